@@ -25,8 +25,8 @@ const SLACK: f64 = 3.0;
 /// test, which sees its inside.
 const PROGRAMS: [(&str, &str, &str, &[&str]); 3] = [
     ("instructions", "bench", "ebof-testkit", &[]),
-    ("ebof_initiator", "lib", "ebof-initiator", &["--exact", "engine::counted::cases"]),
-    ("ebof_server", "lib", "ebof-server", &["--exact", "reactor::tests::counted::cases"]),
+    ("ebof_initiator", "lib", "ebof-initiator", &["--exact", "engine::instructions::cases"]),
+    ("ebof_server", "lib", "ebof-server", &["--exact", "reactor::tests::instructions::cases"]),
 ];
 
 /// Commands per call of a case: `BATCH` in the programs.

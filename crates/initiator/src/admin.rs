@@ -1,6 +1,6 @@
-//! The background thread of a controller, or what stands for it where there is none: serves the
-//! Admin Queue (commands of others, Keep Alive, asynchronous events, aborts) and reconnects. It
-//! waits until a link, the inbox or a timer has something for it.
+//! The background thread of a controller, or the sequence that replaces it when stepped: serves the
+//! Admin Queue (callers' commands, Keep Alive, asynchronous events, aborts) and reconnects. It
+//! waits for the link, the inbox or a timer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::state::State;
 use crate::stop::Stop;
 use crate::wait::{Time, Waiter};
 
-/// What `user` of a command means; from `REQUEST` on, a command of somebody else.
+/// Meaning of `user` of a command; from `REQUEST` on, a caller's command.
 mod tag {
     pub(super) const KEEP_ALIVE: u64 = 1;
     pub(super) const EVENT: u64 = 2;
@@ -39,17 +39,17 @@ mod tag {
 
 /// Asynchronous Event Requests that are kept outstanding.
 const EVENT_REQUESTS: u16 = 4;
-/// Events per second that are acted on; a controller that has more waits for the next second.
+/// Events per second that are handled; further ones wait for the next second.
 const EVENTS_PER_SECOND: u32 = 32;
-/// Places of the Admin Queue kept for the thread's own commands.
+/// Slots of the Admin Queue reserved for the thread's own commands.
 const RESERVED: usize = 10;
-/// Between two scans that no event asks for.
+/// The shortest time between two scans that no event requested.
 const RESCAN_PAUSE_MS: u64 = 1000;
-/// Aborts outstanding at once; Linux keeps to the controller's limit, which is usually 4.
+/// Aborts outstanding at once. Linux uses the controller's limit, which is usually 4.
 const ABORTS_MAX: usize = 4;
-/// How long the controller may take to shut down before the connection is closed anyway.
+/// How long to wait for the controller's shutdown before closing the connection.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(2);
-/// The first pause before reconnecting: most losses are a target that restarts.
+/// The first pause before reconnecting: most losses are restarts of the target.
 const FIRST_PAUSE_MS: u64 = 50;
 
 type Reply = SyncSender<AdminAnswer>;
@@ -59,7 +59,7 @@ struct Admin {
     shared: Arc<Shared>,
     time: Time,
     engine: Engine<Vec<u8>>,
-    /// Who waits for which command, and for how many milliseconds.
+    /// Callers of outstanding commands, by tag, with the command's time-out in milliseconds.
     pending: BTreeMap<u64, (Reply, u64)>,
     waiting: VecDeque<(Sqe, Data, u64, Reply)>,
     next_tag: u64,
@@ -67,7 +67,7 @@ struct Admin {
     keep_alive_ms: Option<u64>,
     keep_alive_due_ms: u64,
     keep_alive_sent: bool,
-    /// Asynchronous Event Requests to be sent.
+    /// Asynchronous Event Requests to send.
     events_owed: u16,
     events_seen: u32,
     events_second: u64,
@@ -75,7 +75,7 @@ struct Admin {
     rescan: Rescan,
     /// When the last scan ended.
     rescanned_ms: u64,
-    /// When to begin with the next that no event asked for; `u64::MAX` for never.
+    /// When the next scan that no event requested is due; `u64::MAX` for never.
     rescan_due_ms: u64,
 }
 
@@ -84,9 +84,10 @@ enum End {
     Lost(Loss),
 }
 
-/// Serves `engine`, and those that follow it, until the controller is disconnected or given up.
+/// Serves `engine` and its successors after reconnects, until the controller is disconnected or
+/// given up.
 pub(crate) async fn run(shared: Arc<Shared>, engine: Engine<Vec<u8>>) {
-    // Also when the thread panics, which it has no reason to: nobody may wait for it then.
+    // Also if the thread panics: nobody may wait for it then.
     let _closing = Closing(Arc::clone(&shared));
     let mut admin = Admin::new(shared, engine);
     loop {
@@ -137,7 +138,7 @@ impl Admin {
         admin
     }
 
-    /// Timers and requests of a fresh connection.
+    /// Resets timers and requests for a new connection.
     fn begin(&mut self) {
         let info = self.shared.info();
         let kato = u64::from(self.shared.options.keep_alive_ms);
@@ -213,7 +214,7 @@ impl Admin {
         None
     }
 
-    /// Submits what waits for a place or for its time.
+    /// Submits commands that wait for a slot, and those whose timer is due.
     fn submit_due(&mut self) {
         while self.engine.in_flight() + RESERVED < self.engine.limit()
             && let Some((sqe, data, timeout_ms, reply)) = self.waiting.pop_front()
@@ -237,7 +238,8 @@ impl Admin {
             self.keep_alive_due_ms = u64::MAX;
         }
         if now / 1000 != self.events_second {
-            (self.events_second, self.events_seen) = (now / 1000, 0);
+            self.events_second = now / 1000;
+            self.events_seen = 0;
         }
         while self.events_owed > 0 && self.events_seen < EVENTS_PER_SECOND {
             if !self.submit(Sqe::new(admin::ASYNC_EVENT_REQUEST), Data::None, tag::EVENT, u64::MAX) {
@@ -344,7 +346,7 @@ impl Admin {
         }
     }
 
-    /// Restricts commands for namespaces that are others by now, and tells of them.
+    /// Restricts commands to namespaces that were replaced, and publishes the event.
     fn reconcile(&self, looked: &[Looked]) {
         for one in looked {
             if self.shared.namespaces.reconcile(one) == Reconciled::Replaced {
@@ -355,13 +357,14 @@ impl Admin {
         }
     }
 
-    /// Aborts what is out of time; gives the connection up where that did not help.
+    /// Aborts commands that timed out. Returns a loss if an abort did not help.
     fn expire(&mut self) -> Option<Loss> {
         let mut expired = Vec::new();
-        // The caller's time may be short; the connection is given up only after the general one.
+        // The caller's time-out may be short, so the abort gets the default one.
         let grace_ms = self.admin_timeout_ms();
-        let hopeless = self.engine.slots().expire(self.time.now_ms(), grace_ms, |cid, user| expired.push((cid, user)));
-        if hopeless {
+        let abort_timed_out =
+            self.engine.slots().expire(self.time.now_ms(), grace_ms, |cid, user| expired.push((cid, user)));
+        if abort_timed_out {
             return Some(Loss::CommandTimeout);
         }
         for (cid, user) in expired {
@@ -376,7 +379,7 @@ impl Admin {
         None
     }
 
-    /// Ends everything outstanding and everything that waits.
+    /// Completes all outstanding and waiting commands with an error.
     fn fail_all(&mut self, loss: &Loss) {
         self.engine.lose(loss);
         while let Some(completion) = self.engine.pop() {
@@ -398,8 +401,7 @@ impl Admin {
         }
     }
 
-    /// Tries to connect again until it works (true), the time for it is over or it is not wanted
-    /// any more (false).
+    /// Reconnects. False if the controller was given up (`ctrl_loss_tmo`) or disconnected.
     async fn reconnect(&mut self, loss: &Loss) -> bool {
         let shared = Arc::clone(&self.shared);
         let options = &shared.options;
@@ -434,8 +436,8 @@ impl Admin {
         false
     }
 
-    /// A new Admin Queue, and what the open namespaces are now: all of it is known before a command
-    /// is sent to one.
+    /// Connects a new Admin Queue and inspects the open namespaces, before any command is sent to
+    /// one.
     async fn establish(&mut self) -> Result<(Engine<Vec<u8>>, Info), ConnectError> {
         let Shared { options, waiter, cancel, .. } = &*self.shared;
         let (mut engine, mut info) = establish::controller(options, None, waiter, cancel).await?;
@@ -454,8 +456,8 @@ impl Admin {
         self.begin();
     }
 
-    /// Sleeps before an attempt, refusing commands meanwhile. False when there shall be no further
-    /// attempt.
+    /// Sleeps before an attempt, and refuses commands in that time. False if there is to be no
+    /// further attempt.
     async fn pause(&mut self, pause_ms: u64, since: Instant) -> bool {
         let end = self.time.now() + Duration::from_millis(pause_ms);
         loop {
@@ -477,11 +479,10 @@ impl Admin {
         }
     }
 
-    /// Tells the controller that it is not needed any more (CC.SHN) and waits a little for it to
-    /// finish.
+    /// Shuts the controller down (CC.SHN) and waits up to [`SHUTDOWN_TIME`] for CSTS.SHST.
     async fn shut_down(&mut self) {
         let deadline = self.time.now() + SHUTDOWN_TIME;
-        // The controller's own request to stop is set by now, and would end every wait.
+        // `cancel` is set by now and would end every wait.
         let waiter = &self.shared.waiter;
         let cc = Property::set(offset::CC, Cc::ENABLE.with_shutdown(1).0);
         if run_alone(&mut self.engine, cc, deadline, waiter).await.is_err() {
@@ -489,7 +490,7 @@ impl Admin {
         }
         while let Ok(cqe) = run_alone(&mut self.engine, Property::get(offset::CSTS, 4), deadline, waiter).await {
             if Csts(cqe.dw0.get()).shutdown_complete() {
-                self.engine.end_in_order();
+                self.engine.allow_graceful_close();
                 return;
             }
             if !cqe.status().is_success() || self.time.now() >= deadline {
@@ -500,13 +501,13 @@ impl Admin {
     }
 }
 
-/// Runs a command without data that nothing but the time ends.
+/// Runs a command without data; only the deadline interrupts it.
 async fn run_alone(engine: &mut Engine<Vec<u8>>, sqe: Sqe, deadline: Instant, waiter: &Waiter) -> Result<Cqe, Stop> {
     establish::run(engine, sqe, &mut AdminData::None, deadline, waiter, None).await
 }
 
-/// Pause before attempt `attempt`: doubles from a short first one up to `delay_ms`, and varies by a
-/// quarter so that many hosts do not come back at the same moment.
+/// The pause before attempt `attempt`, in milliseconds: doubles from [`FIRST_PAUSE_MS`] up to
+/// `delay_ms`, with a quarter of jitter so that hosts do not all come back at once.
 fn pause_ms(attempt: u32, delay_ms: u32, chance: u64) -> u64 {
     let delay = u64::from(delay_ms).max(1);
     let base = FIRST_PAUSE_MS.saturating_mul(1 << attempt.min(30)).min(delay);

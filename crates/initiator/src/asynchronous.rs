@@ -34,12 +34,12 @@ use crate::options::Options;
 use crate::queues::{IoError, Queues, outcome};
 use crate::state::State;
 
-/// Between looks at a controller that reconnects: the first pause, doubled up to the last.
+/// Pauses between checks of a reconnecting controller: the first, doubled up to the last.
 const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(100)];
 
 impl Controller {
-    /// As [`Controller::connect`], as a future. It begins when it is first polled; when it is
-    /// dropped before its end, the controller that may have been made meanwhile is disconnected.
+    /// As [`Controller::connect`], as a future. It starts when it is first polled. If it is dropped
+    /// before it is ready, a controller that was connected by then is disconnected.
     ///
     /// # Errors
     /// As [`Controller::connect`].
@@ -56,11 +56,11 @@ impl Controller {
 /// A namespace of a connected controller, as futures. Cheap to clone; for any number of tasks and
 /// threads.
 ///
-/// A call takes its buffer, of a multiple of the block size, and gives it back with the result. It
-/// begins when it is first polled. It is split at the controller's limits, one command after
-/// another, and goes on after a loss of the connection (every command here may be repeated) until
-/// the controller is given up or `fast_io_fail_tmo` is over. A future that is dropped gives up the
-/// command that is under way, which may or may not be executed, and does not begin the next.
+/// A call takes a buffer of a multiple of the block size and gives it back with the result. It
+/// starts when it is first polled. Transfers are split at the controller's limits, one command
+/// after another, and continue after a loss of the connection (every command here may be repeated)
+/// until the controller is given up or `fast_io_fail_tmo` has passed. Dropping the future abandons
+/// the outstanding command, which may or may not be executed; no further command is sent.
 ///
 /// ```no_run
 /// use ebof_initiator::{AsyncNamespace, Controller, Options};
@@ -95,7 +95,7 @@ impl<B: Buffer + 'static> std::fmt::Debug for AsyncNamespace<B> {
 }
 
 impl<B: Buffer + 'static> AsyncNamespace<B> {
-    /// Identifies the namespace and connects every granted queue that nobody else has.
+    /// Identifies the namespace and connects every granted queue that is not in use.
     ///
     /// # Errors
     /// As [`Controller::namespace`] and [`Queues::new`].
@@ -124,7 +124,7 @@ impl<B: Buffer + 'static> AsyncNamespace<B> {
     }
 
     /// Writes the bytes of `buffer` from `lba` on; with `fua` they are on the medium when the
-    /// future is over.
+    /// future is ready.
     ///
     /// # Errors
     /// As [`AsyncNamespace::read`].
@@ -205,11 +205,11 @@ impl<B: Buffer + 'static> AsyncNamespace<B> {
         Ok(())
     }
 
-    /// Runs one command as it stands, for all that has no call of its own here: reservations, Write
-    /// Uncorrectable, hints. Its NSID is made this namespace's. It is neither split nor sent again:
-    /// after [`Error::Lost`] it may have been executed.
+    /// Runs one command unchanged except for its NSID, which is set to this namespace's: for
+    /// reservations, Write Uncorrectable and the like. It is neither split nor retried: after
+    /// [`Error::Lost`] it may have been executed.
     ///
-    /// Any status of the controller is a result, in the completion; `user` of that is 0.
+    /// Any status of the controller is returned in the completion, whose `user` is 0.
     pub async fn submit(&self, sqe: Sqe, data: Data<B>) -> Completion<B> {
         let data = match data {
             Data::None => Data::None,
@@ -236,7 +236,7 @@ impl<B: Buffer + 'static> AsyncNamespace<B> {
         self.namespace.check_range(range.slba, blocks)?;
         let mut rest = Rest::new(range, blocks);
         let mut recovery = Recovery::default();
-        // The limit is asked for at every try: the controller may have come back with another one.
+        // Read for every command: the limit may change with a reconnect.
         while let Some(part) = rest.part(self.namespace.max_blocks_without_data(opcode)) {
             match self.attempt(command, self.namespace.encode(&part, opcode), Data::None).await {
                 Ok(_) => rest.done(&part, &mut recovery),
@@ -271,7 +271,7 @@ impl<B: Buffer + 'static> AsyncNamespace<B> {
                 }
                 Err((reason, back)) => {
                     let Some(back) = back.into_buffer().and_then(Span::into_buffer) else {
-                        // A network card has it: there is nothing to send again.
+                        // A network card still holds the buffer: it cannot be sent again.
                         return Err(IoError { reason, buffer: None });
                     };
                     buffer = back;
@@ -284,8 +284,8 @@ impl<B: Buffer + 'static> AsyncNamespace<B> {
         Ok(buffer)
     }
 
-    /// A controller strips nothing for Compare: blocks have to have protection information, which
-    /// is not compared.
+    /// For Compare the controller does not insert or strip protection information, so the data
+    /// carries it; it is not compared.
     async fn compare_protected(&self, range: BlockRange, buffer: B) -> Result<B, IoError<B>> {
         match self.compare_extended(range, &buffer).await {
             Ok(()) => Ok(buffer),
@@ -314,7 +314,7 @@ impl<B: Buffer + 'static> AsyncNamespace<B> {
         Ok(())
     }
 
-    /// Runs one command, again after a loss and after a status that says so.
+    /// Runs one command, and retries it after a loss or a transient status.
     async fn run(&self, command: &'static str, make: impl Fn() -> (Sqe, Data<Span<B>>)) -> Result<(), Error> {
         let mut recovery = Recovery::default();
         loop {
@@ -336,8 +336,8 @@ impl<B: Buffer + 'static> AsyncNamespace<B> {
         outcome(command, completion)
     }
 
-    /// Waits until it is worth trying again; the error where it is not. By the rules of
-    /// [`Namespace`].
+    /// Waits until the command can be retried; gives the error back if it cannot. The rules are
+    /// those of [`Namespace`].
     async fn recover(&self, recovery: &mut Recovery, reason: Error) -> Result<(), Error> {
         let may_retry = reason.status().is_some_and(may_retry);
         if (may_retry || matches!(reason, Error::TooLarge { .. })) && recovery.retries < RETRIES {
@@ -353,15 +353,16 @@ impl<B: Buffer + 'static> AsyncNamespace<B> {
         let controller = self.queues.controller();
         let since = *recovery.failing_since.get_or_insert_with(|| self.namespace.controller().options().clock.now());
         let limit = controller.options().fast_io_fail_tmo;
-        // The background thread may not know of the loss yet, and say that all is well: a pause in
-        // any case.
+        // Always pauses: the background thread may not have noticed the loss yet, and the state
+        // still be live.
         loop {
             let pause = recovery.pause.map_or(PAUSES[0], |pause| (pause * 2).min(PAUSES[1]));
             recovery.pause = Some(pause);
             self.pauses.pause(pause).await;
             let state = controller.state();
-            let over = limit.is_some_and(|limit| since.elapsed() >= limit);
-            if over || matches!(state, State::Disconnected | State::Dead) {
+            let now = controller.options().clock.now();
+            let timed_out = limit.is_some_and(|limit| now.saturating_duration_since(since) >= limit);
+            if timed_out || matches!(state, State::Disconnected | State::Dead) {
                 return Err(reason);
             }
             if state == State::Live {
@@ -371,7 +372,7 @@ impl<B: Buffer + 'static> AsyncNamespace<B> {
     }
 }
 
-/// What is still to be done of a range.
+/// The blocks of a range that are still to be transferred.
 struct Rest {
     range: BlockRange,
     blocks: u64,
@@ -382,7 +383,7 @@ impl Rest {
         Self { range, blocks }
     }
 
-    /// The next command's blocks, at most `most`.
+    /// The blocks of the next command, at most `most`.
     fn part(&self, most: u64) -> Option<BlockRange> {
         let blocks = u32::try_from(self.blocks.min(most.max(1))).unwrap_or(u32::MAX);
         (blocks > 0).then_some(BlockRange { blocks, ..self.range })
@@ -395,7 +396,7 @@ impl Rest {
     }
 }
 
-/// What has been tried to get one command through.
+/// The retries of one command.
 #[derive(Default)]
 struct Recovery {
     failing_since: Option<Instant>,
@@ -404,12 +405,14 @@ struct Recovery {
 }
 
 fn owned<B: Buffer>(data: Data<Span<B>>) -> Result<B, IoError<B>> {
-    // A command that was given a buffer gives it back.
     let buffer = data.into_buffer().and_then(Span::into_buffer);
     buffer.ok_or(IoError { reason: Error::Malformed("a transfer without its buffer"), buffer: None })
 }
 
-/// Runs what blocks on a thread of its own; an error is the system's, which starts no more threads.
+/// Runs blocking work on a thread of its own.
+///
+/// # Errors
+/// The system starts no more threads.
 async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Errno> {
     let result = Arc::new(Mutex::new(OnThread { result: None, waker: None }));
     let for_thread = Arc::clone(&result);
@@ -426,7 +429,7 @@ async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static)
     Ok(Waiting(result).await)
 }
 
-/// What a thread works on, and who waits for it.
+/// The result of a thread, and the waker of the task that waits for it.
 struct OnThread<T> {
     result: Option<T>,
     waker: Option<Waker>,

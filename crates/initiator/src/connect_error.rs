@@ -1,5 +1,5 @@
-//! Why a connection could not be made, told so that it helps: what was tried, what the peer
-//! answered, what to do. The texts are in `connect_error/text.rs`.
+//! Why a connection could not be made: what was tried, what the peer answered, what to do. The
+//! texts are in `connect_error/text.rs`.
 
 mod text;
 
@@ -77,7 +77,7 @@ pub enum ConnectErrorKind {
         /// The operating system's answer.
         errno: Errno,
     },
-    /// An option that the connection was to have was refused.
+    /// The system refused a socket option.
     SocketOption {
         /// The option and its value.
         option: String,
@@ -93,20 +93,20 @@ pub enum ConnectErrorKind {
     },
     /// No answer in time.
     TimedOut {
-        /// How long it was waited for.
+        /// The time waited.
         after_ms: u64,
     },
-    /// The peer closed before it said a word of NVMe.
+    /// The peer closed the connection before ICResp.
     ClosedDuringInit {
         /// Whether with a reset.
         reset: bool,
     },
-    /// Something that is not NVMe/TCP answers there.
+    /// The peer does not speak NVMe/TCP.
     NotNvme {
         /// The first bytes that came, at most 64.
         first_bytes: Vec<u8>,
     },
-    /// The target does not grant a digest that was asked for.
+    /// The target does not grant a requested digest.
     DigestRefused {
         /// The header digest was refused.
         header: bool,
@@ -131,13 +131,13 @@ pub enum ConnectErrorKind {
         /// The status.
         status: Status,
     },
-    /// A discovery service answered where an I/O subsystem was meant.
+    /// The NQN is a discovery service's; an I/O subsystem was expected.
     IsDiscovery,
-    /// An I/O subsystem answered where a discovery service was meant.
+    /// The NQN is an I/O subsystem's; a discovery service was expected.
     NotDiscovery,
-    /// The target wants authentication.
+    /// The target requires authentication.
     AuthenticationRequired,
-    /// The target wants a fresh look at the discovery log first.
+    /// The discovery log has changed and has to be read again.
     RestartDiscovery,
     /// A command was refused with another status.
     Status {
@@ -146,14 +146,14 @@ pub enum ConnectErrorKind {
         /// The status.
         status: Status,
     },
-    /// The peer closed after the NVMe/TCP handshake.
+    /// The peer closed the connection after the NVMe/TCP handshake.
     Closed {
-        /// With this error, if not in an orderly way.
+        /// The error, unless it was a graceful close.
         errno: Option<Errno>,
     },
     /// The target ended the connection and said why.
     Terminated(Termination),
-    /// The target did what the protocol forbids.
+    /// The target violated the protocol.
     Protocol {
         /// What.
         violation: String,
@@ -162,7 +162,7 @@ pub enum ConnectErrorKind {
     NotReady {
         /// The CSTS property, as last seen.
         csts: u32,
-        /// How long it was waited for.
+        /// The time waited.
         after_ms: u64,
     },
     /// The controller lacks what is needed.
@@ -186,7 +186,7 @@ impl ConnectError {
         Self(Box::new(Failure { kind, tried }))
     }
 
-    /// The operating system refused what a connection by `options` needs.
+    /// A system call that connecting by `options` needs has failed.
     pub(crate) fn system(options: &Options, action: &'static str, errno: Errno) -> Self {
         Self::new(ConnectErrorKind::System { action, errno }, Tried::new(options, 0))
     }
@@ -227,8 +227,7 @@ impl ConnectError {
         text::to_do(&self.0.kind, &self.0.tried)
     }
 
-    /// Whether trying again, with nothing changed, may help: the peer may be starting or the
-    /// network recovering.
+    /// Whether a retry may succeed: the peer may be starting or the network recovering.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         use ConnectErrorKind as K;

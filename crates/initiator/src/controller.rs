@@ -35,16 +35,15 @@ use crate::shared::{AdminAnswer, Message, Shared};
 use crate::state::State;
 use crate::wait::{Waiter, run};
 
-/// How often a namespace is read that changes, or whose connection does, while it is opened.
+/// How often a namespace is read again that changes while it is opened.
 const OPEN_TRIES: u32 = 10;
 
-/// A connected controller. Cheap to clone; all clones are the same controller. When the last clone
-/// is dropped, and the last [`Namespace`] and [`QueuePair`] that was made from it, it disconnects
-/// by itself.
+/// A connected controller. Cheap to clone; all clones are the same controller. It disconnects when
+/// the last clone and the last [`Namespace`] and [`QueuePair`] made from it are dropped.
 #[derive(Clone)]
 pub struct Controller(Arc<Handle>);
 
-/// What ends the background thread when nobody holds the controller any more.
+/// Ends the background thread when the last reference is dropped.
 struct Handle {
     shared: Arc<Shared>,
     pool: Arc<Pool>,
@@ -65,11 +64,10 @@ impl std::fmt::Debug for Controller {
 
 impl Controller {
     /// Connects the Admin Queue, enables the controller, identifies it and asks for I/O queues.
-    /// With options that ask for I/O queues a discovery controller is refused; with those that do
-    /// not, either kind will do.
+    /// With options that ask for I/O queues, discovery controllers are refused.
     ///
     /// # Errors
-    /// What was tried, what the target answered, and what to do about it.
+    /// [`ConnectError`], which says what was tried, what the target answered, and what to do.
     pub fn connect(options: &Options) -> Result<Self, ConnectError> {
         let (controller, engine) = run(Self::establish(options.clone(), Waiter::on_thread(&options.clock)))?;
         let thread = std::thread::Builder::new().name("nvme-admin".to_owned()).spawn({
@@ -83,7 +81,7 @@ impl Controller {
         Ok(controller)
     }
 
-    /// A controller whose Admin Queue nobody serves yet.
+    /// Connects a controller. The caller has to serve its Admin Queue.
     pub(crate) async fn establish(options: Options, waiter: Waiter) -> Result<(Self, Engine<Vec<u8>>), ConnectError> {
         let refused = options.clone();
         let system = |errno| ConnectError::system(&refused, "making an event descriptor", errno);
@@ -96,7 +94,7 @@ impl Controller {
         Ok((Self(Arc::new(handle)), engine))
     }
 
-    /// What keeps the controller connected.
+    /// A reference that keeps the controller connected.
     pub(crate) fn guard(&self) -> ControllerGuard {
         self.0.clone()
     }
@@ -109,7 +107,7 @@ impl Controller {
         &self.0.pool
     }
 
-    /// What it was connected with.
+    /// The options that it was connected with.
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.0.shared.options
@@ -133,19 +131,20 @@ impl Controller {
         self.0.shared.info().cap
     }
 
-    /// Where the target was reached; 0.0.0.0:0 where that is no address ([`crate::Transport`]).
+    /// The target's address; 0.0.0.0:0 for transports without addresses ([`crate::Transport`]).
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
         self.0.shared.info().peer
     }
 
-    /// How it is.
+    /// The state of the connection.
     #[must_use]
     pub fn state(&self) -> State {
         self.0.shared.state()
     }
 
-    /// Waits until the controller is live; `false` when it is not by `deadline` or never will be.
+    /// Waits until the controller is live; `false` at `deadline`, or when it is disconnected or
+    /// given up.
     #[must_use]
     pub fn wait_live(&self, deadline: Option<Instant>) -> bool {
         self.0.shared.wait_live(deadline)
@@ -175,21 +174,20 @@ impl Controller {
         self.0.shared.info().max_transfer_bytes()
     }
 
-    /// What it takes in one command, and which optional commands it has, as of the last
-    /// (re)connect.
+    /// The limits of one command and the optional commands supported, as of the last (re)connect.
     #[must_use]
     pub fn limits(&self) -> Limits {
         self.0.shared.info().limits
     }
 
-    /// Looks for namespaces that came, went or changed, as after an event. Does not wait, and looks
-    /// once a second at most; what is found is told to [`Controller::events`].
+    /// Scans for namespaces that were added, removed or changed, as after an event. Does not wait;
+    /// scans at most once a second. Changes are sent to [`Controller::events`].
     pub fn rescan(&self) {
         self.0.shared.ask_rescan();
     }
 
-    /// Runs an admin command; `timeout` of `None` is the option's. The completion is returned
-    /// whatever its status is.
+    /// Runs an admin command and waits for it. Without `timeout`, `admin_timeout_ms` of the options
+    /// holds. The completion is returned whatever its status is.
     ///
     /// # Errors
     /// [`Error::Lost`], [`Error::Timeout`], [`Error::NotConnected`].
@@ -267,7 +265,7 @@ impl Controller {
     }
 
     /// Reads `data.len()` bytes (a multiple of 4) of log page `lid` from `offset` (a multiple of
-    /// 4), in as many commands as the transfer limit asks for.
+    /// 4), split at the transfer limit.
     ///
     /// # Errors
     /// As [`Controller::property_get`].
@@ -278,7 +276,7 @@ impl Controller {
         while !rest.is_empty() {
             let length = rest.len().min(piece);
             let (now, later) = rest.split_at_mut(length);
-            // The asynchronous event stays until the last piece is read.
+            // The last command clears the asynchronous event.
             let get = GetLogPage::new(Lid(lid), now.len() as u64);
             let sqe = GetLogPage { offset: at, retain_event: !later.is_empty(), ..get }.encode(nsid);
             self.checked("Get Log Page", sqe, AdminData::ToHost(now))?;
@@ -288,7 +286,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Bytes of a log page to ask for at once.
+    /// The most bytes of a log page to read with one command.
     fn log_piece(&self) -> usize {
         log_piece(self.max_transfer_bytes())
     }
@@ -296,8 +294,7 @@ impl Controller {
     /// The discovery log, of a discovery controller that stays connected.
     ///
     /// # Errors
-    /// As [`Controller::property_get`]; [`Error::Malformed`] when it does not stay the same while
-    /// it is read.
+    /// As [`Controller::property_get`]; [`Error::Malformed`] if it changes whenever it is read.
     pub fn discovery_log(&self) -> Result<DiscoveryLog, Error> {
         let mut log =
             read_log(self.log_piece(), |sqe, data| self.checked("Get Log Page", sqe, AdminData::ToHost(data)))?;
@@ -341,7 +338,7 @@ impl Controller {
         if data.nsze.get() == 0 { Err(Error::NoSuchNamespace(nsid)) } else { Ok(Box::new(data)) }
     }
 
-    /// Any 4096 bytes of Identify.
+    /// Runs Identify with any CNS and returns its 4096 bytes.
     ///
     /// # Errors
     /// As [`Controller::property_get`].
@@ -388,8 +385,8 @@ impl Controller {
         run(Namespace::open(self.clone(), nsid, &self.0.shared.waiter))
     }
 
-    /// What happens from now on. A receiver that is not read loses events beyond 256. It ends when
-    /// the controller is disconnected or given up.
+    /// Events from now on. A receiver holds up to 256 unread events; further ones are lost. The
+    /// channel closes when the controller is disconnected or given up.
     #[must_use]
     pub fn events(&self) -> Receiver<Event> {
         self.0.shared.subscribe()
@@ -414,9 +411,8 @@ impl Controller {
         QueuePair::connect(Arc::clone(&self.0.shared), Some(self.guard()), Some(class))
     }
 
-    /// Drops all connections and makes new ones, as after a loss. Does not wait, but from here on
-    /// the controller is not live before it has new ones: [`Controller::wait_live`] waits for just
-    /// that.
+    /// Drops all connections and reconnects, as after a loss. Does not wait, but the controller is
+    /// not live from here on until it has reconnected: see [`Controller::wait_live`].
     pub fn reset(&self) {
         if self.state() == State::Live {
             self.0.shared.set_down(State::Reconnecting);
@@ -431,7 +427,7 @@ impl Controller {
         self.0.shared.cancel.cancel();
         let thread = lock(&self.0.thread).take();
         if let Some(thread) = thread {
-            // It has no reason to panic, and nobody is left who could do something about it.
+            // A panic of the thread has no consequences any more.
             drop(thread.join());
         }
         self.0.pool.clear();
@@ -462,12 +458,13 @@ impl<B> From<SubmitError<B>> for Error {
     }
 }
 
-/// Says what became of the queues where the controller granted fewer than were asked for.
+/// Logs how the queues are divided if the controller granted fewer than requested.
 fn tell_fewer(options: &Options, granted: u16) {
     if granted >= options.io_queues() {
         return;
     }
-    let (asked, maps) = (options.io_queues(), QueueMaps::assign(options, granted));
+    let asked = options.io_queues();
+    let maps = QueueMaps::assign(options, granted);
     if options.nr_write_queues > 0 || options.nr_poll_queues > 0 {
         tracing::warn!(address = %options.address(), "{granted} of {asked} I/O queues were granted: {maps}");
     } else {

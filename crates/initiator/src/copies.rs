@@ -1,5 +1,4 @@
-//! Copy: the commands that copying ranges of a namespace takes, within its limits. Who runs them is
-//! not here.
+//! Splits a copy of ranges into Copy commands within the namespace's limits. Does not run them.
 
 use std::collections::VecDeque;
 
@@ -11,14 +10,14 @@ use ebof_nvme::{Nsid, Sqe};
 use crate::error::Error;
 use crate::namespace::Namespace;
 
-/// What is still to be copied: ranges of (lba, blocks), and where the first block goes.
+/// The rest of a copy: ranges of (lba, blocks), and the destination LBA of the first block.
 #[derive(Debug)]
 pub(crate) struct Copies {
     rest: VecDeque<(u64, u64)>,
     to: u64,
 }
 
-/// What one command may copy: all of them 1 at least.
+/// Limits of one command, all at least 1.
 #[derive(Clone, Copy, Debug)]
 struct Most {
     /// Ranges (MSRC).
@@ -30,8 +29,8 @@ struct Most {
 }
 
 impl Namespace {
-    /// Ranges of (lba, blocks) that are to be copied one behind the other to `to`: all within the
-    /// namespace, and none of them where it is copied to. So any part may be copied again.
+    /// A copy of ranges of (lba, blocks), one after the other, to `to`. All are within the
+    /// namespace, and no source overlaps the destination, so any part may be repeated.
     pub(crate) fn copies(&self, ranges: &[(u64, u64)], to: u64) -> Result<Copies, Error> {
         let mut total = 0_u64;
         for &(lba, blocks) in ranges {
@@ -46,7 +45,7 @@ impl Namespace {
         }
     }
 
-    /// The next command, within the limits of now, and its data.
+    /// The next command and its data, within the current limits.
     pub(crate) fn next_copy(&self, copies: &mut Copies) -> Option<(Sqe, Vec<u8>)> {
         let identify = self.identify();
         let most = Most {
@@ -60,15 +59,19 @@ impl Namespace {
 
 impl Copies {
     fn next(&mut self, most: Most, nsid: Nsid, protection: ProtectionType) -> Option<(Sqe, Vec<u8>)> {
-        let (to, mut left) = (self.to, most.blocks);
-        let (mut list, mut ranges) = (Vec::new(), 0);
+        let to = self.to;
+        let mut left = most.blocks;
+        let mut list = Vec::new();
+        let mut ranges = 0;
         while ranges < most.ranges && left > 0 {
             let Some((lba, blocks)) = self.rest.pop_front() else { break };
             let now = blocks.min(most.range_blocks).min(left);
             let mut source = CopySource::new(lba, u32::try_from(now).unwrap_or(u32::MAX));
             source.set_reference_tag(low(lba));
             source.encode(CopyFormat::Format0, &mut list);
-            (ranges, left, self.to) = (ranges + 1, left - now, self.to + now);
+            ranges += 1;
+            left -= now;
+            self.to += now;
             if now < blocks {
                 self.rest.push_front((lba + now, blocks - now));
             }

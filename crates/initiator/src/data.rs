@@ -1,24 +1,24 @@
-//! What goes with a command, and what comes back of it: data that the queue owns meanwhile, data
-//! that a caller lends.
+//! The data of a command and its completion.
 
 use ebof_nvme::Cqe;
 
 use crate::error::Error;
 
-/// What a command's data may live in while the command is outstanding. `as_ref` and `as_mut` must
-/// give the same bytes at every call.
+/// A buffer that a queue pair owns while a command is outstanding. `as_ref` and `as_mut` must
+/// return the same memory at every call.
 pub trait Buffer: AsRef<[u8]> + AsMut<[u8]> + Send {}
 impl<T: AsRef<[u8]> + AsMut<[u8]> + Send> Buffer for T {}
 
-/// The data that goes with a command. The queue pair owns the buffer until the command completes.
+/// The data of a command. The queue pair owns the buffer until the command completes.
 #[derive(Debug, Default)]
 pub enum Data<B = Vec<u8>> {
     /// The command has no data.
     #[default]
     None,
-    /// The controller fills the buffer (Read, Identify ...): exactly its length is asked for.
+    /// The controller fills the buffer (Read, Identify ...). Its length is the length of the
+    /// transfer.
     ToHost(B),
-    /// The controller takes the buffer's bytes (Write, Compare ...).
+    /// The controller reads the buffer (Write, Compare ...).
     FromHost(B),
 }
 
@@ -32,26 +32,26 @@ impl<B> Data<B> {
     }
 }
 
-/// A command that is over.
+/// A completed command.
 #[derive(Debug)]
 pub struct Completion<B = Vec<u8>> {
-    /// What [`crate::QueuePair::submit`] was given to find the command again.
+    /// The value that was passed to [`crate::QueuePair::submit`].
     pub user: u64,
-    /// The completion queue entry, whatever its status is; or why there will be none
-    /// ([`Error::Lost`]: the command may or may not have been executed).
+    /// The completion queue entry, whatever its status; or why there is none ([`Error::Lost`]: the
+    /// command may or may not have been executed).
     pub result: Result<Cqe, Error>,
-    /// The buffer, given back. None where a network card did not let go of it after the connection
-    /// was lost (zero-copy send): then its memory is never used again.
+    /// The buffer, given back. `Data::None` if a network card did not release it after the
+    /// connection was lost (zero-copy send): then its memory is leaked.
     pub data: Data<B>,
 }
 
-/// Borrowed data of a command that is waited for.
+/// Borrowed data of a command, for calls that wait for its completion.
 #[derive(Debug)]
 pub enum AdminData<'a> {
     /// The command has no data.
     None,
     /// The controller fills the buffer.
     ToHost(&'a mut [u8]),
-    /// The controller takes the bytes.
+    /// The controller reads the bytes.
     FromHost(&'a [u8]),
 }

@@ -23,24 +23,26 @@ pub struct DiscoveryLog {
     pub record_format: u16,
     /// The entries.
     pub entries: Vec<DiscoveryEntry>,
-    /// Where the service was reached.
+    /// The address of the discovery service; 0.0.0.0:0 for transports without addresses.
     pub peer: SocketAddr,
 }
 
-/// Entries that are read; a service that has more (or says so) is cut there: 4 MiB.
+/// The most entries that are read (4 MiB); further ones are ignored.
 const ENTRIES_MAX: usize = 4096;
 /// How often a log that changes while it is read is read again.
 const TRIES: usize = 10;
 
-/// Reads the discovery log at `options`' address, and reads it again while it changes meanwhile.
+/// Reads the discovery log at `options`' address, up to ten times if it changes while it is read.
 /// `options.nqn` may be the well-known discovery NQN or the service's own.
 ///
 /// # Errors
 /// As [`crate::Controller::connect`].
 pub fn discover(options: &Options) -> Result<DiscoveryLog, ConnectError> {
-    // One look: no I/O queues, and over before any keep-alive would be due.
+    // The connection is short: no I/O queues, no Keep Alive.
     let mut options = options.clone();
-    (options.nr_io_queues, options.nr_write_queues, options.nr_poll_queues) = (0, 0, 0);
+    options.nr_io_queues = 0;
+    options.nr_write_queues = 0;
+    options.nr_poll_queues = 0;
     options.keep_alive_ms = 0;
     let options = &options;
     let mut tried = Tried::new(options, 0);
@@ -82,14 +84,14 @@ fn log_kind(error: Error) -> Kind {
     }
 }
 
-/// Bytes of a log page to ask for at once, where a command may transfer `max` bytes.
+/// Bytes of a log page to read with one command, which may transfer `max` bytes.
 pub(crate) fn log_piece(max: Option<u64>) -> usize {
     const PIECE: usize = 128 << 10;
     max.map_or(PIECE, |max| usize::try_from(max).unwrap_or(PIECE).clamp(4096, PIECE))
 }
 
-/// Reads the log in pieces of `piece` bytes through `run`, which runs Get Log Page; `peer` is left
-/// to the caller.
+/// Reads the log in pieces of `piece` bytes through `run`, which runs Get Log Page. The caller sets
+/// `peer`.
 pub(crate) fn read_log(
     piece: usize,
     mut run: impl FnMut(Sqe, &mut [u8]) -> Result<Cqe, Error>,

@@ -1,6 +1,6 @@
-//! The delayed doorbell of i10 (Hwang et al., NSDI 2020): small requests are held for a moment and
-//! sent in one caravan. Owns when to send and the timer that ends a hold; what is sent is the
-//! engine's.
+//! The delayed doorbell of i10 (Hwang et al., NSDI 2020): small requests are held for a short time
+//! and sent in one batch (i10's caravan). Decides when to send and owns the timer; the engine owns
+//! what is sent.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use rustix::time::{
 use crate::options::Options;
 use crate::wait::{Time, Waiter};
 
-/// Holds requests until there are enough of them, or the first has waited long enough.
+/// Holds requests until there are enough of them or the first has waited for `timeout`.
 #[derive(Debug)]
 pub(crate) struct Doorbell {
     timeout: Duration,
@@ -21,21 +21,24 @@ pub(crate) struct Doorbell {
     bytes_max: usize,
     commands: u32,
     bytes: usize,
-    /// When the first of those that are held came; means nothing while there are none.
+    /// When the first held request was queued; meaningless without any.
     since: Instant,
     time: Time,
-    /// Wakes whoever sleeps on the queue's descriptor; `None` where nobody sleeps.
+    /// Part of the queue pair's descriptor; `None` when stepped.
     timer: Option<OwnedFd>,
-    /// When the timer fires, if it is set. It is never set back: firing for nothing costs less than
-    /// setting it for every caravan.
+    /// When the timer fires, if it is set. It is never reset: a spurious wake-up costs less than
+    /// setting the timer for every batch.
     fires_at: Option<Instant>,
 }
 
-/// More is not a moment.
+/// The longest hold, microseconds.
 const TIMEOUT_MAX_US: u32 = 1_000_000;
 
 impl Doorbell {
-    /// `None` where requests are not to be held.
+    /// `None` if the options don't ask for batching.
+    ///
+    /// # Errors
+    /// The system has no timer descriptor.
     pub(crate) fn new(options: &Options, waiter: &Waiter) -> Result<Option<Self>, Errno> {
         if options.batch_timeout_us == 0 {
             return Ok(None);
@@ -67,12 +70,12 @@ impl Doorbell {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// Whether what is queued shall wait. From a yes on, the descriptor becomes readable when it
-    /// need not any more.
+    /// Whether queued requests are to be held. If so, the descriptor becomes readable when the hold
+    /// ends.
     pub(crate) fn holds(&mut self) -> bool {
         let now = self.time.now();
         if self.fires_at.is_some_and(|at| now >= at) {
-            // Not there yet by a hair: then it is read the next time.
+            // If the timer has not quite fired yet, it is read the next time.
             if self.timer.as_ref().is_none_or(|timer| rustix::io::read(timer, &mut [0u8; 8]).is_ok()) {
                 self.fires_at = None;
             }
@@ -85,7 +88,7 @@ impl Doorbell {
             self.sent();
             return false;
         }
-        // A timer that is set already fires before this hold is over, and is set again then.
+        // If the timer is set, it fires before this hold ends and is set again then.
         if self.fires_at.is_none() && !self.set(now, self.timeout - waited) {
             self.sent();
             return false;
@@ -93,12 +96,13 @@ impl Doorbell {
         true
     }
 
-    /// Nothing is held any more.
+    /// The held requests were sent.
     pub(crate) fn sent(&mut self) {
-        (self.commands, self.bytes) = (0, 0);
+        self.commands = 0;
+        self.bytes = 0;
     }
 
-    /// When what is held is to be sent at the latest, if something is.
+    /// When the held requests are to be sent at the latest; `None` without any.
     pub(crate) fn due(&self) -> Option<Instant> {
         (self.commands > 0).then_some(self.since + self.timeout)
     }
@@ -109,7 +113,7 @@ impl Doorbell {
 
     fn set(&mut self, now: Instant, time: Duration) -> bool {
         let none = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // At least a nanosecond: zero would stop the timer.
+        // At least one nanosecond: zero would disarm the timer.
         let nanoseconds = i64::try_from(time.as_nanos()).unwrap_or(i64::MAX).max(1);
         let value = Timespec { tv_sec: nanoseconds / 1_000_000_000, tv_nsec: nanoseconds % 1_000_000_000 };
         let set = Itimerspec { it_interval: none, it_value: value };

@@ -1,11 +1,11 @@
-//! The commands of one connection: their slots, buffers, times and ends. How they travel is the
-//! link's; nothing here waits, knows what a controller is, or reconnects.
+//! The outstanding commands of one connection: slots, buffers, deadlines, completions. The link
+//! transports them; nothing here waits, knows what a controller is, or reconnects.
 
 #[cfg(test)]
-mod counted;
-mod least;
+mod instructions;
 #[cfg(test)]
 pub(crate) mod pair;
+mod required;
 
 use ebof_nvme::{Sqe, Status};
 
@@ -20,28 +20,27 @@ pub(crate) struct Engine<B> {
     link: Option<Link>,
     slots: Slots<B>,
     time: Time,
-    /// Whether success with fewer data than asked for is an error for nearly every command (I/O
-    /// queues): see [`least::least`].
+    /// Set for I/O queues, where nearly every command has to transfer all of its data: see
+    /// [`required::required_bytes`].
     strict: bool,
-    /// A command was answered with Invalid Namespace: what is known of the namespaces is out of
-    /// date.
+    /// A command failed with Invalid Namespace: the list of namespaces is out of date.
     namespace_missed: bool,
 }
 
-/// Reads of the link in one call of `receive`: another connection of the same thread shall get its
-/// turn.
-const ROUNDS_MAX: usize = 64;
+/// Reads of the link in one call of `receive`, so that other connections of the thread are served
+/// too.
+const RECEIVES_MAX: usize = 64;
 
 impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
-    /// An engine without a connection, for `limit` commands at once. `strict`: see the field.
+    /// An engine without a connection, for up to `limit` outstanding commands.
     pub(crate) fn new(limit: u16, strict: bool, time: Time) -> Self {
         Self { link: None, slots: Slots::new(limit), time, strict, namespace_missed: false }
     }
 
-    /// Goes on over a fresh link.
+    /// Uses `link` from now on. A previous link is closed.
     pub(crate) fn attach(&mut self, mut link: Link) {
-        self.let_go();
-        either!(&mut link, link => link.set_slots(self.slots.table()));
+        self.close_link();
+        either!(&mut link, link => link.set_slots(self.slots.table_size()));
         self.link = Some(link);
     }
 
@@ -74,7 +73,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
         self.slots.limit()
     }
 
-    /// Takes the link away, with nothing outstanding on it.
+    /// Removes the link. No command may be outstanding.
     pub(crate) fn detach(&mut self) -> Option<Link> {
         self.link.take()
     }
@@ -84,12 +83,15 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
         self.link.as_ref().is_some_and(|link| link.watch().blocked)
     }
 
-    /// Whether something is queued that the link would take: flush before sleeping.
+    /// Whether queued data can be sent now: flush before sleeping.
     pub(crate) fn has_unsent(&self) -> bool {
-        self.link.as_ref().is_some_and(|link| !link.watch().blocked && link.is_unsent())
+        self.link.as_ref().is_some_and(|link| !link.watch().blocked && link.has_unsent())
     }
 
-    /// Queues a command with data of its own.
+    /// Queues a command that owns its data.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] beyond 4 GiB, [`Error::QueueFull`], also without a link; with the data.
     pub(crate) fn submit(
         &mut self,
         sqe: Sqe,
@@ -118,7 +120,10 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
     }
 
     /// Queues a command whose data are `lent[start..start + length]`. The same buffer has to be
-    /// lent to every call until the command is over.
+    /// passed to every call until the command completes.
+    ///
+    /// # Errors
+    /// [`Error::QueueFull`], also without a link.
     pub(crate) fn submit_lent(
         &mut self,
         sqe: Sqe,
@@ -132,7 +137,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
         self.enqueue(sqe, payload, length, user, timeout_ms, lent).map_err(|_| Error::QueueFull)
     }
 
-    /// On failure (the queue is full) the payload comes back.
+    /// Gives the payload back when the queue is full or there is no link.
     fn enqueue(
         &mut self,
         mut sqe: Sqe,
@@ -154,55 +159,55 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
             (Payload::FromHost(_), _) | (Payload::Lent { .. }, AdminData::FromHost(_)) => DataDirection::FromHost,
             (Payload::None, _) | (Payload::Lent { .. }, AdminData::None) => DataDirection::None,
         };
-        slot.least = least::least(self.strict, &sqe, length, direction == DataDirection::ToHost);
+        slot.required = required::required_bytes(self.strict, &sqe, length, direction == DataDirection::ToHost);
         either!(link, link => link.submit(&mut sqe, index, direction, now_ms, &mut self.slots, lent));
         Ok(())
     }
 
-    /// Sends what is queued, as far as that goes without waiting.
+    /// Sends what is queued, as far as possible without blocking.
     pub(crate) fn flush(&mut self, lent: &AdminData<'_>) -> Result<(), Loss> {
         let Some(link) = &mut self.link else { return Ok(()) };
         either!(link, link => link.flush(&mut self.slots, lent, &self.time))
     }
 
-    /// Takes everything that has come, and sends the data that were asked for in it: the caller may
-    /// sleep afterwards.
+    /// Processes everything that was received and sends the data that the controller requested. The
+    /// caller may sleep afterwards.
     pub(crate) fn receive(&mut self, lent: &mut AdminData<'_>) -> Result<(), Loss> {
         let Some(link) = &mut self.link else { return Ok(()) };
         either!(link, link => receive(link, &mut self.slots, lent, &self.time, &mut self.namespace_missed))
     }
 
-    /// Whether a command was answered with Invalid Namespace since the last call.
+    /// Whether a command failed with Invalid Namespace since the last call.
     pub(crate) fn take_namespace_missed(&mut self) -> bool {
         std::mem::take(&mut self.namespace_missed)
     }
 
-    /// The next command that is over.
+    /// The next completed command.
     pub(crate) fn pop(&mut self) -> Option<Completion<B>> {
         self.slots.pop()
     }
 
-    /// Gives the connection up: every command that is not over ends with `loss`.
+    /// Closes the connection; every outstanding command completes with `loss`.
     pub(crate) fn lose(&mut self, loss: &Loss) {
-        self.let_go();
-        self.slots.finish_all(&Error::Lost(loss.clone()));
+        self.close_link();
+        self.slots.fail_all(&Error::Lost(loss.clone()));
     }
 }
 
 impl<B> Engine<B> {
-    /// The peer has all that was sent: see [`Transport::end_in_order`].
-    pub(crate) fn end_in_order(&mut self) {
+    /// See [`Transport::allow_graceful_close`].
+    pub(crate) fn allow_graceful_close(&mut self) {
         if let Some(link) = &mut self.link {
-            link.end_in_order();
+            link.allow_graceful_close();
         }
     }
 
-    /// Takes the connection away. Buffers go back to their owners next: nothing may be read from
-    /// them any more.
-    fn let_go(&mut self) {
+    /// Closes the connection. Buffers return to their owners afterwards, so nothing may access them
+    /// any more.
+    fn close_link(&mut self) {
         let Some(mut link) = self.link.take() else { return };
-        if self.slots.in_flight() == 0 && !link.is_unsent() {
-            link.end_in_order();
+        if self.slots.in_flight() == 0 && !link.has_unsent() {
+            link.allow_graceful_close();
         }
         either!(link, link => link.close(&mut self.slots));
     }
@@ -210,7 +215,7 @@ impl<B> Engine<B> {
 
 impl<B> Drop for Engine<B> {
     fn drop(&mut self) {
-        self.let_go();
+        self.close_link();
     }
 }
 
@@ -223,7 +228,7 @@ fn receive<B: AsRef<[u8]> + AsMut<[u8]>>(
     namespace_missed: &mut bool,
 ) -> Result<(), Loss> {
     link.reclaim(slots)?;
-    for _ in 0..ROUNDS_MAX {
+    for _ in 0..RECEIVES_MAX {
         let received = link.receive(slots, lent)?;
         if received == Received::Nothing {
             break;
@@ -232,7 +237,7 @@ fn receive<B: AsRef<[u8]> + AsMut<[u8]>>(
             let result = if !cqe.status().is_success() {
                 *namespace_missed |= cqe.status().is(Status::INVALID_NAMESPACE);
                 Ok(cqe)
-            } else if transferred < slots.at(index).least {
+            } else if transferred < slots.at(index).required {
                 Err(Error::Malformed("success although not all data were transferred"))
             } else {
                 Ok(cqe)
@@ -243,5 +248,5 @@ fn receive<B: AsRef<[u8]> + AsMut<[u8]>>(
             break;
         }
     }
-    if link.owes_data() { link.flush(slots, lent, time) } else { Ok(()) }
+    if link.has_unqueued_data() { link.flush(slots, lent, time) } else { Ok(()) }
 }

@@ -1,5 +1,4 @@
-//! What can go wrong with a connected controller. Why a connection could not be made is in
-//! `connect_error`.
+//! Errors of a connected controller. Why a connection could not be made is in `connect_error`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use crate::connect_error::{ConnectError, errno_text};
 use crate::data::Data;
 use crate::state::State;
 
-/// Why a command, or a call that runs commands, failed.
+/// Why a command failed, or a call that runs commands.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -32,10 +31,10 @@ pub enum Error {
     /// The command was not answered in time. It may or may not have been executed.
     #[error("no answer within {after_ms} ms")]
     Timeout {
-        /// How long it was waited for.
+        /// The time waited.
         after_ms: u64,
     },
-    /// There is no connection at the moment, or none any more; the command was not sent.
+    /// There is no connection; the command was not sent.
     #[error("not connected: {0}")]
     NotConnected(NotConnected),
     /// As many commands are outstanding as the queue holds.
@@ -56,7 +55,7 @@ pub enum Error {
     /// No active namespace has this identifier.
     #[error("there is no namespace {0}")]
     NoSuchNamespace(Nsid),
-    /// The NSID means another namespace than when it was opened; the command was not sent.
+    /// The NSID refers to another namespace than when it was opened; the command was not sent.
     #[error(
         "namespace {nsid} is another one than before: it was deleted and created again, or the target serves something \
          else under its number; nothing was sent to it, and it has to be opened anew"
@@ -91,7 +90,7 @@ pub enum Error {
         /// Size of the namespace in blocks.
         size: u64,
     },
-    /// What is to be copied lies where it would be copied to; nothing was sent.
+    /// A range of a copy overlaps the destination; nothing was sent.
     #[error("blocks {lba} to {} cannot be copied to {to} to {}: they overlap",
         .lba.saturating_add(*.blocks).saturating_sub(1), .to.saturating_add(*.total).saturating_sub(1))]
     Overlap {
@@ -104,7 +103,7 @@ pub enum Error {
         /// Blocks of all ranges together.
         total: u64,
     },
-    /// The controller's answer contradicts the specification or itself.
+    /// The controller's answer violates the specification or contradicts itself.
     #[error("the controller's answer makes no sense: {0}")]
     Malformed(&'static str),
     /// A queue could not be connected.
@@ -153,7 +152,7 @@ impl Error {
         }
     }
 
-    /// Whether the same command may succeed later over a new connection.
+    /// Whether the command may succeed over a new connection.
     #[must_use]
     pub const fn is_connection(&self) -> bool {
         matches!(self, Self::Lost(_) | Self::Timeout { .. } | Self::NotConnected(_) | Self::Connect(_))
@@ -169,13 +168,13 @@ impl From<ConnectError> for Error {
 /// Why there is no connection: see [`Error::NotConnected`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotConnected {
-    /// How the controller is.
+    /// The controller's state.
     pub state: State,
-    /// Where it is: `127.0.0.1:4420`.
+    /// The target's address: `127.0.0.1:4420`.
     pub address: Arc<str>,
-    /// How long it has been away.
+    /// How long the connection has been lost.
     pub lost_for: Duration,
-    /// After how long it is given up; `None` for never.
+    /// After what time of loss the controller is given up; `None` for never.
     pub limit: Option<Duration>,
 }
 
@@ -185,7 +184,7 @@ impl fmt::Display for NotConnected {
         match (self.state, self.limit) {
             (State::Dead, _) => write!(f, "{address} did not come back in time and was given up"),
             (State::Disconnected, _) => write!(f, "disconnected from {address} on request"),
-            // Live: this connection is lost, and the background thread is about to learn of it.
+            // Live: this connection is lost, but the background thread has not noticed yet.
             (State::Reconnecting | State::Live, limit) => {
                 let away = self.lost_for.as_secs();
                 write!(f, "the connection to {address} was lost {away} s ago; trying to reconnect ")?;
@@ -208,10 +207,10 @@ pub enum Loss {
     /// The network or the target's operating system broke it.
     #[error("{}", errno_text(*.0))]
     Network(Errno),
-    /// The target did what the protocol forbids.
+    /// The target violated the protocol.
     #[error("the target broke the protocol: {0}")]
     Protocol(Arc<str>),
-    /// The target ended it and said why (`C2HTermReq`).
+    /// The target ended it with a reason (`C2HTermReq`).
     #[error("the target ended the connection: {0}")]
     Terminated(Termination),
     /// Keep Alive was not answered in time.
@@ -220,10 +219,10 @@ pub enum Loss {
     /// A command was not answered in time and could not be aborted.
     #[error("the target did not answer a command in time, nor its abort")]
     CommandTimeout,
-    /// Another connection of the same controller was lost, and all went with it.
+    /// Another connection of the same controller was lost, which ends all of them.
     #[error("another connection of the controller was lost")]
     Association,
-    /// It was asked for.
+    /// It was closed on request.
     #[error("it was closed on request")]
     Requested,
 }

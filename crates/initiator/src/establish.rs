@@ -1,6 +1,6 @@
-//! From an address to a queue that takes commands: a link, Connect; for the Admin Queue also
-//! enabling and identifying the controller. Blocking, with a time-out for each step; used for the
-//! first connect and for every reconnect.
+//! Connecting a queue: the link, then the Connect command; for the Admin Queue also enabling and
+//! identifying the controller. Every step has a time-out. Used for the first connect and for every
+//! reconnect.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -29,10 +29,10 @@ use crate::rescan::NAMESPACES_MAX;
 use crate::stop::{Stop, await_ready};
 use crate::wait::{Cancel, Waiter};
 
-/// Entries of the Admin Queue: what the Linux host has, and every controller takes.
+/// Entries of the Admin Queue, as of the Linux host; every controller accepts it.
 pub(crate) const ADMIN_ENTRIES: u16 = 32;
 
-/// What is known of a connected controller.
+/// Properties of a connected controller.
 #[derive(Debug)]
 pub(crate) struct Info {
     pub(crate) id: ControllerId,
@@ -41,10 +41,10 @@ pub(crate) struct Info {
     pub(crate) io_queues: u16,
     pub(crate) io_entries: u16,
     pub(crate) peer: SocketAddr,
-    /// The active namespaces at the time of connecting; `None` where there are none to ask for.
+    /// The active namespaces at the time of connecting; `None` if the controller did not list them.
     pub(crate) namespaces: Option<BTreeSet<u32>>,
     pub(crate) limits: Limits,
-    /// What the open namespaces were found to be, at a reconnect.
+    /// The open namespaces as found at a reconnect.
     pub(crate) looked: Vec<Looked>,
 }
 
@@ -54,9 +54,9 @@ impl Info {
         self.identify.max_transfer_bytes(self.cap.page_min_bytes())
     }
 
-    /// Data that fit into the capsule of an I/O command.
+    /// The in-capsule data size of I/O commands, bytes.
     pub(crate) fn in_capsule_bytes(&self) -> usize {
-        // NVMe/TCP has no ICDOFF but 0; what a controller means by another is not worth guessing.
+        // ICDOFF is 0 in NVMe/TCP; without a defined meaning, nothing is sent in capsules.
         if self.identify.icdoff.get() != 0 {
             return 0;
         }
@@ -64,8 +64,8 @@ impl Info {
     }
 }
 
-/// Connects an Admin Queue and makes the controller ready. `discovery`: whether a discovery
-/// controller is wanted (`None`: either is fine).
+/// Connects an Admin Queue and enables the controller. `discovery`: whether it has to be a
+/// discovery controller (`None`: either).
 pub(crate) async fn controller(
     options: &Options,
     discovery: Option<bool>,
@@ -76,8 +76,7 @@ pub(crate) async fn controller(
     attempt.controller(discovery).await.map_err(|kind| ConnectError::new(kind, attempt.tried))
 }
 
-/// Looks at namespaces on a fresh Admin Queue: what they are, and who. All of it within the time of
-/// an admin command.
+/// Inspects namespaces over a new Admin Queue, all within the time-out of one admin command.
 pub(crate) async fn look(
     engine: &mut Engine<Vec<u8>>,
     options: &Options,
@@ -103,7 +102,7 @@ pub(crate) async fn look(
     Ok(looked)
 }
 
-/// Connects I/O queue `queue` of a controller, and gives its link.
+/// Connects I/O queue `queue` of a controller and returns its link.
 pub(crate) async fn io_queue(
     options: &Options,
     queue: QueueId,
@@ -220,7 +219,7 @@ impl Attempt<'_> {
     async fn enable(&mut self, engine: &mut Engine<Vec<u8>>, cap: Cap) -> Result<(), Kind> {
         self.property(engine, Property::set(offset::CC, Cc::ENABLE.0), "Property Set (CC)").await?;
         let started = self.waiter.time.now();
-        // CAP.TO of 0 is not a legal value; give such a controller as long as any step has.
+        // CAP.TO of 0 is not legal; such a controller gets the time-out of any step.
         let time = match cap.timeout_ms() {
             0 => self.step_time(),
             ms => Duration::from_millis(u64::from(ms)),
@@ -251,7 +250,7 @@ impl Attempt<'_> {
             .map_err(|error| Kind::Protocol { violation: format!("Identify Controller: {error}") })
     }
 
-    /// Events can only be told from here on, so what there is has to be known before.
+    /// Reads the active namespaces, before events report changes to them.
     async fn namespaces(&mut self, engine: &mut Engine<Vec<u8>>) -> Result<Option<BTreeSet<u32>>, Kind> {
         let mut found = BTreeSet::new();
         let mut after = Nsid::NONE;
@@ -270,8 +269,8 @@ impl Attempt<'_> {
         }
     }
 
-    /// Limits of the NVM command set; `None` where the controller does not tell them, as before
-    /// version 2.0.
+    /// Limits of the NVM command set; `None` if the controller does not report them (before version
+    /// 2.0).
     async fn nvm_controller(&mut self, engine: &mut Engine<Vec<u8>>) -> Result<Option<NvmController>, Kind> {
         let mut bytes = vec![0; IDENTIFY_BYTES];
         let status = self.identify_into(engine, Cns::IOCS_CONTROLLER, Nsid::NONE, &mut bytes).await?;
@@ -289,23 +288,23 @@ impl Attempt<'_> {
         Ok(self.run(engine, sqe, &mut AdminData::ToHost(bytes)).await?.status())
     }
 
-    /// Looks at one namespace. What may be told later is an error: the connection is not used
-    /// before all is known.
+    /// Inspects one namespace. A transient refusal is an error: the connection is not used before
+    /// all open namespaces are known.
     async fn look_at(&mut self, engine: &mut Engine<Vec<u8>>, nsid: Nsid) -> Result<Looked, Kind> {
-        let later = |command, status: Status| match refusal(status) {
+        let succeeded = |command, status: Status| match refusal(status) {
             _ if status.is_success() => Ok(true),
             Refusal::No => Ok(false),
             Refusal::Later => Err(Kind::Status { command, status }),
         };
         let mut bytes = vec![0; IDENTIFY_BYTES];
         let status = self.identify_into(engine, Cns::NAMESPACE, nsid, &mut bytes).await?;
-        if !later("Identify Namespace", status)? {
+        if !succeeded("Identify Namespace", status)? {
             return Ok(Looked::absent(nsid));
         }
         let identify = IdentifyNamespace::read_from_bytes(&bytes)
             .map_err(|error| Kind::Protocol { violation: format!("Identify Namespace: {error}") })?;
         let status = self.identify_into(engine, Cns::NAMESPACE_ID_DESCRIPTORS, nsid, &mut bytes).await?;
-        let has_list = later("Identify (Namespace Identification Descriptors)", status)?;
+        let has_list = succeeded("Identify (Namespace Identification Descriptors)", status)?;
         Ok(Looked::found(nsid, Box::new(identify), has_list.then_some(&bytes)))
     }
 
@@ -321,12 +320,12 @@ impl Attempt<'_> {
         let value = NumberOfQueues { submission: wanted, completion: wanted };
         let cqe = self.set_feature(engine, Fid::NUMBER_OF_QUEUES, value.encode()).await?;
         success(&cqe, "Set Features (Number of Queues)")?;
-        // 65536 of both is more than can be: then all that was asked for is granted.
+        // 65536 cannot be decoded: then all requested queues are granted.
         let granted = NumberOfQueues::decode(cqe.dw0.get());
         Ok(granted.map_or(wanted, |granted| granted.submission.min(granted.completion).min(wanted)))
     }
 
-    /// Asks for the notices that this host acts on, of those that the controller offers.
+    /// Enables the notices that this host handles, of those that the controller offers.
     async fn async_events(&mut self, engine: &mut Engine<Vec<u8>>, identify: &IdentifyController) -> Result<(), Kind> {
         let notices = AsyncEventConfig::NAMESPACE_ATTRIBUTE
             .with(AsyncEventConfig::FIRMWARE_ACTIVATION)
@@ -336,7 +335,7 @@ impl Attempt<'_> {
         if value == 0 {
             return Ok(());
         }
-        // A controller that refuses is used without notices.
+        // If the controller refuses, it is used without notices.
         self.set_feature(engine, Fid::ASYNC_EVENT_CONFIG, value).await.map(|_| ())
     }
 
@@ -360,8 +359,8 @@ impl Attempt<'_> {
     }
 }
 
-/// Runs one command with lent data on an engine that nobody else drives meanwhile. When it fails,
-/// the connection has to be given up: the command may still be outstanding.
+/// Runs one command with lent data. Nothing else may use the engine until it completes. On an error
+/// the connection has to be closed: the command may still be outstanding.
 pub(crate) async fn run(
     engine: &mut Engine<Vec<u8>>,
     sqe: Sqe,
@@ -381,7 +380,7 @@ pub(crate) async fn run(
     result.map_err(Stop::Failed)
 }
 
-/// Sends and receives until `done` gives something.
+/// Sends and receives until `done` gives a result.
 async fn drive<T>(
     engine: &mut Engine<Vec<u8>>,
     data: &mut AdminData<'_>,
@@ -405,7 +404,7 @@ fn success(cqe: &Cqe, command: &'static str) -> Result<(), Kind> {
     cqe.status().ok().map_err(|status| Kind::Status { command, status })
 }
 
-/// What a Connect that failed means.
+/// The error of a failed Connect command.
 fn connect_kind(cqe: &Cqe) -> Kind {
     let status = cqe.status();
     if status.is(Status::CONNECT_INVALID_PARAMETERS) {
@@ -432,7 +431,7 @@ fn check_type(identify: &IdentifyController, discovery: Option<bool>) -> Result<
     let is_discovery = identify.controller_type() == ControllerType::Discovery;
     match discovery {
         Some(false) if is_discovery => Err(Kind::IsDiscovery),
-        // Before NVMe 1.4 the type was not reported: then the name has to do.
+        // Before NVMe 1.4 the type was not reported; the NQN decides then.
         Some(true) if identify.controller_type() == ControllerType::Io => Err(Kind::NotDiscovery),
         _ => Ok(()),
     }

@@ -1,4 +1,4 @@
-//! What happens to a connected controller without being asked for.
+//! Events of a connected controller.
 
 use ebof_nvme::Nsid;
 
@@ -6,22 +6,22 @@ use ebof_nvme::Nsid;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A namespace is there that was not.
+    /// A namespace was added.
     NamespaceAdded(Nsid),
-    /// A namespace is gone.
+    /// A namespace was removed.
     NamespaceRemoved(Nsid),
     /// A namespace changed: its size, its write protection, anything in its Identify data.
     NamespaceChanged(Nsid),
-    /// An open namespace is another one now, or has other blocks: handles of it get errors from
-    /// here on, and what is there now can be opened anew.
+    /// An open namespace was replaced or reformatted: its handles fail from now on, and it can be
+    /// opened again.
     NamespaceReplaced(Nsid),
     /// The discovery log changed: read it again.
     DiscoveryChanged,
-    /// The connection is lost; reconnecting has begun. Says why.
+    /// The connection is lost and reconnecting has begun. With the reason.
     ConnectionLost(String),
     /// The connection is back.
     Reconnected,
-    /// Reconnecting was given up: the controller is dead. Says why.
+    /// Reconnecting was given up: the controller is dead. With the reason.
     GaveUp(String),
     /// Any other asynchronous event: type, information and log page of the completion's dword 0.
     Asynchronous {
@@ -29,7 +29,7 @@ pub enum Event {
         kind: u8,
         /// Event information.
         info: u8,
-        /// Log page that tells more (LID).
+        /// Log page with details (LID).
         log_page: u8,
     },
 }

@@ -17,7 +17,7 @@ pub struct Identity {
     pub source: Source,
 }
 
-/// Where an identity comes from.
+/// The source of an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// `/etc/nvme/hostnqn` (and `hostid` where it exists).
@@ -31,7 +31,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// In words, as for a person.
+    /// Its description, for people.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -99,8 +99,8 @@ fn derived_id(nqn: &Nqn) -> HostId {
     HostId(name_uuid(nqn.as_str().as_bytes()).0)
 }
 
-/// A UUID of version 8 (RFC 9562: contents of one's own choice) out of `name`. It has to spread and
-/// to stay, not to keep a secret: two rounds of FNV-1a in 128 bits.
+/// A UUID of version 8 (RFC 9562, custom contents) derived from `name`: two rounds of 128-bit
+/// FNV-1a. It has to be stable and well distributed, not secure.
 fn name_uuid(name: &[u8]) -> Uuid {
     const PRIME: u128 = 0x0100_0000_0000_0000_0000_013b;
     const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;

@@ -14,12 +14,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What bytes mean is in `ebof-nvme`, the protocol's state machine in `ebof-tcp`; here are sockets,
-//! threads, timers and buffers. There is no async runtime: a [`QueuePair`] belongs to one thread
-//! that submits and polls, and sleeps in poll(2) when there is nothing to do. One background thread
-//! per controller serves the Admin Queue.
+//! Layouts are in `ebof-nvme` and the protocol's state machine is in `ebof-tcp`; this crate has the
+//! sockets, threads, timers and buffers. There is no async runtime: a [`QueuePair`] belongs to one
+//! thread that submits and polls, and sleeps in poll(2) when there is nothing to do. One background
+//! thread per controller serves the Admin Queue.
 //!
-//! Everything that the target sends is taken as hostile: no answer can panic, hang or allocate
+//! The target is not trusted: nothing that it sends can make the host panic, hang or allocate
 //! without bound.
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
-//! What a controller takes in one command, and which optional commands it has: read at every
-//! connect, because a target may come back with other limits. Every value is one that a caller can
-//! divide by and loop with, whatever the target told.
+//! Limits of one command and the optional commands of a controller. Read at every connect, because
+//! they may change with a reconnect. No limit is 0, whatever the target reports, so callers can
+//! divide by them and loop.
 
 use ebof_nvme::identify::field::{oncs, vwc};
 use ebof_nvme::identify::{IdentifyController, NvmController};
@@ -9,17 +9,16 @@ use ebof_nvme::identify::{IdentifyController, NvmController};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Data of one command, bytes (MDTS): a page of memory at least. `None` where there is no
-    /// limit.
+    /// Data of one command, bytes (MDTS): at least a memory page. `None` for no limit.
     pub transfer_bytes: Option<u64>,
-    /// It has Write Zeroes (ONCS).
+    /// Write Zeroes is supported (ONCS).
     pub write_zeroes: bool,
-    /// Blocks of one Write Zeroes, in bytes: WZSL where the controller gives one, else as
-    /// `transfer_bytes`, which older controllers apply to it and the Linux host respects.
+    /// Size of one Write Zeroes, bytes: WZSL if the controller reports one, else `transfer_bytes`,
+    /// which older controllers apply and the Linux host respects.
     pub write_zeroes_bytes: Option<u64>,
-    /// Blocks of one Verify, in bytes: VSL, else as `transfer_bytes`.
+    /// Size of one Verify, bytes: VSL, else `transfer_bytes`.
     pub verify_bytes: Option<u64>,
-    /// It has Dataset Management (ONCS).
+    /// Dataset Management is supported (ONCS).
     pub dataset_management: bool,
     /// Ranges of one Dataset Management (DMRL), 1 to 256.
     pub dsm_ranges: u16,
@@ -27,21 +26,21 @@ pub struct Limits {
     pub dsm_range_blocks: u32,
     /// Blocks of all its ranges together (DMSL), 1 and up.
     pub dsm_blocks: u64,
-    /// A volatile write cache (VWC), at this connect or an earlier one of the same
-    /// [`crate::Controller`]: what was written is safe only after Flush, or with FUA. What an
-    /// earlier connection left in a cache is not safer because there is none any more.
+    /// The controller has, or had at an earlier connect of the same [`crate::Controller`], a
+    /// volatile write cache (VWC): writes are durable only after Flush or with FUA. Earlier
+    /// connects count because their writes may still be in that cache.
     pub volatile_cache: bool,
 }
 
 impl Limits {
-    /// From Identify Controller and CAP's smallest page; `nvm` is what Identify of the NVM command
-    /// set's controller says, where there is such: before version 2.0 there is not.
+    /// From Identify Controller and CAP's smallest page in bytes; `nvm` is Identify of the NVM
+    /// command set's controller, which controllers before version 2.0 don't have.
     #[must_use]
     pub fn new(identify: &IdentifyController, nvm: Option<&NvmController>, page_bytes: u64) -> Self {
         let transfer_bytes = identify.max_transfer_bytes(page_bytes);
         let power = |value: u8| match value {
             0 => transfer_bytes,
-            // A shift that does not fit is no limit.
+            // An exponent that does not fit means no limit.
             value => page_bytes.checked_shl(u32::from(value)).filter(|&bytes| bytes >= page_bytes),
         };
         let told = |value: u64, none: u64| if value == 0 { none } else { value };
@@ -61,7 +60,7 @@ impl Limits {
 }
 
 impl Limits {
-    /// The same, of a controller that had `before` at its last connect.
+    /// These limits after a reconnect, where `before` held until then.
     pub(crate) fn after(self, before: Self) -> Self {
         Self { volatile_cache: self.volatile_cache || before.volatile_cache, ..self }
     }

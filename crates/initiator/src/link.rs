@@ -1,19 +1,19 @@
-//! How the commands of one queue travel, whatever they mean: all that the engine
-//! ([`crate::engine`]) knows of a transport.
+//! The interface between the engine ([`crate::engine`]) and a transport: how commands, data and
+//! completions of one queue are sent and received.
 //!
-//! A link owns its connection and what is under way on it. Commands and their buffers stay in the
-//! engine's slots, which it lends with every call. A link knows a command by its slot, and no
-//! opcode.
+//! A link owns its connection and what is queued on it. Commands and their buffers stay in the
+//! engine's slots, which are passed to every call. A link identifies a command by its slot and
+//! knows no opcode.
 //!
-//! | what the engine asks | |
+//! | method | what it does |
 //! |---|---|
-//! | [`Transport::set_slots`], [`Transport::set_in_capsule`] | how many commands there will be, and what fits into a capsule |
-//! | [`Transport::submit`] | queue a command, with its data where these travel with it |
-//! | [`Transport::flush`] | send what is queued, as far as that goes without waiting |
-//! | [`Transport::receive`], [`Transport::poll`], [`Transport::owes_data`] | take what has come: data into their buffers, completions one by one |
-//! | [`Transport::reclaim`] | buffers that were still being sent are the slots' again |
-//! | [`Transport::watch`], [`Transport::is_unsent`] | what to wait for |
-//! | [`Transport::end_in_order`], [`Transport::close`] | the end |
+//! | [`Transport::set_slots`], [`Transport::set_in_capsule`] | the number of slots, and the in-capsule data size |
+//! | [`Transport::submit`] | queue a command, with its data if they travel in the capsule |
+//! | [`Transport::flush`] | send what is queued, without blocking |
+//! | [`Transport::receive`], [`Transport::poll`], [`Transport::has_unqueued_data`] | receive: data into the commands' buffers, completions one by one |
+//! | [`Transport::reclaim`] | release buffers whose zero-copy send is complete |
+//! | [`Transport::watch`], [`Transport::has_unsent`] | what to poll the descriptor for |
+//! | [`Transport::allow_graceful_close`], [`Transport::close`] | the end of the connection |
 
 mod loopback;
 pub(crate) mod tcp;
@@ -30,7 +30,7 @@ use crate::slots::Slots;
 use crate::transport;
 use crate::wait::{Cancel, Time, Waiter, Watch};
 
-/// Which way the data of a command go.
+/// Direction of a command's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DataDirection {
     None,
@@ -38,7 +38,7 @@ pub(crate) enum DataDirection {
     FromHost,
 }
 
-/// The end of the command in slot `index`.
+/// The completion of the command in slot `index`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Finished {
     pub(crate) index: u16,
@@ -47,27 +47,27 @@ pub(crate) struct Finished {
     pub(crate) transferred: u32,
 }
 
-/// What one read brought.
+/// Result of one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
-    /// Nothing was there.
+    /// No data.
     Nothing,
-    /// All that was there.
+    /// Everything that was available.
     All,
-    /// As much as there was room for: there may be more.
+    /// A full buffer; there may be more.
     Full,
 }
 
-/// The link of one queue. `B` is what the commands' data live in.
+/// A link over one transport. `B` is the type of the commands' buffers.
 pub(crate) trait Transport {
-    /// As many slots as commands will name; none may be outstanding.
+    /// Sets the number of slots. No command may be outstanding.
     fn set_slots(&mut self, slots: usize);
 
-    /// Data bytes that the controller takes in a command's capsule.
+    /// Sets how many data bytes the controller takes in a command capsule.
     fn set_in_capsule(&mut self, bytes: usize);
 
-    /// Queues the command in slot `index`, and its data where they go with it. Fills in the data
-    /// pointer.
+    /// Queues the command in slot `index`, with its data if they go in the capsule. Sets the SQE's
+    /// data pointer.
     fn submit<B: AsRef<[u8]> + AsMut<[u8]>>(
         &mut self,
         sqe: &mut Sqe,
@@ -78,7 +78,7 @@ pub(crate) trait Transport {
         lent: &AdminData<'_>,
     );
 
-    /// Sends as much as the connection takes, and no more than is good for others.
+    /// Sends as much as the connection takes, up to a bound that keeps other connections served.
     fn flush<B: AsRef<[u8]> + AsMut<[u8]>>(
         &mut self,
         slots: &mut Slots<B>,
@@ -86,15 +86,15 @@ pub(crate) trait Transport {
         time: &Time,
     ) -> Result<(), Loss>;
 
-    /// One read of what has come. Take what it holds with [`Transport::poll`], then read again if
-    /// there may be more.
+    /// Reads once. Process the result with [`Transport::poll`], then read again if it was
+    /// [`Received::Full`].
     fn receive<B: AsRef<[u8]> + AsMut<[u8]>>(
         &mut self,
         slots: &mut Slots<B>,
         lent: &mut AdminData<'_>,
     ) -> Result<Received, Loss>;
 
-    /// Takes all that was received: data into their buffers, ends to `on_finished`.
+    /// Processes all that was read: data into their buffers, completions to `on_finished`.
     fn poll<B: AsRef<[u8]> + AsMut<[u8]>>(
         &mut self,
         slots: &mut Slots<B>,
@@ -102,34 +102,36 @@ pub(crate) trait Transport {
         on_finished: impl FnMut(&mut Slots<B>, Finished),
     ) -> Result<(), Loss>;
 
-    /// Whether data were asked for that are not queued yet: flush.
-    fn owes_data(&self) -> bool;
+    /// Whether the controller requested data that are not queued yet: flush.
+    fn has_unqueued_data(&self) -> bool;
 
-    /// Takes back buffers that are sent by now.
+    /// Releases buffers whose zero-copy send is complete.
     fn reclaim<B>(&mut self, slots: &mut Slots<B>) -> Result<(), Loss>;
 
-    /// What to wait for.
+    /// The descriptor to wait for, and whether to wait until it is writable.
     fn watch(&self) -> Watch<'_>;
 
-    /// Whether anything is queued.
-    fn is_unsent(&self) -> bool;
+    /// Whether queued data are not sent yet.
+    fn has_unsent(&self) -> bool;
 
-    /// The peer has all that was sent: the end of the connection is no reset then, although there
-    /// may be commands that wait for the peer.
-    fn end_in_order(&mut self);
+    /// The peer has received everything: closing is graceful (FIN) and not a reset, which is the
+    /// default, so that commands of a lost connection never arrive late.
+    fn allow_graceful_close(&mut self);
 
-    /// Ends the connection. Buffers that a network card does not give back are never used again.
+    /// Closes the connection. Buffers that a network card does not release in time are leaked.
     fn close<B>(self, slots: &mut Slots<B>);
 }
 
-/// The link of one queue, over any of the transports.
-#[expect(clippy::large_enum_variant, reason = "nearly all links are of the large kind")]
+/// The link of one queue.
+//
+// An enum and not a trait object: `submit`, `receive` and `poll` are inlined into the engine.
+#[expect(clippy::large_enum_variant, reason = "nearly all links are TCP")]
 pub(crate) enum Link {
     Tcp(tcp::Tcp),
     Loopback(loopback::Loopback),
 }
 
-/// The same call of whichever link it is.
+/// Calls a method of [`Transport`] on the link's variant.
 macro_rules! either {
     ($link:expr, $inner:ident => $call:expr) => {
         match $link {
@@ -145,17 +147,17 @@ impl Link {
         either!(self, link => link.watch())
     }
 
-    pub(crate) fn is_unsent(&self) -> bool {
-        either!(self, link => link.is_unsent())
+    pub(crate) fn has_unsent(&self) -> bool {
+        either!(self, link => link.has_unsent())
     }
 
-    pub(crate) fn end_in_order(&mut self) {
-        either!(self, link => link.end_in_order());
+    pub(crate) fn allow_graceful_close(&mut self) {
+        either!(self, link => link.allow_graceful_close());
     }
 }
 
-/// Connects `queue` as `options` say, for `entries` commands at a time, and notes in `tried` how
-/// far it came. Also says where the target was reached: 0.0.0.0:0 where that is no address.
+/// Connects `queue` by `options`, with `entries` entries. Records its progress in `tried`. Also
+/// returns the target's address, 0.0.0.0:0 for transports without addresses.
 pub(crate) async fn connect(
     options: &Options,
     queue: QueueId,

@@ -1,5 +1,5 @@
-//! Queue maps: which I/O queues are for what. Owns how granted queues are divided, which is how the
-//! Linux host divides them; who takes which queue is in [`crate::shared`].
+//! Queue maps: the class of each I/O queue. Divides the granted queues as the Linux host does;
+//! their allocation is in [`crate::shared`].
 
 use std::ops::RangeInclusive;
 
@@ -7,11 +7,11 @@ use ebof_nvme::QueueId;
 
 use crate::options::Options;
 
-/// What a queue is for.
+/// The class of a queue: which commands it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QueueClass {
-    /// Everything that has no map of its own: writes and the rest, and reads where there is no read
-    /// map.
+    /// All commands without a class of their own: writes and others, and reads if there are no read
+    /// queues.
     Default,
     /// Reads.
     Read,
@@ -35,11 +35,11 @@ impl QueueClass {
 /// then the read, then the poll queues, as in Linux.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueMaps {
-    /// Queues for everything that has none of its own.
+    /// Queues for all commands without a class of their own.
     pub default: u16,
     /// Queues for reads only; 0: reads use the default ones.
     pub read: u16,
-    /// Queues that are polled; 0: such commands use the queues that others of their kind use.
+    /// Queues that are polled; 0: polled commands use the other queues.
     pub poll: u16,
 }
 
@@ -64,7 +64,7 @@ impl QueueMaps {
         let (default, poll) = if default + read > 0 {
             (default, take(options.nr_poll_queues))
         } else {
-            // No queue but write or poll queues was asked for: then these are for everything.
+            // Only write or poll queues were requested: they serve everything.
             (granted, 0)
         };
         Self { default, read, poll }
@@ -76,8 +76,7 @@ impl QueueMaps {
         self.default + self.read + self.poll
     }
 
-    /// The class whose queues serve commands of `class`: a class without queues is served by
-    /// another.
+    /// The class whose queues serve commands of `class`, which is `Default` if it has no queues.
     #[must_use]
     pub const fn serving(self, class: QueueClass) -> QueueClass {
         match class {
@@ -108,7 +107,7 @@ impl QueueMaps {
         before + 1..=before + self.count(class)
     }
 
-    /// What the queue is for; `Default` for one that is not in the maps.
+    /// The class of a queue; `Default` for one that is not in the maps.
     #[must_use]
     pub fn class(self, id: QueueId) -> QueueClass {
         let classes = [QueueClass::Read, QueueClass::Poll];

@@ -411,7 +411,7 @@ impl<B: Buffer> QueuePair<B> {
     /// Asks the controller, through the Admin Queue, to abort every command submitted with `user`.
     /// Whether it did is seen in the commands' status. Does not wait.
     pub fn abort(&mut self, user: u64) {
-        for cid in self.engine.slots().of_user(user) {
+        for cid in self.engine.slots().outstanding_of(user) {
             self.shared.send(Message::Abort { queue: self.id, cid });
         }
     }
@@ -573,9 +573,9 @@ impl<B: Buffer> QueuePair<B> {
     fn expire(&mut self, now: u64) {
         self.next_expiry_ms = now + (self.timeout_ms() / 8).clamp(10, 1000);
         let (shared, id, grace_ms) = (&self.shared, self.id, self.timeout_ms());
-        let hopeless =
+        let abort_timed_out =
             self.engine.slots().expire(now, grace_ms, |cid, _| shared.send(Message::Abort { queue: id, cid }));
-        if hopeless {
+        if abort_timed_out {
             self.lost(Loss::CommandTimeout);
         }
     }

@@ -1,5 +1,5 @@
-//! The commands that are outstanding on one queue, with their buffers, and those that are over but
-//! not yet collected.
+//! The commands of one queue with their buffers: those outstanding, and those completed but not yet
+//! collected.
 
 use std::collections::VecDeque;
 
@@ -11,13 +11,13 @@ use crate::error::Error;
 /// Where a command's data live.
 #[derive(Debug)]
 pub(crate) enum Payload<B> {
-    /// Nowhere: it has none, or the slot is free.
+    /// The command has no data, or the slot is free.
     None,
-    /// In a buffer that the slot owns; the controller fills it.
+    /// The slot owns the buffer; the controller fills it.
     ToHost(B),
-    /// In a buffer that the slot owns; the controller takes it.
+    /// The slot owns the buffer; the controller reads it.
     FromHost(B),
-    /// In the buffer that the caller lends for the time of one call, from this offset on.
+    /// A part of the buffer that the caller lends with every call.
     Lent {
         /// Offset in the lent buffer.
         start: usize,
@@ -34,28 +34,29 @@ pub(crate) struct Slot<B> {
     pub(crate) cid: Cid,
     pub(crate) user: u64,
     pub(crate) payload: Payload<B>,
-    /// Bytes that are to be transferred.
+    /// Bytes to transfer.
     pub(crate) expected: u32,
     /// Bytes that have to be transferred for success.
-    pub(crate) least: u32,
-    /// Payloads that the link refers to: the buffer must stay until they are sent.
+    pub(crate) required: u32,
+    /// Parts of the buffer in the link's send queue. It is not given back before they are sent.
     pub(crate) unsent: u32,
     state: State,
-    /// How it ended, once it did.
+    /// The result, once the command completed.
     result: Option<Result<Cqe, Error>>,
-    /// When it times out, in milliseconds of [`crate::wait::now_ms`]; `u64::MAX` never.
+    /// When it times out, in milliseconds of [`crate::wait::Time::now_ms`]; `u64::MAX` for never.
     pub(crate) deadline_ms: u64,
-    /// Whether an Abort was asked for.
+    /// Whether an Abort was requested.
     pub(crate) aborted: bool,
 }
 
-/// `Free` -> `Outstanding` -> (`Ending` while payloads are still being sent) -> `Over` -> `Free`.
+/// `Free` -> `Outstanding` -> (`Draining` while payloads are still being sent) -> `Completed` ->
+/// `Free`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Free,
     Outstanding,
-    Ending,
-    Over,
+    Draining,
+    Completed,
 }
 
 /// The slots of a queue.
@@ -63,9 +64,9 @@ enum State {
 pub(crate) struct Slots<B> {
     slots: Vec<Slot<B>>,
     free: Vec<u16>,
-    over: VecDeque<u16>,
-    lent_over: VecDeque<(u64, Result<Cqe, Error>)>,
-    /// Commands with lent buffers that are not over.
+    completed: VecDeque<u16>,
+    completed_lent: VecDeque<(u64, Result<Cqe, Error>)>,
+    /// Outstanding commands with lent buffers.
     lent: usize,
     /// What is added to a CID with every use of its slot: the number of slots, a power of two.
     step: u16,
@@ -74,7 +75,7 @@ pub(crate) struct Slots<B> {
 }
 
 impl<B> Slot<B> {
-    /// Whether the buffer is the slot's own until the command is over.
+    /// Whether the slot owns the buffer until the command completes.
     pub(crate) fn is_owner(&self) -> bool {
         matches!(self.payload, Payload::ToHost(_) | Payload::FromHost(_))
     }
@@ -85,36 +86,36 @@ impl<B> Slots<B> {
         &mut self.slots[usize::from(index)]
     }
 
-    /// A payload of the command was sent completely.
+    /// The link has sent one part of the command's buffer.
     pub(crate) fn payload_sent(&mut self, index: u16) {
         let slot = self.at(index);
         slot.unsent -= 1;
-        if slot.unsent == 0 && slot.state == State::Ending {
-            self.over(index);
+        if slot.unsent == 0 && slot.state == State::Draining {
+            self.complete(index);
         }
     }
 
-    /// Buffers of which something is not sent are never given back; their commands end without
-    /// them. Returns how many.
-    pub(crate) fn withhold_unsent(&mut self) -> usize {
+    /// Leaks the buffers that are not sent completely; their commands complete without data.
+    /// Returns how many. For memory that a network card may still read.
+    pub(crate) fn leak_unsent(&mut self) -> usize {
         let unsent = self.slots.iter_mut().filter(|slot| slot.unsent > 0 && slot.is_owner());
         unsent.map(|slot| std::mem::forget(std::mem::replace(&mut slot.payload, Payload::None))).count()
     }
 
-    /// Commands that are not collected yet.
+    /// Commands that are outstanding or not collected yet.
     pub(crate) fn in_flight(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    fn over(&mut self, index: u16) {
+    fn complete(&mut self, index: u16) {
         let slot = self.at(index);
-        slot.state = State::Over;
+        slot.state = State::Completed;
         if matches!(slot.payload, Payload::Lent { .. }) {
             let done = self.release(index);
             self.lent -= 1;
-            self.lent_over.push_back((done.user, done.result));
+            self.completed_lent.push_back((done.user, done.result));
         } else {
-            self.over.push_back(index);
+            self.completed.push_back(index);
         }
     }
 
@@ -142,7 +143,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
             user: 0,
             payload: Payload::None,
             expected: 0,
-            least: 0,
+            required: 0,
             unsent: 0,
             state: State::Free,
             result: None,
@@ -152,16 +153,16 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
         Self {
             slots: slots.collect(),
             free: (0..limit).rev().collect(),
-            over: VecDeque::with_capacity(usize::from(limit)),
-            lent_over: VecDeque::with_capacity(usize::from(limit)),
+            completed: VecDeque::with_capacity(usize::from(limit)),
+            completed_lent: VecDeque::with_capacity(usize::from(limit)),
             lent: 0,
             step: limit.next_power_of_two(),
             limit: usize::from(limit),
         }
     }
 
-    /// Places in the connection's table: command identifiers differ modulo this.
-    pub(crate) const fn table(&self) -> usize {
+    /// Size of the link's table of commands: outstanding command identifiers differ modulo this.
+    pub(crate) const fn table_size(&self) -> usize {
         self.step as usize
     }
 
@@ -169,17 +170,17 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
         self.limit
     }
 
-    /// Lowers (or raises, up to what was made) how many commands may be outstanding.
+    /// Sets how many commands may be outstanding: at most as many as there are slots.
     pub(crate) fn set_limit(&mut self, limit: u16) {
         self.limit = usize::from(limit).clamp(1, self.slots.len());
     }
 
-    /// Commands with lent buffers that are not over.
+    /// Outstanding commands with lent buffers.
     pub(crate) const fn lent(&self) -> usize {
         self.lent
     }
 
-    /// Takes a free slot for a command; `None` when there is none.
+    /// Puts a command into a free slot; gives the payload back when `limit` are in use.
     pub(crate) fn take(
         &mut self,
         payload: Payload<B>,
@@ -197,7 +198,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
         self.lent += usize::from(matches!(payload, Payload::Lent { .. }));
         slot.payload = payload;
         slot.expected = 0;
-        slot.least = 0;
+        slot.required = 0;
         slot.state = State::Outstanding;
         slot.deadline_ms = now_ms.saturating_add(timeout_ms);
         slot.aborted = false;
@@ -211,8 +212,8 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
         (slot.cid == cid && slot.state == State::Outstanding).then_some(index)
     }
 
-    /// The bytes of a command's data.
-    pub(crate) fn bytes<'a>(&'a self, index: u16, lent: &'a AdminData<'_>) -> Option<&'a [u8]> {
+    /// The data that a command sends; `None` if there are none.
+    pub(crate) fn data<'a>(&'a self, index: u16, lent: &'a AdminData<'_>) -> Option<&'a [u8]> {
         match (&self.slots.get(usize::from(index))?.payload, lent) {
             (Payload::FromHost(buffer) | Payload::ToHost(buffer), _) => Some(buffer.as_ref()),
             (Payload::Lent { start, length }, AdminData::FromHost(bytes)) => bytes.get(*start..*start + *length),
@@ -220,8 +221,8 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
         }
     }
 
-    /// Where the next bytes for a command belong.
-    pub(crate) fn room<'a>(&'a mut self, index: u16, lent: &'a mut AdminData<'_>) -> Option<&'a mut [u8]> {
+    /// The buffer that a command receives into; `None` if there is none.
+    pub(crate) fn data_mut<'a>(&'a mut self, index: u16, lent: &'a mut AdminData<'_>) -> Option<&'a mut [u8]> {
         match (&mut self.slots.get_mut(usize::from(index))?.payload, lent) {
             (Payload::ToHost(buffer), _) => Some(buffer.as_mut()),
             (Payload::Lent { start, length }, AdminData::ToHost(bytes)) => bytes.get_mut(*start..*start + *length),
@@ -229,63 +230,63 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
         }
     }
 
-    /// The command is over; it can be collected once its buffer is not being sent any more.
-    // By itself it costs a tenth of all that a completion does, and every link's `receive` has one.
+    /// The command completed with `result`. It can be collected once its buffer is not in the send
+    /// queue any more.
+    // Inlined: the call was a tenth of a completion's instructions.
     #[inline(always)]
     pub(crate) fn finish(&mut self, index: u16, result: Result<Cqe, Error>) {
         let slot = self.at(index);
         slot.result = Some(result);
         if slot.unsent > 0 {
-            slot.state = State::Ending;
+            slot.state = State::Draining;
         } else {
-            self.over(index);
+            self.complete(index);
         }
     }
 
-    /// The connection is gone, and the send queue with it: everything that is not over ends with
-    /// `error`.
-    pub(crate) fn finish_all(&mut self, error: &Error) {
+    /// Completes all outstanding commands with `error`, after the link and its send queue are gone.
+    pub(crate) fn fail_all(&mut self, error: &Error) {
         for index in 0..self.slots.len() {
             let slot = &mut self.slots[index];
             slot.unsent = 0;
             if slot.state == State::Outstanding {
                 slot.result = Some(Err(error.clone()));
             }
-            if matches!(slot.state, State::Outstanding | State::Ending)
+            if matches!(slot.state, State::Outstanding | State::Draining)
                 && let Ok(index) = u16::try_from(index)
             {
-                self.over(index);
+                self.complete(index);
             }
         }
     }
 
-    /// The next command that is over.
+    /// The next completed command that owned its data.
     pub(crate) fn pop(&mut self) -> Option<Completion<B>> {
-        let index = self.over.pop_front()?;
+        let index = self.completed.pop_front()?;
         Some(self.release(index))
     }
 
-    /// The next command with a lent buffer that is over.
+    /// The next completed command with a lent buffer: its user value and result.
     pub(crate) fn pop_lent(&mut self) -> Option<(u64, Result<Cqe, Error>)> {
-        self.lent_over.pop_front()
+        self.completed_lent.pop_front()
     }
 
-    /// The outstanding commands of `user`.
-    pub(crate) fn of_user(&self, user: u64) -> impl Iterator<Item = Cid> {
+    /// The outstanding commands submitted with `user`.
+    pub(crate) fn outstanding_of(&self, user: u64) -> impl Iterator<Item = Cid> {
         self.slots.iter().filter(move |slot| slot.state == State::Outstanding && slot.user == user).map(|slot| slot.cid)
     }
 
-    /// Outstanding commands whose time is over at `now_ms`: to be aborted the first time (told to
-    /// `abort`), with `grace_ms` for that to work; `true` when that time is over too. Those that
-    /// the controller has answered without taking their data have as long: it could keep their
+    /// Passes commands whose deadline is past at `now_ms` to `abort`, and gives them `grace_ms`
+    /// more. Returns `true` if a command is still outstanding after that. Commands that the
+    /// controller completed without reading their data have the same deadline: it could hold their
     /// buffers for ever.
     pub(crate) fn expire(&mut self, now_ms: u64, grace_ms: u64, mut abort: impl FnMut(Cid, u64)) -> bool {
-        let mut hopeless = false;
+        let mut abort_timed_out = false;
         for slot in &mut self.slots {
-            if !matches!(slot.state, State::Outstanding | State::Ending) || slot.deadline_ms > now_ms {
+            if !matches!(slot.state, State::Outstanding | State::Draining) || slot.deadline_ms > now_ms {
                 continue;
             }
-            hopeless |= slot.aborted;
+            abort_timed_out |= slot.aborted;
             if !slot.aborted {
                 slot.aborted = true;
                 slot.deadline_ms = now_ms.saturating_add(grace_ms);
@@ -294,12 +295,12 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
                 }
             }
         }
-        hopeless
+        abort_timed_out
     }
 
-    /// The earliest deadline of a command that is not over; `u64::MAX` for none.
+    /// The earliest deadline, in milliseconds; `u64::MAX` for none.
     pub(crate) fn next_deadline_ms(&self) -> u64 {
-        let not_over = self.slots.iter().filter(|slot| matches!(slot.state, State::Outstanding | State::Ending));
+        let not_over = self.slots.iter().filter(|slot| matches!(slot.state, State::Outstanding | State::Draining));
         not_over.map(|slot| slot.deadline_ms).min().unwrap_or(u64::MAX)
     }
 }

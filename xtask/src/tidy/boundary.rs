@@ -42,7 +42,7 @@ const SIDES: &[Side] = &[
     Side {
         name: "the host's engine",
         folder: "crates/initiator/src",
-        files: &["engine", "engine/least", "slots"],
+        files: &["engine", "engine/required", "slots"],
         foreign: &["ebof_tcp", "ebof_pinned", "rustix", "socket2", "socket", "tcp", "pdu", "R2t"],
     },
     Side {

@@ -1,4 +1,4 @@
-//! Pauses without a runtime: one thread for all that wait, which ends when nobody does.
+//! Pauses without a runtime: one thread serves all of them, and ends when there are none.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::lock::lock;
 
-/// Those who wait, by when their time is over.
+/// The tasks that wait, by deadline.
 #[derive(Debug, Default)]
 pub(super) struct Pauses {
     inner: Mutex<Inner>,
@@ -29,7 +29,7 @@ impl Pauses {
         Pause { pauses: Arc::clone(self), due: Instant::now() + time, number: None }
     }
 
-    /// Wakes whoever is due until nobody waits.
+    /// Wakes tasks at their deadlines until none waits.
     fn run(&self) {
         let mut inner = lock(&self.inner);
         loop {
@@ -50,7 +50,7 @@ impl Pauses {
     }
 }
 
-/// A pause. Nothing runs before it is polled.
+/// A pause. Does nothing before it is polled.
 pub(super) struct Pause {
     pauses: Arc<Pauses>,
     due: Instant,
@@ -71,14 +71,14 @@ impl Future for Pause {
             inner.next += 1;
             self.number = Some(number);
         }
-        // Dropped without the lock: it may be the last to hold a task that waits here as well.
+        // Dropped without the lock: this may drop another task that waits here.
         let before = inner.waiting.insert((self.due, number), context.waker().clone());
         pauses.changed.notify_one();
         if !inner.running {
             inner.running = true;
             let run = Arc::clone(&pauses);
             if std::thread::Builder::new().name("nvme-pauses".to_owned()).spawn(move || run.run()).is_err() {
-                // Without a thread there is no pause: whoever waits looks again at once.
+                // Without the thread there is no pause.
                 inner.running = false;
                 return Poll::Ready(());
             }

@@ -1,13 +1,13 @@
-//! A buffer of which one command transfers a part: so a transfer is split without copying it.
+//! A part of a buffer, so that a transfer is split without copying.
 
 use crate::data::Buffer;
 
-/// What a command's data live in.
+/// The data of one command.
 #[derive(Debug)]
 pub(super) enum Span<B> {
     /// A part of a caller's buffer.
     Part { buffer: B, start: usize, length: usize },
-    /// Data that were made for the command.
+    /// Data made for the command.
     Scratch(Vec<u8>),
 }
 

@@ -1,5 +1,4 @@
-//! For tests: an engine and, at the other end of its socket and in the same thread, a controller.
-//! Both are initialized.
+//! For tests: an engine and a controller, connected by a socket in one thread and initialized.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -16,7 +15,7 @@ use crate::link::Link;
 use crate::link::tcp::Tcp;
 use crate::wait::Time;
 
-/// The link that is attached.
+/// The engine's link, which has to be TCP.
 pub(crate) fn tcp<B>(engine: &mut Engine<B>) -> &mut Tcp {
     match &mut engine.link {
         Some(Link::Tcp(link)) => link,
@@ -24,7 +23,7 @@ pub(crate) fn tcp<B>(engine: &mut Engine<B>) -> &mut Tcp {
     }
 }
 
-/// The system's.
+/// The system's clock.
 pub(crate) fn time() -> Time {
     Time::new(&ebof_clock::Clock::system())
 }

@@ -1,4 +1,4 @@
-//! The link to a target in the same process: whole commands, data and completions change hands.
+//! The link to a target in the same process, which passes whole commands, data and completions.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::wait::{Time, Waiter, Waker, Watch};
 /// One connection.
 pub(crate) struct Loopback {
     end: HostEnd,
-    /// Rung by the target.
+    /// Woken by the target.
     bell: Arc<Waker>,
-    /// Commands that are not sent yet.
+    /// Commands that are not submitted yet.
     out: VecDeque<Capsule>,
-    /// What has come and is not taken yet.
+    /// Completions that are received and not processed yet.
     arrived: VecDeque<Completion>,
 }
 
@@ -30,10 +30,10 @@ impl Loopback {
         tried.step = Step::Init;
         let bell = waiter.waker().map_err(|errno| Kind::System { action: "making an event descriptor", errno })?;
         let bell = Arc::new(bell);
-        // The target may keep its end for longer than this one lives.
-        let rung = Arc::downgrade(&bell);
+        // Weak: the target may keep its end after this one is dropped.
+        let weak = Arc::downgrade(&bell);
         let ring = move || {
-            if let Some(bell) = rung.upgrade() {
+            if let Some(bell) = weak.upgrade() {
                 bell.wake();
             }
         };
@@ -48,7 +48,7 @@ impl Loopback {
 impl Transport for Loopback {
     fn set_slots(&mut self, _slots: usize) {}
 
-    // Data of the host are fetched by the target, never in a capsule.
+    // The target fetches the host's data; none are in capsules.
     fn set_in_capsule(&mut self, _bytes: usize) {}
 
     fn submit<B: AsRef<[u8]> + AsMut<[u8]>>(
@@ -63,7 +63,7 @@ impl Transport for Loopback {
         let length = slots.at(index).expected;
         sqe.dptr = SglDescriptor::encode(Sgl::Transport { length });
         let data = match direction {
-            DataDirection::FromHost => slots.bytes(index, lent).map(Arc::from),
+            DataDirection::FromHost => slots.data(index, lent).map(Arc::from),
             DataDirection::None | DataDirection::ToHost => None,
         };
         self.out.push_back(Capsule { sqe: *sqe, data });
@@ -78,11 +78,11 @@ impl Transport for Loopback {
         while let Some(capsule) = self.out.pop_front() {
             match self.end.submit(capsule) {
                 Ok(()) => {}
-                // What the target said before it went is worth more: the next receive finds it, or
-                // the end.
+                // Completions that arrived before the close are processed first; the next receive
+                // reports the end.
                 Err(SubmitError::Closed(_)) => {}
                 Err(SubmitError::Full(capsule)) => {
-                    // Room comes with the completions that are polled.
+                    // Retried after completions have been polled.
                     self.out.push_front(capsule);
                     return Ok(());
                 }
@@ -103,7 +103,7 @@ impl Transport for Loopback {
                 Ok(None) if self.arrived.is_empty() => return Ok(Received::Nothing),
                 Ok(None) => return Ok(Received::All),
                 Err(_) if self.arrived.is_empty() => return Err(Loss::Closed),
-                // The end is found by the next call.
+                // The next call reports the end.
                 Err(_) => return Ok(Received::Full),
             }
         }
@@ -120,10 +120,10 @@ impl Transport for Loopback {
                 return Err(Loss::Protocol("a completion of a command that is not outstanding".into()));
             };
             let transferred = if data.is_empty() {
-                // Data of the host were there for the target to take.
-                if slots.room(index, lent).is_some() { 0 } else { slots.at(index).expected }
+                // The target fetched the host's data.
+                if slots.data_mut(index, lent).is_some() { 0 } else { slots.at(index).expected }
             } else {
-                let Some(room) = slots.room(index, lent).and_then(|room| room.get_mut(..data.len())) else {
+                let Some(room) = slots.data_mut(index, lent).and_then(|room| room.get_mut(..data.len())) else {
                     return Err(Loss::Protocol("more data than the command asked for".into()));
                 };
                 room.copy_from_slice(&data);
@@ -134,7 +134,7 @@ impl Transport for Loopback {
         Ok(())
     }
 
-    fn owes_data(&self) -> bool {
+    fn has_unqueued_data(&self) -> bool {
         false
     }
 
@@ -146,12 +146,12 @@ impl Transport for Loopback {
         Watch { descriptor: self.bell.descriptor(), blocked: false }
     }
 
-    fn is_unsent(&self) -> bool {
+    fn has_unsent(&self) -> bool {
         !self.out.is_empty()
     }
 
-    fn end_in_order(&mut self) {}
+    fn allow_graceful_close(&mut self) {}
 
-    // Dropping the end ends the connection.
+    // Dropping `end` closes the connection.
     fn close<B>(self, _slots: &mut Slots<B>) {}
 }

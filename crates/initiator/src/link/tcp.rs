@@ -1,7 +1,7 @@
-//! The link over NVMe/TCP: a byte stream, the transport core, what is received and not taken yet,
-//! what waits to be sent, and the data that the controller has asked for (R2T).
+//! The link over NVMe/TCP: the byte stream, the protocol state, received bytes that are not parsed,
+//! the send queue, and the R2Ts whose data are not sent.
 //!
-//! Owns the socket, no buffer of a command, and knows no command but by its slot.
+//! Owns the socket, but no command's buffer. Identifies commands by their slots.
 
 mod connect;
 #[cfg(test)]
@@ -37,65 +37,64 @@ pub(crate) struct Tcp {
     /// Data bytes that a command capsule may carry.
     in_capsule: usize,
     out: SendQueue,
-    /// R2Ts whose data are not all in `out` yet.
-    requested: VecDeque<R2t>,
-    /// Bytes sent, or queued, for R2Ts of commands that are not over.
-    bulk: usize,
+    /// R2Ts whose data are not completely in `out`.
+    r2ts: VecDeque<R2t>,
+    /// Bytes sent or queued for R2Ts of outstanding commands.
+    r2t_bytes: usize,
     /// The same by slot.
-    bulk_of: Box<[usize]>,
+    r2t_bytes_by_slot: Box<[usize]>,
     /// When the last command without R2T was queued.
-    small_ms: u64,
+    last_small_ms: u64,
     /// Received and not yet parsed: `staging[start..end]`.
     staging: Box<[u8]>,
     start: usize,
     end: usize,
-    /// Where the next data bytes belong: slot and offset.
+    /// Slot and buffer offset of the next data bytes.
     incoming: (u16, usize),
-    /// The length of the last data PDU, to guess the next.
+    /// Length of the last data PDU, which predicts the next.
     last_length: u32,
-    /// The socket takes no more at the moment.
+    /// The socket's send buffer is full.
     blocked: bool,
     initialized: Option<Parameters>,
-    /// The first bytes that ever came, to tell what is at the other end when it is not NVMe/TCP.
+    /// The first bytes received, to identify a peer that does not speak NVMe/TCP.
     first_bytes: Vec<u8>,
-    /// What the peer did wrong, if that is how it ended.
+    /// The peer's protocol violation, if that ended the connection.
     fatal: Option<FatalError>,
-    /// Commands, by slot, whose data the kernel may still read, where data are sent without a copy.
+    /// Slots whose buffers the kernel may still read (zero-copy send).
     pinned: Option<Box<Pinned<u16>>>,
 }
 
-/// Bytes that may be queued for sending before more R2Ts are answered: enough to keep a socket
-/// busy, and the digest of a piece is computed shortly before it is sent.
+/// Bytes in the send queue above which R2T data wait: enough to keep a socket busy, and digests are
+/// computed shortly before they are sent.
 const SEND_AHEAD: usize = 1 << 20;
-/// The same while small commands come too: they wait behind what is queued.
+/// The same while small commands are sent too, because they wait behind what is queued.
 const SEND_AHEAD_MIXED: usize = 128 << 10;
-/// Data of one H2CData PDU, at most: a small command can come in between two.
+/// The largest H2CData PDU, so that small commands can be sent between two of them.
 const H2C_PIECE_MAX: usize = 128 << 10;
-/// While small commands come too, the data of a further command are sent only up to this many bytes
-/// of commands that are not over: what is in the sockets of both ends cannot be overtaken.
-const BULK_MIXED: usize = 512 << 10;
-/// Sent in one go, at most: another queue of the same processor, and what was received meanwhile,
-/// shall get their turn.
+/// While small commands are sent too, R2T data of another command are sent only if those of all
+/// outstanding commands stay within this size: small commands wait for what is in socket buffers.
+const R2T_BYTES_MIXED: usize = 512 << 10;
+/// Bytes sent by one flush, so that receiving and other queues of the thread are served too.
 const FLUSH_BYTES_MAX: usize = 1 << 20;
-/// How long after a small command it is expected that more will come.
+/// How long after a small command the connection counts as mixed, milliseconds.
 const MIXED_MS: u64 = 10;
-/// Staging offered behind data that go straight into a command's buffer. What lands there has to be
-/// copied.
+/// Bytes of the receive buffer offered behind data that are received into a command's buffer: data
+/// that land there have to be copied.
 const STAGING_BEHIND_LARGE: usize = 8 << 10;
-/// First bytes of a stranger that are kept.
+/// How many of the first bytes are kept.
 const FIRST_BYTES_MAX: usize = 64;
-/// From this length on, the data of a PDU are worth receiving into the buffer itself.
+/// Data PDUs from this size on are received into the command's buffer directly.
 const LARGE: u32 = 32 << 10;
 
-/// What a capsule carries before the controller is identified: only Fabrics commands are sent then,
-/// which always may have 8192 bytes.
+/// In-capsule data size before the controller is identified: only Fabrics commands are sent then,
+/// which may always carry 8192 bytes.
 const IN_CAPSULE_FIRST: usize = 8192;
-/// More than this goes by R2T, however much a controller claims to take in a capsule: it sets the
-/// pace then.
+/// The largest in-capsule data, whatever the controller offers: with R2T it controls the flow.
 const IN_CAPSULE_MAX: usize = 1 << 20;
 
 impl Tcp {
-    /// A link over a fresh connection, with ICReq queued. `staging` bytes are received at once.
+    /// A link over a new connection, with ICReq queued. `staging` is the size of the receive
+    /// buffer.
     pub(crate) fn new(stream: Stream, mut connection: Connection, staging: usize) -> Self {
         let mut out = SendQueue::default();
         connection.send_ic_request(out.run());
@@ -105,10 +104,10 @@ impl Tcp {
             connection,
             in_capsule: IN_CAPSULE_FIRST,
             out,
-            requested: VecDeque::new(),
-            bulk: 0,
-            bulk_of: Box::default(),
-            small_ms: 0,
+            r2ts: VecDeque::new(),
+            r2t_bytes: 0,
+            r2t_bytes_by_slot: Box::default(),
+            last_small_ms: 0,
             staging: vec![0; staging].into_boxed_slice(),
             start: 0,
             end: 0,
@@ -122,7 +121,7 @@ impl Tcp {
         }
     }
 
-    /// What was agreed on, once `ICResp` has come.
+    /// The negotiated parameters, after `ICResp`.
     pub(crate) fn initialized(&self) -> Option<Parameters> {
         self.initialized
     }
@@ -134,14 +133,14 @@ impl Tcp {
         slots: &mut Slots<B>,
         lent: &AdminData<'_>,
     ) {
-        let payload = slots.bytes(index, lent).unwrap_or_default();
+        let payload = slots.data(index, lent).unwrap_or_default();
         let trailer = self.connection.send_command(sqe, Transfer::InCapsule { payload }, self.out.run());
         if payload.len() <= SendQueue::COPY_MAX {
             self.out.run().extend_from_slice(payload);
         } else {
             let (length, slot) = (payload.len(), slots.at(index));
             slot.unsent += 1;
-            let pinned = slot.is_owner() && self.pins(slot.expected, length);
+            let pinned = slot.is_owner() && self.sends_zerocopy(slot.expected, length);
             self.out.payload(index, 0, length, pinned);
         }
         if let Some(digest) = trailer {
@@ -150,8 +149,8 @@ impl Tcp {
         self.out.commit();
     }
 
-    /// `length` bytes were received straight into their place (0 when the read went to staging
-    /// only).
+    /// `length` bytes were received directly into the command's buffer. Returns how many were
+    /// taken.
     fn take_direct<B: AsRef<[u8]> + AsMut<[u8]>>(
         &mut self,
         slots: &mut Slots<B>,
@@ -159,46 +158,48 @@ impl Tcp {
         length: usize,
     ) -> usize {
         let (index, offset) = self.incoming;
-        let Some(bytes) = slots.room(index, lent).and_then(|room| room.get(offset..offset + length)) else { return 0 };
+        let Some(bytes) = slots.data_mut(index, lent).and_then(|room| room.get(offset..offset + length)) else {
+            return 0;
+        };
         self.connection.data_received(bytes);
         self.incoming.1 += length;
         length
     }
 
-    /// Moves data that the controller asked for into the send queue, as far as it is worth it.
-    fn answer_requests<B: AsRef<[u8]> + AsMut<[u8]>>(
+    /// Moves requested data (R2T) into the send queue, up to its limit.
+    fn queue_requested_data<B: AsRef<[u8]> + AsMut<[u8]>>(
         &mut self,
         slots: &mut Slots<B>,
         lent: &AdminData<'_>,
         time: &Time,
     ) -> Result<(), Loss> {
-        if self.requested.is_empty() {
+        if self.r2ts.is_empty() {
             return Ok(());
         }
-        let mixed = time.now_ms() < self.small_ms + MIXED_MS;
+        let mixed = time.now_ms() < self.last_small_ms + MIXED_MS;
         let ahead = if mixed { SEND_AHEAD_MIXED } else { SEND_AHEAD };
         // Deviation: Linux' target (6.12) computes the data digest over the whole command, whatever
         // part of it a PDU has.
         let piece_max = if self.has_data_digest() { usize::MAX } else { H2C_PIECE_MAX };
         while self.out.queued() < ahead {
-            let Some(at) = (if mixed { self.next_request(slots) } else { Some(0) }) else { return Ok(()) };
-            let Some(r2t) = self.requested.get_mut(at) else { return Ok(()) };
+            let Some(at) = (if mixed { self.next_r2t(slots) } else { Some(0) }) else { return Ok(()) };
+            let Some(r2t) = self.r2ts.get_mut(at) else { return Ok(()) };
             // A command may end, with an error, before all its data were sent.
             let Some(index) = slots.find(r2t.cid).filter(|_| r2t.length > 0) else {
-                self.requested.remove(at);
+                self.r2ts.remove(at);
                 continue;
             };
             let length = (self.connection.h2c_piece(r2t) as usize).min(piece_max);
             let offset = r2t.offset as usize;
-            let bytes = slots.bytes(index, lent).and_then(|bytes| bytes.get(offset..offset + length));
+            let bytes = slots.data(index, lent).and_then(|bytes| bytes.get(offset..offset + length));
             let payload = bytes.ok_or_else(changed_length)?;
             let trailer = self.connection.send_h2c_data(r2t, payload, self.out.run());
             let slot = slots.at(index);
             slot.unsent += 1;
-            let pinned = slot.is_owner() && self.pins(slot.expected, length);
+            let pinned = slot.is_owner() && self.sends_zerocopy(slot.expected, length);
             self.out.payload(index, offset, length, pinned);
-            self.bulk += length;
-            self.bulk_of[usize::from(index)] += length;
+            self.r2t_bytes += length;
+            self.r2t_bytes_by_slot[usize::from(index)] += length;
             if let Some(digest) = trailer {
                 self.out.run().extend_from_slice(&digest);
             }
@@ -211,26 +212,26 @@ impl Tcp {
         self.initialized.is_some_and(|parameters| parameters.data_digest)
     }
 
-    /// Whether there is more to send than one flush has sent.
+    /// Whether there is still something to send.
     fn has_more(&self) -> bool {
-        self.out.queued() > 0 || !self.requested.is_empty()
+        self.out.queued() > 0 || !self.r2ts.is_empty()
     }
 
-    /// The first R2T that may be answered while small commands come too: of a command that was
-    /// begun, or of another where few data are under way.
-    fn next_request<B: AsRef<[u8]> + AsMut<[u8]>>(&self, slots: &mut Slots<B>) -> Option<usize> {
-        self.requested.iter().position(|r2t| {
+    /// The first R2T whose data may be sent while small commands are sent too: of a command that
+    /// has begun to send, or of another one within [`R2T_BYTES_MIXED`].
+    fn next_r2t<B: AsRef<[u8]> + AsMut<[u8]>>(&self, slots: &mut Slots<B>) -> Option<usize> {
+        self.r2ts.iter().position(|r2t| {
             let Some(index) = slots.find(r2t.cid).filter(|_| r2t.length > 0) else { return true };
-            let is_begun = self.bulk_of[usize::from(index)] > 0;
-            is_begun || self.bulk == 0 || self.bulk + slots.at(index).expected as usize <= BULK_MIXED
+            let is_begun = self.r2t_bytes_by_slot[usize::from(index)] > 0;
+            is_begun || self.r2t_bytes == 0 || self.r2t_bytes + slots.at(index).expected as usize <= R2T_BYTES_MIXED
         })
     }
 
-    /// Tells the peer what it did wrong, if that can be done without waiting.
+    /// Sends H2CTermReq if that is possible without blocking.
     fn on_violation(&mut self, fatal: FatalError) -> Loss {
         let mut term = Vec::new();
         self.connection.send_term(&fatal, &mut term);
-        // In the middle of another PDU it would be taken for data.
+        // In the middle of another PDU it would be taken as data.
         if self.out.queued() == 0 {
             let _ = self.stream.send(&[IoSlice::new(&term)], false);
         }
@@ -243,7 +244,7 @@ impl Tcp {
 impl Transport for Tcp {
     fn set_slots(&mut self, slots: usize) {
         self.connection.set_queue_entries(slots);
-        self.bulk_of = vec![0; slots].into_boxed_slice();
+        self.r2t_bytes_by_slot = vec![0; slots].into_boxed_slice();
     }
 
     fn set_in_capsule(&mut self, bytes: usize) {
@@ -254,12 +255,12 @@ impl Transport for Tcp {
         Watch { descriptor: self.stream.descriptor(), blocked: self.blocked }
     }
 
-    fn is_unsent(&self) -> bool {
+    fn has_unsent(&self) -> bool {
         self.out.queued() > 0
     }
 
-    fn owes_data(&self) -> bool {
-        !self.requested.is_empty()
+    fn has_unqueued_data(&self) -> bool {
+        !self.r2ts.is_empty()
     }
 
     #[inline]
@@ -278,12 +279,12 @@ impl Transport for Tcp {
             DataDirection::ToHost => Transfer::Read { length },
             DataDirection::FromHost if length as usize > self.in_capsule => Transfer::Write { length },
             DataDirection::FromHost => {
-                self.small_ms = now_ms;
+                self.last_small_ms = now_ms;
                 return self.submit_in_capsule(sqe, index, slots, lent);
             }
         };
         if direction != DataDirection::FromHost {
-            self.small_ms = now_ms;
+            self.last_small_ms = now_ms;
         }
         self.connection.send_command(sqe, transfer, self.out.run());
         self.out.commit();
@@ -297,18 +298,18 @@ impl Transport for Tcp {
     ) -> Result<(), Loss> {
         let mut total = 0;
         loop {
-            self.answer_requests(slots, lent, time)?;
+            self.queue_requested_data(slots, lent, time)?;
             if self.out.queued() == 0 {
                 self.blocked = false;
                 return Ok(());
             }
             let mut gathered = [IoSlice::new(&[]); SendQueue::GATHER_MAX];
-            let apart = self.pinned.as_ref().is_some_and(|pinned| pinned.may_send());
-            let pin = apart && self.out.starts_pinned();
-            let bytes = |slot| slots.bytes(slot, lent);
-            let count = self.out.gather(bytes, &mut gathered, apart).ok_or_else(changed_length)?;
+            let separate = self.pinned.as_ref().is_some_and(|pinned| pinned.may_send());
+            let pin = separate && self.out.starts_pinned();
+            let bytes = |slot| slots.data(slot, lent);
+            let count = self.out.gather(bytes, &mut gathered, separate).ok_or_else(changed_length)?;
             let length: usize = gathered[..count].iter().map(|slice| slice.len()).sum();
-            // What is left follows at once: the kernel may fill its last segment with it.
+            // The rest follows at once, so the kernel may delay an incomplete last segment.
             let more = length < self.out.queued();
             let pinned = self.pinned.as_deref_mut().filter(|_| pin);
             let sent = match zerocopy::send(&mut self.stream, pinned, &gathered[..count], more) {
@@ -319,8 +320,8 @@ impl Transport for Tcp {
                         return Ok(());
                     }
                     ErrorKind::Interrupted => continue,
-                    // What the peer said before it closed is worth more than the broken pipe: the
-                    // next receive finds it, or the end.
+                    // The peer may have sent C2HTermReq before it closed: the next receive reports
+                    // that, or the end.
                     ErrorKind::BrokenPipe => return Ok(()),
                     _ => return Err(Loss::Network(errno(&error))),
                 },
@@ -333,7 +334,7 @@ impl Transport for Tcp {
                 }
             });
             total += sent;
-            // The rest goes when the socket is writable, which it may be at once.
+            // The rest is sent when the socket is writable, possibly at once.
             if sent < length || (total >= FLUSH_BYTES_MAX && self.has_more()) {
                 self.blocked = true;
                 return Ok(());
@@ -348,13 +349,13 @@ impl Transport for Tcp {
     ) -> Result<Received, Loss> {
         let (index, offset) = self.incoming;
         let wanted = self.connection.data_wanted();
-        // All that was received before is parsed: staging is empty.
+        // Everything received before is parsed, so the receive buffer is empty.
         let behind = if self.last_length >= LARGE { STAGING_BEHIND_LARGE } else { usize::MAX };
         let limit = self.staging.len().min(behind);
         let room = if wanted == 0 {
             None
         } else {
-            slots.room(index, lent).and_then(|room| room.get_mut(offset..offset + wanted))
+            slots.data_mut(index, lent).and_then(|room| room.get_mut(offset..offset + wanted))
         };
         let (read, capacity) = match room {
             Some(room) => {
@@ -377,7 +378,8 @@ impl Transport for Tcp {
             },
         };
         let direct = if wanted == 0 { 0 } else { self.take_direct(slots, lent, wanted.min(read)) };
-        (self.start, self.end) = (0, read - direct);
+        self.start = 0;
+        self.end = read - direct;
         if self.initialized.is_none() {
             let room = FIRST_BYTES_MAX.saturating_sub(self.first_bytes.len());
             self.first_bytes.extend_from_slice(&self.staging[..self.end.min(room)]);
@@ -385,7 +387,7 @@ impl Transport for Tcp {
         Ok(if read == capacity { Received::Full } else { Received::All })
     }
 
-    // One function with the engine's `receive`: ends of commands are not handed over in memory.
+    // Inlined into the engine's `receive`, so that completions are passed in registers.
     #[inline(always)]
     fn poll<B: AsRef<[u8]> + AsMut<[u8]>>(
         &mut self,
@@ -402,7 +404,7 @@ impl Transport for Tcp {
                 }
                 let taken = wanted.min(input.len());
                 let (index, offset) = self.incoming;
-                match slots.room(index, lent).and_then(|room| room.get_mut(offset..offset + taken)) {
+                match slots.data_mut(index, lent).and_then(|room| room.get_mut(offset..offset + taken)) {
                     Some(room) => {
                         room.copy_from_slice(&input[..taken]);
                         self.connection.data_received(&input[..taken]);
@@ -419,8 +421,8 @@ impl Transport for Tcp {
             match event {
                 Ok(Some(Event::Completion { cqe, transferred, .. })) => {
                     let Some(index) = slots.find(cqe.cid()) else { continue };
-                    if self.bulk > 0 {
-                        self.bulk -= std::mem::take(&mut self.bulk_of[usize::from(index)]);
+                    if self.r2t_bytes > 0 {
+                        self.r2t_bytes -= std::mem::take(&mut self.r2t_bytes_by_slot[usize::from(index)]);
                     }
                     on_finished(slots, Finished { index, cqe, transferred });
                 }
@@ -431,12 +433,12 @@ impl Transport for Tcp {
                     }
                     None => self.connection.skip_data(),
                 },
-                Ok(Some(Event::R2t(r2t))) => self.requested.push_back(r2t),
+                Ok(Some(Event::R2t(r2t))) => self.r2ts.push_back(r2t),
                 Ok(Some(Event::Initialized(parameters))) => {
                     self.initialized = Some(parameters);
                     self.first_bytes = Vec::new();
                 }
-                // A wrong digest comes back in the completion's status.
+                // A wrong data digest is reported in the completion's status.
                 Ok(Some(Event::DataEnd { .. })) => {}
                 Ok(Some(Event::TermReceived(termination))) => return Err(Loss::Terminated(termination)),
                 Ok(None) if self.connection.data_wanted() > 0 => {}
@@ -446,34 +448,34 @@ impl Transport for Tcp {
         }
     }
 
-    fn end_in_order(&mut self) {
+    fn allow_graceful_close(&mut self) {
         match self.stream.socket() {
-            // What is no TCP socket resets nothing.
+            // Only TCP sockets are reset; other streams are shut down.
             Some(socket) => _ = socket2::SockRef::from(socket).set_linger(None),
             None => self.stream.shutdown(Shutdown::Write),
         }
     }
 
     fn reclaim<B>(&mut self, slots: &mut Slots<B>) -> Result<(), Loss> {
-        self.collect(slots)
+        self.collect_zerocopy(slots)
     }
 
     fn close<B>(mut self, slots: &mut Slots<B>) {
-        self.unpin(slots);
+        self.drain_zerocopy(slots);
         if self.stream.socket().is_none() {
-            // A socket is closed by its drop.
+            // Sockets are closed when dropped.
             self.stream.shutdown(Shutdown::Both);
         }
     }
 }
 
-/// A caller's buffer that has another length than before: its `AsRef` is broken, and the PDU that
-/// was announced cannot be sent.
+/// A caller's buffer changed its length (its `AsRef` is broken), so the announced PDU cannot be
+/// sent.
 fn changed_length() -> Loss {
     Loss::Protocol("a buffer of this host changed its length while it was in use".into())
 }
 
-/// The system's number of an error; a simulated stream has only its kind.
+/// The errno of an error. Errors of simulated streams have only a kind.
 fn errno(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(match error.kind() {
         ErrorKind::ConnectionRefused => Errno::CONNREFUSED,

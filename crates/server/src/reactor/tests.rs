@@ -4,9 +4,9 @@
 
 #[path = "../../tests/it/config.rs"]
 mod config;
-mod counted;
 mod drains;
 mod hosts;
+mod instructions;
 mod rules;
 mod zerocopy;
 

@@ -1,5 +1,4 @@
-//! From an address to a link that takes commands: a connection, then ICReq and ICResp, with a
-//! time-out for each of the two.
+//! Connecting a TCP link: the connection, then ICReq and ICResp, with a time-out for each.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -20,13 +19,13 @@ use crate::stop::{Stop, await_ready};
 use crate::transport::Transport;
 use crate::wait::{Cancel, Waiter};
 
-/// Bytes received at once on the Admin Queue,
+/// Size of the receive buffer of the Admin Queue, bytes.
 const ADMIN_STAGING: usize = 16 << 10;
-/// and on an I/O queue: the answers to a batch of 64 small reads.
+/// Size of the receive buffer of an I/O queue, bytes: a batch of 64 reads of 4 KiB.
 const IO_STAGING: usize = 256 << 10;
 
-/// Connects `queue` as `options` say, and notes in `tried` how far it came. Also says where the
-/// target was reached.
+/// Connects `queue` by `options`. Records its progress in `tried`. Also returns the target's
+/// address.
 pub(crate) async fn connect(
     options: &Options,
     queue: QueueId,
@@ -48,8 +47,8 @@ pub(crate) async fn connect(
     if header || data {
         return Err(Kind::DigestRefused { header, data });
     }
-    if let Some(least) = options.zerocopy_send.filter(|_| !queue.is_admin()) {
-        link.pin_from(least, options.zerocopy_copied_max);
+    if let Some(min) = options.zerocopy_send.filter(|_| !queue.is_admin()) {
+        link.enable_zerocopy(min, options.zerocopy_copied_max);
     }
     Ok((link, peer))
 }
@@ -77,7 +76,7 @@ fn config(options: &Options) -> Config {
 
 /// Sends ICReq and waits for ICResp.
 async fn initialize(link: &mut Tcp, deadline: Instant, waiter: &Waiter, cancel: &Cancel) -> Result<(), Stop> {
-    // There are no commands yet.
+    // No commands are outstanding yet.
     let (mut slots, mut none) = (Slots::<Vec<u8>>::new(1), AdminData::None);
     loop {
         link.flush(&mut slots, &none, &waiter.time).map_err(Stop::Lost)?;
@@ -91,7 +90,7 @@ async fn initialize(link: &mut Tcp, deadline: Instant, waiter: &Waiter, cancel: 
     }
 }
 
-/// Why there was no ICResp: a stranger, a silent one, one that closes, one that refuses digests.
+/// Why there was no ICResp: another protocol, no answer, a close, or refused digests.
 fn init_kind(link: &Tcp, options: &Options, stop: Stop) -> Kind {
     let first_bytes = &link.first_bytes;
     if matches!(stop, Stop::Cancelled) {
@@ -112,7 +111,7 @@ fn init_kind(link: &Tcp, options: &Options, stop: Stop) -> Kind {
     }
 }
 
-/// Whether a well-formed ICResp lacks a digest that was asked for (NVMe/TCP, ICResp: DGST in byte
+/// Whether a well-formed ICResp lacks a requested digest (NVMe/TCP, ICResp: DGST in byte
 /// 11).
 fn digest_refused(options: &Options, bytes: &[u8]) -> Option<Kind> {
     let granted = bytes.get(11)?;
@@ -126,7 +125,7 @@ fn looks_like_nvme(bytes: &[u8]) -> bool {
     match bytes {
         [0x01, _, 128, _, 128, 0, 0, 0, ..] => true,
         [0x03, _, 24, _, length, 0, 0, 0, ..] => *length >= 24,
-        // Too short to tell: only what can become one of the two.
+        // Too short to tell: may still become one of the two.
         [0x01 | 0x03] | [0x01 | 0x03, _] => true,
         [0x01, _, 128] | [0x01, _, 128, ..] if bytes.len() < 8 => true,
         [0x03, _, 24] | [0x03, _, 24, ..] if bytes.len() < 8 => true,

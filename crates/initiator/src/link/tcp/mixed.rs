@@ -1,5 +1,4 @@
-//! Large writes beside small commands: how much of the former gets into the socket, where nothing
-//! can overtake it.
+//! Tests: how much data of large writes is in the socket while small commands are sent too.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -9,20 +8,19 @@ use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Cid, Cqe, Nsid, Status};
 use ebof_tcp::controller;
 
-use super::{BULK_MIXED, H2C_PIECE_MAX, MIXED_MS, SEND_AHEAD_MIXED};
+use super::{H2C_PIECE_MAX, MIXED_MS, R2T_BYTES_MIXED, SEND_AHEAD_MIXED};
 use crate::data::{AdminData, Data};
 use crate::engine::Engine;
 use crate::engine::pair::{pair, tcp};
 
 const WRITE_BYTES: u32 = 384 << 10;
 
-/// An engine and, at the other end of its socket, a controller that asks for all data at once and
-/// answers when told.
+/// An engine, and a controller that requests all data at once and completes commands when told to.
 struct World {
     engine: Engine<Vec<u8>>,
     controller: controller::Connection,
     socket: UnixStream,
-    /// Data bytes that came for each command, in order of arrival.
+    /// Data bytes received for each command, in order of arrival.
     arrived: Vec<(Cid, u32)>,
     longest: u32,
 }
@@ -39,7 +37,7 @@ impl World {
         self.engine.submit(sqe, data, 0, u64::MAX).unwrap();
     }
 
-    /// Both ends, until nothing moves any more.
+    /// Runs both ends until neither has anything to send.
     fn run(&mut self) {
         let mut input = vec![0; 256 << 10];
         loop {
@@ -89,10 +87,10 @@ impl World {
         assert!(self.engine.pop().is_some());
     }
 
-    /// Small commands come, for as long as the test lasts; or none.
+    /// Whether the link shall behave as if small commands were sent all the time.
     fn mix(&mut self, small: bool) {
         let link = tcp(&mut self.engine);
-        link.small_ms = if small { u64::MAX - MIXED_MS } else { 0 };
+        link.last_small_ms = if small { u64::MAX - MIXED_MS } else { 0 };
     }
 }
 
@@ -106,7 +104,7 @@ fn while_small_commands_come_little_of_large_writes_is_under_way() {
     world.run();
     let bulk: u32 = world.arrived.iter().map(|(_, bytes)| bytes).sum();
     assert_eq!((world.arrived.len(), bulk), (1, WRITE_BYTES), "{:?}", world.arrived);
-    assert!(bulk as usize <= BULK_MIXED && world.longest as usize <= H2C_PIECE_MAX.min(SEND_AHEAD_MIXED));
+    assert!(bulk as usize <= R2T_BYTES_MIXED && world.longest as usize <= H2C_PIECE_MAX.min(SEND_AHEAD_MIXED));
     // One after the other, as they complete.
     for done in 0..4 {
         assert_eq!(world.arrived.len(), done + 1);

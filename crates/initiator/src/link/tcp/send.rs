@@ -1,6 +1,5 @@
-//! What is to be sent and in which order: headers and small payloads in one run of bytes, large
-//! payloads by reference into the commands' buffers. Owns no buffer of a command and makes no
-//! system call.
+//! The send queue: headers and small payloads in one run of bytes, large payloads by reference into
+//! the commands' buffers. Owns no command's buffer and makes no system call.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -15,7 +14,7 @@ enum Piece {
         slot: u16,
         offset: usize,
         length: usize,
-        /// To be sent without a copy, and so by itself.
+        /// Sent without a copy, in a system call of its own.
         pinned: bool,
     },
 }
@@ -35,7 +34,7 @@ pub(crate) struct SendQueue {
     /// Bytes of `run` that are sent.
     run_sent: usize,
     /// Bytes of `run` that are in `pieces`.
-    run_known: usize,
+    run_queued: usize,
     pieces: VecDeque<Piece>,
     /// Bytes of the first piece that are sent.
     front_sent: usize,
@@ -45,7 +44,7 @@ pub(crate) struct SendQueue {
 impl SendQueue {
     /// Pieces that one system call takes at most.
     pub(crate) const GATHER_MAX: usize = 128;
-    /// Payloads up to this length are copied: an element of the vector costs more than the copy.
+    /// Payloads up to this length are copied, which costs less than an element of the vector.
     pub(crate) const COPY_MAX: usize = 1024;
 
     /// Where headers are appended. Afterwards call [`SendQueue::payload`] or [`SendQueue::commit`].
@@ -53,13 +52,13 @@ impl SendQueue {
         &mut self.run
     }
 
-    /// What was appended to the run is the next of the stream.
+    /// Queues what was appended to the run.
     pub(crate) fn commit(&mut self) {
-        let fresh = self.run.len() - self.run_known;
+        let fresh = self.run.len() - self.run_queued;
         if fresh == 0 {
             return;
         }
-        self.run_known = self.run.len();
+        self.run_queued = self.run.len();
         self.queued += fresh;
         match self.pieces.back_mut() {
             Some(Piece::Run(length)) => *length += fresh,
@@ -67,8 +66,8 @@ impl SendQueue {
         }
     }
 
-    /// `length` bytes from `offset` of the buffer of `slot` follow what was appended so far.
-    /// `pinned`: without a copy, if that is possible when it is their turn.
+    /// Queues `length` bytes from `offset` of the buffer of `slot`, behind the run. `pinned`: sent
+    /// without a copy, if that is possible by then.
     pub(crate) fn payload(&mut self, slot: u16, offset: usize, length: usize, pinned: bool) {
         self.commit();
         self.queued += length;
@@ -80,19 +79,19 @@ impl SendQueue {
         self.queued
     }
 
-    /// Whether what is sent next is a payload that is to be sent without a copy.
+    /// Whether the next piece is a payload to be sent without a copy.
     pub(crate) fn starts_pinned(&self) -> bool {
         matches!(self.pieces.front(), Some(Piece::Payload { pinned: true, .. }))
     }
 
-    /// Fills `out` with the next of the stream, where payloads to be sent without a copy are by
-    /// themselves if `apart`; `buffer` gives a command's bytes. Returns how many elements, or
-    /// `None` when a buffer does not have the bytes that were announced.
+    /// Fills `out` with the next pieces, and returns how many. If `separate`, a payload to be sent
+    /// without a copy is returned alone. `buffer` gives a command's bytes; `None` if they are fewer
+    /// than announced.
     pub(crate) fn gather<'a>(
         &'a self,
         buffer: impl Fn(u16) -> Option<&'a [u8]>,
         out: &mut [IoSlice<'a>],
-        apart: bool,
+        separate: bool,
     ) -> Option<usize> {
         let mut at = self.run_sent;
         let mut skip = self.front_sent;
@@ -104,20 +103,20 @@ impl SendQueue {
                     at += length - skip;
                     bytes
                 }
-                Piece::Payload { pinned: true, .. } if apart && count > 0 => break,
+                Piece::Payload { pinned: true, .. } if separate && count > 0 => break,
                 Piece::Payload { slot, offset, length, .. } => buffer(slot)?.get(offset + skip..offset + length)?,
             };
             *slot = IoSlice::new(bytes);
             skip = 0;
             count += 1;
-            if apart && matches!(piece, Piece::Payload { pinned: true, .. }) {
+            if separate && matches!(piece, Piece::Payload { pinned: true, .. }) {
                 break;
             }
         }
         Some(count)
     }
 
-    /// `sent` bytes are gone; tells `payload_sent` the slot of every payload that is gone
+    /// Removes `sent` bytes. Calls `payload_sent` with the slot of every payload that was sent
     /// completely, and whether it was to be sent without a copy.
     pub(crate) fn advance(&mut self, mut sent: usize, mut payload_sent: impl FnMut(u16, bool)) {
         self.queued = self.queued.saturating_sub(sent);
@@ -140,7 +139,7 @@ impl SendQueue {
         self.reclaim();
     }
 
-    /// Gives back what is sent of the run, so that it does not grow while the socket is slower than
+    /// Removes the sent part of the run, so that it does not grow while the socket is slower than
     /// the host.
     fn reclaim(&mut self) {
         if self.run_sent == self.run.len() {
@@ -150,7 +149,7 @@ impl SendQueue {
         } else {
             return;
         }
-        self.run_known -= self.run_sent;
+        self.run_queued -= self.run_sent;
         self.run_sent = 0;
     }
 }
@@ -184,12 +183,12 @@ mod tests {
             }
             prop_assert_eq!(queue.queued(), expected.len());
             let mut sent = Vec::new();
-            let mut gone = 0;
+            let mut payloads_sent = 0;
             for cut in cuts.iter().cycle() {
                 let mut out = [IoSlice::new(&[]); 4];
-                let apart = sent.len() % 2 == 0;
-                let pinned = apart && queue.starts_pinned();
-                let count = queue.gather(|slot| Some(&buffers[usize::from(slot)]), &mut out, apart).unwrap();
+                let separate = sent.len() % 2 == 0;
+                let pinned = separate && queue.starts_pinned();
+                let count = queue.gather(|slot| Some(&buffers[usize::from(slot)]), &mut out, separate).unwrap();
                 prop_assert!(!pinned || count == 1);
                 let bytes: Vec<u8> = out[..count].iter().flat_map(|slice| slice.iter().copied()).collect();
                 if bytes.is_empty() {
@@ -197,10 +196,10 @@ mod tests {
                 }
                 let taken = bytes.len().min(*cut);
                 sent.extend_from_slice(&bytes[..taken]);
-                queue.advance(taken, |slot, pinned| gone += usize::from(pinned == (slot % 3 == 0)));
+                queue.advance(taken, |slot, pinned| payloads_sent += usize::from(pinned == (slot % 3 == 0)));
             }
             prop_assert_eq!(sent, expected);
-            prop_assert_eq!((gone, queue.queued()), (payloads, 0));
+            prop_assert_eq!((payloads_sent, queue.queued()), (payloads, 0));
         }
     }
 

@@ -1,4 +1,4 @@
-//! A TCP connection by the options: name lookup, local address and interface, time-out.
+//! Making a TCP connection: name lookup, local address and interface, time-out.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -14,7 +14,7 @@ use crate::connect_error::{ConnectErrorKind as Kind, Step, Tried};
 use crate::options::Options;
 use crate::wait::{Cancel, Time, wait};
 
-/// Connects to the first of the name's addresses that answers. Notes in `tried` how far it came.
+/// Connects to the first address of the name that answers. Records its progress in `tried`.
 pub(super) fn connect(
     options: &Options,
     tried: &mut Tried,
@@ -68,11 +68,11 @@ fn connect_to(
         let local = SockAddr::from(SocketAddr::new(local, 0));
         socket.bind(&local).map_err(|error| local_error(options, errno(&error)))?;
     }
-    // Commands are gathered before they are sent; Nagle would only hold the last of a batch back.
+    // Commands are sent in batches; Nagle's algorithm would only delay the last of a batch.
     socket.set_tcp_nodelay(true).map_err(|error| system("setting TCP_NODELAY", &error))?;
-    // What is unsent when the connection is given up, or this process ends, must not arrive once
-    // the network is back: commands are repeated on the next connection by then. `Engine` takes it
-    // back where nothing is on its way.
+    // Closing resets the connection: unsent commands must not arrive once the network is back,
+    // because by then they have been repeated on another connection. Undone by
+    // `allow_graceful_close` when nothing is outstanding.
     socket.set_linger(Some(Duration::ZERO)).map_err(|error| system("setting SO_LINGER", &error))?;
     set_options(options, &socket, address.is_ipv4())?;
     match socket.connect(&SockAddr::from(address)) {
@@ -80,7 +80,7 @@ fn connect_to(
         Err(error) if errno(&error) == Errno::INPROGRESS => await_connect(options, &socket, time, cancel)?,
         Err(error) => return Err(connect_kind(options, errno(&error))),
     }
-    // A connect to a free port of the ephemeral range of this very machine may meet itself (TCP
+    // Connecting to a free ephemeral port of the same machine may connect the socket to itself (TCP
     // simultaneous open).
     if socket.local_addr().ok().and_then(|local| local.as_socket()) == Some(address) {
         return Err(Kind::Refused);
@@ -88,7 +88,8 @@ fn connect_to(
     Ok(socket)
 }
 
-/// What was asked for and is refused ends the connection: nobody shall measure what was not set.
+/// Sets the socket options. One that is refused fails the connection, so that nobody measures
+/// without it.
 fn set_options(options: &Options, socket: &Socket, ipv4: bool) -> Result<(), Kind> {
     let asked = SocketOptions {
         tos: options.tos,
@@ -99,7 +100,7 @@ fn set_options(options: &Options, socket: &Socket, ipv4: bool) -> Result<(), Kin
         busy_poll_budget: options.busy_poll_budget,
     };
     asked.set(socket, ipv4).map_err(|Refused { option, value, error }| {
-        // As arguments are called.
+        // The name of the argument.
         let name = option.trim_end_matches("_us").replace('_', "-");
         Kind::SocketOption { option: format!("--{name} {value}"), errno: errno(&error) }
     })

@@ -1,5 +1,5 @@
-//! Data of writes that are sent without a copy: the command's buffer stays until the kernel has
-//! told that it is done with it.
+//! Zero-copy send of write data: a command's buffer is kept until the kernel reports that it is
+//! done with it.
 
 #[cfg(test)]
 mod tests;
@@ -16,30 +16,27 @@ use super::{Tcp, errno};
 use crate::error::Loss;
 use crate::slots::Slots;
 
-/// How long a network card may still read what it was handed of a connection that was broken off.
-/// Longer means that it hangs.
-const SETTLE_TIME: Duration = Duration::from_secs(2);
+/// How long a closed connection waits for the network card to release its buffers.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Tcp {
-    /// Sends data of `least` bytes or more without a copy from now on, until the kernel has copied
-    /// `copied_max` times in a row all the same. The socket is one that [`ebof_pinned::enable`] was
-    /// called for.
-    pub(super) fn pin_from(&mut self, least: u32, copied_max: u32) {
-        self.pinned = Some(Box::new(Pinned::new(least, copied_max)));
+    /// Sends payloads of commands with `min` bytes or more without a copy from now on, until the
+    /// kernel has copied `copied_max` times in a row anyway. [`ebof_pinned::enable`] must have been
+    /// called for the socket.
+    pub(super) fn enable_zerocopy(&mut self, min: u32, copied_max: u32) {
+        self.pinned = Some(Box::new(Pinned::new(min, copied_max)));
     }
 
-    /// Whether `length` bytes of a command that has `all` are to be sent without a copy. Its buffer
-    /// is the slot's: one that is lent goes back to its owner with the call, whatever a network
-    /// card does with it.
-    pub(super) fn pins(&self, all: u32, length: usize) -> bool {
+    /// Whether `length` bytes of a command with `all` bytes are to be sent without a copy. Only for
+    /// buffers that the slot owns: a lent one returns to its owner at the end of the call.
+    pub(super) fn sends_zerocopy(&self, all: u32, length: usize) -> bool {
         let all = usize::try_from(all).unwrap_or(usize::MAX);
-        let least = usize::try_from(ebof_pinned::SEND_MIN).unwrap_or(usize::MAX);
-        self.pinned.as_ref().is_some_and(|pinned| pinned.wants(all) && length >= least)
+        let min = usize::try_from(ebof_pinned::SEND_MIN).unwrap_or(usize::MAX);
+        self.pinned.as_ref().is_some_and(|pinned| pinned.wants(all) && length >= min)
     }
 
-    /// Takes what the kernel tells about data that were sent without a copy, if there are any that
-    /// it has to tell about.
-    pub(super) fn collect<B>(&mut self, slots: &mut Slots<B>) -> Result<(), Loss> {
+    /// Reads the kernel's notifications about zero-copy sends, if any are pending.
+    pub(super) fn collect_zerocopy<B>(&mut self, slots: &mut Slots<B>) -> Result<(), Loss> {
         let Some(pinned) = self.pinned.as_mut().filter(|pinned| pinned.is_waiting()) else { return Ok(()) };
         let Some(socket) = self.stream.socket() else { return Ok(()) };
         let collected = pinned.collect(socket, |slot| slots.payload_sent(slot));
@@ -49,20 +46,21 @@ impl Tcp {
         Ok(())
     }
 
-    /// Waits until the kernel is done with all data, of a connection that ends.
-    pub(super) fn unpin<B>(&mut self, slots: &mut Slots<B>) {
+    /// Aborts the connection and waits until the kernel has released all buffers.
+    pub(super) fn drain_zerocopy<B>(&mut self, slots: &mut Slots<B>) {
         let (Some(pinned), Some(socket)) = (&mut self.pinned, self.stream.socket()) else { return };
-        if !pinned.abort_and_wait(socket, SETTLE_TIME, |slot| slots.payload_sent(slot)) {
-            let buffers = slots.withhold_unsent();
+        if !pinned.abort_and_wait(socket, DRAIN_TIMEOUT, |slot| slots.payload_sent(slot)) {
+            let buffers = slots.leak_unsent();
             tracing::error!(
                 buffers,
-                "the network card does not give back memory that it was to send {SETTLE_TIME:?} ago: it is not used again"
+                "the network card does not give back memory that it was to send {DRAIN_TIMEOUT:?} ago: it is not used again"
             );
         }
     }
 }
 
-/// Sends `parts`; with `pinned` without a copy, where the system can. `more` follows at once.
+/// Sends `parts`; with `pinned`, without a copy if the system can. `more`: further data follow at
+/// once.
 pub(super) fn send(
     stream: &mut Stream,
     pinned: Option<&mut Pinned<u16>>,
@@ -77,7 +75,7 @@ pub(super) fn send(
             pinned.note_send();
             Ok(sent)
         }
-        // No room to remember the pages.
+        // The socket's limit of pinned memory is reached: copy.
         Err(Errno::NOBUFS) => stream.send(parts, more),
         Err(errno) => Err(errno.into()),
     }

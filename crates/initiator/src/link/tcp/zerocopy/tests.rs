@@ -38,7 +38,7 @@ impl World {
         let theirs: TcpStream = listener.accept().unwrap().0.into();
         let (mut engine, controller, socket) = initialize(1, ours.into(), theirs);
         if pinned {
-            tcp(&mut engine).pin_from(4096, u32::MAX);
+            tcp(&mut engine).enable_zerocopy(4096, u32::MAX);
         }
         let blocks = u32::try_from(bytes / 512).unwrap();
         let sqe = BlockRange::new(0, blocks).encode(nvm::WRITE, Nsid(1));
@@ -54,7 +54,7 @@ impl World {
             world.controller.request_data(sqe.cid(), u32::try_from(bytes).unwrap(), &mut out).unwrap();
             world.socket.write_all(&out).unwrap();
             out.clear();
-            while tcp(&mut world.engine).bulk == 0 {
+            while tcp(&mut world.engine).r2t_bytes == 0 {
                 world.engine.receive(&mut AdminData::None).unwrap();
             }
         }
@@ -66,7 +66,7 @@ impl World {
 
     /// The write's end, once the answer to it has come.
     fn end(&mut self) -> Option<Completion<Vec<u8>>> {
-        while self.engine.slots().of_user(7).next().is_some() {
+        while self.engine.slots().outstanding_of(7).next().is_some() {
             self.engine.receive(&mut AdminData::None).unwrap();
         }
         self.engine.pop()

@@ -1,6 +1,6 @@
-//! What `cargo xtask instructions` counts of the engine: commands from submit to completion, over a
-//! socket whose other end is in the same thread, so that it comes out the same every time. The
-//! system's part is not counted.
+//! The engine's cases for `cargo xtask instructions`: commands from submit to completion over a
+//! socket whose other end is in the same thread, so that counts are reproducible. System calls are
+//! not counted.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -18,7 +18,7 @@ use crate::data::{AdminData, Data};
 const BATCH: u16 = 100;
 /// Calls of each case.
 const ROUNDS: usize = 20;
-/// Data of one command, bytes: copying more would count the C library.
+/// Data of one command, bytes. With more, the C library's copying would be counted.
 const BYTES: u16 = 512;
 
 struct World {
@@ -37,7 +37,7 @@ impl World {
         Self { engine, controller, socket, input: vec![0; 1 << 20], out: Vec::new(), buffers }
     }
 
-    /// The other end: takes all that was sent, and answers it.
+    /// The controller: receives all that was sent and completes it.
     fn answer(&mut self) {
         let received = self.socket.read(&mut self.input).unwrap();
         let mut input = &self.input[..received];
@@ -78,16 +78,15 @@ impl World {
     }
 }
 
-/// Makes a case different from all others: the compiler makes one function of two that are the
-/// same.
+/// Keeps cases apart: the compiler merges functions with the same code.
 #[inline(always)]
-fn itself(line: u32) {
+fn unmerged(line: u32) {
     std::hint::black_box(line);
 }
 
 #[inline(never)]
 fn case_engine_submit_read(engine: &mut Engine<Vec<u8>>, commands: &[Sqe], buffers: &mut Vec<Vec<u8>>) {
-    itself(line!());
+    unmerged(line!());
     for (sqe, buffer) in commands.iter().zip(buffers.drain(..)) {
         engine.submit(*sqe, Data::ToHost(buffer), 1, 30_000).unwrap();
     }
@@ -96,7 +95,7 @@ fn case_engine_submit_read(engine: &mut Engine<Vec<u8>>, commands: &[Sqe], buffe
 
 #[inline(never)]
 fn case_engine_submit_write(engine: &mut Engine<Vec<u8>>, commands: &[Sqe], buffers: &mut Vec<Vec<u8>>) {
-    itself(line!());
+    unmerged(line!());
     for (sqe, buffer) in commands.iter().zip(buffers.drain(..)) {
         engine.submit(*sqe, Data::FromHost(buffer), 1, 30_000).unwrap();
     }
@@ -105,13 +104,13 @@ fn case_engine_submit_write(engine: &mut Engine<Vec<u8>>, commands: &[Sqe], buff
 
 #[inline(never)]
 fn case_engine_complete_read(engine: &mut Engine<Vec<u8>>, buffers: &mut Vec<Vec<u8>>) {
-    itself(line!());
+    unmerged(line!());
     complete(engine, buffers);
 }
 
 #[inline(never)]
 fn case_engine_complete_write(engine: &mut Engine<Vec<u8>>, buffers: &mut Vec<Vec<u8>>) {
-    itself(line!());
+    unmerged(line!());
     complete(engine, buffers);
 }
 
