@@ -11,6 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ebof_initiator::queues::SharedNamespace;
 use ebof_initiator::{Controller, Data, Options, QueueClass, QueuePair, Queues};
 use ebof_nvme::Nsid;
 use ebof_nvme::io::BlockRange;
@@ -91,7 +92,8 @@ impl Latencies {
         };
         let sum: u64 = self.0.iter().map(|&ns| u64::from(ns)).sum();
         #[expect(clippy::cast_precision_loss, reason = "for people")]
-        let (mean, iops) = (sum as f64 / count as f64 / 1000.0, self.0.len() as f64 / time.as_secs_f64());
+        let mean = sum as f64 / count as f64 / 1000.0;
+        let iops = self.0.len() as f64 / time.as_secs_f64();
         format!(
             "{iops:9.0} IOPS  mean {mean:8.1}  p50 {:8.1}  p99 {:8.1}  p99.99 {:8.1} us",
             at(5000),
@@ -109,6 +111,33 @@ fn next(random: &mut u64, below: u64) -> u64 {
     *random % below
 }
 
+/// Writes `large` bytes at a time to the namespace behind byte `from`, `depth` at once, until
+/// `stop`. Returns how many writes completed.
+fn write_at_depth(
+    namespace: &SharedNamespace,
+    stop: &AtomicBool,
+    depth: u64,
+    large: u64,
+    from: u64,
+) -> Result<u64, AnyError> {
+    let block = u64::from(namespace.namespace().block_bytes());
+    let mut outstanding = VecDeque::new();
+    let mut random = 4711u64;
+    let mut buffers: Vec<Vec<u8>> = (0..depth).map(|_| vec![0x5a; usize::try_from(large).unwrap_or(0)]).collect();
+    let mut written = 0;
+    while !stop.load(Ordering::Relaxed) {
+        while let Some(buffer) = buffers.pop() {
+            let lba = (from + next(&mut random, from / large) * large) / block;
+            outstanding.push_back(namespace.write_async(lba, buffer, false));
+        }
+        if let Some(oldest) = outstanding.pop_front() {
+            buffers.push(pollster::block_on(oldest)?);
+            written += 1;
+        }
+    }
+    Ok(written)
+}
+
 /// Readers of 4 KiB, one at a time each, and a writer of large blocks at depth.
 fn mixed(settings: &Settings) -> Result<(), AnyError> {
     let controller = settings.connect(|options| {
@@ -117,20 +146,23 @@ fn mixed(settings: &Settings) -> Result<(), AnyError> {
         options.nr_poll_queues = settings.small("poll", 0);
     })?;
     let queues: Queues = Queues::new(&controller)?;
-    let drive = queues.namespace(Nsid(1))?;
-    let block = u64::from(drive.namespace().block_bytes());
-    let (small, large) = (settings.get("bytes", 4096), settings.get("large", 1 << 20));
-    let (depth, readers) = (settings.get("depth", 32), settings.get("readers", 16));
-    let half = drive.namespace().blocks() / 2 * block;
+    let namespace = queues.namespace(Nsid(1))?;
+    let block = u64::from(namespace.namespace().block_bytes());
+    let small = settings.get("bytes", 4096);
+    let large = settings.get("large", 1 << 20);
+    let depth = settings.get("depth", 32);
+    let readers = settings.get("readers", 16);
+    let half = namespace.namespace().blocks() / 2 * block;
     let stop = AtomicBool::new(false);
-    let (mut all, mut written) = (Latencies::default(), 0u64);
+    let mut all = Latencies::default();
+    let mut written = 0u64;
     // Buffers are touched for the first time, and queues fill, before it counts.
     let measure_from = Instant::now() + Duration::from_millis(settings.get("ramp", 100));
     let started = Instant::now();
     std::thread::scope(|scope| {
         let readers: Vec<_> = (0..readers)
             .map(|reader| {
-                let drive = if settings.get("poll", 0) > 0 { drive.polled() } else { drive.clone() };
+                let namespace = if settings.get("poll", 0) > 0 { namespace.polled() } else { namespace.clone() };
                 let stop = &stop;
                 scope.spawn(move || {
                     let mut latencies = Latencies::default();
@@ -139,7 +171,7 @@ fn mixed(settings: &Settings) -> Result<(), AnyError> {
                     while !stop.load(Ordering::Relaxed) {
                         let lba = next(&mut random, half / small) * (small / block);
                         let since = Instant::now();
-                        buffer = drive.read(lba, buffer)?;
+                        buffer = namespace.read(lba, buffer)?;
                         if since >= measure_from {
                             latencies.note(since);
                         }
@@ -148,26 +180,7 @@ fn mixed(settings: &Settings) -> Result<(), AnyError> {
                 })
             })
             .collect();
-        let writer = (depth > 0).then(|| {
-            scope.spawn(|| {
-                let mut flying = VecDeque::new();
-                let mut random = 4711u64;
-                let mut buffers: Vec<Vec<u8>> =
-                    (0..depth).map(|_| vec![0x5a; usize::try_from(large).unwrap_or(0)]).collect();
-                let mut written = 0;
-                while !stop.load(Ordering::Relaxed) {
-                    while let Some(buffer) = buffers.pop() {
-                        let lba = (half + next(&mut random, half / large) * large) / block;
-                        flying.push_back(drive.write_async(lba, buffer, false));
-                    }
-                    if let Some(oldest) = flying.pop_front() {
-                        buffers.push(pollster::block_on(oldest)?);
-                        written += 1;
-                    }
-                }
-                Ok::<u64, AnyError>(written)
-            })
-        });
+        let writer = (depth > 0).then(|| scope.spawn(|| write_at_depth(&namespace, &stop, depth, large, half)));
         std::thread::sleep(settings.seconds());
         stop.store(true, Ordering::Relaxed);
         for reader in readers {
@@ -189,7 +202,8 @@ fn mixed(settings: &Settings) -> Result<(), AnyError> {
 fn caravan(settings: &Settings) -> Result<(), AnyError> {
     let controller = settings.connect(|options| options.nr_io_queues = 1)?;
     let mut queue: QueuePair = controller.queue_pair()?;
-    let (rate, depth) = (settings.get("rate", 0), settings.get("depth", 100));
+    let rate = settings.get("rate", 0);
+    let depth = settings.get("depth", 100);
     let every = Duration::from_nanos(1_000_000_000u64.checked_div(rate).unwrap_or(0));
     let mut random = 99u64;
     let mut latencies = Latencies::default();
@@ -229,7 +243,8 @@ fn caravan(settings: &Settings) -> Result<(), AnyError> {
 
 /// A queue made and used on one processor, against one made elsewhere, at depth 1 and at depth.
 fn affinity(settings: &Settings) -> Result<(), AnyError> {
-    let (here, there) = (settings.get("here", 1), settings.get("there", 0));
+    let here = settings.get("here", 1);
+    let there = settings.get("there", 0);
     for (name, made_on) in [("same core", here), ("foreign core", there)] {
         for depth in [1, settings.get("depth", 32)] {
             let controller = settings.connect(|options| options.nr_io_queues = 1)?;

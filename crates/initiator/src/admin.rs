@@ -20,9 +20,9 @@ use crate::engine::Engine;
 use crate::error::{Error, Loss};
 use crate::establish::{self, Info};
 use crate::event::Event;
-use crate::opened::{Looked, Reconciled};
+use crate::opened::{Inspection, Reconciled};
 use crate::rescan::Rescan;
-use crate::shared::{AdminAnswer, Message, Shared};
+use crate::shared::{AdminAnswer, AdminRequest, Message, Shared};
 use crate::state::State;
 use crate::stop::Stop;
 use crate::wait::{Time, Waiter};
@@ -61,14 +61,14 @@ struct Admin {
     engine: Engine<Vec<u8>>,
     /// Callers of outstanding commands, by tag, with the command's time-out in milliseconds.
     pending: BTreeMap<u64, (Reply, u64)>,
-    waiting: VecDeque<(Sqe, Data, u64, Reply)>,
+    waiting_for_slot: VecDeque<AdminRequest>,
     next_tag: u64,
     /// Half the Keep Alive Timeout; `None` where there is no Keep Alive.
     keep_alive_ms: Option<u64>,
     keep_alive_due_ms: u64,
     keep_alive_sent: bool,
     /// Asynchronous Event Requests to send.
-    events_owed: u16,
+    events_to_request: u16,
     events_seen: u32,
     events_second: u64,
     aborts: usize,
@@ -88,7 +88,7 @@ enum End {
 /// given up.
 pub(crate) async fn run(shared: Arc<Shared>, engine: Engine<Vec<u8>>) {
     // Also if the thread panics: nobody may wait for it then.
-    let _closing = Closing(Arc::clone(&shared));
+    let _close_on_drop = CloseOnDrop(Arc::clone(&shared));
     let mut admin = Admin::new(shared, engine);
     loop {
         match admin.serve().await {
@@ -106,9 +106,9 @@ pub(crate) async fn run(shared: Arc<Shared>, engine: Engine<Vec<u8>>) {
     admin.fail_all(&Loss::Requested);
 }
 
-struct Closing(Arc<Shared>);
+struct CloseOnDrop(Arc<Shared>);
 
-impl Drop for Closing {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.close();
     }
@@ -121,12 +121,12 @@ impl Admin {
             shared,
             engine,
             pending: BTreeMap::new(),
-            waiting: VecDeque::new(),
+            waiting_for_slot: VecDeque::new(),
             next_tag: tag::REQUEST,
             keep_alive_ms: None,
             keep_alive_due_ms: u64::MAX,
             keep_alive_sent: false,
-            events_owed: 0,
+            events_to_request: 0,
             events_seen: 0,
             events_second: 0,
             aborts: 0,
@@ -146,7 +146,7 @@ impl Admin {
         self.keep_alive_ms = (kato > 0 && info.identify.kas.get() > 0).then_some((kato / 2).max(1));
         self.keep_alive_due_ms = self.keep_alive_ms.map_or(u64::MAX, |ms| self.time.now_ms() + ms);
         self.keep_alive_sent = false;
-        self.events_owed = EVENT_REQUESTS.min(info.identify.async_event_limit());
+        self.events_to_request = EVENT_REQUESTS.min(info.identify.async_event_limit());
         self.aborts = 0;
         for event in self.rescan.restart(info.namespaces.clone()) {
             self.shared.publish(&event);
@@ -187,7 +187,7 @@ impl Admin {
     async fn sleep(&mut self) -> Result<(), rustix::io::Errno> {
         let Some(link) = self.engine.link() else { return Ok(()) };
         let mut due = self.keep_alive_due_ms.min(self.engine.next_deadline_ms()).min(self.rescan_due_ms);
-        if self.events_owed > 0 {
+        if self.events_to_request > 0 {
             due = due.min((self.events_second + 1) * 1000);
         }
         let deadline = self.time.until(due).map(|rest| self.time.now() + rest);
@@ -198,9 +198,7 @@ impl Admin {
     fn take_inbox(&mut self) -> Option<Loss> {
         for message in self.shared.take_inbox() {
             match message {
-                Message::Admin { sqe, data, timeout_ms, reply } => {
-                    self.waiting.push_back((sqe, data, timeout_ms, reply));
-                }
+                Message::Admin(request) => self.waiting_for_slot.push_back(request),
                 Message::Abort { queue, cid } => self.abort(queue, cid),
                 Message::Lost { generation, loss } if generation == self.shared.generation() => return Some(loss),
                 Message::Lost { .. } => {}
@@ -217,7 +215,7 @@ impl Admin {
     /// Submits commands that wait for a slot, and those whose timer is due.
     fn submit_due(&mut self) {
         while self.engine.in_flight() + RESERVED < self.engine.limit()
-            && let Some((sqe, data, timeout_ms, reply)) = self.waiting.pop_front()
+            && let Some(AdminRequest { sqe, data, timeout_ms, reply }) = self.waiting_for_slot.pop_front()
         {
             let user = self.next_tag;
             self.next_tag += 1;
@@ -241,11 +239,11 @@ impl Admin {
             self.events_second = now / 1000;
             self.events_seen = 0;
         }
-        while self.events_owed > 0 && self.events_seen < EVENTS_PER_SECOND {
+        while self.events_to_request > 0 && self.events_seen < EVENTS_PER_SECOND {
             if !self.submit(Sqe::new(admin::ASYNC_EVENT_REQUEST), Data::None, tag::EVENT, u64::MAX) {
                 break;
             }
-            self.events_owed -= 1;
+            self.events_to_request -= 1;
         }
         if now >= self.rescan_due_ms {
             self.rescan_due_ms = u64::MAX;
@@ -289,7 +287,7 @@ impl Admin {
                 if let Ok(cqe) = result
                     && cqe.status().is_success()
                 {
-                    self.events_owed += 1;
+                    self.events_to_request += 1;
                     self.events_seen += 1;
                     self.on_event(AsyncEvent::decode(cqe.dw0.get()));
                 }
@@ -333,12 +331,12 @@ impl Admin {
             _ => None,
         };
         let namespaces = &self.shared.namespaces;
-        let step = self.rescan.answer(answer, || namespaces.begin_look());
-        self.reconcile(&step.looked);
-        if step.again_later {
+        let progress = self.rescan.answer(answer, || namespaces.begin_scan());
+        self.reconcile(&progress.inspected);
+        if progress.retry_later {
             self.rescan_due_ms = self.time.now_ms() + RESCAN_PAUSE_MS;
         }
-        if let Some(events) = step.done {
+        if let Some(events) = progress.done {
             self.rescanned_ms = self.time.now_ms();
             for event in events {
                 self.shared.publish(&event);
@@ -347,8 +345,8 @@ impl Admin {
     }
 
     /// Restricts commands to namespaces that were replaced, and publishes the event.
-    fn reconcile(&self, looked: &[Looked]) {
-        for one in looked {
+    fn reconcile(&self, inspected: &[Inspection]) {
+        for one in inspected {
             if self.shared.namespaces.reconcile(one) == Reconciled::Replaced {
                 let address = self.shared.options.address();
                 tracing::error!(%address, nsid = one.nsid.0, "the namespace is another one now: nothing is sent to it");
@@ -388,15 +386,15 @@ impl Admin {
             }
         }
         self.pending.clear();
-        for (_, _, _, reply) in self.waiting.drain(..) {
-            drop(reply.try_send(Err(self.shared.not_connected())));
+        for request in self.waiting_for_slot.drain(..) {
+            drop(request.reply.try_send(Err(self.shared.not_connected())));
         }
     }
 
     fn refuse_inbox(&self) {
         for message in self.shared.take_inbox() {
-            if let Message::Admin { reply, .. } = message {
-                drop(reply.try_send(Err(self.shared.not_connected())));
+            if let Message::Admin(request) = message {
+                drop(request.reply.try_send(Err(self.shared.not_connected())));
             }
         }
     }
@@ -441,15 +439,15 @@ impl Admin {
     async fn establish(&mut self) -> Result<(Engine<Vec<u8>>, Info), ConnectError> {
         let Shared { options, waiter, cancel, .. } = &*self.shared;
         let (mut engine, mut info) = establish::controller(options, None, waiter, cancel).await?;
-        let open = self.shared.namespaces.begin_look();
-        info.looked = establish::look(&mut engine, options, &open, waiter, cancel).await?;
+        let open = self.shared.namespaces.begin_scan();
+        info.inspected = establish::inspect_namespaces(&mut engine, options, &open, waiter, cancel).await?;
         Ok((engine, info))
     }
 
     fn resume(&mut self, engine: Engine<Vec<u8>>, mut info: Info) {
         tracing::info!(address = %self.shared.options.address(), controller = %info.id, "reconnected");
         self.engine = engine;
-        self.reconcile(&std::mem::take(&mut info.looked));
+        self.reconcile(&std::mem::take(&mut info.inspected));
         info.limits = info.limits.after(self.shared.info().limits);
         self.shared.set_live(info);
         self.shared.publish(&Event::Reconnected);
@@ -485,10 +483,11 @@ impl Admin {
         // `cancel` is set by now and would end every wait.
         let waiter = &self.shared.waiter;
         let cc = Property::set(offset::CC, Cc::ENABLE.with_shutdown(1).0);
-        if run_alone(&mut self.engine, cc, deadline, waiter).await.is_err() {
+        if run_uncancellable(&mut self.engine, cc, deadline, waiter).await.is_err() {
             return;
         }
-        while let Ok(cqe) = run_alone(&mut self.engine, Property::get(offset::CSTS, 4), deadline, waiter).await {
+        while let Ok(cqe) = run_uncancellable(&mut self.engine, Property::get(offset::CSTS, 4), deadline, waiter).await
+        {
             if Csts(cqe.dw0.get()).shutdown_complete() {
                 self.engine.allow_graceful_close();
                 return;
@@ -502,7 +501,12 @@ impl Admin {
 }
 
 /// Runs a command without data; only the deadline interrupts it.
-async fn run_alone(engine: &mut Engine<Vec<u8>>, sqe: Sqe, deadline: Instant, waiter: &Waiter) -> Result<Cqe, Stop> {
+async fn run_uncancellable(
+    engine: &mut Engine<Vec<u8>>,
+    sqe: Sqe,
+    deadline: Instant,
+    waiter: &Waiter,
+) -> Result<Cqe, Stop> {
     establish::run(engine, sqe, &mut AdminData::None, deadline, waiter, None).await
 }
 

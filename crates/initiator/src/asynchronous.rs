@@ -103,7 +103,8 @@ impl<B: Buffer + 'static> AsyncNamespace<B> {
         let controller = controller.clone();
         let opened = on_thread(move || {
             let namespace = controller.namespace(nsid)?;
-            Ok(Self { queues: Queues::new(&controller)?, namespace, pauses: Arc::default() })
+            let pauses = Arc::new(Pauses::new(controller.options().clock.clone()));
+            Ok(Self { queues: Queues::new(&controller)?, namespace, pauses })
         });
         opened.await.unwrap_or_else(|errno| Err(Error::System { action: "starting a thread", errno }))
     }
@@ -266,7 +267,7 @@ impl<B: Buffer + 'static> AsyncNamespace<B> {
             let span = Span::part(buffer, start, part.blocks as usize * block_bytes);
             match self.attempt(command, self.namespace.encode(&part, opcode), data(span)).await {
                 Ok(back) => {
-                    buffer = owned(back)?;
+                    buffer = into_buffer(back)?;
                     rest.done(&part, &mut recovery);
                 }
                 Err((reason, back)) => {
@@ -351,7 +352,7 @@ impl<B: Buffer + 'static> AsyncNamespace<B> {
             return Err(reason);
         }
         let controller = self.queues.controller();
-        let since = *recovery.failing_since.get_or_insert_with(|| self.namespace.controller().options().clock.now());
+        let since = *recovery.failing_since.get_or_insert_with(|| controller.options().clock.now());
         let limit = controller.options().fast_io_fail_tmo;
         // Always pauses: the background thread may not have noticed the loss yet, and the state
         // still be live.
@@ -383,9 +384,9 @@ impl Rest {
         Self { range, blocks }
     }
 
-    /// The blocks of the next command, at most `most`.
-    fn part(&self, most: u64) -> Option<BlockRange> {
-        let blocks = u32::try_from(self.blocks.min(most.max(1))).unwrap_or(u32::MAX);
+    /// The blocks of the next command, at most `max`.
+    fn part(&self, max: u64) -> Option<BlockRange> {
+        let blocks = u32::try_from(self.blocks.min(max.max(1))).unwrap_or(u32::MAX);
         (blocks > 0).then_some(BlockRange { blocks, ..self.range })
     }
 
@@ -404,7 +405,7 @@ struct Recovery {
     retries: u32,
 }
 
-fn owned<B: Buffer>(data: Data<Span<B>>) -> Result<B, IoError<B>> {
+fn into_buffer<B: Buffer>(data: Data<Span<B>>) -> Result<B, IoError<B>> {
     let buffer = data.into_buffer().and_then(Span::into_buffer);
     buffer.ok_or(IoError { reason: Error::Malformed("a transfer without its buffer"), buffer: None })
 }

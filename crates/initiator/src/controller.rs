@@ -27,11 +27,11 @@ use crate::limits::Limits;
 use crate::lock::lock;
 use crate::maps::{QueueClass, QueueMaps};
 use crate::namespace::{Namespace, Pool};
-use crate::opened::{Looked, Opened, Refusal, refusal};
+use crate::opened::{Inspection, Opened, Refusal};
 use crate::options::Options;
 use crate::queue::{ControllerGuard, QueuePair};
 use crate::rescan::NAMESPACES_MAX;
-use crate::shared::{AdminAnswer, Message, Shared};
+use crate::shared::{AdminAnswer, AdminRequest, Message, Shared};
 use crate::state::State;
 use crate::wait::{Waiter, run};
 
@@ -88,7 +88,7 @@ impl Controller {
         let cancel = waiter.cancel().map_err(system)?;
         let wants_io = options.io_queues() > 0;
         let (engine, info) = establish::controller(&options, wants_io.then_some(false), &waiter, &cancel).await?;
-        tell_fewer(&options, info.io_queues);
+        log_granted_queues(&options, info.io_queues);
         let shared = Arc::new(Shared::new(options, info, waiter, cancel).map_err(system)?);
         let handle = Handle { shared, pool: Arc::default(), thread: Mutex::default() };
         Ok((Self(Arc::new(handle)), engine))
@@ -219,11 +219,11 @@ impl Controller {
                 answer => return answer.unwrap_or_else(|_| Err(self.0.shared.not_connected())),
             }
         }
-        // Without an answer: the thread has ended, and the sender with it.
+        // An error: the background thread has ended.
         answer.recv().unwrap_or_else(|_| Err(self.0.shared.not_connected()))
     }
 
-    /// Gives an admin command to whoever serves the Admin Queue.
+    /// Sends an admin command to the background thread.
     pub(crate) fn send_admin(
         &self,
         sqe: Sqe,
@@ -237,7 +237,7 @@ impl Controller {
         let timeout = timeout.unwrap_or(Duration::from_millis(u64::from(shared.options.admin_timeout_ms)));
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         let (reply, answer) = sync_channel(1);
-        shared.send(Message::Admin { sqe, data, timeout_ms, reply });
+        shared.send(Message::Admin(AdminRequest { sqe, data, timeout_ms, reply }));
         Ok(answer)
     }
 
@@ -354,27 +354,27 @@ impl Controller {
         data.into_buffer().ok_or(Error::Malformed("Identify without its data"))
     }
 
-    /// Reads what a namespace is and who it is, for all who have it open.
+    /// Reads a namespace's Identify data and identifiers, and updates what its handles share.
     pub(crate) async fn open_namespace(&self, nsid: Nsid, waiter: &Waiter) -> Result<Arc<Opened>, Error> {
         for _ in 0..OPEN_TRIES {
-            let looks = self.0.shared.namespaces.looks();
+            let scans = self.0.shared.namespaces.scans();
             let identify = self.identify_namespace_with(waiter, nsid).await;
-            let looked = match identify {
-                Err(Error::NoSuchNamespace(_)) => Looked::absent(nsid),
+            let inspected = match identify {
+                Err(Error::NoSuchNamespace(_)) => Inspection::absent(nsid),
                 identify => {
                     let descriptors = match self.identify_with(waiter, Cns::NAMESPACE_ID_DESCRIPTORS, nsid).await {
                         Ok(bytes) => Some(bytes),
-                        Err(Error::Status { status, .. }) if matches!(refusal(status), Refusal::No) => None,
+                        Err(Error::Status { status, .. }) if matches!(Refusal::of(status), Refusal::Permanent) => None,
                         Err(error) => return Err(error),
                     };
-                    Looked::found(nsid, identify?, descriptors.as_deref())
+                    Inspection::found(nsid, identify?, descriptors.as_deref())
                 }
             };
-            if let Some(opened) = self.0.shared.namespaces.open(looked, looks) {
+            if let Some(opened) = self.0.shared.namespaces.open(inspected, scans) {
                 return opened;
             }
         }
-        Err(Error::Malformed("the namespaces change faster than they can be looked at"))
+        Err(Error::Malformed("the namespaces change faster than they can be inspected at"))
     }
 
     /// A namespace to read and write.
@@ -459,7 +459,7 @@ impl<B> From<SubmitError<B>> for Error {
 }
 
 /// Logs how the queues are divided if the controller granted fewer than requested.
-fn tell_fewer(options: &Options, granted: u16) {
+fn log_granted_queues(options: &Options, granted: u16) {
     if granted >= options.io_queues() {
         return;
     }

@@ -19,7 +19,7 @@ pub(crate) struct Copies {
 
 /// Limits of one command, all at least 1.
 #[derive(Clone, Copy, Debug)]
-struct Most {
+struct CopyLimits {
     /// Ranges (MSRC).
     ranges: u16,
     /// Blocks of a range (MSSRL).
@@ -48,24 +48,24 @@ impl Namespace {
     /// The next command and its data, within the current limits.
     pub(crate) fn next_copy(&self, copies: &mut Copies) -> Option<(Sqe, Vec<u8>)> {
         let identify = self.identify();
-        let most = Most {
+        let limits = CopyLimits {
             ranges: u16::from(identify.msrc) + 1,
             range_blocks: u64::from(identify.mssrl.get()).max(1),
             blocks: u64::from(identify.mcl.get()).max(1),
         };
-        copies.next(most, self.nsid(), self.protection())
+        copies.next(limits, self.nsid(), self.protection())
     }
 }
 
 impl Copies {
-    fn next(&mut self, most: Most, nsid: Nsid, protection: ProtectionType) -> Option<(Sqe, Vec<u8>)> {
+    fn next(&mut self, limits: CopyLimits, nsid: Nsid, protection: ProtectionType) -> Option<(Sqe, Vec<u8>)> {
         let to = self.to;
-        let mut left = most.blocks;
+        let mut left = limits.blocks;
         let mut list = Vec::new();
         let mut ranges = 0;
-        while ranges < most.ranges && left > 0 {
+        while ranges < limits.ranges && left > 0 {
             let Some((lba, blocks)) = self.rest.pop_front() else { break };
-            let now = blocks.min(most.range_blocks).min(left);
+            let now = blocks.min(limits.range_blocks).min(left);
             let mut source = CopySource::new(lba, u32::try_from(now).unwrap_or(u32::MAX));
             source.set_reference_tag(low(lba));
             source.encode(CopyFormat::Format0, &mut list);
@@ -108,19 +108,19 @@ mod tests {
             to in any::<u32>(),
             limits in (1u16..=256, 1u64..100, 1u64..500),
         ) {
-            let most = Most { ranges: limits.0, range_blocks: limits.1, blocks: limits.2 };
+            let limits = CopyLimits { ranges: limits.0, range_blocks: limits.1, blocks: limits.2 };
             let mut copies = Copies { rest: ranges.iter().copied().collect(), to: to.into() };
             let wanted: Vec<u64> = ranges.iter().flat_map(|&(lba, blocks)| lba..lba + blocks).collect();
             let mut copied = BTreeMap::new();
-            while let Some((sqe, data)) = copies.next(most, Nsid(1), ProtectionType::None) {
+            while let Some((sqe, data)) = copies.next(limits, Nsid(1), ProtectionType::None) {
                 let copy = Copy::decode(&sqe);
                 let sources = CopySource::decode_all(CopyFormat::Format0, &data);
                 prop_assert_eq!(sources.len(), usize::from(copy.ranges));
-                prop_assert!(copy.ranges <= most.ranges);
-                prop_assert!(sources.iter().all(|source| (1..=most.range_blocks).contains(&source.blocks.into())));
+                prop_assert!(copy.ranges <= limits.ranges);
+                prop_assert!(sources.iter().all(|source| (1..=limits.range_blocks).contains(&source.blocks.into())));
                 let blocks: Vec<u64> =
                     sources.iter().flat_map(|source| source.slba..source.slba + u64::from(source.blocks)).collect();
-                prop_assert!(blocks.len() as u64 <= most.blocks);
+                prop_assert!(blocks.len() as u64 <= limits.blocks);
                 copied.extend((copy.slba..).zip(blocks));
             }
             prop_assert_eq!(copied, (u64::from(to)..).zip(wanted).collect());

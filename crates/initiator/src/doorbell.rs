@@ -135,7 +135,9 @@ mod tests {
 
     fn doorbell(timeout_us: u32, nr: u16, bytes: u32) -> Option<Doorbell> {
         let mut options = Options::new("127.0.0.1", 4420, Nqn::parse("nqn.2014-08.org.example:a").unwrap());
-        (options.batch_timeout_us, options.batch_nr, options.batch_bytes) = (timeout_us, nr, bytes);
+        options.batch_timeout_us = timeout_us;
+        options.batch_nr = nr;
+        options.batch_bytes = bytes;
         Doorbell::new(&options, &Waiter::on_thread(&ebof_clock::Clock::system())).unwrap()
     }
 

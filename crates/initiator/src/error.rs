@@ -256,7 +256,8 @@ mod tests {
     #[test]
     fn what_is_not_connected_says_where_since_when_and_for_how_long_still() {
         let text = |state, lost_s, limit_s: Option<u64>| {
-            let (lost_for, limit) = (Duration::from_secs(lost_s), limit_s.map(Duration::from_secs));
+            let lost_for = Duration::from_secs(lost_s);
+            let limit = limit_s.map(Duration::from_secs);
             NotConnected { state, address: "192.0.2.1:4420".into(), lost_for, limit }.to_string()
         };
         let lost = "the connection to 192.0.2.1:4420 was lost 4 s ago; trying to reconnect ";

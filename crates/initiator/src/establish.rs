@@ -23,7 +23,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Loss};
 use crate::limits::Limits;
 use crate::link::{self, Link};
-use crate::opened::{Looked, Refusal, refusal};
+use crate::opened::{Inspection, Refusal};
 use crate::options::Options;
 use crate::rescan::NAMESPACES_MAX;
 use crate::stop::{Stop, await_ready};
@@ -45,7 +45,7 @@ pub(crate) struct Info {
     pub(crate) namespaces: Option<BTreeSet<u32>>,
     pub(crate) limits: Limits,
     /// The open namespaces as found at a reconnect.
-    pub(crate) looked: Vec<Looked>,
+    pub(crate) inspected: Vec<Inspection>,
 }
 
 impl Info {
@@ -77,29 +77,29 @@ pub(crate) async fn controller(
 }
 
 /// Inspects namespaces over a new Admin Queue, all within the time-out of one admin command.
-pub(crate) async fn look(
+pub(crate) async fn inspect_namespaces(
     engine: &mut Engine<Vec<u8>>,
     options: &Options,
     open: &[Nsid],
     waiter: &Waiter,
     cancel: &Cancel,
-) -> Result<Vec<Looked>, ConnectError> {
+) -> Result<Vec<Inspection>, ConnectError> {
     let mut attempt = Attempt { options, tried: Tried::new(options, 0), waiter, cancel };
     attempt.tried.step = Step::Identify;
     let end = waiter.time.now() + Duration::from_millis(u64::from(options.admin_timeout_ms.max(1)));
-    let mut looked = Vec::with_capacity(open.len());
+    let mut inspected = Vec::with_capacity(open.len());
     for &nsid in open {
         let found = if waiter.time.now() < end {
-            attempt.look_at(engine, nsid).await
+            attempt.inspect(engine, nsid).await
         } else {
             Err(Kind::TimedOut { after_ms: u64::from(options.admin_timeout_ms) })
         };
         match found {
-            Ok(found) => looked.push(found),
+            Ok(found) => inspected.push(found),
             Err(kind) => return Err(ConnectError::new(kind, attempt.tried)),
         }
     }
-    Ok(looked)
+    Ok(inspected)
 }
 
 /// Connects I/O queue `queue` of a controller and returns its link.
@@ -152,7 +152,7 @@ impl Attempt<'_> {
                 peer,
                 namespaces,
                 limits,
-                looked: Vec::new(),
+                inspected: Vec::new(),
             },
         ))
     }
@@ -290,22 +290,22 @@ impl Attempt<'_> {
 
     /// Inspects one namespace. A transient refusal is an error: the connection is not used before
     /// all open namespaces are known.
-    async fn look_at(&mut self, engine: &mut Engine<Vec<u8>>, nsid: Nsid) -> Result<Looked, Kind> {
-        let succeeded = |command, status: Status| match refusal(status) {
+    async fn inspect(&mut self, engine: &mut Engine<Vec<u8>>, nsid: Nsid) -> Result<Inspection, Kind> {
+        let succeeded = |command, status: Status| match Refusal::of(status) {
             _ if status.is_success() => Ok(true),
-            Refusal::No => Ok(false),
-            Refusal::Later => Err(Kind::Status { command, status }),
+            Refusal::Permanent => Ok(false),
+            Refusal::Transient => Err(Kind::Status { command, status }),
         };
         let mut bytes = vec![0; IDENTIFY_BYTES];
         let status = self.identify_into(engine, Cns::NAMESPACE, nsid, &mut bytes).await?;
         if !succeeded("Identify Namespace", status)? {
-            return Ok(Looked::absent(nsid));
+            return Ok(Inspection::absent(nsid));
         }
         let identify = IdentifyNamespace::read_from_bytes(&bytes)
             .map_err(|error| Kind::Protocol { violation: format!("Identify Namespace: {error}") })?;
         let status = self.identify_into(engine, Cns::NAMESPACE_ID_DESCRIPTORS, nsid, &mut bytes).await?;
         let has_list = succeeded("Identify (Namespace Identification Descriptors)", status)?;
-        Ok(Looked::found(nsid, Box::new(identify), has_list.then_some(&bytes)))
+        Ok(Inspection::found(nsid, Box::new(identify), has_list.then_some(&bytes)))
     }
 
     async fn number_of_queues(
@@ -376,12 +376,12 @@ pub(crate) async fn run(
     };
     let length = u32::try_from(length).map_err(|_| Stop::Failed(Error::TooLarge { bytes: length }))?;
     engine.submit_lent(sqe, (0, length), data, 0, u64::MAX).map_err(Stop::Failed)?;
-    let (_, result) = drive(engine, data, deadline, waiter, cancel, |engine| engine.slots().pop_lent()).await?;
+    let (_, result) = run_until(engine, data, deadline, waiter, cancel, |engine| engine.slots().pop_lent()).await?;
     result.map_err(Stop::Failed)
 }
 
 /// Sends and receives until `done` gives a result.
-async fn drive<T>(
+async fn run_until<T>(
     engine: &mut Engine<Vec<u8>>,
     data: &mut AdminData<'_>,
     deadline: Instant,

@@ -38,22 +38,22 @@ impl Limits {
     #[must_use]
     pub fn new(identify: &IdentifyController, nvm: Option<&NvmController>, page_bytes: u64) -> Self {
         let transfer_bytes = identify.max_transfer_bytes(page_bytes);
-        let power = |value: u8| match value {
+        let pages = |value: u8| match value {
             0 => transfer_bytes,
             // An exponent that does not fit means no limit.
             value => page_bytes.checked_shl(u32::from(value)).filter(|&bytes| bytes >= page_bytes),
         };
-        let told = |value: u64, none: u64| if value == 0 { none } else { value };
+        let or_unlimited = |value: u64, none: u64| if value == 0 { none } else { value };
         let (dmrl, dmrsl, dmsl) = nvm.map_or((0, 0, 0), |nvm| (nvm.dmrl, nvm.dmrsl.get(), nvm.dmsl.get()));
         Self {
             transfer_bytes,
             write_zeroes: identify.oncs.get() & oncs::WRITE_ZEROES != 0,
-            write_zeroes_bytes: power(nvm.map_or(0, |nvm| nvm.wzsl)),
-            verify_bytes: power(nvm.map_or(0, |nvm| nvm.vsl)),
+            write_zeroes_bytes: pages(nvm.map_or(0, |nvm| nvm.wzsl)),
+            verify_bytes: pages(nvm.map_or(0, |nvm| nvm.vsl)),
             dataset_management: identify.oncs.get() & oncs::DATASET_MANAGEMENT != 0,
             dsm_ranges: if dmrl == 0 { 256 } else { u16::from(dmrl) },
-            dsm_range_blocks: u32::try_from(told(u64::from(dmrsl), u64::from(u32::MAX))).unwrap_or(u32::MAX),
-            dsm_blocks: told(dmsl, u64::MAX),
+            dsm_range_blocks: u32::try_from(or_unlimited(u64::from(dmrsl), u64::from(u32::MAX))).unwrap_or(u32::MAX),
+            dsm_blocks: or_unlimited(dmsl, u64::MAX),
             volatile_cache: identify.vwc & vwc::PRESENT != 0,
         }
     }

@@ -129,7 +129,9 @@ mod tests {
 
     fn maps(io: u16, write: u16, poll: u16, granted: u16) -> (u16, u16, u16) {
         let mut options = Options::new("127.0.0.1", 4420, Nqn::parse("nqn.2014-08.org.example:a").unwrap());
-        (options.nr_io_queues, options.nr_write_queues, options.nr_poll_queues) = (io, write, poll);
+        options.nr_io_queues = io;
+        options.nr_write_queues = write;
+        options.nr_poll_queues = poll;
         let maps = QueueMaps::assign(&options, granted);
         (maps.default, maps.read, maps.poll)
     }

@@ -1,6 +1,5 @@
-//! A namespace for those who just want to read and write: blocking, splitting, retrying. What takes
-//! several steps is an `async fn` that waits as its [`Waiter`] does, so that
-//! [`crate::stepped`] has it, too.
+//! A namespace with calls that split transfers and retry. Sequences of commands are `async fn`s
+//! that wait by their [`Waiter`]: blocking, or stepped for [`crate::stepped`].
 
 mod pool;
 
@@ -24,16 +23,16 @@ use crate::queue::Piece;
 use crate::wait::{Waiter, run};
 pub(crate) use pool::Pool;
 
-/// A namespace of a connected controller. Shared by any number of threads; each call takes a queue
-/// pair that is free from a pool that all namespaces of the controller share, and makes one when
-/// there is none and the controller has granted more.
+/// A namespace of a connected controller, for any number of threads. Each call takes a queue pair
+/// from a pool that all namespaces of the controller share; a further one is connected when all are
+/// in use and the controller has granted more.
 ///
-/// Protection information is left to the controller: it inserts, checks and strips it. Namespaces
-/// with other metadata are refused.
+/// The controller inserts, checks and strips protection information. Namespaces with other metadata
+/// are refused.
 ///
-/// Calls split transfers at the controller's limits, and go on after a loss of the connection
-/// (every command here may be repeated) until the controller is given up or `fast_io_fail_tmo` is
-/// over.
+/// Calls split transfers at the controller's limits, and continue after a loss of the connection
+/// (every command here may be repeated) until the controller is given up or `fast_io_fail_tmo` has
+/// passed.
 #[derive(Clone)]
 pub struct Namespace {
     controller: Controller,
@@ -42,11 +41,11 @@ pub struct Namespace {
     opened: Arc<Opened>,
 }
 
-/// Transfers are split here where the controller sets no limit.
+/// The largest transfer if the controller has no limit, bytes.
 const TRANSFER_BYTES: u64 = 1 << 20;
-/// Blocks that one command can name.
+/// The most blocks of one command.
 const BLOCKS_MAX: u64 = 1 << 16;
-/// How often a command is repeated that failed with a status that says it may be.
+/// Retries of a command after transient statuses.
 pub(crate) const RETRIES: u32 = 5;
 
 impl Namespace {
@@ -80,33 +79,32 @@ impl Namespace {
         &self.controller
     }
 
-    /// Its Identify data, as last read: when it was opened, at every reconnect and event, by
-    /// `refresh`.
+    /// Its Identify data, as last read: when it was opened, at every reconnect and event, and by
+    /// [`Namespace::refresh`].
     #[must_use]
     pub fn identify(&self) -> Arc<IdentifyNamespace> {
         self.opened.identify()
     }
 
-    /// What commands are submitted with that are meant for this namespace and for no other that has
-    /// its number later.
+    /// Identifies this namespace in commands, so that they cannot reach another one that gets its
+    /// NSID later.
     #[must_use]
     pub fn binding(&self) -> Binding {
         self.opened.binding()
     }
 
-    /// Its NGUID, EUI-64 and UUID in hexadecimal, as far as it has them:
-    /// `nguid.0123... uuid.4567...`. The same through every controller of its subsystem.
+    /// Its NGUID, EUI-64 and UUID in hexadecimal, those that it has: `nguid.0123... uuid.4567...`.
+    /// The same through every controller of its subsystem.
     #[must_use]
     pub fn identifiers(&self) -> String {
         self.opened.identifiers()
     }
 
-    /// Whether its number still means the namespace that was opened, as far as is known.
+    /// Whether its NSID still refers to the namespace that was opened, as of the last scan.
     ///
     /// # Errors
-    /// [`Error::Replaced`], [`Error::Format`] where it was formatted with other blocks: the handle
-    /// is of no use any more.
-    /// [`Error::NoSuchNamespace`]: it is away, and may come back.
+    /// [`Error::Replaced`], or [`Error::Format`] if its LBA format changed: open it again.
+    /// [`Error::NoSuchNamespace`]: it was removed or detached, and may come back.
     pub fn check(&self) -> Result<(), Error> {
         self.controller.shared().namespaces.check(self.binding())
     }
@@ -122,12 +120,11 @@ impl Namespace {
         self.block_bytes
     }
 
-    /// Type of the protection information that the controller has to insert and strip. Commands to
-    /// the namespace that others make have to say so:
-    /// [`ebof_nvme::protection::left_to_controller`].
+    /// The type of protection information, which the controller inserts and strips. Commands that
+    /// callers build have to request that: [`ebof_nvme::protection::left_to_controller`].
     #[must_use]
     pub fn protection(&self) -> ProtectionType {
-        // Looked at when the namespace was opened, and at every refresh.
+        // Other metadata were refused when the namespace was opened.
         self.identify().protection_by_controller().unwrap_or_default()
     }
 
@@ -148,13 +145,13 @@ impl Namespace {
         u128::from(self.blocks()) * u128::from(self.block_bytes())
     }
 
-    /// Whether it refuses writes (`NSATTR`, bit 0).
+    /// Whether it is write-protected (`NSATTR`, bit 0).
     #[must_use]
     pub fn is_write_protected(&self) -> bool {
         self.identify().nsattr & 1 != 0
     }
 
-    /// Blocks that one command may transfer.
+    /// The most blocks that one command may transfer.
     #[must_use]
     pub fn max_transfer_blocks(&self) -> u32 {
         let bytes = self.controller.max_transfer_bytes().unwrap_or(TRANSFER_BYTES).min(u64::from(u32::MAX));
@@ -162,19 +159,18 @@ impl Namespace {
         u32::try_from(blocks).unwrap_or(1)
     }
 
-    /// Blocks that one Write Zeroes may name.
+    /// The most blocks of one Write Zeroes.
     pub(crate) fn max_zeroes_blocks(&self) -> u64 {
         self.blocks_in(self.controller.limits().write_zeroes_bytes)
     }
 
-    /// Blocks that one Write Zeroes or Verify may name.
+    /// The most blocks of one Write Zeroes or Verify.
     pub(crate) fn max_blocks_without_data(&self, opcode: u8) -> u64 {
         let verify = opcode == nvm::VERIFY;
         if verify { self.blocks_in(self.controller.limits().verify_bytes) } else { self.max_zeroes_blocks() }
     }
 
-    /// Blocks that one Compare may transfer together with protection information: with it a block
-    /// is longer, and MDTS counts all that is transferred.
+    /// The most blocks of one Compare with protection information, which counts for MDTS too.
     pub(crate) fn max_compare_blocks(&self) -> u64 {
         let most = u64::from(self.max_transfer_blocks()) * u64::from(self.block_bytes);
         (most / (u64::from(self.block_bytes) + INFORMATION_BYTES as u64)).max(1)
@@ -184,7 +180,7 @@ impl Namespace {
         (bytes.unwrap_or(u64::MAX) / u64::from(self.block_bytes)).clamp(1, BLOCKS_MAX)
     }
 
-    /// Reads the Identify data again, and who it is.
+    /// Reads the Identify data and identifiers again.
     ///
     /// # Errors
     /// As [`Controller::identify_namespace`] and [`Namespace::check`].
@@ -207,7 +203,7 @@ impl Namespace {
         self.transfer(waiter, "Read", nvm::READ, BlockRange::new(lba, 1), blocks, &mut AdminData::ToHost(data)).await
     }
 
-    /// Writes whole blocks from `lba` on; with `fua` they are on the medium when the call returns.
+    /// Writes whole blocks from `lba` on. With `fua` they are durable when the call returns.
     ///
     /// # Errors
     /// As [`Namespace::read`].
@@ -240,8 +236,8 @@ impl Namespace {
         }
     }
 
-    /// A controller strips nothing for Compare: blocks have to have protection information, which
-    /// is not compared.
+    /// For Compare the controller does not insert or strip protection information, so the data
+    /// carries it; it is not compared.
     fn compare_protected(&self, range: BlockRange, blocks: u64, data: &[u8]) -> Result<(), Error> {
         let block_bytes = self.block_bytes as usize;
         let step = self.max_compare_blocks();
@@ -259,7 +255,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// Brings everything written before to the medium.
+    /// Makes all earlier writes durable.
     ///
     /// # Errors
     /// As [`Namespace::read`].
@@ -292,7 +288,7 @@ impl Namespace {
         self.without_data(waiter, "Write Zeroes", nvm::WRITE_ZEROES, range, blocks).await
     }
 
-    /// Has the controller read blocks without sending them.
+    /// Has the controller read and check blocks without sending them.
     ///
     /// # Errors
     /// As [`Namespace::read`].
@@ -318,12 +314,12 @@ impl Namespace {
         Ok(())
     }
 
-    /// Copies ranges of (lba, blocks), one behind the other, to the blocks from `to` on, without
-    /// their data going to the host and back.
+    /// Copies ranges of (lba, blocks), one after the other, to the blocks from `to` on, within the
+    /// controller.
     ///
     /// # Errors
-    /// As [`Namespace::read`], and [`Error::Overlap`] where a range has blocks that would be
-    /// overwritten. A controller without Copy says Invalid Command Opcode.
+    /// As [`Namespace::read`]; [`Error::Overlap`] if a range overlaps the destination. A controller
+    /// without Copy answers Invalid Command Opcode.
     pub fn copy(&self, ranges: &[(u64, u64)], to: u64) -> Result<(), Error> {
         let mut copies = self.copies(ranges, to)?;
         while let Some((sqe, list)) = self.next_copy(&mut copies) {
@@ -334,7 +330,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// Ranges of (lba, blocks) that are to be deallocated, all of them within the namespace.
+    /// Checks ranges of (lba, blocks) that are to be deallocated.
     pub(crate) fn ranges_left(&self, ranges: &[(u64, u64)]) -> Result<VecDeque<(u64, u64)>, Error> {
         for &(lba, blocks) in ranges {
             self.check_range(lba, blocks)?;
@@ -342,8 +338,7 @@ impl Namespace {
         Ok(ranges.iter().copied().filter(|(_, blocks)| *blocks > 0).collect())
     }
 
-    /// The next command that deallocates some of `rest`, within the controller's limits of now, and
-    /// its data.
+    /// The next command that deallocates some of `rest`, and its data, within the current limits.
     pub(crate) fn next_deallocation(&self, rest: &mut VecDeque<(u64, u64)>) -> Option<(Sqe, Vec<DsmRange>)> {
         let list = next_ranges(rest, &self.controller.limits());
         let ranges = u16::try_from(list.len()).unwrap_or(u16::MAX);
@@ -378,15 +373,15 @@ impl Namespace {
         blocks: u64,
         data: &mut AdminData<'_>,
     ) -> Result<(), Error> {
-        let (block_bytes, protection) = (self.block_bytes, self.protection());
+        let block_bytes = self.block_bytes;
+        let protection = self.protection();
         let pieces = || {
-            // Asked for at every try: the controller may have come back with another limit.
+            // Read for every attempt: the limit may change with a reconnect.
             let step = u64::from(self.max_transfer_blocks());
             split(range, blocks, step).map(move |part| Piece {
                 sqe: left_to_controller(protection, part.encode(opcode, self.nsid)),
                 start: usize::try_from((part.slba - range.slba) * u64::from(block_bytes)).unwrap_or(usize::MAX),
-                // At most MDTS, or 65536 blocks of at most 1 MiB where there is no limit: then
-                // `step` keeps it at 1 MiB.
+                // At most MDTS, or `TRANSFER_BYTES` without one.
                 length: u32::try_from(u64::from(part.blocks) * u64::from(block_bytes)).unwrap_or(u32::MAX),
             })
         };
@@ -409,7 +404,7 @@ impl Namespace {
         self.execute(waiter, command, pieces, &mut AdminData::None).await
     }
 
-    /// Runs all pieces on a free queue pair, again after a loss and after a status that says so.
+    /// Runs all pieces on a free queue pair, and retries after a loss or a transient status.
     async fn execute<I: Iterator<Item = Piece>>(
         &self,
         waiter: &Waiter,
@@ -426,7 +421,7 @@ impl Namespace {
                 waiter.sleep(Duration::from_millis(10 << retries), None).await;
                 continue;
             }
-            // The controller has come back with a smaller limit: other pieces.
+            // The limit is smaller after a reconnect: split again.
             if matches!(error, Error::TooLarge { .. }) && retries < RETRIES {
                 retries += 1;
                 continue;
@@ -441,8 +436,7 @@ impl Namespace {
             {
                 return Err(error);
             }
-            // The background thread may not know of the loss yet, and say that all is well: look
-            // again in a moment.
+            // The background thread may not have noticed the loss yet, and the state still be live.
             waiter.sleep(Duration::from_millis(5), None).await;
         }
     }
@@ -476,7 +470,7 @@ fn check(command: &'static str, cqe: &Cqe) -> Result<(), Error> {
     cqe.status().ok().map_err(|status| Error::Status { command, status })
 }
 
-/// Statuses after which the same command is worth trying again: nothing was wrong with it.
+/// Whether a status is transient, so that the same command may be retried.
 pub(crate) fn may_retry(status: Status) -> bool {
     let transient = [
         Status::TRANSIENT_TRANSPORT_ERROR,
@@ -498,8 +492,8 @@ fn split(range: BlockRange, blocks: u64, step: u64) -> impl Iterator<Item = Bloc
     })
 }
 
-/// Takes as many of the (lba, blocks) in `rest` as one Dataset Management may name, and cuts the
-/// last of them.
+/// Takes as many of the (lba, blocks) in `rest` as one Dataset Management may have, splitting the
+/// last one.
 fn next_ranges(rest: &mut VecDeque<(u64, u64)>, limits: &Limits) -> Vec<DsmRange> {
     let mut list = Vec::new();
     let mut left = limits.dsm_blocks;

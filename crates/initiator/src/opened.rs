@@ -1,11 +1,11 @@
-//! The namespaces that handles are open for: what each was when it was opened, and whether it still
-//! is that. Decides which commands a queue pair may send; asks the controller nothing itself
-//! (`establish` and `rescan` do).
+//! The open namespaces: what each was when it was opened, and whether its NSID still refers to it.
+//! Decides which commands a queue pair may send. Sends nothing itself (`establish` and `rescan`
+//! do).
 //!
-//! An NSID is only a number. A target may delete namespace 1 and create another one under the same
-//! number, or come back with another configuration: commands that were meant for the first must
-//! never reach the second. So whatever is found at a reconnect is compared here before the first
-//! I/O queue is connected, and at every rescan while connected.
+//! An NSID is only a number. A target may delete namespace 1 and create another one with the same
+//! number, or restart with another configuration: commands for the first must never reach the
+//! second. So namespaces are compared at a reconnect before the first I/O queue is connected, and
+//! at every rescan while connected.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,9 +17,9 @@ use ebof_nvme::{Nsid, Status};
 use crate::error::Error;
 use crate::lock::lock;
 
-/// Names one namespace as it was opened, in place of its NSID alone: commands that are submitted
-/// with it are refused once the NSID means another namespace, also after that one was opened too.
-/// See [`crate::Namespace::binding`].
+/// Identifies a namespace as it was opened, unlike its NSID alone: commands submitted with it are
+/// refused once the NSID refers to another namespace, even after that one was opened too. See
+/// [`crate::Namespace::binding`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Binding {
     nsid: Nsid,
@@ -35,19 +35,19 @@ impl Binding {
     }
 }
 
-/// What tells a namespace from all others, as its controller tells it. All zeros: not told.
+/// The identifiers of a namespace, as its controller reports them. All zeros: not reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     nguid: [u8; 16],
     eui64: [u8; 8],
     uuid: [u8; 16],
     csi: u8,
-    /// Whether the controller gave the list of descriptors, which alone has UUID and command set.
+    /// Whether the controller has the list of descriptors; only that has UUID and command set.
     has_list: bool,
 }
 
 impl Identity {
-    /// From Identify Namespace and the list of descriptors, where the controller has one.
+    /// From Identify Namespace and the list of descriptors, if the controller has one.
     pub(crate) fn new(identify: &IdentifyNamespace, descriptors: Option<&[u8]>) -> Self {
         let mut identity = Self {
             nguid: identify.nguid,
@@ -68,17 +68,17 @@ impl Identity {
         identity
     }
 
-    /// In words that two controllers of one namespace tell alike; empty where nothing was told.
+    /// As text, the same through all controllers of a namespace; empty without identifiers.
     fn text(&self) -> String {
         let ids: [(&str, &[u8]); 3] = [("nguid", &self.nguid), ("eui64", &self.eui64), ("uuid", &self.uuid)];
-        let told = ids.into_iter().filter(|(_, id)| id.iter().any(|&byte| byte != 0));
+        let reported = ids.into_iter().filter(|(_, id)| id.iter().any(|&byte| byte != 0));
         let hex = |id: &[u8]| id.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        told.map(|(name, id)| format!("{name}.{}", hex(id))).collect::<Vec<_>>().join(" ")
+        reported.map(|(name, id)| format!("{name}.{}", hex(id))).collect::<Vec<_>>().join(" ")
     }
 
-    /// Whether both are the same namespace, as far as the controller lets one know. As on Linux an
-    /// identifier that is new, or missing, makes another namespace. Only where the list of
-    /// descriptors was refused one of the two times is the rest enough, if there is a rest.
+    /// Whether both are the same namespace. As on Linux, an added or missing identifier makes it
+    /// another one. If the list of descriptors was refused one of the two times, the identifiers in
+    /// Identify Namespace decide, if there are any.
     fn is_same_as(&self, before: &Self) -> bool {
         let named = self.nguid == before.nguid && self.eui64 == before.eui64;
         match (before.has_list, self.has_list) {
@@ -89,22 +89,22 @@ impl Identity {
     }
 }
 
-/// What a command's blocks depend on: with another format the same LBA is another place.
+/// Block size, metadata size and protection: if one changes, LBAs refer to other data.
 type Format = (Option<u32>, u16, ProtectionType);
 
 fn format_of(identify: &IdentifyNamespace) -> Format {
     (identify.format().block_bytes(), identify.format().ms.get(), identify.protection())
 }
 
-/// What a look at a namespace found.
+/// A namespace as it was found.
 #[derive(Debug)]
-pub(crate) struct Looked {
+pub(crate) struct Inspection {
     pub(crate) nsid: Nsid,
-    /// Its Identify data and who it is; `None` where it is not active.
+    /// Its Identify data and identifiers; `None` if it is not active.
     pub(crate) found: Option<(Box<IdentifyNamespace>, Identity)>,
 }
 
-impl Looked {
+impl Inspection {
     pub(crate) const fn absent(nsid: Nsid) -> Self {
         Self { nsid, found: None }
     }
@@ -119,20 +119,22 @@ impl Looked {
     }
 }
 
-/// What the status of Identify Namespace, or of its descriptors, says when it is no success.
+/// How Identify Namespace, or Identify of its descriptors, was refused.
 pub(crate) enum Refusal {
     /// There is no such namespace, or no such list.
-    No,
-    /// It may be told later.
-    Later,
+    Permanent,
+    /// A retry may succeed.
+    Transient,
 }
 
-pub(crate) fn refusal(status: Status) -> Refusal {
-    let known = [Status::INVALID_NAMESPACE, Status::INVALID_FIELD, Status::INVALID_OPCODE];
-    if status.is_dnr() || known.iter().any(|&one| status.is(one)) { Refusal::No } else { Refusal::Later }
+impl Refusal {
+    pub(crate) fn of(status: Status) -> Self {
+        let known = [Status::INVALID_NAMESPACE, Status::INVALID_FIELD, Status::INVALID_OPCODE];
+        if status.is_dnr() || known.iter().any(|&one| status.is(one)) { Self::Permanent } else { Self::Transient }
+    }
 }
 
-/// A namespace as it was opened; what all handles of it share.
+/// A namespace as it was opened, shared by all handles of it.
 #[derive(Debug)]
 pub(crate) struct Opened {
     binding: Binding,
@@ -156,14 +158,14 @@ impl Opened {
     }
 }
 
-/// Why a handle cannot be used any more.
+/// Why handles of a namespace cannot be used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ended {
+enum Stale {
     Replaced,
     Reformatted,
 }
 
-impl Ended {
+impl Stale {
     const fn error(self, nsid: Nsid) -> Error {
         match self {
             Self::Replaced => Error::Replaced { nsid },
@@ -174,43 +176,43 @@ impl Ended {
     }
 }
 
-/// What is refused for one NSID.
+/// Which commands to an NSID are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Restriction {
-    /// Bindings with smaller numbers are dead.
-    ended_below: u64,
-    why: Ended,
-    /// Nobody has opened what is there now: commands that only name the NSID are refused too.
+    /// Bindings with smaller numbers are stale.
+    stale_below: u64,
+    why: Stale,
+    /// The present namespace was not opened: commands without a binding are refused too.
     unopened: bool,
-    /// The namespace is not there.
+    /// The namespace is not active.
     absent: bool,
 }
 
-/// What a queue pair looks at for every command: what is refused, by NSID. Nearly always empty.
+/// What is refused, by NSID. Checked for every command; nearly always empty.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Restrictions(BTreeMap<u32, Restriction>);
 
 impl Restrictions {
-    /// Whether a command for `nsid` may be sent; with a binding, a command for just that namespace.
+    /// Whether a command to `nsid` may be sent; with a binding, a command to that namespace only.
     pub(crate) fn check(&self, nsid: Nsid, binding: Option<Binding>) -> Result<(), Error> {
         let Some(restriction) = self.0.get(&nsid.0) else { return Ok(()) };
-        let ended = match binding {
-            Some(binding) => binding.number < restriction.ended_below,
+        let is_stale = match binding {
+            Some(binding) => binding.number < restriction.stale_below,
             None => restriction.unopened,
         };
-        if ended {
+        if is_stale {
             return Err(restriction.why.error(nsid));
         }
         if restriction.absent { Err(Error::NoSuchNamespace(nsid)) } else { Ok(()) }
     }
 }
 
-/// What became of an NSID's handles.
+/// Result of [`Namespaces::reconcile`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reconciled {
-    /// They go on, or there are none.
+    /// The handles stay valid, or there are none.
     Unchanged,
-    /// They are dead.
+    /// The handles are stale.
     Replaced,
 }
 
@@ -218,22 +220,22 @@ pub(crate) enum Reconciled {
 #[derive(Debug, Default)]
 pub(crate) struct Namespaces {
     inner: Mutex<Inner>,
-    /// Moves when `Inner::restrictions` does.
+    /// Counts changes of `Inner::restrictions`.
     version: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// By NSID, with the number of its binding; at most as many as were ever opened.
+    /// By NSID, with the number of its binding.
     opened: BTreeMap<u32, (u64, Weak<Opened>)>,
     restrictions: Arc<Restrictions>,
     number: u64,
-    /// Moves with every look at all of them.
-    looks: u64,
+    /// Counts scans of all open namespaces.
+    scans: u64,
 }
 
 impl Namespaces {
-    /// Moves whenever something else is refused: see [`Namespaces::restrictions`].
+    /// Changes with [`Namespaces::restrictions`].
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
@@ -242,95 +244,94 @@ impl Namespaces {
         Arc::clone(&lock(&self.inner).restrictions)
     }
 
-    /// To be given to [`Namespaces::open`] with what was read after this call.
-    pub(crate) fn looks(&self) -> u64 {
-        lock(&self.inner).looks
+    /// The number of scans, for [`Namespaces::open`]. Read it before the namespace is inspected.
+    pub(crate) fn scans(&self) -> u64 {
+        lock(&self.inner).scans
     }
 
-    /// Those that somebody has open, for a look at all of them. What is opened from here on is read
-    /// anew.
-    pub(crate) fn begin_look(&self) -> Vec<Nsid> {
+    /// Begins a scan: returns the open namespaces. Namespaces that are inspected for
+    /// [`Namespaces::open`] at the same time are inspected again.
+    pub(crate) fn begin_scan(&self) -> Vec<Nsid> {
         let mut inner = lock(&self.inner);
-        inner.looks += 1;
+        inner.scans += 1;
         let mut open = Vec::new();
         let mut closed = Vec::new();
         for (&nsid, (number, opened)) in &inner.opened {
             if opened.strong_count() > 0 { open.push(Nsid(nsid)) } else { closed.push((Nsid(nsid), *number)) }
         }
-        // Nobody compares these from now on, so their bindings end: commands may still be queued
-        // with them.
+        // Without handles these are not compared any more, so their bindings become stale: commands
+        // with them may still be queued.
         for (nsid, number) in closed {
             inner.opened.remove(&nsid.0);
             let restriction =
-                Restriction { ended_below: number + 1, why: Ended::Replaced, unopened: false, absent: false };
+                Restriction { stale_below: number + 1, why: Stale::Replaced, unopened: false, absent: false };
             self.restrict(&mut inner, nsid, restriction);
         }
         open.sort_unstable_by_key(|nsid| nsid.0);
         open
     }
 
-    /// Opens a namespace that was found so; `None` when all were looked at since
-    /// [`Namespaces::looks`]: read it again.
-    pub(crate) fn open(&self, looked: Looked, looks: u64) -> Option<Result<Arc<Opened>, Error>> {
+    /// Opens a namespace as it was found. `None` if a scan has begun since `scans` was read:
+    /// inspect it again.
+    pub(crate) fn open(&self, inspected: Inspection, scans: u64) -> Option<Result<Arc<Opened>, Error>> {
         let mut inner = lock(&self.inner);
-        if inner.looks != looks {
+        if inner.scans != scans {
             return None;
         }
-        let nsid = looked.nsid;
-        self.reconcile_locked(&mut inner, &looked);
-        let Some((identify, identity)) = looked.found else { return Some(Err(Error::NoSuchNamespace(nsid))) };
-        let ended_below = inner.restrictions.0.get(&nsid.0).map_or(0, |restriction| restriction.ended_below);
+        let nsid = inspected.nsid;
+        self.reconcile_locked(&mut inner, &inspected);
+        let Some((identify, identity)) = inspected.found else { return Some(Err(Error::NoSuchNamespace(nsid))) };
+        let stale_below = inner.restrictions.0.get(&nsid.0).map_or(0, |restriction| restriction.stale_below);
         let known = inner.opened.get(&nsid.0).and_then(|(_, opened)| opened.upgrade());
-        if let Some(opened) = known.filter(|opened| opened.binding.number >= ended_below) {
+        if let Some(opened) = known.filter(|opened| opened.binding.number >= stale_below) {
             return Some(Ok(opened));
         }
-        let was_open = inner.opened.contains_key(&nsid.0) || ended_below > 0;
+        let was_open = inner.opened.contains_key(&nsid.0) || stale_below > 0;
         inner.number += 1;
         let binding = Binding { nsid, number: inner.number };
         let format = format_of(&identify);
         let opened = Arc::new(Opened { binding, identity, format, identify: Mutex::new(Arc::from(identify)) });
         inner.opened.insert(nsid.0, (binding.number, Arc::downgrade(&opened)));
         if was_open {
-            let why = inner.restrictions.0.get(&nsid.0).map_or(Ended::Replaced, |restriction| restriction.why);
+            let why = inner.restrictions.0.get(&nsid.0).map_or(Stale::Replaced, |restriction| restriction.why);
             self.restrict(
                 &mut inner,
                 nsid,
-                Restriction { ended_below: binding.number, why, unopened: false, absent: false },
+                Restriction { stale_below: binding.number, why, unopened: false, absent: false },
             );
         }
         Some(Ok(opened))
     }
 
-    /// Compares what was found with what was opened, and refuses from now on what must not be sent
-    /// any more.
-    pub(crate) fn reconcile(&self, looked: &Looked) -> Reconciled {
-        self.reconcile_locked(&mut lock(&self.inner), looked)
+    /// Compares a namespace with what was opened, and updates the restrictions.
+    pub(crate) fn reconcile(&self, inspected: &Inspection) -> Reconciled {
+        self.reconcile_locked(&mut lock(&self.inner), inspected)
     }
 
-    fn reconcile_locked(&self, inner: &mut Inner, looked: &Looked) -> Reconciled {
-        let nsid = looked.nsid;
+    fn reconcile_locked(&self, inner: &mut Inner, inspected: &Inspection) -> Reconciled {
+        let nsid = inspected.nsid;
         let Some(opened) = inner.opened.get(&nsid.0).and_then(|(_, opened)| opened.upgrade()) else {
             return Reconciled::Unchanged;
         };
         let number = opened.binding.number;
         let restriction = inner.restrictions.0.get(&nsid.0).copied();
         let restriction =
-            restriction.unwrap_or(Restriction { ended_below: 0, why: Ended::Replaced, unopened: false, absent: false });
-        let Some((identify, identity)) = &looked.found else {
+            restriction.unwrap_or(Restriction { stale_below: 0, why: Stale::Replaced, unopened: false, absent: false });
+        let Some((identify, identity)) = &inspected.found else {
             self.restrict(inner, nsid, Restriction { absent: true, ..restriction });
             return Reconciled::Unchanged;
         };
         let why = if !identity.is_same_as(&opened.identity) {
-            Some(Ended::Replaced)
+            Some(Stale::Replaced)
         } else {
-            (format_of(identify) != opened.format).then_some(Ended::Reformatted)
+            (format_of(identify) != opened.format).then_some(Stale::Reformatted)
         };
         match why {
-            Some(why) if number >= restriction.ended_below => {
-                self.restrict(inner, nsid, Restriction { ended_below: number + 1, why, unopened: true, absent: false });
+            Some(why) if number >= restriction.stale_below => {
+                self.restrict(inner, nsid, Restriction { stale_below: number + 1, why, unopened: true, absent: false });
                 Reconciled::Replaced
             }
-            // Known already.
+            // The handles are stale already.
             Some(_) => {
                 self.restrict(inner, nsid, Restriction { absent: false, ..restriction });
                 Reconciled::Unchanged
@@ -343,13 +344,13 @@ impl Namespaces {
         }
     }
 
-    /// Whether commands with this binding would be sent.
+    /// Whether commands with this binding are sent.
     pub(crate) fn check(&self, binding: Binding) -> Result<(), Error> {
         self.restrictions().check(binding.nsid, Some(binding))
     }
 
     fn restrict(&self, inner: &mut Inner, nsid: Nsid, restriction: Restriction) {
-        let nothing = restriction.ended_below == 0 && !restriction.absent;
+        let nothing = restriction.stale_below == 0 && !restriction.absent;
         if inner.restrictions.0.get(&nsid.0).copied() == (!nothing).then_some(restriction) {
             return;
         }
@@ -368,66 +369,66 @@ mod tests {
     use super::*;
     use ebof_nvme::identify::LbaFormat;
 
-    fn looked(id: u8, lbads: u8) -> Looked {
+    fn inspected(id: u8, lbads: u8) -> Inspection {
         let mut identify = IdentifyNamespace { nsze: 10.into(), nguid: [id; 16], ..IdentifyNamespace::default() };
         identify.lbaf[0] = LbaFormat::data_only(lbads);
-        Looked::found(Nsid(1), Box::new(identify), Some(&[]))
+        Inspection::found(Nsid(1), Box::new(identify), Some(&[]))
     }
 
-    fn open(namespaces: &Namespaces, looked: Looked) -> Arc<Opened> {
-        namespaces.open(looked, namespaces.looks()).expect("no look meanwhile").unwrap()
+    fn open(namespaces: &Namespaces, inspected: Inspection) -> Arc<Opened> {
+        namespaces.open(inspected, namespaces.scans()).expect("no scan meanwhile").unwrap()
     }
 
     #[test]
-    fn handles_of_one_namespace_share_its_fate_and_later_ones_have_their_own() {
+    fn handles_of_a_replaced_namespace_become_stale_and_later_ones_stay_valid() {
         let namespaces = Namespaces::default();
-        let first = open(&namespaces, looked(1, 9));
-        assert_eq!(open(&namespaces, looked(1, 9)).binding(), first.binding());
-        assert_eq!(namespaces.reconcile(&looked(1, 9)), Reconciled::Unchanged);
+        let first = open(&namespaces, inspected(1, 9));
+        assert_eq!(open(&namespaces, inspected(1, 9)).binding(), first.binding());
+        assert_eq!(namespaces.reconcile(&inspected(1, 9)), Reconciled::Unchanged);
         assert_eq!((namespaces.version(), namespaces.check(first.binding()).is_ok()), (0, true));
-        assert_eq!(namespaces.reconcile(&looked(2, 9)), Reconciled::Replaced);
-        assert_eq!(namespaces.reconcile(&looked(2, 9)), Reconciled::Unchanged, "told once");
+        assert_eq!(namespaces.reconcile(&inspected(2, 9)), Reconciled::Replaced);
+        assert_eq!(namespaces.reconcile(&inspected(2, 9)), Reconciled::Unchanged, "reported once");
         let error = |binding| namespaces.restrictions().check(Nsid(1), binding).unwrap_err().kind();
         assert_eq!((error(Some(first.binding())), error(None)), ("namespace-replaced", "namespace-replaced"));
-        let second = open(&namespaces, looked(2, 9));
+        let second = open(&namespaces, inspected(2, 9));
         assert!(namespaces.restrictions().check(Nsid(1), None).is_ok() && namespaces.check(second.binding()).is_ok());
         assert_eq!(error(Some(first.binding())), "namespace-replaced");
         // Not even when the first comes back: its commands were failed meanwhile.
-        assert_eq!(namespaces.reconcile(&looked(1, 9)), Reconciled::Replaced);
+        assert_eq!(namespaces.reconcile(&inspected(1, 9)), Reconciled::Replaced);
         assert_eq!(error(Some(first.binding())), "namespace-replaced");
-        assert_eq!(namespaces.reconcile(&looked(2, 12)), Reconciled::Unchanged);
+        assert_eq!(namespaces.reconcile(&inspected(2, 12)), Reconciled::Unchanged);
     }
 
     #[test]
-    fn what_is_away_is_refused_until_it_is_back_and_compared_then() {
+    fn an_absent_namespace_is_refused_until_it_is_back_and_compared_then() {
         let namespaces = Namespaces::default();
-        let first = open(&namespaces, looked(1, 9));
-        namespaces.reconcile(&Looked::absent(Nsid(1)));
+        let first = open(&namespaces, inspected(1, 9));
+        namespaces.reconcile(&Inspection::absent(Nsid(1)));
         assert!(matches!(namespaces.check(first.binding()), Err(Error::NoSuchNamespace(_))));
-        assert_eq!(namespaces.reconcile(&looked(1, 9)), Reconciled::Unchanged);
+        assert_eq!(namespaces.reconcile(&inspected(1, 9)), Reconciled::Unchanged);
         assert!(namespaces.check(first.binding()).is_ok());
-        namespaces.reconcile(&Looked::absent(Nsid(1)));
-        assert_eq!(namespaces.reconcile(&looked(1, 12)), Reconciled::Replaced);
+        namespaces.reconcile(&Inspection::absent(Nsid(1)));
+        assert_eq!(namespaces.reconcile(&inspected(1, 12)), Reconciled::Replaced);
         assert_eq!(namespaces.check(first.binding()).unwrap_err().kind(), "unusable-format");
     }
 
     #[test]
-    fn what_was_read_before_a_look_is_read_again() {
+    fn what_was_read_before_a_scan_is_read_again() {
         let namespaces = Namespaces::default();
-        let looks = namespaces.looks();
-        assert!(namespaces.begin_look().is_empty());
-        assert!(namespaces.open(looked(1, 9), looks).is_none());
-        let opened = open(&namespaces, looked(1, 9));
-        assert_eq!(namespaces.begin_look(), [Nsid(1)]);
+        let scans = namespaces.scans();
+        assert!(namespaces.begin_scan().is_empty());
+        assert!(namespaces.open(inspected(1, 9), scans).is_none());
+        let opened = open(&namespaces, inspected(1, 9));
+        assert_eq!(namespaces.begin_scan(), [Nsid(1)]);
         let binding = opened.binding();
         drop(opened);
-        assert!(namespaces.begin_look().is_empty(), "nobody has it open");
+        assert!(namespaces.begin_scan().is_empty(), "nobody has it open");
         assert!(namespaces.check(binding).is_err(), "nobody compares it any more");
         assert!(namespaces.restrictions().check(Nsid(1), None).is_ok());
     }
 
     #[test]
-    fn identifiers_are_compared_as_far_as_they_are_told() {
+    fn identifiers_are_compared_as_far_as_they_are_reported() {
         let identity = |id: u8, list: Option<&[u8]>| {
             Identity::new(&IdentifyNamespace { nguid: [id; 16], ..IdentifyNamespace::default() }, list)
         };
@@ -438,6 +439,6 @@ mod tests {
         assert!(!identity(1, Some(&[])).is_same_as(&with(1)) && !with(1).is_same_as(&identity(1, Some(&[]))));
         // The list is refused one of the two times.
         assert!(identity(1, None).is_same_as(&with(1)) && with(1).is_same_as(&identity(1, None)));
-        assert!(!identity(0, None).is_same_as(&with(0)), "nothing is left to tell it by");
+        assert!(!identity(0, None).is_same_as(&with(0)), "no identifier is left to compare");
     }
 }

@@ -1,5 +1,5 @@
-//! What a connection is asked for: address, names, queues, timers. Owns the defaults and their
-//! limits; reads no files but the host's identity (through [`crate::host`]).
+//! The options of a connection: address, names, queues, timers. Owns the defaults and their limits;
+//! reads no files but the host's identity (through [`crate::host`]).
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use ebof_nvme::{HostId, Nqn};
 use crate::host;
 use crate::transport::Transport;
 
-/// How to reach a subsystem and how to speak to it. Make one with [`Options::new`] or
-/// [`Options::from_uri`], then set the fields that shall differ from the defaults, which are those
-/// of the Linux host where it has one.
+/// How to connect to a subsystem. Make one with [`Options::new`] or [`Options::from_uri`], then set
+/// the fields that differ from the defaults, which are the Linux host's where it has such an
+/// option.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
@@ -28,7 +28,7 @@ pub struct Options {
     pub host_iface: Option<String>,
     /// The subsystem (`--nqn`).
     pub nqn: Nqn,
-    /// Who we say we are (`--hostnqn`).
+    /// The host NQN (`--hostnqn`).
     pub host_nqn: Nqn,
     /// Host Identifier (`--hostid`).
     pub host_id: HostId,
@@ -67,12 +67,12 @@ pub struct Options {
     /// Packets that one poll takes at most (`SO_BUSY_POLL_BUDGET`, `--busy-poll-budget`); more than
     /// 8 needs `CAP_NET_ADMIN`. `None` leaves the system's.
     pub busy_poll_budget: Option<u16>,
-    /// Data of writes of so many bytes or more are sent without a copy (`MSG_ZEROCOPY`,
-    /// `--zerocopy-send`), at least 4096: for network cards where that pays. A buffer then comes
-    /// back only when the target has acknowledged its bytes. `None` copies all.
+    /// Data of writes of this many bytes or more are sent without a copy (`MSG_ZEROCOPY`,
+    /// `--zerocopy-send`), at least 4096: for network cards with which that is faster. A buffer is
+    /// given back only when the target has acknowledged its bytes. `None` copies all.
     pub zerocopy_send: Option<u32>,
-    /// Sends without a copy that the kernel copies all the same, in a row, until the connection
-    /// goes back to copying.
+    /// How many zero-copy sends in a row the kernel may copy anyway before the connection stops
+    /// using them.
     pub zerocopy_copied_max: u32,
     /// Time between two attempts to reconnect in milliseconds (`--reconnect-delay` counts seconds),
     /// around which the back-off varies.
@@ -82,31 +82,31 @@ pub struct Options {
     /// How long commands wait for a lost connection to come back before they fail
     /// (`--fast-io-fail-tmo`); `None` is as long as `ctrl_loss_tmo`.
     pub fast_io_fail_tmo: Option<Duration>,
-    /// Time for each step of connecting (TCP handshake, `ICResp`, Connect) in milliseconds.
+    /// Time-out of each step of connecting (TCP handshake, `ICResp`, Connect) in milliseconds.
     pub connect_timeout_ms: u32,
-    /// Time for an I/O command in milliseconds; then it is aborted, and when that does not help,
-    /// the connection reset.
+    /// Time-out of an I/O command in milliseconds. Then it is aborted; if that does not help within
+    /// the same time again, the connection is reset.
     pub command_timeout_ms: u32,
-    /// Time for an admin command in milliseconds where the caller names none.
+    /// Default time-out of an admin command in milliseconds.
     pub admin_timeout_ms: u32,
     /// R2Ts that a target may have outstanding for one command, 1 to 64 (the Linux host offers 1).
     pub max_r2t: u32,
-    /// How long a small request may be held so that more go in one send, in microseconds
+    /// How long small requests may be held so that more are sent at once, in microseconds
     /// (`--batch-timeout`, as i10's I/O scheduler calls it), at most a second; 0 sends at once. See
     /// [`crate::QueuePair::flush`].
     pub batch_timeout_us: u32,
-    /// As many held requests are sent without waiting any longer (`--batch-nr`).
+    /// The number of held requests from which they are sent (`--batch-nr`).
     pub batch_nr: u16,
-    /// Held requests that transfer as many bytes are sent without waiting any longer
-    /// (`--batch-bytes`).
+    /// The bytes of held requests from which they are sent (`--batch-bytes`).
     pub batch_bytes: u32,
-    /// How long a waiting queue pair spins before it sleeps, in microseconds: not at all where
-    /// answers take a millisecond or more, up to 4 ms where wake-ups are late. 0 sleeps at once.
+    /// How long a waiting queue pair spins before it sleeps, in microseconds. It adapts: 0 if
+    /// completions take a millisecond or more, up to 4 ms if wake-ups are late. 0 always sleeps at
+    /// once.
     pub spin_us: u32,
-    /// What the connections are made over.
+    /// The transport of the connections.
     pub transport: Transport,
-    /// Where the time comes from, and the chance by which pauses vary. One that is simulated is for
-    /// [`crate::stepped`] only: threads sleep by the system's.
+    /// The clock, and the source of the jitter of pauses. A simulated clock is for
+    /// [`crate::stepped`] only: threads sleep by the system's clock.
     pub clock: Clock,
 }
 
@@ -163,8 +163,7 @@ impl Options {
         }
     }
 
-    /// The defaults for what `uri` names: its subsystem, or the discovery subsystem where it names
-    /// none.
+    /// The defaults for the subsystem of `uri`, or for the discovery subsystem if it has none.
     #[must_use]
     pub fn from_uri(uri: &Uri) -> Self {
         Self::new(uri.traddr.clone(), uri.trsvcid, uri.nqn.clone().unwrap_or_else(Nqn::discovery))
@@ -176,13 +175,13 @@ impl Options {
         Self { transport: Transport::Loopback(port), ..Self::new("loopback", 0, nqn) }
     }
 
-    /// Another host's name, with the Host Identifier that goes with it (see [`host::id_for`]).
+    /// Sets the host NQN and the Host Identifier that goes with it (see [`host::id_for`]).
     pub fn set_host_nqn(&mut self, nqn: Nqn) {
         self.host_id = host::id_for(&nqn);
         self.host_nqn = nqn;
     }
 
-    /// I/O queues to ask for, all kinds together.
+    /// The number of I/O queues to request, of all classes.
     #[must_use]
     pub fn io_queues(&self) -> u16 {
         self.nr_io_queues.saturating_add(self.nr_write_queues).saturating_add(self.nr_poll_queues)

@@ -1,7 +1,7 @@
-//! The connect options that a user may give, by nvme-cli's names and in its units: what verbs take
-//! as arguments and a attach daemon keeps in its state file (features `clap` and `serde`). What is
-//! absent leaves the default. A new option is a field here, a line in [`Overrides::apply`] and a
-//! field of [`Options`].
+//! The connect options that a user may set, with nvme-cli's names and units: arguments of verbs
+//! (feature `clap`), which an attach daemon keeps in its state file (feature `serde`). Absent ones
+//! leave the default. A new option is a field here, a line in [`Overrides::apply`] and a field of
+//! [`Options`].
 
 use std::time::Duration;
 
@@ -103,8 +103,8 @@ pub struct Overrides {
 }
 
 impl Overrides {
-    /// Sets what was given. A foreign host NQN gets a Host Identifier of its own where none was
-    /// given: Linux refuses one identifier under two names.
+    /// Sets the given options. Another host NQN without a Host Identifier gets one of its own:
+    /// Linux refuses one identifier with two NQNs.
     pub fn apply(&self, options: &mut Options) {
         if let Some(nqn) = &self.hostnqn {
             options.set_host_nqn(nqn.clone());
@@ -143,7 +143,7 @@ fn set<T>(option: &mut T, given: Option<T>) {
     }
 }
 
-/// How arguments are read.
+/// Parsers of arguments.
 #[cfg(feature = "clap")]
 pub mod parse {
     use ebof_grammar::units::{format_size, parse_size};
@@ -151,7 +151,7 @@ pub mod parse {
 
     pub use ebof_grammar::units::parse_number as number;
 
-    /// Reads a Host Identifier.
+    /// Parses a Host Identifier.
     ///
     /// # Errors
     /// It is neither a UUID nor 32 hexadecimal digits.
@@ -159,21 +159,22 @@ pub mod parse {
         HostId::parse(text).ok_or_else(|| "want a UUID such as 00112233-4455-6677-8899-aabbccddeeff".to_owned())
     }
 
-    /// Reads the size of the least payload that is sent without a copy.
+    /// Parses the minimum size of zero-copy sends.
     ///
     /// # Errors
-    /// It is none, or out of range.
+    /// It is no size, or out of range.
     pub fn zerocopy_send(text: &str) -> Result<u32, String> {
         let limits = ebof_pinned::SEND_MIN..=ebof_pinned::SEND_MIN_MAX;
         let bytes = parse_size(text).map_err(|error| error.to_string())?;
         u32::try_from(bytes).ok().filter(|bytes| limits.contains(bytes)).ok_or_else(|| {
-            let (least, most) = (format_size((*limits.start()).into()), format_size((*limits.end()).into()));
-            format!("want {least} to {most}: less than a page is copied faster than it is pinned")
+            let min = format_size((*limits.start()).into());
+            let max = format_size((*limits.end()).into());
+            format!("want {min} to {max}: less than a page is copied faster than it is pinned")
         })
     }
 }
 
-/// Names and identifiers as texts.
+/// Serializes names and identifiers as text.
 #[cfg(feature = "serde")]
 mod text {
     pub(super) mod nqn {

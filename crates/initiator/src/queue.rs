@@ -1,5 +1,5 @@
-//! A queue pair in the hands of one thread: submit many, flush once, poll many. The data path
-//! itself is in `engine`; here are waiting, time-outs and the way back after a loss.
+//! A queue pair, owned by one thread: submit many, flush once, poll many. The data path is in
+//! `engine`; this file has waiting, time-outs and reconnecting.
 
 mod opening;
 mod readiness;
@@ -37,37 +37,37 @@ use readiness::Readiness;
 pub struct QueuePair<B: Buffer = Vec<u8>> {
     engine: Engine<B>,
     shared: Arc<Shared>,
-    /// Keeps the controller connected; `None` for those that the controller itself keeps.
+    /// Keeps the controller connected; `None` for queue pairs that the controller itself owns.
     _controller: Option<ControllerGuard>,
     id: QueueId,
     /// The generation of the controller that this queue has seen.
     generation: u64,
-    /// The controller is live again, and this queue has to be connected anew.
+    /// The controller is live again, and this queue has to be reconnected.
     reopen: bool,
-    /// That is under way.
+    /// The reconnect in progress.
     opening: Option<Opening>,
     waker: Arc<Waker>,
-    /// Holds small requests back for a moment, where that is asked for.
+    /// Batches small requests, if the options say so.
     doorbell: Option<Box<Doorbell>>,
-    /// The one descriptor that others wait for; `None` where nobody does ([`crate::stepped`]).
+    /// The descriptor to wait for; `None` when stepped ([`crate::stepped`]).
     readiness: Option<Readiness>,
-    /// What must not be sent, as of `restrictions_version`.
+    /// Which commands are refused, as of `restrictions_version`.
     restrictions: Arc<Restrictions>,
     restrictions_version: u64,
-    /// Bytes of data that the controller takes with one command.
+    /// The largest transfer of one command, bytes.
     transfer_max: usize,
-    /// When to look for commands whose time is over.
+    /// When to check the deadlines of commands.
     next_expiry_ms: u64,
-    /// How long a wait looks for completions before it sleeps.
+    /// How long a wait spins before it sleeps.
     idle: Idle,
     time: Time,
 }
 
-/// A controller stays connected while one is held.
+/// Keeps a controller connected while it is held.
 pub(crate) type ControllerGuard = Arc<dyn Send + Sync>;
 
 impl<B: Buffer> QueuePair<B> {
-    /// Connects the next unused queue, of one class where that is asked for.
+    /// Connects the next unused queue, of `class` if one is given.
     pub(crate) fn connect(
         shared: Arc<Shared>,
         controller: Option<ControllerGuard>,
@@ -148,21 +148,21 @@ impl<B: Buffer> QueuePair<B> {
     /// imply). The command identifier and the data pointer are filled in here.
     ///
     /// # Errors
-    /// [`Error::QueueFull`], [`Error::NotConnected`], [`Error::TooLarge`]; the data come back with
-    /// the error. Where the namespace that the command names is open
-    /// ([`crate::Controller::namespace`]) and is known to be another one by now, or to be away:
-    /// [`Error::Replaced`], [`Error::Format`], [`Error::NoSuchNamespace`].
+    /// [`Error::QueueFull`], [`Error::NotConnected`], [`Error::TooLarge`]; the data are given back
+    /// with the error. If the command's namespace is open ([`crate::Controller::namespace`]) and
+    /// was replaced, reformatted or removed: [`Error::Replaced`], [`Error::Format`],
+    /// [`Error::NoSuchNamespace`].
     pub fn submit(&mut self, sqe: Sqe, data: Data<B>, user: u64) -> Result<(), SubmitError<B>> {
         self.submit_for(None, sqe, data, user)
     }
 
-    /// As [`QueuePair::submit`], for just the namespace that was opened with `binding`, whatever
-    /// else its number comes to mean, and within what the controller takes now.
+    /// As [`QueuePair::submit`], for the namespace that was opened with `binding` only, whatever
+    /// its NSID refers to now, and within the controller's current limits.
     ///
     /// # Errors
     /// As [`QueuePair::submit`]; [`Error::Replaced`], [`Error::Format`],
-    /// [`Error::NoSuchNamespace`]. [`Error::TooLarge`] also where the controller came back with a
-    /// smaller limit ([`crate::Limits::transfer_bytes`]).
+    /// [`Error::NoSuchNamespace`]. [`Error::TooLarge`] also if the controller's limit is smaller
+    /// after a reconnect ([`crate::Limits::transfer_bytes`]).
     pub fn submit_bound(&mut self, binding: Binding, sqe: Sqe, data: Data<B>, user: u64) -> Result<(), SubmitError<B>> {
         self.submit_for(Some(binding), sqe, data, user)
     }
@@ -189,22 +189,22 @@ impl<B: Buffer> QueuePair<B> {
         Ok(())
     }
 
-    /// Whether what is queued waits for more (see [`crate::Options::batch_timeout_us`]).
+    /// Whether queued requests are held (see [`crate::Options::batch_timeout_us`]).
     fn holds(&mut self) -> bool {
         let Some(doorbell) = &mut self.doorbell else { return false };
         if !self.engine.has_unsent() {
-            // Sent with something else, or lost, or on its way as soon as the socket takes it.
+            // Sent already, lost, or waiting for the socket to be writable.
             doorbell.sent();
         }
         doorbell.holds()
     }
 
-    /// Sends everything queued, in one gathered send where the socket takes it. With
-    /// [`crate::Options::batch_timeout_us`] it may be held until there is more: keep on polling, or
-    /// wait on the descriptor, which becomes readable then.
+    /// Sends everything queued, in one gathered send if the socket takes it. With
+    /// [`crate::Options::batch_timeout_us`] it may be held: poll, or wait for the descriptor, which
+    /// becomes readable when the hold ends.
     ///
     /// # Errors
-    /// None for a lost connection: that is told by `poll`, with the commands it took along.
+    /// [`Error::System`]. A lost connection is reported by `poll`, with the commands it ended.
     pub fn flush(&mut self) -> Result<(), Error> {
         if self.holds() {
             return Ok(());
@@ -215,11 +215,11 @@ impl<B: Buffer> QueuePair<B> {
         self.watch_writable()
     }
 
-    /// The next completion, if there is one. Flushes, and reads all that the socket holds when no
-    /// completion is at hand. Poll until `None` before waiting on the descriptor.
+    /// The next completion, if there is one. Without a received completion it flushes and reads all
+    /// that the socket holds. Poll until `None` before waiting for the descriptor.
     ///
     /// # Errors
-    /// [`Error::NotConnected`] while the connection is lost and nothing is outstanding any more.
+    /// [`Error::NotConnected`] while the connection is lost and nothing is outstanding.
     pub fn poll(&mut self) -> Result<Option<Completion<B>>, Error> {
         if let Some(completion) = self.engine.pop() {
             return Ok(Some(completion));
@@ -233,15 +233,15 @@ impl<B: Buffer> QueuePair<B> {
         Ok(self.engine.pop())
     }
 
-    /// The next completion that has been received already: no system call. For loops that take all
-    /// that a wait brought before they submit again.
+    /// The next completion that was received already, without a system call. For loops that process
+    /// all completions of a wait before they submit again.
     pub fn next_ready(&mut self) -> Option<Completion<B>> {
         self.engine.pop()
     }
 
-    /// As [`QueuePair::poll`], but waits until `deadline` (`None`: for ever): spins a little, then
-    /// sleeps. Returns `None` at once when nothing is outstanding. While the controller reconnects,
-    /// it waits for that.
+    /// As [`QueuePair::poll`], but waits until `deadline` (`None`: for ever): spins for a short
+    /// time, then sleeps. Returns `None` at once when nothing is outstanding. While the controller
+    /// reconnects, it waits for that.
     ///
     /// # Errors
     /// As [`QueuePair::poll`].
@@ -280,12 +280,12 @@ impl<B: Buffer> QueuePair<B> {
         }
     }
 
-    /// Runs one command with borrowed data and waits for it. Commands submitted before stay
-    /// outstanding; their completions are kept for `poll`.
+    /// Runs one command with borrowed data and waits for it. Earlier commands stay outstanding;
+    /// their completions are kept for `poll`.
     ///
     /// # Errors
     /// [`Error::Lost`], [`Error::QueueFull`], [`Error::NotConnected`]. A status other than success
-    /// is no error here: look at the entry.
+    /// is no error here; it is in the entry.
     pub fn execute(&mut self, sqe: Sqe, mut data: AdminData<'_>) -> Result<Cqe, Error> {
         let length = match &data {
             AdminData::None => 0,
@@ -303,9 +303,9 @@ impl<B: Buffer> QueuePair<B> {
         last.ok_or(Error::Malformed("a command without an end"))
     }
 
-    /// Runs commands that share one buffer, as many at a time as the queue takes. After the first
-    /// failure no more are started; those outstanding are waited for in any case, because the
-    /// buffer is lent only for this call.
+    /// Runs commands that share one lent buffer, as many at a time as the queue takes. After the
+    /// first failure no more are submitted, but the outstanding ones are waited for, because the
+    /// buffer is lent for this call only.
     pub(crate) async fn execute_pieces(
         &mut self,
         waiter: &Waiter,
@@ -314,17 +314,17 @@ impl<B: Buffer> QueuePair<B> {
         data: &mut AdminData<'_>,
         on_done: impl FnMut(Cqe) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let done = self.drive_pieces(waiter, binding, pieces, data, on_done).await;
+        let done = self.run_pieces(waiter, binding, pieces, data, on_done).await;
         if self.engine.slots().lent() > 0 {
-            // Only when the system refuses to watch a socket or to wait: the buffer goes away, so
-            // must the connection.
+            // Only after a failed system call. The buffer is about to return to its owner, so the
+            // connection has to be closed.
             self.lost(Loss::Requested);
             while self.engine.slots().pop_lent().is_some() {}
         }
         done
     }
 
-    async fn drive_pieces(
+    async fn run_pieces(
         &mut self,
         waiter: &Waiter,
         binding: Option<Binding>,
@@ -345,8 +345,8 @@ impl<B: Buffer> QueuePair<B> {
                 });
                 match queued {
                     Ok(()) => drop(pieces.next()),
-                    // Room comes with the next completion, unless the caller's own commands fill
-                    // the queue.
+                    // Retried after the next completion, unless the caller's own commands fill the
+                    // queue.
                     Err(Error::QueueFull) if self.engine.slots().lent() > 0 => break,
                     Err(error) => failure = Some(error),
                 }
@@ -382,8 +382,7 @@ impl<B: Buffer> QueuePair<B> {
         waited.map_err(|errno| Error::System { action: "waiting for an answer", errno })
     }
 
-    /// There was nothing: looks on for a while, then sleeps until there is something, or
-    /// `deadline`.
+    /// No completion: spins, then sleeps until there is something to do, or `deadline`.
     fn idle(&mut self, deadline: Option<Instant>) -> Result<(), Error> {
         match self.idle.step(self.now_us()) {
             Step::GiveWay => {
@@ -398,7 +397,7 @@ impl<B: Buffer> QueuePair<B> {
                 self.idle
                     .sleep(bound_us, || time.now_us(), |bound| wait(&mut ready, shorter(timeout, bound)))
                     .map_err(|errno| Error::System { action: "waiting for an answer", errno })?;
-                self.look_for_late_commands_soon();
+                self.check_deadlines_soon();
                 Ok(())
             }
         }
@@ -408,15 +407,15 @@ impl<B: Buffer> QueuePair<B> {
         self.time.now_us()
     }
 
-    /// Asks the controller, through the Admin Queue, to abort every command submitted with `user`.
-    /// Whether it did is seen in the commands' status. Does not wait.
+    /// Sends Abort, through the Admin Queue, for every command submitted with `user`. Does not
+    /// wait; aborted commands complete with a status that says so.
     pub fn abort(&mut self, user: u64) {
         for cid in self.engine.slots().outstanding_of(user) {
             self.shared.send(Message::Abort { queue: self.id, cid });
         }
     }
 
-    /// What makes the descriptor readable from another thread.
+    /// Makes the descriptor readable from another thread.
     pub(crate) fn waker(&self) -> &Arc<Waker> {
         &self.waker
     }
@@ -426,16 +425,16 @@ impl<B: Buffer> QueuePair<B> {
         self.generation
     }
 
-    /// How long to sleep at most before the next poll, so that commands that are late are found;
-    /// `None` without any.
+    /// How long to sleep at most before the next poll, so that deadlines of commands are checked;
+    /// `None` without commands.
     pub(crate) fn time_to_sleep(&mut self) -> Option<Duration> {
         let deadline = self.engine.next_deadline_ms();
         self.next_expiry_ms = self.next_expiry_ms.min(deadline);
         self.time.until(deadline)
     }
 
-    /// When to poll again if nothing comes before: then a command may be late, a batch that is held
-    /// is sent, or another step of re-creating the queue is due. `None`: no time is awaited.
+    /// When to poll again if nothing arrives before: for a command's deadline, the end of a hold,
+    /// or the next step of reconnecting the queue. `None`: there is no deadline.
     pub fn due(&mut self) -> Option<Instant> {
         let expiry = self.time_to_sleep().map(|rest| self.time.now() + rest);
         let opening = self.opening.as_ref().and_then(|opening| opening.waiter.due());
@@ -443,7 +442,7 @@ impl<B: Buffer> QueuePair<B> {
         [expiry, opening, held].into_iter().flatten().min()
     }
 
-    /// The time as the queue counts it.
+    /// The queue's clock.
     pub(crate) fn time(&self) -> &Time {
         &self.time
     }
@@ -452,17 +451,17 @@ impl<B: Buffer> QueuePair<B> {
         u64::from(self.shared.options.command_timeout_ms)
     }
 
-    /// Whether a command may be sent over the connection that there is. Behind
-    /// [`QueuePair::ready`]: what was found at a reconnect is known before the controller's
-    /// generation moves.
+    /// Whether a command may be sent over the present connection. To be called after
+    /// [`QueuePair::ready`]: restrictions found at a reconnect are set before the generation changes.
     fn admit(&mut self, binding: Option<Binding>, sqe: &Sqe, length: usize) -> Result<(), Error> {
         let version = self.shared.namespaces.version();
         if version != self.restrictions_version {
-            (self.restrictions, self.restrictions_version) = (self.shared.namespaces.restrictions(), version);
+            self.restrictions = self.shared.namespaces.restrictions();
+            self.restrictions_version = version;
         }
         if let Err(error) = self.restrictions.check(sqe.nsid(), binding) {
             if matches!(error, Error::NoSuchNamespace(_)) {
-                // It may be back, and not every controller has events.
+                // It may be back; not every controller sends events.
                 self.shared.ask_rescan();
             }
             return Err(error);
@@ -473,7 +472,7 @@ impl<B: Buffer> QueuePair<B> {
         Ok(())
     }
 
-    /// Sees to it that there is a connection of the controller's present generation.
+    /// Ensures a connection of the controller's present generation; reconnects the queue if needed.
     fn ready(&mut self) -> Result<(), Error> {
         let generation = self.shared.generation();
         if generation != self.generation {
@@ -487,7 +486,7 @@ impl<B: Buffer> QueuePair<B> {
         if self.engine.link().is_some() {
             return Ok(());
         }
-        // Commands that were lost are collected first: they hold places in the queue.
+        // Lost commands are collected first: they occupy slots.
         if !self.reopen || self.engine.in_flight() > 0 {
             return Err(self.not_connected());
         }
@@ -504,17 +503,16 @@ impl<B: Buffer> QueuePair<B> {
                 Opening { sequence: Box::pin(sequence), info, waiter }
             }
         };
-        self.go_on_opening(opening).inspect_err(|_| {
+        self.continue_opening(opening).inspect_err(|_| {
             if self.opening.is_none() {
-                // As on Linux: a queue that cannot be made again takes the association along, which
-                // starts anew.
+                // As on Linux: if a queue cannot be reconnected, the whole association is reset.
                 self.shared.send(Message::Lost { generation, loss: Loss::Association });
             }
         })
     }
 
-    /// Goes on with making the queue again: to the end, unless it is stepped.
-    fn go_on_opening(&mut self, mut opening: Opening) -> Result<(), Error> {
+    /// Continues to reconnect the queue: to the end, unless it is stepped.
+    fn continue_opening(&mut self, mut opening: Opening) -> Result<(), Error> {
         match step(opening.sequence.as_mut()) {
             Poll::Pending => {
                 self.opening = Some(opening);
@@ -531,7 +529,7 @@ impl<B: Buffer> QueuePair<B> {
         self.shared.not_connected()
     }
 
-    /// Goes on over a fresh link.
+    /// Uses a new link.
     fn attach(&mut self, link: Link, info: &Info) -> Result<(), Error> {
         self.engine.attach(link);
         self.engine.slots().set_limit(info.io_entries - 1);
@@ -544,12 +542,13 @@ impl<B: Buffer> QueuePair<B> {
         }
     }
 
-    /// Sends and receives once, and looks at the clock now and then. A loss is no error: it ends
-    /// the commands.
+    /// Sends and receives once, and checks deadlines when they are due. A loss is no error: the
+    /// commands complete with it.
     fn service(&mut self, data: &mut AdminData<'_>) -> Result<(), Error> {
         self.waker.clear();
         if self.shared.generation() != self.generation {
-            // Lent commands end here too; the caller finds them, and `ready` does the rest later.
+            // Also completes commands with lent buffers, which the caller collects; `ready` does
+            // the rest later.
             self.engine.lose(&Loss::Association);
             return Ok(());
         }
@@ -572,7 +571,9 @@ impl<B: Buffer> QueuePair<B> {
 
     fn expire(&mut self, now: u64) {
         self.next_expiry_ms = now + (self.timeout_ms() / 8).clamp(10, 1000);
-        let (shared, id, grace_ms) = (&self.shared, self.id, self.timeout_ms());
+        let shared = &self.shared;
+        let id = self.id;
+        let grace_ms = self.timeout_ms();
         let abort_timed_out =
             self.engine.slots().expire(now, grace_ms, |cid, _| shared.send(Message::Abort { queue: id, cid }));
         if abort_timed_out {
@@ -585,8 +586,7 @@ impl<B: Buffer> QueuePair<B> {
         self.shared.send(Message::Lost { generation: self.generation, loss });
     }
 
-    /// Has the descriptor wait for room in the connection exactly as long as something is left to
-    /// be sent.
+    /// Lets the descriptor wait for a writable socket while something is left to send.
     fn watch_writable(&mut self) -> Result<(), Error> {
         let blocked = self.engine.is_blocked();
         match (&mut self.readiness, self.engine.link()) {
@@ -595,25 +595,24 @@ impl<B: Buffer> QueuePair<B> {
         }
     }
 
-    /// Sleeps until there is something to do, or `deadline`, or it is time to look for late
-    /// commands.
+    /// Sleeps until there is something to do, `deadline`, or the next deadline of a command.
     fn sleep(&mut self, deadline: Option<Instant>) -> Result<(), Error> {
         let timeout = self.sleep_max(deadline);
         let Some(readiness) = &self.readiness else { return Ok(()) };
         wait(&mut [PollFd::new(&readiness.epoll, PollFlags::IN)], timeout)
             .map_err(|errno| Error::System { action: "waiting for an answer", errno })?;
-        self.look_for_late_commands_soon();
+        self.check_deadlines_soon();
         Ok(())
     }
 
-    /// How long to sleep at most: until `deadline`, or until it is time to look for late commands.
+    /// How long to sleep at most: until `deadline` or the next deadline of a command.
     fn sleep_max(&mut self, deadline: Option<Instant>) -> Option<Duration> {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(self.time.now()));
         let expiry = self.time.until(self.engine.next_deadline_ms());
         shorter(left, expiry)
     }
 
-    fn look_for_late_commands_soon(&mut self) {
+    fn check_deadlines_soon(&mut self) {
         self.next_expiry_ms = self.next_expiry_ms.min(self.engine.slots().next_deadline_ms());
     }
 }
@@ -637,9 +636,9 @@ impl<B: Buffer> Drop for QueuePair<B> {
 }
 
 impl<B: Buffer> AsFd for QueuePair<B> {
-    /// Readable when [`QueuePair::poll`] has something to do; the same descriptor for the queue
-    /// pair's whole life, reconnects included. Poll about once a second all the same while commands
-    /// are outstanding: that is when those without an answer are found.
+    /// Readable when [`QueuePair::poll`] has something to do. The descriptor stays the same across
+    /// reconnects. While commands are outstanding, poll about once a second anyway, which checks
+    /// their deadlines.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.readiness.as_ref().expect("a queue pair that is stepped is polled, not waited for").epoll.as_fd()
     }

@@ -1,6 +1,6 @@
-//! Which namespaces there are, which have changed, and what those are that somebody has open, as a
-//! state machine over the answers to Get Log Page (Changed Namespace List) and Identify. Sends
-//! nothing itself.
+//! Scans the namespaces: which are active, which have changed, and what the open ones are. A state
+//! machine over the answers to Get Log Page (Changed Namespace List) and Identify; it sends nothing
+//! itself.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -11,18 +11,18 @@ use ebof_nvme::{Nsid, Sqe, Status};
 use zerocopy::FromBytes;
 
 use crate::event::Event;
-use crate::opened::{Looked, Refusal, refusal};
+use crate::opened::{Inspection, Refusal};
 
-/// Namespaces that are kept track of; more are not told apart. Far above what any subsystem has.
+/// The most namespaces that are tracked; further ones are ignored. Far more than any subsystem has.
 pub(crate) const NAMESPACES_MAX: usize = 1 << 16;
 
-/// See the module.
+/// A scan and the namespaces that it found.
 #[derive(Debug, Default)]
 pub(crate) struct Rescan {
-    /// The namespaces as last told to the subscribers; `None` before the first time.
+    /// The namespaces as last reported to subscribers; `None` before the first scan.
     known: Option<BTreeSet<u32>>,
     state: State,
-    /// Asked for again while one was going on.
+    /// Another scan was requested during this one.
     again: bool,
 }
 
@@ -30,16 +30,16 @@ pub(crate) struct Rescan {
 enum State {
     #[default]
     Idle,
-    /// The changed list is to be read; `sent`: its command is outstanding.
+    /// Reading the Changed Namespace List; `sent`: its command is outstanding.
     Changed { sent: bool },
-    /// The active list is to be read, from behind `after` on.
+    /// Reading the active namespaces after NSID `after`.
     List { after: u32, found: BTreeSet<u32>, changed: BTreeSet<u32>, sent: bool },
-    /// The first of `open` is to be looked at: what it is, and with `identify`, who it is.
-    Look(Box<Look>),
+    /// Inspecting the first of `open`: its Identify data, then (with `identify`) its descriptors.
+    Inspect(Box<Inspect>),
 }
 
 #[derive(Debug)]
-struct Look {
+struct Inspect {
     found: BTreeSet<u32>,
     changed: BTreeSet<u32>,
     open: VecDeque<Nsid>,
@@ -47,21 +47,21 @@ struct Look {
     sent: bool,
 }
 
-/// What an answer led to.
+/// Result of an answer.
 #[derive(Debug, Default)]
-pub(crate) struct Step {
-    /// What open namespaces were found to be.
-    pub(crate) looked: Vec<Looked>,
-    /// The scan is over; these are the differences.
+pub(crate) struct Progress {
+    /// Open namespaces as they were found.
+    pub(crate) inspected: Vec<Inspection>,
+    /// The scan is complete, with these changes.
     pub(crate) done: Option<Vec<Event>>,
-    /// Something could not be told now: ask for another scan in a while.
-    pub(crate) again_later: bool,
+    /// A command was refused for now: scan again later.
+    pub(crate) retry_later: bool,
 }
 
 impl Rescan {
-    /// What there is on a fresh connection; `None` when the controller did not say. Ends a scan
-    /// that was going on, and gives the differences to the connection before, if there was one.
-    /// What changed within a namespace is not known.
+    /// Begins with the namespaces of a new connection; `None` if the controller did not list them.
+    /// Ends a scan in progress. Returns the differences to the previous connection, without changes
+    /// within namespaces.
     pub(crate) fn restart(&mut self, found: Option<BTreeSet<u32>>) -> Vec<Event> {
         self.state = State::Idle;
         self.again = false;
@@ -71,7 +71,7 @@ impl Rescan {
         }
     }
 
-    /// Something changed: look.
+    /// Requests a scan.
     pub(crate) fn request(&mut self) {
         match self.state {
             State::Idle => self.state = State::Changed { sent: false },
@@ -79,17 +79,17 @@ impl Rescan {
         }
     }
 
-    /// The command that was just given could not be sent: it is given again, as soon as there is
-    /// room for it. Nothing else would say once more that something has changed.
+    /// The last command could not be sent (the queue is full): `next_command` returns it again. The
+    /// event that requested the scan does not come twice.
     pub(crate) fn not_sent(&mut self) {
         match &mut self.state {
             State::Idle => {}
             State::Changed { sent } | State::List { sent, .. } => *sent = false,
-            State::Look(look) => look.sent = false,
+            State::Inspect(inspect) => inspect.sent = false,
         }
     }
 
-    /// The command to send now, if there is one. Its data are 4096 bytes.
+    /// The next command to send, if there is one, with 4096 bytes of data to the host.
     pub(crate) fn next_command(&mut self) -> Option<Sqe> {
         match &mut self.state {
             State::Changed { sent } if !*sent => {
@@ -102,28 +102,28 @@ impl Rescan {
                 let cns = u32::from(Cns::ACTIVE_NAMESPACE_LIST.0);
                 Some(Sqe::new(admin::IDENTIFY).with_nsid(Nsid(*after)).with_cdw(10, cns))
             }
-            State::Look(look) if !look.sent => {
-                look.sent = true;
-                let cns = if look.identify.is_some() { Cns::NAMESPACE_ID_DESCRIPTORS } else { Cns::NAMESPACE };
-                let nsid = *look.open.front()?;
+            State::Inspect(inspect) if !inspect.sent => {
+                inspect.sent = true;
+                let cns = if inspect.identify.is_some() { Cns::NAMESPACE_ID_DESCRIPTORS } else { Cns::NAMESPACE };
+                let nsid = *inspect.open.front()?;
                 Some(Sqe::new(admin::IDENTIFY).with_nsid(nsid).with_cdw(10, u32::from(cns.0)))
             }
             _ => None,
         }
     }
 
-    /// The answer to the last command: its status and its data; `None` when there was none. `open`
-    /// gives the namespaces that somebody has open.
-    pub(crate) fn answer(&mut self, answer: Option<(Status, &[u8])>, open: impl FnOnce() -> Vec<Nsid>) -> Step {
+    /// Takes the status and data of the last command; `None` if it was lost. `open` gives the open
+    /// namespaces.
+    pub(crate) fn answer(&mut self, answer: Option<(Status, &[u8])>, open: impl FnOnce() -> Vec<Nsid>) -> Progress {
         let bytes = answer.filter(|(status, _)| status.is_success()).map(|(_, bytes)| bytes);
         match std::mem::take(&mut self.state) {
-            State::Idle => Step { done: Some(Vec::new()), ..Step::default() },
+            State::Idle => Progress { done: Some(Vec::new()), ..Progress::default() },
             State::Changed { .. } => {
-                // A controller without this log page is scanned all the same.
+                // Controllers without this log page are scanned too.
                 let changed = bytes.and_then(|bytes| ChangedNamespaces::read_from_bytes(bytes).ok());
                 let changed = changed.map(|list| changed_set(&list)).unwrap_or_default();
                 self.state = State::List { after: 0, found: BTreeSet::new(), changed, sent: false };
-                Step::default()
+                Progress::default()
             }
             State::List { after, mut found, changed, .. } => {
                 let Some(list) = bytes.and_then(|bytes| NamespaceList::read_from_bytes(bytes).ok()) else {
@@ -133,67 +133,69 @@ impl Rescan {
                 match list.next_after(Nsid(after)).filter(|_| found.len() < NAMESPACES_MAX) {
                     Some(Nsid(after)) => {
                         self.state = State::List { after, found, changed, sent: false };
-                        Step::default()
+                        Progress::default()
                     }
-                    None => self.begin_looks(found, changed, open()),
+                    None => self.begin_inspecting(found, changed, open()),
                 }
             }
-            State::Look(look) => self.on_look(look, answer),
+            State::Inspect(inspect) => self.on_inspection(inspect, answer),
         }
     }
 
-    /// The active list was not told. What is open is looked at all the same: it may be another
-    /// namespace by now.
-    fn without_list(&mut self, status: Option<Status>, changed: BTreeSet<u32>, open: Vec<Nsid>) -> Step {
+    /// Without the list of active namespaces. The open ones are inspected anyway: they may have
+    /// been replaced.
+    fn without_list(&mut self, status: Option<Status>, changed: BTreeSet<u32>, open: Vec<Nsid>) -> Progress {
         let known = self.known.clone().unwrap_or_default();
         let found = known.into_iter().chain(open.iter().map(|nsid| nsid.0)).collect();
-        let later = status.is_none_or(|status| matches!(refusal(status), Refusal::Later));
-        let step = self.begin_looks(found, changed, open);
-        Step { again_later: later, ..step }
+        let later = status.is_none_or(|status| matches!(Refusal::of(status), Refusal::Transient));
+        let progress = self.begin_inspecting(found, changed, open);
+        Progress { retry_later: later, ..progress }
     }
 
-    fn begin_looks(&mut self, found: BTreeSet<u32>, changed: BTreeSet<u32>, open: Vec<Nsid>) -> Step {
+    fn begin_inspecting(&mut self, found: BTreeSet<u32>, changed: BTreeSet<u32>, open: Vec<Nsid>) -> Progress {
         let (there, gone): (Vec<Nsid>, Vec<Nsid>) = open.into_iter().partition(|nsid| found.contains(&nsid.0));
-        let looked = gone.into_iter().map(Looked::absent).collect();
-        let look = Look { found, changed, open: there.into(), identify: None, sent: false };
-        self.go_on(Box::new(look), Step { looked, ..Step::default() })
+        let inspected = gone.into_iter().map(Inspection::absent).collect();
+        let inspect = Inspect { found, changed, open: there.into(), identify: None, sent: false };
+        self.go_on(Box::new(inspect), Progress { inspected, ..Progress::default() })
     }
 
-    fn on_look(&mut self, mut look: Box<Look>, answer: Option<(Status, &[u8])>) -> Step {
-        let Some(&nsid) = look.open.front() else { return self.go_on(look, Step::default()) };
-        look.sent = false;
-        let mut step = Step::default();
-        let told = answer.map(|(status, bytes)| match refusal(status) {
+    fn on_inspection(&mut self, mut inspect: Box<Inspect>, answer: Option<(Status, &[u8])>) -> Progress {
+        let Some(&nsid) = inspect.open.front() else { return self.go_on(inspect, Progress::default()) };
+        inspect.sent = false;
+        let mut progress = Progress::default();
+        let result = answer.map(|(status, bytes)| match Refusal::of(status) {
             _ if status.is_success() => Ok(Some(bytes)),
-            Refusal::No => Ok(None),
-            Refusal::Later => Err(()),
+            Refusal::Permanent => Ok(None),
+            Refusal::Transient => Err(()),
         });
-        match (told, look.identify.take()) {
+        match (result, inspect.identify.take()) {
             (Some(Ok(Some(bytes))), None) => {
-                look.identify = IdentifyNamespace::read_from_bytes(bytes).ok().map(Box::new);
-                if look.identify.is_some() {
-                    return self.go_on(look, step);
+                inspect.identify = IdentifyNamespace::read_from_bytes(bytes).ok().map(Box::new);
+                if inspect.identify.is_some() {
+                    return self.go_on(inspect, progress);
                 }
             }
-            (Some(Ok(None)), None) => step.looked.push(Looked::absent(nsid)),
-            (Some(Ok(descriptors)), Some(identify)) => step.looked.push(Looked::found(nsid, identify, descriptors)),
-            // It stays as it is until it can be told.
-            (None | Some(Err(())), _) => step.again_later = true,
+            (Some(Ok(None)), None) => progress.inspected.push(Inspection::absent(nsid)),
+            (Some(Ok(descriptors)), Some(identify)) => {
+                progress.inspected.push(Inspection::found(nsid, identify, descriptors));
+            }
+            // It is taken as unchanged until it can be read.
+            (None | Some(Err(())), _) => progress.retry_later = true,
         }
-        look.open.pop_front();
-        self.go_on(look, step)
+        inspect.open.pop_front();
+        self.go_on(inspect, progress)
     }
 
-    fn go_on(&mut self, look: Box<Look>, mut step: Step) -> Step {
-        if !look.open.is_empty() {
-            self.state = State::Look(look);
-            return step;
+    fn go_on(&mut self, inspect: Box<Inspect>, mut progress: Progress) -> Progress {
+        if !inspect.open.is_empty() {
+            self.state = State::Inspect(inspect);
+            return progress;
         }
-        step.done = Some(self.differences(look.found, &look.changed));
+        progress.done = Some(self.differences(inspect.found, &inspect.changed));
         if std::mem::take(&mut self.again) {
             self.state = State::Changed { sent: false };
         }
-        step
+        progress
     }
 
     fn differences(&mut self, found: BTreeSet<u32>, changed: &BTreeSet<u32>) -> Vec<Event> {
@@ -202,7 +204,7 @@ impl Rescan {
             events.extend(found.difference(known).map(|&nsid| Event::NamespaceAdded(Nsid(nsid))));
             events.extend(known.difference(&found).map(|&nsid| Event::NamespaceRemoved(Nsid(nsid))));
             let stayed = found.intersection(known);
-            // FFFFFFFFh in the changed list: more than fit, so all may have changed.
+            // FFFFFFFFh in the changed list: it has overflowed, so all may have changed.
             let all = changed.contains(&u32::MAX);
             events.extend(
                 stayed.filter(|nsid| all || changed.contains(nsid)).map(|&nsid| Event::NamespaceChanged(Nsid(nsid))),
@@ -248,9 +250,9 @@ mod tests {
     }
 
     #[test]
-    fn what_came_went_and_changed_is_told_once() {
+    fn what_was_added_removed_and_changed_is_reported_once() {
         let mut rescan = Rescan::default();
-        assert_eq!(scan(&mut rescan, &[], &[1, 2, 3]), [], "the first look is no news");
+        assert_eq!(scan(&mut rescan, &[], &[1, 2, 3]), [], "the first scan reports nothing");
         assert_eq!(
             scan(&mut rescan, &[3, 4, 2], &[1, 3, 4]),
             [Event::NamespaceAdded(Nsid(4)), Event::NamespaceRemoved(Nsid(2)), Event::NamespaceChanged(Nsid(3))]
@@ -280,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_for_which_there_was_no_room_is_given_again() {
+    fn a_command_that_could_not_be_sent_is_given_again() {
         let mut rescan = Rescan::default();
         scan(&mut rescan, &[], &[1]);
         rescan.request();
@@ -290,8 +292,8 @@ mod tests {
             let sqe = rescan.next_command().unwrap();
             rescan.not_sent();
             assert_eq!(rescan.next_command(), Some(sqe));
-            let step = rescan.answer(Some((Status::SUCCESS, bytes)), || vec![Nsid(1)]);
-            assert!(step.done.is_none());
+            let progress = rescan.answer(Some((Status::SUCCESS, bytes)), || vec![Nsid(1)]);
+            assert!(progress.done.is_none());
         }
         assert!(rescan.next_command().is_some(), "the descriptors");
         rescan.answer(None, Vec::new);
@@ -300,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_is_looked_at_without_the_list_too() {
+    fn open_namespaces_are_inspected_without_the_list_too() {
         for (status, later) in [(Status::INVALID_FIELD.dnr(), false), (Status::INTERNAL_ERROR, true)] {
             let mut rescan = Rescan::default();
             scan(&mut rescan, &[], &[1, 2]);
@@ -308,18 +310,21 @@ mod tests {
             rescan.next_command();
             rescan.answer(None, Vec::new);
             rescan.next_command();
-            let step = rescan.answer(Some((status, &[])), || vec![Nsid(2)]);
-            assert_eq!((step.again_later, step.done.is_none(), step.looked.is_empty()), (later, true, true));
+            let progress = rescan.answer(Some((status, &[])), || vec![Nsid(2)]);
+            assert_eq!(
+                (progress.retry_later, progress.done.is_none(), progress.inspected.is_empty()),
+                (later, true, true)
+            );
             let sqe = rescan.next_command().unwrap();
             assert_eq!((sqe.opcode, sqe.nsid(), sqe.cdw10.get()), (admin::IDENTIFY, Nsid(2), 0));
-            let step = rescan.answer(Some((Status::INVALID_NAMESPACE.dnr(), &[])), Vec::new);
-            assert_eq!((step.looked[0].nsid, step.looked[0].found.is_none()), (Nsid(2), true));
-            assert_eq!(step.done, Some(vec![]), "which there are is not known");
+            let progress = rescan.answer(Some((Status::INVALID_NAMESPACE.dnr(), &[])), Vec::new);
+            assert_eq!((progress.inspected[0].nsid, progress.inspected[0].found.is_none()), (Nsid(2), true));
+            assert_eq!(progress.done, Some(vec![]), "which there are is not known");
         }
     }
 
     #[test]
-    fn open_namespaces_are_looked_at_one_after_the_other() {
+    fn open_namespaces_are_inspected_one_after_the_other() {
         let mut rescan = Rescan::default();
         scan(&mut rescan, &[], &[1, 2, 3]);
         rescan.request();
@@ -328,11 +333,14 @@ mod tests {
         rescan.next_command();
         let list = NamespaceList::after(Nsid(0), [1, 2, 3].map(Nsid));
         let open = || [1, 2, 3, 4].map(Nsid).to_vec();
-        let step = rescan.answer(Some((Status::SUCCESS, list.as_bytes())), open);
-        assert!(step.done.is_none() && step.looked.len() == 1 && step.looked[0].nsid == Nsid(4), "{step:?}");
+        let progress = rescan.answer(Some((Status::SUCCESS, list.as_bytes())), open);
+        assert!(
+            progress.done.is_none() && progress.inspected.len() == 1 && progress.inspected[0].nsid == Nsid(4),
+            "{progress:?}"
+        );
         let none = || -> Vec<Nsid> { panic!("asked once") };
         let mut asked = Vec::new();
-        let mut told = Vec::new();
+        let mut found = Vec::new();
         loop {
             let sqe = rescan.next_command().unwrap();
             asked.push((sqe.nsid().0, sqe.cdw10.get()));
@@ -342,15 +350,15 @@ mod tests {
                 (2, 3) => (Status::COMMAND_INTERRUPTED, [].as_slice()),
                 _ => (Status::SUCCESS, identify.as_bytes()),
             };
-            let step = rescan.answer(Some(answer), none);
-            assert_eq!(step.again_later, asked.last() == Some(&(2, 3)), "what may be told later is asked later");
-            told.extend(step.looked.iter().map(|looked| (looked.nsid.0, looked.found.is_some())));
-            if let Some(events) = step.done {
+            let progress = rescan.answer(Some(answer), none);
+            assert_eq!(progress.retry_later, asked.last() == Some(&(2, 3)), "a transient refusal is retried");
+            found.extend(progress.inspected.iter().map(|inspected| (inspected.nsid.0, inspected.found.is_some())));
+            if let Some(events) = progress.done {
                 assert_eq!(events, []);
                 break;
             }
         }
-        assert_eq!((asked, told), (vec![(1, 0), (2, 0), (2, 3), (3, 0), (3, 3)], vec![(1, false), (3, true)]));
+        assert_eq!((asked, found), (vec![(1, 0), (2, 0), (2, 3), (3, 0), (3, 3)], vec![(1, false), (3, true)]));
         assert!(rescan.next_command().is_none());
     }
 }

@@ -22,13 +22,21 @@ use crate::options::Options;
 use crate::state::State;
 use crate::wait::{Cancel, Waiter, Waker};
 
-/// What became of an admin command.
+/// The result of an admin command.
 pub(crate) type AdminAnswer = Result<(Cqe, Data), Error>;
 
-/// What the background thread is asked to do.
+/// An admin command of a caller.
+pub(crate) struct AdminRequest {
+    pub(crate) sqe: Sqe,
+    pub(crate) data: Data,
+    pub(crate) timeout_ms: u64,
+    pub(crate) reply: SyncSender<AdminAnswer>,
+}
+
+/// A message to the background thread.
 pub(crate) enum Message {
     /// Run an admin command.
-    Admin { sqe: Sqe, data: Data, timeout_ms: u64, reply: SyncSender<AdminAnswer> },
+    Admin(AdminRequest),
     /// Abort a command of an I/O queue.
     Abort { queue: QueueId, cid: Cid },
     /// An I/O connection of this generation is lost.
@@ -39,7 +47,7 @@ pub(crate) enum Message {
     Rescan,
 }
 
-/// See the module.
+/// The state that a controller's handles, queue pairs and background thread share.
 pub(crate) struct Shared {
     pub(crate) options: Options,
     /// How the background thread waits.
@@ -48,21 +56,21 @@ pub(crate) struct Shared {
     pub(crate) cancel: Cancel,
     /// Wakes the background thread for its inbox.
     pub(crate) inbox_waker: Waker,
-    /// What is open, and what must not be sent any more.
+    /// The open namespaces, and which commands are refused.
     pub(crate) namespaces: Namespaces,
     /// [`Options::address`].
     address: Arc<str>,
-    /// A [`Message::Rescan`] is on its way.
+    /// A [`Message::Rescan`] is in the inbox.
     rescan_asked: AtomicBool,
     /// `None` once the thread has ended.
     inbox: Mutex<Option<VecDeque<Message>>>,
     status: Mutex<Status>,
     changed: Condvar,
-    /// Odd while live, even otherwise; every loss and every return counts it up.
+    /// Odd while live, even otherwise; every loss and every reconnect increases it.
     generation: AtomicU64,
-    /// By queue identifier less one: how to wake the owner of the queue, when there is one.
+    /// The wakers of the queues' owners, by queue identifier less one.
     queues: Mutex<Queues>,
-    /// `None` once no event will come any more.
+    /// `None` once the thread has ended.
     subscribers: Mutex<Option<Vec<SyncSender<Event>>>>,
 }
 
@@ -76,12 +84,12 @@ struct Status {
 #[derive(Default)]
 struct Queues {
     owners: Vec<Option<Arc<Waker>>>,
-    /// Where to look for a free one next: a target may need a moment to see that a queue was
-    /// closed.
+    /// Where the search for a free identifier begins: the target may not have noticed yet that a
+    /// recently used one was closed.
     next: usize,
 }
 
-/// Events that a receiver may leave unread.
+/// Unread events per receiver; further ones are dropped.
 const EVENTS_MAX: usize = 256;
 
 impl Shared {
@@ -107,10 +115,10 @@ impl Shared {
         lock(&self.status).state
     }
 
-    /// That there is no connection, and why.
+    /// The error while there is no connection.
     pub(crate) fn not_connected(&self) -> Error {
         let status = lock(&self.status);
-        // A loss may be known to a queue pair before it is known here.
+        // A queue pair may notice a loss before the background thread.
         let state = if status.state == State::Live { State::Reconnecting } else { status.state };
         Error::NotConnected(NotConnected {
             state,
@@ -123,7 +131,7 @@ impl Shared {
         })
     }
 
-    /// Asks the background thread to look at the namespaces.
+    /// Asks the background thread to scan the namespaces.
     pub(crate) fn ask_rescan(&self) {
         if !self.rescan_asked.swap(true, Ordering::AcqRel) {
             self.send(Message::Rescan);
@@ -138,7 +146,7 @@ impl Shared {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Waits until live; false when that is not so by `deadline` or can never be.
+    /// Waits until live; false at `deadline`, or when disconnected or dead.
     pub(crate) fn wait_live(&self, deadline: Option<Instant>) -> bool {
         let mut status = lock(&self.status);
         loop {
@@ -183,14 +191,13 @@ impl Shared {
             status.state = state;
             status.lost_since.get_or_insert_with(|| self.waiter.time.now());
             let generation = self.generation.load(Ordering::Relaxed);
-            // From odd to the next even; from even to the one after, so that owners see that
-            // something changed.
+            // To the next even number; also from an even one, so that owners see the change.
             self.generation.store(if generation % 2 == 1 { generation + 1 } else { generation + 2 }, Ordering::Release);
         }
         self.announce();
     }
 
-    /// Connected again.
+    /// The controller is connected again.
     pub(crate) fn set_live(&self, info: Info) {
         {
             let mut status = lock(&self.status);
@@ -214,7 +221,7 @@ impl Shared {
         QueueMaps::assign(&self.options, self.info().io_queues)
     }
 
-    /// Reserves an unused queue identifier, of one class where that is asked for.
+    /// Reserves an unused queue identifier, of `class` if one is given.
     pub(crate) fn take_queue(&self, waker: &Arc<Waker>, class: Option<QueueClass>) -> Option<QueueId> {
         let maps = self.maps();
         let granted = usize::from(maps.total());
@@ -236,8 +243,7 @@ impl Shared {
         }
     }
 
-    /// Gives the thread a message. Once it has ended, the message is dropped, and the sender of its
-    /// answer with it.
+    /// Sends the thread a message. If it has ended, the message and its reply channel are dropped.
     pub(crate) fn send(&self, message: Message) {
         if let Some(inbox) = &mut *lock(&self.inbox) {
             inbox.push_back(message);
@@ -245,7 +251,7 @@ impl Shared {
         }
     }
 
-    /// Everything in the inbox.
+    /// Takes all messages.
     pub(crate) fn take_inbox(&self) -> VecDeque<Message> {
         self.inbox_waker.clear();
         self.rescan_asked.store(false, Ordering::Release);
@@ -267,8 +273,7 @@ impl Shared {
         }
     }
 
-    /// The thread ends: nobody waits for it any more. Whoever waits for an answer finds its sender
-    /// gone.
+    /// The thread ends: drops all messages and subscribers, which closes their channels.
     pub(crate) fn close(&self) {
         if self.state() != State::Dead {
             self.set_down(State::Disconnected);

@@ -1,6 +1,6 @@
-//! How a controller is, in one word.
+//! The state of a controller.
 
-/// How a controller is.
+/// The state of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
     /// Connected.
@@ -14,7 +14,7 @@ pub enum State {
 }
 
 impl State {
-    /// The word that nvme-cli shows for it, where it has one.
+    /// Its name, as nvme-cli shows it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

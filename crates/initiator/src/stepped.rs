@@ -1,6 +1,6 @@
-//! A controller without threads: whoever calls [`Sequence::step`] is its scheduler. For
-//! simulations, which run hosts and targets in one thread and own the order of everything, and for
-//! those who embed a host in a loop of their own.
+//! A controller without threads: the caller of [`Sequence::step`] is its scheduler. For
+//! simulations, which run hosts and targets in one thread and in an order of their own, and for
+//! programs that embed a host in their event loop.
 //!
 //! ```no_run
 //! use ebof_initiator::{Options, stepped};
@@ -21,18 +21,18 @@
 //!         None => sleep_until(opening.due()),
 //!     }
 //! };
-//! // From here on: QueuePair::submit, QueuePair::poll, AdminCommand::poll and AdminQueue::step by turns.
+//! // From here on: QueuePair::submit, QueuePair::poll, AdminCommand::poll and AdminQueue::step.
 //! # queue.poll()?;
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! Nothing here blocks, asks the kernel or starts a thread, as long as the options name a
-//! [`crate::Transport`] other than TCP: its sockets are connected by the system, which takes its
-//! time. With a simulated clock among the options, the same steps do the same things.
+//! [`crate::Transport`] other than TCP, whose connect blocks. With a simulated clock in the
+//! options, everything is deterministic.
 //!
-//! There is no descriptor to wait for. What may give a sequence something to do is a step of the
-//! other end, or of another sequence of the same controller; and the time: [`Sequence::due`],
+//! There is no descriptor to wait for. A sequence may be able to continue after a step of the other
+//! end or of another sequence of the same controller, and at its deadline: [`Sequence::due`],
 //! [`QueuePair::due`]. Namespaces are opened and used by [`namespace`], [`read`], [`write`],
 //! [`flush`], [`write_zeroes`] and [`deallocate`]. Calls that wait ([`Controller::admin`] and those
 //! that run it, [`QueuePair::wait`], the rest of [`Namespace`], [`crate::Queues`]) are for
@@ -59,16 +59,16 @@ use crate::queue::QueuePair;
 use crate::shared::AdminAnswer;
 use crate::wait::{self, Waiter};
 
-/// Something that takes several steps. Dropping it gives it up.
+/// An operation that takes several steps. Dropping it abandons the operation.
 pub struct Sequence<T> {
-    /// `None` when it is over.
+    /// `None` when it has ended.
     future: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
     waiter: Waiter,
 }
 
-/// What serves a controller's Admin Queue: commands, Keep Alive, events, reconnecting. It is over
-/// when the controller is disconnected or given up. Step it on until then: a controller that is
-/// disconnected is shut down by these steps.
+/// Serves a controller's Admin Queue: commands, Keep Alive, events, reconnecting. Ends when the
+/// controller is disconnected or given up. Step it until then: these steps also shut the controller
+/// down.
 pub type AdminQueue = Sequence<()>;
 
 impl<T> Sequence<T> {
@@ -76,8 +76,8 @@ impl<T> Sequence<T> {
         Self { future: Some(Box::pin(future)), waiter }
     }
 
-    /// Goes on as far as that is possible without waiting. Gives the result once, and `None` before
-    /// and afterwards.
+    /// Continues as far as possible without waiting. Returns the result once, and `None` before and
+    /// after that.
     pub fn step(&mut self) -> Option<T> {
         match wait::step(self.future.as_mut()?.as_mut()) {
             Poll::Pending => None,
@@ -88,13 +88,13 @@ impl<T> Sequence<T> {
         }
     }
 
-    /// Whether it is over.
+    /// Whether it has ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.future.is_none()
     }
 
-    /// When to step again if nothing happens before; `None`: no time is awaited.
+    /// When to step again if nothing happens before; `None`: there is no deadline.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
         self.future.as_ref().and_then(|_| self.waiter.due())
@@ -107,10 +107,11 @@ impl<T> std::fmt::Debug for Sequence<T> {
     }
 }
 
-/// As [`Controller::connect`]. The result has errors as that one's.
+/// As [`Controller::connect`]. The result has the same errors.
 #[must_use]
 pub fn connect(options: &Options) -> Sequence<Result<(Controller, AdminQueue), ConnectError>> {
-    let (options, waiter) = (options.clone(), Waiter::stepped(&options.clock));
+    let options = options.clone();
+    let waiter = Waiter::stepped(&options.clock);
     Sequence::new(waiter.clone(), async move {
         let (controller, engine) = Controller::establish(options, waiter.clone()).await?;
         let admin_queue = Sequence::new(waiter, admin::run(Arc::clone(controller.shared()), engine));
@@ -118,13 +119,13 @@ pub fn connect(options: &Options) -> Sequence<Result<(Controller, AdminQueue), C
     })
 }
 
-/// As [`Controller::queue_pair`]. The result has errors as that one's.
+/// As [`Controller::queue_pair`]. The result has the same errors.
 #[must_use]
 pub fn queue_pair<B: Buffer + 'static>(controller: &Controller) -> Sequence<Result<QueuePair<B>, Error>> {
     open(controller, None)
 }
 
-/// As [`Controller::queue_pair_of`]. The result has errors as that one's.
+/// As [`Controller::queue_pair_of`]. The result has the same errors.
 #[must_use]
 pub fn queue_pair_of<B: Buffer + 'static>(
     controller: &Controller,
@@ -142,7 +143,7 @@ fn open<B: Buffer + 'static>(
     Sequence::new(waiter.clone(), QueuePair::establish(shared, Some(controller.guard()), class, waiter))
 }
 
-/// As [`Controller::namespace`]. The result has errors as that one's.
+/// As [`Controller::namespace`]. The result has the same errors.
 #[must_use]
 pub fn namespace(controller: &Controller, nsid: Nsid) -> Sequence<Result<Namespace, Error>> {
     let (controller, waiter) = (controller.clone(), controller.shared().waiter.another());
@@ -187,12 +188,12 @@ pub fn deallocate(namespace: &Namespace, ranges: Vec<(u64, u64)>) -> Sequence<Re
     Sequence::new(waiter.clone(), async move { namespace.deallocate_with(&waiter, &ranges).await })
 }
 
-/// For a sequence of a namespace: a handle, and how it waits.
+/// A handle of the namespace and a waiter for a sequence.
 fn of(namespace: &Namespace) -> (Namespace, Waiter) {
     (namespace.clone(), namespace.controller().shared().waiter.another())
 }
 
-/// An admin command under way.
+/// An outstanding admin command.
 #[derive(Debug)]
 pub struct AdminCommand {
     answer: Receiver<AdminAnswer>,
@@ -200,8 +201,7 @@ pub struct AdminCommand {
 }
 
 impl AdminCommand {
-    /// The completion, whatever its status is, and the data: once, after a step of the
-    /// [`AdminQueue`].
+    /// The completion, whatever its status, and the data: once, after a step of the [`AdminQueue`].
     pub fn poll(&mut self) -> Option<Result<(Cqe, Data), Error>> {
         match self.answer.try_recv() {
             Ok(answer) => Some(answer),
@@ -214,7 +214,7 @@ impl AdminCommand {
 /// As [`Controller::admin`], with data of its own.
 ///
 /// # Errors
-/// [`Error::NotConnected`]. What else may happen is told by [`AdminCommand::poll`].
+/// [`Error::NotConnected`]. Later errors are returned by [`AdminCommand::poll`].
 pub fn admin(controller: &Controller, sqe: Sqe, data: Data, timeout: Option<Duration>) -> Result<AdminCommand, Error> {
     let answer = controller.send_admin(sqe, data, timeout)?;
     Ok(AdminCommand { answer, controller: controller.clone() })

@@ -1,4 +1,4 @@
-//! Waiting for the answer of a target, and what ends it otherwise.
+//! Waiting for an answer of the target, and what can interrupt it.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ pub(crate) enum Stop {
 }
 
 impl Stop {
-    /// As the failure of a step of connecting by `options`.
+    /// As the error of a step of connecting by `options`.
     pub(crate) fn into_kind(self, options: &Options) -> Kind {
         match self {
             Self::Cancelled => Kind::Cancelled,
@@ -35,7 +35,7 @@ impl Stop {
         }
     }
 
-    /// As the failure of a command that had `time`.
+    /// As the error of a command with time-out `time`.
     pub(crate) fn into_error(self, time: Duration) -> Error {
         match self {
             Self::TimedOut => Error::Timeout { after_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX) },
@@ -47,7 +47,7 @@ impl Stop {
     }
 }
 
-/// Waits until a link has something.
+/// Waits until a link has something to receive, or can send.
 pub(crate) async fn await_ready(
     watch: Watch<'_>,
     deadline: Instant,

@@ -1,4 +1,4 @@
-//! What a connection to the target is made over.
+//! The transport of a connection.
 
 use std::fmt;
 use std::io;
@@ -14,23 +14,23 @@ pub enum Transport {
     /// NVMe/TCP, over a socket to [`crate::Options::traddr`].
     #[default]
     Tcp,
-    /// A target in the same process, without sockets. Digests, zero-copy send and what else is
-    /// TCP's among the options mean nothing.
+    /// A target in the same process, without sockets. Options of TCP (digests, zero-copy send and
+    /// so on) have no effect.
     Loopback(Port),
-    /// NVMe/TCP, over byte streams that somebody else makes: those of a simulation.
+    /// NVMe/TCP over byte streams that the caller provides, such as those of a simulation.
     Streams(Dialer),
 }
 
-/// Makes the byte stream of a new connection. Clones make the same.
+/// Opens the byte streams of connections.
 #[derive(Clone)]
 pub struct Dialer(Arc<Dial>);
 
 type Dial = dyn Fn() -> io::Result<Stream> + Send + Sync;
 
 impl Dialer {
-    /// `dial` is called for every connection: one for the Admin Queue, one for each I/O queue,
-    /// again after a loss. It does not wait: a stream whose handshake takes time has nothing to
-    /// receive until then. Refused, unreachable and the like are its [`io::Error`]s.
+    /// `dial` is called for every connection: for the Admin Queue, for each I/O queue, and again
+    /// after a loss. It must not block; a stream may be returned before its handshake is complete.
+    /// Its [`io::Error`]s are those of connect(2): refused, unreachable and so on.
     pub fn new(dial: impl Fn() -> io::Result<Stream> + Send + Sync + 'static) -> Self {
         Self(Arc::new(dial))
     }

@@ -1,10 +1,9 @@
-//! The time, sleeping until something happens, and waking a sleeper. The only place that calls
-//! poll(2).
+//! Time, waiting and waking. The only file that calls poll(2).
 //!
 //! Sequences that wait (connecting, the Admin Queue's loop, re-creating a queue) are `async fn`s
 //! whose only await point is a [`Waiter`]. On a thread it sleeps inside of `poll`, so that one poll
-//! runs to the end ([`run`]). Stepped, it gives way, and whoever steps polls again when something
-//! may have happened ([`crate::stepped`]).
+//! runs to the end ([`run`]). Stepped, it returns `Pending`, and the caller polls again when
+//! something may have happened ([`crate::stepped`]).
 
 use std::future::Future;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,14 +19,14 @@ use rustix::io::Errno;
 
 use crate::lock::lock;
 
-/// The time as everything of one controller counts it.
+/// The clock of a controller.
 #[derive(Clone, Debug)]
 pub(crate) struct Time {
     clock: Clock,
     began: Instant,
 }
 
-/// What a simulated clock begins with, so that "long ago" can be told from "now", milliseconds.
+/// [`Time::now_ms`] of a simulated clock at its beginning; not 0, so that 0 is in the past.
 const SIMULATED_MS: u64 = 1_000_000;
 
 impl Time {
@@ -39,7 +38,8 @@ impl Time {
         self.clock.now()
     }
 
-    /// Milliseconds of a clock that never goes back, exact to a few of them and cheap to read.
+    /// Milliseconds of a monotonic clock that is cheap to read, with a resolution of a few
+    /// milliseconds.
     #[inline]
     pub(crate) fn now_ms(&self) -> u64 {
         if self.clock.is_simulated() {
@@ -55,13 +55,13 @@ impl Time {
         SIMULATED_MS + self.now_us() / 1000
     }
 
-    /// Microseconds, as `Idle` is told the time.
+    /// Microseconds since this was made, for `Idle`.
     pub(crate) fn now_us(&self) -> u64 {
         u64::try_from(self.now().saturating_duration_since(self.began).as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// How long it is until `due_ms`; `None` for `u64::MAX`, which is never. One millisecond more
-    /// than the difference: the clock is coarse, and waking too early would be a loop.
+    /// The time until `due_ms`; `None` for `u64::MAX`, which is never. One millisecond longer than
+    /// the difference: the clock is coarse, and waking too early would be a busy loop.
     pub(crate) fn until(&self, due_ms: u64) -> Option<Duration> {
         (due_ms != u64::MAX).then(|| Duration::from_millis(due_ms.saturating_sub(self.now_ms()) + 1))
     }
@@ -75,9 +75,9 @@ impl Time {
 /// Wakes one sleeper, from any thread.
 #[derive(Debug)]
 pub(crate) struct Waker {
-    /// `None` where nobody sleeps: [`Waiter::stepped`].
+    /// `None` when stepped.
     event: Option<OwnedFd>,
-    /// Whether it was woken since it was last cleared: spares those that are awake a system call.
+    /// Whether it was woken since it was last cleared: saves `clear` a system call.
     set: AtomicBool,
 }
 
@@ -88,7 +88,7 @@ impl Waker {
             // It fails only when 2^64 - 2 wakes have not been cleared: then it is readable already.
             let _ = rustix::io::write(event, &1u64.to_ne_bytes());
         }
-        // Behind the write: who sees it clears an event that is there.
+        // After the write, so that `clear` never misses the event.
         self.set.store(true, Ordering::Release);
     }
 
@@ -106,7 +106,7 @@ impl Waker {
     }
 }
 
-/// A request to stop that interrupts every wait; once given it stays.
+/// A request to stop, which interrupts every wait. It cannot be withdrawn.
 #[derive(Debug)]
 pub(crate) struct Cancel {
     set: AtomicBool,
@@ -128,20 +128,20 @@ impl Cancel {
     }
 }
 
-/// What a link waits for.
+/// What to wait for on a link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watch<'a> {
-    /// `None` where the link has none, as when it is stepped.
+    /// `None` for a link without a descriptor, as when stepped.
     pub(crate) descriptor: Option<BorrowedFd<'a>>,
-    /// Whether to wait for room to send, too.
+    /// Whether to wait until it is writable, too.
     pub(crate) blocked: bool,
 }
 
-/// How a sequence waits, and by which time.
+/// How a sequence waits, and its clock.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiter {
     pub(crate) time: Time,
-    /// Stepped: when the sequence is to be polled again, if nothing happens before.
+    /// When stepped: when the sequence is to be polled again, if nothing happens before.
     due: Option<Arc<Mutex<Option<Instant>>>>,
 }
 
@@ -151,12 +151,12 @@ impl Waiter {
         Self { time: Time::new(clock), due: None }
     }
 
-    /// Gives way to whoever polls, and needs no descriptor.
+    /// Returns `Pending` instead of sleeping, and needs no descriptors.
     pub(crate) fn stepped(clock: &Clock) -> Self {
         Self { time: Time::new(clock), due: Some(Arc::default()) }
     }
 
-    /// Of the same kind, for another sequence.
+    /// A waiter of the same kind for another sequence.
     pub(crate) fn another(&self) -> Self {
         Self { time: self.time.clone(), due: self.due.as_ref().map(|_| Arc::default()) }
     }
@@ -182,8 +182,7 @@ impl Waiter {
         Ok(Cancel { set: AtomicBool::new(false), waker: self.waker()? })
     }
 
-    /// Waits until `link` or one of `wakers` has something, or until `deadline`. May be over
-    /// earlier.
+    /// Waits until `link` is ready, one of `wakers` is woken, or `deadline`. May return earlier.
     pub(crate) async fn wait(
         &self,
         link: Option<Watch<'_>>,
@@ -192,7 +191,7 @@ impl Waiter {
     ) -> Result<(), Errno> {
         if let Some(due) = &self.due {
             *lock(due) = deadline;
-            Turn { over: false }.await;
+            YieldOnce { yielded: false }.await;
             return Ok(());
         }
         let of_link = link.and_then(|Watch { descriptor, blocked }| Some((descriptor?, blocked)));
@@ -211,7 +210,7 @@ impl Waiter {
     pub(crate) async fn step(&self) {
         if let Some(due) = &self.due {
             *lock(due) = None;
-            Turn { over: false }.await;
+            YieldOnce { yielded: false }.await;
         }
     }
 
@@ -225,20 +224,20 @@ impl Waiter {
     }
 }
 
-/// Gives way once.
-struct Turn {
-    over: bool,
+/// Returns `Pending` once.
+struct YieldOnce {
+    yielded: bool,
 }
 
-impl Future for Turn {
+impl Future for YieldOnce {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-        if std::mem::replace(&mut self.over, true) { Poll::Ready(()) } else { Poll::Pending }
+        if std::mem::replace(&mut self.yielded, true) { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 
-/// Polls once.
+/// Polls a sequence once.
 pub(crate) fn step<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(std::task::Waker::noop()))
 }
@@ -251,13 +250,13 @@ pub(crate) fn run<F: Future>(sequence: F) -> F::Output {
     }
 }
 
-/// The shorter of two times, of which either may be missing.
+/// The shorter of two optional durations.
 pub(crate) fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     one.into_iter().chain(other).min()
 }
 
-/// Sleeps until one of `fds` is ready or `timeout` is over (`None`: for ever). Whether one is
-/// ready; a signal ends it early.
+/// Sleeps until one of `fds` is ready or `timeout` has passed (`None`: for ever). Returns whether
+/// one is ready; a signal interrupts it.
 pub(crate) fn wait(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<bool, Errno> {
     let timeout = timeout.map(|timeout| Timespec {
         tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),

@@ -7,11 +7,14 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use ebof_clock::Clock;
+
 use crate::lock::lock;
 
 /// The tasks that wait, by deadline.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Pauses {
+    clock: Clock,
     inner: Mutex<Inner>,
     changed: Condvar,
 }
@@ -24,16 +27,21 @@ struct Inner {
 }
 
 impl Pauses {
+    /// No pauses yet. The thread sleeps by the system's clock, whatever `clock` is.
+    pub(super) fn new(clock: Clock) -> Self {
+        Self { clock, inner: Mutex::default(), changed: Condvar::new() }
+    }
+
     /// Waits for `time`.
     pub(super) fn pause(self: &Arc<Self>, time: Duration) -> Pause {
-        Pause { pauses: Arc::clone(self), due: Instant::now() + time, number: None }
+        Pause { pauses: Arc::clone(self), due: self.clock.now() + time, number: None }
     }
 
     /// Wakes tasks at their deadlines until none waits.
     fn run(&self) {
         let mut inner = lock(&self.inner);
         loop {
-            let now = Instant::now();
+            let now = self.clock.now();
             while let Some(entry) = inner.waiting.first_entry().filter(|entry| entry.key().0 <= now) {
                 let waker = entry.remove();
                 drop(inner);
@@ -61,7 +69,7 @@ impl Future for Pause {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if Instant::now() >= self.due {
+        if self.pauses.clock.now() >= self.due {
             return Poll::Ready(());
         }
         let pauses = Arc::clone(&self.pauses);

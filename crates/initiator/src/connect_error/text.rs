@@ -205,10 +205,10 @@ fn digests(header: bool, data: bool) -> &'static str {
 }
 
 fn parameter(in_data: bool, offset: u16) -> String {
-    let place = if in_data { "the Connect data" } else { "the Connect command" };
+    let part = if in_data { "the Connect data" } else { "the Connect command" };
     match field_name(in_data, offset) {
-        Some(name) => format!("{name} at offset {offset} of {place}"),
-        None => format!("what is at offset {offset} of {place}"),
+        Some(name) => format!("{name} at offset {offset} of {part}"),
+        None => format!("what is at offset {offset} of {part}"),
     }
 }
 

@@ -43,7 +43,8 @@ pub(crate) fn initialize<S: Read + Write>(
     ours: OwnedFd,
     mut theirs: S,
 ) -> (Engine<Vec<u8>>, controller::Connection, S) {
-    let (header_digest, data_digest) = (Digest::Allowed, Digest::Allowed);
+    let header_digest = Digest::Allowed;
+    let data_digest = Digest::Allowed;
     let config = host::Config { alignment: 4, header_digest, data_digest, r2t_max };
     let mut engine = Engine::new(127, true, time());
     engine.attach(Link::Tcp(Tcp::new(Stream::from(TcpStream::from(ours)), host::Connection::new(config), 256 << 10)));

@@ -138,7 +138,8 @@ impl Tcp {
         if payload.len() <= SendQueue::COPY_MAX {
             self.out.run().extend_from_slice(payload);
         } else {
-            let (length, slot) = (payload.len(), slots.at(index));
+            let length = payload.len();
+            let slot = slots.at(index);
             slot.unsent += 1;
             let pinned = slot.is_owner() && self.sends_zerocopy(slot.expected, length);
             self.out.payload(index, 0, length, pinned);

@@ -8,8 +8,8 @@ use crate::lock::lock;
 use crate::queue::QueuePair;
 use crate::wait::Waiter;
 
-/// Queue pairs that namespaces share. There are as many as were ever needed at a time and the
-/// controller has granted.
+/// The queue pairs that namespaces share: as many as were ever needed at once, and at most as many
+/// as the controller has granted.
 #[derive(Default)]
 pub(crate) struct Pool {
     inner: Mutex<Inner>,
@@ -19,15 +19,15 @@ pub(crate) struct Pool {
 #[derive(Default)]
 struct Inner {
     idle: Vec<QueuePair>,
-    /// Queue pairs that exist or are being made.
+    /// Queue pairs that exist or are being connected.
     made: usize,
 }
 
-/// A queue pair that nobody else has meanwhile, or the right to make one. Dropping it closes the
-/// queue pair: a call that was given up may have left commands in it.
+/// A queue pair for exclusive use, or the right to connect one. Dropping it closes the queue pair:
+/// an abandoned call may have left commands in it.
 pub(crate) struct Lease<'a> {
     pool: &'a Pool,
-    /// `None` while it is being made.
+    /// `None` while it is being connected.
     queue: Option<QueuePair>,
     is_idle: bool,
 }
@@ -38,7 +38,7 @@ impl Lease<'_> {
         self.queue.as_mut().expect("only a queue pair that was made is given away")
     }
 
-    /// For the next one.
+    /// Makes the queue pair available to other calls.
     pub(crate) fn give_back(mut self) {
         self.is_idle = true;
     }
@@ -48,7 +48,7 @@ impl Drop for Lease<'_> {
     fn drop(&mut self) {
         match self.queue.take() {
             Some(queue) if self.is_idle => lock(&self.pool.inner).idle.push(queue),
-            // Closed before another one is made.
+            // Closed before `made` allows another one.
             queue => {
                 drop(queue);
                 lock(&self.pool.inner).made -= 1;
@@ -58,15 +58,15 @@ impl Drop for Lease<'_> {
     }
 }
 
-/// What [`Pool::take`] finds.
+/// Result of [`Pool::find`].
 enum Found<'a> {
     Idle(Lease<'a>),
-    /// None, and one may be made.
-    Place(Lease<'a>),
+    /// None is idle; one may be connected.
+    Vacant(Lease<'a>),
 }
 
 impl Pool {
-    /// Closes the connections of those that nobody uses at the moment.
+    /// Closes the idle queue pairs.
     pub(crate) fn clear(&self) {
         let idle = {
             let mut inner = lock(&self.inner);
@@ -76,15 +76,16 @@ impl Pool {
         drop(idle);
     }
 
-    /// One that is idle, or a new one; where the controller grants no more, the next that is given
+    /// An idle queue pair or a new one. If the controller grants no more, waits until one is given
     /// back.
     pub(crate) async fn take(&self, controller: &Controller, waiter: &Waiter) -> Result<Lease<'_>, Error> {
         loop {
             let mut lease = match self.find() {
                 Found::Idle(lease) => return Ok(lease),
-                Found::Place(lease) => lease,
+                Found::Vacant(lease) => lease,
             };
-            // Without a reference to the controller: it owns the pool, and would keep itself.
+            // Without a reference to the controller, which owns the pool: it would never be
+            // dropped.
             let shared = Arc::clone(controller.shared());
             match QueuePair::establish(shared, None, None, waiter.clone()).await {
                 Ok(queue) => {
@@ -109,12 +110,12 @@ impl Pool {
             Some(_) => Found::Idle(Lease { pool: self, queue, is_idle: false }),
             None => {
                 inner.made += 1;
-                Found::Place(Lease { pool: self, queue, is_idle: false })
+                Found::Vacant(Lease { pool: self, queue, is_idle: false })
             }
         }
     }
 
-    /// Until one is idle, or there may be another reason to look again.
+    /// Waits until one may be idle or vacant.
     async fn wait_for_idle(&self, waiter: &Waiter) {
         if waiter.is_stepped() {
             waiter.step().await;

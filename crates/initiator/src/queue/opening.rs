@@ -14,20 +14,20 @@ use crate::link::Link;
 use crate::shared::Shared;
 use crate::wait::Waiter;
 
-/// How often a queue is connected whose identifier the target still holds, before the last time,
+/// How often connecting is retried while the target still holds the queue identifier.
 const OPEN_TRIES: u32 = 10;
-/// and what lies between.
+/// The pause between two attempts.
 const OPEN_PAUSE: Duration = Duration::from_millis(20);
 
-/// A queue being connected again.
+/// A queue that is being reconnected.
 pub(super) struct Opening {
     pub(super) sequence: Pin<Box<dyn Future<Output = Result<Link, ConnectError>> + Send>>,
     pub(super) info: Arc<Info>,
     pub(super) waiter: Waiter,
 }
 
-/// Connects a queue; again after a moment when the target still holds the identifier, which was
-/// given back a moment ago.
+/// Connects a queue. Retries while the target still holds the identifier of a connection that was
+/// just closed.
 pub(super) async fn open(
     shared: Arc<Shared>,
     id: QueueId,
@@ -44,8 +44,7 @@ pub(super) async fn open(
     establish::io_queue(options, id, &info, &waiter, cancel).await
 }
 
-/// A target needs a moment to see that a connection was closed; until then it refuses the same
-/// queue again.
+/// Whether the target has not noticed yet that the queue's previous connection was closed.
 fn still_held(error: &ConnectError) -> bool {
     match error.kind() {
         ConnectErrorKind::Status { status, .. } => {

@@ -1,4 +1,4 @@
-//! The one descriptor that those who wait for a queue pair wait for.
+//! The descriptor of a queue pair.
 
 use std::os::fd::OwnedFd;
 
@@ -8,11 +8,11 @@ use crate::doorbell::Doorbell;
 use crate::error::Error;
 use crate::wait::{Waker, Watch};
 
-/// The descriptor that is readable when a queue pair has something to do: of the link, the waker
-/// and the doorbell's timer.
+/// An epoll descriptor that is readable when a queue pair has something to do. It watches the link,
+/// the waker and the doorbell's timer.
 pub(super) struct Readiness {
     pub(super) epoll: OwnedFd,
-    /// Whether it waits for room in the connection, too.
+    /// Whether it also waits until the link is writable.
     pub(super) blocked: bool,
 }
 
@@ -30,7 +30,7 @@ impl Readiness {
         Ok(Self { epoll, blocked: false })
     }
 
-    /// Waits for a fresh link, too. Of the one before it the descriptor is closed.
+    /// Adds a new link. The descriptor of the previous one is closed by now, which removes it.
     pub(super) fn add(&mut self, watch: Watch<'_>) -> Result<(), Error> {
         self.blocked = false;
         let Some(descriptor) = watch.descriptor else { return Ok(()) };

@@ -93,7 +93,7 @@ impl<B: Buffer + 'static> SharedNamespace<B> {
             Ok(sqe) => sqe,
             Err(reason) => return Err(IoError { reason, buffer: Some(buffer) }),
         };
-        self.run("Read", sqe, Data::ToHost(buffer)).and_then(owned)
+        self.run("Read", sqe, Data::ToHost(buffer)).and_then(into_buffer)
     }
 
     /// Writes the bytes of `buffer`, a multiple of the block size, from `lba` on; with `fua` they
@@ -106,7 +106,7 @@ impl<B: Buffer + 'static> SharedNamespace<B> {
             Ok(sqe) => sqe,
             Err(reason) => return Err(IoError { reason, buffer: Some(buffer) }),
         };
-        self.run("Write", sqe, Data::FromHost(buffer)).and_then(owned)
+        self.run("Write", sqe, Data::FromHost(buffer)).and_then(into_buffer)
     }
 
     /// Brings everything written before to the medium.
@@ -224,7 +224,7 @@ impl<B> From<(Error, Data<B>)> for Error {
     }
 }
 
-fn owned<B>(data: Data<B>) -> Result<B, IoError<B>> {
+fn into_buffer<B>(data: Data<B>) -> Result<B, IoError<B>> {
     data.into_buffer().ok_or(IoError { reason: Error::Malformed("a transfer without its buffer"), buffer: None })
 }
 
@@ -268,7 +268,7 @@ impl<B: Buffer + 'static> Future for Transfer<B> {
                 let completion = ready!(Pin::new(pending).poll(context));
                 self.0 = TransferState::Complete;
                 Poll::Ready(match outcome(command, completion) {
-                    Ok(data) => owned(data),
+                    Ok(data) => into_buffer(data),
                     Err((reason, data)) => Err(IoError { reason, buffer: data.into_buffer() }),
                 })
             }

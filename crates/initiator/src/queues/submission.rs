@@ -301,7 +301,8 @@ mod tests {
         let SlotOrTicket::Ticket(second) = state.acquire(|| wake(&counts[1])) else { panic!("no slot") };
         let SlotOrTicket::Ticket(third) = state.acquire(|| wake(&counts[2])) else { panic!("no slot") };
         assert!(state.redeem(second, || wake(&counts[1])).is_none());
-        let (mut wakes, mut next) = (Vec::new(), None);
+        let mut wakes = Vec::new();
+        let mut next = None;
         assert!(state.complete(completion(slot), &mut wakes).is_none());
         assert!(matches!(state.check(slot, false, &mut next), Check::Complete(_)));
         wakes.into_iter().chain(next).for_each(Wake::wake);

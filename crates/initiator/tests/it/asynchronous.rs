@@ -177,7 +177,8 @@ fn connecting_to_nothing_says_what_was_tried() {
     let mut options = crate::peer::options("127.0.0.1:1".parse().unwrap());
     options.connect_timeout_ms = 2000;
     let error = block_on(Controller::connect_async(&options)).unwrap_err();
-    let (short, long) = (format!("{error}"), format!("{error:#}"));
+    let short = format!("{error}");
+    let long = format!("{error:#}");
     assert!(!short.contains('\n') && short.contains("127.0.0.1:1"), "{short}");
     assert!(long.starts_with(&short) && long.contains("\n  tried:  ") && long.contains("\n  to do:  "), "{long}");
 }

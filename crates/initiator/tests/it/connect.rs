@@ -272,7 +272,8 @@ fn digests_are_refused() {
     let peer = Peer::new();
     peer.state().config.data_digest = Digest::Refused;
     let mut options = peer.options();
-    (options.hdr_digest, options.data_digest) = (true, true);
+    options.hdr_digest = true;
+    options.data_digest = true;
     let error = fail(&options);
     assert_eq!(error.kind(), &ConnectErrorKind::DigestRefused { header: false, data: true });
     assert_eq!(

@@ -42,10 +42,12 @@ struct Counted {
 
 impl Counted {
     fn new() -> Self {
-        let (forbidden, came) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let forbidden = Arc::new(AtomicBool::new(false));
+        let came = Arc::new(AtomicUsize::new(0));
         let peer = Peer::new();
         peer.state().ids.insert(1, FIRST);
-        let (flag, count) = (Arc::clone(&forbidden), Arc::clone(&came));
+        let flag = Arc::clone(&forbidden);
+        let count = Arc::clone(&came);
         peer.state().on_io = Box::new(move |_| {
             count.fetch_add(usize::from(flag.load(Ordering::SeqCst)), Ordering::SeqCst);
             Action::Serve
@@ -199,8 +201,12 @@ fn limits_are_those_of_the_controller_that_came_back() {
     assert!(!controller.limits().volatile_cache);
     {
         let mut state = peer.state();
-        (state.mdts, state.vwc) = (1, 1);
-        (state.nvm.wzsl, state.nvm.dmrl, state.nvm.dmrsl, state.nvm.dmsl) = (2, 3, 100.into(), 150.into());
+        state.mdts = 1;
+        state.vwc = 1;
+        state.nvm.wzsl = 2;
+        state.nvm.dmrl = 3;
+        state.nvm.dmrsl = 100.into();
+        state.nvm.dmsl = 150.into();
         state.epoch += 1;
     }
     // The first command finds the connection broken, and goes out again in smaller pieces.
@@ -209,8 +215,10 @@ fn limits_are_those_of_the_controller_that_came_back() {
     assert!(limits.volatile_cache);
     assert_eq!((limits.transfer_bytes, limits.write_zeroes_bytes), (Some(8192), Some(16 << 10)));
     assert_eq!((limits.dsm_ranges, limits.dsm_range_blocks, limits.dsm_blocks), (3, 100, 150));
-    let (zeroed, trimmed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let (zeroes, trims) = (Arc::clone(&zeroed), Arc::clone(&trimmed));
+    let zeroed = Arc::new(AtomicUsize::new(0));
+    let trimmed = Arc::new(AtomicUsize::new(0));
+    let zeroes = Arc::clone(&zeroed);
+    let trims = Arc::clone(&trimmed);
     peer.state().on_io = Box::new(move |sqe| {
         match sqe.opcode {
             nvm::WRITE_ZEROES => assert!(BlockRange::decode(sqe).blocks <= 32),

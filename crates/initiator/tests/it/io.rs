@@ -46,7 +46,8 @@ fn data_arrive_as_they_were_written_with_and_without_digests() {
     for (header, data) in [(false, false), (true, false), (false, true), (true, true)] {
         let peer = Peer::new();
         let mut options = peer.options();
-        (options.hdr_digest, options.data_digest) = (header, data);
+        options.hdr_digest = header;
+        options.data_digest = data;
         let controller = Controller::connect(&options).unwrap();
         round_trips(&controller);
         controller.disconnect();
@@ -117,7 +118,9 @@ fn identify_properties_and_queues_are_known() {
 fn queues_are_taken_by_what_they_are_for() {
     let peer = Peer::new();
     let mut options = peer.options();
-    (options.nr_io_queues, options.nr_write_queues, options.nr_poll_queues) = (2, 1, 3);
+    options.nr_io_queues = 2;
+    options.nr_write_queues = 1;
+    options.nr_poll_queues = 3;
     let controller = Controller::connect(&options).unwrap();
     // Six were asked for, four are granted: the poll map is the one that shrinks.
     assert_eq!(controller.queue_maps(), QueueMaps { default: 1, read: 2, poll: 1 });
@@ -281,7 +284,8 @@ fn large_writes_end_although_small_commands_always_come_between() {
     peer.state().config.h2c_data_max = 1 << 20;
     let controller = Controller::connect(&peer.options()).unwrap();
     let mut queue: QueuePair = controller.queue_pair().unwrap();
-    let (mut small, mut large) = (0, 0);
+    let mut small = 0;
+    let mut large = 0;
     // Far more than may be under way beside small commands, each with several R2Ts.
     for write in 0..12 {
         let range = BlockRange::new(write * 256, 256);
@@ -310,7 +314,8 @@ fn large_writes_end_although_small_commands_always_come_between() {
 fn held_requests_leave_when_they_are_enough_or_their_time_is_over() {
     let peer = Peer::new();
     let mut options = peer.options();
-    (options.batch_timeout_us, options.batch_nr) = (900_000, 4);
+    options.batch_timeout_us = 900_000;
+    options.batch_nr = 4;
     let controller = Controller::connect(&options).unwrap();
     let mut queue: QueuePair = controller.queue_pair().unwrap();
     let began = Instant::now();

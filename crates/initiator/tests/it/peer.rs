@@ -489,9 +489,12 @@ impl Session {
         let mut data = IdentifyNamespace::default();
         if state.namespaces.contains(&sqe.nsid.get()) {
             data.nsze = ((state.disk.len() / BLOCK) as u64).into();
-            (data.mssrl, data.mcl, data.msrc) = (7.into(), 20.into(), 3);
+            data.mssrl = 7.into();
+            data.mcl = 20.into();
+            data.msrc = 3;
             data.lbaf[0] = LbaFormat::data_only(state.lbads);
-            (data.nguid, data.eui64) = (ids.nguid, ids.eui64);
+            data.nguid = ids.nguid;
+            data.eui64 = ids.eui64;
         }
         data.as_bytes().to_vec()
     }

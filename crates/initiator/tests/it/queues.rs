@@ -22,7 +22,9 @@ fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
 
 fn drive(peer: &Peer, io: u16, write: u16, poll: u16, entries: u16) -> SharedNamespace {
     let mut options = peer.options();
-    (options.nr_io_queues, options.nr_write_queues, options.nr_poll_queues) = (io, write, poll);
+    options.nr_io_queues = io;
+    options.nr_write_queues = write;
+    options.nr_poll_queues = poll;
     options.queue_size = entries;
     let controller = Controller::connect(&options).unwrap();
     Queues::new(&controller).unwrap().namespace(Nsid(1)).unwrap()
@@ -62,7 +64,9 @@ fn more_threads_than_places_read_what_they_wrote() {
 fn held_requests_of_threads_and_futures_all_leave() {
     let peer = Peer::new();
     let mut options = peer.options();
-    (options.nr_io_queues, options.batch_timeout_us, options.batch_nr) = (1, 3000, 5);
+    options.nr_io_queues = 1;
+    options.batch_timeout_us = 3000;
+    options.batch_nr = 5;
     let controller = Controller::connect(&options).unwrap();
     let drive: SharedNamespace = Queues::new(&controller).unwrap().namespace(Nsid(1)).unwrap();
     std::thread::scope(|scope| {
@@ -146,7 +150,8 @@ fn dropped_futures_keep_their_buffers_until_they_are_over_and_give_their_places_
     let peer = Peer::new();
     let hold = Arc::new(AtomicBool::new(true));
     let mut options = peer.options();
-    (options.nr_io_queues, options.queue_size) = (1, 4);
+    options.nr_io_queues = 1;
+    options.queue_size = 4;
     let controller = Controller::connect(&options).unwrap();
     let queues: Queues<Counted> = Queues::new(&controller).unwrap();
     let (told, waits) = mpsc::channel();
@@ -190,7 +195,8 @@ fn a_lost_connection_ends_what_is_outstanding_and_blocking_calls_go_on() {
     std::thread::scope(|scope| {
         for thread in 0..8 {
             let drive = if thread % 4 == 0 { drive.polled() } else { drive.clone() };
-            let (stop, rounds) = (&stop, &rounds);
+            let stop = &stop;
+            let rounds = &rounds;
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     write_and_read(&drive, thread, 1, 16);
@@ -225,7 +231,9 @@ fn a_lost_connection_ends_what_is_outstanding_and_blocking_calls_go_on() {
 fn what_is_not_answered_ends_in_time_for_threads_and_futures() {
     let peer = Peer::new();
     let mut options = peer.options();
-    (options.nr_io_queues, options.command_timeout_ms, options.reconnect_delay_ms) = (1, 100, 20);
+    options.nr_io_queues = 1;
+    options.command_timeout_ms = 100;
+    options.reconnect_delay_ms = 20;
     options.fast_io_fail_tmo = Some(Duration::ZERO);
     let controller = Controller::connect(&options).unwrap();
     let drive: SharedNamespace = Queues::new(&controller).unwrap().namespace(Nsid(1)).unwrap();

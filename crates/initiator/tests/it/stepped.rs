@@ -61,8 +61,10 @@ impl SimulatedStream for Silence {
 
 /// Options by a clock of their own. As long as the second is set, connections are refused.
 fn options(peer: &Peer) -> (Options, Arc<AtomicBool>) {
-    let (mut options, refuses) = (peer.options(), Arc::new(AtomicBool::new(false)));
-    let (address, refused) = (peer.address, Arc::clone(&refuses));
+    let mut options = peer.options();
+    let refuses = Arc::new(AtomicBool::new(false));
+    let address = peer.address;
+    let refused = Arc::clone(&refuses);
     options.clock = Clock::simulated(7);
     options.transport = Transport::Streams(Dialer::new(move || {
         if refused.load(Ordering::Relaxed) {
@@ -139,7 +141,8 @@ fn a_queue_is_made_again_step_by_step_after_a_loss() {
     let mut opening = stepped::queue_pair::<Vec<u8>>(&controller);
     let mut queue = finish(&mut opening, || _ = admin_queue.step()).unwrap();
     // The peer is a thread and needs real time to answer, so the clock goes at that pace.
-    let (start, began) = (options.clock.now(), Instant::now());
+    let start = options.clock.now();
+    let began = Instant::now();
     let mut step = || {
         options.clock.advance_to(start + began.elapsed());
         admin_queue.step();

@@ -77,7 +77,8 @@ fn config(options: &Options) -> Config {
 /// Sends ICReq and waits for ICResp.
 async fn initialize(link: &mut Tcp, deadline: Instant, waiter: &Waiter, cancel: &Cancel) -> Result<(), Stop> {
     // No commands are outstanding yet.
-    let (mut slots, mut none) = (Slots::<Vec<u8>>::new(1), AdminData::None);
+    let mut slots = Slots::<Vec<u8>>::new(1);
+    let mut none = AdminData::None;
     loop {
         link.flush(&mut slots, &none, &waiter.time).map_err(Stop::Lost)?;
         while link.receive(&mut slots, &mut none).map_err(Stop::Lost)? != Received::Nothing {

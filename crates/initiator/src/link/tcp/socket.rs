@@ -158,13 +158,17 @@ mod tests {
     #[test]
     fn options_are_set_as_asked_or_refused_by_name() {
         let mut options = Options::new("127.0.0.1", 4420, Nqn::parse("nqn.2014-08.org.example:a").unwrap());
-        (options.tos, options.so_priority) = (Some(0x10), Some(5));
-        (options.busy_poll_us, options.busy_poll_budget, options.prefer_busy_poll) = (Some(0), Some(4), false);
+        options.tos = Some(0x10);
+        options.so_priority = Some(5);
+        options.busy_poll_us = Some(0);
+        options.busy_poll_budget = Some(4);
+        options.prefer_busy_poll = false;
         let socket = || Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
         let one = socket();
         set_options(&options, &one, true).unwrap();
         assert_eq!((one.tos_v4().unwrap(), one.priority().unwrap(), one.busy_poll().unwrap()), (0x10, 5, 0));
-        (options.prefer_busy_poll, options.busy_poll_us) = (true, Some(20));
+        options.prefer_busy_poll = true;
+        options.busy_poll_us = Some(20);
         let two = socket();
         match set_options(&options, &two, true) {
             Ok(()) => assert_eq!(two.busy_poll().unwrap(), 20),
