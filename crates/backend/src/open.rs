@@ -337,3 +337,22 @@ fn can_punch(file: &File, size_bytes: u64) -> bool {
     let behind = size_bytes.next_multiple_of(1 << 20);
     rustix::fs::fallocate(file, mode, behind, 4096).is_ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_closed_can_be_opened_while_a_process_that_is_being_started_still_has_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk.img");
+        let wish = Wish { path: &path, size_bytes: Some(4096), direct: None, read_only: false, block_bytes: None };
+        let file = wish.open().unwrap();
+        // What a child has between fork and exec: a descriptor of the same open file.
+        let of_child = file.handle.try_clone().unwrap();
+        assert!(matches!(wish.open(), Err(OpenError::Locked { .. })));
+        drop(file);
+        wish.open().unwrap();
+        drop(of_child);
+    }
+}

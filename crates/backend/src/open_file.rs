@@ -7,6 +7,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+
 use crate::{Action, Error, Geometry};
 
 /// What every request under way shares: the open file and what was learnt about it.
@@ -90,6 +93,16 @@ impl OpenFile {
             return Err(Error::CacheLost { device: self.name(), action });
         }
         Ok(())
+    }
+}
+
+impl Drop for OpenFile {
+    /// Gives up the lock, if there is one. Closing the descriptor is not enough: the lock belongs to
+    /// the open file, and a process that another thread is starting right now has a descriptor of
+    /// it until its exec.
+    fn drop(&mut self) {
+        // Cannot fail: the descriptor is open, and unlocking does not wait.
+        let _unlocked: Result<(), Errno> = rustix::fs::flock(&self.handle, FlockOperation::Unlock);
     }
 }
 
