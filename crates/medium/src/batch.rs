@@ -407,7 +407,7 @@ fn no_space(store: &mut Store, thin: &Thin, allowed: bool, cause: Option<Class>,
         return refused(operation, class, reason);
     }
     store.extents.is_full(thin.volume);
-    let reason = "the drive is full: its namespaces reply more than it has; deallocate blocks, or delete a namespace";
+    let reason = "the drive is full: its namespaces promise more than it has; deallocate blocks, or delete a namespace";
     refused(operation, Class::OutOfSpace, reason)
 }
 
