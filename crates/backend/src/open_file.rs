@@ -97,9 +97,9 @@ impl OpenFile {
 }
 
 impl Drop for OpenFile {
-    /// Gives up the lock, if there is one. Closing the descriptor is not enough: the lock belongs to
-    /// the open file, and a process that another thread is starting right now has a descriptor of
-    /// it until its exec.
+    /// Gives up the lock, if there is one. Closing the descriptor is not enough: the lock belongs
+    /// to the open file, and a process that another thread is starting right now has a descriptor
+    /// of it until its exec.
     fn drop(&mut self) {
         // Cannot fail: the descriptor is open, and unlocking does not wait.
         let _unlocked: Result<(), Errno> = rustix::fs::flock(&self.handle, FlockOperation::Unlock);

@@ -1,10 +1,9 @@
 //! Journal frames and checkpoints: records to bytes and back.
 //!
-//! A frame has 4 KiB: who wrote it (drive, generation, incarnation, sequence number), records, and
-//! a CRC-32C over all of it. Frames that were written together are a group: all of them count, or
+//! A frame has 4 KiB: a header (drive, generation, incarnation, sequence number), records, and a
+//! CRC-32C over all of it. Frames that were written together are a group: all of them count, or
 //! none. A checkpoint has a header of the same size, which is written last, and a body with a
-//! CRC-32C of its own. Whatever is read here may be garbage: it is found out, and no length is
-//! believed.
+//! CRC-32C of its own. Decoding takes any bytes: no length in them is trusted.
 
 mod kind;
 
@@ -25,10 +24,11 @@ pub const FRAME_BYTES: usize = 4096;
 pub const CHANGE_BYTES_MAX: usize = 1 << 20;
 
 const HEADER_BYTES: usize = 64;
-/// Where a frame says how many bytes of records it has, and how many frames of its group follow.
+/// Offset of the number of bytes of records in a frame.
 const USED_AT: usize = 48;
+/// Offset of the number of frames of its group that follow.
 const LEFT_AT: usize = 52;
-/// Where it says how much of its journal was flushed when it was written. Older versions left zeros
+/// Offset of how much of its journal was flushed when it was written. Older versions left zeros
 /// there.
 const FLUSHED_AT: usize = 56;
 const PAYLOAD_BYTES: usize = FRAME_BYTES - HEADER_BYTES - 4;
@@ -41,10 +41,10 @@ const TAGS_MAX: usize = (PAYLOAD_BYTES - 21) / 16;
 /// Bytes of a part of a change, so that a frame has room for it.
 const PART_BYTES_MAX: usize = PAYLOAD_BYTES - 16;
 
-/// What the journal keeps.
+/// A record of the journal, or of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// A namespace is on the medium.
+    /// A namespace is created.
     Create {
         /// Its name.
         volume: VolumeId,
@@ -55,20 +55,20 @@ pub enum Record {
         /// How they are kept.
         block_format: BlockFormat,
     },
-    /// A namespace is not on the medium any more.
+    /// A namespace is removed.
     Remove(VolumeId),
-    /// A namespace has no extents and no bad blocks any more.
+    /// All extents of a namespace are unmapped, and it has no bad blocks.
     Clear(VolumeId),
-    /// Extents of a namespace have places.
+    /// Extents of a namespace are mapped.
     Map {
         /// The namespace, by its name on the medium.
         volume: VolumeId,
         /// The first of them.
         first: u32,
-        /// Their places.
+        /// The extents of the medium for it and those behind it.
         extents: Vec<u32>,
     },
-    /// Extents of a namespace have none any more.
+    /// Extents of a namespace are unmapped.
     Unmap {
         /// The namespace, by its name on the medium.
         volume: VolumeId,
@@ -77,7 +77,7 @@ pub enum Record {
         /// How many.
         count: u32,
     },
-    /// Blocks of a namespace are bad, or are not any more.
+    /// Blocks of a namespace are marked bad, or are good again.
     Bad {
         /// The namespace, by its name on the medium.
         volume: VolumeId,
@@ -89,7 +89,7 @@ pub enum Record {
         bad: bool,
     },
     /// Blocks of a namespace, one behind the other, are about to get these tags: each has the data
-    /// for this one, or for one before it.
+    /// for this tag, or for an earlier one.
     Tags {
         /// The namespace, by its name on the medium.
         volume: VolumeId,
@@ -98,8 +98,7 @@ pub enum Record {
         /// Their tags.
         tags: Vec<Tag>,
     },
-    /// The same where it is known that no tag before these can be right any more. Only checkpoints
-    /// have such records.
+    /// The same where no earlier tag can be right. Only in checkpoints.
     OnlyTags {
         /// The namespace, by its name on the medium.
         volume: VolumeId,
@@ -108,9 +107,9 @@ pub enum Record {
         /// Their tags.
         tags: Vec<Tag>,
     },
-    /// From this extent on none was ever used.
+    /// The high-water mark: from this extent of the medium on none was ever used.
     HighWater(u32),
-    /// Something of the owner of the medium.
+    /// A change of the owner's state.
     Change(Vec<u8>),
 }
 
@@ -129,9 +128,8 @@ pub fn crc(bytes: &[u8]) -> u32 {
     u32::try_from(crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) & 0xffff_ffff).unwrap_or_default()
 }
 
-/// A group of frames with these records, the first of them number `sequence`, written in
-/// incarnation `incarnation` of the drive when so much was flushed: bytes that go to the journal in
-/// one piece.
+/// The bytes of a group of frames with these records. The first frame has number `sequence`;
+/// `flushed` is how much of the journal is flushed.
 #[must_use]
 pub fn encode_frames(series: Series, incarnation: u64, sequence: u64, flushed: Flushed, records: &[Record]) -> Vec<u8> {
     let mut frames = Frames { series, incarnation, sequence, bytes: Vec::new(), payload: Vec::new() };
@@ -218,7 +216,7 @@ impl Frames {
         }
     }
 
-    /// A record goes into one frame, whole.
+    /// Appends a record. It is not split over frames.
     fn put(&mut self, kind: Kind, write: impl FnOnce(&mut Vec<u8>)) {
         let mut record = vec![kind.number()];
         write(&mut record);
@@ -241,7 +239,7 @@ impl Frames {
         self.bytes.extend(length(self.payload.len()));
         self.bytes.resize(begin + HEADER_BYTES, 0);
         self.bytes.append(&mut self.payload);
-        // The checksum comes when the length of the group is known.
+        // The checksum is added when the length of the group is known.
         self.bytes.resize(begin + FRAME_BYTES, 0);
         self.sequence += 1;
     }
@@ -279,15 +277,15 @@ pub struct Frame {
     pub pieces: Vec<Piece>,
 }
 
-/// Puts the parts of changes together.
+/// Puts changes together that are in several parts.
 #[derive(Debug, Default)]
-pub struct Joiner {
+pub struct ChangeAssembler {
     partial: Vec<u8>,
 }
 
-impl Joiner {
-    /// Takes the next piece; gives a record when it is whole. Parts of what has no beginning, or an
-    /// end elsewhere, are nothing.
+impl ChangeAssembler {
+    /// Takes the next piece. Returns the record that is whole with it, if any. Parts that do not
+    /// continue the parts before them are dropped.
     pub fn push(&mut self, piece: Piece) -> Option<Record> {
         match piece {
             Piece::Whole(record) => Some(record),
@@ -304,12 +302,12 @@ impl Joiner {
     }
 }
 
-/// What a frame says of itself.
+/// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FrameHead {
+pub struct FrameHeader {
     /// The generation of its journal.
     pub generation: u64,
-    /// Its number in there.
+    /// Its number in the journal.
     pub sequence: u64,
     /// In which incarnation of the drive it was written.
     pub incarnation: u64,
@@ -319,32 +317,38 @@ pub struct FrameHead {
     pub flushed: Flushed,
 }
 
-/// What a frame of drive `id` says of itself, of whatever journal it is; `None` if these bytes are
-/// no such frame.
+/// The header of a frame of drive `id`, of any journal; `None` if these bytes are no such frame.
 #[must_use]
-pub fn frame_head(id: [u8; 16], bytes: &[u8]) -> Option<FrameHead> {
+pub fn frame_header(id: [u8; 16], bytes: &[u8]) -> Option<FrameHeader> {
     let frame = bytes.first_chunk::<FRAME_BYTES>()?;
     let (covered, sum) = frame.split_at(FRAME_BYTES - 4);
     let mut reader = Reader(covered);
     if reader.take(8)? != FRAME_MAGIC || reader.take(16)? != id || sum != crc(covered).to_le_bytes() {
         return None;
     }
-    let (generation, sequence, incarnation) = (reader.u64()?, reader.u64()?, reader.u64()?);
-    let (_used, left) = (reader.size()?, reader.u32()?);
-    Some(FrameHead { generation, sequence, incarnation, left, flushed: Flushed::decode(reader.array()?) })
+    let generation = reader.u64()?;
+    let sequence = reader.u64()?;
+    let incarnation = reader.u64()?;
+    let _used = reader.size()?;
+    let left = reader.u32()?;
+    Some(FrameHeader { generation, sequence, incarnation, left, flushed: Flushed::decode(reader.array()?) })
 }
 
-/// What frame number `sequence` holds; `None` if these bytes are not that frame.
+/// Decodes frame number `sequence`; `None` if these bytes are not that frame, or have records that
+/// this version does not know.
 #[must_use]
 pub fn decode_frame(series: Series, sequence: u64, bytes: &[u8]) -> Option<Frame> {
     let frame = bytes.first_chunk::<FRAME_BYTES>()?;
     let (covered, sum) = frame.split_at(FRAME_BYTES - 4);
     let mut reader = Reader(covered);
-    let head = reader.take(8)? == FRAME_MAGIC && reader.take(16)? == series.id;
-    if !head || reader.u64()? != series.generation || reader.u64()? != sequence || sum != crc(covered).to_le_bytes() {
+    let is_frame = reader.take(8)? == FRAME_MAGIC && reader.take(16)? == series.id;
+    if !is_frame || reader.u64()? != series.generation || reader.u64()? != sequence || sum != crc(covered).to_le_bytes()
+    {
         return None;
     }
-    let (incarnation, used, left) = (reader.u64()?, reader.size()?, reader.u32()?);
+    let incarnation = reader.u64()?;
+    let used = reader.size()?;
+    let left = reader.u32()?;
     let mut reader = Reader(covered.get(HEADER_BYTES..HEADER_BYTES.checked_add(used)?)?);
     let mut pieces = Vec::new();
     while !reader.0.is_empty() {
@@ -412,8 +416,10 @@ impl<'a> Reader<'a> {
             },
             Kind::HighWater => Record::HighWater(self.u32()?),
             Kind::Change => {
-                let (total, at, bytes) = (self.size()?, self.size()?, self.size()?);
-                let bytes = self.take(bytes)?.to_vec();
+                let total = self.size()?;
+                let at = self.size()?;
+                let len = self.size()?;
+                let bytes = self.take(len)?.to_vec();
                 let fits = total <= CHANGE_BYTES_MAX && at.checked_add(bytes.len())? <= total;
                 return fits.then_some(Piece::Part { total, at, bytes });
             }
@@ -426,15 +432,15 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What is known of everything at one moment: the records that make it, and the owner's state.
+/// A checkpoint: all that the journal before it amounts to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checkpoint {
     /// The owner's state.
     pub state: Vec<u8>,
     /// Records that lead from an empty medium to this one, and changes that the state does not
-    /// contain.
+    /// include.
     pub records: Vec<Record>,
-    /// Whether nothing was to come after it.
+    /// Whether the drive was closed with it.
     pub clean: bool,
 }
 
@@ -448,27 +454,26 @@ pub struct Header {
     /// In which incarnation of the drive it was written.
     pub incarnation: u64,
     body_sum: u32,
-    /// Whether nothing was to come after it.
+    /// Whether the drive was closed with it.
     pub clean: bool,
-    /// Frames of the journal before this checkpoint, if they are known: with the checkpoint before
-    /// they come to the same.
+    /// Frames of the journal of the generation before, if known: with the checkpoint before, they
+    /// amount to this one.
     pub previous: Option<u16>,
 }
 
 impl Checkpoint {
-    /// The header, and the body that lies behind it and is written first. `previous` is what the
-    /// header is to say.
+    /// The header, and the body behind it, which is to be written first. `previous`: see
+    /// [`Header::previous`].
     #[must_use]
     pub fn encode(&self, series: Series, incarnation: u64, previous: Option<u16>) -> (Vec<u8>, Vec<u8>) {
         let mut body = Vec::with_capacity(self.state.len() + 4096);
         body.extend(length(self.state.len()));
         body.extend(&self.state);
-        // Records are those of frames, without the frames around them.
+        // Records are encoded as in frames, but without the frames.
         let mut frames = Frames { series, incarnation, sequence: 0, bytes: Vec::new(), payload: Vec::new() };
         for record in &self.records {
             frames.push(record);
-            // A record that was larger than what was left has sealed a frame: only its payload is
-            // wanted.
+            // Only the payloads of frames that are full are wanted.
             for frame in frames.bytes.chunks_exact(FRAME_BYTES) {
                 let used = Reader(&frame[USED_AT..]).size().unwrap_or_default();
                 body.extend(&frame[HEADER_BYTES..HEADER_BYTES + used]);
@@ -493,7 +498,7 @@ impl Checkpoint {
         (header, body)
     }
 
-    /// What a header says; `None` if it is none of drive `id`.
+    /// Decodes a header; `None` if it is none of drive `id`, or damaged.
     #[must_use]
     pub fn header(id: [u8; 16], bytes: &[u8]) -> Option<Header> {
         let bytes = bytes.first_chunk::<FRAME_BYTES>()?;
@@ -502,14 +507,17 @@ impl Checkpoint {
         if reader.take(8)? != CHECKPOINT_MAGIC || reader.take(16)? != id || sum != crc(covered).to_le_bytes() {
             return None;
         }
-        let (generation, body_bytes, incarnation) = (reader.u64()?, reader.u64()?, reader.u64()?);
+        let generation = reader.u64()?;
+        let body_bytes = reader.u64()?;
+        let incarnation = reader.u64()?;
         let body_sum = reader.u32()?;
         let clean = reader.array::<2>()?[0] != 0;
         let previous = Flushed::decode(reader.array()?).previous;
         Some(Header { generation, body_bytes, incarnation, body_sum, clean, previous })
     }
 
-    /// What the body says; `None` if it is not that of `header`.
+    /// Decodes a body; `None` if it is not that of `header`, or has records that this version does
+    /// not know.
     #[must_use]
     pub fn decode(header: &Header, body: &[u8]) -> Option<Self> {
         let body = body.get(..usize::try_from(header.body_bytes).ok()?)?;
@@ -519,9 +527,10 @@ impl Checkpoint {
         let mut reader = Reader(body);
         let state = reader.size()?;
         let state = reader.take(state)?.to_vec();
-        let (mut records, mut joiner) = (Vec::new(), Joiner::default());
+        let mut records = Vec::new();
+        let mut assembler = ChangeAssembler::default();
         while !reader.0.is_empty() {
-            records.extend(joiner.push(reader.piece()?));
+            records.extend(assembler.push(reader.piece()?));
         }
         Some(Self { state, records, clean: header.clean })
     }

@@ -47,9 +47,9 @@ impl Flushed {
         Self { frames: word(a, b), data: word(c, d), previous: word(e, f).checked_sub(1) }
     }
 
-    /// What both say.
+    /// The larger of both.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub fn max(self, other: Self) -> Self {
         Self {
             frames: self.frames.max(other.frames),
             data: self.data.max(other.data),
@@ -125,6 +125,6 @@ mod tests {
         assert_eq!(Mark::decode([0; 16], &[]), None);
         let (one, other) =
             (Flushed { frames: 3, data: 1, previous: None }, Flushed { frames: 2, data: 2, previous: Some(0) });
-        assert_eq!(one.and(other), Flushed { frames: 3, data: 2, previous: Some(0) });
+        assert_eq!(one.max(other), Flushed { frames: 3, data: 2, previous: Some(0) });
     }
 }

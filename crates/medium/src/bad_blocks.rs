@@ -1,9 +1,9 @@
-//! Blocks that a host has marked as not to be read.
+//! Blocks that a host has marked as unreadable (Write Uncorrectable).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Ranges of blocks that do not touch.
+/// A set of blocks, as ranges that do not touch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BadBlocks {
     /// End by beginning.
@@ -11,7 +11,7 @@ pub(crate) struct BadBlocks {
 }
 
 impl BadBlocks {
-    /// Ranges that all namespaces of a medium keep at most.
+    /// Ranges of all namespaces of a medium at most.
     pub(crate) const MAX: usize = 65536;
 
     pub(crate) fn len(&self) -> usize {
@@ -22,11 +22,12 @@ impl BadBlocks {
         self.ranges.is_empty()
     }
 
+    /// Whether it has any block of `range`.
     pub(crate) fn touches(&self, range: &Range<u64>) -> bool {
         self.ranges.range(..range.end).next_back().is_some_and(|(_, &end)| end > range.start)
     }
 
-    /// Those that have blocks of `blocks`.
+    /// The ranges that have blocks of `blocks`.
     pub(crate) fn touching(&self, blocks: &Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         let first = self.ranges.range(..=blocks.start).next_back().filter(|(_, end)| **end > blocks.start);
         let start = first.map_or(blocks.start, |(start, _)| *start);

@@ -1,5 +1,5 @@
-//! Whether a backing device holds anything, before a drive is made on it: a file system, a
-//! partition table, the remains of another drive, or any other bytes.
+//! Checks that a backing device holds nothing before a drive is made on it: no file system, no
+//! partition table, no remains of another drive, no other data.
 
 use std::ops::Range;
 
@@ -11,12 +11,11 @@ use crate::{OpenError, Options};
 
 /// Bytes that are read at a time.
 const PART_BYTES: u64 = 1 << 20;
-/// Zeros of which every byte is looked at, from the beginning on.
+/// Bytes at the beginning that are read in full, if they are zeros.
 const ZEROS_MAX: u64 = 4 << 30;
-/// Bytes at the end of which every one is looked at: labels of partition tables, RAIDs and pools
-/// are there.
+/// Bytes at the end that are read in full: partition tables, RAIDs and pools have labels there.
 const TAIL_BYTES: u64 = 64 << 20;
-/// Places between those two that are looked at where there is more.
+/// Samples that are read between those two.
 const SAMPLES: u64 = 512;
 
 static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
@@ -27,15 +26,15 @@ pub(crate) fn is_zero(bytes: &[u8]) -> bool {
     bytes.chunks(ZEROS.len()).all(|chunk| chunk == &ZEROS[..chunk.len()])
 }
 
-/// Whether a drive can be made on the device without anything being lost.
+/// Refuses a device on which making a drive would destroy something.
 pub(crate) fn check(disk: &mut Disk, options: &Options) -> Result<(), OpenError> {
     let name = disk.base().describe();
     let device = |source| OpenError::Device { device: name.clone(), source };
     if options.zeroed {
         return Ok(());
     }
-    // Whatever was said about other data: a setting that has been left over does not destroy what
-    // may be repaired.
+    // Even with `overwrite`: that setting may have been left over, and a drive without superblocks
+    // can be repaired.
     if let Some(what) = remains(disk).map_err(device)? {
         let what = format!(
             "its superblocks are gone, but {what} is there; to make a new one, overwrite its first 34 MiB with zeros"
@@ -51,22 +50,22 @@ pub(crate) fn check(disk: &mut Disk, options: &Options) -> Result<(), OpenError>
     }
 }
 
-/// What is left of a drive without superblocks.
+/// What remains of a drive without superblocks, if anything.
 ///
 /// # Errors
 /// It cannot be read.
 pub(crate) fn remains(disk: &mut Disk) -> Result<Option<&'static str>, DeviceError> {
-    // Where these lie is the same for all drives.
+    // These offsets are the same for all drives.
     let Ok(layout) = Layout::new(1 << 20, [0; 16]) else { return Ok(None) };
     let capacity_bytes = disk.base().geometry().capacity_bytes;
-    let places = [
+    let structures = [
         (layout.keys(0), b"EBOFKEY", "a table of keys"),
         (layout.keys(1), b"EBOFKEY", "a table of keys"),
         (layout.journal(0), b"EBOFJRN", "a journal"),
         (layout.journal(1), b"EBOFJRN", "a journal"),
         (layout.checkpoint(0), b"EBOFCHK", "a checkpoint"),
     ];
-    for (at, magic, what) in places {
+    for (at, magic, what) in structures {
         if at + SUPERBLOCK_BYTES as u64 <= capacity_bytes
             && disk.read(at, SUPERBLOCK_BYTES)?.as_slice().starts_with(magic)
         {
@@ -76,18 +75,19 @@ pub(crate) fn remains(disk: &mut Disk) -> Result<Option<&'static str>, DeviceErr
     Ok(None)
 }
 
-/// Where the device has a byte that is not zero. Of more than 4 GiB of zeros not all are looked at,
-/// but for holes in files.
+/// The offset of a byte that is not zero. Holes in files are skipped; of more than 4 GiB of other
+/// zeros only samples and the end are read.
 fn first_data(disk: &mut Disk) -> Result<Option<u64>, DeviceError> {
     let capacity_bytes = disk.base().geometry().capacity_bytes;
     let tail = capacity_bytes.saturating_sub(TAIL_BYTES);
     let stride = (tail / SAMPLES).next_multiple_of(PART_BYTES);
-    let (mut at, mut zeros) = (0, 0);
+    let mut at = 0;
+    let mut zeros = 0;
     while let Some(next) = disk.base().next_data(at).filter(|&next| next < capacity_bytes) {
         at = next - next % PART_BYTES;
         let bytes = PART_BYTES.min(capacity_bytes - at);
         let len = usize::try_from(bytes).expect("at most 1 MiB");
-        let held = disk.one(Operation::Read { offset: at, len, data: Buffer::zeroed(len).into() });
+        let held = disk.run_one(Operation::Read { offset: at, len, data: Buffer::zeroed(len).into() });
         held.result?;
         let held = held.data.and_then(Segments::into_buffer).unwrap_or_else(|| Buffer::zeroed(len));
         if !is_zero(&held.as_slice()[..len]) {
@@ -103,7 +103,7 @@ fn first_data(disk: &mut Disk) -> Result<Option<u64>, DeviceError> {
     Ok(None)
 }
 
-/// Whether the device holds a drive, whole or damaged: then it is not to be used for anything else.
+/// Whether the device holds a drive, whole or damaged.
 ///
 /// # Errors
 /// It cannot be read.
@@ -117,7 +117,7 @@ pub(crate) fn has_drive(disk: &mut Disk) -> Result<bool, DeviceError> {
     Ok(is_one(first) || is_one(second))
 }
 
-/// Overwrites with zeros what is not zero in a range of whole frames.
+/// Overwrites a range of whole frames with zeros, where it is not zeros already.
 pub(crate) fn overwrite(disk: &mut Disk, range: Range<u64>) -> Result<(), DeviceError> {
     let mut at = range.start;
     while at < range.end {

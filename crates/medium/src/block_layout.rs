@@ -1,48 +1,53 @@
-//! Where the blocks of a namespace are: which extent holds which of them, and where in it their
-//! data and tags lie.
+//! Where the blocks of a namespace are: which extent has them, and the offsets of their data and
+//! tags in it.
 
 use std::ops::Range;
 
 use ebof_drive::BlockFormat;
 use ebof_drive::block_format::{TAG_BYTES, TAG_PAGE_BYTES, TAGS_PER_PAGE};
 
-/// Positions of a namespace's blocks, data and tags. A namespace has one; it never changes.
+/// The layout of a namespace's blocks in its extents. It never changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockLayout {
-    /// Blocks that an extent holds.
+    /// Blocks of an extent.
     pub(crate) blocks: u64,
-    /// Bytes of the namespace's address space that an extent holds.
+    /// Bytes of the namespace that an extent holds.
     pub(crate) span_bytes: u64,
-    /// Bytes of a block's data.
+    /// Bytes of a block, without its metadata.
     pub(crate) data_bytes: u64,
-    /// Bytes of a block in the namespace's address space: with its metadata.
+    /// Bytes of a block, with its metadata.
     pub(crate) block_bytes: u64,
-    /// Where the tags begin in an extent, and how many bytes they take.
-    pub(crate) tags: (u64, u64),
+    /// Offset of the pages of tags in an extent.
+    pub(crate) tags_offset: u64,
+    /// Bytes of the pages of tags of an extent.
+    pub(crate) tags_bytes: u64,
 }
 
 impl BlockLayout {
     /// `None`: no block fits into an extent.
     pub(crate) fn new(block_format: BlockFormat, extent_bytes: u64) -> Option<Self> {
         let blocks = block_format.blocks_per_extent(extent_bytes);
-        let (data_bytes, block_bytes) = (block_format.data_bytes(), block_format.block_bytes());
-        let tags = block_format.tags(extent_bytes).unwrap_or((extent_bytes, 0));
-        (blocks > 0).then_some(Self { blocks, span_bytes: blocks * block_bytes, data_bytes, block_bytes, tags })
+        let data_bytes = block_format.data_bytes();
+        let block_bytes = block_format.block_bytes();
+        let (tags_offset, tags_bytes) = block_format.tags(extent_bytes).unwrap_or((extent_bytes, 0));
+        let span_bytes = blocks * block_bytes;
+        (blocks > 0).then_some(Self { blocks, span_bytes, data_bytes, block_bytes, tags_offset, tags_bytes })
     }
 
-    /// Number of the extent that holds a block.
+    /// Index of the extent that holds a block.
     pub(crate) fn index(&self, block: u64) -> u32 {
         u32::try_from(block / self.blocks).unwrap_or(u32::MAX)
     }
 
-    /// The blocks of extents.
+    /// The blocks of a range of extents, by index.
     pub(crate) fn blocks_of(&self, extents: Range<u32>) -> Range<u64> {
         u64::from(extents.start) * self.blocks..u64::from(extents.end) * self.blocks
     }
 
-    /// Blocks, in pieces of at most `most` that lie in one extent.
+    /// Splits a range of blocks into pieces of at most `most` blocks, each in one extent.
     pub(crate) fn pieces(&self, blocks: Range<u64>, most: u64) -> impl Iterator<Item = Range<u64>> + use<> {
-        let (per_extent, mut at) = (self.blocks, blocks.start);
+        let per_extent = self.blocks;
+        let mut at = blocks.start;
         std::iter::from_fn(move || {
             let begin = at;
             at = ((begin / per_extent + 1).saturating_mul(per_extent)).min(blocks.end).min(begin.saturating_add(most));
@@ -50,29 +55,29 @@ impl BlockLayout {
         })
     }
 
-    /// Where the data of a block begin in its extent.
+    /// Offset of the data of a block in its extent.
     pub(crate) fn data(&self, block: u64) -> u64 {
         block % self.blocks * self.data_bytes
     }
 
-    /// Number of the page that has the tag of a block, among those of its extent.
+    /// Number of the page in its extent that has the tag of a block.
     pub(crate) fn page(&self, block: u64) -> u64 {
         block % self.blocks / TAGS_PER_PAGE
     }
 
-    /// Where page `page` begins in an extent.
+    /// Offset of page `page` in an extent.
     pub(crate) fn page_at(&self, page: u64) -> u64 {
-        self.tags.0 + page * TAG_PAGE_BYTES
+        self.tags_offset + page * TAG_PAGE_BYTES
     }
 
-    /// Where in its page the tag of a block is.
+    /// The bytes of a page that are the tag of a block.
     pub(crate) fn tag(&self, block: u64) -> Range<usize> {
         let at = (block % self.blocks % TAGS_PER_PAGE + 1) * TAG_BYTES;
         let at = usize::try_from(at).expect("less than a page");
         at..at + 16
     }
 
-    /// The blocks whose tags are in a page of an extent of the namespace.
+    /// The blocks whose tags are in page `page` of extent `index`.
     pub(crate) fn tagged(&self, index: u32, page: u64) -> Range<u64> {
         let first = u64::from(index) * self.blocks + page * TAGS_PER_PAGE;
         first..(first + TAGS_PER_PAGE).min((u64::from(index) + 1) * self.blocks)
@@ -94,7 +99,7 @@ mod tests {
             for block in 0..3 * block_layout.blocks {
                 let (index, page, tag) = (block_layout.index(block), block_layout.page(block), block_layout.tag(block));
                 assert!(
-                    block_layout.data(block) + block_layout.data_bytes <= block_layout.tags.0
+                    block_layout.data(block) + block_layout.data_bytes <= block_layout.tags_offset
                         && tag.start >= 16
                         && tag.end <= 4096
                 );

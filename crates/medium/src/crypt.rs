@@ -1,8 +1,8 @@
-//! Blocks encrypted at rest: XTS-AES-256 (IEEE 1619), a data unit per block, numbered by its LBA.
+//! Encryption at rest: XTS-AES-256 (IEEE 1619), a data unit per block, numbered by its LBA.
 //!
-//! A block that was never written, or was given back, is zeros on the medium and is zeros to hosts:
-//! no cipher text is ever all zeros but by a chance of one in 2^4096. That a block is empty is no
-//! secret, as with every thin namespace.
+//! A block that was never written, or was deallocated, is zeros on the medium and reads as zeros:
+//! the cipher text of a block of 512 bytes is all zeros with a probability of 2^-4096. Which blocks
+//! are empty is no secret, as in every thin namespace.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,18 +14,17 @@ use ebof_backend::{Completion, CompletionHook, Segments};
 
 /// Bytes of a key: one for the data, one for the tweaks.
 pub(crate) const KEY_BYTES: usize = 64;
-/// Bytes that AES takes at a time.
+/// Bytes of an AES block.
 const AES_BYTES: usize = 16;
-/// So many of them are under way at the same time: the instructions take some cycles each, and the
-/// next need not wait.
+/// AES blocks that are processed together, so that the processor can overlap their instructions.
 const PARALLEL: usize = 32;
 
-/// Where the numbers of tags begin.
-const TAGS: u128 = 1 << 64;
+/// Added to the number of a block for the data unit of its tag.
+const TAG_UNITS: u128 = 1 << 64;
 
 type AesBlock = GenericArray<u8, aes::cipher::consts::U16>;
 
-/// What encrypts and decrypts the blocks of a namespace.
+/// Encrypts and decrypts the blocks of a namespace.
 pub(crate) struct Cipher {
     data: Aes256,
     tweaks: Aes256,
@@ -46,34 +45,35 @@ impl Cipher {
         }
     }
 
-    /// Encrypts whole blocks of `block_bytes`, the first of them number `first`.
+    /// Encrypts whole blocks of `block_bytes` each in place; the LBA of the first is `first`.
     pub(crate) fn encrypt(&self, first: u64, block_bytes: usize, blocks: &mut [u8]) {
         for (number, block) in (first..).zip(blocks.chunks_exact_mut(block_bytes)) {
-            self.unit(number.into(), block, Direction::Encrypt);
+            self.data_unit(number.into(), block, Direction::Encrypt);
         }
     }
 
-    /// Decrypts what [`encrypt`](Self::encrypt) made, and leaves blocks alone that are zeros.
+    /// Undoes [`encrypt`](Self::encrypt). Blocks that are all zeros stay as they are.
     pub(crate) fn decrypt(&self, first: u64, block_bytes: usize, blocks: &mut [u8]) {
         for (number, block) in (first..).zip(blocks.chunks_exact_mut(block_bytes)) {
             if block.iter().any(|byte| *byte != 0) {
-                self.unit(number.into(), block, Direction::Decrypt);
+                self.data_unit(number.into(), block, Direction::Decrypt);
             }
         }
     }
 
-    /// Encrypts the tag of a block: a data unit of its own, with a number that no block has.
+    /// Encrypts the tag of a block in place: a data unit of its own, with a number that no block
+    /// has.
     pub(crate) fn encrypt_tag(&self, block: u64, tag: &mut [u8; 16]) {
-        self.unit(TAGS | u128::from(block), tag, Direction::Encrypt);
+        self.data_unit(TAG_UNITS | u128::from(block), tag, Direction::Encrypt);
     }
 
-    /// Decrypts what [`encrypt_tag`](Self::encrypt_tag) made.
+    /// Undoes [`encrypt_tag`](Self::encrypt_tag).
     pub(crate) fn decrypt_tag(&self, block: u64, tag: &mut [u8; 16]) {
-        self.unit(TAGS | u128::from(block), tag, Direction::Decrypt);
+        self.data_unit(TAG_UNITS | u128::from(block), tag, Direction::Decrypt);
     }
 
     /// One data unit, a multiple of 16 bytes.
-    fn unit(&self, number: u128, unit: &mut [u8], direction: Direction) {
+    fn data_unit(&self, number: u128, unit: &mut [u8], direction: Direction) {
         let mut tweak = GenericArray::from(number.to_le_bytes());
         self.tweaks.encrypt_block(&mut tweak);
         let mut tweak = u128::from_le_bytes(tweak.into());
@@ -104,22 +104,22 @@ impl fmt::Debug for Cipher {
     }
 }
 
-/// Decrypts what was read, on the thread that completes the read.
+/// The hook of a read that decrypts its data, on the thread that completes it.
 #[derive(Debug)]
 pub(crate) struct Decrypt {
     pub(crate) cipher: Arc<Cipher>,
-    /// The first block, and how many bytes blocks have.
+    /// LBA of the first block.
     pub(crate) first: u64,
     pub(crate) block_bytes: usize,
-    /// Bytes that were asked for.
+    /// Bytes of the read.
     pub(crate) len: usize,
-    /// What accompanied the request before.
+    /// The hook that the request had before.
     pub(crate) above: Arc<dyn CompletionHook>,
 }
 
 impl CompletionHook for Decrypt {
     fn finish(&self, completion: &mut Completion) {
-        // Requests with several segments are not the quick way's.
+        // Requests with several segments go to the drive's thread.
         let buffer = completion.data.as_mut().and_then(Segments::as_mut_buffer);
         if let (Ok(()), Some(buffer)) = (&completion.result, buffer) {
             self.cipher.decrypt(self.first, self.block_bytes, &mut buffer.as_mut_slice()[..self.len]);

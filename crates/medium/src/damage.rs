@@ -1,11 +1,11 @@
-//! What is wrong with what a medium says of itself, where it is, and how that is known.
+//! Damage of the drive's own data on a medium: where it is, and how it is known.
 
 use thiserror::Error;
 
-/// What is wrong with what a medium says of itself.
+/// Damage of a journal or checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Damage {
-    /// A frame of the journal that was flushed is not there.
+    /// A frame of the journal is missing although it was flushed.
     #[error(
         "frame {frame} of its journal, the 4096 bytes from {at} on, {content}, although {proof}; what it said of namespaces \
          and blocks is lost"
@@ -17,10 +17,10 @@ pub enum Damage {
         at: u64,
         /// What is there.
         content: Content,
-        /// How it is known that it was there.
+        /// How it is known that it was flushed.
         proof: Proof,
     },
-    /// A checkpoint that was complete is not there, or is not what was written.
+    /// A checkpoint is missing or changed although it was completed.
     #[error("its checkpoint {generation}, at byte {at}, {part}")]
     Checkpoint {
         /// The checkpoint's generation: its parity tells its slot.
@@ -30,7 +30,7 @@ pub enum Damage {
         /// What is wrong with it.
         part: Part,
     },
-    /// Written by a later version of this program.
+    /// A frame was written by a later version of this program.
     #[error(
         "frame {frame} of its journal, the 4096 bytes from {at} on, are whole, but have records that this version does not know: \
          use the version that wrote it"
@@ -52,18 +52,18 @@ pub enum Content {
     /// A frame that was changed.
     #[error("have a checksum that does not fit")]
     Checksum,
-    /// A frame of another time, or of another place.
+    /// A frame of an earlier time, or of another position.
     #[error("are a frame of an earlier time")]
     Stale,
     /// Something else.
     #[error("are no frame")]
     Foreign,
-    /// The medium does not give it.
+    /// It cannot be read.
     #[error("cannot be read")]
     Unreadable,
 }
 
-/// How it is known that a frame was there.
+/// How it is known that a frame was flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Proof {
     /// A later frame says so.
@@ -77,10 +77,10 @@ pub enum Proof {
 /// What is wrong with a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Part {
-    /// It has no header, and there is what was written after it.
+    /// The header is missing, although frames or marks were written after it.
     #[error("has no header that can be read")]
     Header,
-    /// The header is there, the rest is not what it says.
+    /// The body is not what the header says.
     #[error("is not what its header says")]
     Body,
 }

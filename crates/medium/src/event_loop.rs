@@ -1,5 +1,5 @@
-//! What the drive's thread does when: requests and other work in turns, what is due, and what can
-//! wait. Who calls it is in `threads.rs` and `stepper.rs`.
+//! The event loop of the drive's thread: which of requests, other work, jobs and maintenance comes
+//! next. It is called by `threads.rs` and `stepper.rs`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,74 +8,73 @@ use std::time::{Duration, Instant};
 use ebof_backend::Vital;
 
 use crate::batch;
-use crate::flows::{Flows, Turn};
+use crate::queues::{NextBatch, RequestQueues};
 use crate::shared::{Message, Shared};
 use crate::store::Store;
 use crate::thin::stopped;
 use crate::work::{OwnerWork, WorkQueue};
 
-/// How soon extents are looked at again that somebody may still reach, where a write waits for one.
+/// How soon reclaiming freed extents is tried again, if a write waits for one.
 const RECLAIM_FOR_WRITE: Duration = Duration::from_millis(1);
 
-/// How long the journal rests before a mark says how much of it is flushed: while it is written,
-/// its frames say so.
-const MARK: Duration = Duration::from_millis(2);
+/// How long nothing is written to the journal before a mark says how much of it is flushed: as long
+/// as frames are written, they say it.
+const MARK_DELAY: Duration = Duration::from_millis(2);
 
-/// How soon what failed is tried again.
-const AGAIN: Duration = Duration::from_millis(100);
+/// How soon maintenance that failed is tried again.
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// The drive's thread at work: what it is asked for, and the store that does it.
+/// The drive's thread: what it is asked for, and the store that does it.
 pub(crate) struct EventLoop {
     store: Store,
-    /// Requests that wait.
-    flows: Flows,
-    /// What else waits, in order.
+    queues: RequestQueues,
+    /// Pending work other than requests, in order.
     tasks: VecDeque<Task>,
     work: Arc<WorkQueue>,
-    /// When what failed is tried again, beside those who need it.
+    /// Not before this moment is maintenance tried again after a failure.
     retry: Instant,
-    /// When the journal was last written, perhaps.
+    /// When there was something to do last: the journal may have been written then.
     busy: Instant,
 }
 
-/// What the drive's thread does besides requests: one of them in a turn.
+/// Work other than requests: one of them in each turn.
 enum Task {
     Message(Message),
     Work(OwnerWork),
 }
 
-/// What there is to do without being asked, as it was found before a turn.
+/// What there is to do besides requests and tasks, as it was before a turn.
 pub(crate) struct Plan {
-    /// When something of it is due; `None` without any of it.
+    /// When the first of it is due; `None` if there is nothing.
     pub(crate) due: Option<Instant>,
-    /// The step of a job is due at once.
+    /// The step of a job is due.
     is_job_due: bool,
     needs_maintenance: bool,
-    /// When the medium is to say how much is flushed.
+    /// When a mark is to be written.
     mark_at: Option<Instant>,
 }
 
 impl EventLoop {
-    /// Makes of what was found on the medium what this incarnation goes on from.
+    /// Begins a new incarnation of the drive, unless it is read-only.
     pub(crate) fn new(mut store: Store, work: Arc<WorkQueue>) -> Self {
         if !store.is_read_only() {
             store.begin();
         }
         let now = store.shared.clock.now();
-        Self { store, flows: Flows::default(), tasks: VecDeque::new(), work, retry: now, busy: now }
+        Self { store, queues: RequestQueues::default(), tasks: VecDeque::new(), work, retry: now, busy: now }
     }
 
     /// Serves until it is told to stop, and closes the drive.
     pub(crate) fn serve(mut self) {
-        // What is in memory may not be what is in the journal then: nothing more is to be written
-        // by this process.
+        // After a panic the state in memory may differ from the journal: this process must not
+        // write any more.
         let _vital = Vital::new();
         let shared = Arc::clone(&self.store.shared);
         loop {
             let plan = self.plan();
             let mut messages = shared.take(plan.due.map(|due| due.saturating_duration_since(shared.clock.now())));
-            if !messages.is_empty() && self.has_nothing() {
-                shared.gather(&mut messages, self.flows.together());
+            if !messages.is_empty() && self.is_idle() {
+                shared.gather(&mut messages, self.queues.tagged_changes());
             }
             if !self.turn(&plan, messages) {
                 break;
@@ -89,90 +88,91 @@ impl EventLoop {
         if self.store.is_read_only() {
             return;
         }
-        // What is given back and still in use by others belongs to no namespace any more: the next
-        // incarnation finds it free.
+        // Freed extents that requests may still access belong to no namespace: the next incarnation
+        // finds them free.
         if let Err(error) = self.store.checkpoint(true) {
             tracing::error!("the drive cannot be closed in order: {error}");
         }
         self.store.mark();
     }
 
-    /// Finds out what there is to do without being asked.
+    /// Finds out what there is to do besides requests and tasks.
     pub(crate) fn plan(&mut self) -> Plan {
         let reclaim = self.reclaim();
         let now = self.store.shared.clock.now();
-        let more = (!self.has_nothing()).then_some(now);
+        let more = (!self.is_idle()).then_some(now);
         let store = &mut self.store;
         let job = store.jobs.next_at();
         let maintenance = store.needs_maintenance().then_some(self.retry);
-        let mark_at = store.is_unmarked().then(|| self.busy.max(self.retry) + MARK);
+        let mark_at = store.is_unmarked().then(|| self.busy.max(self.retry) + MARK_DELAY);
         let due = [job, reclaim.map(|reclaim| now + reclaim), maintenance, mark_at, more].into_iter().flatten().min();
         Plan { due, is_job_due: job.is_some_and(|job| job <= now), needs_maintenance: maintenance.is_some(), mark_at }
     }
 
-    /// Does a part of what there is to do; `false` when that is to end.
+    /// One turn: takes `messages`, does a batch of requests, one task, one step of a job and some
+    /// maintenance. Returns `false` when the drive was told to stop.
     pub(crate) fn turn(&mut self, plan: &Plan, messages: VecDeque<Message>) -> bool {
         for message in messages {
             match message {
-                Message::DeferredRequest(deferred) => self.flows.push(*deferred),
+                Message::DeferredRequest(deferred) => self.queues.push(*deferred),
                 message => self.tasks.push_back(Task::Message(message)),
             }
         }
         self.tasks.extend(self.work.take().into_iter().map(Task::Work));
-        let has_nothing = self.has_nothing();
+        let is_idle = self.is_idle();
         let store = &mut self.store;
         let now = store.shared.clock.now();
-        let idle = has_nothing && plan.needs_maintenance && self.retry <= now;
-        if has_nothing && plan.mark_at.is_some_and(|mark_at| mark_at <= now) {
+        let maintain = is_idle && plan.needs_maintenance && self.retry <= now;
+        if is_idle && plan.mark_at.is_some_and(|mark_at| mark_at <= now) {
             store.mark();
             if store.is_unmarked() {
-                self.retry = store.shared.clock.now() + AGAIN;
+                self.retry = store.shared.clock.now() + RETRY_DELAY;
             }
         }
-        if !has_nothing || plan.is_job_due {
+        if !is_idle || plan.is_job_due {
             self.busy = now;
         }
-        if !self.serve_turn() {
+        if !self.serve_requests() {
             return false;
         }
-        self.step();
+        self.step_job();
         if self.store.disk.faults.has_failures() {
-            self.store.look();
+            self.store.check_faults();
         }
-        if idle && let Err(error) = self.store.maintain() {
+        if maintain && let Err(error) = self.store.maintain() {
             if !self.store.has_faults() {
                 tracing::warn!("the drive cannot tidy up now: {error}");
             }
-            self.retry = self.store.shared.clock.now() + AGAIN;
+            self.retry = self.store.shared.clock.now() + RETRY_DELAY;
         }
         true
     }
 
-    /// Gives back what nobody can reach any more, and has those who wait for space try again; gives
-    /// how soon that is to be done again.
+    /// Frees extents that no request can access any more, and has requests that wait for space
+    /// tried again. Returns how soon to call it again.
     fn reclaim(&mut self) -> Option<Duration> {
         let store = &mut self.store;
         let reclaim = store.extents.reclaim();
-        let Some(until) = self.flows.waiting_until() else { return reclaim };
-        // What is being zeroed is told of when it is there.
+        let Some(until) = self.queues.waiting_until() else { return reclaim };
+        // While extents are being zeroed, a message says when they are there.
         let is_over = !store.extents.is_zeroing() && (reclaim.is_none() || until <= store.shared.clock.now());
-        if store.extents.take_gave_back() || is_over {
-            self.flows.retry_waiting();
+        if store.extents.take_freed() || is_over {
+            self.queues.retry_waiting();
         }
         reclaim.map(|soon| soon.min(RECLAIM_FOR_WRITE))
     }
 
-    /// Whether nothing is to be done that was asked for.
-    fn has_nothing(&self) -> bool {
-        self.tasks.is_empty() && !self.flows.has_requests()
+    /// Whether there are no requests and no tasks.
+    fn is_idle(&self) -> bool {
+        self.tasks.is_empty() && !self.queues.has_requests()
     }
 
-    /// Does one turn of what is asked for; `false` when that is to end.
-    fn serve_turn(&mut self) -> bool {
-        let (store, flows) = (&mut self.store, &mut self.flows);
+    /// Does a batch of requests and one task. Returns `false` when the drive was told to stop.
+    fn serve_requests(&mut self) -> bool {
+        let store = &mut self.store;
         let task = self.tasks.pop_front();
-        let Turn { requests, long } = flows.turn();
-        batch::serve(store, requests, long, flows, true);
+        let NextBatch { requests, long } = self.queues.next_batch();
+        batch::serve(store, requests, long, &mut self.queues, true);
         match task {
             Some(Task::Work(OwnerWork::Run(work))) => work(store),
             Some(Task::Work(OwnerWork::Stop)) => {
@@ -181,25 +181,25 @@ impl EventLoop {
             }
             Some(Task::Message(Message::Flushed(point, flushes))) => {
                 store.flushed(point);
-                flushes.into_iter().for_each(|deferred| deferred.answer(Ok(())));
+                flushes.into_iter().for_each(|deferred| deferred.complete(Ok(())));
             }
             Some(Task::Message(Message::Zeroed(extents, result))) => store.extents.zeroed(extents, result),
-            Some(Task::Message(Message::Failed)) => store.look(),
-            // Requests are not among them.
+            Some(Task::Message(Message::Failed)) => store.check_faults(),
+            // Requests are in the queues.
             Some(Task::Message(Message::DeferredRequest(_))) | None => {}
         }
         true
     }
 
-    /// Takes nothing any more, and does what is there.
+    /// Does the requests that are there, and refuses everything later.
     fn stop(&mut self) {
-        let (store, flows) = (&mut self.store, &mut self.flows);
+        let store = &mut self.store;
         drop(self.work.stop());
         refuse(store.shared.stop());
-        flows.retry_waiting();
-        while flows.has_requests() {
-            let Turn { requests, long } = flows.turn();
-            batch::serve(store, requests, long, flows, false);
+        self.queues.retry_waiting();
+        while self.queues.has_requests() {
+            let NextBatch { requests, long } = self.queues.next_batch();
+            batch::serve(store, requests, long, &mut self.queues, false);
         }
         for task in self.tasks.drain(..) {
             match task {
@@ -209,15 +209,15 @@ impl EventLoop {
         }
     }
 
-    /// One step of the job whose turn it is.
-    fn step(&mut self) {
+    /// Does one step of the job that is due first.
+    fn step_job(&mut self) {
         let Some(mut due) = self.store.jobs.take_due(self.store.shared.clock.now()) else { return };
         let progress = due.step(&mut self.store);
         self.store.jobs.put_back(due, progress, self.store.shared.clock.now());
     }
 }
 
-/// The drive's thread takes nothing any more, and what is left is refused.
+/// Refuses what the drive's thread has not done, and everything later.
 pub(crate) fn refuse_all(shared: &Shared, work: &WorkQueue) {
     shared.stop_flushes();
     drop(work.stop());
@@ -227,9 +227,9 @@ pub(crate) fn refuse_all(shared: &Shared, work: &WorkQueue) {
 fn refuse(messages: impl IntoIterator<Item = Message>) {
     for message in messages {
         match message {
-            Message::DeferredRequest(deferred) => deferred.finish(Err(stopped)),
+            Message::DeferredRequest(deferred) => deferred.refuse(stopped),
             Message::Flushed(_, deferred_requests) => {
-                deferred_requests.into_iter().for_each(|deferred| deferred.answer(Ok(())));
+                deferred_requests.into_iter().for_each(|deferred| deferred.complete(Ok(())));
             }
             Message::Zeroed(..) | Message::Failed => {}
         }

@@ -1,7 +1,7 @@
-//! The extents of a medium: which are free, how they are made ready for use, and how they come
-//! back. What may hold old bytes is zeroed, durably, before it is given to anybody; what somebody
-//! may still reach is not free. It writes no records and does no
-//! I/O: the store does both, in the order that they need.
+//! The extents of a medium: which are free, which of those are zeroed, and how they become free
+//! again. An extent that may hold old bytes is zeroed, durably, before it is allocated; one that
+//! requests may still access is not free. No records are written here and no I/O is done: the store
+//! does both, in the order that is needed.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -18,53 +18,54 @@ use crate::thin::refused;
 use crate::zeroing::ZeroRequest;
 use crate::{Notice, Thin, VolumeId};
 
-/// Extents by which the high-water mark rises: so many are taken for each flush of it.
+/// Extents by which the high-water mark rises at least: each time costs a flush.
 const HIGH_WATER_STEP: u32 = 4096;
-/// Extents that are zeroed at a time where the backing device gives their storage back.
+/// Extents that are zeroed at a time if the backing device can deallocate.
 const ZERO_EXTENTS: usize = 64;
-/// Bytes that are zeroed at a time where it does not.
+/// Bytes that are zeroed at a time if it cannot.
 const ZERO_BYTES: u64 = 4 << 20;
-/// Extents that are taken from a namespace that was removed, or become free, between two looks at
-/// what others ask for.
-const PART: u32 = 8192;
-/// Groups of extents without places that are looked at for that.
-const PART_LOOKS: u32 = 1 << 16;
-/// How soon extents are looked at again that somebody may still reach.
-const RECLAIM_AGAIN: Duration = Duration::from_millis(5);
+/// Extents that one call of [`Extents::reclaim`] unmaps and frees at most.
+const RECLAIM_EXTENTS: u32 = 8192;
+/// Steps of the search for mapped extents in one call.
+const RECLAIM_STEPS: u32 = 1 << 16;
+/// How soon it is checked again whether requests still access freed extents.
+const RECLAIM_DELAY: Duration = Duration::from_millis(5);
 
-/// The extents of a medium in the hands of the drive's thread.
+/// The extents of a medium. Used by the drive's thread only.
 pub(crate) struct Extents {
     shared: Arc<Shared>,
     allocator: Allocator,
-    /// Extents that were given back, behind the epoch in which they were still looked up. The
-    /// oldest first: an epoch is over when those before it are.
+    /// Unmapped extents, and the epoch in which requests may have looked them up before. The oldest
+    /// first: an epoch is over only when those before it are.
     quarantine: VecDeque<(Arc<Epoch>, Vec<u32>)>,
-    /// Namespaces that were removed and have extents from there on, by number.
-    leaving: VecDeque<(Arc<Thin>, u32)>,
-    /// How many extents are being zeroed in the background; nobody else has them.
+    /// Removed namespaces, and the index from which on they may still have mapped extents.
+    removed: VecDeque<(Arc<Thin>, u32)>,
+    /// How many extents are being zeroed in the background. They are marked as used.
     zeroing: usize,
-    /// Who does that, while the drive is served.
+    /// Sends extents to the thread that zeroes them; `None` while the drive is being opened.
     zero_requests: Option<Sender<ZeroRequest>>,
-    /// Why the last of it failed.
+    /// Why the last extents could not be zeroed.
     zeroing_failed: Option<DeviceError>,
-    /// Extents became free since somebody looked.
-    gave_back: bool,
-    /// A write was refused because there was no free extent, and there was none since.
+    /// Extents became free since [`take_freed`](Self::take_freed).
+    freed: bool,
+    /// A write was refused because there was no free extent, and none became free since.
     full: bool,
-    /// What was given back keeps its storage until it is overwritten.
-    is_held: bool,
+    /// Dirty extents are not zeroed in the background.
+    keeps_dirty: bool,
 }
 
 impl Extents {
-    /// The extents of a medium: those of its namespaces are in use, the others below `high_water`
-    /// may hold anything. Where the drive is damaged, one may have two namespaces.
+    /// Marks the mapped extents of all namespaces as used; the others below `high_water` are dirty.
+    ///
+    /// # Errors
+    /// An extent is mapped twice, or does not exist. Not on a damaged drive, where that may be.
     pub(crate) fn new(shared: &Arc<Shared>, high_water: u32) -> Result<Self, String> {
         let mut allocator = Allocator::new(shared.layout.extents(), high_water);
         for thin in shared.thins() {
             let mut used = 0;
-            for place in thin.map.runs().flat_map(|(_, places)| places) {
-                if !allocator.claim(place) && !shared.read_only {
-                    return Err(format!("extent {place} is used twice, or does not exist"));
+            for extent in thin.map.runs().flat_map(|(_, extents)| extents) {
+                if !allocator.claim(extent) && !shared.read_only {
+                    return Err(format!("extent {extent} is used twice, or does not exist"));
                 }
                 used += 1;
             }
@@ -74,44 +75,45 @@ impl Extents {
             shared: Arc::clone(shared),
             allocator,
             quarantine: VecDeque::new(),
-            leaving: VecDeque::new(),
+            removed: VecDeque::new(),
             zeroing: 0,
             zero_requests: None,
             zeroing_failed: None,
-            gave_back: false,
+            freed: false,
             full: false,
-            is_held: false,
+            keeps_dirty: false,
         })
     }
 
-    /// From this extent on none was ever used.
+    /// The high-water mark: from this extent on none was ever used.
     pub(crate) fn high_water(&self) -> u32 {
         self.allocator.high_water()
     }
 
-    /// The medium has this mark now.
+    /// Raises the high-water mark, which is durable.
     pub(crate) fn raise(&mut self, high_water: u32) {
         self.allocator.raise(high_water);
     }
 
-    /// Whether `count` extents can be taken: free, below the high-water mark, and zeros.
+    /// Whether `count` extents can be allocated: free, zeroed, and below the high-water mark.
     pub(crate) fn are_ready(&self, count: u32) -> bool {
         let above = self.shared.layout.extents().saturating_sub(self.allocator.high_water());
         self.allocator.clean().saturating_sub(above) >= count
     }
 
-    /// The mark that makes room for `count` extents; `None` if it cannot rise any more.
+    /// The high-water mark that makes `count` more extents usable; `None` if it cannot rise.
     pub(crate) fn next_high_water(&self, count: u32) -> Option<u32> {
-        let (high_water, extents) = (self.allocator.high_water(), self.shared.layout.extents());
+        let high_water = self.allocator.high_water();
+        let extents = self.shared.layout.extents();
         (high_water < extents).then(|| high_water.saturating_add(HIGH_WATER_STEP.max(count)).min(extents))
     }
 
-    /// Takes an extent that is ready.
+    /// Allocates an extent that reads as zeros; `None` if none is ready.
     pub(crate) fn take(&mut self) -> Option<u32> {
         self.allocator.take()
     }
 
-    /// Gives back what nobody could reach yet. If `is_clean`, nothing was written to it.
+    /// Frees an extent that was never mapped. If `is_clean`, nothing was written to it.
     pub(crate) fn put_back(&mut self, extent: u32, is_clean: bool) {
         if is_clean {
             self.allocator.give_back_clean(extent);
@@ -120,45 +122,43 @@ impl Extents {
         }
     }
 
-    /// Takes all that are free of a range.
+    /// Allocates all free extents of a range, dirty or not.
     pub(crate) fn take_free(&mut self, range: Range<u32>) -> Vec<u32> {
         range.filter(|&extent| self.allocator.claim(extent)).collect()
     }
 
-    /// A free extent that may hold old bytes.
+    /// A free extent that may hold old bytes, if there is any.
     pub(crate) fn any_dirty(&self) -> Option<u32> {
         self.allocator.dirty(1).first().copied()
     }
 
-    /// Whether any extent is free, in whatever state.
+    /// Whether any extent is free, dirty or not.
     pub(crate) fn has_free(&self) -> bool {
         self.allocator.free() > 0
     }
 
-    /// Whether the backing device has what is zeroed by the way.
+    /// Whether the backing device zeroes by deallocating.
     fn zeroes_quickly(&self) -> bool {
         self.shared.base.geometry().deallocates
     }
 
-    /// Keeps (`true`) what was given back as it is, instead of having it zeroed in the background.
-    pub(crate) fn hold(&mut self, held: bool) {
-        self.is_held = held;
+    /// Keeps dirty extents as they are, instead of zeroing them in the background.
+    pub(crate) fn set_keeps_dirty(&mut self, keeps_dirty: bool) {
+        self.keeps_dirty = keeps_dirty;
     }
 
-    /// Whether it is.
-    pub(crate) fn is_held(&self) -> bool {
-        self.is_held
+    pub(crate) fn keeps_dirty(&self) -> bool {
+        self.keeps_dirty
     }
 
-    /// Whether what was given back should be zeroed when there is nothing else to do; where that is
-    /// slow, only when it is needed.
+    /// Whether there are dirty extents to be zeroed when there is nothing else to do. If zeroing is
+    /// slow, they are zeroed only when they are needed.
     pub(crate) fn wants_zeroing(&self) -> bool {
-        self.allocator.has_dirty() && self.zeroes_quickly() && !self.is_held && self.zeroing == 0
+        self.allocator.has_dirty() && self.zeroes_quickly() && !self.keeps_dirty && self.zeroing == 0
     }
 
-    /// Some of the free extents that may hold old bytes, and where they are; `None` if there are
-    /// none.
-    pub(crate) fn dirty(&self) -> Option<ZeroRequest> {
+    /// The next dirty extents to be zeroed; `None` if there are none.
+    pub(crate) fn next_zero_request(&self) -> Option<ZeroRequest> {
         let layout = self.shared.layout;
         let slowly = usize::try_from(ZERO_BYTES / layout.extent_bytes).unwrap_or(ZERO_EXTENTS).clamp(1, ZERO_EXTENTS);
         let extents = self.allocator.dirty(if self.zeroes_quickly() { ZERO_EXTENTS } else { slowly });
@@ -167,12 +167,11 @@ impl Extents {
         (!extents.is_empty()).then_some(ZeroRequest { extents, ranges })
     }
 
-    /// The thread that zeroes.
+    /// Has extents zeroed by whoever receives these requests.
     pub(crate) fn set_zeroing_thread(&mut self, zero_requests: Sender<ZeroRequest>) {
         self.zero_requests = Some(zero_requests);
     }
 
-    /// Whether there is a thread that zeroes.
     pub(crate) fn has_zeroing_thread(&self) -> bool {
         self.zero_requests.is_some()
     }
@@ -180,7 +179,7 @@ impl Extents {
     /// Whether extents are being zeroed in the background.
     ///
     /// # Errors
-    /// The last ones could not be. Reported once.
+    /// The last ones could not be zeroed. Reported once.
     pub(crate) fn check_zeroing(&mut self) -> Result<bool, DeviceError> {
         match self.zeroing_failed.take() {
             Some(error) => Err(error),
@@ -196,73 +195,73 @@ impl Extents {
     /// Has free extents zeroed in the background.
     pub(crate) fn start_zeroing(&mut self, zero_request: ZeroRequest) {
         let Some(zero_requests) = &self.zero_requests else { return };
-        // Nobody is given them meanwhile.
+        // Marked as used: they are not allocated meanwhile.
         for &extent in &zero_request.extents {
             self.allocator.claim(extent);
         }
         self.zeroing = zero_request.extents.len();
         if let Err(SendError(zero_request)) = zero_requests.send(zero_request) {
-            // It has panicked, and the process is about to end.
+            // The thread has panicked, and the process is about to end.
             let reason = "the thread that zeroes has ended";
             self.zeroed(zero_request.extents, Err(refused(&Operation::Flush, Class::Gone, reason)));
         }
     }
 
-    /// These extents were being zeroed, and are free again.
+    /// Frees extents that were being zeroed.
     pub(crate) fn zeroed(&mut self, extents: Vec<u32>, result: Result<(), DeviceError>) {
         self.zeroing = 0;
         for extent in extents {
             self.put_back(extent, result.is_ok());
         }
         self.zeroing_failed = result.err();
-        self.gave_back = true;
-        self.count();
+        self.freed = true;
+        self.publish_used();
     }
 
-    /// These free extents read as zeros now, durably.
-    pub(crate) fn cleaned(&mut self, extents: Vec<u32>) {
+    /// Marks free extents as zeroed. They are, durably.
+    pub(crate) fn mark_clean(&mut self, extents: Vec<u32>) {
         extents.into_iter().for_each(|extent| self.allocator.mark_clean(extent));
     }
 
-    /// Takes extents from a namespace; they are free when nobody can reach them any more. Gives
-    /// them: number, and place.
+    /// Unmaps extents of a namespace; they become free when no request can access them any more.
+    /// Returns them: index, and extent of the medium.
     pub(crate) fn release(&mut self, thin: &Thin, range: Range<u32>) -> Vec<(u32, u32)> {
-        // What has no place is not touched: the table takes memory where it is written.
-        let taken = thin.unmap(range);
-        if !taken.is_empty() {
-            thin.used.fetch_sub(u32::try_from(taken.len()).unwrap_or(u32::MAX), Ordering::Relaxed);
-            self.quarantine.push_back((self.shared.turn(), taken.iter().map(|&(_, place)| place).collect()));
+        let unmapped = thin.unmap(range);
+        if !unmapped.is_empty() {
+            thin.used.fetch_sub(u32::try_from(unmapped.len()).unwrap_or(u32::MAX), Ordering::Relaxed);
+            let extents = unmapped.iter().map(|&(_, extent)| extent).collect();
+            self.quarantine.push_back((self.shared.next_epoch(), extents));
         }
-        taken
+        unmapped
     }
 
-    /// Takes all extents from a namespace that was removed, a part at a time.
+    /// Unmaps all extents of a removed namespace, in later calls of [`reclaim`](Self::reclaim).
     pub(crate) fn release_all(&mut self, thin: Arc<Thin>) {
         if thin.allocated_extents() > 0 {
-            self.leaving.push_back((thin, 0));
+            self.removed.push_back((thin, 0));
         }
     }
 
-    /// Takes some extents from namespaces that were removed, and gives back some that nobody can
-    /// reach any more: a part that others can wait for. How soon there is to be another one; `None`
-    /// if there is nothing left.
+    /// Unmaps some extents of removed namespaces, and frees some that no request can access any
+    /// more: a bounded number of both. Returns how soon it is to be called again; `None` if nothing
+    /// is left.
     pub(crate) fn reclaim(&mut self) -> Option<Duration> {
-        self.take_apart();
-        let mut part = PART;
-        while part > 0
+        self.release_removed();
+        let mut left = RECLAIM_EXTENTS;
+        while left > 0
             && let Some((epoch, extents)) = self.quarantine.front_mut()
             && Arc::strong_count(epoch) == 1
         {
-            // With the end of those who had it everything that they did is over.
+            // Pairs with the drops of the epoch: what those requests did has happened.
             fence(Ordering::Acquire);
-            let keep = extents.len().saturating_sub(part as usize);
-            part = part.saturating_sub(u32::try_from(extents.len()).unwrap_or(u32::MAX));
+            let keep = extents.len().saturating_sub(left as usize);
+            left = left.saturating_sub(u32::try_from(extents.len()).unwrap_or(u32::MAX));
             extents.drain(keep..).for_each(|extent| self.allocator.give_back(extent));
             if keep == 0 {
                 self.quarantine.pop_front();
             }
-            self.count();
-            self.gave_back = true;
+            self.publish_used();
+            self.freed = true;
             if self.full {
                 self.full = false;
                 self.shared.notify(Notice::Room);
@@ -270,61 +269,63 @@ impl Extents {
         }
         let is_over = |(epoch, _): &(Arc<Epoch>, Vec<u32>)| Arc::strong_count(epoch) == 1;
         match self.quarantine.front() {
-            _ if !self.leaving.is_empty() => Some(Duration::ZERO),
+            _ if !self.removed.is_empty() => Some(Duration::ZERO),
             Some(front) if is_over(front) => Some(Duration::ZERO),
-            Some(_) => Some(RECLAIM_AGAIN),
+            Some(_) => Some(RECLAIM_DELAY),
             None => None,
         }
     }
 
-    /// Takes some extents from the first namespace that was removed.
-    fn take_apart(&mut self) {
-        let Some((thin, next)) = self.leaving.front_mut() else { return };
-        let (thin, begin) = (Arc::clone(thin), *next);
-        let (mut extents, mut looks) = (PART, PART_LOOKS);
-        let end = thin.reach_extents(begin..thin.map.len(), &mut extents, &mut looks);
+    /// Unmaps some extents of the first removed namespace.
+    fn release_removed(&mut self) {
+        let Some((thin, next)) = self.removed.front_mut() else { return };
+        let thin = Arc::clone(thin);
+        let begin = *next;
+        let mut extents = RECLAIM_EXTENTS;
+        let mut steps = RECLAIM_STEPS;
+        let end = thin.limit_extents(begin..thin.map.len(), &mut extents, &mut steps);
         *next = end;
         if end >= thin.map.len() {
-            self.leaving.pop_front();
+            self.removed.pop_front();
         }
-        // Its tags were forgotten when it was removed: its name may be another one's now.
-        let _taken = self.release(&thin, begin..end);
+        // Its tags were dropped when it was removed.
+        let _unmapped = self.release(&thin, begin..end);
     }
 
-    /// Whether extents became free since this was asked last.
-    pub(crate) fn take_gave_back(&mut self) -> bool {
-        std::mem::take(&mut self.gave_back)
+    /// Whether extents became free since the last call.
+    pub(crate) fn take_freed(&mut self) -> bool {
+        std::mem::take(&mut self.freed)
     }
 
-    /// Counts what is in use, for other threads.
-    pub(crate) fn count(&self) {
+    /// Lets other threads see how many extents are in use.
+    pub(crate) fn publish_used(&self) {
         let used = self.shared.layout.extents() - self.allocator.free();
         self.shared.used.store(used, Ordering::Relaxed);
     }
 
-    /// Whether extents were given back that are not free yet.
+    /// Whether there are extents that were given back and cannot be allocated yet.
     pub(crate) fn is_reclaiming(&self) -> bool {
-        !self.quarantine.is_empty() || !self.leaving.is_empty() || self.zeroing > 0
+        !self.quarantine.is_empty() || !self.removed.is_empty() || self.zeroing > 0
     }
 
-    /// A write found no free extent.
-    pub(crate) fn is_full(&mut self, volume: VolumeId) {
+    /// Notifies the owner that a write found no free extent, once until some are free again.
+    pub(crate) fn report_full(&mut self, volume: VolumeId) {
         if !self.full {
             self.full = true;
             self.shared.notify(Notice::Full(volume));
         }
     }
 
-    /// How many were given back and may still hold what was in them.
+    /// How many extents were given back and may still hold their old bytes.
     pub(crate) fn unclean(&self) -> u32 {
-        let reclaimed = self.allocator.free().saturating_sub(self.allocator.clean());
+        let dirty = self.allocator.free().saturating_sub(self.allocator.clean());
         let waiting: usize = self.quarantine.iter().map(|(_, extents)| extents.len()).sum();
-        let leaving: u32 = self.leaving.iter().map(|(thin, _)| thin.allocated_extents()).fold(0, u32::saturating_add);
+        let removed: u32 = self.removed.iter().map(|(thin, _)| thin.allocated_extents()).fold(0, u32::saturating_add);
         let waiting = u32::try_from(waiting + self.zeroing).unwrap_or(u32::MAX);
-        reclaimed.saturating_add(waiting).saturating_add(leaving)
+        dirty.saturating_add(waiting).saturating_add(removed)
     }
 
-    /// Bytes, at most, that were used and whose storage was given back to what is below.
+    /// Bytes, at most, that were used and whose storage was given back to the backing device.
     pub(crate) fn given_back_bytes(&self) -> u64 {
         let never_used = self.shared.layout.extents().saturating_sub(self.allocator.high_water());
         let clean = self.allocator.clean().saturating_sub(never_used);

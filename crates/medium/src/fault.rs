@@ -1,49 +1,49 @@
-//! What the backing device fails at: noticed wherever it happens, told once, and tried again until
-//! it works.
+//! Faults of the backing device: recorded wherever a request fails, reported once, and retried
+//! until the device works again.
 //!
-//! Nothing waits for it: requests are refused as long as they fail, and served when they do not. It
-//! is for those who have to know that a drive is not well, and when it is again.
+//! No request depends on it: each fails or succeeds by itself. It is for the owner, who has to know
+//! when a drive has a fault, and when that is over.
 
 use std::time::{Duration, Instant};
 
 use ebof_backend::{Action, Class, Error as DeviceError};
 
-/// What the backing device fails at.
+/// A kind of operation that the backing device fails at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BackingFault {
-    /// It has no place for what is written: the file system that holds the drive is full.
+    /// Allocating storage: the file system that holds the drive is full.
     Space,
     /// Reading.
     Read,
-    /// Writing, or bringing to the medium what was written.
+    /// Writing or flushing.
     Write,
 }
 
-/// A failure: of what, and where.
+/// A failed request: the fault, and the offset in bytes.
 pub(crate) type Failure = (BackingFault, u64);
 
-/// What has failed, and was not seen to work again.
+/// A fault that is not over.
 #[derive(Debug)]
 struct ActiveFault {
     fault: BackingFault,
-    /// Where reads failed, some of them.
-    places: Vec<u64>,
-    last: Instant,
-    /// It has failed since it was tried last.
-    again: bool,
+    /// Offsets at which reads failed, at most [`OFFSETS_MAX`].
+    offsets: Vec<u64>,
+    last_failure: Instant,
+    /// It has failed since the last retry.
+    failed_again: bool,
 }
 
-/// Places that are read again.
-const PLACES: usize = 16;
-/// Without anything failing for so long, what cannot be tried is believed to work.
+/// Offsets at which reads are retried.
+const OFFSETS_MAX: usize = 16;
+/// A fault that cannot be retried is over if nothing failed for so long.
 const QUIET: Duration = Duration::from_secs(30);
-/// Failures that wait to be looked at.
-pub(crate) const WAITING: usize = 32;
+/// Failures that are kept until the drive's thread looks at them.
+pub(crate) const FAILURES_MAX: usize = 32;
 
-/// What an error says about the backing device; `None` for the mistakes of those who ask, and for
-/// what passes by itself.
+/// The fault of the backing device that an error is about; `None` for errors of the caller, and for
+/// those that pass by themselves.
 pub(crate) fn failure(error: &DeviceError) -> Option<Failure> {
-    let (action, place) = match error {
+    let (action, offset) = match error {
         DeviceError::Device { action, offset, .. } | DeviceError::Truncated { action, offset, .. } => {
             (*action, *offset)
         }
@@ -61,79 +61,82 @@ pub(crate) fn failure(error: &DeviceError) -> Option<Failure> {
             return None;
         }
     };
-    Some((fault, place))
+    Some((fault, offset))
 }
 
-/// What a backing device fails at, as its user sees it.
+/// The faults of a backing device, as one of its users sees them.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    /// What has failed since somebody looked.
+    /// Failures since the last [`check`](Self::check).
     failures: Vec<Failure>,
     active: Vec<ActiveFault>,
 }
 
 impl Faults {
-    /// These have failed.
-    pub(crate) fn saw(&mut self, failures: impl Iterator<Item = Failure>) {
-        self.failures.extend(failures.take(WAITING.saturating_sub(self.failures.len())));
+    /// Records failures.
+    pub(crate) fn record(&mut self, failures: impl Iterator<Item = Failure>) {
+        self.failures.extend(failures.take(FAILURES_MAX.saturating_sub(self.failures.len())));
     }
 
-    /// Whether something has failed since somebody looked.
+    /// Whether there were failures since the last [`check`](Self::check).
     pub(crate) fn has_failures(&self) -> bool {
         !self.failures.is_empty()
     }
 
-    /// Whether something has failed and was not seen to work again.
+    /// Whether any fault is active.
     pub(crate) fn is_any(&self) -> bool {
         !self.active.is_empty()
     }
 
-    /// Looks at what has failed here, and elsewhere; gives what is failing from now on.
-    pub(crate) fn look(&mut self, elsewhere: Vec<Failure>, now: Instant) -> Vec<BackingFault> {
+    /// Takes the failures that were recorded here, and those of others. Returns the faults that are
+    /// new.
+    pub(crate) fn check(&mut self, elsewhere: Vec<Failure>, now: Instant) -> Vec<BackingFault> {
         let mut begun = Vec::new();
-        for (fault, place) in elsewhere.into_iter().chain(std::mem::take(&mut self.failures)) {
+        for (fault, offset) in elsewhere.into_iter().chain(std::mem::take(&mut self.failures)) {
             let at = self.active.iter().position(|active| active.fault == fault);
             let at = at.unwrap_or_else(|| {
-                self.active.push(ActiveFault { fault, places: Vec::new(), last: now, again: true });
+                self.active.push(ActiveFault { fault, offsets: Vec::new(), last_failure: now, failed_again: true });
                 begun.push(fault);
                 self.active.len() - 1
             });
             let Some(active) = self.active.get_mut(at) else { continue };
-            (active.last, active.again) = (now, true);
-            if fault == BackingFault::Read && active.places.len() < PLACES && !active.places.contains(&place) {
-                active.places.push(place);
+            active.last_failure = now;
+            active.failed_again = true;
+            if fault == BackingFault::Read && active.offsets.len() < OFFSETS_MAX && !active.offsets.contains(&offset) {
+                active.offsets.push(offset);
             }
         }
         begun
     }
 
-    /// What is to be tried: it has not failed since the last try.
-    pub(crate) fn next_tries(&mut self) -> Vec<BackingFault> {
-        let rests = |active: &mut ActiveFault| !std::mem::take(&mut active.again);
+    /// The faults to be retried: those without a failure since this was asked last.
+    pub(crate) fn due_for_retry(&mut self) -> Vec<BackingFault> {
+        let rests = |active: &mut ActiveFault| !std::mem::take(&mut active.failed_again);
         self.active.iter_mut().filter_map(|active| rests(active).then_some(active.fault)).collect()
     }
 
-    /// Where reads have failed, the next one to be tried.
-    pub(crate) fn place(&self) -> Option<u64> {
+    /// The next offset at which a read is retried.
+    pub(crate) fn failed_read(&self) -> Option<u64> {
         let read = self.active.iter().find(|active| active.fault == BackingFault::Read)?;
-        read.places.last().copied()
+        read.offsets.last().copied()
     }
 
-    /// That place can be read again.
-    pub(crate) fn can_read(&mut self) {
+    /// The read at that offset has succeeded.
+    pub(crate) fn read_succeeded(&mut self) {
         if let Some(read) = self.active.iter_mut().find(|active| active.fault == BackingFault::Read) {
-            read.places.pop();
+            read.offsets.pop();
         }
     }
 
-    /// Whether it has not failed for so long that it is believed to work.
+    /// Whether there was no such failure for so long ([`QUIET`]) that the fault is taken to be
+    /// over.
     pub(crate) fn is_quiet(&self, fault: BackingFault, now: Instant) -> bool {
         let active = self.active.iter().find(|active| active.fault == fault);
-        active.is_none_or(|active| now.saturating_duration_since(active.last) >= QUIET)
+        active.is_none_or(|active| now.saturating_duration_since(active.last_failure) >= QUIET)
     }
 
-    /// These work again. What failed while that was tried is known.
-    pub(crate) fn tried(&mut self, works: &[BackingFault]) {
+    /// Removes faults that are over, and the failures of the retries.
+    pub(crate) fn clear(&mut self, works: &[BackingFault]) {
         self.active.retain(|active| !works.contains(&active.fault));
         self.failures.clear();
     }

@@ -29,7 +29,7 @@ pub(crate) fn find(disk: &mut Disk, options: &Options) -> Result<Found, OpenErro
     let (first, second) = both.as_slice()[..2 * SUPERBLOCK_BYTES].split_at(SUPERBLOCK_BYTES);
     match (Layout::decode(first), Layout::decode(second)) {
         (Superblock::Drive(layout), Superblock::Drive(same)) if layout == same => existing(disk, layout, options),
-        // One drive was being made over another one.
+        // Making a drive over another one was interrupted.
         (Superblock::Drive(layout), Superblock::Drive(other)) => {
             existing(disk, layout, options).or_else(|error| existing(disk, other, options).map_err(|_same| error))
         }
@@ -50,8 +50,7 @@ pub(crate) fn find(disk: &mut Disk, options: &Options) -> Result<Found, OpenErro
     }
 }
 
-/// One of the two superblocks is damaged: it is written again, unless somebody may have put
-/// something else there.
+/// Writes a damaged superblock again, unless it may be something else that was put there.
 fn mend_superblock(disk: &mut Disk, at: u64, what: &Superblock, found: &Found) {
     let device = disk.base().describe();
     let is_ours = !matches!(what, Superblock::Foreign) && found.lost.is_none();
@@ -78,8 +77,8 @@ fn make(disk: &mut Disk, options: &Options) -> Result<Found, OpenError> {
     blank::check(disk, options)?;
     let made = make_with(disk, layout, options);
     if made.is_err() {
-        // What made it fail is the message to give: neither half a drive nor its room is left, as
-        // far as that is possible.
+        // Leaves neither half a drive nor its storage, if possible. The first error is the one to
+        // report.
         let empty = vec![0; 2 * SUPERBLOCK_BYTES];
         let _reported = disk.write(0, &empty);
         let begin = layout.keys(0);
@@ -92,15 +91,15 @@ fn make_with(disk: &mut Disk, layout: Layout, options: &Options) -> Result<Found
     let name = disk.base().describe();
     let device = |source| OpenError::Device { device: name.clone(), source };
     if !options.zeroed {
-        // Keys, journals and checkpoints of an earlier drive, which would be as good as before with
-        // its superblock.
+        // Keys, journals and checkpoints of an earlier drive could be read again with its
+        // superblock.
         blank::overwrite(disk, 2 * SUPERBLOCK_BYTES as u64..layout.data()).map_err(device)?;
     }
-    // Room for all that the drive has to remember is had at once, so that a full file system cannot
-    // take it away later.
+    // Allocates the storage of journals and checkpoints now, so that a full file system cannot make
+    // them fail later.
     let begin = layout.keys(0);
     disk.zero(std::iter::once((begin, layout.data() - begin)), false).map_err(device)?;
-    // A first checkpoint before the superblock: a drive that is found is a whole one.
+    // A first checkpoint before the superblocks: a drive that is found is complete.
     let mut journal = Journal::new(layout, 0, 0);
     let records = vec![Record::HighWater(if options.zeroed { 0 } else { layout.extents() })];
     let checkpoint = Checkpoint { state: Vec::new(), records, clean: true };
@@ -114,6 +113,15 @@ fn make_with(disk: &mut Disk, layout: Layout, options: &Options) -> Result<Found
     disk.flush().map_err(device)?;
     let Checkpoint { state, records, .. } = checkpoint;
     let records = records.into_iter().map(|record| (None, record)).collect();
-    let (changes, mended, lost) = (Vec::new(), None, None);
-    Ok(Found { layout, journal, state, records, changes, was_clean: true, created: true, mended, lost })
+    Ok(Found {
+        layout,
+        journal,
+        state,
+        records,
+        changes: Vec::new(),
+        was_clean: true,
+        created: true,
+        mended: None,
+        lost: None,
+    })
 }

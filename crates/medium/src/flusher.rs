@@ -1,9 +1,9 @@
-//! Flushes of namespaces about which the journal has something new to say: when they are over, the
-//! medium is told what is durable now, and only then are they answered.
+//! Flushes of namespaces that have records in the journal since the last mark: after the flush a
+//! mark is written, and only then does the request complete.
 //!
 //! They are done on a thread of their own, several at a time: a flush may take seconds, and the
-//! drive's thread has others to serve. All other flushes go to the backing device at once, on the
-//! thread of the request.
+//! drive's thread serves others meanwhile. All other flushes go to the backing device at once, on
+//! the caller's thread.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::journal::Point;
 use crate::shared::{DeferredRequest, Message, Shared};
 use crate::thin::{refused, stopped};
 
-/// Does flushes of which the medium is told afterwards.
+/// Flushes the backing device for requests that need a mark afterwards.
 pub(crate) struct Flusher {
     shared: Arc<Shared>,
-    /// `None` where there is no I/O to be had for it.
+    /// `None` if it has no I/O: the drive's thread then does the flushes.
     disk: Option<Disk>,
 }
 
@@ -28,38 +28,38 @@ impl Flusher {
         Self { shared: Arc::clone(shared), disk: disk.ok() }
     }
 
-    /// Does these flushes together.
+    /// Does these requests with one flush of the backing device.
     pub(crate) fn flush(&mut self, deferred_requests: Vec<DeferredRequest>) {
         let shared = &self.shared;
         let Some(disk) = &mut self.disk else {
             for deferred in deferred_requests {
                 if let Err(deferred) = shared.send(deferred) {
-                    deferred.finish(Err(stopped));
+                    deferred.refuse(stopped);
                 }
             }
             return;
         };
-        // Everything that these flushes are to make durable was over when they were asked for, and
-        // so is in here.
+        // Read before the flush: all that these requests have to make durable was written before
+        // they were submitted.
         let point = Point::unpack(shared.journal.position());
         match disk.flush() {
             Ok(()) => {
-                // The drive's thread answers them, also when it is about to end.
+                // The drive's thread completes them, unless it has ended.
                 if let Err(Message::Flushed(_, deferred_requests)) =
-                    shared.post_or_give_back(Message::Flushed(point, deferred_requests))
+                    shared.post(Message::Flushed(point, deferred_requests))
                 {
-                    deferred_requests.into_iter().for_each(|deferred| deferred.answer(Ok(())));
+                    deferred_requests.into_iter().for_each(|deferred| deferred.complete(Ok(())));
                 }
             }
             Err(error) => {
-                shared.saw(&error);
+                shared.record_failure(&error);
                 let mut error = Some(error);
                 for deferred in deferred_requests {
                     let error = error.take().unwrap_or_else(|| {
                         let reason = "it cannot be brought to the medium: see the log";
                         refused(&deferred.request.operation, ebof_backend::Class::MediumWrite, reason)
                     });
-                    deferred.answer(Err(error));
+                    deferred.complete(Err(error));
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! What was found on a medium.
+//! The contents of a medium, as recovery hands them to the store.
 
 use ebof_drive::frame::Record;
 use ebof_drive::layout::Layout;
@@ -6,33 +6,33 @@ use ebof_drive::layout::Layout;
 use crate::damage::Damage;
 use crate::journal::Journal;
 
-/// What was found on a medium.
+/// A drive that was found on a medium, or made there.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) layout: Layout,
     pub(crate) journal: Journal,
     /// The owner's state at the last checkpoint.
     pub(crate) state: Vec<u8>,
-    /// Records that lead from an empty medium to what it holds, without changes, and in which frame
-    /// they are; the checkpoint's are in none.
+    /// Records other than changes, to be replayed in order, and in which frame they are; `None` for
+    /// those of the checkpoint.
     pub(crate) records: Vec<(Option<u64>, Record)>,
-    /// Changes that the state does not contain.
+    /// Changes that the state does not include, in order.
     pub(crate) changes: Vec<Vec<u8>>,
     pub(crate) was_clean: bool,
     pub(crate) created: bool,
-    /// What is damaged and could be made good: a new checkpoint is needed.
+    /// Damage that loses nothing, but needs a new checkpoint.
     pub(crate) mended: Option<Damage>,
-    /// What is damaged and lost. Nothing is written then.
+    /// Damage that loses something: the drive is read-only.
     pub(crate) lost: Option<Lost>,
 }
 
-/// What is left of a journal with a hole in it.
+/// What is left of a journal with damage in it.
 #[derive(Debug)]
 pub(crate) struct Lost {
     pub(crate) damage: Damage,
-    /// Records behind the damage, whatever they come to without those that are lost.
+    /// Records behind the damage.
     pub(crate) later: Vec<Record>,
-    /// More than one group of records may be lost: an extent may have been taken from a namespace
-    /// and given to another one.
+    /// More than one group of frames may be lost: an extent may have moved from one namespace to
+    /// another in them.
     pub(crate) several: bool,
 }

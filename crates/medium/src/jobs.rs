@@ -1,5 +1,5 @@
-//! Background work of the drive's thread: jobs that are done in steps, and when the next step of
-//! each is due. It runs none of them: that is `event_loop.rs`.
+//! Background jobs of the drive's thread, and when the next step of each is due. `event_loop.rs`
+//! runs them.
 
 use std::time::{Duration, Instant};
 
@@ -16,9 +16,9 @@ pub trait Job: Send {
 pub enum Progress {
     /// There is more to do.
     Again,
-    /// There is more to do, but not before so many milliseconds have passed.
+    /// There is more to do, in so many milliseconds.
     Later(u64),
-    /// It is over; it is dropped.
+    /// The job is done, and is dropped.
     Done,
 }
 
@@ -45,13 +45,13 @@ impl Jobs {
         self.due.iter().map(|due| due.at).min()
     }
 
-    /// Takes the job that has been due for the longest time at `now`.
+    /// Takes the job that has been due longest; `None` if none is due at `now`.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<Due> {
         let next = self.due.iter().enumerate().filter(|(_, due)| due.at <= now).min_by_key(|(_, due)| due.at);
         next.map(|(at, _)| at).map(|at| self.due.remove(at))
     }
 
-    /// Takes a job back after a step, unless it is over.
+    /// Puts a job back after a step, unless it is done.
     pub(crate) fn put_back(&mut self, mut due: Due, progress: Progress, now: Instant) {
         match progress {
             Progress::Again => due.at = now,

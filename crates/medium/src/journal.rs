@@ -1,6 +1,6 @@
-//! The journal and the checkpoints on the medium: what is appended where, what of it is durable,
-//! and what other threads see of that. How they are found again is in `recovery.rs`; what a
-//! checkpoint has in it, in `store.rs`.
+//! Writes the journal and the checkpoints: what is appended where, what of it is durable, and what
+//! other threads see of that. They are read again in `recovery.rs`; what a checkpoint contains is
+//! decided in `order.rs`.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,97 +17,98 @@ use crate::{Error, Notice};
 /// Frames of a journal.
 pub(crate) const FRAMES: u64 = JOURNAL_BYTES / FRAME_BYTES as u64;
 
-/// The journal of a drive that is open: where the next record goes, and what of those before it is
+/// The journal of an open drive: where the next record goes, and which of the frames before it are
 /// durable.
 #[derive(Debug)]
 pub(crate) struct Journal {
     layout: Layout,
     generation: u64,
-    /// Number of the next frame, and its place.
+    /// Number of the next frame.
     next: u64,
-    /// Grows with every opening of the drive and with every failed write: frames that were left
-    /// over behind the end of the journal are of an earlier incarnation than those before them.
+    /// Grows with every opening of the drive and with every failed write: frames that are left over
+    /// behind the end of the journal are of an earlier incarnation than those before them.
     incarnation: u64,
-    /// Whether the medium knows of this incarnation.
+    /// Whether a frame of this incarnation is on the medium.
     begun: bool,
-    /// Where the header of a checkpoint may be on the medium that does not count.
-    uncertain: Option<u64>,
-    /// Frames that are on the medium for good, and frames whose tags' data are, both from the first
-    /// on.
+    /// Where a header of a checkpoint may be on the medium although writing it failed.
+    failed_header: Option<u64>,
+    /// So many frames, from the first on, are durable.
     durable: u64,
+    /// The data that belong to the tags in so many frames, from the first on, are durable.
     data_durable: u64,
     /// Frames of the journal of the generation before.
     previous: Option<u16>,
-    /// The first frame with tags of which it is not known whether they are those of their blocks:
-    /// what is flushed from there on proves nothing about data.
-    hold: Option<u64>,
-    /// Where the last group of frames begins.
-    group: u64,
-    /// The mark that was written last, and how many were.
-    marked: (Option<Mark>, u64),
-    /// The place of the next checkpoint has the only one that is whole: a generation is left out.
-    skips: bool,
+    /// The first frame with tags that may not be those of their blocks: a flush makes no data
+    /// durable that belong to this frame or later ones.
+    unresolved: Option<u64>,
+    /// The first frame of the last group.
+    last_group: u64,
+    /// The mark that was written last.
+    last_mark: Option<Mark>,
+    /// How many marks were written: they go to two places in turn.
+    marks_written: u64,
+    /// The only whole checkpoint is where the one of the next generation would go: that generation
+    /// is skipped.
+    skips_generation: bool,
     sync_policy: SyncPolicy,
-    /// It cannot be written, as far as is known.
+    /// The last write failed.
     failing: bool,
 }
 
 /// What other threads see of the journal.
 pub(crate) struct View {
-    /// The journal has records that are not flushed: what a namespace was given may be lost with
-    /// the power.
+    /// The journal has records that are not durable: a power loss may undo mappings.
     unflushed: AtomicBool,
-    /// The medium may have a record in its journal that takes something from a namespace, and that
-    /// has failed: what is written there must not be acknowledged before that is settled.
+    /// A failed record that unmaps something may be on the medium all the same: no write to a
+    /// mapped extent may complete before that is settled.
     suspect: AtomicBool,
-    /// Where the journal is, with all that belongs to it ([`Point::pack`]), and how much of that
-    /// the medium says is flushed.
+    /// The end of the journal ([`Point::pack`]).
     position: AtomicU64,
+    /// How much of it the last mark says is flushed.
     marked: AtomicU64,
 }
 
 impl Default for View {
     fn default() -> Self {
-        // Of what was there before nothing is known to be flushed.
+        // It is not known what was flushed before the drive was opened.
         let unflushed = AtomicBool::new(true);
         Self { unflushed, suspect: AtomicBool::new(false), position: AtomicU64::new(0), marked: AtomicU64::new(0) }
     }
 }
 
 impl View {
-    /// Whether the journal has records that are not flushed.
+    /// Whether the journal has records that are not durable.
     pub(crate) fn has_unflushed(&self) -> bool {
         self.unflushed.load(Ordering::Acquire)
     }
 
-    /// Whether a record that failed may be on the medium all the same, and take something from a
-    /// namespace.
+    /// Whether a failed record that unmaps something may be on the medium.
     pub(crate) fn is_suspect(&self) -> bool {
         self.suspect.load(Ordering::Acquire)
     }
 
-    /// Where the journal is.
+    /// The end of the journal ([`Point::pack`]).
     pub(crate) fn position(&self) -> u64 {
         self.position.load(Ordering::Acquire)
     }
 
-    /// Whether the medium says that everything up to a position is flushed.
+    /// Whether the last mark says that everything up to `position` is flushed.
     pub(crate) fn is_marked(&self, position: u64) -> bool {
         position <= self.marked.load(Ordering::Acquire)
     }
 }
 
-/// How far a journal had come at some moment, with all that belongs to its frames.
+/// A position in the journal: what a flush that begins now makes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Point {
     generation: u64,
     frames: u64,
-    /// Frames of whose tags the data were written.
+    /// Frames whose tags had their data written.
     data: u64,
 }
 
 impl Point {
-    /// In one word, so that it can be shared without a lock; a later point is larger.
+    /// As one word, to be shared without a lock. Later points are larger.
     pub(crate) fn pack(self) -> u64 {
         self.generation << 32 | self.frames << 16 | self.data
     }
@@ -127,91 +128,91 @@ impl Journal {
             next: 0,
             incarnation,
             begun: false,
-            uncertain: None,
+            failed_header: None,
             durable: 0,
             data_durable: 0,
             previous: None,
-            hold: None,
-            group: 0,
-            marked: (None, 0),
-            skips: false,
+            unresolved: None,
+            last_group: 0,
+            last_mark: None,
+            marks_written: 0,
+            skips_generation: false,
             sync_policy: SyncPolicy::default(),
             failing: false,
         }
     }
 
-    /// The journal that was found with `next` frames, of which so much is flushed; `incarnation` is
-    /// that of the last one. If `skips`, the next checkpoint leaves a generation out, because the
-    /// only one that is whole is in its place.
+    /// The journal that was found, with `next` frames, the last of which is of `incarnation`. With
+    /// `skips_generation` the next checkpoint skips one, to spare the only whole checkpoint.
     pub(crate) fn found(
         layout: Layout,
         generation: u64,
         incarnation: u64,
         next: u64,
         flushed: Flushed,
-        skips: bool,
+        skips_generation: bool,
     ) -> Self {
         Self {
             next,
             durable: u64::from(flushed.frames).min(next),
             data_durable: u64::from(flushed.data).min(next),
             previous: flushed.previous,
-            skips,
+            skips_generation,
             ..Self::new(layout, generation, incarnation + 1)
         }
     }
 
-    /// What is written from here on is of another incarnation.
+    /// Later frames are of another incarnation.
     pub(crate) fn end_incarnation(&mut self) {
-        (self.incarnation, self.begun) = (self.incarnation + 1, false);
+        self.incarnation += 1;
+        self.begun = false;
     }
 
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Frames that it has.
+    /// How many frames it has.
     pub(crate) fn frames(&self) -> u64 {
         self.next
     }
 
-    /// Whether a checkpoint is needed before anything else, in the place of one that is damaged.
+    /// Whether a checkpoint has to be written first, to replace a damaged one.
     pub(crate) fn needs_checkpoint(&self) -> bool {
-        self.skips
+        self.skips_generation
     }
 
-    /// Whether the data that belong to the tags in a frame are known to be flushed.
+    /// Whether the data that belong to the tags in a frame are durable.
     pub(crate) fn is_data_durable(&self, frame: u64) -> bool {
         frame < self.data_durable
     }
 
-    /// It is not known of the tags in this frame whether they are those of their blocks.
-    pub(crate) fn hold(&mut self, frame: u64) {
-        self.hold = Some(self.hold.map_or(frame, |hold| hold.min(frame)));
+    /// The tags in this frame may not be those of their blocks.
+    pub(crate) fn add_unresolved(&mut self, frame: u64) {
+        self.unresolved = Some(self.unresolved.map_or(frame, |first| first.min(frame)));
     }
 
-    /// The same for the tags that were written last.
-    pub(crate) fn hold_last(&mut self) {
-        self.hold(self.group);
+    /// The same for the tags that were appended last.
+    pub(crate) fn add_unresolved_last(&mut self) {
+        self.add_unresolved(self.last_group);
     }
 
-    /// Of all tags it is known.
-    pub(crate) fn release(&mut self) {
-        self.hold = None;
+    /// All tags in the journal are those of their blocks, or their pages say otherwise.
+    pub(crate) fn clear_unresolved(&mut self) {
+        self.unresolved = None;
     }
 
     fn series(&self) -> Series {
         Series { id: self.layout.id, generation: self.generation }
     }
 
-    /// Everything so far, if what belongs to it was written: what a flush that begins now makes
-    /// durable.
+    /// What a flush that begins now makes durable.
     fn point(&self) -> Point {
-        let data = self.hold.map_or(self.next, |hold| hold.min(self.next));
+        let data = self.unresolved.map_or(self.next, |first| first.min(self.next));
         Point { generation: self.generation & 0xffff_ffff, frames: self.next, data }
     }
 
-    /// Brings everything to the medium.
+    /// Makes everything that was written so far durable.
     pub(crate) fn flush(&mut self, disk: &mut Disk, view: &View) -> Result<(), DeviceError> {
         let point = self.point();
         disk.flush()?;
@@ -220,7 +221,7 @@ impl Journal {
         Ok(())
     }
 
-    /// A flush on another thread, that began at this point, is over.
+    /// Takes note of a flush on another thread that began at this point.
     pub(crate) fn flushed_to(&mut self, point: Point, view: &View) {
         self.raise(point);
         if self.durable == self.next {
@@ -228,8 +229,7 @@ impl Journal {
         }
     }
 
-    /// Lets others see where the journal is now; gives that position, for those of whom it may have
-    /// said something.
+    /// Lets other threads see the end of the journal. Returns that position.
     pub(crate) fn publish(&self, view: &View) -> u64 {
         let position = self.point().pack();
         view.position.store(position, Ordering::Release);
@@ -238,7 +238,7 @@ impl Journal {
 
     /// A flush that began at this point has succeeded.
     fn raise(&mut self, point: Point) {
-        // A checkpoint has made a point of the journal before it worthless.
+        // A point in the journal of an earlier generation says nothing about this one.
         if point.generation == self.generation & 0xffff_ffff {
             self.durable = self.durable.max(point.frames);
             self.data_durable = self.data_durable.max(point.data);
@@ -255,53 +255,54 @@ impl Journal {
         Mark { generation: self.generation, flushed: self.flushed() }
     }
 
-    /// Whether the medium has a mark that says what is flushed.
+    /// Whether the last mark says all that is flushed.
     pub(crate) fn is_marked(&self) -> bool {
-        self.marked.0 == Some(self.mark_now())
+        self.last_mark == Some(self.mark_now())
     }
 
-    /// Has the medium say what is flushed, as soon as that is flushed itself: of what comes last in
-    /// a journal nothing else does. A later incarnation tells from it what is damaged from what was
-    /// never finished.
+    /// Writes a mark of what is flushed, if the last one says less. For the last frames of a
+    /// journal nothing else says it; recovery needs it to tell damage from a write that was never
+    /// finished.
     pub(crate) fn mark(&mut self, disk: &mut Disk, view: &View) {
         if self.is_marked() {
             return;
         }
         match self.write_mark(disk) {
             Ok(point) => view.marked.store(point.pack(), Ordering::Release),
-            // Frames say it as well, and it is tried again.
+            // Later frames say it as well, and it is tried again.
             Err(error) => tracing::debug!("what is flushed cannot be marked: {error}"),
         }
     }
 
     fn write_mark(&mut self, disk: &mut Disk) -> Result<Point, DeviceError> {
         let mark = self.mark_now();
-        // In turn: where the power goes in the middle of one, there is the other.
-        disk.write(self.layout.mark(self.marked.1), &mark.encode(self.layout.id))?;
-        self.marked = (Some(mark), self.marked.1 + 1);
+        // Two places in turn: a power loss tears at most one of them.
+        disk.write(self.layout.mark(self.marks_written), &mark.encode(self.layout.id))?;
+        self.last_mark = Some(mark);
+        self.marks_written += 1;
         Ok(Point { generation: self.generation & 0xffff_ffff, frames: self.durable, data: self.data_durable })
     }
 
-    /// Whether frames for so many bytes fit without a checkpoint.
+    /// Whether `bytes` of frames fit without a checkpoint.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.next + u64::from(!self.begun) + (bytes / FRAME_BYTES) as u64 <= FRAMES
     }
 
-    /// What records become in the journal.
+    /// The frames for these records.
     pub(crate) fn encode(&self, records: &[Record]) -> Vec<u8> {
         encode_frames(self.series(), self.incarnation, self.next, self.flushed(), records)
     }
 
-    /// Whether the end of the journal on the medium is where it is believed to be.
-    pub(crate) fn is_sure(&self) -> bool {
-        self.begun && self.uncertain.is_none()
+    /// Whether the journal on the medium ends after frame `next`: nothing of a failed write can be
+    /// taken for its continuation.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.begun && self.failed_header.is_none()
     }
 
-    /// Sees to it that the journal on the medium ends where it is believed to end, with a record
-    /// that changes nothing: what may be there of writes that failed, or of an incarnation before a
-    /// power loss, does not count from then on.
+    /// Settles the journal with `marker`, a record that changes nothing: frames behind it that are
+    /// left over of failed writes, or of an earlier incarnation, do not count from then on.
     pub(crate) fn begin(&mut self, disk: &mut Disk, view: &View, marker: &Record) -> Result<(), DeviceError> {
-        self.withdraw(disk)?;
+        self.erase_failed_header(disk)?;
         if !self.begun {
             let frames = self.encode(std::slice::from_ref(marker));
             self.append(disk, &frames, Sync::All)?;
@@ -311,13 +312,13 @@ impl Journal {
         Ok(())
     }
 
-    /// What failed is settled: the journal on the medium ends where it is believed to end.
+    /// The journal is settled: no failed record counts.
     pub(crate) fn clear_suspect(&self, view: &View) {
         view.suspect.store(false, Ordering::Release);
     }
 
-    /// Writes these records, for which there is room, as [`encode`](Self::encode) made them;
-    /// durably if asked for.
+    /// Writes records, and the frames that [`encode`](Self::encode) made of them. There must be
+    /// room. With `durable` they are durable when it returns.
     pub(crate) fn write(
         &mut self,
         disk: &mut Disk,
@@ -325,8 +326,8 @@ impl Journal {
         (records, frames): (&[Record], &[u8]),
         durable: bool,
     ) -> Result<(), DeviceError> {
-        // Tags come before all data that are written: what these were before them need not be
-        // brought to the medium each time.
+        // Tags are durable before their data are written. That takes only their own frames, if all
+        // frames before them are durable: not a flush of all data each time.
         let is_tags = durable && records.iter().all(|record| matches!(record, Record::Tags { .. }));
         let is_alone = is_tags && !view.has_unflushed();
         let sync = match durable {
@@ -337,19 +338,24 @@ impl Journal {
         let begin = disk.clock.now();
         self.append(disk, frames, sync)?;
         if is_alone {
-            self.sync_policy.took(sync, disk.clock.now() - begin);
+            self.sync_policy.record(sync, disk.clock.now() - begin);
         }
         view.unflushed.store(!durable, Ordering::Release);
         Ok(())
     }
 
-    /// Takes note of what has become of records, or of an attempt to make room for some: gives what
-    /// is to be told.
-    pub(crate) fn note(&mut self, view: &View, records: &[Record], outcome: &Result<(), Error>) -> Option<Notice> {
-        let takes = |record: &Record| {
+    /// Takes note of whether records, or a checkpoint, could be written. Returns a notice when that
+    /// has changed.
+    pub(crate) fn record_outcome(
+        &mut self,
+        view: &View,
+        records: &[Record],
+        outcome: &Result<(), Error>,
+    ) -> Option<Notice> {
+        let unmaps = |record: &Record| {
             matches!(record, Record::Remove(_) | Record::Clear(_) | Record::Unmap { .. } | Record::Bad { .. })
         };
-        if outcome.is_err() && records.iter().any(takes) {
+        if outcome.is_err() && records.iter().any(unmaps) {
             view.suspect.store(true, Ordering::Release);
         }
         match outcome {
@@ -363,23 +369,23 @@ impl Journal {
         }
     }
 
-    /// Whether it cannot be written, as far as is known.
+    /// Whether the last write failed.
     pub(crate) fn is_failing(&self) -> bool {
         self.failing
     }
 
-    /// Takes back the header of a checkpoint that failed at its end.
-    fn withdraw(&mut self, disk: &mut Disk) -> Result<(), DeviceError> {
-        if let Some(at) = self.uncertain {
+    /// Overwrites the header of a checkpoint whose write failed.
+    fn erase_failed_header(&mut self, disk: &mut Disk) -> Result<(), DeviceError> {
+        if let Some(at) = self.failed_header {
             disk.write(at, &[0; FRAME_BYTES])?;
             disk.flush()?;
-            self.uncertain = None;
+            self.failed_header = None;
         }
         Ok(())
     }
 
-    /// Writes frames. After an error the journal ends where it did, and has to
-    /// [`begin`](Journal::begin) anew.
+    /// Writes frames. After an error the journal ends where it did, and [`begin`](Journal::begin)
+    /// has to be called.
     fn append(&mut self, disk: &mut Disk, frames: &[u8], sync: Sync) -> Result<(), DeviceError> {
         let before = self.point();
         let at = self.layout.journal(self.generation) + self.next * FRAME_BYTES as u64;
@@ -387,10 +393,10 @@ impl Journal {
         let written = written.and_then(|()| if sync == Sync::All { disk.flush() } else { Ok(()) });
         match written {
             Ok(()) => {
-                self.group = self.next;
+                self.last_group = self.next;
                 self.next += (frames.len() / FRAME_BYTES) as u64;
                 match sync {
-                    // The data that belong to these frames are still to come.
+                    // The data that belong to their tags are not written yet.
                     Sync::All => self.raise(Point { frames: self.next, ..before }),
                     Sync::Frames if self.durable == before.frames => self.durable = self.next,
                     Sync::Frames | Sync::Nothing => {}
@@ -401,42 +407,46 @@ impl Journal {
         written
     }
 
-    /// Writes a checkpoint, and starts a new journal behind it. What was there before holds until
-    /// that is complete.
+    /// Writes a checkpoint, and starts the journal of the next generation. The old ones count until
+    /// the checkpoint is complete.
     pub(crate) fn checkpoint(&mut self, disk: &mut Disk, checkpoint: &Checkpoint) -> Result<(), Error> {
-        let generation = self.generation + 1 + u64::from(self.skips);
-        let previous = u16::try_from(self.next).ok().filter(|_| !self.skips);
+        let generation = self.generation + 1 + u64::from(self.skips_generation);
+        let previous = u16::try_from(self.next).ok().filter(|_| !self.skips_generation);
         let (header, body) = checkpoint.encode(Series { generation, ..self.series() }, self.incarnation, previous);
         let bytes_max = usize::try_from(self.layout.checkpoint_bytes()).unwrap_or(usize::MAX) - FRAME_BYTES;
         if body.len() > bytes_max {
             return Err(Error::NoRoom { bytes: body.len(), bytes_max });
         }
-        // A header that is there must be that of the body behind it: another one is damage.
-        self.withdraw(disk)?;
+        // Before the body is overwritten: a header without its body would be taken for damage.
+        self.erase_failed_header(disk)?;
         let at = self.layout.checkpoint(generation);
         disk.write(at + FRAME_BYTES as u64, &body)?;
         disk.flush()?;
-        // From here on it may be what the next incarnation finds: nothing is added to the old
-        // journal before that is settled.
-        self.uncertain = Some(at);
+        // From here on recovery may find the new checkpoint: nothing is appended to the old journal
+        // before it is known which one counts.
+        self.failed_header = Some(at);
         disk.write(at, &header)?;
         disk.flush()?;
-        let (layout, incarnation, marked) = (self.layout, self.incarnation, self.marked);
-        let (sync_policy, failing) = (std::mem::take(&mut self.sync_policy), self.failing);
-        *self =
-            Self { begun: true, previous, marked, sync_policy, failing, ..Self::new(layout, generation, incarnation) };
+        *self = Self {
+            begun: true,
+            previous,
+            last_mark: self.last_mark,
+            marks_written: self.marks_written,
+            sync_policy: std::mem::take(&mut self.sync_policy),
+            failing: self.failing,
+            ..Self::new(self.layout, generation, self.incarnation)
+        };
         Ok(())
     }
 
-    /// What the next incarnation needs of journals and checkpoints, as bytes of the medium: in
-    /// order, and apart.
-    pub(crate) fn needed(&self, disk: &mut Disk) -> Result<[Range<u64>; 2], DeviceError> {
+    /// The bytes of journals and checkpoints that count: two ranges of the medium, in order.
+    pub(crate) fn live_ranges(&self, disk: &mut Disk) -> Result<[Range<u64>; 2], DeviceError> {
         let (layout, generation) = (self.layout, self.generation);
         let journal = layout.journal(generation);
         let slot = layout.checkpoint(generation);
         let header = disk.read(slot, FRAME_BYTES)?;
         let header = Checkpoint::header(layout.id, header.as_slice()).filter(|header| header.generation == generation);
-        // Without a header that can be read nothing of it is touched.
+        // If the header cannot be read, all of it counts.
         let bytes = header.map_or(layout.checkpoint_bytes(), |header| {
             FRAME_BYTES as u64 + header.body_bytes.next_multiple_of(FRAME_BYTES as u64)
         });

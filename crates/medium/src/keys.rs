@@ -1,9 +1,8 @@
-//! The keys of encrypted namespaces: made, kept on the medium, and destroyed.
+//! The keys of encrypted namespaces: makes them, keeps them on the medium, and destroys them.
 //!
-//! Both copies of the table are written, one after the other, before a change counts: a key that
-//! was removed is then nowhere on the medium, as far as the backing device overwrites what it is
-//! told to overwrite. Nothing else is left where the tables are: neither the end of a longer table,
-//! nor the table of a drive that was there before.
+//! Both copies of the table are written, one after the other, before a change counts: a removed key
+//! is then nowhere on the medium, provided that the backing device overwrites in place. The rest of
+//! a longer table, or of the table of an earlier drive, is overwritten as well.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,13 +19,13 @@ use crate::crypt::{Cipher, KEY_BYTES};
 use crate::disk::Disk;
 use crate::{Error, OpenError, VolumeId};
 
-/// A key that is not on the medium: without it the keys that are cannot be had. 32 bytes; not
-/// shown, and wiped when it goes.
+/// The key that wraps the keys of namespaces; it is not on the medium. 32 bytes, not shown by
+/// `Debug`, and zeroed when it is dropped.
 #[derive(Clone)]
 pub struct DriveKey(Zeroizing<[u8; 32]>);
 
 impl DriveKey {
-    /// These bytes as a key.
+    /// A key with these bytes.
     #[must_use]
     pub fn new(bytes: [u8; 32]) -> Self {
         Self(Zeroizing::new(bytes))
@@ -45,7 +44,7 @@ impl fmt::Debug for DriveKey {
 
 type Key = Zeroizing<[u8; KEY_BYTES]>;
 
-/// Bytes of a copy at most.
+/// Bytes of a copy of the table at most.
 #[expect(clippy::cast_possible_truncation, reason = "448 KiB")]
 const TABLE_LEN: usize = TABLE_BYTES as usize;
 
@@ -56,26 +55,29 @@ pub(crate) struct Keys {
     drive_key: Option<DriveKey>,
     table: KeyTable,
     ciphers: BTreeMap<VolumeId, Arc<Cipher>>,
-    /// A copy on the medium may have keys that are not in the table, or not those that are.
+    /// A copy on the medium may differ from the table.
     stale: bool,
-    /// Bytes of each copy that may hold something.
-    filled: [usize; 2],
-    /// The copy that is written first, because the other one is whole.
+    /// Bytes of each copy, from its beginning on, that may not be zeros.
+    used_bytes: [usize; 2],
+    /// The copy that is written first, because the other one is current.
     first: usize,
 }
 
 impl Keys {
     /// Reads the keys of a drive.
+    ///
+    /// # Errors
+    /// `KeyMissing`, `KeyWrong` or `Device`.
     pub(crate) fn open(disk: &mut Disk, layout: Layout, drive_key: Option<DriveKey>) -> Result<Self, OpenError> {
         let name = disk.base().describe();
         let mut copies = [None, None];
-        let mut filled = [0; 2];
-        for (which, (copy, filled)) in (0..).zip(copies.iter_mut().zip(&mut filled)) {
+        let mut used_bytes = [0; 2];
+        for (which, (copy, used_bytes)) in (0..).zip(copies.iter_mut().zip(&mut used_bytes)) {
             let held = disk.read(layout.keys(which), TABLE_LEN);
             let held = held.map_err(|source| OpenError::Device { device: name.clone(), source })?;
             let held = &held.as_slice()[..TABLE_LEN];
             let end = held.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-            *filled = end.next_multiple_of(FRAME_BYTES);
+            *used_bytes = end.next_multiple_of(FRAME_BYTES);
             *copy = KeyTable::decode(layout.id, held);
         }
         let differ = copies[0] != copies[1];
@@ -89,16 +91,15 @@ impl Keys {
         let sequence = |copy: &Option<KeyTable>| copy.as_ref().map(|table| table.sequence);
         let first_counts = sequence(&first) > sequence(&second);
         let newest = if first_counts { first } else { second };
-        // Of the table of an earlier drive, or of a longer one that was cut off while it was
-        // replaced, nothing stays.
+        // The rest of a longer table, or of the table of an earlier drive, has to be overwritten.
         let bytes = newest.as_ref().map_or(0, |table| table.encode(layout.id).len());
         let mut keys = Self {
             layout,
             drive_key: None,
             table: KeyTable::default(),
             ciphers: BTreeMap::new(),
-            stale: differ || filled.iter().any(|&filled| filled > bytes),
-            filled,
+            stale: differ || used_bytes.iter().any(|&used_bytes| used_bytes > bytes),
+            used_bytes,
             first: usize::from(first_counts),
         };
         let table = newest.unwrap_or_default();
@@ -113,7 +114,7 @@ impl Keys {
             keys.ciphers.insert(*volume, Arc::new(Cipher::new(&key)));
         }
         if rewrap {
-            // The keys were on the medium as they are: from now on they are not.
+            // The keys were not wrapped so far: they are as soon as the table is written.
             let wrapper = keys.drive_key.as_ref().map(DriveKey::wrapper);
             let mut locked = KeyTable { locked: true, ..table.clone() };
             for wrapped in locked.keys.values_mut() {
@@ -128,12 +129,15 @@ impl Keys {
         Ok(keys)
     }
 
-    /// What encrypts the namespace, if anything does.
+    /// The cipher of a namespace; `None` if it has no key.
     pub(crate) fn cipher(&self, volume: VolumeId) -> Option<Arc<Cipher>> {
         self.ciphers.get(&volume).cloned()
     }
 
-    /// Makes the key of a namespace, durably.
+    /// Makes a key for a namespace, durably.
+    ///
+    /// # Errors
+    /// `NoRandomness` or `Device`.
     pub(crate) fn make(&mut self, disk: &mut Disk, volume: VolumeId) -> Result<Arc<Cipher>, Error> {
         let mut key: Key = Zeroizing::new([0; KEY_BYTES]);
         disk.clock.fill(&mut *key).map_err(|_| Error::NoRandomness)?;
@@ -147,9 +151,9 @@ impl Keys {
         Ok(cipher)
     }
 
-    /// Destroys all keys but those of these namespaces, durably. After an error they may still be
-    /// on the medium; the next call tries again.
-    pub(crate) fn keep(&mut self, disk: &mut Disk, known: impl Fn(VolumeId) -> bool) -> Result<(), DeviceError> {
+    /// Destroys the keys of all namespaces that are not `known`, durably. After an error they may
+    /// still be on the medium; the next call tries again.
+    pub(crate) fn retain(&mut self, disk: &mut Disk, known: impl Fn(VolumeId) -> bool) -> Result<(), DeviceError> {
         self.ciphers.retain(|volume, _| known(*volume));
         let mut table = self.table.clone();
         table.keys.retain(|volume, _| known(*volume));
@@ -159,7 +163,7 @@ impl Keys {
         self.write(disk, table)
     }
 
-    /// A key may be on the medium of a namespace that was not made after all.
+    /// The medium may have a key of a namespace that could not be created.
     pub(crate) fn mark_stale(&mut self) {
         self.stale = true;
     }
@@ -170,23 +174,24 @@ impl Keys {
     }
 
     fn write(&mut self, disk: &mut Disk, mut table: KeyTable) -> Result<(), DeviceError> {
-        // Also of a write that fails: whichever is found later, the last one counts.
+        // Also if the write fails: a later table must have a larger number.
         self.table.sequence += 1;
         table.sequence = self.table.sequence;
         let bytes = table.encode(self.layout.id);
         self.stale = true;
-        // One of the copies is whole at any time.
+        // One copy after the other: one of them is whole at any time.
         for which in [self.first, 1 - self.first] {
             self.first = which;
-            // Where there was more, nothing stays of its end.
+            // Overwrites the end of a longer table with zeros.
             let mut whole = bytes.clone();
-            whole.resize(whole.len().max(self.filled[which]), 0);
-            self.filled[which] = whole.len();
+            whole.resize(whole.len().max(self.used_bytes[which]), 0);
+            self.used_bytes[which] = whole.len();
             disk.write(self.layout.keys(which as u64), &whole)?;
             disk.flush()?;
-            self.filled[which] = bytes.len();
+            self.used_bytes[which] = bytes.len();
         }
-        (self.table, self.stale) = (table, false);
+        self.table = table;
+        self.stale = false;
         Ok(())
     }
 }

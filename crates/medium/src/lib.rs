@@ -1,9 +1,8 @@
 //! A drive's medium: thin namespaces cut from one backing device, and the journal that keeps them.
 //!
-//! Owns the order of writes on the backing device, the thread that does what is not on the quick
-//! way (allocation, journal, background work), and the devices through which namespaces are read
-//! and written. What the records mean is in `ebof-drive`; it knows no command, no queue and no
-//! socket.
+//! Owns the order of writes on the backing device, the drive's thread (allocation, journal,
+//! background jobs), and the devices through which namespaces are read and written. The formats on
+//! the medium are in `ebof-drive`. It knows no command, no queue and no socket.
 //!
 //! ```
 //! use std::sync::{Arc, mpsc};
@@ -40,9 +39,9 @@ mod event_loop;
 mod extents;
 mod fault;
 mod find;
-mod flows;
 mod flusher;
 mod found;
+mod item;
 mod jobs;
 mod journal;
 mod keys;
@@ -52,6 +51,7 @@ mod options;
 mod order;
 mod owner;
 mod purge;
+mod queues;
 mod recovery;
 mod replay;
 mod retry;
@@ -86,8 +86,7 @@ pub use stepper::Stepper;
 pub use store::Store;
 pub use thin::{Run, Thin};
 
-/// Whether a device holds a drive, whole or damaged: whoever uses it for anything else destroys
-/// that.
+/// Whether a device holds a drive, whole or damaged. Any other use of the device would destroy it.
 ///
 /// # Errors
 /// It cannot be read.
@@ -95,8 +94,8 @@ pub fn has_drive(device: &Arc<dyn Device>, io: &IoFactory) -> Result<bool, ebof_
     blank::has_drive(&mut disk::Disk::new(Arc::clone(device), io, &Clock::system())?)
 }
 
-/// What a device has of a drive whose superblocks are gone, if anything: with them it can be
-/// restored, as long as nobody writes over it.
+/// What remains on a device of a drive whose superblocks are gone, if anything. The drive can be
+/// repaired as long as nothing is written over it.
 ///
 /// # Errors
 /// It cannot be read.

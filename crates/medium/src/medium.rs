@@ -12,8 +12,8 @@ use crate::thin::ThinDevice;
 use crate::work::{OwnerWork, WorkQueue};
 use crate::{Store, Thin, VolumeId};
 
-/// The handle of a drive's thread. When the last one goes, the thread stops as
-/// [`stop`](Medium::stop) has it.
+/// The handle of a drive's thread. When the last one is dropped, the drive is closed as by
+/// [`stop`](Medium::stop).
 #[derive(Clone, Debug)]
 pub struct Medium {
     handle: Arc<Handle>,
@@ -22,7 +22,7 @@ pub struct Medium {
 struct Handle {
     shared: Arc<Shared>,
     work: Arc<WorkQueue>,
-    /// `None` where it has ended, and where there is none.
+    /// `None` if it has ended, or the drive has no threads.
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -31,7 +31,7 @@ struct Handle {
 pub struct Capacity {
     /// What can be allocated.
     pub total_bytes: u64,
-    /// What is allocated, or was and is not free yet.
+    /// What is allocated, or was freed and cannot be allocated yet.
     pub used_bytes: u64,
     /// The unit of allocation, a power of two.
     pub extent_bytes: u64,
@@ -42,13 +42,13 @@ impl Medium {
         Self { handle: Arc::new(Handle { shared, work, thread: Mutex::new(Some(thread)) }) }
     }
 
-    /// Of a drive that somebody steps.
+    /// For a drive with a [`Stepper`](crate::Stepper).
     pub(crate) fn without_thread(shared: Arc<Shared>, work: Arc<WorkQueue>) -> Self {
         Self { handle: Arc::new(Handle { shared, work, thread: Mutex::default() }) }
     }
 
-    /// Has the drive's thread do something, in order with everything else that is asked of it this
-    /// way. Not done, and dropped, when the thread has ended.
+    /// Runs `work` on the drive's thread, in the order of the calls. Dropped without being run if
+    /// the thread has ended.
     pub fn run(&self, work: Box<dyn FnOnce(&mut Store) + Send>) {
         self.handle.work.post(OwnerWork::Run(work));
     }
@@ -60,7 +60,7 @@ impl Medium {
         Some(Arc::new(ThinDevice(thin)))
     }
 
-    /// The same, with what is particular to it.
+    /// The same, with what only thin namespaces have.
     #[must_use]
     pub fn thin(&self, volume: VolumeId) -> Option<Arc<Thin>> {
         self.handle.shared.thin(volume)
@@ -72,14 +72,13 @@ impl Medium {
         self.handle.shared.volumes()
     }
 
-    /// Whether a part of what it says of itself is lost: nothing is written, and what is not known
-    /// is not read.
+    /// Whether the drive is damaged: nothing is written, and blocks that may be wrong are not read.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.handle.shared.read_only
     }
 
-    /// How much there is, and how much of it is used. From counters: never waits.
+    /// Sizes of the medium. From counters: never waits.
     #[must_use]
     pub fn capacity(&self) -> Capacity {
         let Shared { layout, used, .. } = &*self.handle.shared;
@@ -90,10 +89,9 @@ impl Medium {
         }
     }
 
-    /// Does what was asked for, writes a checkpoint, marks the medium clean and ends the thread.
-    /// Requests that come later end as [`Class::Gone`](ebof_backend::Class::Gone) where they need
-    /// the thread. Without threads all of that is done by [`Stepper::turn`](crate::Stepper::turn),
-    /// later.
+    /// Does pending requests, writes a checkpoint that is marked clean, and ends the thread. Later
+    /// requests that need the thread fail with [`Class::Gone`](ebof_backend::Class::Gone). Without
+    /// threads all of that is done by the next [`Stepper::turn`](crate::Stepper::turn).
     pub fn stop(&self) {
         self.handle.stop();
     }
@@ -101,11 +99,11 @@ impl Medium {
 
 impl Handle {
     fn stop(&self) {
-        // Not taken where it has been told before, and has ended.
+        // Dropped if the thread has ended.
         self.work.post(OwnerWork::Stop);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return };
-        // The last handle may have been with work on that thread: it ends when that work does.
+        // Work on that thread may have held the last handle: it cannot wait for itself.
         if thread.thread().id() != std::thread::current().id() {
             // It cannot have panicked: that ends the process.
             let _ended = thread.join();

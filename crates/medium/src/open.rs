@@ -18,16 +18,16 @@ use crate::{Damage, OpenError, Options, threads};
 pub struct Opened {
     /// The handle of the drive's thread.
     pub medium: Medium,
-    /// What the last checkpoint kept of its owner's state, see
-    /// [`Store::set_snapshot`](crate::Store::set_snapshot); `None` before the first.
+    /// The owner's state in the last checkpoint
+    /// ([`Store::set_snapshot`](crate::Store::set_snapshot)); `None` if it has none.
     pub snapshot: Option<Vec<u8>>,
     /// The changes committed since then, in order.
     pub changes: Vec<Vec<u8>>,
-    /// Whether it was stopped in order. `true` for a new drive.
+    /// Whether it was closed in order. `true` for a new drive.
     pub was_clean: bool,
     /// Whether it was made just now.
     pub created: bool,
-    /// What is lost of it: it is only read then, see [`Options::read_only_if_damaged`].
+    /// Damage that makes it read-only, see [`Options::read_only_if_damaged`].
     pub damage: Option<Damage>,
 }
 
@@ -39,8 +39,8 @@ pub fn open(backing: Arc<dyn Device>, options: Options) -> Result<Opened, OpenEr
     threads::start(backing, options)
 }
 
-/// The same without threads: what they would do is done when the caller says so, on the calling
-/// thread, whose time and I/O the options give. Nothing of [`Medium`] waits then.
+/// The same without threads: their work is done on the caller's, by calls of the [`Stepper`], with
+/// the clock and the I/O of the options. No method of [`Medium`] waits then.
 ///
 /// # Errors
 /// As [`open`].
@@ -51,7 +51,7 @@ pub fn open_stepped(backing: Arc<dyn Device>, options: &Options) -> Result<(Open
     Ok((ready.opened(medium), stepper))
 }
 
-/// What a drive's thread has to say when the drive is open.
+/// What the drive's thread reports when the drive is open.
 pub(crate) struct Ready {
     pub(crate) shared: Arc<Shared>,
     pub(crate) work: Arc<WorkQueue>,
@@ -86,8 +86,10 @@ pub(crate) fn ready(backing: Arc<dyn Device>, options: &Options) -> Result<(Stor
     if found.lost.is_some() {
         disk.set_read_only();
     }
-    let (changes, state) = (found.changes.clone(), found.state.clone());
-    let (was_clean, created) = (found.was_clean, found.created);
+    let changes = found.changes.clone();
+    let state = found.state.clone();
+    let was_clean = found.was_clean;
+    let created = found.created;
     let damage = found.lost.as_ref().map(|lost| lost.damage.clone());
     let store = Store::restore(disk, found, options)?;
     let shared = Arc::clone(&store.shared);

@@ -1,4 +1,4 @@
-//! What a medium is opened with, and what it tells its owner by itself.
+//! The options with which a medium is opened, and the notices that it sends its owner.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,28 +14,28 @@ pub struct Options {
     /// Makes a new drive of so many bytes where the backing device holds none. `Some(0)`: as large
     /// as the backing device allows. A drive that is there already is opened as it is.
     pub create: Option<u64>,
-    /// Whether a backing device that is made into a drive is known to read as zeros (a file that
-    /// was just created): then nothing has to be zeroed before it is used for the first time.
+    /// The backing device is known to read as zeros (a file that was just created): a new drive
+    /// need not zero extents before they are used for the first time.
     pub zeroed: bool,
-    /// A new drive is made although the backing device holds something else, which is lost. A drive
-    /// that is there, or was damaged, is never overwritten.
+    /// Makes a new drive even if the backing device holds other data, which are lost. A drive that
+    /// is there, whole or damaged, is never overwritten.
     pub overwrite: bool,
-    /// What makes a new drive's records its own: random bytes, or its UUID.
+    /// Identifies a new drive in all its structures: random bytes, or its UUID.
     pub id: [u8; 16],
-    /// What the keys of encrypted namespaces are wrapped with on the medium; without it they are
-    /// there as they are. A drive whose keys are not wrapped yet has them wrapped from now on.
+    /// Wraps the keys of encrypted namespaces on the medium; without it they are stored unwrapped.
+    /// If a drive's keys are not wrapped yet, they are from now on.
     pub key: Option<DriveKey>,
-    /// What the drive's threads do their I/O with.
+    /// Makes the `Io` of each of the drive's threads.
     pub io: IoFactory,
-    /// The drive's time, and where its keys come from. The system's where it has threads.
+    /// Time, and random bytes for keys. Must be the system's if the drive has threads.
     pub clock: Clock,
     /// Bytes of memory for tags of blocks (checksums and metadata), for all namespaces together; 0
     /// for 16 MiB. At least 4 MiB are used where there are namespaces with tags.
     pub tag_cache_bytes: usize,
-    /// Where a part of what the drive says of itself is lost: opens it for reading what can still
-    /// be known, instead of not at all. Nothing is written then.
+    /// Opens a damaged drive read-only, to read what is still known to be right, instead of
+    /// refusing it.
     pub read_only_if_damaged: bool,
-    /// Is told what happens on the medium.
+    /// Called with notices about the medium.
     pub notify: Option<Notify>,
 }
 
@@ -49,10 +49,10 @@ impl fmt::Debug for Notify {
     }
 }
 
-/// What the owner of a medium should know.
+/// What a medium notifies its owner of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// A write was refused: the namespace has all that it may have.
+    /// A write was refused: the namespace has as many extents as it may have.
     QuotaReached(VolumeId),
     /// A write was refused: the drive has no free extent.
     Full(VolumeId),
@@ -62,15 +62,14 @@ pub enum Notice {
     JournalFailed(Class),
     /// The journal is written again.
     JournalRecovered,
-    /// The backing device fails at this, for the first time since it worked: requests are refused
-    /// as long as they fail.
+    /// The backing device has a new fault. Each request is still tried.
     Fails(BackingFault),
-    /// It works again, as far as can be seen.
+    /// The fault is over.
     Works(BackingFault),
-    /// A block is not what was written to it: it cannot be read before it is written again. At most
-    /// 16 are told in a second.
+    /// The checksum of a block does not match its data: it cannot be read before it is written
+    /// again. At most 16 are reported in a second.
     Corrupt {
-        /// Whose it is.
+        /// The namespace.
         volume: VolumeId,
         /// Its number (LBA).
         block: u64,

@@ -1,10 +1,9 @@
-//! What journals, checkpoints and the space around the table of keys still hold of the past: it is
-//! overwritten with zeros, so that nothing of namespaces that were erased, or of an earlier drive,
-//! is left there.
+//! Overwrites old journals and checkpoints with zeros, so that nothing of erased namespaces is left
+//! there.
 //!
-//! Zeros are written, not asked for: a range that a file system or a disk is told to zero may keep
-//! its old bytes where it lies. What the journal and the checkpoint of this generation hold is
-//! never touched.
+//! Zeros are written, and not asked for by Write Zeroes: a file system or a disk may keep the old
+//! bytes of a range that it is told to zero. The journal and the checkpoint of this generation are
+//! not touched.
 
 use std::ops::Range;
 
@@ -14,7 +13,7 @@ use crate::Error;
 use crate::blank::overwrite;
 use crate::store::Store;
 
-/// Bytes that one step looks at.
+/// Bytes that one step covers.
 const STEP_BYTES: u64 = 8 << 20;
 
 /// How far [`Store::purge`] has come.
@@ -41,36 +40,35 @@ impl Purge {
     pub(crate) fn step(&mut self, store: &mut Store) -> Result<bool, Error> {
         let layout = store.shared.layout;
         let Some(begin) = self.next else {
-            // Whatever is written from here on has nothing of them.
-            store.checkpoint_now()?;
+            // The journal and checkpoint of the new generation have nothing of what was erased.
+            store.checkpoint_and_report()?;
             self.next = Some(layout.journal(0));
             return Ok(false);
         };
-        store.make_sure()?;
-        let all = layout.checkpoint(0) + 2 * layout.checkpoint_bytes();
-        let end = (begin + STEP_BYTES).min(all);
-        let live = store.journal.needed(&mut store.disk)?;
-        for dead in outside(begin..end, &live) {
+        store.settle_journal()?;
+        let all_end = layout.checkpoint(0) + 2 * layout.checkpoint_bytes();
+        let end = (begin + STEP_BYTES).min(all_end);
+        let live = store.journal.live_ranges(&mut store.disk)?;
+        for stale in outside(begin..end, &live) {
             for slot in [layout.checkpoint(0), layout.checkpoint(1)] {
-                // A checkpoint without a header is none; one with a header and half of a body is a
-                // damaged one.
-                if dead.contains(&slot) {
+                // The header first, durably: a header without its body would be taken for damage.
+                if stale.contains(&slot) {
                     overwrite(&mut store.disk, slot..slot + FRAME_BYTES as u64)?;
                     store.flush()?;
                 }
             }
-            overwrite(&mut store.disk, dead)?;
+            overwrite(&mut store.disk, stale)?;
         }
-        if end == all {
-            // Again there are two checkpoints, of which one may be damaged.
-            store.checkpoint_now()?;
+        if end == all_end {
+            // Then there are two checkpoints again, for the case that one is damaged.
+            store.checkpoint_and_report()?;
         }
         self.next = Some(end);
-        Ok(end == all)
+        Ok(end == all_end)
     }
 }
 
-/// The parts of a range that are in none of these, which are in order.
+/// The parts of a range that are in none of the ranges `live`, which are sorted.
 fn outside(range: Range<u64>, live: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut parts = Vec::new();
     let mut at = range.start;

@@ -1,4 +1,4 @@
-//! What records mean when a drive is opened: they lead from nothing to what was there.
+//! Journal replay: applies the records of a checkpoint and its journal when a drive is opened.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,28 +13,27 @@ use crate::shared::Shared;
 use crate::tags::Tags;
 use crate::{Thin, VolumeId};
 
-/// A drive as records make it, one after the other.
+/// Applies records one after the other, beginning with an empty medium.
 pub(crate) struct Replay<'a> {
     shared: &'a Arc<Shared>,
     keys: &'a Keys,
     journal: &'a mut Journal,
     tags: &'a mut Tags,
-    /// From this extent on none was ever used.
+    /// The high-water mark so far.
     high_water: u32,
 }
 
 impl<'a> Replay<'a> {
-    /// Begins with an empty medium.
     pub(crate) fn new(shared: &'a Arc<Shared>, keys: &'a Keys, journal: &'a mut Journal, tags: &'a mut Tags) -> Self {
         Self { shared, keys, journal, tags, high_water: 0 }
     }
 
-    /// What a record behind a part of the journal that is lost says: what it is about is not as it
-    /// was before. It takes away, and gives nothing.
-    pub(crate) fn record_behind(&mut self, record: &Record) {
+    /// Applies a record behind a lost part of the journal. Such records only invalidate: what they
+    /// unmap, or map elsewhere, is unmapped; nothing is mapped.
+    pub(crate) fn apply_behind_damage(&mut self, record: &Record) {
         let forget = |thin: &Thin, indices: Range<u32>| {
             let indices = indices.start..indices.end.min(thin.map.len());
-            indices.filter(|&index| thin.map.place(index).is_some()).for_each(|index| {
+            indices.filter(|&index| thin.map.lookup(index).is_some()).for_each(|index| {
                 thin.map.set(index, None);
             });
         };
@@ -50,13 +49,13 @@ impl<'a> Replay<'a> {
                     forget(&thin, *first..first.saturating_add(*count));
                 }
             }
-            // Whoever had it before has it no more.
+            // These extents were free then: they belong to no namespace that has them here.
             Record::Map { extents, .. } => {
                 for thin in self.shared.thins() {
-                    let runs = thin.map.runs().flat_map(|(first, places)| (first..).zip(places));
-                    let taken: Vec<u32> =
-                        runs.filter(|(_, place)| extents.contains(place)).map(|(index, _)| index).collect();
-                    taken.into_iter().for_each(|index| forget(&thin, index..index + 1));
+                    let runs = thin.map.runs().flat_map(|(first, extents)| (first..).zip(extents));
+                    let stale: Vec<u32> =
+                        runs.filter(|(_, extent)| extents.contains(extent)).map(|(index, _)| index).collect();
+                    stale.into_iter().for_each(|index| forget(&thin, index..index + 1));
                 }
             }
             Record::Bad { volume, start, blocks, bad: true } => {
@@ -72,34 +71,34 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Does what a record of a frame, or of the checkpoint, says.
-    pub(crate) fn record(&mut self, frame: Option<u64>, record: &Record) -> Result<(), String> {
+    /// Applies a record of a frame of the journal, or of the checkpoint (`None`).
+    pub(crate) fn apply(&mut self, frame: Option<u64>, record: &Record) -> Result<(), String> {
         let thin =
             |volume: &VolumeId| self.shared.thin(*volume).ok_or(format!("namespace {} was never made", volume.0));
         match record {
             Record::Create { volume, blocks, quota, block_format } => {
-                // Of a namespace that is removed further on the key is gone already.
+                // There is no key if the namespace is removed further on.
                 let thin = Thin::new(self.shared, *volume, *blocks, *quota, *block_format, self.keys.cipher(*volume));
                 let thin = thin.ok_or(format!("namespace {} cannot be", volume.0))?;
                 self.shared.insert(Arc::new(thin));
             }
             Record::Remove(volume) => {
                 self.shared.remove(*volume);
-                self.tags.forget_all(*volume);
+                self.tags.forget_namespace(*volume);
             }
             Record::Clear(volume) => {
                 let thin = thin(volume)?;
-                self.tags.forget_all(*volume);
-                let _taken = thin.unmap(0..thin.map.len());
+                self.tags.forget_namespace(*volume);
+                let _unmapped = thin.unmap(0..thin.map.len());
                 thin.change_bad_blocks(BadBlocks::clear);
             }
             Record::Map { volume, first, extents } => {
                 let thin = thin(volume)?;
-                for (index, place) in (*first..).zip(extents) {
-                    if index >= thin.map.len() || *place >= self.shared.layout.extents() {
+                for (index, extent) in (*first..).zip(extents) {
+                    if index >= thin.map.len() || *extent >= self.shared.layout.extents() {
                         return Err(format!("extent {index} of namespace {} is out of range", volume.0));
                     }
-                    thin.map.set(index, Some(*place));
+                    thin.map.set(index, Some(*extent));
                     self.tags.resolve(*volume, thin.block_layout.blocks_of(index..index + 1));
                 }
             }
@@ -107,7 +106,7 @@ impl<'a> Replay<'a> {
                 let thin = thin(volume)?;
                 let range = *first..first.saturating_add(*count).min(thin.map.len());
                 self.tags.resolve(*volume, thin.block_layout.blocks_of(range.clone()));
-                let _taken = thin.unmap(range);
+                let _unmapped = thin.unmap(range);
             }
             Record::Bad { volume, start, blocks, bad } => {
                 let range = *start..start.saturating_add(*blocks);
@@ -115,17 +114,17 @@ impl<'a> Replay<'a> {
             }
             Record::Tags { volume, first, tags } | Record::OnlyTags { volume, first, tags } => {
                 let thin = thin(volume)?;
-                let fits = first.checked_add(tags.len() as u64).is_some_and(|end| end <= thin.blocks_of_it());
+                let fits = first.checked_add(tags.len() as u64).is_some_and(|end| end <= thin.block_count());
                 if !thin.is_tagged || !fits {
                     return Err(format!("block {first} of namespace {} has no tag", volume.0));
                 }
-                self.tags.are_journaled(tags.len());
-                // What was flushed since cannot be older; what was not may be.
+                self.tags.add_journaled(tags.len());
+                // If the data were flushed after these tags, no older tag can be right.
                 let is_flushed = frame.is_some_and(|frame| self.journal.is_data_durable(frame));
                 let only = is_flushed || matches!(record, Record::OnlyTags { .. });
                 (*first..).zip(tags).for_each(|(block, &tag)| self.tags.add_candidate(*volume, block, tag, only));
                 if let Some(frame) = frame.filter(|_| !is_flushed) {
-                    self.journal.hold(frame);
+                    self.journal.add_unresolved(frame);
                 }
             }
             Record::HighWater(extent) => self.high_water = self.high_water.max(*extent),
@@ -134,8 +133,10 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// All records were seen: only now it is known which extents are in use; the rest below the
-    /// mark may hold anything.
+    /// Ends the replay: finds out which extents are in use.
+    ///
+    /// # Errors
+    /// What contradicts itself.
     pub(crate) fn finish(self) -> Result<Extents, String> {
         let extents = Extents::new(self.shared, self.high_water)?;
         let keyless = |thin: &Arc<Thin>| thin.block_format.encrypted && thin.cipher.is_none();
@@ -144,10 +145,10 @@ impl<'a> Replay<'a> {
             if !self.shared.read_only {
                 return Err(format!("the key of namespace {} is not there", thin.volume.0));
             }
-            // Its key was destroyed, and what says so is lost.
+            // Its key was destroyed, and the record of its removal is lost.
             self.shared.remove(thin.volume);
         }
-        extents.count();
+        extents.publish_used();
         Ok(extents)
     }
 }

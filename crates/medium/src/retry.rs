@@ -1,17 +1,16 @@
-//! What the backing device has failed at is tried again until it works, and its owner is told of
-//! both.
+//! The job that tries again what the backing device has failed at, until it works, and notifies the
+//! owner.
 
 use crate::Notice;
 use crate::fault::BackingFault;
 use crate::jobs::{Job, Progress};
 use crate::store::Store;
 
-/// How soon it is tried whether something works again; later where that takes long, so that a
-/// medium that is dying slowly does not keep the drive's thread from everything else: a twentieth
-/// of its time at most.
-const TRY_MS: u64 = 500;
-const TRY_MS_MAX: u64 = 60_000;
-const SHARE: u64 = 20;
+/// Pause between two tries. It is longer if a try takes long, so that a slowly dying medium takes
+/// at most one part in [`TIME_SHARE`] of the drive's thread.
+const PAUSE_MS: u64 = 500;
+const PAUSE_MS_MAX: u64 = 60_000;
+const TIME_SHARE: u64 = 20;
 
 /// Tries what has failed, until all of it works.
 pub(crate) struct RetryFaults;
@@ -19,13 +18,13 @@ pub(crate) struct RetryFaults;
 impl Job for RetryFaults {
     fn step(&mut self, store: &mut Store) -> Progress {
         let began = store.shared.clock.now();
-        store.look();
+        store.check_faults();
         let mut works = Vec::new();
-        for fault in store.disk.faults.next_tries() {
+        for fault in store.disk.faults.due_for_retry() {
             let again = match fault {
-                BackingFault::Read => store.disk.reads_again(),
+                BackingFault::Read => store.disk.can_read_again(),
                 BackingFault::Space | BackingFault::Write => {
-                    let written = store.write_somewhere();
+                    let written = store.probe_write();
                     written.unwrap_or_else(|| store.disk.faults.is_quiet(fault, began))
                 }
             };
@@ -34,11 +33,11 @@ impl Job for RetryFaults {
                 works.push(fault);
             }
         }
-        store.disk.faults.tried(&works);
+        store.disk.faults.clear(&works);
         if !store.disk.faults.is_any() {
             return Progress::Done;
         }
         let took_ms = u64::try_from((store.shared.clock.now() - began).as_millis()).unwrap_or(u64::MAX);
-        Progress::Later(took_ms.saturating_mul(SHARE).clamp(TRY_MS, TRY_MS_MAX))
+        Progress::Later(took_ms.saturating_mul(TIME_SHARE).clamp(PAUSE_MS, PAUSE_MS_MAX))
     }
 }

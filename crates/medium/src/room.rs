@@ -7,25 +7,25 @@ use ebof_drive::layout::{EXTENTS_MAX, Layout};
 use ebof_drive::tag::Tag;
 
 use crate::bad_blocks::BadBlocks;
-use crate::store::INSTANCES_MAX;
-use crate::tags::{CARRIED_MAX, PAGES_MAX};
+use crate::store::NAMESPACES_MAX;
+use crate::tags::{UNRESOLVED_MAX, UNWRITTEN_PAGES_MAX};
 use crate::{BlockFormat, VolumeId};
 
-/// What a checkpoint is made of, each as much as there can be: extents that lie nowhere together,
-/// ranges of bad blocks that were split, tags of which each is one of several.
+/// A checkpoint with as much of everything as there can be: extents of which no two are contiguous,
+/// ranges of bad blocks that were split, tags of unresolved blocks.
 fn largest(extents: u32) -> Checkpoint {
     let volume = VolumeId(u64::MAX);
     let tags = |first, count| Record::Tags { volume, first, tags: vec![Tag([0xfe; 16]); count] };
     let bad = |start| Record::Bad { volume, start, blocks: 1, bad: true };
     let create = |blocks| Record::Create { volume, blocks, quota: u32::MAX, block_format: BlockFormat::plain(9) };
     let mut records = vec![Record::HighWater(u32::MAX)];
-    records.extend((0..INSTANCES_MAX as u64).map(create));
+    records.extend((0..NAMESPACES_MAX as u64).map(create));
     records.extend((0..extents).map(|extent| Record::Map { volume, first: extent, extents: vec![extent] }));
     records.extend((0..2 * BadBlocks::MAX as u64).map(bad));
     // A frame has no room for all tags of a page.
     let page = usize::try_from(TAGS_PER_PAGE).unwrap();
-    records.extend((0..PAGES_MAX as u64).flat_map(|at| [tags(at, 250), tags(at + 250, page - 250)]));
-    records.extend((0..CARRIED_MAX as u64).map(|block| tags(block, 1)));
+    records.extend((0..UNWRITTEN_PAGES_MAX as u64).flat_map(|at| [tags(at, 250), tags(at + 250, page - 250)]));
+    records.extend((0..UNRESOLVED_MAX as u64).map(|block| tags(block, 1)));
     Checkpoint { state: vec![b'x'; STATE_BYTES_MAX], records, clean: true }
 }
 

@@ -1,4 +1,5 @@
-//! What the drive's thread shares with all others: the way to it, the epoch, and the namespaces.
+//! What the drive's thread shares with all others: its queues of messages, the epoch, and the
+//! namespaces.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,27 +10,27 @@ use ebof_backend::{Action, Class, Completion, CompletionHook, Device, Error, Rem
 use ebof_clock::Clock;
 use ebof_drive::layout::Layout;
 
-use crate::fault::{Failure, WAITING, failure};
+use crate::fault::{FAILURES_MAX, Failure, failure};
 use crate::found::Lost;
 use crate::journal::{Point, View};
 use crate::options::Notify;
 use crate::thin::Refusal;
 use crate::{Notice, Options, Thin, VolumeId};
 
-/// How long more requests are waited for.
+/// How long the drive's thread waits for more requests, to do them in one batch.
 const GATHER: Duration = Duration::from_micros(50);
 
-/// A request that the drive's thread does, and the way back.
+/// A request that the drive's thread does, and where its completion goes.
 pub(crate) struct DeferredRequest {
     pub(crate) thin: Arc<Thin>,
     pub(crate) request: Request,
     pub(crate) reply: Reply,
-    /// It has found no space and is tried again; refused from then on.
+    /// It found no space and is tried again until then.
     pub(crate) waits_until: Option<Instant>,
 }
 
-/// The way back for the completion of a request. Whoever waits for it gets one also where this is
-/// dropped on the way, because the thread that had it panicked.
+/// Where the completion of a request goes. Dropping it without [`send`](Self::send), as a panic
+/// does, completes the request with an error.
 pub(crate) struct Reply {
     remote: Option<Remote>,
     tag: u64,
@@ -42,13 +43,12 @@ impl DeferredRequest {
         Self { thin, request, reply, waits_until: None }
     }
 
-    /// Answers it.
-    pub(crate) fn finish(self, result: Result<(), Refusal>) {
-        let result = result.map_err(|refusal| refusal(&self.request.operation));
-        self.answer(result);
+    pub(crate) fn refuse(self, refusal: Refusal) {
+        let error = refusal(&self.request.operation);
+        self.complete(Err(error));
     }
 
-    pub(crate) fn answer(self, result: Result<(), Error>) {
+    pub(crate) fn complete(self, result: Result<(), Error>) {
         self.reply.send(self.request.complete(result));
     }
 }
@@ -66,25 +66,27 @@ impl Drop for Reply {
         if let Some(remote) = self.remote.take() {
             let reason = "the drive's thread failed at it: see the log";
             let error = Error::Refused { action: self.action, offset: 0, len: 0, class: Class::Gone, reason };
-            // Its buffer is lost with what the thread had.
+            // Its buffer was lost in the panic.
             remote.deliver(Completion { tag: self.tag, result: Err(error), data: None });
         }
     }
 }
 
-/// What the drive's thread is asked for.
+/// A message to the drive's thread.
 pub(crate) enum Message {
     DeferredRequest(Box<DeferredRequest>),
-    /// These flushes are over, and everything up to there is durable.
+    /// The backing device was flushed for these requests: the journal is durable up to this point.
     Flushed(Point, Vec<DeferredRequest>),
-    /// These extents read as zeros, durably, unless there is an error.
+    /// These extents were zeroed, durably, or zeroing them failed.
     Zeroed(Vec<u32>, Result<(), Error>),
-    /// The backing device has failed at something.
+    /// A request to the backing device has failed: see [`Shared::failures`].
     Failed,
 }
 
-/// Extents that were given back while this was current are not used again before nobody has it any
-/// more. It sees how requests to the backing device end.
+/// A period in which requests look up extents (epoch-based reclamation). A request to the backing
+/// device holds the epoch in which it began; extents that are freed are not allocated again before
+/// nobody holds the epoch in which they were. As the hook of such requests it records their
+/// failures.
 #[derive(Debug, Default)]
 pub(crate) struct Epoch(Weak<Shared>);
 
@@ -93,12 +95,12 @@ impl CompletionHook for Epoch {
         if let Err(error) = &completion.result
             && let Some(shared) = self.0.upgrade()
         {
-            shared.saw(error);
+            shared.record_failure(error);
         }
     }
 }
 
-/// An epoch, and what somebody above had attached to the request before.
+/// An epoch, and the hook that the request had before.
 #[derive(Debug)]
 pub(crate) struct ChainedHooks {
     pub(crate) epoch: Arc<Epoch>,
@@ -112,28 +114,31 @@ impl CompletionHook for ChainedHooks {
     }
 }
 
-/// What all threads that use a medium have in common.
+/// What all threads that use a medium share.
 pub(crate) struct Shared {
     pub(crate) base: Arc<dyn Device>,
     pub(crate) layout: Layout,
     pub(crate) clock: Clock,
-    /// Extents that are in use, or were and are not free yet.
+    /// Extents that are allocated, or were freed and cannot be allocated yet.
     pub(crate) used: AtomicU32,
     pub(crate) journal: View,
-    /// A part of what the drive says of itself is lost: nothing is written, and what nobody knows
-    /// is not read.
+    /// A part of the drive's own data is lost: nothing is written, and blocks that may be wrong are
+    /// not read.
     pub(crate) read_only: bool,
-    /// So much of it that blocks without a checksum may be another namespace's.
+    /// So much is lost that extents may belong to another namespace: only blocks with a checksum
+    /// can be read.
     pub(crate) hides_unchecked: bool,
     notify: Option<Notify>,
     epoch: RwLock<Arc<Epoch>>,
     thins: RwLock<BTreeMap<VolumeId, Arc<Thin>>>,
-    /// What the backing device has failed at, to be looked at.
+    /// Failures of the backing device that the drive's thread has not seen yet.
     failures: Mutex<Vec<Failure>>,
     queue: Mutex<Queue>,
-    bell: Condvar,
-    flushes: Mutex<(Vec<DeferredRequest>, bool)>,
-    flush_bell: Condvar,
+    /// Notified when `queue` has something to do.
+    queue_changed: Condvar,
+    flushes: Mutex<FlushQueue>,
+    /// Notified when `flushes` has changed.
+    flushes_changed: Condvar,
 }
 
 #[derive(Default)]
@@ -141,6 +146,15 @@ struct Queue {
     messages: VecDeque<Message>,
     /// There is something to do besides messages.
     woken: bool,
+    /// No more messages are taken.
+    stopped: bool,
+}
+
+/// Flushes that wait for the flush thread.
+#[derive(Default)]
+struct FlushQueue {
+    requests: Vec<DeferredRequest>,
+    /// No more are taken.
     stopped: bool,
 }
 
@@ -159,13 +173,13 @@ impl Shared {
             thins: RwLock::default(),
             failures: Mutex::default(),
             queue: Mutex::default(),
-            bell: Condvar::new(),
+            queue_changed: Condvar::new(),
             flushes: Mutex::default(),
-            flush_bell: Condvar::new(),
+            flushes_changed: Condvar::new(),
         })
     }
 
-    /// Tells the owner of the medium something. On the drive's thread only.
+    /// Notifies the owner of the medium. On the drive's thread only.
     pub(crate) fn notify(&self, notice: Notice) {
         if let Some(Notify(notify)) = &self.notify {
             notify(notice);
@@ -176,23 +190,24 @@ impl Shared {
         Arc::clone(&self.epoch.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Starts a new epoch; gives the one that ended.
-    pub(crate) fn turn(&self) -> Arc<Epoch> {
+    /// Starts a new epoch. Returns the one that ended.
+    pub(crate) fn next_epoch(&self) -> Arc<Epoch> {
         let mut epoch = self.epoch.write().unwrap_or_else(PoisonError::into_inner);
         let next = Arc::new(Epoch(epoch.0.clone()));
         std::mem::replace(&mut epoch, next)
     }
 
-    /// A request to the backing device has failed, on whatever thread.
-    pub(crate) fn saw(&self, error: &Error) {
+    /// Records that a request to the backing device has failed. On any thread.
+    pub(crate) fn record_failure(&self, error: &Error) {
         let Some(failure) = failure(error) else { return };
         let mut failures = self.failures();
-        if failures.len() < WAITING {
+        if failures.len() < FAILURES_MAX {
             failures.push(failure);
         }
         if failures.len() == 1 {
             drop(failures);
-            self.post(Message::Failed);
+            // When the thread has ended, nobody needs to know.
+            let _ended = self.post(Message::Failed);
         }
     }
 
@@ -222,8 +237,8 @@ impl Shared {
         }
     }
 
-    /// Nobody is given a namespace from now on.
-    pub(crate) fn forget(&self) {
+    /// Drops the namespaces: nobody gets one from here any more.
+    pub(crate) fn drop_namespaces(&self) {
         let thins = std::mem::take(&mut *self.thins.write().unwrap_or_else(PoisonError::into_inner));
         drop(thins);
     }
@@ -232,7 +247,7 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves a request with the drive's thread, or gives it back when that has ended.
+    /// Sends a request to the drive's thread. Returns it if that has ended.
     pub(crate) fn send(&self, deferred: DeferredRequest) -> Result<(), DeferredRequest> {
         let mut queue = self.queue();
         if queue.stopped {
@@ -240,91 +255,92 @@ impl Shared {
         }
         queue.messages.push_back(Message::DeferredRequest(Box::new(deferred)));
         drop(queue);
-        self.bell.notify_one();
+        self.queue_changed.notify_one();
         Ok(())
     }
 
-    /// Leaves work with the drive's thread; `false` when that has ended.
-    pub(crate) fn post(&self, message: Message) -> bool {
-        self.post_or_give_back(message).is_ok()
-    }
-
-    /// The same, for what must not be dropped.
-    pub(crate) fn post_or_give_back(&self, message: Message) -> Result<(), Message> {
+    /// Sends a message to the drive's thread. Returns it if that has ended.
+    pub(crate) fn post(&self, message: Message) -> Result<(), Message> {
         let mut queue = self.queue();
         if queue.stopped {
             return Err(message);
         }
         queue.messages.push_back(message);
         drop(queue);
-        self.bell.notify_one();
+        self.queue_changed.notify_one();
         Ok(())
     }
 
-    /// Leaves a flush with the thread for them, or gives it back when that has ended.
+    fn flushes(&self) -> MutexGuard<'_, FlushQueue> {
+        self.flushes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a flush to the flush thread. Returns it if that takes no more.
     pub(crate) fn send_flush(&self, deferred: DeferredRequest) -> Result<(), DeferredRequest> {
-        let mut flushes = self.flushes.lock().unwrap_or_else(PoisonError::into_inner);
-        if flushes.1 {
+        let mut flushes = self.flushes();
+        if flushes.stopped {
             return Err(deferred);
         }
-        flushes.0.push(deferred);
+        flushes.requests.push(deferred);
         drop(flushes);
-        self.flush_bell.notify_one();
+        self.flushes_changed.notify_one();
         Ok(())
     }
 
-    /// Waits for flushes; `None` when there will be none.
+    /// Waits for flushes. `None`: all are done, and there will be no more.
     pub(crate) fn wait_for_flushes(&self) -> Option<Vec<DeferredRequest>> {
-        let mut flushes = self.flushes.lock().unwrap_or_else(PoisonError::into_inner);
-        while flushes.0.is_empty() && !flushes.1 {
-            flushes = self.flush_bell.wait(flushes).unwrap_or_else(PoisonError::into_inner);
+        let mut flushes = self.flushes();
+        while flushes.requests.is_empty() && !flushes.stopped {
+            flushes = self.flushes_changed.wait(flushes).unwrap_or_else(PoisonError::into_inner);
         }
-        (!flushes.0.is_empty()).then(|| std::mem::take(&mut flushes.0))
+        (!flushes.requests.is_empty()).then(|| std::mem::take(&mut flushes.requests))
     }
 
-    /// The flushes that are there.
+    /// Takes the pending flushes, without waiting.
     pub(crate) fn take_flushes(&self) -> Vec<DeferredRequest> {
-        std::mem::take(&mut self.flushes.lock().unwrap_or_else(PoisonError::into_inner).0)
+        std::mem::take(&mut self.flushes().requests)
     }
 
-    /// Whether there are any.
     pub(crate) fn has_flushes(&self) -> bool {
-        !self.flushes.lock().unwrap_or_else(PoisonError::into_inner).0.is_empty()
+        !self.flushes().requests.is_empty()
     }
 
-    /// No flushes are taken from now on; those that are there are done.
+    /// Takes no flushes from now on; those that are pending are still done.
     pub(crate) fn stop_flushes(&self) {
-        self.flushes.lock().unwrap_or_else(PoisonError::into_inner).1 = true;
-        self.flush_bell.notify_one();
+        self.flushes().stopped = true;
+        self.flushes_changed.notify_one();
     }
 
-    /// Everything that there is to do, after `patience` at the latest; `None` is for ever.
+    /// Takes all messages. If there are none, waits for one or for [`wake`](Self::wake), at most
+    /// for `wait_for`; `None`: without limit.
     pub(crate) fn take(&self, wait_for: Option<Duration>) -> VecDeque<Message> {
         let mut queue = self.queue();
         if queue.messages.is_empty() && !queue.woken {
             queue = match wait_for {
                 Some(Duration::ZERO) => queue,
-                Some(wait_for) => self.bell.wait_timeout(queue, wait_for).unwrap_or_else(PoisonError::into_inner).0,
-                None => self.bell.wait(queue).unwrap_or_else(PoisonError::into_inner),
+                Some(wait_for) => {
+                    self.queue_changed.wait_timeout(queue, wait_for).unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.queue_changed.wait(queue).unwrap_or_else(PoisonError::into_inner),
             };
         }
         queue.woken = false;
         std::mem::take(&mut queue.messages)
     }
 
-    /// Has the drive's thread look for work, see [`take`](Self::take).
+    /// Wakes the drive's thread, to look for work other than messages.
     pub(crate) fn wake(&self) {
         self.queue().woken = true;
-        self.bell.notify_one();
+        self.queue_changed.notify_one();
     }
 
-    /// Whether there is something that was asked for.
     pub(crate) fn has_messages(&self) -> bool {
         !self.queue().messages.is_empty()
     }
 
-    /// Waits, but not long, for as many messages as there were the last time: those whose requests
-    /// were just answered are about to send the next ones, and what is done together costs less.
+    /// Waits a moment ([`GATHER`]) for as many messages as the last batch had: callers whose
+    /// requests were just completed are about to send the next ones, and a larger batch costs less
+    /// per request.
     pub(crate) fn gather(&self, messages: &mut VecDeque<Message>, count: usize) {
         let end = self.clock.now() + GATHER;
         while messages.len() < count && self.clock.now() < end {
@@ -333,7 +349,7 @@ impl Shared {
         }
     }
 
-    /// From now on nothing is taken; gives what is left.
+    /// Takes no messages from now on. Returns those that are left.
     pub(crate) fn stop(&self) -> VecDeque<Message> {
         let mut queue = self.queue();
         queue.stopped = true;

@@ -1,4 +1,4 @@
-//! A drive without threads: what its threads would do, a part at a time, when the caller says so.
+//! A drive without threads: its caller runs what the threads would run, a part at a time.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,16 +13,16 @@ use crate::store::Store;
 use crate::work::WorkQueue;
 use crate::zeroing::{ZeroRequest, Zeroing};
 
-/// What the threads of a drive would do, see [`open_stepped`](crate::open_stepped). Whoever holds
-/// it calls [`turn`](Self::turn), [`flush`](Self::flush) and [`zero`](Self::zero) in any order, as
-/// often as something is to be done.
+/// Runs the work of a drive's threads on the caller's, see [`open_stepped`](crate::open_stepped).
+/// The owner calls [`turn`](Self::turn), [`flush`](Self::flush) and [`zero`](Self::zero) in any
+/// order, as often as there is something to do.
 ///
-/// Dropping it before [`is_over`](Self::is_over) is what a kill is to a process: nothing more is
-/// written, and what was asked for is refused.
+/// Dropping it before [`is_over`](Self::is_over) is like killing the process: nothing more is
+/// written, and pending requests are refused.
 pub struct Stepper {
     shared: Arc<Shared>,
     work: Arc<WorkQueue>,
-    /// `None` when it is over.
+    /// `None` after the drive was closed.
     event_loop: Option<EventLoop>,
     flusher: Flusher,
     zeroing: Zeroing,
@@ -36,13 +36,19 @@ impl Stepper {
         let shared = Arc::clone(&store.shared);
         let (sender, zero_requests) = mpsc::channel();
         store.extents.set_zeroing_thread(sender);
-        let (flusher, zeroing) = (Flusher::new(&shared, options), Zeroing::new(&shared, options));
-        let event_loop = Some(EventLoop::new(store, Arc::clone(&work)));
-        Self { shared, work, event_loop, flusher, zeroing, zero_requests, to_zero: VecDeque::new() }
+        Self {
+            flusher: Flusher::new(&shared, options),
+            zeroing: Zeroing::new(&shared, options),
+            event_loop: Some(EventLoop::new(store, Arc::clone(&work))),
+            shared,
+            work,
+            zero_requests,
+            to_zero: VecDeque::new(),
+        }
     }
 
-    /// One turn of the drive's thread: some of what was asked for, a step of a job, or what can be
-    /// done when there is nothing else. Nothing happens where nothing is due.
+    /// One turn of the drive's thread: a batch of requests, a step of a job, or maintenance if
+    /// there is nothing else. Does nothing if nothing is due.
     pub fn turn(&mut self) {
         let Some(event_loop) = &mut self.event_loop else { return };
         let plan = event_loop.plan();
@@ -53,23 +59,22 @@ impl Stepper {
         if let Some(event_loop) = self.event_loop.take() {
             event_loop.close();
         }
-        // As the threads do: flushes and zeroing that were begun are done, though nothing is told
-        // of them.
+        // As with threads: flushes and zeroing that are queued are still done, but the drive is not
+        // told any more.
         refuse_all(&self.shared, &self.work);
         while self.flush() || self.zero() {}
-        self.shared.forget();
+        self.shared.drop_namespaces();
     }
 
-    /// When [`turn`](Self::turn) has something to do, as far as is known now: a moment that is not
-    /// in the future where it has something to do at once, `None` where it has not before it is
-    /// asked for something.
+    /// When [`turn`](Self::turn) has something to do, as far as is known now: not in the future if
+    /// it has something to do at once, `None` if it has nothing to do before the next request.
     pub fn due(&mut self) -> Option<Instant> {
         let event_loop = self.event_loop.as_mut()?;
         let due = event_loop.plan().due;
         if self.shared.has_messages() || !self.work.is_empty() { Some(self.shared.clock.now()) } else { due }
     }
 
-    /// Does the flushes that wait for the thread beside the drive's; `false` if there were none.
+    /// Does the pending flushes of the flush thread; `false` if there were none.
     pub fn flush(&mut self) -> bool {
         let flushes = self.shared.take_flushes();
         let any = !flushes.is_empty();
@@ -85,8 +90,7 @@ impl Stepper {
         self.shared.has_flushes()
     }
 
-    /// Zeroes the next extents that were given back and are to be zeroed in the background; `false`
-    /// if there were none.
+    /// Zeroes the next freed extents that wait for the zeroing thread; `false` if there were none.
     pub fn zero(&mut self) -> bool {
         self.to_zero.extend(self.zero_requests.try_iter());
         let Some(zero_request) = self.to_zero.pop_front() else { return false };
@@ -109,11 +113,11 @@ impl Stepper {
 
 impl Drop for Stepper {
     fn drop(&mut self) {
-        // Before what was asked for is refused: its work is not to find a store.
+        // Before pending work is refused: it must not find a store.
         self.event_loop = None;
         refuse_all(&self.shared, &self.work);
         drop(self.shared.take_flushes());
-        self.shared.forget();
+        self.shared.drop_namespaces();
     }
 }
 

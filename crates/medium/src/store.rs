@@ -1,4 +1,4 @@
-//! A drive's medium as its own thread has it: everything here is done when it returns.
+//! A drive's medium, as the drive's thread uses it: calls return when they are done.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use crate::thin::{INDEX_MAX, ThinDevice};
 use crate::{Error, Job, OpenError, Options, Thin, VolumeId, recovery};
 
 /// Namespaces on a medium at most.
-pub(crate) const INSTANCES_MAX: usize = 4096;
-/// Bytes of changes that are committed together.
+pub(crate) const NAMESPACES_MAX: usize = 4096;
+/// Bytes of changes that are committed together at most.
 const COMMIT_BYTES_MAX: usize = 4 << 20;
-/// Bytes of one write.
-const WRITE_BYTES: u64 = 1 << 20;
+/// Bytes of one write of [`Store::fill_free`].
+const FILL_BYTES: u64 = 1 << 20;
 
-/// A drive's medium, in the hands of the drive's thread.
+/// A drive's medium. Used by the drive's thread only.
 pub struct Store {
     pub(crate) shared: Arc<Shared>,
     pub(crate) disk: Disk,
@@ -42,37 +42,44 @@ pub struct Store {
 }
 
 impl Store {
-    /// Puts together what was found.
+    /// Builds the store of a medium that was found.
     pub(crate) fn restore(mut disk: Disk, found: Found, options: &Options) -> Result<Self, OpenError> {
         let keys = Keys::open(&mut disk, found.layout, options.key.clone())?;
         let shared = Shared::new(Arc::clone(disk.base()), found.layout, found.lost.as_ref(), options);
         let name = disk.base().describe();
         let damaged = |what: String| OpenError::Damaged { device: name.clone(), what };
-        let (mut journal, mut tags) = (found.journal, Tags::new(&shared, options.tag_cache_bytes));
+        let mut journal = found.journal;
+        let mut tags = Tags::new(&shared, options.tag_cache_bytes);
         let mut replay = Replay::new(&shared, &keys, &mut journal, &mut tags);
         for (frame, record) in &found.records {
-            replay.record(*frame, record).map_err(damaged)?;
+            replay.apply(*frame, record).map_err(damaged)?;
         }
         for record in found.lost.iter().flat_map(|lost| &lost.later) {
-            replay.record_behind(record);
+            replay.apply_behind_damage(record);
         }
         let extents = replay.finish().map_err(damaged)?;
-        let (jobs, owner) = (Jobs::default(), OwnerState::new(found.state, found.changes));
-        let mut store = Self { shared, disk, journal, extents, keys, tags, jobs, owner };
-        // Of what was there before nothing is known to be flushed: the first flush of each
-        // namespace says so.
+        let mut store = Self {
+            shared,
+            disk,
+            journal,
+            extents,
+            keys,
+            tags,
+            jobs: Jobs::default(),
+            owner: OwnerState::new(found.state, found.changes),
+        };
+        // It is not known what was flushed: the first flush of each namespace writes a mark.
         let thins = store.shared.thins();
         store.publish(thins.iter());
         Ok(store)
     }
 
-    /// Makes of what was found what this incarnation goes on from.
+    /// Begins a new incarnation of the drive. Errors are logged: what failed is tried again later.
     pub(crate) fn begin(&mut self) {
         if let Err(error) = self.forget_keys() {
             tracing::error!("the keys of the drive cannot be written: {error}");
         }
-        // From here on the drive is not as the checkpoint left it.
-        if let Err(error) = self.make_sure() {
+        if let Err(error) = self.settle_journal() {
             tracing::error!("the journal of the drive cannot be written: {error}");
         }
         if self.journal.needs_checkpoint()
@@ -120,8 +127,8 @@ impl Store {
         if self.shared.thin(volume).is_some() {
             return Err(Error::Exists(volume));
         }
-        if self.shared.volumes().len() >= INSTANCES_MAX {
-            return Err(Error::TooMany { what: "namespaces", max: INSTANCES_MAX });
+        if self.shared.volumes().len() >= NAMESPACES_MAX {
+            return Err(Error::TooMany { what: "namespaces", max: NAMESPACES_MAX });
         }
         let bytes_min = self.shared.base.geometry().block_bytes;
         if !block_format.is_legal() || block_format.data_bytes() < u64::from(bytes_min) {
@@ -147,7 +154,7 @@ impl Store {
             }
             Err(error) => {
                 if block_format.encrypted {
-                    // Its key is destroyed as soon as there is nothing else to do.
+                    // Its key is destroyed by the next maintenance.
                     self.keys.mark_stale();
                 }
                 Err(error)
@@ -166,7 +173,7 @@ impl Store {
         let thin = self.shared.thin(volume).ok_or(Error::Unknown(volume))?;
         self.append(&[Record::Remove(volume)], true)?;
         self.shared.remove(volume);
-        self.tags.forget_all(volume);
+        self.tags.forget_namespace(volume);
         self.extents.release_all(Arc::clone(&thin));
         if thin.block_format.encrypted
             && let Err(error) = self.forget_keys()
@@ -178,24 +185,24 @@ impl Store {
         Ok(())
     }
 
-    /// Whether keys may be on the medium of what is not: destroying them has failed, and is tried
-    /// again.
+    /// Whether keys of removed namespaces may still be on the medium: destroying them has failed,
+    /// and is tried again.
     #[must_use]
     pub fn owes_keys(&self) -> bool {
         self.keys.is_stale()
     }
 
-    /// Destroys the keys of what is not on the medium any more.
+    /// Destroys the keys of namespaces that are not on the medium any more.
     ///
     /// # Errors
     /// `Device`: they may still be there; the next call tries again.
     pub fn forget_keys(&mut self) -> Result<(), Error> {
         let shared = Arc::clone(&self.shared);
-        Ok(self.keys.keep(&mut self.disk, |volume| shared.thin(volume).is_some())?)
+        Ok(self.keys.retain(&mut self.disk, |volume| shared.thin(volume).is_some())?)
     }
 
-    /// Takes everything out of a namespace, durably: it reads as zeros, and has no bad blocks. In
-    /// one step: some 20 ns for each of its extents.
+    /// Unmaps all extents of a namespace, durably: it reads as zeros, and has no bad blocks. Takes
+    /// about 20 ns for each extent, in one step.
     ///
     /// # Errors
     /// `Unknown` or `Device`.
@@ -204,7 +211,7 @@ impl Store {
         self.append(&[Record::Clear(volume)], true)?;
         thin.change_bad_blocks(BadBlocks::clear);
         self.release(&thin, 0..thin.map.len());
-        self.tags.forget_all(volume);
+        self.tags.forget_namespace(volume);
         Ok(())
     }
 
@@ -222,7 +229,8 @@ impl Store {
         let count = blocks.end.saturating_sub(blocks.start);
         let geometry = ThinDevice(Arc::clone(&thin)).geometry();
         let block = u64::from(geometry.logical_block_bytes);
-        let (offset, len) = (blocks.start.saturating_mul(block), count.saturating_mul(block));
+        let offset = blocks.start.saturating_mul(block);
+        let len = count.saturating_mul(block);
         geometry.check_transfer(ebof_backend::Action::Write, offset, len)?;
         let record = Record::Bad { volume, start: blocks.start, blocks: count, bad: true };
         self.append(&[record], true)?;
@@ -235,7 +243,7 @@ impl Store {
         self.shared.thins().iter().map(|thin| thin.bad_blocks().len()).sum()
     }
 
-    /// Bytes of memory that tags of blocks take: what the medium holds of them is not counted.
+    /// Bytes of memory that the cached tags of blocks take.
     #[must_use]
     pub fn tag_cache_bytes(&self) -> usize {
         self.tags.bytes()
@@ -247,15 +255,15 @@ impl Store {
         self.shared.thin(volume)
     }
 
-    /// Starts background work; the works take turns, a step at a time.
+    /// Starts a background job. Jobs take turns, a step at a time.
     pub fn start(&mut self, job: Box<dyn Job>) {
         self.jobs.start(job, self.shared.clock.now());
     }
 
-    /// Who is asked for the owner's state when a checkpoint is written. It must contain every
-    /// change committed so far, and none that is not. There is room for
-    /// [`STATE_BYTES_MAX`](ebof_drive::budget::STATE_BYTES_MAX) bytes at least; asked on the
-    /// drive's thread.
+    /// Sets the callback that returns the owner's state for a checkpoint. The state must include
+    /// every change that is committed, and no others; there is room for at least
+    /// [`STATE_BYTES_MAX`](ebof_drive::budget::STATE_BYTES_MAX) bytes. Called on the drive's
+    /// thread.
     pub fn set_snapshot(&mut self, snapshot: Box<dyn Fn() -> Vec<u8>>) {
         self.owner.set_snapshot(snapshot);
     }
@@ -301,59 +309,56 @@ impl Store {
         self.shared.layout.extents()
     }
 
-    /// Whether no request can reach anything any more that was given back, and none of it is being
-    /// zeroed.
+    /// Whether no request can access freed extents any more, and none of them is being zeroed.
     pub fn is_reclaimed(&mut self) -> bool {
         self.extents.reclaim().is_none() && !self.extents.is_zeroing()
     }
 
-    /// Has some of what was given back zeroed in the background; `true` when there is nothing left
-    /// to be zeroed, and none of it can be reached.
+    /// Has some freed extents zeroed in the background. `true` when all of them are zeroed, and no
+    /// request can access them.
     ///
     /// # Errors
     /// `Device`.
     pub fn clean(&mut self) -> Result<bool, Error> {
-        // In this order: what has just come out of reach is to be zeroed, too.
+        // In this order: extents that have just become free are to be zeroed, too.
         let reclaimed = self.is_reclaimed();
         Ok(!self.start_zeroing()? && reclaimed)
     }
 
-    /// Extents that were given back and may still hold what was in them.
+    /// How many freed extents may still hold their old bytes.
     #[must_use]
     pub fn unclean(&self) -> u32 {
         self.extents.unclean()
     }
 
-    /// What was given back keeps its storage (`true`) until [`fill_free`](Self::fill_free) has
-    /// overwritten it, instead of being zeroed in the background: a file system, or a disk, that
-    /// takes storage back keeps the old bytes where nobody can overwrite them.
+    /// Freed extents keep their storage (`true`) until [`fill_free`](Self::fill_free) has
+    /// overwritten them, instead of being zeroed in the background: a file system or a disk may
+    /// keep the old bytes of storage that was given back to it, where they cannot be overwritten.
     pub fn hold_unclean(&mut self, held: bool) {
-        self.extents.hold(held);
+        self.extents.set_keeps_dirty(held);
     }
 
-    /// Bytes of extents, at most, that were used and whose storage was given back to what is below:
-    /// what they held may still be there, and is beyond the reach of
-    /// [`fill_free`](Self::fill_free). 0 where the backing device does not take storage back.
+    /// Bytes of extents, at most, that were used and whose storage was given back to the backing
+    /// device: their old bytes may still exist where [`fill_free`](Self::fill_free) cannot
+    /// overwrite them. 0 if the backing device cannot deallocate.
     #[must_use]
     pub fn given_back_bytes(&self) -> u64 {
         self.extents.given_back_bytes()
     }
 
-    /// Makes the free ones of `count` extents from `first` on read as zeros. Those that were never
-    /// used do.
+    /// Zeroes the free ones of `count` extents from `first` on. Those above the high-water mark are
+    /// zeros already.
     ///
     /// # Errors
-    /// `Device`: which of them do is not known.
+    /// `Device`: some of them may be zeroed.
     pub fn zero_free(&mut self, first: u32, count: u32) -> Result<(), Error> {
-        // A record that failed may be in the journal all the same, and give one of them to
-        // somebody.
-        self.make_sure()?;
+        // A failed record that is on the medium all the same may map one of them.
+        self.settle_journal()?;
         let end = first.saturating_add(count).min(self.extents.high_water());
         let taken = self.extents.take_free(first..end);
         let layout = self.shared.layout;
         let ranges = taken.iter().map(|&extent| (layout.extent(extent), layout.extent_bytes));
-        // Before one of them can be in the journal, it must not come back with its old bytes after
-        // a power loss.
+        // Before an extent can be allocated: a power loss must not bring back its old bytes.
         let zeroed = self.disk.zero(ranges, true).and_then(|()| self.flush());
         for extent in taken {
             self.extents.put_back(extent, zeroed.is_ok());
@@ -365,18 +370,18 @@ impl Store {
     /// `first` on; they are zeroed before they are used.
     ///
     /// # Errors
-    /// `Device`: which of them have it is not known.
+    /// `Device`: some of them may have been overwritten.
     pub fn fill_free(&mut self, first: u32, count: u32, pattern: u32) -> Result<(), Error> {
-        self.make_sure()?;
+        self.settle_journal()?;
         let end = first.saturating_add(count).min(self.extents());
         if end > self.extents.high_water() {
-            // After a sudden end they are known to hold something.
+            // After a power loss they count as dirty.
             self.append(&[Record::HighWater(end)], true)?;
             self.extents.raise(end);
         }
         let layout = self.shared.layout;
         let taken = self.extents.take_free(first..end);
-        let piece = layout.extent_bytes.min(WRITE_BYTES);
+        let piece = layout.extent_bytes.min(FILL_BYTES);
         let writes = taken.iter().flat_map(|&extent| (0..layout.extent_bytes / piece).map(move |at| (extent, at)));
         let mut operations = Vec::new();
         for (extent, at) in writes {
@@ -395,8 +400,8 @@ impl Store {
         Ok(written?)
     }
 
-    /// Brings everything so far to the medium, also tags that are only in memory and in the
-    /// journal.
+    /// Makes everything that was written so far durable, and writes back tags that are only in
+    /// memory and in the journal.
     ///
     /// # Errors
     /// `Device`.
@@ -407,11 +412,10 @@ impl Store {
         Ok(())
     }
 
-    /// Reads superblock, checkpoint and journal, as after a sudden end: whether all of it is there
-    /// and whole.
+    /// Reads superblocks, checkpoint and journal as recovery would, and checks that they are whole.
     ///
     /// # Errors
-    /// What is not.
+    /// What is damaged.
     pub fn check(&mut self) -> Result<(), OpenError> {
         let layout = self.shared.layout;
         let device = self.disk.base().describe();
@@ -424,7 +428,7 @@ impl Store {
         recovery::check(&mut self.disk, layout, &self.journal)
     }
 
-    /// Whether the drive is damaged, and not written for that reason.
+    /// Whether the drive is damaged, and therefore never written.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.shared.read_only

@@ -1,10 +1,9 @@
-//! Requests of namespaces whose blocks have tags: all of them are done by the drive's thread.
+//! Requests of namespaces whose blocks have tags: the drive's thread does all of them.
 //!
-//! The order: what a block's tag will be is in the journal, durably; then its data are written;
-//! then the tag is put into its page in memory. Wherever that ends, a block has the data for the
-//! tag on its page or for one in the journal behind that, as long as each block is written as a
-//! whole or not at all. Requests that touch the same blocks do not run at the same time: those that
-//! were together are done one after the other, in any order.
+//! The order: the new tag of a block is in the journal, durably; then its data are written; then
+//! the tag is put into its page in memory. A crash at any point leaves a block with the data for
+//! the tag on its page, or for a later one in the journal, as long as the medium writes a block as
+//! a whole or not at all. Changes of the same blocks are done one after the other, in any order.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,27 +14,28 @@ use ebof_drive::frame::Record;
 use ebof_drive::tag::Tag;
 
 use crate::bad_blocks::BadBlocks as Ranges;
-use crate::batch::{Batch, Item, JOURNAL, edges, given_back, one, one_mut, records_of, written};
+use crate::batch::{Batch, JOURNAL_FAILED};
 use crate::disk::Disk;
+use crate::item::{Item, buffer_of, buffer_of_mut, changed_ranges, deallocated_ranges, edges, map_records};
 use crate::tags::{BYTES, Owner, Tags, location, page, pages_of};
 use crate::{Store, VolumeId};
 
-/// Bytes of data that are moved together, parts of requests, and blocks.
-const TURN_BYTES: u64 = 8 << 20;
-const TURN_PARTS: usize = 256;
-const TURN_BLOCKS: u64 = 16384;
+/// Limits of what is read or written together: bytes of data, parts of requests, and blocks.
+const GROUP_BYTES: u64 = 8 << 20;
+const GROUP_PARTS: usize = 256;
+const GROUP_BLOCKS: u64 = 16384;
 /// Bytes of data of one part.
 const PART_BYTES: u64 = 1 << 20;
-/// Bytes of tag pages of new extents that are written together.
+/// Bytes of tag pages of new extents that are written at a time.
 const BLANK_BYTES: usize = 8 << 20;
 
 /// A part of a request: blocks that lie in one extent.
 struct Part {
-    /// Whose it is.
+    /// Index of the request.
     item: usize,
     blocks: Range<u64>,
-    /// Where their data begin on the medium.
-    at: u64,
+    /// Offset of their data on the medium.
+    offset: u64,
 }
 
 impl Part {
@@ -44,17 +44,17 @@ impl Part {
     }
 }
 
-/// Does requests of namespaces with tags; gives them back, in any order.
+/// Does requests of namespaces with tags. Returns them in any order.
 pub(crate) fn run(store: &mut Store, items: Vec<Item>) -> Vec<Item> {
     let modifies = |item: &Item| item.request.operation.action().modifies();
     let (changes, reads): (Vec<Item>, Vec<Item>) = items.into_iter().partition(modifies);
     let mut reads = Tagged(Batch { store, items: reads });
     reads.read();
     let mut done = reads.0.items;
-    for round in rounds(changes) {
-        let mut round = Tagged(Batch { store, items: round });
-        round.change();
-        done.append(&mut round.0.items);
+    for disjoint in disjoint_changes(changes) {
+        let mut disjoint = Tagged(Batch { store, items: disjoint });
+        disjoint.change();
+        done.append(&mut disjoint.0.items);
     }
     done
 }
@@ -65,48 +65,49 @@ struct Tagged<'a>(Batch<'a>);
 impl Tagged<'_> {
     fn read(&mut self) {
         let parts = parts(&mut self.0.items);
-        for turn in turns(&self.0.items, &parts) {
-            self.read_parts(turn);
+        for group in groups(&self.0.items, &parts) {
+            self.read_parts(group);
         }
     }
 
     fn change(&mut self) {
-        self.0.empty();
+        self.0.find_unmapped();
         self.0.allocate();
-        let records = records_of(&self.0.items);
-        let mut placed = self.make_blank();
-        if placed.is_ok() && !records.is_empty() {
-            // Durably: what is taken from a namespace is zeroed, and that must not be found in its
-            // place.
-            placed = self.0.store.append(&records, true);
+        let records = map_records(&self.0.items);
+        let mut mapped = self.write_blank_pages();
+        if mapped.is_ok() && !records.is_empty() {
+            // Durably: unmapped extents are zeroed soon, and a power loss must not bring their
+            // mapping back.
+            mapped = self.0.store.append(&records, true);
         }
-        if let Err(error) = placed {
+        if let Err(error) = mapped {
             tracing::error!("extents cannot be given or taken: {error}");
-            self.0.take_back(&error);
+            self.0.roll_back(&error);
         }
-        self.0.place();
+        self.0.update_maps();
         let parts = parts(&mut self.0.items);
-        for turn in turns(&self.0.items, &parts) {
-            self.write_parts(turn);
+        for group in groups(&self.0.items, &parts) {
+            self.write_parts(group);
         }
         let Store { tags, disk, journal, .. } = &mut *self.0.store;
         tags.end_batch(disk, journal);
         self.0.clear_bad_blocks();
     }
 
-    /// Gives new extents their pages of tags, durably, before they are given to anybody.
-    fn make_blank(&mut self) -> Result<(), crate::Error> {
+    /// Writes the blank pages of tags of new extents, durably, before these are mapped.
+    fn write_blank_pages(&mut self) -> Result<(), crate::Error> {
         let Batch { store, items } = &mut self.0;
         let layout = store.shared.layout;
-        let fresh = items.iter().filter(|item| item.result.is_ok());
-        let fresh = fresh.flat_map(|item| item.fresh.iter().map(|(&index, &place)| (&item.thin, index, place)));
-        let (mut operations, mut some) = (Vec::new(), false);
-        for (thin, index, place) in fresh {
-            some = true;
-            let begin = layout.extent(place);
-            let pages = thin.block_layout.tags.1 / BYTES as u64;
+        let items = items.iter().filter(|item| item.result.is_ok());
+        let new = items.flat_map(|item| item.allocated.iter().map(|(&index, &extent)| (&item.thin, index, extent)));
+        let mut operations = Vec::new();
+        let mut any = false;
+        for (thin, index, extent) in new {
+            any = true;
+            let begin = layout.extent(extent);
+            let pages = thin.block_layout.tags_bytes / BYTES as u64;
             let blank = |page_no: u64| {
-                let owner = Owner { volume: thin.volume, blocks: 0..0, place: (index, page_no) };
+                let owner = Owner { volume: thin.volume, blocks: 0..0, index, page: page_no };
                 page(&owner, 0)
             };
             for first in (0..pages).step_by(size(PART_BYTES) / BYTES) {
@@ -115,7 +116,7 @@ impl Tagged<'_> {
                 let len = buffer.capacity();
                 for (into, page_no) in buffer.as_mut_slice().chunks_exact_mut(BYTES).zip(first..) {
                     into.copy_from_slice(blank(page_no).as_slice());
-                    store.tags.made_blank(begin + thin.block_layout.page_at(page_no));
+                    store.tags.add_blank(begin + thin.block_layout.page_at(page_no));
                 }
                 let offset = begin + thin.block_layout.page_at(first);
                 operations.push(Operation::Write { offset, len, data: buffer.into(), fua: false });
@@ -124,17 +125,17 @@ impl Tagged<'_> {
                 }
             }
         }
-        if some {
+        if any {
             run_all(&mut store.disk, operations)?;
             store.flush()?;
         }
         Ok(())
     }
 
-    /// Has the tags of parts in memory; refuses requests of which some cannot be.
+    /// Loads the tags of parts; refuses the requests whose tags cannot be loaded.
     fn load_parts(&mut self, parts: &[Part]) {
         let Batch { store, items } = &mut self.0;
-        store.tags.next_turn();
+        store.tags.begin_use();
         let pages = |part: &Part| pages_of(&items[part.item].thin, &part.blocks);
         let pages: Vec<Vec<(u64, Owner)>> = parts.iter().map(pages).collect();
         let failed = store.tags.load(&mut store.disk, &mut store.journal, pages.iter().flatten().cloned());
@@ -159,7 +160,7 @@ impl Tagged<'_> {
         let parts: Vec<&Part> = parts.iter().filter(|part| items[part.item].result.is_ok()).collect();
         let read = |part: &&Part| {
             let len = size(part.count() * items[part.item].thin.block_layout.data_bytes);
-            Operation::Read { offset: part.at, len, data: Buffer::zeroed(len).into() }
+            Operation::Read { offset: part.offset, len, data: Buffer::zeroed(len).into() }
         };
         let operations = parts.iter().map(read).collect();
         for (part, completion) in parts.into_iter().zip(store.disk.run(operations)) {
@@ -174,8 +175,8 @@ impl Tagged<'_> {
 
     fn write_parts(&mut self, parts: &[Part]) {
         let blocks: u64 = parts.iter().map(Part::count).sum();
-        if self.0.store.make_sure_of_room(size(blocks), parts.len()).is_err() {
-            parts.iter().for_each(|part| self.0.items[part.item].refuse(Class::MediumWrite, JOURNAL));
+        if self.0.store.reserve_journal(size(blocks), parts.len()).is_err() {
+            parts.iter().for_each(|part| self.0.items[part.item].refuse(Class::MediumWrite, JOURNAL_FAILED));
             return;
         }
         self.load_parts(parts);
@@ -183,7 +184,7 @@ impl Tagged<'_> {
         let parts: Vec<&Part> = parts.iter().filter(|part| items[part.item].result.is_ok()).collect();
         let (mut operations, mut records) = (Vec::new(), Vec::new());
         for part in &parts {
-            let (operation, tags) = sealed(&items[part.item], part);
+            let (operation, tags) = prepare_change(&items[part.item], part);
             operations.push(operation);
             records.push(Record::Tags { volume: items[part.item].thin.volume, first: part.blocks.start, tags });
         }
@@ -191,43 +192,44 @@ impl Tagged<'_> {
             return;
         }
         if store.append(&records, true).is_err() {
-            parts.iter().for_each(|part| items[part.item].refuse(Class::MediumWrite, JOURNAL));
+            parts.iter().for_each(|part| items[part.item].refuse(Class::MediumWrite, JOURNAL_FAILED));
             return;
         }
-        let mut unsure: Vec<(VolumeId, u64)> = Vec::new();
+        let mut unresolved: Vec<(VolumeId, u64)> = Vec::new();
         for ((part, record), completion) in parts.into_iter().zip(records).zip(store.disk.run(operations)) {
             let (item, Record::Tags { tags, .. }) = (&mut items[part.item], record) else { continue };
             for (block, tag) in part.blocks.clone().zip(tags) {
-                if !store.tags.was_written(&item.thin, block, tag, completion.result.is_ok()) {
-                    store.journal.hold_last();
+                if !store.tags.block_written(&item.thin, block, tag, completion.result.is_ok()) {
+                    store.journal.add_unresolved_last();
                 }
             }
             if let Err(error) = completion.result {
-                unsure.extend(part.blocks.clone().map(|block| (item.thin.volume, block)));
+                unresolved.extend(part.blocks.clone().map(|block| (item.thin.volume, block)));
                 item.result = Err(error);
             }
         }
-        // Whether it was written all the same is seen at once, if it can be.
-        unsure
-            .chunks(TURN_PARTS)
+        // Some of a failed write may have been written: that is found out at once, if possible.
+        unresolved
+            .chunks(GROUP_PARTS)
             .for_each(|blocks| store.tags.recover_blocks(&mut store.disk, &mut store.journal, blocks));
     }
 }
 
-/// Hands out what was read, if it is what was written.
+/// Copies what was read to the request's memory, if it matches its tags.
 fn verify(tags: &mut Tags, item: &mut Item, part: &Part, mut read: Buffer) {
     let thin = Arc::clone(&item.thin);
     let (data_bytes, block_bytes) = (size(thin.block_layout.data_bytes), size(thin.block_layout.block_bytes));
     let Operation::Read { offset, data, .. } = &mut item.request.operation else { return };
     let mut into = size(part.blocks.start * thin.block_layout.block_bytes - *offset);
     for (block, bytes) in part.blocks.clone().zip(read.as_mut_slice().chunks_exact_mut(data_bytes)) {
-        let Some(found) = tags.fit(&thin, block, bytes) else {
+        let Some(found) = tags.match_block(&thin, block, bytes) else {
             let (action, of) = (item.request.operation.action(), format!("namespace {}", thin.volume.0));
             item.result = Err(DeviceError::Corrupt { action, block, of });
             tags.report_corrupt(&thin, block);
             return;
         };
-        let (data_part, metadata) = one_mut(data).as_mut_slice()[into..into + block_bytes].split_at_mut(data_bytes);
+        let (data_part, metadata) =
+            buffer_of_mut(data).as_mut_slice()[into..into + block_bytes].split_at_mut(data_bytes);
         data_part.copy_from_slice(bytes);
         let len = metadata.len();
         metadata.copy_from_slice(&found.metadata[..len]);
@@ -243,20 +245,20 @@ fn size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// What a part of a change does on the backing device, and the tags of its blocks.
-fn sealed(item: &Item, part: &Part) -> (Operation, Vec<Tag>) {
+/// The operation on the backing device for a part of a change, and the new tags of its blocks.
+fn prepare_change(item: &Item, part: &Part) -> (Operation, Vec<Tag>) {
     let thin = &item.thin;
     let (data_bytes, block_bytes) = (size(thin.block_layout.data_bytes), size(thin.block_layout.block_bytes));
     let len = part.count() * thin.block_layout.data_bytes;
     let Operation::Write { offset, data, .. } = &item.request.operation else {
         let deallocate = !matches!(item.request.operation, Operation::WriteZeroes { deallocate: false, .. });
-        let operation = Operation::WriteZeroes { offset: part.at, len, deallocate, fua: false };
+        let operation = Operation::WriteZeroes { offset: part.offset, len, deallocate, fua: false };
         return (operation, vec![Tag::UNWRITTEN; size(part.count())]);
     };
     let from = size(part.blocks.start * thin.block_layout.block_bytes - offset);
-    let mut sealed = Buffer::zeroed(size(len));
-    let blocks = one(data).as_slice()[from..].chunks_exact(block_bytes);
-    let into = sealed.as_mut_slice()[..size(len)].chunks_exact_mut(data_bytes);
+    let mut on_medium = Buffer::zeroed(size(len));
+    let blocks = buffer_of(data).as_slice()[from..].chunks_exact(block_bytes);
+    let into = on_medium.as_mut_slice()[..size(len)].chunks_exact_mut(data_bytes);
     let mut tags = Vec::with_capacity(size(part.count()));
     for ((number, block), into) in part.blocks.clone().zip(blocks).zip(into) {
         let (data, metadata) = block.split_at(data_bytes);
@@ -268,77 +270,81 @@ fn sealed(item: &Item, part: &Part) -> (Operation, Vec<Tag>) {
         }
         tags.push(tag);
     }
-    (Operation::Write { offset: part.at, len: size(len), data: sealed.into(), fua: false }, tags)
+    (Operation::Write { offset: part.offset, len: size(len), data: on_medium.into(), fua: false }, tags)
 }
 
-/// The blocks that a request reads, or changes other than by giving their extents back.
-fn ranges(item: &Item) -> Vec<Range<u64>> {
+/// The blocks that a request reads, or changes other than by unmapping their extents.
+fn block_ranges(item: &Item) -> Vec<Range<u64>> {
     let bytes = match &item.request.operation {
         Operation::Read { offset, len, .. } => vec![(*offset, *len as u64)],
-        operation => match &given_back(operation)[..] {
-            [] => written(operation),
-            given => given.iter().flat_map(|&(offset, len)| edges(&item.thin, offset, len)).collect(),
+        operation => match &deallocated_ranges(operation)[..] {
+            [] => changed_ranges(operation),
+            deallocated => deallocated.iter().flat_map(|&(offset, len)| edges(&item.thin, offset, len)).collect(),
         },
     };
     bytes.into_iter().filter(|(_, len)| *len > 0).map(|(offset, len)| item.thin.blocks(offset, len)).collect()
 }
 
-/// Cuts requests into parts. What has no place is zeros, and stays so.
+/// Splits requests into parts. Blocks of unmapped extents have no part: they are zeros, and stay
+/// so.
 fn parts(items: &mut [Item]) -> Vec<Part> {
     let mut parts = Vec::new();
     for (item, it) in items.iter_mut().enumerate().filter(|(_, it)| it.result.is_ok()) {
         let most = PART_BYTES / it.thin.block_layout.data_bytes;
-        for blocks in ranges(it).into_iter().flat_map(|range| it.thin.block_layout.pieces(range, most)) {
-            if let Some((at, _)) = location(&it.thin, blocks.start) {
-                parts.push(Part { item, blocks, at });
+        for blocks in block_ranges(it).into_iter().flat_map(|range| it.thin.block_layout.pieces(range, most)) {
+            if let Some((offset, _)) = location(&it.thin, blocks.start) {
+                parts.push(Part { item, blocks, offset });
             } else if let Operation::Read { offset, data, .. } = &mut it.request.operation {
                 let block_bytes = it.thin.block_layout.block_bytes;
                 let zeros = size(blocks.start * block_bytes - *offset)..size(blocks.end * block_bytes - *offset);
-                one_mut(data).as_mut_slice()[zeros].fill(0);
+                buffer_of_mut(data).as_mut_slice()[zeros].fill(0);
             }
         }
     }
     parts
 }
 
-/// Parts that are done together.
-fn turns<'a>(items: &[Item], parts: &'a [Part]) -> Vec<&'a [Part]> {
-    let (mut turns, mut begin) = (Vec::new(), 0);
-    let (mut bytes, mut blocks) = (0, 0);
+/// Groups parts that are done together.
+fn groups<'a>(items: &[Item], parts: &'a [Part]) -> Vec<&'a [Part]> {
+    let mut groups = Vec::new();
+    let mut begin = 0;
+    let mut bytes = 0;
+    let mut blocks = 0;
     for (at, part) in parts.iter().enumerate() {
         bytes += part.count() * items[part.item].thin.block_layout.data_bytes;
         blocks += part.count();
-        if at > begin && (bytes > TURN_BYTES || blocks > TURN_BLOCKS || at - begin >= TURN_PARTS) {
-            turns.push(&parts[begin..at]);
+        if at > begin && (bytes > GROUP_BYTES || blocks > GROUP_BLOCKS || at - begin >= GROUP_PARTS) {
+            groups.push(&parts[begin..at]);
             begin = at;
-            (bytes, blocks) = (part.count() * items[part.item].thin.block_layout.data_bytes, part.count());
+            bytes = part.count() * items[part.item].thin.block_layout.data_bytes;
+            blocks = part.count();
         }
     }
     if begin < parts.len() {
-        turns.push(&parts[begin..]);
+        groups.push(&parts[begin..]);
     }
-    turns
+    groups
 }
 
-/// Changes that touch the same blocks are done one after the other.
-fn rounds(changes: Vec<Item>) -> Vec<Vec<Item>> {
-    let mut rounds: Vec<(BTreeMap<VolumeId, Ranges>, Vec<Item>)> = Vec::new();
+/// Groups changes so that no two of a group are of the same blocks.
+fn disjoint_changes(changes: Vec<Item>) -> Vec<Vec<Item>> {
+    let mut groups: Vec<(BTreeMap<VolumeId, Ranges>, Vec<Item>)> = Vec::new();
     for item in changes {
         let ranges = match &item.result {
-            Ok(()) => written(&item.request.operation),
+            Ok(()) => changed_ranges(&item.request.operation),
             Err(_) => Vec::new(),
         };
         let ranges: Vec<Range<u64>> = ranges.into_iter().map(|(offset, len)| item.thin.blocks(offset, len)).collect();
         let touches = |taken: &BTreeMap<VolumeId, Ranges>| {
             taken.get(&item.thin.volume).is_some_and(|taken| ranges.iter().any(|range| taken.touches(range)))
         };
-        let at = rounds.iter().position(|(taken, _)| !touches(taken)).unwrap_or(rounds.len());
-        if at == rounds.len() {
-            rounds.push((BTreeMap::new(), Vec::new()));
+        let at = groups.iter().position(|(taken, _)| !touches(taken)).unwrap_or(groups.len());
+        if at == groups.len() {
+            groups.push((BTreeMap::new(), Vec::new()));
         }
-        let taken = rounds[at].0.entry(item.thin.volume).or_default();
+        let taken = groups[at].0.entry(item.thin.volume).or_default();
         ranges.into_iter().for_each(|range| taken.add(range));
-        rounds[at].1.push(item);
+        groups[at].1.push(item);
     }
-    rounds.into_iter().map(|(_, items)| items).collect()
+    groups.into_iter().map(|(_, items)| items).collect()
 }

@@ -1,5 +1,5 @@
-//! A thin namespace as a block device: the quick way for what is allocated, the drive's thread for
-//! everything else.
+//! A thin namespace as a block device. Requests to allocated extents go straight to the backing
+//! device, on the caller's thread; the drive's thread does all others.
 
 use std::fmt;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use ebof_backend::{Class, CompletionHook, Device, Error, Geometry, Io, Operation, Request, Submitted, format_size};
 use ebof_drive::BlockFormat;
-use ebof_drive::map::{ExtentMap, Run as Places};
+use ebof_drive::map::{ExtentMap, Mapping};
 
 use crate::VolumeId;
 use crate::bad_blocks::BadBlocks;
@@ -21,53 +21,52 @@ pub struct Thin {
     pub(crate) shared: Arc<Shared>,
     pub(crate) volume: VolumeId,
     pub(crate) map: ExtentMap,
-    /// Extents that it may have.
+    /// How many extents may be allocated.
     pub(crate) quota: u32,
-    /// Extents that it has.
+    /// How many are.
     pub(crate) used: AtomicU32,
-    /// It is not on the medium any more.
+    /// The namespace was deleted.
     pub(crate) removed: AtomicBool,
-    /// How its blocks are kept, and where.
     pub(crate) block_format: BlockFormat,
-    /// What encrypts them, if anything does.
+    /// `None` if it is not encrypted.
     pub(crate) cipher: Option<Arc<Cipher>>,
     pub(crate) block_layout: BlockLayout,
-    /// Its blocks have tags: the drive's thread does everything.
+    /// Its blocks have tags: the drive's thread does all requests.
     pub(crate) is_tagged: bool,
-    /// Where the journal was when it last said something of this namespace
+    /// Position of the journal behind the last record about this namespace
     /// ([`Point::pack`](crate::journal::Point::pack)).
-    touched: AtomicU64,
+    last_record: AtomicU64,
     bad_blocks: RwLock<BadBlocks>,
-    /// Whether any block is bad, so that the others need no lock.
+    /// Whether any block is bad: without any, the lock is not taken.
     has_bad: AtomicBool,
     geometry: Geometry,
 }
 
-/// A part of a namespace of which all or nothing is allocated.
+/// A part of a namespace that is allocated as a whole, or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Where, in bytes.
+    /// Bytes of the namespace.
     pub range: Range<u64>,
-    /// Whether the medium holds something for it; otherwise it reads as zeros.
+    /// Whether it is allocated; otherwise it reads as zeros.
     pub allocated: bool,
 }
 
-/// Extents that a namespace has at most, with or without places: its table takes 4 bytes for each,
-/// 256 MiB at most.
+/// Extents of a namespace at most, mapped or not: its table takes 4 bytes for each, 256 MiB at
+/// most.
 pub(crate) const INDEX_MAX: u32 = 1 << 26;
 
-/// Extents, or groups of them, that are looked at for one answer about what is allocated. More than
-/// there are groups in the largest namespace: an empty one is looked through whole.
-pub(crate) const LOOKS_MAX: u32 = 1 << 17;
+/// Steps ([`ExtentMap::seek`]) of one search for what is allocated. There are fewer groups in the
+/// largest namespace, so that an empty one is searched as a whole.
+pub(crate) const STEPS_MAX: u32 = 1 << 17;
 
-/// Where the bytes of a request are.
-enum Place {
+/// Where the bytes of a request are on the backing device.
+enum Location {
     /// Nowhere: they are zeros.
-    Nowhere,
-    /// In one piece from there on.
-    At(u64),
-    /// In several, or not yet.
-    Elsewhere,
+    Unmapped,
+    /// In one piece, from this byte on.
+    Contiguous(u64),
+    /// In several pieces, or some of them nowhere.
+    Fragmented,
 }
 
 impl Thin {
@@ -116,7 +115,7 @@ impl Thin {
             cipher,
             block_layout,
             is_tagged: block_format.is_tagged(),
-            touched: AtomicU64::new(shared.journal.position()),
+            last_record: AtomicU64::new(shared.journal.position()),
             bad_blocks: RwLock::default(),
             has_bad: AtomicBool::new(false),
             geometry,
@@ -129,23 +128,24 @@ impl Thin {
         self.volume
     }
 
-    /// What is allocated in a range of bytes, in order and without gaps; at most `runs_max` runs,
-    /// from the beginning, and no more than a look of bounded length finds ([`LOOKS_MAX`]). What
-    /// lies beyond the end is not in them.
+    /// What is allocated in a range of bytes, in order and without gaps: at most `runs_max` runs,
+    /// and no more than a search of bounded length finds (about 131072 extents in turn mapped and
+    /// unmapped). Bytes beyond the end of the namespace are left out.
     #[must_use]
     pub fn allocated(&self, range: Range<u64>, runs_max: usize) -> Vec<Run> {
         let span_bytes = self.block_layout.span_bytes;
         let end = range.end.min(self.geometry.capacity_bytes);
         let last = self.index(end.saturating_sub(1)).saturating_add(1);
-        let mut looks = LOOKS_MAX;
+        let mut steps = STEPS_MAX;
         let mut runs: Vec<Run> = Vec::new();
         let mut at = range.start;
-        while at < end && runs.len() < runs_max && looks > 0 {
+        while at < end && runs.len() < runs_max && steps > 0 {
             let index = self.index(at);
-            let allocated = self.map.place(index).is_some();
+            let allocated = self.map.lookup(index).is_some();
             let next =
-                u64::from(self.map.seek(index, last, !allocated, &mut looks)).saturating_mul(span_bytes).min(end);
-            // Where the map has changed meanwhile, or the last look was the last that is allowed.
+                u64::from(self.map.seek(index, last, !allocated, &mut steps)).saturating_mul(span_bytes).min(end);
+            // At least to the end of this extent: the map may have changed meanwhile, or the steps
+            // have run out.
             let next = next.max((at / span_bytes + 1).saturating_mul(span_bytes).min(end));
             match runs.last_mut() {
                 Some(last) if last.allocated == allocated => last.range.end = next,
@@ -160,17 +160,17 @@ impl Thin {
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         let blocks = u64::from(self.allocated_extents()) * self.block_layout.blocks;
-        blocks.min(self.blocks_of_it()) * self.block_layout.data_bytes
+        blocks.min(self.block_count()) * self.block_layout.data_bytes
     }
 
-    /// Extents of the medium that it has.
+    /// How many extents of the medium are allocated to it.
     #[must_use]
     pub fn allocated_extents(&self) -> u32 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Bytes of its blocks, with their metadata, that one extent holds. Less than an extent has
-    /// where blocks have tags.
+    /// Bytes of its blocks, metadata included, that one extent holds: less than the bytes of an
+    /// extent if blocks have tags.
     #[must_use]
     pub fn span_bytes(&self) -> u64 {
         self.block_layout.span_bytes
@@ -188,15 +188,15 @@ impl Thin {
         self.bad_blocks().touching(blocks).take(max).collect()
     }
 
-    /// Takes the places of extents; gives them: extent, and its place.
+    /// Unmaps extents. Returns those that were mapped: index, and extent of the medium.
     pub(crate) fn unmap(&self, range: Range<u32>) -> Vec<(u32, u32)> {
-        let mut taken = Vec::new();
-        let mut at = self.map.next(range.start, range.end, true);
-        while at < range.end {
-            taken.extend(self.map.set(at, None).map(|place| (at, place)));
-            at = self.map.next(at + 1, range.end, true);
+        let mut unmapped = Vec::new();
+        let mut index = self.map.next(range.start, range.end, true);
+        while index < range.end {
+            unmapped.extend(self.map.set(index, None).map(|extent| (index, extent)));
+            index = self.map.next(index + 1, range.end, true);
         }
-        taken
+        unmapped
     }
 
     pub(crate) fn bad_blocks(&self) -> RwLockReadGuard<'_, BadBlocks> {
@@ -210,18 +210,18 @@ impl Thin {
         self.has_bad.store(!bad.is_empty(), Ordering::Release);
     }
 
-    /// Whether the bytes touch bad blocks.
+    /// Whether any of these bytes is in a bad block.
     pub(crate) fn is_bad_at(&self, offset: u64, len: u64) -> bool {
         self.has_bad.load(Ordering::Acquire) && self.bad_blocks().touches(&self.blocks(offset, len))
     }
 
+    /// The blocks that these bytes are in.
     pub(crate) fn blocks(&self, offset: u64, len: u64) -> Range<u64> {
         let block = u64::from(self.geometry.logical_block_bytes);
         offset / block..(offset + len).div_ceil(block)
     }
 
-    /// How many blocks it has.
-    pub(crate) fn blocks_of_it(&self) -> u64 {
+    pub(crate) fn block_count(&self) -> u64 {
         self.geometry.capacity_bytes / u64::from(self.geometry.logical_block_bytes)
     }
 
@@ -229,51 +229,52 @@ impl Thin {
         self.geometry.capacity_bytes
     }
 
-    /// Number of the extent that holds byte `offset`.
+    /// Index of the extent that holds byte `offset`.
     pub(crate) fn index(&self, offset: u64) -> u32 {
         u32::try_from(offset / self.block_layout.span_bytes).unwrap_or(u32::MAX)
     }
 
-    /// How far from the beginning of a range of bytes so many extents with places reach, and so
-    /// many looks, which are both counted down: to the end of an extent, or of the range. Never
-    /// nowhere.
-    pub(crate) fn reach(&self, range: Range<u64>, extents: &mut u32, looks: &mut u32) -> u64 {
+    /// Cuts a range of bytes so that it has at most `extents` mapped extents and takes at most
+    /// `steps` to search; both are counted down. Returns where it ends: at the end of an extent or
+    /// of the range, and always behind its beginning.
+    pub(crate) fn limit(&self, range: Range<u64>, extents: &mut u32, steps: &mut u32) -> u64 {
         let span_bytes = self.block_layout.span_bytes;
         let last = self.index(range.end.saturating_sub(1)).saturating_add(1);
-        let at = self.reach_extents(self.index(range.start)..last, extents, looks);
-        u64::from(at).saturating_mul(span_bytes).min(range.end)
+        let end = self.limit_extents(self.index(range.start)..last, extents, steps);
+        u64::from(end).saturating_mul(span_bytes).min(range.end)
     }
 
-    /// The same for a range of extents.
-    pub(crate) fn reach_extents(&self, range: Range<u32>, extents: &mut u32, looks: &mut u32) -> u32 {
-        let mut at = range.start;
-        while at < range.end && *extents > 0 && *looks > 0 {
-            at = self.map.seek(at, range.end, true, looks);
-            if at < range.end && *looks > 0 {
-                // This one has a place.
+    /// The same for a range of indices of extents.
+    pub(crate) fn limit_extents(&self, range: Range<u32>, extents: &mut u32, steps: &mut u32) -> u32 {
+        let mut index = range.start;
+        while index < range.end && *extents > 0 && *steps > 0 {
+            index = self.map.seek(index, range.end, true, steps);
+            if index < range.end && *steps > 0 {
+                // This one is mapped.
                 *extents -= 1;
-                at += 1;
+                index += 1;
             }
         }
-        // Where looks ended before an extent was found.
-        at.max(range.start.saturating_add(1))
+        // The steps may have run out before the first mapped extent.
+        index.max(range.start.saturating_add(1))
     }
 
-    fn place(&self, offset: u64, len: u64) -> Place {
+    /// Where these bytes are on the backing device. For namespaces without tags.
+    fn translate(&self, offset: u64, len: u64) -> Location {
         if len == 0 {
-            return Place::Nowhere;
+            return Location::Unmapped;
         }
         let (first, last) = (self.index(offset), self.index(offset + len - 1));
-        match self.map.run(first, last - first + 1) {
-            Places::Empty => Place::Nowhere,
-            Places::Together(extent) => {
-                Place::At(self.shared.layout.extent(extent) + offset % self.shared.layout.extent_bytes)
+        match self.map.translate(first, last - first + 1) {
+            Mapping::Unmapped => Location::Unmapped,
+            Mapping::Contiguous(extent) => {
+                Location::Contiguous(self.shared.layout.extent(extent) + offset % self.shared.layout.extent_bytes)
             }
-            Places::Mixed => Place::Elsewhere,
+            Mapping::Fragmented => Location::Fragmented,
         }
     }
 
-    /// What is wrong with it, as its geometry and the medium's state say.
+    /// Refuses an operation that the geometry or the state of the namespace does not allow.
     pub(crate) fn check(&self, operation: &Operation) -> Result<(), Error> {
         self.geometry.check(operation)?;
         if self.removed.load(Ordering::Acquire) {
@@ -292,38 +293,39 @@ impl Thin {
         Ok(())
     }
 
-    /// Whether a read is of what nobody knows, because a part of the journal is lost: what was
-    /// given a place may have had one in that part, and what has one may have lost it.
+    /// Whether a read is of bytes that cannot be known, because a part of the journal is lost: that
+    /// part may have mapped what is unmapped here, and unmapped what is mapped here.
     #[cold]
     fn is_unknown(&self, operation: &Operation) -> bool {
         let Operation::Read { offset, len, .. } = operation else { return false };
         let Some(last) = (*len as u64).checked_sub(1) else { return false };
         let mut indices = self.index(*offset)..=self.index(*offset + last);
-        self.shared.hides_unchecked && !self.is_tagged || indices.any(|index| self.map.place(index).is_none())
+        self.shared.hides_unchecked && !self.is_tagged || indices.any(|index| self.map.lookup(index).is_none())
     }
 
-    /// The journal has said something of this namespace, and is at this position now.
-    pub(crate) fn touch(&self, position: u64) {
-        self.touched.store(position, Ordering::Release);
+    /// The journal, which is at this position now, has a new record about this namespace.
+    pub(crate) fn set_last_record(&self, position: u64) {
+        self.last_record.store(position, Ordering::Release);
     }
 
-    /// Whether the medium has to say what a flush makes durable: the journal has said something of
-    /// this namespace since it did.
+    /// Whether a flush of this namespace has to write a mark: the journal has records about it that
+    /// are behind the last mark.
     fn is_unmarked(&self) -> bool {
-        !self.shared.journal.is_marked(self.touched.load(Ordering::Acquire))
+        !self.shared.journal.is_marked(self.last_record.load(Ordering::Acquire))
     }
 
-    /// Whether a write to an extent that has its place is the drive's thread's all the same.
-    fn is_delicate(&self, fua: bool) -> bool {
-        // What has become of a record that failed has to be settled first; and bytes are not
-        // durable before the record of their extent is.
+    /// Whether the drive's thread has to do a write although its extents are mapped.
+    fn must_defer_write(&self, fua: bool) -> bool {
+        // A failed record that may be on the medium has to be settled first. With FUA, the record
+        // that mapped the extent has to be durable, too.
         self.shared.journal.is_suspect() || fua && self.shared.journal.has_unflushed()
     }
 
-    /// Makes of a request from byte `asked` on what the backing device may see.
+    /// Encrypts the data of a write, and has those of a read decrypted when it completes. The
+    /// request is for the namespace's bytes from `offset` on.
     #[cold]
-    fn encrypt(&self, cipher: &Arc<Cipher>, asked: u64, request: &mut Request) {
-        let (first, block_bytes) = self.unit(asked);
+    fn encrypt(&self, cipher: &Arc<Cipher>, offset: u64, request: &mut Request) {
+        let (first, block_bytes) = self.first_block(offset);
         match &mut request.operation {
             Operation::Write { len, data, .. } => {
                 data.for_each_mut(0..*len, |bytes| cipher.encrypt(first, block_bytes, bytes));
@@ -338,38 +340,38 @@ impl Thin {
         }
     }
 
-    /// Undoes that, for a request that was not taken.
+    /// Undoes [`encrypt`](Self::encrypt), for a request that the backing device did not accept.
     #[cold]
-    fn take_back(&self, cipher: &Cipher, asked: u64, request: &mut Request) {
-        let (first, block_bytes) = self.unit(asked);
+    fn undo_encrypt(&self, cipher: &Cipher, offset: u64, request: &mut Request) {
+        let (first, block_bytes) = self.first_block(offset);
         if let Operation::Write { len, data, .. } = &mut request.operation {
             data.for_each_mut(0..*len, |bytes| cipher.decrypt(first, block_bytes, bytes));
         }
     }
 
-    /// The block that begins at a byte, and the bytes of a block.
-    pub(crate) fn unit(&self, offset: u64) -> (u64, usize) {
+    /// The block that begins at byte `offset`, and the bytes of a block.
+    pub(crate) fn first_block(&self, offset: u64) -> (u64, usize) {
         let block_bytes = self.geometry.logical_block_bytes;
         (offset / u64::from(block_bytes), block_bytes as usize)
     }
 
-    /// Has the drive's thread do it.
-    fn hand_over(self: &Arc<Self>, io: &mut Io, request: Request) -> Submitted {
+    /// Leaves a request to the drive's thread.
+    fn defer(self: &Arc<Self>, io: &mut Io, request: Request) -> Submitted {
         let Some(remote) = io.remote() else { return Submitted::Busy(request) };
         let deferred = DeferredRequest::new(Arc::clone(self), request, remote);
         if let Err(deferred) = self.shared.send(deferred) {
-            deferred.finish(Err(stopped));
+            deferred.refuse(stopped);
         }
         Submitted::Pending
     }
 
-    /// Has it done where the medium is told of it.
+    /// Leaves a flush to the thread that writes a mark after it.
     #[cold]
-    fn hand_over_flush(self: &Arc<Self>, io: &mut Io, request: Request) -> Submitted {
+    fn defer_flush(self: &Arc<Self>, io: &mut Io, request: Request) -> Submitted {
         let Some(remote) = io.remote() else { return Submitted::Busy(request) };
         let deferred = DeferredRequest::new(Arc::clone(self), request, remote);
         if let Err(deferred) = self.shared.send_flush(deferred) {
-            deferred.finish(Err(stopped));
+            deferred.refuse(stopped);
         }
         Submitted::Pending
     }
@@ -385,12 +387,12 @@ pub(crate) fn refused(operation: &Operation, class: Class, reason: &'static str)
     Error::Refused { action: operation.action(), offset, len, class, reason }
 }
 
-/// What the end of the drive's thread means to an operation.
+/// The error for an operation that comes when the drive's thread has ended.
 pub(crate) fn stopped(operation: &Operation) -> Error {
     refused(operation, Class::Gone, "the drive is being closed")
 }
 
-/// Whether the memory of an operation is in several segments: a block may be in two of them.
+/// Whether the memory of an operation is in several segments: one block may then lie in two.
 #[cold]
 fn is_scattered(operation: &Operation) -> bool {
     match operation {
@@ -399,7 +401,7 @@ fn is_scattered(operation: &Operation) -> bool {
     }
 }
 
-/// What makes errors of requests where they are handed back.
+/// Makes the error for a request that is refused.
 pub(crate) type Refusal = fn(&Operation) -> Error;
 
 /// The device of a namespace: an [`Arc`] of its own, so that requests can be handed to another
@@ -419,49 +421,52 @@ impl Device for ThinDevice {
         }
         if matches!(request.operation, Operation::Flush) {
             if thin.is_unmarked() {
-                return thin.hand_over_flush(io, request);
+                return thin.defer_flush(io, request);
             }
         } else if thin.is_tagged || thin.cipher.is_some() && is_scattered(&request.operation) {
-            return thin.hand_over(io, request);
+            return thin.defer(io, request);
         }
-        // Held until the request is over. It has to be had before the map is looked at: extents
-        // that are given back are not used again while anybody has it.
+        // Held until the request completes, and taken before the map is read: extents that are
+        // freed meanwhile are not allocated again while a request holds the epoch.
         let epoch = thin.shared.epoch();
-        let asked = offset_of(&mut request.operation).map(|offset| *offset);
+        let logical = offset_of(&mut request.operation).map(|offset| *offset);
         match &mut request.operation {
-            Operation::Read { offset, len, data } => match thin.place(*offset, *len as u64) {
-                Place::Nowhere => {
+            Operation::Read { offset, len, data } => match thin.translate(*offset, *len as u64) {
+                Location::Unmapped => {
                     data.for_each_mut(0..*len, |part| part.fill(0));
                     return Submitted::Done(request.complete(Ok(())));
                 }
-                Place::At(at) => *offset = at,
-                Place::Elsewhere => return thin.hand_over(io, request),
+                Location::Contiguous(at) => *offset = at,
+                Location::Fragmented => return thin.defer(io, request),
             },
-            Operation::Write { offset, len, fua, .. } => match thin.place(*offset, *len as u64) {
+            Operation::Write { offset, len, fua, .. } => match thin.translate(*offset, *len as u64) {
                 _ if *len == 0 => return Submitted::Done(request.complete(Ok(()))),
-                Place::At(at) if !thin.is_bad_at(*offset, *len as u64) && !thin.is_delicate(*fua) => *offset = at,
-                _ => return thin.hand_over(io, request),
+                Location::Contiguous(at) if !thin.is_bad_at(*offset, *len as u64) && !thin.must_defer_write(*fua) => {
+                    *offset = at;
+                }
+                _ => return thin.defer(io, request),
             },
             Operation::Flush => {}
-            Operation::WriteZeroes { .. } | Operation::Deallocate { .. } => return thin.hand_over(io, request),
+            Operation::WriteZeroes { .. } | Operation::Deallocate { .. } => return thin.defer(io, request),
         }
         let above = request.hook.take();
         request.hook = Some(match above.clone() {
             None => epoch,
             Some(above) => Arc::new(ChainedHooks { epoch, above }),
         });
-        if let (Some(cipher), Some(asked)) = (&thin.cipher, asked) {
-            thin.encrypt(cipher, asked, &mut request);
+        if let (Some(cipher), Some(logical)) = (&thin.cipher, logical) {
+            thin.encrypt(cipher, logical, &mut request);
         }
         match thin.shared.base.submit(io, request) {
-            // The caller may come back when the map is another one: it gets back what it gave.
+            // The map may have changed when the caller tries again: it gets its request back as it
+            // was.
             Submitted::Busy(mut request) => {
                 request.hook = above;
-                if let (Some(cipher), Some(asked)) = (&thin.cipher, asked) {
-                    thin.take_back(cipher, asked, &mut request);
+                if let (Some(cipher), Some(logical)) = (&thin.cipher, logical) {
+                    thin.undo_encrypt(cipher, logical, &mut request);
                 }
-                if let (Some(offset), Some(asked)) = (offset_of(&mut request.operation), asked) {
-                    *offset = asked;
+                if let (Some(offset), Some(logical)) = (offset_of(&mut request.operation), logical) {
+                    *offset = logical;
                 }
                 Submitted::Busy(request)
             }
@@ -481,7 +486,7 @@ impl fmt::Debug for Thin {
     }
 }
 
-/// Where a transfer begins.
+/// The offset of a read or write.
 fn offset_of(operation: &mut Operation) -> Option<&mut u64> {
     match operation {
         Operation::Read { offset, .. } | Operation::Write { offset, .. } => Some(offset),

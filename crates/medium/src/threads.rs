@@ -1,5 +1,5 @@
-//! The threads of a drive, how they begin and end: one that decides, one for flushes that the
-//! medium is told of, and one that zeroes what was given back.
+//! The threads of a drive, how they start and end: the drive's own, one for flushes that need a
+//! mark, and one that zeroes freed extents.
 
 use std::io;
 use std::sync::{Arc, mpsc};
@@ -21,7 +21,8 @@ pub(crate) fn start(backing: Arc<dyn Device>, options: Options) -> Result<Opened
     let (sender, receiver) = mpsc::channel();
     let run = move || match ready(backing, &options) {
         Ok((mut store, ready)) => {
-            let (shared, work) = (Arc::clone(&store.shared), Arc::clone(&ready.work));
+            let shared = Arc::clone(&store.shared);
+            let work = Arc::clone(&ready.work);
             let (zero_requests, zeroing) = mpsc::channel();
             let mut ended = Ended { shared: Arc::clone(&shared), work: Arc::clone(&work), threads: Vec::new() };
             let started = start_flusher(&shared, &options).and_then(|flusher| {
@@ -37,7 +38,7 @@ pub(crate) fn start(backing: Arc<dyn Device>, options: Options) -> Result<Opened
             if sender.send(Ok(ready)).is_ok() {
                 EventLoop::new(store, work).serve();
             } else {
-                // With the way to the thread that zeroes.
+                // With the sender that the zeroing thread waits for.
                 drop(store);
             }
             drop(ended);
@@ -55,7 +56,7 @@ pub(crate) fn start(backing: Arc<dyn Device>, options: Options) -> Result<Opened
 fn start_flusher(shared: &Arc<Shared>, options: &Options) -> io::Result<JoinHandle<()>> {
     let (shared, options) = (Arc::clone(shared), options.clone());
     Builder::new().name("ebof-flush".to_owned()).spawn(move || {
-        // Who waits for a flush would wait for ever, and what it makes durable be forgotten.
+        // Without this thread flushes would never complete.
         let _vital = Vital::new();
         let mut flusher = Flusher::new(&shared, &options);
         while let Some(flushes) = shared.wait_for_flushes() {
@@ -72,15 +73,15 @@ fn start_zeroing(
 ) -> io::Result<JoinHandle<()>> {
     let (shared, options) = (Arc::clone(shared), options.clone());
     Builder::new().name("ebof-zero".to_owned()).spawn(move || {
-        // Extents that are never zeroed would be lost to the drive.
+        // Without this thread freed extents would never be usable again.
         let _vital = Vital::new();
         let mut zeroing = Zeroing::new(&shared, &options);
         zero_requests.into_iter().for_each(|request| zeroing.zero(request));
     })
 }
 
-/// However the drive's thread ends: nobody waits for it any more, and the threads beside it have
-/// ended.
+/// Refuses what is pending and joins the other threads when the drive's thread ends, however it
+/// ends.
 struct Ended {
     shared: Arc<Shared>,
     work: Arc<WorkQueue>,
@@ -94,8 +95,8 @@ impl Drop for Ended {
             // It cannot have panicked: that ends the process.
             let _ended = thread.join();
         }
-        // They hold what holds them: the backing device is to be closed with the last of them that
-        // somebody else has.
-        self.shared.forget();
+        // Namespaces and `shared` hold each other: the backing device is closed with the last
+        // namespace that a caller holds.
+        self.shared.drop_namespaces();
     }
 }

@@ -1,4 +1,4 @@
-//! What the owner of a drive leaves with its thread: work on the store, done in order.
+//! Work on the store that the owner of a drive queues for its thread, done in order.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,10 +13,10 @@ pub(crate) enum OwnerWork {
     Stop,
 }
 
-/// The way of work to the drive's thread.
+/// The owner's work that waits for the drive's thread.
 pub(crate) struct WorkQueue {
     shared: Arc<Shared>,
-    /// `None` when nothing is taken any more.
+    /// `None` when no more is taken.
     works: Mutex<Option<VecDeque<OwnerWork>>>,
 }
 
@@ -29,27 +29,26 @@ impl WorkQueue {
         self.works.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves work with the drive's thread; it is dropped when that has ended.
+    /// Queues work for the drive's thread; drops it if that has ended.
     pub(crate) fn post(&self, work: OwnerWork) {
         match &mut *self.works() {
             Some(works) => works.push_back(work),
-            // Dropped behind the lock: what is in it may ask for more.
+            // `work` is dropped after the lock is released: dropping it may queue more.
             None => return,
         }
         self.shared.wake();
     }
 
-    /// Everything that there is.
+    /// Takes all pending work.
     pub(crate) fn take(&self) -> VecDeque<OwnerWork> {
         self.works().as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Whether there is any.
     pub(crate) fn is_empty(&self) -> bool {
         self.works().as_ref().is_none_or(VecDeque::is_empty)
     }
 
-    /// From now on nothing is taken; gives what is left.
+    /// Takes no work from now on. Returns what is left.
     pub(crate) fn stop(&self) -> VecDeque<OwnerWork> {
         self.works().take().unwrap_or_default()
     }

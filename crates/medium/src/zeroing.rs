@@ -1,5 +1,5 @@
-//! Zeroes what was given back, in the background, on a thread of its own: a file system or a disk
-//! may take its time to take storage back, and the drive's thread has others to serve.
+//! Zeroes freed extents in the background, on a thread of its own: a file system or a disk may take
+//! long to deallocate, and the drive's thread serves others meanwhile.
 
 use std::sync::Arc;
 
@@ -10,20 +10,20 @@ use crate::disk::Disk;
 use crate::shared::{Message, Shared};
 use crate::thin::refused;
 
-/// Ranges that are zeroed at the same time: a file system has writes to a file wait for those
-/// before them.
-const TOGETHER: usize = 4;
+/// Ranges that are zeroed at the same time. Few: on a file, later writes wait for them.
+const RANGES_AT_ONCE: usize = 4;
 
-/// Extents that nobody else has, and where they are on the medium (offset and length).
+/// Free extents to be zeroed. They are not allocated meanwhile.
 pub(crate) struct ZeroRequest {
     pub(crate) extents: Vec<u32>,
+    /// Where they are on the medium: offset and length in bytes.
     pub(crate) ranges: Vec<(u64, u64)>,
 }
 
-/// Zeroes extents that were given back, load by load.
+/// Zeroes freed extents, request by request.
 pub(crate) struct Zeroing {
     shared: Arc<Shared>,
-    /// `None` where there is no I/O to be had for it.
+    /// `None` if it has no I/O: then nothing can be zeroed in the background.
     disk: Option<Disk>,
 }
 
@@ -35,24 +35,25 @@ impl Zeroing {
         Self { shared: Arc::clone(shared), disk: disk.ok() }
     }
 
-    /// Zeroes extents, durably, and tells the drive's thread.
+    /// Zeroes extents, durably, and sends the result to the drive's thread.
     pub(crate) fn zero(&mut self, ZeroRequest { extents, ranges }: ZeroRequest) {
         let zeroed = match &mut self.disk {
             Some(disk) => zero(disk, &ranges),
             None => Err(refused(&Operation::Flush, Class::MediumWrite, "there is no I/O for it: see the log")),
         };
         if let Err(error) = &zeroed {
-            self.shared.saw(error);
+            self.shared.record_failure(error);
         }
-        self.shared.post(Message::Zeroed(extents, zeroed));
+        // When the drive is closed, the next incarnation takes them for dirty.
+        let _ended = self.shared.post(Message::Zeroed(extents, zeroed));
     }
 }
 
 fn zero(disk: &mut Disk, ranges: &[(u64, u64)]) -> Result<(), Error> {
-    for some in ranges.chunks(TOGETHER) {
+    for some in ranges.chunks(RANGES_AT_ONCE) {
         disk.zero(some.iter().copied(), true)?;
     }
-    // Before one of them can be in the journal, it must not come back with its old bytes after a
-    // power loss; and that it was taken from where it was must not be forgotten.
+    // Before an extent can be allocated again: a power loss must bring back neither its old bytes
+    // nor its old mapping.
     disk.flush()
 }

@@ -1,30 +1,30 @@
 //! The kinds of records in journal frames and checkpoints, and their numbers on the medium. What a
 //! record of each kind holds is in `frame.rs`; `docs/data-file.md` has the bytes.
 
-/// What a record is: the number that it begins with. A number is never used again for something
-/// else, and a reader refuses those that it does not know.
+/// The kind of a record: the number that it begins with. A number is never used for anything else,
+/// and a reader refuses numbers that it does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// A namespace is on the medium.
+    /// A namespace is created.
     Create = 1,
-    /// A namespace is not on the medium any more.
+    /// A namespace is removed.
     Remove = 2,
-    /// A namespace has no extents and no bad blocks any more.
+    /// All extents of a namespace are unmapped, and it has no bad blocks.
     Clear = 3,
-    /// Extents of a namespace have places.
+    /// Extents of a namespace are mapped.
     Map = 4,
-    /// Extents of a namespace have none any more.
+    /// Extents of a namespace are unmapped.
     Unmap = 5,
-    /// Blocks of a namespace are bad, or are not any more.
+    /// Blocks of a namespace are marked bad, or are good again.
     Bad = 6,
-    /// From an extent on none was ever used.
+    /// The high-water mark: from an extent on none was ever used.
     HighWater = 7,
     /// A change of the owner's state, or a part of one.
     Change = 8,
     /// Tags that blocks are about to get.
     Tags = 9,
-    /// Tags of blocks that cannot have earlier ones. Only in checkpoints.
+    /// The same for blocks that cannot have earlier tags. Only in checkpoints.
     OnlyTags = 10,
 }
 

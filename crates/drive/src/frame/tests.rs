@@ -86,8 +86,8 @@ proptest! {
     fn records_come_back_as_they_were(records in proptest::collection::vec(record(), 0..30), sequence in 0..1000_u64) {
         let frames = encode_frames(SERIES, 7, sequence, FLUSHED, &records);
         prop_assert!(frames.len().is_multiple_of(FRAME_BYTES));
-        let mut joiner = Joiner::default();
-        let read_records = read(&frames, sequence).into_iter().filter_map(|piece| joiner.push(piece)).collect();
+        let mut assembler = ChangeAssembler::default();
+        let read_records = read(&frames, sequence).into_iter().filter_map(|piece| assembler.push(piece)).collect();
         prop_assert!(joined(read_records) == joined(records.clone()));
         let checkpoint = Checkpoint { state: vec![7; 5000], records, clean: sequence % 2 == 0 };
         let (header, body) = checkpoint.encode(SERIES, 4, Some(11));
@@ -105,7 +105,7 @@ proptest! {
         let mut frame = encode_frames(SERIES, 7, 3, FLUSHED, &[Record::HighWater(7), Record::Change(vec![1; 100])]);
         frame[at] ^= flip;
         prop_assert_eq!(decode_frame(SERIES, 3, &frame), None);
-        prop_assert_eq!(frame_head(SERIES.id, &frame), None);
+        prop_assert_eq!(frame_header(SERIES.id, &frame), None);
     }
 }
 
@@ -114,8 +114,8 @@ fn a_change_may_be_longer_than_a_frame() {
     for len in [0, 1, PART_BYTES_MAX, PART_BYTES_MAX + 1, CHANGE_BYTES_MAX] {
         let change: Vec<u8> = (0..=255).cycle().take(len).collect();
         let frames = encode_frames(SERIES, 7, 0, FLUSHED, &[Record::Change(change.clone())]);
-        let mut joiner = Joiner::default();
-        let whole: Vec<Record> = read(&frames, 0).into_iter().filter_map(|piece| joiner.push(piece)).collect();
+        let mut assembler = ChangeAssembler::default();
+        let whole: Vec<Record> = read(&frames, 0).into_iter().filter_map(|piece| assembler.push(piece)).collect();
         assert!(whole == [Record::Change(change)], "{len}");
     }
 }
@@ -124,8 +124,8 @@ fn a_change_may_be_longer_than_a_frame() {
 fn a_frame_of_another_time_or_drive_is_not_taken_for_the_next_one() {
     let frame = encode_frames(SERIES, 7, 3, FLUSHED, &[Record::HighWater(7)]);
     assert!(decode_frame(SERIES, 3, &frame).is_some());
-    let head = FrameHead { generation: 5, sequence: 3, incarnation: 7, left: 0, flushed: FLUSHED };
-    assert_eq!((frame_head(SERIES.id, &frame), frame_head([8; 16], &frame)), (Some(head), None));
+    let head = FrameHeader { generation: 5, sequence: 3, incarnation: 7, left: 0, flushed: FLUSHED };
+    assert_eq!((frame_header(SERIES.id, &frame), frame_header([8; 16], &frame)), (Some(head), None));
     assert!(decode_frame(SERIES, 4, &frame).is_none());
     assert!(decode_frame(Series { generation: 4, ..SERIES }, 3, &frame).is_none());
     assert!(decode_frame(Series { id: [8; 16], ..SERIES }, 3, &frame).is_none());

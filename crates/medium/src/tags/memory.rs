@@ -1,5 +1,4 @@
-//! Tags in memory: pages of them as they are or will be on the medium, and blocks of which it is
-//! not known which of several tags is theirs. No I/O.
+//! The cache of pages of tags, and the blocks that may have one of several tags. No I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -11,43 +10,48 @@ use ebof_drive::tag::Tag;
 
 use crate::VolumeId;
 
-/// Bytes of tag pages that are kept in memory, unless the owner has other wishes.
+/// Bytes of the cache by default.
 const CACHE_BYTES: usize = 16 << 20;
-/// The fewest pages: what one turn needs at most.
+/// Pages of the cache at least: one batch needs no more.
 const PAGES_MIN: usize = 1024;
-/// The pages of tags that are in memory, and the blocks whose tag is not known yet.
+
+/// The cached pages of tags, and the unresolved blocks.
 pub(crate) struct Memory {
-    /// By place on the medium.
+    /// By offset on the medium.
     pages: BTreeMap<u64, Page>,
+    /// How many of them are dirty.
     dirty: usize,
     pages_max: usize,
-    /// Grows with every turn: pages of this one stay.
-    turn: u64,
-    /// Pages of extents that have just got their headers and nothing else.
+    /// Counts the uses: pages of the current one are not evicted.
+    current_use: u64,
+    /// Offsets of pages of new extents, which have their headers on the medium and nothing else.
     blank: BTreeSet<u64>,
-    /// Tags that blocks may have instead of the one on their page.
-    pending: BTreeMap<(VolumeId, u64), Candidates>,
-    /// Blocks that turned out to have another tag than the newest one in the journal: it is to say
-    /// so, or their data would be taken for damaged ones when the newest was to be the right one.
+    /// Unresolved blocks: tags that they may have instead of the one on their page.
+    unresolved: BTreeMap<(VolumeId, u64), Candidates>,
+    /// Blocks that turned out to have another tag than their newest one in the journal. The journal
+    /// needs a record of it: otherwise, once a flush rules out older tags, such a block would be
+    /// taken for damaged after a power loss.
     reverted: BTreeMap<(VolumeId, u64), Tag>,
 }
 
-/// Which page of tags.
+/// What a page of tags belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) volume: VolumeId,
     /// The blocks whose tags it has.
     pub(crate) blocks: Range<u64>,
-    /// Extent of the namespace, and number of the page in it.
-    pub(crate) place: (u32, u64),
+    /// Index of the extent in the namespace.
+    pub(crate) index: u32,
+    /// Number of the page in the extent.
+    pub(crate) page: u64,
 }
 
 /// The tags that a block may have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Candidates {
-    /// The newest last.
+    /// In the order in which they were journaled.
     pub(crate) tags: Vec<Tag>,
-    /// The one on its page is none of them.
+    /// It cannot have the one on its page.
     pub(crate) only: bool,
 }
 
@@ -55,41 +59,41 @@ struct Page {
     owner: Owner,
     bytes: Buffer,
     dirty: bool,
-    turn: u64,
+    last_use: u64,
 }
 
 impl Memory {
-    /// Keeps `cache_bytes` of pages; 0 for what is usual.
+    /// Caches `cache_bytes` of pages; 0 for the default.
     pub(crate) fn new(cache_bytes: usize) -> Self {
         let cache_bytes = if cache_bytes == 0 { CACHE_BYTES } else { cache_bytes };
         Self {
             pages: BTreeMap::new(),
             dirty: 0,
             pages_max: (cache_bytes / BYTES).max(PAGES_MIN),
-            turn: 0,
+            current_use: 0,
             blank: BTreeSet::new(),
-            pending: BTreeMap::new(),
+            unresolved: BTreeMap::new(),
             reverted: BTreeMap::new(),
         }
     }
 
-    /// A page of a new extent has its header on the medium, and nothing else.
-    pub(crate) fn made_blank(&mut self, at: u64) {
-        self.blank.insert(at);
+    /// The page of a new extent has its header on the medium, and nothing else.
+    pub(crate) fn add_blank(&mut self, offset: u64) {
+        self.blank.insert(offset);
     }
 
-    /// Whether a page is such a one; asked once.
-    pub(crate) fn take_blank(&mut self, at: u64) -> bool {
-        self.blank.remove(&at)
+    /// Whether a page is blank on the medium. It is not any more from now on.
+    pub(crate) fn take_blank(&mut self, offset: u64) -> bool {
+        self.blank.remove(&offset)
     }
 
-    /// New extents are as others are from now on.
-    pub(crate) fn forget_blank(&mut self) {
+    /// No page is taken for blank from now on.
+    pub(crate) fn clear_blank(&mut self) {
         self.blank.clear();
     }
 
-    /// A block has another tag than the newest one in the journal.
-    pub(crate) fn revert(&mut self, volume: VolumeId, block: u64, tag: Tag) {
+    /// A block has another tag than its newest one in the journal.
+    pub(crate) fn add_reverted(&mut self, volume: VolumeId, block: u64, tag: Tag) {
         self.reverted.insert((volume, block), tag);
     }
 
@@ -98,49 +102,51 @@ impl Memory {
         !self.reverted.is_empty()
     }
 
-    /// Some of them, with their tags.
+    /// Up to `count` of them, with their tags.
     pub(crate) fn some_reverted(&self, count: usize) -> Vec<((VolumeId, u64), Tag)> {
         self.reverted.iter().take(count).map(|(&key, &tag)| (key, tag)).collect()
     }
 
-    /// The journal says which tag these have.
-    pub(crate) fn journaled_reverted(&mut self, blocks: impl Iterator<Item = (VolumeId, u64)>) {
+    /// Records of these are in the journal.
+    pub(crate) fn clear_reverted(&mut self, blocks: impl Iterator<Item = (VolumeId, u64)>) {
         for block in blocks {
             self.reverted.remove(&block);
         }
     }
 
-    /// The pages of tags say it of all of them: a checkpoint has been written.
+    /// A checkpoint was written: the pages on the medium have the tags of all of them.
     pub(crate) fn forget_reverted(&mut self) {
         self.reverted.clear();
     }
 
-    pub(crate) fn next_turn(&mut self) {
-        self.turn += 1;
+    /// Begins the next use: pages that are touched or inserted from now on are not evicted before
+    /// the next call.
+    pub(crate) fn begin_use(&mut self) {
+        self.current_use += 1;
     }
 
-    /// Bytes of pages that are in memory.
+    /// Bytes of the cached pages.
     pub(crate) fn bytes(&self) -> usize {
         self.pages.len() * BYTES
     }
 
-    /// Whether a page is in memory; it stays there for this turn.
+    /// Whether a page is cached; then it is part of the current use.
     pub(crate) fn touch(&mut self, at: u64) -> bool {
-        let turn = self.turn;
-        self.pages.get_mut(&at).map(|page| page.turn = turn).is_some()
+        let current_use = self.current_use;
+        self.pages.get_mut(&at).map(|page| page.last_use = current_use).is_some()
     }
 
     pub(crate) fn insert(&mut self, at: u64, owner: Owner, bytes: Buffer) {
-        self.pages.insert(at, Page { owner, bytes, dirty: false, turn: self.turn });
+        self.pages.insert(at, Page { owner, bytes, dirty: false, last_use: self.current_use });
     }
 
-    /// The tag at this place of a page that is in memory.
+    /// The tag at bytes `at` of a page; `None` if that is not cached.
     pub(crate) fn tag(&self, page: u64, at: &Range<usize>) -> Option<Tag> {
         let bytes = self.pages.get(&page)?.bytes.as_slice().get(at.clone())?;
         Some(Tag(bytes.try_into().ok()?))
     }
 
-    /// Puts a tag into a page; `false` if that is not in memory.
+    /// Puts a tag into a page; `false` if that is not cached.
     pub(crate) fn put(&mut self, page: u64, at: Range<usize>, tag: Tag) -> bool {
         let Some(page) = self.pages.get_mut(&page) else { return false };
         page.bytes.as_mut_slice()[at].copy_from_slice(&tag.0);
@@ -149,25 +155,25 @@ impl Memory {
         true
     }
 
-    /// Whether so many pages that are to be written call for doing it.
-    pub(crate) fn is_dirty(&self) -> bool {
+    /// Whether more than half of the cache is dirty.
+    pub(crate) fn has_many_dirty(&self) -> bool {
         self.dirty > self.pages_max / 2
     }
 
-    /// Places of the pages that are to be written.
+    /// Offsets of the dirty pages.
     pub(crate) fn dirty(&self) -> Vec<u64> {
         self.pages.iter().filter(|(_, page)| page.dirty).map(|(&at, _)| at).collect()
     }
 
-    /// A page that is in memory, to be written.
+    /// A copy of a cached page, to be written.
     pub(crate) fn copy(&self, at: u64) -> Option<Buffer> {
         let mut copy = Buffer::zeroed(BYTES);
         copy.as_mut_slice().copy_from_slice(self.pages.get(&at)?.bytes.as_slice());
         Some(copy)
     }
 
-    /// It is on the medium as it is in memory.
-    pub(crate) fn cleaned(&mut self, at: u64) {
+    /// A page was written.
+    pub(crate) fn mark_clean(&mut self, at: u64) {
         if let Some(page) = self.pages.get_mut(&at)
             && page.dirty
         {
@@ -176,42 +182,42 @@ impl Memory {
         }
     }
 
-    /// Makes room for so many pages: lets go of those that were not needed for the longest time.
+    /// Makes room for `count` pages: evicts the least recently used that are clean and not in use.
     pub(crate) fn make_room(&mut self, count: usize) {
         if self.pages.len() + count <= self.pages_max {
             return;
         }
-        let goes = self.pages.len() + count - self.pages_max + self.pages_max / 8;
-        let turn = self.turn;
-        let idle = self.pages.iter().filter(|(_, page)| !page.dirty && page.turn < turn);
-        let mut idle: Vec<(u64, u64)> = idle.map(|(&at, page)| (page.turn, at)).collect();
-        if idle.len() > goes {
-            idle.select_nth_unstable(goes);
-            idle.truncate(goes);
+        let evicted = self.pages.len() + count - self.pages_max + self.pages_max / 8;
+        let current_use = self.current_use;
+        let idle = self.pages.iter().filter(|(_, page)| !page.dirty && page.last_use < current_use);
+        let mut idle: Vec<(u64, u64)> = idle.map(|(&at, page)| (page.last_use, at)).collect();
+        if idle.len() > evicted {
+            idle.select_nth_unstable(evicted);
+            idle.truncate(evicted);
         }
         for (_, at) in idle {
             self.pages.remove(&at);
         }
     }
 
-    /// Whether so many pages more are within bounds: those that cannot be written may take some
-    /// more than they should.
+    /// Whether there is room for `count` more pages. Pages that cannot be written may take as much
+    /// again as the cache should have.
     pub(crate) fn has_room(&self, count: usize) -> bool {
         self.pages.len() + count <= 2 * self.pages_max
     }
 
-    /// These blocks, and what lies there on the medium, are of no concern any more.
+    /// Drops the pages in a range of the medium, and resolves the blocks that had tags in them.
     pub(crate) fn forget(&mut self, volume: VolumeId, blocks: Range<u64>, medium: Range<u64>) {
         let gone: Vec<u64> = self.pages.range(medium).map(|(&at, _)| at).collect();
         for at in gone {
-            self.cleaned(at);
+            self.mark_clean(at);
             self.pages.remove(&at);
         }
         self.resolve(volume, blocks);
     }
 
-    /// No block of a namespace is of concern any more.
-    pub(crate) fn forget_all(&mut self, volume: VolumeId) {
+    /// Drops everything about a namespace.
+    pub(crate) fn forget_namespace(&mut self, volume: VolumeId) {
         let dirty = &mut self.dirty;
         self.pages.retain(|_, page| {
             let stays = page.owner.volume != volume;
@@ -221,29 +227,29 @@ impl Memory {
         self.resolve(volume, 0..u64::MAX);
     }
 
-    /// The tags of these blocks are those on their pages.
+    /// These blocks have the tags on their pages.
     pub(crate) fn resolve(&mut self, volume: VolumeId, blocks: Range<u64>) {
         if self.is_recovered() || blocks.is_empty() {
             return;
         }
         let range = || (volume, blocks.start)..(volume, blocks.end);
-        let known = self.pending.range(range()).map(|(&key, _)| key);
+        let known = self.unresolved.range(range()).map(|(&key, _)| key);
         let known: Vec<(VolumeId, u64)> = known.chain(self.reverted.range(range()).map(|(&key, _)| key)).collect();
         for key in known {
-            self.pending.remove(&key);
+            self.unresolved.remove(&key);
             self.reverted.remove(&key);
         }
     }
 
-    /// Whether every block has the newest of its tags in the journal, or the one on its page where
-    /// there are none.
+    /// Whether no block is unresolved or reverted: each has its newest tag in the journal, or else
+    /// the one on its page.
     pub(crate) fn is_recovered(&self) -> bool {
-        self.pending.is_empty() && self.reverted.is_empty()
+        self.unresolved.is_empty() && self.reverted.is_empty()
     }
 
-    /// A block has this tag, or one that it could have before, unless those are ruled out.
+    /// Adds a tag that a block may have. With `only`, no earlier one can be right.
     pub(crate) fn add_candidate(&mut self, volume: VolumeId, block: u64, tag: Tag, only: bool) {
-        let candidates = self.pending.entry((volume, block)).or_default();
+        let candidates = self.unresolved.entry((volume, block)).or_default();
         if only {
             candidates.tags.clear();
             candidates.only = true;
@@ -253,35 +259,35 @@ impl Memory {
         }
     }
 
-    /// The tags that a block may have; `None` if it has the one on its page.
+    /// The tags that an unresolved block may have; `None` if it is resolved.
     pub(crate) fn candidates(&self, volume: VolumeId, block: u64) -> Option<&Candidates> {
-        if self.pending.is_empty() {
+        if self.unresolved.is_empty() {
             return None;
         }
-        self.pending.get(&(volume, block))
+        self.unresolved.get(&(volume, block))
     }
 
-    /// Tags of blocks that may have several.
-    pub(crate) fn pending(&self) -> usize {
-        self.pending.values().map(|candidates| candidates.tags.len()).sum()
+    /// How many tags unresolved blocks have in all.
+    pub(crate) fn unresolved_tags(&self) -> usize {
+        self.unresolved.values().map(|candidates| candidates.tags.len()).sum()
     }
 
-    /// Up to `count` blocks, from one on, that may have several tags.
-    pub(crate) fn unrecovered(&self, from: (VolumeId, u64), count: usize) -> Vec<(VolumeId, u64)> {
-        self.pending.range(from..).map(|(&key, _)| key).take(count).collect()
+    /// Up to `count` unresolved blocks, from one on.
+    pub(crate) fn some_unresolved(&self, from: (VolumeId, u64), count: usize) -> Vec<(VolumeId, u64)> {
+        self.unresolved.range(from..).map(|(&key, _)| key).take(count).collect()
     }
 
-    /// What a checkpoint has to say of blocks that may have several tags, and of pages that could
-    /// not be written.
+    /// The records for a checkpoint: the tags of unresolved blocks, and of the pages at the offsets
+    /// `unwritten`.
     pub(crate) fn records(&self, unwritten: &[u64]) -> Vec<Record> {
         let pages = unwritten.iter().filter_map(|at| self.pages.get(at)).map(|page| {
             let count = usize::try_from(page.owner.blocks.end - page.owner.blocks.start).unwrap_or_default();
             let tags = page.bytes.as_slice()[16..].chunks_exact(16).take(count);
             let tags = tags.map(|bytes| Tag(std::array::from_fn(|at| bytes[at]))).collect();
-            // What is on the medium in its place is of an earlier time.
+            // The page on the medium has older tags.
             Record::OnlyTags { volume: page.owner.volume, first: page.owner.blocks.start, tags }
         });
-        let blocks = self.pending.iter().flat_map(|(&(volume, first), candidates)| {
+        let blocks = self.unresolved.iter().flat_map(|(&(volume, first), candidates)| {
             let record = move |(at, &tag): (usize, &Tag)| match (at, candidates.only) {
                 (0, true) => Record::OnlyTags { volume, first, tags: vec![tag] },
                 _ => Record::Tags { volume, first, tags: vec![tag] },
@@ -301,18 +307,18 @@ mod tests {
     use super::*;
 
     fn owner(at: u64) -> Owner {
-        Owner { volume: VolumeId(at), blocks: 0..255, place: (0, 0) }
+        Owner { volume: VolumeId(at), blocks: 0..255, index: 0, page: 0 }
     }
 
     #[test]
     fn pages_that_were_not_needed_go_first_and_those_to_be_written_stay() {
         let mut tags = Memory::new(1);
         for at in 0..1024 {
-            tags.next_turn();
+            tags.begin_use();
             tags.insert(at, owner(at), Buffer::zeroed(BYTES));
         }
         assert!(tags.put(3, 16..32, Tag::LOST) && !tags.put(2000, 16..32, Tag::LOST));
-        tags.next_turn();
+        tags.begin_use();
         assert!(tags.touch(5) && !tags.touch(2000));
         tags.make_room(1);
         assert_eq!(tags.bytes(), (1024 - 129) * BYTES);
@@ -331,23 +337,23 @@ mod tests {
         }
         let expected: Vec<Tag> = (0..20).map(|version| Tag([version; 16])).collect();
         let candidates = Candidates { tags: expected, only: false };
-        assert_eq!((tags.candidates(VolumeId(1), 7), tags.pending()), (Some(&candidates), 20));
+        assert_eq!((tags.candidates(VolumeId(1), 7), tags.unresolved_tags()), (Some(&candidates), 20));
         tags.add_candidate(VolumeId(1), 8, Tag::LOST, false);
         tags.add_candidate(VolumeId(2), 7, Tag::UNWRITTEN, false);
         // A flush rules out what came before.
         tags.add_candidate(VolumeId(2), 7, Tag::LOST, true);
         tags.add_candidate(VolumeId(2), 7, Tag([3; 16]), false);
-        tags.revert(VolumeId(1), 7, Tag::LOST);
+        tags.add_reverted(VolumeId(1), 7, Tag::LOST);
         tags.resolve(VolumeId(1), 7..8);
-        assert_eq!(tags.unrecovered((VolumeId(0), 0), 9), [(VolumeId(1), 8), (VolumeId(2), 7)]);
-        tags.forget_all(VolumeId(1));
+        assert_eq!(tags.some_unresolved((VolumeId(0), 0), 9), [(VolumeId(1), 8), (VolumeId(2), 7)]);
+        tags.forget_namespace(VolumeId(1));
         let (volume, first) = (VolumeId(2), 7);
         let expected = [
             Record::OnlyTags { volume, first, tags: vec![Tag::LOST] },
             Record::Tags { volume, first, tags: vec![Tag([3; 16])] },
         ];
         assert_eq!((&tags.records(&[])[..], tags.is_recovered()), (&expected[..], false));
-        tags.forget_all(VolumeId(2));
+        tags.forget_namespace(VolumeId(2));
         assert!(tags.is_recovered());
     }
 }

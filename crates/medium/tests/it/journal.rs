@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ebof_backend::{Class, Device, Io};
-use ebof_drive::frame::{FRAME_BYTES, frame_head};
+use ebof_drive::frame::{FRAME_BYTES, frame_header};
 use ebof_drive::layout::Layout;
 use ebof_medium::{BlockFormat, Damage, OpenError, Opened, Options, Proof, Store, VolumeId, medium_bytes};
 
@@ -218,7 +218,7 @@ fn frames_tell_of_the_frames_before_them_when_both_marks_are_gone() {
     let journal = layout.journal(story.generation);
     let marks = [0, 1].map(|which| (layout.mark(which), vec![0; 512]));
     let last = raw(&whole, journal + (story.frames - 1) * 4096, FRAME_BYTES);
-    let known = u64::from(frame_head([0; 16], &last).unwrap().flushed.frames);
+    let known = u64::from(frame_header([0; 16], &last).unwrap().flushed.frames);
     assert!(known > 15, "{known} of {}", story.frames);
     assert_whole(&try_open(&image(&story, &marks), false).unwrap(), &story.known, "no mark");
     for frame in 0..known {

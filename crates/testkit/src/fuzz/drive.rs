@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use ebof_drive::State;
 use ebof_drive::frame::{
-    Checkpoint, FRAME_BYTES, Joiner, Record, Series, crc, decode_frame, encode_frames, frame_head,
+    ChangeAssembler, Checkpoint, FRAME_BYTES, Record, Series, crc, decode_frame, encode_frames, frame_header,
 };
 use ebof_drive::layout::{Layout, SUPERBLOCK_BYTES, Superblock};
 use ebof_drive::mark::{Flushed, Mark};
@@ -20,7 +20,7 @@ pub fn drive_medium(input: &[u8]) {
     if let Superblock::Drive(layout) = Layout::decode(&signed(Layout::new(1 << 30, SERIES.id), input)) {
         assert_eq!(Layout::decode(&layout.encode()), Superblock::Drive(layout));
     }
-    black_box((frame_head(SERIES.id, input), Mark::decode(SERIES.id, input)));
+    black_box((frame_header(SERIES.id, input), Mark::decode(SERIES.id, input)));
     frame(input);
     checkpoint(input);
     black_box(State::restore(input, &[]).is_ok());
@@ -51,10 +51,10 @@ fn frame(input: &[u8]) {
     }
     sign(&mut frame);
     let Some(read) = decode_frame(SERIES, 0, &frame) else { return };
-    let mut joiner = Joiner::default();
-    let records: Vec<Record> = read.pieces.into_iter().filter_map(|piece| joiner.push(piece)).collect();
+    let mut assembler = ChangeAssembler::default();
+    let records: Vec<Record> = read.pieces.into_iter().filter_map(|piece| assembler.push(piece)).collect();
     let again = encode_frames(SERIES, read.incarnation, 0, Flushed::default(), &records);
-    let mut joiner = Joiner::default();
+    let mut assembler = ChangeAssembler::default();
     let back = (0..).zip(again.chunks_exact(FRAME_BYTES)).filter_map(|(at, bytes)| decode_frame(SERIES, at, bytes));
     let pieces = back.flat_map(|frame| frame.pieces);
     // Map records may have been cut: the extents are the same.
@@ -65,7 +65,7 @@ fn frame(input: &[u8]) {
         })
     };
     let first = count(&mut records.into_iter());
-    assert_eq!(count(&mut pieces.filter_map(|piece| joiner.push(piece))), first);
+    assert_eq!(count(&mut pieces.filter_map(|piece| assembler.push(piece))), first);
 }
 
 /// A checkpoint whose body is the input.

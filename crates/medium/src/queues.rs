@@ -1,15 +1,15 @@
-//! Fair queues of the drive's thread: what waits for it, and what of that is done in the next turn.
+//! Fair queues in front of the drive's thread, and which requests make up its next batch.
 //!
-//! Each namespace has a queue for requests and one for *long* ones, which may concern any number of
-//! extents (Deallocate, Write Zeroes) and are done a slice at a time. A turn takes requests round
-//! robin over the namespaces, then a few slices round robin over those with long ones; the event
-//! loop adds one piece of other work. So whatever others ask for, a request waits for the turn
-//! under way and for as many turns as there are namespaces with requests before it, by
-//! [`REQUESTS`]; a turn has an end that does not depend on what others ask for.
+//! Each namespace has a queue for requests and one for *long* requests, which may concern any
+//! number of extents (Deallocate, Write Zeroes) and are done in slices. A batch takes requests
+//! round robin over the namespaces, then a few slices round robin over the namespaces with long
+//! requests; the event loop adds one other task. So a request waits for the batch in progress, and
+//! for one batch per [`REQUESTS`] requests that are served before it, whatever other namespaces ask
+//! for; the length of a batch is bounded.
 //!
-//! All that is in the queues is under way at the same time, and done in any order. The slices of a
-//! request follow each other; no block is in two. Blocks are the unit in which Write Zeroes is
-//! atomic (AWUN), so others may come between slices.
+//! Everything in the queues is in flight at the same time, and may be done in any order. The slices
+//! of one request are done in order, and no block is in two of them. Write Zeroes is atomic for
+//! each block only (AWUN), so other requests may come between slices.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -21,46 +21,47 @@ use ebof_backend::{Error, Operation};
 use crate::shared::DeferredRequest;
 use crate::{Thin, VolumeId};
 
-/// Requests of one turn at most.
+/// Requests of a batch at most.
 pub(crate) const REQUESTS: usize = 256;
-/// Bytes that the requests of a turn read or write, beside the last of them.
-const TURN_BYTES: u64 = 64 << 20;
-/// Slices of one turn at most.
+/// A batch takes no more requests when those it has read or write so many bytes.
+const BATCH_BYTES: u64 = 64 << 20;
+/// Slices of a batch at most.
 pub(crate) const SLICES: usize = 4;
-/// Extents with places that a slice takes from a namespace.
+/// Mapped extents that a slice unmaps at most.
 pub(crate) const SLICE_EXTENTS: u32 = 1024;
-/// Bytes that a slice zeroes whose extents keep their places; one extent at least.
+/// Bytes that a slice zeroes without unmapping their extents; at least one extent.
 const SLICE_BYTES: u64 = 16 << 20;
 /// Ranges of a slice: each may have two ends that share an extent with other blocks.
 const SLICE_RANGES: usize = 32;
-/// Extents without places, or groups of them, that are looked at for a slice.
-const SLICE_LOOKS: u32 = 1 << 16;
-/// What a request may concern, and be none of the long ones.
+/// Steps of the search for mapped extents of a slice.
+const SLICE_STEPS: u32 = 1 << 16;
+/// A request is long if it concerns more bytes or ranges than these.
 const SHORT_BYTES: u64 = 4 << 20;
 const SHORT_RANGES: usize = 4;
 
-/// Requests and long requests that wait for the drive's thread.
+/// The requests that wait for the drive's thread.
 #[derive(Default)]
-pub(crate) struct Flows {
+pub(crate) struct RequestQueues {
     requests: RoundRobin<DeferredRequest>,
     long: RoundRobin<LongRequest>,
     /// Requests that wait for space.
     waiting: Vec<DeferredRequest>,
-    /// Changes of blocks with tags in the last turn that had requests for such blocks.
-    together: usize,
+    /// Changes of blocks with tags in the last batch that had any.
+    tagged_changes: usize,
 }
 
-/// What one turn does.
+/// The requests of the next batch.
 #[derive(Default)]
-pub(crate) struct Turn {
+pub(crate) struct NextBatch {
     pub(crate) requests: Vec<DeferredRequest>,
+    /// One slice of each is done.
     pub(crate) long: Vec<LongRequest>,
 }
 
-/// Queues that have their turns.
+/// A queue for each namespace, served round robin.
 struct RoundRobin<T> {
     queues: BTreeMap<VolumeId, VecDeque<T>>,
-    /// Queues with something in them; the next one first.
+    /// Namespaces whose queues are not empty; the next one first.
     order: VecDeque<VolumeId>,
 }
 
@@ -71,37 +72,36 @@ impl<T> Default for RoundRobin<T> {
 }
 
 impl<T> RoundRobin<T> {
-    fn push(&mut self, of: VolumeId, item: T) {
-        let queue = self.queues.entry(of).or_insert_with(|| {
-            self.order.push_back(of);
-            VecDeque::new()
-        });
-        queue.push_back(item);
+    fn push(&mut self, volume: VolumeId, item: T) {
+        self.queue(volume).push_back(item);
     }
 
-    /// Puts back what was taken and is not done: it is the first of its queue.
-    fn push_front(&mut self, of: VolumeId, item: T) {
-        let queue = self.queues.entry(of).or_insert_with(|| {
-            self.order.push_back(of);
+    /// Puts an item back that is not done: it is the first of its queue.
+    fn push_front(&mut self, volume: VolumeId, item: T) {
+        self.queue(volume).push_front(item);
+    }
+
+    fn queue(&mut self, volume: VolumeId) -> &mut VecDeque<T> {
+        self.queues.entry(volume).or_insert_with(|| {
+            self.order.push_back(volume);
             VecDeque::new()
-        });
-        queue.push_front(item);
+        })
     }
 
     fn pop(&mut self) -> Option<T> {
-        let of = self.order.pop_front()?;
-        let queue = self.queues.get_mut(&of)?;
+        let volume = self.order.pop_front()?;
+        let queue = self.queues.get_mut(&volume)?;
         let item = queue.pop_front();
         if queue.is_empty() {
-            self.queues.remove(&of);
+            self.queues.remove(&volume);
         } else {
-            self.order.push_back(of);
+            self.order.push_back(volume);
         }
         item
     }
 }
 
-impl Flows {
+impl RequestQueues {
     pub(crate) fn push(&mut self, deferred: DeferredRequest) {
         if is_long(&deferred.request.operation) {
             self.long.push(deferred.thin.volume(), LongRequest::new(deferred));
@@ -110,65 +110,65 @@ impl Flows {
         }
     }
 
-    /// A long request goes on in one of the next turns.
-    pub(crate) fn again(&mut self, long: LongRequest) {
+    /// Puts a long request back: its next slice is in one of the next batches.
+    pub(crate) fn put_back(&mut self, long: LongRequest) {
         self.long.push_front(long.deferred.thin.volume(), long);
     }
 
-    /// A request waits for space, until [`retry_waiting`](Self::retry_waiting) or its time is over.
+    /// Keeps a request that waits for space, until [`retry_waiting`](Self::retry_waiting).
     pub(crate) fn wait_for_space(&mut self, deferred: DeferredRequest) {
         self.waiting.push(deferred);
     }
 
-    /// Those that wait for space are tried again, before what was asked later.
+    /// Puts the requests that wait for space back into their queues, before later ones.
     pub(crate) fn retry_waiting(&mut self) {
         for deferred in self.waiting.drain(..).rev() {
             self.requests.push_front(deferred.thin.volume(), deferred);
         }
     }
 
-    /// Until when the first of those waits; `None` if there is none.
+    /// When the first of those stops waiting; `None` if there is none.
     pub(crate) fn waiting_until(&self) -> Option<Instant> {
         self.waiting.iter().filter_map(|deferred| deferred.waits_until).min()
     }
 
-    /// A turn has done so many changes of blocks with tags together.
-    pub(crate) fn did_together(&mut self, changes: usize) {
-        self.together = changes;
+    /// A batch had so many changes of blocks with tags.
+    pub(crate) fn set_tagged_changes(&mut self, changes: usize) {
+        self.tagged_changes = changes;
     }
 
-    /// How many changes of blocks with tags are likely to come together the next time.
-    pub(crate) fn together(&self) -> usize {
-        self.together
+    /// How many changes of blocks with tags the last batch had: as many are likely to come again.
+    pub(crate) fn tagged_changes(&self) -> usize {
+        self.tagged_changes
     }
 
-    /// Whether requests wait, other than for space.
+    /// Whether there are requests for a batch. Those that wait for space do not count.
     pub(crate) fn has_requests(&self) -> bool {
         !(self.requests.order.is_empty() && self.long.order.is_empty())
     }
 
-    /// What is done next.
-    pub(crate) fn turn(&mut self) -> Turn {
-        let mut turn = Turn::default();
+    /// Takes the requests of the next batch.
+    pub(crate) fn next_batch(&mut self) -> NextBatch {
+        let mut batch = NextBatch::default();
         let mut bytes = 0;
-        while turn.requests.len() < REQUESTS
-            && bytes < TURN_BYTES
+        while batch.requests.len() < REQUESTS
+            && bytes < BATCH_BYTES
             && let Some(deferred) = self.requests.pop()
         {
             bytes += match &deferred.request.operation {
                 Operation::Read { len, .. } | Operation::Write { len, .. } => *len as u64,
                 _ => 0,
             };
-            turn.requests.push(deferred);
+            batch.requests.push(deferred);
         }
-        // One slice of each namespace: a request that is not done goes on in the next turn.
+        // One slice of each namespace: a request that is not done goes on in a later batch.
         let namespaces = self.long.order.len().min(SLICES);
-        turn.long.extend((0..namespaces).filter_map(|_| self.long.pop()));
-        turn
+        batch.long.extend((0..namespaces).filter_map(|_| self.long.pop()));
+        batch
     }
 }
 
-/// Whether it may take longer than a turn should.
+/// Whether an operation is done in slices, because it may take longer than a batch should.
 fn is_long(operation: &Operation) -> bool {
     match operation {
         Operation::WriteZeroes { len, .. } => *len > SHORT_BYTES,
@@ -184,7 +184,7 @@ fn is_long(operation: &Operation) -> bool {
 /// A request that is done a slice at a time.
 pub(crate) struct LongRequest {
     pub(crate) deferred: DeferredRequest,
-    /// Its ranges that are not done, in order and apart from each other.
+    /// Bytes that are not done: in order, and the ranges do not touch.
     left: VecDeque<Range<u64>>,
 }
 
@@ -200,12 +200,12 @@ impl LongRequest {
         Self { deferred, left: merged(ranges).into() }
     }
 
-    /// Whether there is nothing left to do.
+    /// Whether the last slice was taken.
     pub(crate) fn is_done(&self) -> bool {
         self.left.is_empty()
     }
 
-    /// The next slice of it.
+    /// Takes the next slice.
     pub(crate) fn slice(&mut self) -> Operation {
         let thin = Arc::clone(&self.deferred.thin);
         match self.deferred.request.operation {
@@ -213,7 +213,7 @@ impl LongRequest {
                 let extents = u32::try_from(SLICE_BYTES / thin.span_bytes()).unwrap_or(u32::MAX).max(1);
                 let mut slice = self.cut(&thin, extents, 1);
                 let range = slice.pop().unwrap_or_default();
-                // On the medium when the last of it is.
+                // The last slice makes the others durable, too.
                 let fua = fua && self.is_done();
                 Operation::WriteZeroes { offset: range.start, len: range.end - range.start, deallocate: false, fua }
             }
@@ -226,17 +226,18 @@ impl LongRequest {
         }
     }
 
-    /// Takes ranges with so many extents with places from what is left, at a bounded cost. They end
-    /// where extents do, unless the request does.
+    /// Takes ranges with at most so many mapped extents from what is left, at a bounded cost. They
+    /// end where extents do, or the request does.
     fn cut(&mut self, thin: &Thin, extents: u32, ranges: usize) -> Vec<Range<u64>> {
-        let (mut extents, mut looks) = (extents, SLICE_LOOKS);
+        let mut extents = extents;
+        let mut steps = SLICE_STEPS;
         let mut slice = Vec::new();
         while slice.len() < ranges
             && extents > 0
-            && looks > 0
+            && steps > 0
             && let Some(range) = self.left.pop_front()
         {
-            let end = thin.reach(range.clone(), &mut extents, &mut looks);
+            let end = thin.limit(range.clone(), &mut extents, &mut steps);
             if end < range.end {
                 self.left.push_front(end..range.end);
             }
@@ -245,13 +246,13 @@ impl LongRequest {
         slice
     }
 
-    /// It is over.
+    /// Completes the request.
     pub(crate) fn finish(self, result: Result<(), Error>) {
-        self.deferred.answer(result);
+        self.deferred.complete(result);
     }
 }
 
-/// The same bytes as ranges in order that do not touch each other.
+/// The same bytes as sorted ranges that do not touch.
 fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.retain(|range| range.start < range.end);
     ranges.sort_unstable_by_key(|range| range.start);
@@ -270,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queues_have_their_turns_however_long_one_is() {
+    fn namespaces_are_served_round_robin_however_long_a_queue_is() {
         let mut queues = RoundRobin::default();
         (0..1000).for_each(|item| queues.push(VolumeId(1), item));
         queues.push(VolumeId(2), 5000);
@@ -278,7 +279,7 @@ mod tests {
         queues.push(VolumeId(2), 5001);
         let order: Vec<_> = (0..8).map_while(|_| queues.pop()).collect();
         assert_eq!(order, [0, 5000, 6000, 1, 5001, 2, 3, 4]);
-        // What is put back is the next of its queue, and has no turn before others.
+        // What is put back is the next of its queue; its namespace does not come earlier for it.
         queues.push(VolumeId(2), 7000);
         queues.push_front(VolumeId(1), 4);
         assert_eq!([queues.pop(), queues.pop(), queues.pop()], [Some(4), Some(7000), Some(5)]);
