@@ -14,6 +14,7 @@ pub mod image;
 pub mod medium;
 pub mod model;
 pub mod random;
+pub mod reach;
 mod rig;
 pub mod story;
 pub mod stream;

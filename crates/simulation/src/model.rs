@@ -125,7 +125,8 @@ impl Blocks {
         u64::from(self.owner) << 48 | (lba & 0xffff) << 32 | u64::from(serial)
     }
 
-    /// A change of these blocks begins.
+    /// A change of these blocks begins; again, where the process has ended since, and whoever wants
+    /// the change repeats it.
     pub fn begin(&mut self, op: Op, range: Range<u64>, value: BlockValue, now: Tick) {
         let candidate = Candidate { value, op, begun: now, ended: None, ok: false, durable: false, hidden: None };
         for lba in range {
@@ -143,7 +144,8 @@ impl Blocks {
     pub fn end(&mut self, op: Op, range: Range<u64>, durable: bool, now: Tick) {
         let oldest = self.oldest_read(now);
         for block in self.blocks.range_mut(range.clone()).map(|(_, block)| block) {
-            let Some(own) = block.candidates.iter_mut().find(|candidate| candidate.op == op) else { continue };
+            // The last one, if it was repeated.
+            let Some(own) = block.candidates.iter_mut().rfind(|candidate| candidate.op == op) else { continue };
             own.ended = Some(now);
             own.ok = true;
             own.durable = durable;
@@ -170,7 +172,8 @@ impl Blocks {
     /// part.
     pub fn end_unknown(&mut self, op: Op, range: Range<u64>, now: Tick) {
         for block in self.blocks.range_mut(range).map(|(_, block)| block) {
-            block.candidates.iter_mut().filter(|candidate| candidate.op == op).for_each(|own| own.ended = Some(now));
+            let own = block.candidates.iter_mut().filter(|candidate| candidate.op == op);
+            own.for_each(|own| _ = own.ended.get_or_insert(now));
         }
     }
 

@@ -89,6 +89,13 @@ impl Watch {
         }
     }
 
+    /// Whether it is broken, or neither end is there any more.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        let state = lock(&self.state);
+        state.is_broken || state.is_gone == [true; 2]
+    }
+
     /// When bytes arrive that are on their way; `None` where none are that somebody could still
     /// take.
     #[must_use]

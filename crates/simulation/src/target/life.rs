@@ -85,6 +85,11 @@ impl Life {
         Ok(Self { target, loopback, port: name, clock: clock.clone(), connections: 0, is_busy })
     }
 
+    /// Where hosts reach it over the in-memory transport.
+    pub(super) fn port(&self) -> ebof_loopback::Port {
+        self.loopback.clone()
+    }
+
     /// A connection over the in-memory transport.
     pub(super) fn connect(&self, entries: usize) -> Option<HostEnd> {
         self.loopback.connect(entries, Arc::new(|| {})).ok()

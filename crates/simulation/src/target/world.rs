@@ -16,8 +16,9 @@ use ebof_nvme::{Nqn, Status};
 
 use super::acts::{HOSTS, SLOTS, What};
 use super::life::{Life, Setting};
-use crate::host::{Event, Host};
+use crate::host::{Event, Host, InitiatorHost, RawHost};
 use crate::model::{Blocks, Op, Tick};
+use crate::reach::Reach;
 use crate::rig::{Life as _, Rig, System};
 use crate::story::{Failure, fail};
 use crate::stream::{self, Carriage};
@@ -43,6 +44,10 @@ struct Space {
     strangers: BTreeSet<usize>,
     /// Reservations were asked for.
     is_reserved: bool,
+    /// Which one it is, however often it is formatted.
+    identity: u32,
+    /// When it was last changed as a whole.
+    changed: Instant,
 }
 
 /// A command that is under way, or was when its connection went.
@@ -54,6 +59,14 @@ struct Flight {
     range: Range<u64>,
     begun: Tick,
     at: Instant,
+    /// The host repeats it when it is lost, until it has ended.
+    repeats: bool,
+}
+
+impl Flight {
+    fn new(host: usize, nsid: u32, kind: Kind, begun: Tick, at: Instant) -> Self {
+        Self { host, nsid, kind, range: 0..0, begun, at, repeats: false }
+    }
 }
 
 /// What a command is.
@@ -96,6 +109,8 @@ pub(super) struct World {
     /// Hosts that knew a namespace that is gone, by its number, and have not asked since.
     stale: BTreeMap<u32, BTreeSet<usize>>,
     flights: BTreeMap<Op, Flight>,
+    /// What initiators have open, by host and number: the identity and the format.
+    handles: BTreeMap<(usize, u32), (u32, usize)>,
     /// Commands whose connections are gone: they may be done still.
     ghosts: BTreeMap<Op, Flight>,
     manage: manage::Manage,
@@ -104,6 +119,7 @@ pub(super) struct World {
     /// When somebody may last have taken registrations of it away.
     unregistered: BTreeMap<u32, Tick>,
     owners: u16,
+    identities: u32,
     /// By serial number, what was written where.
     written: BTreeMap<u32, (u16, Range<u64>)>,
 }
@@ -111,7 +127,7 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(seed: u64) -> Result<Self, Failure> {
         let mut rig = Rig::new(seed, CAPACITY)?;
-        let begin = rig.clock.now();
+        let clock = rig.clock.clone();
         let random = &mut rig.chances;
         let encrypts = random.percent(40);
         // A block that is encrypted and has no checksum is a mixture when it is torn: of sectors
@@ -128,8 +144,14 @@ impl World {
         for number in 0..HOSTS {
             let name = nqn(&format!("nqn.2014-08.org.example:host{number}"))?;
             let id = [u8::try_from(number + 1).unwrap_or(u8::MAX); 16];
-            let (queues, entries) = (1 + u16::try_from(random.below(3)).unwrap_or(0), 4 << random.below(4));
-            hosts.push(Host::new(name, id, subsystem.clone(), queues, entries, begin));
+            // One at least can use every format: the initiator leaves those with metadata alone.
+            hosts.push(if number > 0 && random.percent(60) {
+                let reach = Reach::new(&clock, carriage, random.number());
+                Host::Initiator(Box::new(InitiatorHost::new(name, id, subsystem.clone(), reach, &clock, random)))
+            } else {
+                let (queues, entries) = (1 + u16::try_from(random.below(3)).unwrap_or(0), 4 << random.below(4));
+                Host::Raw(Box::new(RawHost::new(name, id, subsystem.clone(), queues, entries, clock.now())))
+            });
         }
         Ok(Self {
             rig,
@@ -139,12 +161,14 @@ impl World {
             hosts,
             spaces: BTreeMap::new(),
             stale: BTreeMap::new(),
+            handles: BTreeMap::new(),
             flights: BTreeMap::new(),
             ghosts: BTreeMap::new(),
             manage: manage::Manage::default(),
             registered: BTreeSet::new(),
             unregistered: BTreeMap::new(),
             owners: 0,
+            identities: 0,
             written: BTreeMap::new(),
         })
     }
@@ -176,7 +200,18 @@ impl World {
         self.owners += 1;
         let bytes = usize::try_from(coding.block_bytes()).expect("few");
         let blocks = Blocks::new(self.owners, bytes, coding.is_tagged());
-        Space { blocks, format, count, born, is_unsure: false, strangers: (0..HOSTS).collect(), is_reserved: false }
+        self.identities += 1;
+        Space {
+            blocks,
+            format,
+            count,
+            born,
+            is_unsure: false,
+            strangers: (0..HOSTS).collect(),
+            is_reserved: false,
+            identity: self.identities,
+            changed: self.rig.clock.now(),
+        }
     }
 
     fn submit(&mut self, op: Op, host: usize, queue: usize, flight: Flight, command: Command) -> bool {
@@ -189,7 +224,8 @@ impl World {
                     .note(|| format!("{op}: host {host}, queue {queue}: {name:02x}h, {kind:?} {range:?} of {nsid}"));
             }
             self.rig.count("commands");
-            self.flights.insert(op, flight);
+            let repeats = self.hosts[host].repeats(op);
+            self.flights.insert(op, Flight { repeats, ..flight });
         }
         is_sent
     }
@@ -197,6 +233,16 @@ impl World {
     fn step_host(&mut self, host: usize) -> Result<(), Failure> {
         let (now, clock, carriage) = (self.rig.clock.now(), &self.rig.clock, self.carriage);
         let (life, chances) = (&mut self.life, &mut self.rig.chances);
+        if let Host::Initiator(initiator) = &self.hosts[host] {
+            // Where the machine has stopped, what it seems to say is not said.
+            if self.rig.disk.is_off() {
+                return Ok(());
+            }
+            for end in initiator.reach().take_arriving() {
+                // Where there is no target, the connection is refused by dropping its end.
+                let _is_taken = life.as_mut().is_some_and(|life| life.accept(end));
+            }
+        }
         let mut connect = |entries: usize| -> Option<Wire> {
             let life = life.as_mut()?;
             if chances.percent(40) {
@@ -236,13 +282,20 @@ impl World {
                 }
                 Ok(())
             }
+            Event::Refused(op, why) => self.refused(op, &why),
             Event::Settled => {
-                self.settle(|flight| flight.host == host);
+                self.settle(|_, flight| flight.host == host);
+                Ok(())
+            }
+            Event::SettledOnly(ops) => {
+                self.rig.count("reconnects");
+                self.settle(|op, _| ops.contains(&op));
                 Ok(())
             }
             Event::Live => {
                 self.rig.note(|| format!("host {host} is connected"));
                 self.spaces.values_mut().for_each(|space| _ = space.strangers.insert(host));
+                self.handles.retain(|(of, _), _| *of != host);
                 self.forget_stale(host);
                 self.rig.count("associations");
                 Ok(())
@@ -251,11 +304,11 @@ impl World {
     }
 
     /// These of the commands whose connections are gone can do nothing any more.
-    fn settle(&mut self, which: impl Fn(&Flight) -> bool) {
+    fn settle(&mut self, which: impl Fn(Op, &Flight) -> bool) {
         let now = self.rig.now();
         let spaces = &mut self.spaces;
         self.ghosts.retain(|&op, flight| {
-            let is_over = which(flight);
+            let is_over = which(op, flight);
             if is_over && let Some(space) = spaces.get_mut(&flight.nsid) {
                 space.blocks.end_unknown(op, flight.range.clone(), now);
             }
@@ -348,7 +401,7 @@ impl System for World {
 
     fn due(&mut self) -> Option<Instant> {
         let now = self.rig.clock.now();
-        let hosts = self.hosts.iter().filter_map(|host| host.due(now)).min();
+        let hosts = self.hosts.iter_mut().filter_map(|host| host.due(now)).min();
         hosts.into_iter().chain(self.life.as_mut().and_then(Life::due)).min()
     }
 
@@ -371,19 +424,19 @@ impl System for World {
             self.rig.wind_up(&mut life)?;
             life.close();
         }
-        self.drop_hosts()
+        self.drop_hosts(false)
     }
 
     fn kill(&mut self) -> Result<(), Failure> {
         self.life = None;
-        self.drop_hosts()
+        self.drop_hosts(true)
     }
 
     fn drain(&mut self) -> Result<(), Failure> {
         self.until("all that is under way", |world| {
             world.flights.is_empty() && world.manage.is_idle() && world.hosts.iter().all(Host::is_live)
         })?;
-        self.settle(|_| true);
+        self.settle(|_, _| true);
         self.compare()
     }
 }

@@ -77,7 +77,7 @@ impl World {
         if kind == Kind::Flush {
             range = 0..0;
         }
-        let flight = Flight { host, nsid, kind, range: range.clone(), begun, at };
+        let flight = Flight { range: range.clone(), ..Flight::new(host, nsid, kind, begun, at) };
         if !self.submit(op, host, queue, flight, command(sqe, data, read)) {
             return false;
         }
@@ -145,14 +145,15 @@ impl World {
             flight.kind == Kind::Read && status.is(Status::UNRECOVERED_READ_ERROR) && blocks.may_fail(range.clone());
         blocks.end_read(op);
         let conflicts = status.is(Status::RESERVATION_CONFLICT) && space.is_reserved;
-        if conflicts {
+        // What is repeated may have been done before.
+        if conflicts && !flight.repeats {
             space.blocks.refuse(op, range);
             self.rig.count("conflicts");
             return Ok(());
         }
         space.blocks.end_unknown(op, range, now);
         let is_unsure = space.is_unsure || self.manage.is_sanitizing();
-        if was_bad || may_fail || is_unsure {
+        if was_bad || may_fail || is_unsure || conflicts {
             self.rig.count("errors");
             return Ok(());
         }
@@ -179,8 +180,9 @@ impl World {
                 let Some(host) = self.reader(nsid)? else { return Ok(()) };
                 while !self.send(host, 1, nsid, lba..lba + 1, HostIo::Read) {
                     let before = self.flights.len();
+                    self.step()?;
                     if !self.until("room for a read", |world| {
-                        world.flights.len() < before || !world.hosts[host].is_live()
+                        world.flights.len() < before.max(1) || !world.hosts[host].is_live()
                     })? {
                         return Ok(());
                     }
@@ -196,8 +198,10 @@ impl World {
     /// A host that may read the namespace; `None` where the power goes before there is one.
     fn reader(&mut self, nsid: u32) -> Result<Option<usize>, Failure> {
         let mut reader = None;
+        let first = self.rig.chances.index(self.hosts.len());
         let is_found = self.until("a host that knows a namespace", |world| {
-            reader = (0..world.hosts.len()).find(|&host| world.may_use(host, nsid));
+            let hosts = world.hosts.len();
+            reader = (0..hosts).map(|host| (host + first) % hosts).find(|&host| world.may_use(host, nsid));
             reader.is_some()
         })?;
         Ok(reader.filter(|_| is_found))

@@ -1,6 +1,8 @@
 //! What a host finds out about a namespace before it uses it, as hosts do: one that came in the
 //! place of another is not shown, and its commands are refused, until the host has looked.
 
+use std::time::Duration;
+
 use ebof_nvme::identify::{Cns, IdentifyNamespace};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::log::{GetLogPage, Lid};
@@ -9,9 +11,14 @@ use ebof_nvme::{Nsid, Sqe, Status};
 use zerocopy::FromBytes;
 
 use super::{Flight, Kind, World, command};
+use crate::host::Host;
 use crate::model::Op;
 use crate::story::{Failure, fail};
 use crate::wire::Outcome;
+
+/// After a change of a namespace, for so long an initiator may take it for another one, or for
+/// gone.
+const HEARD: Duration = Duration::from_secs(5);
 
 impl World {
     /// Whether a host may use a namespace now; has it ask what that is where it does not know.
@@ -22,6 +29,10 @@ impl World {
         }
         if !space.strangers.contains(&host) {
             return true;
+        }
+        // The initiator leaves blocks with metadata alone.
+        if space.format > 1 && self.hosts[host].is_initiator() {
+            return false;
         }
         let is_asking = |flight: &Flight| flight.host == host && matches!(flight.kind, Kind::Learn | Kind::Prepare);
         if !self.flights.values().any(is_asking) {
@@ -39,7 +50,9 @@ impl World {
     pub(super) fn remove_space(&mut self, nsid: u32, by: Option<usize>) {
         let Some(space) = self.spaces.remove(&nsid) else { return };
         if let Some(by) = by {
-            let knew = (0..self.hosts.len()).filter(|host| *host != by && !space.strangers.contains(host));
+            let is_raw = |host: &usize| !self.hosts[*host].is_initiator();
+            let hosts = (0..self.hosts.len()).filter(is_raw);
+            let knew = hosts.filter(|host| *host != by && !space.strangers.contains(host));
             self.stale.entry(nsid).or_default().extend(knew);
         } else {
             self.stale.remove(&nsid);
@@ -48,21 +61,54 @@ impl World {
 
     /// Has a host use a number for what it was, where that is another namespace now.
     pub(super) fn read_stale(&mut self, host: usize, queue: usize, nsid: u32) -> bool {
-        let is_stale = self.stale.get(&nsid).is_some_and(|hosts| hosts.contains(&host));
+        let is_stale = self.is_stale(host, nsid);
         if !is_stale || !self.manage.is_idle() || !self.hosts[host].is_live() || self.rig.chances.percent(40) {
             return false;
         }
         let op = self.rig.number();
         let (begun, at) = (self.rig.now(), self.rig.clock.now());
-        let flight = Flight { host, nsid, kind: Kind::Stale, range: 0..1, begun, at };
-        let bytes = self.spaces[&nsid].blocks.block_bytes;
+        let flight = Flight { range: 0..1, ..Flight::new(host, nsid, Kind::Stale, begun, at) };
+        let known = self.handles.get(&(host, nsid)).map(|(_, format)| self.coding(*format).block_bytes());
+        let bytes =
+            known.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(self.spaces[&nsid].blocks.block_bytes);
         let sqe = BlockRange::new(0, 1).encode(nvm::READ, Nsid(nsid));
         self.submit(op, host, queue, flight, command(sqe, None, bytes))
     }
 
+    /// Whether a host that uses a number as it knows it must not reach what is there now.
+    fn is_stale(&self, host: usize, nsid: u32) -> bool {
+        // An initiator keeps to what it has opened, whatever it has asked since.
+        let is_other =
+            |&(identity, _): &(u32, usize)| self.spaces.get(&nsid).is_some_and(|space| space.identity != identity);
+        self.handles.get(&(host, nsid)).is_some_and(is_other)
+            || self.stale.get(&nsid).is_some_and(|hosts| hosts.contains(&host))
+    }
+
+    /// An initiator does not send a command, for what it knows of the namespace.
+    pub(super) fn refused(&mut self, op: Op, why: &str) -> Result<(), Failure> {
+        let Some(flight) = self.flights.remove(&op) else { return fail(format!("{op} has ended twice")) };
+        self.rig.note(|| format!("{op}: {:?} of host {} is not sent: {why}", flight.kind, flight.host));
+        self.rig.count("not sent");
+        let (tick, now) = (self.rig.now(), self.rig.clock.now());
+        let Flight { host, nsid, kind, ref range, .. } = flight;
+        let handle = self.handles.get(&(host, nsid)).copied();
+        let is_changing = !self.manage.is_idle();
+        let Some(space) = self.spaces.get_mut(&nsid) else { return Ok(()) };
+        space.blocks.end_read(op);
+        // What is repeated may have been done before.
+        space.blocks.end_unknown(op, range.clone(), tick);
+        space.strangers.insert(host);
+        let is_other = handle != Some((space.identity, space.format));
+        let is_explained = is_changing || is_other || space.is_unsure || now < space.changed + HEARD;
+        if is_explained || matches!(kind, Kind::Stale | Kind::Learn) {
+            return Ok(());
+        }
+        fail(format!("{op}: {kind:?} {range:?} of namespace {nsid} by host {host} is not sent without a reason: {why}"))
+    }
+
     pub(super) fn stale_ended(&mut self, flight: &Flight, status: Status) -> Result<(), Failure> {
         // It may have asked meanwhile.
-        let is_stale = self.stale.get(&flight.nsid).is_some_and(|hosts| hosts.contains(&flight.host));
+        let is_stale = self.is_stale(flight.host, flight.nsid);
         if status.is_success() && is_stale {
             let Flight { host, nsid, .. } = flight;
             return fail(format!("host {host} reads another namespace under the number {nsid} of one that it knew"));
@@ -74,6 +120,14 @@ impl World {
     /// Reads which namespaces have changed, which there are, and what this one is.
     fn learn(&mut self, host: usize, nsid: u32) {
         self.forget_stale(host);
+        if let Host::Initiator(initiator) = &mut self.hosts[host] {
+            let op = self.rig.number();
+            if initiator.open(op, Nsid(nsid)) {
+                let flight = Flight::new(host, nsid, Kind::Learn, self.rig.now(), self.rig.clock.now());
+                self.flights.insert(op, flight);
+            }
+            return;
+        }
         let log = GetLogPage::new(Lid::CHANGED_NAMESPACES, 4096).encode(Nsid::ALL);
         let identify =
             |cns: Cns, nsid: u32| Sqe::new(admin::IDENTIFY).with_nsid(Nsid(nsid)).with_cdw(10, u32::from(cns.0));
@@ -85,7 +139,7 @@ impl World {
         for (kind, sqe) in steps {
             let op = self.rig.number();
             let (begun, at) = (self.rig.now(), self.rig.clock.now());
-            let flight = Flight { host, nsid, kind, range: 0..0, begun, at };
+            let flight = Flight::new(host, nsid, kind, begun, at);
             self.submit(op, host, 0, flight, command(sqe, None, 4096));
         }
     }
@@ -104,12 +158,17 @@ impl World {
             return Err(self.unexplained(op, flight, status));
         }
         if flight.kind == Kind::Learn {
+            // Which one an initiator has opened now is not known yet.
+            self.handles.remove(&(flight.host, flight.nsid));
             let shape = IdentifyNamespace::read_from_bytes(&ended.data).map_err(|error| Failure(error.to_string()))?;
             if let Some(space) = self.spaces.get_mut(&flight.nsid)
                 && (usize::from(shape.flbas & 0xf), shape.nsze.get()) == (space.format, space.count)
                 && flight.begun > space.born
             {
                 space.strangers.remove(&flight.host);
+                if self.hosts[flight.host].is_initiator() {
+                    self.handles.insert((flight.host, flight.nsid), (space.identity, space.format));
+                }
             }
         }
         Ok(())

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::super::life::Life;
-use super::World;
+use super::{Kind, World};
+use crate::host::{Host, InitiatorHost};
+use crate::model::{BlockValue, serial};
 use crate::rig::System as _;
 use crate::story::Failure;
 
@@ -11,24 +13,59 @@ impl World {
     pub(super) fn open(&mut self) -> Result<(), Failure> {
         let nsids: Vec<u32> = self.spaces.keys().copied().collect();
         nsids.into_iter().for_each(|nsid| _ = self.unregister(nsid, None));
-        self.life = Some(Life::open(&self.rig.disk, &self.rig.clock, self.setting)?);
+        let life = Life::open(&self.rig.disk, &self.rig.clock, self.setting)?;
+        self.initiators().for_each(|host| host.reach().set_target(Some(life.port())));
+        self.life = Some(life);
+        self.resume();
         self.manage.doubt(self.rig.clock.now());
         if !self.until("hosts that are connected", |world| {
-            world.manage.is_idle() && world.hosts.iter().all(super::Host::is_live)
+            world.manage.is_idle() && world.hosts.iter().all(Host::is_live)
         })? {
             return Ok(());
         }
         self.compare()
     }
 
-    /// All connections are gone.
-    pub(super) fn drop_hosts(&mut self) -> Result<(), Failure> {
+    fn initiators(&self) -> impl Iterator<Item = &InitiatorHost> {
+        self.hosts.iter().filter_map(|host| match host {
+            Host::Initiator(host) => Some(&**host),
+            Host::Raw(_) => None,
+        })
+    }
+
+    /// The target is gone, and all connections with it. Initiators come back by themselves.
+    pub(super) fn drop_hosts(&mut self, at_once: bool) -> Result<(), Failure> {
+        for host in self.initiators() {
+            host.reach().set_target(None);
+            if at_once {
+                host.reach().cut();
+            }
+        }
         let now = self.rig.clock.now();
         for host in 0..self.hosts.len() {
+            if self.hosts[host].is_initiator() {
+                continue;
+            }
             let lost = self.hosts[host].drop_all(now, Duration::from_millis(1));
             lost.into_iter().try_for_each(|event| self.told(host, event))?;
         }
-        self.settle(|_| true);
+        self.settle(|_, _| true);
         Ok(())
+    }
+
+    /// What hosts repeat until it has ended is under way in the next life, too.
+    fn resume(&mut self) {
+        let now = self.rig.now();
+        for (&op, flight) in self.flights.iter().filter(|(_, flight)| flight.repeats) {
+            self.rig.count("taken over");
+            let Some(space) = self.spaces.get_mut(&flight.nsid) else { continue };
+            let range = flight.range.clone();
+            match flight.kind {
+                Kind::Read => space.blocks.begin_read(op, now),
+                Kind::Write { .. } => space.blocks.begin(op, range, BlockValue::Write(serial(op)), now),
+                Kind::Zero => space.blocks.begin(op, range, BlockValue::Zeros, now),
+                _ => {}
+            }
+        }
     }
 }

@@ -81,7 +81,7 @@ impl World {
             Task::Delete { nsid } | Task::Format { nsid, .. } => nsid,
             Task::Create { .. } | Task::Sanitize { .. } => 0,
         };
-        let flight = Flight { host, nsid, kind: Kind::Manage, range: 0..0, begun, at };
+        let flight = Flight::new(host, nsid, Kind::Manage, begun, at);
         if self.submit(op, host, 0, flight, command(sqe, data.map(Into::into), 0)) {
             self.rig.note(|| format!("{op}: {task:?}"));
             self.manage = Manage { task: Some(task), stage: Stage::Asked(op), at: Some(at), is_formatted: false };
@@ -200,7 +200,7 @@ impl World {
         self.forget_stale(host);
         let op = self.rig.number();
         let (begun, at) = (self.rig.now(), self.rig.clock.now());
-        let flight = Flight { host, nsid, kind, range: 0..0, begun, at };
+        let flight = Flight::new(host, nsid, kind, begun, at);
         if self.submit(op, host, 0, flight, command(sqe, None, bytes)) {
             self.manage.stage = Stage::Asked(op);
         }
@@ -263,8 +263,16 @@ impl World {
     /// All of it is known again.
     fn known(&mut self) {
         self.manage = Manage::default();
+        self.be_sure();
+    }
+
+    /// All namespaces can be used, those that were changed too.
+    fn be_sure(&mut self) {
+        let now = self.rig.clock.now();
         for space in self.spaces.values_mut() {
-            space.is_unsure = false;
+            if std::mem::take(&mut space.is_unsure) {
+                space.changed = now;
+            }
         }
     }
 
@@ -301,7 +309,7 @@ impl World {
         }
         self.rig.count("changes");
         // Whoever has asked may go on at once; what others have heard of it is another matter.
-        self.spaces.values_mut().for_each(|space| space.is_unsure = false);
+        self.be_sure();
         self.manage = Manage { stage: Stage::Shown(SHOWN), ..Manage::default() };
         Ok(())
     }
@@ -310,9 +318,12 @@ impl World {
     fn adopt(&mut self, nsid: u32, format: usize) {
         let count = self.coding(format).blocks_per_extent(EXTENT) * EXTENTS;
         self.unregister(nsid, None);
-        let is_reserved = self.spaces.get(&nsid).is_some_and(|space| space.is_reserved);
+        let before = self.spaces.get(&nsid).map(|space| (space.is_reserved, space.identity));
         let mut space = self.space(format, count);
-        space.is_reserved = is_reserved;
+        if let Some((is_reserved, identity)) = before {
+            // Formatted, it is the same one.
+            (space.is_reserved, space.identity) = (is_reserved, identity);
+        }
         self.spaces.insert(nsid, space);
     }
 

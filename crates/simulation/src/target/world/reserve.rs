@@ -53,7 +53,7 @@ impl World {
         };
         let op = self.rig.number();
         let (begun, at) = (self.rig.now(), self.rig.clock.now());
-        let flight = Flight { host, nsid, kind, range: 0..0, begun, at };
+        let flight = Flight::new(host, nsid, kind, begun, at);
         self.submit(op, host, queue, flight, command(sqe, Some(Arc::from(data)), 0));
         if let Some(space) = self.spaces.get_mut(&nsid) {
             space.is_reserved = true;
@@ -96,7 +96,7 @@ impl World {
     /// A host's registration was taken away: its commands to the namespace whose connections had
     /// gone before are over. What still travels may arrive behind the preemption.
     fn preempted(&mut self, victim: usize, nsid: u32, begun: u64) {
-        self.settle(|flight| flight.host == victim && flight.nsid == nsid && flight.begun < begun);
+        self.settle(|_, flight| flight.host == victim && flight.nsid == nsid && flight.begun < begun);
         self.rig.note(|| format!("host {victim} was preempted, and its lost commands to namespace {nsid} are over"));
     }
 }

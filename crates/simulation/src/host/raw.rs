@@ -1,0 +1,343 @@
+//! A host of the simulation's own: its association with a controller, made, used, reset, shut down
+//! and lost. It decides nothing about what its commands mean; whoever has it is told how they
+//! ended.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use ebof_nvme::connect::{Connect, ConnectData, ConnectResult, Property};
+use ebof_nvme::opcode::admin;
+use ebof_nvme::property::{Cc, Csts, offset};
+use ebof_nvme::{Nqn, QueueId, Sqe, Status};
+use zerocopy::IntoBytes;
+
+use super::Event;
+use crate::story::{Failure, fail};
+use crate::wire::{Command, Lost, Outcome, Wire};
+
+/// How long a host waits for what has to come to its end.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often it looks at CSTS.
+const LOOK: Duration = Duration::from_millis(10);
+/// Keep Alive Timeout.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+
+/// Why a command is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    Op(u64),
+    Connect,
+    Enable,
+    Look,
+    KeepAlive,
+    Leave,
+}
+
+#[derive(Debug)]
+struct Queue {
+    wire: Wire,
+    id: u16,
+    entries: usize,
+    under_way: BTreeMap<u16, (Purpose, Instant)>,
+    /// Connect was sent.
+    is_asked: bool,
+    is_connected: bool,
+}
+
+/// What a host is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Down {
+        until: Instant,
+    },
+    /// Until the controller is ready.
+    Enabling,
+    /// Until all I/O queues are there.
+    Queues,
+    Live,
+    /// Until CSTS says that it is over: SHST where it is shut down, RDY where it is reset.
+    Leaving {
+        reset: bool,
+    },
+}
+
+/// One host with its Admin Queue and I/O queues, over either transport.
+#[derive(Debug)]
+pub struct RawHost {
+    /// Its NQN.
+    pub nqn: Nqn,
+    id: [u8; 16],
+    subsystem: Nqn,
+    phase: Phase,
+    since: Instant,
+    cntlid: u16,
+    queues: Vec<Queue>,
+    /// I/O queues that it wants.
+    io_queues: u16,
+    entries: usize,
+    look_at: Option<Instant>,
+    keep_alive_at: Instant,
+}
+
+impl RawHost {
+    /// A host that has no controller yet.
+    #[must_use]
+    pub fn new(nqn: Nqn, id: [u8; 16], subsystem: Nqn, io_queues: u16, entries: usize, now: Instant) -> Self {
+        Self {
+            nqn,
+            id,
+            subsystem,
+            phase: Phase::Down { until: now },
+            since: now,
+            cntlid: 0,
+            queues: Vec::new(),
+            io_queues,
+            entries,
+            look_at: None,
+            keep_alive_at: now,
+        }
+    }
+
+    /// Whether commands can be sent.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.phase == Phase::Live
+    }
+
+    /// Commands of its own that are under way.
+    fn under_way(&self) -> impl Iterator<Item = u64> {
+        self.queues.iter().flat_map(|queue| queue.under_way.values()).filter_map(|(purpose, _)| match purpose {
+            Purpose::Op(op) => Some(*op),
+            _ => None,
+        })
+    }
+
+    /// Sends a command on a queue, 0 for the Admin Queue; I/O queues are taken modulo their number.
+    /// `false` where it cannot.
+    pub fn submit(&mut self, queue: usize, op: u64, command: Command, now: Instant) -> bool {
+        if self.phase != Phase::Live {
+            return false;
+        }
+        let at = if queue == 0 { 0 } else { 1 + (queue - 1) % (self.queues.len() - 1).max(1) };
+        self.send(at, Purpose::Op(op), command, now)
+    }
+
+    fn send(&mut self, at: usize, purpose: Purpose, command: Command, now: Instant) -> bool {
+        let Some(queue) = self.queues.get_mut(at) else { return false };
+        let free = (0..queue.entries - 1).map(|cid| u16::try_from(cid).unwrap_or(u16::MAX));
+        let Some(cid) = free.into_iter().find(|cid| !queue.under_way.contains_key(cid)) else { return false };
+        let mut command = command;
+        command.sqe.cid = cid.into();
+        if queue.wire.submit(command).is_err() {
+            return false;
+        }
+        queue.under_way.insert(cid, (purpose, now));
+        true
+    }
+
+    /// Leaves the controller: shuts it down, or resets it, or one right after the other.
+    pub fn leave(&mut self, shutdown: bool, reset: bool, now: Instant) {
+        if self.phase != Phase::Live {
+            return;
+        }
+        let cc = if shutdown { Cc::ENABLE.with_shutdown(1) } else { Cc(0) };
+        self.send(0, Purpose::Leave, plain(Property::set(offset::CC, cc.0)), now);
+        if shutdown && reset {
+            self.send(0, Purpose::Leave, plain(Property::set(offset::CC, 0)), now);
+        }
+        self.phase = Phase::Leaving { reset: reset || !shutdown };
+        (self.since, self.look_at) = (now, Some(now + LOOK));
+    }
+
+    /// Its connections are gone, whichever way; it comes back after a time.
+    pub fn drop_all(&mut self, now: Instant, pause: Duration) -> Option<Event> {
+        let lost: Vec<u64> = self.under_way().collect();
+        self.queues.clear();
+        self.phase = Phase::Down { until: now + pause };
+        (self.since, self.look_at) = (now, None);
+        (!lost.is_empty()).then_some(Event::Lost(lost))
+    }
+
+    /// Breaks one of its connections after so many bytes.
+    pub fn break_after(&self, queue: usize, bytes: u64) {
+        if let Some(queue) = self.queues.get(queue % self.queues.len().max(1)) {
+            queue.wire.break_after(bytes);
+        }
+    }
+
+    /// When it has something to do, as far as it knows.
+    #[must_use]
+    pub fn due(&self, now: Instant) -> Option<Instant> {
+        let own = match self.phase {
+            Phase::Down { until } => Some(until.max(now)),
+            Phase::Live => Some(self.keep_alive_at.max(now)),
+            Phase::Enabling | Phase::Queues | Phase::Leaving { .. } => self.look_at,
+        };
+        own.into_iter().chain(self.queues.iter().filter_map(|queue| queue.wire.due())).min()
+    }
+
+    /// Does what there is to do. `connect` makes a connection for a queue with so many entries,
+    /// where the target takes one.
+    ///
+    /// # Errors
+    /// Something that a host must not see.
+    pub fn step(
+        &mut self,
+        now: Instant,
+        connect: &mut dyn FnMut(usize) -> Option<Wire>,
+    ) -> Result<Vec<Event>, Failure> {
+        let mut events = Vec::new();
+        self.begin(now, connect);
+        for at in 0..self.queues.len() {
+            let Some(queue) = self.queues.get_mut(at) else { break };
+            match queue.wire.poll() {
+                Ok(ended) => {
+                    for ended in ended {
+                        self.ended(at, ended, now, &mut events)?;
+                    }
+                }
+                Err(Lost::Closed) => {
+                    events.extend(self.drop_all(now, Duration::from_millis(20)));
+                    break;
+                }
+                Err(Lost::Wrong(what)) => return fail(format!("{}: queue {at}: {what}", self.nqn)),
+            }
+        }
+        self.go_on(now, connect, &mut events)?;
+        Ok(events)
+    }
+
+    /// Asks for an Admin Queue when it is time.
+    fn begin(&mut self, now: Instant, connect: &mut dyn FnMut(usize) -> Option<Wire>) {
+        if let Phase::Down { until } = self.phase
+            && until <= now
+        {
+            match connect(ADMIN_ENTRIES) {
+                Some(wire) => {
+                    self.queues = vec![Queue::new(wire, 0, ADMIN_ENTRIES)];
+                    (self.phase, self.since, self.look_at) = (Phase::Enabling, now, None);
+                }
+                None => self.phase = Phase::Down { until: now + Duration::from_millis(50) },
+            }
+        }
+    }
+
+    /// What follows from where it stands.
+    fn go_on(
+        &mut self,
+        now: Instant,
+        connect: &mut dyn FnMut(usize) -> Option<Wire>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        for at in 0..self.queues.len() {
+            let queue = &self.queues[at];
+            if !queue.is_asked && queue.wire.is_ready() {
+                let command = self.connect_command(queue.id, queue.entries);
+                self.queues[at].is_asked = self.send(at, Purpose::Connect, command, now);
+            }
+        }
+        match self.phase {
+            Phase::Queues if self.queues.iter().all(|queue| queue.is_connected) => {
+                let next = u16::try_from(self.queues.len()).unwrap_or(u16::MAX);
+                if next > self.io_queues {
+                    (self.phase, self.keep_alive_at) = (Phase::Live, now + KEEP_ALIVE / 2);
+                    events.extend([Event::Settled, Event::Live]);
+                } else if let Some(wire) = connect(self.entries) {
+                    self.queues.push(Queue::new(wire, next, self.entries));
+                    self.since = now;
+                } else {
+                    events.extend(self.drop_all(now, Duration::from_millis(50)));
+                }
+            }
+            Phase::Live if self.keep_alive_at <= now => {
+                self.send(0, Purpose::KeepAlive, plain(Sqe::new(admin::KEEP_ALIVE)), now);
+                self.keep_alive_at = now + KEEP_ALIVE / 2;
+            }
+            _ => {}
+        }
+        if self.look_at.is_some_and(|at| at <= now) {
+            self.look_at = None;
+            self.send(0, Purpose::Look, plain(Property::get(offset::CSTS, 4)), now);
+        }
+        let is_busy = matches!(self.phase, Phase::Enabling | Phase::Queues | Phase::Leaving { .. });
+        if is_busy && now > self.since + PATIENCE {
+            return fail(format!("{}: {:?} does not come to its end", self.nqn, self.phase));
+        }
+        Ok(())
+    }
+
+    fn connect_command(&self, queue: u16, entries: usize) -> Command {
+        let mut data = ConnectData::zeroed();
+        data.hostid = self.id;
+        data.cntlid = if queue == 0 { 0xffff } else { self.cntlid }.into();
+        data.subnqn = self.subsystem.to_field();
+        data.hostnqn = self.nqn.to_field();
+        let kato_ms = if queue == 0 { u32::try_from(KEEP_ALIVE.as_millis()).unwrap_or(u32::MAX) } else { 0 };
+        let entries = u32::try_from(entries).unwrap_or(u32::MAX);
+        let sqe = Connect { recfmt: 0, qid: QueueId(queue), entries, cattr: 0, kato_ms }.encode();
+        Command { sqe, data: Some(data.as_bytes().into()), read_bytes: 0 }
+    }
+
+    fn ended(&mut self, at: usize, ended: Outcome, now: Instant, events: &mut Vec<Event>) -> Result<(), Failure> {
+        let Some(queue) = self.queues.get_mut(at) else { return Ok(()) };
+        let cid = ended.cqe.cid().0;
+        let Some((purpose, _)) = queue.under_way.remove(&cid) else {
+            return fail(format!("{}: queue {at}: a completion of {cid}, which is not under way", self.nqn));
+        };
+        let status = ended.cqe.status();
+        match purpose {
+            Purpose::Op(op) => events.push(Event::Ended(op, ended)),
+            Purpose::Connect if status.is_success() => {
+                queue.is_connected = true;
+                if queue.id == 0 {
+                    self.cntlid = ConnectResult::connected(ended.cqe.result()).0.0;
+                    let enable = Property::set(offset::CC, Cc::ENABLE.0);
+                    self.send(0, Purpose::Enable, plain(enable), now);
+                }
+            }
+            // The controller of before may still be at work, or this one is gone already.
+            Purpose::Connect if status.is(Status::CONNECT_CONTROLLER_BUSY) || at > 0 => {
+                events.extend(self.drop_all(now, Duration::from_millis(100)));
+            }
+            Purpose::Enable if status.is_success() => self.look_at = Some(now),
+            Purpose::Look if status.is_success() => self.looked(ended.cqe.result(), now, events),
+            Purpose::KeepAlive if status.is_success() => {}
+            Purpose::Leave if status.is_success() => {}
+            // What is under way while the controller goes away ends somehow.
+            Purpose::KeepAlive | Purpose::Look if !matches!(self.phase, Phase::Live) => {}
+            purpose => return fail(format!("{}: {purpose:?} of queue {at} ends as {status}", self.nqn)),
+        }
+        Ok(())
+    }
+
+    /// CSTS is known.
+    fn looked(&mut self, csts: u64, now: Instant, events: &mut Vec<Event>) {
+        let csts = Csts(u32::try_from(csts & 0xffff_ffff).unwrap_or_default());
+        self.look_at = Some(now + LOOK);
+        match self.phase {
+            Phase::Enabling if csts.ready() => (self.phase, self.look_at) = (Phase::Queues, None),
+            Phase::Leaving { reset: true } if !csts.ready() => self.left(now, events),
+            Phase::Leaving { reset: false } if csts.shutdown_complete() => self.left(now, events),
+            _ => {}
+        }
+    }
+
+    /// The controller has done all that it will.
+    fn left(&mut self, now: Instant, events: &mut Vec<Event>) {
+        events.extend(self.drop_all(now, Duration::from_millis(1)));
+        events.push(Event::Settled);
+    }
+}
+
+/// Entries of an Admin Queue.
+const ADMIN_ENTRIES: usize = 32;
+
+impl Queue {
+    fn new(wire: Wire, id: u16, entries: usize) -> Self {
+        Self { wire, id, entries, under_way: BTreeMap::new(), is_asked: false, is_connected: false }
+    }
+}
+
+fn plain(sqe: Sqe) -> Command {
+    Command { sqe, data: None, read_bytes: 0 }
+}

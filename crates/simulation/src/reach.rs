@@ -1,0 +1,126 @@
+//! How the product's initiator reaches whichever target is running: over TCP on simulated streams,
+//! or over the in-memory transport. Connections can be broken from outside.
+
+use std::io::{self, ErrorKind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use ebof_clock::Clock;
+use ebof_initiator::Dialer;
+use ebof_loopback::{Breaker, ConnectError, Port};
+use ebof_sockets::Stream;
+
+use crate::random::Random;
+use crate::stream::{self, Carriage, End, Watch};
+
+/// One host's way to the target. Clones are the same way.
+#[derive(Clone, Debug)]
+pub struct Reach(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    clock: Clock,
+    carriage: Carriage,
+    random: Random,
+    /// Where the target serves, while there is one.
+    target: Option<Port>,
+    /// The target's ends of streams that it has not taken yet.
+    arriving: Vec<End>,
+    streams: Vec<Watch>,
+    breakers: Vec<Breaker>,
+}
+
+/// In-memory connections that are remembered, to be broken: more than a host has.
+const BREAKERS_MAX: usize = 32;
+
+impl Reach {
+    /// A way that leads nowhere yet.
+    #[must_use]
+    pub fn new(clock: &Clock, carriage: Carriage, seed: u64) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            clock: clock.clone(),
+            carriage,
+            random: Random::new(seed),
+            target: None,
+            arriving: Vec::new(),
+            streams: Vec::new(),
+            breakers: Vec::new(),
+        })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For connections over TCP.
+    #[must_use]
+    pub fn dialer(&self) -> Dialer {
+        let reach = self.clone();
+        Dialer::new(move || {
+            let mut state = reach.state();
+            if state.target.is_none() {
+                return Err(ErrorKind::ConnectionRefused.into());
+            }
+            let seed = state.random.number();
+            let (ours, theirs, watch) = stream::pair(&state.clock, state.carriage, seed);
+            state.arriving.push(theirs);
+            state.streams.retain(|stream| !stream.is_over());
+            state.streams.push(watch);
+            io::Result::Ok(Stream::Simulated(Box::new(ours)))
+        })
+    }
+
+    /// For connections over the in-memory transport.
+    #[must_use]
+    pub fn port(&self) -> Port {
+        let reach = self.clone();
+        Port::new(move |end| {
+            let target = reach.state().target.clone().ok_or(ConnectError::NotListening)?;
+            let breaker = end.breaker();
+            target.accept(end)?;
+            let mut state = reach.state();
+            if state.breakers.len() >= BREAKERS_MAX {
+                state.breakers.remove(0);
+            }
+            state.breakers.push(breaker);
+            Ok(())
+        })
+    }
+
+    /// A target serves here, or none does any more.
+    pub fn set_target(&self, port: Option<Port>) {
+        self.state().target = port;
+    }
+
+    /// Streams that the target has to take.
+    #[must_use]
+    pub fn take_arriving(&self) -> Vec<End> {
+        std::mem::take(&mut self.state().arriving)
+    }
+
+    /// Breaks one of the latest connections after so many bytes; at once over the in-memory
+    /// transport.
+    pub fn break_after(&self, connection: usize, bytes: u64) {
+        let state = self.state();
+        let back = |count: usize| count.checked_sub(1 + connection % count.max(1));
+        if let Some(stream) = back(state.streams.len()).and_then(|at| state.streams.get(at)) {
+            stream.break_after(bytes);
+        } else if let Some(breaker) = back(state.breakers.len().min(5)).and_then(|at| state.breakers.get(at)) {
+            breaker.sever();
+        }
+    }
+
+    /// Breaks all connections, with what is on its way.
+    pub fn cut(&self) {
+        let mut state = self.state();
+        state.arriving.clear();
+        state.streams.drain(..).for_each(|stream| stream.break_after(0));
+        state.breakers.drain(..).for_each(|breaker| _ = breaker.sever());
+    }
+
+    /// When bytes arrive that are on their way.
+    #[must_use]
+    pub fn due(&self) -> Option<Instant> {
+        self.state().streams.iter().filter_map(Watch::due).min()
+    }
+}
