@@ -115,7 +115,7 @@ impl FileDrive {
             name: "path",
             form: Form::Other("string"),
             default: Required,
-            text: "taken as it is, colons and commas included",
+            text: "used literally, including colons and commas",
         },
         Key {
             name: "size",
@@ -124,28 +124,29 @@ impl FileDrive {
                 step: 1,
                 set: Some(|file, bytes| file.size_bytes = Some(bytes)),
             },
-            default: Words("what the file has"),
-            text: "at least one block; a missing file is made with it, sparse",
+            default: Words("that of the file"),
+            text: "at least one block; a missing file is created with this size, sparse",
         },
         Key {
             name: "direct",
             form: Form::Boolean { set: Some(|file, direct| file.direct = Some(direct)) },
-            default: Words("for block devices only"),
-            text: "goes past the page cache (`O_DIRECT`)",
+            default: Words("`true` for block devices, otherwise `false`"),
+            text: "bypasses the page cache (`O_DIRECT`)",
         },
         Key {
             name: "read_only",
             form: Form::Boolean { set: Some(|file, read_only| file.read_only = read_only) },
             default: Value,
-            text: "opened for reading; the namespace is write-protected",
+            text: "opened read-only; the namespace is write-protected",
         },
         Key {
             name: "nested",
             form: Form::Boolean { set: Some(|file, nested| file.nested = nested) },
             default: Value,
-            text: "it may hold a drive of ebof's. Without it such a file is refused: as a plain namespace it \
-                   would be written over. With it a host may keep a drive in its namespace, and nothing \
-                   that a host writes there keeps the target from starting",
+            text: "the file may contain a drive that hosts manage. Without it such a file is \
+                   refused, because serving it as a plain namespace would overwrite the drive. \
+                   With it, a host may create a drive in its namespace, and nothing that a host \
+                   writes there can prevent the target from starting",
         },
     ];
 }

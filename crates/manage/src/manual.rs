@@ -16,7 +16,7 @@ use crate::units::{format_duration, format_size};
 /// The table of keys that follows a line of the manual.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyTable {
-    /// The line that the table is the next one behind: a heading, or what announces it.
+    /// The line that precedes the table: a heading, or the end of a paragraph.
     pub after: &'static str,
     /// The table in Markdown, with a row for each key.
     pub text: String,
@@ -34,7 +34,7 @@ pub fn key_tables() -> Vec<KeyTable> {
         table("## `[[ports]]`", Port::KEYS, &Port::new(1, Listen::loopback())),
         table("## `[[subsystems]]`", Subsystem::KEYS, &Subsystem::new(nqn)),
         table("## `[[subsystems.namespaces]]`", Namespace::KEYS, &namespace),
-        table("`size=` is given. A file as a table:", FileDrive::KEYS, &file),
+        table("and letters, unless `size=` is given. A file as a table:", FileDrive::KEYS, &file),
         table("## Drives", ManagedDrive::KEYS, &drive),
     ]
 }
@@ -69,7 +69,7 @@ fn kind<T>(form: &Form<T>) -> &'static str {
     }
 }
 
-/// The values that are accepted; nothing where only words can tell.
+/// The values that are accepted; empty if only the key's text describes them.
 fn accepted<T>(form: &Form<T>) -> String {
     match form {
         Form::Integer { range, .. } => format!("{} to {}", range.start(), range.end()),
@@ -91,7 +91,7 @@ fn accepted<T>(form: &Form<T>) -> String {
     }
 }
 
-/// Numbers stand for themselves; what has a unit is a string in the configuration.
+/// Sizes and durations with a unit are strings in the configuration.
 fn quoted_unit(text: String) -> String {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
     if is_number { text } else { code(format_args!("\"{text}\"")) }

@@ -232,15 +232,15 @@ impl ManagedDrive {
             name: "name",
             form: Form::Other("string"),
             default: Required,
-            text: "1 to 32 letters, digits, `.`, `_` and `-`; the only one of its kind",
+            text: "1 to 32 letters, digits, `.`, `_` and `-`; must be unique",
         },
         Key {
             name: "backing",
             form: Form::Other("string or table"),
             default: Required,
             text: "`PATH` of a file or block device, `{ path = \"...\", direct = true }`, or \
-                   `mem:SIZE`, which is gone when the target ends. Nothing else may use the file. \
-                   Neither `null:` nor read-only: a drive writes down what its hosts do",
+                   `mem:SIZE`, which is lost when the target ends. Nothing else may use the file. \
+                   `null:` and read-only files are refused, because a drive stores metadata",
         },
         Key {
             name: "size",
@@ -249,17 +249,17 @@ impl ManagedDrive {
                 step: 512,
                 set: Some(|drive, bytes| drive.size_bytes = Some(bytes)),
             },
-            default: Words("that of the drive on the backing; the whole block device"),
-            text: "usable capacity. Required for a file that does not exist yet, which is made, \
-                   sparse and a little larger. Not with `mem:SIZE`, which has it. It cannot change \
+            default: Words("that of the existing drive; otherwise the whole block device"),
+            text: "usable capacity. Required if the file does not exist; it is then created, \
+                   sparse and slightly larger. Not allowed with `mem:SIZE`. It cannot be changed \
                    later",
         },
         Key {
             name: "overwrite",
             form: Form::Boolean { set: Some(|drive, overwrite| drive.overwrite = overwrite) },
             default: Value,
-            text: "a new drive is made although the backing holds something else, which is lost. A \
-                   drive that is there, whole or damaged, is never overwritten",
+            text: "a new drive is created although the backing contains other data, which are \
+                   lost. An existing drive, intact or damaged, is never overwritten",
         },
         Key {
             name: "profile",
@@ -268,10 +268,11 @@ impl ManagedDrive {
                 set: |drive, name| drive.profile = DriveProfile::named(name).unwrap_or_default(),
             },
             default: Value,
-            text: "the limits that it announces and keeps. `\"default\"`: 128 namespaces and \
-                   nothing but the target's own limits. `\"ethernet-ssd\"`: those of the white \
-                   paper ODCC-2021-05008: 1024 queue pairs of up to 64 entries, together fewer \
-                   than 8192, 128 namespaces, 16 of them with reservations, two firmware slots",
+            text: "the limits that the drive announces and enforces. `\"default\"`: 128 \
+                   namespaces, and otherwise only the limits of the target. `\"ethernet-ssd\"`: \
+                   those of the white paper ODCC-2021-05008: 1024 queue pairs with up to 64 \
+                   entries each and fewer than 8192 in all, 128 namespaces, 16 of them with \
+                   reservations, two firmware slots",
         },
         Key {
             name: "namespaces",
@@ -279,50 +280,48 @@ impl ManagedDrive {
                 range: 1..=limits::NAMESPACES_MAX as u64,
                 set: Some(|drive, count| drive.namespaces = u32::try_from(count).ok()),
             },
-            default: Words("what the profile says"),
-            text: "namespaces at most",
+            default: Words("that of the profile"),
+            text: "maximum number of namespaces",
         },
         Key {
             name: "overcommit",
             form: Form::Boolean { set: Some(|drive, overcommit| drive.overcommit = overcommit) },
             default: Value,
-            text: "namespaces may promise more than there is, see below",
+            text: "the capacities of the namespaces may exceed that of the drive, see below",
         },
         Key {
             name: "exclusive",
             form: Form::Boolean { set: Some(|drive, exclusive| drive.exclusive = exclusive) },
             default: Value,
-            text: "a namespace has one host at a time, see below",
+            text: "a namespace is attached to one host at a time, see below",
         },
         Key {
             name: "checksums",
             form: Form::Boolean { set: Some(|drive, checksums| drive.checksums = checksums) },
             default: Value,
-            text: "new namespaces, and those that are formatted, keep a checksum with each block, \
-                   see below",
+            text: "new and formatted namespaces store a checksum with each block, see below",
         },
         Key {
             name: "encryption",
             form: Form::Boolean { set: Some(|drive, encryption| drive.encryption = encryption) },
             default: Value,
-            text: "new namespaces, and those that are formatted, are encrypted on the backing, see \
-                   below",
+            text: "new and formatted namespaces are encrypted on the backing, see below",
         },
         Key {
             name: "key_file",
             form: Form::Text { set: set_key_file },
             default: Words("none"),
-            text: "a file with 32 bytes, or 64 hexadecimal digits: what the keys of encrypted \
-                   namespaces are wrapped with on the backing. A relative path belongs to the \
-                   directory of the configuration. It needs a new start",
+            text: "a file with 32 bytes, or 64 hexadecimal digits: the key with which the keys of \
+                   encrypted namespaces are wrapped on the backing. A relative path is relative to \
+                   the directory of the configuration. Changes need a restart",
         },
         Key {
             name: "read_only_if_damaged",
             form: Form::Boolean { set: Some(|drive, read_only| drive.read_only_if_damaged = read_only) },
             default: Value,
-            text: "a drive whose journal is damaged is opened for reading what is left of it, \
+            text: "if its journal is damaged, what is left of the drive is served read-only, \
                    instead of being refused; see [a damaged drive](operations.md#a-damaged-drive). \
-                   It counts when the drive is opened",
+                   Changes take effect when the drive is opened",
         },
         Key {
             name: "attach",
@@ -331,21 +330,22 @@ impl ManagedDrive {
                 set: |drive, name| drive.attach = Attach::named(name).unwrap_or_default(),
             },
             default: Value,
-            text: "to whom a new namespace is attached: to nobody, as on every drive, until a host attaches \
-                   it, or to every host that connects, now or later. Not with `exclusive`",
+            text: "the hosts that a new namespace is attached to: none, until a host attaches it, \
+                   or every host that connects, now or later. `\"everyone\"` cannot be combined \
+                   with `exclusive`",
         },
         Key {
             name: "managers",
             form: Form::Other("list of NQNs"),
             default: Words("every host that may connect"),
             text: "at most 4096 hosts that may create, delete, attach, detach and format; others \
-                   are refused with Operation Denied. An empty list is nobody",
+                   are refused with Operation Denied. An empty list means no host",
         },
         Key {
             name: "quotas",
             form: Form::Other("table of sizes by NQN"),
             default: Words("none"),
-            text: "at most 4096: what the namespaces that this host has created may hold together. \
+            text: "at most 4096: the total capacity of the namespaces that a host has created. \
                    More is refused with Namespace Insufficient Capacity. A host without an entry \
                    has no quota",
         },
@@ -356,7 +356,8 @@ impl ManagedDrive {
                 set: Some(|drive, text| drive.serial = Some(text)),
             },
             default: Words("derived from the NQN"),
-            text: "the subsystem's, unless that says the same itself",
+            text: "the serial number of its subsystem. If the subsystem has this key, too, the \
+                   values must be equal",
         },
         Key {
             name: "model",
@@ -365,7 +366,7 @@ impl ManagedDrive {
                 set: Some(|drive, text| drive.model = Some(text)),
             },
             default: Words("the subsystem's"),
-            text: "likewise",
+            text: "the model number of its subsystem, likewise",
         },
         Key {
             name: "endurance",
@@ -374,9 +375,9 @@ impl ManagedDrive {
                 step: 1,
                 set: Some(|drive, bytes| drive.endurance_bytes = Some(bytes)),
             },
-            default: Words("what the profile says"),
-            text: "bytes that may be written over its life: Percentage Used is what has been \
-                   written of them",
+            default: Words("that of the profile"),
+            text: "bytes that can be written during the drive's life; Percentage Used is relative \
+                   to it",
         },
     ];
 }

@@ -15,18 +15,18 @@ use crate::keys::{Form, Key, store};
 /// A namespace of a subsystem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Namespace {
-    /// Its number.
+    /// NSID.
     pub nsid: u32,
-    /// Whether the configuration leaves the number to [`load`](crate::load()).
+    /// Whether the configuration leaves the NSID to [`load`](crate::load()).
     #[serde(skip)]
     pub assigned: Assigned,
-    /// What it stores its data in.
+    /// Where its data are stored.
     pub drive: Drive,
-    /// The size of a logical block; `None` is 512, or the drive's own where that is larger.
+    /// The size of a logical block; `None` is 512, or that of the drive if it is larger.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block_size: Option<BlockSize>,
-    /// Its UUID. Without one in the configuration it is derived from the subsystem's NQN and the
-    /// NSID, so that it stays the same from start to start.
+    /// Its UUID. If the configuration has none, it is derived from the subsystem's NQN and the NSID,
+    /// and the same at every start.
     #[serde(serialize_with = "as_text")]
     pub uuid: Uuid,
     /// Its Namespace Globally Unique Identifier.
@@ -35,7 +35,7 @@ pub struct Namespace {
     /// Its IEEE Extended Unique Identifier.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eui64: Option<Eui64>,
-    /// Whether hosts are kept from writing.
+    /// Whether hosts cannot write.
     pub write_protect: bool,
     /// Its ANA group.
     pub ana_group: u32,
@@ -118,33 +118,33 @@ impl Serialize for Eui64 {
 }
 
 impl Namespace {
-    /// Numbers of namespaces.
+    /// Valid NSIDs.
     pub(crate) const NSID: RangeInclusive<u64> = 1..=limits::NAMESPACES_MAX as u64;
 
     pub(crate) const KEYS: &[Key<Self>] = &[
         Key {
             name: "nsid",
             form: Form::Integer { range: Self::NSID, set: None },
-            default: Words("the lowest free one; it stays with the drive while the target runs"),
-            text: "its number",
+            default: Words("the lowest unused one; it stays with the drive while the target runs"),
+            text: "the NSID",
         },
         Key {
             name: "drive",
             form: Form::Other("string or table"),
             default: Required,
-            text: "what it stores its data in, see below",
+            text: "where the data are stored, see below",
         },
         Key {
             name: "block_size",
             form: Form::Other("size"),
-            default: Words("512, or the drive's own where that is larger"),
+            default: Words("512, or that of the drive if it is larger"),
             text: "512 or 4096",
         },
         Key {
             name: "uuid",
             form: Form::Other("string"),
             default: Words("derived from the NQN and the NSID"),
-            text: "8-4-4-4-12 hexadecimal digits, not all zero. The derived one never changes",
+            text: "8-4-4-4-12 hexadecimal digits, not all zero. The derived one is always the same",
         },
         Key {
             name: "nguid",
@@ -171,7 +171,7 @@ impl Namespace {
                 set: Some(|namespace, group| store(&mut namespace.ana_group, group)),
             },
             default: Value,
-            text: "its ANA group",
+            text: "the ANA group",
         },
     ];
 }

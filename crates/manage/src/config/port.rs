@@ -120,20 +120,21 @@ impl Port {
             name: "listen",
             form: Form::Other("string"),
             default: Required,
-            text: "`tcp://ADDRESS:PORT`: IPv4, `[IPv6]`, `[fe80::1%eth0]`; port 4420 when left \
-                   out, 0 lets the system choose. Host names are refused. `rdma://`, `unix:` and \
-                   `vfio-user:` are known and not served by this build",
+            text: "`tcp://ADDRESS:PORT`, where ADDRESS is IPv4, `[IPv6]` or `[fe80::1%eth0]`; the \
+                   default PORT is 4420, 0 lets the system choose one. Host names are refused. \
+                   `rdma://`, `unix:` and `vfio-user:` are reserved and not supported by this \
+                   build",
         },
         Key {
             name: "name",
             form: Form::Printable { chars_max: limits::PORT_NAME_CHARS_MAX, set: None },
             default: Words("the address"),
-            text: "what subsystems call it",
+            text: "the name that subsystems refer to",
         },
         Key {
             name: "id",
             form: Form::Integer { range: Self::ID, set: None },
-            default: Words("the lowest free one from 1; it stays with the address while the target runs"),
+            default: Words("the lowest unused one from 1; it stays with the address while the target runs"),
             text: "PORTID in the discovery log",
         },
         Key {
@@ -146,9 +147,9 @@ impl Port {
             name: "discovery_only",
             form: Form::Boolean { set: Some(|port, only| port.discovery_only = only) },
             default: Value,
-            text: "serves the discovery subsystem and nothing else. Hosts that ask for port local \
-                   entries (nvme-stas by default) are told of what is at the same address on other \
-                   ports",
+            text: "the port serves the discovery subsystem only. Hosts that request port local \
+                   entries (nvme-stas does by default) receive the entries of other ports with the \
+                   same address",
         },
         Key {
             name: "in_capsule_data",
@@ -159,7 +160,7 @@ impl Port {
                 set: Some(|port, bytes| store(&mut port.in_capsule_data_bytes, bytes)),
             },
             default: Value,
-            text: "data in a command capsule of an I/O queue",
+            text: "maximum amount of data in a command capsule of an I/O queue",
         },
         Key {
             name: "max_h2c_data",
@@ -170,25 +171,26 @@ impl Port {
                 set: Some(|port, bytes| store(&mut port.max_h2c_data_bytes, bytes)),
             },
             default: Value,
-            text: "data in one H2CData PDU",
+            text: "maximum amount of data in one H2CData PDU",
         },
         Key {
             name: "c2h_success",
             form: Form::Boolean { set: Some(|port, success| port.c2h_success = success) },
             default: Value,
-            text: "the last C2HData PDU stands for the response; off for hosts that cannot do that",
+            text: "the last C2HData PDU replaces the response (SUCCESS flag); turn it off for \
+                   hosts that do not support that",
         },
         Key {
             name: "header_digest",
             form: Form::Name { names: Digest::NAMES, set: |port, name| port.header_digest = Digest::named(name) },
             default: Value,
-            text: "checksums over PDU headers; allowed is when the host asks",
+            text: "CRC32C digests of PDU headers; with `\"allowed\"`, the host decides",
         },
         Key {
             name: "data_digest",
             form: Form::Name { names: Digest::NAMES, set: |port, name| port.data_digest = Digest::named(name) },
             default: Value,
-            text: "checksums over PDU data",
+            text: "CRC32C digests of PDU data; with `\"allowed\"`, the host decides",
         },
         Key {
             name: "max_queue_size",
@@ -197,7 +199,7 @@ impl Port {
                 set: Some(|port, entries| store(&mut port.max_queue_size, entries)),
             },
             default: Value,
-            text: "entries of an I/O queue. An Admin Queue may have 32 whatever it says",
+            text: "entries of an I/O queue. An Admin Queue may always have 32",
         },
         Key {
             name: "max_io_queues",
@@ -209,7 +211,7 @@ impl Port {
             name: "tos",
             form: Form::Integer { range: 0..=255, set: Some(|port, tos| port.tos = u8::try_from(tos).ok()) },
             default: Words("the system's"),
-            text: "IP type of service of what is sent",
+            text: "IP type of service of sent packets",
         },
         Key {
             name: "so_priority",
@@ -218,42 +220,42 @@ impl Port {
                 set: Some(|port, priority| port.so_priority = u32::try_from(priority).ok()),
             },
             default: Words("the system's"),
-            text: "priority of what is sent (`SO_PRIORITY`), which chooses the queues of a network \
-                   card with application device queues; more than 6 needs `CAP_NET_ADMIN`",
+            text: "priority of sent packets (`SO_PRIORITY`), which selects a queue of network \
+                   cards with application device queues; values above 6 need `CAP_NET_ADMIN`",
         },
         Key {
             name: "busy_poll_us",
-            // Longer is no polling but a hang.
+            // A longer receive would stall the thread.
             form: Form::Integer {
                 range: 0..=1_000_000,
                 set: Some(|port, us| port.busy_poll_us = u32::try_from(us).ok()),
             },
             default: Words("the system's"),
             text: "microseconds that a receive may poll the network card's queue (`SO_BUSY_POLL`); \
-                   more than `net.core.busy_read` needs `CAP_NET_ADMIN`. Connections that come in \
-                   by one queue of the card (the same NAPI id) are then served by one thread",
+                   more than `net.core.busy_read` needs `CAP_NET_ADMIN`. Connections that arrive \
+                   through the same queue of the card (with the same NAPI id) are then served by \
+                   one thread",
         },
         Key {
             name: "prefer_busy_poll",
             form: Form::Boolean { set: Some(|port, prefer| port.prefer_busy_poll = prefer) },
             default: Value,
-            text: "polling stands in for the card's interrupts (`SO_PREFER_BUSY_POLL`); needs \
+            text: "polling replaces the network card's interrupts (`SO_PREFER_BUSY_POLL`); needs \
                    `CAP_NET_ADMIN`",
         },
         Key {
             name: "zerocopy_send",
-            // Less than a page is copied faster than it is pinned.
+            // Below a page, copying is faster than pinning.
             form: Form::Size {
                 range: 4096..=16 << 20,
                 step: 1,
                 set: Some(|port, bytes| port.zerocopy_send_bytes = u32::try_from(bytes).ok()),
             },
-            default: Words("none: all is copied"),
-            text: "data of reads of this size or more are sent without a copy (`MSG_ZEROCOPY`), \
-                   where they are in a buffer: files and block devices, not drives in memory. For \
-                   real network cards; on loopback it costs more than it saves, and each \
-                   connection notices and goes back to copying. See \
-                   [performance](performance.md#zero-copy-send)",
+            default: Words("none: data are always copied"),
+            text: "read data of at least this size are sent without a copy (`MSG_ZEROCOPY`), from \
+                   files and block devices, not from drives in memory. For real network cards: on \
+                   loopback it costs more than it saves, and each connection detects that and \
+                   falls back to copying. See [performance](performance.md#zero-copy-send)",
         },
     ];
 }

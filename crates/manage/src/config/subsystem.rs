@@ -97,7 +97,7 @@ impl Subsystem {
             name: "serial",
             form: Form::Printable { chars_max: limits::SERIAL_CHARS_MAX, set: None },
             default: Words("derived from the NQN"),
-            text: "Identify Controller, SN. The derived one never changes",
+            text: "Identify Controller, SN. The derived one is always the same",
         },
         Key {
             name: "model",
@@ -118,20 +118,20 @@ impl Subsystem {
             name: "allow_any_host",
             form: Form::Boolean { set: Some(|subsystem, any| subsystem.allow_any_host = any) },
             default: Value,
-            text: "any host may connect, also one without a host NQN (SPDK's tools), which goes by \
-                   one made of its host identifier",
+            text: "any host may connect, including hosts without a host NQN (SPDK's tools), which \
+                   get one that is derived from the host identifier",
         },
         Key {
             name: "allowed_hosts",
             form: Form::Other("list of NQNs"),
             default: Words("none"),
-            text: "the hosts that may; each is described in `[[hosts]]`",
+            text: "the hosts that may connect; each needs an entry in `[[hosts]]`",
         },
         Key {
             name: "ports",
             form: Form::Other("list of names"),
             default: Words("every port that is not `discovery_only`"),
-            text: "where it is reached",
+            text: "the ports through which it can be reached",
         },
         Key {
             name: "cntlid_min",
@@ -149,8 +149,8 @@ impl Subsystem {
             name: "drive",
             form: Form::Other("string"),
             default: Words("none"),
-            text: "the name of the [drive](#drives) whose namespaces it has; then `namespaces` \
-                   stays away",
+            text: "the name of the [drive](#drives) whose namespaces the subsystem has; \
+                   `namespaces` must be absent then",
         },
         Key { name: "namespaces", form: Form::Other("list"), default: Words("none"), text: "at most 1024; see below" },
     ];

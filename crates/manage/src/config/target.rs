@@ -65,7 +65,7 @@ impl TargetOptions {
                 set: Some(|target, count| target.threads = u16::try_from(count).ok()),
             },
             default: Words("one for each processor"),
-            text: "threads that own queue pairs",
+            text: "number of threads that serve queue pairs",
         },
         Key {
             name: "max_connections",
@@ -74,7 +74,7 @@ impl TargetOptions {
                 set: Some(|target, count| store(&mut target.max_connections, count)),
             },
             default: Value,
-            text: "connections at a time, over all ports",
+            text: "maximum number of connections, over all ports",
         },
         Key {
             name: "max_controllers",
@@ -83,15 +83,15 @@ impl TargetOptions {
                 set: Some(|target, count| store(&mut target.max_controllers, count)),
             },
             default: Value,
-            text: "controllers at a time, discovery included",
+            text: "maximum number of controllers, including discovery controllers",
         },
         Key {
             name: "host_share",
             form: Form::Integer { range: 1..=100, set: Some(|target, percent| store(&mut target.host_share, percent)) },
             default: Value,
             text: "percent of the connections, of the controllers and of each thread's buffers \
-                   that one host NQN may use; the rest is for others. Rounded up, so that few \
-                   connections are not shared. 100 is no limit",
+                   that one host NQN may use; the rest is left to other hosts. Rounded up, so that \
+                   a small number of connections is not divided. 100 means no limit",
         },
         Key {
             name: "address_share",
@@ -100,9 +100,9 @@ impl TargetOptions {
                 set: Some(|target, percent| store(&mut target.address_share, percent)),
             },
             default: Value,
-            text: "percent of the connections that may come from one address (of IPv6: from one \
-                   network of 64 bits) and not be admitted yet, 4 at least. A host connects one \
-                   queue after the other; raise it where hundreds of hosts share an address",
+            text: "percent of the connections that may come from one address (IPv6: from one /64 \
+                   network) without being admitted yet, at least 4. Increase it if hundreds of \
+                   hosts share an address; a host connects its queues one after the other",
         },
         Key {
             name: "handshake_timeout",
@@ -111,7 +111,7 @@ impl TargetOptions {
                 set: |target, timeout| target.handshake_timeout = timeout,
             },
             default: Value,
-            text: "from a connection's first byte to its accepted Connect",
+            text: "limit for the time from a connection's first byte to its accepted Connect",
         },
         Key {
             name: "refused_journal",
@@ -120,7 +120,7 @@ impl TargetOptions {
                 set: Some(|target, count| store(&mut target.refused_journal, count)),
             },
             default: Value,
-            text: "refused connections that the connection log keeps",
+            text: "number of refused connections that the connection log keeps",
         },
         Key {
             name: "error_log_entries",
@@ -136,13 +136,13 @@ impl TargetOptions {
             name: "metrics",
             form: Form::Text { set: set_metrics },
             default: Words("none"),
-            text: "`\"ADDRESS:PORT\"` where OpenMetrics are served over HTTP",
+            text: "`\"ADDRESS:PORT\"` of the HTTP endpoint for metrics",
         },
         Key {
             name: "discovery_nqn",
             form: Form::Nqn { set: Some(|target, nqn| target.discovery_nqn = Some(nqn)) },
             default: Words("none"),
-            text: "the discovery subsystem's own NQN; the well-known one always answers too",
+            text: "NQN of the discovery subsystem, besides the well-known one",
         },
     ];
 }
