@@ -71,10 +71,10 @@ pub(crate) static VERBS: [Verb; 79] = [
         .about("List the block devices of connected namespaces")
         .example("ebof list"),
     Verb::new(Group::Connect, "list-subsys", &Of(list::ListSubsys::run))
-        .about("List connected subsystems and the ways to them")
+        .about("List connected subsystems and their controllers")
         .example("ebof list-subsys nvme0n1"),
     Verb::new(Group::Connect, "show-topology", &Of(list::ShowTopology::run))
-        .about("Show subsystems, namespaces and the ways to them")
+        .about("Show subsystems, namespaces and the paths to them")
         .example("ebof show-topology --ranking ctrl"),
     Verb::new(Group::Inspect, "id-ctrl", &Of(identify::IdCtrl::run))
         .about("Show Identify Controller")
@@ -98,16 +98,16 @@ pub(crate) static VERBS: [Verb; 79] = [
         .about("Show Identify Namespace of the NVM command set")
         .example("ebof nvm-id-ns nvme0n1"),
     Verb::new(Group::Inspect, "cmdset-ind-id-ns", &Of(identify_more::OfNamespace::independent))
-        .about("Show Identify Namespace without regard to I/O command sets")
+        .about("Show the I/O Command Set Independent Identify Namespace")
         .example("ebof cmdset-ind-id-ns nvme0n1"),
     Verb::new(Group::Inspect, "id-ns-granularity", &Of(identify_more::OfController::granularity))
-        .about("Show which sizes of namespaces waste nothing")
+        .about("Show the granularity of namespace sizes")
         .example("ebof id-ns-granularity nvme0"),
     Verb::new(Group::Inspect, "list-endgrp", &Of(identify_more::OfController::endurance_groups))
         .about("List the endurance groups")
         .example("ebof list-endgrp nvme0"),
     Verb::new(Group::Inspect, "get-ns-id", &Of(controller::GetNsId::run))
-        .about("Show which namespace a device is")
+        .about("Show the NSID of a device")
         .example("ebof get-ns-id /dev/loop0"),
     Verb::new(Group::Inspect, "show-regs", &Of(controller::ShowRegs::run))
         .about("Show the controller's properties")
@@ -170,13 +170,13 @@ pub(crate) static VERBS: [Verb; 79] = [
         .about("Write a property of the controller")
         .example("ebof set-property nvme0 -O 0x14 -V 0x460001"),
     Verb::new(Group::Change, "reset", &Of(controller::Plain::reset))
-        .about("Drop a controller's connections and make new ones")
+        .about("Reset a controller: close its connections and connect again")
         .example("ebof reset nvme0"),
     Verb::new(Group::Change, "subsystem-reset", &Of(property::SubsystemReset::run))
         .about("Reset the whole NVM subsystem")
         .example("ebof subsystem-reset nvme0"),
     Verb::new(Group::Change, "ns-rescan", &Of(controller::NsRescan::run))
-        .about("Have the block devices follow the namespaces, or a target what lies below its own")
+        .about("Rescan namespaces, or the files and block devices of a target")
         .example("ebof ns-rescan nvme0"),
     Verb::new(Group::Namespaces, "create-ns", &Of(namespaces::CreateNs::run))
         .about("Create a namespace")
@@ -203,22 +203,22 @@ pub(crate) static VERBS: [Verb; 79] = [
         .about("Show a namespace's registrants and reservation")
         .example("ebof resv-report nvme0n1"),
     Verb::new(Group::Media, "format", &Of(media::FormatNvm::run))
-        .about("Format namespaces: all their data goes")
+        .about("Format namespaces: destroys all their data")
         .example("ebof format nvme0n1 --block-size 4096"),
     Verb::new(Group::Media, "sanitize", &Of(media::SanitizeNvm::run))
-        .about("Sanitize the drive: all data goes")
+        .about("Sanitize the drive: destroys all data")
         .example("ebof sanitize nvme0 -a start-crypto-erase"),
     Verb::new(Group::Media, "device-self-test", &Of(self_test::DeviceSelfTest::run))
-        .about("Have the drive test itself")
+        .about("Start or show a device self-test")
         .example("ebof device-self-test nvme0 -s short --wait"),
     Verb::new(Group::Media, "fw-image", &Of(firmware_image::FwImage::run))
-        .about("Make a firmware image for a drive of ebof")
+        .about("Create a firmware image for a drive of ebof")
         .example("ebof fw-image ebof.img --revision 2.0"),
     Verb::new(Group::Media, "fw-download", &Of(firmware::FwDownload::run))
         .about("Send a firmware image")
         .example("ebof fw-download nvme0 -f ebof.img"),
     Verb::new(Group::Media, "fw-commit", &Of(firmware::FwCommit::run))
-        .about("Put a firmware image into a slot, and activate it")
+        .about("Commit a firmware image to a slot, and activate it")
         .example("ebof fw-commit nvme0 -s 2 -a 3"),
     Verb::new(Group::Media, "security-send", &Of(security::SecuritySend::run))
         .about("Send data of a security protocol")
@@ -247,17 +247,17 @@ pub(crate) static VERBS: [Verb; 79] = [
         .example("ebof write-uncor nvme0n1 -s 8 -c 0")
         .letters(&[("dir_spec", 'S')]),
     Verb::new(Group::Io, "verify", &Of(blocks::Verify::run))
-        .about("Have the controller read blocks without sending them")
+        .about("Verify that blocks can be read, without transferring them")
         .example("ebof verify nvme0n1 -s 0 -c 1023")
         .letters(&[("storage_tag", 'S')]),
     Verb::new(Group::Io, "copy", &Of(copy::CopyBlocks::run))
-        .about("Have the controller copy blocks")
+        .about("Copy blocks within the controller")
         .example("ebof copy nvme0n1 -s 0 -b 7 -d 1024"),
     Verb::new(Group::Io, "dsm", &Of(blocks::Dsm::run))
         .about("Dataset Management: deallocate blocks")
         .example("ebof dsm nvme0n1 -d -s 0,1024 -b 8,8"),
     Verb::new(Group::Io, "flush", &Of(blocks::Flush::run))
-        .about("Bring everything written to the medium")
+        .about("Make all written data durable")
         .example("ebof flush nvme0n1"),
     Verb::new(Group::Io, "get-lba-status", &Of(lba_status::GetLbaStatusVerb::run))
         .about("Show which blocks are allocated, or may be unrecoverable")
@@ -274,11 +274,11 @@ pub(crate) static VERBS: [Verb; 79] = [
         .about("Measure a load on namespaces, files and devices")
         .example("ebof bench disk.img --rw randread --bs 4K --iodepth 32"),
     Verb::new(Group::Measure, "demo", &Of::<crate::demo::Args>(|args, global| crate::demo::run(&args, global)))
-        .about("Show the whole line on this machine: serve, attach, mount, compare, measure (`make run`)")
+        .about("Demonstrate ebof on this machine: serve, attach, mount, compare, measure (`make run`)")
         .example("ebof demo")
         .hidden(),
     Verb::new(Group::ThisMachine, "gen-hostnqn", &Of(host::Plain::generate))
-        .about("Make a new host NQN")
+        .about("Generate a new host NQN")
         .example("ebof gen-hostnqn"),
     Verb::new(Group::ThisMachine, "show-hostnqn", &Of(host::Plain::show))
         .about("Show this host's NQN")
@@ -290,7 +290,7 @@ pub(crate) static VERBS: [Verb; 79] = [
         .about("Print or write man pages")
         .example("ebof man connect"),
     Verb::new(Group::ThisMachine, "help", &OfProgram(generate::Help::run))
-        .about("Show help, of a verb too")
+        .about("Show help, also for a verb")
         .example("ebof help connect"),
     Verb::new(Group::ThisMachine, "version", &OfProgram(generate::Version::run))
         .about("Show the version")
