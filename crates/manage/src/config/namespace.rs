@@ -25,8 +25,8 @@ pub struct Namespace {
     /// The size of a logical block; `None` is 512, or that of the drive if it is larger.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block_size: Option<BlockSize>,
-    /// Its UUID. If the configuration has none, it is derived from the subsystem's NQN and the NSID,
-    /// and the same at every start.
+    /// Its UUID. If the configuration has none, it is derived from the subsystem's NQN and the
+    /// NSID, and the same at every start.
     #[serde(serialize_with = "as_text")]
     pub uuid: Uuid,
     /// Its Namespace Globally Unique Identifier.
