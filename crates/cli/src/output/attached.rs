@@ -12,9 +12,9 @@ use super::text::{binary_column, safe, si, si_column, table};
 
 /// A connected controller.
 pub(crate) struct Connected {
-    /// What its daemon wrote.
+    /// The state that its attach daemon wrote.
     pub(crate) state: State,
-    /// Blocks in use, for each of its devices; `None` where the controller does not say now.
+    /// Blocks in use, for each of its devices; `None` if the controller does not answer.
     pub(crate) used_blocks: Vec<Option<u64>>,
 }
 
@@ -35,6 +35,17 @@ impl Connected {
             }
         }
         address
+    }
+
+    /// The keys that every path has.
+    fn path_json(&self) -> Object {
+        let State { name, request, state, cntlid, .. } = &self.state;
+        Object::new()
+            .with("Name", name.as_str())
+            .with("Transport", request.transport.as_str())
+            .with("Address", self.address())
+            .with("State", state.as_str())
+            .with("ControllerID", *cntlid)
     }
 }
 
@@ -197,7 +208,8 @@ impl ListView {
         text
     }
 
-    /// What is not as it should be.
+    /// Problems: devices without a block device, devices that ended, controllers that were given
+    /// up.
     fn notes(&self) -> String {
         let mut text = String::new();
         for (device, problem) in self.problems() {
@@ -247,6 +259,17 @@ impl Subsystem<'_> {
         let first = self.controllers.first().map_or("", |controller| controller.state.name.as_str());
         format!("nvme-subsys{}", first.trim_start_matches("nvme"))
     }
+
+    /// The first lines about it: name, NQN and host.
+    fn heading(&self) -> String {
+        let (nqn, hostnqn) = (safe(self.nqn), safe(self.hostnqn));
+        format!("{} - NQN={nqn}\n{}hostnqn={hostnqn}\n", self.name(), self.indent())
+    }
+
+    /// What further lines about it begin with.
+    fn indent(&self) -> String {
+        " ".repeat(self.name().len() + " - ".len())
+    }
 }
 
 fn subsystems(controllers: &[Connected]) -> Vec<Subsystem<'_>> {
@@ -274,11 +297,9 @@ impl View for SubsystemsView {
             if !text.is_empty() {
                 text.push('\n');
             }
-            let name = subsystem.name();
-            let indent = " ".repeat(name.len() + 3);
-            let _infallible =
-                write!(text, "{name} - NQN={}\n{indent}hostnqn={}\n", safe(subsystem.nqn), safe(subsystem.hostnqn));
+            text += &subsystem.heading();
             if let (true, Some(first)) = (verbose, subsystem.controllers.first()) {
+                let indent = subsystem.indent();
                 let State { model, serial, firmware, .. } = &first.state;
                 for (name, value) in [("model", model), ("serial", serial), ("firmware", firmware)] {
                     let _infallible = writeln!(text, "{indent}{name}={}", safe(value));
@@ -316,7 +337,7 @@ impl View for SubsystemsView {
 /// The order of a topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Ranking {
-    /// Each namespace with the controllers that have it.
+    /// Each namespace with its controllers.
     Namespace,
     /// Each controller with its namespaces.
     Ctrl,
@@ -330,7 +351,7 @@ pub(crate) struct TopologyView {
     pub(crate) ranking: Ranking,
 }
 
-/// The namespaces of a subsystem, each with the controllers through which this machine has it.
+/// The namespaces of a subsystem, each with its controllers and block devices on this machine.
 fn namespaces<'a>(subsystem: &Subsystem<'a>) -> Vec<(u32, Vec<(&'a Connected, &'a Device)>)> {
     let mut found = std::collections::BTreeMap::<u32, Vec<_>>::new();
     for &controller in &subsystem.controllers {
@@ -348,14 +369,12 @@ impl View for TopologyView {
             if !text.is_empty() {
                 text.push('\n');
             }
-            let name = subsystem.name();
-            let indent = " ".repeat(name.len() + 3);
-            let _infallible =
-                write!(text, "{name} - NQN={}\n{indent}hostnqn={}\n\\\n", safe(subsystem.nqn), safe(subsystem.hostnqn));
+            text += &subsystem.heading();
+            text += "\\\n";
             if self.ranking == Ranking::Namespace {
-                for (nsid, ways) in namespaces(&subsystem) {
+                for (nsid, paths) in namespaces(&subsystem) {
                     let _infallible = writeln!(text, " +- ns {nsid}\n \\");
-                    for (controller, device) in ways {
+                    for (controller, device) in paths {
                         let State { name, request, state, .. } = &controller.state;
                         let transport = &request.transport;
                         let address = controller.address();
@@ -377,18 +396,12 @@ impl View for TopologyView {
     }
 
     fn json(&self, _verbose: bool) -> Object {
-        let way = |(controller, device): &(&Connected, &Device)| {
-            let State { name, request, state, cntlid, .. } = &controller.state;
-            Object::new()
-                .with("Name", name.as_str())
-                .with("Transport", request.transport.as_str())
-                .with("Address", controller.address())
-                .with("State", state.as_str())
-                .with("ControllerID", *cntlid)
-                .with("DevicePath", device.path.as_ref().map(|path| path.display().to_string()))
+        let path = |(controller, device): &(&Connected, &Device)| {
+            let device_path = device.path.as_ref().map(|path| path.display().to_string());
+            controller.path_json().with("DevicePath", device_path)
         };
-        let namespace = |(nsid, ways): (u32, Vec<(&Connected, &Device)>)| {
-            Object::new().with("NSID", nsid).with("Paths", ways.iter().map(way).collect::<Vec<_>>())
+        let namespace = |(nsid, paths): (u32, Vec<(&Connected, &Device)>)| {
+            Object::new().with("NSID", nsid).with("Paths", paths.iter().map(path).collect::<Vec<_>>())
         };
         let subsystem = |subsystem: Subsystem<'_>| {
             Object::new()
@@ -403,16 +416,7 @@ impl View for TopologyView {
 }
 
 fn subsystem_json(subsystem: &Subsystem<'_>) -> Object {
-    let path = |controller: &&Connected| {
-        let State { name, request, state, cntlid, .. } = &controller.state;
-        Object::new()
-            .with("Name", name.as_str())
-            .with("Transport", request.transport.as_str())
-            .with("Address", controller.address())
-            .with("State", state.as_str())
-            .with("ControllerID", *cntlid)
-            .with("GivenUp", given_up_json(&controller.state))
-    };
+    let path = |controller: &&Connected| controller.path_json().with("GivenUp", given_up_json(&controller.state));
     let state = subsystem.controllers.first().map(|controller| &controller.state);
     Object::new()
         .with("Name", subsystem.name())
@@ -424,7 +428,7 @@ fn subsystem_json(subsystem: &Subsystem<'_>) -> Object {
         .with("Paths", subsystem.controllers.iter().map(path).collect::<Vec<_>>())
 }
 
-/// What `connect` made.
+/// The result of `connect`.
 pub(crate) struct ConnectView {
     /// The subsystem.
     pub(crate) nqn: String,

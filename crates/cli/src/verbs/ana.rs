@@ -1,18 +1,16 @@
 //! `ana-log`: which ways to the namespaces are good, as the controller sees it.
 
-use std::process::ExitCode;
-
 use ebof_nvme::Nsid;
 use ebof_nvme::identify::field;
 use ebof_nvme::log::{GetLogPage, Lid};
 
 use super::Outcome;
+use super::on_device::{RawBinary, on_device};
 use crate::command;
 use crate::device::{Device, DeviceArgs, Needs};
 use crate::failure::Failure;
-use crate::global::{Format, Global};
+use crate::global::Global;
 use crate::output::ana::AnaView;
-use crate::output::show;
 
 /// Bytes of the header (NVM Express Base, "Asymmetric Namespace Access log page").
 const HEADER_BYTES: usize = 16;
@@ -31,21 +29,13 @@ pub(crate) struct AnaLog {
     /// Only the groups, without their namespaces
     #[arg(short, long)]
     groups: bool,
-    /// The bytes as the controller returned them, as -o binary
-    #[arg(short = 'b', long)]
-    raw_binary: bool,
+    #[command(flatten)]
+    raw: RawBinary,
 }
 
 impl AnaLog {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let mut device = self.device.open(Needs::Admin, global)?;
-        let view = self.on(&mut *device)?;
-        let mut global = global.clone();
-        if self.raw_binary {
-            global.format = Format::Binary;
-        }
-        show(&global, &view)?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Admin, &self.raw.apply(global), |device| self.on(device))
     }
 
     fn on(&self, device: &mut dyn Device) -> anyhow::Result<AnaView> {

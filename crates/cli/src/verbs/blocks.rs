@@ -1,8 +1,6 @@
 //! I/O commands without data of the user's: `write-zeroes`, `write-uncor`, `verify`, `flush`,
 //! `dsm`.
 
-use std::process::ExitCode;
-
 use ebof_initiator::AdminData;
 use ebof_nvme::identify::field::vwc;
 use ebof_nvme::identify::{Cns, NamespaceList};
@@ -15,22 +13,19 @@ use super::Outcome;
 use super::directive::Directive;
 use super::guard::refuse_in_use;
 use super::number::{self, List};
+use super::on_device::{NamespaceArgs, on_device};
 use super::tags::TagArgs;
 use crate::command::{self, Identify};
-use crate::device::{Device, DeviceArgs, Needs, namespace_of};
+use crate::device::{Device, DeviceArgs, Needs};
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::done::Done;
-use crate::output::show;
 
 /// Blocks, and the namespace they are of.
 #[derive(Clone, Debug, clap::Args)]
 struct Blocks {
     #[command(flatten)]
-    device: DeviceArgs,
-    /// Which namespace, where DEVICE does not say
-    #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>)]
-    namespace_id: Option<u32>,
+    namespace: NamespaceArgs,
     /// The first block
     #[arg(short, long, value_name = "LBA", value_parser = number::parse::<u64>, default_value = "0")]
     start_block: u64,
@@ -50,31 +45,34 @@ struct Blocks {
     tags: TagArgs,
 }
 
+/// What a verb does with blocks.
+struct Action {
+    verb: &'static str,
+    opcode: u8,
+    directive: Directive,
+    deallocate: bool,
+    /// Also if a block device of this machine is in use.
+    may_use: bool,
+}
+
 impl Blocks {
-    /// Runs the command; one that `writes` leaves devices alone that this machine uses.
-    fn run(
-        &self,
-        (verb, opcode): (&'static str, u8),
-        directive: Directive,
-        (deallocate, writes): (bool, bool),
-        global: &Global,
-    ) -> Outcome {
-        let mut device = self.device.open(Needs::Io, global)?;
-        let nsid = namespace_of(&*device, self.namespace_id)?;
-        refuse_in_use(verb, &*device, nsid, !writes)?;
-        let range = BlockRange {
-            fua: self.force_unit_access,
-            limited_retry: self.limited_retry,
-            prinfo: self.prinfo & 0xf,
-            deallocate,
-            ..BlockRange::new(self.start_block, u32::from(self.block_count) + 1)
-        };
-        let sqe = self.tags.apply(&mut *device, nsid, range.encode(opcode, nsid))?;
-        let sqe = directive.apply(sqe)?;
-        command::io(&mut *device, &sqe, AdminData::None)?;
-        let done = Done::new(verb, device.name(), "Success").with("nsid", nsid.0).with("start_block", range.slba);
-        show(global, &done.with("blocks", range.blocks))?;
-        Ok(ExitCode::SUCCESS)
+    fn run(&self, global: &Global, action: &Action) -> Outcome {
+        let &Action { verb, opcode, directive, deallocate, may_use } = action;
+        self.namespace.on_namespace(Needs::Io, global, |device, nsid| {
+            refuse_in_use(verb, &*device, nsid, may_use)?;
+            let range = BlockRange {
+                fua: self.force_unit_access,
+                limited_retry: self.limited_retry,
+                prinfo: self.prinfo & 0xf,
+                deallocate,
+                ..BlockRange::new(self.start_block, u32::from(self.block_count) + 1)
+            };
+            let sqe = self.tags.apply(device, nsid, range.encode(opcode, nsid))?;
+            let sqe = directive.apply(sqe)?;
+            command::io(device, &sqe, AdminData::None)?;
+            let done = Done::new(verb, device.name(), "Success").with("nsid", nsid.0).with("start_block", range.slba);
+            Ok(done.with("blocks", range.blocks))
+        })
     }
 }
 
@@ -95,7 +93,14 @@ pub(crate) struct WriteZeroes {
 
 impl WriteZeroes {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        self.blocks.run(("write-zeroes", nvm::WRITE_ZEROES), self.directive, (self.deac, !self.force), global)
+        let action = Action {
+            verb: "write-zeroes",
+            opcode: nvm::WRITE_ZEROES,
+            directive: self.directive,
+            deallocate: self.deac,
+            may_use: self.force,
+        };
+        self.blocks.run(global, &action)
     }
 }
 
@@ -108,7 +113,14 @@ pub(crate) struct Verify {
 
 impl Verify {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        self.blocks.run(("verify", nvm::VERIFY), Directive::default(), (false, false), global)
+        let action = Action {
+            verb: "verify",
+            opcode: nvm::VERIFY,
+            directive: Directive::default(),
+            deallocate: false,
+            may_use: true,
+        };
+        self.blocks.run(global, &action)
     }
 }
 
@@ -116,10 +128,7 @@ impl Verify {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct WriteUncor {
     #[command(flatten)]
-    device: DeviceArgs,
-    /// Which namespace, where DEVICE does not say
-    #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>)]
-    namespace_id: Option<u32>,
+    namespace: NamespaceArgs,
     /// The first block
     #[arg(short, long, value_name = "LBA", value_parser = number::parse::<u64>, default_value = "0")]
     start_block: u64,
@@ -135,15 +144,14 @@ pub(crate) struct WriteUncor {
 
 impl WriteUncor {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let mut device = self.device.open(Needs::Io, global)?;
-        let nsid = namespace_of(&*device, self.namespace_id)?;
-        refuse_in_use("write-uncor", &*device, nsid, self.force)?;
-        let range = BlockRange::new(self.start_block, u32::from(self.block_count) + 1);
-        let sqe = self.directive.apply(range.encode(nvm::WRITE_UNCORRECTABLE, nsid))?;
-        command::io(&mut *device, &sqe, AdminData::None)?;
-        let done = Done::new("write-uncor", device.name(), "Success").with("nsid", nsid.0);
-        show(global, &done.with("start_block", range.slba).with("blocks", range.blocks))?;
-        Ok(ExitCode::SUCCESS)
+        self.namespace.on_namespace(Needs::Io, global, |device, nsid| {
+            refuse_in_use("write-uncor", &*device, nsid, self.force)?;
+            let range = BlockRange::new(self.start_block, u32::from(self.block_count) + 1);
+            let sqe = self.directive.apply(range.encode(nvm::WRITE_UNCORRECTABLE, nsid))?;
+            command::io(device, &sqe, AdminData::None)?;
+            let done = Done::new("write-uncor", device.name(), "Success").with("nsid", nsid.0);
+            Ok(done.with("start_block", range.slba).with("blocks", range.blocks))
+        })
     }
 }
 
@@ -159,9 +167,7 @@ pub(crate) struct Flush {
 
 impl Flush {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let mut device = self.device.open(Needs::Io, global)?;
-        show(global, &self.on(&mut *device)?)?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Io, global, |device| self.on(device))
     }
 
     fn on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
@@ -191,10 +197,7 @@ const DEALLOCATE: u32 = 1 << 2;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Dsm {
     #[command(flatten)]
-    device: DeviceArgs,
-    /// Which namespace, where DEVICE does not say
-    #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>)]
-    namespace_id: Option<u32>,
+    namespace: NamespaceArgs,
     /// Context attributes of each range, separated by commas
     #[arg(short = 'a', long, value_name = "LIST", value_parser = number::list::<u32>)]
     ctx_attrs: Option<List<u32>>,
@@ -224,22 +227,21 @@ pub(crate) struct Dsm {
 impl Dsm {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         let ranges = self.ranges()?;
-        let mut device = self.device.open(Needs::Io, global)?;
-        let nsid = namespace_of(&*device, self.namespace_id)?;
-        // Only deallocating takes data away: the other attributes are hints.
-        let deallocate = self.cdw11.map_or(self.ad, |attributes| attributes & DEALLOCATE != 0);
-        refuse_in_use("dsm", &*device, nsid, self.force || !deallocate)?;
-        let count = u16::try_from(ranges.len()).unwrap_or(u16::MAX);
-        let command =
-            DsmCommand { ranges: count, deallocate: self.ad, integral_write: self.idw, integral_read: self.idr };
-        let mut sqe = command.encode(nsid);
-        if let Some(attributes) = self.cdw11 {
-            sqe = sqe.with_cdw(11, attributes);
-        }
-        command::io(&mut *device, &sqe, AdminData::FromHost(ranges.as_bytes()))?;
-        let done = Done::new("dsm", device.name(), "Success").with("nsid", nsid.0).with("ranges", count);
-        show(global, &done.with("deallocate", deallocate))?;
-        Ok(ExitCode::SUCCESS)
+        self.namespace.on_namespace(Needs::Io, global, |device, nsid| {
+            // Only deallocating takes data away: the other attributes are hints.
+            let deallocate = self.cdw11.map_or(self.ad, |attributes| attributes & DEALLOCATE != 0);
+            refuse_in_use("dsm", &*device, nsid, self.force || !deallocate)?;
+            let count = u16::try_from(ranges.len()).unwrap_or(u16::MAX);
+            let command =
+                DsmCommand { ranges: count, deallocate: self.ad, integral_write: self.idw, integral_read: self.idr };
+            let mut sqe = command.encode(nsid);
+            if let Some(attributes) = self.cdw11 {
+                sqe = sqe.with_cdw(11, attributes);
+            }
+            command::io(device, &sqe, AdminData::FromHost(ranges.as_bytes()))?;
+            let done = Done::new("dsm", device.name(), "Success").with("nsid", nsid.0).with("ranges", count);
+            Ok(done.with("deallocate", deallocate))
+        })
     }
 
     fn ranges(&self) -> Result<Vec<DsmRange>, Failure> {

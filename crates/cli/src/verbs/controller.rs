@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 
 use super::Outcome;
-use super::identify::Shown;
+use super::on_device::{Shown, on_device};
 use crate::command;
 use crate::device::{DeviceArgs, Needs, UriArgs, namespace_of};
 use crate::failure::Failure;
@@ -26,15 +26,15 @@ pub(crate) struct ShowRegs {
 
 impl ShowRegs {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let mut device = self.device.open(Needs::Admin, global)?;
-        let mut values = Vec::new();
-        for (offset, symbol, bytes, _) in PROPERTIES {
-            if let Some(value) = command::property(&mut *device, offset, bytes)? {
-                values.push((symbol, value));
+        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
+            let mut values = Vec::new();
+            for (offset, symbol, bytes, _) in PROPERTIES {
+                if let Some(value) = command::property(device, offset, bytes)? {
+                    values.push((symbol, value));
+                }
             }
-        }
-        show(&self.shown.apply(global), &RegistersView { values })?;
-        Ok(ExitCode::SUCCESS)
+            Ok(RegistersView { values })
+        })
     }
 }
 
@@ -47,10 +47,10 @@ pub(crate) struct GetNsId {
 
 impl GetNsId {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let device = self.device.open(Needs::Admin, global)?;
-        let nsid = namespace_of(&*device, None)?;
-        show(global, &NsIdView { device: device.name().to_owned(), nsid: nsid.0 })?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Admin, global, |device| {
+            let nsid = namespace_of(&*device, None)?;
+            Ok(NsIdView { device: device.name().to_owned(), nsid: nsid.0 })
+        })
     }
 }
 

@@ -1,7 +1,5 @@
 //! `copy`: blocks are copied by the controller, within a namespace or from others.
 
-use std::process::ExitCode;
-
 use ebof_initiator::AdminData;
 use ebof_nvme::Nsid;
 use ebof_nvme::copy::{Copy, CopyFormat, CopySource};
@@ -11,12 +9,12 @@ use zerocopy::{FromZeros as _, IntoBytes as _};
 use super::Outcome;
 use super::guard::refuse_in_use;
 use super::number::{self, List};
+use super::on_device::on_device;
 use crate::command;
 use crate::device::{Device, DeviceArgs, Needs, namespace_of};
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::done::Done;
-use crate::output::show;
 
 /// Copies ranges of blocks.
 #[derive(Clone, Debug, clap::Args)]
@@ -89,9 +87,7 @@ pub(crate) struct CopyBlocks {
 impl CopyBlocks {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         let (format, sources) = self.sources()?;
-        let mut device = self.device.open(Needs::Io, global)?;
-        show(global, &self.on(&mut *device, format, &sources)?)?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Io, global, |device| self.on(device, format, &sources))
     }
 
     fn sources(&self) -> Result<(CopyFormat, Vec<CopySource>), Failure> {

@@ -14,12 +14,12 @@ use ebof_nvme::log::{GetLogPage, Lid, PersistentEventHeader, TelemetryHeader, pe
 use zerocopy::{FromZeros as _, IntoBytes as _};
 
 use super::Outcome;
-use super::identify::Shown;
 use super::number;
+use super::on_device::{RawBinary, Shown, on_device};
 use crate::command;
 use crate::device::{Device, DeviceArgs, Needs};
 use crate::failure::Failure;
-use crate::global::{Format, Global};
+use crate::global::Global;
 use crate::output::done::Done;
 use crate::output::endurance::EnduranceView;
 use crate::output::lists::ChangedView;
@@ -151,13 +151,13 @@ impl TelemetryLog {
             let message = "--mcda is for a capture that the host asks for";
             return Err(Failure::usage(message, "leave --controller-init and --host-generate 0 away").into());
         }
-        let mut device = self.device.open(Needs::Admin, global)?;
-        let path = self.output_file.display();
-        let mut file = File::create(&self.output_file).with_context(|| format!("making {path}"))?;
-        let done =
-            self.on(&mut *device, &mut |bytes| file.write_all(bytes).with_context(|| format!("writing {path}")))?;
-        show(global, &done.with("file", path.to_string()))?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Admin, global, |device| {
+            let path = self.output_file.display();
+            let mut file = File::create(&self.output_file).with_context(|| format!("making {path}"))?;
+            let done =
+                self.on(device, &mut |bytes| file.write_all(bytes).with_context(|| format!("writing {path}")))?;
+            Ok(done.with("file", path.to_string()))
+        })
     }
 
     fn on(&self, device: &mut dyn Device, write: &mut dyn FnMut(&[u8]) -> anyhow::Result<()>) -> anyhow::Result<Done> {
@@ -233,11 +233,11 @@ pub(crate) struct SanitizeLogVerb {
 
 impl SanitizeLogVerb {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let mut device = self.device.open(Needs::Admin, global)?;
-        let page = GetLogPage { retain_event: self.rae, ..command::log_page(Lid::SANITIZE_STATUS) };
-        let data = command::log(&mut *device, Nsid::ALL, page)?;
-        show(&self.shown.apply(global), &SanitizeView { device: device.name().to_owned(), data })?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
+            let page = GetLogPage { retain_event: self.rae, ..command::log_page(Lid::SANITIZE_STATUS) };
+            let data = command::log(device, Nsid::ALL, page)?;
+            Ok(SanitizeView { device: device.name().to_owned(), data })
+        })
     }
 }
 
@@ -255,12 +255,11 @@ pub(crate) struct EnduranceLog {
 
 impl EnduranceLog {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let mut device = self.device.open(Needs::Admin, global)?;
-        let page = GetLogPage { lsi: self.group_id, ..command::log_page(Lid::ENDURANCE_GROUP) };
-        let data = command::log(&mut *device, Nsid::ALL, page)?;
-        let view = EnduranceView { device: device.name().to_owned(), group: self.group_id, data };
-        show(&self.shown.apply(global), &view)?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
+            let page = GetLogPage { lsi: self.group_id, ..command::log_page(Lid::ENDURANCE_GROUP) };
+            let data = command::log(device, Nsid::ALL, page)?;
+            Ok(EnduranceView { device: device.name().to_owned(), group: self.group_id, data })
+        })
     }
 }
 
@@ -269,24 +268,19 @@ impl EnduranceLog {
 pub(crate) struct ResvNotifLog {
     #[command(flatten)]
     device: DeviceArgs,
-    /// The bytes as the controller returned them, as -o binary
-    #[arg(short = 'b', long)]
-    raw_binary: bool,
+    #[command(flatten)]
+    raw: RawBinary,
 }
 
 impl ResvNotifLog {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let mut device = self.device.open(Needs::Admin, global)?;
-        if global.is_verbose() {
-            say("reading this log takes the notification away");
-        }
-        let data = command::log(&mut *device, Nsid::ALL, command::log_page(Lid::RESERVATION_NOTIFICATION))?;
-        let mut global = global.clone();
-        if self.raw_binary {
-            global.format = Format::Binary;
-        }
-        show(&global, &NotificationView { device: device.name().to_owned(), data })?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Admin, &self.raw.apply(global), |device| {
+            if global.is_verbose() {
+                say("reading this log takes the notification away");
+            }
+            let data = command::log(device, Nsid::ALL, command::log_page(Lid::RESERVATION_NOTIFICATION))?;
+            Ok(NotificationView { device: device.name().to_owned(), data })
+        })
     }
 }
 
@@ -301,11 +295,10 @@ pub(crate) struct ChangedAllocNsListLog {
 
 impl ChangedAllocNsListLog {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let mut device = self.device.open(Needs::Admin, global)?;
-        let data = command::log(&mut *device, Nsid::ALL, command::log_page(Lid::CHANGED_ALLOCATED_NAMESPACES))?;
-        let view = ChangedView { verb: "changed-alloc-ns-list-log", data };
-        show(&self.shown.apply(global), &view)?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
+            let data = command::log(device, Nsid::ALL, command::log_page(Lid::CHANGED_ALLOCATED_NAMESPACES))?;
+            Ok(ChangedView { verb: "changed-alloc-ns-list-log", data })
+        })
     }
 }
 

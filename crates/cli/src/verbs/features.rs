@@ -1,21 +1,19 @@
 //! `get-feature` and `set-feature`.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use ebof_nvme::Nsid;
 use ebof_nvme::feature::{Fid, Select, SetFeature as Cdw10};
 
 use super::Outcome;
-use super::identify::Shown;
 use super::number;
+use super::on_device::{Shown, on_device};
 use crate::command;
 use crate::device::{Device, DeviceArgs, Needs, namespace_of};
 use crate::failure::Failure;
 use crate::file;
 use crate::global::Global;
 use crate::output::features::{FeatureSetView, FeatureView};
-use crate::output::show;
 
 /// The most bytes that a feature's data structure has.
 const DATA_BYTES_MAX: usize = 4096;
@@ -50,20 +48,25 @@ pub(crate) struct GetFeature {
 impl GetFeature {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         let fid = Fid(self.feature_id);
-        let mut device = self.device.open(Needs::Admin, global)?;
-        let nsid = feature_namespace(&*device, fid, self.namespace_id)?;
-        let bytes = match self.data_len {
-            Some(bytes) => usize::try_from(bytes).ok().filter(|&bytes| bytes <= DATA_BYTES_MAX).ok_or_else(|| {
-                Failure::usage(format!("no feature has {bytes} bytes of data"), format!("at most {DATA_BYTES_MAX}"))
-            })?,
-            None if self.sel == Select::Supported => 0,
-            None => data_bytes(fid),
-        };
-        let mut data = vec![0; bytes];
-        let dwords = (self.cdw11.unwrap_or_else(|| default_cdw11(fid)), u32::from(self.uuid_index & 0x7f));
-        let value = command::get_feature(&mut *device, (fid, self.sel), nsid, dwords, &mut data)?;
-        show(&self.shown.apply(global), &FeatureView { fid, select: self.sel, value, data })?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
+            let nsid = feature_namespace(&*device, fid, self.namespace_id)?;
+            let bytes = match self.data_len {
+                Some(bytes) => {
+                    usize::try_from(bytes).ok().filter(|&bytes| bytes <= DATA_BYTES_MAX).ok_or_else(|| {
+                        Failure::usage(
+                            format!("no feature has {bytes} bytes of data"),
+                            format!("at most {DATA_BYTES_MAX}"),
+                        )
+                    })?
+                }
+                None if self.sel == Select::Supported => 0,
+                None => data_bytes(fid),
+            };
+            let mut data = vec![0; bytes];
+            let dwords = (self.cdw11.unwrap_or_else(|| default_cdw11(fid)), u32::from(self.uuid_index & 0x7f));
+            let value = command::get_feature(device, (fid, self.sel), nsid, dwords, &mut data)?;
+            Ok(FeatureView { fid, select: self.sel, value, data })
+        })
     }
 }
 
@@ -102,13 +105,13 @@ impl SetFeature {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         let fid = Fid(self.feature_id);
         let data = self.read_data(fid)?;
-        let mut device = self.device.open(Needs::Admin, global)?;
-        let nsid = feature_namespace(&*device, fid, self.namespace_id)?;
-        let dwords = [self.value, self.cdw12, u32::from(self.uuid_index & 0x7f)];
-        let feature = Cdw10 { fid, save: self.save };
-        let result = command::set_feature(&mut *device, feature, nsid, dwords, &data)?;
-        show(global, &FeatureSetView { fid, value: self.value, saved: self.save, result })?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Admin, global, |device| {
+            let nsid = feature_namespace(&*device, fid, self.namespace_id)?;
+            let dwords = [self.value, self.cdw12, u32::from(self.uuid_index & 0x7f)];
+            let feature = Cdw10 { fid, save: self.save };
+            let result = command::set_feature(device, feature, nsid, dwords, &data)?;
+            Ok(FeatureSetView { fid, value: self.value, saved: self.save, result })
+        })
     }
 
     fn read_data(&self, fid: Fid) -> anyhow::Result<Vec<u8>> {

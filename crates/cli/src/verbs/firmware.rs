@@ -1,7 +1,6 @@
 //! `fw-download` and `fw-commit`: a new firmware image for the drive.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use ebof_initiator::AdminData;
 use ebof_nvme::Status;
@@ -9,13 +8,14 @@ use ebof_nvme::firmware::{Commit, CommitAction, Download, multiple_update};
 
 use super::Outcome;
 use super::number;
+use super::on_device::on_device;
 use crate::command;
 use crate::device::{Device, DeviceArgs, Needs};
 use crate::failure::Failure;
 use crate::file;
 use crate::global::Global;
 use crate::output::done::Done;
-use crate::output::{say, show};
+use crate::output::say;
 
 /// The largest image that is read from a file.
 const IMAGE_BYTES_MAX: u64 = 1 << 30;
@@ -47,9 +47,7 @@ pub(crate) struct FwDownload {
 impl FwDownload {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         let image = self.image()?;
-        let mut device = self.device.open(Needs::Admin, global)?;
-        show(global, &self.on(&mut *device, &image)?)?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Admin, global, |device| self.on(device, &image))
     }
 
     fn image(&self) -> anyhow::Result<Vec<u8>> {
@@ -149,12 +147,12 @@ impl FwCommit {
             FwDownload { device, fw, xfer: 0, offset: 0, progress: false, ignore_ovr: false }
         });
         let image = download.as_ref().map(FwDownload::image).transpose()?;
-        let mut device = self.device.open(Needs::Admin, global)?;
-        if let (Some(download), Some(image)) = (download, image) {
-            download.on(&mut *device, &image)?;
-        }
-        show(global, &self.on(&mut *device)?)?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Admin, global, |device| {
+            if let (Some(download), Some(image)) = (download, image) {
+                download.on(device, &image)?;
+            }
+            self.on(device)
+        })
     }
 
     fn check(&self) -> Result<(), Failure> {

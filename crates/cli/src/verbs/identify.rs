@@ -1,43 +1,18 @@
 //! `id-ctrl`, `id-ns`, `list-ns`, `list-ctrl`, `ns-descs`: what a controller says of itself and its
 //! namespaces.
 
-use std::process::ExitCode;
-
 use ebof_nvme::Nsid;
 use ebof_nvme::identify::Cns;
 
 use super::Outcome;
 use super::number;
+use super::on_device::{NamespaceArgs, Shown, on_device};
 use crate::command::{self, Identify};
 use crate::device::{DeviceArgs, Needs, namespace_of};
-use crate::global::{Format, Global};
+use crate::global::Global;
 use crate::output::controller::ControllerView;
 use crate::output::lists::{ControllerListView, NamespaceListView};
 use crate::output::namespace::{DescriptorsView, NamespaceView};
-use crate::output::show;
-
-/// How much of a data structure is shown.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Shown {
-    /// The bytes as the controller returned them, as -o binary
-    #[arg(short = 'b', long)]
-    raw_binary: bool,
-    /// Explain each bit, as -v
-    #[arg(short = 'H', long)]
-    human_readable: bool,
-}
-
-impl Shown {
-    /// The global options with these.
-    pub(crate) fn apply(&self, global: &Global) -> Global {
-        let mut global = global.clone();
-        if self.raw_binary {
-            global.format = Format::Binary;
-        }
-        global.verbose = global.verbose.max(u8::from(self.human_readable));
-        global
-    }
-}
 
 /// Identify Controller.
 #[derive(Clone, Debug, clap::Args)]
@@ -53,10 +28,10 @@ pub(crate) struct IdCtrl {
 
 impl IdCtrl {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let mut device = self.device.open(Needs::Admin, global)?;
-        let data = command::identify_controller(&mut *device)?;
-        show(&self.shown.apply(global), &ControllerView { data, vendor_specific: self.vendor_specific })?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
+            let data = command::identify_controller(device)?;
+            Ok(ControllerView { data, vendor_specific: self.vendor_specific })
+        })
     }
 }
 
@@ -80,18 +55,18 @@ pub(crate) struct IdNs {
 
 impl IdNs {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let mut device = self.device.open(Needs::Admin, global)?;
-        let nsid = namespace_of(&*device, self.namespace_id)?;
-        let data = if self.force {
-            command::identify(&mut *device, Identify::of(Cns::ALLOCATED_NAMESPACE, nsid))?
-        } else if nsid == Nsid::ALL {
-            // What is common to all namespaces, whose size is 0.
-            command::identify(&mut *device, Identify::of(Cns::NAMESPACE, nsid))?
-        } else {
-            command::identify_namespace(&mut *device, nsid)?
-        };
-        show(&self.shown.apply(global), &NamespaceView { nsid, data, vendor_specific: self.vendor_specific })?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
+            let nsid = namespace_of(&*device, self.namespace_id)?;
+            let data = if self.force {
+                command::identify(device, Identify::of(Cns::ALLOCATED_NAMESPACE, nsid))?
+            } else if nsid == Nsid::ALL {
+                // What is common to all namespaces, whose size is 0.
+                command::identify(device, Identify::of(Cns::NAMESPACE, nsid))?
+            } else {
+                command::identify_namespace(device, nsid)?
+            };
+            Ok(NamespaceView { nsid, data, vendor_specific: self.vendor_specific })
+        })
     }
 }
 
@@ -113,19 +88,19 @@ pub(crate) struct ListNs {
 
 impl ListNs {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let mut device = self.device.open(Needs::Admin, global)?;
-        let cns = match (self.csi, self.all) {
-            (None, false) => Cns::ACTIVE_NAMESPACE_LIST,
-            (None, true) => Cns::ALLOCATED_NAMESPACE_LIST,
-            (Some(_), false) => Cns::IOCS_ACTIVE_NAMESPACE_LIST,
-            (Some(_), true) => Cns::IOCS_ALLOCATED_NAMESPACE_LIST,
-        };
-        // The command lists what is above its NSID.
-        let after = Nsid(self.namespace_id.saturating_sub(1));
-        let what = Identify { csi: self.csi.unwrap_or_default(), ..Identify::of(cns, after) };
-        let data = command::identify(&mut *device, what)?;
-        show(global, &NamespaceListView { data })?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Admin, global, |device| {
+            let cns = match (self.csi, self.all) {
+                (None, false) => Cns::ACTIVE_NAMESPACE_LIST,
+                (None, true) => Cns::ALLOCATED_NAMESPACE_LIST,
+                (Some(_), false) => Cns::IOCS_ACTIVE_NAMESPACE_LIST,
+                (Some(_), true) => Cns::IOCS_ALLOCATED_NAMESPACE_LIST,
+            };
+            // The command lists what is above its NSID.
+            let after = Nsid(self.namespace_id.saturating_sub(1));
+            let what = Identify { csi: self.csi.unwrap_or_default(), ..Identify::of(cns, after) };
+            let data = command::identify(device, what)?;
+            Ok(NamespaceListView { data })
+        })
     }
 }
 
@@ -144,14 +119,14 @@ pub(crate) struct ListCtrl {
 
 impl ListCtrl {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let mut device = self.device.open(Needs::Admin, global)?;
-        let what = match self.namespace_id {
-            Some(nsid) => Identify::of(Cns::NAMESPACE_CONTROLLER_LIST, Nsid(nsid)),
-            None => Identify::new(Cns::CONTROLLER_LIST),
-        };
-        let data = command::identify(&mut *device, Identify { cntid: self.cntid, ..what })?;
-        show(global, &ControllerListView { data })?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Admin, global, |device| {
+            let what = match self.namespace_id {
+                Some(nsid) => Identify::of(Cns::NAMESPACE_CONTROLLER_LIST, Nsid(nsid)),
+                None => Identify::new(Cns::CONTROLLER_LIST),
+            };
+            let data = command::identify(device, Identify { cntid: self.cntid, ..what })?;
+            Ok(ControllerListView { data })
+        })
     }
 }
 
@@ -159,20 +134,16 @@ impl ListCtrl {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct NsDescs {
     #[command(flatten)]
-    device: DeviceArgs,
-    /// Which namespace, where DEVICE does not say
-    #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>)]
-    namespace_id: Option<u32>,
+    namespace: NamespaceArgs,
     #[command(flatten)]
     shown: Shown,
 }
 
 impl NsDescs {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let mut device = self.device.open(Needs::Admin, global)?;
-        let nsid = namespace_of(&*device, self.namespace_id)?;
-        let data = command::identify(&mut *device, Identify::of(Cns::NAMESPACE_ID_DESCRIPTORS, nsid))?;
-        show(&self.shown.apply(global), &DescriptorsView { nsid, data })?;
-        Ok(ExitCode::SUCCESS)
+        self.namespace.on_namespace(Needs::Admin, &self.shown.apply(global), |device, nsid| {
+            let data = command::identify(device, Identify::of(Cns::NAMESPACE_ID_DESCRIPTORS, nsid))?;
+            Ok(DescriptorsView { nsid, data })
+        })
     }
 }

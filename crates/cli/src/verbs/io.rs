@@ -17,9 +17,10 @@ use super::Outcome;
 use super::directive::Directive;
 use super::guard::refuse_in_use;
 use super::number;
+use super::on_device::NamespaceArgs;
 use super::tags::TagArgs;
 use crate::command::{self, Identify};
-use crate::device::{Device, DeviceArgs, Needs, namespace_of};
+use crate::device::{Device, Needs};
 use crate::failure::Failure;
 use crate::global::{Format, Global};
 use crate::output::done::Done;
@@ -33,10 +34,7 @@ const BLOCKS_MAX: u64 = 65_536;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Transfer {
     #[command(flatten)]
-    device: DeviceArgs,
-    /// Which namespace, where DEVICE does not say
-    #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>)]
-    namespace_id: Option<u32>,
+    namespace: NamespaceArgs,
     /// The first block
     #[arg(short, long, value_name = "LBA", value_parser = number::parse::<u64>, default_value = "0")]
     start_block: u64,
@@ -191,7 +189,7 @@ impl Transfer {
     fn send(self, verb: &'static str, opcode: u8, global: &Global) -> Outcome {
         let (mut device, block_bytes) = self.open(global)?;
         let passes = self.force || opcode != nvm::WRITE;
-        refuse_in_use(verb, &*device, namespace_of(&*device, self.namespace_id)?, passes)?;
+        refuse_in_use(verb, &*device, self.namespace.nsid(&*device)?, passes)?;
         let limit = (BLOCKS_MAX * u64::from(block_bytes)).min(BUFFER_BYTES_MAX as u64 + 1);
         let blocks_bytes = self.block_count.map(|count| (u64::from(count) + 1) * u64::from(block_bytes));
         let wanted = self.data_size.or(blocks_bytes);
@@ -214,8 +212,8 @@ impl Transfer {
 
     fn open(&self, global: &Global) -> anyhow::Result<(Box<dyn Device>, u32)> {
         self.metadata.refuse()?;
-        let mut device = self.device.open(Needs::Io, global)?;
-        let nsid = namespace_of(&*device, self.namespace_id)?;
+        let mut device = self.namespace.device.open(Needs::Io, global)?;
+        let nsid = self.namespace.nsid(&*device)?;
         let namespace = command::identify_namespace(&mut *device, nsid)?;
         let generated = self.prinfo & prinfo_bits::ACTION != 0;
         let protection = if generated { protection_bytes(&mut *device, nsid, &namespace) } else { 0 };
@@ -281,7 +279,7 @@ impl Transfer {
         data: AdminData<'_>,
         device: &mut dyn Device,
     ) -> anyhow::Result<()> {
-        let nsid = namespace_of(device, self.namespace_id)?;
+        let nsid = self.namespace.nsid(device)?;
         let sqe = self.tags.apply(device, nsid, range.encode(opcode, nsid))?;
         let sqe = self.directive.apply(sqe)?;
         let sqe = sqe.with_cdw(13, sqe.cdw13.get() | u32::from(self.dsm));
@@ -309,7 +307,7 @@ impl Transfer {
         device: &dyn Device,
         global: &Global,
     ) -> anyhow::Result<()> {
-        let nsid = namespace_of(device, self.namespace_id)?;
+        let nsid = self.namespace.nsid(device)?;
         let done = Done::new(verb, device.name(), "Success")
             .with("nsid", nsid.0)
             .with("start_block", range.slba)

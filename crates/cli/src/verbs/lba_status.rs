@@ -1,18 +1,16 @@
 //! `get-lba-status`: which blocks are allocated, or may be unrecoverable.
 
-use std::process::ExitCode;
-
 use ebof_initiator::AdminData;
 use ebof_nvme::lba_status::{GetLbaStatus, StatusAction};
 
 use super::Outcome;
 use super::number;
+use super::on_device::{NamespaceArgs, on_device};
 use crate::command;
-use crate::device::{Device, DeviceArgs, Needs, namespace_of};
+use crate::device::{Device, Needs};
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::lba_status::LbaStatusView;
-use crate::output::show;
 
 /// The most bytes that are read.
 const BYTES_MAX: u64 = 16 << 20;
@@ -21,10 +19,7 @@ const BYTES_MAX: u64 = 16 << 20;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct GetLbaStatusVerb {
     #[command(flatten)]
-    device: DeviceArgs,
-    /// Which namespace, where DEVICE does not say
-    #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>)]
-    namespace_id: Option<u32>,
+    namespace: NamespaceArgs,
     /// The first block
     #[arg(short, long, value_name = "LBA", value_parser = number::parse::<u64>, default_value = "0")]
     start_lba: u64,
@@ -55,13 +50,11 @@ fn status_action(text: &str) -> Result<StatusAction, String> {
 
 impl GetLbaStatusVerb {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let mut device = self.device.open(Needs::Admin, global)?;
-        show(global, &self.on(&mut *device)?)?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.namespace.device, Needs::Admin, global, |device| self.on(device))
     }
 
     fn on(&self, device: &mut dyn Device) -> anyhow::Result<LbaStatusView> {
-        let nsid = namespace_of(device, self.namespace_id)?;
+        let nsid = self.namespace.nsid(device)?;
         let bytes = (u64::from(self.max_dw) + 1) * 4;
         let length = usize::try_from(bytes).ok().filter(|_| (8..=BYTES_MAX).contains(&bytes)).ok_or_else(|| {
             let advice = format!("give --max-dw 1 to {}", BYTES_MAX / 4 - 1);

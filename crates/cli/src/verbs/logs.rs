@@ -1,25 +1,23 @@
 //! Log pages: `get-log`, `smart-log`, `error-log`, `fw-log`, `effects-log`, `changed-ns-list-log`,
 //! `supported-log-pages`.
 
-use std::process::ExitCode;
-
 use ebof_nvme::Nsid;
 use ebof_nvme::identify::Csi;
 use ebof_nvme::log::{ErrorInformation, GetLogPage, Lid};
 use zerocopy::{FromZeros as _, IntoBytes as _};
 
 use super::Outcome;
-use super::identify::Shown;
 use super::number;
+use super::on_device::{RawBinary, Shown, on_device};
 use crate::command;
 use crate::device::{DeviceArgs, Needs};
 use crate::failure::Failure;
-use crate::global::{Format, Global};
+use crate::global::Global;
 use crate::output::effects::{EffectsView, SupportedView};
 use crate::output::health::{ErrorLogView, FirmwareView, SmartView};
 use crate::output::lists::ChangedView;
 use crate::output::raw::LogView;
-use crate::output::{say, show};
+use crate::output::say;
 
 /// The most bytes that `get-log` reads at once: more than any log page of fixed size has.
 const LOG_BYTES_MAX: u64 = 64 << 20;
@@ -62,23 +60,18 @@ pub(crate) struct GetLog {
     /// Bytes that one command reads
     #[arg(short = 'x', long, value_name = "BYTES", value_parser = number::parse_bytes, default_value = "4096")]
     xfer_len: u64,
-    /// The bytes as the controller returned them, as -o binary
-    #[arg(short = 'b', long)]
-    raw_binary: bool,
+    #[command(flatten)]
+    raw: RawBinary,
 }
 
 impl GetLog {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         let bytes = self.bytes()?;
-        let mut device = self.device.open(Needs::Admin, global)?;
-        let mut data = vec![0; bytes];
-        command::read_log(&mut *device, self.namespace_id.map_or(Nsid::ALL, Nsid), self.page(), &mut data)?;
-        let mut global = global.clone();
-        if self.raw_binary {
-            global.format = Format::Binary;
-        }
-        show(&global, &LogView { device: device.name().to_owned(), lid: Lid(self.log_id), offset: self.lpo, data })?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Admin, &self.raw.apply(global), |device| {
+            let mut data = vec![0; bytes];
+            command::read_log(device, self.namespace_id.map_or(Nsid::ALL, Nsid), self.page(), &mut data)?;
+            Ok(LogView { device: device.name().to_owned(), lid: Lid(self.log_id), offset: self.lpo, data })
+        })
     }
 
     fn bytes(&self) -> Result<usize, Failure> {
@@ -125,13 +118,13 @@ pub(crate) struct SmartLog {
 
 impl SmartLog {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let mut device = self.device.open(Needs::Admin, global)?;
-        // As nvme-cli: a namespace only where it is asked for, since few controllers keep health
-        // for each.
-        let nsid = self.namespace_id.map_or(Nsid::ALL, Nsid);
-        let data = command::log(&mut *device, nsid, command::log_page(Lid::SMART_HEALTH))?;
-        show(&self.shown.apply(global), &SmartView { device: device.name().to_owned(), nsid, data })?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
+            // As nvme-cli: a namespace only where it is asked for, since few controllers keep
+            // health for each.
+            let nsid = self.namespace_id.map_or(Nsid::ALL, Nsid);
+            let data = command::log(device, nsid, command::log_page(Lid::SMART_HEALTH))?;
+            Ok(SmartView { device: device.name().to_owned(), nsid, data })
+        })
     }
 }
 
@@ -152,13 +145,13 @@ impl ErrorLog {
         if self.log_entries == 0 {
             return Err(Failure::usage("0 entries are none", "give --log-entries 1 or more").into());
         }
-        let mut device = self.device.open(Needs::Admin, global)?;
-        let kept = command::identify_controller(&mut *device)?.error_log_entries();
-        let count = usize::from(self.log_entries.min(kept));
-        let mut entries = vec![ErrorInformation::new_zeroed(); count];
-        command::read_log(&mut *device, Nsid::ALL, command::log_page(Lid::ERROR_INFORMATION), entries.as_mut_bytes())?;
-        show(&self.shown.apply(global), &ErrorLogView { device: device.name().to_owned(), entries })?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
+            let kept = command::identify_controller(device)?.error_log_entries();
+            let count = usize::from(self.log_entries.min(kept));
+            let mut entries = vec![ErrorInformation::new_zeroed(); count];
+            command::read_log(device, Nsid::ALL, command::log_page(Lid::ERROR_INFORMATION), entries.as_mut_bytes())?;
+            Ok(ErrorLogView { device: device.name().to_owned(), entries })
+        })
     }
 }
 
@@ -174,29 +167,29 @@ pub(crate) struct PlainLog {
 impl PlainLog {
     /// Firmware Slot Information.
     pub(crate) fn firmware(self, global: &Global) -> Outcome {
-        let mut device = self.device.open(Needs::Admin, global)?;
-        let data = command::log(&mut *device, Nsid::ALL, command::log_page(Lid::FIRMWARE_SLOTS))?;
-        show(&self.shown.apply(global), &FirmwareView { device: device.name().to_owned(), data })?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
+            let data = command::log(device, Nsid::ALL, command::log_page(Lid::FIRMWARE_SLOTS))?;
+            Ok(FirmwareView { device: device.name().to_owned(), data })
+        })
     }
 
     /// Changed Namespace List. Reading it clears it.
     pub(crate) fn changed_namespaces(self, global: &Global) -> Outcome {
-        let mut device = self.device.open(Needs::Admin, global)?;
-        if global.is_verbose() {
-            say("reading this log clears it");
-        }
-        let data = command::log(&mut *device, Nsid::ALL, command::log_page(Lid::CHANGED_NAMESPACES))?;
-        show(&self.shown.apply(global), &ChangedView { verb: "changed-ns-list-log", data })?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
+            if global.is_verbose() {
+                say("reading this log clears it");
+            }
+            let data = command::log(device, Nsid::ALL, command::log_page(Lid::CHANGED_NAMESPACES))?;
+            Ok(ChangedView { verb: "changed-ns-list-log", data })
+        })
     }
 
     /// Supported Log Pages.
     pub(crate) fn supported(self, global: &Global) -> Outcome {
-        let mut device = self.device.open(Needs::Admin, global)?;
-        let data = command::log(&mut *device, Nsid::ALL, command::log_page(Lid::SUPPORTED_LOG_PAGES))?;
-        show(&self.shown.apply(global), &SupportedView { device: device.name().to_owned(), data })?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
+            let data = command::log(device, Nsid::ALL, command::log_page(Lid::SUPPORTED_LOG_PAGES))?;
+            Ok(SupportedView { device: device.name().to_owned(), data })
+        })
     }
 }
 
@@ -214,10 +207,10 @@ pub(crate) struct EffectsLog {
 
 impl EffectsLog {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let mut device = self.device.open(Needs::Admin, global)?;
-        let page = GetLogPage { csi: Csi(self.csi), ..command::log_page(Lid::COMMAND_EFFECTS) };
-        let data = command::log(&mut *device, Nsid::ALL, page)?;
-        show(&self.shown.apply(global), &EffectsView { data, csi: self.csi })?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
+            let page = GetLogPage { csi: Csi(self.csi), ..command::log_page(Lid::COMMAND_EFFECTS) };
+            let data = command::log(device, Nsid::ALL, page)?;
+            Ok(EffectsView { data, csi: self.csi })
+        })
     }
 }

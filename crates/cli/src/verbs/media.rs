@@ -1,6 +1,5 @@
 //! `format` and `sanitize`: what takes the data of namespaces away.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use ebof_initiator::AdminData;
@@ -12,12 +11,12 @@ use super::Outcome;
 use super::guard::confirm_loss;
 use super::namespaces::{formats_advice, plain_format};
 use super::number;
+use super::on_device::on_device;
 use crate::command::{self, Identify};
 use crate::device::{Device, DeviceArgs, Needs};
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::done::Done;
-use crate::output::show;
 
 /// How long a format may take where the user does not say: as in nvme-cli.
 const FORMAT_TIME: Duration = Duration::from_secs(600);
@@ -59,9 +58,7 @@ pub(crate) struct FormatNvm {
 impl FormatNvm {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         self.check()?;
-        let mut device = self.device.open(Needs::Admin, global)?;
-        show(global, &self.on(&mut *device)?)?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Admin, global, |device| self.on(device))
     }
 
     fn check(&self) -> Result<(), Failure> {
@@ -194,9 +191,7 @@ fn sanitize_action(text: &str) -> Result<SanitizeAction, String> {
 impl SanitizeNvm {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         self.check()?;
-        let mut device = self.device.open(Needs::Admin, global)?;
-        show(global, &self.on(&mut *device)?)?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Admin, global, |device| self.on(device))
     }
 
     fn check(&self) -> Result<(), Failure> {

@@ -28,6 +28,7 @@ pub(crate) mod logs;
 pub(crate) mod media;
 pub(crate) mod namespaces;
 mod number;
+mod on_device;
 pub(crate) mod passthru;
 pub(crate) mod property;
 mod question;

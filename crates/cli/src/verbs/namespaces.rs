@@ -1,8 +1,6 @@
 //! `create-ns`, `delete-ns`, `attach-ns`, `detach-ns`: the namespaces of a drive, managed by its
 //! host.
 
-use std::process::ExitCode;
-
 use ebof_attach::usage::LocalDevice;
 use ebof_initiator::AdminData;
 use ebof_nvme::identify::{Cns, ControllerList, Csi, IdentifyNamespace, LbaFormat, NamespaceGranularityList, field};
@@ -13,12 +11,13 @@ use zerocopy::IntoBytes as _;
 use super::Outcome;
 use super::guard::{confirm_loss, refuse_in_use};
 use super::number::{self, Amount, List};
+use super::on_device::{NamespaceArgs, on_device};
 use crate::command::{self, Identify};
 use crate::device::{Device, DeviceArgs, Needs, namespace_of};
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::managed::Managed;
-use crate::output::{say, show};
+use crate::output::say;
 
 /// Creates a namespace.
 #[derive(Clone, Debug, clap::Args)]
@@ -76,9 +75,7 @@ pub(crate) struct CreateNs {
 
 impl CreateNs {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let mut device = self.device.open(Needs::Admin, global)?;
-        show(global, &self.on(&mut *device)?)?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Admin, global, |device| self.on(device))
     }
 
     fn on(&self, device: &mut dyn Device) -> anyhow::Result<Managed> {
@@ -245,9 +242,7 @@ pub(crate) struct DeleteNs {
 
 impl DeleteNs {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let mut device = self.device.open(Needs::Admin, global)?;
-        show(global, &self.on(&mut *device)?)?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Admin, global, |device| self.on(device))
     }
 
     fn on(&self, device: &mut dyn Device) -> anyhow::Result<Managed> {
@@ -265,10 +260,7 @@ impl DeleteNs {
 #[derive(Clone, Debug, clap::Args)]
 struct Attachment {
     #[command(flatten)]
-    device: DeviceArgs,
-    /// Which namespace, where DEVICE does not say
-    #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>)]
-    namespace_id: Option<u32>,
+    namespace: NamespaceArgs,
     /// Controllers, separated by commas [default: DEVICE's own]
     #[arg(short, long, value_name = "LIST", value_parser = number::list::<u16>)]
     controllers: Option<List<u16>>,
@@ -286,9 +278,7 @@ pub(crate) struct AttachNs {
 
 impl AttachNs {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let mut device = self.attachment.device.open(Needs::Admin, global)?;
-        show(global, &self.on(&mut *device)?)?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.attachment.namespace.device, Needs::Admin, global, |device| self.on(device))
     }
 
     fn on(&self, device: &mut dyn Device) -> anyhow::Result<Managed> {
@@ -302,7 +292,7 @@ impl AttachNs {
             say(&format!("the namespace is attached, and its block device is not there yet: {error}"));
             return Ok(done);
         }
-        let nsid = namespace_of(device, self.attachment.namespace_id)?;
+        let nsid = self.attachment.namespace.nsid(device)?;
         // The subsystem may be connected more than once: the others' block devices are none of this
         // command's.
         let own = |local: &LocalDevice| Nsid(local.nsid) == nsid && local.name.starts_with(&disks);
@@ -323,13 +313,11 @@ pub(crate) struct DetachNs {
 
 impl DetachNs {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let mut device = self.attachment.device.open(Needs::Admin, global)?;
-        show(global, &self.on(&mut *device)?)?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.attachment.namespace.device, Needs::Admin, global, |device| self.on(device))
     }
 
     fn on(&self, device: &mut dyn Device) -> anyhow::Result<Managed> {
-        let nsid = namespace_of(device, self.attachment.namespace_id)?;
+        let nsid = self.attachment.namespace.nsid(device)?;
         refuse_in_use("detach-ns", device, nsid, self.force)?;
         self.attachment.on("detach-ns", AttachmentSelect::Detach, device)
     }
@@ -337,7 +325,7 @@ impl DetachNs {
 
 impl Attachment {
     fn on(&self, verb: &'static str, select: AttachmentSelect, device: &mut dyn Device) -> anyhow::Result<Managed> {
-        let nsid = namespace_of(device, self.namespace_id)?;
+        let nsid = self.namespace.nsid(device)?;
         let mut controllers = match &self.controllers {
             Some(list) => list.0.clone(),
             None => vec![command::identify_controller(device)?.cntlid.get()],

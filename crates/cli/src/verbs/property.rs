@@ -1,8 +1,6 @@
 //! `get-property`, `set-property`, `subsystem-reset`: the properties of a controller over a fabric,
 //! by their offsets.
 
-use std::process::ExitCode;
-
 use ebof_initiator::AdminData;
 use ebof_nvme::Sqe;
 use ebof_nvme::connect::Property;
@@ -10,13 +8,13 @@ use ebof_nvme::property::offset;
 
 use super::Outcome;
 use super::number;
+use super::on_device::on_device;
 use crate::command;
 use crate::device::{Device, DeviceArgs, Needs};
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::done::Done;
 use crate::output::registers::{PROPERTIES, PropertyView};
-use crate::output::show;
 
 /// `NVMe` in ASCII: what NSSR takes for a reset (Base, NSSR.NSSRC).
 const RESET_WORD: u32 = 0x4e56_4d65;
@@ -38,12 +36,9 @@ pub(crate) struct GetProperty {
 
 impl GetProperty {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let mut device = self.device.open(Needs::Admin, global)?;
-        let view = self.on(&mut *device)?;
         let mut global = global.clone();
         global.verbose = global.verbose.max(u8::from(self.human_readable));
-        show(&global, &view)?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Admin, &global, |device| self.on(device))
     }
 
     fn on(&self, device: &mut dyn Device) -> anyhow::Result<PropertyView> {
@@ -68,9 +63,7 @@ pub(crate) struct SetProperty {
 
 impl SetProperty {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let mut device = self.device.open(Needs::Admin, global)?;
-        show(global, &self.on(&mut *device)?)?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Admin, global, |device| self.on(device))
     }
 
     fn on(&self, device: &mut dyn Device) -> anyhow::Result<PropertyView> {
@@ -117,9 +110,7 @@ pub(crate) struct SubsystemReset {
 
 impl SubsystemReset {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let mut device = self.device.open(Needs::Admin, global)?;
-        show(global, &reset(&mut *device)?)?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Admin, global, |device| reset(device))
     }
 }
 

@@ -1,8 +1,6 @@
 //! `resv-register`, `resv-acquire`, `resv-release`, `resv-report`: who may use a namespace. The
 //! words of nvme-cli's options are the specification's.
 
-use std::process::ExitCode;
-
 use ebof_initiator::AdminData;
 use ebof_nvme::reservation::{
     Acquire, AcquireAction, AcquireKeys, PersistenceChange, Register, RegisterAction, RegisterKeys, Release,
@@ -12,13 +10,13 @@ use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use super::Outcome;
 use super::number;
+use super::on_device::{NamespaceArgs, RawBinary, on_device};
 use crate::command;
-use crate::device::{Device, DeviceArgs, Needs, namespace_of};
+use crate::device::{Device, Needs};
 use crate::failure::Failure;
-use crate::global::{Format, Global};
+use crate::global::Global;
 use crate::output::done::Done;
 use crate::output::reservation::ReportView;
-use crate::output::show;
 
 /// Reads one of a few words, or its number.
 macro_rules! words {
@@ -67,21 +65,11 @@ fn reservation_type(text: &str) -> Result<ReservationType, String> {
     word.or(number).ok_or_else(|| format!("want 1 to 6: {}", WORDS.join(", ")))
 }
 
-/// The namespace of a reservation.
-#[derive(Clone, Debug, clap::Args)]
-struct Namespace {
-    #[command(flatten)]
-    device: DeviceArgs,
-    /// Which namespace, where DEVICE does not say
-    #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>)]
-    namespace_id: Option<u32>,
-}
-
 /// Registers, unregisters or replaces this host's key.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ResvRegister {
     #[command(flatten)]
-    namespace: Namespace,
+    namespace: NamespaceArgs,
     /// The key that is registered now
     #[arg(short, long, value_name = "KEY", value_parser = number::parse::<u64>, default_value = "0")]
     crkey: u64,
@@ -101,13 +89,11 @@ pub(crate) struct ResvRegister {
 
 impl ResvRegister {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let mut device = self.namespace.device.open(Needs::Io, global)?;
-        show(global, &self.on(&mut *device)?)?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.namespace.device, Needs::Io, global, |device| self.on(device))
     }
 
     fn on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
-        let nsid = namespace_of(device, self.namespace.namespace_id)?;
+        let nsid = self.namespace.nsid(device)?;
         let register = Register { action: self.rrega, ignore_existing_key: self.iekey, persistence: self.cptpl };
         let keys = RegisterKeys { crkey: self.crkey.into(), nrkey: self.nrkey.into() };
         command::io(device, &register.encode(nsid), AdminData::FromHost(keys.as_bytes()))?;
@@ -120,7 +106,7 @@ impl ResvRegister {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ResvAcquire {
     #[command(flatten)]
-    namespace: Namespace,
+    namespace: NamespaceArgs,
     /// This host's key
     #[arg(short, long, value_name = "KEY", value_parser = number::parse::<u64>, default_value = "0")]
     crkey: u64,
@@ -141,13 +127,11 @@ pub(crate) struct ResvAcquire {
 
 impl ResvAcquire {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let mut device = self.namespace.device.open(Needs::Io, global)?;
-        show(global, &self.on(&mut *device)?)?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.namespace.device, Needs::Io, global, |device| self.on(device))
     }
 
     fn on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
-        let nsid = namespace_of(device, self.namespace.namespace_id)?;
+        let nsid = self.namespace.nsid(device)?;
         let rtype = self.rtype.encode();
         let acquire = Acquire { action: self.racqa, ignore_existing_key: self.iekey, rtype };
         let keys = AcquireKeys { crkey: self.crkey.into(), prkey: self.prkey.into() };
@@ -162,7 +146,7 @@ impl ResvAcquire {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ResvRelease {
     #[command(flatten)]
-    namespace: Namespace,
+    namespace: NamespaceArgs,
     /// This host's key
     #[arg(short, long, value_name = "KEY", value_parser = number::parse::<u64>, default_value = "0")]
     crkey: u64,
@@ -183,13 +167,11 @@ impl ResvRelease {
             let message = "releasing needs the type of the reservation";
             return Err(Failure::usage(message, "give --rtype; `ebof resv-report --eds` shows it as rtype").into());
         }
-        let mut device = self.namespace.device.open(Needs::Io, global)?;
-        show(global, &self.on(&mut *device)?)?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.namespace.device, Needs::Io, global, |device| self.on(device))
     }
 
     fn on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
-        let nsid = namespace_of(device, self.namespace.namespace_id)?;
+        let nsid = self.namespace.nsid(device)?;
         let rtype = self.rtype.map_or(0, ReservationType::encode);
         let release = Release { action: self.rrela, ignore_existing_key: self.iekey, rtype };
         let key = ReleaseKey { crkey: self.crkey.into() };
@@ -203,7 +185,7 @@ impl ResvRelease {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ResvReport {
     #[command(flatten)]
-    namespace: Namespace,
+    namespace: NamespaceArgs,
     /// Number of dwords to read, less one [default: as many as it takes]
     #[arg(short = 'd', long, value_name = "DWORDS", value_parser = number::parse::<u32>)]
     numd: Option<u32>,
@@ -211,9 +193,8 @@ pub(crate) struct ResvReport {
     /// the controller wants it
     #[arg(short, long)]
     eds: bool,
-    /// The bytes as the controller returned them, as -o binary
-    #[arg(short = 'b', long)]
-    raw_binary: bool,
+    #[command(flatten)]
+    raw: RawBinary,
 }
 
 /// The most that a report may take: 65535 registrants of 64 bytes, and the header.
@@ -223,18 +204,11 @@ const REPORT_BYTES: u64 = 4096;
 
 impl ResvReport {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let mut device = self.namespace.device.open(Needs::Io, global)?;
-        let view = self.on(&mut *device)?;
-        let mut global = global.clone();
-        if self.raw_binary {
-            global.format = Format::Binary;
-        }
-        show(&global, &view)?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.namespace.device, Needs::Io, &self.raw.apply(global), |device| self.on(device))
     }
 
     fn on(&self, device: &mut dyn Device) -> anyhow::Result<ReportView> {
-        let nsid = namespace_of(device, self.namespace.namespace_id)?;
+        let nsid = self.namespace.nsid(device)?;
         // Hosts over fabrics have identifiers of 128 bits, and the specification lets them ask for
         // these only.
         let extended = true;

@@ -2,7 +2,6 @@
 //! others'.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use ebof_initiator::AdminData;
 use ebof_nvme::Nsid;
@@ -11,14 +10,14 @@ use ebof_nvme::security::Security;
 
 use super::Outcome;
 use super::number;
+use super::on_device::{RawBinary, on_device};
 use crate::command;
 use crate::device::{Device, DeviceArgs, Needs};
 use crate::failure::Failure;
 use crate::file;
-use crate::global::{Format, Global};
+use crate::global::Global;
 use crate::output::done::Done;
 use crate::output::raw::SecurityView;
-use crate::output::show;
 
 /// The most bytes that one of the commands carries here.
 const BYTES_MAX: u32 = 1 << 20;
@@ -68,9 +67,7 @@ pub(crate) struct SecuritySend {
 impl SecuritySend {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         let data = file::read(&self.file, "the data", BYTES_MAX.into(), file::Kind::Any)?;
-        let mut device = self.protocol.device.open(Needs::Admin, global)?;
-        show(global, &self.on(&mut *device, data)?)?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.protocol.device, Needs::Admin, global, |device| self.on(device, data))
     }
 
     fn on(&self, device: &mut dyn Device, mut data: Vec<u8>) -> anyhow::Result<Done> {
@@ -98,21 +95,13 @@ pub(crate) struct SecurityRecv {
     /// Allocation length in the command [default: --size]
     #[arg(short = 't', long, value_name = "BYTES", value_parser = number::parse::<u32>)]
     al: Option<u32>,
-    /// The bytes as the controller returned them, as -o binary
-    #[arg(short = 'b', long)]
-    raw_binary: bool,
+    #[command(flatten)]
+    raw: RawBinary,
 }
 
 impl SecurityRecv {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let mut device = self.protocol.device.open(Needs::Admin, global)?;
-        let view = self.on(&mut *device)?;
-        let mut global = global.clone();
-        if self.raw_binary {
-            global.format = Format::Binary;
-        }
-        show(&global, &view)?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.protocol.device, Needs::Admin, &self.raw.apply(global), |device| self.on(device))
     }
 
     fn on(&self, device: &mut dyn Device) -> anyhow::Result<SecurityView> {

@@ -1,6 +1,5 @@
 //! `device-self-test` and `self-test-log`: the drive tests itself.
 
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use ebof_initiator::AdminData;
@@ -9,15 +8,15 @@ use ebof_nvme::log::{Lid, SelfTestCode, SelfTestLog, SelfTestResult};
 use ebof_nvme::media::SelfTest;
 
 use super::Outcome;
-use super::identify::Shown;
 use super::number;
+use super::on_device::{Shown, on_device};
 use crate::command;
 use crate::device::{Device, DeviceArgs, Needs};
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::done::Done;
+use crate::output::say;
 use crate::output::self_test::SelfTestView;
-use crate::output::{say, show};
 
 /// How often a test that is waited for is looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -59,9 +58,7 @@ fn self_test_code(text: &str) -> Result<SelfTestCode, String> {
 
 impl DeviceSelfTest {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let mut device = self.device.open(Needs::Admin, global)?;
-        show(global, &self.on(&mut *device, LOOK)?)?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Admin, global, |device| self.on(device, LOOK))
     }
 
     fn on(&self, device: &mut dyn Device, look: Duration) -> anyhow::Result<Done> {
@@ -149,11 +146,11 @@ pub(crate) struct SelfTestLogVerb {
 
 impl SelfTestLogVerb {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let mut device = self.device.open(Needs::Admin, global)?;
-        let data = read_log(&mut *device)?;
-        let results = usize::from(self.dst_entries).min(SelfTestLog::RESULTS_MAX);
-        show(&self.shown.apply(global), &SelfTestView { device: device.name().to_owned(), data, results })?;
-        Ok(ExitCode::SUCCESS)
+        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
+            let data = read_log(device)?;
+            let results = usize::from(self.dst_entries).min(SelfTestLog::RESULTS_MAX);
+            Ok(SelfTestView { device: device.name().to_owned(), data, results })
+        })
     }
 }
 
