@@ -12,8 +12,9 @@ const NO_VERBS: [&str; 1] = ["hold"];
 /// Where other programs' options are named: fio's, losetup's, `cargo xtask bench`'s.
 const OF_OTHERS: [&str; 4] = ["crates/fio/", "src/loopdev.rs", "docs/fio.md", "docs/performance"];
 
-/// Other programs' options besides: of cargo and of its tests, apt, tar, losetup, cp, xtask, fio.
-const OTHERS_OPTIONS: [&str; 11] = [
+/// Other programs' options besides: of cargo and of its tests, apt, tar, losetup, cp, xtask, fio,
+/// setpriv.
+const OTHERS_OPTIONS: [&str; 12] = [
     "--release",
     "--example",
     "--exact",
@@ -25,6 +26,7 @@ const OTHERS_OPTIONS: [&str; 11] = [
     "--update",
     "--name",
     "--uri",
+    "--bounding-set",
 ];
 
 fn root() -> PathBuf {
