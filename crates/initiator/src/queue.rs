@@ -435,7 +435,7 @@ impl<B: Buffer> QueuePair<B> {
 
     /// When to poll again if nothing arrives before: for a command's deadline, the end of a hold,
     /// or the next step of reconnecting the queue. `None`: there is no deadline.
-    pub fn due(&mut self) -> Option<Instant> {
+    pub(crate) fn due(&mut self) -> Option<Instant> {
         let expiry = self.time_to_sleep().map(|rest| self.time.now() + rest);
         let opening = self.opening.as_ref().and_then(|opening| opening.waiter.due());
         let held = self.doorbell.as_ref().and_then(|doorbell| doorbell.due());
@@ -640,7 +640,7 @@ impl<B: Buffer> AsFd for QueuePair<B> {
     /// reconnects. While commands are outstanding, poll about once a second anyway, which checks
     /// their deadlines.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.readiness.as_ref().expect("a queue pair that is stepped is polled, not waited for").epoll.as_fd()
+        self.readiness.as_ref().expect("only `stepped::QueuePair` has none, and no `as_fd`").epoll.as_fd()
     }
 }
 

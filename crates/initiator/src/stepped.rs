@@ -35,8 +35,7 @@
 //! end or of another sequence of the same controller, and at its deadline: [`Sequence::due`],
 //! [`QueuePair::due`]. Namespaces are opened and used by [`namespace`], [`read`], [`write`],
 //! [`flush`], [`write_zeroes`] and [`deallocate`]. Calls that wait ([`Controller::admin`] and those
-//! that run it, [`QueuePair::wait`], the rest of [`Namespace`], [`crate::Queues`]) are for
-//! controllers with a thread.
+//! that run it, the rest of [`Namespace`], [`crate::Queues`]) are for controllers with a thread.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -45,17 +44,18 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use ebof_nvme::{Cqe, Nsid, Sqe};
+use ebof_nvme::{Cqe, Nsid, QueueId, Sqe};
 
 use crate::admin;
 use crate::connect_error::ConnectError;
 use crate::controller::Controller;
-use crate::data::{Buffer, Data};
-use crate::error::Error;
+use crate::data::{Buffer, Completion, Data};
+use crate::error::{Error, SubmitError};
 use crate::maps::QueueClass;
 use crate::namespace::Namespace;
+use crate::opened::Binding;
 use crate::options::Options;
-use crate::queue::QueuePair;
+use crate::queue;
 use crate::shared::AdminAnswer;
 use crate::wait::{self, Waiter};
 
@@ -140,7 +140,78 @@ fn open<B: Buffer + 'static>(
 ) -> Sequence<Result<QueuePair<B>, Error>> {
     let shared = Arc::clone(controller.shared());
     let waiter = shared.waiter.another();
-    Sequence::new(waiter.clone(), QueuePair::establish(shared, Some(controller.guard()), class, waiter))
+    let guard = controller.guard();
+    Sequence::new(waiter.clone(), async move {
+        queue::QueuePair::establish(shared, Some(guard), class, waiter).await.map(QueuePair)
+    })
+}
+
+/// An I/O queue pair of a stepped controller: [`crate::QueuePair`] without its descriptor and the
+/// calls that wait.
+#[derive(Debug)]
+pub struct QueuePair<B: Buffer = Vec<u8>>(queue::QueuePair<B>);
+
+impl<B: Buffer> QueuePair<B> {
+    /// The queue's identifier.
+    #[must_use]
+    pub fn id(&self) -> QueueId {
+        self.0.id()
+    }
+
+    /// As [`crate::QueuePair::capacity`].
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
+
+    /// As [`crate::QueuePair::in_flight`].
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.0.in_flight()
+    }
+
+    /// As [`crate::QueuePair::submit`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn submit(&mut self, sqe: Sqe, data: Data<B>, user: u64) -> Result<(), SubmitError<B>> {
+        self.0.submit(sqe, data, user)
+    }
+
+    /// As [`crate::QueuePair::submit_bound`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn submit_bound(&mut self, binding: Binding, sqe: Sqe, data: Data<B>, user: u64) -> Result<(), SubmitError<B>> {
+        self.0.submit_bound(binding, sqe, data, user)
+    }
+
+    /// As [`crate::QueuePair::flush`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        self.0.flush()
+    }
+
+    /// As [`crate::QueuePair::poll`]. After a loss it also continues to reconnect the queue.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn poll(&mut self) -> Result<Option<Completion<B>>, Error> {
+        self.0.poll()
+    }
+
+    /// As [`crate::QueuePair::abort`].
+    pub fn abort(&mut self, user: u64) {
+        self.0.abort(user);
+    }
+
+    /// When to poll again if nothing arrives before: for a command's deadline, the end of a hold, or
+    /// the next step of reconnecting the queue. `None`: there is no deadline.
+    pub fn due(&mut self) -> Option<Instant> {
+        self.0.due()
+    }
 }
 
 /// As [`Controller::namespace`]. The result has the same errors.

@@ -215,7 +215,7 @@ fn a_host_without_threads_connects_works_and_comes_back() {
         }
     };
     assert!(cqe.status().is_success() && data.into_buffer().unwrap().len() == 4096);
-    let mut run = |queue: &mut QueuePair, opcode, data: Data| {
+    let mut run = |queue: &mut stepped::QueuePair, opcode, data: Data| {
         let sqe = BlockRange::new(3, 1).encode(opcode, Nsid(1));
         queue.submit(sqe, data, 5).unwrap();
         loop {

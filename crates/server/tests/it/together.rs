@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ebof_clock::Clock;
-use ebof_initiator::{Controller, Data, Dialer, Options, QueuePair, State, Transport, stepped};
+use ebof_initiator::{Controller, Data, Dialer, Options, State, Transport, stepped};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nqn, Nsid};
@@ -77,7 +77,7 @@ impl World {
         panic!("it does not end")
     }
 
-    fn run(&mut self, queue: &mut QueuePair, opcode: u8, data: Data) -> Vec<u8> {
+    fn run(&mut self, queue: &mut stepped::QueuePair, opcode: u8, data: Data) -> Vec<u8> {
         queue.submit(BlockRange::new(4, 32).encode(opcode, Nsid(1)), data, 0).unwrap();
         for _ in 0..100_000 {
             if let Some(completion) = queue.poll().unwrap() {
@@ -89,7 +89,7 @@ impl World {
         panic!("no answer")
     }
 
-    fn write_and_read(&mut self, queue: &mut QueuePair, byte: u8) {
+    fn write_and_read(&mut self, queue: &mut stepped::QueuePair, byte: u8) {
         self.run(queue, nvm::WRITE, Data::FromHost(vec![byte; 32 * BLOCK]));
         assert!(self.run(queue, nvm::READ, Data::ToHost(vec![0; 32 * BLOCK])) == vec![byte; 32 * BLOCK]);
     }
@@ -122,7 +122,7 @@ fn play(loopback: bool) -> Duration {
     world.clock.now() - began
 }
 
-fn come_back(world: &mut World, controller: &Controller, queue: &mut QueuePair) {
+fn come_back(world: &mut World, controller: &Controller, queue: &mut stepped::QueuePair) {
     for _ in 0..100_000 {
         if queue.poll().is_ok() && controller.state() == State::Live {
             return;
