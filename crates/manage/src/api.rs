@@ -14,8 +14,10 @@ use thiserror::Error;
 use crate::config::Config;
 use crate::plan::{Change, Plan};
 
+mod peer;
 mod refusal;
 
+pub use peer::Peer;
 pub use refusal::{ConnectionLog, Refusal, RefusalReason};
 
 /// The version of the JSON shape of [`Status`] and [`Refusal`].
@@ -260,7 +262,7 @@ pub struct ControllerStatus {
     /// The name of the port that it connected to.
     pub port: String,
     /// The host's address, of the admin queue's connection.
-    pub peer: SocketAddr,
+    pub peer: Peer,
     /// Whether it is a discovery controller.
     pub discovery: bool,
     /// When the admin queue was connected, in milliseconds since 1970-01-01T00:00:00Z.

@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use ebof_manage::api;
+
 use crate::log_limit::About;
 use crate::port::PortState;
 
@@ -52,20 +54,17 @@ impl PeerAddress {
         }
     }
 
-    /// As the management API has it: 0.0.0.0:0 for a host in this process.
-    pub(crate) fn socket_address(self) -> SocketAddr {
+    /// As the management API has it.
+    pub(crate) fn for_api(self) -> api::Peer {
         match self {
-            Self::Network { remote, .. } => remote,
-            Self::SameProcess => SocketAddr::from(([0, 0, 0, 0], 0)),
+            Self::Network { remote, .. } => api::Peer::Network(remote),
+            Self::SameProcess => api::Peer::SameProcess,
         }
     }
 }
 
 impl fmt::Display for PeerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Network { remote, .. } => remote.fmt(f),
-            Self::SameProcess => f.write_str("this process"),
-        }
+        self.for_api().fmt(f)
     }
 }

@@ -13,7 +13,8 @@ use std::time::Duration;
 use ebof_clock::Clock;
 use ebof_fabrics::{Limits, Registry};
 use ebof_manage::api::{
-    self, ApplyError, ControllerStatus, IoCounters, NamespaceStatus, PortStatus, QueueStatus, Status, SubsystemStatus,
+    self, ApplyError, ControllerStatus, IoCounters, NamespaceStatus, Peer, PortStatus, QueueStatus, Status,
+    SubsystemStatus,
 };
 use ebof_manage::{Config, Diagnostics, Loaded, Plan};
 
@@ -337,7 +338,8 @@ impl Target {
             host_nqn: info.host.to_string(),
             host_id: info.host_id.to_string(),
             port: names.get(&info.port.0).copied().unwrap_or_default().to_owned(),
-            peer: info.peer.parse().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0))),
+            // The text of a `PeerAddress`.
+            peer: info.peer.parse().unwrap_or(Peer::SameProcess),
             discovery: info.discovery,
             connected_since_unix_ms: now_unix_ms.saturating_sub(now_ms.saturating_sub(info.connected_ms)),
             keep_alive_ms: u64::from(info.keep_alive_ms),

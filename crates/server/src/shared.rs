@@ -278,7 +278,7 @@ impl Shared {
         }
         let time_unix_ms = self.clock.unix_ms();
         let advice = advice.to_owned();
-        let peer = peer.socket_address();
+        let peer = peer.for_api();
         let entry = LoggedRefusal { time_unix_ms, peer, host_nqn, subsystem_nqn, reason, detail, advice, count: 1 };
         self.connection_log.lock().unwrap_or_else(PoisonError::into_inner).record(entry);
     }

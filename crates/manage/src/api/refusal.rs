@@ -4,9 +4,10 @@
 //! makes room.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
+
+use super::Peer;
 
 /// One refused connection, or several alike.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,7 +15,7 @@ pub struct Refusal {
     /// When it happened last, in milliseconds since 1970-01-01T00:00:00Z.
     pub time_unix_ms: u64,
     /// Address of the peer.
-    pub peer: SocketAddr,
+    pub peer: Peer,
     /// The host NQN of its Connect, if it sent one.
     pub host_nqn: Option<String>,
     /// The subsystem NQN of its Connect, if it sent one.

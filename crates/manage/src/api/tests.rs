@@ -119,6 +119,16 @@ fn a_refusal_keeps_its_shape() {
 }
 
 #[test]
+fn a_host_in_the_same_process_has_no_address() {
+    let refusal = refusal("this process", RefusalReason::HostNotAllowed, 1);
+    assert_eq!(refusal.peer, Peer::SameProcess);
+    let json = serde_json::to_value(&refusal).unwrap();
+    assert_eq!(json["peer"], "this process");
+    assert_eq!(serde_json::from_value::<Refusal>(json).unwrap(), refusal);
+    assert!("somewhere".parse::<Peer>().is_err());
+}
+
+#[test]
 fn a_plan_keeps_its_shape() {
     let desired = load("a.toml", include_str!("../../examples/ebof.toml")).unwrap().config;
     let plan = Plan::between(&Config::default(), &desired);

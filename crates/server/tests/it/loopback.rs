@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ebof_loopback::{Attachment, Capsule, Closed, Completion, ConnectError, HostEnd, Port, SubmitError};
-use ebof_manage::api::RefusalReason;
+use ebof_manage::api::{Peer, RefusalReason};
 use ebof_nvme::connect::Property;
 use ebof_nvme::property::{Cc, offset};
 use ebof_nvme::sgl::SglDescriptor;
@@ -214,10 +214,12 @@ fn a_host_is_attached_without_a_connect() {
     assert_eq!(queue.done(transfer(READ, 0, 8), 4096, None).data, [4; 4096]);
     let status = ebof_manage::api::Target::status(&target);
     assert_eq!((status.controllers.len(), status.controllers[0].host_nqn.as_str()), (1, direct));
+    assert_eq!(status.controllers[0].peer.to_string(), "this process");
 
-    // Who may not is told by the end of the connection, and the journal says why.
+    // A host that is refused sees the end of the connection; the connection log says why.
     let mut other = Queue::attached(&port, attachment(1, controller, "nqn.2014-08.org.example:other"));
     assert_eq!(other.completion().unwrap_err(), Closed);
     let refused = ebof_manage::api::Target::refused(&target);
-    assert_eq!(refused.last().unwrap().reason, RefusalReason::ControllerOfOtherHost);
+    let refused = refused.last().unwrap();
+    assert_eq!((refused.reason, refused.peer), (RefusalReason::ControllerOfOtherHost, Peer::SameProcess));
 }
