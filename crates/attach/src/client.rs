@@ -509,8 +509,10 @@ mod tests {
 
     #[test]
     fn what_the_superuser_has_connected_is_told_from_what_is_not_there() {
-        let (own, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let (own, root) = (StateDir::at(own.path()), StateDir::at(root.path()));
+        let own = tempfile::tempdir().unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let own = StateDir::at(own.path());
+        let root = StateDir::at(root.path());
         let request = Request { nqn: "nqn.x".to_owned(), ..Request::default() };
         let guard = root.lock().unwrap();
         let (record, lock) = root.create(&guard, &request).unwrap();

@@ -31,7 +31,8 @@ mod tests {
     fn only_versions_whose_layout_is_known_are_taken() {
         let known = ["fio-3.31", "fio-3.33", "fio-3.33-dirty", "fio-3.38", "fio-3.39", "fio-3.39-4-g0123456"];
         let found: Vec<_> = known.iter().map(|version| interface(version)).collect();
-        let (old, new) = (Some(Interface::V31), Some(Interface::V36));
+        let old = Some(Interface::V31);
+        let new = Some(Interface::V36);
         assert_eq!(found, [old, old, old, new, new, new]);
         for unknown in ["fio-3.30", "fio-3.34", "fio-3.37", "fio-3.40", "fio-4.33", "fio-2.33", "3.33", "fio-", "fio-3"]
         {

@@ -84,7 +84,8 @@ fn connected() -> (host::Connection, controller::Connection) {
     let mut host = host::Connection::new(tcp::host_config());
     let mut controller = controller::Connection::new(tcp::controller_config());
     host.set_queue_entries(128);
-    let (mut request, mut response) = (Vec::new(), Vec::new());
+    let mut request = Vec::new();
+    let mut response = Vec::new();
     host.send_ic_request(&mut request);
     assert!(matches!(controller.poll_event(&mut &request[..]), Ok(Some(controller::Event::Initialized(_)))));
     controller.send_ic_response(&mut response);

@@ -296,7 +296,8 @@ pub(crate) fn loop_devices_of_other_mount_namespaces_are_left_alone(kind: Kind) 
     let state = line.records()[0].state.clone().unwrap();
     let place = line.records()[0].directory.join("mnt");
     kill(state.pid);
-    let (place, name) = (place.display(), &attached.devices[0].name);
+    let place = place.display();
+    let name = &attached.devices[0].name;
     // It stays as long as somebody is in the namespace, with the same path behind a device as there
     // was behind ours.
     let script = format!(

@@ -145,8 +145,10 @@ fn ports(args: &Args) -> anyhow::Result<Vec<Port>> {
     for (id, listen) in (1..).zip(listens) {
         let mut port = Port::new(id, listen);
         port.c2h_success = !args.no_c2h_success;
-        (port.tos, port.so_priority) = (args.tos, args.so_priority);
-        (port.busy_poll_us, port.prefer_busy_poll) = (args.busy_poll, args.prefer_busy_poll);
+        port.tos = args.tos;
+        port.so_priority = args.so_priority;
+        port.busy_poll_us = args.busy_poll;
+        port.prefer_busy_poll = args.prefer_busy_poll;
         port.zerocopy_send_bytes = args.zerocopy_send;
         if let Some(bytes) = in_capsule {
             port.in_capsule_data_bytes = bytes;

@@ -5,8 +5,10 @@ use ebof_manage::api::{IoCounters, NamespaceStatus, STATUS_SCHEMA, SubsystemStat
 use super::*;
 
 fn subsystem(nqn: &str, namespaces: Vec<NamespaceStatus>) -> SubsystemStatus {
-    let (serial, model) = ("S".to_owned(), "ebof".to_owned());
-    let (allowed_hosts, ports) = (Vec::new(), Vec::new());
+    let serial = "S".to_owned();
+    let model = "ebof".to_owned();
+    let allowed_hosts = Vec::new();
+    let ports = Vec::new();
     SubsystemStatus { nqn: nqn.to_owned(), serial, model, allow_any_host: true, allowed_hosts, ports, namespaces }
 }
 

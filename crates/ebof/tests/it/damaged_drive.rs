@@ -98,7 +98,8 @@ fn a_damaged_drive_is_refused_with_what_was_found_and_what_can_be_done() {
 #[test]
 fn what_is_left_of_a_damaged_drive_is_served_for_reading_and_hosts_are_told() {
     let directory = tempfile::tempdir().unwrap();
-    let (file, log) = (directory.path().join("drive.img"), directory.path().join("log"));
+    let file = directory.path().join("drive.img");
+    let log = directory.path().join("log");
     let at = make(&file);
     let before = std::fs::read(&file).unwrap();
     let stderr = File::create(&log).unwrap();

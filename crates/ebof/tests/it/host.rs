@@ -149,7 +149,8 @@ fn config() -> Config {
     private.allow_any_host = false;
     private.allowed_hosts = vec![friend.clone()];
     let mut single = subsystem(SINGLE_NQN, &["any"]);
-    (single.cntlid_min, single.cntlid_max) = (1, 1);
+    single.cntlid_min = 1;
+    single.cntlid_max = 1;
     Config {
         ports: vec![port(1, "any"), discovery, plain],
         hosts: vec![Host { nqn: friend }],

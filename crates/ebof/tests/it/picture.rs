@@ -28,7 +28,8 @@ pub(crate) fn svg(screen: &[(String, Vec<String>)]) -> String {
         lines.push((PRINTED, String::new()));
     }
     lines.pop();
-    let (width, height) = (COLUMNS * COLUMN_TENTHS / 10 + 2 * MARGIN, lines.len() * LINE + 2 * MARGIN);
+    let width = COLUMNS * COLUMN_TENTHS / 10 + 2 * MARGIN;
+    let height = lines.len() * LINE + 2 * MARGIN;
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
          font-family=\"ui-monospace, Menlo, Consolas, monospace\" font-size=\"13\">\n\

@@ -152,7 +152,8 @@ impl Shell {
             .stdout(Stdio::piped())
             .spawn()
             .ok()?;
-        let (input, output) = (process.stdin.take().unwrap(), BufReader::new(process.stdout.take().unwrap()));
+        let input = process.stdin.take().unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
         let mut shell = Self { process, input, output, directory: directory.to_owned(), servers: 0 };
         // In a mount namespace of its own, so what it mounts goes with it.
         let (lines, _) = shell.run("exec 2>&1; echo ready")?;
@@ -241,7 +242,9 @@ fn the_tour_of_the_readme_prints_what_it_says() {
         println!("SKIPPED: no namespaces of our own can be had here");
         return;
     };
-    let (mut screen, mut known, mut wrong) = (Vec::new(), HashMap::new(), Vec::new());
+    let mut screen = Vec::new();
+    let mut known = HashMap::new();
+    let mut wrong = Vec::new();
     for step in &steps {
         let Step { line, expected, .. } = step;
         let command = with_devices(&step.command, &known);
@@ -252,10 +255,12 @@ fn the_tour_of_the_readme_prints_what_it_says() {
         };
         let fails = expected.iter().any(|line| line.contains("error: "));
         if !matches(expected, &lines) || (status != "0") != fails {
-            let (said, printed) = (expected.join("\n"), lines.join("\n"));
+            let said = expected.join("\n");
+            let printed = lines.join("\n");
             wrong.push(format!("README.md:{line}: {command}\nsays:\n{said}\nprinted (status {status}):\n{printed}\n"));
         }
-        let (shown, here) = (devices(expected), devices(&lines));
+        let shown = devices(expected);
+        let here = devices(&lines);
         if shown.len() == here.len() {
             known.extend(shown.into_iter().zip(here));
         }

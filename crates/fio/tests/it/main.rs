@@ -192,7 +192,8 @@ fn the_namespace_is_named_in_three_ways_and_two_at_once() {
     }) else {
         return;
     };
-    let (uri, port) = (bench.uri(), bench.port);
+    let uri = bench.uri();
+    let port = bench.port;
     let words = format!("--filename=traddr=127.0.0.1 trsvcid={port} subnqn={} ns=2", NQN.replace(':', "\\:"));
     let two = format!("--filename={0}1:{0}2", bench.escaped().strip_suffix('1').unwrap());
     for (name, bytes) in [(format!("--uri={uri}"), 8 << 20), (words, 4 << 20), (two, 12 << 20)] {

@@ -416,7 +416,8 @@ fn conversations() -> impl Iterator<Item = (u8, Vec<u8>, Vec<u8>)> {
     (0..64).filter(|choice| choice >> 3 & 3 != 2).map(|choice| {
         let mut config = host_config(choice);
         if controller_config(choice).header_digest == Digest::Required {
-            (config.header_digest, config.data_digest) = (Digest::Required, Digest::Required);
+            config.header_digest = Digest::Required;
+            config.data_digest = Digest::Required;
         }
         let mut host = tcp::Host::new(config);
         let mut target = tcp::Target::new(controller_config(choice), 1 << 16);

@@ -44,7 +44,9 @@ fn who_cannot_connect_finds_the_way_by_what_is_advised() {
             line.trim_start_matches(':').trim().to_owned()
         };
         let entry = list.split("=====Discovery Log Entry").find(|entry| entry.contains("nvme subsystem")).unwrap();
-        let (traddr, port, nqn) = (value(entry, "traddr"), value(entry, "trsvcid"), value(entry, "subnqn"));
+        let traddr = value(entry, "traddr");
+        let port = value(entry, "trsvcid");
+        let nqn = value(entry, "subnqn");
         rig.run(&["id-ctrl", &format!("nvme+tcp://{traddr}:{port}/{nqn}")]).ok();
     }
     // A host that is not allowed: as one that is.
@@ -76,7 +78,9 @@ fn who_cannot_connect_finds_the_way_by_what_is_advised() {
 fn commands_that_a_refusal_advises_work() {
     let rig = Rig::new();
     let run = |args: &[&str]| rig.run(args);
-    let (controller, namespace, protected) = (rig.uri(NQN, ""), rig.uri(NQN, "/1"), rig.uri(NQN, "/2"));
+    let controller = rig.uri(NQN, "");
+    let namespace = rig.uri(NQN, "/1");
+    let protected = rig.uri(NQN, "/2");
     let absent = rig.uri(NQN, "/9");
     for args in [
         &["get-log", &controller, "-i", "0x0d", "-l", "512"][..],
@@ -99,7 +103,8 @@ fn commands_that_a_refusal_advises_work() {
 fn commands_that_a_drives_refusal_advises_work() {
     let rig = Drive::new("1G", "");
     let run = |args: &[&str]| rig.run(args);
-    let (controller, namespace) = (rig.uri(""), rig.uri("/1"));
+    let controller = rig.uri("");
+    let namespace = rig.uri("/1");
     let alice = ["--hostnqn", ALICE];
     rig.host(ALICE, "create-ns", "", &["-S", "8M", "-m", "1"]).ok();
     rig.host(ALICE, "attach-ns", "", &["-n", "1"]).ok();

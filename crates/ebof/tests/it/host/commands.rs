@@ -25,7 +25,8 @@ fn a_connected_device_takes_any_command_and_shows_its_topology() {
     let port = address.port().to_string();
     let connect = ["connect", "-a", "127.0.0.1", "-s", &port, "-n", NQN, "-i", "1", "--front", "loop", "-o", "json"];
     let connected = rig.run(&connect).json();
-    let (nvme, name) = (connected["device"].as_str().unwrap(), connected["namespaces"][0]["name"].as_str().unwrap());
+    let nvme = connected["device"].as_str().unwrap();
+    let name = connected["namespaces"][0]["name"].as_str().unwrap();
     let node = connected["namespaces"][0]["path"].as_str().unwrap();
     passes_commands(&rig, nvme, name);
     assert_eq!(rig.run(&["get-ns-id", node]).ok(), format!("{node}: namespace-id: 1\n"));
@@ -55,7 +56,8 @@ fn passes_commands(rig: &Rig, controller: &str, namespace: &str) {
     assert_eq!(json["name"], "Get Features", "{json}");
     assert!(json["result"].as_u64().unwrap() > 0 && json["data_size"] == 0, "{json}");
 
-    let (out, back) = (rig.path("out"), rig.path("back"));
+    let out = rig.path("out");
+    let back = rig.path("back");
     write(&out, &[0x5a; 300]);
     let args = ["-O", "1", "-l", "512", "-i", &out, "-p", "0xee", "--cdw10", "5", "-s", "-T"];
     let sent = run("io-passthru", namespace, &args);

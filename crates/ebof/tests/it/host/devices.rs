@@ -27,7 +27,8 @@ fn a_connected_device_takes_every_verb_and_goes_away() {
     let address = rig.address("any");
     let json = connect(&rig, address, NQN, &["-o", "json"]).json();
     assert_eq!(json["schema"], "ebof/connect/1", "{json}");
-    let (controller, name) = (json["device"].as_str().unwrap(), json["namespaces"][0]["name"].as_str().unwrap());
+    let controller = json["device"].as_str().unwrap();
+    let name = json["namespaces"][0]["name"].as_str().unwrap();
     let node = json["namespaces"][0]["path"].as_str().unwrap();
 
     let text = rig.run(&["list"]).ok();
@@ -90,7 +91,8 @@ fn connect_all_makes_one_device_of_a_subsystem_with_two_ports() {
             let all = json[list].as_array().unwrap();
             all.iter().filter(|one| one["nqn"] == NQN).cloned().collect::<Vec<_>>()
         };
-        let (connected, skipped) = (of_drive("connected"), of_drive("skipped"));
+        let connected = of_drive("connected");
+        let skipped = of_drive("skipped");
         assert_eq!((connected.len(), skipped.len()), if round == 0 { (1, 1) } else { (0, 2) }, "{json}");
         assert!(skipped[0]["reason"].as_str().unwrap().contains("connected as nvme"), "{json}");
     }

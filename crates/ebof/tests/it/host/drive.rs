@@ -226,12 +226,15 @@ fn a_namespace_in_use_is_left_alone_unless_forced() {
     rig.run(&["attach-ns", &rig.uri(""), "-n", "1", "-c", "0"]).ok();
     let connected = rig.attach();
     let nvme = connected["device"].as_str().unwrap();
-    let (name, node) = (connected["namespaces"][0]["name"].as_str(), connected["namespaces"][0]["path"].as_str());
-    let (name, node) = (name.unwrap(), node.unwrap());
+    let name = connected["namespaces"][0]["name"].as_str();
+    let node = connected["namespaces"][0]["path"].as_str();
+    let name = name.unwrap();
+    let node = node.unwrap();
     // Claims the device as a mount does.
     let claimed = claim(node);
 
-    let (uri, namespace) = (&rig.uri(""), &rig.uri("/1"));
+    let uri = &rig.uri("");
+    let namespace = &rig.uri("/1");
     let verbs: [&[&str]; 12] = [
         &["delete-ns", nvme, "-n", "1"],
         &["delete-ns", uri, "-n", "1"],
@@ -360,7 +363,8 @@ fn everything_is_there_after_an_orderly_end_and_after_a_kill() {
             "{now}"
         );
         // The refusal above, once per start; a kill may forget those of its last seconds.
-        let (entries, first) = (&now["num_err_log_entries"], health["num_err_log_entries"].as_u64().unwrap());
+        let entries = &now["num_err_log_entries"];
+        let first = health["num_err_log_entries"].as_u64().unwrap();
         assert!(entries.as_u64().unwrap() > first, "{now}");
         assert_eq!(now["host_write_commands"].as_u64().unwrap(), 1, "{now}");
         let listed = rig.json(ALICE, "error-log", "", &["-e", "64"]);
@@ -451,7 +455,8 @@ fn only_managers_manage_and_only_within_their_quota() {
 #[test]
 fn an_exclusive_drive_attaches_a_namespace_to_one_host() {
     let rig = Rig::new("64Mi", ",exclusive");
-    let (alice, bob) = (rig.controller_of(ALICE).to_string(), rig.controller_of(BOB).to_string());
+    let alice = rig.controller_of(ALICE).to_string();
+    let bob = rig.controller_of(BOB).to_string();
     rig.host(ALICE, "create-ns", "", &["-S", "8M", "-m", "1"]).ok();
     rig.host(ALICE, "attach-ns", "", &["-n", "1", "-c", &alice]).ok();
     let second = rig.host(ALICE, "attach-ns", "", &["-n", "1", "-c", &bob]);
@@ -474,7 +479,8 @@ fn a_full_drive_refuses_what_needs_room_and_recovers() {
     let file = rig.directory.path().join("large");
     std::fs::write(&file, vec![0xaa; 1 << 20]).unwrap();
     let write = |nsid: &str, mib: u32| {
-        let (lba, file) = ((mib * 2048).to_string(), file.to_str().unwrap());
+        let lba = (mib * 2048).to_string();
+        let file = file.to_str().unwrap();
         rig.host(BOB, "write", nsid, &["-s", &lba, "-d", file])
     };
     (0..24).for_each(|mib| drop(write("/1", mib).ok()));
@@ -506,7 +512,8 @@ fn deallocated_blocks_leave_the_file_and_the_count_of_used_ones() {
     std::fs::write(&file, vec![0xaa; 1 << 20]).unwrap();
     let held = || blocks_of(&rig.directory.path().join("disk.img"));
     let used = || rig.json(ALICE, "id-ns", "/1", &[])["nuse"].as_u64().unwrap();
-    let (empty, whole) = (held(), 16 * 2048);
+    let empty = held();
+    let whole = 16 * 2048;
     for mib in 0..16 {
         rig.host(ALICE, "write", "/1", &["-s", &(mib * 2048).to_string(), "-d", file.to_str().unwrap()]).ok();
     }
@@ -527,7 +534,9 @@ fn blocks_of(path: &Path) -> u64 {
 fn firmware_is_made_sent_activated_and_kept() {
     let mut rig = Rig::new("16Mi", "");
     let file = |name: &str| rig.directory.path().join(name).to_str().unwrap().to_owned();
-    let (good, foreign, broken) = (file("good"), file("foreign"), file("broken"));
+    let good = file("good");
+    let foreign = file("foreign");
+    let broken = file("broken");
     rig.run(&["fw-image", &good, "-r", "9.9-test"]).ok();
     rig.run(&["fw-image", &foreign, "-r", "9.9-test", "--product", "toaster"]).ok();
     let mut bytes = std::fs::read(&good).unwrap();

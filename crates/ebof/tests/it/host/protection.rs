@@ -96,7 +96,8 @@ fn the_verbs_insert_check_and_strip_protection_information() {
 #[test]
 fn bench_verifies_what_it_writes_there_and_refuses_metadata_that_it_has_no_place_for() {
     let rig = Rig::new("64Mi", "");
-    let (drive, uri) = (rig.uri(""), rig.uri("/1"));
+    let drive = rig.uri("");
+    let uri = rig.uri("/1");
     rig.run(&["create-ns", &drive, "-s", "4096", "-c", "4096", "-f", "0x13", "-d", "2"]).ok();
     rig.run(&["attach-ns", &drive, "-n", "1", "-c", "0"]).ok();
     let bench = || {

@@ -52,7 +52,8 @@ fn keys(rig: &Rig, verbs: &[&[&str]]) -> String {
 #[test]
 fn keys_stay() {
     let rig = Rig::new();
-    let (controller, namespace) = (rig.uri(NQN, ""), rig.uri(NQN, "/1"));
+    let controller = rig.uri(NQN, "");
+    let namespace = rig.uri(NQN, "/1");
     let port = rig.address("any").port().to_string();
     let file = rig.path("data");
     super::write(&file, &[7; 512]);
@@ -111,7 +112,8 @@ fn keys_of_a_drives_verbs_stay() {
     let config = Config { ports: vec![port], drives: vec![drive], subsystems: vec![subsystem], ..Config::default() };
     let settings = Settings { threads: Some(1), pin: false, ..Settings::default() };
     let rig = Rig { target: Target::start(config, settings).unwrap(), state: tempfile::tempdir().unwrap() };
-    let (controller, namespace) = (rig.uri(NQN, ""), rig.uri(NQN, "/1"));
+    let controller = rig.uri(NQN, "");
+    let namespace = rig.uri(NQN, "/1");
     let image = rig.path("image");
     let verbs: [&[&str]; 24] = [
         &["create-ns", &controller, "-S", "4M", "-m", "1"],

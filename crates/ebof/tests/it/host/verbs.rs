@@ -7,7 +7,8 @@ use super::{BLOCKS, FRIEND_NQN, NQN, PRIVATE_NQN, Rig, write};
 #[test]
 fn inspecting_verbs_print_what_nvme_cli_users_look_for() {
     let rig = Rig::new();
-    let (controller, namespace) = (rig.uri(NQN, ""), rig.uri(NQN, "/1"));
+    let controller = rig.uri(NQN, "");
+    let namespace = rig.uri(NQN, "/1");
     for (args, lines) in [
         (
             vec!["id-ctrl", &controller],
@@ -150,7 +151,8 @@ fn digests_and_a_host_of_ones_own_reach_a_uri() {
 #[test]
 fn refusals_say_what_they_mean() {
     let rig = Rig::new();
-    let (controller, namespace) = (rig.uri(NQN, ""), rig.uri(NQN, "/1"));
+    let controller = rig.uri(NQN, "");
+    let namespace = rig.uri(NQN, "/1");
     let last = (BLOCKS - 1).to_string();
     for (code, args, expected) in [
         (
@@ -241,7 +243,8 @@ fn host_names_are_made_and_shown() {
 #[test]
 fn a_target_without_a_drive_refuses_what_only_drives_have() {
     let rig = Rig::new();
-    let (controller, namespace) = (rig.uri(NQN, ""), rig.uri(NQN, "/1"));
+    let controller = rig.uri(NQN, "");
+    let namespace = rig.uri(NQN, "/1");
     let image = rig.path("image");
     write(&image, &[0; 64]);
     for (args, texts) in [

@@ -61,7 +61,9 @@ fn kill_during(rig: &mut Rig, verb: &str, args: &[&str], after: Duration) {
 #[test]
 fn a_format_that_is_killed_has_happened_or_not() {
     let mut rig = filled();
-    let (mut format, mut happened, mut not) = (0_u64, 0, 0);
+    let mut format = 0_u64;
+    let mut happened = 0;
+    let mut not = 0;
     // Where in it the target is killed is a matter of chance; some of these are before it, and some
     // after.
     for after_ms in [0, 8, 12, 16, 20, 25, 30, 40, 60, 2000] {
@@ -97,7 +99,8 @@ fn a_format_that_is_killed_has_happened_or_not() {
 fn sanitizing_that_is_killed_goes_on_and_leaves_nothing() {
     let mut rig = filled();
     let is = |rig: &Rig, status: &str| rig.json(ALICE, "sanitize-log", "", &[])["sstat"]["status"] == status;
-    let (processing, succeeded) = ("(2) in progress", "(1) succeeded");
+    let processing = "(2) in progress";
+    let succeeded = "(1) succeeded";
     kill_during(
         &mut rig,
         "sanitize",
