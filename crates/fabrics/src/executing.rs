@@ -1,6 +1,100 @@
-//! The ticket of a command under way: who has it owes the command's completion.
+//! The outstanding commands of a queue, and the tickets of those under way: who has one owes the
+//! command's completion.
+//!
+//! Tickets are made here only, for commands that are outstanding. What a command means, and what its
+//! completion says, is the queue's matter.
+
+use alloc::boxed::Box;
 
 use ebof_nvme::{Cid, Nsid, Sqe};
+
+/// The commands of one queue that are taken and not completed.
+#[derive(Debug)]
+pub(crate) struct Outstanding {
+    cids: CidSet,
+    count: usize,
+    max: usize,
+    /// Tickets given out.
+    executing: usize,
+    /// Bytes of the replies that tickets given out carry.
+    reply_bytes: usize,
+}
+
+impl Outstanding {
+    /// None, and room for `max`.
+    pub(crate) fn new(max: usize) -> Self {
+        Self { cids: CidSet::default(), count: 0, max, executing: 0, reply_bytes: 0 }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// How many there may be.
+    pub(crate) fn max(&self) -> usize {
+        self.max
+    }
+
+    pub(crate) fn set_max(&mut self, max: usize) {
+        self.max = max;
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.count >= self.max
+    }
+
+    pub(crate) fn contains(&self, cid: Cid) -> bool {
+        self.cids.contains(cid)
+    }
+
+    /// Tickets given out and not taken back.
+    pub(crate) fn executing(&self) -> usize {
+        self.executing
+    }
+
+    /// Bytes of the replies that these tickets carry.
+    pub(crate) fn reply_bytes(&self) -> usize {
+        self.reply_bytes
+    }
+
+    /// The command `cid` is outstanding from now on; `false` if there is no room, or a command of
+    /// that identifier.
+    #[inline]
+    pub(crate) fn add(&mut self, cid: Cid) -> bool {
+        let is_new = !self.is_full() && self.cids.insert(cid);
+        self.count += usize::from(is_new);
+        is_new
+    }
+
+    /// The command is completed, or will not be.
+    #[inline]
+    pub(crate) fn remove(&mut self, cid: Cid) {
+        self.cids.remove(cid);
+        self.count = self.count.saturating_sub(1);
+    }
+
+    /// The ticket of the outstanding command `sqe`, which moves `length` bytes of data.
+    #[inline]
+    pub(crate) fn ticket(&self, sqe: &Sqe, length: u32) -> Executing {
+        debug_assert!(self.cids.contains(sqe.cid()), "a command that is not outstanding");
+        Executing::new(sqe, length)
+    }
+
+    /// Somebody gets a ticket.
+    #[inline]
+    pub(crate) fn give_out(&mut self, executing: &Executing) {
+        self.executing += 1;
+        self.reply_bytes += executing.reply_bytes as usize;
+    }
+
+    /// A ticket comes back.
+    #[inline]
+    pub(crate) fn take_back(&mut self, executing: &Executing) {
+        debug_assert!(self.cids.contains(executing.cid), "a ticket of another queue");
+        self.executing = self.executing.saturating_sub(1);
+        self.reply_bytes = self.reply_bytes.saturating_sub(executing.reply_bytes as usize);
+    }
+}
 
 /// A command under way. Whoever holds it owes the queue exactly one `Queue::complete`,
 /// `Queue::complete_with`, `Queue::fail` or `Queue::abandon`; it can be neither copied nor made up.
@@ -18,10 +112,8 @@ pub struct Executing {
 }
 
 impl Executing {
-    /// The ticket of `sqe`, which moves `length` bytes of data. For the queue that has taken the
-    /// command, and nobody else.
     #[inline]
-    pub(crate) fn new(sqe: &Sqe, length: u32) -> Self {
+    fn new(sqe: &Sqe, length: u32) -> Self {
         Self {
             cid: sqe.cid(),
             opcode: sqe.opcode,
@@ -63,11 +155,6 @@ impl Executing {
         self.fctype
     }
 
-    /// Bytes of the reply that carries this ticket, else 0.
-    pub(crate) fn reply_bytes(&self) -> u32 {
-        self.reply_bytes
-    }
-
     /// The command identifier.
     #[must_use]
     pub fn cid(&self) -> Cid {
@@ -98,5 +185,35 @@ impl Executing {
     #[inline]
     pub fn starting_lba(&self) -> u64 {
         u64::from(self.dwords[0]) | u64::from(self.dwords[1]) << 32
+    }
+}
+
+/// The outstanding command identifiers: a bit for each of 65536, 8 KiB, from the first command on.
+#[derive(Debug, Default)]
+struct CidSet {
+    words: Option<Box<[u64; 1024]>>,
+}
+
+impl CidSet {
+    /// Adds `cid`; `false` if it was there already.
+    #[inline]
+    fn insert(&mut self, cid: Cid) -> bool {
+        let words = self.words.get_or_insert_with(|| Box::new([0; 1024]));
+        let word = &mut words[usize::from(cid.0 >> 6)];
+        let bit = 1 << (cid.0 & 63);
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        is_new
+    }
+
+    #[inline]
+    fn remove(&mut self, cid: Cid) {
+        if let Some(words) = &mut self.words {
+            words[usize::from(cid.0 >> 6)] &= !(1 << (cid.0 & 63));
+        }
+    }
+
+    fn contains(&self, cid: Cid) -> bool {
+        self.words.as_ref().is_some_and(|words| words[usize::from(cid.0 >> 6)] & 1 << (cid.0 & 63) != 0)
     }
 }

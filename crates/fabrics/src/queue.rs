@@ -20,7 +20,7 @@ use ebof_nvme::{Cid, Cqe, Nqn, Nsid, QueueId, Sqe, Status};
 use crate::association::{Association, Counters};
 use crate::connect::Tolerated;
 use crate::controller::Controller;
-use crate::executing::Executing;
+use crate::executing::{Executing, Outstanding};
 use crate::model::Subsystem;
 use crate::notice::{Handle, Notice};
 use crate::outcome::{Decision, Fault, Outcome};
@@ -31,10 +31,7 @@ use fused::First;
 /// The queue of one connection, owned by the thread that serves it.
 #[derive(Debug)]
 pub struct Queue {
-    cids: CidSet,
-    outstanding: usize,
-    executing: usize,
-    reply_bytes: usize,
+    outstanding: Outstanding,
     entries: u16,
     sqhd: u16,
     flow_disabled: bool,
@@ -68,10 +65,7 @@ impl Queue {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            cids: CidSet::default(),
-            outstanding: 0,
-            executing: 0,
-            reply_bytes: 0,
+            outstanding: Outstanding::new(1),
             entries: 1,
             sqhd: 0,
             flow_disabled: false,
@@ -103,23 +97,25 @@ impl Queue {
     /// Takes a command if there is room for it, and has `decide` say what becomes of it.
     #[inline]
     fn accept(&mut self, sqe: &Sqe, decide: impl FnOnce(Option<&mut Live>) -> Outcome) -> Step {
-        let is_full = self.outstanding >= usize::from(self.entries);
-        if (is_full || !self.cids.insert(sqe.cid()))
+        if !self.outstanding.add(sqe.cid())
             && let Err(fault) = self.make_room(sqe.cid())
         {
             return Step::Complete(self.respond_failed(&Subject::of_command(sqe), fault));
         }
-        self.outstanding += 1;
         if self.closing {
             let fault = Fault::transient(Status::ABORTED_SQ_DELETION);
             return Step::Complete(self.retire_failed(&Subject::of_command(sqe), fault));
         }
         match decide(self.live.as_mut()) {
             Ok(Decision::Go(Task::Transfer(transfer), length)) => {
-                self.executing += 1;
-                Step::Execute(Executing::new(sqe, length), Task::Transfer(transfer))
+                let executing = self.outstanding.ticket(sqe, length);
+                self.outstanding.give_out(&executing);
+                Step::Execute(executing, Task::Transfer(transfer))
             }
-            outcome => self.issue(Executing::new(sqe, 0), outcome),
+            outcome => {
+                let executing = self.outstanding.ticket(sqe, 0);
+                self.issue(executing, outcome)
+            }
         }
     }
 
@@ -127,12 +123,13 @@ impl Queue {
     /// Asynchronous Event Request gives way to it.
     #[cold]
     fn make_room(&mut self, cid: Cid) -> Result<(), Fault> {
-        if self.outstanding >= usize::from(self.entries) && !self.gives_way(cid) {
-            // The host overran the queue that it asked for.
-            return Err(Fault::new(Status::COMMAND_SEQUENCE_ERROR));
+        let is_full = self.outstanding.is_full();
+        if self.gives_way(cid) && self.outstanding.add(cid) {
+            return Ok(());
         }
-        let is_new = self.cids.insert(cid) || self.gives_way(cid) && self.cids.insert(cid);
-        if is_new { Ok(()) } else { Err(Fault::new(Status::CID_CONFLICT)) }
+        // A host that has more outstanding than there is room for overran the queue that it asked
+        // for.
+        Err(Fault::new(if is_full { Status::COMMAND_SEQUENCE_ERROR } else { Status::CID_CONFLICT }))
     }
 
     /// Ends the Asynchronous Event Request `cid` without a completion; whether it was one that
@@ -146,8 +143,7 @@ impl Queue {
         if !self.controller_mut().is_some_and(|controller| controller.events.forget(cid)) {
             return false;
         }
-        self.cids.remove(cid);
-        self.outstanding = self.outstanding.saturating_sub(1);
+        self.outstanding.remove(cid);
         // The host has its slot back with the next completion.
         self.sqhd = self.next_sqhd();
         true
@@ -210,8 +206,7 @@ impl Queue {
     #[expect(clippy::needless_pass_by_value, reason = "the ticket is used up")]
     pub fn abandon(&mut self, executing: Executing) {
         self.take(&executing);
-        self.cids.remove(executing.cid());
-        self.outstanding = self.outstanding.saturating_sub(1);
+        self.outstanding.remove(executing.cid());
     }
 
     /// Takes a notice from the registry; the completion, if there is one, is an event. Ask
@@ -252,26 +247,26 @@ impl Queue {
     /// Whether the command `cid` is outstanding.
     #[must_use]
     pub fn is_outstanding(&self, cid: Cid) -> bool {
-        self.cids.contains(cid)
+        self.outstanding.contains(cid)
     }
 
     /// Commands taken and not completed, held Asynchronous Event Requests included: at most
     /// [`entries`](Self::entries).
     #[must_use]
     pub fn outstanding(&self) -> usize {
-        self.outstanding
+        self.outstanding.count()
     }
 
     /// Tickets given out and not given back.
     #[must_use]
     pub fn executing(&self) -> usize {
-        self.executing
+        self.outstanding.executing()
     }
 
     /// Bytes of [`Task::Reply`] that are not completed yet: stop submitting while they are many.
     #[must_use]
     pub fn reply_bytes(&self) -> usize {
-        self.reply_bytes
+        self.outstanding.reply_bytes()
     }
 
     /// Commands that may be outstanding: the entries of the queue; one before Connect.
@@ -378,6 +373,7 @@ impl Queue {
     /// The queue takes commands of a controller from now on.
     pub(crate) fn go_live(&mut self, live: Live, entries: u16, no_flow: bool) {
         self.live = Some(live);
+        self.outstanding.set_max(entries.into());
         self.entries = entries;
         self.flow_disabled = no_flow;
     }
@@ -393,7 +389,7 @@ impl Queue {
             && live.last_command_ms != now_ms
         {
             if !live.id.is_admin() {
-                live.counters.count_time(now_ms.saturating_sub(live.last_command_ms), self.outstanding > 0);
+                live.counters.count_time(now_ms.saturating_sub(live.last_command_ms), self.outstanding.count() > 0);
             }
             live.last_command_ms = now_ms;
             live.counters.last_command_ms.store(now_ms, Ordering::Relaxed);
@@ -406,11 +402,10 @@ impl Queue {
         match outcome {
             Ok(Decision::Go(task, length)) => {
                 let mut executing = executing.with_length(length);
-                self.executing += 1;
                 if let Task::Reply(data) = &task {
                     executing = executing.with_reply(u32::try_from(data.len()).expect("no more than the SGL says"));
-                    self.reply_bytes += data.len();
                 }
+                self.outstanding.give_out(&executing);
                 if executing.opcode() == admin_opcode::ABORT
                     && let Some(controller) = self.controller_mut()
                 {
@@ -436,9 +431,7 @@ impl Queue {
     /// Takes a ticket back.
     #[inline]
     fn take(&mut self, executing: &Executing) {
-        debug_assert!(self.cids.contains(executing.cid()), "a ticket of another queue");
-        self.executing = self.executing.saturating_sub(1);
-        self.reply_bytes = self.reply_bytes.saturating_sub(executing.reply_bytes() as usize);
+        self.outstanding.take_back(executing);
         if executing.opcode() == admin_opcode::ABORT
             && let Some(controller) = self.controller_mut()
         {
@@ -449,8 +442,7 @@ impl Queue {
     /// The command is no longer outstanding: it has succeeded.
     #[inline]
     fn retire(&mut self, cid: Cid, opcode: u8, length: u32, result: u64) -> Cqe {
-        self.cids.remove(cid);
-        self.outstanding = self.outstanding.saturating_sub(1);
+        self.outstanding.remove(cid);
         if let Some(live) = &self.live {
             live.count(opcode, length);
         }
@@ -460,8 +452,7 @@ impl Queue {
     /// The command is no longer outstanding: it has failed.
     #[cold]
     fn retire_failed(&mut self, subject: &Subject, fault: Fault) -> Cqe {
-        self.cids.remove(subject.cid);
-        self.outstanding = self.outstanding.saturating_sub(1);
+        self.outstanding.remove(subject.cid);
         self.respond_failed(subject, fault)
     }
 
@@ -565,35 +556,5 @@ impl Subject {
     fn of_ticket(executing: &Executing) -> Self {
         let (cid, opcode, nsid) = (executing.cid(), executing.opcode(), executing.nsid());
         Self { cid, opcode, nsid, lba: executing.starting_lba() }
-    }
-}
-
-/// The outstanding command identifiers: a bit for each of 65536, 8 KiB, from the first command on.
-#[derive(Debug, Default)]
-struct CidSet {
-    words: Option<Box<[u64; 1024]>>,
-}
-
-impl CidSet {
-    /// Adds `cid`; `false` if it was there already.
-    #[inline]
-    fn insert(&mut self, cid: Cid) -> bool {
-        let words = self.words.get_or_insert_with(|| Box::new([0; 1024]));
-        let word = &mut words[usize::from(cid.0 >> 6)];
-        let bit = 1 << (cid.0 & 63);
-        let is_new = *word & bit == 0;
-        *word |= bit;
-        is_new
-    }
-
-    #[inline]
-    fn remove(&mut self, cid: Cid) {
-        if let Some(words) = &mut self.words {
-            words[usize::from(cid.0 >> 6)] &= !(1 << (cid.0 & 63));
-        }
-    }
-
-    fn contains(&self, cid: Cid) -> bool {
-        self.words.as_ref().is_some_and(|words| words[usize::from(cid.0 >> 6)] & 1 << (cid.0 & 63) != 0)
     }
 }
