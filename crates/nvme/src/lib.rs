@@ -36,7 +36,7 @@ pub mod uri;
 pub mod uuid;
 
 pub use command::{Cqe, Sqe};
-pub use data_pointer::DataPointer;
+pub use data_pointer::{DataLocation, DataPointer};
 pub use id::{Cid, ControllerId, Nsid, QueueId};
 pub use nqn::Nqn;
 pub use sgl::Sgl;
