@@ -45,6 +45,17 @@ pub struct Attachment {
     pub host_id: HostId,
 }
 
+/// What a host and its controller agree on about a Submission Queue. The link that brings the
+/// commands keeps its head and tail; a [`Queue`](crate::Queue) takes no more commands at a time
+/// than there are entries, and knows nothing else of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SubmissionQueue {
+    /// Entries, at least two.
+    pub entries: u16,
+    /// The host has disabled SQ flow control: it does not look at the head (SQHD) in completions.
+    pub flow_disabled: bool,
+}
+
 /// A Connect that was refused, for the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {

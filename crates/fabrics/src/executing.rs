@@ -1,8 +1,8 @@
 //! The outstanding commands of a queue, and the tickets of those under way: who has one owes the
 //! command's completion.
 //!
-//! Tickets are made here only, for commands that are outstanding. What a command means, and what its
-//! completion says, is the queue's matter.
+//! Tickets are made here only, for commands that are outstanding. What a command means, and what
+//! its completion says, is the queue's matter.
 
 use alloc::boxed::Box;
 

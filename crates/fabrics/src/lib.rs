@@ -44,7 +44,7 @@ mod transfer;
 pub use ebof_drive::reservation::Right;
 
 pub use association::{Association, Counters, Counts};
-pub use connect::{Arrival, Attachment, Refusal, RefusalReason, Tolerated};
+pub use connect::{Arrival, Attachment, Refusal, RefusalReason, SubmissionQueue, Tolerated};
 pub use executing::Executing;
 pub use model::{
     DeviceId, DiscoveryIdentity, Health, Limits, Metadata, Model, Namespace, NamespaceTable, Port, PortId, Provision,

@@ -2,8 +2,9 @@
 //! outstanding.
 //!
 //! What a command means is decided elsewhere (`admin`, `io`, `connect`); here it is made sure that
-//! every command completes once, with the right SQ head pointer and an entry in the error log if it
-//! failed.
+//! every command completes once, with an entry in the error log if it failed. Where the rings of
+//! the Submission and Completion Queue stand is the matter of whoever brings commands and takes
+//! completions: SQHD, SQID and phase tag of a completion are zero here.
 
 mod answer;
 mod fused;
@@ -18,7 +19,7 @@ use ebof_nvme::opcode::{FABRICS, admin as admin_opcode, fabrics, nvm};
 use ebof_nvme::{Cid, Cqe, Nqn, Nsid, QueueId, Sqe, Status};
 
 use crate::association::{Association, Counters};
-use crate::connect::Tolerated;
+use crate::connect::{SubmissionQueue, Tolerated};
 use crate::controller::Controller;
 use crate::executing::{Executing, Outstanding};
 use crate::model::Subsystem;
@@ -32,9 +33,6 @@ use fused::First;
 #[derive(Debug)]
 pub struct Queue {
     outstanding: Outstanding,
-    entries: u16,
-    sqhd: u16,
-    flow_disabled: bool,
     closing: bool,
     /// A fused command whose other half must come next.
     fused: Option<First>,
@@ -50,6 +48,7 @@ pub(crate) struct Live {
     pub(crate) counters: Arc<Counters>,
     pub(crate) last_command_ms: u64,
     pub(crate) tolerated: Option<Tolerated>,
+    pub(crate) submission_queue: SubmissionQueue,
     pub(crate) role: Role,
 }
 
@@ -64,15 +63,7 @@ impl Queue {
     /// Sequence Error.
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            outstanding: Outstanding::new(1),
-            entries: 1,
-            sqhd: 0,
-            flow_disabled: false,
-            closing: false,
-            fused: None,
-            live: None,
-        }
+        Self { outstanding: Outstanding::new(1), closing: false, fused: None, live: None }
     }
 
     /// Takes a command. Never fails: what cannot be executed is completed with the status that says
@@ -97,11 +88,12 @@ impl Queue {
     /// Takes a command if there is room for it, and has `decide` say what becomes of it.
     #[inline]
     fn accept(&mut self, sqe: &Sqe, decide: impl FnOnce(Option<&mut Live>) -> Outcome) -> Step {
-        if !self.outstanding.add(sqe.cid())
-            && let Err(fault) = self.make_room(sqe.cid())
-        {
-            return Step::Complete(self.respond_failed(&Subject::of_command(sqe), fault));
-        }
+        if self.outstanding.add(sqe.cid()) { self.begin(sqe, decide) } else { self.accept_instead(sqe) }
+    }
+
+    /// Has `decide` say what becomes of a command that is outstanding.
+    #[inline]
+    fn begin(&mut self, sqe: &Sqe, decide: impl FnOnce(Option<&mut Live>) -> Outcome) -> Step {
         if self.closing {
             let fault = Fault::transient(Status::ABORTED_SQ_DELETION);
             return Step::Complete(self.retire_failed(&Subject::of_command(sqe), fault));
@@ -122,14 +114,19 @@ impl Queue {
     /// The queue is full, or has a command of that identifier: takes the new one where an
     /// Asynchronous Event Request gives way to it.
     #[cold]
-    fn make_room(&mut self, cid: Cid) -> Result<(), Fault> {
-        let is_full = self.outstanding.is_full();
-        if self.gives_way(cid) && self.outstanding.add(cid) {
-            return Ok(());
-        }
+    fn accept_instead(&mut self, sqe: &Sqe) -> Step {
         // A host that has more outstanding than there is room for overran the queue that it asked
         // for.
-        Err(Fault::new(if is_full { Status::COMMAND_SEQUENCE_ERROR } else { Status::CID_CONFLICT }))
+        let is_full = self.outstanding.is_full();
+        if self.gives_way(sqe.cid()) && self.outstanding.add(sqe.cid()) {
+            return Step::Withdrawn(Box::new(self.begin(sqe, |live| match live {
+                Some(Live { role: Role::Admin(controller), .. }) => admin::submit(controller, sqe),
+                // Other queues have no requests that wait.
+                _ => Err(Fault::new(Status::INTERNAL_ERROR)),
+            })));
+        }
+        let status = if is_full { Status::COMMAND_SEQUENCE_ERROR } else { Status::CID_CONFLICT };
+        Step::Complete(self.respond_failed(&Subject::of_command(sqe), Fault::new(status)))
     }
 
     /// Ends the Asynchronous Event Request `cid` without a completion; whether it was one that
@@ -144,8 +141,6 @@ impl Queue {
             return false;
         }
         self.outstanding.remove(cid);
-        // The host has its slot back with the next completion.
-        self.sqhd = self.next_sqhd();
         true
     }
 
@@ -251,7 +246,7 @@ impl Queue {
     }
 
     /// Commands taken and not completed, held Asynchronous Event Requests included: at most
-    /// [`entries`](Self::entries).
+    /// [`commands_max`](Self::commands_max).
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.outstanding.count()
@@ -269,16 +264,18 @@ impl Queue {
         self.outstanding.reply_bytes()
     }
 
-    /// Commands that may be outstanding: the entries of the queue; one before Connect.
+    /// Commands that may be outstanding: as many as the Submission Queue has entries; one before
+    /// Connect. More are refused, whoever brings them.
     #[must_use]
-    pub fn entries(&self) -> usize {
-        usize::from(self.entries)
+    pub fn commands_max(&self) -> usize {
+        self.outstanding.max()
     }
 
-    /// Whether the host may submit without regard to SQHD.
+    /// What Connect agreed on about the Submission Queue; `None` before. For whoever brings the
+    /// commands.
     #[must_use]
-    pub fn sq_flow_disabled(&self) -> bool {
-        self.flow_disabled
+    pub fn submission_queue(&self) -> Option<SubmissionQueue> {
+        self.live.as_ref().map(|live| live.submission_queue)
     }
 
     /// Whether Connect has succeeded.
@@ -355,27 +352,16 @@ impl Queue {
 
     /// Connect has succeeded: the queue becomes what was asked for, and the Connect command
     /// completes.
-    pub(crate) fn install(
-        &mut self,
-        executing: &Executing,
-        live: Live,
-        entries: u16,
-        no_flow: bool,
-        result: u64,
-    ) -> Step {
+    pub(crate) fn install(&mut self, executing: &Executing, live: Live, result: u64) -> Step {
         self.take(executing);
-        self.go_live(live, entries, no_flow);
-        let cqe = self.succeed(executing, result);
-        // Connect, response: SQHD of FFFFh says that SQ flow control is disabled.
-        Step::Complete(if no_flow { cqe.with_sqhd(0xffff) } else { cqe })
+        self.go_live(live);
+        Step::Complete(self.succeed(executing, result))
     }
 
     /// The queue takes commands of a controller from now on.
-    pub(crate) fn go_live(&mut self, live: Live, entries: u16, no_flow: bool) {
+    pub(crate) fn go_live(&mut self, live: Live) {
+        self.outstanding.set_max(live.submission_queue.entries.into());
         self.live = Some(live);
-        self.outstanding.set_max(entries.into());
-        self.entries = entries;
-        self.flow_disabled = no_flow;
     }
 
     /// What the registry or the command's data made of a ticket.
@@ -446,7 +432,7 @@ impl Queue {
         if let Some(live) = &self.live {
             live.count(opcode, length);
         }
-        self.respond(Cqe::new(cid, Status::SUCCESS).with_result(result))
+        Cqe::new(cid, Status::SUCCESS).with_result(result)
     }
 
     /// The command is no longer outstanding: it has failed.
@@ -457,23 +443,9 @@ impl Queue {
     }
 
     #[cold]
-    fn respond_failed(&mut self, subject: &Subject, fault: Fault) -> Cqe {
+    fn respond_failed(&self, subject: &Subject, fault: Fault) -> Cqe {
         let status = self.live.as_ref().map_or(fault.status, |live| live.record(subject, fault));
-        self.respond(Cqe::new(subject.cid, status).with_result(fault.detail.result()))
-    }
-
-    #[inline]
-    fn respond(&mut self, cqe: Cqe) -> Cqe {
-        // The host may have as many commands outstanding as slots it knows to be free, so a slot is
-        // given back with the completion, not when the command was taken.
-        self.sqhd = self.next_sqhd();
-        if self.flow_disabled { cqe } else { cqe.with_sqhd(self.sqhd) }
-    }
-}
-
-impl Queue {
-    fn next_sqhd(&self) -> u16 {
-        if self.sqhd + 1 >= self.entries { 0 } else { self.sqhd + 1 }
+        Cqe::new(subject.cid, status).with_result(fault.detail.result())
     }
 }
 

@@ -25,6 +25,9 @@ pub enum Step {
     /// The first half of this identifier has no second: complete it with this status, then go on
     /// with the other step.
     Unpaired(Cid, Status, Box<Step>),
+    /// An Asynchronous Event Request has ended without a completion, to make room for this command:
+    /// the host has its entry of the Submission Queue back. Go on with the other step.
+    Withdrawn(Box<Step>),
     /// Carry out the task, and give the ticket back to the queue.
     Execute(Executing, Task),
 }

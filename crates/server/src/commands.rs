@@ -21,9 +21,6 @@ use crate::slots::Slots;
 use crate::stats::QueueStats;
 use crate::turn::Turn;
 
-/// Bytes waiting to be sent beyond which no further command is taken.
-const UNSENT_MAX: usize = 16 << 20;
-
 /// The buffer of the first half of a Compare and Write: two blocks.
 const HALF_BYTES: usize = 8 << 10;
 
@@ -98,15 +95,13 @@ impl Commands {
         }
     }
 
-    /// Whether another command can be taken: a slot, and a buffer for its in-capsule data.
+    /// Whether another command can be taken: a slot, a buffer for its in-capsule data, and room for
+    /// its completion.
     pub(crate) fn can_take(&self, link: &Link, turn: &Turn<'_>) -> bool {
         let in_capsule = self.in_capsule_bytes as usize;
         // What a first half of a pair holds must not keep its second away.
         let half = if self.queue.awaits_second() { HALF_BYTES } else { 0 };
         let limit = turn.shared.settings.connection_buffer_bytes + half;
-        // Answers that the host does not read hold its next commands back: what it can make us keep
-        // has a limit.
-        let answers_read = link.unsent_bytes() <= UNSENT_MAX;
         // While data of the host are awaited everything is read on: they come on the same stream. A
         // host that overruns its queue meanwhile is refused by the queue.
         let has_slot = !self.slots.is_full() || link.awaits_data();
@@ -114,7 +109,7 @@ impl Commands {
         let buffers = self.buffers.own() + more <= limit
             && turn.pool.has_room(more)
             && self.buffers.has_share(more, turn.pool.host_share_bytes());
-        answers_read && has_slot && buffers && link.has_share()
+        link.has_completion_room() && has_slot && buffers && link.has_share()
     }
 
     /// An Abort for a command of this queue.

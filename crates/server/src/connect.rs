@@ -53,15 +53,14 @@ impl Commands {
 
     /// The connection has become a queue.
     fn on_connected(&mut self, link: &mut Link, turn: &mut Turn<'_>) {
-        if let Some(id) = self.queue.id() {
-            let entries = self.queue.entries();
+        if let (Some(id), Some(submission_queue)) = (self.queue.id(), self.queue.submission_queue()) {
             // The port may have got another limit since the controller was told its own.
             let in_capsule_bytes = self.queue.association().map(|association| association.port.in_capsule_bytes);
             if let Some(bytes) = in_capsule_bytes {
                 self.in_capsule_bytes = PortState::in_capsule_bytes(bytes);
             }
-            let sq_flow_disabled = self.queue.sq_flow_disabled();
-            link.open(&Opening { id, entries, sq_flow_disabled, in_capsule_bytes }, turn);
+            link.open(&Opening { id, submission_queue, in_capsule_bytes }, turn);
+            let entries = self.queue.commands_max();
             self.slots.set_max(entries);
             if let Some(host) = self.queue.host() {
                 self.buffers.join(host, turn.host_buffers);

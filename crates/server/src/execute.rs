@@ -57,9 +57,12 @@ impl Commands {
             Step::Execute(executing, Task::Transfer(transfer)) => {
                 self.begin_transfer(executing, transfer, origin, input, link, turn)
             }
-            step @ (Step::Complete(_) | Step::Disconnect(_) | Step::Held | Step::Unpaired(..) | Step::Execute(..)) => {
-                Some(step)
-            }
+            step @ (Step::Complete(_)
+            | Step::Disconnect(_)
+            | Step::Held
+            | Step::Unpaired(..)
+            | Step::Withdrawn(_)
+            | Step::Execute(..)) => Some(step),
         };
         if let Some(step) = step {
             self.advance(step, origin, link, turn);
@@ -111,6 +114,10 @@ impl Commands {
             Step::Held => link.mark_dirty(turn),
             Step::Unpaired(first, status, next) => {
                 self.fail_unpaired(first, status, link, turn);
+                self.advance(*next, origin, link, turn);
+            }
+            Step::Withdrawn(next) => {
+                link.withdraw();
                 self.advance(*next, origin, link, turn);
             }
             Step::Execute(executing, task) => self.execute(executing, task, origin, link, turn),

@@ -12,12 +12,15 @@
 //! | [`Link::stop_fetching`] | the command ends without its data |
 //! | [`Link::send_buffer`], [`Link::send_bytes`], [`Link::lend`] | data to the host, with the completion |
 //! | [`Link::respond`] | a completion |
+//! | [`Link::withdraw`] | a command ends without one |
+//! | [`Link::has_completion_room`] | whether another completion would be taken |
 //! | [`Link::charge`], [`Link::has_share`] | its share of the reactor's turn |
 //! | [`Link::open`], [`Link::drain`], [`Link::has_ended`], [`Link::peer`] | how far it is, and whose it is |
 
 mod any;
 mod end;
 mod loopback;
+mod message_queue;
 mod outbox;
 mod tcp;
 mod transport;
@@ -27,7 +30,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use ebof_backend::{Buffer, Device};
-use ebof_fabrics::Handle;
+use ebof_fabrics::{Handle, SubmissionQueue};
 use ebof_nvme::{Cid, Cqe, DataPointer, QueueId, Sqe};
 use ebof_sockets::Readiness;
 
@@ -51,6 +54,9 @@ pub(crate) const READ_BUDGET: usize = 1 << 20;
 /// Received at once is this much at least, whatever is left of the share: a system call for less is
 /// a waste.
 const RECEIVE_MIN: usize = 8 << 10;
+
+/// Bytes waiting to be sent beyond which there is no room for more completions.
+pub(crate) const UNSENT_MAX: usize = 16 << 20;
 
 /// How long the peer may take to close after it was told to go, milliseconds.
 const CLOSING_MS: u64 = 2_000;
@@ -110,8 +116,7 @@ pub(crate) enum Stopped {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opening {
     pub(crate) id: QueueId,
-    pub(crate) entries: usize,
-    pub(crate) sq_flow_disabled: bool,
+    pub(crate) submission_queue: SubmissionQueue,
     /// The most data that a capsule may carry, bytes, where the controller was told a limit of its
     /// own.
     pub(crate) in_capsule_bytes: Option<u32>,
@@ -402,6 +407,18 @@ impl Link {
     pub(crate) fn respond(&mut self, cqe: &Cqe, turn: &mut Turn<'_>) {
         self.transport.respond(cqe);
         self.mark_dirty(turn);
+    }
+
+    /// A command has ended without a completion: the host has its entry of the Submission Queue
+    /// back.
+    pub(crate) fn withdraw(&mut self) {
+        self.transport.withdraw();
+    }
+
+    /// Whether there is room for the completion of another command.
+    #[inline]
+    pub(crate) fn has_completion_room(&self) -> bool {
+        self.transport.has_completion_room()
     }
 
     /// Sends `data`, which did not come from a device, and the completion.

@@ -36,7 +36,16 @@ const SIDES: &[Side] = &[
     Side {
         name: "a link",
         folder: "crates/server/src",
-        files: &["link", "link/any", "link/loopback", "link/outbox", "link/tcp", "link/transport", "link/zerocopy"],
+        files: &[
+            "link",
+            "link/any",
+            "link/loopback",
+            "link/message_queue",
+            "link/outbox",
+            "link/tcp",
+            "link/transport",
+            "link/zerocopy",
+        ],
         foreign: &["Commands", "Executing", "Operation", "Queue", "Step", "Work", "opcode", "Opcode"],
     },
     Side {

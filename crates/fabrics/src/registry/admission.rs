@@ -15,7 +15,7 @@ use super::drain::{Deferral, Draining};
 use super::replaced::Replaced;
 use super::{Attached, Entry, Handle, Key, Registry};
 use crate::association::{Association, Counters, Identity};
-use crate::connect::{self, Arrival, Attachment, ConnectRequest, Refusal, RefusalReason, Tolerated};
+use crate::connect::{self, Arrival, Attachment, ConnectRequest, Refusal, RefusalReason, SubmissionQueue, Tolerated};
 use crate::controller::{Controller, Kind};
 use crate::discovery::ADMIN_QUEUE_ENTRIES;
 use crate::error_log::ErrorLog;
@@ -24,15 +24,9 @@ use crate::model::{Limits, Port};
 use crate::queue::{Live, Queue, Role};
 use crate::step::{Step, Task};
 
-/// A queue that was granted.
-struct Granted {
-    live: Live,
-    entries: u16,
-}
-
 /// What is decided about a Connect that is not refused.
 enum Verdict {
-    Granted(Granted),
+    Granted(Live),
     /// It waits; these queues are to be looked at.
     Deferred(Vec<Handle>),
 }
@@ -59,11 +53,10 @@ impl Registry {
         };
         match granted {
             Ok(Verdict::Deferred(looks)) => (Step::Execute(executing, Task::DeferConnect(looks)), None),
-            Ok(Verdict::Granted(Granted { live, entries })) => {
+            Ok(Verdict::Granted(live)) => {
                 // AUTHREQ 0: no authentication is asked for.
                 let result = ConnectResult::Connected { cntlid: live.association.cntlid, authreq: 0 }.encode();
-                let no_flow = request.connect.disables_sq_flow();
-                (queue.install(&executing, live, entries, no_flow, result), None)
+                (queue.install(&executing, live, result), None)
             }
             Err(reason) => {
                 self.deferred.remove(&arrival.handle);
@@ -95,8 +88,8 @@ impl Registry {
             })
         };
         match granted {
-            Ok(Granted { live, entries }) => {
-                queue.go_live(live, entries, request.connect.disables_sq_flow());
+            Ok(live) => {
+                queue.go_live(live);
                 Ok(())
             }
             Err(reason) => {
@@ -112,7 +105,7 @@ impl Registry {
         request: &ConnectRequest,
         arrival: &Arrival,
         now_ms: u64,
-    ) -> Result<Granted, RefusalReason> {
+    ) -> Result<Live, RefusalReason> {
         let port = self.model.port(arrival.port).ok_or(RefusalReason::PortRemoved)?.clone();
         let entries = self.queue_entries(request, &port, None)?;
         // Only the dynamic controller model: the host may not choose.
@@ -349,7 +342,7 @@ fn granted(
     counters: Arc<Counters>,
     now_ms: u64,
     role: Role,
-) -> Granted {
+) -> Live {
     let id = request.connect.qid;
     let other_id = !id.is_admin() && request.host_id != association.host_id && request.host_id != HostId::default();
     let tolerated = match (id.is_admin() && request.nameless, other_id) {
@@ -357,8 +350,17 @@ fn granted(
         (_, true) => Some(Tolerated::OtherHostId),
         _ => None,
     };
-    let live = Live { id, handle: arrival.handle, association, counters, last_command_ms: now_ms, tolerated, role };
-    Granted { live, entries }
+    let submission_queue = SubmissionQueue { entries, flow_disabled: request.connect.disables_sq_flow() };
+    Live {
+        id,
+        handle: arrival.handle,
+        association,
+        counters,
+        last_command_ms: now_ms,
+        tolerated,
+        submission_queue,
+        role,
+    }
 }
 
 fn refuse(

@@ -203,9 +203,13 @@ impl Run {
         let known = self.open[&at].contains(&cid.0);
         let queue = self.world.queues.get_mut(&at).unwrap();
         assert_eq!(queue.is_outstanding(cid), known);
-        let full = queue.outstanding() == queue.entries();
-        let step = queue.submit(sqe, now_ms);
+        let full = queue.outstanding() == queue.commands_max();
+        let (step, withdrawn) = match queue.submit(sqe, now_ms) {
+            Step::Withdrawn(next) => (*next, true),
+            step => (step, false),
+        };
         let gives_way = self.held.remove(&(at, cid.0));
+        assert_eq!(withdrawn, gives_way);
         if (known || full) && !gives_way {
             // Refused without a trace: the first command of this name goes on.
             let step = self.end_unpaired(at, step);

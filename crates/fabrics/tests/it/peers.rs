@@ -176,12 +176,13 @@ fn spdk_reuses_the_identifiers_of_event_requests_that_it_gave_up() {
     assert_eq!(world.events, [], "the requests that gave way are not completed");
     assert_eq!(world.queues[&at].outstanding(), 1, "the fourth waits");
     // Another event finds only what still waits.
-    assert_eq!(submit(&mut world, with_cid(Sqe::new(REQUEST), 3)), Step::Complete(conflict_free(3)));
+    let refused = Box::new(Step::Complete(conflict_free(3)));
+    assert_eq!(submit(&mut world, with_cid(Sqe::new(REQUEST), 3)), Step::Withdrawn(refused));
 }
 
 /// Command Sequence Error: the controller is shut down. Not Command ID Conflict.
 fn conflict_free(cid: u16) -> ebof_nvme::Cqe {
-    ebof_nvme::Cqe::new(Cid(cid), Status::COMMAND_SEQUENCE_ERROR.dnr().more()).with_sqhd(10)
+    ebof_nvme::Cqe::new(Cid(cid), Status::COMMAND_SEQUENCE_ERROR.dnr().more())
 }
 
 #[test]
@@ -202,8 +203,10 @@ fn a_request_that_gives_way_frees_its_slot_and_other_commands_do_not_give_way() 
     assert_eq!(world.queues[&at].outstanding(), 4, "{keep:?}");
     // The queue is full, and yet there is room for what takes the place of a request: another
     // request even.
-    assert_eq!(submit(&mut world, with_cid(Sqe::new(REQUEST), 100)), Step::Held);
-    let Step::Complete(cqe) = submit(&mut world, with_cid(Property::get(offset::VS, 4), 101)) else { panic!() };
+    let again = submit(&mut world, with_cid(Sqe::new(REQUEST), 100));
+    assert_eq!(again, Step::Withdrawn(Box::new(Step::Held)), "the link gives the host its entry back");
+    let Step::Withdrawn(next) = submit(&mut world, with_cid(Property::get(offset::VS, 4), 101)) else { panic!() };
+    let Step::Complete(cqe) = *next else { panic!() };
     assert!(cqe.status().is_success());
     // Not for what names a command that is under way.
     let Step::Complete(cqe) = submit(&mut world, with_cid(Property::get(offset::VS, 4), 102)) else { panic!() };
@@ -239,7 +242,7 @@ fn small_queues_leave_the_admin_queue_the_entries_that_every_host_wants() {
         let mut world = World::with(Limits::default(), model);
         for subsystem in [DRIVE, Nqn::DISCOVERY] {
             let (admin, _) = world.controller(subsystem, ALICE);
-            assert_eq!(world.queues[&admin].entries(), 32);
+            assert_eq!(world.queues[&admin].commands_max(), 32);
         }
         let (admin, cntlid) = world.controller(DRIVE, ALICE);
         assert_eq!(world.run(admin, Property::get(offset::CAP, 8)).result() & 0xffff, u64::from(most) - 1, "CAP.MQES");

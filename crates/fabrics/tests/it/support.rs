@@ -327,6 +327,10 @@ impl World {
                     return Done { cqe: Some(cqe), data: Vec::new(), step: "disconnect".to_string() };
                 }
                 Step::Held => return Done { cqe: None, data: Vec::new(), step: "held".to_string() },
+                Step::Withdrawn(next) => {
+                    step = *next;
+                    continue;
+                }
                 Step::Unpaired(first, status, next) => {
                     let (executing, _) = self.halves.remove(&(at, first)).expect("a first half that waits");
                     let cqe = queue.complete(executing, status);

@@ -155,6 +155,16 @@ impl Transport for AnyTransport {
     }
 
     #[inline]
+    fn withdraw(&mut self) {
+        each!(self, transport => transport.withdraw());
+    }
+
+    #[inline]
+    fn has_completion_room(&self) -> bool {
+        each!(self, transport => transport.has_completion_room())
+    }
+
+    #[inline]
     fn unsent_bytes(&self) -> usize {
         each!(self, transport => transport.unsent_bytes())
     }

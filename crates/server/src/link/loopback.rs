@@ -11,6 +11,7 @@ use ebof_backend::{Buffer, Device};
 use ebof_loopback::{Bell, Capsule, Completion, TargetEnd};
 use ebof_nvme::{Cid, Cqe, Sqe};
 
+use super::message_queue::MessageQueue;
 use super::transport::Transport;
 use super::{End, Event, Fetch, Flushed, Inline, Opening, Received, Stopped};
 use crate::buffer::Pool;
@@ -21,6 +22,8 @@ use crate::turn::Turn;
 pub(crate) struct Loopback {
     /// `None` once it is broken off.
     end: Option<TargetEnd>,
+    /// `None` where the host is attached directly: it sees its queue by itself.
+    queue: Option<MessageQueue>,
     /// Received and not taken yet.
     commands: VecDeque<Capsule>,
     /// Data that commands brought and have not fetched.
@@ -43,6 +46,7 @@ impl Loopback {
     pub(crate) fn new(end: TargetEnd, bell: Bell) -> Self {
         end.set_bell(bell);
         Self {
+            queue: end.attachment().is_none().then(MessageQueue::new),
             end: Some(end),
             commands: VecDeque::new(),
             data: Vec::new(),
@@ -61,7 +65,8 @@ impl Loopback {
     fn complete(&mut self, cqe: &Cqe, data: Vec<u8>) {
         self.forget_data(cqe.cid());
         self.unsent_bytes += size_of::<Cqe>() + data.len();
-        self.completions.push(Completion { cqe: *cqe, data });
+        let cqe = self.queue.as_mut().map_or(*cqe, |queue| queue.complete(cqe));
+        self.completions.push(Completion { cqe, data });
     }
 
     /// Copies the data of a command, which it announced as `fetch.length` bytes.
@@ -96,7 +101,11 @@ impl Transport for Loopback {
         None
     }
 
-    fn open(&mut self, _opening: &Opening) {}
+    fn open(&mut self, opening: &Opening) {
+        if let Some(queue) = &mut self.queue {
+            queue.open(opening.submission_queue);
+        }
+    }
 
     fn receive(&mut self, _limit: usize, _scratch: &mut [u8]) -> Result<Option<Received>, End> {
         let before = self.commands.len();
@@ -175,6 +184,12 @@ impl Transport for Loopback {
     fn stop_fetching(&mut self, _cid: Cid, slot: u32) -> Stopped {
         let at = self.fetched.iter().position(|fetched| fetched.slot == slot);
         Stopped::Ended(at.and_then(|at| self.fetched.remove(at)).map(|fetched| fetched.buffer))
+    }
+
+    fn withdraw(&mut self) {
+        if let Some(queue) = &mut self.queue {
+            queue.withdraw();
+        }
     }
 
     fn respond(&mut self, cqe: &Cqe) {

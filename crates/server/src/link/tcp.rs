@@ -15,6 +15,7 @@ use ebof_nvme::{Cid, Cqe};
 use ebof_sockets::{Readiness, Stream};
 use ebof_tcp::controller::{Connection, Event as CoreEvent, InCapsule};
 
+use super::message_queue::MessageQueue;
 use super::outbox::Outbox;
 use super::transport::Transport;
 use super::zerocopy::Settling;
@@ -59,6 +60,7 @@ enum InlineState {
 pub(crate) struct Tcp {
     pub(super) stream: Stream,
     core: Connection,
+    queue: MessageQueue,
     pub(super) outbox: Outbox,
     /// Data that are asked for, and those that will come in a capsule.
     transfers: Vec<Transfer>,
@@ -86,6 +88,7 @@ impl Tcp {
         Self {
             stream,
             core: Connection::new(port.transport_config()),
+            queue: MessageQueue::new(),
             outbox,
             transfers: Vec::new(),
             incoming: None,
@@ -170,8 +173,10 @@ impl Transport for Tcp {
         if let Some(bytes) = opening.in_capsule_bytes {
             self.core.set_in_capsule_bytes(bytes);
         }
-        self.core.set_queue(opening.id, opening.entries);
-        self.core.set_sq_flow_disabled(opening.sq_flow_disabled);
+        let submission_queue = opening.submission_queue;
+        self.queue.open(submission_queue);
+        self.core.set_queue(opening.id, submission_queue.entries.into());
+        self.core.set_sq_flow_disabled(submission_queue.flow_disabled);
     }
 
     fn receive(&mut self, limit: usize, scratch: &mut [u8]) -> Result<Option<Received>, End> {
@@ -323,9 +328,13 @@ impl Transport for Tcp {
         Stopped::Ended(at.map(|at| self.transfers.swap_remove(at).fetch.buffer))
     }
 
+    fn withdraw(&mut self) {
+        self.queue.withdraw();
+    }
+
     #[inline]
     fn respond(&mut self, cqe: &Cqe) {
-        self.core.send_response(cqe, self.outbox.arena());
+        self.core.send_response(&self.queue.complete(cqe), self.outbox.arena());
     }
 
     fn send_bytes(&mut self, cid: Cid, data: &[u8], cqe: &Cqe) {
@@ -335,7 +344,7 @@ impl Transport for Tcp {
         arena.extend_from_slice(data);
         arena.extend(trailer.iter().flatten());
         if !success {
-            self.core.send_response(cqe, arena);
+            self.core.send_response(&self.queue.complete(cqe), arena);
         }
     }
 
@@ -347,7 +356,7 @@ impl Transport for Tcp {
         self.outbox.push_payload(buffer, length, pool);
         self.outbox.arena().extend(trailer.iter().flatten());
         if !success {
-            self.core.send_response(cqe, self.outbox.arena());
+            self.respond(cqe);
         }
     }
 
@@ -364,7 +373,7 @@ impl Transport for Tcp {
             self.outbox.push_lent(device, offset, length as usize);
         }
         if !success {
-            self.core.send_response(cqe, self.outbox.arena());
+            self.respond(cqe);
         }
     }
 

@@ -12,7 +12,7 @@ use ebof_backend::{Buffer, Device};
 use ebof_nvme::{Cid, Cqe};
 use ebof_sockets::Readiness;
 
-use super::{End, Event, Fetch, Flushed, Inline, Opening, Received, Stopped};
+use super::{End, Event, Fetch, Flushed, Inline, Opening, Received, Stopped, UNSENT_MAX};
 use crate::buffer::Pool;
 use crate::peer::Peer;
 use crate::turn::Turn;
@@ -25,19 +25,25 @@ use crate::turn::Turn;
 ///
 /// # Queues of messages and queues in memory
 ///
-/// A connection of TCP, RDMA or the in-memory transport brings whole commands and carries whole
-/// completions: the queue's head travels in them (SQHD), and the number of commands that the host
-/// may send bounds both directions. A front of queues in memory (vfio-user, PCI) moves heads and
-/// tails by itself:
+/// The rings of Submission and Completion Queue are the transport's matter, in both directions. A
+/// completion comes without SQHD, SQID and phase tag, and the transport adds what its host looks
+/// at.
 ///
-/// - Its host is attached without a Connect (`Registry::attach`). Such a queue has no flow control
-///   by SQHD: completions have FFFFh there, and the front writes the head that it has reached in
-///   its place.
+/// A connection of TCP, RDMA or the in-memory transport brings whole commands and carries whole
+/// completions: the queue's head travels in them
+/// ([`MessageQueue`](super::message_queue::MessageQueue)), and the number of commands that the host
+/// may send bounds both directions. A transport with queues in memory (vfio-user, PCI) moves heads
+/// and tails by itself:
+///
+/// - Its host is attached without a Connect (`Registry::attach`).
 /// - [`receive`](Self::receive) copies the entries between head and tail out of the host's memory
 ///   and moves the head; [`is_stalled`](Self::is_stalled) holds while some of them are not taken.
+/// - [`has_completion_room`](Self::has_completion_room) says whether the Completion Queue can take
+///   what is outstanding and one more.
 /// - [`flush`](Self::flush) writes as many completions as the Completion Queue has free entries,
-///   with the phase tag, and is [`Flushed::Blocked`] when there are none: the next write of the
-///   host's head doorbell is an event.
+///   with the head that the Submission Queue has reached and the phase tag, and is
+///   [`Flushed::Blocked`] when there are none: the next write of the host's head doorbell is an
+///   event.
 /// - [`Fetch::pointer`] is a list of PRP entries or an SGL in the host's memory; fetching is a copy
 ///   or a mapping, and sending data writes there before the completion is written.
 pub(crate) trait Transport {
@@ -118,6 +124,17 @@ pub(crate) trait Transport {
 
     /// Gets no more data of the command in `slot`.
     fn stop_fetching(&mut self, cid: Cid, slot: u32) -> Stopped;
+
+    /// A command has ended without a completion, and its entry of the Submission Queue is free.
+    fn withdraw(&mut self);
+
+    /// Whether there is room for the completion of another command. Until there is, no command is
+    /// taken; those that are under way may complete all the same, and are queued.
+    #[inline]
+    fn has_completion_room(&self) -> bool {
+        // A host that does not read its answers is not to make us keep ever more of them.
+        self.unsent_bytes() <= UNSENT_MAX
+    }
 
     /// Queues a completion.
     fn respond(&mut self, cqe: &Cqe);

@@ -3,12 +3,12 @@
 
 use std::io::Write;
 
-use ebof_nvme::connect::{ConnectData, Property};
+use ebof_nvme::connect::{Connect, ConnectData, Property};
 use ebof_nvme::io::{BlockRange, Dsm};
-use ebof_nvme::opcode::nvm;
-use ebof_nvme::property::offset;
+use ebof_nvme::opcode::{admin, nvm};
+use ebof_nvme::property::{Cc, offset};
 use ebof_nvme::sgl::SglDescriptor;
-use ebof_nvme::{Nsid, Sgl, Sqe};
+use ebof_nvme::{Nsid, QueueId, Sgl, Sqe};
 use zerocopy::IntoBytes;
 
 use crate::drive_rig::{BOB, connect_as, create, start};
@@ -31,6 +31,36 @@ fn io_queue(address: std::net::SocketAddr) -> (Raw, Raw) {
     io.send(raw::connect(1, 32), 1, connect_data(controller).as_bytes());
     assert!(io.completion().status().is_success());
     (admin, io)
+}
+
+#[test]
+fn completions_tell_the_head_of_the_queue_unless_the_host_wants_no_flow_control() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_target, address) = start(&directory.path().join("drive.img"), Some(64 << 20));
+    let mut host = Raw::initialized(address);
+    let connect = |cattr| Connect { recfmt: 0, qid: QueueId(0), entries: 32, cattr, kato_ms: 60_000 }.encode();
+    let version = || Property::get(offset::VS, 4);
+    let head = |host: &mut Raw, sqe: Sqe, cid: u16, data: &[u8]| {
+        host.send(sqe, cid, data);
+        let cqe = host.completion();
+        assert_eq!((cqe.cid().0, cqe.status().is_success()), (cid, true));
+        cqe.sqhd.get()
+    };
+    assert_eq!(head(&mut host, connect(0), 1, connect_data(0xffff).as_bytes()), 1);
+    assert_eq!(head(&mut host, Property::set(offset::CC, Cc::ENABLE.0), 2, &[]), 2);
+    // An event request that waits, and gives way to a command of its identifier: two entries are
+    // free then.
+    host.send(Sqe::new(admin::ASYNC_EVENT_REQUEST), 3, &[]);
+    assert_eq!(head(&mut host, version(), 4, &[]), 3);
+    assert_eq!(head(&mut host, version(), 3, &[]), 5);
+    for expected in (6..32).chain(0..3) {
+        assert_eq!(head(&mut host, version(), 5, &[]), expected);
+    }
+
+    let mut host = Raw::initialized(address);
+    let no_flow = connect(Connect::CATTR_DISABLE_SQ_FLOW);
+    assert_eq!(head(&mut host, no_flow, 1, connect_data(0xffff).as_bytes()), 0xffff);
+    assert_eq!(head(&mut host, version(), 2, &[]), 0);
 }
 
 #[test]

@@ -184,6 +184,7 @@ impl World {
                     assert!(queue.is_closing());
                     break;
                 }
+                Step::Withdrawn(next) => step = *next,
                 Step::Unpaired(first, status, next) => {
                     assert!(!status.is_success());
                     // The device may have ended it already.
@@ -304,7 +305,7 @@ impl World {
 
     fn check(&self) {
         for (handle, queue) in &self.queues {
-            assert!(queue.outstanding() <= queue.entries().max(1));
+            assert!(queue.outstanding() <= queue.commands_max().max(1));
             let waiting = self.waiting.iter().filter(|(of, _)| of == handle).count();
             assert_eq!(queue.executing(), waiting, "tickets are those that wait");
         }
