@@ -207,8 +207,8 @@ impl<B: Buffer> QueuePair<B> {
         self.0.abort(user);
     }
 
-    /// When to poll again if nothing arrives before: for a command's deadline, the end of a hold, or
-    /// the next step of reconnecting the queue. `None`: there is no deadline.
+    /// When to poll again if nothing arrives before: for a command's deadline, the end of a hold,
+    /// or the next step of reconnecting the queue. `None`: there is no deadline.
     pub fn due(&mut self) -> Option<Instant> {
         self.0.due()
     }

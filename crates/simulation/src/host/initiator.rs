@@ -7,10 +7,8 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use ebof_clock::Clock;
-use ebof_initiator::stepped::{self, AdminCommand, AdminQueue, Sequence};
-use ebof_initiator::{
-    ConnectError, Controller, Data, Error, Namespace, Options, QueuePair, State, SubmitError, Transport,
-};
+use ebof_initiator::stepped::{self, AdminCommand, AdminQueue, QueuePair, Sequence};
+use ebof_initiator::{ConnectError, Controller, Data, Error, Namespace, Options, State, SubmitError, Transport};
 use ebof_nvme::io::{BlockRange, DsmRange};
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Cid, Cqe, HostId, Nqn, Nsid, Sqe, Status};
