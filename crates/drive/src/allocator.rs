@@ -1,23 +1,26 @@
-//! Which extents of the medium are free, and which of those may hold old bytes.
+//! The allocation bitmap: which extents of the medium are free, and which of those are dirty (may
+//! hold old bytes).
 //!
-//! Extents from the high-water mark on were never used; on a medium that was all zeros they still
-//! are. The mark is on the medium before an extent beyond it is used, so that after a sudden end
-//! everything below it is known to be suspect.
+//! Extents from the high-water mark on were never used: they are clean. The mark is durable before
+//! an extent beyond it is used, so that after a crash all free extents below it are taken for
+//! dirty.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The free extents of a medium. Takes two bits for each extent.
+/// The allocation state of a medium's extents. Takes two bits for each.
 #[derive(Clone, Debug)]
 pub struct Allocator {
     used: Bits,
     /// Free extents that may hold old bytes.
     dirty: Bits,
     extents: u32,
+    /// How many are free.
     free: u32,
+    /// How many are free and clean.
     clean: u32,
     high_water: u32,
-    /// Where the search for a free extent goes on.
+    /// Where the next search for a clean extent begins.
     cursor: u32,
 }
 
@@ -36,30 +39,31 @@ impl Allocator {
         new
     }
 
-    /// Free extents.
+    /// How many extents are free.
     #[must_use]
-    pub fn free(&self) -> u32 {
+    pub fn free_count(&self) -> u32 {
         self.free
     }
 
-    /// Free extents that read as zeros.
+    /// How many free extents are clean: they read as zeros.
     #[must_use]
-    pub fn clean(&self) -> u32 {
+    pub fn clean_count(&self) -> u32 {
         self.clean
     }
 
-    /// From this extent on none was ever used.
+    /// The high-water mark: from this extent on none was ever used.
     #[must_use]
     pub fn high_water(&self) -> u32 {
         self.high_water
     }
 
-    /// The mark is on the medium now.
+    /// Raises the high-water mark, which is durable.
     pub fn raise(&mut self, high_water: u32) {
         self.high_water = self.high_water.max(high_water.min(self.extents));
     }
 
-    /// Takes an extent that was found in use; `false` if it is none, or is in use already.
+    /// Allocates this extent, dirty or clean. `false` if it is allocated already, or does not
+    /// exist.
     pub fn claim(&mut self, extent: u32) -> bool {
         if extent >= self.extents || self.used.get(extent) {
             return false;
@@ -74,8 +78,8 @@ impl Allocator {
         true
     }
 
-    /// Takes an extent that reads as zeros and lies below the high-water mark.
-    pub fn take(&mut self) -> Option<u32> {
+    /// Allocates a clean extent below the high-water mark; `None` if there is none.
+    pub fn allocate(&mut self) -> Option<u32> {
         if self.clean == 0 {
             return None;
         }
@@ -86,8 +90,8 @@ impl Allocator {
         Some(found)
     }
 
-    /// Gives an extent back, with its old bytes.
-    pub fn give_back(&mut self, extent: u32) {
+    /// Frees an extent. It is dirty.
+    pub fn free(&mut self, extent: u32) {
         if extent < self.extents && self.used.get(extent) {
             self.used.set(extent, false);
             self.free += 1;
@@ -96,19 +100,19 @@ impl Allocator {
         }
     }
 
-    /// Gives back an extent that nothing was written to.
-    pub fn give_back_clean(&mut self, extent: u32) {
-        self.give_back(extent);
+    /// Frees an extent that nothing was written to. It is clean.
+    pub fn free_clean(&mut self, extent: u32) {
+        self.free(extent);
         self.mark_clean(extent);
     }
 
-    /// Whether any free extent may hold old bytes.
+    /// Whether any free extent is dirty.
     #[must_use]
     pub fn has_dirty(&self) -> bool {
         self.clean < self.free
     }
 
-    /// Up to `count` free extents that may hold old bytes, in order.
+    /// Up to `count` dirty extents, in order.
     pub fn dirty(&self, count: usize) -> Vec<u32> {
         let words = self.dirty.0.iter().enumerate().filter(|(_, word)| **word != 0);
         let extents = words.flat_map(|(at, word)| {
@@ -118,7 +122,7 @@ impl Allocator {
         extents.take(count).collect()
     }
 
-    /// It reads as zeros now.
+    /// Marks a free extent as clean: it was zeroed.
     pub fn mark_clean(&mut self, extent: u32) {
         if self.dirty.get(extent) {
             self.dirty.set(extent, false);
@@ -133,7 +137,7 @@ impl Allocator {
         }
     }
 
-    /// The first free and clean extent of a range.
+    /// The first clean extent of a range.
     fn find(&self, from: u32, to: u32) -> Option<u32> {
         let mut at = from;
         while at < to {
@@ -171,16 +175,16 @@ mod tests {
     #[test]
     fn extents_are_taken_in_order_below_the_mark_and_never_twice() {
         let mut allocator = Allocator::new(100, 0);
-        assert_eq!((allocator.take(), allocator.free(), allocator.clean()), (None, 100, 100));
+        assert_eq!((allocator.allocate(), allocator.free_count(), allocator.clean_count()), (None, 100, 100));
         allocator.raise(70);
-        assert_eq!((0..70).map(|_| allocator.take().unwrap()).collect::<Vec<_>>(), (0..70).collect::<Vec<_>>());
-        assert_eq!(allocator.take(), None);
-        allocator.give_back(3);
-        assert_eq!((allocator.take(), allocator.dirty(9)), (None, vec![3]));
+        assert_eq!((0..70).map(|_| allocator.allocate().unwrap()).collect::<Vec<_>>(), (0..70).collect::<Vec<_>>());
+        assert_eq!(allocator.allocate(), None);
+        allocator.free(3);
+        assert_eq!((allocator.allocate(), allocator.dirty(9)), (None, vec![3]));
         allocator.mark_clean(3);
-        assert_eq!((allocator.take(), allocator.free()), (Some(3), 30));
+        assert_eq!((allocator.allocate(), allocator.free_count()), (Some(3), 30));
         allocator.raise(1000);
-        assert_eq!((allocator.high_water(), allocator.take()), (100, Some(70)));
+        assert_eq!((allocator.high_water(), allocator.allocate()), (100, Some(70)));
     }
 
     proptest! {
@@ -196,7 +200,7 @@ mod tests {
             allocator.raise(extents);
             for (act, extent) in acts {
                 match act {
-                    0 => if let Some(taken) = allocator.take() {
+                    0 => if let Some(taken) = allocator.allocate() {
                         prop_assert!(used.insert(taken) && !dirty.contains_key(&taken) && taken < extents);
                     } else {
                         prop_assert!((0..extents).all(|extent| used.contains(&extent) || dirty.contains_key(&extent)));
@@ -206,12 +210,12 @@ mod tests {
                         dirty.remove(&extent);
                         used.retain(|extent| *extent < extents);
                     }
-                    2 => if used.remove(&extent) { allocator.give_back(extent); dirty.insert(extent, ()); },
-                    3 => if used.remove(&extent) { allocator.give_back_clean(extent); },
+                    2 => if used.remove(&extent) { allocator.free(extent); dirty.insert(extent, ()); },
+                    3 => if used.remove(&extent) { allocator.free_clean(extent); },
                     _ => { allocator.mark_clean(extent); dirty.remove(&extent); }
                 }
-                prop_assert_eq!(allocator.free() as usize, extents as usize - used.len());
-                prop_assert_eq!(allocator.clean() as usize, extents as usize - used.len() - dirty.len());
+                prop_assert_eq!(allocator.free_count() as usize, extents as usize - used.len());
+                prop_assert_eq!(allocator.clean_count() as usize, extents as usize - used.len() - dirty.len());
                 prop_assert_eq!(allocator.dirty(1000), dirty.keys().copied().collect::<Vec<_>>());
             }
         }

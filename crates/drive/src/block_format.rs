@@ -1,23 +1,23 @@
-//! How the blocks of a namespace are kept on the medium: plainly, or with a tag for each block
-//! (metadata and a checksum), and whether they are encrypted.
+//! The format of a namespace's blocks on the medium: plain, or with a tag for each block (metadata
+//! and a checksum), and whether they are encrypted.
 //!
 //! ```text
 //! plain   | data of extent_bytes / block_bytes blocks                                        |
 //! tagged  | data of fewer blocks                       | pages with a tag for each block     |
 //! ```
-//! A tag has [`TAG_BYTES`]; a page of tags has [`TAG_PAGE_BYTES`] and begins with a header, which
-//! takes the place of a tag. What is in them is in [`tag`](crate::tag).
+//! A tag has [`TAG_BYTES`]; a page of tags has [`TAG_PAGE_BYTES`] and begins with a header of the
+//! size of a tag. Their contents are in [`tag`](crate::tag).
 
 /// Bytes of the tag of a block.
 pub const TAG_BYTES: u64 = 16;
-/// Tags are read and written in units of so many bytes.
+/// Bytes of a page: the unit in which tags are read and written.
 pub const TAG_PAGE_BYTES: u64 = 4096;
 /// Tags in a page.
 pub const TAGS_PER_PAGE: u64 = TAG_PAGE_BYTES / TAG_BYTES - 1;
-/// Bytes of metadata that a tag has room for.
+/// Bytes of metadata in a tag.
 pub const METADATA_BYTES: u16 = 8;
 
-/// How the blocks of a namespace are kept.
+/// The format of a namespace's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockFormat {
     /// Bytes of a block's data as a power of two: 9 or 12.
@@ -25,20 +25,20 @@ pub struct BlockFormat {
     /// Bytes of metadata that go with each block, at its end (an extended block): 0 or
     /// [`METADATA_BYTES`].
     pub metadata_bytes: u16,
-    /// Blocks are kept with a checksum, which is verified when they are read.
+    /// Blocks have a checksum, which is verified when they are read.
     pub checked: bool,
     /// Blocks are encrypted with a key of the namespace's own.
     pub encrypted: bool,
 }
 
 impl BlockFormat {
-    /// Blocks of `1 << block_shift` bytes and nothing else.
+    /// Plain blocks of `1 << block_shift` bytes.
     #[must_use]
     pub const fn plain(block_shift: u8) -> Self {
         Self { block_shift, metadata_bytes: 0, checked: false, encrypted: false }
     }
 
-    /// Whether it is one that a medium can keep.
+    /// Whether it is a format that media support.
     #[must_use]
     pub const fn is_legal(&self) -> bool {
         matches!(self.block_shift, 9 | 12) && matches!(self.metadata_bytes, 0 | METADATA_BYTES)

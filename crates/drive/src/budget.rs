@@ -1,24 +1,25 @@
-//! How much a drive remembers at most: what hosts can make grow has limits of its own, so that
-//! every state that they can bring about fits into a checkpoint.
+//! Limits of the drive's state, so that every state that hosts can bring about fits into a
+//! checkpoint.
 //!
-//! Namespaces, controller identifiers, firmware slots and the logs have limits where they are.
-//! Registrants and attachments multiply, by hosts and namespaces: they have limits for the whole
-//! drive, here. A drive of an earlier version may be beyond them; then it takes no more, and
-//! everything else goes on.
+//! Namespaces, controller identifiers, firmware slots and logs have limits where they are defined.
+//! The limits here are for the whole drive: registrants and attachments grow with hosts times
+//! namespaces. A drive of an earlier version may exceed them; it then takes no more, and works
+//! otherwise.
 
 #[cfg(test)]
 mod tests;
 
 use crate::change::State;
 
-/// Bytes of the state in a checkpoint, which has room for namespaces, bad blocks and tags besides.
+/// Bytes of the state in a checkpoint at most; there is room for namespaces, bad blocks and tags
+/// besides.
 pub const STATE_BYTES_MAX: usize = 23 << 19;
 
-/// Registrants of all namespaces of a drive together; one more is told Insufficient Resources.
+/// Registrants of all namespaces of a drive together; more are refused with Insufficient Resources.
 pub const REGISTRANTS_MAX: usize = 65_536;
 
-/// Bytes that the NQNs of attached hosts take in the state, those of a host once for each of its
-/// namespaces; one more is told Namespace Attachment Limit Exceeded.
+/// Bytes of the NQNs of attached hosts in the state, each once for each of its namespaces; more are
+/// refused with Namespace Attachment Limit Exceeded.
 pub const ATTACHMENTS_BYTES_MAX: usize = 2 << 20;
 
 /// Bytes that an NQN takes in a list of the state: with quotation marks, a comma, and what has to
@@ -30,7 +31,7 @@ pub(crate) fn nqn_bytes(nqn: &str) -> usize {
 impl State {
     /// Registrants of all namespaces.
     pub(crate) fn registrants(&self) -> usize {
-        self.reservations.values().map(|kept| kept.registrants()).sum()
+        self.reservations.values().map(|reservations| reservations.registrants()).sum()
     }
 
     /// Bytes that the NQNs of attached hosts take.
@@ -38,9 +39,9 @@ impl State {
         self.namespaces.values().flat_map(|namespace| &namespace.hosts).map(|host| nqn_bytes(host)).sum()
     }
 
-    /// Forgets what is only history (a capture of telemetry, then the oldest events) until it has
-    /// at most `bytes_max`, or nothing of that is left: the way out for a drive that an earlier
-    /// version let grow too large. Whether anything was forgotten.
+    /// Drops history (a capture of telemetry, then the oldest events) until the state has at most
+    /// `bytes_max`, or no history is left: for drives that grew too large under an earlier version.
+    /// Returns whether anything was dropped.
     pub fn shrink(&mut self, bytes_max: usize) -> bool {
         let too_large = |state: &Self| state.to_bytes().len() > bytes_max;
         if !too_large(self) {

@@ -1,8 +1,7 @@
-//! The state of a drive, and the changes that make it: what the journal keeps.
+//! The state of a drive, and the changes of it that are in the journal.
 //!
-//! Applying a change never fails and asks nothing: whether it is allowed was decided before it was
-//! written down. A change that a later version wrote and this one does not know is an error when it
-//! is read, not something to skip.
+//! Applying a change never fails: it was decided before it was journaled. A change of a later
+//! version that this one does not know is an error, and is not skipped.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -24,7 +23,7 @@ use crate::sanitize::Sanitize;
 use crate::self_test::SelfTest;
 use crate::telemetry::Telemetry;
 
-/// Who the drive is, for life.
+/// The drive's identity; it never changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// Serial Number, at most 20 characters of ASCII.
@@ -36,22 +35,22 @@ pub struct Identity {
     pub uuid: [u8; 16],
 }
 
-/// A controller identifier that is kept for a host.
+/// The assignment of a controller identifier to a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CntlidAssignment {
     /// NQN of the host.
     pub host: String,
-    /// When it was taken last, milliseconds since 1970.
+    /// When it was used last, milliseconds since 1970.
     pub taken_ms: u64,
 }
 
-/// Everything that a drive remembers, the map of its extents aside.
+/// The durable state of a drive, without its extent maps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct State {
-    /// Who it is.
+    /// Names and UUID.
     pub identity: Identity,
-    /// The next name on the medium.
+    /// The name on the medium for the next namespace.
     #[serde(rename = "next_instance")]
     pub next_volume: u64,
     /// Namespaces by NSID.
@@ -61,31 +60,31 @@ pub struct State {
     pub assigned_cntlids: BTreeMap<u16, CntlidAssignment>,
     /// Registrants and reservations by NSID; namespaces that never had any are not in it.
     pub reservations: BTreeMap<u32, Arc<Reservations>>,
-    /// Counters for life.
+    /// Counters since the drive was created.
     pub health: Health,
-    /// What went wrong.
+    /// The Error Information log.
     pub errors: ErrorLog,
-    /// What happened.
+    /// The Persistent Event Log.
     pub events: EventLog,
-    /// Slots, and which runs.
+    /// Firmware slots, and which one is active.
     pub firmware: Firmware,
-    /// The self-test that runs, and the last results.
+    /// The running self-test, and the last results.
     pub self_test: SelfTest,
     /// The sanitize operation.
     pub sanitize: Sanitize,
-    /// What the drive captured by itself.
+    /// Controller-initiated telemetry.
     pub telemetry: Telemetry,
-    /// Data may be on the medium that were not encrypted.
+    /// Data that were not encrypted may be on the medium.
     pub plaintext: bool,
 }
 
-/// One step from a state to the next.
+/// A change of the state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Change {
-    /// The drive was made.
+    /// The drive was created.
     Made {
-        /// As whom.
+        /// Its identity.
         identity: Identity,
     },
     /// A namespace was created.
@@ -114,7 +113,7 @@ pub enum Change {
         /// Their NQNs.
         hosts: BTreeSet<String>,
     },
-    /// A namespace was made readable only, or writable again.
+    /// A namespace was write protected, or the protection was removed.
     Protected {
         /// Which.
         nsid: u32,
@@ -128,7 +127,7 @@ pub enum Change {
         /// How.
         change: reservation::Change,
     },
-    /// The drive was switched on: what does not outlive a power loss is gone.
+    /// The drive was powered on: what does not persist through power loss is cleared.
     PoweredOn {
         /// When, milliseconds since 1970.
         at_ms: u64,
@@ -138,12 +137,12 @@ pub enum Change {
         /// As they are now.
         health: Box<Health>,
     },
-    /// Errors were entered.
+    /// Errors were recorded.
     Failed {
-        /// Those since the last time.
+        /// Those that were not durable yet.
         errors: error_log::Flush,
     },
-    /// Something happened that the Persistent Event Log tells.
+    /// An entry of the Persistent Event Log.
     Happened {
         /// What.
         event: Event,
@@ -153,8 +152,7 @@ pub enum Change {
         /// As it is now.
         firmware: Box<Firmware>,
     },
-    /// A namespace was formatted or sanitized: it has nothing in it, and another name on the
-    /// medium.
+    /// A namespace was formatted or sanitized: it is empty, and has another name on the medium.
     Emptied {
         /// Which.
         nsid: u32,
@@ -165,12 +163,12 @@ pub enum Change {
         #[serde(flatten)]
         shape: Shape,
     },
-    /// A self-test began, came on, or ended.
+    /// A self-test began, progressed or ended.
     SelfTested {
         /// As it is now.
         self_test: Box<SelfTest>,
     },
-    /// A sanitize operation began, came on, or ended.
+    /// A sanitize operation began, progressed or ended.
     Sanitized {
         /// As it is now.
         sanitize: Box<Sanitize>,
@@ -180,7 +178,7 @@ pub enum Change {
         /// As it is now.
         telemetry: Box<Telemetry>,
     },
-    /// A host took a controller identifier.
+    /// A controller identifier was assigned to a host.
     #[serde(rename = "seated")]
     CntlidAssigned {
         /// Which.
@@ -189,7 +187,7 @@ pub enum Change {
         #[serde(rename = "seat")]
         assignment: CntlidAssignment,
     },
-    /// Controller identifiers are free for others.
+    /// Assignments of controller identifiers were dropped.
     #[serde(rename = "unseated")]
     CntlidsFreed {
         /// Which.
@@ -214,10 +212,10 @@ pub enum RestoreError {
 }
 
 impl State {
-    /// The state that a checkpoint and the changes behind it amount to.
+    /// The state of a checkpoint with the changes since.
     ///
     /// # Errors
-    /// What could not be read.
+    /// The state or a change cannot be read.
     pub fn restore(checkpoint: &[u8], changes: &[Vec<u8>]) -> Result<Self, RestoreError> {
         let mut state = if checkpoint.is_empty() {
             Self::default()
@@ -231,13 +229,13 @@ impl State {
         Ok(state)
     }
 
-    /// The state as a checkpoint keeps it.
+    /// The state as JSON, for a checkpoint.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("maps with keys that are numbers or text, and nothing that can fail")
     }
 
-    /// Makes the change.
+    /// Applies a change.
     pub fn apply(&mut self, change: Change) {
         match change {
             Change::Made { identity } => self.identity = identity,
@@ -271,7 +269,9 @@ impl State {
                 Arc::make_mut(self.reservations.entry(nsid).or_default()).apply(change);
             }
             Change::PoweredOn { at_ms: _ } => {
-                self.reservations.values_mut().for_each(|kept| *kept = Arc::new(kept.after_power_loss()));
+                for reservations in self.reservations.values_mut() {
+                    *reservations = Arc::new(reservations.after_power_loss());
+                }
             }
             Change::Counted { health } => self.health = *health,
             Change::Failed { errors } => self.errors.apply(errors),
@@ -302,14 +302,14 @@ impl State {
         }
     }
 
-    /// The namespaces' names on the medium: whatever else the medium holds belongs to nobody.
+    /// The names of the namespaces on the medium. Other volumes there belong to no namespace.
     pub fn volumes(&self) -> impl Iterator<Item = VolumeId> + '_ {
         self.namespaces.values().map(|namespace| namespace.volume)
     }
 }
 
 impl Change {
-    /// The change as the journal keeps it.
+    /// The change as JSON, for the journal.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("maps with keys that are numbers or text, and nothing that can fail")

@@ -1,18 +1,18 @@
-//! A drive: what its hosts ask of it, decided against what it remembers.
+//! A drive: decides what becomes of its hosts' requests.
 //!
-//! Deciding changes nothing. A [`Decision`] names the changes to be made durable, and what has to
-//! be done on the medium before and after; only then is the drive told ([`Drive::apply`]) and the
-//! host answered.
+//! Deciding changes no durable state. A [`Decision`] contains the changes to be made durable, and
+//! what is to be done on the medium before and after that; then the changes are applied
+//! ([`Drive::apply`]) and the host is answered.
 
 mod capture;
 mod firmware;
+mod lifecycle;
 mod manage;
 mod media;
 mod pages;
 mod reserve;
 #[cfg(test)]
 mod tests;
-mod upkeep;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -35,40 +35,39 @@ use crate::namespace::{Namespace, NewNamespace, Shape, VolumeId};
 use crate::profile::Profile;
 use crate::request::{Answer, DecisionInput, Origin, Refusal};
 use crate::reservation;
-use crate::sanitize::Pace;
+use crate::sanitize::SanitizeSpeed;
 use crate::telemetry::HostTelemetry;
 use crate::view::View;
 
-pub use capture::Facts;
+pub use capture::MediumStatus;
+pub use lifecycle::HealthUpdate;
 pub use media::{Sanitized, is_offered};
-pub use pages::keeps;
-pub use upkeep::Turned;
+pub use pages::keeps_page;
 
 /// What the configuration says about a drive, besides its profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// Limits.
     pub profile: Profile,
-    /// Namespaces may promise more than the drive holds.
+    /// Namespaces together may have more capacity than the drive.
     pub overcommit: bool,
     /// A namespace has one host at a time, shared or not.
     pub exclusive: bool,
-    /// New namespaces are attached to every host.
+    /// New namespaces are attached to all hosts.
     pub attach_everyone: bool,
-    /// New and formatted namespaces keep a checksum with each block.
+    /// New and formatted namespaces have a checksum for each block.
     pub checked: bool,
     /// New and formatted namespaces are encrypted.
     pub encrypted: bool,
-    /// Who may create, delete, attach and format.
+    /// The hosts that may create, delete, attach and format.
     pub managers: Managers,
     /// The most that a host's own namespaces may hold together (NCAP), in bytes.
     pub quotas: BTreeMap<String, u64>,
-    /// Bytes that may be written to the medium over the drive's life; `None` is what the profile
-    /// says.
+    /// Bytes that may be written to the medium over the drive's life; `None`: as the profile says.
     pub endurance_bytes: Option<u64>,
     /// Entries of the Error Information log that are kept and shown.
     pub error_entries: usize,
-    /// Firmware revision that the program brings along.
+    /// Revision of the built-in firmware.
     pub revision: String,
     /// NQN of the subsystem.
     pub subsystem: String,
@@ -93,7 +92,7 @@ pub struct Capacity {
     pub extent_bytes: u64,
 }
 
-/// What a host asks of the drive.
+/// A request of a host to the drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// Namespace Management, create.
@@ -131,7 +130,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// What is asked for, without its data: for a person.
+    /// The kind of request, for messages.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -155,7 +154,7 @@ impl Request {
     }
 }
 
-/// What of which log page is wanted, and of whom.
+/// A Get Log Page command for a page that the drive keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogQuery {
     /// Which page.
@@ -164,13 +163,13 @@ pub struct LogQuery {
     pub parameter: u8,
     /// Log Specific Identifier.
     pub identifier: u16,
-    /// Whose page, where namespaces have their own.
+    /// The namespace, for pages that each namespace has.
     pub nsid: Nsid,
     /// First byte.
     pub offset: u64,
     /// Bytes.
     pub bytes: u64,
-    /// Retain Asynchronous Event: reading it does not mean that it was noticed.
+    /// Retain Asynchronous Event: reading the page does not clear the event.
     pub retain: bool,
     /// Temperature thresholds of the controller.
     pub thresholds: Thresholds,
@@ -178,74 +177,73 @@ pub struct LogQuery {
     pub transport: u8,
 }
 
-/// What a request amounts to.
+/// What is to be done for a request, in the order of the first four fields.
 #[derive(Debug, PartialEq)]
 pub struct Decision {
-    /// The answer to the host when all is done.
+    /// The answer to the host, when everything is done.
     pub answer: Answer,
-    /// Done on the medium before the changes are written down.
+    /// To be done on the medium before the changes become durable.
     pub before: Vec<Effect>,
     /// To be made durable.
     pub changes: Vec<Change>,
-    /// Done on the medium when the changes are durable.
+    /// To be done on the medium when the changes are durable.
     pub after: Vec<Effect>,
-    /// Told to all controllers of these hosts.
+    /// Reservation notices for all controllers of these hosts.
     pub notices: Vec<(Nsid, HostId, ReservationEvent)>,
-    /// Commands of these hosts to the namespace are over before the host is answered.
+    /// Commands of these hosts to the namespaces have to end before the answer.
     pub abort: Vec<(Nsid, HostId)>,
-    /// Raised on all controllers.
+    /// Events for all controllers.
     pub events: Vec<AsyncEvent>,
-    /// The host is answered when nothing of what is given back can be read any more, and commands
-    /// to these namespaces wait until then; none of it where there are none.
+    /// If there are any: the host is answered, and commands to these namespaces are executed, only
+    /// when the old data of the drive are erased.
     pub erased: Vec<VolumeId>,
 }
 
-/// Something to be done on the medium.
+/// A consequence of a change on the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// A name gets a size.
+    /// Create a volume.
     Create {
-        /// Which.
+        /// Its name.
         volume: VolumeId,
-        /// Its blocks.
+        /// Its size in blocks.
         blocks: u64,
         /// Blocks for which extents may be allocated.
         capacity_blocks: u64,
-        /// How they are kept.
+        /// How the blocks are stored.
         block_format: BlockFormat,
     },
-    /// A name and everything under it is given back.
+    /// Remove a volume, and free its extents.
     Remove(VolumeId),
 }
 
-/// A drive's state, and the decisions about what hosts ask of it.
+/// A drive's state, and the decisions about its hosts' requests.
 #[derive(Debug)]
 pub struct Drive {
     state: State,
     settings: Settings,
     capacity: Capacity,
     condition: Condition,
-    /// A firmware image that is being downloaded.
+    /// The firmware image that is being downloaded.
     download: Download,
-    /// Hosts that read the Persistent Event Log.
+    /// Reporting contexts of the Persistent Event Log.
     contexts: Contexts,
-    /// What a host had captured.
+    /// The telemetry that a host had captured.
     telemetry: HostTelemetry,
-    /// What the medium is like, as far as it was told.
-    facts: Facts,
-    /// Namespaces whose old data are being erased, and how much of that is left to be done, in
-    /// percent. By their name on the medium: an NSID that is used again is another namespace.
+    medium_status: MediumStatus,
+    /// Namespaces whose old data are being erased, and the percentage that is left. By their names
+    /// on the medium, because an NSID may be used again for another namespace.
     erasing: BTreeMap<VolumeId, u8>,
-    /// Hosts have written, and the state does not say so yet.
+    /// Hosts have written since the last sanitize, and the state does not say so yet.
     written: bool,
-    /// How much of a sanitize pass is done.
+    /// Progress of the current sanitize pass.
     sanitized_bytes: u64,
-    /// How quickly that goes.
-    pace: Pace,
+    /// Measured speed of sanitize passes.
+    sanitize_speed: SanitizeSpeed,
     /// Feature 17h; until the drive is closed.
     no_deallocate_warns: bool,
-    /// Something severe happened that is to be captured.
-    alarm: Option<String>,
+    /// The reason why telemetry is to be captured.
+    pending_capture: Option<String>,
 }
 
 impl Drive {
@@ -258,38 +256,37 @@ impl Drive {
             free_bytes: capacity.total_bytes,
             ..Condition::default()
         };
-        let (download, contexts) = (Download::default(), Contexts::default());
         Self {
             state,
             settings,
             capacity,
             condition,
-            download,
-            contexts,
+            download: Download::default(),
+            contexts: Contexts::default(),
             telemetry: HostTelemetry::default(),
-            facts: Facts::default(),
+            medium_status: MediumStatus::default(),
             erasing: BTreeMap::new(),
             written: false,
             sanitized_bytes: 0,
-            pace: Pace::default(),
+            sanitize_speed: SanitizeSpeed::default(),
             no_deallocate_warns: false,
-            alarm: None,
+            pending_capture: None,
         }
     }
 
-    /// What it remembers.
+    /// The durable state.
     #[must_use]
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// What the configuration says about it.
+    /// The settings of the configuration.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Another configuration. What the old one allowed and the new one does not stays as it is.
+    /// Changes the settings. What exists already and the new settings do not allow stays as it is.
     pub fn configure(&mut self, settings: Settings) {
         self.settings = settings;
     }
@@ -300,25 +297,25 @@ impl Drive {
         self.capacity
     }
 
-    /// Makes a change that is durable.
+    /// Applies a change that is durable.
     pub fn apply(&mut self, change: Change) {
         if matches!(change, Change::Sanitized { .. }) {
-            // What was written before is in the state now, or was erased.
+            // The new state says whether hosts have written.
             self.written = false;
         }
         self.state.apply(change);
     }
 
-    /// What everybody may know about it.
+    /// A snapshot for controllers and log pages.
     #[must_use]
     pub fn view(&self) -> Arc<View> {
         Arc::new(View::new(self))
     }
 
-    /// Decides.
+    /// Decides what is to be done for a request.
     ///
     /// # Errors
-    /// The refusal, with the specification's status.
+    /// The request is refused, with the specification's status.
     pub fn decide(&mut self, request: &Request, origin: &Origin, input: &DecisionInput) -> Result<Decision, Refusal> {
         self.check_restriction(request)?;
         match request {
@@ -397,7 +394,7 @@ impl Decision {
 }
 
 impl Managers {
-    /// Whether the host may manage.
+    /// Whether the host with this NQN may manage the drive.
     #[must_use]
     pub fn contains(&self, host: &str) -> bool {
         match self {
@@ -407,5 +404,5 @@ impl Managers {
     }
 }
 
-/// Where the NSID stands in a command.
+/// Offset of the NSID in a command.
 const NSID: u8 = 4;

@@ -1,9 +1,9 @@
-//! The Error Information log of a drive: the newest errors of all its controllers, numbered for
-//! life.
+//! The Error Information log of a drive: the newest errors of all its controllers, with numbers
+//! that are never reused.
 //!
-//! Errors come in as they happen and are shown at once; what was not flushed when the drive is
-//! killed is lost, but its numbers are not given again. What is written down, and when, is decided
-//! by whoever has a journal: [`ErrorLog::record`] says which errors cannot wait.
+//! Errors are in the log page as soon as they are recorded. Those that were not flushed to the
+//! journal are lost when the drive is killed. The owner of the journal decides when to flush;
+//! [`ErrorLog::record`] says which errors cannot wait.
 //!
 //! NVMe Base 2.1, "Error Information" log page (01h).
 
@@ -26,14 +26,13 @@ pub const ENTRIES_DEFAULT: usize = 64;
 
 /// The log.
 ///
-/// The part in JSON is what was flushed; the rest is new since.
+/// The serialized fields are what was flushed; the others are newer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ErrorLog {
     /// Oldest first.
     entries: VecDeque<Entry>,
-    /// Number of the last error; while the drive is open, of the last one that may have been
-    /// numbered.
+    /// The last number that may have been used: errors are numbered up to here without a flush.
     reserved: u64,
     /// Number of the last error.
     #[serde(skip)]
@@ -43,7 +42,7 @@ pub struct ErrorLog {
     flushed: u64,
 }
 
-/// An error, as it is kept. Numbers are those of the log page.
+/// An entry, with the values of the log page.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 struct Entry {
@@ -58,7 +57,7 @@ struct Entry {
     information: u64,
 }
 
-/// What is known of an error when it happens.
+/// An error of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Error {
     /// Queue of the command.
@@ -79,7 +78,7 @@ pub struct Error {
     pub information: u64,
 }
 
-/// What is written down: the errors since the last flush.
+/// What a flush makes durable: the errors since the last one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Flush {
@@ -87,17 +86,17 @@ pub struct Flush {
     reserved: u64,
 }
 
-/// When an error has to be written down.
+/// When an error has to be flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
     /// With the next periodic flush.
     Periodic,
-    /// Before anything else: it tells of lost data, or the numbers that were put aside are used up.
+    /// At once: it is about lost data, or the reserved numbers are used up.
     AtOnce,
 }
 
 impl ErrorLog {
-    /// Enters an error and says when it has to be flushed. `entries` is how many are kept, 1 to
+    /// Records an error. Returns when it has to be flushed. `entries` is how many are kept, 1 to
     /// [`ENTRIES_MAX`].
     pub fn record(&mut self, error: &Error, entries: usize) -> Urgency {
         self.begin();
@@ -109,8 +108,7 @@ impl ErrorLog {
         if is_severe(error.status) || self.count >= self.reserved { Urgency::AtOnce } else { Urgency::Periodic }
     }
 
-    /// Counts errors of which nothing else is known: more came between two looks than were kept for
-    /// the next one.
+    /// Counts errors that are not known in detail, because the queue in front of the log was full.
     pub fn skip(&mut self, errors: u64) {
         if errors > 0 {
             self.begin();
@@ -120,29 +118,29 @@ impl ErrorLog {
 
     fn begin(&mut self) {
         if self.count == 0 {
-            // The first one since the drive was opened. If it was killed before, it may have
-            // numbered errors up to here.
+            // The first error since the drive was opened: if it was killed before, numbers up to
+            // `reserved` may have been used.
             self.flushed = self.entries.back().map_or(0, |entry| entry.count);
             self.count = self.reserved;
         }
     }
 
-    /// What is to be written down; `None` if there is nothing new.
+    /// What is to be flushed; `None` if there is nothing new.
     #[must_use]
     pub fn flush(&self) -> Option<Flush> {
         (self.count > self.flushed).then(|| Flush { reserved: self.count + RESERVE, ..self.new_entries() })
     }
 
-    /// What is to be written down when the drive is closed: numbers go on without a gap.
+    /// What is to be flushed when the drive is closed, so that numbers continue without a gap.
     #[must_use]
     pub fn close(&self) -> Option<Flush> {
         let flush = Flush { reserved: self.last(), ..self.new_entries() };
         (!flush.entries.is_empty() || flush.reserved != self.reserved).then_some(flush)
     }
 
-    /// What was written down is in the journal now, or comes from it.
+    /// Applies a flush that is in the journal.
     pub fn apply(&mut self, flush: Flush) {
-        // More may have happened while it was being written.
+        // There may be newer errors, which were recorded while it was written.
         self.flushed = flush.entries.last().map_or(self.flushed, |entry| entry.count);
         let known = self.entries.back().map_or(0, |entry| entry.count);
         self.entries.extend(flush.entries.into_iter().filter(|entry| entry.count > known));
@@ -152,7 +150,7 @@ impl ErrorLog {
         self.reserved = flush.reserved;
     }
 
-    /// Errors for life: after a kill, those that may have been.
+    /// Number of the last error. After a kill, the last number that may have been used.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.last()
@@ -220,21 +218,19 @@ impl Entry {
     }
 }
 
-/// Whether an error has to be on the medium before anything else happens: data may be lost, or the
-/// drive does not know what it does.
+/// Whether an error has to be flushed at once: data may be lost, or it is an internal error.
 #[must_use]
 pub fn is_severe(status: Status) -> bool {
     status.is(Status::INTERNAL_ERROR) || is_media_error(status)
 }
 
-/// Whether SMART counts it among Media and Data Integrity Errors: of the errors of that type, those
-/// that are not what the host asked for.
+/// Whether SMART counts it as a Media and Data Integrity Error: statuses of that type, except those
+/// that are the result of what the host asked for.
 #[must_use]
 pub fn is_media_error(status: Status) -> bool {
-    let asked_for = [Status::COMPARE_FAILURE, Status::ACCESS_DENIED, Status::DEALLOCATED_BLOCK];
-    status.code_type() == 2 && !asked_for.iter().any(|&other| status.is(other))
+    let expected = [Status::COMPARE_FAILURE, Status::ACCESS_DENIED, Status::DEALLOCATED_BLOCK];
+    status.code_type() == 2 && !expected.iter().any(|&other| status.is(other))
 }
 
-/// Numbers that are put aside by a flush: as many errors can be numbered before the next one has to
-/// come.
+/// Numbers that a flush reserves: so many errors can be recorded before the next flush is needed.
 const RESERVE: u64 = 1024;

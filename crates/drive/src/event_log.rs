@@ -1,8 +1,8 @@
-//! The Persistent Event Log: what happened to the drive, for life or for as long as there is room.
+//! The Persistent Event Log: keeps events, the oldest of which make room for new ones, and builds
+//! the log page.
 //!
-//! It keeps events and builds the log page. Which events there are is said by whoever they happen
-//! to, with the builders in `events`; when a host reads the log in pieces, `context` keeps what it
-//! reads from changing.
+//! `events` has a constructor for each kind of event; `context` has the reporting contexts, which
+//! keep the page unchanged while a host reads it in pieces.
 //!
 //! NVMe Base 2.1, "Persistent Event" log page (0Dh).
 
@@ -28,7 +28,7 @@ pub use events::{RESET_CONTROLLERS_MAX, Thermal};
 
 use crate::request::{DecisionInput, Origin};
 
-/// Events that are kept.
+/// Events that are kept at most.
 pub const EVENTS_MAX: usize = 4096;
 
 /// Bytes of the log page at most; PELS counts it in 64 KiB.
@@ -54,22 +54,23 @@ pub const SUPPORTED: [EventKind; 13] = [
     EventKind::THERMAL_EXCURSION,
 ];
 
-/// The events, oldest first. The journal has each [`Event`] that was [applied](EventLog::apply).
+/// The events, oldest first. Each [`Event`] is in the journal before it is
+/// [applied](EventLog::apply).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EventLog {
     events: VecDeque<Event>,
-    /// Events that ever were, those that had to make room included.
+    /// How many events were ever recorded.
     total: u64,
 }
 
-/// An event, before and after it is in the journal.
+/// An event of the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Event {
     /// Event Type.
     kind: u8,
-    /// The controller whose command it was, or that was chosen to record it.
+    /// The controller whose command it was, or any other.
     cntlid: u16,
     /// When it happened, milliseconds since 1970.
     at_ms: u64,
@@ -79,15 +80,14 @@ pub struct Event {
 }
 
 impl EventLog {
-    /// Whether the event is worth an entry: not if the same happened 32 times within the last
-    /// minute already.
+    /// Whether the event is to be recorded: not if there were 32 like it within the last minute.
     #[must_use]
     pub fn admits(&self, event: &Event) -> bool {
         let recent = self.events.iter().rev().take_while(|other| other.at_ms.saturating_add(60_000) > event.at_ms);
         recent.filter(|other| other.is_like(event)).take(FLOOD).count() < FLOOD
     }
 
-    /// Enters an event; the oldest make room for it.
+    /// Records an event; the oldest make room for it.
     pub fn apply(&mut self, event: Event) {
         self.events.push_back(event);
         self.total += 1;
@@ -96,7 +96,7 @@ impl EventLog {
         }
     }
 
-    /// Forgets the older half of the events.
+    /// Drops the older half of the events.
     pub(crate) fn forget_half(&mut self) {
         self.events.drain(..self.events.len().div_ceil(2));
     }
@@ -107,13 +107,13 @@ impl EventLog {
         self.events.len()
     }
 
-    /// Whether nothing ever happened.
+    /// Whether the log has no events.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
 
-    /// What is behind the header of the log page, newest event first.
+    /// The log page behind its header: the newest event first.
     fn body(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(self.page_bytes());
         for event in self.events.iter().rev() {
@@ -135,7 +135,7 @@ impl EventLog {
 }
 
 impl Event {
-    /// The longest event data: of a longer one the rest is cut off.
+    /// Bytes of event data at most; longer data are truncated.
     pub const DATA_MAX: usize = 4096;
 
     fn new(kind: EventKind, origin: &Origin, input: &DecisionInput, data: &[u8]) -> Self {
@@ -149,22 +149,21 @@ impl Event {
         EventKind(self.kind)
     }
 
-    /// Whether a flood of both is a flood of one thing: hardware errors of one code are, whatever
-    /// they are about.
+    /// Whether two events are of the same kind; for hardware errors, with the same code.
     fn is_like(&self, other: &Self) -> bool {
         let same = |bytes: usize| self.data.get(..bytes) == other.data.get(..bytes);
         self.kind == other.kind && (self.kind() != EventKind::HARDWARE_ERROR || same(2))
     }
 }
 
-/// A time as the log has it: it comes from a clock that was set.
+/// A time in the format of the Timestamp feature, from a clock that was set.
 fn timestamp(unix_ms: u64) -> [u8; 8] {
     let mut bytes = [0; 8];
     bytes.copy_from_slice(Timestamp::new(unix_ms).with_attributes(true, false).as_bytes());
     bytes
 }
 
-/// Events of one kind in a minute, beyond which no more of them are recorded.
+/// Events of one kind in a minute at most; more are not recorded.
 const FLOOD: usize = 32;
 
 /// Event Header Additional Information: the event is not associated with a port.

@@ -1,9 +1,8 @@
-//! Firmware of a drive: its slots, the image that runs, and how a host downloads, commits and
+//! Firmware of a drive: its slots, the running image, and how a host downloads, commits and
 //! activates another one.
 //!
-//! An image holds no code: it gives the drive another revision and another [`Personality`]. What an
-//! image looks like is in `image`, how its pieces come together in `download`; who rebuilds what
-//! Identify says is elsewhere.
+//! An image contains no code: it gives the drive another revision and another [`Personality`]. The
+//! format of images is in `image`, the download of their pieces in `download`.
 //!
 //! NVMe Base 2.1, "Firmware Update Process", "Firmware Commit command", "Firmware Slot
 //! Information".
@@ -35,18 +34,17 @@ pub const GRANULARITY_BYTES: usize = 4096;
 /// Slots that a drive can have at most.
 pub const SLOTS_MAX: u8 = 7;
 
-/// Which firmware a drive has.
+/// The firmware slots of a drive, and the running image.
 ///
-/// As long as slot 1 was never written, it holds the image that the program brings along
-/// ([`Limits::builtin`]).
+/// As long as slot 1 was never written, it contains the built-in image ([`Limits::builtin`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Firmware {
-    /// What was committed, by slot.
+    /// The contents of slots that were committed to.
     slots: BTreeMap<u8, Content>,
     /// The slot that the running image came from.
     active: u8,
-    /// The image that runs, if its slot was overwritten since.
+    /// The running image, if its slot was overwritten since.
     running: Option<Content>,
     /// The slot that is activated at the next reset.
     next: Option<u8>,
@@ -54,40 +52,40 @@ pub struct Firmware {
     written: u8,
 }
 
-/// What a slot holds.
+/// The contents of a slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Content {
     /// Firmware Revision, 1 to 8 characters of ASCII.
     pub revision: String,
-    /// What the drive is like while it runs.
+    /// How the drive behaves while it runs.
     pub personality: Personality,
 }
 
-/// What the drive's profile and the program say.
+/// What the drive's profile and the program define.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Slots, 1 to [`SLOTS_MAX`].
     pub slots: u8,
     /// Slot 1 cannot be written.
     pub slot_1_read_only: bool,
-    /// What images must be made for.
+    /// The product that images must be made for.
     pub product: String,
-    /// The image that the program brings along.
+    /// The built-in image.
     pub builtin: Content,
 }
 
-/// What a Firmware Commit comes to that is not refused.
+/// The result of a Firmware Commit that is not refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// The state from now on.
+    /// The new state.
     pub next: Firmware,
     /// Success, or Firmware Activation Requires Controller Level Reset: the image is in its slot,
     /// and waits.
     pub status: Status,
     /// Dword 0 of the completion: Multiple Update Detected.
     pub dword0: u32,
-    /// Another image runs from now on: events say so, and Identify.
+    /// Another image runs from now on.
     pub activated: bool,
     /// The slot that was used.
     pub slot: u8,
@@ -96,12 +94,12 @@ pub struct Done {
 }
 
 impl Firmware {
-    /// Decides what Firmware Commit comes to. Whatever comes of it, the download has ended:
+    /// Decides on a Firmware Commit. The download ends with it, also if it is refused:
     /// [`Download::finish`].
     ///
     /// # Errors
     /// Invalid Firmware Slot, Invalid Firmware Image, Command Sequence Error, Invalid Field in
-    /// Command. Nothing has changed then.
+    /// Command.
     pub fn commit(&self, download: &Download, commit: &Commit, limits: &Limits) -> Result<Done, Refusal> {
         let writes = match commit.action {
             CommitAction::Replace | CommitAction::ReplaceAndActivate => true,
@@ -116,7 +114,7 @@ impl Firmware {
         if slot > limits.slots || writes && slot == 1 && limits.slot_1_read_only {
             return Err(Refusal::at(Status::INVALID_FIRMWARE_SLOT, COMMIT_BYTE));
         }
-        // What runs would be gone at the next power loss, and nothing would have been activated.
+        // The running image would be lost at the next power loss without anything being activated.
         if commit.action == CommitAction::Replace && slot == self.active && limits.slots > 1 {
             return Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR));
         }
@@ -142,7 +140,9 @@ impl Firmware {
             next.write(slot, content, limits);
         }
         if activated {
-            (next.active, next.running, next.next) = (slot, None, None);
+            next.active = slot;
+            next.running = None;
+            next.next = None;
         }
         Ok(Done { next, status, dword0: download.overlap(), activated, slot, revision })
     }
@@ -153,14 +153,13 @@ impl Firmware {
     pub fn at_reset(&self, limits: &Limits) -> Option<Self> {
         let active = self.next.unwrap_or(self.active);
         let loadable = active <= limits.slots && self.content(active, limits).is_some();
-        // An image that cannot be loaded leaves the one that runs, or what the program brings
-        // along.
+        // If the image cannot be loaded, the running or the built-in one stays.
         let active = if loadable { active } else { self.active.min(limits.slots) };
         let after = Self { active, running: None, next: None, ..self.clone() };
         (after != *self).then_some(after)
     }
 
-    /// The image that runs: its revision is FR of Identify Controller.
+    /// The running image: its revision is FR of Identify Controller.
     #[must_use]
     pub fn running<'a>(&'a self, limits: &'a Limits) -> &'a Content {
         self.running.as_ref().or_else(|| self.content(self.active, limits)).unwrap_or(&limits.builtin)
@@ -175,7 +174,7 @@ impl Firmware {
     /// The slot that is activated at the next reset.
     #[must_use]
     pub fn pending_slot(&self) -> Option<u8> {
-        // Overwriting the slot that runs is a pending activation too (Base, "Firmware Update
+        // Overwriting the active slot is a pending activation, too (Base, "Firmware Update
         // Process").
         self.next.or_else(|| self.running.as_ref().map(|_| self.active))
     }
@@ -197,8 +196,8 @@ impl Firmware {
         self.slots.get(&slot).or((slot == 1).then_some(&limits.builtin))
     }
 
-    /// The slot for a host that leaves it to the drive: to write, an empty one, else one that is
-    /// not needed; to activate, the one that was written last.
+    /// The slot if the host leaves it to the drive: to write, an empty one, else one that is
+    /// neither active nor pending; to activate, the one that was written last.
     fn choose(&self, writes: bool, limits: &Limits) -> u8 {
         if !writes {
             return if self.written == 0 { self.active } else { self.written };
@@ -244,5 +243,5 @@ impl Limits {
 
 const INVALID_IMAGE: Refusal = Refusal::new(Status::INVALID_FIRMWARE_IMAGE);
 
-/// Dword 10 of Firmware Commit.
+/// Offset of dword 10 in Firmware Commit.
 const COMMIT_BYTE: u8 = 40;

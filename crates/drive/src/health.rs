@@ -1,9 +1,9 @@
-//! How a drive fares: counters for life, endurance, temperature, and the log pages and warnings
-//! that are made of them.
+//! The health of a drive: counters, endurance, temperature, and the log pages and warnings that are
+//! made of them.
 //!
-//! What happened since the last time comes in ([`Activity`]), as do sensors and the state of the
-//! pool ([`Condition`]). Whoever has a journal writes the whole of [`Health`] down now and then:
-//! what was counted since is lost when the drive is killed.
+//! Input is what happened since the last update ([`Activity`]), and the current state of sensors
+//! and capacity ([`Condition`]). All of [`Health`] is journaled from time to time: what was counted
+//! since is lost when the drive is killed.
 //!
 //! NVMe Base 2.1, "SMART / Health Information", "Endurance Group Information"; NVM Command Set 1.1,
 //! "SMART / Health Information".
@@ -33,15 +33,15 @@ pub const CRITICAL_KELVIN: u16 = 353;
 /// Available Spare Threshold.
 pub const SPARE_THRESHOLD_PERCENT: u8 = 10;
 
-/// Counters for life. Those of time are in milliseconds.
+/// Counters since the drive was created. Times are in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Health {
-    /// Times the drive was opened.
+    /// How often the drive was opened.
     pub power_cycles: u64,
-    /// Times it was opened without having been closed.
+    /// How often it was opened without having been closed.
     pub unsafe_shutdowns: u64,
-    /// It is open; found so when it is opened, it was killed.
+    /// It is open. If this is set when it is opened, it was not closed.
     pub open: bool,
     /// How long it was open.
     pub power_on_ms: u64,
@@ -54,17 +54,17 @@ pub struct Health {
     pub critical_ms: u64,
     /// Uncorrected data integrity errors.
     pub media_errors: u64,
-    /// What hosts read and wrote, with namespaces that are no more.
+    /// What hosts read and wrote, deleted namespaces included.
     pub usage: Usage,
     /// Bytes written to the medium.
     pub medium_bytes: u64,
-    /// The part of `usage` that was a namespace's, by NSID; forgotten with the namespace.
+    /// `usage` of each namespace, by NSID; dropped with the namespace.
     pub namespaces: BTreeMap<u32, Usage>,
     /// Power-on hours at the last snapshot in the Persistent Event Log.
     pub snapshot_hours: u64,
 }
 
-/// What hosts did.
+/// What hosts read and wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Usage {
@@ -78,14 +78,14 @@ pub struct Usage {
     pub write_commands: u64,
 }
 
-/// What happened since the last time.
+/// What happened since the last update.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
-    /// How much time passed.
+    /// Time since then.
     pub elapsed_ms: u64,
-    /// How much of it I/O commands were outstanding.
+    /// How much of it I/O commands were outstanding for.
     pub busy_ms: u64,
-    /// What hosts did, by namespace.
+    /// What hosts read and wrote, by namespace.
     pub namespaces: Vec<(Nsid, Usage)>,
     /// Bytes that were written besides: journal, zeroing, checksums.
     pub overhead_bytes: u64,
@@ -95,7 +95,7 @@ pub struct Activity {
     pub kelvin: u16,
 }
 
-/// How much a drive stands.
+/// The rated endurance of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endurance {
     /// Bytes that may be written to the medium over its life; 0 is any number.
@@ -105,7 +105,7 @@ pub struct Endurance {
     pub amplification_percent: u32,
 }
 
-/// What is the case now, and not remembered.
+/// The current condition of a drive, which is not durable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
     /// The composite temperature; [`TEMPERATURE_KELVIN`] where there is no sensor.
@@ -116,10 +116,9 @@ pub struct Condition {
     pub total_bytes: u64,
     /// Bytes that are not allocated.
     pub free_bytes: u64,
-    /// Namespaces promise more than there is: then, and only then, free capacity is spare.
+    /// Namespaces may have more capacity than the drive: only then free capacity counts as spare.
     pub overcommitted: bool,
-    /// There is no place for them on what the drive lies on: nothing is spare, whatever else is
-    /// free.
+    /// The file system below the drive is full: nothing is spare.
     pub no_space: bool,
     /// Data was lost, or the medium reported errors.
     pub degraded: bool,
@@ -140,7 +139,7 @@ pub struct Thresholds {
 }
 
 impl Health {
-    /// The drive is being opened.
+    /// The counters when the drive is opened.
     #[must_use]
     pub fn opened(&self) -> Self {
         Self {
@@ -151,7 +150,7 @@ impl Health {
         }
     }
 
-    /// The drive is being closed.
+    /// The counters when the drive is closed.
     #[must_use]
     pub fn closed(&self) -> Self {
         Self { open: false, ..self.clone() }
@@ -177,7 +176,7 @@ impl Health {
         }
     }
 
-    /// A namespace is gone.
+    /// Drops the counters of a namespace.
     pub fn forget(&mut self, nsid: Nsid) {
         self.namespaces.remove(&nsid.0);
     }
@@ -188,7 +187,7 @@ impl Health {
         self.power_on_hours() >= self.snapshot_hours.saturating_add(24)
     }
 
-    /// A snapshot was entered.
+    /// A snapshot was recorded.
     pub fn snapshot_taken(&mut self) {
         self.snapshot_hours = self.power_on_hours();
     }
@@ -206,8 +205,7 @@ impl Health {
         u8::try_from(percent).unwrap_or(u8::MAX)
     }
 
-    /// SMART / Health Information, of the drive or, for one NSID, with what hosts did with that
-    /// namespace.
+    /// SMART / Health Information: of the drive, or for one NSID with the usage of that namespace.
     #[must_use]
     pub fn page(
         &self,
@@ -282,10 +280,9 @@ impl Usage {
 }
 
 impl Condition {
-    /// Available Spare, percent. A drive whose namespaces cannot outgrow it has all of it; of an
-    /// over-committed one it is what is left to allocate, and where there is no space below the
-    /// drive it is nothing: then writes fail with Capacity Exceeded, and hosts cannot see it come
-    /// otherwise.
+    /// Available Spare, percent. 100 for a drive that is not over-committed; of an over-committed
+    /// one it is what is left to allocate. 0 if there is no space below the drive: writes then fail
+    /// with Capacity Exceeded, and hosts have no other warning.
     #[must_use]
     pub fn spare_percent(&self) -> u8 {
         if self.no_space {
@@ -318,11 +315,11 @@ impl Condition {
 }
 
 impl Thresholds {
-    /// What a controller has until its host sets something else.
+    /// The default of a controller.
     pub const DEFAULT: Self = Self { over: WARNING_KELVIN, under: 0 };
 }
 
-/// The events for warnings that are new: `before` and `after` are Critical Warning.
+/// The events for new warnings: `before` and `after` are values of Critical Warning.
 #[must_use]
 pub fn events(before: u8, after: u8) -> Vec<AsyncEvent> {
     let new = after & !before;
@@ -338,8 +335,8 @@ pub fn events(before: u8, after: u8) -> Vec<AsyncEvent> {
     .collect()
 }
 
-/// The threshold that the composite temperature crossed from `before` to `after`, and how far it is
-/// from it now: the event Thermal Excursion. Of several the one that is worst.
+/// The threshold that the composite temperature crossed from `before` to `after`, and its distance
+/// to it now, for the event Thermal Excursion. If it crossed several, the highest.
 #[must_use]
 pub fn excursion(before: u16, after: u16) -> Option<(Thermal, u16)> {
     let rose_to = |threshold: u16| before < threshold && after >= threshold;

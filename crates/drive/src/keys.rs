@@ -1,9 +1,8 @@
-//! The keys of encrypted namespaces on a medium: a table in two copies, apart from everything that
-//! is kept for longer.
+//! The key table of a medium: the keys of encrypted namespaces, in two copies.
 //!
-//! Keys are in no journal and no checkpoint: when a namespace is removed, its key is gone as soon
-//! as both copies were written without it. A copy is a header, the keys, zeros up to a multiple of
-//! 4 KiB and a CRC-32C over all of it.
+//! Keys are in no journal and no checkpoint: the key of a removed namespace is destroyed as soon as
+//! both copies are written without it. A copy is a header, the keys, zeros up to a multiple of 4
+//! KiB, and a CRC-32C over all of it.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -11,10 +10,10 @@ use alloc::vec::Vec;
 use crate::frame::{FRAME_BYTES, crc};
 use crate::namespace::VolumeId;
 
-/// Bytes of a key, wrapped: those of two keys for AES-256 in XTS mode, and 8 that show whether it
-/// was unwrapped by the right one.
+/// Bytes of a wrapped key: two keys for AES-256 in XTS mode, and 8 bytes for the integrity check
+/// (RFC 3394).
 pub const WRAPPED_BYTES: usize = 72;
-/// Bytes for a copy of the table.
+/// Bytes reserved for a copy of the table.
 pub const TABLE_BYTES: u64 = 448 << 10;
 /// Keys in a table at most.
 pub const KEYS_MAX: usize = 4096;
@@ -26,16 +25,16 @@ const ENTRY_BYTES: usize = 8 + WRAPPED_BYTES;
 /// The keys of a medium.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyTable {
-    /// Grows with every change; the copy with the larger one counts.
+    /// Incremented by every change; the copy with the larger one is valid.
     pub sequence: u64,
-    /// Whether the keys can only be had with another one that is not on the medium.
+    /// Whether the keys are wrapped with a key that is not on the medium.
     pub locked: bool,
-    /// Wrapped keys of namespaces.
+    /// The keys of namespaces; if not `locked`, 64 bytes of key and zeros.
     pub keys: BTreeMap<VolumeId, [u8; WRAPPED_BYTES]>,
 }
 
 impl KeyTable {
-    /// The table of drive `id`.
+    /// The table as bytes, for drive `id`.
     #[must_use]
     pub fn encode(&self, id: [u8; 16]) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEADER_BYTES + self.keys.len() * ENTRY_BYTES);
@@ -56,7 +55,7 @@ impl KeyTable {
         bytes
     }
 
-    /// How many bytes the table has that begins with these; `None` if none of drive `id` does.
+    /// The length in bytes of the table with this header; `None` if it is none of drive `id`.
     #[must_use]
     pub fn bytes(id: [u8; 16], header: &[u8]) -> Option<usize> {
         let header = header.first_chunk::<HEADER_BYTES>()?;
@@ -66,7 +65,7 @@ impl KeyTable {
         is_one.then(|| (HEADER_BYTES + count * ENTRY_BYTES + 4).next_multiple_of(FRAME_BYTES))
     }
 
-    /// The table that these bytes are; `None` if they are none of drive `id`, or damaged.
+    /// Decodes a table; `None` if it is none of drive `id`, or damaged.
     #[must_use]
     pub fn decode(id: [u8; 16], bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..Self::bytes(id, bytes)?)?;
@@ -74,7 +73,8 @@ impl KeyTable {
         if sum != crc(covered).to_le_bytes() {
             return None;
         }
-        let (sequence, count) = (covered.get(24..32)?, covered.get(32..36)?);
+        let sequence = covered.get(24..32)?;
+        let count = covered.get(32..36)?;
         let count = usize::try_from(u32::from_le_bytes(count.try_into().ok()?)).ok()?;
         let mut keys = BTreeMap::new();
         for entry in covered[HEADER_BYTES..].chunks_exact(ENTRY_BYTES).take(count) {

@@ -1,4 +1,4 @@
-//! Where everything lies on a drive's medium, and the superblock that says so.
+//! The layout of a drive's medium, and the superblock that describes it.
 //!
 //! ```text
 //! 0        superblock, and a copy in the next 4 KiB
@@ -6,7 +6,8 @@
 //! 1016 KiB mark 0 | mark 1: how much of the journal was flushed
 //! 1 MiB    journal 0 | journal 1 | checkpoint 0 | checkpoint 1 | firmware slots | extents ...
 //! ```
-//! Everything begins at a multiple of 1 MiB, and the extents at a multiple of their own size.
+//! Journals, checkpoints and firmware slots begin at multiples of 1 MiB, the extents at a multiple
+//! of their own size.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -24,34 +25,33 @@ pub const EXTENTS_MAX: u64 = 1 << 22;
 pub const JOURNAL_BYTES: u64 = 16 << 20;
 /// Bytes of a firmware slot.
 pub const SLOT_BYTES: u64 = 1 << 20;
-/// Firmware slots for which there is room.
+/// Firmware slots on the medium.
 pub const SLOTS: u8 = 7;
 /// Bytes of a superblock.
 pub const SUPERBLOCK_BYTES: usize = 4096;
-/// Bytes that a checkpoint has for its owner's state, namespaces and bad ranges.
+/// Bytes of a checkpoint for the owner's state, namespaces, bad blocks and tags.
 pub const STATE_BYTES_MAX: u64 = 16 << 20;
-/// Bytes that a mapped extent may take in a checkpoint: a record of its own where none lie
-/// together.
+/// Bytes of a mapped extent in a checkpoint at most: a record of its own, if no two are contiguous.
 const EXTENT_RECORD_BYTES: u64 = 24;
 
 const MAGIC: [u8; 8] = *b"EBOFDRV1";
 const MIB: u64 = 1 << 20;
-/// Where the table of keys begins.
+/// Offset of the key table.
 const KEYS_AT: u64 = 64 << 10;
 
-/// Where the marks begin.
+/// Offset of the marks.
 const MARKS_AT: u64 = MIB - 2 * FRAME_BYTES as u64;
 
 const _: () = assert!(KEYS_AT + 2 * TABLE_BYTES <= MARKS_AT);
 
-/// Where everything lies.
+/// The layout of a medium. Everything follows from these fields. Offsets are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// What can be allocated, in bytes: a whole number of extents.
     pub capacity_bytes: u64,
     /// Bytes of an extent, a power of two.
     pub extent_bytes: u64,
-    /// What tells the records of this drive from those of another one that was on the same medium.
+    /// Tells the records of this drive from those of another one that was on the same medium.
     pub id: [u8; 16],
 }
 
@@ -61,11 +61,11 @@ pub enum LayoutError {
     /// Not enough room.
     #[error("a drive of {capacity_bytes} bytes takes a medium of {needed_bytes} bytes, this one has {medium_bytes}")]
     TooSmall {
-        /// What the drive was to have.
+        /// Capacity of the drive.
         capacity_bytes: u64,
-        /// With what else is needed.
+        /// Bytes of medium that it needs.
         needed_bytes: u64,
-        /// What there is.
+        /// Bytes of the medium.
         medium_bytes: u64,
     },
     /// Outside of what a drive can have.
@@ -76,7 +76,7 @@ pub enum LayoutError {
     },
 }
 
-/// What is where a superblock should be.
+/// What is at the position of a superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Superblock {
     /// One of a drive.
@@ -85,7 +85,7 @@ pub enum Superblock {
     Unreadable,
     /// Zeros.
     Nothing,
-    /// Something else.
+    /// Other data.
     Foreign,
 }
 
@@ -102,10 +102,10 @@ impl Layout {
         Ok(Self { capacity_bytes: capacity_bytes.next_multiple_of(extent_bytes), extent_bytes, id })
     }
 
-    /// The largest drive for which there is room on a medium of `medium_bytes`.
+    /// The largest drive that fits on a medium of `medium_bytes`.
     ///
     /// # Errors
-    /// `TooSmall`: there is none.
+    /// `TooSmall`: not even the smallest one does.
     pub fn largest(medium_bytes: u64, id: [u8; 16]) -> Result<Self, LayoutError> {
         let fits = |capacity: u64| Self::new(capacity, id).is_ok_and(|layout| layout.medium_bytes() <= medium_bytes);
         let (mut good, mut bad) = (MIB, medium_bytes.max(2 * MIB));
@@ -121,31 +121,31 @@ impl Layout {
         Ok(Self { capacity_bytes: good - good % layout.extent_bytes, ..layout })
     }
 
-    /// Extents.
+    /// How many extents there are.
     #[must_use]
     pub fn extents(&self) -> u32 {
         u32::try_from(self.capacity_bytes / self.extent_bytes).unwrap_or(u32::MAX)
     }
 
-    /// Where copy `which` (0 or 1) of the table of keys begins.
+    /// Offset of copy `which` (0 or 1) of the key table.
     #[must_use]
     pub fn keys(&self, which: u64) -> u64 {
         KEYS_AT + (which & 1) * TABLE_BYTES
     }
 
-    /// Where mark `which` (0 or 1) is.
+    /// Offset of mark `which` mod 2.
     #[must_use]
     pub fn mark(&self, which: u64) -> u64 {
         MARKS_AT + (which & 1) * FRAME_BYTES as u64
     }
 
-    /// Where journal `which` (0 or 1) begins.
+    /// Offset of journal `which` mod 2.
     #[must_use]
     pub fn journal(&self, which: u64) -> u64 {
         MIB + (which & 1) * JOURNAL_BYTES
     }
 
-    /// Where checkpoint `which` (0 or 1) begins.
+    /// Offset of checkpoint `which` mod 2.
     #[must_use]
     pub fn checkpoint(&self, which: u64) -> u64 {
         MIB + 2 * JOURNAL_BYTES + (which & 1) * self.checkpoint_bytes()
@@ -157,7 +157,7 @@ impl Layout {
         (STATE_BYTES_MAX + u64::from(self.extents()) * EXTENT_RECORD_BYTES).next_multiple_of(MIB)
     }
 
-    /// Where firmware slot `slot` (1 to 7) begins; `None` for others.
+    /// Offset of firmware slot `slot` (1 to 7); `None` for others.
     #[must_use]
     pub fn slot(&self, slot: u8) -> Option<u64> {
         (1..=SLOTS)
@@ -165,13 +165,13 @@ impl Layout {
             .then(|| self.checkpoint(0) + 2 * self.checkpoint_bytes() + u64::from(slot - 1) * SLOT_BYTES)
     }
 
-    /// Where extent `extent` begins.
+    /// Offset of extent `extent`.
     #[must_use]
     pub fn extent(&self, extent: u32) -> u64 {
         self.data() + u64::from(extent) * self.extent_bytes
     }
 
-    /// Where the extents begin, and everything else ends.
+    /// Offset of the first extent.
     #[must_use]
     pub fn data(&self) -> u64 {
         let slots = self.checkpoint(0) + 2 * self.checkpoint_bytes();
@@ -184,7 +184,7 @@ impl Layout {
         self.data() + self.capacity_bytes
     }
 
-    /// The superblock.
+    /// Encodes the superblock.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut block = vec![0; SUPERBLOCK_BYTES];
@@ -197,7 +197,7 @@ impl Layout {
         block
     }
 
-    /// What a superblock says.
+    /// Decodes a superblock.
     #[must_use]
     pub fn decode(block: &[u8]) -> Superblock {
         if block.iter().all(|byte| *byte == 0) {

@@ -1,10 +1,10 @@
-//! What a drive remembers: its identity and capacity, its namespaces and who is attached to them,
-//! reservations, health, error log, firmware slots; and how all of that, with the map of its
-//! extents, lies on the medium.
+//! The durable state of a drive: identity and capacity, namespaces and their attachment,
+//! reservations, health, error log, firmware slots; and the formats of all that, and of the extent
+//! maps, on the medium.
 //!
 //! Pure: requests and the time come in; changes to be made durable, effects and answers come out.
-//! Every change goes through a record: what is not in the journal has not happened. It does no I/O,
-//! knows no clock, no socket and no queue.
+//! Every change is a record in the journal before it is applied. No I/O, no clock, no socket, no
+//! queue.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -38,8 +38,8 @@ pub mod view;
 pub use block_format::BlockFormat;
 pub use change::{Change, Identity, RestoreError, State};
 pub use drive::{
-    Capacity, Decision, Drive, Effect, Facts, LogQuery, Managers, Request, Sanitized, Settings, Turned, is_offered,
-    keeps,
+    Capacity, Decision, Drive, Effect, HealthUpdate, LogQuery, Managers, MediumStatus, Request, Sanitized, Settings,
+    is_offered, keeps_page,
 };
 pub use namespace::{FORMATS, Format, Namespace, NewNamespace, Protection, Shape, VolumeId};
 pub use profile::Profile;

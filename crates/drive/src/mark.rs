@@ -1,10 +1,9 @@
-//! How much of a journal has been flushed: what every frame says of those before it, and marks that
-//! say it of the last ones.
+//! How much of a journal has been flushed. Each frame says it of the frames before it, and marks
+//! say it of the last frames.
 //!
-//! A frame that was flushed must be there after a power loss; one that was not may be missing, with
-//! others behind it that are there. This tells the two apart. There are two marks, written in turn
-//! and never flushed for their own sake: a mark that is lost or torn only means that the frames
-//! have to speak for themselves.
+//! A frame that was flushed must be there after a power loss; one that was not may be missing, even
+//! if later ones are there. There are two marks, written in turn and not flushed themselves: if
+//! they are lost or torn, only the frames say how much was flushed.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -18,21 +17,21 @@ const MAGIC: [u8; 8] = *b"EBOFMRK1";
 /// A mark fits into the smallest unit that a medium writes as a whole.
 const MARK_BYTES: usize = 512;
 
-/// How much of a journal has been flushed, as far as whoever says it knows.
+/// How much of a journal has been flushed, at least.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flushed {
-    /// So many frames, from the first on, are on the medium for good, and are never written again
-    /// in this generation.
+    /// So many frames, from the first on, are durable, and are not written again in this
+    /// generation.
     pub frames: u16,
-    /// What the tags in so many frames, from the first on, are about was flushed after it was
-    /// written: a block has the newest of them, or one that comes later in the journal.
+    /// For the tags in so many frames, from the first on, the data are durable, too: a block has
+    /// the newest of them, or one that is later in the journal.
     pub data: u16,
-    /// Frames of the journal of the generation before, if that is known: all of them were flushed.
+    /// Frames of the journal of the generation before, if known: all of them were flushed.
     pub previous: Option<u16>,
 }
 
 impl Flushed {
-    /// As it is kept. Zeros know nothing.
+    /// Encodes it. Zeros mean "not known".
     #[must_use]
     pub fn encode(&self) -> [u8; FLUSHED_BYTES] {
         let previous = self.previous.map_or(0, |frames| frames.saturating_add(1));
@@ -40,7 +39,7 @@ impl Flushed {
         [a, b, c, d, e, f]
     }
 
-    /// What [`encode`](Self::encode) made.
+    /// Undoes [`encode`](Self::encode).
     #[must_use]
     pub fn decode([a, b, c, d, e, f]: [u8; FLUSHED_BYTES]) -> Self {
         let word = |low, high| u16::from_le_bytes([low, high]);
@@ -58,17 +57,17 @@ impl Flushed {
     }
 }
 
-/// A mark: what was flushed of the journal of a generation.
+/// A mark: how much was flushed of the journal of a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// Which journal.
+    /// Generation of that journal.
     pub generation: u64,
-    /// How much of it.
+    /// How much of it is flushed.
     pub flushed: Flushed,
 }
 
 impl Mark {
-    /// As it is kept on drive `id`.
+    /// The mark as bytes, for drive `id`.
     #[must_use]
     pub fn encode(&self, id: [u8; 16]) -> Vec<u8> {
         let mut block = vec![0; FRAME_BYTES];
@@ -81,7 +80,7 @@ impl Mark {
         block
     }
 
-    /// The mark of drive `id` that these bytes are, if they are one.
+    /// Decodes a mark; `None` if it is none of drive `id`, or damaged.
     #[must_use]
     pub fn decode(id: [u8; 16], bytes: &[u8]) -> Option<Self> {
         let block = bytes.first_chunk::<MARK_BYTES>()?;

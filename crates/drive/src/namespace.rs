@@ -1,5 +1,5 @@
-//! Namespaces: what they are, what hosts may ask for, and who is attached to them (Base, Namespace
-//! Management; NVM Command Set, Namespace Management).
+//! Namespaces, and the checks of Namespace Management (Base, Namespace Management; NVM Command Set,
+//! Namespace Management).
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -11,7 +11,7 @@ use crate::block_format::{BlockFormat, METADATA_BYTES};
 use crate::hex;
 use crate::request::{DecisionInput, Refusal};
 
-/// A namespace's name on the medium: never used for another one.
+/// The name of a namespace on the medium. It is never used again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct VolumeId(pub u64);
 
@@ -25,7 +25,7 @@ pub struct Format {
 }
 
 impl Format {
-    /// How blocks of this format are kept on a medium.
+    /// The format of these blocks on the medium.
     #[must_use]
     pub const fn block_format(self, checked: bool, encrypted: bool) -> BlockFormat {
         BlockFormat { block_shift: self.block_shift, metadata_bytes: self.metadata_bytes, checked, encrypted }
@@ -45,12 +45,12 @@ pub const FORMATS: [Format; 4] = [
 pub struct Protection {
     /// Protection Information Type: 0 for none, 1 to 3.
     pub kind: u8,
-    /// The protection information stands in the first bytes of the metadata, else in the last.
+    /// The protection information is in the first bytes of the metadata, else in the last.
     pub first: bool,
 }
 
 impl Protection {
-    /// The same, and nothing about the place of protection information that there is not.
+    /// The same, without a position if there is no protection information.
     #[must_use]
     pub const fn in_force(self) -> Self {
         if self.kind == 0 { Self { kind: 0, first: false } } else { self }
@@ -63,7 +63,7 @@ impl Protection {
     }
 }
 
-/// What a host wants of a new namespace.
+/// The parameters of a new namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NewNamespace {
     /// Size in blocks (NSZE).
@@ -72,7 +72,7 @@ pub struct NewNamespace {
     pub capacity_blocks: u64,
     /// Index into [`FORMATS`].
     pub format: u8,
-    /// Metadata is to come at the end of each block (FLBAS bit 4).
+    /// Metadata at the end of each block (FLBAS bit 4).
     pub metadata_extended: bool,
     /// Protection information.
     pub protection: Protection,
@@ -80,7 +80,7 @@ pub struct NewNamespace {
     pub shared: bool,
 }
 
-/// The blocks of a namespace: how many, and what they are like.
+/// The number and format of a namespace's blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
     /// Size in blocks (NSZE).
@@ -92,10 +92,10 @@ pub struct Shape {
     /// Protection information.
     #[serde(default)]
     pub protection: Protection,
-    /// They have a checksum on the medium.
+    /// Blocks have a checksum on the medium.
     #[serde(default)]
     pub checked: bool,
-    /// They are encrypted on the medium.
+    /// Blocks are encrypted on the medium.
     #[serde(default)]
     pub encrypted: bool,
 }
@@ -111,22 +111,22 @@ pub struct Namespace {
     pub shape: Shape,
     /// Whether more than one host may be attached to it.
     pub shared: bool,
-    /// Whether every host is attached to it, those included that never asked.
+    /// Whether all hosts are attached to it, unknown ones included.
     #[serde(default)]
     pub for_everyone: bool,
     /// NQNs of the hosts that are attached to it.
     #[serde(default)]
     pub hosts: BTreeSet<String>,
-    /// NQN of the host that made it; empty for the configuration.
+    /// NQN of the host that created it; empty for the configuration.
     #[serde(default)]
     pub owner: String,
-    /// NGUID, for life.
+    /// NGUID; it never changes.
     #[serde(with = "hex")]
     pub nguid: [u8; 16],
-    /// EUI-64, for life.
+    /// EUI-64; it never changes.
     #[serde(with = "hex")]
     pub eui64: [u8; 8],
-    /// UUID, for life.
+    /// UUID; it never changes.
     #[serde(with = "hex")]
     pub uuid: [u8; 16],
     /// Write protected by a host (feature 84h).
@@ -135,17 +135,16 @@ pub struct Namespace {
 }
 
 impl NewNamespace {
-    /// What is legal whatever the drive holds.
+    /// Checks what does not depend on the drive's state.
     ///
     /// # Errors
-    /// The specification's status for the first thing that is wrong.
+    /// The status for the first parameter that is wrong.
     pub fn check(&self) -> Result<Shape, Refusal> {
         let format = check_format(self.format, self.metadata_extended, self.protection)?;
         if self.blocks == 0 || self.capacity_blocks == 0 || self.capacity_blocks > self.blocks {
             return Err(Refusal::new(Status::INVALID_FIELD));
         }
-        // Identify can tell no more bytes than fit into 63 bits to programs that count in signed
-        // numbers.
+        // Programs that use signed numbers can handle sizes in bytes of up to 63 bits.
         if self.blocks >= 1 << (63 - format.block_shift) {
             return Err(Refusal::new(Status::NAMESPACE_INSUFFICIENT_CAPACITY));
         }
@@ -155,8 +154,7 @@ impl NewNamespace {
     }
 }
 
-/// The LBA format with this index, where metadata and protection information are wanted in this
-/// way.
+/// The LBA format with this index, if it allows these metadata and protection settings.
 ///
 /// # Errors
 /// Invalid Format.
@@ -184,7 +182,7 @@ impl Shape {
         self.format | u8::from(self.format().metadata_bytes > 0) << 4
     }
 
-    /// How the blocks are kept on the medium.
+    /// The format of the blocks on the medium.
     #[must_use]
     pub fn block_format(&self) -> BlockFormat {
         self.format().block_format(self.checked, self.encrypted)
@@ -202,8 +200,7 @@ impl Namespace {
         let [mut uuid, mut rest] = [[0; 16], [0; 16]];
         uuid.copy_from_slice(&input.entropy[..16]);
         rest.copy_from_slice(&input.entropy[16..]);
-        // RFC 9562, version 4 and the variant; the NGUID is the same number, as most targets have
-        // it.
+        // RFC 9562, version 4 and the variant. The NGUID is the same number, as on most targets.
         uuid[6] = uuid[6] & 0x0f | 0x40;
         uuid[8] = uuid[8] & 0x3f | 0x80;
         let mut eui64 = [0; 8];

@@ -1,8 +1,8 @@
-//! What kind of drive it is: the limits that it announces and keeps.
+//! Profiles: the limits of a kind of drive.
 
 use serde::{Deserialize, Serialize};
 
-/// Limits of a drive. They are announced to hosts, and what is beyond them is refused.
+/// Limits of a drive. They are announced to hosts and enforced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Profile {
@@ -11,16 +11,15 @@ pub struct Profile {
     /// Namespaces that may have registrants at the same time; the others answer with Reservation
     /// Conflict to none and take no registrations.
     pub reserved_namespaces: u32,
-    /// I/O queue pairs of one controller, 1 to 65535; `None` is what the target allows.
+    /// I/O queue pairs of one controller, 1 to 65535; `None`: as many as the target allows.
     pub queue_pairs: Option<u16>,
-    /// Entries of a queue, 2 to 65535; `None` is what the target allows.
+    /// Entries of a queue, 2 to 65535; `None`: as many as the target allows.
     pub queue_entries: Option<u16>,
-    /// Queue entries of all queue pairs of all controllers together; `None` is any number.
+    /// Queue entries of all queue pairs of all controllers together; `None`: no limit.
     pub queue_entries_total: Option<u32>,
     /// Firmware slots, 1 to 7.
     pub firmware_slots: u8,
-    /// Bytes that may be written over the drive's life, for Percentage Used: this many times its
-    /// capacity.
+    /// Endurance for Percentage Used: how many times the capacity may be written.
     pub endurance_writes: u32,
 }
 

@@ -1,14 +1,14 @@
-//! What is asked of a drive, by whom and when; and what it answers.
+//! Input of a drive's decisions besides the request itself, and their results.
 
 use alloc::vec::Vec;
 
 use ebof_nvme::log::ParameterErrorLocation;
 use ebof_nvme::{ControllerId, HostId, Nqn, Status};
 
-/// Whose command it is.
+/// The origin of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The controller that took the command.
+    /// The controller that received the command.
     pub cntlid: ControllerId,
     /// The host of that controller.
     pub host: Nqn,
@@ -16,21 +16,21 @@ pub struct Origin {
     pub host_id: HostId,
 }
 
-/// What a decision needs that a drive cannot know by itself: the time, and chance.
+/// Time and random bytes for a decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DecisionInput {
     /// Milliseconds since 1970, as the system's clock says.
     pub unix_ms: u64,
     /// Milliseconds since the drive was opened.
     pub uptime_ms: u64,
-    /// Bits that nobody can guess, new for every request: identifiers are made of them.
+    /// Random bytes for identifiers, new for every request.
     pub entropy: [u8; 32],
 }
 
-/// A refusal: the status, and where in the command or its data the reason stands.
+/// Why a request is refused: the status, and which byte of the command is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The status for the host; Do Not Retry is set where repeating is pointless.
+    /// The status for the host; with Do Not Retry if repeating is pointless.
     pub status: Status,
     /// Byte of the command (not of its data) that is wrong, if one is.
     pub location: Option<ParameterErrorLocation>,
@@ -38,17 +38,16 @@ pub struct Refusal {
     pub information: u64,
 }
 
-/// What a request comes to when it is not refused.
+/// The answer to a request that is not refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Dwords 0 and 1 of the completion.
     Done(u64),
-    /// It was done, and the host is told something besides: a status, and dwords 0 and 1 of the
-    /// completion.
+    /// It was done, but completes with this status; and dwords 0 and 1 of the completion.
     Warned(Status, u64),
-    /// Bytes for the host; the whole structure or log page, of which the command may want a part.
+    /// A whole structure or log page; the command may want only a part of it.
     Data(Vec<u8>),
-    /// The part that the command wants of something larger; nothing where it is empty.
+    /// The part of a larger structure that the command wants.
     Part(Vec<u8>),
 }
 

@@ -1,9 +1,8 @@
-//! Reservations of one namespace: who is registered with which key, who holds it, and what
-//! Reservation Register, Acquire and Release do to that.
+//! Reservations of one namespace: the registrants with their keys, the holder, and what Reservation
+//! Register, Acquire and Release change.
 //!
-//! It decides and remembers; what is remembered is the journal's ([`Change`]). Controllers, queues
-//! and commands that are under way are others' business: whom to notify and whose commands to abort
-//! is told as data ([`Done`]).
+//! Knows no controllers, queues or commands in flight: whom to notify and whose commands to abort
+//! is returned ([`Done`]). Changes are made durable by the journal ([`Change`]).
 //!
 //! NVMe Base 2.1, "Reservations" and the four reservation commands.
 
@@ -30,7 +29,7 @@ pub use notice::{NotificationLog, NotificationMask};
 use crate::hex;
 use crate::request::Refusal;
 
-/// Registrants of one namespace at most; one more is told Insufficient Resources.
+/// Registrants of one namespace at most; more are refused with Insufficient Resources.
 pub const REGISTRANTS_MAX: usize = 4096;
 
 /// The registrants and the reservation of one namespace.
@@ -61,10 +60,10 @@ pub enum Command {
     Release(Release, ReleaseKey),
 }
 
-/// What a command comes to when it is not refused.
+/// The result of a command that is not refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// To be made durable, then [applied](Reservations::apply); `None` where nothing changes.
+    /// To be made durable, then [applied](Reservations::apply); `None` if nothing changes.
     pub change: Option<Change>,
     /// All controllers of these hosts get a notice, unless they mask it.
     pub notices: Vec<(HostId, ReservationEvent)>,
@@ -73,8 +72,8 @@ pub struct Done {
     pub abort: Vec<HostId>,
 }
 
-/// What the journal keeps: the small fields as they are now, and the registrants that came, changed
-/// and went.
+/// A change of the reservations: the new values of the small fields, and the registrants that are
+/// new, changed or removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Change {
@@ -85,7 +84,7 @@ pub struct Change {
     registered: BTreeMap<Host, u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unregistered: Vec<Host>,
-    /// All registrants went, before any of `registered` came.
+    /// All registrants are removed, before those of `registered` are added.
     #[serde(skip_serializing_if = "core::ops::Not::not")]
     cleared: bool,
 }
@@ -100,24 +99,24 @@ struct Host(#[serde(with = "hex")] [u8; 16]);
 struct Held {
     #[serde(with = "rtype")]
     kind: ReservationType,
-    /// `None` where all registrants are.
+    /// `None` if all registrants are holders.
     holder: Option<Host>,
 }
 
 impl Reservations {
-    /// Nobody is registered.
+    /// Without registrants.
     #[must_use]
     pub const fn none() -> Self {
         Self { generation: 0, persistent: false, registrants: BTreeMap::new(), held: None }
     }
 
-    /// Whether nothing is to be reported of it.
+    /// Whether nothing was ever registered.
     #[must_use]
     pub fn is_untouched(&self) -> bool {
         *self == Self::none()
     }
 
-    /// Decides what `command` of `host` comes to. Nothing is changed.
+    /// Decides on a `command` of `host`. Changes nothing.
     ///
     /// # Errors
     /// Reservation Conflict, Invalid Field in Command, Host Identifier Not Initialized,
@@ -134,25 +133,25 @@ impl Reservations {
         }
     }
 
-    /// Feature 83h, Reservation Persistence; `None` if it is so already.
+    /// The change for feature 83h, Reservation Persistence; `None` if it does not change.
     #[must_use]
     pub fn set_persistent(&self, persistent: bool) -> Option<Change> {
         (self.persistent != persistent).then(|| Change { persistent, ..self.unchanged() })
     }
 
-    /// Whether registrants and the reservation outlive a power loss (PTPLS).
+    /// Whether registrants and the reservation persist through power loss (PTPLS).
     #[must_use]
     pub fn is_persistent(&self) -> bool {
         self.persistent
     }
 
-    /// What is left when the drive is powered on again.
+    /// The reservations after a power loss.
     #[must_use]
     pub fn after_power_loss(&self) -> Self {
         if self.persistent { self.clone() } else { Self { generation: self.generation, ..Self::default() } }
     }
 
-    /// Makes a change that was decided upon this state.
+    /// Applies a change that was decided on this state.
     pub fn apply(&mut self, change: Change) {
         self.generation = change.generation;
         self.persistent = change.persistent;
@@ -172,12 +171,12 @@ impl Reservations {
         self.registrants.len()
     }
 
-    /// How many hosts are registered when this has happened that are not now.
-    pub(crate) fn newcomers(&self, change: &Change) -> usize {
+    /// How many new registrants a change adds.
+    pub(crate) fn new_registrants(&self, change: &Change) -> usize {
         change.registered.keys().filter(|host| !self.registrants.contains_key(host)).count()
     }
 
-    /// Whether nobody is registered: nothing is lost when it is forgotten.
+    /// Whether there are no registrants.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.registrants.is_empty()
@@ -235,8 +234,7 @@ impl Reservations {
         if kind.is_none() && acquire.rtype != 0 {
             return Err(Refusal::at(Status::INVALID_FIELD, byte::RTYPE));
         }
-        // Where Preempt only unregisters, no reservation is created, and the host need not say of
-        // which type.
+        // If Preempt only unregisters, it creates no reservation, and needs no type.
         let needed = kind.ok_or(Refusal::at(Status::INVALID_FIELD, byte::RTYPE));
         if acquire.action == AcquireAction::Acquire {
             needed?;
@@ -260,25 +258,24 @@ impl Reservations {
         match self.registrants.get(&host) {
             Some(&registered) if registered != key => Err(CONFLICT),
             Some(_) => Ok(Done::change(self.next_generation())),
-            None => self.enter(host, key),
+            None => self.set_key(host, key),
         }
     }
 
-    /// A new registrant, or a registrant's new key.
-    fn enter(&self, host: Host, key: u64) -> Result<Done, Refusal> {
+    /// Adds a registrant, or changes its key.
+    fn set_key(&self, host: Host, key: u64) -> Result<Done, Refusal> {
         if self.registrants.len() >= REGISTRANTS_MAX && !self.registrants.contains_key(&host) {
             return Err(Refusal::transient(Status::INSUFFICIENT_RESOURCES));
         }
         Ok(Done::change(Change { registered: [(host, key)].into(), ..self.next_generation() }))
     }
 
-    /// `current` is `None` where the host wants its key not to be looked at: then it need not even
-    /// have one.
+    /// `current` is `None` if the host's key is to be ignored: then it need not be registered.
     fn replace(&self, host: Host, current: Option<u64>, key: u64) -> Result<Done, Refusal> {
         if let Some(current) = current {
             self.check_key(host, current)?;
         }
-        self.enter(host, key)
+        self.set_key(host, key)
     }
 
     fn unregister(&self, host: Host, current: Option<u64>) -> Result<Done, Refusal> {
@@ -290,10 +287,10 @@ impl Reservations {
         let mut notices = Vec::new();
         if self.ends_with(&[host]) {
             change.held = None;
-            // Of the all-registrants types nobody is left who could be told; those with one holder
+            // Of the all-registrants types nobody is left to be notified; those with one holder
             // have shut out nobody who is registered, or everybody, who find out by trying.
             if self.held.is_some_and(|held| held.kind.admits_registrants()) {
-                notices = self.tell_others(host, &[], ReservationEvent::ReservationReleased);
+                notices = self.notify_others(host, &[], ReservationEvent::ReservationReleased);
             }
         }
         Ok(Done { change: Some(change), notices, abort: Vec::new() })
@@ -341,7 +338,7 @@ impl Reservations {
             .collect();
         let abort = if abort { notices.iter().map(|&(host, _)| host).collect() } else { Vec::new() };
         if self.held.is_some_and(|old| held.is_some_and(|new| new.kind != old.kind)) {
-            notices.extend(self.tell_others(host, &victims, ReservationEvent::ReservationReleased));
+            notices.extend(self.notify_others(host, &victims, ReservationEvent::ReservationReleased));
         }
         let change = Change { held, unregistered: victims, ..self.next_generation() };
         Ok(Done { change: Some(change), notices, abort })
@@ -354,14 +351,14 @@ impl Reservations {
         }
         let notices = match held.kind {
             ReservationType::WriteExclusive | ReservationType::ExclusiveAccess => Vec::new(),
-            _ => self.tell_others(host, &[], ReservationEvent::ReservationReleased),
+            _ => self.notify_others(host, &[], ReservationEvent::ReservationReleased),
         };
         let change = Change { held: None, ..self.unchanged() };
         Ok(Done { change: Some(change), notices, abort: Vec::new() })
     }
 
     fn clear(&self, host: Host) -> Done {
-        let notices = self.tell_others(host, &[], ReservationEvent::ReservationPreempted);
+        let notices = self.notify_others(host, &[], ReservationEvent::ReservationPreempted);
         let change = Change { held: None, cleared: true, ..self.next_generation() };
         Done { change: Some(change), notices, abort: Vec::new() }
     }
@@ -377,12 +374,11 @@ impl Reservations {
         })
     }
 
-    /// Whether the reservation, if there is one, ends when the registrants `going` are gone: its
-    /// holder, or all there are.
-    fn ends_with(&self, going: &[Host]) -> bool {
+    /// Whether the reservation ends when these registrants are removed: its holder, or all of them.
+    fn ends_with(&self, removed: &[Host]) -> bool {
         self.held.is_some_and(|held| match held.holder {
-            Some(holder) => going.contains(&holder),
-            None => going.len() == self.registrants.len(),
+            Some(holder) => removed.contains(&holder),
+            None => removed.len() == self.registrants.len(),
         })
     }
 
@@ -390,9 +386,9 @@ impl Reservations {
         self.registrants.iter().filter(|&(_, registered)| *registered == key).map(|(&host, _)| host).collect()
     }
 
-    /// A notice for all registrants but `host` and those that are `gone`.
-    fn tell_others(&self, host: Host, gone: &[Host], kind: ReservationEvent) -> Vec<(HostId, ReservationEvent)> {
-        let others = self.registrants.keys().filter(|&&other| other != host && gone.binary_search(&other).is_err());
+    /// A notice for all registrants except `host` and those that are removed.
+    fn notify_others(&self, host: Host, removed: &[Host], kind: ReservationEvent) -> Vec<(HostId, ReservationEvent)> {
+        let others = self.registrants.keys().filter(|&&other| other != host && removed.binary_search(&other).is_err());
         others.map(|other| (HostId(other.0), kind)).collect()
     }
 

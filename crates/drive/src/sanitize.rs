@@ -1,9 +1,8 @@
-//! Sanitize: whether an operation is under way or has failed, what is to be done for it, and which
-//! commands have to wait.
+//! Sanitize: the state of the operation, what is to be done for it, and which commands it
+//! restricts.
 //!
-//! The operation goes over the whole medium, in passes; somebody with access to the medium does the
-//! [`Work`]. All of the state is in the journal: an operation that a power loss interrupted begins
-//! its pass anew.
+//! The operation goes over the whole medium, in passes; the owner of the medium does the [`Work`].
+//! All of the state is in the journal: after a power loss the current pass is started again.
 //!
 //! NVMe Base 2.1, "Sanitize command", "Sanitize Operations", "Sanitize Status" log page (81h).
 
@@ -37,14 +36,15 @@ pub struct Sanitize {
     state: State,
     /// SOS of the last operation.
     last: Last,
-    /// Dwords 10 and 11 of the command that started it.
+    /// Dword 10 of the command that started it.
     cdw10: u32,
+    /// Dword 11 of that command.
     cdw11: u32,
-    /// The controller that it came over: the event is its alone.
+    /// The controller that received it: only that one gets the event.
     cntlid: u16,
     /// Passes that are done.
     passes: u8,
-    /// Nothing was written since the drive was made, or last sanitized.
+    /// Nothing was written since the drive was created or sanitized.
     erased: bool,
 }
 
@@ -63,18 +63,17 @@ enum Last {
     #[default]
     Never,
     Succeeded,
-    /// No-Deallocate was asked for and could not be had.
+    /// No-Deallocate was requested, and is not possible.
     SucceededDeallocated,
     Failed,
 }
 
-/// What a drive can do.
+/// The sanitize operations that a drive supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Abilities {
+pub struct Capabilities {
     /// Crypto Erase: data are encrypted at rest.
     pub crypto_erase: bool,
-    /// Nothing that may be on the medium was written without encryption: Crypto Erase has nothing
-    /// else to do.
+    /// No data were written without encryption: Crypto Erase only has to replace keys.
     pub crypto_erases_all: bool,
     /// Block Erase.
     pub block_erase: bool,
@@ -84,23 +83,27 @@ pub struct Abilities {
     pub no_deallocate_inhibited: bool,
     /// Bytes of the medium.
     pub total_bytes: u64,
-    /// How quickly that goes, for the estimates.
-    pub pace: Pace,
+    /// For the estimates of times.
+    pub speed: SanitizeSpeed,
 }
 
-/// What was measured of passes since the drive was opened: bytes, and the microseconds that they
-/// took.
+/// Measured speed of passes since the drive was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pace {
-    /// By erasing.
-    pub erased: (u64, u64),
-    /// By overwriting.
-    pub overwritten: (u64, u64),
+pub struct SanitizeSpeed {
+    erase: Measurement,
+    overwrite: Measurement,
 }
 
-/// What keeps an operation from starting, and how it is done.
+/// How much was done in how much time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Circumstances {
+struct Measurement {
+    bytes: u64,
+    micros: u64,
+}
+
+/// The state of the drive that decides whether an operation can start, and how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Preconditions {
     /// A namespace is write protected.
     pub write_protected: bool,
     /// A firmware image waits for a reset.
@@ -110,13 +113,13 @@ pub struct Circumstances {
     pub warn_about_deallocation: bool,
 }
 
-/// What a Sanitize command comes to that is not refused.
+/// The result of a Sanitize command that is not refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// The state from now on; `None` if it is as it was.
+    /// The new state; `None` if it does not change.
     pub next: Option<Sanitize>,
-    /// An operation started: everything of `Restriction` holds, events of earlier operations are
-    /// cleared, and self-tests end.
+    /// An operation starts: commands are restricted ([`Restriction`]), events of earlier operations
+    /// are cleared, and self-tests end.
     pub started: bool,
 }
 
@@ -127,70 +130,70 @@ pub struct Work {
     pub method: Method,
     /// Passes that are done.
     pub pass: u8,
-    /// Passes there are.
+    /// Passes in all.
     pub passes: u8,
-    /// Behind the last pass everything that namespaces have allocated is given back.
+    /// After the last pass all blocks of namespaces are deallocated.
     pub deallocate: bool,
 }
 
 /// How data are made unreadable in a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// Every allocated or formerly allocated extent is erased: it reads as zeros.
+    /// Every extent that is or was allocated is zeroed.
     Erase,
     /// Every such extent is filled with this pattern, least significant byte first.
     Overwrite(u32),
-    /// All keys are replaced, and were when the operation began.
+    /// All keys are replaced. They were when the operation began: nothing is left to do.
     NewKeys,
 }
 
 /// How an operation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// The state from now on.
+    /// The new state.
     pub next: Sanitize,
-    /// The event for this controller, and no other.
+    /// The event, and the only controller that gets it.
     pub event: (ControllerId, AsyncEvent),
 }
 
 impl Sanitize {
-    /// Decides what a Sanitize command comes to.
+    /// Decides on a Sanitize command.
     ///
     /// # Errors
     /// Invalid Field in Command, Sanitize In Progress, Sanitize Failed, Namespace is Write
-    /// Protected, Firmware Activation Requires Controller Level Reset. Nothing has changed then.
+    /// Protected, Firmware Activation Requires Controller Level Reset.
     pub fn execute(
         &self,
         origin: &Origin,
         command: &Command,
-        abilities: &Abilities,
-        circumstances: &Circumstances,
+        capabilities: &Capabilities,
+        preconditions: &Preconditions,
     ) -> Result<Done, Refusal> {
         if self.state == State::Processing {
             return Err(Refusal::transient(Status::SANITIZE_IN_PROGRESS));
         }
         let able = match command.action {
             SanitizeAction::ExitFailure => return self.exit_failure(),
-            SanitizeAction::BlockErase => abilities.block_erase,
-            SanitizeAction::Overwrite => abilities.overwrite,
-            SanitizeAction::CryptoErase => abilities.crypto_erase,
+            SanitizeAction::BlockErase => capabilities.block_erase,
+            SanitizeAction::Overwrite => capabilities.overwrite,
+            SanitizeAction::CryptoErase => capabilities.crypto_erase,
             // There is no Media Verification state to be left.
             SanitizeAction::ExitVerification | SanitizeAction::Reserved(_) => false,
         };
         if !able {
             return Err(Refusal::at(Status::INVALID_FIELD, ACTION_BYTE));
         }
-        let inhibited = command.no_deallocate && abilities.no_deallocate_inhibited;
-        if command.enter_verification || inhibited && !circumstances.warn_about_deallocation {
+        let inhibited = command.no_deallocate && capabilities.no_deallocate_inhibited;
+        if command.enter_verification || inhibited && !preconditions.warn_about_deallocation {
             return Err(Refusal::at(Status::INVALID_FIELD, OPTIONS_BYTE));
         }
         if self.is_failed_restricted() && command.allow_unrestricted_exit {
             return Err(Refusal::new(Status::SANITIZE_FAILED));
         }
-        if circumstances.write_protected {
+        if preconditions.write_protected {
             return Err(Refusal::new(Status::NAMESPACE_WRITE_PROTECTED));
         }
-        if circumstances.firmware_pending {
+        if preconditions.firmware_pending {
             return Err(Refusal::new(Status::FIRMWARE_NEEDS_RESET));
         }
         let sqe = command.encode();
@@ -205,9 +208,9 @@ impl Sanitize {
         Ok(Done { next: Some(next), started: true })
     }
 
-    /// What is to be done now, if an operation is under way.
+    /// What is to be done now; `None` if no operation is in progress.
     #[must_use]
-    pub fn work(&self, abilities: &Abilities) -> Option<Work> {
+    pub fn work(&self, capabilities: &Capabilities) -> Option<Work> {
         if self.state != State::Processing {
             return None;
         }
@@ -218,22 +221,22 @@ impl Sanitize {
             SanitizeAction::CryptoErase => Method::NewKeys,
             _ => Method::Erase,
         };
-        let deallocate = !command.no_deallocate || abilities.no_deallocate_inhibited;
+        let deallocate = !command.no_deallocate || capabilities.no_deallocate_inhibited;
         Some(Work { method, pass: self.passes, passes, deallocate })
     }
 
-    /// The state when a pass is done; `None` if it was the last one, or there is nothing to be
-    /// done: [`Sanitize::complete`].
+    /// The new state when a pass is done; `None` if it was the last one ([`Sanitize::complete`]),
+    /// or no operation is in progress.
     #[must_use]
     pub fn pass_done(&self) -> Option<Self> {
         let passes = self.passes + 1;
         (self.state == State::Processing && passes < self.pass_count()).then(|| Self { passes, ..self.clone() })
     }
 
-    /// The operation has succeeded; `None` if there is none.
+    /// Ends the operation successfully; `None` if none is in progress.
     #[must_use]
-    pub fn complete(&self, abilities: &Abilities) -> Option<Ended> {
-        let unexpected = self.command().no_deallocate && abilities.no_deallocate_inhibited;
+    pub fn complete(&self, capabilities: &Capabilities) -> Option<Ended> {
+        let unexpected = self.command().no_deallocate && capabilities.no_deallocate_inhibited;
         let (last, event) = if unexpected {
             (Last::SucceededDeallocated, AsyncEvent::SANITIZE_COMPLETED_DEALLOCATED)
         } else {
@@ -243,7 +246,7 @@ impl Sanitize {
         (self.state == State::Processing).then_some(Ended { next, event: (ControllerId(self.cntlid), event) })
     }
 
-    /// The operation has failed; `None` if there is none.
+    /// Ends the operation as failed; `None` if none is in progress.
     #[must_use]
     pub fn fail(&self) -> Option<Ended> {
         let next = Self { state: State::Failed, last: Last::Failed, ..self.clone() };
@@ -251,27 +254,27 @@ impl Sanitize {
         (self.state == State::Processing).then_some(Ended { next, event })
     }
 
-    /// The state when data were written by a host; `None` if it is known that there are some.
+    /// The new state when a host has written; `None` if it does not change.
     #[must_use]
     pub fn written(&self) -> Option<Self> {
         self.erased.then(|| Self { erased: false, ..self.clone() })
     }
 
-    /// Whether nothing was written since the drive was made, or last sanitized.
+    /// Whether nothing was written since the drive was created or sanitized.
     #[must_use]
     pub fn is_erased(&self) -> bool {
         self.erased
     }
 
-    /// Whether an operation is under way.
+    /// Whether an operation is in progress.
     #[must_use]
     pub fn is_processing(&self) -> bool {
         self.state == State::Processing
     }
 
-    /// The log page; `done_bytes` is how much of the pass that is under way is done.
+    /// The log page. `done_bytes`: progress of the current pass.
     #[must_use]
-    pub fn page(&self, abilities: &Abilities, done_bytes: u64) -> SanitizeLog {
+    pub fn page(&self, capabilities: &Capabilities, done_bytes: u64) -> SanitizeLog {
         let mut page = SanitizeLog::new();
         let state = match (self.state, self.last) {
             (State::Processing, _) => SanitizeState::InProgress,
@@ -284,20 +287,20 @@ impl Sanitize {
         page.set_status(state, if overwrite { self.passes } else { 0 }, self.erased);
         page.scdw10.set(self.cdw10);
         if self.state == State::Processing {
-            page.sprog.set(self.progress(abilities.total_bytes, done_bytes));
+            page.sprog.set(self.progress(capabilities.total_bytes, done_bytes));
         }
-        let Pace { erased, overwritten } = abilities.pace;
-        let seconds = |measured, passes| {
-            estimate(measured, abilities.total_bytes, passes).unwrap_or(SanitizeLog::UNKNOWN_SECONDS)
+        let SanitizeSpeed { erase, overwrite } = capabilities.speed;
+        let seconds = |measured: Measurement, passes| {
+            measured.estimate_seconds(capabilities.total_bytes, passes).unwrap_or(SanitizeLog::UNKNOWN_SECONDS)
         };
-        if abilities.overwrite {
-            page.eto.set(seconds(overwritten, 16));
+        if capabilities.overwrite {
+            page.eto.set(seconds(overwrite, 16));
         }
-        if abilities.block_erase {
-            page.etbe.set(seconds(erased, 1));
+        if capabilities.block_erase {
+            page.etbe.set(seconds(erase, 1));
         }
-        if abilities.crypto_erase {
-            page.etce.set(if abilities.crypto_erases_all { 1 } else { seconds(erased, 1) });
+        if capabilities.crypto_erase {
+            page.etce.set(if capabilities.crypto_erases_all { 1 } else { seconds(erase, 1) });
         }
         page
     }
@@ -323,8 +326,7 @@ impl Sanitize {
         if command.action == SanitizeAction::Overwrite { command.overwrite_passes } else { 1 }
     }
 
-    /// SPROG, in 65536ths of all passes. It never gets to FFFFh, which is what is shown while there
-    /// is no operation.
+    /// SPROG, in 65536ths of all passes. Never FFFFh, which means that no operation is in progress.
     fn progress(&self, total_bytes: u64, done_bytes: u64) -> u16 {
         let total = u128::from(total_bytes.max(1));
         let done = u128::from(self.passes) * total + u128::from(done_bytes).min(total);
@@ -333,34 +335,37 @@ impl Sanitize {
     }
 }
 
-/// A new drive: nothing was written.
+/// The state of a new drive.
 impl Default for Sanitize {
     fn default() -> Self {
         Self { state: State::Idle, last: Last::Never, cdw10: 0, cdw11: 0, cntlid: 0, passes: 0, erased: true }
     }
 }
 
-impl Pace {
-    /// Adds a part of a pass.
-    pub fn measure(&mut self, method: Method, bytes: u64, micros: u64) {
+impl SanitizeSpeed {
+    /// Adds a part of a pass that took so long.
+    pub fn add(&mut self, method: Method, bytes: u64, micros: u64) {
         let measured = match method {
-            Method::Erase => &mut self.erased,
-            Method::Overwrite(_) => &mut self.overwritten,
+            Method::Erase => &mut self.erase,
+            Method::Overwrite(_) => &mut self.overwrite,
             Method::NewKeys => return,
         };
-        *measured = (measured.0.saturating_add(bytes), measured.1.saturating_add(micros));
+        measured.bytes = measured.bytes.saturating_add(bytes);
+        measured.micros = measured.micros.saturating_add(micros);
     }
 }
 
-/// Seconds for so many passes over `total_bytes`, one at least; `None` where nothing was measured.
-fn estimate((bytes, micros): (u64, u64), total_bytes: u64, passes: u32) -> Option<u32> {
-    let micros = (u128::from(total_bytes) * u128::from(micros)).checked_div(bytes.into())?;
-    let seconds = (micros * u128::from(passes)).div_ceil(1_000_000).max(1);
-    // FFFFFFFFh is not known.
-    Some(u32::try_from(seconds).unwrap_or(u32::MAX - 1).min(u32::MAX - 1))
+impl Measurement {
+    /// Seconds for so many passes over `total_bytes`, at least one; `None` if nothing was measured.
+    fn estimate_seconds(self, total_bytes: u64, passes: u32) -> Option<u32> {
+        let micros = (u128::from(total_bytes) * u128::from(self.micros)).checked_div(self.bytes.into())?;
+        let seconds = (micros * u128::from(passes)).div_ceil(1_000_000).max(1);
+        // FFFFFFFFh means "not known".
+        Some(u32::try_from(seconds).unwrap_or(u32::MAX - 1).min(u32::MAX - 1))
+    }
 }
 
-impl Abilities {
+impl Capabilities {
     /// SANICAP of Identify Controller.
     #[must_use]
     pub fn sanicap(&self) -> u32 {
@@ -374,14 +379,14 @@ impl Abilities {
     }
 }
 
-/// What the pass number `pass`, from 0, writes. The last pass of an inverting operation always
-/// writes the pattern as it is.
+/// The pattern of pass `pass`, from 0. The last pass of an inverting operation always writes the
+/// pattern itself.
 fn pattern(command: &Command, pass: u8) -> u32 {
     let first_inverted = command.overwrite_passes.is_multiple_of(2);
     let inverted = command.invert_pattern && (first_inverted == pass.is_multiple_of(2));
     if inverted { !command.pattern } else { command.pattern }
 }
 
-/// Dword 10: the action, and the options in its second byte.
+/// Byte of dword 10 with the action; the options are in the next one.
 const ACTION_BYTE: u8 = 40;
 const OPTIONS_BYTE: u8 = 41;

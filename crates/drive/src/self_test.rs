@@ -1,8 +1,7 @@
-//! Device self-test: the one that runs, what it has to look at, and how the last twenty ended.
+//! Device self-test: the running test, its steps, and the results of the last twenty.
 //!
-//! The drive has one self-test at a time, whichever controller it was started over (SDSO). It is
-//! made of steps that somebody with access to the medium executes: [`SelfTest::step`] says what the
-//! next one is, [`SelfTest::advance`] takes its result.
+//! The drive has one self-test at a time, for all controllers (SDSO). The owner of the medium
+//! executes its steps: [`SelfTest::step`] is the next one, [`SelfTest::advance`] takes its result.
 //!
 //! NVMe Base 2.1, "Device Self-test command", "Device Self-test Operations", "Device Self-test" log
 //! page (06h).
@@ -18,11 +17,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::request::{Origin, Refusal};
 
-/// Bytes of data that a short self-test reads at most, an extent of each namespace aside: a slow
-/// disk reads as much within the two minutes that it may take.
+/// Bytes of data that a short self-test reads at most, in addition to an extent of each namespace:
+/// a slow disk reads as much within the two minutes that the test may take.
 pub const SHORT_BYTES_MAX: u64 = 1 << 30;
 
-/// The self-test and the results of those before.
+/// The running self-test, and the results of earlier ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SelfTest {
@@ -31,22 +30,21 @@ pub struct SelfTest {
     results: Vec<Outcome>,
 }
 
-/// A test that runs. It is in the journal: an extended one is resumed after a restart.
+/// The running test. It is durable: an extended test is resumed after a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 struct Running {
     code: u8,
     nsid: u32,
     cntlid: u16,
-    /// Namespaces to be read, and how many of the allocated extents of each.
+    /// What is to be read of which namespaces.
     namespaces: Vec<Part>,
     /// Steps that are done.
     done: u64,
     failure: Option<Failed>,
 }
 
-/// The part of a test that is about one namespace: `steps` of its `extents` allocated extents are
-/// read, evenly spread.
+/// What a test reads of a namespace: `steps` of its `extents` allocated extents, evenly spread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 struct Part {
@@ -60,8 +58,9 @@ struct Part {
 #[serde(default)]
 struct Failed {
     segment: u8,
-    /// Namespace, block and status, where data could not be read.
-    place: Option<(u32, u64, u16)>,
+    /// Namespace, block and status, if data could not be read.
+    #[serde(rename = "place")]
+    location: Option<(u32, u64, u16)>,
 }
 
 /// How a test ended.
@@ -74,17 +73,17 @@ struct Outcome {
     failure: Option<Failed>,
 }
 
-/// What is to be done next. The number of its segment is SNUM of a failure.
+/// The next step. The number of its segment is SNUM of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Segment 1: no bit of SMART's Critical Warning may be set.
     Health,
-    /// Segment 2: superblock, checkpoints and journals are read, and their checksums compared.
+    /// Segment 2: superblocks, checkpoint and journal are read, and their checksums verified.
     Metadata,
-    /// Segment 3: an allocated extent is read, checksums and all. If there are fewer by now, there
-    /// is nothing to do.
+    /// Segment 3: an allocated extent is read, and its checksums are verified. If the namespace has
+    /// fewer extents by now, there is nothing to do.
     Extent {
-        /// Whose.
+        /// The namespace.
         nsid: Nsid,
         /// Which of its allocated extents, in the order of their addresses, from 0.
         ordinal: u64,
@@ -96,15 +95,15 @@ pub enum Step {
 /// Why a step failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// What the segment is about is not as it should be.
+    /// The check of the segment failed.
     Segment,
     /// Data cannot be read.
     Data {
         /// Namespace.
         nsid: Nsid,
-        /// Its first block that cannot.
+        /// Its first block that cannot be read.
         lba: u64,
-        /// What a host would be told that reads it.
+        /// The status for a host that reads it.
         status: Status,
     },
     /// The test cannot go on.
@@ -126,7 +125,7 @@ pub enum Cause {
     Sanitize,
 }
 
-/// What is there to be tested.
+/// The namespaces that can be tested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inventory {
     /// Namespaces that are attached to the controller, with the number of their allocated extents.
@@ -138,8 +137,8 @@ pub struct Inventory {
 }
 
 impl SelfTest {
-    /// Device Self-test with Self-test Code `code` for `nsid`: the state from now on, `None` if it
-    /// is as it was.
+    /// Decides on a Device Self-test command with Self-test Code `code` for `nsid`. Returns the new
+    /// state; `None` if it does not change.
     ///
     /// # Errors
     /// Device Self-test In Progress, Invalid Field in Command, Invalid Namespace or Format.
@@ -164,14 +163,14 @@ impl SelfTest {
         }
     }
 
-    /// The next step of the test that runs.
+    /// The next step of the running test.
     #[must_use]
     pub fn step(&self) -> Option<Step> {
         self.running.as_ref().and_then(Running::step)
     }
 
-    /// The state when the step is done. Whether it is written down is a matter of how much may be
-    /// repeated after a restart; the end of a test has to be.
+    /// The new state when the step is done. The end of a test has to become durable; before that,
+    /// steps since the last durable state are repeated after a restart.
     #[must_use]
     pub fn advance(&self, result: Result<(), Failure>, power_on_hours: u64) -> Self {
         let Some(mut running) = self.running.clone() else { return self.clone() };
@@ -193,7 +192,7 @@ impl SelfTest {
         next.ended(result, power_on_hours).unwrap_or_default()
     }
 
-    /// The state after something that may end a test; `None` if it does not.
+    /// The new state if `cause` ends the running test; `None` if it does not.
     #[must_use]
     pub fn interrupted(&self, cause: Cause, power_on_hours: u64) -> Option<Self> {
         let running = self.running.as_ref()?;
@@ -204,8 +203,8 @@ impl SelfTest {
             Cause::Reset(controller) if short && controller.0 == running.cntlid => SelfTestResult::ABORTED_BY_RESET,
             Cause::Restart if short => SelfTestResult::ABORTED_BY_RESET,
             Cause::Removed(nsid) if tested == nsid => SelfTestResult::ABORTED_NAMESPACE_REMOVED,
-            // Where all are tested and one is formatted, it is left to the controller: its data are
-            // gone under the test.
+            // If all namespaces are tested and one is formatted, the specification leaves it to the
+            // controller. Here the test ends, because its data are gone.
             Cause::Format(nsid) if tested.0 != 0 && (nsid == Nsid::ALL || tested == nsid || tested == Nsid::ALL) => {
                 SelfTestResult::ABORTED_BY_FORMAT
             }
@@ -301,11 +300,11 @@ impl Step {
 
 impl Failed {
     fn new(segment: u8, failure: Failure) -> Self {
-        let place = match failure {
+        let location = match failure {
             Failure::Data { nsid, lba, status } => Some((nsid.0, lba, status.0)),
             Failure::Segment | Failure::Fatal => None,
         };
-        Self { segment, place }
+        Self { segment, location }
     }
 }
 
@@ -314,7 +313,7 @@ impl Outcome {
         let mut entry = SelfTestEntry::new(SelfTestCode(self.code), SelfTestResult(self.result), self.power_on_hours);
         if let Some(failed) = self.failure {
             entry.snum = failed.segment;
-            if let Some((nsid, lba, status)) = failed.place {
+            if let Some((nsid, lba, status)) = failed.location {
                 entry.set_failure(Nsid(nsid), lba, Status(status));
             }
         }
@@ -322,6 +321,6 @@ impl Outcome {
     }
 }
 
-/// NSID, and dword 10.
+/// Offsets in the command: the NSID, and dword 10.
 const NSID_BYTE: u8 = 4;
 const CODE_BYTE: u8 = 40;

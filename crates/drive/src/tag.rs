@@ -1,12 +1,10 @@
-//! Tags: what is kept beside a block, so that its data, its metadata and the place where they
-//! belong are one.
+//! Tags of blocks: metadata, and a checksum that ties data, metadata and block number together.
 //!
 //! ```text
 //! tag   0 CRC-32C | 4 version 1 | 5 zeros | 8 metadata
 //! ```
 //! The checksum is over the data, the metadata, the number of the block and the name of the
-//! namespace, each as it is before anything is encrypted. A page of tags begins with a [`header`],
-//! in the place of a tag.
+//! namespace, before encryption. A page of tags begins with a [`header`] of the size of a tag.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
@@ -16,13 +14,13 @@ use crate::namespace::VolumeId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag(pub [u8; 16]);
 
-/// The first byte behind the checksum, for blocks that were written.
+/// Byte 4 of the tag of a block that was written.
 const VERSION: u8 = 1;
 
 impl Tag {
-    /// Of a block that was never written, or was deallocated: it reads as zeros, and is zeros.
+    /// The tag of a block that was never written, or was deallocated: its data are zeros.
     pub const UNWRITTEN: Self = Self([0; 16]);
-    /// Of a block whose tag was lost: no data fit.
+    /// The tag of a block whose tag was lost: it matches no data.
     pub const LOST: Self = Self([0xFF; 16]);
 
     /// The tag of a block with these data and metadata.
@@ -43,7 +41,7 @@ impl Tag {
 
     /// Whether this is the tag of that block with these data.
     #[must_use]
-    pub fn fits(&self, volume: VolumeId, block: u64, data: &[u8]) -> bool {
+    pub fn matches(&self, volume: VolumeId, block: u64, data: &[u8]) -> bool {
         if *self == Self::UNWRITTEN {
             return data.iter().all(|byte| *byte == 0);
         }
@@ -53,16 +51,16 @@ impl Tag {
 
 fn sum(volume: VolumeId, block: u64, data: &[u8], metadata: [u8; 8]) -> u32 {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
-    let mut place = [0; 24];
-    place[..8].copy_from_slice(&metadata);
-    place[8..16].copy_from_slice(&block.to_le_bytes());
-    place[16..].copy_from_slice(&volume.0.to_le_bytes());
+    let mut identity = [0; 24];
+    identity[..8].copy_from_slice(&metadata);
+    identity[8..16].copy_from_slice(&block.to_le_bytes());
+    identity[16..].copy_from_slice(&volume.0.to_le_bytes());
     digest.update(data);
-    digest.update(&place);
+    digest.update(&identity);
     u32::try_from(digest.finalize() & 0xffff_ffff).unwrap_or_default()
 }
 
-/// What a page of tags begins with: whose it is, and which of them.
+/// The header of page `page` of an extent of a namespace.
 #[must_use]
 pub fn header(volume: VolumeId, extent: u32, page: u64) -> [u8; 16] {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
@@ -93,11 +91,11 @@ mod tests {
         ) {
             let volume = VolumeId(volume);
             let tag = Tag::new(volume, block, &data, metadata);
-            prop_assert!(tag.fits(volume, block, &data) && tag.metadata() == metadata);
-            prop_assert!(!tag.fits(volume, block + 1, &data) && !tag.fits(VolumeId(volume.0 + 1), block, &data));
+            prop_assert!(tag.matches(volume, block, &data) && tag.metadata() == metadata);
+            prop_assert!(!tag.matches(volume, block + 1, &data) && !tag.matches(VolumeId(volume.0 + 1), block, &data));
             let (mut bent, mut bent_data) = (tag, data);
             if at < 16 { bent.0[at] ^= flip } else { bent_data[at - 16] ^= flip }
-            prop_assert!(!bent.fits(volume, block, &bent_data));
+            prop_assert!(!bent.matches(volume, block, &bent_data));
         }
     }
 
@@ -105,11 +103,11 @@ mod tests {
     fn what_was_never_written_is_zeros_and_what_is_lost_is_nothing() {
         let (zeros, mut other) = ([0; 512], [0; 512]);
         other[511] = 1;
-        assert!(Tag::UNWRITTEN.fits(VolumeId(1), 7, &zeros) && !Tag::UNWRITTEN.fits(VolumeId(1), 7, &other));
-        assert!(!Tag::LOST.fits(VolumeId(1), 7, &zeros) && !Tag::LOST.fits(VolumeId(1), 7, &[0xFF; 512]));
+        assert!(Tag::UNWRITTEN.matches(VolumeId(1), 7, &zeros) && !Tag::UNWRITTEN.matches(VolumeId(1), 7, &other));
+        assert!(!Tag::LOST.matches(VolumeId(1), 7, &zeros) && !Tag::LOST.matches(VolumeId(1), 7, &[0xFF; 512]));
         // Zeros that were written are something else, and both are right for the same bytes.
         let written = Tag::new(VolumeId(1), 7, &zeros, [0; 8]);
-        assert!(written != Tag::UNWRITTEN && written.fits(VolumeId(1), 7, &zeros));
+        assert!(written != Tag::UNWRITTEN && written.matches(VolumeId(1), 7, &zeros));
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Telemetry: what a developer wants to know of a drive that does not do what it should, captured
-//! when a host asks for it, or by the drive itself when something has gone wrong.
+//! Telemetry: the state of the drive for a developer, captured when a host asks for it, or by the
+//! drive itself after a severe error.
 //!
-//! What is captured comes in as text, in three areas: the first in short, the others with more and
-//! more detail. Here it is cut into blocks, numbered and kept.
+//! A capture is text in three data areas with more and more detail. Here it is divided into blocks,
+//! numbered and kept.
 //!
 //! NVMe Base 2.1, "Telemetry Host-Initiated", "Telemetry Controller-Initiated" log pages (07h,
 //! 08h).
@@ -22,57 +22,57 @@ use zerocopy::IntoBytes;
 
 use crate::request::Refusal;
 
-/// Bytes of a capture at most that a host asked for; what is longer is cut off behind.
+/// Bytes of a host-initiated capture at most; longer ones are truncated.
 pub const HOST_BYTES_MAX: usize = 4 << 20;
 
-/// Bytes of a capture at most that the drive made by itself: it is in the journal.
+/// Bytes of a controller-initiated capture at most: it is in the journal.
 pub const CONTROLLER_BYTES_MAX: usize = 128 << 10;
 
-/// What the drive captured by itself. It outlives restarts.
+/// The controller-initiated capture. It is durable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Telemetry {
     capture: Option<Capture>,
     /// TCDGN.
     generation: u8,
-    /// TCDA: nobody has read it.
+    /// TCDA: no host has read it.
     available: bool,
 }
 
-/// What a host had captured. It ends with a reset, a firmware commit, or the next capture.
+/// The host-initiated capture. It ends with a reset, a firmware commit, or the next capture.
 #[derive(Clone, Debug, Default)]
 pub struct HostTelemetry {
-    /// The pages for a manager and for others, but for what the header says of the drive's own
-    /// capture.
+    /// The pages for managers and for others, without what the header says of the
+    /// controller-initiated capture.
     pages: Option<[Page; 2]>,
     /// THDGN.
     generation: u8,
 }
 
-/// A state of the drive in words: JSON, or any text that a developer understands.
+/// A capture: JSON, or any text that a developer understands.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Capture {
-    /// Why it was made, at most 128 bytes: Reason Identifier.
+    /// Reason Identifier, at most 128 bytes.
     pub reason: String,
-    /// Data Area 1, and what areas 2 and 3 have besides. No host is named in them.
+    /// Data Area 1, and what areas 2 and 3 add to it. They contain no names of hosts.
     pub areas: [String; 3],
-    /// Who the hosts are, and what they have registered: the end of area 3, for managers only.
-    /// `None` in a capture of an earlier version of this program, which names hosts in all areas.
+    /// The names of hosts and their registrations: added to area 3 for managers only. `None` in a
+    /// capture of an earlier version of this program, which has names in all areas.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub private: Option<String>,
 }
 
-/// Who reads.
+/// Who reads a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
-    /// A host that may manage the drive, and knows its hosts.
+    /// A host that may manage the drive.
     Manager,
-    /// Any other host: it is not to learn of others by what the drive tells a developer.
+    /// Any other host: it must not learn the names of others.
     Other,
 }
 
-/// A log page: it may be large, and is read in pieces.
+/// A log page. It may be large, and is read in pieces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     header: TelemetryHeader,
@@ -80,27 +80,28 @@ pub struct Page {
 }
 
 impl Telemetry {
-    /// The state with a new capture, which takes the place of the one before. The event Telemetry
-    /// Log Changed is due.
+    /// The new state with a capture, which replaces the one before. The event Telemetry Log Changed
+    /// is due.
     #[must_use]
     pub fn captured(&self, capture: Capture) -> Self {
-        let capture = capture.cut(CONTROLLER_BYTES_MAX);
+        let capture = capture.truncated(CONTROLLER_BYTES_MAX);
         Self { capture: Some(capture), generation: self.generation.wrapping_add(1), available: true }
     }
 
-    /// Forgets what was captured.
+    /// Drops the capture.
     pub(crate) fn forget(&mut self) {
-        (self.capture, self.available) = (None, false);
+        self.capture = None;
+        self.available = false;
     }
 
-    /// The state when a host has read the page and does not retain the event; `None` if it is as it
-    /// was.
+    /// The new state when a host has read the page without retaining the event; `None` if it does
+    /// not change.
     #[must_use]
     pub fn acknowledged(&self) -> Option<Self> {
         self.available.then(|| Self { available: false, ..self.clone() })
     }
 
-    /// Whether there is a capture that nobody has read (TCDA).
+    /// Whether there is a capture that no host has read (TCDA).
     #[must_use]
     pub fn is_available(&self) -> bool {
         self.available
@@ -123,8 +124,8 @@ impl Telemetry {
 }
 
 impl HostTelemetry {
-    /// Executes Get Log Page with the Log Specific Parameter `lsp`: captures anew if it asks for
-    /// that, and returns the page.
+    /// Executes Get Log Page with the Log Specific Parameter `lsp`: makes a new capture if it asks
+    /// for one, and returns the page.
     pub fn execute(
         &mut self,
         lsp: u8,
@@ -133,9 +134,9 @@ impl HostTelemetry {
         capture: impl FnOnce() -> Capture,
     ) -> Page {
         if lsp & telemetry_lsp::CREATE != 0 {
-            let mut capture = capture().cut(HOST_BYTES_MAX);
-            // Maximum Created Data Area: 0 leaves it to the controller, as do areas there are none
-            // of.
+            let mut capture = capture().truncated(HOST_BYTES_MAX);
+            // Maximum Created Data Area: 0 leaves it to the controller, and larger numbers than
+            // there are areas limit nothing.
             let areas = usize::from(lsp >> telemetry_lsp::AREA_SHIFT & 7);
             if areas != 0 {
                 capture.areas.iter_mut().skip(areas).for_each(String::clear);
@@ -154,15 +155,15 @@ impl HostTelemetry {
         page
     }
 
-    /// Forgets what was captured: the controller was reset, or firmware was committed.
+    /// Drops the capture: the controller was reset, or firmware was committed.
     pub fn clear(&mut self) {
         self.pages = None;
     }
 }
 
 impl Capture {
-    /// Cuts it to `most` bytes: the last area first.
-    fn cut(mut self, most: usize) -> Self {
+    /// Truncates it to `most` bytes, the last area first.
+    fn truncated(mut self, most: usize) -> Self {
         truncate(&mut self.reason, 128);
         let mut left = most;
         for area in &mut self.areas {
@@ -175,7 +176,7 @@ impl Capture {
         self
     }
 
-    /// The areas as this reader has them.
+    /// The areas for this reader.
     fn shown_to(&self, reader: Reader) -> [Cow<'_, str>; 3] {
         let [first, second, third] = self.areas.each_ref().map(|area| Cow::Borrowed(area.as_str()));
         match (&self.private, reader) {
@@ -196,7 +197,7 @@ impl Capture {
         for (to, byte) in header.rident.iter_mut().zip(self.reason.bytes()) {
             *to = byte;
         }
-        // One behind the other, each filled up with zeros.
+        // Each area is padded with zeros to whole blocks.
         let mut blocks = Vec::new();
         for area in areas {
             blocks.extend_from_slice(area.as_bytes());
@@ -230,14 +231,15 @@ impl Page {
         if offset < BLOCK && bytes > 0 {
             out.extend_from_slice(self.header.as_bytes());
         }
-        let (from, to) = (offset.saturating_sub(BLOCK), end.saturating_sub(BLOCK).min(self.blocks.len()));
+        let from = offset.saturating_sub(BLOCK);
+        let to = end.saturating_sub(BLOCK).min(self.blocks.len());
         out.extend_from_slice(self.blocks.get(from..to).unwrap_or_default());
         out.resize(bytes, 0);
         Ok(out)
     }
 }
 
-/// Cuts a text to at most `most` bytes, between characters.
+/// Truncates a text to at most `most` bytes, between characters.
 fn truncate(text: &mut String, most: usize) {
     let end = (0..=most.min(text.len())).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
     text.truncate(end);
@@ -245,6 +247,6 @@ fn truncate(text: &mut String, most: usize) {
 
 const BLOCK: usize = 512;
 
-/// Dwords 10 (length) and 12 (offset) of Get Log Page.
+/// Offsets of dwords 10 (length) and 12 (offset) in Get Log Page.
 const LENGTH_BYTE: u8 = 40;
 const OFFSET_BYTE: u8 = 48;

@@ -1,5 +1,5 @@
-//! What everybody may know about a drive, at one moment: what Identify and the log pages announce,
-//! and which host sees which namespace.
+//! A snapshot of a drive for controllers: what Identify and log pages announce, and which host is
+//! attached to which namespace.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -16,7 +16,7 @@ use crate::profile::Profile;
 use crate::reservation::Reservations;
 use crate::sanitize::Restriction;
 
-/// A drive as hosts and the log pages see it; a change makes a new one.
+/// A snapshot of a drive. Each change of the drive makes a new one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {
     /// Serial Number.
@@ -25,9 +25,9 @@ pub struct View {
     pub model: String,
     /// The drive's own UUID.
     pub uuid: [u8; 16],
-    /// Firmware Revision that runs.
+    /// Revision of the running firmware.
     pub revision: String,
-    /// What the firmware that runs makes of the drive.
+    /// What the running firmware changes about the drive.
     pub personality: Personality,
     /// FRMW.
     pub frmw: u8,
@@ -37,18 +37,18 @@ pub struct View {
     pub capacity: Capacity,
     /// Capacity that no namespace has claimed, bytes.
     pub unallocated_bytes: u64,
-    /// What the drive is like.
+    /// Temperature, spare capacity and faults.
     pub condition: Condition,
     /// Entries of the Error Information log.
     pub error_entries: usize,
     /// Percentage Used.
     pub percentage_used: u8,
-    /// Who may manage.
+    /// The hosts that may manage the drive.
     pub managers: Managers,
-    /// What commands have to wait for: the drive is being sanitized, or that has failed.
+    /// The restriction of commands while the drive is being sanitized, or after that has failed.
     pub restriction: Option<Restriction>,
-    /// Namespaces whose old data are being erased, and how much of that is left, in percent:
-    /// commands to them wait.
+    /// Namespaces whose old data are being erased, with the percentage that is left. Commands to
+    /// them wait.
     pub erasing: BTreeMap<u32, u8>,
     /// FNA.
     pub fna: u8,
@@ -60,16 +60,17 @@ pub struct View {
     pub namespaces: Vec<(Nsid, Namespace)>,
     /// Registrants and reservations of those namespaces that have any.
     pub reservations: BTreeMap<u32, Arc<Reservations>>,
-    /// The host that each controller identifier is kept for.
+    /// The hosts that controller identifiers are assigned to.
     pub assigned_cntlids: BTreeMap<u16, String>,
 }
 
 impl View {
     pub(crate) fn new(drive: &Drive) -> Self {
-        let (state, settings) = (drive.state(), drive.settings());
+        let state = drive.state();
+        let settings = drive.settings();
         let limits = drive.firmware_limits();
         let running = state.firmware.running(&limits);
-        let kept = state.reservations.iter().filter(|(_, kept)| !kept.is_untouched());
+        let reservations = state.reservations.iter().filter(|(_, reservations)| !reservations.is_untouched());
         Self {
             serial: state.identity.serial.clone(),
             model: state.identity.model.clone() + &running.personality.model_suffix,
@@ -87,10 +88,10 @@ impl View {
             restriction: drive.restriction(),
             erasing: drive.erasing(),
             fna: drive.fna(),
-            sanicap: drive.abilities().sanicap(),
+            sanicap: drive.capabilities().sanicap(),
             no_deallocate_warns: drive.no_deallocate_warns(),
             namespaces: state.namespaces.iter().map(|(&nsid, namespace)| (Nsid(nsid), namespace.clone())).collect(),
-            reservations: kept.map(|(&nsid, kept)| (nsid, Arc::clone(kept))).collect(),
+            reservations: reservations.map(|(&nsid, reservations)| (nsid, Arc::clone(reservations))).collect(),
             assigned_cntlids: state
                 .assigned_cntlids
                 .iter()
@@ -99,8 +100,9 @@ impl View {
         }
     }
 
-    /// The controller identifier for a new controller of `host`, from `least` to `most`: one that
-    /// the host had before and that is not in use, else one that nobody had, else any.
+    /// The controller identifier for a new controller of `host`, from `least` to `most`: a free one
+    /// that is assigned to the host, else one that is not assigned, else any free one. `None` if
+    /// none is free.
     #[must_use]
     pub fn cntlid_for(
         &self,

@@ -52,7 +52,7 @@ pub(crate) fn get_log_page(controller: &mut Controller, sqe: &Sqe) -> Outcome {
     }
     let length = association.admin_sgl().at_least(sqe, Direction::ControllerToHost, log.bytes)?;
     check(controller, sqe.nsid(), &log)?;
-    if drive::of(controller).is_some() && ebof_drive::keeps(log.lid) {
+    if drive::of(controller).is_some() && ebof_drive::keeps_page(log.lid) {
         return Ok(drive::log(controller, &log, sqe.nsid(), length));
     }
     let page = match log.lid {

@@ -98,7 +98,7 @@ impl Extents {
     /// Whether `count` extents can be allocated: free, zeroed, and below the high-water mark.
     pub(crate) fn are_ready(&self, count: u32) -> bool {
         let above = self.shared.layout.extents().saturating_sub(self.allocator.high_water());
-        self.allocator.clean().saturating_sub(above) >= count
+        self.allocator.clean_count().saturating_sub(above) >= count
     }
 
     /// The high-water mark that makes `count` more extents usable; `None` if it cannot rise.
@@ -110,15 +110,15 @@ impl Extents {
 
     /// Allocates an extent that reads as zeros; `None` if none is ready.
     pub(crate) fn take(&mut self) -> Option<u32> {
-        self.allocator.take()
+        self.allocator.allocate()
     }
 
     /// Frees an extent that was never mapped. If `is_clean`, nothing was written to it.
     pub(crate) fn put_back(&mut self, extent: u32, is_clean: bool) {
         if is_clean {
-            self.allocator.give_back_clean(extent);
+            self.allocator.free_clean(extent);
         } else {
-            self.allocator.give_back(extent);
+            self.allocator.free(extent);
         }
     }
 
@@ -134,7 +134,7 @@ impl Extents {
 
     /// Whether any extent is free, dirty or not.
     pub(crate) fn has_free(&self) -> bool {
-        self.allocator.free() > 0
+        self.allocator.free_count() > 0
     }
 
     /// Whether the backing device zeroes by deallocating.
@@ -256,7 +256,7 @@ impl Extents {
             fence(Ordering::Acquire);
             let keep = extents.len().saturating_sub(left as usize);
             left = left.saturating_sub(u32::try_from(extents.len()).unwrap_or(u32::MAX));
-            extents.drain(keep..).for_each(|extent| self.allocator.give_back(extent));
+            extents.drain(keep..).for_each(|extent| self.allocator.free(extent));
             if keep == 0 {
                 self.quarantine.pop_front();
             }
@@ -299,7 +299,7 @@ impl Extents {
 
     /// Lets other threads see how many extents are in use.
     pub(crate) fn publish_used(&self) {
-        let used = self.shared.layout.extents() - self.allocator.free();
+        let used = self.shared.layout.extents() - self.allocator.free_count();
         self.shared.used.store(used, Ordering::Relaxed);
     }
 
@@ -318,7 +318,7 @@ impl Extents {
 
     /// How many extents were given back and may still hold their old bytes.
     pub(crate) fn unclean(&self) -> u32 {
-        let dirty = self.allocator.free().saturating_sub(self.allocator.clean());
+        let dirty = self.allocator.free_count().saturating_sub(self.allocator.clean_count());
         let waiting: usize = self.quarantine.iter().map(|(_, extents)| extents.len()).sum();
         let removed: u32 = self.removed.iter().map(|(thin, _)| thin.allocated_extents()).fold(0, u32::saturating_add);
         let waiting = u32::try_from(waiting + self.zeroing).unwrap_or(u32::MAX);
@@ -328,7 +328,7 @@ impl Extents {
     /// Bytes, at most, that were used and whose storage was given back to the backing device.
     pub(crate) fn given_back_bytes(&self) -> u64 {
         let never_used = self.shared.layout.extents().saturating_sub(self.allocator.high_water());
-        let clean = self.allocator.clean().saturating_sub(never_used);
+        let clean = self.allocator.clean_count().saturating_sub(never_used);
         if self.zeroes_quickly() { u64::from(clean) * self.shared.layout.extent_bytes } else { 0 }
     }
 }

@@ -100,11 +100,11 @@ fn match_tag(thin: &Thin, block: u64, data: &mut [u8], tags: impl Iterator<Item 
     };
     tags.into_iter().find_map(|on_medium| {
         // The tag of a block that was never written is not encrypted.
-        let (fits, tag) = match on_medium {
+        let (matches, tag) = match on_medium {
             Tag::UNWRITTEN => (zeros, on_medium),
-            on_medium => (clear(on_medium).fits(thin.volume, block, data), clear(on_medium)),
+            on_medium => (clear(on_medium).matches(thin.volume, block, data), clear(on_medium)),
         };
-        fits.then(|| MatchedTag { on_medium, metadata: tag.metadata() })
+        matches.then(|| MatchedTag { on_medium, metadata: tag.metadata() })
     })
 }
 

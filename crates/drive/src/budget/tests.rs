@@ -156,7 +156,7 @@ fn fill_logs(drive: &mut Drive) {
         opcode: 255,
         information: u64::MAX,
     };
-    drive.note(u64::MAX >> 2, &vec![error; 1000]);
+    drive.record_errors(u64::MAX >> 2, &vec![error; 1000]);
     let change = drive.unflushed().unwrap();
     drive.apply(change);
     let most =

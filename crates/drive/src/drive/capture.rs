@@ -1,8 +1,8 @@
-//! What telemetry tells of the drive, and when it is captured: the state as JSON, for a developer.
-//! Data of hosts are not in it.
+//! The contents of telemetry, and when it is captured: the state of the drive as JSON, for a
+//! developer. It contains no data of hosts.
 //!
-//! Any host may read it, and is not to learn by it which others there are: they are numbered, and
-//! who they are is in a part that only managers are given.
+//! Any host may read it, but must not learn from it which other hosts there are: these are
+//! numbered, and their names are in a part that only managers get.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -21,22 +21,22 @@ use crate::namespace::{Namespace, VolumeId};
 use crate::request::{Answer, DecisionInput, Origin, Refusal};
 use crate::telemetry::{Capture, Page, Reader};
 
-/// What is known of the medium, by whoever has it. The drive is told before it decides what depends
-/// on it.
+/// The state of the medium, for decisions that depend on it and for telemetry. The medium's owner
+/// updates it before such decisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
-    /// Bytes that are allocated, or were and are not free yet.
+pub struct MediumStatus {
+    /// Bytes that are allocated, or were freed and cannot be allocated yet.
     pub used_bytes: u64,
     /// Extents that are allocated to each namespace.
     pub allocated: BTreeMap<VolumeId, u64>,
-    /// The journal, in words.
+    /// The journal, as text for a developer.
     pub journal: String,
 }
 
 impl Drive {
-    /// Tells the drive what the medium is like.
-    pub fn inform(&mut self, facts: Facts) {
-        self.facts = facts;
+    /// Updates what the drive knows of its medium.
+    pub fn set_medium_status(&mut self, medium_status: MediumStatus) {
+        self.medium_status = medium_status;
     }
 
     /// Telemetry Host-Initiated.
@@ -68,10 +68,10 @@ impl Drive {
         Ok(decision)
     }
 
-    /// Something severe has happened: the drive captures what it is like. At most one capture that
-    /// nobody has read is kept, the first: it tells most of the cause.
+    /// Captures telemetry after a severe error. Does nothing while there is a capture that no host
+    /// has read: the first one tells most about the cause.
     #[must_use]
-    pub fn capture_unasked(
+    pub fn capture_error(
         &self,
         reason: &str,
         origin: &Origin,
@@ -97,10 +97,11 @@ impl Drive {
         Capture { reason: reason.to_string(), areas, private: Some(private.to_string()) }
     }
 
-    /// Area 1: what the drive is, and what it is like.
+    /// Area 1: identity, settings and health of the drive.
     fn overview(&self, input: &DecisionInput) -> Value {
         let limits = self.firmware_limits();
-        let (condition, settings) = (self.condition(), &self.settings);
+        let condition = self.condition();
+        let settings = &self.settings;
         json!({
             "program": settings.revision,
             "firmware": self.state.firmware.running(&limits),
@@ -114,7 +115,7 @@ impl Drive {
             "capacity-bytes": self.capacity.total_bytes,
             "extent-bytes": self.capacity.extent_bytes,
             "unallocated-bytes": self.unallocated_bytes(),
-            "used-bytes": self.facts.used_bytes,
+            "used-bytes": self.medium_status.used_bytes,
             "kelvin": condition.kelvin,
             "degraded": condition.degraded,
             "read-only": condition.read_only,
@@ -127,11 +128,11 @@ impl Drive {
         })
     }
 
-    /// Area 2: namespaces, where their extents are, the journal, reservations.
+    /// Area 2: namespaces with their extents, the journal, reservations.
     fn layout(&self, hosts: &mut Hosts) -> Value {
         let mut namespaces: BTreeMap<String, Value> = BTreeMap::new();
         for (nsid, namespace) in &self.state.namespaces {
-            let extents = self.facts.allocated.get(&namespace.volume).copied().unwrap_or_default();
+            let extents = self.medium_status.allocated.get(&namespace.volume).copied().unwrap_or_default();
             let numbered = Namespace {
                 hosts: namespace.hosts.iter().map(|host| hosts.number(host)).collect(),
                 owner: hosts.number(&namespace.owner),
@@ -145,31 +146,31 @@ impl Drive {
             .iter()
             .map(|(cntlid, assignment)| (cntlid.to_string(), hosts.number(&assignment.host)));
         let controllers: BTreeMap<String, String> = assigned_cntlids.collect();
-        // Keys are what a host has to know to preempt another.
-        let reserved = self.state.reservations.iter().filter(|(_, kept)| !kept.is_untouched());
-        let reserved: BTreeMap<String, usize> =
-            reserved.map(|(nsid, kept)| (nsid.to_string(), kept.registrants())).collect();
+        // Without keys: a host that knows another's key could preempt it.
+        let reserved = self.state.reservations.iter().filter(|(_, reservations)| !reservations.is_untouched());
+        let registrants: BTreeMap<String, usize> =
+            reserved.map(|(nsid, reservations)| (nsid.to_string(), reservations.registrants())).collect();
         json!({
             "namespaces": namespaces,
             "erasing": self.erasing(),
-            "journal": self.facts.journal,
+            "journal": self.medium_status.journal,
             "controllers": controllers,
-            "registrants": reserved,
+            "registrants": registrants,
         })
     }
 
-    /// Area 3: what went wrong, and what happened.
+    /// Area 3: errors and events.
     fn history(&self) -> Value {
         json!({ "errors": self.state.errors, "events": self.state.events })
     }
 }
 
-/// The hosts that a capture is about, by the numbers that it has for them.
+/// Numbers for the hosts in a capture, by NQN.
 #[derive(Default)]
 struct Hosts(BTreeMap<String, usize>);
 
 impl Hosts {
-    /// What a host is called: nothing where there is none.
+    /// The name of a host in the capture; empty for an empty NQN.
     fn number(&mut self, nqn: &str) -> String {
         if nqn.is_empty() {
             return String::new();
@@ -184,7 +185,7 @@ impl Hosts {
     }
 }
 
-/// Why errors are reason enough for a capture, if they are.
+/// The reason for a capture, if any of these errors is severe.
 pub(super) fn reason(errors: &[crate::error_log::Error]) -> Option<String> {
     let severe = errors.iter().find(|error| is_severe(error.status))?;
     Some(alloc::format!("status {:03x}h, namespace {}, LBA {}", severe.status.0 & 0x7ff, severe.nsid.0, severe.lba))

@@ -14,11 +14,11 @@ use crate::firmware::{Content, Limits, Personality};
 use crate::request::{Answer, DecisionInput, Origin, Refusal};
 use crate::self_test::Cause;
 
-/// What images for drives are made for.
+/// The product that images for drives are made for.
 const PRODUCT: &str = "ebof-drive";
 
 impl Drive {
-    /// What slots there are, and what the program brings along.
+    /// The firmware slots, and the built-in image.
     #[must_use]
     pub fn firmware_limits(&self) -> Limits {
         Limits {
@@ -44,15 +44,15 @@ impl Drive {
         self.may_manage(&origin.host)?;
         let limits = self.firmware_limits();
         let outcome = self.state.firmware.commit(&self.download, &commit, &limits);
-        // Whatever came of it, the next piece is one of another image.
+        // Also after an error the next piece belongs to another image.
         self.download.finish();
         self.telemetry.clear();
         let done = outcome?;
         let old = self.state.firmware.running(&limits).revision.clone();
         let action = (commit.action.encode(), done.slot);
         let event = Event::firmware_commit(origin, input, (&old, &done.revision), action, done.status);
-        // The host is told to reset although the image is in its slot: the status is that of a
-        // command that did what it says.
+        // Firmware Activation Requires Reset is a status of a command that was executed: the image
+        // is in its slot.
         let answer = match done.status.ok() {
             Ok(()) => Answer::Done(done.dword0.into()),
             Err(status) => Answer::Warned(status, done.dword0.into()),
@@ -65,8 +65,8 @@ impl Drive {
         })
     }
 
-    /// A controller was reset: what it was downloading is gone, and firmware that waits for a reset
-    /// is activated.
+    /// A controller was reset: its download is discarded, and firmware that waits for a reset is
+    /// activated.
     pub(super) fn reset(&mut self, origin: &Origin, input: &DecisionInput) -> Decision {
         self.download.reset(origin.cntlid);
         self.contexts.release(origin.cntlid);

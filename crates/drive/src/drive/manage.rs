@@ -1,5 +1,5 @@
-//! Namespace Management and Attachment, write protection, and the controller identifiers that hosts
-//! have.
+//! Namespace Management and Attachment, write protection, and the assignment of controller
+//! identifiers to hosts.
 
 use alloc::collections::BTreeSet;
 use alloc::string::{String, ToString};
@@ -17,7 +17,7 @@ use crate::namespace::{Namespace, NewNamespace, Shape, VolumeId};
 use crate::request::{Answer, DecisionInput, Origin, Refusal};
 use crate::self_test::Cause;
 
-/// Controller identifiers that are remembered.
+/// Assigned controller identifiers at most; then the oldest assignment is dropped.
 const CNTLIDS_MAX: usize = 4096;
 
 impl Drive {
@@ -29,10 +29,11 @@ impl Drive {
     ) -> Result<Decision, Refusal> {
         self.may_manage(&origin.host)?;
         let mut shape = wanted.check()?;
-        (shape.checked, shape.encrypted) = (self.settings.checked, self.settings.encrypted);
+        shape.checked = self.settings.checked;
+        shape.encrypted = self.settings.encrypted;
         let Shape { blocks, capacity_blocks, .. } = shape;
         let claim = self.claimed_bytes(&shape);
-        // The error log entry tells the bytes that would be needed (Base, Namespace Management:
+        // The error log entry has the bytes that would be needed (Base, Namespace Management:
         // Namespace Insufficient Capacity).
         let insufficient = Refusal { information: claim, ..Refusal::new(Status::NAMESPACE_INSUFFICIENT_CAPACITY) };
         if claim > self.unallocated_bytes() && !self.settings.overcommit {
@@ -56,23 +57,23 @@ impl Drive {
 
     pub(super) fn delete(&self, nsid: Nsid, origin: &Origin, input: &DecisionInput) -> Result<Decision, Refusal> {
         self.may_manage(&origin.host)?;
-        let doomed: Vec<_> = match nsid {
+        let deleted: Vec<_> = match nsid {
             Nsid::ALL => self.state.namespaces.iter().map(|(&nsid, namespace)| (nsid, namespace)).collect(),
             _ => vec![(nsid.0, self.find(nsid)?)],
         };
-        if doomed.iter().any(|(_, namespace)| namespace.write_protected) {
+        if deleted.iter().any(|(_, namespace)| namespace.write_protected) {
             return Err(Refusal::new(Status::NAMESPACE_WRITE_PROTECTED));
         }
-        for (nsid, _) in &doomed {
+        for (nsid, _) in &deleted {
             self.check_reservation(*nsid, origin)?;
         }
-        let deleted = doomed.iter().flat_map(|&(nsid, namespace)| {
+        let changes = deleted.iter().flat_map(|&(nsid, namespace)| {
             let event = change_event(1, nsid, namespace, origin, input);
             [Change::Happened { event }, Change::Deleted { nsid }]
         });
         Ok(Decision {
-            changes: deleted.chain(self.interrupt_self_test(Cause::Removed(nsid))).collect(),
-            after: doomed.iter().map(|(_, namespace)| Effect::Remove(namespace.volume)).collect(),
+            changes: changes.chain(self.interrupt_self_test(Cause::Removed(nsid))).collect(),
+            after: deleted.iter().map(|(_, namespace)| Effect::Remove(namespace.volume)).collect(),
             ..Decision::nothing()
         })
     }
@@ -113,7 +114,7 @@ impl Drive {
         }
         let mut decision = Decision::change(Change::Detached { nsid: nsid.0, hosts: hosts.clone() });
         if namespace.for_everyone {
-            // Everyone but those: from now on the hosts are named.
+            // From now on the attached hosts are listed: all known ones but those.
             let others = self
                 .state
                 .assigned_cntlids
@@ -121,15 +122,15 @@ impl Drive {
                 .map(|assignment| assignment.host.clone())
                 .filter(|host| !hosts.contains(host));
             let others: BTreeSet<String> = others.filter(|host| !namespace.hosts.contains(host)).collect();
-            // Deviation: ebof, the specification has this status for attaching only. It is what
-            // would be done here.
+            // Deviation: ebof, the specification has this status for attaching only. Here hosts
+            // would be attached by name, too.
             self.check_attachments(&others)?;
             decision.changes.extend(attached(nsid.0, others));
         }
         Ok(decision)
     }
 
-    /// Whether so many more can be attached, to one namespace, that were not before.
+    /// Refuses attachments of new hosts to a namespace that exceed the limit of the drive.
     fn check_attachments(&self, hosts: &BTreeSet<String>) -> Result<(), Refusal> {
         let more: usize = hosts.iter().map(|host| nqn_bytes(host)).sum();
         if more > 0 && self.state.attachment_bytes() + more > ATTACHMENTS_BYTES_MAX {
@@ -183,8 +184,8 @@ impl Drive {
         (1..=self.settings.profile.namespaces).find(|nsid| !self.state.namespaces.contains_key(nsid))
     }
 
-    /// The hosts behind a list of controllers. Attachment is a host's: all its controllers share
-    /// it, those included that it makes when it comes back.
+    /// The hosts of a list of controllers. Attachment belongs to a host: all its controllers share
+    /// it, also those that it creates later.
     pub(super) fn hosts_of(&self, controllers: &[ControllerId]) -> Result<BTreeSet<String>, Refusal> {
         let hosts = controllers
             .iter()
@@ -194,7 +195,7 @@ impl Drive {
     }
 }
 
-/// Attaches hosts, in changes of which each has room in the journal.
+/// The changes that attach hosts, each small enough for the journal.
 fn attached(nsid: u32, hosts: BTreeSet<String>) -> Vec<Change> {
     const AT_ONCE: usize = 1024;
     let hosts: Vec<String> = hosts.into_iter().collect();
@@ -202,8 +203,7 @@ fn attached(nsid: u32, hosts: BTreeSet<String>) -> Vec<Change> {
     parts.map(|hosts| Change::Attached { nsid, hosts }).collect()
 }
 
-/// What the Persistent Event Log tells of a namespace that is created or deleted; `sel` is the
-/// action of the command.
+/// The event for a namespace that is created or deleted; `sel` is the action of the command.
 fn change_event(sel: u32, nsid: u32, namespace: &Namespace, origin: &Origin, input: &DecisionInput) -> Event {
     let data = ChangeNamespaceEvent {
         nsmcdw10: sel.into(),

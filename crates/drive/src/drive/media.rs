@@ -1,5 +1,5 @@
-//! The commands that test, format and sanitize: what becomes of the drive's memory when they begin,
-//! go on and end. The media are somebody else's.
+//! Device Self-test, Format NVM and Sanitize: the changes of the drive's state when they begin, go
+//! on and end. The owner of the medium does the work on it.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::change::Change;
 use crate::event_log::Event;
 use crate::namespace::{Namespace, Protection, Shape, VolumeId, check_format};
 use crate::request::{DecisionInput, Origin, Refusal};
-use crate::sanitize::{Abilities, Circumstances, Ended, Method, Restriction, Sanitize, Work};
+use crate::sanitize::{Capabilities, Ended, Method, Preconditions, Restriction, Sanitize, Work};
 use crate::self_test::{Cause, Failure, Inventory, SelfTest};
 
 /// What a sanitize operation that ended means to others.
@@ -35,7 +35,7 @@ impl Drive {
     pub(super) fn check_restriction(&self, request: &Request) -> Result<(), Refusal> {
         let Some(restriction) = self.restriction() else { return Ok(()) };
         let (opcode, cdw10) = match request {
-            // No commands, or parts of what is never restricted.
+            // These are never restricted.
             Request::AssignCntlid | Request::Reset => return Ok(()),
             Request::Reserve(..) => return restriction.check_io(nvm::RESERVATION_REGISTER),
             Request::Create(_) | Request::Delete(_) => (admin::NAMESPACE_MANAGEMENT, 0),
@@ -53,7 +53,7 @@ impl Drive {
         restriction.check_admin(opcode, cdw10.into())
     }
 
-    /// What restricts commands now.
+    /// The restriction of commands by a sanitize operation, if there is any.
     #[must_use]
     pub fn restriction(&self) -> Option<Restriction> {
         self.state.sanitize.restriction()
@@ -64,8 +64,9 @@ impl Drive {
         Ok(Decision { changes: tested(next).into_iter().collect(), ..Decision::nothing() })
     }
 
-    /// A step of the self-test was done. The change has to be made durable if it is the end of the
-    /// test; else it may be: a test is resumed from the last one that was.
+    /// The change when a step of the self-test is done, and whether that was the last one: then the
+    /// change has to become durable. Of the others some may, because a test is resumed after the
+    /// last durable step.
     #[must_use]
     pub fn self_test_stepped(&self, result: Result<(), Failure>) -> (Change, bool) {
         let next = self.state.self_test.advance(result, self.hours());
@@ -73,7 +74,7 @@ impl Drive {
         (Change::SelfTested { self_test: Box::new(next) }, ended)
     }
 
-    /// What something does to the self-test that runs.
+    /// The change if `cause` ends or aborts the running self-test.
     pub(super) fn interrupt_self_test(&self, cause: Cause) -> Option<Change> {
         tested(self.state.self_test.interrupted(cause, self.hours()))
     }
@@ -110,18 +111,18 @@ impl Drive {
                 return Err(Refusal::new(Status::NAMESPACE_WRITE_PROTECTED));
             }
             self.check_reservation(nsid, origin)?;
-            // The same bytes in other blocks, as many of them as there are whole ones.
+            // The new blocks have at most as many bytes as the old ones.
             let now = namespace.shape;
             let fits = |blocks: u64| (blocks << now.format().block_shift) >> shape.format().block_shift;
             let wanted = Shape { blocks: fits(now.blocks), capacity_blocks: fits(now.capacity_blocks), ..shape };
-            let Shape { blocks, capacity_blocks, .. } = self.within(wanted, &now, &mut free);
+            let Shape { blocks, capacity_blocks, .. } = self.fit_capacity(wanted, &now, &mut free);
             if blocks == 0 || capacity_blocks == 0 {
                 return Err(Refusal::new(Status::INVALID_FORMAT));
             }
             next.push((nsid, Shape { blocks, capacity_blocks, ..shape }));
         }
         let cdw10 = command.encode(nsid).cdw10.get();
-        let mut decision = self.emptied(next);
+        let mut decision = self.replace_volumes(next);
         let happened = |event| Change::Happened { event };
         let start = happened(Event::format_start(origin, input, nsid, self.fna(), cdw10));
         decision.changes.insert(0, start);
@@ -129,25 +130,25 @@ impl Drive {
         decision.changes.extend(self.interrupt_self_test(Cause::Format(nsid)));
         match command.erase {
             SecureErase::UserData => {}
-            // With its key an encrypted namespace is gone when the command is over; one from before
-            // that was a setting is erased.
+            // The data of an encrypted namespace are gone with its key. One that was created
+            // without encryption has to be erased.
             SecureErase::Cryptographic => {
-                let quick = decision.changes.iter().filter_map(|change| match change {
+                let encrypted = decision.changes.iter().filter_map(|change| match change {
                     Change::Emptied { nsid, volume, .. } if self.is_encrypted(*nsid) => Some(*volume),
                     _ => None,
                 });
-                let quick: Vec<VolumeId> = quick.collect();
-                decision.erased.retain(|volume| !quick.contains(volume));
+                let encrypted: Vec<VolumeId> = encrypted.collect();
+                decision.erased.retain(|volume| !encrypted.contains(volume));
             }
             SecureErase::None | SecureErase::Reserved(_) => decision.erased.clear(),
         }
         Ok(decision)
     }
 
-    /// What a namespace is to become, with no more blocks than there is room for: in the place of
-    /// what it is `now`, and in what is `free` besides. Blocks with metadata or a checksum take
-    /// more room than their data.
-    fn within(&self, wanted: Shape, now: &Shape, free: &mut u64) -> Shape {
+    /// Reduces the blocks of a wanted shape to the capacity that there is: that of the namespace as
+    /// it is `now`, and what is `free` besides, which is updated. Blocks with metadata or a
+    /// checksum take more capacity than their data.
+    fn fit_capacity(&self, wanted: Shape, now: &Shape, free: &mut u64) -> Shape {
         if self.settings.overcommit {
             return wanted;
         }
@@ -155,7 +156,7 @@ impl Drive {
         let room = self.claimed_bytes(now).saturating_add(*free);
         let most = (room / extent_bytes).saturating_mul(wanted.block_format().blocks_per_extent(extent_bytes));
         let capacity_blocks = wanted.capacity_blocks.min(most);
-        // Of a thin namespace the size stays; the others stay as large as their capacity.
+        // A thin namespace keeps its size; the size of others is their capacity.
         let thin = now.capacity_blocks < now.blocks;
         let blocks = if thin { wanted.blocks } else { wanted.blocks.min(capacity_blocks) };
         let shape = Shape { blocks, capacity_blocks, ..wanted };
@@ -163,8 +164,8 @@ impl Drive {
         shape
     }
 
-    /// The old data of these namespaces are being erased, of which so many percent are left to be
-    /// done: commands to them wait. `None` is the end of it.
+    /// Sets how much is left of erasing the old data of these namespaces, in percent; commands to
+    /// them wait meanwhile. `None`: it is done.
     pub fn set_erasing(&mut self, namespaces: &[VolumeId], percent_left: Option<u8>) {
         for &volume in namespaces {
             match percent_left {
@@ -174,7 +175,7 @@ impl Drive {
         }
     }
 
-    /// Namespaces that are being erased, and how much of that is left, in percent.
+    /// Namespaces that are being erased, with the percentage that is left.
     #[must_use]
     pub fn erasing(&self) -> BTreeMap<u32, u8> {
         if self.erasing.is_empty() {
@@ -194,26 +195,26 @@ impl Drive {
         for nsid in self.state.namespaces.keys() {
             self.check_reservation(*nsid, origin)?;
         }
-        let abilities = self.abilities();
-        let circumstances = Circumstances {
+        let capabilities = self.capabilities();
+        let preconditions = Preconditions {
             write_protected: self.state.namespaces.values().any(|namespace| namespace.write_protected),
             firmware_pending: self.state.firmware.pending_slot().is_some(),
             warn_about_deallocation: self.no_deallocate_warns,
         };
-        let done = self.state.sanitize.execute(origin, command, &abilities, &circumstances)?;
+        let done = self.state.sanitize.execute(origin, command, &capabilities, &preconditions)?;
         let mut decision = Decision::nothing();
         if done.started {
             if !self.erasing().is_empty() {
                 return Err(Refusal::transient(Status::FORMAT_IN_PROGRESS));
             }
-            // Whatever still writes to a namespace writes to what is gone: from now on it is
-            // another one.
+            // Each namespace becomes a new volume, so that writes that are in flight go to the old
+            // one.
             let same = |(&nsid, namespace): (&u32, &Namespace)| (nsid, namespace.shape);
-            decision = self.emptied(self.state.namespaces.iter().map(same).collect());
+            decision = self.replace_volumes(self.state.namespaces.iter().map(same).collect());
             decision.erased.clear();
             let sqe = command.encode();
             let (cdw10, cdw11) = (sqe.cdw10.get(), sqe.cdw11.get());
-            let event = Event::sanitize_start(origin, input, abilities.sanicap(), cdw10, cdw11);
+            let event = Event::sanitize_start(origin, input, capabilities.sanicap(), cdw10, cdw11);
             decision.changes.push(Change::Happened { event });
             decision.changes.extend(self.interrupt_self_test(Cause::Sanitize));
         }
@@ -221,39 +222,38 @@ impl Drive {
         Ok(decision)
     }
 
-    /// What is to be done to the medium for the sanitize operation, if one is under way.
+    /// What is to be done on the medium for the sanitize operation; `None` if none is in progress.
     #[must_use]
     pub fn sanitize_work(&self) -> Option<Work> {
-        let work = self.state.sanitize.work(&self.abilities())?;
-        // What was not encrypted is not gone with the keys.
+        let work = self.state.sanitize.work(&self.capabilities())?;
+        // Data that were not encrypted have to be erased.
         let method = if work.method == Method::NewKeys && self.state.plaintext { Method::Erase } else { work.method };
         Some(Work { method, ..work })
     }
 
-    /// So much of a pass is done.
+    /// Sets the progress of the current sanitize pass.
     pub fn set_sanitized_bytes(&mut self, bytes: u64) {
         self.sanitized_bytes = bytes;
     }
 
-    /// A pass of the sanitize operation is done, and there is another: the change; `None` if it was
-    /// the last one.
+    /// The change when a pass of the sanitize operation is done; `None` if it was the last one.
     #[must_use]
     pub fn sanitize_pass_done(&self) -> Option<Change> {
         self.state.sanitize.pass_done().map(sanitized)
     }
 
-    /// The sanitize operation is over; `None` if there is none.
+    /// Ends the sanitize operation; `None` if none is in progress.
     #[must_use]
     pub fn sanitize_ended(&self, success: bool, origin: &Origin, input: &DecisionInput) -> Option<Sanitized> {
-        let abilities = self.abilities();
+        let capabilities = self.capabilities();
         let Ended { next, event } =
-            if success { self.state.sanitize.complete(&abilities)? } else { self.state.sanitize.fail()? };
-        let page = next.page(&abilities, self.sanitized_bytes);
+            if success { self.state.sanitize.complete(&capabilities)? } else { self.state.sanitize.fail()? };
+        let page = next.page(&capabilities, self.sanitized_bytes);
         let completed = Event::sanitize_completion(origin, input, page.sprog.get(), page.sstat.get());
         Some(Sanitized { changes: vec![sanitized(next), Change::Happened { event: completed }], event })
     }
 
-    /// FNA: a format concerns the namespaces that its NSID names, and so does an erase.
+    /// FNA: Format NVM and its secure erase apply to the namespaces that the NSID names.
     #[must_use]
     pub fn fna(&self) -> u8 {
         if self.settings.encrypted { fna::CRYPTO_ERASE } else { 0 }
@@ -269,27 +269,27 @@ impl Drive {
         self.no_deallocate_warns
     }
 
-    /// A part of a pass took so long: what later passes are estimated by.
-    pub fn measure(&mut self, method: Method, bytes: u64, micros: u64) {
-        self.pace.measure(method, bytes, micros);
+    /// Adds a measurement of a part of a sanitize pass, for the estimates of later ones.
+    pub fn add_sanitize_speed(&mut self, method: Method, bytes: u64, micros: u64) {
+        self.sanitize_speed.add(method, bytes, micros);
     }
 
-    /// What sanitizing can do here.
+    /// The sanitize operations that the drive supports.
     #[must_use]
-    pub fn abilities(&self) -> Abilities {
-        Abilities {
+    pub fn capabilities(&self) -> Capabilities {
+        Capabilities {
             crypto_erase: self.settings.encrypted,
             crypto_erases_all: !self.state.plaintext,
             block_erase: true,
             overwrite: true,
             no_deallocate_inhibited: true,
             total_bytes: self.capacity.total_bytes,
-            pace: self.pace,
+            speed: self.sanitize_speed,
         }
     }
 
-    /// Namespaces are empty, and have another name on the medium.
-    fn emptied(&self, namespaces: Vec<(u32, Shape)>) -> Decision {
+    /// Replaces the volumes of namespaces by new, empty ones.
+    fn replace_volumes(&self, namespaces: Vec<(u32, Shape)>) -> Decision {
         let mut decision = Decision::nothing();
         for (next, (nsid, shape)) in (self.state.next_volume..).zip(namespaces) {
             let Some(namespace) = self.state.namespaces.get(&nsid) else { continue };
@@ -308,7 +308,7 @@ impl Drive {
         decision
     }
 
-    /// What blocks are to be like that a host formats.
+    /// The format that a Format NVM command asks for.
     fn wanted_shape(&self, command: FormatCommand) -> Result<Shape, Refusal> {
         let possible = match command.erase {
             SecureErase::Cryptographic => self.settings.encrypted,
@@ -328,7 +328,7 @@ impl Drive {
         let mut inventory = Inventory { extent_bytes: self.capacity.extent_bytes, ..Inventory::default() };
         for (&nsid, namespace) in &self.state.namespaces {
             if namespace.is_attached(origin.host.as_str()) {
-                let extents = self.facts.allocated.get(&namespace.volume).copied().unwrap_or_default();
+                let extents = self.medium_status.allocated.get(&namespace.volume).copied().unwrap_or_default();
                 inventory.active.push((Nsid(nsid), extents));
             } else {
                 inventory.inactive.push(Nsid(nsid));
@@ -350,7 +350,7 @@ fn sanitized(next: Sanitize) -> Change {
     Change::Sanitized { sanitize: Box::new(next) }
 }
 
-/// Whether the page is kept from hosts by the firmware that runs.
+/// Whether the running firmware offers a log page.
 #[must_use]
 pub fn is_offered(personality: &crate::firmware::Personality, lid: Lid) -> bool {
     match lid {

@@ -10,9 +10,9 @@ use super::{Decision, Drive, LogQuery};
 use crate::event_log::{Reply, Subsystem};
 use crate::request::{Answer, DecisionInput, Origin, Refusal};
 
-/// Whether the drive keeps this page, rather than its controllers.
+/// Whether the drive keeps this log page, and not each of its controllers.
 #[must_use]
-pub fn keeps(lid: Lid) -> bool {
+pub fn keeps_page(lid: Lid) -> bool {
     matches!(
         lid,
         Lid::ERROR_INFORMATION
@@ -37,7 +37,7 @@ impl Drive {
         let whole = |data: Vec<u8>| Ok(Decision { answer: Answer::Data(data), ..Decision::nothing() });
         match query.lid {
             Lid::ERROR_INFORMATION => {
-                // Blocks are no business of anybody while the drive is sanitized.
+                // Base, Admin Command Processing Restrictions: no LBAs during a sanitize operation.
                 let hide_lba = self.restriction().is_some();
                 whole(self.state.errors.page(self.settings.error_entries, query.transport, hide_lba))
             }
@@ -53,7 +53,7 @@ impl Drive {
             }
             Lid::DEVICE_SELF_TEST => whole(self.state.self_test.page().as_bytes().to_vec()),
             Lid::SANITIZE_STATUS => {
-                let page = self.state.sanitize.page(&self.abilities(), self.sanitized_bytes);
+                let page = self.state.sanitize.page(&self.capabilities(), self.sanitized_bytes);
                 whole(page.as_bytes().to_vec())
             }
             Lid::TELEMETRY_HOST => self.host_telemetry(query, origin, input),
@@ -105,9 +105,9 @@ impl Drive {
     }
 }
 
-/// Where the identifier of the page stands in a command.
+/// Offset of dword 10 in a command: the Log Page Identifier.
 const CDW10: u8 = 40;
-/// Where its specific identifier stands.
+/// Offset of dword 11: the Log Specific Identifier.
 const CDW11: u8 = 44;
-/// Where the offset stands.
+/// Offset of dword 12: the Log Page Offset.
 const CDW12: u8 = 48;

@@ -1,4 +1,4 @@
-//! Reservations, as far as they are not a matter of one namespace.
+//! Reservations: the limits of the whole drive, and the changes for the journal.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use crate::change::Change;
 use crate::request::{Origin, Refusal};
 use crate::reservation::{self, Access, Reservations};
 
-/// Of a namespace that never had any.
+/// The reservations of a namespace that never had any.
 static NO_RESERVATIONS: Reservations = Reservations::none();
 
 impl Drive {
@@ -22,14 +22,14 @@ impl Drive {
         origin: &Origin,
     ) -> Result<Decision, Refusal> {
         self.find_attached(nsid, origin)?;
-        let now = self.reservations(nsid.0);
-        let in_use = self.state.reservations.values().filter(|kept| !kept.is_empty()).count();
+        let reservations = self.reservations(nsid.0);
+        let in_use = self.state.reservations.values().filter(|reservations| !reservations.is_empty()).count();
         let most = usize::try_from(self.settings.profile.reserved_namespaces).unwrap_or(usize::MAX);
-        if now.is_empty() && in_use >= most {
+        if reservations.is_empty() && in_use >= most {
             return Err(Refusal::new(Status::INSUFFICIENT_RESOURCES));
         }
-        let done = now.execute(origin.host_id, command)?;
-        let more = done.change.as_ref().map_or(0, |change| now.newcomers(change));
+        let done = reservations.execute(origin.host_id, command)?;
+        let more = done.change.as_ref().map_or(0, |change| reservations.new_registrants(change));
         if more > 0 && self.state.registrants() + more > REGISTRANTS_MAX {
             return Err(Refusal::transient(Status::INSUFFICIENT_RESOURCES));
         }
@@ -58,7 +58,7 @@ impl Drive {
         Ok(Decision { changes: chosen.into_iter().filter_map(change).collect(), ..Decision::nothing() })
     }
 
-    /// Who manages a namespace that another host has reserved is refused like one who writes to it.
+    /// Refuses to manage a namespace that another host has reserved, as a write to it would be.
     pub(super) fn check_reservation(&self, nsid: u32, origin: &Origin) -> Result<(), Refusal> {
         if self.reservations(nsid).conflicts(origin.host_id, Access::Write) {
             return Err(Refusal::new(Status::RESERVATION_CONFLICT));
@@ -67,6 +67,6 @@ impl Drive {
     }
 
     pub(super) fn reservations(&self, nsid: u32) -> &Reservations {
-        self.state.reservations.get(&nsid).map_or(&NO_RESERVATIONS, |kept| kept)
+        self.state.reservations.get(&nsid).map_or(&NO_RESERVATIONS, |reservations| reservations)
     }
 }

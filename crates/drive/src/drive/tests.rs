@@ -328,7 +328,7 @@ fn health_and_errors_outlive_the_drive_that_was_killed() {
         opcode: 2,
         information: 0,
     };
-    assert_eq!(bench.drive.note(0, &[error]), crate::error_log::Urgency::AtOnce);
+    assert_eq!(bench.drive.record_errors(0, &[error]), crate::error_log::Urgency::AtOnce);
     let condition = bench.drive.condition();
     let turned = bench.drive.advance(&activity, condition, false, &origin("a", 0), &input);
     // The drive has captured what it is like.
@@ -480,7 +480,7 @@ fn telemetry_names_hosts_to_managers_only() {
     }
     assert_eq!(bench.drive.state().reservations[&nsid.0].registrants(), 1);
     let input = DecisionInput { unix_ms: 1000, ..DecisionInput::default() };
-    let (changes, _) = bench.drive.capture_unasked("a test", &origin("a", 0), &input).unwrap();
+    let (changes, _) = bench.drive.capture_error("a test", &origin("a", 0), &input).unwrap();
     changes.into_iter().for_each(|change| bench.keep(change));
     for lid in [Lid::TELEMETRY_HOST, Lid::TELEMETRY_CONTROLLER] {
         for name in ["b", "a"] {

@@ -13,25 +13,25 @@ use zerocopy::little_endian::U64;
 use super::{EventLog, SUPPORTED, timestamp};
 use crate::request::{DecisionInput, Refusal};
 
-/// Contexts that are kept; one more ends the oldest, whose host finds another generation number
-/// when it compares.
+/// Contexts at most; a new one then ends the oldest, whose host sees another generation number.
 pub const CONTEXTS_MAX: usize = 64;
 
 /// The reporting contexts of all controllers. A restart ends them.
 #[derive(Debug, Default)]
 pub struct Contexts {
     by_controller: BTreeMap<ControllerId, Context>,
-    /// What was reported last, and at which number of events: a log that has not changed is not
-    /// built again.
+    /// The body that was reported last, and the number of events then: if there are no new ones, it
+    /// is reported again.
     last: Option<(u64, Arc<[u8]>)>,
     /// GNUM of the last context.
     generation: u16,
-    /// The number of events that it reported.
+    /// The number of events at that time.
     reported: Option<u64>,
+    /// How many contexts were established.
     established: u64,
 }
 
-/// What the header of the log says of the drive.
+/// What the header of the log page contains about the drive.
 #[derive(Clone, Copy, Debug)]
 pub struct Subsystem<'a> {
     /// Serial Number.
@@ -40,18 +40,18 @@ pub struct Subsystem<'a> {
     pub model: &'a str,
     /// NQN of the subsystem.
     pub nqn: &'a Nqn,
-    /// Hours for life.
+    /// Power-on hours.
     pub power_on_hours: u128,
     /// Times it was opened.
     pub power_cycles: u64,
 }
 
-/// What Get Log Page comes to.
+/// The result of Get Log Page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// No data: the context was released.
     Nothing,
-    /// The 512 bytes of the header, whatever offset and length the host has named.
+    /// The 512 bytes of the header, independent of the offset and length of the command.
     Header(Vec<u8>),
     /// The page.
     Page(Page),
@@ -171,7 +171,8 @@ impl Page {
         let mut out = Vec::with_capacity(end.saturating_sub(offset));
         let split = self.header.len();
         out.extend_from_slice(self.header.get(offset..end.min(split)).unwrap_or_default());
-        let (from, to) = (offset.saturating_sub(split), end.saturating_sub(split));
+        let from = offset.saturating_sub(split);
+        let to = end.saturating_sub(split);
         out.extend_from_slice(self.body.get(from..to).unwrap_or_default());
         out
     }

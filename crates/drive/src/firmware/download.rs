@@ -1,5 +1,5 @@
-//! The pieces of an image, until a commit takes it. They are kept in memory only: a reset of the
-//! controller that they came over discards them, and so does a restart.
+//! The download of an image in pieces. They are kept in memory only: a reset of the controller that
+//! received them discards them, and so does a restart.
 //!
 //! NVMe Base 2.1, "Firmware Image Download command".
 
@@ -11,21 +11,20 @@ use ebof_nvme::{ControllerId, Status};
 use super::{GRANULARITY_BYTES, IMAGE_BYTES_MAX};
 use crate::request::Refusal;
 
-/// A download, whole or not. Takes no more memory than the pieces up to the last one.
+/// A download, complete or not. Takes as much memory as the image up to the end of the last piece.
 #[derive(Clone, Debug, Default)]
 pub struct Download {
     bytes: Vec<u8>,
-    /// Ends of what was downloaded by its beginning; neighbours are merged.
+    /// The ranges that were downloaded: end by beginning. Adjacent ranges are merged.
     ranges: BTreeMap<usize, usize>,
-    /// The controller that the first piece came over.
-    by: Option<ControllerId>,
-    /// Pieces came over another controller too.
+    /// The controller that received the first piece.
+    controller: Option<ControllerId>,
+    /// Another controller received pieces, too.
     overlap: bool,
 }
 
 impl Download {
-    /// Takes a piece: `offset_bytes` is OFST in bytes, `data` as long as NUMD says. Answers dword 0
-    /// of the completion.
+    /// Adds a piece at `offset_bytes` (OFST in bytes). Returns dword 0 of the completion.
     ///
     /// # Errors
     /// Overlapping Range if any byte of it was downloaded already; Invalid Field in Command if it
@@ -40,7 +39,7 @@ impl Download {
         if data.is_empty() || !data.len().is_multiple_of(GRANULARITY_BYTES) || end > IMAGE_BYTES_MAX {
             return Err(Refusal::at(Status::INVALID_FIELD, NUMD_BYTE));
         }
-        let first = *self.by.get_or_insert(over);
+        let first = *self.controller.get_or_insert(over);
         self.overlap |= first != over;
         // Ranges do not overlap, so the one that begins last before the end reaches furthest.
         let before = self.ranges.range(..end).next_back().map(|(&begin, &end)| (begin, end));
@@ -57,14 +56,15 @@ impl Download {
         Ok(self.overlap())
     }
 
-    /// A commit was completed, or refused: the next piece is one of another image.
+    /// Ends the download: after a commit, also a refused one, the next piece belongs to another
+    /// image.
     pub fn finish(&mut self) {
         *self = Self::default();
     }
 
-    /// A controller was reset or is gone: what came over it is discarded.
+    /// Discards the download if its controller was reset or is gone.
     pub fn reset(&mut self, controller: ControllerId) {
-        if self.by == Some(controller) {
+        if self.controller == Some(controller) {
             self.finish();
         }
     }
@@ -87,6 +87,6 @@ impl Download {
     }
 }
 
-/// Dwords 10 and 11.
+/// Offsets of dwords 10 and 11.
 const NUMD_BYTE: u8 = 40;
 const OFST_BYTE: u8 = 44;

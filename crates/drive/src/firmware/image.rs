@@ -1,4 +1,4 @@
-//! What a firmware image looks like: docs/firmware.md.
+//! The format of firmware images: docs/firmware.md.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -13,16 +13,16 @@ use super::{GRANULARITY_BYTES, IMAGE_BYTES_MAX};
 /// An image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Image {
-    /// What it is made for, 1 to 32 characters of printable ASCII without spaces.
+    /// The product that it is made for, 1 to 32 characters of printable ASCII without spaces.
     pub product: String,
     /// Firmware Revision, 1 to 8 characters of printable ASCII without spaces.
     pub revision: String,
-    /// What the drive is like while it runs.
+    /// How the drive behaves while it runs.
     pub personality: Personality,
 }
 
-/// What an image makes of the drive. Keys that this version does not know are refused: it could not
-/// do what they ask for.
+/// What an image changes about the drive. Unknown keys are refused, because they may ask for
+/// something that this version cannot do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Personality {
@@ -60,10 +60,10 @@ pub enum ImageError {
     /// Shorter than the header, or longer than an image may be.
     #[error("an image has 64 bytes to 1 MiB, this has {0}")]
     Size(usize),
-    /// Something else.
+    /// Not an image.
     #[error("this is no firmware image of ebof: the magic number is missing")]
     Magic,
-    /// Of a later program.
+    /// A format of a later version.
     #[error("format {0} of images is not known, only 1")]
     Format(u16),
     /// Damaged.
@@ -77,7 +77,7 @@ pub enum ImageError {
     /// A field of the header that cannot be.
     #[error("the field {0} of the header cannot be what it is")]
     Header(&'static str),
-    /// Not all of it is there.
+    /// The payload is incomplete.
     #[error("the payload has {wanted} bytes, of which {found} are there")]
     Truncated {
         /// What the header says.
@@ -130,10 +130,10 @@ const MAGIC: [u8; 8] = *b"EBOFFW\r\n";
 const FORMAT: u16 = 1;
 
 impl Image {
-    /// Reads an image and checks all of it.
+    /// Decodes and checks an image.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// It is not an image, damaged, or of another version.
     pub fn decode(bytes: &[u8]) -> Result<Self, ImageError> {
         if bytes.len() > IMAGE_BYTES_MAX {
             return Err(ImageError::Size(bytes.len()));
@@ -142,7 +142,7 @@ impl Image {
         if header.magic != MAGIC {
             return Err(ImageError::Magic);
         }
-        // Before the checksum: another format may have it elsewhere.
+        // Before the checksum, which may be elsewhere in another format.
         if header.format.get() != FORMAT {
             return Err(ImageError::Format(header.format.get()));
         }
@@ -172,7 +172,7 @@ impl Image {
         Ok(image)
     }
 
-    /// The image as bytes, filled up with zeros to what can be downloaded.
+    /// Encodes the image, padded with zeros to the granularity of downloads.
     ///
     /// # Errors
     /// A text is too long, or not of printable ASCII.
@@ -216,8 +216,8 @@ impl Image {
 }
 
 impl Personality {
-    /// Whether hosts would be surprised, if it took the place of `running` without a reset: a
-    /// command would be gone that they were told of, or the drive would be called something else.
+    /// Whether replacing `running` needs a reset: a command that was announced would disappear, or
+    /// the model number would change.
     pub(super) fn needs_reset_from(&self, running: &Self) -> bool {
         let pairs = self.commands().into_iter().zip(running.commands());
         let loses = pairs.into_iter().any(|(new, old)| old && !new);
@@ -241,7 +241,7 @@ impl Personality {
     }
 }
 
-/// Everything that the drive can do.
+/// Everything is enabled.
 impl Default for Personality {
     fn default() -> Self {
         Self {
@@ -262,8 +262,8 @@ impl Default for Personality {
     }
 }
 
-/// A text that is padded with zeros; `None` where something follows the first of them, or it is no
-/// ASCII.
+/// A text that is padded with zeros; `None` if it is not ASCII, or something follows the first
+/// zero.
 fn text(field: &[u8]) -> Option<String> {
     let end = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
     let (text, padding) = field.split_at(end);

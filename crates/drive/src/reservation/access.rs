@@ -1,4 +1,4 @@
-//! Who may do what to a namespace that is reserved.
+//! The rights of hosts to a reserved namespace.
 //!
 //! NVMe Base 2.1, "Reservation Types", figure "Command Behavior in the Presence of a Reservation";
 //! NVM Command Set 1.1, "Reservations".
@@ -10,7 +10,7 @@ use ebof_nvme::{HostId, Status};
 
 use super::{Host, Reservations};
 
-/// What a command does to a namespace, as far as reservations are concerned.
+/// The kind of a command with regard to reservations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// Read Command Group: Read, Compare, Verify, a source of Copy, Security Receive.
@@ -28,29 +28,29 @@ pub enum Access {
     Other,
 }
 
-/// What a host may do to the blocks of a namespace.
+/// The right of a host to the blocks of a namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Right {
-    /// Everything: nobody holds a reservation.
+    /// Everything: there is no reservation.
     #[default]
     Free,
-    /// Everything: the reservation is the host's, or shuts out only others.
+    /// Everything: the host holds the reservation, or it excludes only others.
     Full,
     /// [`Access::Read`], not [`Access::Write`].
     ReadOnly,
     /// Neither.
     Nothing,
-    /// Neither, and not because of a reservation: this is what commands are refused with until what
-    /// goes on is over.
+    /// Neither, and not because of a reservation: commands are refused with this status for the
+    /// time being.
     Barred(Status),
 }
 
-/// The rights of all hosts at one moment, small enough to be looked up for every command.
+/// A snapshot of the rights of all hosts, to be looked up for every command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReservationView {
-    /// Of those who are not in `full`.
+    /// The right of hosts that are not in `full`.
     others: Right,
-    /// Hosts with all rights while there is a reservation, in order.
+    /// Hosts with all rights while there is a reservation, sorted.
     full: Box<[HostId]>,
 }
 
@@ -96,14 +96,14 @@ impl Right {
         match access {
             Access::Read => !matches!(self, Self::Nothing | Self::Barred(_)),
             Access::Write => matches!(self, Self::Free | Self::Full),
-            // Decided by what the host is, not by its right to the blocks.
+            // Decided by whether the host is holder or registrant, not by its right to the blocks.
             Access::Acquire | Access::Registrant | Access::Other => true,
         }
     }
 }
 
 impl ReservationView {
-    /// What `host` may do: a comparison without a reservation, a binary search with one.
+    /// The right of `host`: a comparison without a reservation, a binary search with one.
     #[must_use]
     pub fn right(&self, host: HostId) -> Right {
         if self.full.binary_search(&host).is_ok() { Right::Full } else { self.others }
@@ -123,7 +123,7 @@ impl Reservations {
         let host = Host(host.0);
         match access {
             Access::Read | Access::Write => !self.right(host).allows(access),
-            // Whether a holder asks for the type that it has is looked at when the command is
+            // Whether a holder asks for the type that it has is checked when the command is
             // executed.
             Access::Acquire => self.held.is_some() && !self.holds(host),
             Access::Registrant => self.held.is_some() && !self.registrants.contains_key(&host),
@@ -131,7 +131,7 @@ impl Reservations {
         }
     }
 
-    /// The rights of all hosts, for whoever executes commands.
+    /// A snapshot of the rights of all hosts.
     #[must_use]
     pub fn view(&self) -> ReservationView {
         let Some(held) = self.held else { return ReservationView::default() };
@@ -140,7 +140,7 @@ impl Reservations {
         ReservationView { others, full: full.collect() }
     }
 
-    /// What `host` may do.
+    /// The right of `host`.
     #[must_use]
     pub fn right_of(&self, host: HostId) -> Right {
         self.right(Host(host.0))

@@ -1,5 +1,5 @@
-//! What hosts are told of reservations that others changed: the queue of Reservation Notification
-//! log pages of a controller.
+//! The queue of Reservation Notification log pages of a controller: changes of reservations by
+//! other hosts.
 //!
 //! NVMe Base 2.1, "Reservation Notification" log page (80h), "Reservation Notification Mask"
 //! feature (82h).
@@ -9,12 +9,12 @@ use alloc::collections::VecDeque;
 use ebof_nvme::Nsid;
 use ebof_nvme::log::{ReservationEvent, ReservationNotification};
 
-/// Feature 82h of one namespace and controller: a set bit keeps its kind of notice from being made.
+/// Feature 82h of one namespace and controller: a set bit suppresses its kind of notice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NotificationMask(pub u32);
 
 /// The notices that a controller keeps for its host. They end with the controller: a host that
-/// comes back asks with Reservation Report what has become of it.
+/// reconnects has to use Reservation Report.
 #[derive(Clone, Debug, Default)]
 pub struct NotificationLog {
     /// Log Page Count of the last notice, kept or lost; 0 before the first.
@@ -47,8 +47,8 @@ impl NotificationLog {
     /// Notices that are kept: the one that is read next, and as many more as the page can count.
     pub const NOTICES_MAX: usize = 256;
 
-    /// Enters a notice that is not masked; the event Reservation Log Page Available is due. A
-    /// notice for which there is no room is lost, which shows in the count of the last one.
+    /// Adds a notice that is not masked; the event Reservation Log Page Available is due. If there
+    /// is no room, the notice is lost; the count of the last one shows it.
     pub fn push(&mut self, nsid: Nsid, kind: ReservationEvent) {
         self.count = self.count.checked_add(1).unwrap_or(1);
         if self.queue.len() < Self::NOTICES_MAX {
@@ -66,12 +66,12 @@ impl NotificationLog {
         })
     }
 
-    /// Takes the oldest notice away: the host has read its page.
+    /// Removes the oldest notice: the host has read its page.
     pub fn pop(&mut self) {
         self.queue.pop_front();
     }
 
-    /// Notices that were not read.
+    /// How many notices were not read.
     #[must_use]
     pub fn len(&self) -> usize {
         self.queue.len()
@@ -83,7 +83,7 @@ impl NotificationLog {
         self.queue.is_empty()
     }
 
-    /// Forgets everything: the controller was reset.
+    /// Drops everything: the controller was reset.
     pub fn clear(&mut self) {
         *self = Self::default();
     }

@@ -7,7 +7,7 @@ use ebof_nvme::log::Lid;
 use ebof_nvme::opcode::{FABRICS, admin, nvm};
 use ebof_nvme::{HostId, Nqn};
 
-const ABILITIES: Abilities = Abilities {
+const CAPABILITIES: Capabilities = Capabilities {
     crypto_erase: false,
     crypto_erases_all: true,
     block_erase: true,
@@ -15,7 +15,10 @@ const ABILITIES: Abilities = Abilities {
     no_deallocate_inhibited: false,
     total_bytes: 1_000_000,
     // 1 s for everything by erasing, and 2 s by overwriting.
-    pace: Pace { erased: (500_000, 500_000), overwritten: (1000, 2000) },
+    speed: SanitizeSpeed {
+        erase: Measurement { bytes: 500_000, micros: 500_000 },
+        overwrite: Measurement { bytes: 1000, micros: 2000 },
+    },
 };
 
 fn origin() -> Origin {
@@ -27,13 +30,13 @@ fn command(action: SanitizeAction) -> Command {
     Command::new(action)
 }
 
-fn try_with(state: &Sanitize, command: Command, circumstances: Circumstances) -> Result<Done, Status> {
-    let done = state.execute(&origin(), &command, &ABILITIES, &circumstances);
+fn try_with(state: &Sanitize, command: Command, preconditions: Preconditions) -> Result<Done, Status> {
+    let done = state.execute(&origin(), &command, &CAPABILITIES, &preconditions);
     done.map_err(|refusal| refusal.status)
 }
 
 fn try_to(state: &Sanitize, command: Command) -> Result<Done, Status> {
-    try_with(state, command, Circumstances::default())
+    try_with(state, command, Preconditions::default())
 }
 
 /// A started operation, as a restart finds it.
@@ -45,7 +48,7 @@ fn started(state: &Sanitize, command: Command) -> Sanitize {
 }
 
 fn states(state: &Sanitize, done_bytes: u64) -> (SanitizeState, u16) {
-    let page = state.page(&ABILITIES, done_bytes);
+    let page = state.page(&CAPABILITIES, done_bytes);
     (page.state(), page.sprog.get())
 }
 
@@ -53,7 +56,7 @@ fn states(state: &Sanitize, done_bytes: u64) -> (SanitizeState, u16) {
 fn a_block_erase_starts_goes_on_and_succeeds() {
     let new = Sanitize::default();
     assert_eq!(states(&new, 0), (SanitizeState::Never, 0xffff));
-    assert!(new.page(&ABILITIES, 0).global_data_erased());
+    assert!(new.page(&CAPABILITIES, 0).global_data_erased());
     let written = new.written().unwrap();
     assert_eq!((written.is_erased(), written.written()), (false, None));
     let running = started(&written, command(SanitizeAction::BlockErase));
@@ -61,14 +64,14 @@ fn a_block_erase_starts_goes_on_and_succeeds() {
     assert_eq!(states(&running, 500_000), (SanitizeState::InProgress, 0x8000));
     assert_eq!(states(&running, u64::MAX), (SanitizeState::InProgress, 0xfffe));
     let work = Work { method: Method::Erase, pass: 0, passes: 1, deallocate: true };
-    assert_eq!((running.work(&ABILITIES), running.pass_done()), (Some(work), None));
-    let ended = running.complete(&ABILITIES).unwrap();
+    assert_eq!((running.work(&CAPABILITIES), running.pass_done()), (Some(work), None));
+    let ended = running.complete(&CAPABILITIES).unwrap();
     assert_eq!(ended.event, (ControllerId(3), AsyncEvent::SANITIZE_COMPLETED));
-    let page = ended.next.page(&ABILITIES, 0);
+    let page = ended.next.page(&CAPABILITIES, 0);
     assert_eq!((page.state(), page.sprog.get(), page.global_data_erased()), (SanitizeState::Succeeded, 0xffff, true));
     assert_eq!((page.scdw10.get() & 7, page.passes()), (2, 0));
-    assert_eq!((ended.next.work(&ABILITIES), ended.next.restriction()), (None, None));
-    assert!(ended.next.complete(&ABILITIES).is_none() && ended.next.fail().is_none());
+    assert_eq!((ended.next.work(&CAPABILITIES), ended.next.restriction()), (None, None));
+    assert!(ended.next.complete(&CAPABILITIES).is_none() && ended.next.fail().is_none());
 }
 
 #[test]
@@ -80,14 +83,14 @@ fn overwriting_writes_the_patterns_of_the_figure() {
         let mut state = started(&Sanitize::default(), command);
         let mut patterns = Vec::new();
         loop {
-            let work = state.work(&ABILITIES).unwrap();
+            let work = state.work(&CAPABILITIES).unwrap();
             assert_eq!((usize::from(work.pass), work.passes), (patterns.len(), passes));
             let Method::Overwrite(pattern) = work.method else { panic!("an overwrite") };
             patterns.push(pattern);
             let Some(next) = state.pass_done() else { break };
             state = serde_json::from_slice(&serde_json::to_vec(&next).unwrap()).unwrap();
         }
-        assert_eq!(state.complete(&ABILITIES).unwrap().next.page(&ABILITIES, 0).passes(), passes);
+        assert_eq!(state.complete(&CAPABILITIES).unwrap().next.page(&CAPABILITIES, 0).passes(), passes);
         patterns
     };
     let (plain, inverted) = (0x1234_5678, !0x1234_5678);
@@ -104,7 +107,7 @@ fn progress_is_that_of_all_passes() {
     let state = started(&Sanitize::default(), command).pass_done().unwrap();
     assert_eq!(states(&state, 0).1, 0x4000);
     assert_eq!(states(&state, 500_000).1, 0x6000);
-    assert_eq!(state.page(&ABILITIES, 0).passes(), 1);
+    assert_eq!(state.page(&CAPABILITIES, 0).passes(), 1);
 }
 
 #[test]
@@ -121,10 +124,10 @@ fn what_cannot_be_done_is_refused() {
         assert!(try_to(&new, command(action)).unwrap_err().is(Status::INVALID_FIELD), "{action:?}");
     }
     assert!(try_to(&new, Command { enter_verification: true, ..start }).unwrap_err().is(Status::INVALID_FIELD));
-    let circumstances = Circumstances { write_protected: true, ..Circumstances::default() };
-    assert!(try_with(&new, start, circumstances).unwrap_err().is(Status::NAMESPACE_WRITE_PROTECTED));
-    let circumstances = Circumstances { firmware_pending: true, ..Circumstances::default() };
-    assert!(try_with(&new, start, circumstances).unwrap_err().is(Status::FIRMWARE_NEEDS_RESET));
+    let preconditions = Preconditions { write_protected: true, ..Preconditions::default() };
+    assert!(try_with(&new, start, preconditions).unwrap_err().is(Status::NAMESPACE_WRITE_PROTECTED));
+    let preconditions = Preconditions { firmware_pending: true, ..Preconditions::default() };
+    assert!(try_with(&new, start, preconditions).unwrap_err().is(Status::FIRMWARE_NEEDS_RESET));
     // Nothing has failed that could be left.
     assert_eq!(try_to(&new, command(SanitizeAction::ExitFailure)), Ok(Done { next: None, started: false }));
     let running = started(&new, start);
@@ -136,11 +139,11 @@ fn what_cannot_be_done_is_refused() {
 #[test]
 fn no_deallocate_is_done_refused_or_disregarded() {
     let keep = Command { no_deallocate: true, ..command(SanitizeAction::BlockErase) };
-    assert!(!started(&Sanitize::default(), keep).work(&ABILITIES).unwrap().deallocate);
-    let inhibited = Abilities { no_deallocate_inhibited: true, ..ABILITIES };
-    let refused = Sanitize::default().execute(&origin(), &keep, &inhibited, &Circumstances::default()).unwrap_err();
+    assert!(!started(&Sanitize::default(), keep).work(&CAPABILITIES).unwrap().deallocate);
+    let inhibited = Capabilities { no_deallocate_inhibited: true, ..CAPABILITIES };
+    let refused = Sanitize::default().execute(&origin(), &keep, &inhibited, &Preconditions::default()).unwrap_err();
     assert!(refused.status.is(Status::INVALID_FIELD));
-    let warn = Circumstances { warn_about_deallocation: true, ..Circumstances::default() };
+    let warn = Preconditions { warn_about_deallocation: true, ..Preconditions::default() };
     let running = Sanitize::default().execute(&origin(), &keep, &inhibited, &warn).unwrap().next.unwrap();
     assert!(running.work(&inhibited).unwrap().deallocate);
     let ended = running.complete(&inhibited).unwrap();
@@ -158,7 +161,7 @@ fn a_restricted_failure_is_only_left_by_a_restricted_operation() {
         assert!(try_to(&failed, command).unwrap_err().is(Status::SANITIZE_FAILED));
     }
     assert!(try_to(&failed, command(SanitizeAction::ExitVerification)).unwrap_err().is(Status::INVALID_FIELD));
-    let again = started(&failed, start).complete(&ABILITIES).unwrap().next;
+    let again = started(&failed, start).complete(&CAPABILITIES).unwrap().next;
     assert_eq!((states(&again, 0).0, again.restriction()), (SanitizeState::Succeeded, None));
 }
 
@@ -222,19 +225,19 @@ fn commands_that_would_touch_data_wait() {
 }
 
 #[test]
-fn estimates_and_abilities_are_announced() {
-    let page = Sanitize::default().page(&ABILITIES, 0);
+fn estimates_and_capabilities_are_announced() {
+    let page = Sanitize::default().page(&CAPABILITIES, 0);
     assert_eq!((page.eto.get(), page.etbe.get(), page.etce.get()), (32, 1, u32::MAX));
-    let mut pace = Pace::default();
-    pace.measure(Method::NewKeys, 1, 1);
-    let unknown = Abilities { pace, crypto_erase: true, ..ABILITIES };
+    let mut speed = SanitizeSpeed::default();
+    speed.add(Method::NewKeys, 1, 1);
+    let unknown = Capabilities { speed, crypto_erase: true, ..CAPABILITIES };
     let page = Sanitize::default().page(&unknown, 0);
     assert_eq!((page.eto.get(), page.etbe.get(), page.etce.get()), (u32::MAX, u32::MAX, 1));
-    pace.measure(Method::Erase, 10, 10_000_000_000);
-    pace.measure(Method::Overwrite(0), 1, u64::MAX);
-    let page = Sanitize::default().page(&Abilities { pace, ..ABILITIES }, 0);
+    speed.add(Method::Erase, 10, 10_000_000_000);
+    speed.add(Method::Overwrite(0), 1, u64::MAX);
+    let page = Sanitize::default().page(&Capabilities { speed, ..CAPABILITIES }, 0);
     assert_eq!((page.eto.get(), page.etbe.get()), (u32::MAX - 1, 1_000_000_000));
-    assert_eq!(ABILITIES.sanicap(), 0x4000_0006);
+    assert_eq!(CAPABILITIES.sanicap(), 0x4000_0006);
     assert_eq!(unknown.sanicap(), 0x4000_0007);
-    assert_eq!(Abilities::default().sanicap(), 0);
+    assert_eq!(Capabilities::default().sanicap(), 0);
 }

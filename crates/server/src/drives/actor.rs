@@ -406,8 +406,8 @@ impl DriveActor {
             self.upkeep(store, false);
         }
         if wants_facts(request) {
-            let facts = self.facts(store);
-            self.drive().inform(facts);
+            let medium_status = self.medium_status(store);
+            self.drive().set_medium_status(medium_status);
         }
         let decision = self.drive().decide(request, origin, &self.decision_input());
         let decision = match decision {
@@ -581,7 +581,7 @@ fn note_damage(drive: &mut Drive, name: &str, device: &str, damage: &Damage) {
     let (queue, cid) = (QueueId(u16::MAX), Cid(u16::MAX));
     let (status, location, nsid) = (Status::UNRECOVERED_READ_ERROR, None, Nsid::NONE);
     let error = error_log::Error { queue, cid, status, location, nsid, lba: 0, opcode: 0, information: 0 };
-    drive.note(0, &[error]);
+    drive.record_errors(0, &[error]);
 }
 
 /// Whether a request is more than looking at the drive, or having a controller of it.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use ebof_backend::{Buffer, Class, Operation};
 use ebof_drive::sanitize::{Method, Work};
 use ebof_drive::self_test::{Failure, Step};
-use ebof_drive::{Facts, Request, VolumeId};
+use ebof_drive::{MediumStatus, Request, VolumeId};
 use ebof_medium::{Job, Progress, Purge, Store};
 use ebof_nvme::log::Lid;
 use ebof_nvme::{Nsid, Status};
@@ -82,14 +82,14 @@ impl DriveActor {
     }
 
     /// What the medium is like, for the drive to know.
-    pub(super) fn facts(&self, store: &Store) -> Facts {
+    pub(super) fn medium_status(&self, store: &Store) -> MediumStatus {
         let capacity = self.medium().capacity();
         let extents = |volume: VolumeId| {
             let extents = self.medium().thin(volume).map_or(0, |thin| thin.allocated_extents());
             (volume, u64::from(extents))
         };
         let allocated: BTreeMap<_, _> = self.medium().volumes().into_iter().map(extents).collect();
-        Facts { used_bytes: capacity.used_bytes, allocated, journal: format!("{store:?}") }
+        MediumStatus { used_bytes: capacity.used_bytes, allocated, journal: format!("{store:?}") }
     }
 }
 
@@ -385,7 +385,7 @@ impl Sanitize {
         let micros = u64::try_from(actor.clock.now().saturating_duration_since(began).as_micros()).unwrap_or(u64::MAX);
         let mut drive = actor.drive();
         drive.set_sanitized_bytes(u64::from(self.next) * extent_bytes);
-        drive.measure(work.method, u64::from(self.next - first) * extent_bytes, micros);
+        drive.add_sanitize_speed(work.method, u64::from(self.next - first) * extent_bytes, micros);
         Ok(false)
     }
 }

@@ -209,7 +209,7 @@ impl DriveActor {
         let capacity = self.medium().capacity();
         let turned = {
             let mut drive = self.drive();
-            drive.note(missed, &errors);
+            drive.record_errors(missed, &errors);
             let mut condition = drive.condition();
             condition.kelvin = activity.kelvin;
             condition.sensors = round.sensor.iter().map(|_| activity.kelvin).collect();

@@ -1,5 +1,5 @@
-//! What happens to a drive without being asked for: it is opened and closed, its counters advance,
-//! errors are entered, and its condition changes.
+//! Opening and closing a drive, and what happens to it in between without a command: counters
+//! advance, errors are recorded, its condition changes.
 
 use alloc::boxed::Box;
 use alloc::string::ToString;
@@ -17,9 +17,9 @@ use crate::health::{self, Activity, Condition, Endurance, Thresholds};
 use crate::request::{DecisionInput, Origin};
 use crate::self_test::Cause;
 
-/// What became of the drive by itself.
+/// The consequences of [`Drive::advance`].
 #[derive(Debug, Default, PartialEq)]
-pub struct Turned {
+pub struct HealthUpdate {
     /// To be made durable.
     pub changes: Vec<Change>,
     /// Raised on all controllers.
@@ -27,7 +27,7 @@ pub struct Turned {
 }
 
 impl Drive {
-    /// It is being opened: a power-on.
+    /// The changes when the drive is opened: a power-on.
     #[must_use]
     pub fn opened(&self, origin: &Origin, input: &DecisionInput) -> Vec<Change> {
         let health = self.state.health.opened();
@@ -46,7 +46,7 @@ impl Drive {
         changes
     }
 
-    /// It is being closed.
+    /// The changes when the drive is closed.
     #[must_use]
     pub fn closed(&self) -> Vec<Change> {
         let mut changes: Vec<_> =
@@ -55,14 +55,14 @@ impl Drive {
         changes
     }
 
-    /// Enters errors of commands, with `missed` older ones that are only counted; whether they have
-    /// to be flushed at once.
-    pub fn note(&mut self, missed: u64, errors: &[error_log::Error]) -> Urgency {
+    /// Records errors of commands, and counts `missed` older ones that are not known in detail.
+    /// Returns whether they have to be made durable at once.
+    pub fn record_errors(&mut self, missed: u64, errors: &[error_log::Error]) -> Urgency {
         let entries = self.settings.error_entries;
         self.state.errors.skip(missed);
         let mut urgency = Urgency::Periodic;
         if let Some(reason) = capture::reason(errors) {
-            self.alarm.get_or_insert(reason);
+            self.pending_capture.get_or_insert(reason);
         }
         for error in errors {
             if self.state.errors.record(error, entries) == Urgency::AtOnce {
@@ -72,15 +72,15 @@ impl Drive {
         urgency
     }
 
-    /// Errors that are not written down yet.
+    /// The change with the errors that are not durable yet, if any.
     #[must_use]
     pub fn unflushed(&self) -> Option<Change> {
         self.state.errors.flush().map(|errors| Change::Failed { errors })
     }
 
-    /// Counts what happened, and looks at what the drive is like now. Counters are the drive's at
-    /// once; the changes say what is to be written down now (counters only if `keep`, or if
-    /// something else is).
+    /// Advances the counters by `activity`, and takes the current `condition`. The counters change
+    /// at once; the returned changes are to be made durable. They include the counters only if
+    /// `keep`, or if there are other changes.
     pub fn advance(
         &mut self,
         activity: &Activity,
@@ -88,8 +88,9 @@ impl Drive {
         keep: bool,
         origin: &Origin,
         input: &DecisionInput,
-    ) -> Turned {
-        let (before, kelvin_before) = (self.condition().warnings(&Thresholds::DEFAULT), self.condition.kelvin);
+    ) -> HealthUpdate {
+        let before = self.condition().warnings(&Thresholds::DEFAULT);
+        let kelvin_before = self.condition.kelvin;
         self.condition = condition;
         let endurance = self.endurance();
         self.state.health.advance(activity, &endurance);
@@ -112,25 +113,25 @@ impl Drive {
         changes.extend(self.unflushed());
         self.written |= activity.namespaces.iter().any(|(_, usage)| usage.bytes_written > 0);
         if self.written {
-            // Until it is in the state: what is not durable this time is tried again.
+            // Repeated until it is in the state: the change may fail to become durable.
             let written = self.state.sanitize.written();
             self.written = written.is_some();
             changes.extend(written.map(|sanitize| Change::Sanitized { sanitize: Box::new(sanitize) }));
         }
         let mut raised = health::events(before, after);
         let broken = after & !before & (critical_warning::DEGRADED | critical_warning::READ_ONLY) != 0;
-        let alarm = self.alarm.take().or_else(|| broken.then(|| "a critical warning".to_string()));
-        if let Some((captured, event)) = alarm.and_then(|reason| self.capture_unasked(&reason, origin, input)) {
+        let reason = self.pending_capture.take().or_else(|| broken.then(|| "a critical warning".to_string()));
+        if let Some((captured, event)) = reason.and_then(|reason| self.capture_error(&reason, origin, input)) {
             changes.extend(captured);
             raised.push(event);
         }
         if keep || !changes.is_empty() {
             changes.push(Change::Counted { health: Box::new(self.state.health.clone()) });
         }
-        Turned { changes, events: raised }
+        HealthUpdate { changes, events: raised }
     }
 
-    /// What the drive is like now.
+    /// The current condition of the drive.
     #[must_use]
     pub fn condition(&self) -> Condition {
         Condition {
@@ -140,7 +141,7 @@ impl Drive {
         }
     }
 
-    /// How much it stands.
+    /// The drive's rated endurance.
     #[must_use]
     pub fn endurance(&self) -> Endurance {
         let times = u64::from(self.settings.profile.endurance_writes);
