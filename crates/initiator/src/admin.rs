@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use ebof_nvme::connect::Property;
 use ebof_nvme::event::{AsyncEvent, EventType};
 use ebof_nvme::log::GetLogPage;
+use ebof_nvme::namespace::{AttachmentSelect, ManagementSelect, NamespaceManagement};
 use ebof_nvme::opcode::admin;
 use ebof_nvme::property::{Cc, Csts, offset};
-use ebof_nvme::{Cid, Cqe, QueueId, Sqe};
+use ebof_nvme::{Cid, Cqe, Nsid, QueueId, Sqe};
 
 use crate::connect_error::ConnectError;
 use crate::data::{AdminData, Completion, Data};
@@ -59,8 +60,8 @@ struct Admin {
     shared: Arc<Shared>,
     time: Time,
     engine: Engine<Vec<u8>>,
-    /// Callers of outstanding commands, by tag, with the command's time-out in milliseconds.
-    pending: BTreeMap<u64, (Reply, u64)>,
+    /// Outstanding commands of callers, by tag.
+    pending: BTreeMap<u64, Pending>,
     waiting_for_slot: VecDeque<AdminRequest>,
     next_tag: u64,
     /// Half the Keep Alive Timeout; `None` where there is no Keep Alive.
@@ -77,6 +78,14 @@ struct Admin {
     rescanned_ms: u64,
     /// When the next scan that no event requested is due; `u64::MAX` for never.
     rescan_due_ms: u64,
+}
+
+/// An outstanding command of a caller.
+struct Pending {
+    reply: Reply,
+    timeout_ms: u64,
+    /// The namespace that it deletes or detaches.
+    removes: Option<Nsid>,
 }
 
 enum End {
@@ -219,9 +228,10 @@ impl Admin {
         {
             let user = self.next_tag;
             self.next_tag += 1;
+            let removes = removed_namespace(&sqe);
             match self.engine.submit(sqe, data, user, timeout_ms) {
                 Ok(()) => {
-                    self.pending.insert(user, (reply, timeout_ms));
+                    self.pending.insert(user, Pending { reply, timeout_ms, removes });
                 }
                 // The caller may have given up waiting.
                 Err((error, _)) => drop(reply.try_send(Err(error))),
@@ -296,11 +306,25 @@ impl Admin {
             tag::RESCAN => self.on_rescan(result.as_ref().ok(), &data),
             tag::CLEAR => {}
             user => {
-                if let Some((reply, _)) = self.pending.remove(&user) {
+                if let Some(Pending { reply, removes, .. }) = self.pending.remove(&user) {
+                    let is_done = result.as_ref().is_ok_and(|cqe| cqe.status().is_success());
+                    if let Some(nsid) = removes.filter(|_| is_done) {
+                        self.namespace_removed(nsid);
+                    }
                     drop(reply.try_send(result.map(|cqe| (cqe, data))));
                 }
             }
         }
+    }
+
+    /// A caller has deleted or detached a namespace. The controller need not send an event for
+    /// that, and another namespace may get the number before the next scan.
+    fn namespace_removed(&mut self, nsid: Nsid) {
+        let open = self.shared.namespaces.begin_scan();
+        let gone = open.into_iter().filter(|&open| open == nsid || nsid == Nsid::ALL);
+        self.reconcile(&gone.map(Inspection::absent).collect::<Vec<_>>());
+        // If it was detached only from other controllers, the scan finds it.
+        self.rescan.removed(nsid);
     }
 
     fn on_event(&mut self, event: AsyncEvent) {
@@ -370,8 +394,8 @@ impl Admin {
                 return Some(Loss::KeepAlive);
             }
             self.abort(QueueId::ADMIN, cid);
-            if let Some((reply, after_ms)) = self.pending.remove(&user) {
-                drop(reply.try_send(Err(Error::Timeout { after_ms })));
+            if let Some(Pending { reply, timeout_ms, .. }) = self.pending.remove(&user) {
+                drop(reply.try_send(Err(Error::Timeout { after_ms: timeout_ms })));
             }
         }
         None
@@ -381,7 +405,7 @@ impl Admin {
     fn fail_all(&mut self, loss: &Loss) {
         self.engine.lose(loss);
         while let Some(completion) = self.engine.pop() {
-            if let Some((reply, _)) = self.pending.remove(&completion.user) {
+            if let Some(Pending { reply, .. }) = self.pending.remove(&completion.user) {
                 drop(reply.try_send(completion.result.map(|cqe| (cqe, completion.data))));
             }
         }
@@ -498,6 +522,16 @@ impl Admin {
             waiter.sleep(Duration::from_millis(5), None).await;
         }
     }
+}
+
+/// The namespace that a command deletes or detaches.
+fn removed_namespace(sqe: &Sqe) -> Option<Nsid> {
+    let removes = match sqe.opcode {
+        admin::NAMESPACE_MANAGEMENT => NamespaceManagement::decode(sqe).select == ManagementSelect::Delete,
+        admin::NAMESPACE_ATTACHMENT => AttachmentSelect::decode(sqe) == AttachmentSelect::Detach,
+        _ => false,
+    };
+    removes.then(|| sqe.nsid())
 }
 
 /// Runs a command without data; only the deadline interrupts it.

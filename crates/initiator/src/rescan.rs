@@ -45,6 +45,8 @@ struct Inspect {
     open: VecDeque<Nsid>,
     identify: Option<Box<IdentifyNamespace>>,
     sent: bool,
+    /// Namespaces that were removed meanwhile: answers about them may be older than that.
+    outdated: Vec<Nsid>,
 }
 
 /// Result of an answer.
@@ -77,6 +79,16 @@ impl Rescan {
             State::Idle => self.state = State::Changed { sent: false },
             _ => self.again = true,
         }
+    }
+
+    /// A namespace was deleted or detached, or all of them ([`Nsid::ALL`]). Requests a scan; the
+    /// present one says nothing about it any more.
+    pub(crate) fn removed(&mut self, nsid: Nsid) {
+        if let State::Inspect(inspect) = &mut self.state {
+            let outdated = inspect.open.iter().filter(|&&open| open == nsid || nsid == Nsid::ALL);
+            inspect.outdated.extend(outdated);
+        }
+        self.request();
     }
 
     /// The last command could not be sent (the queue is full): `next_command` returns it again. The
@@ -155,7 +167,7 @@ impl Rescan {
     fn begin_inspecting(&mut self, found: BTreeSet<u32>, changed: BTreeSet<u32>, open: Vec<Nsid>) -> Progress {
         let (there, gone): (Vec<Nsid>, Vec<Nsid>) = open.into_iter().partition(|nsid| found.contains(&nsid.0));
         let inspected = gone.into_iter().map(Inspection::absent).collect();
-        let inspect = Inspect { found, changed, open: there.into(), identify: None, sent: false };
+        let inspect = Inspect { found, changed, open: there.into(), identify: None, sent: false, outdated: Vec::new() };
         self.go_on(Box::new(inspect), Progress { inspected, ..Progress::default() })
     }
 
@@ -181,6 +193,9 @@ impl Rescan {
             }
             // It is taken as unchanged until it can be read.
             (None | Some(Err(())), _) => progress.retry_later = true,
+        }
+        if inspect.outdated.contains(&nsid) {
+            progress.inspected.clear();
         }
         inspect.open.pop_front();
         self.go_on(inspect, progress)
@@ -321,6 +336,31 @@ mod tests {
             assert_eq!((progress.inspected[0].nsid, progress.inspected[0].found.is_none()), (Nsid(2), true));
             assert_eq!(progress.done, Some(vec![]), "which there are is not known");
         }
+    }
+
+    #[test]
+    fn what_a_scan_has_read_of_a_namespace_before_it_was_removed_is_not_told() {
+        let mut rescan = Rescan::default();
+        scan(&mut rescan, &[], &[1, 2]);
+        rescan.request();
+        rescan.next_command();
+        assert!(answer(&mut rescan, NamespaceList::default().as_bytes()).is_none());
+        rescan.next_command();
+        let list = NamespaceList::after(Nsid(0), [1, 2].map(Nsid));
+        rescan.answer(Some((Status::SUCCESS, list.as_bytes())), || [1, 2].map(Nsid).to_vec());
+        let identify = IdentifyNamespace { nsze: 1.into(), ..IdentifyNamespace::default() };
+        let mut found = Vec::new();
+        while let Some(sqe) = rescan.next_command() {
+            if sqe.opcode != admin::IDENTIFY {
+                break;
+            }
+            if (sqe.nsid(), sqe.cdw10.get()) == (Nsid(1), 3) {
+                rescan.removed(Nsid(1));
+            }
+            let progress = rescan.answer(Some((Status::SUCCESS, identify.as_bytes())), Vec::new);
+            found.extend(progress.inspected.iter().map(|inspected| inspected.nsid.0));
+        }
+        assert_eq!(found, [2], "and there is another scan");
     }
 
     #[test]

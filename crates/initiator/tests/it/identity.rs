@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use crate::peer::{Action, BLOCK, Ids, Peer};
 use ebof_initiator::{AdminData, Controller, Data, Error, Event, Namespace, QueuePair, Queues};
 use ebof_nvme::event::AsyncEvent;
+use ebof_nvme::identify::Csi;
 use ebof_nvme::io::BlockRange;
+use ebof_nvme::namespace::{ManagementSelect, NamespaceManagement};
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nsid, Sqe};
 
@@ -154,6 +156,22 @@ fn another_identity_is_noticed_at_an_event_and_at_invalid_namespace_while_connec
         assert_eq!(namespace.write(1, &[2; BLOCK], false).unwrap_err().kind(), "namespace-replaced");
         eventually(|| (events.recv_timeout(LONG).unwrap() == Event::NamespaceReplaced(Nsid(1))).then_some(()));
     }
+}
+
+#[test]
+fn a_namespace_that_was_deleted_through_its_controller_gets_no_command() {
+    let counted = Counted::new();
+    let (controller, namespace) = counted.connect();
+    namespace.write(1, &[1; BLOCK], false).unwrap();
+    // The controller sends no event to those who know; another host makes the next namespace.
+    counted.peer.state().ids.insert(1, Ids { nguid: [9; 16], ..FIRST });
+    counted.forbidden.store(true, Ordering::SeqCst);
+    let delete = NamespaceManagement { select: ManagementSelect::Delete, csi: Csi::NVM }.encode(Nsid(1));
+    assert!(controller.admin(delete, AdminData::None, None).unwrap().status().is_success());
+    let error = namespace.write(1, &[2; BLOCK], false).unwrap_err();
+    assert!(["no-such-namespace", "namespace-replaced"].contains(&error.kind()), "{error}");
+    eventually(|| (namespace.check().unwrap_err().kind() == "namespace-replaced").then_some(()));
+    assert_eq!(counted.came.load(Ordering::SeqCst), 0, "nothing reaches the other one");
 }
 
 #[test]

@@ -61,8 +61,9 @@ impl World {
 
     /// Has a host use a number for what it was, where that is another namespace now.
     pub(super) fn read_stale(&mut self, host: usize, queue: usize, nsid: u32) -> bool {
-        let is_stale = self.is_stale(host, nsid);
-        if !is_stale || !self.manage.is_idle() || !self.hosts[host].is_live() || self.rig.chances.percent(40) {
+        // Of an initiator that holds at any time; others may have been told nothing yet.
+        let is_known = self.hosts[host].is_initiator() || self.manage.is_idle();
+        if !self.is_stale(host, nsid) || !is_known || !self.hosts[host].is_live() || self.rig.chances.percent(40) {
             return false;
         }
         let op = self.rig.number();
