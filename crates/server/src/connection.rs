@@ -23,17 +23,20 @@ pub(crate) struct Connection {
     pub(crate) commands: Commands,
     /// The deadline that the reactor has noted.
     pub(crate) armed_ms: Option<u64>,
+    /// There was no share of the turn left to receive with, and nobody rings the bell again for
+    /// what is there already.
+    is_unread: bool,
 }
 
 impl Connection {
     pub(crate) fn new(handle: Handle, link: Link) -> Self {
         let in_capsule_bytes = PortState::in_capsule_bytes(link.peer().port.config.in_capsule_data_bytes);
-        Self { handle, link, commands: Commands::new(handle, in_capsule_bytes), armed_ms: None }
+        Self { handle, link, commands: Commands::new(handle, in_capsule_bytes), armed_ms: None, is_unread: false }
     }
 
     /// Whether received commands wait for the next turn.
     pub(crate) fn share_is_used_up(&self) -> bool {
-        !self.link.has_share() && (self.link.is_stalled() || self.commands.has_pending_copies())
+        !self.link.has_share() && (self.is_unread || self.link.is_stalled() || self.commands.has_pending_copies())
     }
 
     /// Takes what the socket holds, up to its share of the turn, and runs all of it. Returns how
@@ -58,6 +61,7 @@ impl Connection {
                 break;
             }
         }
+        self.is_unread = !self.link.has_share() && self.link.rings();
         Ok(taken)
     }
 
@@ -69,6 +73,8 @@ impl Connection {
             let (kept, from) = self.link.take_unparsed();
             let left = self.feed(&kept[from..], turn)?;
             self.link.put_unparsed(kept, left);
+        } else if self.is_unread {
+            self.on_readable(turn)?;
         }
         Ok(())
     }
@@ -170,7 +176,7 @@ impl Connection {
     /// Whether something goes on without anything else happening first, as soon as there is room or
     /// another turn.
     pub(crate) fn waits_for_turn(&self) -> bool {
-        self.link.is_stalled() || self.commands.waits_for_turn()
+        self.is_unread || self.link.is_stalled() || self.commands.waits_for_turn()
     }
 
     /// Books its end: its counters, the log, and the journal when it never became a queue.

@@ -211,6 +211,11 @@ impl Link {
         self.transport.readiness()
     }
 
+    /// Whether the other end rings a bell, once, when it has sent something.
+    pub(crate) fn rings(&self) -> bool {
+        self.descriptor().is_none() && self.readiness().is_none()
+    }
+
     /// Whether both ends have agreed on how to talk.
     pub(crate) fn is_initialized(&self) -> bool {
         self.transport.is_initialized()

@@ -396,6 +396,7 @@ impl Reactor {
                 return gone.or_else(failed).map_or(Ok(()), Err);
             }
             received = connection.on_readable(turn)?;
+            worked |= connection.share_is_used_up();
             Ok(())
         });
         if received > 0 {

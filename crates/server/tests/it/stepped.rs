@@ -303,3 +303,34 @@ fn a_drive_is_served_without_a_thread_and_the_same_seed_makes_the_same_namespace
 fn a_target_that_is_dropped_is_killed_and_what_was_flushed_is_there() {
     story(7, true);
 }
+
+/// The bell of a queue in memory rings once. Where the queue had used up its share of the turn, and
+/// of some turns to come, nobody took what the bell was about.
+#[test]
+fn a_queue_in_memory_that_has_used_up_its_share_is_served_in_a_later_turn() {
+    let environment = environment(8, &Arc::new(Shelf::default()));
+    let clock = environment.clock.clone();
+    let settings = Settings { threads: Some(1), environment, ..Settings::default() };
+    let mut target = SteppedTarget::start(one_subsystem(["disk:16M"]), settings).unwrap();
+    let (mut admin, connected) = Host::connect(&mut target, &clock, 0, 0xffff);
+    admin.call(&mut target, &clock, Property::set(offset::CC, Cc::ENABLE.0), 0, None);
+    let controller = connected.dw0.get() as u16;
+    let mut queues: Vec<Host> = (1..4).map(|id| Host::connect(&mut target, &clock, id, controller).0).collect();
+    let read = |queue: &mut Host, cid: u16, bytes: u32| {
+        let mut sqe = transfer(0x02, 0, bytes / 512);
+        sqe.cid = cid.into();
+        sqe.dptr = SglDescriptor::encode(Sgl::Transport { length: bytes });
+        queue.0.submit(Capsule { sqe, data: None }).unwrap();
+    };
+    // Who has company has a small share.
+    queues[1..].iter_mut().for_each(|queue| read(queue, 1, 512));
+    target.step(0);
+    read(&mut queues[0], 1, 1 << 20);
+    target.step(0);
+    read(&mut queues[0], 2, 512);
+    settle(&mut target, &clock);
+    for cid in [1, 2] {
+        let completion = queues[0].0.poll().unwrap().expect("it is served");
+        assert_eq!((completion.cqe.cid().0, completion.cqe.status().is_success()), (cid, true));
+    }
+}
