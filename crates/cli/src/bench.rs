@@ -1,8 +1,8 @@
-//! `bench`: a load against namespaces, files and devices, in fio's words; and with `--compare-raw`
-//! what a target of memory can do beside what the loopback can carry at all.
+//! `bench`: runs a load on namespaces, files and devices, with fio's options; with `--compare-raw`,
+//! compares a memory drive with the raw limit of the loopback.
 //!
-//! Owns the arguments and what is printed. What a load is and how it is measured is in
-//! `ebof-bench`; the comparison is `limit`.
+//! Owns the arguments and the output. Loads are defined and measured in `ebof-bench`; the
+//! comparison is in `limit`.
 
 mod ends;
 mod jobs;
@@ -36,7 +36,7 @@ use view::Reports;
 /// A load.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What to load, one after the other: nvme+tcp://HOST[:PORT]/NQN/NSID, a file, a block device,
+    /// The sources, one after the other: nvme+tcp://HOST[:PORT]/NQN/NSID, a file, a block device,
     /// mem:SIZE or null:SIZE
     #[arg(value_name = "SOURCE", required_unless_present_any = ["compare_raw", "raw"])]
     sources: Vec<String>,
@@ -52,13 +52,13 @@ pub(crate) struct Args {
     /// Threads, each with a queue of its own
     #[arg(long, value_name = "N", default_value_t = 1)]
     numjobs: u16,
-    /// How long to measure, in seconds; 0 goes over the medium once
+    /// Seconds to measure; 0 is one pass over the medium
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
     runtime: Duration,
-    /// How long to run before measuring begins, in seconds
+    /// Seconds to run before measuring begins
     #[arg(long, alias = "ramp_time", value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     ramp_time: Duration,
-    /// Accepted and without effect: a load with a runtime always uses all of it
+    /// Accepted without effect: a load with a runtime always uses all of it
     #[arg(long, alias = "time_based")]
     time_based: bool,
     /// Percentage of reads in a mix
@@ -70,31 +70,31 @@ pub(crate) struct Args {
     /// Bytes of that part [default: all that follows]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     size: Option<u64>,
-    /// Bytes per second at most of each thread, reads and writes each; or one rate for reads and
-    /// one for writes: READ,WRITE
+    /// Maximum bytes per second of each thread, for reads and for writes; READ,WRITE sets them
+    /// separately
     #[arg(long, value_name = "SIZE", value_parser = jobs::rate)]
     rate: Option<Rate>,
-    /// Operations per second at most of each thread, reads and writes each
+    /// Maximum operations per second of each thread, for reads and for writes
     #[arg(long, alias = "rate_iops", value_name = "IOPS")]
     rate_iops: Option<u64>,
-    /// A group of threads of its own, as a section of a job file:
-    /// name=readers,rw=randread,bs=4k,numjobs=16,iodepth=1. Several run at the same time and are
-    /// reported apart; what a group does not say is as the options outside say
+    /// A group of threads, like a section of a job file:
+    /// name=readers,rw=randread,bs=4k,numjobs=16,iodepth=1. Several groups run at the same time and
+    /// are reported separately; their defaults are the options outside of --job
     #[arg(long = "job", value_name = "KEY=VALUE,...")]
     jobs: Vec<String>,
-    /// 1: past the page cache, or an error; 0: through it [default: past it where that is possible]
+    /// 1: bypass the page cache, or fail; 0: use it [default: bypass it if possible]
     #[arg(long, value_name = "0|1", value_parser = jobs::switch)]
     direct: Option<bool>,
-    /// What drives files and devices of this machine: auto, io_uring or threads
+    /// How local files and devices are accessed: auto, io_uring or threads
     #[arg(long, value_name = "ENGINE", default_value = "auto")]
     ioengine: Ioengine,
-    /// Take the poll queues (--nr-poll-queues) of a namespace
+    /// Use the poll queues (--nr-poll-queues) of a namespace
     #[arg(long)]
     hipri: bool,
     /// Write a pattern, and compare what is read with it
     #[arg(long)]
     verify: bool,
-    /// What makes the random addresses and the pattern
+    /// Seed of random addresses and of the pattern
     #[arg(long, value_name = "NUMBER")]
     randseed: Option<u64>,
     /// Processors of the threads, separated by commas
@@ -103,7 +103,7 @@ pub(crate) struct Args {
     /// Count failed operations and go on
     #[arg(long, alias = "continue_on_error")]
     continue_on_error: bool,
-    /// Let a load that writes destroy what a file, a device or a namespace holds
+    /// Permit a load that writes to overwrite a file, a device or a namespace
     #[arg(long)]
     overwrite: bool,
     #[command(flatten)]
@@ -171,7 +171,7 @@ impl Args {
         })
     }
 
-    /// The groups that run at the same time: one where no --job is given.
+    /// The groups that run at the same time: one without --job.
     fn groups(&self, job: &Job) -> Result<Vec<Job>, Failure> {
         if self.jobs.is_empty() {
             return Ok(vec![job.clone()]);
@@ -233,7 +233,7 @@ fn live(progress: &Progress) -> String {
     text
 }
 
-/// A size in a word of fio's: `4K` is 4096.
+/// A size with fio's units: `4K` is 4096.
 fn bytes(text: &str) -> Result<u64, String> {
     text.parse().or_else(|_not_plain| parse_fio_size(text).map_err(|error| error.to_string()))
 }

@@ -1,5 +1,5 @@
-//! Commands as verbs need them: built, run, and their status turned into an error that says what it
-//! means here.
+//! Commands of verbs: builds and sends them, and turns their status into an error with an
+//! explanation.
 
 use ebof_initiator::AdminData;
 use ebof_nvme::connect::Property;
@@ -15,13 +15,13 @@ use crate::device::Device;
 use crate::explain;
 use crate::failure::Failure;
 
-/// Bytes of a log page that one command reads, as nvme-cli does it: what every controller takes.
+/// Bytes of a log page that one command reads, as in nvme-cli: every controller supports that.
 const LOG_CHUNK_BYTES: u64 = 4096;
 
-/// Runs an admin command that has to succeed.
+/// Sends an admin command.
 ///
 /// # Errors
-/// No answer, or a status other than success with its meaning.
+/// There is no response, or its status is not success; the error explains the status.
 pub(crate) fn admin(device: &mut dyn Device, sqe: &Sqe, data: AdminData<'_>) -> anyhow::Result<Cqe> {
     let cqe = device.admin(sqe, data)?;
     if cqe.status().is_success() {
@@ -35,10 +35,10 @@ pub(crate) fn admin(device: &mut dyn Device, sqe: &Sqe, data: AdminData<'_>) -> 
     Err(Failure::refused(name.unwrap_or("Admin command"), cqe.status(), meaning).into())
 }
 
-/// Runs an I/O command that has to succeed.
+/// Sends an I/O command.
 ///
 /// # Errors
-/// No answer, or a status other than success with its meaning.
+/// As [`admin`].
 pub(crate) fn io(device: &mut dyn Device, sqe: &Sqe, data: AdminData<'_>) -> anyhow::Result<Cqe> {
     let bytes = match &data {
         AdminData::None => 0,
@@ -55,26 +55,26 @@ pub(crate) fn io(device: &mut dyn Device, sqe: &Sqe, data: AdminData<'_>) -> any
     Err(Failure::refused_io(name, status, explain::io(device.name(), sqe, status, &facts)).into())
 }
 
-/// What Identify is asked for.
+/// The arguments of Identify.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Identify {
-    /// Which structure.
+    /// The data structure.
     pub(crate) cns: Cns,
-    /// The namespace, or where a list begins.
+    /// The namespace, or the start of a list.
     pub(crate) nsid: Nsid,
-    /// The controller, or where a list begins.
+    /// The controller, or the start of a list.
     pub(crate) cntid: u16,
     /// The I/O command set.
     pub(crate) csi: u8,
 }
 
 impl Identify {
-    /// A structure that is about no namespace.
+    /// A data structure of the controller.
     pub(crate) const fn new(cns: Cns) -> Self {
         Self { cns, nsid: Nsid::NONE, cntid: 0, csi: 0 }
     }
 
-    /// A structure about a namespace.
+    /// A data structure of a namespace.
     pub(crate) const fn of(cns: Cns, nsid: Nsid) -> Self {
         Self { cns, nsid, cntid: 0, csi: 0 }
     }
@@ -108,8 +108,7 @@ pub(crate) fn identify_controller(device: &mut dyn Device) -> anyhow::Result<Box
 /// Reads Identify Namespace of an active namespace.
 ///
 /// # Errors
-/// As [`admin`]; also where the controller answers with zeros, which means that there is no such
-/// namespace.
+/// As [`admin`]; also if the controller returns zeros, because there is no such namespace.
 pub(crate) fn identify_namespace(device: &mut dyn Device, nsid: Nsid) -> anyhow::Result<Box<IdentifyNamespace>> {
     let data: Box<IdentifyNamespace> = identify(device, Identify::of(Cns::NAMESPACE, nsid))?;
     if data.nsze.get() == 0 {
@@ -119,7 +118,7 @@ pub(crate) fn identify_namespace(device: &mut dyn Device, nsid: Nsid) -> anyhow:
     Ok(data)
 }
 
-/// The most bytes that one command may transfer; `None` where the controller sets no limit.
+/// The maximum transfer size of a command in bytes; `None` if the controller has no limit.
 ///
 /// # Errors
 /// As [`admin`].
@@ -128,7 +127,7 @@ pub(crate) fn max_transfer_bytes(device: &mut dyn Device) -> anyhow::Result<Opti
     Ok(identify_controller(device)?.max_transfer_bytes(cap))
 }
 
-/// Get Log Page of all of `lid`, as [`read_log`] takes it.
+/// Get Log Page of the whole of `lid`, for [`read_log`].
 pub(crate) const fn log_page(lid: Lid) -> GetLogPage {
     GetLogPage::new(lid, LOG_CHUNK_BYTES)
 }
@@ -139,7 +138,7 @@ pub(crate) const fn log_page(lid: Lid) -> GetLogPage {
 /// # Errors
 /// As [`admin`].
 pub(crate) fn read_log(device: &mut dyn Device, nsid: Nsid, page: GetLogPage, data: &mut [u8]) -> anyhow::Result<()> {
-    // Entries cannot be cut at bytes.
+    // The offset counts entries, so that the log page cannot be split by bytes.
     let one = page.index_offset || page.bytes >= data.len() as u64;
     let chunk_bytes = if one { data.len() } else { usize::try_from(page.bytes).unwrap_or(usize::MAX) }.max(4);
     let chunks = data.len().div_ceil(chunk_bytes);
@@ -170,7 +169,7 @@ pub(crate) fn log<T: FromBytes + IntoBytes>(
     Ok(data)
 }
 
-/// Runs Get Features; returns dword 0.
+/// Sends Get Features; returns dword 0 of the completion.
 ///
 /// # Errors
 /// As [`admin`].
@@ -187,7 +186,7 @@ pub(crate) fn get_feature(
     Ok(admin(device, &sqe, data)?.dw0.get())
 }
 
-/// Runs Set Features; returns dword 0. `dwords` are 11, 12 and 14.
+/// Sends Set Features with dwords 11, 12 and 14; returns dword 0 of the completion.
 ///
 /// # Errors
 /// As [`admin`].
@@ -204,7 +203,7 @@ pub(crate) fn set_feature(
     Ok(admin(device, &sqe, data)?.dw0.get())
 }
 
-/// Reads a property of 4 or 8 bytes; `None` where the controller does not have it.
+/// Reads a property of 4 or 8 bytes; `None` if the controller does not have it.
 ///
 /// # Errors
 /// As [`admin`].

@@ -1,9 +1,9 @@
-//! `demo`: the whole line on one machine, as `make run` shows it. A drive in a file is served,
-//! discovered, attached, mounted, compared and measured, and everything is put away again.
+//! `demo`: the demonstration of `make run`. A drive in a file is served, discovered, attached,
+//! mounted, compared and measured, and everything is cleaned up.
 //!
-//! Owns the order of the steps and what is said about them. Who keeps track of what has to be put
-//! away is `stage`, what is on the drive is `files`, the measurement is `corners`. Every step that
-//! a user could take is run as a shell would run it.
+//! Owns the order of the steps and their messages. `stage` tracks what has to be cleaned up,
+//! `files` creates the content of the drive, `corners` measures. Every step that a user could take
+//! is run as a shell command.
 
 mod corners;
 mod files;
@@ -27,30 +27,30 @@ use crate::verb::Outcome;
 use files::Checksums;
 use stage::Stage;
 
-/// Shows the whole line.
+/// Demonstrates ebof.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Port of 127.0.0.1 to serve on; another one where it is taken
+    /// Port of 127.0.0.1 to serve on; another one if it is in use
     #[arg(long, value_name = "PORT", default_value_t = 4420)]
     port: u16,
     /// Put the files of this directory onto the drive
-    /// [default: ebof's sources where they are the working directory]
+    /// [default: ebof's sources, if they are the working directory]
     #[arg(long, value_name = "DIRECTORY")]
     files: Option<PathBuf>,
-    /// Make the temporary directory in this one
+    /// Create the temporary directory in this one
     #[arg(long, value_name = "DIRECTORY")]
     directory: Option<PathBuf>,
     /// A small drive and short measurements
     #[arg(long)]
     quick: bool,
-    /// Do not attach the drive; read it through the library, as where root or FUSE are missing
+    /// Do not attach the drive; read it through the library, as without root or FUSE
     #[arg(long)]
     no_mount: bool,
 }
 
-/// What came of it.
+/// The result.
 struct Shown {
-    /// The block device, where there was one.
+    /// The block device, if there was one.
     device: Option<String>,
     files: usize,
     bytes: u64,
@@ -122,11 +122,11 @@ fn play(args: &Args, stage: &mut Stage) -> anyhow::Result<Shown> {
     Ok(Shown { device, files: count, bytes: drive.bytes, differing, comparison })
 }
 
-/// What was put on the drive.
+/// The content of the drive.
 struct Drive {
     checksums: Checksums,
     bytes: u64,
-    /// A file system, or an archive where there is no program to make one.
+    /// A file system, or an archive if mkfs.ext4 is missing.
     ext4: bool,
 }
 
@@ -136,7 +136,7 @@ fn make_drive(args: &Args, stage: &mut Stage) -> anyhow::Result<Drive> {
     let checksums = files::checksums(stage, "files")?;
     if !stage.has("mkfs.ext4") && stage::is_root() && stage.has("apt-get") {
         stage.tell("mkfs.ext4 is missing: installing the package e2fsprogs");
-        // Where that fails there is a way without.
+        // If that fails, an archive is used instead.
         if let Err(error) = stage.shell("apt-get install -q -y --no-install-recommends e2fsprogs") {
             stage.tell(&format!("{error:#}"));
         }
@@ -156,8 +156,8 @@ fn make_drive(args: &Args, stage: &mut Stage) -> anyhow::Result<Drive> {
     Ok(Drive { checksums, bytes: copied.bytes, ext4 })
 }
 
-/// Attaches the drive as a block device, mounts it and compares. `None` where this cannot be done
-/// here, which has been said.
+/// Attaches the drive as a block device, mounts it and compares. `None` if this is not possible on
+/// this machine, which was reported.
 fn attach_and_compare(
     args: &Args,
     stage: &mut Stage,
@@ -189,7 +189,7 @@ fn attach_and_compare(
     stage.mount(&device)?;
     stage.shell("df -h --output=source,fstype,size,used,target mnt")?;
     let differing = drive.checksums.differing(&files::checksums(stage, "mnt")?);
-    // The other direction too: what the kernel writes to the device has to be in the drive's file.
+    // The other direction, too: what the kernel writes to the device must be in the drive's file.
     stage.shell("cp -r files mnt/written")?;
     stage.unmount()?;
     stage.disconnect()?;
@@ -200,7 +200,7 @@ fn attach_and_compare(
     Ok(Some((device, differing)))
 }
 
-/// Why there will be no mount on this machine, as far as that can be known before.
+/// The reason why the drive cannot be mounted on this machine, if that is known in advance.
 fn why_not_mount(args: &Args, drive: &Drive) -> Option<String> {
     if args.no_mount {
         return Some("--no-mount".to_owned());
@@ -215,7 +215,8 @@ fn why_not_mount(args: &Args, drive: &Drive) -> Option<String> {
     (!devices.iter().any(|path| Path::new(path).exists())).then(|| "there is neither ublk nor FUSE".to_owned())
 }
 
-/// The first namespace's device of what `ebof connect -o json` printed, or why it has none.
+/// The block device of the first namespace in the output of `ebof connect -o json`, or the reason
+/// why there is none.
 fn block_device(document: &Value) -> Result<String, String> {
     let namespaces = document["namespaces"].as_array().map(Vec::as_slice).unwrap_or_default();
     let first = namespaces.iter().find(|namespace| namespace["nsid"] == 1).unwrap_or(&Value::Null);
@@ -225,7 +226,7 @@ fn block_device(document: &Value) -> Result<String, String> {
     }
 }
 
-/// Reads the drive's bytes over the fabric into a file, and takes the files out of that.
+/// Copies the drive over the fabric into a file, and extracts the files from it.
 fn read_through_library(stage: &mut Stage, uri: &str, drive: &Drive) -> anyhow::Result<Vec<String>> {
     stage.tell(&format!("reading namespace 1 of {uri} into copy.img"));
     let controller = Controller::connect(&Options::from_uri(&parse_uri(uri)?))?;
@@ -236,7 +237,7 @@ fn read_through_library(stage: &mut Stage, uri: &str, drive: &Drive) -> anyhow::
     let bytes = copied.context("reading the drive")?;
     stage.tell(&format!("{} read", si(bytes.into())));
     if drive.ext4 {
-        // Owners cannot be restored by everybody, and are not compared.
+        // Restoring owners needs root; they are not compared.
         stage.shell("mkdir back && debugfs -R 'rdump / back' copy.img 2>debugfs.log")?;
         files::checksums(stage, "back").map(|found| drive.checksums.differing(&found))
     } else {

@@ -1,6 +1,5 @@
-//! The DEVICE argument: a controller or namespace that verbs send commands to, whether this machine
-//! is connected to it (`nvme0`, `nvme0n1`) or a URI says where it is. What the commands mean is in
-//! `command`.
+//! The DEVICE argument: a controller or namespace that verbs send commands to, either connected
+//! (`nvme0`, `nvme0n1`) or given by a URI. Commands are built in `command`.
 
 mod attached;
 pub(crate) mod dry_run;
@@ -19,52 +18,52 @@ use ebof_nvme::{Cqe, HostId, Nqn, Nsid, Sqe};
 use crate::failure::Failure;
 use crate::global::Global;
 
-/// Something that takes commands.
+/// A controller or namespace that commands are sent to.
 pub(crate) trait Device {
-    /// What the user called it.
+    /// The name that the user gave.
     fn name(&self) -> &str;
 
-    /// The namespace that the name names, if it names one.
+    /// The namespace, if the name includes one.
     fn nsid(&self) -> Option<Nsid>;
 
-    /// Runs an admin command and waits; a status other than success is no error.
+    /// Sends an admin command and waits for its completion, whatever its status.
     ///
     /// # Errors
-    /// There will be no answer.
+    /// There is no completion.
     fn admin(&mut self, sqe: &Sqe, data: AdminData<'_>) -> anyhow::Result<Cqe>;
 
-    /// Runs an I/O command and waits; a status other than success is no error.
+    /// Sends an I/O command and waits for its completion, whatever its status.
     ///
     /// # Errors
-    /// There will be no answer.
+    /// There is no completion.
     fn io(&mut self, sqe: &Sqe, data: AdminData<'_>) -> anyhow::Result<Cqe>;
 
-    /// Lets the admin commands that follow take this long, unless the user said how long they may.
+    /// Sets the time limit of the following admin commands, unless the user has set one.
     fn allow(&mut self, time: Duration);
 
-    /// The connected controller that its block devices on this machine belong to (`nvme0`); `None`
-    /// where it has none.
+    /// The connected controller (`nvme0`), whose namespaces are block devices of this machine;
+    /// `None` for a URI.
     fn attached(&self) -> Option<&str>;
 
-    /// The block devices of this machine that are namespaces of its subsystem, by whatever way they
-    /// came.
+    /// The block devices of this machine that are namespaces of its subsystem, through whatever
+    /// connection.
     ///
     /// # Errors
-    /// What is attached here cannot be found out.
+    /// They cannot be determined.
     fn local_devices(&self) -> anyhow::Result<Vec<LocalDevice>>;
 
-    /// Whether commands are shown in place of being sent, so that nothing has to be confirmed.
+    /// Whether commands are shown instead of being sent, so that no confirmation is needed.
     fn is_dry_run(&self) -> bool {
         false
     }
 
-    /// Drops the connections and makes new ones.
+    /// Closes the connections and connects again.
     ///
     /// # Errors
-    /// It does not come back.
+    /// Connecting fails.
     fn reset(&mut self) -> anyhow::Result<()>;
 
-    /// Has the block devices follow the namespaces that came, went or changed.
+    /// Updates the block devices according to the namespaces.
     ///
     /// # Errors
     /// It has no block devices, or cannot be reached.
@@ -77,23 +76,23 @@ pub(crate) struct DeviceArgs {
     /// A connected device (nvme0, nvme0n1) or a URI: nvme+tcp://HOST[:PORT]/NQN[/NSID]
     #[arg(value_name = "DEVICE")]
     device: String,
-    /// Show the command that would be sent, and send nothing but what only looks
+    /// Show the first command that changes something instead of sending it
     #[arg(long, help_heading = "Global options")]
     pub(crate) dry_run: bool,
     #[command(flatten)]
     uri: UriArgs,
 }
 
-/// Where the help puts the options that are for URIs.
-const URI_HEADING: &str = "Where DEVICE is a URI";
+/// The heading of the options for URIs in the help.
+const URI_HEADING: &str = "If DEVICE is a URI";
 
 /// How to connect to a URI.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct UriArgs {
-    /// Who we say we are
+    /// Host NQN
     #[arg(long, help_heading = URI_HEADING, value_name = "NQN")]
     hostnqn: Option<Nqn>,
-    /// Our host identifier, a UUID
+    /// Host identifier, a UUID
     #[arg(long, help_heading = URI_HEADING, value_name = "UUID", value_parser = parse::host_id)]
     hostid: Option<HostId>,
     /// Local address to connect from
@@ -102,20 +101,20 @@ pub(crate) struct UriArgs {
     /// Network interface to connect through
     #[arg(long, help_heading = URI_HEADING, value_name = "INTERFACE")]
     host_iface: Option<String>,
-    /// Ask for header digests (CRC32C)
+    /// Request header digests (CRC32C)
     #[arg(long, help_heading = URI_HEADING)]
     hdr_digest: bool,
-    /// Ask for data digests (CRC32C)
+    /// Request data digests (CRC32C)
     #[arg(long, help_heading = URI_HEADING)]
     data_digest: bool,
-    /// Send data of writes of this size or more without a copy (`MSG_ZEROCOPY`), 4Ki or more: for
+    /// Send data of writes of this size or more without a copy (`MSG_ZEROCOPY`), at least 4Ki: for
     /// real network cards
     #[arg(long, help_heading = URI_HEADING, value_name = "SIZE", value_parser = parse::zerocopy_send)]
     zerocopy_send: Option<u32>,
 }
 
 impl UriArgs {
-    /// What these say of how to connect.
+    /// The connect options that these arguments set.
     pub(crate) fn overrides(&self) -> Overrides {
         Overrides {
             hostnqn: self.hostnqn.clone(),
@@ -130,19 +129,19 @@ impl UriArgs {
     }
 }
 
-/// Which queues to ask for: the options of `connect`, for verbs that load namespaces.
+/// The options of `connect` about queues, for verbs that run loads.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct QueueArgs {
     /// I/O queues, shared by all threads [default: one for each thread]
     #[arg(short = 'i', long, help_heading = URI_HEADING, value_name = "N")]
     pub(crate) nr_io_queues: Option<u16>,
-    /// Queues for writes besides: the I/O queues are for reads then
+    /// Additional queues for writes: the I/O queues are for reads then
     #[arg(short = 'W', long, help_heading = URI_HEADING, value_name = "N")]
     pub(crate) nr_write_queues: Option<u16>,
-    /// Queues for polling besides (--hipri)
+    /// Additional queues for polling (--hipri)
     #[arg(short = 'P', long, help_heading = URI_HEADING, value_name = "N")]
     pub(crate) nr_poll_queues: Option<u16>,
-    /// Entries of a queue [default: one more than the depth; 128 where queues are shared]
+    /// Entries of a queue [default: one more than the depth; 128 if queues are shared]
     #[arg(short = 'Q', long, help_heading = URI_HEADING, value_name = "N",
         value_parser = clap::value_parser!(u16).range(2..=1024))]
     pub(crate) queue_size: Option<u16>,
@@ -157,7 +156,7 @@ impl QueueArgs {
         self.nr_io_queues.or(self.nr_write_queues).or(self.nr_poll_queues).is_some()
     }
 
-    /// What these say of how to connect, and `others` of the rest.
+    /// The connect options that these arguments set, with `others` for the rest.
     pub(crate) fn overrides(&self, others: Overrides) -> Overrides {
         Overrides {
             nr_io_queues: self.nr_io_queues,
@@ -170,36 +169,36 @@ impl QueueArgs {
     }
 }
 
-/// What a verb needs of a device.
+/// The queues that a verb needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
     /// Admin commands only.
     Admin,
-    /// I/O commands too.
+    /// Admin and I/O commands.
     Io,
 }
 
 impl DeviceArgs {
-    /// For a verb that can do without one, and has its own argument.
+    /// For a verb with another argument for the device.
     pub(crate) fn new(device: String, uri: UriArgs) -> Self {
         Self { dry_run: false, device, uri }
     }
 
-    /// What the user called it.
+    /// The name that the user gave.
     pub(crate) fn name(&self) -> &str {
         &self.device
     }
 
-    /// Finds the device, or connects to it for as long as the result lives.
+    /// Opens a connected device, or connects to a URI for the lifetime of the result.
     ///
     /// # Errors
-    /// It is not connected, cannot be reached, or the URI is wrong.
+    /// The device is not connected, the target cannot be reached, or the URI is invalid.
     pub(crate) fn open(&self, needs: Needs, global: &Global) -> anyhow::Result<Box<dyn Device>> {
         let device = self.open_plain(needs, global)?;
         Ok(if self.dry_run { Box::new(dry_run::DryRun { device, looks: true }) } else { device })
     }
 
-    /// As [`DeviceArgs::open`], for a verb whose command may be any: with `--dry-run` none is sent.
+    /// As [`DeviceArgs::open`], for a verb that sends any command: with `--dry-run` none is sent.
     ///
     /// # Errors
     /// As [`DeviceArgs::open`].
@@ -223,7 +222,7 @@ impl DeviceArgs {
 /// Reads a URI.
 ///
 /// # Errors
-/// What is wrong with it, or that its transport is not there yet.
+/// It is invalid, or its transport is not supported.
 pub(crate) fn parse_uri(text: &str) -> Result<Uri, Failure> {
     let advice =
         "a URI is nvme+tcp://HOST[:PORT]/NQN[/NSID], as in nvme+tcp://127.0.0.1:4420/nqn.2014-08.org.example:drive0/1";
@@ -233,7 +232,7 @@ pub(crate) fn parse_uri(text: &str) -> Result<Uri, Failure> {
     Ok(uri)
 }
 
-/// Refuses transports that are known but not there.
+/// Refuses transports that are not supported.
 ///
 /// # Errors
 /// Any transport but `tcp`.
@@ -248,7 +247,7 @@ pub(crate) fn check_transport(transport: &str) -> Result<(), Failure> {
     }
 }
 
-/// The warning for a name that is legal for some targets, and most likely a mistake.
+/// A warning for a name that is not an NQN by the specification, although some targets accept it.
 pub fn strange_name(option: &str, nqn: &Nqn) -> Option<String> {
     (!nqn.has_standard_form()).then(|| {
         format!(
@@ -259,10 +258,10 @@ pub fn strange_name(option: &str, nqn: &Nqn) -> Option<String> {
     })
 }
 
-/// The namespace that a verb is about: the option's, else the one in the device's name.
+/// The namespace of a verb: that of the option, otherwise the one in the device's name.
 ///
 /// # Errors
-/// Neither says.
+/// Neither names one.
 pub(crate) fn namespace_of(device: &dyn Device, option: Option<u32>) -> Result<Nsid, Failure> {
     option.map(Nsid).or_else(|| device.nsid()).ok_or_else(|| {
         Failure::usage(

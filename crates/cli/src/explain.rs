@@ -1,4 +1,4 @@
-//! What a status means for the command that got it: the sentence behind `LBA Out of Range`.
+//! Explanations of statuses, for the commands that returned them.
 
 mod drive;
 
@@ -13,21 +13,21 @@ use ebof_nvme::{Nsid, Sqe, Status};
 use crate::command::{self, Identify};
 use crate::device::Device;
 
-/// What is known about the namespace and the controller when an I/O command was refused.
+/// Facts about the namespace and the controller that explain why an I/O command was refused.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Facts {
     /// Size of the namespace in blocks.
     pub(crate) blocks: Option<u64>,
-    /// The most bytes that one command may transfer.
+    /// The maximum transfer size in bytes.
     pub(crate) max_transfer_bytes: Option<u64>,
-    /// The most blocks that such a command may name, where it has a limit of its own.
+    /// The maximum number of blocks, if the command has a limit of its own.
     pub(crate) max_blocks: Option<u64>,
     /// Bytes that the command transferred.
     pub(crate) bytes: usize,
 }
 
 impl Facts {
-    /// Asks the controller for what the status makes worth knowing.
+    /// Queries the controller for the facts that are relevant for the status.
     pub(crate) fn gather(device: &mut dyn Device, sqe: &Sqe, status: Status, bytes: usize) -> Self {
         let mut facts = Self { bytes, ..Self::default() };
         if status.is(Status::LBA_OUT_OF_RANGE) || status.is(Status::CAPACITY_EXCEEDED) {
@@ -41,7 +41,7 @@ impl Facts {
     }
 }
 
-/// The most blocks that a Verify, Write Zeroes or Write Uncorrectable may name (VSL, WZSL, WUSL).
+/// The maximum number of blocks of a Verify, Write Zeroes or Write Uncorrectable (VSL, WZSL, WUSL).
 fn max_blocks(device: &mut dyn Device, sqe: &Sqe) -> Option<u64> {
     if !matches!(sqe.opcode, nvm::VERIFY | nvm::WRITE_ZEROES | nvm::WRITE_UNCORRECTABLE) {
         return None;
@@ -57,12 +57,12 @@ fn max_blocks(device: &mut dyn Device, sqe: &Sqe) -> Option<u64> {
     (power != 0).then(|| unit.checked_shl(power.into()).unwrap_or(u64::MAX) / u64::from(block_bytes))
 }
 
-/// What `status` means for an admin command to `device`.
+/// Explains `status` of an admin command to `device`.
 pub(crate) fn admin_command(device: &mut dyn Device, sqe: &Sqe, status: Status) -> Option<String> {
     drive::admin(device, sqe, status).or_else(|| admin(device.name(), sqe, status))
 }
 
-/// What `status` means for an admin command, without asking the controller.
+/// Explains `status` of an admin command, without querying the controller.
 fn admin(device: &str, sqe: &Sqe, status: Status) -> Option<String> {
     let [low, ..] = sqe.cdw10.to_bytes();
     let known = |list: &[Status]| list.iter().any(|&other| status.is(other));
@@ -91,7 +91,7 @@ fn admin(device: &str, sqe: &Sqe, status: Status) -> Option<String> {
     general(device, sqe, status)
 }
 
-/// What `status` means for an I/O command.
+/// Explains `status` of an I/O command.
 pub(crate) fn io(device: &str, sqe: &Sqe, status: Status, facts: &Facts) -> Option<String> {
     let range = BlockRange::decode(sqe);
     let nsid = sqe.nsid();
@@ -135,7 +135,7 @@ pub(crate) fn io(device: &str, sqe: &Sqe, status: Status, facts: &Facts) -> Opti
     drive::io(device, sqe, status).or_else(|| general(device, sqe, status))
 }
 
-/// Why a namespace is not there, and what to do.
+/// Explains that a namespace is not there, with advice.
 pub(crate) fn no_namespace(device: &str, nsid: Nsid) -> String {
     if nsid == Nsid::ALL {
         return format!(

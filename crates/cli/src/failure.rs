@@ -1,5 +1,5 @@
-//! Errors for people and for programs: what was tried, what the answer was, what to do.
-//! Knows how to find these in every error that a verb may return.
+//! Errors as text and as JSON: what was tried, what the answer was, what to do. Extracts these from
+//! every error that a verb may return.
 
 use std::fmt;
 use std::io;
@@ -11,7 +11,7 @@ use ebof_nvme::status::NvmStatus;
 
 use crate::output::json::Object;
 
-/// Why a verb failed.
+/// The error of a verb.
 #[derive(Debug)]
 pub struct Failure {
     kind: &'static str,
@@ -22,18 +22,17 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Something failed, and there is something to do about it. `kind` is for programs, in
-    /// kebab-case, and stable.
+    /// A failure with advice. `kind` is for programs, in kebab-case, and stable.
     pub fn new(kind: &'static str, message: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { kind, message: message.into(), advice: Some(advice.into()), status: None }
     }
 
-    /// The command line asks for something that cannot be.
+    /// The command line is invalid, or cannot be used with the device.
     pub fn usage(message: impl Into<String>, advice: impl Into<String>) -> Self {
         Self::new("usage", message, advice)
     }
 
-    /// Something that is known and not there yet.
+    /// Something that is not supported.
     pub(crate) fn unsupported(message: impl Into<String>, advice: impl Into<String>) -> Self {
         Self::new("unsupported", message, advice)
     }
@@ -50,7 +49,7 @@ impl Failure {
         Self { kind: "status", message, advice: meaning, status: Some((status, status.nvm_name())) }
     }
 
-    /// The status, where the controller refused a command.
+    /// The status, if the controller refused a command.
     pub(crate) fn status(&self) -> Option<Status> {
         self.status.map(|(status, _)| status)
     }
@@ -68,7 +67,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// The error as text for people, without the `error:` before it.
+/// The error as text, without the prefix `error:`.
 pub(crate) fn text(error: &anyhow::Error) -> String {
     if let Some(diagnostics) = error.downcast_ref::<Diagnostics>() {
         return format!("{diagnostics:#}");
@@ -113,12 +112,12 @@ pub(crate) fn details(error: &anyhow::Error) -> Object {
     details
 }
 
-/// Whether the command line is to blame: it was not understood, or contradicts itself.
+/// Whether the command line is invalid.
 pub(crate) fn is_usage(error: &anyhow::Error) -> bool {
     kind(error) == "usage"
 }
 
-/// Whether the reader of our output has gone away, which is no error of ours.
+/// Whether the reader of the output has closed it, which is not an error.
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()
@@ -163,7 +162,7 @@ fn attach_error_kind(error: &ebof_attach::Error) -> &str {
     }
 }
 
-/// The connect error in it, also where a queue could not be connected later.
+/// The connect error in it, also of a queue that could not be connected later.
 fn connect_error(error: &anyhow::Error) -> Option<&ConnectError> {
     if let Some(connect) = error.downcast_ref::<ConnectError>() {
         return Some(connect);
@@ -198,7 +197,7 @@ fn status(error: &anyhow::Error) -> Option<(Status, Option<&'static str>)> {
     failure.or_else(|| initiator().map(|status| (status, status.name())))
 }
 
-/// What there is to say about a configuration's text, as JSON.
+/// Diagnostics of a configuration, as JSON.
 pub(crate) fn diagnostics(diagnostics: &Diagnostics) -> Vec<Object> {
     diagnostics.items.iter().map(diagnostic).collect()
 }

@@ -1,5 +1,5 @@
-//! Files that a user names: read up to a bound that the caller knows, and never waited for where
-//! nobody waits for the program.
+//! Reads files that a user names, up to a size limit; optionally regular files only, so that
+//! reading does not block.
 
 use std::fs::OpenOptions;
 use std::io::Read;
@@ -12,13 +12,12 @@ use rustix::fs::OFlags;
 use crate::failure::Failure;
 use crate::output::text::safe;
 
-/// What may be read.
+/// The kinds of files that may be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Also what can be read only once, or not before somebody writes: pipes and terminals. Where a
-    /// person waits, who can end it.
+    /// Also pipes and terminals, which may block: for interactive use.
     Any,
-    /// Regular files only, which are read at once.
+    /// Regular files only, which do not block.
     Regular,
 }
 
@@ -32,7 +31,7 @@ pub(crate) fn read(path: &Path, what: &str, max_bytes: u64, kind: Kind) -> anyho
     let mut options = OpenOptions::new();
     options.read(true);
     if kind == Kind::Regular {
-        // Opening a FIFO without a writer must not block: it is opened, and refused below.
+        // Opening a FIFO without a writer must not block; it is refused below.
         options.custom_flags(i32::try_from(OFlags::NONBLOCK.bits()).expect("a flag of open(2) is an int"));
     }
     let file = options.open(path).with_context(reading)?;

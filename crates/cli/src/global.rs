@@ -8,7 +8,7 @@ use tracing::level_filters::LevelFilter;
 /// The options that every verb has.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Global {
-    /// How results are printed
+    /// Format of the results
     #[arg(
         short = 'o',
         long = "output-format",
@@ -20,21 +20,21 @@ pub struct Global {
         help_heading = "Global options"
     )]
     pub format: Format,
-    /// Say more; twice also logs what is done, three times everything
+    /// More details; twice also logs actions, three times everything
     #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Global options")]
     pub(crate) verbose: u8,
-    /// How long a command may take, in milliseconds
+    /// Time limit of a command, in milliseconds
     #[arg(long, global = true, value_name = "MS", help_heading = "Global options")]
     timeout: Option<u64>,
-    /// How logs on standard error are written; EBOF_LOG says which, as in EBOF_LOG=debug
+    /// Format of the logs on standard error; EBOF_LOG sets the level, as in EBOF_LOG=debug
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Human, value_name = "FORMAT", help_heading = "Global options")]
     pub(crate) log_format: LogFormat,
 }
 
-/// How results are printed.
+/// The format of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Text for people
+    /// Text
     #[value(alias = "tabular")]
     Normal,
     /// JSON with a versioned schema
@@ -43,27 +43,27 @@ pub enum Format {
     Binary,
 }
 
-/// How logs are written.
+/// The format of logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// Lines for people
+    /// Lines of text
     Human,
     /// One JSON object to a line
     Json,
 }
 
 impl Global {
-    /// Whether more than usual is to be said.
+    /// Whether `-v` is given.
     pub(crate) fn is_verbose(&self) -> bool {
         self.verbose > 0
     }
 
-    /// How long a command may take, where the user said so.
+    /// The time limit of a command, if the user has set one.
     pub(crate) fn timeout(&self) -> Option<Duration> {
         self.timeout.map(Duration::from_millis)
     }
 
-    /// What is logged: `level` and worse, unless `-vv` says more.
+    /// The log level: `level`, or more with `-vv`.
     pub(crate) fn log_level(&self, level: LevelFilter) -> LevelFilter {
         level.max(match self.verbose {
             0 | 1 => LevelFilter::OFF,

@@ -1,6 +1,6 @@
-//! nvme-cli's verbs and ebof's own as a table, their arguments, output and explanations; how a run
-//! ends. [`Program`] makes the command line of them and of the verbs that it is given. It serves
-//! nothing, and does not set up logging.
+//! nvme-cli's verbs and ebof's own as a table, with their arguments, output and explanations.
+//! [`Program`] builds the command line from them and from further verbs. It serves nothing, and
+//! does not set up logging.
 #![forbid(unsafe_code)]
 #![allow(
     rustdoc::broken_intra_doc_links,

@@ -1,5 +1,5 @@
-//! The command line as the verbs make it: parser, help, man pages and completions come from their
-//! table (`verbs`), and how a run ends is here. What a verb does is in `verbs`.
+//! The command line: parser, help, man pages and completions are built from the table of verbs
+//! (`verbs`). Runs a verb and reports its result; what a verb does is in `verbs`.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -25,7 +25,7 @@ struct Top {
     global: Global,
 }
 
-/// The verbs whose examples stand in the main help.
+/// The verbs whose examples are in the main help.
 const SHOWN: [&str; 6] = ["discover", "connect", "list", "id-ctrl", "id-ns", "disconnect"];
 
 const MORE: &str = "\
@@ -52,9 +52,8 @@ impl Program {
         Self { verbs }
     }
 
-    /// Runs the command line `args`, of which the first word is the program. Once it is understood,
-    /// `start_logging` is called with the form of the logs and what is logged unless the
-    /// environment says otherwise.
+    /// Runs the command line `args`, whose first word is the program. After parsing, calls
+    /// `start_logging` with the format of the logs and the default log level.
     pub fn run(&self, args: &[OsString], start_logging: impl FnOnce(LogFormat, LevelFilter)) -> ExitCode {
         let Parsed { global, verb, run } = match self.parse(args) {
             Ok(parsed) => parsed,
@@ -76,7 +75,7 @@ impl Program {
         }
     }
 
-    /// Prints what a command line that asks for help or the version gets.
+    /// Prints the help or the version that a command line requests.
     pub(crate) fn asked(&self, words: &[&str]) -> ExitCode {
         let args: Vec<OsString> = std::iter::once("ebof").chain(words.iter().copied()).map(OsString::from).collect();
         self.parse(&args).err().map_or(ExitCode::SUCCESS, |error| refuse(&error, &args))
@@ -93,7 +92,7 @@ impl Program {
         Ok(Parsed { global: top.global, verb, run })
     }
 
-    /// The command line: what the arguments' types say, and the letters of each verb.
+    /// The command line with all verbs.
     pub fn command(&self) -> clap::Command {
         letters::add_timeout(Top::command().subcommands(self.verbs.iter().map(|verb| verb.command())))
     }
@@ -108,7 +107,7 @@ impl Program {
         self.command().help_template(template)
     }
 
-    /// The verbs in their groups, each with its line.
+    /// The lines of the help: the verbs in their groups.
     fn grouped(&self) -> String {
         let mut text = String::new();
         let shown: Vec<&Verb> = self.shown().collect();
@@ -140,8 +139,8 @@ impl Program {
     }
 }
 
-/// Help and version go to standard output; everything else is a mistake on the command line, and
-/// ends with 2.
+/// Prints help and version to standard output. Everything else is an error of the command line,
+/// with exit code 2.
 fn refuse(error: &clap::Error, args: &[OsString]) -> ExitCode {
     if !error.use_stderr() {
         // The reader of a help text may leave early.
@@ -159,7 +158,7 @@ fn refuse(error: &clap::Error, args: &[OsString]) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Whether a command line that was not understood contains `-o json`.
+/// Whether an invalid command line contains `-o json`.
 fn wants_json(args: &[OsString]) -> bool {
     let mut words = args.iter().filter_map(|word| word.to_str()).peekable();
     while let Some(word) = words.next() {
@@ -174,7 +173,7 @@ fn wants_json(args: &[OsString]) -> bool {
     false
 }
 
-/// Tells an error, to programs on standard output, to people on standard error.
+/// Prints an error: as JSON to standard output, as text to standard error.
 fn fail(error: &anyhow::Error, format: Format) -> ExitCode {
     if failure::is_broken_pipe(error) {
         return ExitCode::SUCCESS;
@@ -184,12 +183,11 @@ fn fail(error: &anyhow::Error, format: Format) -> ExitCode {
         Format::Normal | Format::Binary => Err(anyhow::anyhow!("for people")),
     };
     if told.is_err() {
-        // A list of mistakes says of each what it is.
+        // Diagnostics have prefixes of their own.
         let prefix = if error.is::<ebof_manage::Diagnostics>() { "" } else { "error: " };
         say(&format!("{prefix}{}", failure::text(error)));
     }
-    // As clap ends what it does not understand: a script can tell a mistake of its own from a
-    // failure.
+    // As clap does, so that scripts can distinguish invalid command lines from failures.
     if failure::is_usage(error) { ExitCode::from(2) } else { ExitCode::FAILURE }
 }
 

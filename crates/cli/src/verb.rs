@@ -8,22 +8,22 @@ use tracing::level_filters::LevelFilter;
 use crate::global::Global;
 use crate::program::Program;
 
-/// The groups of verbs in the help and in the manual, in their order.
+/// The groups of verbs in the help and in the manual, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group {
     /// A target and its configuration.
     Serve,
-    /// Discovery, connections, and what is connected.
+    /// Discovery and connections.
     Connect,
     /// Reading from a controller, without changing anything.
     Inspect,
-    /// What changes a controller.
+    /// Changes of a controller.
     Change,
     /// Namespaces of drives whose hosts manage them.
     Namespaces,
     /// Reservations.
     Reservations,
-    /// What concerns all data of a medium, firmware, security protocols.
+    /// Media, firmware, security protocols.
     Media,
     /// I/O commands.
     Io,
@@ -31,7 +31,7 @@ pub enum Group {
     AnyCommand,
     /// Loads and their measurement.
     Measure,
-    /// What concerns this machine and the program itself.
+    /// This machine and the program itself.
     ThisMachine,
 }
 
@@ -63,7 +63,7 @@ impl Group {
     }
 }
 
-/// A verb, as parser, help, man pages, completions and the manual's list need it.
+/// A verb: the source of parser, help, man pages, completions and the manual's list.
 pub struct Verb {
     /// Its name on the command line.
     pub name: &'static str,
@@ -77,29 +77,30 @@ pub struct Verb {
     letters: &'static [(&'static str, char)],
     /// The default log level.
     pub(crate) log_level: LevelFilter,
-    /// Left out of the help and the manual.
+    /// Hidden from the help and the manual.
     pub(crate) hidden: bool,
 }
 
 impl Verb {
-    /// A verb without a text and an example yet.
+    /// A verb; its line in the help and its example are added by [`Self::about`] and
+    /// [`Self::example`].
     pub const fn new(group: Group, name: &'static str, takes: &'static dyn Takes) -> Self {
         let log_level = LevelFilter::WARN;
         Self { name, group, about: "", takes, example: "", letters: &[], log_level, hidden: false }
     }
 
-    /// The same with its line in the help.
+    /// Sets its line in the help.
     pub const fn about(self, about: &'static str) -> Self {
         Self { about, ..self }
     }
 
-    /// The same with a whole command line.
+    /// Sets its example, a complete command line.
     pub const fn example(self, example: &'static str) -> Self {
         Self { example, ..self }
     }
 
-    /// Letters of arguments that several verbs share, and that nvme-cli has by another letter in
-    /// each: argument, letter.
+    /// Sets short options of arguments that several verbs share, but with different letters in
+    /// nvme-cli: argument, letter.
     pub(crate) const fn letters(self, letters: &'static [(&'static str, char)]) -> Self {
         Self { letters, ..self }
     }
@@ -109,7 +110,7 @@ impl Verb {
         Self { log_level, ..self }
     }
 
-    /// The same, left out of the help and the manual.
+    /// Hides it from the help and the manual.
     pub(crate) const fn hidden(self) -> Self {
         Self { hidden: true, ..self }
     }
@@ -125,7 +126,7 @@ impl Verb {
             .fold(command, |command, &(argument, letter)| command.mut_arg(argument, |argument| argument.short(letter)))
     }
 
-    /// What to run with the arguments that were given.
+    /// Parses its arguments; the result runs it.
     ///
     /// # Errors
     /// As [`clap::FromArgMatches::from_arg_matches`].
@@ -140,7 +141,7 @@ pub type Outcome = anyhow::Result<ExitCode>;
 /// A verb with its arguments.
 pub type Run<'a> = Box<dyn FnOnce(&Global) -> Outcome + 'a>;
 
-/// What a verb takes, and what is called with it.
+/// The arguments of a verb, and the function that runs it.
 pub trait Takes: Sync {
     /// Adds the arguments.
     fn describe(&self, command: Command) -> Command;
@@ -164,7 +165,7 @@ impl<T: Args + 'static> Takes for Of<T> {
     }
 }
 
-/// As [`Of`], for what is about the command line itself.
+/// As [`Of`], for verbs about the command line itself.
 pub(crate) struct OfProgram<T>(pub(crate) fn(T, &Program) -> Outcome);
 
 impl<T: Args + 'static> Takes for OfProgram<T> {

@@ -1,7 +1,6 @@
-//! `bench --raw` and `bench --hold`: what comparisons need beside loads. The first runs the raw
-//! program of `ebof_bench::raw` with the message sizes of a load, as a subject of its own; the
-//! second connects and then does nothing, so that what an idle host and its target cost can be seen
-//! from outside.
+//! `bench --raw` and `bench --hold`, for comparisons. The first runs the raw program of
+//! `ebof_bench::raw` with the message sizes of a load. The second connects and then waits, so that
+//! the CPU time of an idle host and its target can be measured from outside.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,21 +16,21 @@ use crate::output::json::Object;
 use crate::output::{View, print, show};
 use crate::verb::Outcome;
 
-/// Which of both is wanted.
+/// The arguments of both.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Ends {
     /// Measure raw TCP on the loopback with the messages that the load would send, both ends in
-    /// this process; --cpus-allowed names pairs of processors, for the answering and the asking end
-    /// of each connection
+    /// this process; --cpus-allowed has pairs of processors, for the responding and the requesting
+    /// end of each connection
     #[arg(long, help_heading = super::limit::HEADING, conflicts_with_all = ["sources", "compare_raw"])]
     pub(super) raw: bool,
-    /// Connect N controllers with an I/O queue each, and do nothing for the time of --runtime
+    /// Connect N controllers with an I/O queue each, and wait for the time of --runtime
     #[arg(long, value_name = "N", help_heading = super::limit::HEADING, conflicts_with = "raw",
         value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(super) hold: Option<u16>,
 }
 
-/// What the raw program carried.
+/// The result of the raw program.
 struct Carried {
     writes: bool,
     block_bytes: u32,
@@ -69,8 +68,8 @@ fn load(job: &Job) -> Result<raw::Load, Failure> {
     Ok(raw::Load { writes, block_bytes: job.block_bytes, depth: job.depth, ramp: job.ramp, time, processors })
 }
 
-/// The processors of each connection: those given, in pairs; else the first two for one connection,
-/// and for several ones the same for both ends of each.
+/// The processors of each connection: the given ones in pairs. By default one connection uses the
+/// first two; of several connections, each uses one processor for both ends.
 fn pairs(job: &Job) -> Result<Vec<[usize; 2]>, Failure> {
     let (given, odd) = job.processors.as_chunks::<2>();
     let connections = usize::from(job.threads.max(1));
@@ -87,7 +86,7 @@ fn pairs(job: &Job) -> Result<Vec<[usize; 2]>, Failure> {
         .collect())
 }
 
-/// Connects, says so in one line, and waits.
+/// Connects, prints a line, and waits.
 pub(super) fn hold(
     controllers: u16,
     sources: &[Source],
@@ -115,7 +114,7 @@ pub(super) fn hold(
     print(line.as_bytes())?;
     let until = time.map(|time| Instant::now() + time);
     while !stop.load(Ordering::Relaxed) && until.is_none_or(|until| Instant::now() < until) {
-        // Rarely enough not to be seen in what an idle process costs.
+        // Long enough not to affect the CPU time of an idle process.
         std::thread::sleep(Duration::from_millis(500));
     }
     drop(held);

@@ -1,16 +1,16 @@
-//! `--job KEY=VALUE,...`: a group of threads, as a section of fio's job file; and values that fio
-//! writes in its own way.
+//! `--job KEY=VALUE,...`: a group of threads, like a section of fio's job file; and values in fio's
+//! syntax.
 
 use ebof_bench::{Job, Rate};
 
 use super::bytes;
 use crate::failure::Failure;
 
-/// Reads a group, number `index` of those given. What it does not say is as in `outer`.
+/// Parses group number `index`; `outer` has the defaults.
 pub(super) fn parse(text: &str, index: usize, outer: &Job) -> Result<Job, Failure> {
     let mut job = Job { name: format!("job{}", index + 1), ..outer.clone() };
     for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
-        // A switch of fio's may stand alone.
+        // fio's switches need no value.
         let (key, value) = word.split_once('=').unwrap_or((word, "1"));
         set(&mut job, key.trim(), value.trim()).map_err(|why| {
             let known =
@@ -54,8 +54,7 @@ fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| "want a number that is not too large".to_owned())
 }
 
-/// `100M` for reads and for writes, or `100M,50M`; nothing before or behind the comma sets no
-/// limit.
+/// `100M` for reads and for writes, or `100M,50M`; an empty value is unlimited.
 pub(super) fn rate(text: &str) -> Result<Rate, String> {
     let side = |text: &str| if text.is_empty() { Ok(None) } else { bytes(text).map(Some) };
     match text.split_once(',') {

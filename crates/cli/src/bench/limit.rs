@@ -1,6 +1,5 @@
-//! `bench --compare-raw`: 4 KiB random reads from a target of memory over one connection, beside
-//! the limit of raw TCP measured in turns with it; and what a target costs that has nothing to do.
-//! The raw program is `ebof_bench::raw`'s.
+//! `bench --compare-raw`: 4 KiB random reads from a memory drive over one connection, alternating
+//! with the raw limit of TCP (`ebof_bench::raw`); and the CPU time of an idle target.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -35,19 +34,19 @@ const NQN: &str = "nqn.2014-08.org.example:ebof-bench";
 /// The argument of `--compare-raw`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Limit {
-    /// Measure a target of memory beside raw TCP, and what it costs while idle
+    /// Compare a memory drive with raw TCP, and measure an idle target
     #[arg(long, help_heading = HEADING, conflicts_with = "sources")]
     compare_raw: bool,
-    /// Runs of each, in turns
+    /// Runs of each, alternating
     #[arg(long, value_name = "N", default_value_t = 5, help_heading = HEADING, value_parser = clap::value_parser!(u16).range(1..=100))]
     runs: u16,
-    /// How long each of them measures, in seconds
+    /// Seconds of each run
     #[arg(long, value_name = "SECONDS", default_value = "1.5", help_heading = HEADING, value_parser = super::seconds)]
     each: Duration,
-    /// How long the idle target is watched, in seconds
+    /// Seconds of observing the idle target
     #[arg(long, value_name = "SECONDS", default_value = "10", help_heading = HEADING, value_parser = super::seconds)]
     idle: Duration,
-    /// Write all figures there as JSON
+    /// Write all results to this file as JSON
     #[arg(long, value_name = "FILE", help_heading = HEADING)]
     json: Option<PathBuf>,
 }
@@ -64,7 +63,7 @@ struct Row {
     depth: u16,
     ebof: Runs,
     raw: Runs,
-    /// ebof's median by that of raw TCP.
+    /// ebof's median divided by that of raw TCP.
     ratio: f64,
     /// Mean latency of ebof's median run, in microseconds.
     ebof_mean_us: f64,
@@ -74,23 +73,23 @@ struct Row {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Runs {
     median: f64,
-    /// Largest less smallest, by the median.
+    /// Difference of maximum and minimum, divided by the median.
     spread: f64,
     all: Vec<f64>,
 }
 
-/// A target that has nothing to do.
+/// The idle target.
 #[derive(Clone, Debug, Serialize)]
 struct Idle {
-    /// TCP connections that it holds.
+    /// Open TCP connections.
     connections: usize,
     seconds: f64,
-    /// Of one processor.
+    /// Percent of one processor.
     cpu_percent: f64,
     resident_bytes: u64,
 }
 
-/// Everything.
+/// All results.
 #[derive(Clone, Debug, Serialize)]
 struct Figures {
     processors: usize,
@@ -124,9 +123,9 @@ fn interrupted(stop: &AtomicBool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// ebof and raw TCP in turns: whatever else the machine does meets both.
+/// Measures ebof and raw TCP alternately, so that other load affects both.
 fn depths(args: &Limit, bar: &ProgressBar, stop: &AtomicBool) -> anyhow::Result<Vec<Row>> {
-    // One thread is kept on the first processor; the host is kept on the second.
+    // The target's thread is bound to the first processor, the host to the second.
     let server = serve(&["--threads", "1"], stop)?;
     let source = Source::Fabric(Box::new(options(&server)?), Nsid(1));
     let mut rows = Vec::new();
@@ -186,7 +185,7 @@ impl Runs {
     }
 }
 
-/// A target of memory on a port that is free.
+/// A target with a memory drive on a free port.
 fn serve(more: &[&str], stop: &AtomicBool) -> anyhow::Result<Server> {
     let arguments = [&["--listen", "tcp://127.0.0.1:0", "--nqn", NQN, "mem:1Gi"], more].concat();
     Server::start(&arguments, Path::new("/"), Stdio::null(), || stop.load(Ordering::Relaxed))
@@ -199,7 +198,7 @@ fn options(server: &Server) -> anyhow::Result<Options> {
     Ok(options)
 }
 
-/// A target of its own with connections on which nothing happens but Keep Alive.
+/// Measures a target whose connections only have Keep Alive commands.
 fn idle(time: Duration, stop: &AtomicBool) -> anyhow::Result<Idle> {
     let server = serve(&[], stop)?;
     let pid = server.id();
@@ -214,7 +213,7 @@ fn idle(time: Duration, stop: &AtomicBool) -> anyhow::Result<Idle> {
         held.push((queue, controller));
     }
     let connections = sockets(pid)?.saturating_sub(before);
-    // What connecting left to do is over by then.
+    // Let the work of connecting finish.
     wait(Duration::from_millis(500).min(time), stop)?;
     let cpu = processor_time(pid)?;
     let started = Instant::now();
@@ -237,14 +236,14 @@ fn wait(time: Duration, stop: &AtomicBool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sockets that a process has open.
+/// Number of open sockets of a process.
 fn sockets(pid: u32) -> anyhow::Result<usize> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).context("looking at the target's files")?;
     let links = entries.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
     Ok(links.filter(|link| link.to_string_lossy().starts_with("socket:")).count())
 }
 
-/// Processor time that a process has used, to the clock tick.
+/// CPU time of a process, in clock ticks' resolution.
 fn processor_time(pid: u32) -> anyhow::Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).context("looking at the target's time")?;
     let ticks = ticks(&stat).context("the kernel's words about the target's time")?;
@@ -260,7 +259,7 @@ fn ticks(stat: &str) -> Option<u64> {
     Some(user + system)
 }
 
-/// Memory of a process that is in use, in bytes.
+/// Resident memory of a process, in bytes.
 fn resident(pid: u32) -> anyhow::Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).context("looking at the target's memory")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;

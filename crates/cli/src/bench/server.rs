@@ -1,5 +1,5 @@
-//! A target in a process of its own, for as long as this value lives: started as a user would start
-//! it, in a process group of its own, so that a terminal's Ctrl-C is for its master.
+//! A target in a process of its own, started as a user would start it. It has its own process
+//! group, so that a terminal's Ctrl-C does not reach it.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -13,13 +13,13 @@ use anyhow::Context as _;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// How long it may take to say where it listens, and to end.
+/// Time limit for its start, and for its end.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// See the module.
+/// A running `ebof serve`. Dropping it ends the process.
 pub(crate) struct Server {
     child: Child,
-    /// Where it listens.
+    /// The address that it listens on.
     address: String,
     port: u16,
 }
@@ -28,7 +28,7 @@ impl Server {
     /// `ebof serve` with `arguments`, in `directory`; its log goes to `log`.
     ///
     /// # Errors
-    /// What it said, when it did not start; `interrupted` became true.
+    /// It did not start (with its output), or `interrupted` returned true.
     pub(crate) fn start(
         arguments: &[&str],
         directory: &Path,
@@ -47,9 +47,9 @@ impl Server {
             .context("starting `ebof serve`")?;
         let (sender, lines) = channel();
         let stdout = child.stdout.take();
-        // From here on dropping it ends the process.
+        // From here on, dropping it ends the process.
         let mut server = Self { child, address: String::new(), port: 0 };
-        // The thread ends with the target's output, at the latest when the target does.
+        // The thread ends at the end of the target's output, at the latest with the target.
         std::thread::spawn(move || {
             let mut lines = stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).lines().map_while(Result::ok));
             lines.try_for_each(|line| sender.send(line))
@@ -72,18 +72,18 @@ impl Server {
         }
     }
 
-    /// Address and port where it listens.
+    /// The address and port that it listens on.
     pub(crate) fn place(&self) -> (&str, u16) {
         (&self.address, self.port)
     }
 
-    /// Its process.
+    /// The process id.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 }
 
-/// Asks it to end, waits, and ends it by force where that takes too long.
+/// Terminates the process, and kills it if that takes too long.
 impl Drop for Server {
     fn drop(&mut self) {
         let _gone = kill_process(Pid::from_child(&self.child), Signal::TERM);
@@ -99,7 +99,7 @@ impl Drop for Server {
     }
 }
 
-/// The first line, unless it takes too long.
+/// The first line, or `None` after the time limit.
 fn first_line(lines: &Receiver<String>, interrupted: impl Fn() -> bool) -> Option<String> {
     let deadline = Instant::now() + LIMIT;
     while Instant::now() < deadline && !interrupted() {

@@ -1,5 +1,5 @@
-//! How reports are printed: for people in a few lines each, for programs as `ebof-bench` lays them
-//! down; and several sources side by side.
+//! Output of reports: as text, as JSON (`ebof-bench`'s types), and as a comparison of several
+//! sources.
 
 use std::fmt::Write as _;
 
@@ -9,22 +9,22 @@ use ebof_bench::{Report, Side};
 use crate::output::View;
 use crate::output::json::Object;
 
-/// The reports of one run: for each source in turn one of each group.
+/// The reports of one run: for each source, one of each group.
 pub(super) struct Reports<'a> {
     pub(super) all: &'a [Report],
     /// Groups that ran at the same time.
     pub(super) groups: usize,
 }
 
-/// A source beside the first one, in one group.
+/// A source compared with the first one, for one group.
 struct Row<'a> {
     report: &'a Report,
-    /// Operations per second, in parts of those of the first source.
+    /// Operations per second, relative to the first source.
     ratio: f64,
 }
 
 impl Reports<'_> {
-    /// Nothing where there is one source only.
+    /// Empty if there is only one source.
     fn comparison(&self) -> Vec<Row<'_>> {
         let groups = self.groups.max(1);
         if self.all.len() <= groups {

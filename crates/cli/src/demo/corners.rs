@@ -1,5 +1,5 @@
-//! The demonstration's measurement: the four corners against a local file and against its like over
-//! the fabric, in turns. What a corner is, is `ebof_bench`'s.
+//! The demonstration's measurement: the four corners on a local file and on a similar one over the
+//! fabric, alternately. `ebof_bench` defines the corners.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -17,9 +17,9 @@ use rustix::fs::{Mode, OFlags};
 use super::stage::Stage;
 use crate::device::parse_uri;
 
-/// What is measured: two files of the same size on the same file system, one of them served.
+/// The measured files: two of the same size on the same file system, one of them served.
 pub(crate) struct Scratch {
-    /// How the served one is named to `ebof serve`, from the stage's directory.
+    /// The served one as an argument of `ebof serve`, relative to the stage's directory.
     pub(crate) drive: String,
     local: String,
 }
@@ -27,7 +27,7 @@ pub(crate) struct Scratch {
 /// The served one is the second namespace.
 const NSID: Nsid = Nsid(2);
 
-/// Decides on the files, and makes them.
+/// Creates the files.
 pub(crate) fn prepare(stage: &Stage, quick: bool) -> anyhow::Result<Scratch> {
     let mib = if quick { 32 } else { 256 };
     stage.shell(&format!("truncate -s {mib}M scratch.img local.img"))?;
@@ -45,13 +45,12 @@ fn takes_direct(path: &Path) -> bool {
     rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()).is_ok()
 }
 
-/// A path as a drive's specification takes it: a comma begins options there, and is written twice
-/// where it does not.
+/// A path for the specification of a drive, in which a comma of the path is written twice.
 fn comma_safe(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }
 
-/// Runs the corners in turns, with a bar on a terminal.
+/// Runs the corners alternately, with a progress bar on a terminal.
 pub(crate) fn measure(stage: &Stage, scratch: &Scratch, uri: &str, quick: bool) -> anyhow::Result<Comparison> {
     let options = Options::from_uri(&parse_uri(uri)?);
     let sources =
@@ -60,7 +59,7 @@ pub(crate) fn measure(stage: &Stage, scratch: &Scratch, uri: &str, quick: bool) 
     let jobs = four(Duration::from_millis(runtime), Duration::from_millis(ramp));
     let bar = ProgressBar::new((runtime + ramp) * 2 * jobs.len() as u64);
     bar.set_style(ProgressStyle::with_template("{bar:30} {percent:>3}%  {msg}")?);
-    // Both files get real blocks first: reading what was never written measures nothing.
+    // Both files are written first: reads of holes would not measure the disk.
     for (side, source) in &sources {
         let fill = Job { block_bytes: 128 << 10, depth: 64, runtime: None, ..Job::new(Mix::Write) };
         bar.set_message(format!("filling the {side} file"));
@@ -80,7 +79,7 @@ pub(crate) fn measure(stage: &Stage, scratch: &Scratch, uri: &str, quick: bool) 
     Ok(compare(&local, &fabric))
 }
 
-/// One job, which moves the bar from `done` on.
+/// Runs one job, and moves the progress bar from `done` on.
 fn run(stage: &Stage, source: &Source, job: &Job, bar: &ProgressBar, done: u64) -> anyhow::Result<Report> {
     stage.check()?;
     let report = ebof_bench::run(source, job, |progress| {

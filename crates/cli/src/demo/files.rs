@@ -1,5 +1,5 @@
-//! What is on the demonstration's drive: real files, their checksums, and the way back from the
-//! drive's bytes.
+//! The content of the demonstration's drive: files, their checksums, and a copy of the drive's
+//! bytes over the fabric.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,15 +12,15 @@ use ebof_initiator::Namespace;
 
 use super::stage::Stage;
 
-/// At most these files and bytes are put on the drive: a demonstration is short.
+/// Limits for the files on the drive: a demonstration is short.
 const FILES_MAX: usize = 5000;
 const BYTES_MAX: u64 = 128 << 20;
-/// Directories that are not worth showing.
+/// Directories that are not copied.
 const LEFT_OUT: [&str; 2] = ["target", "lost+found"];
 
 /// What was copied.
 pub(crate) struct Copied {
-    /// From where, in words.
+    /// Where they came from, as text.
     pub(crate) from: String,
     /// Files.
     pub(crate) count: usize,
@@ -28,9 +28,8 @@ pub(crate) struct Copied {
     pub(crate) bytes: u64,
 }
 
-/// Copies files into the new directory `into`: those of `from`; where nothing is said those of the
-/// working directory where it holds ebof's sources. This program itself is always one of them: a
-/// file of several megabytes.
+/// Copies files to the new directory `into`: those of `from`, or of the working directory if it has
+/// ebof's sources. The program itself, a file of several megabytes, is always added.
 pub(crate) fn collect(from: Option<&Path>, into: &Path) -> anyhow::Result<Copied> {
     std::fs::create_dir(into)?;
     let sources = Path::new("crates/ebof/Cargo.toml").is_file().then_some(Path::new("."));
@@ -77,8 +76,7 @@ impl Checksums {
         self.0.len()
     }
 
-    /// Files whose checksum in `found` is another, or is missing there; files that only `found` has
-    /// are no matter.
+    /// Files whose checksum in `found` differs or is missing. Further files in `found` are ignored.
     pub(crate) fn differing(&self, found: &Self) -> Vec<String> {
         let differ = self.0.iter().filter(|(path, sum)| found.0.get(*path) != Some(sum));
         differ.map(|(path, _)| path.display().to_string()).collect()
@@ -103,8 +101,8 @@ pub(crate) fn checksums(stage: &Stage, directory: &str) -> anyhow::Result<Checks
     Ok(sums)
 }
 
-/// Copies all blocks of a namespace into a new file, which stays sparse where they are zero; gives
-/// the bytes read.
+/// Copies all blocks of a namespace to a new file, which is sparse where they are zero; returns the
+/// number of bytes read.
 pub(crate) fn copy_namespace(
     namespace: &Namespace,
     into: &Path,

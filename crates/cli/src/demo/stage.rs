@@ -1,6 +1,6 @@
-//! What the demonstration has made and has to put away: a directory, a target, a connection, a
-//! mount. Runs commands and tells them. Whatever happens, an error, a panic or Ctrl-C, everything
-//! is undone in the order that lets it end well.
+//! Runs the demonstration's commands and prints them. Tracks what has to be cleaned up: a
+//! directory, a target, a connection, a mount. Everything is undone in reverse order, also after an
+//! error, a panic or Ctrl-C.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -19,26 +19,26 @@ use tempfile::TempDir;
 use crate::bench::server::Server;
 use crate::output::{print, say};
 
-/// Where programs for administrators are, which are not on everybody's path.
+/// Directories of system programs, which are not in every user's PATH.
 const ADMIN_PATHS: [&str; 2] = ["/usr/sbin", "/sbin"];
 
-/// See the module.
+/// A running demonstration.
 pub(crate) struct Stage {
-    /// People read standard error, because a program reads the other.
+    /// The result is JSON: messages go to standard error.
     json: bool,
     step: u32,
     interrupted: Arc<AtomicBool>,
-    /// Where commands are looked for: this program under the name `ebof` first.
+    /// PATH of the commands: begins with a directory that has this program as `ebof`.
     path: std::ffi::OsString,
     directory: Option<TempDir>,
     server: Option<Server>,
-    /// The subsystem that may be connected.
+    /// The subsystem that is, or may be, connected.
     connected: Option<String>,
     mounted: bool,
 }
 
 impl Stage {
-    /// A temporary directory in `parent`, and nothing else yet.
+    /// Creates a temporary directory in `parent`.
     pub(crate) fn new(parent: &Path, json: bool) -> anyhow::Result<Self> {
         let interrupted = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -72,18 +72,18 @@ impl Stage {
         self.directory.as_ref().map(TempDir::path).unwrap_or(Path::new("/nonexistent")).join(name)
     }
 
-    /// A heading.
+    /// Prints a heading.
     pub(crate) fn step(&mut self, what: &str) {
         self.step += 1;
         self.tell(&format!("\n{}. {what}", self.step));
     }
 
-    /// Says something to people.
+    /// Prints a message.
     pub(crate) fn tell(&self, text: &str) {
         if self.json {
             say(text);
         } else {
-            // Who does not listen any more does not keep things from being put away.
+            // A closed output must not prevent the clean-up.
             let _unheard = print(format!("{text}\n").as_bytes());
         }
     }
@@ -104,11 +104,11 @@ impl Stage {
         std::env::split_paths(&self.path).any(|directory| directory.join(program).is_file())
     }
 
-    /// Tells and runs a line as a shell would, in the directory, and tells what it prints; gives
-    /// that.
+    /// Runs a line in a shell, in the directory, and prints the line and its output; returns the
+    /// output.
     ///
     /// # Errors
-    /// It failed, with what it said; somebody wants all this to end.
+    /// It failed (with its output), or the user has interrupted the demonstration.
     pub(crate) fn shell(&self, line: &str) -> anyhow::Result<String> {
         self.check()?;
         self.tell(&format!("$ {line}"));
@@ -120,7 +120,7 @@ impl Stage {
         Ok(output)
     }
 
-    /// Runs a line; gives what it printed.
+    /// Runs a line; returns its output.
     pub(crate) fn quietly(&self, line: &str) -> anyhow::Result<String> {
         let output = self.run(line)?;
         let printed = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -135,14 +135,14 @@ impl Stage {
     fn run(&self, line: &str) -> anyhow::Result<Output> {
         let mut command = Command::new("sh");
         command.args(["-c", line]).env("PATH", &self.path).env("LC_ALL", "C").stdin(Stdio::null());
-        // Out of reach of the terminal's Ctrl-C: it is for us, and what was begun is ended in
-        // order.
+        // A process group of its own, which the terminal's Ctrl-C does not reach: this program
+        // handles it, and cleans up.
         command.current_dir(self.path("")).process_group(0);
         command.output().with_context(|| format!("running `{line}`"))
     }
 
-    /// Serves `drives` as `nqn` on `port` of 127.0.0.1, or on another one where that is taken;
-    /// gives address and port.
+    /// Serves `drives` as `nqn` on `port` of 127.0.0.1, or on another one if that is in use;
+    /// returns address and port.
     pub(crate) fn serve(&mut self, port: u16, nqn: &str, drives: &[&str]) -> anyhow::Result<(String, u16)> {
         let taken = port != 0
             && TcpListener::bind(("127.0.0.1", port)).is_err_and(|error| error.kind() == ErrorKind::AddrInUse);
@@ -172,14 +172,15 @@ impl Stage {
         Ok(place)
     }
 
-    /// Connects by `line`. Gives what it printed as JSON, or why no block device can be made here.
+    /// Connects with the command `line`. Returns its JSON output, or the reason why this machine
+    /// cannot create a block device.
     ///
     /// # Errors
     /// Any other failure.
     pub(crate) fn connect(&mut self, line: &str, nqn: &str) -> anyhow::Result<Result<Value, String>> {
         self.check()?;
         self.tell(&format!("$ {line}"));
-        // From now on, even if the command is interrupted half-way.
+        // Set before the command, which may be interrupted half-way.
         self.connected = Some(nqn.to_owned());
         let output = self.run(&format!("{line} -o json"))?;
         let printed = String::from_utf8_lossy(&output.stdout);
@@ -212,7 +213,7 @@ impl Stage {
                 self.tell(&format!("  {}", printed.trim()));
                 Ok(())
             }
-            // Losing data of the demonstration is better than leaving a device behind.
+            // Better lose the demonstration's data than leave a device behind.
             Err(error) => self.quietly(&format!("{line} --force")).map(drop).map_err(|_| error),
         }
     }
@@ -230,12 +231,12 @@ impl Stage {
             return Ok(());
         }
         self.tell("$ umount mnt");
-        // Something on the machine may look at every new mount for a moment; a lazy one ends when
-        // that does.
+        // Another program may access a new mount for a moment; a lazy unmount completes when it has
+        // finished.
         self.quietly("umount mnt || umount -l mnt").map(drop)
     }
 
-    /// Puts everything away; gives the first failure, after having tried everything.
+    /// Cleans up everything; returns the first error after all steps were tried.
     pub(crate) fn clear(&mut self) -> anyhow::Result<()> {
         let unmounted = self.unmount();
         let disconnected = self.disconnect();
@@ -245,7 +246,7 @@ impl Stage {
         }
         if let Some(directory) = self.directory.take() {
             self.tell(&format!("$ rm -r {}", directory.path().display()));
-            // Never through a mount that could not be undone.
+            // Never remove files through a mount that is still there.
             if unmounted.is_ok() {
                 directory.close().context("removing the temporary directory")?;
             } else {
@@ -258,7 +259,7 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        // After a panic; otherwise there is nothing left to do.
+        // Only after a panic is anything left to clean up.
         if let Err(error) = self.clear() {
             self.tell(&format!("{error:#}"));
         }

@@ -1,4 +1,4 @@
-//! A device that this machine is connected to: commands go through the process that holds it.
+//! A connected device: commands go through its attach daemon.
 
 use std::time::Duration;
 

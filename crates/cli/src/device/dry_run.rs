@@ -1,5 +1,5 @@
-//! A device for `--dry-run`: what only looks at the controller is done, so that a verb can work out
-//! its command; the first command that does more is shown and not sent, and the verb ends there.
+//! A device for `--dry-run`: read-only commands are sent, so that a verb can build its command; the
+//! first other command is shown instead of being sent, and ends the verb.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use crate::output::View;
 use crate::output::json::Object;
 use crate::output::passthru::{command_json, command_text};
 
-/// What was not sent: what a verb ends with, and no failure.
+/// What was not sent. It ends a verb as an error, but is not reported as a failure.
 #[derive(Debug)]
 pub(crate) enum NotSent {
-    /// A command, and how many bytes of data it has.
+    /// A command, and the bytes of its data.
     Command(Box<Sqe>, usize),
-    /// Something that is no command.
+    /// An action that is not a command.
     Other(String),
 }
 
@@ -51,7 +51,7 @@ impl std::error::Error for NotSent {}
 /// The device.
 pub(super) struct DryRun {
     pub(super) device: Box<dyn Device>,
-    /// Whether commands that only look go through: not where the user gives the command himself.
+    /// Whether read-only commands are sent: not if the user gives the command.
     pub(super) looks: bool,
 }
 
@@ -102,7 +102,7 @@ impl Device for DryRun {
         true
     }
 
-    /// None: nothing is going to happen to them.
+    /// None: they are not affected.
     fn local_devices(&self) -> anyhow::Result<Vec<LocalDevice>> {
         Ok(Vec::new())
     }

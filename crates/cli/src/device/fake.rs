@@ -9,7 +9,7 @@ use ebof_nvme::{Cid, Cqe, Nsid, Sqe, Status};
 
 use super::Device;
 
-/// What a command is answered.
+/// The response to a command.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     status: Status,
@@ -24,7 +24,7 @@ impl Answer {
         Self { status: Status::SUCCESS, dw0: 0, dw1: 0, data: Vec::new() }
     }
 
-    /// Success with `data`, as much of it as is asked for; zeros behind it.
+    /// Success with `data`, cut or padded with zeros to the requested length.
     pub(crate) fn data(data: &[u8]) -> Self {
         Self { data: data.to_vec(), ..Self::ok() }
     }
@@ -45,14 +45,14 @@ impl Answer {
     }
 }
 
-/// A command that came, and the data that came with it.
+/// A received command with its data.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     /// The command.
     pub(crate) sqe: Sqe,
-    /// What the host sent.
+    /// The data to the controller.
     pub(crate) data: Vec<u8>,
-    /// Length of the buffer for an answer.
+    /// Length of the buffer for data from the controller.
     pub(crate) room: usize,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Asked {
 pub(crate) struct Fake {
     nsid: Option<Nsid>,
     answers: VecDeque<Answer>,
-    /// What came, in order.
+    /// The received commands, in order.
     pub(crate) asked: Vec<Asked>,
     /// Resets.
     pub(crate) resets: usize,
@@ -72,8 +72,7 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    /// A controller that answers `answers` in order, and success without data when there are no
-    /// more.
+    /// A controller that returns `answers` in order, and then success without data.
     pub(crate) fn controller(answers: impl IntoIterator<Item = Answer>) -> Self {
         Self { answers: answers.into_iter().collect(), ..Self::default() }
     }
@@ -83,8 +82,7 @@ impl Fake {
         Self { nsid: Some(Nsid(nsid)), ..Self::controller(answers) }
     }
 
-    /// With a block device of this machine for namespace `nsid`, which is mounted where that is
-    /// said.
+    /// With a block device of this machine for namespace `nsid`, mounted at `mounted_at` if given.
     pub(crate) fn with_local_device(mut self, nsid: u32, mounted_at: Option<&str>) -> Self {
         let used_by = mounted_at.map(|place| format!("/dev/loop{nsid} is mounted at {place}"));
         let name = format!("nvme0n{nsid}");

@@ -1,4 +1,4 @@
-//! A device that a URI names: connected for the duration of one verb.
+//! A device given by a URI: connected for the duration of one verb.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use super::Device;
 use crate::failure::Failure;
 use crate::global::Global;
 
-/// How long a reset may take where the user does not say.
+/// Default time limit of a reset.
 const RESET_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A controller that this process is connected to.

@@ -1,5 +1,5 @@
-//! What a status means for the commands that manage, change and test a drive, and for those of
-//! reservations and copies.
+//! Explanations of statuses for commands that manage, change and test a drive, and for reservations
+//! and copies.
 
 use ebof_nvme::identify::field::oacs;
 use ebof_nvme::log::{GetLogPage, Lid, persistent_event_lsp};
@@ -11,7 +11,7 @@ use crate::command;
 use crate::device::Device;
 use crate::output::text::si;
 
-/// What `status` means for an admin command; asks the controller for details.
+/// Explains `status` of an admin command; queries the controller for details.
 pub(crate) fn admin(device: &mut dyn Device, sqe: &Sqe, status: Status) -> Option<String> {
     let name = device.name().to_owned();
     if status.is(Status::INVALID_OPCODE) {
@@ -88,7 +88,7 @@ fn management(device: &mut dyn Device, sqe: &Sqe, status: Status) -> Option<Stri
         }
         code if code == Status::ANA_GROUP_INVALID.0 => "there is no such ANA group: leave --anagrp-id away".to_owned(),
         code if code == Status::INVALID_NAMESPACE.0 => allocated(&name, nsid),
-        // Nothing is made on a drive that is open for reading only, and no namespace is in the way.
+        // Without a namespace: the whole drive is read-only.
         code if code == Status::NAMESPACE_WRITE_PROTECTED.0 && nsid == Nsid::NONE => format!(
             "the drive is open for reading only: see critical_warning in `ebof smart-log {name}`, and the target's log for why"
         ),
@@ -143,7 +143,7 @@ fn attachment(device: &str, nsid: Nsid, status: Status) -> Option<String> {
     ])
 }
 
-/// Why a namespace does not exist, and what to do; it need not be attached.
+/// Explains that a namespace, attached or not, does not exist, with advice.
 fn allocated(device: &str, nsid: Nsid) -> String {
     format!("there is no namespace {nsid}: `ebof list-ns {device} --all` lists those there are")
 }
@@ -232,7 +232,7 @@ fn log_page(device: &str, sqe: &Sqe, status: Status) -> Option<String> {
     })
 }
 
-/// What keeps a drive from nearly everything.
+/// Explains operations that block nearly every other command.
 fn busy(device: &str, status: Status) -> Option<String> {
     let list = [
         (
@@ -252,7 +252,7 @@ fn busy(device: &str, status: Status) -> Option<String> {
     list.iter().find(|(other, _)| status.is(*other)).map(|(_, sentence)| sentence.clone())
 }
 
-/// What `status` means for an I/O command.
+/// Explains `status` of an I/O command.
 pub(crate) fn io(device: &str, sqe: &Sqe, status: Status) -> Option<String> {
     let nsid = sqe.nsid();
     let reservation = matches!(

@@ -10,7 +10,7 @@ use super::json::{Json, Object};
 use super::text::safe;
 use crate::failure;
 
-/// What `connect-all` did.
+/// The result of `connect-all`.
 #[derive(Default)]
 pub(crate) struct ConnectAllView {
     /// Connected now.
@@ -52,10 +52,10 @@ impl View for ConnectAllView {
     }
 }
 
-/// What `disconnect` and `disconnect-all` did.
+/// The result of `disconnect` and `disconnect-all`.
 #[derive(Default)]
 pub(crate) struct DisconnectView {
-    /// Which of both.
+    /// `disconnect` or `disconnect-all`.
     pub(crate) verb: &'static str,
     /// The subsystems that were named.
     pub(crate) nqns: Vec<String>,
@@ -65,7 +65,7 @@ pub(crate) struct DisconnectView {
     pub(crate) acknowledged: Vec<(String, String)>,
     /// Controllers that are not, and why.
     pub(crate) failed: Vec<(String, anyhow::Error)>,
-    /// What was cleaned up behind daemons that had been killed.
+    /// What was cleaned up after attach daemons that had been killed.
     pub(crate) repaired: Vec<String>,
 }
 

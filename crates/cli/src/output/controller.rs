@@ -14,7 +14,7 @@ use super::text::{digits, dump, si, temperature};
 pub(crate) struct ControllerView {
     /// The data structure.
     pub(crate) data: Box<IdentifyController>,
-    /// Whether the vendor specific area is shown too.
+    /// Whether the vendor specific area is shown, too.
     pub(crate) vendor_specific: bool,
 }
 

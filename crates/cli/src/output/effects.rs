@@ -97,7 +97,7 @@ fn explain(effects: CommandEffects) -> String {
 
 /// Supported Log Pages.
 pub(crate) struct SupportedView {
-    /// What the device was called.
+    /// The device's name.
     pub(crate) device: String,
     /// The log page.
     pub(crate) data: Box<SupportedLogPages>,

@@ -10,9 +10,9 @@ use super::json::Object;
 
 /// The Endurance Group Information log.
 pub(crate) struct EnduranceView {
-    /// What the device was called.
+    /// The device's name.
     pub(crate) device: String,
-    /// Which endurance group.
+    /// The endurance group.
     pub(crate) group: u16,
     /// The log page.
     pub(crate) data: Box<EnduranceGroupInformation>,

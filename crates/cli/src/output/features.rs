@@ -16,11 +16,11 @@ use super::View;
 use super::json::Object;
 use super::text::{digits, dump, temperature};
 
-/// What Get Features returned.
+/// The result of Get Features.
 pub(crate) struct FeatureView {
-    /// Which feature.
+    /// The feature.
     pub(crate) fid: Fid,
-    /// Which of its values.
+    /// Current, default, saved, or supported capabilities.
     pub(crate) select: Select,
     /// Dword 0 of the completion.
     pub(crate) value: u32,
@@ -79,13 +79,13 @@ impl View for FeatureView {
     }
 }
 
-/// What Set Features did.
+/// The result of Set Features.
 pub(crate) struct FeatureSetView {
-    /// Which feature.
+    /// The feature.
     pub(crate) fid: Fid,
     /// The value asked for.
     pub(crate) value: u32,
-    /// Whether it was saved too.
+    /// Whether the value was saved.
     pub(crate) saved: bool,
     /// Dword 0 of the completion.
     pub(crate) result: u32,

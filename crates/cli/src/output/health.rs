@@ -12,9 +12,9 @@ use super::text::{hex, si, temperature};
 
 /// SMART / Health Information.
 pub(crate) struct SmartView {
-    /// What the device was called.
+    /// The device's name.
     pub(crate) device: String,
-    /// Which namespace; FFFFFFFFh is the whole controller.
+    /// The namespace; FFFFFFFFh is the whole controller.
     pub(crate) nsid: Nsid,
     /// The log page.
     pub(crate) data: Box<SmartHealth>,
@@ -124,7 +124,7 @@ impl SmartView {
 
 /// The Error Information log.
 pub(crate) struct ErrorLogView {
-    /// What the device was called.
+    /// The device's name.
     pub(crate) device: String,
     /// The entries, newest first, those that are none included.
     pub(crate) entries: Vec<ErrorInformation>,
@@ -207,7 +207,7 @@ fn transport(trtype: u8) -> &'static str {
 
 /// Firmware Slot Information.
 pub(crate) struct FirmwareView {
-    /// What the device was called.
+    /// The device's name.
     pub(crate) device: String,
     /// The log page.
     pub(crate) data: Box<FirmwareSlots>,

@@ -61,9 +61,9 @@ pub(crate) struct NvmNamespaceView {
     pub(crate) nsid: Nsid,
     /// The data structure.
     pub(crate) data: Box<NvmNamespace>,
-    /// How many formats there are.
+    /// The number of formats.
     pub(crate) formats: usize,
-    /// Which of them the namespace has.
+    /// Index of the namespace's format.
     pub(crate) in_use: usize,
 }
 

@@ -18,7 +18,7 @@ pub enum Json {
     List(Vec<Json>),
     /// An object.
     Object(Object),
-    /// What another crate has made into JSON.
+    /// A value that another crate has serialized.
     Foreign(serde_json::Value),
 }
 
@@ -55,7 +55,7 @@ impl Object {
         self
     }
 
-    /// Whether there are no keys.
+    /// Whether it has no keys.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -66,7 +66,7 @@ impl View for ControllerListView {
 
 /// The Changed Namespace List log, or that of allocated namespaces.
 pub(crate) struct ChangedView {
-    /// Which verb shows it.
+    /// The verb that shows it.
     pub(crate) verb: &'static str,
     /// The log page.
     pub(crate) data: Box<ChangedNamespaces>,
@@ -96,7 +96,7 @@ impl View for ChangedView {
 
 /// `get-ns-id`.
 pub(crate) struct NsIdView {
-    /// What the device was called.
+    /// The device's name.
     pub(crate) device: String,
     /// The namespace that it names.
     pub(crate) nsid: u32,

@@ -18,7 +18,7 @@ pub(crate) struct NamespaceView {
     pub(crate) nsid: Nsid,
     /// The data structure.
     pub(crate) data: Box<IdentifyNamespace>,
-    /// Whether the vendor specific area is shown too.
+    /// Whether the vendor specific area is shown, too.
     pub(crate) vendor_specific: bool,
 }
 

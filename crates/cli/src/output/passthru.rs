@@ -8,12 +8,12 @@ use super::View;
 use super::json::Object;
 use super::text::{digits, dump};
 
-/// What a command returned.
+/// The result of a passthrough command.
 #[derive(Debug)]
 pub(crate) struct PassthruView {
     /// `admin-passthru` or `io-passthru`.
     pub(crate) verb: &'static str,
-    /// What the device was called.
+    /// The device's name.
     pub(crate) device: String,
     /// Opcode.
     pub(crate) opcode: u8,
@@ -21,7 +21,7 @@ pub(crate) struct PassthruView {
     pub(crate) name: Option<&'static str>,
     /// Dwords 0 and 1 of the completion.
     pub(crate) result: u64,
-    /// What the controller sent.
+    /// The data that the controller sent.
     pub(crate) data: Vec<u8>,
 }
 

@@ -18,7 +18,7 @@ use super::text::digits;
 
 /// The Persistent Event Log.
 pub(crate) struct PersistentView {
-    /// What the device was called.
+    /// The device's name.
     pub(crate) device: String,
     /// The log as far as it was read.
     pub(crate) data: Vec<u8>,

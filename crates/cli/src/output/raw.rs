@@ -8,11 +8,11 @@ use super::text::{digits, dump};
 
 /// Any log page.
 pub(crate) struct LogView {
-    /// What the device was called.
+    /// The device's name.
     pub(crate) device: String,
-    /// Which log page.
+    /// The log page.
     pub(crate) lid: Lid,
-    /// Where the bytes begin.
+    /// Offset of the first byte in the log page.
     pub(crate) offset: u64,
     /// The bytes.
     pub(crate) data: Vec<u8>,
@@ -38,9 +38,9 @@ impl View for LogView {
     }
 }
 
-/// What Security Receive returned.
+/// The result of Security Receive.
 pub(crate) struct SecurityView {
-    /// What the device was called.
+    /// The device's name.
     pub(crate) device: String,
     /// Security protocol.
     pub(crate) secp: u8,

@@ -60,7 +60,7 @@ pub(crate) struct PropertyView {
     pub(crate) verb: &'static str,
     /// Its offset.
     pub(crate) offset: u32,
-    /// What was read, or written.
+    /// The value that was read or written.
     pub(crate) value: u64,
 }
 

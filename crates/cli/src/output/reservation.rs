@@ -11,7 +11,7 @@ use super::View;
 use super::json::Object;
 use super::text::digits;
 
-/// What Reservation Report returned.
+/// The result of Reservation Report.
 pub(crate) struct ReportView {
     /// The namespace.
     pub(crate) nsid: Nsid,
@@ -73,7 +73,7 @@ impl View for ReportView {
 
 /// The Reservation Notification log page.
 pub(crate) struct NotificationView {
-    /// What the device was called.
+    /// The device's name.
     pub(crate) device: String,
     /// The log page.
     pub(crate) data: Box<ReservationNotification>,

@@ -11,7 +11,7 @@ use super::text::hex;
 
 /// The Sanitize Status log.
 pub(crate) struct SanitizeView {
-    /// What the device was called.
+    /// The device's name.
     pub(crate) device: String,
     /// The log page.
     pub(crate) data: Box<SanitizeLog>,

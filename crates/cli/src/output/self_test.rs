@@ -11,11 +11,11 @@ use super::text::hex;
 
 /// The Device Self-test log.
 pub(crate) struct SelfTestView {
-    /// What the device was called.
+    /// The device's name.
     pub(crate) device: String,
     /// The log page.
     pub(crate) data: Box<SelfTestLog>,
-    /// How many results are shown.
+    /// The number of results that are shown.
     pub(crate) results: usize,
 }
 

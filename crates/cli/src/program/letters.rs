@@ -1,5 +1,5 @@
-//! The letter of `--timeout`, which differs from verb to verb, and what letters of older nvme-cli
-//! mean today. Letters of single verbs are in their rows.
+//! The short option of `--timeout`, which not every verb has, and hints about short options of
+//! older nvme-cli versions. Short options of single verbs are in their rows.
 
 use std::ffi::OsString;
 
@@ -25,7 +25,7 @@ const FORMER: [(&str, char, &str, Option<char>); 12] = [
     ("connect-all", 'S', "quiet", None),
 ];
 
-/// Gives `-t` to `--timeout` wherever a verb has no `-t` of its own.
+/// Adds `-t` to `--timeout` for every verb that has no `-t` of its own.
 pub(super) fn add_timeout(mut command: Command) -> Command {
     let timeout = command.get_arguments().find(|argument| argument.get_id() == "timeout").cloned();
     let verbs: Vec<String> = command.get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
@@ -54,7 +54,7 @@ pub(super) fn hint(error: &mut clap::Error, args: &[OsString]) {
     error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
 }
 
-/// The hint as one line, if there is one.
+/// The hint in one line, if there is one.
 pub(super) fn hinted(error: &clap::Error) -> Option<String> {
     match error.get(ContextKind::Suggested) {
         Some(ContextValue::StyledStrs(tips)) => tips.first().map(ToString::to_string),

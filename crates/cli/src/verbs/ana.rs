@@ -1,4 +1,4 @@
-//! `ana-log`: which ways to the namespaces are good, as the controller sees it.
+//! `ana-log`: the states of ANA groups.
 
 use ebof_nvme::Nsid;
 use ebof_nvme::identify::field;
@@ -16,7 +16,7 @@ use crate::output::ana::AnaView;
 const HEADER_BYTES: usize = 16;
 /// Bytes of a group's descriptor without its namespaces.
 const GROUP_BYTES: usize = 32;
-/// Bytes of the log that are read at most, whatever the controller announces.
+/// Maximum size of the log that is read, whatever the controller announces.
 const LOG_BYTES_MAX: usize = 1 << 20;
 /// Return Groups Only, in Log Specific Parameter.
 const GROUPS_ONLY: u8 = 1;

@@ -1,4 +1,4 @@
-//! I/O commands without data of the user's: `write-zeroes`, `write-uncor`, `verify`, `flush`,
+//! I/O commands without user data: `write-zeroes`, `write-uncor`, `verify`, `flush`,
 //! `dsm`.
 
 use ebof_initiator::AdminData;
@@ -21,7 +21,7 @@ use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::done::Done;
 
-/// Blocks, and the namespace they are of.
+/// Blocks of a namespace.
 #[derive(Clone, Debug, clap::Args)]
 struct Blocks {
     #[command(flatten)]
@@ -32,7 +32,7 @@ struct Blocks {
     /// Number of blocks less one, as on the wire: 0 is one block
     #[arg(short = 'c', long, value_name = "NLB", value_parser = number::parse::<u16>, default_value = "0")]
     block_count: u16,
-    /// Force Unit Access: from and to the medium
+    /// Force Unit Access
     #[arg(short = 'f', long)]
     force_unit_access: bool,
     /// Limited Retry
@@ -51,7 +51,7 @@ struct Action {
     opcode: u8,
     directive: Directive,
     deallocate: bool,
-    /// Also if a block device of this machine is in use.
+    /// Whether the namespace may be in use on this machine.
     may_use: bool,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct WriteZeroes {
     /// The blocks may be deallocated
     #[arg(short, long)]
     deac: bool,
-    /// Also when a block device of this machine is in use
+    /// Proceed even if a block device of this machine is in use
     #[arg(long)]
     force: bool,
 }
@@ -104,7 +104,7 @@ impl WriteZeroes {
     }
 }
 
-/// Has the controller read blocks without sending them.
+/// Verifies that blocks can be read, without transferring them.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Verify {
     #[command(flatten)]
@@ -137,7 +137,7 @@ pub(crate) struct WriteUncor {
     block_count: u16,
     #[command(flatten)]
     directive: Directive,
-    /// Also when a block device of this machine is in use
+    /// Proceed even if a block device of this machine is in use
     #[arg(long)]
     force: bool,
 }
@@ -155,12 +155,12 @@ impl WriteUncor {
     }
 }
 
-/// Brings everything written to the medium.
+/// Makes all written data durable.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Flush {
     #[command(flatten)]
     device: DeviceArgs,
-    /// Which namespace, where DEVICE does not say; 0xffffffff for all
+    /// The namespace, if DEVICE does not name one; 0xffffffff for all
     #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>)]
     namespace_id: Option<u32>,
 }
@@ -177,7 +177,7 @@ impl Flush {
         if nsid == Nsid::ALL {
             let broadcast = command::identify_controller(device)?.vwc & vwc::FLUSH_BROADCAST;
             if broadcast != vwc::FLUSH_BROADCAST {
-                // It takes no Flush for all of them: they get one each.
+                // The controller does not support a Flush of all namespaces: send one for each.
                 let list: Box<NamespaceList> =
                     command::identify(device, Identify::of(Cns::ACTIVE_NAMESPACE_LIST, Nsid::NONE))?;
                 nsids = list.iter().collect();
@@ -219,7 +219,7 @@ pub(crate) struct Dsm {
     /// All attributes of dword 11, in place of --ad, --idw and --idr
     #[arg(short = 'c', long, value_name = "DWORD", value_parser = number::parse::<u32>, conflicts_with_all = ["ad", "idw", "idr"])]
     cdw11: Option<u32>,
-    /// Also when a block device of this machine is in use
+    /// Proceed even if a block device of this machine is in use
     #[arg(long)]
     force: bool,
 }
@@ -228,7 +228,7 @@ impl Dsm {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         let ranges = self.ranges()?;
         self.namespace.on_namespace(Needs::Io, global, |device, nsid| {
-            // Only deallocating takes data away: the other attributes are hints.
+            // Only deallocating destroys data: the other attributes are hints.
             let deallocate = self.cdw11.map_or(self.ad, |attributes| attributes & DEALLOCATE != 0);
             refuse_in_use("dsm", &*device, nsid, self.force || !deallocate)?;
             let count = u16::try_from(ranges.len()).unwrap_or(u16::MAX);

@@ -1,4 +1,4 @@
-//! `config check`: whether a configuration can be used, without using it.
+//! `config check` and `config show`: a target's configuration, without serving it.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use crate::global::Global;
 use crate::output::json::Object;
 use crate::output::{View, show};
 
-/// What to do with a configuration.
+/// Actions on a configuration.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -21,15 +21,15 @@ pub(crate) struct Args {
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Action {
-    /// Say what is wrong with a configuration, with line and column
+    /// Report the errors of a configuration, with line and column
     Check {
-        /// A configuration in TOML or JSON, or what `nvmetcli save` wrote
+        /// A configuration in TOML or JSON, or a file written by `nvmetcli save`
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
-    /// Print a configuration as ebof understands it, in TOML
+    /// Print a configuration as ebof reads it, in TOML
     Show {
-        /// A configuration in TOML or JSON, or what `nvmetcli save` wrote
+        /// A configuration in TOML or JSON, or a file written by `nvmetcli save`
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },

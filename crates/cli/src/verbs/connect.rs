@@ -1,5 +1,5 @@
-//! `connect`, `connect-all`, `disconnect`, `disconnect-all`: block devices come and go. Who holds
-//! them is in `ebof-attach`.
+//! `connect`, `connect-all`, `disconnect`, `disconnect-all`. The attach daemon, which owns the
+//! block devices, is in `ebof-attach`.
 
 use std::collections::{HashMap, HashSet};
 use std::process::ExitCode;
@@ -19,19 +19,19 @@ use crate::output::connections::{ConnectAllView, DisconnectView};
 use crate::output::text::safe;
 use crate::output::{say, show};
 
-/// Discovery services that `connect-all` asks, at most: referrals may lead in circles.
+/// Maximum number of discovery services that `connect-all` queries: referrals may form circles.
 const SERVICES_MAX: usize = 64;
 
-/// Connections that `connect-all` tries, at most: a discovery log has up to 4096 records, and each
-/// may take its time.
+/// Maximum number of connections that `connect-all` tries: a discovery log has up to 4096 records,
+/// and each may time out.
 const CONNECTS_MAX: usize = 1024;
-/// Records from which on `connect-all` says how far it is.
+/// Number of records from which `connect-all` reports its progress.
 const PROGRESS_FROM: usize = 8;
 
-/// The sort of block device.
+/// The kind of block device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Front {
-    /// ublk where the kernel has it, else FUSE and a loop device
+    /// ublk if the kernel has it, otherwise FUSE and a loop device
     Auto,
     /// Only ublk
     Ublk,
@@ -54,7 +54,7 @@ impl From<Front> for Kind {
 pub(crate) struct Connect {
     #[command(flatten)]
     fabric: FabricArgs,
-    /// The sort of block device
+    /// The kind of block device
     #[arg(long, value_enum, default_value_t = Front::Auto, value_name = "KIND")]
     front: Front,
 }
@@ -87,7 +87,7 @@ impl Connect {
 pub(crate) struct ConnectAll {
     #[command(flatten)]
     fabric: FabricArgs,
-    /// The sort of block device
+    /// The kind of block device
     #[arg(long, value_enum, default_value_t = Front::Auto, value_name = "KIND")]
     front: Front,
 }
@@ -106,7 +106,7 @@ impl ConnectAll {
             asked.push(place);
             match ask(&service, global) {
                 Ok(log) => run.follow_all(&service, &log.entries, &mut waiting),
-                // What was asked for by name has to answer; a referral may be stale.
+                // A service that the user names must answer; a referral may be stale.
                 Err(error) if first => return Err(error.into()),
                 Err(error) => say(&format!("{error}")),
             }
@@ -116,15 +116,15 @@ impl ConnectAll {
     }
 }
 
-/// A run over all that discovery services list. They are taken as hostile: a list may be long, and
-/// name everything twice.
+/// Connects everything that discovery services list. The lists are not trusted: they may be long
+/// and have duplicates.
 #[derive(Default)]
 struct Everything {
     front: Kind,
     view: ConnectAllView,
     /// Records that were followed: subsystem, address, port.
     followed: HashSet<(String, String, u16)>,
-    /// Subsystems that are connected by now, and as what.
+    /// The connected subsystems, with the names of their controllers.
     connected: HashMap<String, String>,
     /// Connections that were tried.
     tried: usize,
@@ -209,7 +209,7 @@ pub(crate) struct Disconnect {
     /// These controllers (nvme0) or the controllers of these devices, separated by commas
     #[arg(short = 'd', long, value_name = "DEVICE", value_delimiter = ',')]
     device: Vec<String>,
-    /// Also when a device is in use: what was not written is lost
+    /// Disconnect even if a device is in use: unwritten data are lost
     #[arg(long)]
     force: bool,
 }
@@ -232,7 +232,7 @@ impl Disconnect {
     }
 }
 
-/// Says to others what the superuser has connected, and is left alone.
+/// Tells other users about root's devices, which are not disconnected.
 fn tell_of_root(select: &Select) {
     let names = ebof_attach::connected_by_root(select);
     if !names.is_empty() {
@@ -246,7 +246,7 @@ pub(crate) struct DisconnectAll {
     /// Only controllers of a transport
     #[arg(short = 't', short_alias = 'r', long, value_name = "TRANSPORT")]
     transport: Option<String>,
-    /// Also when a device is in use: what was not written is lost
+    /// Disconnect even if a device is in use: unwritten data are lost
     #[arg(long)]
     force: bool,
 }

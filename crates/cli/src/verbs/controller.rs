@@ -62,7 +62,7 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    /// Drops the connections and makes new ones.
+    /// Closes the connections and connects again.
     pub(crate) fn reset(self, global: &Global) -> Outcome {
         self.device.open(Needs::Admin, global)?.reset()?;
         show(global, &Done::new("reset", self.device.name(), "Success"))?;
@@ -70,14 +70,14 @@ impl Plain {
     }
 }
 
-/// Who is to look again.
+/// Rescans namespaces, or a target's files.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct NsRescan {
-    /// A connected device (nvme0, nvme0n1) whose block devices are to follow the namespaces
+    /// A connected device (nvme0, nvme0n1) whose block devices are updated
     #[arg(value_name = "DEVICE", required_unless_present = "serve")]
     device: Option<String>,
-    /// On the target's machine: have the `ebof serve` that runs as this process look at its files
-    /// and block devices again
+    /// On the target's machine: process id of the `ebof serve` that is to check the sizes of its
+    /// files and block devices again
     #[arg(long, value_name = "PID", conflicts_with = "device")]
     serve: Option<u32>,
     #[command(flatten)]
@@ -85,7 +85,7 @@ pub(crate) struct NsRescan {
 }
 
 impl NsRescan {
-    /// Has the block devices follow the namespaces, or a target what lies below its own.
+    /// Updates block devices, or makes a target check its files.
     pub(crate) fn run(self, global: &Global) -> Outcome {
         let done = match self.serve {
             Some(process) => {
@@ -104,7 +104,7 @@ impl NsRescan {
     }
 }
 
-/// Sends SIGUSR1 to a process that is known to take it as it is meant: others would end.
+/// Sends SIGUSR1 to a process that is known to handle it; it would end others.
 fn ask_target(process: u32) -> anyhow::Result<()> {
     let advice = "give the process of `ebof serve` (`pidof ebof`, `systemctl show -p MainPID ebof`)";
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))

@@ -1,4 +1,4 @@
-//! `copy`: blocks are copied by the controller, within a namespace or from others.
+//! `copy`: the controller copies blocks, within a namespace or from other ones.
 
 use ebof_initiator::AdminData;
 use ebof_nvme::Nsid;
@@ -21,7 +21,7 @@ use crate::output::done::Done;
 pub(crate) struct CopyBlocks {
     #[command(flatten)]
     device: DeviceArgs,
-    /// The destination's namespace, where DEVICE does not say
+    /// The destination's namespace, if DEVICE does not name one
     #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>)]
     namespace_id: Option<u32>,
     /// First block of the destination
@@ -79,7 +79,7 @@ pub(crate) struct CopyBlocks {
     /// guards of 32 and 64 bits [default: 0, 2 with --snsids]
     #[arg(short = 'F', long = "format", value_name = "FORMAT", value_parser = number::parse::<u8>)]
     descriptor_format: Option<u8>,
-    /// Also when a block device of this machine is in use
+    /// Proceed even if a block device of this machine is in use
     #[arg(long)]
     force: bool,
 }
@@ -170,8 +170,8 @@ impl CopyBlocks {
     }
 }
 
-/// Says that this host knows `format`: a controller takes formats 2h and 3h from no other (Host
-/// Behavior Support, CDFE).
+/// Tells the controller that this host supports `format`, which is required for formats 2h and 3h
+/// (Host Behavior Support, CDFE).
 fn enable_format(device: &mut dyn Device, format: CopyFormat) -> anyhow::Result<()> {
     let fid = Fid::HOST_BEHAVIOR_SUPPORT;
     let mut behavior = HostBehaviorSupport::new_zeroed();

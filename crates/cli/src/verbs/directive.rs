@@ -1,4 +1,4 @@
-//! The directive of a command that writes, as nvme-cli has it.
+//! The directive options of commands that write, as in nvme-cli.
 
 use ebof_nvme::Sqe;
 

@@ -1,4 +1,4 @@
-//! `discover`: what a discovery service lists.
+//! `discover`: the log of a discovery service.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,18 +16,18 @@ use crate::global::Global;
 use crate::output::discovery::DiscoveryView;
 use crate::output::{View as _, say, show};
 
-/// Where nvme-cli keeps the discovery services that are asked when none is named.
+/// nvme-cli's list of discovery services, which is used if none is named.
 const DISCOVERY_CONF: &str = "/etc/nvme/discovery.conf";
 
-/// The longest one that is read.
+/// Its maximum size.
 const CONF_BYTES_MAX: u64 = 1 << 20;
 
-/// Asks a discovery service.
+/// Queries a discovery service.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Discover {
     #[command(flatten)]
     fabric: FabricArgs,
-    /// Write the log page as it came to a file
+    /// Write the log page to a file, as received
     #[arg(short = 'r', long, value_name = "FILE")]
     raw: Option<PathBuf>,
 }
@@ -49,11 +49,10 @@ impl Discover {
     }
 }
 
-/// The discovery services to ask: the one that is named, else those of nvme-cli's file.
+/// The discovery services to query: the one that is named, otherwise those of nvme-cli's file.
 ///
 /// # Errors
-/// An option that is not there yet; none is named, and there is no such file or it cannot be
-/// understood.
+/// An option is not supported; or none is named, and the file is missing or invalid.
 pub(super) fn services(fabric: &FabricArgs) -> anyhow::Result<Vec<FabricArgs>> {
     fabric.check()?;
     if fabric.traddr.is_some() {
@@ -74,7 +73,7 @@ pub(super) fn services(fabric: &FabricArgs) -> anyhow::Result<Vec<FabricArgs>> {
     Ok(services)
 }
 
-/// Reads nvme-cli's `discovery.conf`: the options of one discovery service to a line.
+/// Parses nvme-cli's `discovery.conf`, which has the options of one discovery service in each line.
 pub(super) fn parse_conf(text: &str) -> Result<Vec<FabricArgs>, Failure> {
     #[derive(Parser)]
     #[command(no_binary_name = true, disable_help_flag = true)]
@@ -86,7 +85,7 @@ pub(super) fn parse_conf(text: &str) -> Result<Vec<FabricArgs>, Failure> {
     let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
     lines
         .map(|(number, line)| {
-            // nvme-cli takes white space and `=` for the same.
+            // nvme-cli treats white space and `=` alike.
             let words = line.split([' ', '\t', '=']).filter(|word| !word.is_empty());
             let parsed = Line::try_parse_from(words).map_err(|error| {
                 let reason = error.to_string();
@@ -112,7 +111,7 @@ pub(super) fn parse_conf(text: &str) -> Result<Vec<FabricArgs>, Failure> {
 /// Reads the discovery log of a service. Without a port, both usual ones are tried.
 ///
 /// # Errors
-/// What was tried, what came back, what to do.
+/// Connecting or reading fails.
 pub(super) fn ask(service: &FabricArgs, global: &Global) -> Result<DiscoveryLog, ConnectError> {
     let traddr = service.traddr.as_deref().unwrap_or_default();
     let nqn = service.nqn.clone().unwrap_or_else(Nqn::discovery);

@@ -28,9 +28,9 @@ use crate::output::reservation::NotificationView;
 use crate::output::sanitize::SanitizeView;
 use crate::output::{say, show};
 
-/// The longest persistent event log that is read.
+/// Maximum size of a persistent event log.
 const PERSISTENT_BYTES_MAX: u64 = 64 << 20;
-/// The most telemetry data that are read: a controller that says anything must not fill the disk.
+/// Maximum size of telemetry data: a controller must not be able to fill the disk.
 const TELEMETRY_BYTES_MAX: u64 = 4 << 30;
 /// Bytes of telemetry data that are read before they are written to the file.
 const TELEMETRY_CHUNK: u64 = 1 << 20;
@@ -40,11 +40,11 @@ const TELEMETRY_CHUNK: u64 = 1 << 20;
 pub(crate) struct PersistentEventLog {
     #[command(flatten)]
     device: DeviceArgs,
-    /// What to do: 0 read the reporting context that is there, 1 establish one and read, 2 release
+    /// The action: 0 read the existing reporting context, 1 establish one and read, 2 release
     /// it [default: all three in turn]
     #[arg(short = 'a', long, value_name = "ACTION", value_parser = number::parse::<u8>)]
     action: Option<u8>,
-    /// How many bytes to read [default: all; with --action 1 none]
+    /// Number of bytes to read [default: all; with --action 1 none]
     #[arg(short = 'l', long, alias = "log_len", value_name = "BYTES", value_parser = number::parse_bytes, default_value = "0")]
     log_len: u64,
     #[command(flatten)]
@@ -104,7 +104,7 @@ impl PersistentEventLog {
     }
 }
 
-/// What reading the log gave.
+/// The result of reading the log.
 #[derive(Debug)]
 enum Read {
     Log(Vec<u8>),
@@ -115,7 +115,7 @@ fn page(action: u8) -> GetLogPage {
     GetLogPage { lsp: action, ..command::log_page(Lid::PERSISTENT_EVENT) }
 }
 
-/// Does something to the reporting context, and reads the header.
+/// Executes an action on the reporting context, and reads the header.
 fn act(device: &mut dyn Device, action: u8) -> anyhow::Result<Box<PersistentEventHeader>> {
     command::log(device, Nsid::ALL, page(action))
 }
@@ -125,22 +125,22 @@ fn act(device: &mut dyn Device, action: u8) -> anyhow::Result<Box<PersistentEven
 pub(crate) struct TelemetryLog {
     #[command(flatten)]
     device: DeviceArgs,
-    /// The file for the log page, header and all
+    /// The file for the log page, with its header
     #[arg(short = 'O', long, value_name = "FILE")]
     output_file: PathBuf,
-    /// 1: have the controller capture its state now; 0: what it captured last
+    /// 1: capture the controller's state now; 0: read the last capture
     #[arg(short = 'g', long, value_name = "0|1", value_parser = number::parse::<u32>, default_value = "1")]
     host_generate: u32,
-    /// What the controller captured of its own accord
+    /// The controller-initiated data
     #[arg(short, long)]
     controller_init: bool,
-    /// Data areas up to this one: 1 to 4
+    /// The last data area to read, 1 to 4
     #[arg(short, long, value_name = "AREA", default_value = "3", value_parser = clap::value_parser!(u8).range(1..=4))]
     data_area: u8,
     /// Retain the asynchronous event that pointed to the log page
     #[arg(short, long)]
     rae: bool,
-    /// The highest data area to capture, 0 leaves it to the controller; in place of --data-area
+    /// The last data area to capture, instead of --data-area; 0 leaves the choice to the controller
     #[arg(short, long, value_name = "AREA", value_parser = clap::value_parser!(u8).range(0..=4))]
     mcda: Option<u8>,
 }
@@ -201,8 +201,8 @@ impl TelemetryLog {
     }
 }
 
-/// Says that this host knows data area 4 (Host Behavior Support, ETDAS), which a controller has for
-/// no other.
+/// Tells the controller that this host supports data area 4, which is required for it (Host
+/// Behavior Support, ETDAS).
 fn allow_area_4(device: &mut dyn Device) -> anyhow::Result<()> {
     if command::identify_controller(device)?.lpa & lpa::TELEMETRY_AREA_4 == 0 {
         let message = format!("{} has no telemetry data area 4", device.name());
@@ -246,7 +246,7 @@ impl SanitizeLogVerb {
 pub(crate) struct EnduranceLog {
     #[command(flatten)]
     device: DeviceArgs,
-    /// Which endurance group
+    /// The endurance group
     #[arg(short, long, value_name = "ENDGID", value_parser = number::parse::<u16>, default_value = "1")]
     group_id: u16,
     #[command(flatten)]

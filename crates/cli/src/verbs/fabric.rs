@@ -1,5 +1,5 @@
-//! The options that `discover`, `connect` and `connect-all` share: where to connect, as whom, and
-//! how. nvme-cli's names, short and long.
+//! The options that `discover`, `connect` and `connect-all` share: address, identity and connection
+//! options. Names are nvme-cli's, short and long.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(super) const IO_PORT: u16 = 4420;
 /// Port of NVMe/TCP discovery controllers.
 pub(super) const DISCOVERY_PORT: u16 = 8009;
 
-/// Where to connect, as whom, and how.
+/// Address, identity and connection options.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct FabricArgs {
     /// Transport: tcp
@@ -25,7 +25,7 @@ pub(super) struct FabricArgs {
     /// Address or host name of the target
     #[arg(short = 'a', long, value_name = "ADDRESS")]
     pub(super) traddr: Option<String>,
-    /// Port of the target: 4420 for subsystems, 8009 for discovery where nothing is said
+    /// Port of the target [default: 4420 for subsystems, 8009 for discovery]
     #[arg(short = 's', long, value_name = "PORT", value_parser = port)]
     pub(super) trsvcid: Option<u16>,
     /// The subsystem
@@ -33,14 +33,14 @@ pub(super) struct FabricArgs {
     pub(super) nqn: Option<Nqn>,
     #[command(flatten)]
     pub(super) overrides: Overrides,
-    /// Connect although the subsystem is connected there already
+    /// Connect even if the subsystem is connected there already
     #[arg(short = 'D', long)]
     pub(super) duplicate_connect: bool,
     #[command(flatten)]
     pub(super) later: Later,
 }
 
-/// Options of nvme-cli that are known and not there yet.
+/// Options of nvme-cli that are not supported yet.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Later {
     #[arg(short = 'S', long, alias = "kxchap-secret", hide = true, value_name = "SECRET")]
@@ -71,7 +71,7 @@ pub(super) struct Later {
     owner: Option<String>,
     #[arg(long, hide = true)]
     idempotent: bool,
-    // Without a meaning here, and harmless: nothing of the kind happens anyway.
+    // Accepted without effect: NBFT is never read.
     #[arg(long, hide = true)]
     no_nbft: bool,
     #[arg(long, hide = true, alias = "force")]
@@ -113,7 +113,7 @@ impl Later {
 }
 
 impl FabricArgs {
-    /// Refuses what is known and not there yet.
+    /// Refuses options that are not supported yet.
     ///
     /// # Errors
     /// The first such option.
@@ -131,14 +131,14 @@ impl FabricArgs {
         Ok(())
     }
 
-    /// What the initiator is to do to connect to `nqn` at `traddr`:`trsvcid`.
+    /// The initiator's options for connecting to `nqn` at `traddr`:`trsvcid`.
     pub(super) fn options(&self, traddr: &str, trsvcid: u16, nqn: Nqn) -> Options {
         let mut options = Options::new(traddr, trsvcid, nqn);
         self.overrides.apply(&mut options);
         options
     }
 
-    /// What the daemon is to do to connect to `nqn` at `traddr`:`trsvcid`.
+    /// The attach daemon's request to connect to `nqn` at `traddr`:`trsvcid`.
     pub(super) fn request(&self, traddr: &str, trsvcid: u16, nqn: &str, kind: Kind) -> Request {
         Request {
             transport: self.transport.clone(),
@@ -152,8 +152,7 @@ impl FabricArgs {
     }
 }
 
-/// Refuses an address that is one with a port, or in brackets: the name would be looked up, in
-/// vain.
+/// Refuses an address with a port or in brackets, which would be looked up as a name and fail.
 fn check_address(traddr: &str) -> Result<(), Failure> {
     let (host, port) = match traddr.strip_prefix('[') {
         Some(rest) => match rest.split_once(']') {
@@ -173,7 +172,7 @@ fn check_address(traddr: &str) -> Result<(), Failure> {
     ))
 }
 
-/// Sets how long the steps of a connection may take, where the user said so.
+/// Sets the time limits of connecting, if the user has given one.
 pub(super) fn set_timeout(options: &mut Options, timeout: Option<Duration>) {
     if let Some(timeout) = timeout {
         let ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);

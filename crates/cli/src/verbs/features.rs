@@ -15,7 +15,7 @@ use crate::file;
 use crate::global::Global;
 use crate::output::features::{FeatureSetView, FeatureView};
 
-/// The most bytes that a feature's data structure has.
+/// Maximum size of a feature's data structure.
 const DATA_BYTES_MAX: usize = 4096;
 
 /// A feature's value.
@@ -23,16 +23,16 @@ const DATA_BYTES_MAX: usize = 4096;
 pub(crate) struct GetFeature {
     #[command(flatten)]
     device: DeviceArgs,
-    /// Which feature (FID)
+    /// The feature (FID)
     #[arg(short = 'f', long, value_name = "FID", value_parser = number::parse::<u8>)]
     feature_id: u8,
-    /// Which value: 0 current, 1 default, 2 saved, 3 what is supported
+    /// The value to show: 0 current, 1 default, 2 saved, 3 supported capabilities
     #[arg(short = 's', long, value_name = "SEL", value_parser = select, default_value = "0")]
     sel: Select,
-    /// Which namespace
+    /// The namespace
     #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>)]
     namespace_id: Option<u32>,
-    /// Bytes of the data structure that goes with the feature
+    /// Size of the feature's data structure in bytes
     #[arg(short = 'l', long, value_name = "BYTES", value_parser = number::parse_bytes)]
     data_len: Option<u64>,
     /// Dword 11
@@ -75,7 +75,7 @@ impl GetFeature {
 pub(crate) struct SetFeature {
     #[command(flatten)]
     device: DeviceArgs,
-    /// Which feature (FID)
+    /// The feature (FID)
     #[arg(short = 'f', long, value_name = "FID", value_parser = number::parse::<u8>)]
     feature_id: u8,
     /// The value: dword 11
@@ -84,19 +84,19 @@ pub(crate) struct SetFeature {
     /// Dword 12
     #[arg(short = 'c', long, value_name = "DWORD", value_parser = number::parse::<u32>, default_value = "0")]
     cdw12: u32,
-    /// Which namespace
+    /// The namespace
     #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>)]
     namespace_id: Option<u32>,
     /// UUID Index
     #[arg(short = 'U', long, value_name = "INDEX", value_parser = number::parse::<u8>, default_value = "0")]
     uuid_index: u8,
-    /// Bytes of the data structure that goes with the feature
+    /// Size of the feature's data structure in bytes
     #[arg(short = 'l', long, value_name = "BYTES", value_parser = number::parse_bytes)]
     data_len: Option<u64>,
     /// The file with the data structure
     #[arg(short = 'd', long, value_name = "FILE")]
     data: Option<PathBuf>,
-    /// Keep the value over resets and power cycles
+    /// Save the value over resets and power cycles
     #[arg(short = 's', long)]
     save: bool,
 }
@@ -150,7 +150,7 @@ fn select(text: &str) -> Result<Select, String> {
     }
 }
 
-/// The namespace a feature is about: 0 for those that are the controller's.
+/// The namespace of a feature: 0 for features of the controller.
 fn feature_namespace(device: &dyn Device, fid: Fid, option: Option<u32>) -> Result<Nsid, Failure> {
     let of_a_namespace = [
         Fid::LBA_RANGE_TYPE,
@@ -165,7 +165,7 @@ fn feature_namespace(device: &dyn Device, fid: Fid, option: Option<u32>) -> Resu
     Ok(option.map_or(Nsid::NONE, Nsid))
 }
 
-/// Bytes of the data structure that goes with a feature.
+/// Size of a feature's data structure in bytes.
 fn data_bytes(fid: Fid) -> usize {
     match fid {
         Fid::LBA_RANGE_TYPE => 4096,

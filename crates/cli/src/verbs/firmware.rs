@@ -17,9 +17,9 @@ use crate::global::Global;
 use crate::output::done::Done;
 use crate::output::say;
 
-/// The largest image that is read from a file.
+/// Maximum size of an image.
 const IMAGE_BYTES_MAX: u64 = 1 << 30;
-/// How often a piece is sent that the controller did not take, unless it says not to.
+/// How often a refused piece is sent, unless the status has Do Not Retry.
 const TRIES: u32 = 3;
 
 /// Sends a firmware image in pieces.
@@ -33,13 +33,13 @@ pub(crate) struct FwDownload {
     /// Bytes of a piece, a multiple of 4 [default: the controller's granularity (FWUG), or 4096]
     #[arg(short = 'x', long, value_name = "BYTES", value_parser = number::parse_bytes, default_value = "0")]
     xfer: u64,
-    /// Where in the image the file begins, in dwords
+    /// Offset of the file in the image, in dwords
     #[arg(short = 'O', long, value_name = "DWORDS", value_parser = number::parse::<u32>, default_value = "0")]
     offset: u32,
-    /// Tell the progress
+    /// Report the progress
     #[arg(short, long)]
     progress: bool,
-    /// Go on where the controller says that pieces overlap
+    /// Continue if the controller reports overlapping pieces
     #[arg(short, long)]
     ignore_ovr: bool,
 }
@@ -71,7 +71,7 @@ impl FwDownload {
             }
         }
         let line = if device.name().contains("://") {
-            // A controller that goes takes along what was downloaded over it.
+            // A download is discarded with the controller that received it.
             format!(
                 "Success, {sent} bytes, which end with this connection; `ebof fw-commit {} -f {}` sends and commits over one",
                 device.name(),
@@ -87,7 +87,7 @@ impl FwDownload {
     fn piece_bytes(&self, device: &mut dyn Device) -> anyhow::Result<usize> {
         let bytes = match self.xfer {
             0 => match command::identify_controller(device)?.fwug {
-                // FWUG: 0 is not said, FFh is without restriction.
+                // FWUG: 0 is not reported, FFh is no restriction.
                 0 | 0xff => 4096,
                 units => u64::from(units) * 4096,
             },
@@ -123,18 +123,18 @@ impl FwDownload {
 pub(crate) struct FwCommit {
     #[command(flatten)]
     device: DeviceArgs,
-    /// Which slot, 1 to 7; 0 leaves it to the controller
+    /// The slot, 1 to 7; 0 leaves the choice to the controller
     #[arg(short, long, value_name = "SLOT", value_parser = number::parse::<u8>, default_value = "0")]
     slot: u8,
-    /// What to do: 0 replace, 1 replace and activate at the next reset, 2 activate the slot at the
+    /// The action: 0 replace, 1 replace and activate at the next reset, 2 activate the slot at the
     /// next reset, 3 activate at once, 6 and 7 for boot partitions
     #[arg(short, long, value_name = "ACTION", value_parser = number::parse::<u8>, default_value = "0")]
     action: u8,
     /// Boot partition, 0 or 1
     #[arg(short, long, value_name = "ID", value_parser = number::parse::<u8>, default_value = "0")]
     bpid: u8,
-    /// Send this image first, over the same connection: what was sent over another one that ended
-    /// is gone
+    /// Send this image first, over the same connection: images that were sent over closed
+    /// connections are discarded
     #[arg(short = 'f', long, value_name = "FILE")]
     fw: Option<PathBuf>,
 }
@@ -195,7 +195,7 @@ impl FwCommit {
     }
 }
 
-/// The reset that a committed image waits for, where that is all that the controller says.
+/// The reset that a committed image needs, if that is why the controller returned an error.
 fn needed_reset(error: &anyhow::Error) -> Option<&'static str> {
     let status = error.downcast_ref::<Failure>()?.status()?;
     let resets = [

@@ -1,4 +1,4 @@
-//! `fw-image`: makes a firmware image for a drive of this program. Sending it is in `firmware`.
+//! `fw-image`: creates a firmware image for ebof's drives. Sending it is in `firmware`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,13 +18,13 @@ pub(crate) struct FwImage {
     /// The file to write it to
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The firmware revision that the drive has while it runs, 1 to 8 characters
+    /// The firmware revision while the image is active, 1 to 8 characters
     #[arg(short, long, value_name = "TEXT")]
     revision: String,
-    /// What the drive is like while it runs, as JSON: {"copy": false} [default: all that it can do]
+    /// The personality, as JSON: {"copy": false} [default: all features]
     #[arg(short, long, value_name = "JSON", default_value = "{}", hide_default_value = true)]
     personality: String,
-    /// What it is made for: drives refuse images of other products
+    /// The product: drives refuse images of other products
     #[arg(long, value_name = "TEXT", default_value = "ebof-drive")]
     product: String,
 }

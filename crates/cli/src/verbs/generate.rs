@@ -1,5 +1,4 @@
-//! `completions`, `man`, `help` and `version`: what is made from the command line's own
-//! description.
+//! `completions`, `man`, `help` and `version`, generated from the description of the command line.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -15,7 +14,7 @@ use crate::program::Program;
 /// Shell completions.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Completions {
-    /// For which shell
+    /// The shell
     #[arg(value_enum)]
     shell: Shell,
 }
@@ -32,16 +31,15 @@ impl Completions {
 /// Man pages.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Man {
-    /// Show the page of this verb, or write the pages of all verbs to this directory (./NAME where
-    /// it has the name of a verb); without it the main page is shown
+    /// Show the page of this verb, or write the pages of all verbs to this directory (./NAME if it
+    /// has the name of a verb) [default: show the main page]
     #[arg(value_name = "VERB|DIRECTORY")]
     what: Option<PathBuf>,
 }
 
 impl Man {
     pub(crate) fn run(self, program: &Program) -> Outcome {
-        // As it is for all pages: names with `ebof` before them, and the global options with each
-        // verb.
+        // As for all pages: names begin with `ebof`, and each verb has the global options.
         let mut pages = program.command();
         pages.build();
         let Some(directory) = self.what else {
@@ -58,16 +56,16 @@ impl Man {
     }
 }
 
-/// Shows a page: by the system's `man` at a terminal, else as the source of the page.
+/// Shows a page: with the system's `man` on a terminal, otherwise its source.
 fn page(command: clap::Command) -> Outcome {
     let mut text = Vec::new();
     clap_mangen::Man::new(command).render(&mut text)?;
     if std::io::stdout().is_terminal() {
         let viewer = Command::new("man").args(["-l", "-"]).stdin(Stdio::piped()).spawn();
-        // Without a `man` there is still the text.
+        // Without `man`, the source is printed.
         if let Ok(mut viewer) = viewer {
             if let Some(mut input) = viewer.stdin.take() {
-                // Who leaves early has read enough.
+                // The reader may quit early.
                 let _left = input.write_all(&text);
             }
             let status = viewer.wait().context("waiting for man")?;
@@ -81,7 +79,7 @@ fn page(command: clap::Command) -> Outcome {
 /// Help.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Help {
-    /// Of which verb
+    /// The verb
     #[arg(value_name = "VERB")]
     verb: Option<String>,
 }

@@ -1,6 +1,6 @@
-//! What stands before a verb that takes data away, or that writes where a file system of this
-//! machine does: a list of what would go, a look at what this machine uses, and the question.
-//! `--force` passes all of it, as in nvme-cli.
+//! Protection against data loss, for verbs that destroy data or write behind a file system's back:
+//! lists the affected namespaces, checks whether this machine uses them, and asks for confirmation.
+//! `--force` skips all of it, as in nvme-cli.
 
 use ebof_nvme::Nsid;
 use ebof_nvme::identify::{Cns, ControllerList, IdentifyNamespace, NamespaceList};
@@ -11,14 +11,14 @@ use crate::device::Device;
 use crate::failure::Failure;
 use crate::output::text::si;
 
-/// Namespaces that a warning lists one by one; of more than these it tells the number.
+/// Maximum number of namespaces that a warning lists; of the others it gives the number.
 const LISTED_MAX: usize = 16;
 
-/// Lets a verb through that makes `nsid` (every one for FFFFFFFFh) of `device` go away or changes
-/// what is in it, unless this machine uses the namespace.
+/// Checks that this machine does not use namespace `nsid` of `device` (FFFFFFFFh: any of them),
+/// which a verb is about to remove or change.
 ///
 /// # Errors
-/// A block device of it is mounted, swap, part of another device; `force` passes that.
+/// A block device of it is mounted, swap space or part of another device, and `force` is not set.
 pub(super) fn refuse_in_use(verb: &str, device: &dyn Device, nsid: Nsid, force: bool) -> anyhow::Result<()> {
     if force {
         return Ok(());
@@ -38,11 +38,11 @@ pub(super) fn refuse_in_use(verb: &str, device: &dyn Device, nsid: Nsid, force: 
     Err(Failure::new("in-use", message, advice).into())
 }
 
-/// As [`refuse_in_use`], and asks whether the data of these namespaces may go: `warning` says what
-/// happens to them.
+/// As [`refuse_in_use`], and asks for confirmation that the data of these namespaces are destroyed;
+/// `warning` is the question's text.
 ///
 /// # Errors
-/// As [`refuse_in_use`]; the answer is not yes, or there is nobody to ask.
+/// As [`refuse_in_use`]; the answer is not yes, or there is no terminal.
 pub(super) fn confirm_loss(
     (verb, warning): (&str, &str),
     device: &mut dyn Device,
@@ -56,8 +56,7 @@ pub(super) fn confirm_loss(
     Ok(confirm(warning, &concerned(device, nsid), force)?)
 }
 
-/// A line for each namespace: its size, who has it. What the controller does not tell is left out:
-/// the question comes all the same.
+/// A line for each namespace with its size and controllers, as far as the controller reports them.
 fn concerned(device: &mut dyn Device, nsid: Nsid) -> Vec<String> {
     let nsids = if nsid == Nsid::ALL { every(device) } else { vec![nsid] };
     let mut lines: Vec<String> = nsids.iter().take(LISTED_MAX).map(|&nsid| describe(device, nsid)).collect();
@@ -67,7 +66,8 @@ fn concerned(device: &mut dyn Device, nsid: Nsid) -> Vec<String> {
     lines
 }
 
-/// Every namespace of the subsystem, where the controller manages them; else those that are active.
+/// All namespaces of the subsystem if the controller supports namespace management, otherwise the
+/// active ones.
 fn every(device: &mut dyn Device) -> Vec<Nsid> {
     let mut list = |cns| command::identify::<NamespaceList>(device, Identify::of(cns, Nsid::NONE));
     let list = list(Cns::ALLOCATED_NAMESPACE_LIST).or_else(|_no_management| list(Cns::ACTIVE_NAMESPACE_LIST));

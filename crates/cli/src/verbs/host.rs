@@ -1,4 +1,4 @@
-//! `gen-hostnqn` and `show-hostnqn`: who this host is.
+//! `gen-hostnqn` and `show-hostnqn`: the identity of this host.
 
 use std::process::ExitCode;
 
@@ -16,7 +16,7 @@ use crate::output::show;
 pub(crate) struct Plain {}
 
 impl Plain {
-    /// Makes a host NQN that nobody has.
+    /// Generates a unique host NQN.
     pub(crate) fn generate(self, global: &Global) -> Outcome {
         let nqn = Nqn::from_uuid(Uuid(uuid::Uuid::new_v4().into_bytes()));
         show(global, &HostNqn { verb: "gen-hostnqn", nqn, more: None })?;
@@ -35,7 +35,7 @@ impl Plain {
 struct HostNqn {
     verb: &'static str,
     nqn: Nqn,
-    /// Host identifier, and where both come from.
+    /// Host identifier, and the origin of both.
     more: Option<(String, &'static str)>,
 }
 

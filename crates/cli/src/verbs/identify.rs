@@ -1,4 +1,4 @@
-//! `id-ctrl`, `id-ns`, `list-ns`, `list-ctrl`, `ns-descs`: what a controller says of itself and its
+//! `id-ctrl`, `id-ns`, `list-ns`, `list-ctrl`, `ns-descs`: Identify data of a controller and its
 //! namespaces.
 
 use ebof_nvme::Nsid;
@@ -21,7 +21,7 @@ pub(crate) struct IdCtrl {
     device: DeviceArgs,
     #[command(flatten)]
     shown: Shown,
-    /// Show the vendor specific area too
+    /// Also show the vendor specific area
     #[arg(short = 'V', long)]
     vendor_specific: bool,
 }
@@ -40,15 +40,15 @@ impl IdCtrl {
 pub(crate) struct IdNs {
     #[command(flatten)]
     device: DeviceArgs,
-    /// Which namespace, where DEVICE does not say; 0xffffffff shows what all have in common
+    /// The namespace, if DEVICE does not name one; 0xffffffff shows what all have in common
     #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>)]
     namespace_id: Option<u32>,
     #[command(flatten)]
     shown: Shown,
-    /// Show the vendor specific area too
+    /// Also show the vendor specific area
     #[arg(short = 'V', long)]
     vendor_specific: bool,
-    /// Also namespaces that are not active here (CNS 11h)
+    /// Include namespaces that are not attached (CNS 11h)
     #[arg(short, long)]
     force: bool,
 }
@@ -60,7 +60,7 @@ impl IdNs {
             let data = if self.force {
                 command::identify(device, Identify::of(Cns::ALLOCATED_NAMESPACE, nsid))?
             } else if nsid == Nsid::ALL {
-                // What is common to all namespaces, whose size is 0.
+                // The common properties of all namespaces have size 0.
                 command::identify(device, Identify::of(Cns::NAMESPACE, nsid))?
             } else {
                 command::identify_namespace(device, nsid)?
@@ -81,7 +81,7 @@ pub(crate) struct ListNs {
     /// Only those of an I/O command set
     #[arg(short = 'y', long, value_name = "CSI", value_parser = number::parse::<u8>)]
     csi: Option<u8>,
-    /// Also namespaces that are not active here
+    /// Include namespaces that are not attached
     #[arg(short, long)]
     all: bool,
 }

@@ -22,7 +22,7 @@ pub(crate) struct OfController {
 }
 
 impl OfController {
-    /// What is specific to the NVM command set.
+    /// Data specific to the NVM command set.
     pub(crate) fn nvm(self, global: &Global) -> Outcome {
         on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
             let data = command::identify(device, Identify::new(Cns::IOCS_CONTROLLER))?;
@@ -57,7 +57,7 @@ pub(crate) struct OfNamespace {
 }
 
 impl OfNamespace {
-    /// What is specific to the NVM command set.
+    /// Data specific to the NVM command set.
     pub(crate) fn nvm(self, global: &Global) -> Outcome {
         self.namespace.on_namespace(Needs::Admin, &self.shown.apply(global), |device, nsid| {
             let namespace = command::identify_namespace(device, nsid)?;
@@ -68,7 +68,7 @@ impl OfNamespace {
         })
     }
 
-    /// What is independent of I/O command sets.
+    /// Data independent of I/O command sets.
     pub(crate) fn independent(self, global: &Global) -> Outcome {
         self.namespace.on_namespace(Needs::Admin, &self.shown.apply(global), |device, nsid| {
             let data = command::identify(device, Identify::of(Cns::INDEPENDENT_NAMESPACE, nsid))?;

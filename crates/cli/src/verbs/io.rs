@@ -27,7 +27,7 @@ use crate::output::done::Done;
 use crate::output::passthru::command_text;
 use crate::output::{print, say, show};
 
-/// Blocks that one command can name.
+/// Maximum number of blocks of one command.
 const BLOCKS_MAX: u64 = 65_536;
 
 /// A command with data.
@@ -38,16 +38,17 @@ pub(crate) struct Transfer {
     /// The first block
     #[arg(short, long, value_name = "LBA", value_parser = number::parse::<u64>, default_value = "0")]
     start_block: u64,
-    /// Number of blocks less one, as on the wire: 0 is one block; else as many as the data fill
+    /// Number of blocks less one, as on the wire: 0 is one block
+    /// [default: as many as the data need]
     #[arg(short = 'c', long, value_name = "NLB", value_parser = number::parse::<u16>)]
     block_count: Option<u16>,
     /// Bytes of data
     #[arg(short = 'z', long, value_name = "BYTES", value_parser = number::parse_bytes)]
     data_size: Option<u64>,
-    /// The file with the data, or for them; else standard input or output
+    /// File to read the data from, or to write them to [default: standard input or output]
     #[arg(short = 'd', long, value_name = "FILE")]
     data: Option<PathBuf>,
-    /// Force Unit Access: from and to the medium
+    /// Force Unit Access
     #[arg(short = 'f', long)]
     force_unit_access: bool,
     /// Limited Retry
@@ -56,13 +57,13 @@ pub(crate) struct Transfer {
     /// Protection information field (PRINFO)
     #[arg(short = 'p', long, value_name = "PRINFO", value_parser = number::parse::<u8>, default_value = "0")]
     prinfo: u8,
-    /// Say how long the command took
+    /// Print the latency of the command
     #[arg(short = 't', long)]
     latency: bool,
     /// Print the command before it is sent
     #[arg(short = 'V', long)]
     show_command: bool,
-    /// Write also when a block device of this machine is in use
+    /// Write even if a block device of this machine is in use
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -77,13 +78,13 @@ pub(crate) struct Transfer {
     metadata: Metadata,
 }
 
-/// The largest block that a controller is believed to have: the buffers here are made of its
-/// blocks.
+/// Largest supported block: buffers are allocated in blocks, and the controller is not trusted.
 const BLOCK_BYTES_MAX: u32 = 1 << 20;
-/// Data of one command: what the controller's limit is, its answer tells.
+/// Maximum data of one command. The controller enforces its own limit.
 const BUFFER_BYTES_MAX: usize = 256 << 20;
 
-/// Options of nvme-cli for metadata in a buffer of its own, which no message-based transport has.
+/// Options of nvme-cli for metadata in a separate buffer, which message-based transports do not
+/// support.
 #[derive(Clone, Debug, clap::Args)]
 struct Metadata {
     #[arg(short = 'y', long, hide = true)]
@@ -104,9 +105,9 @@ impl Metadata {
     }
 }
 
-/// Bytes that each block has in the data of a command: its metadata too, unless `generated`: the
-/// controller inserts and strips protection information of `protection_bytes`, and there is no
-/// other metadata (NVM Command Set, "Protection Information and Read Commands": PRACT).
+/// Bytes of each block in the data of a command, including metadata. If `generated`, the controller
+/// inserts and strips protection information of `protection_bytes`, unless there is other metadata
+/// (NVM Command Set, "Protection Information and Read Commands": PRACT).
 ///
 /// # Errors
 /// The format cannot be used over a fabric.
@@ -139,8 +140,8 @@ fn transfer_bytes(
     block.checked_add(metadata).ok_or_else(|| unusable(format!("the blocks of namespace {nsid} are too large")))
 }
 
-/// Bytes of a block's protection information; a controller that does not tell has guards of 16
-/// bits.
+/// Bytes of a block's protection information; without a report of the controller, for 16-bit
+/// guards.
 fn protection_bytes(device: &mut dyn Device, nsid: Nsid, namespace: &IdentifyNamespace) -> u32 {
     let extended = command::identify::<NvmNamespace>(device, Identify::of(Cns::IOCS_NAMESPACE, nsid));
     match extended.map(|data| data.protection_format(namespace.format_index())) {
@@ -221,7 +222,7 @@ impl Transfer {
         Ok((device, block_bytes))
     }
 
-    /// The blocks that `bytes` of data and the options name.
+    /// The range of blocks for `bytes` of data and the options.
     fn range(&self, bytes: Option<u64>, block_bytes: u32) -> Result<BlockRange, Failure> {
         let needed = bytes.map(|bytes| bytes.div_ceil(u64::from(block_bytes)));
         let blocks = match (self.block_count, needed) {

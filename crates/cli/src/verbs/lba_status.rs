@@ -1,4 +1,4 @@
-//! `get-lba-status`: which blocks are allocated, or may be unrecoverable.
+//! `get-lba-status`: blocks that are allocated, or may be unrecoverable.
 
 use ebof_initiator::AdminData;
 use ebof_nvme::lba_status::{GetLbaStatus, StatusAction};
@@ -12,10 +12,10 @@ use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::lba_status::LbaStatusView;
 
-/// The most bytes that are read.
+/// Maximum number of bytes that are read.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// Asks for the status of blocks.
+/// Shows the status of blocks.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct GetLbaStatusVerb {
     #[command(flatten)]
@@ -23,14 +23,14 @@ pub(crate) struct GetLbaStatusVerb {
     /// The first block
     #[arg(short, long, value_name = "LBA", value_parser = number::parse::<u64>, default_value = "0")]
     start_lba: u64,
-    /// The most dwords to return, less one [default: 4 KiB]
+    /// Maximum number of dwords to return, less one [default: 4 KiB]
     #[arg(short, long, value_name = "DWORDS", value_parser = number::parse::<u32>, default_value = "1023")]
     max_dw: u32,
-    /// What to do: 0x02 allocated, 0x10 scan for blocks that may be unrecoverable, 0x11 tracked
+    /// The action: 0x02 allocated, 0x10 scan for blocks that may be unrecoverable, 0x11 tracked
     /// ones
     #[arg(short, long, value_name = "ATYPE", value_parser = status_action)]
     action: StatusAction,
-    /// How many blocks; 0 is up to the end of the namespace
+    /// Number of blocks; 0 is up to the end of the namespace
     #[arg(short = 'l', long, value_name = "BLOCKS", value_parser = number::parse::<u16>, default_value = "0")]
     range_len: u16,
 }

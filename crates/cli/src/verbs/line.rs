@@ -1,4 +1,4 @@
-//! A verb's arguments as they are read from a line of text, for tests.
+//! Parses the arguments of a verb from a line of text, for tests.
 
 use clap::{Args, Parser};
 
@@ -8,12 +8,12 @@ struct Line<T: Args> {
     verb: T,
 }
 
-/// The arguments of `line`, whose first word stands for the program.
+/// The arguments in `line`, whose first word is the program.
 pub(crate) fn try_parse<T: Args>(line: &str) -> Result<T, clap::Error> {
     Line::try_parse_from(line.split_whitespace()).map(|line| line.verb)
 }
 
-/// The same of a line that is right.
+/// As [`try_parse`], for a valid line.
 pub(crate) fn parse<T: Args>(line: &str) -> T {
     try_parse(line).unwrap()
 }

@@ -1,4 +1,4 @@
-//! `list` and `list-subsys`: what this machine is connected to.
+//! `list`, `list-subsys` and `show-topology`: the connections of this machine.
 
 use std::process::ExitCode;
 
@@ -26,7 +26,7 @@ impl List {
     }
 }
 
-/// Lists subsystems and the ways to them.
+/// Lists subsystems and their controllers.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ListSubsys {
     /// Only the subsystem of this device
@@ -54,7 +54,7 @@ impl ListSubsys {
 /// Shows the topology of all subsystems.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ShowTopology {
-    /// What comes first
+    /// The order
     #[arg(short, long, value_enum, value_name = "ORDER", default_value_t = Ranking::Namespace)]
     ranking: Ranking,
 }
@@ -80,8 +80,8 @@ fn subsystem_of(device: &str) -> anyhow::Result<String> {
     }
 }
 
-/// The connected controllers, and those that were given up. First cleans up behind daemons that
-/// were killed, and says so.
+/// The connected controllers, and those that were given up. First cleans up after killed attach
+/// daemons, and reports it.
 fn connected(nqn: Option<&str>) -> anyhow::Result<(Vec<Connected>, Vec<State>)> {
     for repaired in ebof_attach::repair(&StateDir::standard())? {
         for action in &repaired.actions {
@@ -98,7 +98,7 @@ fn connected(nqn: Option<&str>) -> anyhow::Result<(Vec<Connected>, Vec<State>)> 
     Ok((connected, given_up))
 }
 
-/// What the superuser has connected, for others who look.
+/// Root's controllers, for other users.
 fn of_root() -> Vec<Connected> {
     let Some(root) = StateDir::of_root_for_others() else { return Vec::new() };
     let others = others(&root);
@@ -109,15 +109,15 @@ fn of_root() -> Vec<Connected> {
     others
 }
 
-/// What the daemons below another user's state directory wrote; they are asked nothing, and nothing
-/// is cleaned.
+/// The states in another user's state directory, without contacting the attach daemons or cleaning
+/// up.
 fn others(states: &StateDir) -> Vec<Connected> {
     let records = states.records().unwrap_or_default().into_iter().filter(|record| record.live);
     records.filter_map(|record| record.state).map(|state| Connected { state, used_blocks: Vec::new() }).collect()
 }
 
-/// Asks the daemon for its state as of now and for the use of its namespaces; what it wrote last
-/// where it does not answer, so that a list is never refused for the sake of one.
+/// Queries the attach daemon for its state and the usage of its namespaces. If it does not answer,
+/// the state in its file is used, so that the list does not fail because of one controller.
 fn ask(mut state: State) -> Connected {
     let mut used_blocks = Vec::new();
     match ebof_attach::open(&state.name) {

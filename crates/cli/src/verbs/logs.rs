@@ -19,7 +19,7 @@ use crate::output::lists::ChangedView;
 use crate::output::raw::LogView;
 use crate::output::say;
 
-/// The most bytes that `get-log` reads at once: more than any log page of fixed size has.
+/// Maximum number of bytes that `get-log` reads: more than the size of any log page of fixed size.
 const LOG_BYTES_MAX: u64 = 64 << 20;
 
 /// Any log page, as bytes.
@@ -27,16 +27,16 @@ const LOG_BYTES_MAX: u64 = 64 << 20;
 pub(crate) struct GetLog {
     #[command(flatten)]
     device: DeviceArgs,
-    /// Which log page (LID)
+    /// The log page (LID)
     #[arg(short = 'i', long, value_name = "LID", value_parser = number::parse::<u8>)]
     log_id: u8,
-    /// How many bytes to read
+    /// Number of bytes to read
     #[arg(short = 'l', long, value_name = "BYTES", value_parser = number::parse_bytes)]
     log_len: u64,
-    /// Which namespace; the controller where nothing says
+    /// The namespace [default: the controller]
     #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>)]
     namespace_id: Option<u32>,
-    /// Where in the log page to begin, in bytes
+    /// Offset of the first byte in the log page
     #[arg(short = 'L', long, value_name = "OFFSET", value_parser = number::parse_bytes, default_value = "0")]
     lpo: u64,
     /// Log Specific Parameter
@@ -109,7 +109,7 @@ impl GetLog {
 pub(crate) struct SmartLog {
     #[command(flatten)]
     device: DeviceArgs,
-    /// Which namespace; the controller where nothing says
+    /// The namespace [default: the controller]
     #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>)]
     namespace_id: Option<u32>,
     #[command(flatten)]
@@ -119,8 +119,7 @@ pub(crate) struct SmartLog {
 impl SmartLog {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
-            // As nvme-cli: a namespace only where it is asked for, since few controllers keep
-            // health for each.
+            // As in nvme-cli, DEVICE's namespace is not used: few controllers have a log for each.
             let nsid = self.namespace_id.map_or(Nsid::ALL, Nsid);
             let data = command::log(device, nsid, command::log_page(Lid::SMART_HEALTH))?;
             Ok(SmartView { device: device.name().to_owned(), nsid, data })
@@ -133,7 +132,7 @@ impl SmartLog {
 pub(crate) struct ErrorLog {
     #[command(flatten)]
     device: DeviceArgs,
-    /// How many entries, at most as many as the controller keeps
+    /// Number of entries, at most as many as the controller has
     #[arg(short = 'e', long, value_name = "ENTRIES", value_parser = number::parse::<u16>, default_value = "64")]
     log_entries: u16,
     #[command(flatten)]
@@ -198,7 +197,7 @@ impl PlainLog {
 pub(crate) struct EffectsLog {
     #[command(flatten)]
     device: DeviceArgs,
-    /// Of which I/O command set
+    /// The I/O command set
     #[arg(short = 'c', long, value_name = "CSI", value_parser = number::parse::<u8>, default_value = "0")]
     csi: u8,
     #[command(flatten)]

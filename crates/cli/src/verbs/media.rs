@@ -1,4 +1,4 @@
-//! `format` and `sanitize`: what takes the data of namespaces away.
+//! `format` and `sanitize`, which destroy the data of namespaces.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::done::Done;
 
-/// How long a format may take where the user does not say: as in nvme-cli.
+/// Default time limit of a format, as in nvme-cli.
 const FORMAT_TIME: Duration = Duration::from_secs(600);
 
 /// Formats namespaces.
@@ -26,13 +26,13 @@ const FORMAT_TIME: Duration = Duration::from_secs(600);
 pub(crate) struct FormatNvm {
     #[command(flatten)]
     device: DeviceArgs,
-    /// Which namespace, where DEVICE does not say; 0xffffffff is every one
+    /// The namespace, if DEVICE does not name one; 0xffffffff for all
     #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>)]
     namespace_id: Option<u32>,
     /// Index of the LBA format, 0 to 63 [default: the one in use; 0 for all namespaces]
     #[arg(short, long, value_name = "INDEX", value_parser = number::parse::<u8>)]
     lbaf: Option<u8>,
-    /// Block size in bytes, without metadata, in place of --lbaf
+    /// Block size in bytes, without metadata, instead of --lbaf
     #[arg(short, long, value_name = "BYTES", value_parser = number::parse_bytes, conflicts_with = "lbaf")]
     block_size: Option<u64>,
     /// Secure erase: 0 none, 1 user data, 2 cryptographic
@@ -44,13 +44,13 @@ pub(crate) struct FormatNvm {
     /// Protection information location: 0 last, 1 first bytes of the metadata
     #[arg(short = 'p', long, value_name = "PIL", value_parser = number::parse::<u8>, default_value = "0")]
     pil: u8,
-    /// Metadata: 0 in a buffer of its own, 1 at the end of each block
+    /// Metadata: 0 in a separate buffer, 1 at the end of each block
     #[arg(short, long, value_name = "MSET", value_parser = number::parse::<u8>, default_value = "0")]
     ms: u8,
     /// Reset the controller afterwards
     #[arg(short, long)]
     reset: bool,
-    /// Do not ask, also when a block device of this machine is in use
+    /// Do not ask, and proceed even if a block device of this machine is in use
     #[arg(long)]
     force: bool,
 }
@@ -102,7 +102,8 @@ impl FormatNvm {
         Ok(done.with("ses", self.ses).with("pi", self.pi).with("pil", self.pil).with("ms", self.ms))
     }
 
-    /// What the command will concern: all namespaces where the controller cannot do it to one.
+    /// The namespace that will be affected: all of them if the controller cannot format a single
+    /// one.
     fn target(&self, device: &mut dyn Device) -> anyhow::Result<Nsid> {
         let attributes = command::identify_controller(device)?.fna;
         let all = field::fna::FORMAT_ALL | if self.ses == 0 { 0 } else { field::fna::ERASE_ALL };
@@ -139,12 +140,12 @@ impl FormatNvm {
     }
 }
 
-/// Starts a sanitize operation, or leaves its failure.
+/// Starts a sanitize operation, or exits failure mode.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct SanitizeNvm {
     #[command(flatten)]
     device: DeviceArgs,
-    /// What to do: 1 exit-failure, 2 start-block-erase, 3 start-overwrite, 4 start-crypto-erase, 5
+    /// The action: 1 exit-failure, 2 start-block-erase, 3 start-overwrite, 4 start-crypto-erase, 5
     /// exit-media-verification
     #[arg(short = 'a', long, value_name = "ACTION", value_parser = sanitize_action)]
     sanact: SanitizeAction,
@@ -157,16 +158,16 @@ pub(crate) struct SanitizeNvm {
     /// Overwrite: number of passes, 1 to 15, 0 for 16
     #[arg(short = 'n', long, value_name = "N", value_parser = number::parse::<u8>)]
     owpass: Option<u8>,
-    /// Allow that a failure is left without another sanitize operation
+    /// Allow unrestricted exit from failure mode (AUSE)
     #[arg(short = 'u', long)]
     ause: bool,
-    /// Overwrite: the pattern of 32 bits
+    /// Overwrite: the 32-bit pattern
     #[arg(short = 'p', long, value_name = "PATTERN", value_parser = number::parse::<u32>)]
     ovrpat: Option<u32>,
     /// Enter the media verification state afterwards
     #[arg(short = 'e', long)]
     emvs: bool,
-    /// Do not ask, also when a block device of this machine is in use
+    /// Do not ask, and proceed even if a block device of this machine is in use
     #[arg(long)]
     force: bool,
 }

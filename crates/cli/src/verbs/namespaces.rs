@@ -1,5 +1,4 @@
-//! `create-ns`, `delete-ns`, `attach-ns`, `detach-ns`: the namespaces of a drive, managed by its
-//! host.
+//! `create-ns`, `delete-ns`, `attach-ns`, `detach-ns`: management of a drive's namespaces.
 
 use ebof_attach::usage::LocalDevice;
 use ebof_initiator::AdminData;
@@ -27,7 +26,7 @@ pub(crate) struct CreateNs {
     /// Size in blocks (NSZE)
     #[arg(short = 's', long, value_name = "BLOCKS", value_parser = number::parse_bytes)]
     nsze: Option<u64>,
-    /// Capacity in blocks (NCAP); less than the size makes a thin namespace [default: as the size]
+    /// Capacity in blocks (NCAP); less than the size makes a thin namespace [default: the size]
     #[arg(short = 'c', long, value_name = "BLOCKS", value_parser = number::parse_bytes)]
     ncap: Option<u64>,
     /// Size in bytes, as in 100G or 1.5T (powers of 1000; Gi, Ti of 1024); without a unit, in
@@ -41,7 +40,7 @@ pub(crate) struct CreateNs {
     /// block [default: 0]
     #[arg(short = 'f', long, value_name = "FLBAS", value_parser = number::parse::<u8>)]
     flbas: Option<u8>,
-    /// Block size in bytes, without metadata, in place of --flbas
+    /// Block size in bytes, without metadata, instead of --flbas
     #[arg(short = 'b', long, value_name = "BYTES", value_parser = number::parse_bytes, conflicts_with = "flbas")]
     block_size: Option<u64>,
     /// End-to-end data protection: type 0 to 3, and bit 3 for the first bytes of the metadata
@@ -50,13 +49,13 @@ pub(crate) struct CreateNs {
     /// Sharing: 0 is private, 1 may be attached to several controllers
     #[arg(short = 'm', long, value_name = "NMIC", value_parser = number::parse::<u8>, default_value = "0")]
     nmic: u8,
-    /// ANA group; 0 leaves it to the controller
+    /// ANA group; 0 leaves the choice to the controller
     #[arg(short = 'a', long, value_name = "ID", value_parser = number::parse::<u32>, default_value = "0")]
     anagrp_id: u32,
-    /// NVM set; 0 leaves it to the controller
+    /// NVM set; 0 leaves the choice to the controller
     #[arg(short = 'i', long, value_name = "ID", value_parser = number::parse::<u16>, default_value = "0")]
     nvmset_id: u16,
-    /// Endurance group; 0 leaves it to the controller
+    /// Endurance group; 0 leaves the choice to the controller
     #[arg(short = 'e', long, value_name = "ID", value_parser = number::parse::<u16>, default_value = "0")]
     endg_id: u16,
     /// I/O command set: 0 is NVM
@@ -141,7 +140,7 @@ impl CreateNs {
     }
 }
 
-/// How bytes become blocks.
+/// Sizes for the conversion from bytes to blocks.
 struct Geometry {
     /// Bytes of a block, with its metadata.
     block_bytes: u64,
@@ -174,13 +173,13 @@ impl Geometry {
         Ok(geometry)
     }
 
-    /// Blocks that `bytes` make, rounded up to the granularity.
+    /// The number of blocks for `bytes`, rounded up to the granularity.
     fn blocks(&self, bytes: u64, granularity: u64) -> u64 {
         bytes.checked_next_multiple_of(granularity).unwrap_or(bytes) / self.block_bytes
     }
 }
 
-/// What is common to all namespaces that could be created: their formats.
+/// The common properties of all namespaces: the supported formats.
 fn common_namespace(device: &mut dyn Device) -> anyhow::Result<Box<IdentifyNamespace>> {
     command::identify(device, Identify::of(Cns::NAMESPACE, Nsid::ALL)).map_err(|error| {
         let managed =
@@ -213,7 +212,7 @@ pub(super) fn plain_format(namespace: &IdentifyNamespace, bytes: u64) -> Option<
     namespace.lba_formats().iter().position(fits).and_then(|index| u8::try_from(index).ok())
 }
 
-/// The formats there are, for whoever named one that is not.
+/// Advice for a format that does not exist: lists the supported ones.
 pub(super) fn formats_advice(device: &str, namespace: &IdentifyNamespace) -> String {
     let format = |(index, format): (usize, &LbaFormat)| {
         let bytes = format.block_bytes()?;
@@ -232,10 +231,10 @@ pub(super) fn formats_advice(device: &str, namespace: &IdentifyNamespace) -> Str
 pub(crate) struct DeleteNs {
     #[command(flatten)]
     device: DeviceArgs,
-    /// Which namespace, where DEVICE does not say; 0xffffffff is every one
+    /// The namespace, if DEVICE does not name one; 0xffffffff for all
     #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>)]
     namespace_id: Option<u32>,
-    /// Do not ask, also when a block device of this machine is in use
+    /// Do not ask, and proceed even if a block device of this machine is in use
     #[arg(long)]
     force: bool,
 }
@@ -286,15 +285,14 @@ impl AttachNs {
         let Some(disks) = device.attached().map(|controller| format!("{controller}n")).filter(|_| !self.no_wait) else {
             return Ok(done);
         };
-        // The target has attached it, so that a look at its list finds it: nobody has to wait for
-        // the event.
+        // The namespace is in the target's list already, so that a rescan finds it without waiting
+        // for the event.
         if let Err(error) = device.rescan() {
             say(&format!("the namespace is attached, and its block device is not there yet: {error}"));
             return Ok(done);
         }
         let nsid = self.attachment.namespace.nsid(device)?;
-        // The subsystem may be connected more than once: the others' block devices are none of this
-        // command's.
+        // The subsystem may be connected more than once: ignore block devices of other connections.
         let own = |local: &LocalDevice| Nsid(local.nsid) == nsid && local.name.starts_with(&disks);
         let found = device.local_devices()?.into_iter().filter(own);
         Ok(found.fold(done, |done, local| done.with_block_device(&local.name, &local.path)))
@@ -306,7 +304,7 @@ impl AttachNs {
 pub(crate) struct DetachNs {
     #[command(flatten)]
     attachment: Attachment,
-    /// Also when a block device of this machine is in use
+    /// Proceed even if a block device of this machine is in use
     #[arg(long)]
     force: bool,
 }

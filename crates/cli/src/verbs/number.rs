@@ -14,12 +14,12 @@ pub(super) fn parse_list<T: TryFrom<u64>>(text: &str) -> Result<Vec<T>, String> 
 /// Reads a number of bytes: a number, or with a unit as in `64Ki`, `1M`.
 ///
 /// # Errors
-/// It is none.
+/// The text is not a number.
 pub(super) fn parse_bytes(text: &str) -> Result<u64, String> {
     parse(text).or_else(|_not_plain| ebof_manage::units::parse_size(text).map_err(|error| error.to_string()))
 }
 
-/// A list in one argument; a bare `Vec` would mean an argument that may be repeated.
+/// A list in one argument. clap would take a `Vec` for an argument that can be repeated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct List<T>(pub(super) Vec<T>);
 
@@ -31,7 +31,7 @@ pub(super) fn list<T: TryFrom<u64>>(text: &str) -> Result<List<T>, String> {
     parse_list(text).map(List)
 }
 
-/// A number of blocks, or of bytes that make blocks.
+/// A number of blocks or bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Amount {
     /// Blocks.
@@ -44,7 +44,7 @@ pub(super) enum Amount {
 /// `M`, `G`, `T`, `P` are powers of 1000, with an `i` behind them of 1024; a `B` may follow.
 ///
 /// # Errors
-/// It is none.
+/// The text is not a number.
 pub(super) fn parse_si(text: &str) -> Result<Amount, String> {
     if let Ok(blocks) = parse(text) {
         return Ok(Amount::Blocks(blocks));

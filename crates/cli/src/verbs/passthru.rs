@@ -1,5 +1,4 @@
-//! `admin-passthru` and `io-passthru`: any command as its fields say, without a thought about what
-//! it means.
+//! `admin-passthru` and `io-passthru`: any command by its fields, without interpretation.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -21,7 +20,7 @@ use crate::global::{Format, Global};
 use crate::output::passthru::PassthruView;
 use crate::output::{say, show};
 
-/// Bytes of data that one command may have: what the process that holds a connected device takes.
+/// Maximum data of one command: the limit of attach daemons.
 const DATA_BYTES_MAX: u32 = 16 << 20;
 
 /// A command by its fields.
@@ -32,13 +31,13 @@ pub(crate) struct Passthru {
     /// Opcode
     #[arg(short = 'O', long, value_name = "OPCODE", value_parser = number::parse::<u8>)]
     opcode: u8,
-    /// Flags (FUSE); how data are described is the transport's business
+    /// Flags (FUSE); the transport sets PSDT
     #[arg(short, long, value_name = "FLAGS", value_parser = number::parse::<u8>, default_value = "0")]
     flags: u8,
-    /// Bytes 2 and 3 of the command: over a fabric the command identifier, so that only 0 goes
+    /// Bytes 2 and 3 of the command: over a fabric the command identifier, therefore only 0
     #[arg(short = 'R', long, value_name = "RSVD", value_parser = number::parse::<u16>, default_value = "0")]
     rsvd: u16,
-    /// Namespace identifier [default: of an I/O command the namespace of DEVICE, else 0]
+    /// Namespace identifier [default: for an I/O command DEVICE's namespace, otherwise 0]
     #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>)]
     namespace_id: Option<u32>,
     #[command(flatten)]
@@ -50,25 +49,25 @@ pub(crate) struct Passthru {
     metadata_len: Option<u64>,
     #[arg(short = 'M', long, hide = true)]
     metadata: Option<String>,
-    /// The file with the data, or for them; else standard input or output
+    /// File to read the data from, or to write them to [default: standard input or output]
     #[arg(short, long, value_name = "FILE")]
     input_file: Option<PathBuf>,
-    /// Data go to the controller [default: as bit 0 of the opcode says]
+    /// Data are sent to the controller [default: according to bit 0 of the opcode]
     #[arg(short, long, conflicts_with = "read")]
     write: bool,
-    /// Data come from the controller [default: as bit 1 of the opcode says]
+    /// Data are received from the controller [default: according to bit 1 of the opcode]
     #[arg(short, long)]
     read: bool,
-    /// What the data are filled with first, and up to --data-len where the file is shorter
+    /// Initial value of each byte of the data, also beyond the end of a shorter file
     #[arg(short, long, value_name = "BYTE", value_parser = number::parse::<u8>, default_value = "0")]
     prefill: u8,
-    /// Print the bytes that come, as -o binary
+    /// Print received data as bytes, as -o binary
     #[arg(short = 'b', long)]
     raw_binary: bool,
     /// Print the command before it is sent
     #[arg(short, long, visible_alias = "show-cmd")]
     show_command: bool,
-    /// Say how long the command took
+    /// Print the latency of the command
     #[arg(short = 'T', long)]
     latency: bool,
 }
@@ -102,7 +101,7 @@ struct Dwords {
     cdw15: u32,
 }
 
-/// Where a command's data go.
+/// The direction of a command's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     None,
@@ -223,7 +222,7 @@ impl Passthru {
         })
     }
 
-    /// The bytes for the controller; where there are fewer than --data-len, --prefill follows.
+    /// The data for the controller, padded with --prefill to --data-len.
     fn input(&self) -> anyhow::Result<Vec<u8>> {
         let length = self.length()?;
         let mut data = Vec::new();
@@ -248,7 +247,7 @@ impl Passthru {
         let nsid = self.namespace_id.map(Nsid).or(named).unwrap_or(Nsid::NONE);
         let dwords = &self.dwords;
         let mut sqe = Sqe::new(self.opcode).with_nsid(nsid);
-        // PSDT is not for users to choose: over a fabric data are described by SGLs.
+        // PSDT cannot be chosen: over a fabric data are described by SGLs.
         sqe.flags |= self.flags & 0x3f;
         (sqe.cdw2, sqe.cdw3) = (dwords.cdw2.into(), dwords.cdw3.into());
         let sqe = sqe.with_cdw(10, dwords.cdw10).with_cdw(11, dwords.cdw11).with_cdw(12, dwords.cdw12);

@@ -16,7 +16,7 @@ use crate::global::Global;
 use crate::output::done::Done;
 use crate::output::registers::{PROPERTIES, PropertyView};
 
-/// `NVMe` in ASCII: what NSSR takes for a reset (Base, NSSR.NSSRC).
+/// `NVMe` in ASCII: the value that resets the subsystem (Base, NSSR.NSSRC).
 const RESET_WORD: u32 = 0x4e56_4d65;
 /// CAP.NSSRS: the subsystem can be reset.
 const CAP_NSSRS: u64 = 1 << 36;
@@ -72,7 +72,7 @@ impl SetProperty {
     }
 }
 
-/// The command that writes a property of the size it has.
+/// The command that writes a property, with the property's size.
 fn set(offset: u32, value: u64) -> Result<Sqe, Failure> {
     let low = value & 0xffff_ffff;
     let high = value >> 32;
@@ -88,7 +88,7 @@ fn set(offset: u32, value: u64) -> Result<Sqe, Failure> {
     }
 }
 
-/// Bytes of the property at an offset: those of 64 bits are few (Base, Controller Properties).
+/// Size in bytes of the property at an offset (Base, Controller Properties).
 fn bytes_of(offset: u32) -> u8 {
     // CAP, ASQ, ACQ, BPMBL and CMBMSC.
     if matches!(offset, 0x00 | 0x28 | 0x30 | 0x48 | 0x50) { 8 } else { 4 }

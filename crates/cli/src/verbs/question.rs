@@ -1,15 +1,14 @@
-//! The question before something that cannot be undone.
+//! The confirmation of something that cannot be undone.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
 use crate::failure::Failure;
 
-/// Asks whether to go on with what `warning` says, and has a look at the `items` that it concerns,
-/// unless `force`. Whoever is no person at a terminal has to say so beforehand: a script that waits
-/// ten seconds as nvme-cli does has not thought about it.
+/// Prints `warning` with the affected `items` and asks for confirmation, unless `force` is set.
+/// Without a terminal, as in a script, `force` is required; nvme-cli waits ten seconds instead.
 ///
 /// # Errors
-/// The answer is not yes, or there is nobody to ask.
+/// The answer is not yes, or there is no terminal.
 pub(super) fn confirm(warning: &str, items: &[String], force: bool) -> Result<(), Failure> {
     if force {
         return Ok(());
@@ -19,7 +18,7 @@ pub(super) fn confirm(warning: &str, items: &[String], force: bool) -> Result<()
         let advice = "standard input is no terminal, so that nobody can be asked: say --force where it is meant";
         return Err(Failure::new("not-confirmed", format!("{warning} Nothing was done{items}"), advice));
     }
-    // Nobody can be asked when standard error is gone; the answer is not yes then either.
+    // If standard error is closed, the question is not seen, and the answer will not be yes.
     let _unheard = write!(std::io::stderr().lock(), "WARNING: {warning}{items}\nGo on? Type yes: ");
     let mut answer = String::new();
     let read = std::io::stdin().lock().read_line(&mut answer);

@@ -1,5 +1,5 @@
-//! `resv-register`, `resv-acquire`, `resv-release`, `resv-report`: who may use a namespace. The
-//! words of nvme-cli's options are the specification's.
+//! `resv-register`, `resv-acquire`, `resv-release`, `resv-report`: reservations of a namespace. The
+//! names of nvme-cli's options are those of the specification.
 
 use ebof_initiator::AdminData;
 use ebof_nvme::reservation::{
@@ -18,7 +18,7 @@ use crate::global::Global;
 use crate::output::done::Done;
 use crate::output::reservation::ReportView;
 
-/// Reads one of a few words, or its number.
+/// Parses one of several words, or its number.
 macro_rules! words {
     ($name:ident, $type:ty, $($word:literal | $number:literal => $value:expr),* $(,)?) => {
         fn $name(text: &str) -> Result<$type, String> {
@@ -76,7 +76,7 @@ pub(crate) struct ResvRegister {
     /// The new key
     #[arg(short = 'k', long, value_name = "KEY", value_parser = number::parse::<u64>, default_value = "0")]
     nrkey: u64,
-    /// What to do: 0 register, 1 unregister, 2 replace
+    /// The action: 0 register, 1 unregister, 2 replace
     #[arg(short, long, value_name = "ACTION", value_parser = register_action, default_value = "0")]
     rrega: RegisterAction,
     /// Persist through power loss: 0 keep, 2 clear, 3 persist
@@ -110,14 +110,14 @@ pub(crate) struct ResvAcquire {
     /// This host's key
     #[arg(short, long, value_name = "KEY", value_parser = number::parse::<u64>, default_value = "0")]
     crkey: u64,
-    /// The key of those who are preempted
+    /// The key of the registrants to preempt
     #[arg(short, long, value_name = "KEY", value_parser = number::parse::<u64>, default_value = "0")]
     prkey: u64,
     /// Reservation type: 1 to 6, or write-exclusive, exclusive-access, write-exclusive-reg-only,
     /// ...
     #[arg(short = 't', long, value_name = "TYPE", value_parser = reservation_type)]
     rtype: ReservationType,
-    /// What to do: 0 acquire, 1 preempt, 2 preempt-and-abort
+    /// The action: 0 acquire, 1 preempt, 2 preempt-and-abort
     #[arg(short = 'a', long, value_name = "ACTION", value_parser = acquire_action, default_value = "0")]
     racqa: AcquireAction,
     /// Ignore the existing key; controllers of NVMe 1.3 and later refuse it
@@ -153,7 +153,7 @@ pub(crate) struct ResvRelease {
     /// Reservation type that is held, to release it: as for resv-acquire
     #[arg(short = 't', long, value_name = "TYPE", value_parser = reservation_type)]
     rtype: Option<ReservationType>,
-    /// What to do: 0 release, 1 clear
+    /// The action: 0 release, 1 clear
     #[arg(short = 'a', long, value_name = "ACTION", value_parser = release_action, default_value = "0")]
     rrela: ReleaseAction,
     /// Ignore the existing key; controllers of NVMe 1.3 and later refuse it
@@ -181,25 +181,24 @@ impl ResvRelease {
     }
 }
 
-/// Shows the registrants of a namespace and who holds the reservation.
+/// Shows the registrants of a namespace and the reservation.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ResvReport {
     #[command(flatten)]
     namespace: NamespaceArgs,
-    /// Number of dwords to read, less one [default: as many as it takes]
+    /// Number of dwords to read, less one [default: all]
     #[arg(short = 'd', long, value_name = "DWORDS", value_parser = number::parse::<u32>)]
     numd: Option<u32>,
-    /// The extended data structure, with host identifiers of 128 bits; asked for by itself where
-    /// the controller wants it
+    /// The extended data structure, with 128-bit host identifiers; always used over fabrics
     #[arg(short, long)]
     eds: bool,
     #[command(flatten)]
     raw: RawBinary,
 }
 
-/// The most that a report may take: 65535 registrants of 64 bytes, and the header.
+/// Maximum size of a report: 65535 registrants of 64 bytes, and the header.
 const REPORT_BYTES_MAX: u64 = 64 * 65_536;
-/// What a report is read into first; it holds 63 registrants.
+/// Initial size of the buffer for a report, for 63 registrants.
 const REPORT_BYTES: u64 = 4096;
 
 impl ResvReport {
@@ -209,8 +208,7 @@ impl ResvReport {
 
     fn on(&self, device: &mut dyn Device) -> anyhow::Result<ReportView> {
         let nsid = self.namespace.nsid(device)?;
-        // Hosts over fabrics have identifiers of 128 bits, and the specification lets them ask for
-        // these only.
+        // Hosts over fabrics have 128-bit identifiers, and must use the extended data structure.
         let extended = true;
         let mut data = Vec::new();
         let mut bytes = self.numd.map_or(REPORT_BYTES, |numd| (u64::from(numd) + 1) * 4);

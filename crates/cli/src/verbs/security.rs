@@ -1,5 +1,4 @@
-//! `security-send` and `security-recv`: the two commands as they are; the protocols inside are
-//! others'.
+//! `security-send` and `security-recv`, without interpretation of the security protocols.
 
 use std::path::PathBuf;
 
@@ -19,18 +18,18 @@ use crate::global::Global;
 use crate::output::done::Done;
 use crate::output::raw::SecurityView;
 
-/// The most bytes that one of the commands carries here.
+/// Maximum data of one command.
 const BYTES_MAX: u32 = 1 << 20;
 
-/// What both commands have.
+/// The arguments of both commands.
 #[derive(Clone, Debug, clap::Args)]
 struct Protocol {
     #[command(flatten)]
     device: DeviceArgs,
-    /// Which namespace; none where nothing says
+    /// The namespace [default: none]
     #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>)]
     namespace_id: Option<u32>,
-    /// Security protocol; 0 of security-recv lists those there are
+    /// Security protocol; with security-recv, 0 lists the supported ones
     #[arg(short = 'p', long, value_name = "SECP", value_parser = number::parse::<u8>, default_value = "0")]
     secp: u8,
     /// Security protocol specific field

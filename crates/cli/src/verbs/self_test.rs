@@ -1,4 +1,4 @@
-//! `device-self-test` and `self-test-log`: the drive tests itself.
+//! `device-self-test` and `self-test-log`.
 
 use std::time::{Duration, Instant};
 
@@ -18,29 +18,28 @@ use crate::output::done::Done;
 use crate::output::say;
 use crate::output::self_test::SelfTestView;
 
-/// How often a test that is waited for is looked at.
+/// Interval at which a test is polled with `--wait`.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a test may go without progress, beside a part of the time that the controller
-/// announces.
+/// Time limit without progress, in addition to 1 % of the duration that the controller announces.
 const STALLED: Duration = Duration::from_secs(60);
 
-/// Starts or aborts a self-test, or shows how far it is.
+/// Starts or aborts a self-test, or shows its progress.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct DeviceSelfTest {
     #[command(flatten)]
     device: DeviceArgs,
-    /// Which namespace; 0 the controller without namespaces [default: all namespaces]
+    /// The namespace; 0 is the controller without namespaces [default: all namespaces]
     #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>, default_value = "0xffffffff")]
     namespace_id: u32,
-    /// What to do: 0 show the state, 1 short, 2 extended, 3 refresh, 0xe vendor, 0xf abort
+    /// The action: 0 show the state, 1 short, 2 extended, 3 refresh, 0xe vendor, 0xf abort
     #[arg(short, long, value_name = "CODE", value_parser = self_test_code, default_value = "0")]
     self_test_code: SelfTestCode,
-    /// Wait for the test to end; the exit code tells whether it passed
+    /// Wait for the end of the test; the exit code shows whether it passed
     #[arg(short, long)]
     wait: bool,
 }
 
-/// Reads a self-test code by name or number; 0 is none.
+/// Parses a self-test code by name or number; 0 is none.
 fn self_test_code(text: &str) -> Result<SelfTestCode, String> {
     match text {
         "show" => Ok(SelfTestCode(0)),
@@ -93,7 +92,7 @@ impl DeviceSelfTest {
         Ok(done.with("code", code.0).with("name", name).with("result", result.0))
     }
 
-    /// What runs now.
+    /// The current state.
     fn state(&self, device: &mut dyn Device, look: Duration) -> anyhow::Result<Done> {
         let Some((code, percent)) = read_log(device)?.current() else {
             let done = Done::new("device-self-test", device.name(), "no self-test is running");
@@ -107,7 +106,7 @@ impl DeviceSelfTest {
         Ok(Done::new("device-self-test", device.name(), &line).with("code", code.0).with("progress", percent))
     }
 
-    /// Waits for the end, and tells the progress.
+    /// Waits for the end, and reports the progress.
     fn wait(&self, device: &mut dyn Device, look: Duration) -> anyhow::Result<()> {
         let announced = Duration::from_secs(u64::from(command::identify_controller(device)?.edstt.get()) * 60);
         let limit = STALLED + announced / 100;
@@ -137,7 +136,7 @@ fn read_log(device: &mut dyn Device) -> anyhow::Result<Box<SelfTestLog>> {
 pub(crate) struct SelfTestLogVerb {
     #[command(flatten)]
     device: DeviceArgs,
-    /// How many results, at most 20
+    /// Number of results, at most 20
     #[arg(short = 'e', long, value_name = "RESULTS", value_parser = number::parse::<u8>, default_value = "20")]
     dst_entries: u8,
     #[command(flatten)]

@@ -1,5 +1,5 @@
-//! The tags of end-to-end data protection on the command line: those of nvme-cli, put where the
-//! namespace's format has them.
+//! The options for tags of end-to-end data protection, as in nvme-cli, and their encoding in the
+//! namespace's format.
 
 use ebof_nvme::identify::{Cns, NvmNamespace, ProtectionFormat};
 use ebof_nvme::protection::Tags;
@@ -34,7 +34,7 @@ impl TagArgs {
     /// The command with the tags, if there are any.
     ///
     /// # Errors
-    /// They do not fit the namespace's format, or nobody says what that is.
+    /// They do not fit the namespace's format, or the format is unknown.
     pub(super) fn apply(&self, device: &mut dyn Device, nsid: Nsid, sqe: Sqe) -> anyhow::Result<Sqe> {
         let given = self.ref_tag.or(self.storage_tag).is_some() || self.app_tag.or(self.app_tag_mask).is_some();
         if !given && !self.storage_tag_check {
@@ -58,11 +58,11 @@ impl TagArgs {
         Ok(tags.encode(sqe))
     }
 
-    /// Bits of the storage and reference space, and of these the storage tag's.
+    /// Bits of the storage and reference space, and how many of them are the storage tag.
     fn layout(&self, device: &mut dyn Device, nsid: Nsid) -> anyhow::Result<(u32, u32)> {
         let plain = self.storage_tag.is_none() && self.ref_tag.is_none_or(|tag| u32::try_from(tag).is_ok());
         if plain {
-            // The low 32 bits are where every format has the end of its reference tag.
+            // Every format has the end of its reference tag in the low 32 bits.
             return Ok((32, 0));
         }
         let index = command::identify_namespace(device, nsid)?.format_index();
