@@ -27,7 +27,7 @@ pub fn four(runtime: Duration, ramp: Duration) -> [Job; 4] {
     ]
 }
 
-/// How a corner is measured.
+/// The unit of a corner's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unit {
     /// Megabytes (10^6 bytes) per second.
@@ -76,16 +76,16 @@ pub const COMPARISON_SCHEMA: &str = "ebof-bench-comparison/1";
 pub struct Comparison {
     /// [`COMPARISON_SCHEMA`].
     pub schema: String,
-    /// What the local column ran against.
+    /// The source of the local column.
     pub local: String,
-    /// What the fabric column ran against.
+    /// The source of the fabric column.
     pub fabric: String,
     /// One for each job that both have.
     pub rows: Vec<Row>,
 }
 
-/// Puts the reports of the same jobs (by name) side by side. Blocks of 64 KiB and more are told in
-/// MB/s, smaller ones in IOPS.
+/// Puts the reports of the same jobs (by name) side by side. For blocks of 64 KiB and
+/// more the unit is MB/s, otherwise IOPS.
 #[must_use]
 pub fn compare(local: &[Report], fabric: &[Report]) -> Comparison {
     let source = |reports: &[Report]| reports.first().map(|report| report.source.clone()).unwrap_or_default();

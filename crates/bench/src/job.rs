@@ -1,4 +1,4 @@
-//! What a load is: the words and defaults of fio where it has them.
+//! The description of a load, with fio's names and defaults where fio has them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Which operations, in which order of addresses (fio's `rw`).
+/// The operations and the order of their addresses (fio's `rw`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mix {
@@ -79,7 +79,7 @@ impl FromStr for Mix {
     }
 }
 
-/// Bytes per second at most; `None` as fast as it goes.
+/// Maximum bytes per second; `None` is unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rate {
     /// Reads of a thread.
@@ -88,7 +88,7 @@ pub struct Rate {
     pub write: Option<u64>,
 }
 
-/// What drives files and devices of this machine. Says nothing about namespaces of a target.
+/// How local files and devices are accessed. Without effect on namespaces of a target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ioengine {
@@ -114,12 +114,12 @@ impl FromStr for Ioengine {
     }
 }
 
-/// A load. Make one with [`Job::new`] and set what shall differ.
+/// A load. [`Job::new`] has the defaults.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// What it is called in reports.
+    /// Its name in reports.
     pub name: String,
-    /// Which operations.
+    /// The operations.
     pub rw: Mix,
     /// Percentage of reads in a mix, 0 to 100.
     pub read_percent: u8,
@@ -136,28 +136,28 @@ pub struct Job {
     /// How long to run; `None` covers the part once (sequential), or runs as many operations as it
     /// has blocks (random).
     pub runtime: Option<Duration>,
-    /// How long to run before measuring begins.
+    /// Time before measuring begins.
     pub ramp: Duration,
-    /// Operations per second at most, for each thread and direction; `None` as fast as it goes.
+    /// Maximum operations per second, for each thread and direction; `None` is unlimited.
     pub rate_iops: Option<u64>,
-    /// Bytes per second at most, for each thread and direction (`rate`).
+    /// Maximum bytes per second, for each thread and direction (`rate`).
     #[serde(default)]
     pub rate: Rate,
-    /// On shared queues: take the poll queues (`hipri`).
+    /// With shared queues: use the poll queues (`hipri`).
     #[serde(default)]
     pub hipri: bool,
-    /// What a local source is driven by.
+    /// The engine for a local source.
     #[serde(default)]
     pub ioengine: Ioengine,
     /// Write a pattern that depends on the address, and compare it at every read of what this job
     /// has written; what was written is read once more at the end. A job that only reads expects
     /// the pattern everywhere.
     pub verify: bool,
-    /// What makes the random addresses and the pattern; the same number, the same load.
+    /// The seed of random addresses and of the pattern.
     pub seed: u64,
-    /// Go on after a failed operation (it is counted) instead of ending the thread.
+    /// Count failed operations and go on, instead of ending the thread.
     pub continue_on_error: bool,
-    /// Thread i stays on processor `processors[i % len]`; empty leaves it to the system.
+    /// Thread i is bound to processor `processors[i % len]`; with an empty list to none.
     pub processors: Vec<usize>,
 }
 
@@ -194,8 +194,8 @@ impl Job {
     /// The most threads.
     pub const THREADS_MAX: u16 = 256;
 
-    /// Whether the numbers make a load, on a medium of `capacity` bytes with blocks of `unit` bytes
-    /// and transfers of at most `transfer_max` bytes. Gives the part that is used: first byte and
+    /// Checks the job against a medium of `capacity` bytes with blocks of `unit` bytes and
+    /// transfers of at most `transfer_max` bytes. Returns the part that is used: first byte and
     /// length, a multiple of the job's block.
     pub(crate) fn check(&self, capacity: u64, unit: u32, transfer_max: u64) -> Result<(u64, u64), JobError> {
         let block = self.block_bytes;
@@ -234,13 +234,13 @@ impl Job {
     }
 }
 
-/// Why a job cannot run.
+/// The error of an invalid job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JobError {
-    /// Not one of fio's words.
+    /// Unknown `rw`.
     #[error("rw must be read, write, randread, randwrite, rw or randrw")]
     Mix,
-    /// None that there is.
+    /// Unknown `ioengine`.
     #[error("ioengine must be auto, io_uring or threads")]
     Ioengine,
     /// The queue that was asked for holds less than the depth.
@@ -251,13 +251,13 @@ pub enum JobError {
         /// The job's depth.
         depth: u16,
     },
-    /// Nothing would ever run.
+    /// A rate of 0.
     #[error("a rate of 0 is none: leave it away for no limit")]
     Rate,
-    /// Jobs that run together end together.
+    /// Jobs that run together differ in ramp or runtime.
     #[error("jobs that run together have the same ramp and the same runtime")]
     Together,
-    /// Not a block size that the medium takes.
+    /// The medium does not support the block size.
     #[error("a block of {bytes} bytes must be a multiple of the medium's {unit} bytes, up to {} MiB", Job::BLOCK_BYTES_MAX >> 20)]
     Block {
         /// The job's block.
@@ -265,7 +265,7 @@ pub enum JobError {
         /// The medium's.
         unit: u32,
     },
-    /// More than one command may carry.
+    /// The block exceeds the limit of one command.
     #[error("a block of {bytes} bytes is more than one command to this target may carry ({max} bytes)")]
     Transfer {
         /// The job's block.

@@ -24,7 +24,7 @@ pub(crate) struct Done {
     pub(crate) block: Block,
 }
 
-/// See the module.
+/// The access of one thread.
 #[expect(clippy::large_enum_variant, reason = "there is one per thread, and it is on the way of every operation")]
 pub(crate) enum Lane {
     Fabric { queue: QueuePair<Block>, encoder: Encoder },
@@ -33,7 +33,7 @@ pub(crate) enum Lane {
 }
 
 impl Lane {
-    /// In the thread that will use it.
+    /// Must be called in the thread that will use it.
     pub(crate) fn open(source: &Opened, job: &Job, length: usize) -> Result<Self, SourceError> {
         let depth = job.depth;
         Ok(match source {
@@ -53,7 +53,7 @@ impl Lane {
         })
     }
 
-    /// Operations that may be outstanding.
+    /// The maximum number of outstanding operations.
     pub(crate) fn capacity(&self) -> usize {
         match self {
             Self::Fabric { queue, .. } => queue.capacity(),

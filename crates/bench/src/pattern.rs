@@ -1,4 +1,4 @@
-//! Bytes that depend on their address, so that a read shows whether it got what was written there.
+//! A pattern that depends on the address, so that a read can be verified.
 
 /// The pattern contains its own address once per this many bytes.
 const UNIT: usize = 512;

@@ -1,4 +1,4 @@
-//! Which operation comes next, and where. Knows no clock and no device.
+//! The sequence of a thread's operations and their offsets. Knows no clock and no device.
 
 use crate::job::Job;
 use crate::pattern::mix;
@@ -22,7 +22,7 @@ pub(crate) struct Plan {
     start: u64,
     blocks: u64,
     at: u64,
-    /// Operations to be done; `None` while the time lasts.
+    /// Operations that are left; `None` if the job is limited by time.
     left: Option<u64>,
 }
 

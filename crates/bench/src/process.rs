@@ -1,4 +1,4 @@
-//! What this process has cost so far: processor time, and how it divides into user and system time.
+//! The CPU time of this process, and its user and system parts.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 pub(crate) struct Sample {
     /// Processor time, all threads, to the nanosecond.
     cpu: Duration,
-    /// User and system time in ticks of the kernel (10 ms): for the division only.
+    /// User and system time in ticks of the kernel (10 ms): used for their ratio only.
     ticks: [u64; 2],
     operations: u64,
     at: Duration,

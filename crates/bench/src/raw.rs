@@ -1,9 +1,9 @@
-//! What the loopback of this machine can carry at all: the smallest program that exchanges messages
-//! of the sizes of NVMe/TCP commands (72 bytes there and 4120 back for a read of 4 KiB). Nothing is
-//! parsed and the payload stays in the cache, so it is a limit, not a rival.
+//! The raw limit of the loopback: a minimal program that exchanges messages of the sizes of
+//! NVMe/TCP commands (72 bytes there and 4120 back for a read of 4 KiB). Nothing is parsed and the
+//! payload stays in the cache, so that it is an upper limit.
 //!
-//! Both ends spin on non-blocking sockets, take all that a socket holds in one read, and answer a
-//! batch with one send. Several pairs run in parallel, each on processors of its own choice.
+//! Both ends spin on non-blocking sockets, receive everything that a socket holds in one read, and
+//! answer a batch with one send. Several pairs can run in parallel, each on its own processors.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -19,21 +19,20 @@ use crate::report::float;
 const COMMAND_BYTES: usize = 72;
 /// A C2HData PDU with the SUCCESS flag, without its data; a response capsule is as long.
 const ANSWER_BYTES: usize = 24;
-/// The depths that the figures of the data path are given for.
+/// The depths at which the data path is measured.
 pub const DEPTHS: [u16; 3] = [1, 32, 128];
 /// Requests outstanding on one connection at most.
 pub const DEPTH_MAX: u16 = 1024;
 /// The largest operation: both ends hold a buffer for every request outstanding.
 pub const BLOCK_BYTES_MAX: u32 = 1 << 20;
-/// Reads that found nothing between two calls of sched_yield: a peer on the same core must get its
-/// turn.
+/// Empty reads between two calls of sched_yield: a peer on the same core must be able to run.
 const IDLE_READS_PER_YIELD: u32 = 8;
-/// Turns between two looks at the clock, which may be a system call.
+/// Iterations between two readings of the clock, which may be a system call.
 const TURNS_PER_CLOCK: u32 = 16;
-/// What is taken from a socket at once at least. Smaller buffers cost a tenth at depth 128.
+/// Minimum size of the receive buffer. Smaller ones cost a tenth at depth 128.
 const RECEIVE_BYTES: usize = 1 << 20;
 
-/// What is exchanged.
+/// The load of a raw measurement.
 #[derive(Clone, Debug)]
 pub struct Load {
     /// Data travel with the request instead of with the answer.
@@ -42,16 +41,16 @@ pub struct Load {
     pub block_bytes: u32,
     /// Requests outstanding on each connection, 1 to [`DEPTH_MAX`].
     pub depth: u16,
-    /// How long to run before counting begins.
+    /// Time before counting begins.
     pub ramp: Duration,
-    /// How long to count.
+    /// Time of counting.
     pub time: Duration,
     /// For each connection the processors of the answering and of the asking end, where the system
     /// allows it.
     pub processors: Vec<[usize; 2]>,
 }
 
-/// What the loopback carried.
+/// The result of a raw measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Raw {
     /// Requests outstanding on each connection.
@@ -137,25 +136,26 @@ fn pair() -> io::Result<(TcpStream, TcpStream)> {
     Ok((server, client))
 }
 
-/// Keeps the calling thread on one processor, where there is such a one and the system allows it.
+/// Binds the calling thread to one processor, if it exists and the system permits that.
 fn stay_on(processor: usize) {
     let mut set = rustix::thread::CpuSet::new();
     set.set(processor.min(rustix::thread::CpuSet::MAX_CPU - 1));
     let _refused_is_slower_only = rustix::thread::sched_setaffinity(None, &set);
 }
 
-/// One end: messages of one size come in, and messages of another size are owed for them.
+/// One end of a connection: it receives messages of one size and sends a message of another size
+/// for each.
 struct End<'a> {
     stream: &'a TcpStream,
-    /// Bytes of a message that comes in, and of one that goes out.
+    /// Bytes of a received message, and of a sent one.
     takes: usize,
     sends: usize,
-    /// Bytes of the next message that are here already.
+    /// Bytes of the next message that were received already.
     partial: usize,
-    /// Bytes to be sent. Their content does not matter, so neither does where in `outgoing` they
-    /// begin.
+    /// Bytes to be sent. Their content does not matter, so that each send begins at the start of
+    /// `outgoing`.
     owed: usize,
-    /// What the asking end owes at its start: as many messages as are to be outstanding.
+    /// Bytes that the requesting end sends first: a message for each outstanding request.
     first: usize,
     incoming: Vec<u8>,
     outgoing: Vec<u8>,
@@ -164,8 +164,8 @@ struct End<'a> {
 
 impl<'a> End<'a> {
     fn new(stream: &'a TcpStream, takes: usize, sends: usize, depth: usize) -> Self {
-        // Touched here, so that no page is missing while time is counted. What is longer than a few
-        // batches would only leave the cache.
+        // Written here, so that there are no page faults while time is measured. Larger buffers
+        // would only not fit into the cache.
         let incoming = vec![0xa5; RECEIVE_BYTES.max(takes)];
         let outgoing = vec![0x5a; (sends * depth).min(RECEIVE_BYTES.max(sends))];
         Self { stream, takes, sends, partial: 0, owed: 0, first: sends * depth, incoming, outgoing, idle: 0 }
@@ -183,7 +183,7 @@ impl<'a> End<'a> {
         Ok(())
     }
 
-    /// Takes all that is there, owes an answer for each message, and gives how many there were.
+    /// Receives what is available and queues an answer for each message; returns their number.
     fn take(&mut self) -> io::Result<u64> {
         match self.stream.read(&mut self.incoming) {
             Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
@@ -206,7 +206,7 @@ impl<'a> End<'a> {
         }
     }
 
-    /// Answers until `stop`, or until the other end has what it wanted and leaves.
+    /// Answers requests until `stop` is set or the other end disconnects.
     fn answer(mut self, stop: &AtomicBool) -> io::Result<()> {
         while !stop.load(Ordering::Relaxed) {
             let taken = self.take().map(drop).and_then(|()| self.flush());
@@ -218,8 +218,8 @@ impl<'a> End<'a> {
         Ok(())
     }
 
-    /// Keeps requests outstanding; gives how many were answered after `ramp`, and in what time.
-    /// Ends early when `stop` is set.
+    /// Keeps requests outstanding; returns how many were answered after `ramp`, and the elapsed
+    /// time. Ends early if `stop` is set.
     fn ask(mut self, ramp: Duration, time: Duration, stop: &AtomicBool) -> io::Result<(u64, Duration)> {
         self.owed = self.first;
         let mut from = Instant::now() + ramp;
@@ -235,7 +235,9 @@ impl<'a> End<'a> {
             }
             let now = Instant::now();
             if !counting && now >= from {
-                (counting, from, answered) = (true, now, 0);
+                counting = true;
+                from = now;
+                answered = 0;
             }
             if counting && (now - from >= time || stop.load(Ordering::Relaxed)) {
                 return Ok((answered, now - from));

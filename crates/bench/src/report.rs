@@ -18,40 +18,40 @@ pub const REPORT_SCHEMA: &str = "ebof-bench/1";
 pub struct Report {
     /// [`REPORT_SCHEMA`].
     pub schema: String,
-    /// What it ran against.
+    /// The source.
     pub source: String,
     /// The load.
     pub job: Job,
-    /// Time that was measured, in seconds.
+    /// Measured time, in seconds.
     pub elapsed_s: f64,
     /// Reads and writes together.
     pub total: Side,
-    /// Reads, where there were any.
+    /// Reads, if there were any.
     pub read: Option<Side>,
-    /// Writes, where there were any.
+    /// Writes, if there were any.
     pub write: Option<Side>,
     /// Operations that failed, ramp included.
     pub errors: u64,
-    /// What the first of them said.
+    /// The first of them.
     pub first_error: Option<String>,
-    /// Bytes that were compared with what they should be.
+    /// Bytes that were verified.
     pub verified_bytes: u64,
-    /// Processor time of the load's threads, in microseconds for each operation.
+    /// CPU time of the load's threads, in microseconds for each operation.
     pub cpu_us_per_operation: f64,
-    /// Processor time of the load's threads, in percent of one processor.
+    /// CPU time of the load's threads, in percent of one processor.
     pub cpu_percent: f64,
-    /// What the whole process cost, for all jobs that ran together; `None` when they ended before
-    /// they were measured.
+    /// CPU time of the whole process, for all jobs that ran together; `None` if they ended before
+    /// measuring began.
     #[serde(default)]
     pub process: Option<ProcessCost>,
-    /// Operations that were outstanding at most in each thread: the job's depth, or what the
-    /// target's queue takes.
+    /// Maximum number of outstanding operations of each thread: the job's depth, or less if the
+    /// target's queue is smaller.
     #[serde(default)]
     pub depth: u16,
 }
 
-/// Processor time of this process while the jobs were measured: threads of the load, of the
-/// connection and of the kernel on their behalf.
+/// CPU time of this process while the jobs were measured: of all its threads, in user space and in
+/// the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProcessCost {
     /// In percent of one processor.
@@ -87,7 +87,7 @@ pub struct Side {
     pub iops: f64,
     /// Bytes per second.
     pub bytes_per_s: f64,
-    /// How long they took.
+    /// Their latencies.
     pub latency: Latency,
 }
 
@@ -107,7 +107,7 @@ pub struct Latency {
     pub percentiles: Vec<(f64, f64)>,
 }
 
-/// The percentiles of a report: those of fio, up to five nines.
+/// The percentiles of a report: those of fio, up to 99.999.
 pub const PERCENTILES: [f64; 18] =
     [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99, 99.999];
 
@@ -182,7 +182,8 @@ impl Latency {
         }
     }
 
-    /// The latency that `percentile` percent of operations do not exceed, where the report has it.
+    /// The latency that `percentile` percent of operations do not exceed; `None` if the report does
+    /// not have this percentile.
     #[must_use]
     pub fn percentile_us(&self, percentile: f64) -> Option<f64> {
         self.percentiles.iter().find(|(at, _)| (at - percentile).abs() < 1e-9).map(|(_, us)| *us)

@@ -1,4 +1,4 @@
-//! Running a job: threads, their start at the same moment, the live line, the report.
+//! Runs jobs: threads, their synchronized start, the progress, the report.
 
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
@@ -15,10 +15,10 @@ use crate::report::{Report, float};
 use crate::source::{Opened, QueueUse, Source, SourceError};
 use crate::worker::{Counters, Stats, Times, Worker};
 
-/// Why a job could not be run.
+/// The error of a run.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// The job makes no sense on this medium.
+    /// The job is invalid for this medium.
     #[error(transparent)]
     Job(#[from] JobError),
     /// The medium cannot be used.
@@ -41,7 +41,7 @@ pub enum Phase {
 /// The progress of a job, for a live display.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Progress {
-    /// Where the job is.
+    /// The state of the job.
     pub phase: Phase,
     /// Since the start.
     pub elapsed: Duration,
@@ -76,11 +76,11 @@ pub fn run(
     Ok(reports.pop().expect("one job has one report"))
 }
 
-/// Runs several jobs at the same time over one controller, or on one local device: all threads
-/// start together, and there is a report for each job. As for the rest see [`run`].
+/// As [`run`], for several jobs at the same time over one controller or on one local device. All
+/// threads start together, and there is a report for each job.
 ///
 /// # Errors
-/// As [`run`]; and when the jobs differ in ramp or runtime.
+/// As [`run`]; also if the jobs differ in ramp or runtime.
 pub fn run_together(
     source: &Source,
     jobs: &[Job],
@@ -141,9 +141,9 @@ pub fn run_together(
     Ok(reports.map(|(job, stats)| Report::new(source.describe(), job.clone(), stats, cost)).collect())
 }
 
-/// A thread of a job, and what it has done so far.
+/// A thread of a job, with its counters.
 struct JobThread<'a> {
-    /// Which job.
+    /// The job's index.
     group: usize,
     job: &'a Job,
     part: (u64, u64),
@@ -151,7 +151,7 @@ struct JobThread<'a> {
     counters: Counters,
 }
 
-/// How the threads begin together, once all of them have opened the medium (or failed to).
+/// Starts all threads together, once each has opened the medium (or failed to).
 #[derive(Default)]
 struct Start {
     state: Mutex<(usize, Option<Times>)>,
@@ -159,7 +159,7 @@ struct Start {
 }
 
 impl Start {
-    /// Waits for `threads` threads and lets them go.
+    /// Waits for `threads` threads and starts them.
     fn begin(&self, job: &Job, threads: usize) -> Times {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while state.0 < threads {
@@ -172,7 +172,7 @@ impl Start {
         times
     }
 
-    /// In each thread: says that it is ready and waits for the others.
+    /// Called by each thread: reports that it is ready, and waits for the others.
     fn arrive(&self) -> Times {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.0 += 1;
@@ -187,7 +187,7 @@ impl Start {
 }
 
 impl JobThread<'_> {
-    /// In its thread.
+    /// The thread's main function.
     fn run(&self, opened: &Opened, stop: &AtomicBool, start: &Start) -> Result<Stats, SourceError> {
         let Self { job, part, thread, counters, .. } = self;
         if let Some(count) = NonZeroUsize::new(job.processors.len()) {
@@ -201,7 +201,7 @@ impl JobThread<'_> {
     }
 }
 
-/// Keeps the calling thread on one processor, where there is such a one and the system allows it.
+/// Binds the calling thread to one processor, if it exists and the system permits that.
 pub(crate) fn stay_on(processor: usize) {
     let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let mut set = rustix::thread::CpuSet::new();
@@ -209,7 +209,8 @@ pub(crate) fn stay_on(processor: usize) {
     let _ = rustix::thread::sched_setaffinity(None, &set);
 }
 
-/// Calls `progress` until all threads are done; gives what the process cost while they measured.
+/// Calls `progress` until all threads have ended; returns the CPU time of the process while they
+/// measured.
 fn watch(
     job: &Job,
     job_threads: &[JobThread<'_>],
@@ -227,14 +228,14 @@ fn watch(
     let started = Instant::now();
     let mut last = (started, 0, 0);
     while !done() {
-        // Short, so that the end of a short job is seen; nothing to measure hangs on it.
+        // Short, so that the end of a short job is noticed soon; measurements do not depend on it.
         std::thread::sleep(Duration::from_millis(10));
         let now = Instant::now();
         if begun.is_none() && now >= times.measure_from {
             begun = Some(sample());
         }
         if ended.is_none() && times.stop_at.is_some_and(|at| now >= at) {
-            // Before what was written is read back.
+            // Sampled before the data are read back.
             ended = Some(sample());
         }
         let since = now.duration_since(last.0);

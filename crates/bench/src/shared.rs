@@ -1,5 +1,5 @@
-//! One thread's access to queues that it shares with others: each operation takes the queue of its
-//! class and processor, as the operations of a block device do.
+//! One thread's access to shared queues: each operation uses the queue of its class and processor,
+//! as for a block device.
 
 use std::convert::Infallible;
 use std::future::Future as _;
@@ -23,13 +23,13 @@ pub(crate) struct SharedLane {
     idle: Idle,
     began: Instant,
     depth: usize,
-    /// At depth 1: what the next wait runs.
+    /// At depth 1: the command that the next wait runs.
     next: Option<(u64, Sqe, Data<Block>)>,
     /// By slot.
     pending: Vec<Option<Pending<Block>>>,
     wakers: Vec<Waker>,
     woken: Arc<Woken>,
-    /// Which of `woken` are looked at, taken all at once.
+    /// Slots taken from `woken`, which are polled next.
     batch: Vec<usize>,
     over: Vec<(u64, Completion<Block>)>,
     /// A command of each kind that was started; selects the queues to poll.
@@ -59,7 +59,7 @@ impl Wake for SlotWaker {
 }
 
 impl SharedLane {
-    /// In the thread that will use it.
+    /// Must be called in the thread that will use it.
     pub(crate) fn new(queues: Queues<Block>, depth: u16) -> Self {
         let depth = usize::from(depth);
         let woken =
@@ -80,7 +80,7 @@ impl SharedLane {
         }
     }
 
-    /// Starts an operation; at depth 1 the next wait does.
+    /// Starts an operation; at depth 1 the next wait starts it.
     pub(crate) fn submit(&mut self, slot: u64, write: bool, sqe: Sqe, data: Data<Block>) {
         if self.depth == 1 {
             self.next = Some((slot, sqe, data));
@@ -93,7 +93,7 @@ impl SharedLane {
         self.poll(index);
     }
 
-    /// The next operation that is over, or `None` at the deadline.
+    /// Waits for the next completed operation; `None` at the deadline.
     pub(crate) fn wait(&mut self, deadline: Instant) -> Option<(u64, Completion<Block>)> {
         if let Some((slot, sqe, data)) = self.next.take() {
             return Some((slot, self.queues.execute(sqe, data)));
@@ -138,7 +138,7 @@ impl SharedLane {
         ebof_idle::micros_since(self.began)
     }
 
-    /// The next operation that is known to be over.
+    /// The next completed operation, without waiting.
     pub(crate) fn next_ready(&mut self) -> Option<(u64, Completion<Block>)> {
         if self.over.is_empty() {
             std::mem::swap(&mut self.batch, &mut *self.woken.slots.lock().unwrap_or_else(PoisonError::into_inner));

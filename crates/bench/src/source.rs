@@ -9,18 +9,18 @@ use ebof_nvme::Nsid;
 use crate::block::Block;
 use crate::job::Job;
 
-/// What a load runs against.
+/// The source of a load.
 #[derive(Clone, Debug)]
 pub enum Source {
     /// A namespace, over NVMe/TCP. Number and size of the queues follow the job, unless
     /// [`QueueUse`] says otherwise.
     Fabric(Box<Options>, Nsid),
-    /// A file, a block device, memory or null, on this machine. Files and devices are used past the
-    /// page cache where that is possible, unless the specification says otherwise.
+    /// A file, a block device, memory or null, on this machine. Files and devices bypass the page
+    /// cache if possible, unless the specification says otherwise.
     Local(Spec),
 }
 
-/// Why a source cannot be opened.
+/// The error of opening a source.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// Connecting failed.
@@ -37,12 +37,12 @@ pub enum SourceError {
     Device(#[from] ebof_backend::Error),
 }
 
-/// Which queues of a controller the threads of a load use.
+/// The queues of a controller that the threads of a load use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueUse {
-    /// All threads share the queues that the source's options ask for, each operation taking one of
-    /// its class (read, poll or default) on its processor, as the operations of a block device do.
-    /// Otherwise each thread has a queue of its own, whatever the options say.
+    /// Whether all threads share the queues that the source's options request: each operation uses
+    /// one of its class (read, poll or default) for its processor, as for a block device. Otherwise
+    /// each thread has its own queue.
     pub shared: bool,
     /// Entries of a queue; `None` follows the depth.
     pub size: Option<u16>,
@@ -59,7 +59,7 @@ impl Source {
     /// cache, unless `text` does; `None` bypasses it if that is possible.
     ///
     /// # Errors
-    /// What is wrong with `text`.
+    /// `text` is invalid.
     pub fn local(text: &str, direct: Option<bool>) -> Result<Self, ebof_backend::BackingError> {
         let mut spec: Spec = text.parse()?;
         if let ebof_backend::Source::Path { direct: said, .. } = &mut spec.source {
@@ -90,7 +90,7 @@ impl Source {
         }
     }
 
-    /// For reports: `nvme+tcp://...` or the device's own words.
+    /// The source in reports: `nvme+tcp://...`, or the device's specification.
     #[must_use]
     pub fn describe(&self) -> String {
         match self {
@@ -104,7 +104,7 @@ impl Source {
     }
 }
 
-/// Past the page cache, or through it where the file system cannot.
+/// Bypasses the page cache, or uses it if the file system does not support that.
 fn open_direct(spec: &Spec) -> Result<Arc<dyn Device>, ebof_backend::OpenError> {
     let ebof_backend::Source::Path { path, size_bytes, direct: None } = &spec.source else {
         return ebof_backend::open(spec);

@@ -1,4 +1,4 @@
-//! One thread of a load: submits, waits, counts. The clock is read once per turn, not per
+//! One thread of a load: submits, waits, counts. The clock is read once per iteration, not per
 //! operation.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::lane::{Done, Lane};
 use crate::pattern;
 use crate::plan::{Next, Plan};
 
-/// What a thread has done so far, for the live line. Written by that thread only.
+/// Counters of a thread, for the progress line. Written by that thread only.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) operations: AtomicU64,
@@ -20,7 +20,7 @@ pub(crate) struct Counters {
     pub(crate) errors: AtomicU64,
 }
 
-/// One direction of what a thread measured.
+/// The measurements of one direction.
 #[derive(Debug)]
 pub(crate) struct Measured {
     /// Latencies in nanoseconds.
@@ -29,7 +29,7 @@ pub(crate) struct Measured {
     pub(crate) bytes: u64,
 }
 
-/// What a thread measured.
+/// The measurements of a thread.
 #[derive(Debug)]
 pub(crate) struct Stats {
     pub(crate) read: Measured,
@@ -37,9 +37,9 @@ pub(crate) struct Stats {
     pub(crate) errors: u64,
     pub(crate) first_error: Option<String>,
     pub(crate) verified_bytes: u64,
-    /// Processor time while measuring.
+    /// CPU time while measuring.
     pub(crate) cpu: Duration,
-    /// Operations that were outstanding at most.
+    /// Maximum number of outstanding operations.
     pub(crate) depth: u16,
     /// From the end of the ramp to the last operation that counts.
     pub(crate) measured: Duration,
@@ -54,7 +54,7 @@ pub(crate) struct Times {
 
 /// The longest latency that is recorded: 100 s, with three significant digits.
 const LATENCY_MAX_NS: u64 = 100_000_000_000;
-/// How long a wait lasts at most, so that a request to stop is seen.
+/// Maximum time of a wait, so that a request to stop is noticed.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
 
 impl Measured {
@@ -93,7 +93,7 @@ pub(crate) struct Worker<'a> {
     counters: &'a Counters,
     /// Slots that are free, with their buffers.
     idle: Vec<(u64, Block)>,
-    /// Was planned, and is not due yet.
+    /// The next operation, if it is not due yet.
     held: Option<Next>,
     /// By slot: the outstanding operation, and when it was started.
     outstanding: Vec<(Next, Instant)>,
@@ -116,7 +116,7 @@ impl<'a> Worker<'a> {
         let depth = usize::from(job.depth).min(lane.capacity());
         let mut idle: Vec<(u64, Block)> = (0..depth).map(|slot| (slot as u64, Block::new(length))).collect();
         for (slot, block) in &mut idle {
-            // Not zeros: some media are quicker with those.
+            // Not zeros: some media handle those faster.
             pattern::fill(job.seed, *slot * u64::from(job.block_bytes), block.as_mut());
         }
         let now = Instant::now();
@@ -137,7 +137,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Runs the load to its end, then reads back what was written where that is asked for.
+    /// Runs the load to its end, and then verifies what was written, if requested.
     pub(crate) fn run(mut self, times: Times) -> Stats {
         let mut now = Instant::now();
         let mut more = true;
@@ -163,7 +163,7 @@ impl<'a> Worker<'a> {
                 Err(error) => {
                     self.stats.fail(error);
                     self.failed |= !self.job.continue_on_error;
-                    // Nothing comes back from a lane that fails.
+                    // A failed lane returns no completions.
                     if self.failed || self.in_flight > 0 {
                         break;
                     }
@@ -179,7 +179,7 @@ impl<'a> Worker<'a> {
         self.stats
     }
 
-    /// Submits as much as depth and pace allow; gives how long to wait at most.
+    /// Submits as much as depth and rate allow; returns the maximum time to wait.
     fn submit_all(&mut self, now: Instant, paced: &mut Pace, more: &mut bool) -> Duration {
         while let Some((slot, mut block)) = self.idle.pop() {
             let Some(next) = self.held.take().or_else(|| self.plan.next()) else {
@@ -221,7 +221,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Counts `done` and everything else that is over.
+    /// Counts `done` and all other completed operations.
     fn take_all(&mut self, done: Done, now: Instant, measuring: bool, times: Times) {
         let counts = measuring && times.stop_at.is_none_or(|at| now <= at);
         let mut done = Some(done);
@@ -276,7 +276,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Reads all that was written and compares it.
+    /// Reads everything that was written and verifies it.
     fn read_back(&mut self) {
         let mut offsets = std::mem::take(&mut self.written).offsets();
         let mut more = true;
@@ -309,13 +309,13 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Which blocks of the part this thread has written.
+/// The blocks that this thread has written.
 #[derive(Debug, Default)]
 struct Written {
     bits: Vec<u64>,
     start: u64,
     block: u64,
-    /// A job that only reads expects the pattern everywhere.
+    /// All of them: a job that only reads expects the pattern everywhere.
     everything: bool,
 }
 
@@ -356,10 +356,10 @@ impl Written {
     }
 }
 
-/// Keeps to the rates, those of reads and of writes apart, as fio does: an operation is due every
-/// so many nanoseconds, and what was missed in a stall is not made up for.
+/// Limits the rates of reads and of writes separately, as fio does: an operation is due at fixed
+/// intervals, and operations that were missed in a stall are not caught up.
 struct Pace {
-    /// Of reads, of writes.
+    /// Intervals of reads and of writes.
     every: [Option<Duration>; 2],
     due: [Instant; 2],
 }
@@ -370,7 +370,7 @@ impl Pace {
         let every = |rate: Option<u64>| {
             let by_bytes = rate.map(|rate| u128::from(job.block_bytes) * SECOND_NS / u128::from(rate.max(1)));
             let by_operations = job.rate_iops.map(|rate| SECOND_NS / u128::from(rate.max(1)));
-            // Whichever is slower.
+            // The stricter limit applies.
             by_bytes.max(by_operations).map(|ns| Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX)))
         };
         Self { every: [every(job.rate.read), every(job.rate.write)], due: [now; 2] }

@@ -1,4 +1,4 @@
-//! What a drive stores its data in: a file, a block device, memory or nothing.
+//! The specification of a drive's backing: a file, a block device, memory or nothing.
 //!
 //! ```text
 //! disk.img                      a file or block device, as it is
@@ -19,11 +19,11 @@ use crate::units::{SIZE_FORM, SizeError, format_size, parse_size};
 /// A drive to be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
-    /// Where the bytes are.
+    /// The source of the bytes.
     pub source: Source,
     /// Refuse to change it.
     pub read_only: bool,
-    /// What is in it may be a drive of ebof's: one that a host keeps in its namespace.
+    /// It may contain a drive that hosts manage, which a host keeps in its namespace.
     pub nested: bool,
     /// The block size in which to offer it, 512 or 4096; `None`: 512, or the medium's own where
     /// that is larger.
@@ -50,7 +50,7 @@ impl BlockBytes {
     }
 }
 
-/// Where the bytes of a drive are.
+/// The source of a drive's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// In memory; lost with the process.
@@ -65,7 +65,7 @@ pub enum Source {
     },
     /// In a regular file or on a block device.
     Path {
-        /// Which.
+        /// The path.
         path: PathBuf,
         /// The size it has to have, not 0; a file that is missing is created with it.
         size_bytes: Option<u64>,
@@ -95,7 +95,7 @@ impl Spec {
     }
 }
 
-/// Why a text is not a drive.
+/// The error of an invalid drive.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BackingError {
     /// Nothing.
@@ -112,7 +112,7 @@ pub enum BackingError {
     Size {
         /// The text in place of the size.
         text: String,
-        /// What is wrong with it.
+        /// The error.
         source: SizeError,
     },
     /// A capacity of nothing.
@@ -124,7 +124,7 @@ pub enum BackingError {
     /// An option that there is not.
     #[error("`{option}` is not an option of a drive")]
     UnknownOption {
-        /// What was written.
+        /// The text.
         option: String,
     },
     /// An option of the namespace.
@@ -145,7 +145,7 @@ pub enum BackingError {
     /// No block size that can be offered.
     #[error("`block` is `{value}`")]
     Block {
-        /// What was written.
+        /// The text.
         value: String,
     },
     /// Neither yes nor no.
@@ -153,13 +153,13 @@ pub enum BackingError {
     Switch {
         /// The option.
         option: &'static str,
-        /// What was written.
+        /// The text.
         value: String,
     },
 }
 
 impl BackingError {
-    /// What to write instead.
+    /// The correction.
     #[must_use]
     pub fn advice(&self) -> String {
         match self {
@@ -186,7 +186,7 @@ impl BackingError {
     }
 }
 
-/// What [`Spec`] is read from, for messages.
+/// The syntax of a [`Spec`], for messages.
 pub const DRIVE_FORM: &str = "accepted: PATH, PATH:SIZE (made when missing), mem:SIZE or null:SIZE";
 
 impl FromStr for Spec {

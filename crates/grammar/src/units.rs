@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-/// Why a text is not a size.
+/// The error of an invalid size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SizeError {
     /// Nothing, or no digit where one must be.
@@ -28,10 +28,10 @@ pub enum SizeError {
     TooLarge,
 }
 
-/// What [`parse_size`] takes, for messages.
+/// The syntax of [`parse_size`], for messages.
 pub const SIZE_FORM: &str = "bytes, or a number with K, M, G, T or P (powers of 1000) or Ki, Mi, Gi, Ti or Pi (powers of 1024), such as \"10G\"";
 
-/// Why a text is not a duration.
+/// The error of an invalid duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum DurationError {
     /// Nothing, or no digit where one must be.
@@ -51,7 +51,7 @@ pub enum DurationError {
     TooLarge,
 }
 
-/// What [`parse_duration`] takes, for messages.
+/// The syntax of [`parse_duration`], for messages.
 pub const DURATION_FORM: &str = "a whole number with ms, s, m or h, such as \"30s\" or \"500ms\"";
 
 /// The letters of sizes, and the power of 1000 or 1024.
@@ -72,7 +72,7 @@ fn split(text: &str) -> Option<(&str, &str)> {
 /// `10GiB`; `1.5T` is legal.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The error.
 pub fn parse_size(text: &str) -> Result<u64, SizeError> {
     let end = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -123,7 +123,7 @@ fn factor(unit: &str) -> Result<u128, SizeError> {
 /// and so is `4Ki`. `4KB` is refused, for it is 4096 to fio and 4000 to everybody else.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The error.
 pub fn parse_fio_size(text: &str) -> Result<u64, SizeError> {
     let upper = text.to_ascii_uppercase();
     let letters = SIZE_UNITS.map(|(letter, _)| letter);
@@ -172,7 +172,7 @@ pub fn parse_number<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
 /// Reads a duration: [`DURATION_FORM`].
 ///
 /// # Errors
-/// What is wrong with it.
+/// The error.
 pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     let (number, unit) = split(text).ok_or(DurationError::NotWhole)?;
     if number.is_empty() {

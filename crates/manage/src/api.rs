@@ -1,7 +1,7 @@
-//! The management API: what a running target reports, and what can be changed. The command line,
-//! metrics and Redfish sit on it.
+//! The management API: the status of a running target, and changes of its configuration. Used by
+//! the command line and metrics, later by Redfish.
 //!
-//! Owns the trait and the types that travel; their JSON shape is a promise (see `docs/config.md`,
+//! Owns the trait and its types; their JSON form is stable (see `docs/config.md`,
 //! "What a target reports"), guarded by snapshots. Adding a field is allowed, renaming or removing
 //! one needs a new [`STATUS_SCHEMA`].
 
@@ -34,7 +34,7 @@ pub trait Target: Send + Sync {
     /// The configuration in force.
     fn config(&self) -> Config;
 
-    /// What [`Target::apply`] would change.
+    /// The changes that [`Target::apply`] would make.
     fn plan(&self, desired: &Config) -> Plan {
         let current = self.config();
         let mut desired = desired.clone();
@@ -42,19 +42,18 @@ pub trait Target: Send + Sync {
         Plan::between(&current, &desired)
     }
 
-    /// Makes the target what `desired` says, where numbers that nobody says stay as they are
-    /// ([`Config::keep_numbers`]). Either everything is in force afterwards, or what was in force
-    /// before.
+    /// Applies a configuration. Ids and NSIDs that it does not set stay as they are
+    /// ([`Config::keep_numbers`]). Either all changes are made, or none.
     ///
     /// # Errors
-    /// The change that failed, and why.
+    /// The change that failed, with the reason.
     fn apply(&self, desired: Config) -> Result<Plan, ApplyError>;
 }
 
-/// Why a configuration is not in force.
+/// The error of applying a configuration.
 #[derive(Debug, Error)]
 pub enum ApplyError {
-    /// Some changes need a new start.
+    /// Some changes need a restart.
     #[error("only a new start can {}", .changes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     NeedsRestart {
         /// Those changes.
@@ -72,17 +71,17 @@ pub enum ApplyError {
     Failed {
         /// The change.
         change: Box<Change>,
-        /// What went wrong.
+        /// The error.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// A change failed, and not all that had been released for it could be taken again.
+    /// A change failed, and not everything that had been released for it could be restored.
     #[error("{change}: {source}; and NOT SERVED any more: {}", .lost.join("; "))]
     Incomplete {
         /// The change.
         change: Box<Change>,
-        /// What went wrong with it.
+        /// The error.
         source: Box<dyn Error + Send + Sync>,
-        /// What is not served now, and why.
+        /// What is not served any more, with reasons.
         lost: Vec<String>,
     },
 }
@@ -158,7 +157,7 @@ pub struct SubsystemStatus {
 pub struct NamespaceStatus {
     /// Its NSID.
     pub nsid: u32,
-    /// What it stores its data in, as the configuration writes it.
+    /// Where its data are stored, as in the configuration.
     pub drive: String,
     /// Capacity in bytes.
     pub size_bytes: u64,
@@ -166,11 +165,11 @@ pub struct NamespaceStatus {
     pub block_size_bytes: u32,
     /// Its UUID.
     pub uuid: String,
-    /// Whether hosts are kept from writing.
+    /// Whether hosts cannot write.
     pub write_protect: bool,
     /// Its ANA group.
     pub ana_group: u32,
-    /// What has gone through it since the start.
+    /// Commands and bytes since the start.
     pub io: IoCounters,
 }
 
@@ -191,14 +190,14 @@ pub struct IoCounters {
     pub errors: u64,
 }
 
-/// A drive of which hosts cut namespaces.
+/// A drive that hosts manage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriveStatus {
     /// Its name.
     pub name: String,
     /// The NQN of its subsystem; `None` where no subsystem names it.
     pub subsystem_nqn: Option<String>,
-    /// What it stores its data in, as the configuration writes it.
+    /// Where its data are stored, as in the configuration.
     pub backing: String,
     /// The name of its profile.
     pub profile: String,
@@ -208,9 +207,9 @@ pub struct DriveStatus {
     pub unallocated_bytes: u64,
     /// Namespaces that exist, attached or not.
     pub namespaces: u32,
-    /// Namespaces at most.
+    /// Maximum number of namespaces.
     pub namespaces_max: u32,
-    /// What is written to, in whole units of allocation, in bytes.
+    /// Allocated bytes, in whole extents.
     #[serde(default)]
     pub allocated_bytes: u64,
     /// Its health.

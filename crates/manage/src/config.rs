@@ -1,5 +1,4 @@
-//! The desired state of a target: ports, hosts, subsystems, namespaces, and what holds for all of
-//! them.
+//! The desired state of a target: ports, hosts, subsystems, namespaces, drives and global options.
 //!
 //! Owns the types and their keys: names, ranges, defaults, and what the manual says of them. A
 //! [`Config`] that came from [`load`](crate::load()) is consistent: names are unique, references
@@ -29,20 +28,20 @@ pub use port::{Digest, Port};
 pub use subsystem::{Host, Subsystem};
 pub use target::TargetOptions;
 
-/// What a target should be. Serialised, it is a configuration that [`load`](crate::load()) reads to
-/// the same value.
+/// The configuration of a target. [`load`](crate::load()) reads its serialized form to the same
+/// value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Config {
-    /// What holds for the whole target.
+    /// Options of the whole target.
     pub target: TargetOptions,
-    /// Where hosts reach it.
+    /// The ports.
     pub ports: Vec<Port>,
-    /// The hosts it knows.
+    /// The known hosts.
     pub hosts: Vec<Host>,
-    /// The drives that subsystems name.
+    /// The drives that hosts manage.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub drives: Vec<ManagedDrive>,
-    /// What hosts connect to.
+    /// The subsystems.
     pub subsystems: Vec<Subsystem>,
 }
 

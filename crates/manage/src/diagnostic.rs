@@ -13,7 +13,7 @@ use serde::Serialize;
 /// A range of byte offsets in a text.
 pub(crate) type Span = Range<usize>;
 
-/// How bad it is.
+/// Its severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
@@ -37,7 +37,7 @@ pub enum Severity {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Diagnostic {
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
     /// The name of the text, as its reader named it.
     pub file: String,
@@ -45,7 +45,7 @@ pub struct Diagnostic {
     pub line: usize,
     /// The column in characters, from 1.
     pub column: usize,
-    /// What is wrong.
+    /// The message.
     pub message: String,
     /// What is accepted instead, or what to do.
     pub help: Option<String>,
@@ -102,13 +102,13 @@ impl fmt::Display for Diagnostic {
 }
 
 impl Diagnostics {
-    /// How many of the kept messages are errors.
+    /// The number of errors among the kept messages.
     #[must_use]
     pub fn errors(&self) -> usize {
         self.items.iter().filter(|item| item.severity == Severity::Error).count()
     }
 
-    /// Whether there is nothing to say.
+    /// Whether there are no messages.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()

@@ -1,4 +1,4 @@
-//! What a namespace stores its data in, as written on the command line and in the configuration:
+//! Where a namespace stores its data, as written on the command line and in the configuration:
 //! `disk.img`, `disk.img:10Gi`, `disk.img,size=10Gi,direct,readonly`, `/dev/nvme0n1`, `mem:1Gi`,
 //! `null:1Ti`.
 //!
@@ -17,10 +17,10 @@ use crate::keys::Absent::{Required, Value, Words};
 use crate::keys::{Form, Key};
 use crate::units::format_size;
 
-/// What a namespace stores its data in.
+/// Where a namespace stores its data.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Drive {
-    /// Memory of the target: gone when it ends. `mem:SIZE`
+    /// Memory of the target, lost when it ends. `mem:SIZE`
     Memory {
         /// Capacity in bytes.
         size_bytes: u64,
@@ -37,14 +37,14 @@ pub enum Drive {
 /// A regular file or a block device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FileDrive {
-    /// Where it is.
+    /// The path.
     pub path: String,
-    /// Capacity in bytes. A missing file is made with this size, sparse; one that exists must have
-    /// it. Without a size the file must exist.
+    /// Capacity in bytes. A missing file is created with this size, sparse; an existing one must
+    /// have it. Without a size, the file must exist.
     pub size_bytes: Option<u64>,
-    /// Whether to go past the page cache (`O_DIRECT`); `None`: for block devices only.
+    /// Whether to bypass the page cache (`O_DIRECT`); `None`: for block devices only.
     pub direct: Option<bool>,
-    /// Whether to open it for reading only; its namespace is write-protected then.
+    /// Whether to open it read-only; its namespace is then write-protected.
     pub read_only: bool,
     /// Whether it may contain a drive of ebof's, which a host keeps in its namespace.
     pub nested: bool,
@@ -75,8 +75,8 @@ impl Drive {
         }
     }
 
-    /// Whether both store their data in the same place and get at it in the same way: a file may
-    /// have another size. What has no name is the same where all of it is equal.
+    /// Whether both store their data in the same place and access them in the same way; a file may
+    /// have another size. Drives without a path are the same if they are equal.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
@@ -88,8 +88,8 @@ impl Drive {
         }
     }
 
-    /// Whether both store their data in the same place, however they get at it. What has no name is
-    /// the same where all of it is equal.
+    /// Whether both store their data in the same place, however they access them. Drives without a
+    /// path are the same if they are equal.
     #[must_use]
     pub fn has_same_data(&self, other: &Self) -> bool {
         match (self, other) {

@@ -14,7 +14,7 @@ pub(crate) struct Key<T: 'static> {
     pub(crate) name: &'static str,
     pub(crate) form: Form<T>,
     pub(crate) default: Absent,
-    /// What the manual says behind the accepted values: unit and meaning.
+    /// The text of the manual after the accepted values: unit and meaning.
     pub(crate) text: &'static str,
 }
 
@@ -51,7 +51,7 @@ pub(crate) enum Absent {
     Words(&'static str),
 }
 
-/// Why a text is not accepted, and what is.
+/// The error of an invalid text, with advice.
 pub(crate) struct Refused {
     pub(crate) message: String,
     pub(crate) help: &'static str,

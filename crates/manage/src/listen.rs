@@ -1,4 +1,4 @@
-//! Where a port listens: `tcp://ADDR:PORT`.
+//! The address that a port listens on: `tcp://ADDR:PORT`.
 //!
 //! Knows which transports there are and which of them this build serves. Resolves nothing: a host
 //! name is refused here, and a caller that wants one resolves it first.
@@ -25,7 +25,7 @@ pub struct Listen {
     pub port: u16,
 }
 
-/// Why a text is not an address to listen on.
+/// The error of an invalid address.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ListenError {
     /// No `tcp://` in front.
@@ -84,7 +84,7 @@ pub enum ListenError {
 }
 
 impl ListenError {
-    /// What to write instead.
+    /// The correction.
     #[must_use]
     pub fn advice(&self) -> String {
         match self {

@@ -1,7 +1,7 @@
 //! From a text to a configuration: ebof's own keys in TOML or JSON, and what `nvmetcli save`
 //! writes.
 //!
-//! Owns which format a text has, and what there is to say about a text as a whole ([`Objection`]).
+//! Detects the format of a text, and checks the text as a whole ([`Objection`]).
 //! Keys are read in `read`, the Linux target's in [`crate::nvmetcli`].
 
 use std::path::Path;
@@ -18,7 +18,7 @@ mod whole;
 
 pub use whole::Objection;
 
-/// How a configuration is written.
+/// The format of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// ebof's own keys, in TOML.
@@ -27,7 +27,7 @@ pub enum Format {
     Json,
 }
 
-/// A configuration, and what there is to say about its text although it can be used.
+/// A valid configuration, with remarks about its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loaded {
     /// The configuration.
@@ -39,8 +39,7 @@ pub struct Loaded {
 }
 
 impl Format {
-    /// Tells the format by the extension of the name, and where that says nothing by the first
-    /// character.
+    /// Detects the format by the extension of the name, otherwise by the first character.
     #[must_use]
     pub fn detect(name: &str, text: &str) -> Self {
         match Path::new(name).extension().and_then(|extension| extension.to_str()) {
@@ -58,7 +57,7 @@ impl Format {
 /// see [`Config::rebase`].
 ///
 /// # Errors
-/// Everything that is wrong with the text, each with its place.
+/// All errors of the text, each with its position.
 pub fn load(name: &str, text: &str) -> Result<Loaded, Diagnostics> {
     load_as(Format::detect(name, text), name, text)
 }
@@ -66,7 +65,7 @@ pub fn load(name: &str, text: &str) -> Result<Loaded, Diagnostics> {
 /// As [`load`], for a known format.
 ///
 /// # Errors
-/// Everything that is wrong with the text, each with its place.
+/// All errors of the text, each with its position.
 pub fn load_as(format: Format, name: &str, text: &str) -> Result<Loaded, Diagnostics> {
     let mut out = Collector::new(name, text);
     let mut whole = Whole::default();
@@ -102,7 +101,7 @@ impl Config {
     /// the rules of [`load`]. `name` is what messages call it; they point into its TOML form.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All errors of the configuration.
     pub fn checked(&self, name: &str) -> Result<Loaded, Diagnostics> {
         let text = self.to_toml().map_err(|error| {
             let mut out = Collector::new(name, "");

@@ -1,6 +1,6 @@
-//! Misspelt names: which known one was meant.
+//! Suggestions for misspelt names.
 
-/// The known name that `name` is most probably a slip of: at most a third of its characters away.
+/// The known name that `name` most probably stands for: at most a third of its characters differ.
 pub(crate) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     if name.len() > 64 {
         return None;

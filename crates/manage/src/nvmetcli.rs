@@ -18,8 +18,7 @@ use crate::read::values;
 mod port;
 mod subsystem;
 
-/// Whether a JSON text is the Linux target's and not ebof's own keys: unless a key says otherwise
-/// it is.
+/// Whether a JSON text has the Linux target's keys and not ebof's own. The default is yes.
 pub(crate) fn looks_like(root: &Node) -> bool {
     let any = |list: &str, test: &dyn Fn(&Node) -> bool| {
         root.entry(list).is_some_and(|entry| entry.node.elements().iter().any(test))
@@ -36,10 +35,10 @@ pub(crate) fn looks_like(root: &Node) -> bool {
     !own
 }
 
-/// What the readers of this file share.
+/// State that the readers of the file share.
 struct Import {
     known: Known,
-    /// Which subsystems a port has: the port's name, where it is served, and the NQN.
+    /// The subsystems of ports: the port's name, if it is served, and the NQN.
     links: Vec<(Option<String>, String)>,
     /// Hosts that must authenticate.
     authenticated: HashSet<String>,
@@ -79,7 +78,7 @@ fn bounded<'t>(table: &mut Table<'t>, key: &'static str, max: usize, out: &mut C
     &nodes[..nodes.len().min(max)]
 }
 
-/// Newer kernels and other tools add keys: say that they have no effect.
+/// Notes that unknown keys, which newer kernels and other tools add, have no effect.
 fn ignore_unknown(table: &Table<'_>, out: &mut Collector<'_>) {
     for (entry, message, help) in table.unknown() {
         out.warning(entry.key_span.clone(), format!("{message}: it has no effect"), help);
@@ -118,7 +117,7 @@ fn names_a_secret(key: &str, node: &Node) -> bool {
     }
 }
 
-/// A number that may stand in a string; `None`, with a complaint, where it is none.
+/// A number, possibly in a string; `None`, with an error, if it is not a number.
 fn loose_integer(key: &str, node: &Node, out: &mut Collector<'_>) -> Option<i64> {
     let number = match &node.value {
         Value::Integer(number) => Some(*number),
@@ -136,7 +135,7 @@ fn loose_integer(key: &str, node: &Node, out: &mut Collector<'_>) -> Option<i64>
     number
 }
 
-/// A truth as the kernel writes it: `1` or `0`, a string or a number.
+/// A boolean as the kernel writes it: `1` or `0`, as string or number.
 fn loose_boolean(key: &str, node: &Node, out: &mut Collector<'_>) -> Option<bool> {
     let truth = match &node.value {
         Value::Boolean(truth) => Some(*truth),

@@ -1,9 +1,8 @@
-//! The way from one configuration to another: an ordered list of changes, for people to read and
-//! for a target to make.
+//! The changes from one configuration to another, as an ordered list, to be shown or applied.
 //!
 //! Owns the comparison and the order; makes no change itself. Removals come first, so that an
-//! address, an NQN or a file that moves is free when it is taken again; what others refer to is
-//! there before them and goes after them.
+//! address, an NQN or a file that moves is free when it is used again. Objects are added before
+//! those that refer to them, and removed after them.
 
 use std::fmt;
 
@@ -28,7 +27,7 @@ pub enum Change {
     AlterTarget {
         /// The new options.
         to: TargetOptions,
-        /// What differs.
+        /// The differences.
         differences: Vec<Difference>,
     },
     /// A namespace is removed.
@@ -62,7 +61,7 @@ pub enum Change {
     AlterPort {
         /// The port as it will be.
         to: Port,
-        /// What differs.
+        /// The differences.
         differences: Vec<Difference>,
     },
     /// A port is added.
@@ -74,7 +73,7 @@ pub enum Change {
     AlterDrive {
         /// The drive as it will be.
         to: ManagedDrive,
-        /// What differs.
+        /// The differences.
         differences: Vec<Difference>,
     },
     /// A drive is added.
@@ -86,7 +85,7 @@ pub enum Change {
     AlterSubsystem {
         /// The subsystem as it will be, with the namespaces it will have.
         to: Subsystem,
-        /// What differs.
+        /// The differences.
         differences: Vec<Difference>,
     },
     /// A subsystem appears, with its namespaces.
@@ -100,7 +99,7 @@ pub enum Change {
         subsystem: String,
         /// The namespace as it will be.
         to: Namespace,
-        /// What differs.
+        /// The differences.
         differences: Vec<Difference>,
     },
     /// What a namespace stores its data in has become larger. Only a target that looks at it finds
@@ -141,7 +140,7 @@ pub struct Difference {
     pub to: Option<String>,
 }
 
-/// What a change does to hosts that are connected.
+/// The effect of a change on connected hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Effect {
@@ -173,7 +172,7 @@ impl Plan {
         Self { changes }
     }
 
-    /// Whether nothing changes.
+    /// Whether there are no changes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
@@ -383,7 +382,7 @@ impl Change {
         }
     }
 
-    /// What it does to hosts that are connected.
+    /// Its effect on connected hosts.
     #[must_use]
     pub fn effect(&self) -> Effect {
         match self {
@@ -409,7 +408,7 @@ impl Change {
         }
     }
 
-    /// Why it cannot be made, where that is so.
+    /// The reason why it cannot be made; `None` if it can.
     #[must_use]
     pub fn obstacle(&self) -> Option<&'static str> {
         (self.effect() == Effect::Impossible).then_some("a drive keeps the size that it was made with")

@@ -24,9 +24,9 @@ pub struct Refusal {
     pub reason: RefusalReason,
     /// Why, for people: what was received and what was expected.
     pub detail: String,
-    /// What to do about it.
+    /// Advice.
     pub advice: String,
-    /// How many times.
+    /// How often it happened.
     pub count: u64,
 }
 

@@ -27,7 +27,7 @@ pub(crate) use words::{FORGETFUL, READ_ONLY, WITHOUT_SIZE};
 pub struct ManagedDrive {
     /// What subsystems call it: 1 to 32 letters, digits, `.`, `_` and `-`.
     pub name: String,
-    /// What it stores its data in: memory or a path, without a size for the latter and never
+    /// Where its data are stored: memory or a path, without a size for the latter and never
     /// read-only.
     pub backing: Drive,
     /// Usable capacity in bytes. `None`: that of the drive which is on the backing already; on a

@@ -1,4 +1,4 @@
-//! Where hosts reach the target.
+//! Ports: addresses of the target, and their options.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;

@@ -1,4 +1,4 @@
-//! What hosts connect to, and the hosts that may.
+//! Subsystems, and the hosts that may connect to them.
 
 use ebof_nvme::Nqn;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! What holds for the whole target.
+//! Options of the whole target.
 
 use std::net::SocketAddr;
 use std::time::Duration;

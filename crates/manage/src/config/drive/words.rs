@@ -28,7 +28,7 @@ pub enum WordsError {
     /// A key that there is not.
     #[error("`{key}` is not an option of a drive")]
     Unknown {
-        /// What was written.
+        /// The text.
         key: String,
     },
     /// A key without its value.
@@ -48,7 +48,7 @@ pub enum WordsError {
     Value {
         /// The key.
         key: &'static str,
-        /// What was written.
+        /// The text.
         value: String,
         /// What could have been.
         accepted: String,
@@ -58,15 +58,15 @@ pub enum WordsError {
     Host {
         /// `manager` or `quota`.
         key: &'static str,
-        /// What was written.
+        /// The text.
         value: String,
-        /// What is wrong with it.
+        /// The error.
         source: NqnError,
     },
     /// A quota without a size.
     #[error("the quota `{value}` has no size")]
     Quota {
-        /// What was written.
+        /// The text.
         value: String,
     },
     /// Two quotas for one host.
@@ -75,13 +75,13 @@ pub enum WordsError {
         /// The host.
         host: String,
     },
-    /// What it stores its data in is nothing, or its size or a switch is wrong.
+    /// Where its data are stored is nothing, or its size or a switch is wrong.
     #[error(transparent)]
     Backing(#[from] BackingError),
     /// Nothing can be kept in it.
     #[error("a drive cannot be kept in `{backing}`")]
     Nowhere {
-        /// What was written.
+        /// The text.
         backing: String,
     },
     /// A size in the backing of a file.
@@ -98,7 +98,7 @@ pub enum WordsError {
 }
 
 impl WordsError {
-    /// What to write instead.
+    /// The correction.
     #[must_use]
     pub fn advice(&self) -> String {
         match self {
