@@ -1,9 +1,8 @@
-//! Who has a namespace already: another daemon of the same host may have made a block device of it,
-//! over another port or another name of the same address. Reads state files, and decides nothing
-//! about connections.
+//! Finds namespaces that are block devices of another daemon of the same host already, over another
+//! port or another name of the same address. Reads state files only.
 //!
 //! A daemon claims a namespace by writing it into its state file under the state directory's lock,
-//! before it makes the device: of two that connect at the same moment one sees the other.
+//! before it makes the device. So of two that connect at the same time, one sees the other.
 
 use crate::error::{Error, Existing};
 use crate::request::Device;
@@ -11,26 +10,21 @@ use crate::state::{Guard, Record, State, StateDir};
 
 /// The device of another daemon that is the same namespace as `device` of the controller that `own`
 /// describes.
-pub(crate) fn taken(
-    states: &StateDir,
-    _guard: &Guard,
-    own: &State,
-    device: &Device,
-) -> Result<Option<Existing>, Error> {
+pub(crate) fn find(states: &StateDir, _guard: &Guard, own: &State, device: &Device) -> Result<Option<Existing>, Error> {
     let others = states.records()?.into_iter().filter(|record| record.live && record.name != own.name);
-    Ok(others.into_iter().find_map(|record| taken_by(&record, own, device)))
+    Ok(others.into_iter().find_map(|record| claimed_by(&record, own, device)))
 }
 
-fn taken_by(record: &Record, own: &State, device: &Device) -> Option<Existing> {
+fn claimed_by(record: &Record, own: &State, device: &Device) -> Option<Existing> {
     let other = record.state.as_ref()?;
-    // Another host NQN is another host, as in the kernel.
+    // As in the kernel, another host NQN is another host.
     if other.subnqn != own.subnqn || other.hostnqn != own.hostnqn {
         return None;
     }
     let same = |theirs: &&Device| {
         theirs.problem.is_none()
             && if device.identifiers.is_empty() {
-                // Without identifiers, the number within the same drive has to do.
+                // Without identifiers: the same NSID of a controller with the same serial number.
                 theirs.identifiers.is_empty() && theirs.nsid == device.nsid && other.serial == own.serial
             } else {
                 theirs.identifiers == device.identifiers

@@ -1,5 +1,5 @@
-//! What a command line calls: connect, disconnect, list, and a conversation with a daemon. It
-//! starts and ends daemon processes; what they do is in [`crate::daemon`].
+//! The functions for a command line: connect, disconnect, list, and requests to a daemon. Starts
+//! and ends daemon processes; what they do is in [`crate::daemon`].
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::ToSocketAddrs as _;
@@ -22,43 +22,42 @@ use crate::repair::{self, Repaired};
 use crate::request::{Attached, Device, Request};
 use crate::state::{GivenUp, Record, State, StateDir, process_start};
 
-/// How long a daemon may take to end when it is asked over its socket: the target may have to
-/// answer a shutdown.
+/// Time for a daemon to end after a request over its socket, which includes the controller's
+/// shutdown.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a daemon that did not answer may take to end on SIGTERM before it is killed.
+/// Time for a daemon that did not answer to end after SIGTERM, before SIGKILL.
 const TERMINATE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes of the daemon's first words, at most.
+/// The largest first message of a daemon, bytes.
 const READY_MAX_BYTES: u64 = 1 << 20;
 
-/// Controllers that were given up and not acknowledged, at most: the oldest record makes room.
+/// The most records of controllers that were given up and not acknowledged; the oldest is dropped.
 const GIVEN_UP_MAX: usize = 16;
 
-/// A daemon's first words to the process that started it: one line of JSON.
+/// A daemon's first message to the process that started it: one line of JSON.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Ready {
-    /// The devices are there.
+    /// The devices were made.
     Attached(Attached),
-    /// They will not be.
+    /// They could not be made.
     Failed { message: String, kind: Option<String>, existing: Option<Existing> },
 }
 
-/// Connects and leaves block devices behind, held by a process that survives this one. Waits until
-/// they are there.
+/// Connects a controller and makes its block devices, in a daemon that outlives this process. Waits
+/// until they are made.
 ///
 /// # Errors
-/// What was tried, what came back, what to do; [`Error::AlreadyConnected`] unless the request
-/// allows a duplicate.
+/// Why it failed and what to do; [`Error::AlreadyConnected`] unless the request allows a duplicate.
 pub fn connect(request: &Request) -> Result<Attached, Error> {
     connect_in(&StateDir::standard(), request)
 }
 
-/// As [`connect`], with the state at a place of the caller's.
+/// As [`connect`], with another state directory.
 ///
 /// # Errors
 /// As [`connect`].
 pub fn connect_in(states: &StateDir, request: &Request) -> Result<Attached, Error> {
-    // Before the lock: a name server may take its time.
+    // Before taking the lock: name lookup may be slow.
     let addresses = resolve(request);
     let guard = states.lock()?;
     repair::repair_locked(states, &guard)?;
@@ -71,7 +70,7 @@ pub fn connect_in(states: &StateDir, request: &Request) -> Result<Attached, Erro
     let child = match spawn(&record, lock) {
         Ok(child) => child,
         Err(error) => {
-            // Nobody else knows of it yet: what cannot be removed now is repaired later.
+            // If it cannot be removed now, it is repaired later.
             if let Err(error) = repair::remove(&record.directory) {
                 tracing::debug!(%error, "removing an instance that was not started");
             }
@@ -81,16 +80,14 @@ pub fn connect_in(states: &StateDir, request: &Request) -> Result<Attached, Erro
     await_ready(states, &record, child)
 }
 
-/// The addresses that a request means; none where they cannot be found out, which connecting will
-/// tell.
+/// The addresses of a request; none if the lookup fails, which connecting reports.
 fn resolve(request: &Request) -> Vec<String> {
     let found = (request.traddr.as_str(), request.trsvcid).to_socket_addrs();
     found.map(|found| found.map(|address| address.to_string()).collect()).unwrap_or_default()
 }
 
-/// Refuses what the kernel refuses: the same subsystem at the same address, by whatever name, as
-/// the same host. What the namespaces are is known only when it is connected: see
-/// [`crate::claims`].
+/// Refuses what the kernel refuses: the same subsystem at the same address (by any name) as the
+/// same host. Duplicate namespaces are found after connecting: see [`crate::claims`].
 fn refuse_duplicate(states: &StateDir, request: &Request, addresses: &[String]) -> Result<(), Error> {
     let host =
         |request: &Request| request.overrides.hostnqn.clone().unwrap_or_else(|| ebof_initiator::host::identity().nqn);
@@ -114,7 +111,7 @@ fn refuse_duplicate(states: &StateDir, request: &Request, addresses: &[String]) 
     Ok(())
 }
 
-/// Keeps the number of records that nobody acknowledges within bounds.
+/// Drops the oldest unacknowledged records.
 fn forget_oldest(states: &StateDir) -> Result<(), Error> {
     let mut given_up: Vec<(u64, Record)> =
         states.records()?.into_iter().filter_map(|record| Some((record.given_up()?.at, record))).collect();
@@ -127,8 +124,8 @@ fn forget_oldest(states: &StateDir) -> Result<(), Error> {
     Ok(())
 }
 
-/// Starts the daemon. Its standard input is the instance's lock: held until the process ends,
-/// however it ends.
+/// Starts the daemon. Its standard input is the instance's lock, which the kernel releases however
+/// the process ends.
 fn spawn(record: &Record, lock: std::fs::File) -> Result<Child, Error> {
     let program = std::env::current_exe().map_err(|error| Error::io("finding this program's own file", error))?;
     let log = std::fs::File::create(record.log())
@@ -152,7 +149,7 @@ fn await_ready(states: &StateDir, record: &Record, mut child: Child) -> Result<A
     };
     let ready = read.ok().filter(|&bytes| bytes > 0).and_then(|_| serde_json::from_str::<Ready>(&line).ok());
     if let Some(Ready::Attached(attached)) = ready {
-        // A daemon that ends while we live shall not stay behind as a zombie.
+        // Reaps the daemon if it ends before this process.
         let reaper = std::thread::Builder::new().name("reaper".to_owned()).spawn(move || child.wait());
         if let Err(error) = reaper {
             tracing::debug!(%error, "nobody waits for the daemon");
@@ -161,7 +158,7 @@ fn await_ready(states: &StateDir, record: &Record, mut child: Child) -> Result<A
     }
     let status = child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
     let died = Error::DaemonDied { status, log: record.log(), tail: tail(&record.log()) };
-    // What it left, the kernel's part included.
+    // Also removes what it left in the kernel.
     repair::repair(states)?;
     match ready {
         Some(Ready::Failed { existing: Some(existing), .. }) => Err(Error::AlreadyConnected(existing)),
@@ -178,7 +175,7 @@ fn tail(path: &Path) -> String {
     lines[lines.len().saturating_sub(10)..].join("\n")
 }
 
-/// Every attached controller, those whose daemon died included. Cleans nothing: see
+/// All attached controllers, also those whose daemon died. Repairs nothing: see
 /// [`crate::repair()`].
 ///
 /// # Errors
@@ -203,40 +200,40 @@ pub enum Select {
 pub struct Report {
     /// Controllers that were disconnected, and their subsystems.
     pub disconnected: Vec<(String, String)>,
-    /// Controllers that had been given up, and their subsystems: their records are gone now.
+    /// Controllers that had been given up, and their subsystems; their records are removed.
     pub acknowledged: Vec<(String, String)>,
-    /// Controllers that were not, and why.
+    /// Controllers that could not be disconnected, and why.
     pub failed: Vec<(String, Error)>,
-    /// What killed daemons had left behind.
+    /// What was repaired after killed daemons.
     pub repaired: Vec<Repaired>,
 }
 
-/// Takes devices away and disconnects. Holders that do not answer are ended. A device in use is
-/// left alone unless `force`.
+/// Removes devices and disconnects. Daemons that do not answer are terminated. Controllers with a
+/// device in use are left alone unless `force`.
 ///
 /// # Errors
-/// The state directory cannot be used; a named device that is not there. What goes wrong with
-/// single controllers is in the report.
+/// The state directory cannot be used, or there is no such device. Errors of single controllers are
+/// in the report.
 pub fn disconnect(select: &Select, force: bool) -> Result<Report, Error> {
     let root = StateDir::of_root_for_others();
-    disconnect_in(&StateDir::standard(), select, force).map_err(|error| told_of_root(error, root.as_ref()))
+    disconnect_in(&StateDir::standard(), select, force).map_err(|error| or_of_root(error, root.as_ref()))
 }
 
-/// The controllers that the superuser has connected and `select` means, for a user who is not the
-/// superuser: to them these are there, and cannot be used.
+/// The controllers that match `select` and were connected by the superuser, for other users: they
+/// exist but cannot be used.
 #[must_use]
 pub fn connected_by_root(select: &Select) -> Vec<String> {
     StateDir::of_root_for_others().map(|root| live_in(&root, select)).unwrap_or_default()
 }
 
-/// What is live below a state directory; nothing where that cannot be read.
+/// The live controllers of a state directory; none if it cannot be read.
 fn live_in(states: &StateDir, select: &Select) -> Vec<String> {
     let records = states.records().unwrap_or_default().into_iter();
     records.filter(|record| record.live && selects(select, record)).map(|record| record.name).collect()
 }
 
-/// What is not connected may be so by the superuser, which is said then.
-fn told_of_root(error: Error, root: Option<&StateDir>) -> Error {
+/// Replaces "not connected" by [`Error::OfRoot`] if the superuser has connected it.
+fn or_of_root(error: Error, root: Option<&StateDir>) -> Error {
     match (error, root) {
         (Error::NotConnected { name }, Some(root)) if !live_in(root, &Select::Device(name.clone())).is_empty() => {
             Error::OfRoot { name }
@@ -245,7 +242,7 @@ fn told_of_root(error: Error, root: Option<&StateDir>) -> Error {
     }
 }
 
-/// As [`disconnect`], with the state at a place of the caller's.
+/// As [`disconnect`], with another state directory.
 ///
 /// # Errors
 /// As [`disconnect`].
@@ -294,7 +291,7 @@ fn selects(select: &Select, record: &Record) -> bool {
     }
 }
 
-/// `/dev/nvme0` is as good as `nvme0`.
+/// The name without `/dev/`.
 fn bare(name: &str) -> &str {
     name.strip_prefix("/dev/").unwrap_or(name)
 }
@@ -326,8 +323,8 @@ fn ask_to_end(record: &Record, force: bool) -> io::Result<Answer> {
     }
 }
 
-/// Ends a daemon that does not listen: by SIGTERM, then by SIGKILL. What it leaves is repaired by
-/// the caller.
+/// Terminates a daemon that does not answer, by SIGTERM and then SIGKILL. The caller repairs what
+/// it left.
 fn terminate(record: &Record) -> Result<(), Error> {
     let Some(state) = &record.state else {
         let error = io::Error::new(io::ErrorKind::NotFound, "it is still connecting and has written no state file");
@@ -337,8 +334,8 @@ fn terminate(record: &Record) -> Result<(), Error> {
         |error| Error::Unresponsive { name: record.name.clone(), pid: state.pid, error, log: record.log() };
     let Some(pid) = i32::try_from(state.pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
     let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(()) };
-    // Behind the descriptor the process cannot change any more: now its start time tells whether it
-    // is the daemon.
+    // The pid descriptor keeps referring to the same process, so the start time tells whether it is
+    // the daemon.
     if process_start(state.pid) != Some(state.pid_start) {
         return Ok(());
     }
@@ -354,7 +351,7 @@ fn terminate(record: &Record) -> Result<(), Error> {
     Err(unresponsive(io::ErrorKind::TimedOut.into()))
 }
 
-/// A conversation with the daemon of a controller.
+/// A client of a controller's daemon.
 #[derive(Debug)]
 pub struct Client {
     record: Record,
@@ -369,10 +366,10 @@ pub struct Client {
 /// [`Error::NotConnected`], [`Error::OfRoot`], [`Error::Unresponsive`].
 pub fn open(name: &str) -> Result<Client, Error> {
     let root = StateDir::of_root_for_others();
-    open_in(&StateDir::standard(), name).map_err(|error| told_of_root(error, root.as_ref()))
+    open_in(&StateDir::standard(), name).map_err(|error| or_of_root(error, root.as_ref()))
 }
 
-/// As [`open`], with the state at a place of the caller's.
+/// As [`open`], with another state directory.
 ///
 /// # Errors
 /// As [`open`].
@@ -404,31 +401,31 @@ pub fn open_in(states: &StateDir, name: &str) -> Result<Client, Error> {
 }
 
 impl Client {
-    /// What the daemon wrote about itself last.
+    /// The state that the daemon wrote last.
     #[must_use]
     pub fn info(&self) -> &State {
         &self.state
     }
 
-    /// The namespace that was named when opening, if one was.
+    /// The namespace that was opened by name, if any.
     #[must_use]
     pub fn device(&self) -> Option<&Device> {
         self.device.as_ref()
     }
 
-    /// Runs an admin command and waits for it. A status other than success is no error: look at the
-    /// entry. At most 16 MiB of data.
+    /// Runs an admin command with at most 16 MiB of data and waits for it. A status other than
+    /// success is no error; it is in the entry.
     ///
     /// # Errors
-    /// The controller is not connected at the moment, the daemon does not answer.
+    /// The controller is not connected, or the daemon does not answer.
     pub fn admin(&mut self, sqe: &Sqe, data: AdminData<'_>, timeout: Option<Duration>) -> Result<Cqe, Error> {
         let timeout_ms = timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
         let sqe = control::to_hex(sqe.as_bytes());
         self.command(data, |read_bytes| Call::Admin { sqe, read_bytes, timeout_ms })
     }
 
-    /// Runs an I/O command and waits for it, as [`Client::admin`]. It takes no part in the order of
-    /// the block device's I/O.
+    /// Runs an I/O command and waits for it, as [`Client::admin`]. It is not ordered with the block
+    /// device's I/O.
     ///
     /// # Errors
     /// As [`Client::admin`].
@@ -437,7 +434,7 @@ impl Client {
         self.command(data, |read_bytes| Call::Io { sqe, read_bytes })
     }
 
-    /// The state as of now.
+    /// The present state.
     ///
     /// # Errors
     /// The daemon does not answer.
@@ -448,7 +445,7 @@ impl Client {
         Ok(&self.state)
     }
 
-    /// Drops the connections and makes new ones. Does not wait.
+    /// Resets the controller: drops the connections and reconnects. Does not wait.
     ///
     /// # Errors
     /// The daemon does not answer.
@@ -456,10 +453,10 @@ impl Client {
         self.exchange(&Call::Reset, &[]).map(|_done| ())
     }
 
-    /// Looks for namespaces that came, went or changed, and makes the devices follow.
+    /// Scans for namespaces that were added, removed or changed, and updates the devices.
     ///
     /// # Errors
-    /// The controller is not connected at the moment, the daemon does not answer.
+    /// The controller is not connected, or the daemon does not answer.
     pub fn rescan(&mut self) -> Result<(), Error> {
         self.exchange(&Call::Rescan, &[]).map(|_done| ())
     }
@@ -517,12 +514,12 @@ mod tests {
         let guard = root.lock().unwrap();
         let (record, lock) = root.create(&guard, &request).unwrap();
         let error = || open_in(&own, &record.name).err().unwrap();
-        let told = |error: Error, root| told_of_root(error, root).to_string();
-        assert!(told(error(), None).contains("is not connected"));
-        assert!(told(error(), Some(&root)).contains("connected by the superuser: this needs root (sudo ebof"));
+        let text = |error: Error, root| or_of_root(error, root).to_string();
+        assert!(text(error(), None).contains("is not connected"));
+        assert!(text(error(), Some(&root)).contains("connected by the superuser: this needs root (sudo ebof"));
         assert_eq!(live_in(&root, &Select::Nqn("nqn.x".into())), [record.name.as_str()]);
         assert!(live_in(&root, &Select::Nqn("nqn.y".into())).is_empty());
         drop(lock);
-        assert!(told(error(), Some(&root)).contains("is not connected"), "its daemon is dead");
+        assert!(text(error(), Some(&root)).contains("is not connected"), "its daemon is dead");
     }
 }

@@ -1,6 +1,6 @@
-//! What is said over a daemon's control socket: one line of JSON, then as many bytes of data as the
-//! line announces; the same back. Any number of exchanges on one connection, one at a time. Lengths
-//! are checked before anything is allocated.
+//! The protocol of a daemon's control socket: a request is one line of JSON and as many bytes of
+//! data as the line announces; so is its answer. Any number of requests per connection, one at a
+//! time. Lengths are checked before anything is allocated.
 
 use std::io::{self, BufRead, Read, Write};
 
@@ -9,25 +9,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::state::State;
 
-/// Bytes of data with one message, at most.
+/// The most data of one message, bytes.
 pub const DATA_MAX_BYTES: u32 = 16 << 20;
-/// Bytes of a line, at most: a state with a thousand namespaces fits.
+/// The longest line, bytes: a state with a thousand namespaces fits.
 const LINE_MAX_BYTES: u64 = 1 << 20;
 
-/// What a client asks.
+/// A client's request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case")]
 pub enum Call {
-    /// How are you?
+    /// Send the state.
     Status,
     /// Run an admin command.
     Admin {
-        /// The submission queue entry, 64 bytes in hexadecimal. Command id and data pointer are
-        /// filled in.
+        /// The submission queue entry, 64 bytes in hexadecimal. The daemon sets command identifier
+        /// and data pointer.
         sqe: String,
         /// Bytes that the controller returns, 0 for none.
         read_bytes: u32,
-        /// How long to wait; the connection's own limit when absent.
+        /// Time-out in milliseconds; the connection's default if absent.
         timeout_ms: Option<u64>,
     },
     /// Run an I/O command.
@@ -37,41 +37,41 @@ pub enum Call {
         /// As for `Admin`.
         read_bytes: u32,
     },
-    /// Drop the connections and make new ones.
+    /// Drop the connections and reconnect.
     Reset,
-    /// Look for namespaces that came, went or changed.
+    /// Scan for namespaces that were added, removed or changed.
     Rescan,
-    /// Take the devices away, disconnect and end.
+    /// Remove the devices, disconnect and end.
     Disconnect {
-        /// Also when a device is in use.
+        /// Also if a device is in use.
         force: bool,
     },
 }
 
-/// What a daemon answers.
+/// A daemon's answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "kebab-case")]
 pub enum Answer {
-    /// It is done.
+    /// Success, without a result.
     Done,
     /// To `Status`.
     Status {
-        /// The state as of now.
+        /// The present state.
         state: Box<State>,
     },
-    /// The command was completed, whatever its status is; what the controller returned follows.
+    /// The command completed, with any status; the controller's data follow.
     Completed {
         /// The completion queue entry, 16 bytes in hexadecimal.
         cqe: String,
     },
-    /// A device is in use and nothing was done.
+    /// Refused because a device is in use.
     InUse {
         /// The device.
         name: String,
         /// By what.
         used_by: String,
     },
-    /// It did not work.
+    /// It failed.
     Failed {
         /// Why, for people.
         message: String,
@@ -120,7 +120,7 @@ pub fn receive<T: DeserializeOwned>(stream: &mut impl BufRead) -> io::Result<Opt
     }
     let mut data = Vec::new();
     let announced = u64::from(line.data_bytes);
-    // Grows with what arrives, not with what is announced.
+    // Grows with the data received, not with the announced length.
     if stream.take(announced).read_to_end(&mut data)? as u64 != announced {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }

@@ -1,9 +1,9 @@
-//! The process that keeps a connection and its block devices after the shell is gone.
+//! The attach daemon: the process that keeps a connection and its block devices.
 //!
-//! It is this program, started with [`ARGUMENT`] by [`crate::connect`]; its standard input is the
-//! lock of its instance, its standard output a pipe to whoever waits for the device, its standard
-//! error the log. It owns the controller, the devices and the state file. One thread decides;
-//! events, signals and calls on the control socket come to it as messages.
+//! It is this program, started with [`ARGUMENT`] by [`crate::connect`]. Its standard input is the
+//! lock of its instance, its standard output a pipe to the process that waits for the device, its
+//! standard error the log. It owns the controller, the devices and the state file. One thread makes
+//! all changes; events, signals and requests of clients are sent to it as messages.
 
 mod devices;
 mod options;
@@ -23,28 +23,28 @@ use crate::control::Answer;
 use crate::describe;
 use crate::device::{self, Front};
 use crate::error::{Error, Existing};
-use crate::remote::Remote;
+use crate::nvme_queue::NvmeQueue;
 use crate::request::{Attached, Device, Request};
 use crate::state::{self, Ended, GivenUp, State};
-use crate::{blocks, repair, syslog};
+use crate::{block_queue, repair, syslog};
 
 /// The hidden first argument that makes this program a daemon; the second is the instance's
 /// directory.
 pub const ARGUMENT: &str = "hold";
 
-/// How long the end waits for a client to read the answer to its Disconnect.
+/// How long to wait, before ending, for a client to read the answer to its Disconnect.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Something for the deciding thread.
+/// A message to the main thread.
 #[derive(Debug)]
 enum Message {
-    /// From the controller.
+    /// An event of the controller.
     Event(Event),
-    /// A signal asks for the end.
+    /// A signal to end.
     Terminate,
-    /// A client asks for the end.
+    /// A client's request to disconnect and end.
     Disconnect { force: bool, farewell: SyncSender<Farewell> },
-    /// A client asks for a look at the namespaces.
+    /// A client's request to scan the namespaces.
     Rescan { answer: SyncSender<Answer> },
 }
 
@@ -55,11 +55,11 @@ struct Farewell {
     _read: Sender<()>,
 }
 
-/// What the threads share.
+/// The state that all threads share.
 struct Shared {
     controller: Controller,
     state: Mutex<State>,
-    /// The queue pair of I/O commands that clients send, made for the first one.
+    /// The queue pair for I/O commands of clients, connected for the first one.
     passthrough: Mutex<Option<QueuePair<Vec<u8>>>>,
     messages: Mutex<Sender<Message>>,
 }
@@ -68,39 +68,39 @@ struct Daemon {
     directory: PathBuf,
     shared: Arc<Shared>,
     front: Front,
-    /// Bytes of a transfer that the front was made for.
+    /// The largest transfer that the front was made for, bytes.
     front_max_bytes: u32,
-    /// Whether it is no matter that a namespace is another daemon's block device too.
+    /// Whether namespaces may be another daemon's block devices, too.
     duplicates: bool,
-    devices: Vec<Held>,
+    devices: Vec<AttachedNamespace>,
     /// See [`State::ended`].
     ended: Vec<Ended>,
-    /// Another daemon's namespace, met on the way.
+    /// The last namespace found that is another daemon's device.
     taken: Option<Existing>,
 }
 
 /// A namespace of the controller.
-struct Held {
+struct AttachedNamespace {
     device: Device,
-    /// As long as it is served; absent where it cannot be a block device.
+    /// While it is served; `None` if it cannot be a block device.
     namespace: Option<Served>,
 }
 
 struct Served {
-    described: blocks::Namespace,
-    /// Keeps it compared with what its number means: see [`ebof_initiator::Binding`].
+    described: block_queue::Namespace,
+    /// Keeps it open, so that its NSID is checked: see [`ebof_initiator::Binding`].
     open: Open,
 }
 
-/// Runs as a daemon for the instance at `directory` until it is told to end.
+/// Runs as the daemon of the instance at `directory` until it is disconnected.
 #[must_use]
 pub fn run(directory: &Path) -> ExitCode {
     end_with_any_panic();
-    // Started by a shell's child: out of the shell's session, so that closing the terminal ends
-    // nothing. It fails for a leader of a process group, which needs no leaving.
+    // A session of its own, so that closing the terminal does not end it. Fails for the leader of a
+    // process group, which is fine.
     let session = rustix::process::setsid();
     tracing::info!(pid = std::process::id(), new_session = session.is_ok(), "the attach daemon starts");
-    // Memory that is asked for on the way to the device must not wait for that very device.
+    // Memory allocation in the I/O path must not wait for writeback to this very device.
     if let Err(error) = rustix::process::configure_io_flusher_behavior(true) {
         tracing::debug!(%error, "not marked as a process that does I/O");
     }
@@ -128,9 +128,8 @@ pub fn run(directory: &Path) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A panic of any thread ends the process, the initiator's threads included. Requests to a device
-/// would wait for ever for one that is gone; those of a process that is gone fail, and the next
-/// look repairs what it left.
+/// A panic of any thread ends the process: requests to a device would wait for ever for a dead
+/// thread, but fail when the process is gone. What it leaves is repaired later.
 fn end_with_any_panic() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -139,7 +138,7 @@ fn end_with_any_panic() {
     }));
 }
 
-/// One line to whoever waits; `false` when nobody does.
+/// Sends one line to the process that waits for the device; `false` if it is gone.
 fn tell(ready: &Ready) -> bool {
     let Ok(mut line) = serde_json::to_vec(ready) else { return false };
     line.push(b'\n');
@@ -154,7 +153,7 @@ fn tell(ready: &Ready) -> bool {
     true
 }
 
-/// Lets go of the pipe: whoever waits for its end shall see it.
+/// Closes the pipe, so that its reader sees the end.
 fn detach_output() {
     let null = std::fs::OpenOptions::new().write(true).open("/dev/null");
     let detached = null.and_then(|null| rustix::stdio::dup2_stdout(null).map_err(Into::into));
@@ -166,7 +165,7 @@ fn detach_output() {
 impl Daemon {
     fn start(directory: &Path) -> Result<(Self, Receiver<Message>), Error> {
         let request = state::read_request(directory)?;
-        // Before anything is asked of the network: no device, no need to connect.
+        // Before connecting: without a front there is nothing to connect for.
         device::choose(request.kind)?;
         let controller =
             Controller::connect(&options::of(&request)?).map_err(|error| Error::Connect(Box::new(error)))?;
@@ -209,9 +208,8 @@ impl Daemon {
             return Err(Error::AlreadyConnected(existing));
         }
         let made = self.devices.iter().filter(|held| held.device.path.is_some()).count();
-        // Some that work are worth having; none is a failure, unless there are no namespaces at
-        // all.
-        if let (0, Some(Held { device, .. })) = (made, self.devices.first()) {
+        // It is a failure if there are namespaces and none can be a device.
+        if let (0, Some(AttachedNamespace { device, .. })) = (made, self.devices.first()) {
             let problem = device.problem.clone().unwrap_or_default();
             return Err(Error::daemon(format!("{} cannot be a block device: {problem}", device.name)));
         }
@@ -227,7 +225,7 @@ impl Daemon {
         Attached { name: self.name(), devices }
     }
 
-    /// Decides until it is over.
+    /// Handles messages until the daemon is to end.
     fn serve(mut self, inbox: &Receiver<Message>) {
         let mut given_up = None;
         while let Ok(message) = inbox.recv() {
@@ -246,7 +244,7 @@ impl Daemon {
                     let result = self.rescan();
                     let said =
                         result.map_or_else(|error| Answer::Failed { message: error.to_string() }, |()| Answer::Done);
-                    // A client that is gone needs no answer.
+                    // The client may be gone.
                     let _gone = answer.send(said);
                 }
                 Message::Disconnect { force, farewell } => {
@@ -258,8 +256,7 @@ impl Daemon {
                     }
                     self.stop(None);
                     let _gone = farewell.send(Farewell { answer: Answer::Done, _read: read });
-                    // The sender is dropped when the answer is on its way: a disconnect of the
-                    // channel, no message.
+                    // The sender is dropped when the answer is sent, which ends `recv_timeout`.
                     let _dropped = was_read.recv_timeout(FAREWELL_TIMEOUT);
                     return;
                 }
@@ -268,7 +265,7 @@ impl Daemon {
         self.stop(given_up);
     }
 
-    /// Follows the controller; says why, when it was given up.
+    /// Handles an event of the controller. Returns the reason if the controller was given up.
     fn on_event(&mut self, event: Event) -> Option<String> {
         tracing::info!(?event, "the controller says");
         match event {
@@ -290,7 +287,7 @@ impl Daemon {
         None
     }
 
-    /// Writes the state file, as well as it can be done.
+    /// Writes the state file; an error is logged.
     fn publish(&self) {
         if let Err(error) = self.write_state() {
             tracing::error!(%error, "the state file is not written");
@@ -306,8 +303,8 @@ impl Daemon {
         state::write_state(&self.directory, &state)
     }
 
-    /// Takes everything away: devices, connection, directory. A controller that was given up leaves
-    /// its record and its log.
+    /// Removes devices, connection and directory. A controller that was given up leaves its record
+    /// and its log.
     fn stop(self, given_up: Option<String>) {
         let used = self.front.used_by().map(|(_, used_by)| used_by);
         let Self { directory, shared, front, devices, .. } = self;
@@ -340,7 +337,7 @@ impl Daemon {
     }
 }
 
-/// What changes by itself.
+/// Updates what changes by itself.
 fn refresh(state: &mut State, controller: &Controller) {
     controller.state().name().clone_into(&mut state.state);
     state.cntlid = controller.id().0;
@@ -358,15 +355,15 @@ fn start_front(
         return Err(Error::daemon("the controller granted no I/O queue".to_owned()));
     }
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
-    let (queues, reads_apart) = threads(maps);
+    let (queues, separate_reads) = threads(maps);
     let queues = usize::from(queues).min(cores);
-    let blocks: Result<Vec<Remote>, _> = (0..queues).map(|_| Remote::new(controller, reads_apart)).collect();
+    let blocks: Result<Vec<NvmeQueue>, _> = (0..queues).map(|_| NvmeQueue::new(controller, separate_reads)).collect();
     let blocks = blocks.map_err(|error| Error::Initiator(Box::new(error)))?;
     Front::start(request.kind, directory, transfer_max_bytes, blocks)
 }
 
-/// For how many threads there are queues, and whether each has one for reads beside that for the
-/// rest. Some queue stays free for commands that clients send, if there is more than one.
+/// The number of threads for which there are queues, and whether each has a separate one for reads.
+/// One queue is left for commands of clients, if there is more than one.
 fn threads(maps: QueueMaps) -> (u16, bool) {
     let QueueMaps { default, read, poll } = maps;
     match read {
@@ -398,7 +395,7 @@ fn first_state(directory: &Path, request: Request, controller: &Controller, fron
         model: identify.model_number().to_string(),
         serial: identify.serial_number().to_string(),
         firmware: identify.firmware_revision().to_string(),
-        front: front.sort().to_owned(),
+        front: front.kind().to_owned(),
         devices: Vec::new(),
         ended: Vec::new(),
         given_up: None,

@@ -6,21 +6,21 @@ use ebof_nvme::Nsid;
 use ebof_nvme::identify::IdentifyNamespace;
 use ebof_nvme::identify::field::{dlfeat, nsattr};
 
-use crate::blocks::Namespace;
+use crate::block_queue::Namespace;
 use crate::fuse::TRANSFER_MAX_BYTES;
 
-/// Bytes that one command may transfer, at most: no front asks for more.
+/// The largest transfer of one command, bytes, limited to what fronts use.
 pub(crate) fn transfer_max_bytes(limits: &Limits) -> u32 {
     let limit = limits.transfer_bytes.and_then(|bytes| u32::try_from(bytes).ok());
     limit.unwrap_or(TRANSFER_MAX_BYTES).min(TRANSFER_MAX_BYTES)
 }
 
-/// Why a namespace is no block device.
+/// Why a namespace cannot be a block device.
 #[derive(Debug)]
 pub(crate) enum Unusable {
-    /// It could not be asked.
+    /// It could not be identified.
     Unanswered(Error),
-    /// It is formatted in a way that a block device cannot have.
+    /// Its format is not possible for a block device.
     Format(&'static str),
 }
 
@@ -33,8 +33,8 @@ impl std::fmt::Display for Unusable {
     }
 }
 
-/// Asks what a namespace is like, and opens it. The front takes transfers of at most
-/// `front_max_bytes`.
+/// Opens a namespace and reads its properties. The front transfers at most `front_max_bytes` at
+/// once.
 pub(crate) fn describe(
     controller: &Controller,
     front_max_bytes: u32,
@@ -43,7 +43,7 @@ pub(crate) fn describe(
     let identify = controller.identify_namespace(nsid).map_err(Unusable::Unanswered)?;
     from_identify(&identify, &controller.limits(), front_max_bytes, nsid).map_err(Unusable::Format)?;
     let open = controller.namespace(nsid).map_err(Unusable::Unanswered)?;
-    // What was opened may have changed since it was looked at.
+    // It may have changed since it was opened.
     let described = from_identify(&open.identify(), &controller.limits(), front_max_bytes, nsid);
     let described = described.map_err(Unusable::Format)?;
     Ok((Namespace { binding: Some(open.binding()), ..described }, open))
@@ -58,7 +58,7 @@ fn from_identify(
     let transfer_max_bytes = transfer_max_bytes(limits).min(front_max_bytes);
     let format = identify.format();
     let block_bytes = format.block_bytes().ok_or("its logical block size is not legal")?;
-    // Protection information without anything else is the controller's business.
+    // The controller handles protection information; other metadata is not supported.
     let Some(protection) = identify.protection_by_controller() else {
         return Err("it is formatted with metadata, which a block device has no place for: format it without");
     };
@@ -68,7 +68,7 @@ fn from_identify(
     if block_bytes > transfer_max_bytes {
         return Err("its logical blocks are larger than one transfer");
     }
-    // A limit below a block is none that could be kept: one block then.
+    // A limit below one block cannot be kept: one block then.
     let zeroes = limits.write_zeroes_bytes.map_or(65_536, |bytes| (bytes / u64::from(block_bytes)).clamp(1, 65_536));
     let zeroes = if limits.write_zeroes { zeroes } else { 0 };
     let zeros = identify.dlfeat & dlfeat::READS_MASK == dlfeat::READS_ZEROS;
@@ -79,7 +79,7 @@ fn from_identify(
         read_only: identify.nsattr & nsattr::WRITE_PROTECTED != 0,
         transfer_max_bytes: transfer_max_bytes / block_bytes * block_bytes,
         write_zeroes_max_blocks: u32::try_from(zeroes).expect("at most 65536"),
-        // Deallocating must leave zeros behind, else Write Zeroes has to write them.
+        // Only if deallocated blocks read as zeros; otherwise Write Zeroes has to write them.
         zeroes_deallocate: zeros && identify.dlfeat & dlfeat::WRITE_ZEROES_DEALLOCATE != 0,
         deallocate: limits.dataset_management,
         protection,

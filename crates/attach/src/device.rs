@@ -1,21 +1,21 @@
-//! Which sort of block device a machine can have, and the set of those that one controller's
-//! namespaces have become. It owns the choice and the order in which things are made and taken
-//! away; how each sort works is in [`crate::fuse`], [`crate::loopdev`] and [`crate::ublk`].
+//! The choice of the kind of block devices, and the block devices of one controller. Owns the order
+//! in which things are made and removed; the kinds are in [`crate::fuse`], [`crate::loopdev`] and
+//! [`crate::ublk`].
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::blocks::{Blocks, Namespace, Table};
+use crate::block_queue::{BlockQueue, Namespace, Table};
 use crate::error::Error;
 use crate::fuse::{self, Server};
 use crate::request::Kind;
 use crate::{loopdev, repair, ublk};
 
-/// The sort of block device that `kind` comes down to on this machine: never [`Kind::Auto`].
+/// The kind of block device that `kind` means on this machine: never [`Kind::Auto`].
 ///
 /// # Errors
-/// What is missing, for each sort, and what to do.
+/// What is missing, for each kind, and what to do.
 pub fn choose(kind: Kind) -> Result<Kind, Error> {
     match kind {
         Kind::Ublk => ublk::check().map(|()| Kind::Ublk),
@@ -40,89 +40,87 @@ fn check_loop() -> Result<(), Error> {
 #[derive(Debug)]
 pub struct Front {
     table: Arc<Table>,
-    sort: Sort,
-    /// What the names of the files end with that are behind loop devices.
+    server: FrontServer,
+    /// Suffix of the names of files behind loop devices.
     token: String,
     paths: HashMap<String, PathBuf>,
 }
 
 #[derive(Debug)]
-enum Sort {
+enum FrontServer {
     Loop(Server),
     Ublk(Box<ublk::Server>),
 }
 
 impl Front {
-    /// Starts the threads, one for each of `blocks`; no devices yet. `directory` is the instance's.
+    /// Starts one thread for each of `blocks`, without devices. `directory` is the instance's.
     ///
     /// # Errors
-    /// As [`choose`]; what the kernel refuses.
-    pub fn start<B: Blocks + Send + 'static>(
+    /// As [`choose`]; an error of the kernel.
+    pub fn start<B: BlockQueue + Send + 'static>(
         kind: Kind,
         directory: &Path,
         transfer_max_bytes: u32,
         blocks: Vec<B>,
     ) -> Result<Self, Error> {
         let table = Arc::new(Table::new());
-        let sort = if choose(kind)? == Kind::Ublk {
-            Sort::Ublk(Box::new(ublk::Server::start(blocks)?))
+        let server = if choose(kind)? == Kind::Ublk {
+            FrontServer::Ublk(Box::new(ublk::Server::start(blocks)?))
         } else {
             let mounted_at = repair::mount_point(directory);
             std::fs::create_dir(&mounted_at)
                 .map_err(|error| Error::io(format!("making {}", mounted_at.display()), error))?;
             let options = fuse::Options { transfer_max_bytes, ..fuse::Options::default() };
-            Sort::Loop(Server::mount(&mounted_at, &table, blocks, options)?)
+            FrontServer::Loop(Server::mount(&mounted_at, &table, blocks, options)?)
         };
-        Ok(Self { table, sort, token: token()?, paths: HashMap::new() })
+        Ok(Self { table, server, token: token()?, paths: HashMap::new() })
     }
 
-    /// The name of the file behind the loop device `name`, which no other file of a loop device on
-    /// this machine has, now or later: it tells whose the device is when this process is gone.
-    /// `None` where there are no loop devices.
+    /// The name of the file behind the loop device `name`; `None` for ublk. It is unique on this
+    /// machine for ever, so it identifies the device when this process is gone.
     #[must_use]
     pub fn file(&self, name: &str) -> Option<String> {
-        matches!(self.sort, Sort::Loop(_)).then(|| format!("{name}-{}", self.token))
+        matches!(self.server, FrontServer::Loop(_)).then(|| format!("{name}-{}", self.token))
     }
 
     /// `ublk` or `loop`.
     #[must_use]
-    pub const fn sort(&self) -> &'static str {
-        match self.sort {
-            Sort::Loop(_) => "loop",
-            Sort::Ublk(_) => "ublk",
+    pub const fn kind(&self) -> &'static str {
+        match self.server {
+            FrontServer::Loop(_) => "loop",
+            FrontServer::Ublk(_) => "ublk",
         }
     }
 
-    /// Makes the block device of a namespace, and says where it is.
+    /// Makes the block device of a namespace and returns its path.
     ///
     /// # Errors
-    /// What the kernel, or losetup, refuses.
+    /// An error of the kernel or losetup.
     pub fn add(&mut self, name: &str, namespace: &Namespace) -> Result<PathBuf, Error> {
         let file = self.file(name).unwrap_or_default();
-        let path = match &mut self.sort {
-            Sort::Loop(server) => {
+        let path = match &mut self.server {
+            FrontServer::Loop(server) => {
                 self.table.insert(&file, namespace.clone());
                 let made = loopdev::attach(&server.file(&file), namespace.block_bytes, namespace.read_only);
                 made.inspect_err(|_| {
                     self.table.remove(&file);
                 })?
             }
-            Sort::Ublk(server) => server.add(name, namespace)?,
+            FrontServer::Ublk(server) => server.add(name, namespace)?,
         };
         self.paths.insert(name.to_owned(), path.clone());
         Ok(path)
     }
 
-    /// Makes the device follow a namespace that changed. `false` when it has to be removed and
-    /// added: its blocks are no longer what they were.
+    /// Updates the device of a namespace that changed. `false` if it has to be removed and added,
+    /// because the block size changed.
     ///
     /// # Errors
-    /// What losetup refuses.
+    /// An error of losetup.
     pub fn update(&mut self, name: &str, namespace: &Namespace) -> Result<bool, Error> {
-        match (&self.sort, self.paths.get(name), self.file(name)) {
-            (Sort::Loop(server), Some(path), Some(file)) if self.table.update(&file, namespace) => {
-                // Before Linux 6.16 a loop device takes the size that the kernel remembers of the
-                // file: have it ask.
+        match (&self.server, self.paths.get(name), self.file(name)) {
+            (FrontServer::Loop(server), Some(path), Some(file)) if self.table.update(&file, namespace) => {
+                // Before Linux 6.16 a loop device uses the cached size of the file: refresh it.
                 let file = server.file(&file);
                 std::fs::metadata(&file).map_err(|error| Error::io(format!("looking at {}", file.display()), error))?;
                 loopdev::resize(path)?;
@@ -132,33 +130,32 @@ impl Front {
         }
     }
 
-    /// Takes a device away. Whoever still uses it gets errors.
+    /// Removes a device. Its users get errors.
     ///
     /// # Errors
-    /// What the kernel, or losetup, refuses; the namespace is not served any more all the same.
+    /// An error of the kernel or losetup; the namespace is not served any more in any case.
     pub fn remove(&mut self, name: &str) -> Result<(), Error> {
         let Some(path) = self.paths.remove(name) else { return Ok(()) };
         let file = self.file(name).unwrap_or_default();
-        match &mut self.sort {
-            Sort::Loop(_) => {
-                // Whoever detached it by hand may have given its number to another file.
+        match &mut self.server {
+            FrontServer::Loop(_) => {
+                // It may have been detached by hand, and its number reused for another file.
                 let is_ours = loopdev::all().iter().any(|(other, behind)| *other == path && behind.ends_with(&file));
                 let detached = if is_ours { loopdev::detach(&path) } else { Ok(()) };
                 self.table.remove(&file);
                 detached
             }
-            Sort::Ublk(server) => server.remove(name),
+            FrontServer::Ublk(server) => server.remove(name),
         }
     }
 
-    /// Who uses one of the devices: its name and by what.
+    /// The first device in use: its name and its user.
     #[must_use]
     pub fn used_by(&self) -> Option<(String, String)> {
         self.paths.iter().find_map(|(name, path)| Some((name.clone(), loopdev::used_by(path)?)))
     }
 
-    /// Takes all devices away and ends the threads. What does not work is logged: nothing stops the
-    /// end.
+    /// Removes all devices and ends the threads. Errors are logged.
     pub fn stop(mut self) {
         let names: Vec<String> = self.paths.keys().cloned().collect();
         for name in names {
@@ -169,10 +166,10 @@ impl Front {
     }
 }
 
-/// 48 random bits in hexadecimal: short enough for a name that FUSE is asked for.
+/// 48 random bits in hexadecimal: short enough for a name in a FUSE request.
 fn token() -> Result<String, Error> {
     let path = "/proc/sys/kernel/random/uuid";
     let uuid = std::fs::read_to_string(path).map_err(|error| Error::io(format!("reading {path}"), error))?;
-    // The last group of a version 4 UUID has no bits that are always the same.
+    // The last group of a version 4 UUID is completely random.
     Ok(uuid.trim_end().rsplit('-').next().unwrap_or_default().to_owned())
 }

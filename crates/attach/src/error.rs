@@ -1,4 +1,4 @@
-//! Why attaching did not work: what was tried, what came back, what to do.
+//! The crate's errors, with what to do about them.
 
 use std::fmt;
 use std::io;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// An error of this crate. Its text is for people: it says what to do.
+/// An error of this crate. The text says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A system call or file operation.
@@ -30,13 +30,13 @@ pub enum Error {
         #[source]
         error: io::Error,
     },
-    /// The program `losetup` is not there.
+    /// The program `losetup` is not installed.
     #[error("the program losetup was not found; it makes the loop device: install it (Debian: apt install mount)")]
     NoLosetup,
     /// There are no loop devices.
     #[error("opening /dev/loop-control failed: {0}; {advice}", advice = loop_advice(.0))]
     NoLoop(#[source] io::Error),
-    /// losetup said no.
+    /// losetup failed.
     #[error("`{command}` failed: {message}")]
     Losetup {
         /// The command line.
@@ -63,7 +63,7 @@ pub enum Error {
         name = .0.name, warning = duplicate_warning(.0)
     )]
     AlreadyConnected(Existing),
-    /// The controller did not come back, and nobody has acknowledged that yet.
+    /// The controller was given up, which has not been acknowledged yet.
     #[error(
         "{name} was given up at {}: {reason}; its devices are gone; `ebof disconnect -d {name}` acknowledges that, its log is {}",
         crate::time::utc(*.at), log.display()
@@ -75,16 +75,16 @@ pub enum Error {
         reason: String,
         /// Seconds since 1970.
         at: u64,
-        /// What its daemon logged.
+        /// Its daemon's log.
         log: PathBuf,
     },
-    /// A name that no attached controller or namespace has.
+    /// There is no attached controller or namespace with this name.
     #[error("{name} is not connected; `ebof list` shows what is")]
     NotConnected {
         /// The name.
         name: String,
     },
-    /// A name of something that the superuser has attached, asked for by somebody else.
+    /// The superuser has attached the controller or namespace with this name.
     #[error("{name} is connected by the superuser: this needs root (sudo ebof ...)")]
     OfRoot {
         /// The name.
@@ -100,10 +100,10 @@ pub enum Error {
         /// What came back.
         #[source]
         error: io::Error,
-        /// Where it writes what happens.
+        /// Its log file.
         log: PathBuf,
     },
-    /// What the attach daemon answered, in its words.
+    /// An error that the attach daemon reported.
     #[error("{message}")]
     Daemon {
         /// The text.
@@ -121,7 +121,7 @@ pub enum Error {
         /// Its last lines.
         tail: String,
     },
-    /// A device in use that was not to be forced.
+    /// A device is in use, and the disconnect was not forced.
     #[error("{name} is in use: {used_by}; unmount it first, or use --force and lose what was not written")]
     InUse {
         /// The device.
@@ -129,7 +129,7 @@ pub enum Error {
         /// By what.
         used_by: String,
     },
-    /// A file in the state directory that is not what this version writes.
+    /// A file in the state directory cannot be parsed.
     #[error("{} is not understood: {error}", path.display())]
     State {
         /// The file.
@@ -141,12 +141,12 @@ pub enum Error {
     /// The connection could not be made.
     #[error(transparent)]
     Connect(Box<ebof_initiator::ConnectError>),
-    /// The controller could not be asked.
+    /// A command to the controller failed.
     #[error(transparent)]
     Initiator(Box<ebof_initiator::Error>),
 }
 
-/// A connection that is there already.
+/// A connection that exists already.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Existing {
     /// The controller.
@@ -155,7 +155,7 @@ pub struct Existing {
     pub nqn: String,
     /// Its address.
     pub address: String,
-    /// The device that is one of the same namespaces, where that is what would be there twice.
+    /// The device of the same namespace, if that is the duplicate.
     pub device: Option<String>,
 }
 
@@ -175,12 +175,12 @@ fn duplicate_warning(existing: &Existing) -> &'static str {
 }
 
 impl Error {
-    /// What a daemon says.
+    /// An error reported by a daemon.
     pub(crate) fn daemon(message: impl Into<String>) -> Self {
         Self::Daemon { message: message.into(), kind: None }
     }
 
-    /// An I/O error with what was tried.
+    /// An I/O error and the action that failed.
     pub(crate) fn io(what: impl Into<String>, error: io::Error) -> Self {
         Self::Io { what: what.into(), error }
     }

@@ -1,10 +1,10 @@
 //! A FUSE file system with one regular file per namespace, for a loop device to sit on: mount,
 //! threads, unmount.
 //!
-//! The kernel is asked for asynchronous direct I/O without a page cache, so that every request of
-//! the loop device is one message here and one NVMe command behind it. This file owns the mount and
-//! the threads; `worker` serves the messages. It makes no loop device. Files are looked up by name
-//! and never listed: nobody but the loop device should come here.
+//! With asynchronous direct I/O and no page cache, every request of the loop device is one message
+//! here and one NVMe command. This file owns the mount and the threads; `worker` serves the
+//! messages. It makes no loop device. Files can be looked up by name but not listed: only the loop
+//! device uses them.
 
 mod wire;
 mod worker;
@@ -21,18 +21,18 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 
-use crate::blocks::{Blocks, Table};
+use crate::block_queue::{BlockQueue, Table};
 use crate::error::Error;
 use worker::Worker;
 
-/// The largest READ and WRITE that the kernel can be told, bytes.
+/// The largest READ and WRITE that FUSE supports, bytes.
 pub const TRANSFER_MAX_BYTES: u32 = 1 << 20;
 
-/// The file system type in the mount table: tells `ebof`'s mounts from others.
+/// The file system type in the mount table, which identifies `ebof`'s mounts.
 pub const FILE_SYSTEM: &str = "fuse.ebof";
 
-/// A mounted file system with the threads that serve it. Dropping it unmounts, also when files are
-/// still open: their users get errors from then on.
+/// A mounted file system with the threads that serve it. Dropping it unmounts, even if files are
+/// still open: their users get errors.
 #[derive(Debug)]
 pub struct Server {
     directory: PathBuf,
@@ -40,25 +40,25 @@ pub struct Server {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What the threads share.
+/// The state that all threads share.
 #[derive(Debug)]
 struct Shared {
     device: OwnedFd,
-    /// Becomes readable, and stays so, when the threads are to end.
+    /// Readable from when the threads are to end.
     stop_event: OwnedFd,
     stop: AtomicBool,
     transfer_max_bytes: u32,
-    /// How long a thread looks for work before it sleeps.
+    /// How long a thread spins before it sleeps.
     spin: std::time::Duration,
 }
 
-/// How to serve.
+/// Options of the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// The largest READ or WRITE, bytes: whole pages, at most [`TRANSFER_MAX_BYTES`]. Smaller
-    /// values of the namespaces are the caller's to respect: give the smallest.
+    /// The largest READ or WRITE, bytes: whole pages, at most [`TRANSFER_MAX_BYTES`], and no more
+    /// than the smallest limit of the namespaces.
     pub transfer_max_bytes: u32,
-    /// How long a thread looks for work before it sleeps; more latency without, more CPU with.
+    /// How long a thread spins before it sleeps.
     pub spin: std::time::Duration,
 }
 
@@ -69,12 +69,12 @@ impl Default for Options {
 }
 
 impl Server {
-    /// Mounts at `directory`, which exists, and serves the namespaces of `table` with one thread
-    /// for each of `blocks`.
+    /// Mounts at the existing `directory` and serves the namespaces of `table`, with one thread for
+    /// each of `blocks`.
     ///
     /// # Errors
-    /// No /dev/fuse, no right to mount, no thread.
-    pub fn mount<B: Blocks + Send + 'static>(
+    /// /dev/fuse cannot be opened, mounting is not permitted, or no thread can be started.
+    pub fn mount<B: BlockQueue + Send + 'static>(
         directory: &Path,
         table: &Arc<Table>,
         blocks: Vec<B>,
@@ -94,13 +94,13 @@ impl Server {
         });
         let mut server = Self { directory: directory.to_owned(), shared, threads: Vec::new() };
         for (index, blocks) in blocks.into_iter().enumerate() {
-            // On an error `server` is dropped: that ends the threads there are and unmounts.
+            // On an error `server` is dropped, which ends its threads and unmounts.
             server.start_thread(index, table, blocks)?;
         }
         Ok(server)
     }
 
-    fn start_thread<B: Blocks + Send + 'static>(
+    fn start_thread<B: BlockQueue + Send + 'static>(
         &mut self,
         index: usize,
         table: &Arc<Table>,
@@ -118,7 +118,7 @@ impl Server {
         Ok(())
     }
 
-    /// Where the file of the namespace `name` is.
+    /// The path of the file of namespace `name`.
     #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {
         self.directory.join(name)
@@ -130,7 +130,7 @@ impl Server {
             tracing::warn!(%error, directory = %self.directory.display(), "cannot unmount");
         }
         self.shared.stop.store(true, Ordering::Release);
-        // Wakes every thread: nobody reads it, so it stays readable.
+        // Wakes all threads: it is never read, so it stays readable.
         let woken = rustix::io::write(&self.shared.stop_event, &1_u64.to_ne_bytes());
         debug_assert!(woken.is_ok(), "an eventfd takes a one");
         for thread in self.threads.drain(..) {
@@ -170,8 +170,8 @@ fn mount(directory: &Path, device: &OwnedFd) -> Result<(), Error> {
         .map_err(|error| Error::Mount { directory: directory.to_owned(), error: error.into() })
 }
 
-/// Takes the mount at `directory` out of the tree at once; what is still open there ends when its
-/// server does. A directory that is no mount is no error.
+/// Unmounts `directory` lazily: open files stay usable until their server ends. It is no error if
+/// nothing is mounted there.
 ///
 /// # Errors
 /// Of umount2(2).

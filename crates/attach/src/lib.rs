@@ -9,7 +9,7 @@
 //! A program that uses it calls [`connect`], [`disconnect`], [`list`] and [`open`], and calls
 //! [`daemon::run`] when it is started with the hidden argument [`daemon::ARGUMENT`].
 
-pub mod blocks;
+pub mod block_queue;
 mod claims;
 mod client;
 pub mod control;
@@ -19,7 +19,7 @@ pub mod device;
 mod error;
 pub mod fuse;
 pub mod loopdev;
-mod remote;
+mod nvme_queue;
 mod repair;
 mod request;
 pub mod state;

@@ -1,5 +1,5 @@
-//! Loop devices, by way of `losetup`: make one on a file, take it away, see who uses it. It owns no
-//! state: what exists is read from /sys.
+//! Loop devices: attach and detach with `losetup`, and find their users. Has no state; what exists
+//! is read from /sys.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,10 +17,10 @@ pub fn check() -> Result<(), Error> {
     run(&["--version"]).map(|_version| ())
 }
 
-/// A loop device on `file` with direct I/O and logical blocks of `block_bytes` (512 to 4096).
+/// Makes a loop device on `file` with direct I/O and logical blocks of `block_bytes` (512 to 4096).
 ///
 /// # Errors
-/// As losetup says.
+/// losetup failed.
 pub fn attach(file: &Path, block_bytes: u32, read_only: bool) -> Result<PathBuf, Error> {
     let file = file.to_string_lossy();
     let blocks = block_bytes.to_string();
@@ -34,41 +34,40 @@ pub fn attach(file: &Path, block_bytes: u32, read_only: bool) -> Result<PathBuf,
     Ok(path)
 }
 
-/// Has a loop device ask for the size of its file again.
+/// Makes a loop device read the size of its file again.
 ///
 /// # Errors
-/// As losetup says.
+/// losetup failed.
 pub fn resize(path: &Path) -> Result<(), Error> {
     run(&["--set-capacity", &path.to_string_lossy()]).map(|_nothing| ())
 }
 
-/// Takes a loop device away; one that is in use goes when its last user does.
+/// Detaches a loop device; if it is in use, when its last user closes it.
 ///
 /// # Errors
-/// As losetup says.
+/// losetup failed.
 pub fn detach(path: &Path) -> Result<(), Error> {
     run(&["--detach", &path.to_string_lossy()]).map(|_nothing| ())
 }
 
-/// The loop devices of this machine with a file, and the path of that as the kernel shows it. It
-/// may be a path of another mount namespace, or, once the file system is out of the tree, within
-/// the file system.
+/// The loop devices of this machine that have a file, with its path as the kernel shows it. The
+/// path may be of another mount namespace, or relative to an unmounted file system.
 #[must_use]
 pub fn all() -> Vec<(PathBuf, PathBuf)> {
     let Ok(entries) = std::fs::read_dir("/sys/block") else { return Vec::new() };
     let mut found = Vec::new();
     for entry in entries.flatten() {
-        // Absent where the loop device has no file.
+        // Does not exist if the loop device has no file.
         let Ok(backing) = std::fs::read_to_string(entry.path().join("loop/backing_file")) else { continue };
-        // The kernel appends a word when it cannot find the file in the tree any more.
+        // The kernel appends this if the file is deleted or unmounted.
         let backing = PathBuf::from(backing.trim_end().trim_end_matches(" (deleted)"));
         found.push((Path::new("/dev").join(entry.file_name()), backing));
     }
     found
 }
 
-/// Who uses a block device or a partition of it: where it is mounted, what is stacked upon it,
-/// whether it is swap. `None` when nobody does, as far as the kernel tells.
+/// The user of a block device or a partition of it: a mount point, a stacked device, or swap.
+/// `None` without a user that the kernel shows.
 #[must_use]
 pub fn used_by(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
@@ -80,7 +79,7 @@ pub fn used_by(path: &Path) -> Option<String> {
     parts.into_iter().find_map(use_of)
 }
 
-/// Who uses the block device or partition with this directory in /sys.
+/// The user of the block device or partition with this directory in /sys.
 fn use_of(sys: &Path, path: &Path) -> Option<String> {
     let number = std::fs::read_to_string(sys.join("dev")).ok()?;
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -101,7 +100,7 @@ fn use_of(sys: &Path, path: &Path) -> Option<String> {
     swap.then(|| format!("{} is swap space", path.display()))
 }
 
-/// What helps a device whose other end is a network away; each is a wish, not a condition.
+/// Sets queue parameters that suit a device behind a network. Errors are ignored.
 fn tune(path: &Path) {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return };
     for (file, value) in [("scheduler", "none"), ("rotational", "0"), ("add_random", "0")] {
@@ -112,8 +111,8 @@ fn tune(path: &Path) {
 }
 
 fn run(arguments: &[&str]) -> Result<String, Error> {
-    // The descriptors of this process are not for losetup: least of all its standard input, which
-    // is the daemon's lock.
+    // losetup must not inherit descriptors, above all not standard input, which is the daemon's
+    // lock.
     let result = Command::new(program()).args(arguments).stdin(Stdio::null()).output();
     let output = match result {
         Ok(output) => output,
@@ -128,7 +127,7 @@ fn run(arguments: &[&str]) -> Result<String, Error> {
     Err(Error::Losetup { command, message })
 }
 
-/// losetup lives where an ordinary user's PATH does not look.
+/// The path of losetup, also if the PATH of an ordinary user does not include it.
 fn program() -> PathBuf {
     let known = ["/usr/sbin/losetup", "/sbin/losetup"].map(PathBuf::from);
     known.into_iter().find(|path| path.exists()).unwrap_or_else(|| PathBuf::from("losetup"))

@@ -1,8 +1,7 @@
-//! Cleaning up behind a daemon: what it does itself when it ends, and what others do when it was
-//! killed.
+//! Cleaning up after a daemon: when it ends, and when it was killed.
 //!
-//! Everything is found by what the kernel shows and by the state file; nothing is taken that a
-//! state file or the state directory does not prove to be ours.
+//! Everything is found through the kernel and the state file. Nothing is removed that the state
+//! file or the state directory does not prove to be ours.
 
 use std::path::{Path, PathBuf};
 
@@ -11,16 +10,16 @@ use crate::request::Device;
 use crate::state::{Guard, Record, StateDir};
 use crate::{fuse, loopdev};
 
-/// What was cleaned up behind one dead daemon.
+/// What was cleaned up after one dead daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repaired {
     /// The controller.
     pub name: String,
-    /// What was done, and what is left for a person to do.
+    /// What was done, and what has to be done by hand.
     pub actions: Vec<String>,
 }
 
-/// Cleans up behind every dead daemon.
+/// Cleans up after all dead daemons.
 ///
 /// # Errors
 /// The state directory cannot be read.
@@ -32,10 +31,10 @@ pub fn repair(states: &StateDir) -> Result<Vec<Repaired>, Error> {
     repair_locked(states, &guard)
 }
 
-/// As [`repair`], for those who hold the lock already.
+/// As [`repair`], for callers that hold the lock.
 pub(crate) fn repair_locked(states: &StateDir, _guard: &Guard) -> Result<Vec<Repaired>, Error> {
-    // Looked at again under the lock: instances that are being made are locked before it is let go.
-    // What was given up has been cleaned by its daemon; what is left is for people to read.
+    // Read under the lock, which is held while instances are made. A daemon that gave its
+    // controller up has cleaned up itself; its record is left for people.
     let dead = states.records()?.into_iter().filter(|record| !record.live && record.given_up().is_none());
     Ok(dead.map(|record| clean(&record)).collect())
 }
@@ -77,13 +76,12 @@ fn clean(record: &Record) -> Repaired {
     Repaired { name: record.name.clone(), actions }
 }
 
-/// Whether the loop device at `path` on `file` is this device. Its path alone does not tell: the
-/// kernel shows that of another mount namespace alike, where there may be another daemon of the
-/// same name.
+/// Whether the loop device at `path` on `file` is this device. The path alone does not identify it:
+/// a daemon of the same name in another mount namespace has the same one.
 fn is_loop_of(device: &Device, mounted_at: &Path, path: &Path, file: &Path) -> bool {
     match &device.file {
         Some(name) => file.file_name() == Some(name.as_ref()),
-        // Of an earlier version.
+        // Written by an earlier version.
         None => {
             let orphan = Path::new("/").join(&device.name);
             device.path.as_deref() == Some(path) && (file == mounted_at.join(&device.name) || file == orphan)
@@ -91,12 +89,12 @@ fn is_loop_of(device: &Device, mounted_at: &Path, path: &Path, file: &Path) -> b
     }
 }
 
-/// Where the FUSE file system of an instance is mounted.
+/// The mount point of an instance's FUSE file system.
 pub(crate) fn mount_point(directory: &Path) -> PathBuf {
     directory.join("mnt")
 }
 
-/// Removes what only a living daemon needs; its state and its log stay.
+/// Removes what only a live daemon needs; state and log stay.
 pub(crate) fn retire(directory: &Path) -> std::io::Result<()> {
     for file in ["request.json", "request.new", "control.sock"] {
         gone(std::fs::remove_file(directory.join(file)))?;
@@ -104,7 +102,7 @@ pub(crate) fn retire(directory: &Path) -> std::io::Result<()> {
     gone(std::fs::remove_dir(mount_point(directory)))
 }
 
-/// What is not there need not be removed.
+/// Ignores that a file does not exist.
 fn gone(result: std::io::Result<()>) -> std::io::Result<()> {
     match result {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
@@ -112,7 +110,7 @@ fn gone(result: std::io::Result<()>) -> std::io::Result<()> {
     }
 }
 
-/// Removes an instance's directory, the files that we make and nothing else.
+/// Removes an instance's directory with the files that a daemon makes, and no others.
 pub(crate) fn remove(directory: &Path) -> std::io::Result<()> {
     retire(directory)?;
     for file in ["state.json", "state.new", "holder.log"] {

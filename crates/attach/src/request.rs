@@ -1,16 +1,16 @@
-//! What a caller asks for and what it gets: plain values that travel to the attach daemon and into
-//! the state file. Nothing here acts.
+//! A connection request and its result: plain values, sent to the attach daemon and written to the
+//! state file.
 
 use std::path::PathBuf;
 
 use ebof_initiator::Overrides;
 use serde::{Deserialize, Serialize};
 
-/// Which sort of block device to make.
+/// The kind of block device to make.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// ublk where the kernel has it, else FUSE and a loop device.
+    /// ublk if the kernel has it, else FUSE and a loop device.
     #[default]
     Auto,
     /// Only ublk.
@@ -31,14 +31,14 @@ pub struct Request {
     pub trsvcid: u16,
     /// The subsystem.
     pub nqn: String,
-    /// How, where not as the initiator does by default. Its fields stand beside the others in the
+    /// Connect options that differ from the defaults. Their fields are beside the others in the
     /// file.
     #[serde(flatten)]
     pub overrides: Overrides,
-    /// Connect although this subsystem is connected at this address already, and make block devices
-    /// for namespaces that have one.
+    /// Connect even if this subsystem is connected at this address, and make block devices even of
+    /// namespaces that have one.
     pub duplicate_connect: bool,
-    /// The sort of block device.
+    /// The kind of block device.
     pub kind: Kind,
 }
 
@@ -57,7 +57,7 @@ impl Default for Request {
 }
 
 impl Request {
-    /// Where it connects to, in one word, for messages.
+    /// The address for messages: `tcp://192.0.2.1:4420`.
     #[must_use]
     pub fn address(&self) -> String {
         let host = if self.traddr.contains(':') { format!("[{}]", self.traddr) } else { self.traddr.clone() };
@@ -68,38 +68,37 @@ impl Request {
 /// One namespace as a block device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
-    /// What people call it: `nvme0n1`.
+    /// Its name: `nvme0n1`.
     pub name: String,
     /// The namespace.
     pub nsid: u32,
-    /// The block device: `/dev/loop0` or `/dev/ublkb0`; absent while it is being made or when it
-    /// could not be made.
+    /// The block device: `/dev/loop0` or `/dev/ublkb0`; absent while it is being made, or if that
+    /// failed.
     pub path: Option<PathBuf>,
     /// Why there is no path.
     pub problem: Option<String>,
     /// Bytes in a logical block.
     pub block_bytes: u32,
-    /// Bytes of metadata with each block, which are the controller's business.
+    /// Bytes of metadata of each block, which the controller inserts and strips.
     #[serde(default)]
     pub metadata_bytes: u32,
     /// Logical blocks.
     pub blocks: u64,
-    /// Nothing can be written to it.
+    /// It is write-protected.
     pub read_only: bool,
-    /// NGUID, EUI-64 and UUID, as far as it has them: tells it from all other namespaces.
+    /// NGUID, EUI-64 and UUID, those that it has.
     #[serde(default)]
     pub identifiers: String,
-    /// The name of the file behind a loop device, which no other file has: see
-    /// [`crate::device::Front::file`]. `None` where it is no loop device, and in what an earlier
-    /// version wrote.
+    /// The unique name of the file behind a loop device: see [`crate::device::Front::file`]. `None`
+    /// for other devices, and in files of earlier versions.
     #[serde(default)]
     pub file: Option<String>,
 }
 
-/// A controller with its devices, as [`crate::connect`] leaves it behind.
+/// A controller with its devices, as [`crate::connect`] made them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attached {
-    /// What people call it: `nvme0`.
+    /// Its name: `nvme0`.
     pub name: String,
     /// Its namespaces.
     pub devices: Vec<Device>,
@@ -109,7 +108,7 @@ pub struct Attached {
 mod tests {
     use super::*;
 
-    /// As versions wrote it in which all options were fields of `Request`.
+    /// As earlier versions wrote it, when all options were fields of `Request`.
     #[test]
     fn files_of_earlier_versions_are_read() {
         let written = r#"{"transport":"tcp","traddr":"192.0.2.1","trsvcid":4421,"nqn":"nqn.2014-08.org.example:a",

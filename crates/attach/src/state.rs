@@ -1,11 +1,9 @@
-//! The directory that says who holds what: one subdirectory for each attached controller, `nvme0`,
-//! `nvme1`, ...
+//! The state directory: one subdirectory for each attached controller, `nvme0`, `nvme1`, ...
 //!
-//! It owns names, files and locks: instance numbers, the state file, and whether a daemon lives. A
-//! daemon keeps an exclusive lock on its `lock` file for as long as it lives, and the kernel lets
-//! go of it whatever kills the process; no process id is trusted for that. A process that was sent
-//! SIGKILL still holds it for a moment: its end is waited for. What a dead daemon left behind is
-//! cleaned in [`crate::repair()`].
+//! Owns names, files and locks: instance numbers, the state file, and whether a daemon is alive. A
+//! daemon holds an exclusive lock on its `lock` file, which the kernel releases however the process
+//! ends; process ids are not trusted. After SIGKILL the lock is held until the process is gone,
+//! which is waited for. [`crate::repair()`] cleans up after dead daemons.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -22,33 +20,33 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::request::{Device, Request};
 
-/// What a daemon writes about itself. Programs may read it; fields are added, never changed.
+/// The state file of a daemon. Programs may read it; fields are added, never changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     /// The layout of this file: 1.
     pub version: u32,
-    /// What people call the controller: `nvme0`.
+    /// The controller's name: `nvme0`.
     pub name: String,
     /// The attach daemon.
     pub pid: u32,
-    /// When it started, in the kernel's ticks since boot: tells it from another with the same
-    /// number.
+    /// When it started, in the kernel's ticks since boot, which distinguishes it from another
+    /// process with the same id.
     pub pid_start: u64,
     /// Seconds since 1970 when it was connected.
     pub since: u64,
     /// `live`, `connecting` or `dead`.
     pub state: String,
-    /// What was asked for; without secrets.
+    /// The request, without secrets.
     pub request: Request,
-    /// Who we are to the target.
+    /// The host NQN.
     pub hostnqn: String,
-    /// Our host identifier.
+    /// The Host Identifier.
     pub hostid: String,
     /// The subsystem.
     pub subnqn: String,
-    /// Where the target was reached.
+    /// The target's address.
     pub peer: String,
-    /// The controller's number in the subsystem.
+    /// The controller identifier.
     pub cntlid: u16,
     /// I/O queues that the controller granted.
     pub io_queues: u16,
@@ -62,26 +60,26 @@ pub struct State {
     pub front: String,
     /// The namespaces.
     pub devices: Vec<Device>,
-    /// Devices that ended while the controller went on, the latest last; at most [`ENDED_MAX`].
+    /// Devices that ended before their controller, the latest last; at most [`ENDED_MAX`].
     #[serde(default)]
     pub ended: Vec<Ended>,
-    /// The daemon has ended because the controller did not come back. The record stays until it is
-    /// acknowledged by a disconnect.
+    /// Set if the daemon has ended because the controller was given up. The record stays until a
+    /// disconnect acknowledges it.
     #[serde(default)]
     pub given_up: Option<GivenUp>,
 }
 
-/// Devices that ended, as many as a state file keeps.
+/// The most ended devices in a state file.
 pub const ENDED_MAX: usize = 16;
 
 /// A device that ended, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
-    /// What people called it: `nvme0n1`.
+    /// Its name: `nvme0n1`.
     pub name: String,
     /// The namespace.
     pub nsid: u32,
-    /// The block device that it was.
+    /// Its block device.
     pub path: Option<PathBuf>,
     /// Why it ended.
     pub reason: String,
@@ -98,8 +96,7 @@ pub struct GivenUp {
     pub at: u64,
 }
 
-/// How long the end of a process that was killed is waited for: it may be writing to a device that
-/// hangs.
+/// How long to wait for a killed process to end: it may be writing to a device that hangs.
 const ENDING_MAX: Duration = Duration::from_secs(10);
 
 /// Seconds since 1970.
@@ -110,18 +107,18 @@ pub(crate) fn now() -> u64 {
 /// An instance in the state directory.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// What people call it: `nvme0`.
+    /// Its name: `nvme0`.
     pub name: String,
     /// Its directory.
     pub directory: PathBuf,
-    /// Whether its daemon lives.
+    /// Whether its daemon is alive.
     pub live: bool,
-    /// What the daemon wrote last; absent before it is ready, or when it died before.
+    /// The state that the daemon wrote last; absent if it is not ready, or died before.
     pub state: Option<State>,
 }
 
 impl Record {
-    /// Why its controller was given up, where that is how it ended and nobody has acknowledged it.
+    /// Why its controller was given up, until that is acknowledged.
     #[must_use]
     pub fn given_up(&self) -> Option<&GivenUp> {
         self.state.as_ref().filter(|_| !self.live)?.given_up.as_ref()
@@ -133,13 +130,13 @@ impl Record {
         self.directory.join("control.sock")
     }
 
-    /// What the daemon logs.
+    /// The daemon's log file.
     #[must_use]
     pub fn log(&self) -> PathBuf {
         self.directory.join("holder.log")
     }
 
-    /// What was asked for, also before there is a state file.
+    /// The request, also before there is a state file.
     #[must_use]
     pub fn request(&self) -> Option<Request> {
         match &self.state {
@@ -155,14 +152,14 @@ pub struct StateDir {
     base: PathBuf,
 }
 
-/// Holds the directory's lock: instances are made and repaired under it.
+/// Holds the directory's lock, under which instances are made and repaired.
 #[derive(Debug)]
 pub struct Guard {
     _file: File,
 }
 
 impl StateDir {
-    /// The one of this machine: `$EBOF_STATE_DIR`, else `/run/ebof` for root, else
+    /// This user's: `$EBOF_STATE_DIR`, else `/run/ebof` for root, else
     /// `$XDG_RUNTIME_DIR/ebof`, else `/tmp/ebof-UID`.
     #[must_use]
     pub fn standard() -> Self {
@@ -179,14 +176,13 @@ impl StateDir {
         Self { base }
     }
 
-    /// The one of the superuser.
+    /// The superuser's.
     #[must_use]
     pub fn of_root() -> Self {
         Self { base: PathBuf::from("/run/ebof") }
     }
 
-    /// The one of the superuser, for others whose own it is not; `None` for the superuser, and
-    /// where `$EBOF_STATE_DIR` names the only one that is meant.
+    /// The superuser's, for other users; `None` for the superuser, and if `$EBOF_STATE_DIR` is set.
     #[must_use]
     pub fn of_root_for_others() -> Option<Self> {
         let only = std::env::var_os("EBOF_STATE_DIR").is_some_and(|value| !value.is_empty());
@@ -195,19 +191,19 @@ impl StateDir {
         (!only && own.path() != root.path()).then_some(root)
     }
 
-    /// The one at `base`, which need not exist.
+    /// The directory at `base`, which need not exist.
     #[must_use]
     pub fn at(base: &Path) -> Self {
         Self { base: base.to_owned() }
     }
 
-    /// Where it is.
+    /// Its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.base
     }
 
-    /// Waits until nobody else makes or repairs instances. Makes the directory.
+    /// Takes the lock under which instances are made and repaired. Makes the directory.
     ///
     /// # Errors
     /// The directory cannot be made or written.
@@ -242,16 +238,15 @@ impl StateDir {
 
     fn record(&self, name: &str) -> Record {
         let directory = self.base.join(name);
-        // The state first: a daemon that ends in between is then seen as dead, with the state that
-        // it had.
+        // The state first: a daemon that ends in between is seen as dead, with its last state.
         let state = read_state(&directory);
         let live = is_live(&directory, state.as_ref());
         Record { name: name.to_owned(), directory, live, state }
     }
 
-    /// Makes the directory of a new instance, with the request in it, and locks it: the lock is
-    /// handed to the daemon. Numbers that the kernel's own NVMe controllers have are passed over,
-    /// so that a name means one thing.
+    /// Makes the directory of a new instance with the request in it, and locks it; the daemon gets
+    /// the lock. Numbers of the kernel's own NVMe controllers are skipped, so that names are
+    /// unique.
     ///
     /// # Errors
     /// The directory cannot be made or written.
@@ -282,7 +277,7 @@ impl StateDir {
 fn instance_number(name: &str) -> Option<u32> {
     let digits = name.strip_prefix("nvme")?;
     let number: u32 = digits.parse().ok()?;
-    // "nvme01" is not ours.
+    // "nvme01" is not a name of an instance.
     (number.to_string() == digits).then_some(number)
 }
 
@@ -290,41 +285,40 @@ fn make_directory(directory: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o755).create(directory)
 }
 
-/// Readable for all: whoever may list the directory may ask whether the daemon lives.
+/// Readable for all: who may list the directory may check whether the daemon is alive.
 fn open_lock(directory: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o644).open(directory.join("lock"))
 }
 
-/// Whether somebody holds the exclusive lock. Those who ask take a shared one for a moment: they do
-/// not see each other.
+/// Whether the exclusive lock is held. Takes a shared lock for a moment, so that callers do not see
+/// each other.
 fn is_locked(directory: &Path) -> bool {
     let Ok(file) = File::open(directory.join("lock")) else { return false };
     matches!(flock(&file, FlockOperation::NonBlockingLockShared), Err(Errno::WOULDBLOCK))
 }
 
-/// Whether a daemon lives, and will go on living as far as is known: kill(2) comes back before the
-/// process is gone.
+/// Whether a daemon is alive and not about to end: kill(2) returns before the process is gone.
 fn is_live(directory: &Path, state: Option<&State>) -> bool {
     if !is_locked(directory) {
         return false;
     }
     match state.filter(|state| await_killed(state.pid, state.pid_start)) {
-        // What the lock says counts: in another PID namespace the number is another process.
+        // The lock decides: in another PID namespace the id is another process.
         Some(_ended) => is_locked(directory),
         None => true,
     }
 }
 
-/// Waits for the end of a process that has begun to end, or has to as soon as it runs again;
-/// `false` when there is nothing to wait for, or it takes longer than [`ENDING_MAX`].
+/// Waits for a process that is ending, or was sent SIGKILL; `false` if it is not, or takes longer
+/// than [`ENDING_MAX`].
 fn await_killed(pid: u32, start: u64) -> bool {
     let Some(process) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
     let process = match pidfd_open(process, PidfdFlags::empty()) {
         Ok(process) => process,
         Err(error) => return error == Errno::SRCH,
     };
-    // Behind the descriptor the process cannot change any more: now its start time tells whether it
-    // is the daemon.
+    // The pid descriptor keeps referring to the same process, so the start time tells whether it is
+    // the daemon.
     if process_start(pid) != Some(start) || !is_ending(pid) {
         return false;
     }
@@ -336,20 +330,20 @@ fn await_killed(pid: u32, start: u64) -> bool {
 /// Whether a process is ending, or has been sent SIGKILL.
 fn is_ending(pid: u32) -> bool {
     let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
-    // proc(5), stat: behind the name the state, and as the ninth field the flags, of which 4 is
+    // proc(5), stat: after the name, the state; the ninth field is the flags, where 4 is
     // PF_EXITING.
     let stat = read("stat");
     let mut fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields).split(' ');
     let is_zombie = fields.next().is_some_and(|state| matches!(state, "Z" | "X"));
     let flags: u32 = fields.nth(5).and_then(|flags| flags.parse().ok()).unwrap_or_default();
-    // status: SIGKILL stays among the pending signals of the whole process until there is none.
+    // status: SIGKILL stays in the pending signals of the process until it has ended.
     let status = read("status");
     let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
     let pending = pending.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or_default();
     is_zombie || flags & 4 != 0 || pending & 1 << (Signal::KILL.as_raw() - 1) != 0
 }
 
-/// Writes a file as a whole or not at all.
+/// Replaces a file atomically.
 fn replace(path: &Path, mode: u32, bytes: &[u8]) -> io::Result<()> {
     let scratch = path.with_extension("new");
     match std::fs::remove_file(&scratch) {
@@ -361,12 +355,12 @@ fn replace(path: &Path, mode: u32, bytes: &[u8]) -> io::Result<()> {
     std::fs::rename(&scratch, path)
 }
 
-/// The request, for the daemon's eyes only.
+/// Writes the request, readable for the daemon only.
 fn write_request(directory: &Path, request: &Request) -> io::Result<()> {
     replace(&directory.join("request.json"), 0o600, &serde_json::to_vec(request)?)
 }
 
-/// Reads what [`StateDir::create`] was given.
+/// Reads the request that [`StateDir::create`] wrote.
 pub(crate) fn read_request(directory: &Path) -> Result<Request, Error> {
     let path = directory.join("request.json");
     let bytes = std::fs::read(&path).map_err(|error| Error::io(format!("reading {}", path.display()), error))?;
@@ -382,7 +376,7 @@ pub(crate) fn write_state(directory: &Path, state: &State) -> Result<(), Error> 
         .map_err(|error| Error::io(format!("writing {}", path.display()), error))
 }
 
-/// The state file, when there is one that this version understands.
+/// Reads the state file, if there is one that this version understands.
 fn read_state(directory: &Path) -> Option<State> {
     let bytes = std::fs::read(directory.join("state.json")).ok()?;
     match serde_json::from_slice(&bytes) {
@@ -394,12 +388,12 @@ fn read_state(directory: &Path) -> Option<State> {
     }
 }
 
-/// When a process started, in clock ticks since boot; `None` where there is no such process.
+/// When a process started, in clock ticks since boot; `None` if it does not exist.
 #[must_use]
 pub fn process_start(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // proc(5): the second field, the name in parentheses, may hold anything; the 22nd is the start
-    // time.
+    // proc(5): the second field, the name in parentheses, may contain any characters; the 22nd is
+    // the start time.
     text.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
 }
 

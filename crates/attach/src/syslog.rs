@@ -1,16 +1,16 @@
-//! A line in the system's log, for what nobody is there to read when it happens: a device that
-//! ends. Says nothing, and waits for nobody, where there is no system log.
+//! Logs an error to the system's log, for events without an audience: a device that ends. Does
+//! nothing without a system log, and never blocks.
 
 use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
-/// Where syslog daemons and journald listen.
+/// The socket of syslog daemons and journald.
 const SOCKET: &str = "/dev/log";
 /// RFC 5424: facility 3 (daemons), severity 3 (error).
 const PRIORITY: u32 = 3 << 3 | 3;
 
-/// Tells the system's log that something is lost.
+/// Logs an error.
 pub(crate) fn error(message: &str) {
     if let Err(error) = send(Path::new(SOCKET), message) {
         tracing::debug!(%error, "the system log takes nothing");
@@ -19,7 +19,7 @@ pub(crate) fn error(message: &str) {
 
 fn send(socket: &Path, message: &str) -> io::Result<()> {
     let log = UnixDatagram::unbound()?;
-    // A daemon that does not read shall not hold up anybody.
+    // Never wait for a daemon that does not read.
     log.set_nonblocking(true)?;
     // The form of syslog(3); the daemon adds the time.
     let line = format!("<{PRIORITY}>ebof[{}]: {}", std::process::id(), message.replace(char::is_control, " "));

@@ -1,6 +1,6 @@
 //! The queue pairs of one thread: one for everything, or one for reads and one for the rest, so
-//! that small reads do not stand behind large writes. To the thread they are one: one place to
-//! submit, one to poll, one descriptor to wait for.
+//! that small reads do not wait behind large writes. They are used like one queue pair, with one
+//! descriptor.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -9,7 +9,7 @@ use ebof_nvme::Sqe;
 use ebof_nvme::opcode::nvm;
 use rustix::event::epoll;
 
-/// One thread's queue pairs, used as one.
+/// The queue pairs of one thread.
 pub(crate) struct ThreadQueues {
     main: QueuePair<Vec<u8>>,
     reads: Option<Reads>,
@@ -22,11 +22,11 @@ struct Reads {
 }
 
 impl ThreadQueues {
-    /// With `reads_apart` the controller must have a free queue in its read map, and one in the
+    /// With `separate_reads` the controller must have a free queue in its read map, and one in the
     /// default map.
-    pub(crate) fn new(controller: &Controller, reads_apart: bool) -> Result<Self, Error> {
+    pub(crate) fn new(controller: &Controller, separate_reads: bool) -> Result<Self, Error> {
         let main = controller.queue_pair_of(QueueClass::Default)?;
-        if !reads_apart {
+        if !separate_reads {
             return Ok(Self { main, reads: None });
         }
         let queue: QueuePair<Vec<u8>> = controller.queue_pair_of(QueueClass::Read)?;
@@ -38,13 +38,13 @@ impl ThreadQueues {
         Ok(Self { main, reads: Some(Reads { queue, epoll }) })
     }
 
-    /// Commands that may be outstanding, whatever they are.
+    /// The most outstanding commands of any kind.
     pub(crate) fn capacity(&self) -> usize {
         let reads = self.reads.as_ref().map_or(usize::MAX, |reads| reads.queue.capacity());
         self.main.capacity().min(reads).max(1)
     }
 
-    /// For the namespace of the binding and no other: see [`QueuePair::submit_bound`].
+    /// With a binding, for its namespace only: see [`QueuePair::submit_bound`].
     pub(crate) fn submit(
         &mut self,
         binding: Option<Binding>,
@@ -67,8 +67,8 @@ impl ThreadQueues {
         self.main.flush().and(reads)
     }
 
-    /// As [`QueuePair::poll`]. What is over on one queue is told also while the other has no
-    /// connection.
+    /// As [`QueuePair::poll`]. Completions of one queue are returned even while the other one is
+    /// not connected.
     pub(crate) fn poll(&mut self) -> Result<Option<Completion<Vec<u8>>>, Error> {
         let main = self.main.poll();
         match (&mut self.reads, main) {

@@ -1,4 +1,4 @@
-//! A moment in words, for messages and logs. Knows the calendar, and no time zone but UTC.
+//! Formats times for messages and logs, in UTC.
 
 /// Seconds since 1970 as `2026-11-22 13:43:19 UTC`.
 #[must_use]
@@ -9,8 +9,8 @@ pub fn utc(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
-/// The date of a day since 1970, in the Gregorian calendar. Years begin with March here, so that
-/// the leap day is the last of its year, and 400 of them are an era of 146097 days.
+/// The Gregorian date of a day since 1970. Computed with years that begin in March, so that the
+/// leap day is the last of its year, and eras of 400 years (146097 days).
 fn date(days: u64) -> (u64, u64, u64) {
     let shifted = days.saturating_add(719_468);
     let era = shifted / 146_097;
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_told_as_the_calendar_has_them() {
+    fn times_are_formatted_by_the_calendar() {
         for (seconds, text) in [
             (0, "1970-01-01 00:00:00 UTC"),
             (951_782_399, "2000-02-28 23:59:59 UTC"),
@@ -39,7 +39,7 @@ mod tests {
         ] {
             assert_eq!(utc(seconds), text);
         }
-        // Whatever a state file says.
+        // The largest value of a state file.
         let _some_text = utc(u64::MAX);
     }
 }

@@ -28,10 +28,10 @@ pub use server::check;
 pub(crate) use server::{Server, delete, is_ours};
 use wire::{ControlCommand, Descriptor, IoCommand};
 
-/// Bytes that go with a control command, at most.
+/// The largest payload of a control command, bytes.
 const CONTROL_BYTES_MAX: usize = 64;
 
-/// The ring of commands to /dev/ublk-control: one at a time, waited for.
+/// The ring for commands to /dev/ublk-control, which are run one at a time.
 struct ControlRing {
     ring: IoUring<Entry128, cqueue::Entry>,
     device: File,
@@ -43,8 +43,8 @@ impl ControlRing {
         Ok(Self { ring: IoUring::<Entry128, cqueue::Entry>::builder().build(4)?, device })
     }
 
-    /// Runs a command; `payload` (at most [`CONTROL_BYTES_MAX`] bytes) goes with it and comes back
-    /// as the kernel left it.
+    /// Runs a command with `payload` (at most [`CONTROL_BYTES_MAX`] bytes), which the kernel may
+    /// change.
     fn run(&mut self, operation: u32, command: ControlCommand, payload: &mut [u8]) -> io::Result<()> {
         let bytes = payload.len();
         if bytes > CONTROL_BYTES_MAX {
@@ -87,17 +87,15 @@ impl ControlRing {
     }
 }
 
-/// The ring of one queue thread: fetches requests and waits for everything that the thread waits
-/// for.
+/// The ring of one queue thread: fetches requests and waits for all events of the thread.
 struct QueueRing {
     ring: IoUring<Entry, cqueue::Entry>,
 }
 
 impl QueueRing {
-    /// A ring for about `entries` commands under way.
+    /// A ring for about `entries` outstanding commands.
     fn new(entries: u32) -> io::Result<Self> {
-        // Completions are never lost (the kernel keeps what does not fit), so the size is a matter
-        // of speed.
+        // The kernel keeps completions that do not fit, so the size only affects speed.
         let ring = IoUring::builder().setup_coop_taskrun().setup_cqsize(entries * 2).build(entries)?;
         Ok(Self { ring })
     }
@@ -110,7 +108,7 @@ impl QueueRing {
         self.push(&entry.user_data(user))
     }
 
-    /// Asks to be told once when `fd` is readable.
+    /// Queues a one-shot poll for `fd` to become readable.
     fn watch(&mut self, fd: BorrowedFd<'_>, user: u64) -> io::Result<()> {
         let readable = u32::from(rustix::event::PollFlags::IN.bits());
         let entry = opcode::PollAdd::new(Fd(fd.as_raw_fd()), readable).build();
@@ -131,18 +129,18 @@ impl QueueRing {
         }
     }
 
-    /// Hands queued commands to the kernel.
+    /// Submits queued commands to the kernel.
     fn submit(&mut self) -> io::Result<()> {
         if self.ring.submission().is_empty() {
             return Ok(());
         }
         match self.ring.submit() {
-            Err(error) if !is_passing(&error) => Err(error),
+            Err(error) if !is_transient(&error) => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// Hands queued commands to the kernel and sleeps until something completes, at most `timeout`.
+    /// Submits queued commands and sleeps until something completes, at most `timeout`.
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
         let timeout = timeout.map(Timespec::from);
         let arguments = match &timeout {
@@ -150,25 +148,25 @@ impl QueueRing {
             None => SubmitArgs::new(),
         };
         match self.ring.submitter().submit_with_args(1, &arguments) {
-            Err(error) if !is_passing(&error) => Err(error),
+            Err(error) if !is_transient(&error) => Err(error),
             _ => Ok(!self.ring.completion().is_empty()),
         }
     }
 
-    /// Takes what has completed: what the command was queued with, and its result.
+    /// Takes completions: the command's `user` and its result.
     fn completions(&mut self, into: &mut Vec<(u64, i32)>) {
         into.extend(self.ring.completion().map(|entry| (entry.user_data(), entry.result())));
     }
 }
 
-/// Interrupted, timed out, or completions to be taken first.
-fn is_passing(error: &io::Error) -> bool {
+/// Whether the error is transient: interrupted, timed out, or completions have to be taken first.
+fn is_transient(error: &io::Error) -> bool {
     use rustix::io::Errno;
-    let passing = [Errno::INTR, Errno::TIME, Errno::BUSY, Errno::AGAIN];
-    error.raw_os_error().is_some_and(|number| passing.iter().any(|errno| errno.raw_os_error() == number))
+    let transient = [Errno::INTR, Errno::TIME, Errno::BUSY, Errno::AGAIN];
+    error.raw_os_error().is_some_and(|number| transient.iter().any(|errno| errno.raw_os_error() == number))
 }
 
-/// The descriptors of one queue, which the kernel writes and we read.
+/// The I/O descriptors of one queue, which the kernel writes and this process reads.
 struct Descriptors {
     memory: NonNull<Descriptor>,
     count: u16,

@@ -1,6 +1,6 @@
-//! Who on this machine uses the namespaces of a subsystem: what a command line asks before it takes
-//! them away or writes behind a file system's back. Looks only at what is there: the state
-//! directory, /sys, /proc and the devices themselves.
+//! Which block devices of this machine are namespaces of a subsystem, and who uses them: for
+//! commands that remove namespaces or write to them beside a file system. Reads the state
+//! directory, /sys, /proc and the devices.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -18,12 +18,11 @@ use crate::state::StateDir;
 pub struct LocalDevice {
     /// The namespace.
     pub nsid: u32,
-    /// What people call it: `nvme0n1`.
+    /// Its name: `nvme0n1`.
     pub name: String,
     /// The block device: `/dev/loop0`.
     pub path: PathBuf,
-    /// Who uses it: where it is mounted, what is stacked upon it; `None` when nobody does, as far
-    /// as the kernel tells.
+    /// Its user: a mount point or a stacked device; `None` without a user that the kernel shows.
     pub used_by: Option<String>,
 }
 
@@ -36,7 +35,7 @@ pub fn local_devices(nqn: &str) -> Result<Vec<LocalDevice>, Error> {
     local_devices_in(&StateDir::standard(), Path::new("/sys/block"), nqn)
 }
 
-/// As [`local_devices`], with the state and /sys/block at places of the caller's.
+/// As [`local_devices`], with other paths of the state directory and /sys/block.
 ///
 /// # Errors
 /// As [`local_devices`].
@@ -55,9 +54,9 @@ pub fn local_devices_in(states: &StateDir, sys_block: &Path, nqn: &str) -> Resul
     Ok(found)
 }
 
-/// Who uses a block device, or a partition of it. The details come from /sys and /proc; a claim
-/// that is not visible there (another mount namespace) is found by opening the device exclusively,
-/// as nvme-cli does.
+/// The user of a block device or a partition of it. Found in /sys and /proc; a user that is not
+/// visible there (in another mount namespace) is found by opening the device exclusively, as
+/// nvme-cli does.
 #[must_use]
 pub fn used_by(path: &Path) -> Option<String> {
     loopdev::used_by(path).or_else(|| {
@@ -69,11 +68,11 @@ pub fn used_by(path: &Path) -> Option<String> {
 fn is_claimed(path: &Path) -> bool {
     let flags = i32::try_from((OFlags::EXCL | OFlags::NONBLOCK).bits()).unwrap_or(0);
     let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
-    // What cannot be opened for another reason says nothing about its use.
+    // Other errors of opening it say nothing about its use.
     opened.is_err_and(|error| error.raw_os_error() == Some(Errno::BUSY.raw_os_error()))
 }
 
-/// The namespaces of a subsystem that the kernel's own host has.
+/// The namespaces of a subsystem that the kernel's own host has connected.
 fn kernel_devices(sys_block: &Path, nqn: &str) -> Vec<LocalDevice> {
     let Ok(entries) = std::fs::read_dir(sys_block) else { return Vec::new() };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());

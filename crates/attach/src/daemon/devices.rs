@@ -1,5 +1,4 @@
-//! The devices of a daemon: how they follow the namespaces of the controller, which come, go,
-//! change, and become others.
+//! The devices of a daemon: added, changed and removed as the controller's namespaces are.
 
 use std::path::Path;
 use std::sync::PoisonError;
@@ -8,17 +7,17 @@ use ebof_initiator::Namespace as Open;
 use ebof_nvme::Nsid;
 use ebof_nvme::identify::ProtectionType;
 
-use super::{Daemon, Held, Served};
+use super::{AttachedNamespace, Daemon, Served};
 use crate::error::Error;
 use crate::request::Device;
 use crate::state::{self, ENDED_MAX, Ended, StateDir};
-use crate::{blocks, claims, describe, syslog};
+use crate::{block_queue, claims, describe, syslog};
 
-/// Namespaces of a controller that become block devices, at most: a target may claim any number.
+/// The most block devices of a controller: a target may report any number of namespaces.
 const DEVICES_MAX: usize = 1024;
 
 impl Daemon {
-    /// Makes the devices follow the namespaces.
+    /// Scans the namespaces and updates the devices.
     pub(super) fn rescan(&mut self) -> Result<(), Error> {
         let there = self.shared.controller.namespaces().map_err(|error| Error::Initiator(Box::new(error)))?;
         let mut there = there;
@@ -40,11 +39,11 @@ impl Daemon {
     fn look_at(&mut self, nsid: Nsid) {
         self.end_replaced(nsid);
         let described = describe::describe(&self.shared.controller, self.front_max_bytes, nsid);
-        // Seen only now: it was another one when it was opened again.
+        // Replaced since the last scan.
         self.end_replaced(nsid);
         let known = self.devices.iter().position(|held| held.device.nsid == nsid.0);
         match (described, known) {
-            // A loss of the connection is no reason to take a device away.
+            // A lost connection is no reason to remove a device.
             (Err(describe::Unusable::Unanswered(error)), Some(_)) if error.is_connection() => {}
             (Ok((namespace, open)), Some(index)) => self.change(index, namespace, open),
             (Ok((namespace, open)), None) => self.add(nsid, Some(Served { described: namespace, open }), None),
@@ -58,19 +57,19 @@ impl Daemon {
         }
     }
 
-    /// Ends a device whose namespace is another one by now, as Linux does.
+    /// Removes a device whose namespace was replaced, as Linux does.
     fn end_replaced(&mut self, nsid: Nsid) {
         let held = self.devices.iter().find(|held| held.device.nsid == nsid.0);
         let Some(served) = held.and_then(|held| held.namespace.as_ref()) else { return };
         match served.open.check() {
-            // It is away: what is there instead, or why nothing is, is found out next.
+            // It is removed: the new namespace, or why there is none, is found next.
             Ok(()) | Err(ebof_initiator::Error::NoSuchNamespace(_)) => {}
             Err(error) => self.end(nsid.0, &error.to_string()),
         }
     }
 
-    fn change(&mut self, index: usize, namespace: blocks::Namespace, open: Open) {
-        let Held { device, namespace: before } = &mut self.devices[index];
+    fn change(&mut self, index: usize, namespace: block_queue::Namespace, open: Open) {
+        let AttachedNamespace { device, namespace: before } = &mut self.devices[index];
         let Some(served) = before.as_mut().filter(|served| {
             let before = &served.described;
             before.binding == namespace.binding
@@ -84,8 +83,7 @@ impl Daemon {
         if served.described == namespace {
             return;
         }
-        // Other limits of commands alone are no matter for the device: commands are cut where they
-        // are sent.
+        // Changed limits do not matter to the device: commands are split when they are sent.
         let resized = served.described.blocks != namespace.blocks;
         match self.front.update(&device.name, &namespace) {
             Ok(followed) if followed || !resized => {
@@ -122,8 +120,8 @@ impl Daemon {
             identifiers,
         };
         if let Some(Served { described, .. }) = &served {
-            // Into the state file before it exists: others see whose it is, and a daemon that is
-            // killed leaves a trace.
+            // Written to the state file before it is made, so that others see the claim and a
+            // killed daemon's device can be repaired.
             match self.claim(&mut device).and_then(|()| self.front.add(&device.name, described)) {
                 Ok(path) => device.path = Some(path),
                 Err(error) => {
@@ -133,15 +131,15 @@ impl Daemon {
             }
         }
         tracing::info!(?device, "added");
-        // A namespace without a device is not kept open: it is looked at anew with every change.
+        // A namespace without a device is not kept open; it is inspected again with every change.
         let namespace = served.filter(|_| device.path.is_some());
         self.devices.retain(|held| held.device.nsid != nsid.0);
-        self.devices.push(Held { device, namespace });
+        self.devices.push(AttachedNamespace { device, namespace });
         self.devices.sort_by_key(|held| held.device.nsid);
         self.publish();
     }
 
-    /// Makes a namespace ours alone, for as long as the device is in the state file.
+    /// Claims a namespace for as long as its device is in the state file.
     fn claim(&mut self, device: &mut Device) -> Result<(), Error> {
         self.devices.retain(|held| held.device.nsid != device.nsid);
         if !self.duplicates {
@@ -149,29 +147,29 @@ impl Daemon {
             let states = StateDir::at(base);
             let guard = states.lock()?;
             let own = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            if let Some(existing) = claims::taken(&states, &guard, &own, device)? {
+            if let Some(existing) = claims::find(&states, &guard, &own, device)? {
                 self.taken = Some(existing.clone());
                 return Err(Error::AlreadyConnected(existing));
             }
-            self.devices.push(Held { device: device.clone(), namespace: None });
+            self.devices.push(AttachedNamespace { device: device.clone(), namespace: None });
             self.write_state()?;
             return Ok(());
         }
-        self.devices.push(Held { device: device.clone(), namespace: None });
+        self.devices.push(AttachedNamespace { device: device.clone(), namespace: None });
         self.publish();
         Ok(())
     }
 
-    /// Takes a device away for good, and remembers why.
+    /// Removes a device and records why.
     fn end(&mut self, nsid: u32, reason: &str) {
         let Some(index) = self.devices.iter().position(|held| held.device.nsid == nsid) else { return };
-        let Held { device, .. } = self.devices.remove(index);
+        let AttachedNamespace { device, .. } = self.devices.remove(index);
         match self.front.remove(&device.name) {
             Ok(()) => tracing::warn!(?device, reason, "the device ends"),
             Err(error) => tracing::error!(%error, ?device, reason, "taking the device away"),
         }
         let Device { name, nsid, path, .. } = device;
-        // What never was a device ends without a word.
+        // Nothing is recorded for a namespace without a device.
         let Some(path) = path else { return };
         syslog::error(&format!("{name} ({}) ends: {reason}", path.display()));
         self.ended.push(Ended { name, nsid, path: Some(path), reason: reason.to_owned(), at: state::now() });

@@ -1,4 +1,4 @@
-//! How to connect, from what was asked for.
+//! The initiator's options for a request.
 
 use ebof_initiator::Options;
 use ebof_nvme::Nqn;
@@ -12,8 +12,7 @@ pub(super) fn of(request: &Request) -> Result<Options, Error> {
         .map_err(|error| Error::daemon(format!("the NQN {:?} is not legal: {error}", request.nqn)))?;
     let mut options = Options::new(request.traddr.clone(), request.trsvcid, nqn);
     request.overrides.apply(&mut options);
-    // One more than asked for: commands that clients send through the daemon have a queue of their
-    // own.
+    // One more than requested, for commands of clients.
     options.nr_io_queues = options.nr_io_queues.max(1).saturating_add(1);
     Ok(options)
 }

@@ -1,5 +1,5 @@
-//! The daemon's end of the control socket: a thread for each client, a bounded number of them. It
-//! runs commands by itself; what changes devices goes to the deciding thread as a message.
+//! The daemon's end of the control socket: one thread per client, up to a maximum. Commands are run
+//! here; requests that change devices are sent to the main thread.
 
 use std::io::{self, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -18,13 +18,13 @@ use super::{Message, Shared, refresh, start_thread};
 use crate::control::{self, Answer, Call, DATA_MAX_BYTES};
 use crate::error::Error;
 
-/// Clients at the same time; more are closed at once.
+/// The most clients at a time; further ones are closed at once.
 const CLIENTS_MAX: usize = 64;
 
-/// How long a controller may take to come back from a reset.
+/// How long to wait for the controller to be live after a reset.
 const RESET_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Makes the socket in the instance's directory and answers on it from now on.
+/// Makes the socket in the instance's directory and serves it.
 pub(super) fn listen(directory: &Path, shared: &Arc<Shared>) -> Result<(), Error> {
     let path = directory.join("control.sock");
     let problem = |error| Error::io(format!("listening on {}", path.display()), error);
@@ -38,7 +38,7 @@ pub(super) fn listen(directory: &Path, shared: &Arc<Shared>) -> Result<(), Error
                 Ok(stream) => welcome(stream, &shared, &clients),
                 Err(error) => {
                     tracing::warn!(%error, "accepting a client");
-                    // Out of descriptors, most likely: clients that leave give some back.
+                    // Most likely out of descriptors, until clients leave.
                     std::thread::sleep(Duration::from_millis(100));
                 }
             }
@@ -102,8 +102,7 @@ fn converse(stream: UnixStream, shared: &Shared) -> io::Result<()> {
     }
 }
 
-/// Resets the controller and waits until it is back, as Linux does: what is called next finds it
-/// live.
+/// Resets the controller and waits until it is live, as Linux does.
 fn reset(shared: &Shared) -> Answer {
     shared.controller.reset();
     if shared.controller.wait_live(Some(Instant::now() + RESET_TIMEOUT)) {
@@ -124,7 +123,7 @@ fn status(shared: &Shared) -> Answer {
     Answer::Status { state: Box::new(state) }
 }
 
-/// Runs a command with `data` as what it sends; leaves in `data` what it returns.
+/// Runs a command that sends `data`, or whose result replaces `data`.
 fn command(
     sqe: &str,
     read_bytes: u32,

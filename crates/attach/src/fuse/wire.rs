@@ -1,5 +1,5 @@
-//! The messages of /dev/fuse, protocol 7.31: layouts, opcodes and flags, in the machine's own byte
-//! order. It owns no behaviour; what is not served has no layout here.
+//! The messages of /dev/fuse, protocol 7.31: layouts, opcodes and flags, in native byte order. Only
+//! messages that are served have a layout here.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -8,7 +8,7 @@ pub(super) const MAJOR: u32 = 7;
 /// The minor version. The kernel speaks the lower of its own and ours.
 pub(super) const MINOR: u32 = 31;
 
-/// What is asked.
+/// Opcodes.
 pub(super) mod opcode {
     pub(in crate::fuse) const LOOKUP: u32 = 1;
     pub(in crate::fuse) const FORGET: u32 = 2;
@@ -33,7 +33,7 @@ pub(super) mod init {
     pub(in crate::fuse) const ASYNC_READ: u32 = 1 << 0;
     /// Writes larger than a page.
     pub(in crate::fuse) const BIG_WRITES: u32 = 1 << 5;
-    /// Asynchronous direct I/O is sent without waiting: what a loop device does.
+    /// Asynchronous direct I/O, as of a loop device, is sent without waiting.
     pub(in crate::fuse) const ASYNC_DIO: u32 = 1 << 15;
     /// `max_pages` in the reply counts.
     pub(in crate::fuse) const MAX_PAGES: u32 = 1 << 22;

@@ -1,9 +1,8 @@
 //! One thread of the FUSE server: reads requests, turns them into block commands, writes the
-//! replies. It owns its [`Blocks`] and every buffer; with the other threads it shares the
+//! replies. It owns its [`BlockQueue`] and every buffer; with the other threads it shares the
 //! descriptor of /dev/fuse and the table of namespaces.
 //!
-//! What the kernel sends is checked like anything else from outside: a wrong length is an error for
-//! that request.
+//! Messages of the kernel are checked like other input: a wrong length fails that request.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -19,30 +18,29 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::wire::{self, init, opcode, open};
 use super::{FILE_SYSTEM, Shared};
-use crate::blocks::{Blocks, Done, Entry, Io, NamespaceRef, Op, Table, View};
+use crate::block_queue::{BlockQueue, Done, Entry, Io, NamespaceRef, Op, Table, View};
 
-/// Bytes that are read in front of the data buffer: the header and the body of READ and WRITE, so
-/// that the data of a WRITE, and nothing else, lands in the buffer behind.
+/// Bytes read in front of the data buffer: the header and the body of READ and WRITE, so that the
+/// data buffer gets exactly the data of a WRITE.
 const HEAD_BYTES: usize = 80;
-/// Payloads up to this are copied into a buffer of their size, so that a small write does not pin a
-/// large one and the receive buffer stays warm.
+/// Payloads up to this size are copied into a buffer of their own, so that a small write does not
+/// hold a large one and the receive buffer stays in cache.
 const COPY_MAX_BYTES: usize = 16 << 10;
-/// Requests under way in one thread; more stay in the kernel's queue.
+/// The most requests in progress of one thread; further ones stay in the kernel's queue.
 const PENDING_MAX: usize = 512;
-/// Requests read in one turn before completions are looked at again.
-const READS_PER_TURN: usize = 64;
+/// The most requests read before completions are polled again.
+const READS_PER_POLL: usize = 64;
 /// The node of the root directory.
 const ROOT: u64 = 1;
-/// How long the kernel may believe names and attributes, seconds: not at all, for a namespace may
-/// go, come back as another and change its size. Nothing on the way of data asks for either.
+/// How long the kernel may cache names and attributes, seconds: not at all, because namespaces are
+/// removed, replaced and resized. The I/O path uses neither.
 const VALID_S: u64 = 0;
-/// Requests that the kernel may send without anybody waiting for them: asynchronous direct I/O
-/// counts as such.
+/// The most background requests of the kernel, which asynchronous direct I/O counts as.
 const BACKGROUND_MAX: u16 = 256;
-/// Receive buffers kept for the next large write.
+/// The most spare receive buffers for large writes.
 const SPARE_BUFFERS_MAX: usize = 16;
 
-/// A request whose reply is still owed.
+/// A request without a reply yet.
 #[derive(Debug)]
 enum Pending {
     Read { unique: u64 },
@@ -51,7 +49,7 @@ enum Pending {
     Zero { unique: u64, range: ZeroRange },
 }
 
-/// What is left of a FALLOCATE: one command is under way at a time.
+/// The rest of a FALLOCATE, of which one command at a time is outstanding.
 #[derive(Clone, Copy, Debug)]
 struct ZeroRange {
     reference: NamespaceRef,
@@ -78,8 +76,8 @@ pub(super) struct Worker<B> {
     view: View,
     blocks: B,
     epoll: OwnedFd,
-    /// As `epoll`, without /dev/fuse: for a worker that can take no more requests, which would be
-    /// woken by every one that waits there.
+    /// As `epoll`, without /dev/fuse: for a worker that takes no more requests, which pending ones
+    /// would wake all the time.
     epoll_full: OwnedFd,
     head: [u8; HEAD_BYTES],
     buffer: Vec<u8>,
@@ -90,19 +88,19 @@ pub(super) struct Worker<B> {
     done: Vec<Done>,
 }
 
-/// What a look at /dev/fuse found.
+/// Result of reading /dev/fuse.
 #[derive(Debug, PartialEq, Eq)]
-enum Looked {
+enum Received {
     Nothing,
     Request,
     Unmounted,
 }
 
-impl<B: Blocks> Worker<B> {
+impl<B: BlockQueue> Worker<B> {
     pub(super) fn new(shared: Arc<Shared>, table: Arc<Table>, blocks: B) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let data = epoll::EventData::new_u64(0);
-        // One sleeping thread is woken for a request, not all.
+        // Exclusive: a request wakes one sleeping thread, not all.
         let exclusive = epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE;
         epoll::add(&epoll, &shared.device, data, exclusive)?;
         let epoll_full = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -135,7 +133,7 @@ impl<B: Blocks> Worker<B> {
         let mut idle = Idle::new(u64::try_from(self.shared.spin.as_micros()).unwrap_or(u64::MAX));
         let mut turns = 0_u32;
         while !self.shared.stop.load(Ordering::Acquire) {
-            let (busy, sleep_max) = match self.turn()? {
+            let (busy, sleep_max) = match self.poll_once()? {
                 Some(turned) => turned,
                 None => return Ok(()),
             };
@@ -149,24 +147,24 @@ impl<B: Blocks> Worker<B> {
             if !turns.is_multiple_of(idle.looks_per_step()) {
                 continue;
             }
-            // Gives way first: whoever shall make work for us may need this very core.
+            // Yields first: the thread that makes work for this one may need the processor.
             idle.rest(now_us, |bound| self.sleep(sleep_max, bound))?;
         }
         Ok(())
     }
 
-    /// One look at everything: whether there was work and how long to sleep at most; `None` when
-    /// unmounted.
-    fn turn(&mut self) -> io::Result<Option<(bool, Option<Duration>)>> {
+    /// Serves requests and completions once. Returns whether there were any, and how long to sleep
+    /// at most; `None` when unmounted.
+    fn poll_once(&mut self) -> io::Result<Option<(bool, Option<Duration>)>> {
         let mut busy = false;
-        for _ in 0..READS_PER_TURN {
+        for _ in 0..READS_PER_POLL {
             if self.is_full() {
                 break;
             }
             match self.receive()? {
-                Looked::Nothing => break,
-                Looked::Request => busy = true,
-                Looked::Unmounted => return Ok(None),
+                Received::Nothing => break,
+                Received::Request => busy = true,
+                Received::Unmounted => return Ok(None),
             }
         }
         if busy {
@@ -183,7 +181,7 @@ impl<B: Blocks> Worker<B> {
         Ok(Some((busy, sleep_max)))
     }
 
-    /// Whether no more requests are taken for now.
+    /// Whether no more requests can be taken.
     fn is_full(&self) -> bool {
         !self.backlog.is_empty() || self.outstanding() >= PENDING_MAX
     }
@@ -192,7 +190,7 @@ impl<B: Blocks> Worker<B> {
         self.pending.len() - self.free.len()
     }
 
-    /// Sleeps until there is something, or for so long; whether there is something.
+    /// Sleeps until there is something to do, or a timeout. Returns whether there is something.
     fn sleep(&self, sleep_max: Option<Duration>, bound: Option<Duration>) -> io::Result<bool> {
         let set = if self.is_full() { &self.epoll_full } else { &self.epoll };
         if let Some(bound) = bound {
@@ -213,15 +211,15 @@ impl<B: Blocks> Worker<B> {
         }
     }
 
-    /// Takes one request, if there is one, and begins with it.
-    fn receive(&mut self) -> io::Result<Looked> {
+    /// Reads one request, if there is one, and starts it.
+    fn receive(&mut self) -> io::Result<Received> {
         let mut parts = [IoSliceMut::new(&mut self.head), IoSliceMut::new(&mut self.buffer)];
         let received = match rustix::io::readv(&self.shared.device, &mut parts) {
             Ok(received) => received,
-            // NOENT: the request was taken back while it was being read.
-            Err(Errno::AGAIN) => return Ok(Looked::Nothing),
-            Err(Errno::INTR | Errno::NOENT) => return Ok(Looked::Request),
-            Err(Errno::NODEV) => return Ok(Looked::Unmounted),
+            // NOENT: the request was interrupted while it was read.
+            Err(Errno::AGAIN) => return Ok(Received::Nothing),
+            Err(Errno::INTR | Errno::NOENT) => return Ok(Received::Request),
+            Err(Errno::NODEV) => return Ok(Received::Unmounted),
             Err(error) => return Err(error.into()),
         };
         let Ok((header, _)) = wire::InHeader::read_from_prefix(&self.head[..received.min(HEAD_BYTES)]) else {
@@ -229,12 +227,12 @@ impl<B: Blocks> Worker<B> {
         };
         if usize::try_from(header.len).ok() != Some(received) {
             self.reply_error(header.unique, Errno::IO);
-            return Ok(Looked::Request);
+            return Ok(Received::Request);
         }
         if let Err(error) = self.begin(header, received) {
             self.reply_error(header.unique, error);
         }
-        Ok(Looked::Request)
+        Ok(Received::Request)
     }
 
     fn begin(&mut self, header: wire::InHeader, received: usize) -> Result<(), Errno> {
@@ -257,27 +255,27 @@ impl<B: Blocks> Worker<B> {
                 self.reply(header.unique, &[]);
                 Ok(())
             }
-            // No reply is wanted. An interrupted request completes as soon as the fabric answers.
+            // Without a reply. An interrupted request completes when the controller answers.
             opcode::FORGET | opcode::BATCH_FORGET | opcode::INTERRUPT => Ok(()),
             _ => Err(Errno::NOSYS),
         }
     }
 
     fn init(&mut self, header: wire::InHeader) -> Result<(), Errno> {
-        let asked: wire::InitIn = self.body()?;
-        if (asked.major, asked.minor) < (wire::MAJOR, wire::MINOR) {
-            tracing::error!("the kernel's FUSE protocol is {}.{}: too old", asked.major, asked.minor);
+        let request: wire::InitIn = self.body()?;
+        if (request.major, request.minor) < (wire::MAJOR, wire::MINOR) {
+            tracing::error!("the kernel's FUSE protocol is {}.{}: too old", request.major, request.minor);
             return Err(Errno::PROTO);
         }
         let wanted = init::ASYNC_READ | init::BIG_WRITES | init::ASYNC_DIO | init::MAX_PAGES;
-        if asked.flags & wanted != wanted {
-            tracing::warn!(flags = asked.flags, "the kernel's FUSE lacks a feature: I/O will be slower");
+        if request.flags & wanted != wanted {
+            tracing::warn!(flags = request.flags, "the kernel's FUSE lacks a feature: I/O will be slower");
         }
         let max_write = self.shared.transfer_max_bytes;
         let out = wire::InitOut {
             major: wire::MAJOR,
             minor: wire::MINOR,
-            flags: asked.flags & wanted,
+            flags: request.flags & wanted,
             max_background: BACKGROUND_MAX,
             congestion_threshold: BACKGROUND_MAX,
             max_write,
@@ -285,7 +283,7 @@ impl<B: Blocks> Worker<B> {
             max_pages: u16::try_from(max_write / 4096).unwrap_or(256),
             ..wire::InitOut::default()
         };
-        tracing::debug!(kind = FILE_SYSTEM, minor = asked.minor, max_write, "FUSE is up");
+        tracing::debug!(kind = FILE_SYSTEM, minor = request.minor, max_write, "FUSE is up");
         self.reply(header.unique, out.as_bytes());
         Ok(())
     }
@@ -300,7 +298,7 @@ impl<B: Blocks> Worker<B> {
         if header.nodeid != ROOT {
             return Err(Errno::NOTDIR);
         }
-        // A name of ours is short: one that goes on behind the head is not ours.
+        // Names of namespaces are short: one that does not fit the head does not exist.
         let name = self.head[..received.min(HEAD_BYTES)].get(size_of::<wire::InHeader>()..).ok_or(Errno::IO)?;
         let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
         let entry = self.view.entries().iter().find(|entry| entry.name.as_bytes() == name).ok_or(Errno::NOENT)?;
@@ -336,29 +334,29 @@ impl<B: Blocks> Worker<B> {
     }
 
     fn read(&mut self, header: wire::InHeader) -> Result<(), Errno> {
-        let asked: wire::TransferIn = self.body()?;
-        if asked.size > self.shared.transfer_max_bytes {
+        let request: wire::TransferIn = self.body()?;
+        if request.size > self.shared.transfer_max_bytes {
             return Err(Errno::INVAL);
         }
         let namespace = &self.view.by_id(header.nodeid).ok_or(Errno::NOENT)?.namespace;
-        let left = namespace.size_bytes().saturating_sub(asked.offset);
-        let bytes = left.min(u64::from(asked.size));
+        let left = namespace.size_bytes().saturating_sub(request.offset);
+        let bytes = left.min(u64::from(request.size));
         if bytes == 0 {
             self.reply(header.unique, &[]);
             return Ok(());
         }
-        let (slba, blocks) = namespace.range(asked.offset, bytes)?;
+        let (slba, blocks) = namespace.range(request.offset, bytes)?;
         let reference = namespace.reference();
         let blocks = u32::try_from(blocks).map_err(|_too_many| Errno::INVAL)?;
         let data = self.buffer_of(usize::try_from(bytes).map_err(|_too_many| Errno::INVAL)?);
-        let user = self.owe(Pending::Read { unique: header.unique });
+        let user = self.add_pending(Pending::Read { unique: header.unique });
         self.submit(Io { reference, op: Op::Read, slba, blocks, data, user });
         Ok(())
     }
 
     fn write(&mut self, header: wire::InHeader, received: usize) -> Result<(), Errno> {
-        let asked: wire::TransferIn = self.body()?;
-        let bytes = usize::try_from(asked.size).map_err(|_too_many| Errno::INVAL)?;
+        let request: wire::TransferIn = self.body()?;
+        let bytes = usize::try_from(request.size).map_err(|_too_many| Errno::INVAL)?;
         if received.checked_sub(HEAD_BYTES) != Some(bytes) || bytes > self.buffer.len() {
             return Err(Errno::IO);
         }
@@ -366,7 +364,7 @@ impl<B: Blocks> Worker<B> {
         if namespace.read_only {
             return Err(Errno::ROFS);
         }
-        let (slba, blocks) = namespace.range(asked.offset, u64::from(asked.size))?;
+        let (slba, blocks) = namespace.range(request.offset, u64::from(request.size))?;
         let reference = namespace.reference();
         let blocks = u32::try_from(blocks).map_err(|_too_many| Errno::INVAL)?;
         if blocks == 0 {
@@ -375,8 +373,8 @@ impl<B: Blocks> Worker<B> {
         }
         let data = self.take_payload(bytes);
         // open(2): O_DSYNC, which O_SYNC includes: each write reaches the medium.
-        let fua = asked.flags & rustix::fs::OFlags::DSYNC.bits() != 0;
-        let user = self.owe(Pending::Write { unique: header.unique, bytes: asked.size });
+        let fua = request.flags & rustix::fs::OFlags::DSYNC.bits() != 0;
+        let user = self.add_pending(Pending::Write { unique: header.unique, bytes: request.size });
         self.submit(Io { reference, op: Op::Write { fua }, slba, blocks, data, user });
         Ok(())
     }
@@ -417,16 +415,16 @@ impl<B: Blocks> Worker<B> {
     fn fsync(&mut self, header: wire::InHeader) -> Result<(), Errno> {
         let namespace = &self.view.by_id(header.nodeid).ok_or(Errno::NOENT)?.namespace;
         let reference = namespace.reference();
-        let user = self.owe(Pending::Flush { unique: header.unique });
+        let user = self.add_pending(Pending::Flush { unique: header.unique });
         self.submit(Io { reference, op: Op::Flush, slba: 0, blocks: 0, data: Vec::new(), user });
         Ok(())
     }
 
-    /// Both modes that a loop device uses must leave zeros behind, so both become Write Zeroes;
-    /// punching lets the controller deallocate as well. Dataset Management would be advisory only.
+    /// Both modes that a loop device uses have to leave zeros, so both become Write Zeroes;
+    /// punching a hole allows deallocation. Dataset Management would only be advisory.
     fn fallocate(&mut self, header: wire::InHeader) -> Result<(), Errno> {
-        let asked: wire::FallocateIn = self.body()?;
-        let punch = match asked.mode {
+        let request: wire::FallocateIn = self.body()?;
+        let punch = match request.mode {
             mode if mode == wire::fallocate::PUNCH_HOLE | wire::fallocate::KEEP_SIZE => true,
             mode if mode & !wire::fallocate::KEEP_SIZE == wire::fallocate::ZERO_RANGE => false,
             _ => return Err(Errno::OPNOTSUPP),
@@ -438,7 +436,7 @@ impl<B: Blocks> Worker<B> {
         if namespace.write_zeroes_max_blocks == 0 {
             return Err(Errno::OPNOTSUPP);
         }
-        let (next, blocks) = namespace.range(asked.offset, asked.length)?;
+        let (next, blocks) = namespace.range(request.offset, request.length)?;
         let mut range = ZeroRange {
             reference: namespace.reference(),
             next,
@@ -447,13 +445,13 @@ impl<B: Blocks> Worker<B> {
             deallocate: punch && namespace.zeroes_deallocate,
         };
         let Some(mut io) = range.step(0) else { return Err(Errno::INVAL) };
-        io.user = self.owe(Pending::Zero { unique: header.unique, range });
+        io.user = self.add_pending(Pending::Zero { unique: header.unique, range });
         self.submit(io);
         Ok(())
     }
 
-    /// Remembers that a reply is owed; the number goes with the command.
-    fn owe(&mut self, pending: Pending) -> u64 {
+    /// Adds a request that needs a reply. Returns its number, the command's `user`.
+    fn add_pending(&mut self, pending: Pending) -> u64 {
         let index = match self.free.pop() {
             Some(index) => {
                 self.pending[index] = Some(pending);
@@ -498,7 +496,7 @@ impl<B: Blocks> Worker<B> {
             && let Some(io) = range.step(done.user)
         {
             self.pending[index] = Some(pending);
-            // Through the backlog: it is sent at the end of this turn.
+            // Through the backlog, which is sent at the end of `poll_once`.
             self.backlog.push_back(io);
             return;
         }
@@ -534,15 +532,14 @@ impl<B: Blocks> Worker<B> {
     fn send(&self, header: wire::OutHeader, body: &[u8]) {
         let parts = [IoSlice::new(header.as_bytes()), IoSlice::new(body)];
         match rustix::io::writev(&self.shared.device, &parts) {
-            // NOENT: nobody waits for it any more. NODEV: unmounted meanwhile.
+            // NOENT: the request was interrupted. NODEV: unmounted.
             Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
             Err(error) => tracing::error!(%error, unique = header.unique, "the kernel refused a FUSE reply"),
         }
     }
 }
 
-/// The kernel refuses to hand out requests to a buffer that could not hold the largest one, and
-/// never takes less than 8 KiB.
+/// The kernel requires a buffer for the largest request, and at least 8 KiB.
 fn receive_bytes(shared: &Shared) -> usize {
     (shared.transfer_max_bytes as usize).max(8192)
 }

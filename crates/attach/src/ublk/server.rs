@@ -1,5 +1,5 @@
-//! Makes and deletes ublk devices and gives their queues to the threads. Every thread serves one
-//! queue of each device, so that all namespaces share the connections there are.
+//! Makes and deletes ublk devices and assigns their queues to threads. Every thread serves one
+//! queue of each device, so that all namespaces share the connections.
 
 use std::fs::File;
 use std::io;
@@ -17,16 +17,15 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::wire::{self, BasicParams, ControlCommand, DeviceInfo, DiscardParams, Params};
 use super::worker::{Order, Worker};
 use super::{ControlRing, Descriptors};
-use crate::blocks::{Blocks, Namespace};
+use crate::block_queue::{BlockQueue, Namespace};
 use crate::error::Error;
 use crate::fuse::TRANSFER_MAX_BYTES;
 
-/// Requests of one queue of one device under way.
+/// Depth of a device's queue.
 const QUEUE_DEPTH: u16 = 128;
-/// How long the queues of a stopped device may take to let go of it.
+/// How long to wait for the queues of a stopped device to release it.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
-/// The mark of our devices, beside the daemon's process id, in the field that the driver keeps for
-/// the server.
+/// Marks our devices, together with the daemon's process id, in the driver's field for the server.
 const MARK: u64 = 0x6562_6f66 << 32;
 
 /// The ublk devices of one controller, and the threads that serve them.
@@ -46,7 +45,7 @@ struct Queue {
 struct Device {
     name: String,
     dev_id: u32,
-    /// Each queue says so when it has let go.
+    /// Each queue sends here when it has released the device.
     released: Receiver<()>,
     queues: usize,
 }
@@ -86,7 +85,7 @@ pub fn check() -> Result<(), Error> {
     }
 }
 
-/// Whether a path in a state file is that of a ublk device.
+/// Whether a path in a state file is a ublk device's.
 pub(crate) fn is_ours(path: &Path) -> bool {
     number(path).is_some()
 }
@@ -95,8 +94,8 @@ fn number(path: &Path) -> Option<u32> {
     path.to_str()?.strip_prefix("/dev/ublkb")?.parse().ok()
 }
 
-/// Deletes a device whose daemon, the process `pid`, is dead; `false` when there is none, or it is
-/// another's by now.
+/// Deletes the device of a dead daemon, the process `pid`; `false` if it does not exist or belongs
+/// to another process.
 pub(crate) fn delete(path: &Path, pid: u32) -> Result<bool, Error> {
     let Some(dev_id) = number(path) else { return Ok(false) };
     let mut control = ControlRing::open().map_err(|error| failed("opening /dev/ublk-control", &error))?;
@@ -107,7 +106,7 @@ pub(crate) fn delete(path: &Path, pid: u32) -> Result<bool, Error> {
     if info.ublksrv_flags != mark(pid) {
         return Ok(false);
     }
-    // A device whose server died is stopped by the kernel, sooner or later.
+    // The kernel stops the device of a dead server, but not at once.
     if let Err(error) = control.run(wire::control::STOP_DEV, command(dev_id), &mut []) {
         tracing::debug!(%error, dev_id, "stopping a dead ublk device");
     }
@@ -115,8 +114,8 @@ pub(crate) fn delete(path: &Path, pid: u32) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Deletes a stopped device. Its number is free when its last user is gone, a mounted file system
-/// for instance; that may be never, so it is not waited for where the kernel leaves the choice.
+/// Deletes a stopped device. Its number is free when its last user, such as a mounted file system,
+/// is gone. That may be never, so it is not waited for if the kernel allows that.
 fn delete_device(control: &mut ControlRing, dev_id: u32) -> io::Result<()> {
     match control.run(wire::control::DEL_DEV_ASYNC, command(dev_id), &mut []) {
         Err(error) if is_unknown(&error) => control.run(wire::control::DEL_DEV, command(dev_id), &mut []),
@@ -124,7 +123,7 @@ fn delete_device(control: &mut ControlRing, dev_id: u32) -> io::Result<()> {
     }
 }
 
-/// What the driver answers to commands that it does not have.
+/// Whether the driver does not know the command.
 fn is_unknown(error: &io::Error) -> bool {
     let unknown = [rustix::io::Errno::OPNOTSUPP, rustix::io::Errno::INVAL, rustix::io::Errno::NOTSUP];
     error.raw_os_error().is_some_and(|number| unknown.iter().any(|errno| errno.raw_os_error() == number))
@@ -145,17 +144,17 @@ fn failed(what: &str, error: &io::Error) -> Error {
 
 impl Server {
     /// Starts a thread for each of `blocks`; no devices yet.
-    pub(crate) fn start<B: Blocks + Send + 'static>(blocks: Vec<B>) -> Result<Self, Error> {
+    pub(crate) fn start<B: BlockQueue + Send + 'static>(blocks: Vec<B>) -> Result<Self, Error> {
         let control = ControlRing::open().map_err(|error| failed("opening /dev/ublk-control", &error))?;
         let mut server = Self { control, threads: Vec::new(), devices: Vec::new() };
         for (index, blocks) in blocks.into_iter().enumerate() {
-            // On an error the server is dropped, which ends the threads there are.
+            // On an error the server is dropped, which ends its threads.
             server.start_thread(index, blocks).map_err(|error| failed("starting a queue's thread", &error))?;
         }
         Ok(server)
     }
 
-    fn start_thread<B: Blocks + Send + 'static>(&mut self, index: usize, blocks: B) -> io::Result<()> {
+    fn start_thread<B: BlockQueue + Send + 'static>(&mut self, index: usize, blocks: B) -> io::Result<()> {
         let queue = u16::try_from(index).map_err(|_too_many| io::ErrorKind::InvalidInput)?;
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (orders, inbox) = channel();
@@ -170,7 +169,7 @@ impl Server {
         Ok(())
     }
 
-    /// Makes the device of a namespace, and says where it is.
+    /// Makes the device of a namespace and returns its path.
     pub(crate) fn add(&mut self, name: &str, namespace: &Namespace) -> Result<PathBuf, Error> {
         let mut info = self.add_device(namespace)?;
         let dev_id = info.dev_id;
@@ -229,21 +228,20 @@ impl Server {
         let orders = orders.map_err(|error| failed("mapping the requests", &error))?;
         let queues = orders.len();
         drop((device, release));
-        // From here on the queues hold the device: taking it down has to wait for them.
+        // From here on the queues use the device: removing it has to wait for them.
         self.devices.push(Device { name: name.to_owned(), dev_id, released, queues });
         let given = self.threads.iter().zip(orders).all(|(thread, order)| thread.give(order));
         if !given {
             return Err(Error::Ublk("a queue's thread has ended; the log says why".to_owned()));
         }
         let pid = u64::from(std::process::id());
-        // Returns when every queue has fetched, which the threads do as soon as they see their
-        // order.
+        // Returns when all queues have fetched, which the threads do when they get their order.
         self.control
             .run(wire::control::START_DEV, ControlCommand { data: pid, ..command(dev_id) }, &mut [])
             .map_err(|error| failed("starting the device", &error))
     }
 
-    /// Takes a device away. Requests under way are served first.
+    /// Removes a device. Requests in progress are served first.
     pub(crate) fn remove(&mut self, name: &str) -> Result<(), Error> {
         match self.devices.iter().find(|device| device.name == name) {
             Some(device) => self.take_down(name, device.dev_id),
@@ -271,7 +269,7 @@ impl Server {
 }
 
 impl Queue {
-    /// Gives the thread something to do; `false` when it has ended.
+    /// Sends an order to the thread; `false` if it has ended.
     fn give(&self, order: Order) -> bool {
         let given = self.orders.send(order).is_ok();
         let woken = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
@@ -301,8 +299,8 @@ impl Drop for Server {
 fn parameters(namespace: &Namespace, transfer_max_bytes: u32) -> Params {
     let shift = u8::try_from(namespace.block_bytes.trailing_zeros()).expect("at most 31");
     let sectors = u64::from(namespace.block_bytes / 512);
-    // Whether there is a cache may change with every connection, and these parameters cannot: the
-    // kernel always asks for flushes, which cost nothing where there is nothing to flush.
+    // A volatile cache may appear with any reconnect, but these parameters cannot change: the
+    // kernel always sends flushes, which cost nothing without a cache.
     let cache = wire::attr::VOLATILE_CACHE | wire::attr::FUA;
     let read_only = if namespace.read_only { wire::attr::READ_ONLY } else { 0 };
     let basic = BasicParams {

@@ -1,5 +1,5 @@
-//! What is said to the ublk driver: commands, flags and layouts of `linux/ublk_cmd.h`, in the
-//! machine's own byte order. It owns no behaviour.
+//! The interface of the ublk driver: commands, flags and layouts of `linux/ublk_cmd.h`, in native
+//! byte order.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -40,7 +40,7 @@ pub(super) const CMD_IOCTL_ENCODE: u64 = 1 << 6;
 /// Device flags: data are moved by pread(2) and pwrite(2) on the character device (Linux 6.5).
 pub(super) const USER_COPY: u64 = 1 << 7;
 
-/// What a request wants: the low byte of `op_flags`.
+/// Operation of a request: the low byte of `op_flags`.
 pub(super) mod op {
     pub(in crate::ublk) const READ: u32 = 0;
     pub(in crate::ublk) const WRITE: u32 = 1;
@@ -65,18 +65,17 @@ pub(super) const PARAM_BASIC: u32 = 1 << 0;
 /// The discard part.
 pub(super) const PARAM_DISCARD: u32 = 1 << 1;
 
-/// Tags of a queue, at most.
+/// The most tags of a queue.
 pub(super) const QUEUE_DEPTH_MAX: u64 = 4096;
-/// Where the data of requests begin in the character device; the descriptors of the queues are in
-/// front.
+/// Offset of the requests' data in the character device, after the descriptors of the queues.
 const DATA_OFFSET: u64 = 0x8000_0000;
 
-/// Where the data of the request `tag` of a queue are in the character device.
+/// Offset of the data of request `tag` of a queue in the character device.
 pub(super) fn data_position(queue: u16, tag: u16) -> u64 {
     DATA_OFFSET + (u64::from(queue) << 41) + (u64::from(tag) << 25)
 }
 
-/// Where the descriptors of a queue are in the character device.
+/// Offset of the descriptors of a queue in the character device.
 pub(super) fn descriptors_position(queue: u16) -> u64 {
     u64::from(queue) * (QUEUE_DEPTH_MAX * size_of::<Descriptor>() as u64).next_multiple_of(4096)
 }
@@ -92,7 +91,7 @@ macro_rules! layouts {
 }
 
 layouts! {
-    /// Goes with a control command.
+    /// The payload of a control command.
     ControlCommand(32) {
         dev_id: u32, queue_id: u16, len: u16, addr: u64, data: u64, dev_path_len: u16, pad: u16, reserved: u32,
     }
@@ -102,21 +101,21 @@ layouts! {
         ublksrv_pid: i32, pad1: u32, flags: u64, ublksrv_flags: u64, owner_uid: u32, owner_gid: u32,
         reserved1: u64, reserved2: u64,
     }
-    /// What a device is like.
+    /// Basic parameters of a device.
     BasicParams(32) {
         attrs: u32, logical_bs_shift: u8, physical_bs_shift: u8, io_opt_shift: u8, io_min_shift: u8,
         max_sectors: u32, chunk_sectors: u32, dev_sectors: u64, virt_boundary_mask: u64,
     }
-    /// How it discards. The last field is where the next part begins, which is not filled in.
+    /// Discard parameters. The last field is the begin of the next part, which is not used.
     DiscardParams(24) {
         discard_alignment: u32, discard_granularity: u32, max_discard_sectors: u32, max_write_zeroes_sectors: u32,
         max_discard_segments: u16, reserved0: u16, padding: u32,
     }
-    /// The parameters, as far as they are set.
+    /// The parameters that are set.
     Params(64) { len: u32, types: u32, basic: BasicParams, discard: DiscardParams, }
-    /// A request, as the kernel describes it.
+    /// The kernel's descriptor of a request.
     Descriptor(24) { op_flags: u32, nr_sectors: u32, start_sector: u64, addr: u64, }
-    /// Goes with a queue command.
+    /// The payload of a queue command.
     IoCommand(16) { q_id: u16, tag: u16, result: i32, addr: u64, }
 }
 

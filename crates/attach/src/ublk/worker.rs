@@ -1,5 +1,5 @@
 //! One thread of the ublk server: fetches requests of its queue of every device, turns them into
-//! block commands, commits the results. It owns its ring, its [`Blocks`] and every buffer.
+//! block commands, commits the results. It owns its ring, its [`BlockQueue`] and every buffer.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -14,20 +14,20 @@ use rustix::io::{Errno, pread, pwrite};
 
 use super::wire::{self, IoCommand, op};
 use super::{Descriptors, QueueRing};
-use crate::blocks::{Blocks, Done, Io, Namespace, Op};
+use crate::block_queue::{BlockQueue, Done, Io, Namespace, Op};
 
-/// Entries of a ring: more commands than that are handed over in pieces.
+/// Entries of a ring; more commands are submitted in batches.
 const RING_ENTRIES: u32 = 256;
-/// How long a thread looks for work before it sleeps.
+/// How long a thread spins before it sleeps.
 const SPIN_US: u64 = 50;
-/// Marks completions of the watch on the blocks' descriptor; devices have a smaller number.
+/// `user` of the poll of the block queue's descriptor; devices have smaller numbers.
 const USER_BLOCKS: u64 = u64::MAX;
-/// Marks completions of the watch on the inbox.
+/// `user` of the poll of the inbox.
 const USER_WAKE: u64 = u64::MAX - 1;
-/// Block devices count in these.
+/// The kernel's unit of block devices.
 const SECTOR_BYTES: u64 = 512;
 
-/// Something for a thread to do.
+/// An order to a thread.
 pub(super) enum Order {
     /// Serve a queue of a new device, until the device is stopped.
     Serve {
@@ -35,7 +35,7 @@ pub(super) enum Order {
         descriptors: Descriptors,
         depth: u16,
         namespace: Namespace,
-        /// Told when the queue has let go of the device.
+        /// Sent to when the queue has released the device.
         release: Sender<()>,
     },
     /// End.
@@ -48,13 +48,13 @@ struct DeviceQueue {
     descriptors: Descriptors,
     namespace: Namespace,
     release: Sender<()>,
-    /// What each tag is busy with; `None` while it waits for a request.
+    /// The request of each tag; `None` while it waits for one.
     tags: Vec<Option<Request>>,
-    /// Tags that the driver has not ended yet.
+    /// Tags that the driver has not ended.
     alive: u16,
 }
 
-/// A request under way.
+/// A request in progress.
 #[derive(Clone, Copy, Debug)]
 struct Request {
     is_read: bool,
@@ -77,7 +77,7 @@ pub(super) struct Worker<B> {
     ended: bool,
 }
 
-impl<B: Blocks> Worker<B> {
+impl<B: BlockQueue> Worker<B> {
     pub(super) fn new(queue: u16, blocks: B, inbox: Receiver<Order>, wake: Arc<OwnedFd>) -> io::Result<Self> {
         Ok(Self {
             queue,
@@ -95,14 +95,14 @@ impl<B: Blocks> Worker<B> {
         })
     }
 
-    /// Serves until it is told to end.
+    /// Serves until it is ordered to end.
     pub(super) fn run(&mut self) -> io::Result<()> {
         let began = Instant::now();
         let now_us = || ebof_idle::micros_since(began);
         let mut idle = Idle::new(SPIN_US);
         let mut turns = 0_u32;
         while !self.ended {
-            let (busy, sleep_max) = self.turn()?;
+            let (busy, sleep_max) = self.poll_once()?;
             if busy {
                 if idle.is_waiting() {
                     idle.found(now_us());
@@ -113,15 +113,16 @@ impl<B: Blocks> Worker<B> {
             if !turns.is_multiple_of(idle.looks_per_step()) {
                 continue;
             }
-            // Gives way first: whoever shall make work for us may need this very core; and the
-            // kernel completes fetches on this way.
+            // Yields first: the thread that makes work for this one may need the processor, and the
+            // kernel completes fetches when this thread enters it.
             idle.rest(now_us, |bound| self.sleep(sleep_max, bound))?;
         }
         Ok(())
     }
 
-    /// One look at everything: whether there was work, and how long to sleep at most.
-    fn turn(&mut self) -> io::Result<(bool, Option<Duration>)> {
+    /// Serves requests and completions once. Returns whether there were any, and how long to sleep
+    /// at most.
+    fn poll_once(&mut self) -> io::Result<(bool, Option<Duration>)> {
         let mut busy = self.take_orders()?;
         let mut completions = std::mem::take(&mut self.completions);
         self.ring.completions(&mut completions);
@@ -145,9 +146,9 @@ impl<B: Blocks> Worker<B> {
         Ok((busy, sleep_max))
     }
 
-    /// Sleeps until there is something, or for so long; whether there is something.
+    /// Sleeps until there is something to do, or a timeout. Returns whether there is something.
     fn sleep(&mut self, sleep_max: Option<Duration>, bound: Option<Duration>) -> io::Result<bool> {
-        // A watch is answered at once when there is something already.
+        // A poll of a readable descriptor completes at once.
         if !self.watching_blocks {
             self.ring.watch(self.blocks.fd(), USER_BLOCKS)?;
             self.watching_blocks = true;
@@ -196,7 +197,7 @@ impl<B: Blocks> Worker<B> {
             USER_BLOCKS => self.watching_blocks = false,
             USER_WAKE => {
                 self.watching_wake = false;
-                // Only to make it quiet again.
+                // Only to clear it.
                 let mut count = [0; 8];
                 let _quiet = rustix::io::read(&self.wake, &mut count);
             }
@@ -212,7 +213,7 @@ impl<B: Blocks> Worker<B> {
         Ok(())
     }
 
-    /// The driver wants no more of a tag: the device is being stopped.
+    /// The driver has ended a tag because the device is stopped.
     fn tag_ended(&mut self, slot: usize, tag: u16, result: i32) {
         if result != -Errno::NODEV.raw_os_error() {
             tracing::error!(tag, result, "the ublk driver refused a command");
@@ -223,13 +224,13 @@ impl<B: Blocks> Worker<B> {
             && let Some(device_queue) = self.device_queues.get_mut(slot).and_then(Option::take)
         {
             let release = device_queue.release.clone();
-            // The device is closed before it is said: whoever waits will delete it.
+            // The device is closed first: the receiver is about to delete it.
             drop(device_queue);
             let _nobody_waits = release.send(());
         }
     }
 
-    /// Begins with the request of a tag.
+    /// Starts the request of a tag.
     fn begin(&mut self, slot: usize, tag: u16) -> Result<(), Errno> {
         let device_queue = self.device_queues.get_mut(slot).and_then(Option::as_mut).ok_or(Errno::NODEV)?;
         let descriptor = device_queue.descriptors.get(tag).ok_or(Errno::IO)?;
@@ -246,7 +247,7 @@ impl<B: Blocks> Worker<B> {
             _ => return Err(Errno::OPNOTSUPP),
         };
         let bytes = u64::from(descriptor.nr_sectors) * SECTOR_BYTES;
-        // A flush has no place: its start is whatever the block layer left there.
+        // The start sector of a flush is meaningless.
         let (slba, blocks) = if operation == Op::Flush {
             (0, 0)
         } else {
@@ -266,7 +267,7 @@ impl<B: Blocks> Worker<B> {
                 pread(&device_queue.device, part, at)
             })?;
         }
-        // The driver looks at the number of bytes for READ and WRITE only, which are small.
+        // The driver uses the result for READ and WRITE only, whose sizes fit.
         let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
         let request = Request { is_read: operation == Op::Read, bytes };
         *device_queue.tags.get_mut(usize::from(tag)).ok_or(Errno::IO)? = Some(request);
@@ -310,7 +311,7 @@ impl<B: Blocks> Worker<B> {
         self.commit(slot, tag, result.unwrap_or_else(|error| -error.raw_os_error()))
     }
 
-    /// Says what became of a request and asks for the tag's next.
+    /// Commits the result of a request and fetches the tag's next one.
     fn commit(&mut self, slot: usize, tag: u16, result: i32) -> io::Result<()> {
         let Some(device_queue) = self.device_queues.get(slot).and_then(Option::as_ref) else { return Ok(()) };
         let command = IoCommand { q_id: self.queue, tag, result, addr: 0 };
@@ -318,7 +319,7 @@ impl<B: Blocks> Worker<B> {
     }
 }
 
-/// Moves all of `data`, in as many calls as it takes.
+/// Moves all of `data`, in several calls if necessary.
 fn move_data(
     data: &mut [u8],
     position: u64,

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ebof_attach::blocks::{Namespace, Table};
+use ebof_attach::block_queue::{Namespace, Table};
 use ebof_attach::device::{self, Front};
 use ebof_attach::fuse::{Options, Server};
 use ebof_attach::{Kind, loopdev};

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ebof_attach::blocks::{Blocks, Done, Io, Namespace, Op};
+use ebof_attach::block_queue::{BlockQueue, Done, Io, Namespace, Op};
 use rustix::event::{EventfdFlags, eventfd};
 
 /// What all threads see.
@@ -73,7 +73,7 @@ impl Memory {
     }
 }
 
-impl Blocks for Memory {
+impl BlockQueue for Memory {
     fn submit(&mut self, io: Io) -> Result<(), Io> {
         if self.waiting.len() >= self.capacity {
             return Err(io);
@@ -111,7 +111,7 @@ impl Away {
     }
 }
 
-impl Blocks for Away {
+impl BlockQueue for Away {
     fn submit(&mut self, io: Io) -> Result<(), Io> {
         if self.held.is_some() {
             return Err(io);

@@ -1,9 +1,9 @@
-//! The seam between a block device front (FUSE, ublk) and what stores the blocks: submit and poll,
-//! no threads, no copies.
+//! The interface between a block device front (FUSE, ublk) and block storage: submit and poll,
+//! without threads or copies.
 //!
-//! The front owns a [`Blocks`] in each of its threads; the real one drives a queue pair of the
-//! initiator, tests bring one in memory. It deliberately knows nothing of file systems, of NVMe
-//! status codes or of connections.
+//! A front owns a [`BlockQueue`] in each of its threads. The real one uses a queue pair of the
+//! initiator; tests have one in memory. This file knows nothing of file systems, NVMe status codes
+//! or connections.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,47 +14,47 @@ use ebof_initiator::Binding;
 use ebof_nvme::identify::ProtectionType;
 use rustix::io::Errno;
 
-/// A namespace as the fronts see it.
+/// A namespace as a front sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Namespace {
-    /// Its number, 1 and up.
+    /// Its NSID.
     pub nsid: u32,
     /// Bytes in a logical block: a power of two, 512 and up.
     pub block_bytes: u32,
     /// Logical blocks.
     pub blocks: u64,
-    /// Nothing can be written to it.
+    /// It is write-protected.
     pub read_only: bool,
     /// The largest Read or Write, bytes: a multiple of `block_bytes`.
     pub transfer_max_bytes: u32,
-    /// The largest Write Zeroes, blocks, 1 to 65536; 0 where the controller has no such command.
+    /// The largest Write Zeroes, blocks, 1 to 65536; 0 if the controller does not have it.
     pub write_zeroes_max_blocks: u32,
-    /// Write Zeroes may deallocate, and what it deallocated reads as zeros.
+    /// Write Zeroes may deallocate, and deallocated blocks read as zeros.
     pub zeroes_deallocate: bool,
-    /// Dataset Management is there.
+    /// The controller has Dataset Management.
     pub deallocate: bool,
-    /// The protection information that is left to the controller.
+    /// The type of protection information, which the controller inserts and strips.
     pub protection: ProtectionType,
-    /// Tells it from others that have its number before or after it; absent where there is no
+    /// Distinguishes it from earlier and later namespaces with its NSID; `None` without a
     /// controller.
     pub binding: Option<Binding>,
 }
 
-/// What a command says of the namespace that it is for.
+/// The namespace of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamespaceRef {
-    /// The namespace's number.
+    /// The NSID.
     pub nsid: u32,
     /// As in [`Namespace::binding`].
     pub binding: Option<Binding>,
     /// Bytes in a logical block.
     pub block_bytes: u32,
-    /// The protection information of its blocks, which is left to the controller.
+    /// As in [`Namespace::protection`].
     pub protection: ProtectionType,
 }
 
 impl Namespace {
-    /// What commands for it say.
+    /// The reference for commands to it.
     #[must_use]
     pub const fn reference(&self) -> NamespaceRef {
         let Self { nsid, binding, block_bytes, protection, .. } = *self;
@@ -67,11 +67,10 @@ impl Namespace {
         self.blocks.saturating_mul(u64::from(self.block_bytes))
     }
 
-    /// The blocks of a byte range, or `EINVAL` where it is not made of whole blocks, `ENOSPC` where
-    /// it ends outside.
+    /// The first block and number of blocks of a byte range.
     ///
     /// # Errors
-    /// As said.
+    /// `EINVAL` if it is not a multiple of blocks, `ENOSPC` if it ends outside of the namespace.
     pub fn range(&self, offset_bytes: u64, bytes: u64) -> Result<(u64, u64), Errno> {
         let size = u64::from(self.block_bytes);
         if !offset_bytes.is_multiple_of(size) || !bytes.is_multiple_of(size) {
@@ -86,92 +85,90 @@ impl Namespace {
     }
 }
 
-/// What to do with blocks.
+/// An operation on blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Fill the buffer from the blocks.
+    /// Read the blocks into the buffer.
     Read,
-    /// Store the buffer, through to the medium with `fua`.
+    /// Write the buffer to the blocks; with `fua`, durably.
     Write {
         /// Force Unit Access.
         fua: bool,
     },
-    /// What was acknowledged before reaches the medium. Asked for always: whether there is a cache
-    /// is known to [`Blocks`] alone, and may change with every connection.
+    /// Make all acknowledged writes durable. Always sent by fronts: whether the controller has a
+    /// volatile cache is known to the [`BlockQueue`] only, and may change with a reconnect.
     Flush,
-    /// The blocks read as zeros from now on.
+    /// Write zeros to the blocks.
     WriteZeroes {
-        /// Give the space back as well.
+        /// Deallocate them, too.
         deallocate: bool,
     },
-    /// Nobody needs what the blocks hold.
+    /// Deallocate the blocks; their contents are not needed any more.
     Deallocate,
 }
 
-/// One command on its way.
+/// A command.
 #[derive(Debug)]
 pub struct Io {
     /// The namespace.
     pub reference: NamespaceRef,
-    /// What to do.
+    /// The operation.
     pub op: Op,
     /// The first block.
     pub slba: u64,
     /// How many; 0 for [`Op::Flush`].
     pub blocks: u32,
-    /// Data of a write, room for a read (all of it is used), empty otherwise.
+    /// Data of a write, buffer of a read (filled completely), otherwise empty.
     pub data: Vec<u8>,
-    /// Comes back with the result.
+    /// Returned with the result.
     pub user: u64,
 }
 
-/// What became of an [`Io`]. Each comes back exactly once.
+/// The result of an [`Io`]. Each completes exactly once.
 #[derive(Debug)]
 pub struct Done {
     /// From [`Io::user`].
     pub user: u64,
-    /// The error that the block layer gets.
+    /// Success, or the error for the block layer.
     pub result: Result<(), Errno>,
-    /// The buffer: filled after a successful read.
+    /// The buffer, filled after a successful read.
     pub data: Vec<u8>,
 }
 
-/// Something that stores blocks, owned by one thread.
-pub trait Blocks {
-    /// Takes a command, or gives it back when as many are under way as fit. Nothing need be sent
-    /// before [`Blocks::flush`].
+/// A queue of block commands, owned by one thread.
+pub trait BlockQueue {
+    /// Queues a command. It may not be sent before [`BlockQueue::flush`].
     ///
     /// # Errors
-    /// The command itself: submit it again after the next completion.
+    /// The queue is full: the command is given back, to be submitted after the next completion.
     fn submit(&mut self, io: Io) -> Result<(), Io>;
 
-    /// Sends what was taken.
+    /// Sends queued commands.
     fn flush(&mut self);
 
-    /// Appends what has completed to `done`; never blocks. Returns how long the caller may sleep at
-    /// most.
+    /// Appends completed commands to `done` without blocking. Returns the longest time that the
+    /// caller may sleep before the next call.
     fn poll(&mut self, done: &mut Vec<Done>) -> Option<Duration>;
 
-    /// Becomes readable when [`Blocks::poll`] has something to do. It stays the same for the life
-    /// of the value.
+    /// Readable when [`BlockQueue::poll`] has something to do. The descriptor never changes.
     fn fd(&self) -> BorrowedFd<'_>;
 }
 
-/// The namespaces that are there now, shared by the threads of a front: read on every change only.
+/// The present namespaces, shared by the threads of a front.
 #[derive(Debug, Default)]
 pub struct Table {
     generation: AtomicU64,
     entries: Mutex<Arc<Vec<Entry>>>,
 }
 
-/// A namespace in the [`Table`], with a number that is never used again.
+/// A namespace in the [`Table`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Names this appearance of the namespace, 2 and up: one that went and came back has another.
+    /// A unique number, 2 and up. A namespace that was removed and added again gets another one.
     pub id: u64,
     /// The name of its file and device.
     pub name: String,
-    /// What it is like.
+    /// Its properties.
     pub namespace: Namespace,
 }
 
@@ -182,22 +179,22 @@ impl Table {
         Self { generation: AtomicU64::new(2), entries: Mutex::default() }
     }
 
-    /// Moves with every change.
+    /// Increases with every change.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// The namespaces now.
+    /// The present namespaces.
     #[must_use]
     pub fn entries(&self) -> Arc<Vec<Entry>> {
         Arc::clone(&self.entries.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Adds a namespace, in place of one with the same name, and says the number it got.
+    /// Adds a namespace, replacing one with the same name. Returns its id.
     pub fn insert(&self, name: &str, namespace: Namespace) -> u64 {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        // Under the lock: the number is unique because nobody else moves the generation meanwhile.
+        // The lock makes the id unique: the generation changes only under it.
         let id = self.generation.load(Ordering::Acquire);
         let mut next: Vec<Entry> = entries.iter().filter(|entry| entry.name != name).cloned().collect();
         next.push(Entry { id, name: name.to_owned(), namespace });
@@ -206,8 +203,8 @@ impl Table {
         id
     }
 
-    /// Changes what a namespace is like and keeps its number; `false` where there is none, or its
-    /// blocks have another size.
+    /// Changes the properties of a namespace, which keeps its id; `false` if it is not there or has
+    /// another block size.
     pub fn update(&self, name: &str, namespace: &Namespace) -> bool {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = entries.as_ref().clone();
@@ -221,7 +218,7 @@ impl Table {
         true
     }
 
-    /// Takes a namespace out; says whether it was there.
+    /// Removes a namespace; `false` if it was not there.
     pub fn remove(&self, name: &str) -> bool {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let next: Vec<Entry> = entries.iter().filter(|entry| entry.name != name).cloned().collect();
@@ -232,7 +229,7 @@ impl Table {
     }
 }
 
-/// What a thread of a front keeps of a [`Table`]: looked at without a lock until something changes.
+/// A thread's copy of a [`Table`], which takes the lock only after a change.
 #[derive(Debug)]
 pub struct View {
     table: Arc<Table>,
@@ -249,7 +246,7 @@ impl View {
         Self { table, generation, entries }
     }
 
-    /// The namespaces, as of now.
+    /// The present namespaces.
     pub fn entries(&mut self) -> &[Entry] {
         let generation = self.table.generation();
         if generation != self.generation {
@@ -259,7 +256,7 @@ impl View {
         &self.entries
     }
 
-    /// The namespace with this number, as of now.
+    /// The present namespace with this id.
     pub fn by_id(&mut self, id: u64) -> Option<&Entry> {
         self.entries().iter().find(|entry| entry.id == id)
     }

@@ -1,9 +1,9 @@
-//! Blocks at the other end of a queue pair: what a front asks becomes an NVMe command, and what
-//! became of it an errno.
+//! A [`BlockQueue`] over a queue pair: turns a front's commands into NVMe commands, and their
+//! status into an errno.
 //!
-//! It owns patience: commands that a lost connection took along are sent again when it is back
-//! (reads and writes of blocks may be repeated), for as long as the connection's options allow;
-//! then they fail. Making connections is the initiator's.
+//! Commands of a lost connection are sent again after a reconnect (block reads and writes may be
+//! repeated), for as long as the connection's options allow; then they fail. Reconnecting is the
+//! initiator's.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,53 +17,52 @@ use ebof_nvme::{Nsid, Sqe, Status};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
-use crate::blocks::{Blocks, Done, Io, Op};
+use crate::block_queue::{BlockQueue, Done, Io, Op};
 use crate::thread_queues::ThreadQueues;
 
-/// How often a command is sent again when the controller says that it may work later: what the
-/// Linux host does.
+/// Retries of a command with a transient status, as in the Linux host.
 const RETRIES_MAX: u8 = 5;
-/// How long after such an answer, times the number of attempts.
+/// Pause before a retry, times the number of the attempt.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
-/// How often a lost connection is looked at while commands wait for it.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// How often it is looked whether a command's time is over.
-const LOOK_FOR_TIMEOUTS: Duration = Duration::from_secs(1);
+/// Interval of checks for a reconnect while commands wait.
+const RECONNECT_POLL: Duration = Duration::from_millis(100);
+/// Interval of checks for commands that timed out.
+const TIMEOUT_POLL: Duration = Duration::from_secs(1);
 
-/// A thread's queue pairs with the commands that wait for them.
-pub(crate) struct Remote {
+/// A thread's queue pairs and its commands.
+pub(crate) struct NvmeQueue {
     controller: Controller,
     queues: ThreadQueues,
     fast_io_fail: Option<Duration>,
     capacity: usize,
     slots: Vec<Option<Command>>,
     free: Vec<usize>,
-    /// In order: sent as soon as there is a connection.
+    /// Commands to be sent as soon as there is a connection, in order.
     waiting: VecDeque<Command>,
-    /// To be sent again later.
+    /// Commands to be retried at a time.
     delayed: Vec<(Instant, Command)>,
-    /// Over without having been sent.
-    over: Vec<Done>,
-    /// The last namespace of which it was said that its commands are not sent any more.
-    told: Option<Binding>,
+    /// Commands that completed without being sent.
+    completed: Vec<Done>,
+    /// The last namespace for which it was logged that commands are not sent any more.
+    reported: Option<Binding>,
     lost_since: Option<Instant>,
 }
 
-/// A command, and how far it is.
+/// A command and its progress.
 struct Command {
     io: Io,
-    /// How often it was answered with "later".
+    /// How often it was retried after a transient status.
     retries: u8,
-    /// It is more than the controller takes at once, by now: one part after the other.
+    /// Set if it exceeds the controller's limits, so that it is sent in parts.
     parts: Option<Parts>,
 }
 
-/// How a command is cut.
+/// A command that is sent in parts.
 #[derive(Clone, Copy, Debug)]
 struct Parts {
-    /// Blocks of a part, at most.
+    /// The most blocks of a part.
     step: u32,
-    /// Blocks that are done.
+    /// Completed blocks.
     done: u32,
 }
 
@@ -72,7 +71,7 @@ impl Command {
         Self { io, retries: 0, parts: None }
     }
 
-    /// The blocks that go next: where, how many, and which of the data.
+    /// The next part: first block, number of blocks, and its range in the data.
     fn next(&self) -> (u64, u32, std::ops::Range<usize>) {
         let Io { slba, blocks, reference, .. } = &self.io;
         let (from, count) = match self.parts {
@@ -83,7 +82,7 @@ impl Command {
         (slba + u64::from(from), count, bytes(from)..bytes(from) + bytes(count))
     }
 
-    /// A part succeeded; whether there is another.
+    /// A part succeeded. Returns whether there is another.
     fn advance(&mut self) -> bool {
         let (_, count, _) = self.next();
         match &mut self.parts {
@@ -97,10 +96,13 @@ impl Command {
     }
 }
 
-impl Remote {
-    /// With `reads_apart`, reads have a queue pair of the controller's read map.
-    pub(crate) fn new(controller: &Controller, reads_apart: bool) -> Result<Self, Error> {
-        let queues = ThreadQueues::new(controller, reads_apart)?;
+impl NvmeQueue {
+    /// With `separate_reads`, reads use a queue pair of the controller's read map.
+    ///
+    /// # Errors
+    /// The queues cannot be connected.
+    pub(crate) fn new(controller: &Controller, separate_reads: bool) -> Result<Self, Error> {
+        let queues = ThreadQueues::new(controller, separate_reads)?;
         let capacity = queues.capacity();
         Ok(Self {
             fast_io_fail: controller.options().fast_io_fail_tmo,
@@ -111,8 +113,8 @@ impl Remote {
             free: Vec::new(),
             waiting: VecDeque::new(),
             delayed: Vec::new(),
-            over: Vec::new(),
-            told: None,
+            completed: Vec::new(),
+            reported: None,
             lost_since: None,
         })
     }
@@ -121,7 +123,7 @@ impl Remote {
         self.slots.len() - self.free.len() + self.waiting.len() + self.delayed.len()
     }
 
-    /// Hands a command to the queue pair, or lets it wait.
+    /// Submits a command to the queue pair, or queues it for later.
     fn send(&mut self, mut command: Command) {
         if !self.fits(&mut command) {
             return;
@@ -151,7 +153,7 @@ impl Remote {
                 self.lost_since.get_or_insert_with(Instant::now);
                 self.waiting.push_front(command);
             }
-            // The controller came back with a smaller limit than the device was made with.
+            // The controller's limit is smaller than when the device was made.
             Error::TooLarge { .. } => {
                 let step = self.controller.limits().transfer_bytes.unwrap_or(u64::MAX);
                 let step = step / u64::from(command.io.reference.block_bytes.max(1));
@@ -167,10 +169,10 @@ impl Remote {
             }
             reason => {
                 let reference = command.io.reference;
-                // Once for each namespace that is gone, not for each command that was meant for it.
-                if reference.binding.is_none() || self.told != reference.binding {
+                // Logged once for each namespace, not for each command.
+                if reference.binding.is_none() || self.reported != reference.binding {
                     tracing::error!(%reason, nsid = reference.nsid, op = ?command.io.op, "a command was not sent");
-                    self.told = reference.binding;
+                    self.reported = reference.binding;
                 }
                 let error = if matches!(reason, Error::NoSuchNamespace(_)) { Errno::NODEV } else { Errno::IO };
                 self.fail(command, error);
@@ -178,19 +180,19 @@ impl Remote {
         }
     }
 
-    /// Cuts what has no data to what the controller takes now. `false` when there is nothing to
-    /// send: the command is over.
+    /// Splits commands without data at the controller's present limits. `false` if the command has
+    /// completed without being sent.
     fn fits(&mut self, command: &mut Command) -> bool {
         let io = &command.io;
         if matches!(io.op, Op::Read | Op::Write { .. }) || command.parts.is_some() {
             return true;
         }
         let limits = self.controller.limits();
-        let most = match io.op {
-            // No connect has announced a cache: what was acknowledged is safe.
+        let max = match io.op {
+            // Without a volatile cache acknowledged writes are durable.
             Op::Flush if !limits.volatile_cache => {
                 let data = std::mem::take(&mut command.io.data);
-                self.over.push(Done { user: command.io.user, result: Ok(()), data });
+                self.completed.push(Done { user: command.io.user, result: Ok(()), data });
                 return false;
             }
             Op::WriteZeroes { .. } => match limits.write_zeroes_bytes {
@@ -200,7 +202,7 @@ impl Remote {
             Op::Deallocate => u64::from(limits.dsm_range_blocks).min(limits.dsm_blocks),
             Op::Read | Op::Write { .. } | Op::Flush => return true,
         };
-        let step = u32::try_from(most).unwrap_or(u32::MAX);
+        let step = u32::try_from(max).unwrap_or(u32::MAX);
         if io.blocks > step {
             command.parts = Some(Parts { step, done: 0 });
         }
@@ -208,7 +210,7 @@ impl Remote {
     }
 
     fn fail(&mut self, command: Command, error: Errno) {
-        self.over.push(Done { user: command.io.user, result: Err(error), data: command.io.data });
+        self.completed.push(Done { user: command.io.user, result: Err(error), data: command.io.data });
     }
 
     fn complete(&mut self, completion: Completion<Vec<u8>>, done: &mut Vec<Done>) {
@@ -218,8 +220,7 @@ impl Remote {
             return;
         };
         self.free.push(index);
-        // A network card that does not give the data back after the loss of the connection has
-        // them: they cannot be sent again.
+        // A network card that did not release the data after a loss: they cannot be sent again.
         let is_lost = matches!((&command.io.op, &completion.data), (Op::Write { .. }, Data::None));
         restore(&mut command, completion.data);
         match completion.result {
@@ -230,7 +231,7 @@ impl Remote {
                 }
                 done.push(Done { user: command.io.user, result: Ok(()), data: command.io.data });
             }
-            Ok(cqe) => self.refused(command, cqe.status()),
+            Ok(cqe) => self.retry_or_fail(command, cqe.status()),
             Err(error) if error.is_connection() && !is_lost => {
                 self.lost_since.get_or_insert_with(Instant::now);
                 self.waiting.push_back(command);
@@ -242,8 +243,8 @@ impl Remote {
         }
     }
 
-    fn refused(&mut self, mut command: Command, status: Status) {
-        if !status.is_dnr() && may_work_later(status) && command.retries < RETRIES_MAX {
+    fn retry_or_fail(&mut self, mut command: Command, status: Status) {
+        if !status.is_dnr() && is_transient(status) && command.retries < RETRIES_MAX {
             command.retries += 1;
             self.delayed.push((Instant::now() + RETRY_AFTER * u32::from(command.retries), command));
             return;
@@ -253,8 +254,8 @@ impl Remote {
         self.fail(command, errno(status));
     }
 
-    /// Whether commands fail at once: the controller is gone, or has been away for too long.
-    fn given_up(&mut self) -> bool {
+    /// Whether commands fail at once: the controller is gone, or was lost for `fast_io_fail_tmo`.
+    fn is_given_up(&mut self) -> bool {
         let Some(since) = self.lost_since else { return false };
         match self.controller.state() {
             State::Live => {
@@ -276,10 +277,10 @@ impl Remote {
         self.waiting.extend(due.into_iter().map(|(_, command)| command));
     }
 
-    /// Does with the waiting commands what the state of the connection allows.
-    fn settle(&mut self) {
+    /// Sends waiting commands if there is a connection; fails them if it was given up.
+    fn send_waiting(&mut self) {
         self.wake_delayed();
-        if self.given_up() {
+        if self.is_given_up() {
             while let Some(command) = self.waiting.pop_front() {
                 self.fail(command, Errno::IO);
             }
@@ -306,13 +307,13 @@ impl Remote {
     }
 }
 
-impl Blocks for Remote {
+impl BlockQueue for NvmeQueue {
     fn submit(&mut self, io: Io) -> Result<(), Io> {
         if self.outstanding() >= self.capacity {
             return Err(io);
         }
         let command = Command::new(io);
-        if self.lost_since.is_some() && self.given_up() {
+        if self.lost_since.is_some() && self.is_given_up() {
             self.fail(command, Errno::IO);
         } else if self.waiting.is_empty() {
             self.send(command);
@@ -324,7 +325,7 @@ impl Blocks for Remote {
 
     fn flush(&mut self) {
         if let Err(error) = self.queues.flush() {
-            // What was under way comes back from poll.
+            // Outstanding commands are returned by `poll`.
             tracing::debug!(%error, "flushing a queue pair");
         }
     }
@@ -341,14 +342,14 @@ impl Blocks for Remote {
             }
         }
         if self.lost_since.is_some() || !self.waiting.is_empty() || !self.delayed.is_empty() {
-            self.settle();
+            self.send_waiting();
         }
-        done.append(&mut self.over);
+        done.append(&mut self.completed);
         if !self.waiting.is_empty() || !self.delayed.is_empty() {
-            return Some(LOOK_AGAIN);
+            return Some(RECONNECT_POLL);
         }
-        // The queue pair looks for commands whose time is over when it is polled.
-        (self.slots.len() > self.free.len()).then_some(LOOK_FOR_TIMEOUTS)
+        // Polling the queue pair checks for commands that timed out.
+        (self.slots.len() > self.free.len()).then_some(TIMEOUT_POLL)
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
@@ -356,8 +357,8 @@ impl Blocks for Remote {
     }
 }
 
-/// The command for what goes next, with its buffer moved out of it. `EINVAL` for what no command
-/// can say.
+/// Encodes the next part, and moves its data out of the command. `EINVAL` if no NVMe command can
+/// express it.
 fn encode(command: &mut Command) -> Result<(Sqe, Data<Vec<u8>>), Errno> {
     let (slba, blocks, part) = command.next();
     let io = &mut command.io;
@@ -394,7 +395,7 @@ fn encode(command: &mut Command) -> Result<(Sqe, Data<Vec<u8>>), Errno> {
     Ok((left_to_controller(io.reference.protection, sqe), data))
 }
 
-/// Puts the buffer back where it came from.
+/// Moves the data back into the command.
 fn restore(command: &mut Command, data: Data<Vec<u8>>) {
     let (_, _, part) = command.next();
     let io = &mut command.io;
@@ -409,8 +410,8 @@ fn restore(command: &mut Command, data: Data<Vec<u8>>) {
     }
 }
 
-/// Whether the same command may succeed in a moment.
-fn may_work_later(status: Status) -> bool {
+/// Whether a retry of the command may succeed.
+fn is_transient(status: Status) -> bool {
     let path_related = status.code_type() == 3;
     let known = [
         Status::NAMESPACE_NOT_READY,
@@ -425,7 +426,7 @@ fn may_work_later(status: Status) -> bool {
     path_related || known.iter().any(|&other| status.is(other))
 }
 
-/// The error that the block layer gets for a status.
+/// The block layer's error for a status.
 fn errno(status: Status) -> Errno {
     let known = [
         (Status::INVALID_OPCODE, Errno::OPNOTSUPP),
@@ -441,17 +442,17 @@ fn errno(status: Status) -> Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::blocks::NamespaceRef;
+    use crate::block_queue::NamespaceRef;
     use ebof_nvme::identify::ProtectionType;
 
     #[test]
-    fn commands_carry_what_was_asked() {
+    fn commands_are_encoded() {
         let reference = NamespaceRef { nsid: 3, binding: None, block_bytes: 512, protection: ProtectionType::Type1 };
         let io = |op, blocks, data| Command::new(Io { reference, op, slba: 1 << 40, blocks, data, user: 0 });
         let (sqe, data) = encode(&mut io(Op::Write { fua: true }, 8, vec![1; 4096])).unwrap();
         let range = BlockRange::decode(&sqe);
         assert_eq!((sqe.opcode, sqe.nsid().0, range.slba, range.blocks, range.fua), (nvm::WRITE, 3, 1 << 40, 8, true));
-        // Protection information is the controller's business (PRACT).
+        // The controller handles protection information (PRACT).
         assert_eq!(range.prinfo, 8);
         assert!(matches!(data, Data::FromHost(buffer) if buffer.len() == 4096));
         let (sqe, data) = encode(&mut io(Op::WriteZeroes { deallocate: true }, 65_536, Vec::new())).unwrap();
@@ -464,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_goes_in_parts_that_are_put_together() {
+    fn large_commands_are_sent_in_parts() {
         let reference = NamespaceRef { nsid: 3, binding: None, block_bytes: 512, protection: ProtectionType::None };
         let data: Vec<u8> = (0..5u8).flat_map(|block| [block; 512]).collect();
         for op in [Op::Write { fua: false }, Op::Read] {
@@ -495,9 +496,9 @@ mod tests {
     }
 
     #[test]
-    fn only_what_may_change_is_tried_again() {
-        assert!(may_work_later(Status::ANA_TRANSITION) && may_work_later(Status::NAMESPACE_NOT_READY));
-        assert!(!may_work_later(Status::LBA_OUT_OF_RANGE) && !may_work_later(Status::UNRECOVERED_READ_ERROR));
+    fn only_transient_statuses_are_retried() {
+        assert!(is_transient(Status::ANA_TRANSITION) && is_transient(Status::NAMESPACE_NOT_READY));
+        assert!(!is_transient(Status::LBA_OUT_OF_RANGE) && !is_transient(Status::UNRECOVERED_READ_ERROR));
         assert_eq!(errno(Status::CAPACITY_EXCEEDED.dnr()), Errno::NOSPC);
         assert_eq!(errno(Status::WRITE_FAULT), Errno::IO);
     }
