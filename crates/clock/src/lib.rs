@@ -4,7 +4,7 @@
 //! the kernel. A simulated clock stands still until it is advanced, and draws its bytes from a
 //! seed: code that asks nothing else does the same thing again when it is run again.
 //!
-//! Owns no timers and no waiting.
+//! Owns no timers.
 
 #![forbid(unsafe_code)]
 
@@ -115,6 +115,15 @@ impl Clock {
         }
     }
 
+    /// Lets `time` pass: the thread sleeps, or a simulated clock is advanced. For those who poll
+    /// something that nobody notifies them of.
+    pub fn sleep(&self, time: Duration) {
+        match &self.0 {
+            Source::System => std::thread::sleep(time),
+            Source::Simulated(_) => self.advance(time),
+        }
+    }
+
     /// Moves a simulated clock on by `time`. The system's goes by itself and is left alone.
     pub fn advance(&self, time: Duration) {
         if let Source::Simulated(simulated) = &self.0 {
@@ -167,6 +176,8 @@ mod tests {
         assert_eq!(clone.now() - begin, Duration::from_secs(90), "it never goes back");
         clock.advance_to(begin + Duration::from_secs(91));
         assert_eq!(clone.now() - begin, Duration::from_secs(91));
+        clock.sleep(Duration::from_secs(9));
+        assert_eq!(clone.now() - begin, Duration::from_secs(100), "nobody sleeps, and the time has passed");
     }
 
     #[test]
@@ -190,7 +201,7 @@ mod tests {
         let clock = Clock::system();
         let before = clock.now();
         clock.advance(Duration::from_secs(1000));
-        std::thread::sleep(Duration::from_millis(1));
+        clock.sleep(Duration::from_millis(1));
         let passed = clock.now() - before;
         assert!(passed >= Duration::from_millis(1) && passed < Duration::from_secs(500), "{passed:?}");
         assert!(clock.unix_time() > SIMULATED_EPOCH);

@@ -11,12 +11,13 @@
 //! Nothing that hosts can see has changed before the second step, and nothing at all if nothing has
 //! to be released and a step fails.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use ebof_backend::{Device, FileId};
+use ebof_clock::Clock;
 use ebof_manage::api::ApplyError;
 use ebof_manage::config::{ManagedDrive, Namespace, Port, Subsystem};
 use ebof_manage::plan::{Change, Effect};
@@ -121,7 +122,7 @@ enum Late<'c> {
 #[derive(Default)]
 struct Released {
     /// Hidden from hosts.
-    places: HashSet<Place>,
+    places: BTreeSet<Place>,
     /// Closed: drives and their subsystems as they were.
     drives: Vec<(ManagedDrive, Subsystem)>,
     backings: Vec<Arc<dyn Device>>,
@@ -159,6 +160,10 @@ impl<'c> Reload<'c> {
             made: Vec::new(),
             grown: Vec::new(),
         }
+    }
+
+    fn clock(&self) -> &'c Clock {
+        &self.target.shared.settings.environment.clock
     }
 
     fn take_one(&mut self, late: Late<'c>) -> Result<(), StartError> {
@@ -209,13 +214,14 @@ impl<'c> Reload<'c> {
         let without = self.show(shown.config, shown.devices, shown.ports);
         self.returning.clear();
         without?;
-        let end = Instant::now() + DRAIN;
+        let clock = self.clock();
+        let end = clock.now() + DRAIN;
         let plain = places.iter().filter_map(|place| Some((place, self.leaving.get(place)?)));
         let plain = plain.map(|((nqn, nsid), plain)| (nqn, Some(*nsid), &plain.device, 1));
         // Two of us have the backing of a drive.
         let drives = gone.iter().zip(&backings).map(|(nqn, backing)| (nqn, None, backing, 2));
         for (subsystem, nsid, device, owners) in plain.chain(drives) {
-            if !drain(device, owners, end) {
+            if !drain(device, owners, clock, end) {
                 let (subsystem, what) = (subsystem.clone(), device.describe());
                 return Err(StartError::Busy { subsystem, nsid, what, waited: DRAIN });
             }
@@ -373,8 +379,9 @@ impl<'c> Reload<'c> {
         let drives = self.leaving_drives.drain(..).map(|opened| opened.backing);
         let gone: Vec<Arc<dyn Device>> =
             std::mem::take(&mut self.leaving).into_values().map(|plain| plain.device).chain(drives).collect();
-        let end = Instant::now() + DRAIN;
-        for device in gone.iter().filter(|device| !drain(device, 1, end)) {
+        let clock = self.clock();
+        let end = clock.now() + DRAIN;
+        for device in gone.iter().filter(|device| !drain(device, 1, clock, end)) {
             let what = device.describe();
             tracing::warn!(what, "taken away and not closed yet: requests of hosts are still under way");
         }
@@ -384,7 +391,8 @@ impl<'c> Reload<'c> {
     /// there is no such thing.
     fn without_replaced(&self, plan: &Plan) -> Option<Config> {
         let hidden = |place: &Place| self.released.as_ref().is_some_and(|released| released.places.contains(place));
-        let (mut places, mut subsystems) = (HashSet::new(), HashSet::new());
+        let mut places = BTreeSet::new();
+        let mut subsystems = HashSet::new();
         for change in &plan.changes {
             match change {
                 Change::AddNamespace { subsystem, namespace } => {
@@ -459,13 +467,13 @@ impl Grown {
 
 /// Waits until nothing is under way on a device that so many have, beside whoever works on it;
 /// `false` if something is at `end`.
-fn drain(device: &Arc<dyn Device>, owners: usize, end: Instant) -> bool {
+fn drain(device: &Arc<dyn Device>, owners: usize, clock: &Clock, end: Instant) -> bool {
     let is_idle = || Arc::strong_count(device) <= owners && device.file().is_none_or(ebof_backend::FileDevice::is_idle);
     while !is_idle() {
-        if Instant::now() >= end {
+        if clock.now() >= end {
             return false;
         }
-        std::thread::sleep(Duration::from_millis(1));
+        clock.sleep(Duration::from_millis(1));
     }
     true
 }
@@ -475,7 +483,7 @@ fn namespace_at<'c>(config: &'c Config, place: &Place) -> Option<&'c Namespace> 
     subsystem.namespaces.iter().find(|namespace| namespace.nsid == place.1)
 }
 
-fn hide(config: &mut Config, places: &HashSet<Place>) {
+fn hide(config: &mut Config, places: &BTreeSet<Place>) {
     for subsystem in &mut config.subsystems {
         let nqn = subsystem.nqn.clone();
         subsystem.namespaces.retain(|namespace| !places.contains(&(nqn.clone(), namespace.nsid)));

@@ -1,6 +1,6 @@
 //! The way back: what was taken is given up, what was released is taken again.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ebof_backend::FileId;
@@ -42,7 +42,7 @@ impl Reload<'_> {
                     self.leaving.insert(place.clone(), plain);
                 }
                 Err(error) => {
-                    hide(&mut config, &HashSet::from([place.clone()]));
+                    hide(&mut config, &BTreeSet::from([place.clone()]));
                     lost.push(error.to_string());
                 }
             }
