@@ -2,7 +2,7 @@
 //! waits for them.
 //!
 //! Knows nothing of how bytes move: it asks its [`Link`]. What a command means is `ebof_fabrics`';
-//! the devices are reached through [`Turn`]. The work itself is in `execute.rs` and the files
+//! the devices are reached through [`ReactorContext`]. The work itself is in `execute.rs` and the files
 //! beside it.
 
 use std::collections::VecDeque;
@@ -16,10 +16,10 @@ use crate::buffer::Pool;
 use crate::command::{AbortRequest, Command, Phase, Waiter, Work};
 use crate::link::Link;
 use crate::mailbox::{CommandRef, Message};
+use crate::reactor_context::ReactorContext;
 use crate::share::BufferUse;
 use crate::slots::Slots;
 use crate::stats::QueueStats;
-use crate::turn::Turn;
 
 /// The buffer of the first half of a Compare and Write: two blocks.
 const HALF_BYTES: usize = 8 << 10;
@@ -88,63 +88,63 @@ impl Commands {
     }
 
     /// Goes on with what waited for a buffer, or for another turn.
-    pub(crate) fn resume(&mut self, link: &mut Link, turn: &mut Turn<'_>) {
-        self.resume_awaiting_buffer(link, turn);
+    pub(crate) fn resume(&mut self, link: &mut Link, context: &mut ReactorContext<'_>) {
+        self.resume_awaiting_buffer(link, context);
         if self.has_pending_copies() {
-            self.continue_copies(link, turn);
+            self.continue_copies(link, context);
         }
     }
 
     /// Whether another command can be taken: a slot, a buffer for its in-capsule data, and room for
     /// its completion.
-    pub(crate) fn can_take(&self, link: &Link, turn: &Turn<'_>) -> bool {
+    pub(crate) fn can_take(&self, link: &Link, context: &ReactorContext<'_>) -> bool {
         let in_capsule = self.in_capsule_bytes as usize;
         // What a first half of a pair holds must not keep its second away.
         let half = if self.queue.awaits_second() { HALF_BYTES } else { 0 };
-        let limit = turn.shared.settings.connection_buffer_bytes + half;
+        let limit = context.shared.settings.connection_buffer_bytes + half;
         // While data of the host are awaited everything is read on: they come on the same stream. A
         // host that overruns its queue meanwhile is refused by the queue.
         let has_slot = !self.slots.is_full() || link.awaits_data();
         let more = 2 * in_capsule;
         let buffers = self.buffers.own() + more <= limit
-            && turn.pool.has_room(more)
-            && self.buffers.has_share(more, turn.pool.host_share_bytes());
+            && context.pool.has_room(more)
+            && self.buffers.has_share(more, context.pool.host_share_bytes());
         link.has_completion_room() && has_slot && buffers && link.has_share()
     }
 
     /// An Abort for a command of this queue.
-    pub(crate) fn on_abort(&mut self, request: AbortRequest, link: &mut Link, turn: &mut Turn<'_>) {
+    pub(crate) fn on_abort(&mut self, request: AbortRequest, link: &mut Link, context: &mut ReactorContext<'_>) {
         let found = self.slots.iter().find(|(_, command)| command.cid == request.cid).map(|(slot, c)| (slot, c.phase));
         let aborted = match found {
             Some((slot, Phase::AwaitingBuffer | Phase::Receiving | Phase::Waiting)) => {
-                self.stop(slot, Status::ABORT_REQUESTED, link, turn);
+                self.stop(slot, Status::ABORT_REQUESTED, link, context);
                 true
             }
             Some((slot, Phase::AtDevice)) => {
                 match self.slots.get(slot).map(|command| &command.work) {
                     // There may be pieces that are not at the device yet.
-                    Some(Work::Copy(_)) => self.stop(slot, Status::ABORT_REQUESTED, link, turn),
-                    _ => _ = turn.io.cancel(turn.tag(self.handle, slot)),
+                    Some(Work::Copy(_)) => self.stop(slot, Status::ABORT_REQUESTED, link, context),
+                    _ => _ = context.io.cancel(context.tag(self.handle, slot)),
                 }
                 false
             }
             Some((_, Phase::Elsewhere)) | None => false,
         };
-        turn.shared.post(request.reply.handle, Message::AbortAnswer { reply: request.reply, aborted });
+        context.shared.post(request.reply.handle, Message::AbortAnswer { reply: request.reply, aborted });
     }
 
     /// Delivers a notice of the registry to the queue.
-    pub(crate) fn on_notice(&mut self, notice: Notice, link: &mut Link, turn: &mut Turn<'_>) {
+    pub(crate) fn on_notice(&mut self, notice: Notice, link: &mut Link, context: &mut ReactorContext<'_>) {
         if let Notice::Connect = notice {
             if let Some(slot) = self.held_connect() {
-                self.parameters_complete(slot, link, turn);
+                self.parameters_complete(slot, link, context);
             }
             return;
         }
-        match self.queue.notify(notice, turn.now_ms) {
-            Some(cqe) => link.respond(&cqe, turn),
+        match self.queue.notify(notice, context.now_ms) {
+            Some(cqe) => link.respond(&cqe, context),
             // There may be an event to tell: it is asked for at the flush.
-            None => link.mark_dirty(turn),
+            None => link.mark_dirty(context),
         }
     }
 
@@ -158,50 +158,55 @@ impl Commands {
     }
 
     /// Forgets every command that is not at a device: the connection ends.
-    pub(crate) fn release(&mut self, turn: &mut Turn<'_>) {
+    pub(crate) fn release(&mut self, context: &mut ReactorContext<'_>) {
         let asked_for_cntlid = std::mem::take(&mut self.asked_for_cntlid);
         if asked_for_cntlid || self.slots.iter().any(|(_, command)| command.is_on_drive()) {
-            self.await_drive(turn);
+            self.await_drive(context);
         }
         self.awaiting_buffer.clear();
         self.pending_copies.clear();
         let idle: Vec<u32> =
             self.slots.iter().filter(|(_, command)| command.phase != Phase::AtDevice).map(|(slot, _)| slot).collect();
         for slot in idle {
-            self.forget(slot, turn);
+            self.forget(slot, context);
         }
     }
 
     /// Drops one command without an answer: its connection is gone.
-    pub(crate) fn forget(&mut self, slot: u32, turn: &mut Turn<'_>) {
+    pub(crate) fn forget(&mut self, slot: u32, context: &mut ReactorContext<'_>) {
         if let Some(command) = self.slots.remove(slot) {
             self.queue.abandon(command.executing);
             if let Some(buffer) = command.buffer {
-                self.give_buffer(buffer, turn);
+                self.give_buffer(buffer, context);
             }
         }
     }
 
     /// A buffer for a command. Those that wait for the host or for the socket leave room for
     /// in-capsule data: the stream that brings what they wait for must go on.
-    pub(crate) fn take_buffer(&mut self, bytes: usize, in_capsule: bool, turn: &mut Turn<'_>) -> Option<Buffer> {
+    pub(crate) fn take_buffer(
+        &mut self,
+        bytes: usize,
+        in_capsule: bool,
+        context: &mut ReactorContext<'_>,
+    ) -> Option<Buffer> {
         let reserve = if in_capsule { 0 } else { 2 * self.in_capsule_bytes as usize };
         let more = Pool::size_of(bytes) + reserve;
         // One command may always have what it needs, however small the limit was set.
         let own = self.buffers.own();
-        if own > 0 && own + more > turn.shared.settings.connection_buffer_bytes {
+        if own > 0 && own + more > context.shared.settings.connection_buffer_bytes {
             return None;
         }
-        if !self.buffers.has_share(more, turn.pool.host_share_bytes()) {
+        if !self.buffers.has_share(more, context.pool.host_share_bytes()) {
             return None;
         }
-        let buffer = if in_capsule { turn.pool.take(bytes) } else { turn.pool.take_leaving_reserve(bytes) }?;
+        let buffer = if in_capsule { context.pool.take(bytes) } else { context.pool.take_leaving_reserve(bytes) }?;
         self.buffers.add(buffer.capacity());
         Some(buffer)
     }
 
-    pub(crate) fn give_buffer(&mut self, buffer: Buffer, turn: &mut Turn<'_>) {
+    pub(crate) fn give_buffer(&mut self, buffer: Buffer, context: &mut ReactorContext<'_>) {
         self.buffers.give(buffer.capacity());
-        turn.pool.put(buffer);
+        context.pool.put(buffer);
     }
 }

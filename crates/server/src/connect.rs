@@ -13,20 +13,27 @@ use crate::log_limit::Kind;
 use crate::mailbox::{CommandRef, Message};
 use crate::peer::Peer;
 use crate::port::PortState;
-use crate::turn::Turn;
+use crate::reactor_context::ReactorContext;
 
 impl Commands {
     /// Has the registry decide about Connect, and becomes the queue that it grants.
-    pub(crate) fn connect(&mut self, executing: Executing, data: &[u8], link: &mut Link, turn: &mut Turn<'_>) -> Step {
+    pub(crate) fn connect(
+        &mut self,
+        executing: Executing,
+        data: &[u8],
+        link: &mut Link,
+        context: &mut ReactorContext<'_>,
+    ) -> Step {
         let peer = link.peer().clone();
         let arrival = self.arrival(&peer);
-        let (step, refusal) = turn.shared.registry().connect(&mut self.queue, executing, data, &arrival, turn.now_ms);
+        let (step, refusal) =
+            context.shared.registry().connect(&mut self.queue, executing, data, &arrival, context.now_ms);
         if let Some(refusal) = refusal {
-            turn.shared.refuse_connect(&peer, &refusal);
+            context.shared.refuse_connect(&peer, &refusal);
         } else if let Step::Execute(_, Task::DeferConnect(_)) = &step {
             tracing::debug!(peer = %peer.address, "Connect waits for the host's earlier queues");
         } else {
-            self.on_connected(link, turn);
+            self.on_connected(link, context);
         }
         step
     }
@@ -35,15 +42,20 @@ impl Commands {
     ///
     /// # Errors
     /// It may not.
-    pub(crate) fn attach(&mut self, attachment: &Attachment, link: &mut Link, turn: &mut Turn<'_>) -> Result<(), End> {
+    pub(crate) fn attach(
+        &mut self,
+        attachment: &Attachment,
+        link: &mut Link,
+        context: &mut ReactorContext<'_>,
+    ) -> Result<(), End> {
         let peer = link.peer().clone();
         let arrival = self.arrival(&peer);
-        let attached = turn.shared.registry().attach(&mut self.queue, attachment, &arrival, turn.now_ms);
+        let attached = context.shared.registry().attach(&mut self.queue, attachment, &arrival, context.now_ms);
         if let Err(refusal) = attached {
-            turn.shared.refuse_connect(&peer, &refusal);
+            context.shared.refuse_connect(&peer, &refusal);
             return Err(End::NotAttached(refusal.reason));
         }
-        self.on_connected(link, turn);
+        self.on_connected(link, context);
         Ok(())
     }
 
@@ -52,30 +64,30 @@ impl Commands {
     }
 
     /// The connection has become a queue.
-    fn on_connected(&mut self, link: &mut Link, turn: &mut Turn<'_>) {
+    fn on_connected(&mut self, link: &mut Link, context: &mut ReactorContext<'_>) {
         if let (Some(id), Some(submission_queue)) = (self.queue.id(), self.queue.submission_queue()) {
             // The port may have got another limit since the controller was told its own.
             let in_capsule_bytes = self.queue.association().map(|association| association.port.in_capsule_bytes);
             if let Some(bytes) = in_capsule_bytes {
                 self.in_capsule_bytes = PortState::in_capsule_bytes(bytes);
             }
-            link.open(&Opening { id, submission_queue, in_capsule_bytes }, turn);
+            link.open(&Opening { id, submission_queue, in_capsule_bytes }, context);
             let entries = self.queue.commands_max();
             self.slots.set_max(entries);
             if let Some(host) = self.queue.host() {
-                self.buffers.join(host, turn.host_buffers);
+                self.buffers.join(host, context.host_buffers);
             }
             if id.is_admin() {
-                self.assign_cntlid(turn);
+                self.assign_cntlid(context);
             }
-            turn.shared.wake_control();
+            context.shared.wake_control();
             let (host, subsystem) = (text(self.queue.host()), text(self.queue.subsystem()));
             let (about, peer) = (link.peer().about(), link.peer().address);
-            if let Some(more) = turn.shared.may_log(about.clone(), Kind::Connected) {
+            if let Some(more) = context.shared.may_log(about.clone(), Kind::Connected) {
                 tracing::info!(%peer, host, subsystem, queue = id.0, entries, "connected{more}");
             }
             if let Some(tolerated) = self.queue.tolerated()
-                && let Some(more) = turn.shared.may_log(about, Kind::Tolerated)
+                && let Some(more) = context.shared.may_log(about, Kind::Tolerated)
             {
                 tracing::info!(%peer, host, subsystem, queue = id.0, "accepted although {tolerated}{more}");
             }
@@ -90,17 +102,17 @@ impl Commands {
         looks: &[Handle],
         origin: Origin,
         link: &mut Link,
-        turn: &mut Turn<'_>,
+        context: &mut ReactorContext<'_>,
     ) {
-        link.extend_handshake(turn.now_ms + 2 * CONNECT_HOLD_MS);
-        let mut command = self.command(origin, executing, Work::Connect, CONNECT_BYTES, turn);
+        link.extend_handshake(context.now_ms + 2 * CONNECT_HOLD_MS);
+        let mut command = self.command(origin, executing, Work::Connect, CONNECT_BYTES, context);
         (command.phase, command.buffer) = (Phase::Waiting, buffer);
         let reply = CommandRef { handle: self.handle, slot: self.slots.insert(command) };
         for &handle in looks {
-            turn.shared.post(handle, Message::Look { handle, reply });
+            context.shared.post(handle, Message::Look { handle, reply });
         }
         // The control thread keeps the time of it.
-        turn.shared.wake_control();
+        context.shared.wake_control();
     }
 
     /// The Connect that waits, if one does.
@@ -112,9 +124,9 @@ impl Commands {
     }
 
     /// The target shuts down: no Connect waits any more.
-    pub(crate) fn give_up_connect(&mut self, link: &mut Link, turn: &mut Turn<'_>) {
+    pub(crate) fn give_up_connect(&mut self, link: &mut Link, context: &mut ReactorContext<'_>) {
         if let Some(slot) = self.held_connect() {
-            self.stop(slot, Status::CONNECT_CONTROLLER_BUSY, link, turn);
+            self.stop(slot, Status::CONNECT_CONTROLLER_BUSY, link, context);
         }
     }
 }

@@ -13,8 +13,8 @@ use crate::commands::Commands;
 use crate::link::{End, Event, Flushed, Link, READ_BUDGET, State};
 use crate::log_limit::Kind;
 use crate::port::PortState;
+use crate::reactor_context::ReactorContext;
 use crate::shared::Shared;
-use crate::turn::Turn;
 
 /// One connection.
 pub(crate) struct Connection {
@@ -41,21 +41,21 @@ impl Connection {
 
     /// Takes what the socket holds, up to its share of the turn, and runs all of it. Returns how
     /// many bytes that were.
-    pub(crate) fn on_readable(&mut self, turn: &mut Turn<'_>) -> Result<usize, End> {
-        let mut scratch = std::mem::take(turn.scratch);
-        let result = self.receive_all(&mut scratch, turn);
-        *turn.scratch = scratch;
+    pub(crate) fn on_readable(&mut self, context: &mut ReactorContext<'_>) -> Result<usize, End> {
+        let mut scratch = std::mem::take(context.scratch);
+        let result = self.receive_all(&mut scratch, context);
+        *context.scratch = scratch;
         result
     }
 
-    fn receive_all(&mut self, scratch: &mut [u8], turn: &mut Turn<'_>) -> Result<usize, End> {
+    fn receive_all(&mut self, scratch: &mut [u8], context: &mut ReactorContext<'_>) -> Result<usize, End> {
         let mut taken = 0;
-        self.link.take_share(turn);
+        self.link.take_share(context);
         while taken < READ_BUDGET && self.link.has_share() && !self.link.is_stalled() {
-            let Some(received) = self.link.receive(scratch, turn)? else { break };
+            let Some(received) = self.link.receive(scratch, context)? else { break };
             taken += received.total;
             let input = &scratch[..received.in_scratch];
-            let left = self.feed(input, turn)?;
+            let left = self.feed(input, context)?;
             self.link.keep_unparsed(&input[input.len() - left..]);
             if received.total < received.room {
                 break;
@@ -66,35 +66,35 @@ impl Connection {
     }
 
     /// Takes up what was kept when the queue was full or buffers were short.
-    pub(crate) fn resume(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
-        self.link.take_share(turn);
-        self.commands.resume(&mut self.link, turn);
+    pub(crate) fn resume(&mut self, context: &mut ReactorContext<'_>) -> Result<(), End> {
+        self.link.take_share(context);
+        self.commands.resume(&mut self.link, context);
         if self.link.is_stalled() {
             let (kept, from) = self.link.take_unparsed();
-            let left = self.feed(&kept[from..], turn)?;
+            let left = self.feed(&kept[from..], context)?;
             self.link.put_unparsed(kept, left);
         } else if self.is_unread {
-            self.on_readable(turn)?;
+            self.on_readable(context)?;
         }
         Ok(())
     }
 
     /// Runs what was received. Returns how many bytes at its end cannot be taken yet.
-    fn feed(&mut self, mut input: &[u8], turn: &mut Turn<'_>) -> Result<usize, End> {
+    fn feed(&mut self, mut input: &[u8], context: &mut ReactorContext<'_>) -> Result<usize, End> {
         let Self { link, commands, .. } = self;
         loop {
             link.place_data(&mut input);
-            if link.is_at_command(input) && !commands.can_take(link, turn) {
+            if link.is_at_command(input) && !commands.can_take(link, context) {
                 return Ok(input.len());
             }
-            match link.poll(&mut input, turn)? {
+            match link.poll(&mut input, context)? {
                 None => return Ok(0),
                 Some(Event::Command { sqe, in_capsule }) => {
-                    commands.on_command(&sqe, in_capsule, &mut input, link, turn);
+                    commands.on_command(&sqe, in_capsule, &mut input, link, context);
                     link.after_command();
                 }
                 Some(Event::Fetched { slot, buffer, is_intact }) => {
-                    commands.on_fetched(slot, buffer, is_intact, link, turn);
+                    commands.on_fetched(slot, buffer, is_intact, link, context);
                 }
                 Some(Event::Progress { .. }) => {}
             }
@@ -108,46 +108,50 @@ impl Connection {
     ///
     /// # Errors
     /// It may not be.
-    pub(crate) fn attach(&mut self, attachment: &Attachment, turn: &mut Turn<'_>) -> Result<(), End> {
-        self.commands.attach(attachment, &mut self.link, turn)
+    pub(crate) fn attach(&mut self, attachment: &Attachment, context: &mut ReactorContext<'_>) -> Result<(), End> {
+        self.commands.attach(attachment, &mut self.link, context)
     }
 
     /// An Abort for a command of this queue.
-    pub(crate) fn on_abort(&mut self, request: AbortRequest, turn: &mut Turn<'_>) {
-        self.commands.on_abort(request, &mut self.link, turn);
+    pub(crate) fn on_abort(&mut self, request: AbortRequest, context: &mut ReactorContext<'_>) {
+        self.commands.on_abort(request, &mut self.link, context);
     }
 
     /// Delivers a notice of the registry to the queue.
-    pub(crate) fn on_notice(&mut self, notice: Notice, turn: &mut Turn<'_>) -> Result<(), End> {
+    pub(crate) fn on_notice(&mut self, notice: Notice, context: &mut ReactorContext<'_>) -> Result<(), End> {
         let reason = if let Notice::Close(reason) = &notice { Some(*reason) } else { None };
-        self.commands.on_notice(notice, &mut self.link, turn);
+        self.commands.on_notice(notice, &mut self.link, context);
         reason.map_or(Ok(()), |reason| Err(End::Association(reason)))
     }
 
     /// Sends what is queued.
-    pub(crate) fn flush(&mut self, turn: &mut Turn<'_>) -> Result<Flushed, End> {
+    pub(crate) fn flush(&mut self, context: &mut ReactorContext<'_>) -> Result<Flushed, End> {
         self.commands.send_events(&mut self.link);
-        self.with_link(turn, Link::flush)
+        self.with_link(context, Link::flush)
     }
 
     /// Takes what is told about buffers that are sent without a copy. Returns whether anything was.
     ///
     /// # Errors
     /// It cannot be read.
-    pub(crate) fn on_sent(&mut self, turn: &mut Turn<'_>) -> Result<bool, End> {
-        self.with_link(turn, Link::on_sent)
+    pub(crate) fn on_sent(&mut self, context: &mut ReactorContext<'_>) -> Result<bool, End> {
+        self.with_link(context, Link::on_sent)
     }
 
     /// Looks again at what is read of a connection that is gone.
-    pub(crate) fn settle(&mut self, turn: &mut Turn<'_>) {
-        self.with_link(turn, Link::settle);
+    pub(crate) fn settle(&mut self, context: &mut ReactorContext<'_>) {
+        self.with_link(context, Link::settle);
     }
 
     /// Buffers that the link gives back to the pool count no more as the connection's.
-    fn with_link<R>(&mut self, turn: &mut Turn<'_>, work: impl FnOnce(&mut Link, &mut Turn<'_>) -> R) -> R {
-        let before = turn.pool.outstanding_bytes();
-        let result = work(&mut self.link, turn);
-        self.commands.buffers.give(before - turn.pool.outstanding_bytes());
+    fn with_link<R>(
+        &mut self,
+        context: &mut ReactorContext<'_>,
+        work: impl FnOnce(&mut Link, &mut ReactorContext<'_>) -> R,
+    ) -> R {
+        let before = context.pool.outstanding_bytes();
+        let result = work(&mut self.link, context);
+        self.commands.buffers.give(before - context.pool.outstanding_bytes());
         result
     }
 
@@ -215,25 +219,25 @@ impl Connection {
     }
 
     /// Tells the peer to go.
-    pub(crate) fn start_closing(&mut self, end: &End, turn: &mut Turn<'_>) {
-        self.release(turn);
-        self.with_link(turn, |link, turn| link.start_closing(end, turn));
+    pub(crate) fn start_closing(&mut self, end: &End, context: &mut ReactorContext<'_>) {
+        self.release(context);
+        self.with_link(context, |link, context| link.start_closing(end, context));
     }
 
     /// Ends the connection now. Commands at a device keep it in the table until they return, as do
     /// buffers that the kernel still reads.
-    pub(crate) fn close(&mut self, turn: &mut Turn<'_>) {
+    pub(crate) fn close(&mut self, context: &mut ReactorContext<'_>) {
         if self.link.state == State::Gone {
-            return self.settle(turn);
+            return self.settle(context);
         }
-        self.release(turn);
-        self.with_link(turn, Link::close);
+        self.release(context);
+        self.with_link(context, Link::close);
     }
 
     /// Forgets every command that is not at a device.
-    fn release(&mut self, turn: &mut Turn<'_>) {
-        self.link.drop_input(|buffer| self.commands.give_buffer(buffer, turn));
-        self.commands.release(turn);
+    fn release(&mut self, context: &mut ReactorContext<'_>) {
+        self.link.drop_input(|buffer| self.commands.give_buffer(buffer, context));
+        self.commands.release(context);
     }
 
     /// Gives back memory that a burst left behind.

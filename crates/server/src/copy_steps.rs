@@ -7,8 +7,8 @@ use ebof_nvme::Status;
 use crate::command::{Command, Phase, Work};
 use crate::commands::Commands;
 use crate::link::Link;
+use crate::reactor_context::ReactorContext;
 use crate::stats::Kind;
-use crate::turn::Turn;
 
 /// Pieces of one connection in one turn at most, whatever its share is: whoever has no company now
 /// may have some in the next turn.
@@ -24,7 +24,7 @@ impl Commands {
     }
 
     /// Copies go on, as far as the share of the turn reaches.
-    pub(crate) fn continue_copies(&mut self, link: &mut Link, turn: &mut Turn<'_>) {
+    pub(crate) fn continue_copies(&mut self, link: &mut Link, context: &mut ReactorContext<'_>) {
         for _ in 0..self.pending_copies.len().min(PIECES_MAX) {
             if !link.has_share() {
                 return;
@@ -41,63 +41,63 @@ impl Commands {
                 data: buffer.into(),
             });
             link.charge(2 * length);
-            self.send_to_device(slot, from.device, operation, link, turn);
+            self.send_to_device(slot, from.device, operation, link, context);
         }
     }
 
     /// A device has done its part of a copy, with `status`.
-    pub(crate) fn copy_done(&mut self, slot: u32, status: Status, link: &mut Link, turn: &mut Turn<'_>) {
+    pub(crate) fn copy_done(&mut self, slot: u32, status: Status, link: &mut Link, context: &mut ReactorContext<'_>) {
         let Some(Command { work: Work::Copy(copy), failed, buffer, .. }) = self.slots.get_mut(slot) else { return };
         if let Some(status) = failed.or(Some(status)).filter(|status| !status.is_success()) {
-            return self.finish(slot, status, link, turn);
+            return self.finish(slot, status, link, context);
         }
         if !copy.is_writing() {
             let length = copy.piece().map_or(0, |(_, length)| length);
             let piece = buffer.as_mut().and_then(|buffer| buffer.as_mut_slice().get_mut(..length));
-            if let Some(Err(status)) = piece.map(|piece| copy.check(piece, turn.shared)) {
-                self.finish(slot, status, link, turn);
-                return self.hurry_drive(turn);
+            if let Some(Err(status)) = piece.map(|piece| copy.check(piece, context.shared)) {
+                self.finish(slot, status, link, context);
+                return self.hurry_drive(context);
             }
             copy.begin_write();
-            if !(turn.shared.fused_locks.is_any_waiting() && self.must_wait_for_lock(slot, turn)) {
-                self.write_piece(slot, link, turn);
+            if !(context.shared.fused_locks.is_any_waiting() && self.must_wait_for_lock(slot, context)) {
+                self.write_piece(slot, link, context);
             }
             return;
         }
         if copy.advance() {
-            self.finish_copy(slot, link, turn);
+            self.finish_copy(slot, link, context);
         } else {
             self.queue_copy(slot);
         }
     }
 
     /// Nothing is in the way of a copy: it begins, or writes what it has read.
-    pub(crate) fn copy_on(&mut self, slot: u32, link: &mut Link, turn: &mut Turn<'_>) {
+    pub(crate) fn copy_on(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
         match self.slots.get(slot).map(|command| &command.work) {
-            Some(Work::Copy(copy)) if copy.is_writing() => self.write_piece(slot, link, turn),
+            Some(Work::Copy(copy)) if copy.is_writing() => self.write_piece(slot, link, context),
             _ => self.queue_copy(slot),
         }
     }
 
-    fn write_piece(&mut self, slot: u32, link: &mut Link, turn: &mut Turn<'_>) {
+    fn write_piece(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
         let Some(Command { work: Work::Copy(copy), buffer, .. }) = self.slots.get_mut(slot) else { return };
         let (device, fua) = (copy.target_device(), copy.fua());
         let operation = copy.changed().and_then(|changed| {
             let len = usize::try_from(changed.end - changed.start).ok()?;
             Some(Operation::Write { offset: changed.start, len, data: buffer.take()?.into(), fua })
         });
-        self.send_to_device(slot, device, operation, link, turn);
+        self.send_to_device(slot, device, operation, link, context);
     }
 
     /// What was copied counts as read from the sources' namespaces too.
-    fn finish_copy(&mut self, slot: u32, link: &mut Link, turn: &mut Turn<'_>) {
+    fn finish_copy(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
         let Some(Command { work: Work::Copy(copy), started_us, .. }) = self.slots.get(slot) else { return };
-        let (read, latency_us) = (copy.read_bytes(), turn.now_us.saturating_sub(*started_us));
+        let (read, latency_us) = (copy.read_bytes(), context.now_us.saturating_sub(*started_us));
         for (nsid, bytes) in read {
-            if let Some((_, stats)) = self.stats_of(nsid, turn).and_then(|at| self.stats.get(at)) {
+            if let Some((_, stats)) = self.stats_of(nsid, context).and_then(|at| self.stats.get(at)) {
                 stats.count(Kind::Read, bytes, false, latency_us);
             }
         }
-        self.finish(slot, Status::SUCCESS, link, turn);
+        self.finish(slot, Status::SUCCESS, link, context);
     }
 }

@@ -13,7 +13,7 @@ use crate::drives::DriveActor;
 use crate::execute::Origin;
 use crate::link::Link;
 use crate::mailbox::{CommandRef, DriveReply, Message};
-use crate::turn::Turn;
+use crate::reactor_context::ReactorContext;
 
 impl Commands {
     /// Has the drive of the subsystem answer; the command waits.
@@ -23,19 +23,19 @@ impl Commands {
         executing: Executing,
         request: Request,
         link: &mut Link,
-        turn: &mut Turn<'_>,
+        context: &mut ReactorContext<'_>,
     ) {
         let association = self.queue.association().cloned();
-        let actor = association.as_ref().and_then(|association| turn.shared.drives.actor(&association.subsystem));
+        let actor = association.as_ref().and_then(|association| context.shared.drives.actor(&association.subsystem));
         let (Some(association), Some(actor)) = (association, actor) else {
             // The drive went away between the decision and now.
             let cqe = self.queue.complete(executing, Status::INVALID_FIELD.dnr());
-            link.respond(&cqe, turn);
+            link.respond(&cqe, context);
             return;
         };
-        let command = self.command(origin, executing, Work::Drive { waiting: 0, answer: None }, 0, turn);
+        let command = self.command(origin, executing, Work::Drive { waiting: 0, answer: None }, 0, context);
         let slot = self.slots.insert(command);
-        self.submit_request(slot, request, &association, &actor, turn);
+        self.submit_request(slot, request, &association, &actor, context);
     }
 
     /// The drive's answer to a request of this connection.
@@ -44,75 +44,87 @@ impl Commands {
         slot: u32,
         answer: Result<DriveReply, Refusal>,
         link: &mut Link,
-        turn: &mut Turn<'_>,
+        context: &mut ReactorContext<'_>,
     ) {
         let (waiting, kept) = match self.slots.get_mut(slot).map(|command| &mut command.work) {
             Some(Work::Drive { waiting, answer }) => (waiting, answer),
             Some(Work::Transfer(transfer)) if transfer.kind == TransferKind::WriteUncorrectable => {
                 let status = answer.err().map_or(Status::SUCCESS, |refusal| refusal.status);
-                self.finish(slot, status, link, turn);
+                self.finish(slot, status, link, context);
                 return;
             }
             Some(Work::Reset { telling, .. }) if *telling => {
-                self.finish(slot, Status::SUCCESS, link, turn);
+                self.finish(slot, Status::SUCCESS, link, context);
                 return;
             }
             _ => return,
         };
         let DriveReply { answer, abort } = match answer {
             Ok(told) => told,
-            Err(refusal) => return self.finish_answer(slot, Err(refusal), link, turn),
+            Err(refusal) => return self.finish_answer(slot, Err(refusal), link, context),
         };
         let subsystem = self.queue.association().map(|association| association.subsystem.clone());
         let reply = CommandRef { handle: self.handle, slot };
         let mut preempted = Vec::new();
         for (nsid, host) in abort {
-            let registry = turn.shared.registry();
+            let registry = context.shared.registry();
             let queues = subsystem.as_ref().map(|nqn| registry.queues_of(nqn, host)).unwrap_or_default();
             preempted.extend(queues.into_iter().map(|handle| (handle, nsid)));
         }
         if preempted.is_empty() {
-            return self.finish_answer(slot, Ok(answer), link, turn);
+            return self.finish_answer(slot, Ok(answer), link, context);
         }
         // Reservation Acquire, Preempt and Abort: it completes when those commands cannot reach the
         // medium any more.
         *waiting = preempted.len();
         *kept = Some(answer);
         for (handle, nsid) in preempted {
-            turn.shared.post(handle, Message::Preempt { handle, nsid, reply });
+            context.shared.post(handle, Message::Preempt { handle, nsid, reply });
         }
     }
 
     /// One of the queues whose commands are preempted has nothing left at a device.
-    pub(crate) fn on_preempted(&mut self, slot: u32, link: &mut Link, turn: &mut Turn<'_>) {
+    pub(crate) fn on_preempted(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
         let Some(Command { work: Work::Drive { waiting, answer }, .. }) = self.slots.get_mut(slot) else {
             return;
         };
         *waiting = waiting.saturating_sub(1);
         if let Some(answer) = answer.take_if(|_| *waiting == 0) {
-            self.finish_answer(slot, Ok(answer), link, turn);
+            self.finish_answer(slot, Ok(answer), link, context);
         }
     }
 
-    fn finish_answer(&mut self, slot: u32, answer: Result<Answer, Refusal>, link: &mut Link, turn: &mut Turn<'_>) {
+    fn finish_answer(
+        &mut self,
+        slot: u32,
+        answer: Result<Answer, Refusal>,
+        link: &mut Link,
+        context: &mut ReactorContext<'_>,
+    ) {
         let Some(command) = self.slots.remove(slot) else { return };
         let origin = Origin::without_data(command.cid, command.nsid);
         let step = self.queue.answer(command.executing, answer);
-        self.advance(step, origin, link, turn);
+        self.advance(step, origin, link, context);
     }
 
     /// Another host has preempted this one and wants its commands to `nsid` ended.
-    pub(crate) fn on_preempt(&mut self, nsid: Nsid, reply: CommandRef, link: &mut Link, turn: &mut Turn<'_>) {
+    pub(crate) fn on_preempt(
+        &mut self,
+        nsid: Nsid,
+        reply: CommandRef,
+        link: &mut Link,
+        context: &mut ReactorContext<'_>,
+    ) {
         let concerned = self.slots.iter().filter(|(_, command)| command.nsid == nsid && command.work.is_io());
         let concerned: Vec<_> = concerned.map(|(slot, command)| (slot, command.phase)).collect();
         for (slot, phase) in concerned {
             match phase {
                 Phase::AtDevice => {
                     self.fail_with(slot, Status::PREEMPT_ABORT);
-                    turn.io.cancel(turn.tag(self.handle, slot));
+                    context.io.cancel(context.tag(self.handle, slot));
                 }
                 Phase::AwaitingBuffer | Phase::Receiving | Phase::Waiting => {
-                    self.stop(slot, Status::PREEMPT_ABORT, link, turn);
+                    self.stop(slot, Status::PREEMPT_ABORT, link, context);
                 }
                 Phase::Elsewhere => {}
             }
@@ -128,10 +140,10 @@ impl Commands {
 
     /// The connection ends while the drive's thread has work of it. That is done in order: when it
     /// comes to what it is asked now, nothing of this connection is left there.
-    pub(crate) fn await_drive(&mut self, turn: &Turn<'_>) {
+    pub(crate) fn await_drive(&mut self, context: &ReactorContext<'_>) {
         let association = self.queue.association();
-        let actor = association.and_then(|association| turn.shared.drives.actor(&association.subsystem));
-        let (Some(actor), Some(mailbox)) = (actor, turn.shared.mailbox_of(self.handle).cloned()) else { return };
+        let actor = association.and_then(|association| context.shared.drives.actor(&association.subsystem));
+        let (Some(actor), Some(mailbox)) = (actor, context.shared.mailbox_of(self.handle).cloned()) else { return };
         self.awaits_drive = true;
         let handle = self.handle;
         actor.after_all(move || mailbox.post(Message::DriveDone { handle }));
@@ -150,7 +162,7 @@ impl Commands {
     }
 
     /// Tells those who wait for it that nothing of what they wait for is left at a device.
-    pub(crate) fn notify_waiters(&mut self, turn: &Turn<'_>) {
+    pub(crate) fn notify_waiters(&mut self, context: &ReactorContext<'_>) {
         if self.awaits_drive {
             return;
         }
@@ -167,7 +179,7 @@ impl Commands {
                 Waiter::Connect(_, awaited) => awaited.contains(&(slot, command.started_us)),
             });
             if !busy {
-                waiter.tell(turn.shared);
+                waiter.tell(context.shared);
             }
             busy
         });
@@ -175,23 +187,23 @@ impl Commands {
 
     /// A reset is done as far as queues and devices go: the drive may make something of it before
     /// it completes.
-    pub(crate) fn tell_reset(&mut self, slot: u32, link: &mut Link, turn: &mut Turn<'_>) {
+    pub(crate) fn tell_reset(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
         let association = self.queue.association().cloned();
-        let actor = association.as_ref().and_then(|association| turn.shared.drives.actor(&association.subsystem));
+        let actor = association.as_ref().and_then(|association| context.shared.drives.actor(&association.subsystem));
         let (Some(association), Some(actor)) = (association, actor) else {
-            self.finish(slot, Status::SUCCESS, link, turn);
+            self.finish(slot, Status::SUCCESS, link, context);
             return;
         };
         if let Some(Command { work: Work::Reset { telling, .. }, .. }) = self.slots.get_mut(slot) {
             *telling = true;
         }
-        self.submit_request(slot, Request::Reset, &association, &actor, turn);
+        self.submit_request(slot, Request::Reset, &association, &actor, context);
     }
 
     /// What just failed has to be written down before anything else happens.
-    pub(crate) fn hurry_drive(&self, turn: &Turn<'_>) {
+    pub(crate) fn hurry_drive(&self, context: &ReactorContext<'_>) {
         let association = self.queue.association();
-        if let Some(actor) = association.and_then(|association| turn.shared.drives.actor(&association.subsystem)) {
+        if let Some(actor) = association.and_then(|association| context.shared.drives.actor(&association.subsystem)) {
             actor.hurry();
         }
     }
@@ -202,10 +214,10 @@ impl Commands {
         request: Request,
         association: &Association,
         actor: &Arc<DriveActor>,
-        turn: &Turn<'_>,
+        context: &ReactorContext<'_>,
     ) {
         let reply = CommandRef { handle: self.handle, slot };
-        let mailbox = turn.shared.mailbox_of(self.handle).cloned();
+        let mailbox = context.shared.mailbox_of(self.handle).cloned();
         actor.submit(request, association.origin(), move |answer| {
             if let Some(mailbox) = mailbox {
                 mailbox.post(Message::Answer { reply, answer });
@@ -214,17 +226,17 @@ impl Commands {
     }
 
     /// Has the drive remember that blocks cannot be read; the command waits.
-    pub(crate) fn mark_bad(&mut self, slot: u32, extent: Extent, link: &mut Link, turn: &mut Turn<'_>) {
-        let kept = self.queue.association().and_then(|of| turn.shared.drives.thin(&of.subsystem, extent.device));
-        let devices = turn.devices;
+    pub(crate) fn mark_bad(&mut self, slot: u32, extent: Extent, link: &mut Link, context: &mut ReactorContext<'_>) {
+        let kept = self.queue.association().and_then(|of| context.shared.drives.thin(&of.subsystem, extent.device));
+        let devices = context.devices;
         let (Some((actor, thin)), Some(device)) = (kept, devices.device(extent.device)) else {
-            return self.finish(slot, Status::INVALID_NAMESPACE.dnr(), link, turn);
+            return self.finish(slot, Status::INVALID_NAMESPACE.dnr(), link, context);
         };
         if let Some(command) = self.slots.get_mut(slot) {
             command.phase = Phase::Elsewhere;
         }
         let reply = CommandRef { handle: self.handle, slot };
-        let mailbox = turn.shared.mailbox_of(self.handle).cloned();
+        let mailbox = context.shared.mailbox_of(self.handle).cloned();
         let block = u64::from(device.geometry().logical_block_bytes.max(1));
         let first = extent.offset_bytes / block;
         let blocks = first..first + u64::from(extent.length_bytes) / block;
@@ -242,10 +254,10 @@ impl Commands {
         executing: Executing,
         query: &LbaStatusQuery,
         link: &mut Link,
-        turn: &mut Turn<'_>,
+        context: &mut ReactorContext<'_>,
     ) {
-        let kept = self.queue.association().and_then(|of| turn.shared.drives.thin(&of.subsystem, query.device));
-        let block = turn.devices.device(query.device).map(|device| u64::from(device.geometry().logical_block_bytes));
+        let kept = self.queue.association().and_then(|of| context.shared.drives.thin(&of.subsystem, query.device));
+        let block = context.devices.device(query.device).map(|device| u64::from(device.geometry().logical_block_bytes));
         let step = match kept.zip(block) {
             Some(((_, thin), block)) => {
                 let (ranges, complete) =
@@ -254,13 +266,13 @@ impl Commands {
             }
             None => Step::Complete(self.queue.complete(executing, Status::INVALID_NAMESPACE.dnr())),
         };
-        self.advance(step, origin, link, turn);
+        self.advance(step, origin, link, context);
     }
 
     /// Has the drive remember which host has which controller.
-    pub(crate) fn assign_cntlid(&mut self, turn: &Turn<'_>) {
+    pub(crate) fn assign_cntlid(&mut self, context: &ReactorContext<'_>) {
         let Some(association) = self.queue.association() else { return };
-        if let Some(actor) = turn.shared.drives.actor(&association.subsystem) {
+        if let Some(actor) = context.shared.drives.actor(&association.subsystem) {
             actor.submit(Request::AssignCntlid, association.origin(), |_| {});
             self.asked_for_cntlid = true;
         }

@@ -17,8 +17,8 @@ use crate::device::status_of;
 use crate::link::{Fetch, Link};
 use crate::log_limit::{self, About};
 use crate::mailbox::{CommandRef, Message};
+use crate::reactor_context::ReactorContext;
 use crate::stats::{QueueStats, SERIES_MAX};
-use crate::turn::Turn;
 
 /// Length of the data of Connect, bytes.
 #[expect(clippy::cast_possible_truncation, reason = "1024")]
@@ -50,12 +50,12 @@ impl Commands {
         in_capsule: u32,
         input: &mut &[u8],
         link: &mut Link,
-        turn: &mut Turn<'_>,
+        context: &mut ReactorContext<'_>,
     ) {
         let origin = Origin { cid: sqe.cid(), nsid: sqe.nsid(), pointer: sqe.data_pointer(), in_capsule };
-        let step = match self.queue.submit(sqe, turn.now_ms) {
+        let step = match self.queue.submit(sqe, context.now_ms) {
             Step::Execute(executing, Task::Transfer(transfer)) => {
-                self.begin_transfer(executing, transfer, origin, input, link, turn)
+                self.begin_transfer(executing, transfer, origin, input, link, context)
             }
             step @ (Step::Complete(_)
             | Step::Disconnect(_)
@@ -65,7 +65,7 @@ impl Commands {
             | Step::Execute(..)) => Some(step),
         };
         if let Some(step) = step {
-            self.advance(step, origin, link, turn);
+            self.advance(step, origin, link, context);
         }
     }
 
@@ -78,20 +78,20 @@ impl Commands {
         origin: Origin,
         input: &mut &[u8],
         link: &mut Link,
-        turn: &mut Turn<'_>,
+        context: &mut ReactorContext<'_>,
     ) -> Option<Step> {
         let is_plain = transfer.checks.is_none() && transfer.fused.is_none();
         match transfer.kind {
             TransferKind::Read => {
                 link.charge(transfer.transfer_bytes() as usize);
                 if is_plain {
-                    return self.read_resident(executing, transfer, origin, link, turn);
+                    return self.read_resident(executing, transfer, origin, link, context);
                 }
             }
             TransferKind::Write
                 if is_plain && origin.in_capsule == transfer.extent.length_bytes && origin.pointer.is_in_capsule() =>
             {
-                return self.write_resident(executing, transfer, origin, input, link, turn);
+                return self.write_resident(executing, transfer, origin, input, link, context);
             }
             TransferKind::Write
             | TransferKind::Compare
@@ -103,29 +103,36 @@ impl Commands {
     }
 
     /// Does the next thing for a command.
-    pub(crate) fn advance(&mut self, step: Step, origin: Origin, link: &mut Link, turn: &mut Turn<'_>) {
+    pub(crate) fn advance(&mut self, step: Step, origin: Origin, link: &mut Link, context: &mut ReactorContext<'_>) {
         match step {
-            Step::Complete(cqe) => link.respond(&cqe, turn),
+            Step::Complete(cqe) => link.respond(&cqe, context),
             Step::Disconnect(cqe) => {
-                link.respond(&cqe, turn);
+                link.respond(&cqe, context);
                 link.drain();
             }
             // An event may wait for exactly this request: it is asked for at the flush.
-            Step::Held => link.mark_dirty(turn),
+            Step::Held => link.mark_dirty(context),
             Step::Unpaired(first, status, next) => {
-                self.fail_unpaired(first, status, link, turn);
-                self.advance(*next, origin, link, turn);
+                self.fail_unpaired(first, status, link, context);
+                self.advance(*next, origin, link, context);
             }
             Step::Withdrawn(next) => {
                 link.withdraw();
-                self.advance(*next, origin, link, turn);
+                self.advance(*next, origin, link, context);
             }
-            Step::Execute(executing, task) => self.execute(executing, task, origin, link, turn),
+            Step::Execute(executing, task) => self.execute(executing, task, origin, link, context),
         }
     }
 
     /// Begins with what is to be done for a command.
-    fn execute(&mut self, executing: Executing, task: Task, origin: Origin, link: &mut Link, turn: &mut Turn<'_>) {
+    fn execute(
+        &mut self,
+        executing: Executing,
+        task: Task,
+        origin: Origin,
+        link: &mut Link,
+        context: &mut ReactorContext<'_>,
+    ) {
         let (work, length) = match task {
             Task::Transfer(transfer) => {
                 if let Some(FusedHalf::Second { first }) = transfer.fused {
@@ -136,7 +143,7 @@ impl Commands {
             }
             Task::Reply(data) => {
                 let cqe = self.queue.complete(executing, Status::SUCCESS);
-                return link.send_bytes(origin.cid, &data, &cqe, turn);
+                return link.send_bytes(origin.cid, &data, &cqe, context);
             }
             Task::Receive => {
                 let length = executing.length();
@@ -147,36 +154,36 @@ impl Commands {
             // decided.
             Task::DeferConnect(_) => {
                 let cqe = self.queue.complete(executing, Status::INTERNAL_ERROR);
-                return link.respond(&cqe, turn);
+                return link.respond(&cqe, context);
             }
             Task::Shared => {
-                let shared = turn.shared;
+                let shared = context.shared;
                 // Delivered under the lock: a later change must not overtake this one on its way to
                 // a queue.
                 let mut registry = shared.registry();
-                let (step, notices) = registry.execute(&mut self.queue, executing, turn.now_ms);
+                let (step, notices) = registry.execute(&mut self.queue, executing, context.now_ms);
                 shared.deliver(notices);
                 drop(registry);
                 shared.wake_control();
-                return self.advance(step, origin, link, turn);
+                return self.advance(step, origin, link, context);
             }
-            Task::Drive(request) => return self.ask_drive(origin, executing, *request, link, turn),
+            Task::Drive(request) => return self.ask_drive(origin, executing, *request, link, context),
             Task::Copy(plan) => {
                 let length = executing.length();
                 (Work::Copy(Copy::new(plan)), length)
             }
-            Task::LbaStatus(query) => return self.lba_status(origin, executing, &query, link, turn),
+            Task::LbaStatus(query) => return self.lba_status(origin, executing, &query, link, context),
             Task::Flush(device) => (Work::Flush(device), 0),
             Task::Deallocate(device, ranges) => (Work::Deallocate(device, ranges), 0),
             Task::Abort(handle, cid) => {
-                let command = self.command(origin, executing, Work::Abort, 0, turn);
+                let command = self.command(origin, executing, Work::Abort, 0, context);
                 let reply = CommandRef { handle: self.handle, slot: self.slots.insert(command) };
-                return turn.shared.post(handle, Message::Abort { handle, cid, reply });
+                return context.shared.post(handle, Message::Abort { handle, cid, reply });
             }
-            Task::Reset(quiesce) => return self.reset(origin, executing, quiesce, link, turn),
+            Task::Reset(quiesce) => return self.reset(origin, executing, quiesce, link, context),
         };
-        let command = self.command(origin, executing, work, length, turn);
-        self.start(command, origin, link, turn);
+        let command = self.command(origin, executing, work, length, context);
+        self.start(command, origin, link, context);
     }
 
     pub(crate) fn command(
@@ -185,10 +192,10 @@ impl Commands {
         executing: Executing,
         work: Work,
         length: u32,
-        turn: &Turn<'_>,
+        context: &ReactorContext<'_>,
     ) -> Command {
         // Only work that the queue let through is counted: its namespace exists.
-        let stats = if work.is_io() { self.stats_of(origin.nsid, turn) } else { None };
+        let stats = if work.is_io() { self.stats_of(origin.nsid, context) } else { None };
         Command {
             cid: origin.cid,
             nsid: origin.nsid,
@@ -200,25 +207,31 @@ impl Commands {
             length,
             failed: None,
             failed_lba: None,
-            started_us: turn.now_us,
+            started_us: context.now_us,
             lock: None,
             stats,
         }
     }
 
     /// Gets the command a buffer and its data under way.
-    pub(crate) fn start(&mut self, mut command: Command, origin: Origin, link: &mut Link, turn: &mut Turn<'_>) {
+    pub(crate) fn start(
+        &mut self,
+        mut command: Command,
+        origin: Origin,
+        link: &mut Link,
+        context: &mut ReactorContext<'_>,
+    ) {
         let in_capsule = command.work.takes_data() && origin.pointer.is_in_capsule();
         // Parameters may come with more behind them; blocks and Connect data have their length.
         let more = matches!(command.work, Work::Parameter) && origin.in_capsule > command.length;
         if in_capsule && origin.in_capsule != command.length && !more {
             let cqe = self.queue.complete(command.executing, Status::DATA_SGL_LENGTH_INVALID.dnr());
-            return link.respond(&cqe, turn);
+            return link.respond(&cqe, context);
         }
         let bytes = command.work.buffer_bytes(command.length);
         if bytes > 0 {
             command.buffer = if in_capsule || self.awaiting_buffer.is_empty() {
-                self.take_buffer(bytes, in_capsule, turn)
+                self.take_buffer(bytes, in_capsule, context)
             } else {
                 None
             };
@@ -226,7 +239,7 @@ impl Commands {
                 if in_capsule {
                     // `can_take` saw room for twice the largest capsule a moment ago.
                     let cqe = self.queue.complete(command.executing, Status::INTERNAL_ERROR);
-                    return link.respond(&cqe, turn);
+                    return link.respond(&cqe, context);
                 }
                 command.phase = Phase::AwaitingBuffer;
                 let slot = self.slots.insert(command);
@@ -234,20 +247,20 @@ impl Commands {
             }
         }
         let slot = self.slots.insert(command);
-        self.set_off(slot, link, turn);
+        self.set_off(slot, link, context);
     }
 
     /// A command that has its buffer: asks the host for the data, or goes to the device.
-    fn set_off(&mut self, slot: u32, link: &mut Link, turn: &mut Turn<'_>) {
+    fn set_off(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
         let Some(command) = self.slots.get_mut(slot) else { return };
         if !command.work.takes_data() {
-            return self.data_complete(slot, link, turn);
+            return self.data_complete(slot, link, context);
         }
         if let Some(fetch) = self.fetch(slot)
-            && let Err(buffer) = link.fetch(fetch, turn)
+            && let Err(buffer) = link.fetch(fetch, context)
         {
-            self.give_buffer(buffer, turn);
-            self.finish(slot, Status::COMMAND_INTERRUPTED, link, turn);
+            self.give_buffer(buffer, context);
+            self.finish(slot, Status::COMMAND_INTERRUPTED, link, context);
         }
     }
 
@@ -273,95 +286,95 @@ impl Commands {
         buffer: Buffer,
         is_intact: bool,
         link: &mut Link,
-        turn: &mut Turn<'_>,
+        context: &mut ReactorContext<'_>,
     ) {
-        let Some(command) = self.slots.get_mut(slot) else { return self.give_buffer(buffer, turn) };
+        let Some(command) = self.slots.get_mut(slot) else { return self.give_buffer(buffer, context) };
         command.buffer = Some(buffer);
         if !is_intact {
             command.failed = Some(Status::TRANSIENT_TRANSPORT_ERROR);
         }
-        self.data_complete(slot, link, turn);
+        self.data_complete(slot, link, context);
     }
 
     /// Starts parked commands for which there is a buffer now.
-    pub(crate) fn resume_awaiting_buffer(&mut self, link: &mut Link, turn: &mut Turn<'_>) {
+    pub(crate) fn resume_awaiting_buffer(&mut self, link: &mut Link, context: &mut ReactorContext<'_>) {
         while let Some(&slot) = self.awaiting_buffer.front() {
             let bytes = self.slots.get(slot).map_or(0, |command| command.work.buffer_bytes(command.length));
-            let Some(buffer) = self.take_buffer(bytes, false, turn) else { break };
+            let Some(buffer) = self.take_buffer(bytes, false, context) else { break };
             self.awaiting_buffer.pop_front();
             match self.slots.get_mut(slot) {
                 Some(command) => command.buffer = Some(buffer),
-                None => self.give_buffer(buffer, turn),
+                None => self.give_buffer(buffer, context),
             }
-            self.set_off(slot, link, turn);
+            self.set_off(slot, link, context);
         }
     }
 
     /// Everything that the host sends with the command is here (or it sends nothing): do the work.
-    pub(crate) fn data_complete(&mut self, slot: u32, link: &mut Link, turn: &mut Turn<'_>) {
+    pub(crate) fn data_complete(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
         let Some(command) = self.slots.get_mut(slot) else { return };
         if let Some(status) = command.failed {
             command.phase = Phase::Waiting;
-            return self.stop(slot, status, link, turn);
+            return self.stop(slot, status, link, context);
         }
         if matches!(command.work, Work::Parameter | Work::Connect) {
-            return self.parameters_complete(slot, link, turn);
+            return self.parameters_complete(slot, link, context);
         }
-        if !(turn.shared.fused_locks.is_any_waiting() && self.must_wait_for_lock(slot, turn)) {
-            self.go_to_device(slot, link, turn);
+        if !(context.shared.fused_locks.is_any_waiting() && self.must_wait_for_lock(slot, context)) {
+            self.go_to_device(slot, link, context);
         }
     }
 
     /// Nothing is in the way of a command any more.
-    pub(crate) fn go_to_device(&mut self, slot: u32, link: &mut Link, turn: &mut Turn<'_>) {
+    pub(crate) fn go_to_device(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
         let Some(command) = self.slots.get_mut(slot) else { return };
-        if let Err(status) = command.check_outbound(turn.shared) {
-            return self.end(slot, status, link, turn);
+        if let Err(status) = command.check_outbound(context.shared) {
+            return self.end(slot, status, link, context);
         }
         match command.work {
             Work::Transfer(ref transfer) => {
                 if transfer.fused.is_some() {
-                    return self.half_complete(slot, turn);
+                    return self.half_complete(slot, context);
                 }
                 let (kind, extent) = (transfer.kind, transfer.extent);
                 if kind == TransferKind::WriteUncorrectable {
-                    return self.mark_bad(slot, extent, link, turn);
+                    return self.mark_bad(slot, extent, link, context);
                 }
                 let operation = operation(kind, &extent, command.buffer.take());
-                self.send_to_device(slot, extent.device, operation, link, turn);
+                self.send_to_device(slot, extent.device, operation, link, context);
             }
-            Work::Copy(_) => self.copy_on(slot, link, turn),
+            Work::Copy(_) => self.copy_on(slot, link, context),
             Work::Parameter | Work::Connect | Work::Abort | Work::Drive { .. } | Work::Reset { .. } => {}
             Work::Flush(device) => {
-                self.send_to_device(slot, device, Some(Operation::Flush), link, turn);
+                self.send_to_device(slot, device, Some(Operation::Flush), link, context);
             }
             Work::Deallocate(device, ref ranges) => {
                 let ranges = ranges
                     .iter()
                     .map(|range| range.offset_bytes..range.offset_bytes.saturating_add(range.length_bytes))
                     .collect();
-                self.send_to_device(slot, device, Some(Operation::Deallocate { ranges }), link, turn);
+                self.send_to_device(slot, device, Some(Operation::Deallocate { ranges }), link, context);
             }
         }
     }
 
-    pub(crate) fn parameters_complete(&mut self, slot: u32, link: &mut Link, turn: &mut Turn<'_>) {
+    pub(crate) fn parameters_complete(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
         let Some(mut command) = self.slots.remove(slot) else { return };
         let buffer = command.buffer.take();
         let data = buffer.as_ref().map_or(&[][..], |buffer| &buffer.as_slice()[..command.length as usize]);
         let origin = Origin::without_data(command.cid, command.nsid);
         let step = if matches!(command.work, Work::Connect) {
-            self.connect(command.executing, data, link, turn)
+            self.connect(command.executing, data, link, context)
         } else {
-            self.queue.resume(command.executing, data, turn.now_ms)
+            self.queue.resume(command.executing, data, context.now_ms)
         };
         if let Step::Execute(executing, Task::DeferConnect(looks)) = step {
-            return self.defer_connect(executing, buffer, &looks, origin, link, turn);
+            return self.defer_connect(executing, buffer, &looks, origin, link, context);
         }
         if let Some(buffer) = buffer {
-            self.give_buffer(buffer, turn);
+            self.give_buffer(buffer, context);
         }
-        self.advance(step, origin, link, turn);
+        self.advance(step, origin, link, context);
     }
 
     pub(crate) fn send_to_device(
@@ -370,56 +383,62 @@ impl Commands {
         device: DeviceId,
         operation: Option<Operation>,
         link: &mut Link,
-        turn: &mut Turn<'_>,
+        context: &mut ReactorContext<'_>,
     ) {
-        let devices = turn.devices;
+        let devices = context.devices;
         let (Some(operation), Some(device)) = (operation, devices.device(device)) else {
             // The namespace went away between the decision and now.
-            self.finish(slot, Status::INVALID_NAMESPACE.dnr(), link, turn);
+            self.finish(slot, Status::INVALID_NAMESPACE.dnr(), link, context);
             return;
         };
         if let Some(command) = self.slots.get_mut(slot) {
             command.phase = Phase::AtDevice;
             self.at_device += 1;
         }
-        let request = Request::new(turn.tag(self.handle, slot), operation);
-        self.submit(device, request, link, turn);
+        let request = Request::new(context.tag(self.handle, slot), operation);
+        self.submit(device, request, link, context);
     }
 
     /// Hands a request to the device, now or when the thread's `Io` has room.
-    fn submit(&mut self, device: &Arc<dyn Device>, request: Request, link: &mut Link, turn: &mut Turn<'_>) {
-        match device.submit(turn.io, request) {
-            Submitted::Done(completion) => self.on_device(completion, link, turn),
+    fn submit(
+        &mut self,
+        device: &Arc<dyn Device>,
+        request: Request,
+        link: &mut Link,
+        context: &mut ReactorContext<'_>,
+    ) {
+        match device.submit(context.io, request) {
+            Submitted::Done(completion) => self.on_device(completion, link, context),
             Submitted::Pending => {}
-            Submitted::Busy(request) => turn.retry.push_back((Arc::clone(device), request)),
+            Submitted::Busy(request) => context.retry.push_back((Arc::clone(device), request)),
         }
     }
 
     /// A device has done its part.
-    pub(crate) fn on_device(&mut self, completion: Completion, link: &mut Link, turn: &mut Turn<'_>) {
-        let slot = Turn::slot_of(completion.tag);
+    pub(crate) fn on_device(&mut self, completion: Completion, link: &mut Link, context: &mut ReactorContext<'_>) {
+        let slot = ReactorContext::slot_of(completion.tag);
         self.at_device = self.at_device.saturating_sub(1);
         let Some(command) = self.slots.get_mut(slot) else { return };
         command.buffer = completion.data.and_then(Segments::into_buffer);
         command.phase = Phase::Elsewhere;
         if link.has_ended() {
-            self.forget(slot, turn);
-            self.report_closed(link, turn);
+            self.forget(slot, context);
+            self.report_closed(link, context);
             return;
         }
         if matches!(command.work, Work::Reset { .. }) {
             if let Err(error) = completion.result {
                 let about = About::Device(command.work.device());
-                if let Some(more) = turn.shared.may_log(about, log_limit::Kind::Device(error.class())) {
+                if let Some(more) = context.shared.may_log(about, log_limit::Kind::Device(error.class())) {
                     tracing::error!("flushing at the reset of a controller: {error}{more}");
                 }
             }
-            self.go_on_resetting(slot, link, turn);
+            self.go_on_resetting(slot, link, context);
             return;
         }
         let mut severe = false;
         let status = match completion.result {
-            Ok(()) => match command.check_inbound(&mut severe, turn.shared) {
+            Ok(()) => match command.check_inbound(&mut severe, context.shared) {
                 Some(status) => status,
                 None => command.compared(),
             },
@@ -430,7 +449,7 @@ impl Commands {
                 if error.class() != Class::Aborted {
                     severe = is_severe(status);
                     let about = About::Device(command.work.device());
-                    if let Some(more) = turn.shared.may_log(about, log_limit::Kind::Device(error.class())) {
+                    if let Some(more) = context.shared.may_log(about, log_limit::Kind::Device(error.class())) {
                         let (host, work) = (text(self.queue.host()), &command.work);
                         tracing::error!(host, nsid = command.nsid.0, ?work, %status, "device error: {error}{more}");
                     }
@@ -439,34 +458,40 @@ impl Commands {
             }
         };
         if matches!(command.work, Work::Copy(_)) {
-            self.copy_done(slot, status, link, turn);
+            self.copy_done(slot, status, link, context);
         } else if command.work.fused().is_some() {
-            self.half_done(slot, status, link, turn);
+            self.half_done(slot, status, link, context);
         } else {
-            self.finish(slot, status, link, turn);
+            self.finish(slot, status, link, context);
         }
         if severe {
-            self.hurry_drive(turn);
+            self.hurry_drive(context);
         }
     }
 
     /// The answer to an Abort that this connection sent to another queue.
-    pub(crate) fn on_abort_answer(&mut self, slot: u32, aborted: bool, link: &mut Link, turn: &mut Turn<'_>) {
+    pub(crate) fn on_abort_answer(
+        &mut self,
+        slot: u32,
+        aborted: bool,
+        link: &mut Link,
+        context: &mut ReactorContext<'_>,
+    ) {
         if self.slots.get(slot).is_some_and(|command| matches!(command.work, Work::Abort))
             && let Some(command) = self.slots.remove(slot)
         {
             // Abort, Command Completion: dword 0 bit 0 is set when the command was not aborted.
             let cqe = self.queue.complete_with(command.executing, Status::SUCCESS, u64::from(!aborted));
-            link.respond(&cqe, turn);
+            link.respond(&cqe, context);
         }
     }
 
     /// Completes a command: its data and its response are queued for sending.
-    pub(crate) fn finish(&mut self, slot: u32, status: Status, link: &mut Link, turn: &mut Turn<'_>) {
+    pub(crate) fn finish(&mut self, slot: u32, status: Status, link: &mut Link, context: &mut ReactorContext<'_>) {
         let Some(command) = self.slots.remove(slot) else { return };
         let moved = if status.is_success() && command.work.moves_data() { u64::from(command.length) } else { 0 };
         if let Some((_, stats)) = command.stats.and_then(|at| self.stats.get(at)) {
-            let latency_us = turn.now_us.saturating_sub(command.started_us);
+            let latency_us = context.now_us.saturating_sub(command.started_us);
             stats.count(command.work.kind(), moved, !status.is_success(), latency_us);
         }
         let cqe = if status.is_success() {
@@ -480,21 +505,21 @@ impl Commands {
             Some(buffer) if is_read && status.is_success() => {
                 // A copied payload leaves the buffer at once; the others are given back by
                 // `Link::flush`.
-                let before = turn.pool.outstanding_bytes();
-                link.send_buffer(command.cid, buffer, command.length, &cqe, turn);
-                self.buffers.give(before - turn.pool.outstanding_bytes());
+                let before = context.pool.outstanding_bytes();
+                link.send_buffer(command.cid, buffer, command.length, &cqe, context);
+                self.buffers.give(before - context.pool.outstanding_bytes());
             }
             buffer => {
                 if let Some(buffer) = buffer {
-                    self.give_buffer(buffer, turn);
+                    self.give_buffer(buffer, context);
                 }
-                link.respond(&cqe, turn);
+                link.respond(&cqe, context);
             }
         }
     }
 
     /// The counters for commands about `nsid` on this queue: their place in `stats`.
-    pub(crate) fn stats_of(&mut self, nsid: Nsid, turn: &Turn<'_>) -> Option<usize> {
+    pub(crate) fn stats_of(&mut self, nsid: Nsid, context: &ReactorContext<'_>) -> Option<usize> {
         if let Some(at) = self.stats.iter().position(|(known, _)| *known == nsid) {
             return Some(at);
         }
@@ -511,7 +536,7 @@ impl Commands {
             nsid: nsid.0,
             kinds: Default::default(),
         });
-        turn.shared.add_stats(&stats);
+        context.shared.add_stats(&stats);
         self.stats.push((nsid, stats));
         Some(self.stats.len() - 1)
     }

@@ -27,16 +27,16 @@ use crate::commands::Commands;
 use crate::link::{Link, Stopped};
 use crate::mailbox::CommandRef;
 use crate::range_lock::{FusedLocks, RangeLock};
-use crate::turn::Turn;
+use crate::reactor_context::ReactorContext;
 
 impl Commands {
     /// Whether a command has to wait until a pair has ended before it changes what it is about; it
     /// then goes on by itself.
     #[cold]
-    pub(crate) fn must_wait_for_lock(&mut self, slot: u32, turn: &Turn<'_>) -> bool {
+    pub(crate) fn must_wait_for_lock(&mut self, slot: u32, context: &ReactorContext<'_>) -> bool {
         let owner = CommandRef { handle: self.handle, slot };
         let Some(command) = self.slots.get_mut(slot) else { return false };
-        let lock = lock_change(&turn.shared.fused_locks, &command.work, owner);
+        let lock = lock_change(&context.shared.fused_locks, &command.work, owner);
         let Some(lock) = lock else { return false };
         command.lock = Some(Box::new(lock));
         command.phase = Phase::Waiting;
@@ -44,7 +44,13 @@ impl Commands {
     }
 
     /// A command that waited for a lock has it.
-    pub(crate) fn on_lock_granted(&mut self, slot: u32, number: u64, link: &mut Link, turn: &mut Turn<'_>) {
+    pub(crate) fn on_lock_granted(
+        &mut self,
+        slot: u32,
+        number: u64,
+        link: &mut Link,
+        context: &mut ReactorContext<'_>,
+    ) {
         let Some(command) = self.slots.get_mut(slot) else { return };
         // The slot may have a new command: this one was aborted.
         if command.lock.as_ref().is_none_or(|lock| lock.number() != number) {
@@ -52,17 +58,17 @@ impl Commands {
         }
         let Some(extent) = first_half(&command.work) else {
             command.lock = None;
-            return self.go_to_device(slot, link, turn);
+            return self.go_to_device(slot, link, context);
         };
         let operation = command.buffer.take().map(|buffer| {
             let len = extent.length_bytes as usize;
             Operation::Read { offset: extent.offset_bytes, len, data: buffer.into() }
         });
-        self.send_to_device(slot, extent.device, operation, link, turn);
+        self.send_to_device(slot, extent.device, operation, link, context);
     }
 
     /// A half of a pair has its data. When the other one has, too, the pair asks for its lock.
-    pub(crate) fn half_complete(&mut self, slot: u32, turn: &Turn<'_>) {
+    pub(crate) fn half_complete(&mut self, slot: u32, context: &ReactorContext<'_>) {
         let Some(command) = self.slots.get_mut(slot) else { return };
         command.phase = Phase::Waiting;
         let Some(other) = self.other_half(slot) else { return };
@@ -75,7 +81,7 @@ impl Commands {
             {
                 let owner = CommandRef { handle: self.handle, slot };
                 command.lock =
-                    Some(Box::new(turn.shared.fused_locks.lock_pair(extent.device, bytes_of(&extent), owner)));
+                    Some(Box::new(context.shared.fused_locks.lock_pair(extent.device, bytes_of(&extent), owner)));
             }
         }
     }
@@ -91,24 +97,30 @@ impl Commands {
     }
 
     /// The first half has no second.
-    pub(crate) fn fail_unpaired(&mut self, first: Cid, status: Status, link: &mut Link, turn: &mut Turn<'_>) {
+    pub(crate) fn fail_unpaired(
+        &mut self,
+        first: Cid,
+        status: Status,
+        link: &mut Link,
+        context: &mut ReactorContext<'_>,
+    ) {
         if let Some(slot) = self.slot_of(first) {
-            self.stop(slot, status, link, turn);
+            self.stop(slot, status, link, context);
         }
     }
 
     /// A device has done its part of a pair, with `status`.
-    pub(crate) fn half_done(&mut self, slot: u32, status: Status, link: &mut Link, turn: &mut Turn<'_>) {
+    pub(crate) fn half_done(&mut self, slot: u32, status: Status, link: &mut Link, context: &mut ReactorContext<'_>) {
         let Some(command) = self.slots.get_mut(slot) else { return };
         let status = command.failed.filter(|_| status.is_success()).unwrap_or(status);
         if first_half(&command.work).is_none() || !status.is_success() {
-            return self.finish_half(slot, status, link, turn);
+            return self.finish_half(slot, status, link, context);
         }
         let lock = command.lock.take();
-        let Some(second) = self.other_half(slot) else { return self.finish_half(slot, status, link, turn) };
+        let Some(second) = self.other_half(slot) else { return self.finish_half(slot, status, link, context) };
         let Some(Command { work: Work::Transfer(transfer), buffer, lock: of_second, .. }) = self.slots.get_mut(second)
         else {
-            return self.finish_half(slot, status, link, turn);
+            return self.finish_half(slot, status, link, context);
         };
         // The half at the device has the lock: the other one may be given up meanwhile.
         *of_second = lock;
@@ -119,16 +131,16 @@ impl Commands {
             data: buffer.into(),
             fua: extent.fua,
         });
-        self.finish(slot, Status::SUCCESS, link, turn);
-        self.send_to_device(second, extent.device, operation, link, turn);
+        self.finish(slot, Status::SUCCESS, link, context);
+        self.send_to_device(second, extent.device, operation, link, context);
     }
 
     /// Completes a half; if it has failed, the other one as well.
-    pub(crate) fn finish_half(&mut self, slot: u32, status: Status, link: &mut Link, turn: &mut Turn<'_>) {
+    pub(crate) fn finish_half(&mut self, slot: u32, status: Status, link: &mut Link, context: &mut ReactorContext<'_>) {
         let other = self.other_half(slot).filter(|_| !status.is_success());
-        self.finish(slot, status, link, turn);
+        self.finish(slot, status, link, context);
         if let Some(other) = other {
-            self.stop(other, Status::ABORTED_FAILED_FUSED, link, turn);
+            self.stop(other, Status::ABORTED_FAILED_FUSED, link, context);
         }
     }
 
@@ -142,11 +154,11 @@ impl Commands {
 
     /// Ends a command with `status`. Where data of the host are on their way, the response follows
     /// them; what is at a device ends when that is done with it.
-    pub(crate) fn stop(&mut self, slot: u32, status: Status, link: &mut Link, turn: &mut Turn<'_>) {
+    pub(crate) fn stop(&mut self, slot: u32, status: Status, link: &mut Link, context: &mut ReactorContext<'_>) {
         let Some(command) = self.slots.get_mut(slot) else { return };
         if command.phase == Phase::AtDevice {
             command.failed = Some(status);
-            turn.io.cancel(turn.tag(self.handle, slot));
+            context.io.cancel(context.tag(self.handle, slot));
             return;
         }
         if command.phase == Phase::Receiving {
@@ -157,15 +169,15 @@ impl Commands {
         }
         self.awaiting_buffer.retain(|&waiting| waiting != slot);
         self.pending_copies.retain(|&pending| pending != slot);
-        self.end(slot, status, link, turn);
+        self.end(slot, status, link, context);
     }
 
     /// Completes a command that nothing waits for; of a half of a pair, the other one as well.
-    pub(crate) fn end(&mut self, slot: u32, status: Status, link: &mut Link, turn: &mut Turn<'_>) {
+    pub(crate) fn end(&mut self, slot: u32, status: Status, link: &mut Link, context: &mut ReactorContext<'_>) {
         if self.slots.get(slot).is_some_and(|command| command.work.fused().is_some()) {
-            self.finish_half(slot, status, link, turn);
+            self.finish_half(slot, status, link, context);
         } else {
-            self.finish(slot, status, link, turn);
+            self.finish(slot, status, link, context);
         }
     }
 
@@ -174,11 +186,11 @@ impl Commands {
     }
 
     /// The target shuts down: no second half will come any more.
-    pub(crate) fn fail_lone_halves(&mut self, link: &mut Link, turn: &mut Turn<'_>) {
+    pub(crate) fn fail_lone_halves(&mut self, link: &mut Link, context: &mut ReactorContext<'_>) {
         let lone =
             self.slots.iter().find(|(_, command)| command.work.fused() == Some(FusedHalf::First { second: None }));
         if let Some((slot, _)) = lone.filter(|_| link.is_draining()) {
-            self.stop(slot, Status::ABORTED_MISSING_FUSED, link, turn);
+            self.stop(slot, Status::ABORTED_MISSING_FUSED, link, context);
         }
     }
 }

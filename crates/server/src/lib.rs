@@ -35,6 +35,7 @@ mod port;
 mod protection;
 mod range_lock;
 mod reactor;
+mod reactor_context;
 mod reload;
 mod resident;
 mod sent;
@@ -47,7 +48,6 @@ mod sockets;
 mod startup;
 mod stats;
 mod stepped;
-mod turn;
 
 /// Firmware images of drives, for those who make them.
 pub mod firmware {

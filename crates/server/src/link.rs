@@ -37,8 +37,8 @@ use ebof_sockets::Readiness;
 use self::transport::Transport;
 use crate::handle::place_of;
 use crate::peer::Peer;
+use crate::reactor_context::ReactorContext;
 use crate::share::Waiting;
-use crate::turn::Turn;
 
 pub(crate) use any::AnyTransport;
 pub(crate) use end::End;
@@ -222,11 +222,11 @@ impl Link {
     }
 
     /// Has its share of the turn, once.
-    pub(crate) fn take_share(&mut self, turn: &Turn<'_>) {
+    pub(crate) fn take_share(&mut self, context: &ReactorContext<'_>) {
         let (number, credit) = self.credit;
-        if number != turn.number {
-            let share = i64::try_from(turn.share).unwrap_or(i64::MAX);
-            self.credit = (turn.number, share.min(credit.saturating_add(share)));
+        if number != context.number {
+            let share = i64::try_from(context.share).unwrap_or(i64::MAX);
+            self.credit = (context.number, share.min(credit.saturating_add(share)));
         }
     }
 
@@ -273,14 +273,14 @@ impl Link {
     }
 
     /// It is a queue of a controller now.
-    pub(crate) fn open(&mut self, opening: &Opening, turn: &Turn<'_>) {
+    pub(crate) fn open(&mut self, opening: &Opening, context: &ReactorContext<'_>) {
         self.transport.open(opening);
         if matches!(self.state, State::Handshake { .. }) {
             self.state = State::Open;
             self.waiting = None;
         }
         if let Some((header, data)) = self.transport.digests() {
-            turn.shared.set_digests(self.handle, header, data);
+            context.shared.set_digests(self.handle, header, data);
         }
     }
 
@@ -289,7 +289,11 @@ impl Link {
     ///
     /// # Errors
     /// The peer has closed, or the connection has failed.
-    pub(crate) fn receive(&mut self, scratch: &mut [u8], turn: &Turn<'_>) -> Result<Option<Received>, End> {
+    pub(crate) fn receive(
+        &mut self,
+        scratch: &mut [u8],
+        context: &ReactorContext<'_>,
+    ) -> Result<Option<Received>, End> {
         let limit = usize::try_from(self.credit.1).unwrap_or(usize::MAX).clamp(RECEIVE_MIN, READ_BUDGET);
         let received = match self.state {
             State::Closing { .. } => self.transport.discard(limit, scratch)?,
@@ -297,7 +301,7 @@ impl Link {
         };
         let Some(received) = received else { return Ok(None) };
         self.charge(received.total);
-        self.last_received_ms = turn.now_ms;
+        self.last_received_ms = context.now_ms;
         Ok(Some(received))
     }
 
@@ -356,11 +360,11 @@ impl Link {
     /// # Errors
     /// The host broke the transport, or says that we did.
     #[inline]
-    pub(crate) fn poll(&mut self, input: &mut &[u8], turn: &mut Turn<'_>) -> Result<Option<Event>, End> {
+    pub(crate) fn poll(&mut self, input: &mut &[u8], context: &mut ReactorContext<'_>) -> Result<Option<Event>, End> {
         // Not unwrapped on the way: an event has a command in it, which is not to be copied.
         let event = self.transport.poll(input, self.state == State::Draining);
         if let Ok(Some(Event::Progress { answered: true })) = event {
-            self.mark_dirty(turn);
+            self.mark_dirty(context);
         }
         event
     }
@@ -381,9 +385,9 @@ impl Link {
     ///
     /// # Errors
     /// Too many are under way; the buffer comes back.
-    pub(crate) fn fetch(&mut self, fetch: Fetch, turn: &mut Turn<'_>) -> Result<(), Buffer> {
+    pub(crate) fn fetch(&mut self, fetch: Fetch, context: &mut ReactorContext<'_>) -> Result<(), Buffer> {
         if !fetch.pointer.is_in_capsule() {
-            self.mark_dirty(turn);
+            self.mark_dirty(context);
         }
         self.transport.fetch(fetch)
     }
@@ -395,10 +399,10 @@ impl Link {
 
     /// Has what is queued sent at the end of the turn.
     #[inline]
-    pub(crate) fn mark_dirty(&mut self, turn: &mut Turn<'_>) {
+    pub(crate) fn mark_dirty(&mut self, context: &mut ReactorContext<'_>) {
         if !self.dirty {
             self.dirty = true;
-            turn.dirty.push_back(place_of(self.handle));
+            context.dirty.push_back(place_of(self.handle));
         }
     }
 
@@ -409,9 +413,9 @@ impl Link {
 
     /// Sends a completion.
     #[inline]
-    pub(crate) fn respond(&mut self, cqe: &Cqe, turn: &mut Turn<'_>) {
+    pub(crate) fn respond(&mut self, cqe: &Cqe, context: &mut ReactorContext<'_>) {
         self.transport.respond(cqe);
-        self.mark_dirty(turn);
+        self.mark_dirty(context);
     }
 
     /// A command has ended without a completion: the host has its entry of the Submission Queue
@@ -427,16 +431,23 @@ impl Link {
     }
 
     /// Sends `data`, which did not come from a device, and the completion.
-    pub(crate) fn send_bytes(&mut self, cid: Cid, data: &[u8], cqe: &Cqe, turn: &mut Turn<'_>) {
+    pub(crate) fn send_bytes(&mut self, cid: Cid, data: &[u8], cqe: &Cqe, context: &mut ReactorContext<'_>) {
         self.transport.send_bytes(cid, data, cqe);
-        self.mark_dirty(turn);
+        self.mark_dirty(context);
     }
 
     /// Sends the first `length` bytes of `buffer`, and the completion. The buffer goes back to the
     /// reactor's pool when they are sent, which is at once if they are few.
-    pub(crate) fn send_buffer(&mut self, cid: Cid, buffer: Buffer, length: u32, cqe: &Cqe, turn: &mut Turn<'_>) {
-        self.transport.send_buffer(cid, buffer, length, cqe, turn.pool);
-        self.mark_dirty(turn);
+    pub(crate) fn send_buffer(
+        &mut self,
+        cid: Cid,
+        buffer: Buffer,
+        length: u32,
+        cqe: &Cqe,
+        context: &mut ReactorContext<'_>,
+    ) {
+        self.transport.send_buffer(cid, buffer, length, cqe, context.pool);
+        self.mark_dirty(context);
     }
 
     /// Sends what `device`, whose bytes are in memory, holds when they are sent, and the
@@ -448,10 +459,10 @@ impl Link {
         device: &Arc<dyn Device>,
         range: (u64, u32),
         cqe: &Cqe,
-        turn: &mut Turn<'_>,
+        context: &mut ReactorContext<'_>,
     ) {
         self.transport.lend(cid, device, range, cqe);
-        self.mark_dirty(turn);
+        self.mark_dirty(context);
     }
 
     /// Whether the connection took no more at the last flush.
@@ -463,13 +474,13 @@ impl Link {
     ///
     /// # Errors
     /// The connection has failed.
-    pub(crate) fn flush(&mut self, turn: &mut Turn<'_>) -> Result<Flushed, End> {
+    pub(crate) fn flush(&mut self, context: &mut ReactorContext<'_>) -> Result<Flushed, End> {
         let before = self.transport.unsent_bytes();
-        let flushed = self.transport.flush(turn)?;
+        let flushed = self.transport.flush(context)?;
         match flushed {
             Flushed::All | Flushed::Share => self.blocked_since_ms = None,
             Flushed::Blocked if self.blocked_since_ms.is_none() || self.transport.unsent_bytes() < before => {
-                self.blocked_since_ms = Some(turn.now_ms);
+                self.blocked_since_ms = Some(context.now_ms);
             }
             Flushed::Blocked => {}
         }
@@ -485,8 +496,8 @@ impl Link {
     ///
     /// # Errors
     /// It cannot be read.
-    pub(crate) fn on_sent(&mut self, turn: &mut Turn<'_>) -> Result<bool, End> {
-        self.transport.on_sent(&self.peer, turn)
+    pub(crate) fn on_sent(&mut self, context: &mut ReactorContext<'_>) -> Result<bool, End> {
+        self.transport.on_sent(&self.peer, context)
     }
 
     /// What an error of the descriptor means; `None` when it was no failure.
@@ -500,8 +511,8 @@ impl Link {
     }
 
     /// Looks again at what is read of a connection that is gone.
-    pub(crate) fn settle(&mut self, turn: &mut Turn<'_>) {
-        self.transport.settle(&self.peer, turn);
+    pub(crate) fn settle(&mut self, context: &mut ReactorContext<'_>) {
+        self.transport.settle(&self.peer, context);
     }
 
     /// Whether nothing of it is left: it is gone, and nobody reads its buffers.
@@ -554,15 +565,16 @@ impl Link {
 
     /// Tells the peer to go, and why where the transport has words for it. Its input is dropped
     /// before.
-    pub(crate) fn start_closing(&mut self, end: &End, turn: &mut Turn<'_>) {
-        let awaits_peer = self.transport.start_closing(end, turn.pool);
+    pub(crate) fn start_closing(&mut self, end: &End, context: &mut ReactorContext<'_>) {
+        let awaits_peer = self.transport.start_closing(end, context.pool);
         self.blocked_since_ms = None;
-        self.state = if awaits_peer { State::Closing { deadline_ms: turn.now_ms + CLOSING_MS } } else { State::Gone };
+        self.state =
+            if awaits_peer { State::Closing { deadline_ms: context.now_ms + CLOSING_MS } } else { State::Gone };
     }
 
     /// Breaks the connection off. Buffers that are still read keep the link.
-    pub(crate) fn close(&mut self, turn: &mut Turn<'_>) {
-        self.transport.close(&self.peer, turn);
+    pub(crate) fn close(&mut self, context: &mut ReactorContext<'_>) {
+        self.transport.close(&self.peer, context);
         self.blocked_since_ms = None;
         self.state = State::Gone;
     }

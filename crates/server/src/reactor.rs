@@ -31,9 +31,9 @@ use crate::handle::place_of;
 use crate::link::{End, Flushed, State};
 use crate::log_limit::Kind;
 use crate::mailbox::{Barrier, Mailbox, Message};
+use crate::reactor_context::ReactorContext;
 use crate::share::HostBuffers;
 use crate::shared::Shared;
-use crate::turn::Turn;
 
 pub(crate) use source::timespec;
 
@@ -309,9 +309,14 @@ impl Reactor {
     }
 
     /// Runs `work` on the connection at `place`, and ends it when that fails.
-    fn with(&mut self, place: u32, now_us: u64, work: impl FnOnce(&mut Connection, &mut Turn<'_>) -> Result<(), End>) {
+    fn with(
+        &mut self,
+        place: u32,
+        now_us: u64,
+        work: impl FnOnce(&mut Connection, &mut ReactorContext<'_>) -> Result<(), End>,
+    ) {
         let Some(mut connection) = self.connections.get_mut(place as usize).and_then(Option::take) else { return };
-        let mut turn = Turn {
+        let mut context = ReactorContext {
             shared: &self.shared,
             pool: &mut self.pool,
             host_buffers: &mut self.host_buffers,
@@ -326,12 +331,12 @@ impl Reactor {
             now_us,
         };
         let state_before = connection.link.state;
-        let result = work(&mut connection, &mut turn);
+        let result = work(&mut connection, &mut context);
         if let Err(end) = result {
-            end_connection(&mut connection, &end, &mut turn);
+            end_connection(&mut connection, &end, &mut context);
         }
         if !connection.commands.waiters.is_empty() {
-            connection.commands.notify_waiters(&turn);
+            connection.commands.notify_waiters(&context);
         }
         let used = connection.link.take_charged();
         if used > 0 {
@@ -377,17 +382,17 @@ impl Reactor {
 
     fn on_socket(&mut self, place: u32, flags: epoll::EventFlags, now_us: u64) -> bool {
         let (mut worked, mut received) = (false, 0);
-        self.with(place, now_us, |connection, turn| {
+        self.with(place, now_us, |connection, context| {
             if connection.link.state == State::Gone {
                 // An event of the same batch as the one that ended it.
                 return Ok(());
             }
             if flags.contains(epoll::EventFlags::OUT) {
                 worked = true;
-                connection.link.mark_dirty(turn);
+                connection.link.mark_dirty(context);
             }
             if flags.contains(epoll::EventFlags::ERR) && connection.link.tells_by_errors() {
-                worked |= connection.on_sent(turn)?;
+                worked |= connection.on_sent(context)?;
             }
             if connection.link.is_stalled() {
                 // Nothing is read while the queue is full, but a peer that has gone is noticed.
@@ -395,7 +400,7 @@ impl Reactor {
                 let failed = || flags.contains(epoll::EventFlags::ERR).then(|| connection.link.failure()).flatten();
                 return gone.or_else(failed).map_or(Ok(()), Err);
             }
-            received = connection.on_readable(turn)?;
+            received = connection.on_readable(context)?;
             worked |= connection.share_is_used_up();
             Ok(())
         });
@@ -407,8 +412,8 @@ impl Reactor {
 
     /// A device has done its part of a command.
     fn on_device(&mut self, completion: Completion, now_us: u64) {
-        self.with(Turn::place_of(completion.tag), now_us, |connection, turn| {
-            connection.commands.on_device(completion, &mut connection.link, turn);
+        self.with(ReactorContext::place_of(completion.tag), now_us, |connection, context| {
+            connection.commands.on_device(completion, &mut connection.link, context);
             Ok(())
         });
     }
@@ -440,11 +445,11 @@ impl Reactor {
         let mut resuming = std::mem::take(&mut self.resuming);
         std::mem::swap(&mut resuming, &mut self.waiting);
         for place in resuming.drain(..) {
-            self.with(place, now_us, |connection, turn| {
+            self.with(place, now_us, |connection, context| {
                 let before = connection.backlog();
                 // A copy has a piece in every turn.
                 worked |= !connection.commands.pending_copies.is_empty();
-                let result = connection.resume(turn);
+                let result = connection.resume(context);
                 // Who has used up its share goes on in the next turn: nothing else may bring that
                 // about. One that ends gives buffers back: those before it may have waited for
                 // them.
@@ -466,16 +471,16 @@ impl Reactor {
         for _ in 0..self.dirty.len() {
             let Some(place) = self.dirty.pop_front() else { break };
             let mut changed = false;
-            self.with(place, now_us, |connection, turn| {
+            self.with(place, now_us, |connection, context| {
                 connection.link.dirty = false;
                 if connection.link.has_ended() {
                     return Ok(());
                 }
                 let was_blocked = connection.link.is_blocked();
-                let flushed = connection.flush(turn)?;
+                let flushed = connection.flush(context)?;
                 changed = was_blocked != (flushed == Flushed::Blocked);
                 if flushed == Flushed::Share {
-                    connection.link.mark_dirty(turn);
+                    connection.link.mark_dirty(context);
                 }
                 let over = connection.link.is_draining() && connection.is_drained();
                 if over { Err(End::Shutdown) } else { Ok(()) }
@@ -505,14 +510,14 @@ impl Reactor {
             if known.is_none_or(|connection| connection.handle != handle || connection.armed_ms != Some(deadline)) {
                 continue;
             }
-            self.with(place, now_us, |connection, turn| {
+            self.with(place, now_us, |connection, context| {
                 connection.armed_ms = None;
                 if connection.link.state == State::Gone {
-                    let before = turn.pool.outstanding_bytes();
-                    connection.settle(turn);
+                    let before = context.pool.outstanding_bytes();
+                    connection.settle(context);
                     // Somebody may wait for the buffers that have come back, and is only looked at
                     // in the next turn.
-                    worked |= turn.pool.outstanding_bytes() < before;
+                    worked |= context.pool.outstanding_bytes() < before;
                     return Ok(());
                 }
                 connection.link.look_at_stall(now_ms);
@@ -523,8 +528,8 @@ impl Reactor {
         }
         if self.shutdown_ms.is_some_and(|deadline| deadline <= now_ms) {
             for place in self.places() {
-                self.with(place, now_us, |connection, turn| {
-                    connection.close(turn);
+                self.with(place, now_us, |connection, context| {
+                    connection.close(context);
                     Ok(())
                 });
             }
@@ -555,21 +560,21 @@ impl Reactor {
 }
 
 /// Ends a connection and tells everyone who must know.
-fn end_connection(connection: &mut Connection, end: &End, turn: &mut Turn<'_>) {
+fn end_connection(connection: &mut Connection, end: &End, context: &mut ReactorContext<'_>) {
     match connection.link.state {
         State::Gone => return,
-        State::Closing { .. } => return connection.close(turn),
+        State::Closing { .. } => return connection.close(context),
         State::Handshake { .. } | State::Open | State::Draining => {}
     }
-    turn.shared.ending(connection.handle);
-    connection.book_end(end, turn.shared);
+    context.shared.ending(connection.handle);
+    connection.book_end(end, context.shared);
     match end {
-        End::Fatal(_) | End::Shutdown | End::Association(_) | End::PortGone => connection.start_closing(end, turn),
-        _ => connection.close(turn),
+        End::Fatal(_) | End::Shutdown | End::Association(_) | End::PortGone => connection.start_closing(end, context),
+        _ => connection.close(context),
     }
-    connection.commands.report_closed(&connection.link, turn);
+    connection.commands.report_closed(&connection.link, context);
     if connection.commands.drains() {
         // The control thread says so if it takes long.
-        turn.shared.wake_control();
+        context.shared.wake_control();
     }
 }

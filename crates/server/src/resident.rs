@@ -11,8 +11,8 @@ use crate::device::status_of;
 use crate::execute::Origin;
 use crate::link::Link;
 use crate::log_limit;
+use crate::reactor_context::ReactorContext;
 use crate::stats::Kind;
-use crate::turn::Turn;
 
 impl Commands {
     /// Answers a read from the device's memory; gives it back where that is not possible.
@@ -22,21 +22,21 @@ impl Commands {
         transfer: Transfer,
         origin: Origin,
         link: &mut Link,
-        turn: &mut Turn<'_>,
+        context: &mut ReactorContext<'_>,
     ) -> Option<Step> {
-        let devices = turn.devices;
+        let devices = context.devices;
         let Some(device) = devices.device(transfer.extent.device).filter(|device| device.resident().is_some()) else {
             return Some(Step::Execute(executing, Task::Transfer(transfer)));
         };
         let (offset, length) = (transfer.extent.offset_bytes, transfer.extent.length_bytes);
         let checked = device.geometry().check_transfer(Action::Read, offset, length.into());
         if let Err(error) = checked {
-            self.fail_resident(executing, &error, Kind::Read, origin, link, turn);
+            self.fail_resident(executing, &error, Kind::Read, origin, link, context);
             return None;
         }
-        self.count_resident(Kind::Read, length, false, origin, turn);
+        self.count_resident(Kind::Read, length, false, origin, context);
         let cqe = self.queue.complete(executing, Status::SUCCESS);
-        link.lend(origin.cid, device, (offset, length), &cqe, turn);
+        link.lend(origin.cid, device, (offset, length), &cqe, context);
         None
     }
 
@@ -49,12 +49,12 @@ impl Commands {
         origin: Origin,
         input: &mut &[u8],
         link: &mut Link,
-        turn: &mut Turn<'_>,
+        context: &mut ReactorContext<'_>,
     ) -> Option<Step> {
-        if turn.shared.fused_locks.is_any_waiting() {
+        if context.shared.fused_locks.is_any_waiting() {
             return Some(Step::Execute(executing, Task::Transfer(transfer)));
         }
-        let devices = turn.devices;
+        let devices = context.devices;
         let Some(resident) = devices.device(transfer.extent.device).and_then(|device| device.resident()) else {
             return Some(Step::Execute(executing, Task::Transfer(transfer)));
         };
@@ -62,18 +62,18 @@ impl Commands {
             return Some(Step::Execute(executing, Task::Transfer(transfer)));
         };
         if !data.is_intact {
-            self.count_resident(Kind::Write, 0, true, origin, turn);
+            self.count_resident(Kind::Write, 0, true, origin, context);
             let cqe = self.queue.complete(executing, Status::TRANSIENT_TRANSPORT_ERROR);
-            link.respond(&cqe, turn);
+            link.respond(&cqe, context);
             return None;
         }
         match resident.store(transfer.extent.offset_bytes, data.bytes) {
             Ok(()) => {
-                self.count_resident(Kind::Write, transfer.extent.length_bytes, false, origin, turn);
+                self.count_resident(Kind::Write, transfer.extent.length_bytes, false, origin, context);
                 let cqe = self.queue.complete(executing, Status::SUCCESS);
-                link.respond(&cqe, turn);
+                link.respond(&cqe, context);
             }
-            Err(error) => self.fail_resident(executing, &error, Kind::Write, origin, link, turn),
+            Err(error) => self.fail_resident(executing, &error, Kind::Write, origin, link, context),
         }
         None
     }
@@ -85,20 +85,20 @@ impl Commands {
         kind: Kind,
         origin: Origin,
         link: &mut Link,
-        turn: &mut Turn<'_>,
+        context: &mut ReactorContext<'_>,
     ) {
         let status = status_of(error, kind);
-        if let Some(more) = turn.shared.may_log(link.peer().about(), log_limit::Kind::Device(error.class())) {
+        if let Some(more) = context.shared.may_log(link.peer().about(), log_limit::Kind::Device(error.class())) {
             tracing::error!(nsid = origin.nsid.0, ?kind, %status, "device error: {error}{more}");
         }
-        self.count_resident(kind, 0, true, origin, turn);
+        self.count_resident(kind, 0, true, origin, context);
         let cqe = self.queue.complete(executing, status);
-        link.respond(&cqe, turn);
+        link.respond(&cqe, context);
     }
 
     /// Its latency is nothing: it came and ended in the same turn.
-    fn count_resident(&mut self, kind: Kind, bytes: u32, failed: bool, origin: Origin, turn: &Turn<'_>) {
-        if let Some((_, stats)) = self.stats_of(origin.nsid, turn).and_then(|at| self.stats.get(at)) {
+    fn count_resident(&mut self, kind: Kind, bytes: u32, failed: bool, origin: Origin, context: &ReactorContext<'_>) {
+        if let Some((_, stats)) = self.stats_of(origin.nsid, context).and_then(|at| self.stats.get(at)) {
             stats.count(kind, bytes.into(), failed, 0);
         }
     }

@@ -13,7 +13,7 @@ use super::transport::Transport;
 use super::{End, Event, Fetch, Flushed, Inline, Opening, Received, Stopped};
 use crate::buffer::Pool;
 use crate::peer::Peer;
-use crate::turn::Turn;
+use crate::reactor_context::ReactorContext;
 
 /// One of the transports. An enum, because a call through it costs a branch that is foreseen, and
 /// the compiler sees through it.
@@ -170,8 +170,8 @@ impl Transport for AnyTransport {
     }
 
     #[inline]
-    fn flush(&mut self, turn: &mut Turn<'_>) -> Result<Flushed, End> {
-        each!(self, transport => transport.flush(turn))
+    fn flush(&mut self, context: &mut ReactorContext<'_>) -> Result<Flushed, End> {
+        each!(self, transport => transport.flush(context))
     }
 
     #[inline]
@@ -185,8 +185,8 @@ impl Transport for AnyTransport {
     }
 
     #[inline]
-    fn close(&mut self, peer: &Peer, turn: &mut Turn<'_>) {
-        each!(self, transport => transport.close(peer, turn));
+    fn close(&mut self, peer: &Peer, context: &mut ReactorContext<'_>) {
+        each!(self, transport => transport.close(peer, context));
     }
 
     #[inline]
@@ -205,8 +205,8 @@ impl Transport for AnyTransport {
     }
 
     #[inline]
-    fn on_sent(&mut self, peer: &Peer, turn: &mut Turn<'_>) -> Result<bool, End> {
-        each!(self, transport => transport.on_sent(peer, turn))
+    fn on_sent(&mut self, peer: &Peer, context: &mut ReactorContext<'_>) -> Result<bool, End> {
+        each!(self, transport => transport.on_sent(peer, context))
     }
 
     #[inline]
@@ -225,8 +225,8 @@ impl Transport for AnyTransport {
     }
 
     #[inline]
-    fn settle(&mut self, peer: &Peer, turn: &mut Turn<'_>) {
-        each!(self, transport => transport.settle(peer, turn));
+    fn settle(&mut self, peer: &Peer, context: &mut ReactorContext<'_>) {
+        each!(self, transport => transport.settle(peer, context));
     }
 
     #[inline]

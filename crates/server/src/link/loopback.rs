@@ -16,7 +16,7 @@ use super::transport::Transport;
 use super::{End, Event, Fetch, Flushed, Inline, Opening, Received, Stopped};
 use crate::buffer::Pool;
 use crate::peer::Peer;
-use crate::turn::Turn;
+use crate::reactor_context::ReactorContext;
 
 /// One connection's end.
 pub(crate) struct Loopback {
@@ -221,7 +221,7 @@ impl Transport for Loopback {
         self.unsent_bytes
     }
 
-    fn flush(&mut self, _turn: &mut Turn<'_>) -> Result<Flushed, End> {
+    fn flush(&mut self, _turn: &mut ReactorContext<'_>) -> Result<Flushed, End> {
         let end = self.end.as_ref().ok_or(End::PeerClosed)?;
         end.complete(self.completions.drain(..));
         self.unsent_bytes = 0;
@@ -239,7 +239,7 @@ impl Transport for Loopback {
         false
     }
 
-    fn close(&mut self, _peer: &Peer, _turn: &mut Turn<'_>) {
+    fn close(&mut self, _peer: &Peer, _turn: &mut ReactorContext<'_>) {
         self.break_off();
     }
 

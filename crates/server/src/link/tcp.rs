@@ -23,8 +23,8 @@ use super::{End, Event, Fetch, Flushed, Inline, Opening, Received, Stopped};
 use crate::buffer::Pool;
 use crate::peer::Peer;
 use crate::port::PortState;
+use crate::reactor_context::ReactorContext;
 use crate::sockets;
-use crate::turn::Turn;
 
 /// Data of at least this size are received straight into their buffer.
 const DIRECT_MIN: usize = 8 << 10;
@@ -382,11 +382,11 @@ impl Transport for Tcp {
         self.outbox.len()
     }
 
-    fn flush(&mut self, turn: &mut Turn<'_>) -> Result<Flushed, End> {
+    fn flush(&mut self, context: &mut ReactorContext<'_>) -> Result<Flushed, End> {
         let before = self.outbox.len();
-        let flushed = self.outbox.flush(&mut self.stream, turn.share, turn.pool)?;
+        let flushed = self.outbox.flush(&mut self.stream, context.share, context.pool)?;
         if self.outbox.has_zerocopy() {
-            self.after_flush(self.outbox.len() < before, turn);
+            self.after_flush(self.outbox.len() < before, context);
         }
         Ok(flushed)
     }
@@ -411,10 +411,10 @@ impl Transport for Tcp {
         true
     }
 
-    fn close(&mut self, peer: &Peer, turn: &mut Turn<'_>) {
-        self.outbox.clear(turn.pool);
+    fn close(&mut self, peer: &Peer, context: &mut ReactorContext<'_>) {
+        self.outbox.clear(context.pool);
         if self.outbox.is_pinning() {
-            self.let_go(peer, turn);
+            self.let_go(peer, context);
         }
         self.stream.shutdown(Shutdown::Both);
         self.pinned_since_ms = None;
@@ -436,8 +436,8 @@ impl Transport for Tcp {
         self.outbox.has_zerocopy()
     }
 
-    fn on_sent(&mut self, peer: &Peer, turn: &mut Turn<'_>) -> Result<bool, End> {
-        self.on_notifications(peer, turn)
+    fn on_sent(&mut self, peer: &Peer, context: &mut ReactorContext<'_>) -> Result<bool, End> {
+        self.on_notifications(peer, context)
     }
 
     fn failure(&self) -> Option<End> {
@@ -458,8 +458,8 @@ impl Transport for Tcp {
         self.look_at_acknowledged(now_ms);
     }
 
-    fn settle(&mut self, peer: &Peer, turn: &mut Turn<'_>) {
-        self.settle_pinned(peer, turn);
+    fn settle(&mut self, peer: &Peer, context: &mut ReactorContext<'_>) {
+        self.settle_pinned(peer, context);
     }
 
     fn settle_ms(&self) -> Option<u64> {

@@ -15,7 +15,7 @@ use ebof_sockets::Readiness;
 use super::{End, Event, Fetch, Flushed, Inline, Opening, Received, Stopped, UNSENT_MAX};
 use crate::buffer::Pool;
 use crate::peer::Peer;
-use crate::turn::Turn;
+use crate::reactor_context::ReactorContext;
 
 /// One connection's transport.
 ///
@@ -157,7 +157,7 @@ pub(crate) trait Transport {
     ///
     /// # Errors
     /// The connection has failed.
-    fn flush(&mut self, turn: &mut Turn<'_>) -> Result<Flushed, End>;
+    fn flush(&mut self, context: &mut ReactorContext<'_>) -> Result<Flushed, End>;
 
     /// Drops what has been received; `give` gets the buffers whose data do not come any more.
     fn drop_input(&mut self, give: &mut dyn FnMut(Buffer));
@@ -168,7 +168,7 @@ pub(crate) trait Transport {
 
     /// Breaks the connection off. What is queued is dropped; [`settle`](Self::settle) tells about
     /// buffers that are still read.
-    fn close(&mut self, peer: &Peer, turn: &mut Turn<'_>);
+    fn close(&mut self, peer: &Peer, context: &mut ReactorContext<'_>);
 
     /// Whether the peer has closed its end or is gone, also where what it sent before is still to
     /// be taken.
@@ -186,7 +186,7 @@ pub(crate) trait Transport {
     ///
     /// # Errors
     /// It cannot be read.
-    fn on_sent(&mut self, _peer: &Peer, _turn: &mut Turn<'_>) -> Result<bool, End> {
+    fn on_sent(&mut self, _peer: &Peer, _turn: &mut ReactorContext<'_>) -> Result<bool, End> {
         Ok(false)
     }
 
@@ -205,7 +205,7 @@ pub(crate) trait Transport {
     fn look_at_stall(&mut self, _now_ms: u64) {}
 
     /// Looks again at what is read of a connection that was broken off.
-    fn settle(&mut self, _peer: &Peer, _turn: &mut Turn<'_>) {}
+    fn settle(&mut self, _peer: &Peer, _turn: &mut ReactorContext<'_>) {}
 
     /// When to look again at that, milliseconds; `None` when nothing is.
     fn settle_ms(&self) -> Option<u64> {

@@ -9,8 +9,8 @@ use ebof_pinned::Pinned;
 use super::tcp::Tcp;
 use super::{End, STALLED_MS};
 use crate::peer::Peer;
+use crate::reactor_context::ReactorContext;
 use crate::sent::Fresh;
-use crate::turn::Turn;
 
 /// What a network card still reads of a connection that was broken off is looked at again after
 /// this time, and
@@ -52,30 +52,30 @@ impl Tcp {
     ///
     /// # Errors
     /// The socket's error queue cannot be read.
-    pub(super) fn on_notifications(&mut self, peer: &Peer, turn: &mut Turn<'_>) -> Result<bool, End> {
+    pub(super) fn on_notifications(&mut self, peer: &Peer, context: &mut ReactorContext<'_>) -> Result<bool, End> {
         let Some(socket) = self.stream.socket() else { return Ok(false) };
-        let collected = self.outbox.collect(socket, turn.pool)?;
+        let collected = self.outbox.collect(socket, context.pool)?;
         if collected.sends == 0 {
             return Ok(false);
         }
-        turn.shared.zerocopy.told(collected.copied, collected.fell_back);
+        context.shared.zerocopy.told(collected.copied, collected.fell_back);
         if collected.fell_back {
             let peer = peer.address;
             tracing::debug!(%peer, "the kernel copies what it is to send without a copy: this connection copies again");
         }
-        self.pinned_since_ms = self.outbox.is_pinning().then_some(turn.now_ms);
+        self.pinned_since_ms = self.outbox.is_pinning().then_some(context.now_ms);
         Ok(true)
     }
 
     /// Notes what a flush sent without a copy. `is_progress`: something was sent, with a copy or
     /// without.
-    pub(super) fn after_flush(&mut self, is_progress: bool, turn: &Turn<'_>) {
+    pub(super) fn after_flush(&mut self, is_progress: bool, context: &ReactorContext<'_>) {
         if let Some(fresh) = self.outbox.take_fresh().filter(|fresh| *fresh != Fresh::default()) {
-            turn.shared.zerocopy.add(fresh);
+            context.shared.zerocopy.add(fresh);
         }
         if is_progress || self.pinned_since_ms.is_none() {
             // Room in the socket is what the peer has acknowledged.
-            self.pinned_since_ms = self.outbox.is_pinning().then_some(turn.now_ms);
+            self.pinned_since_ms = self.outbox.is_pinning().then_some(context.now_ms);
         }
     }
 
@@ -95,26 +95,26 @@ impl Tcp {
     /// Sees to it that the kernel lets go of the buffers of a connection that ends now. What it
     /// handed to the network card is still read for a moment, although the connection is broken
     /// off: until then the connection stays, without its peer.
-    pub(super) fn let_go(&mut self, peer: &Peer, turn: &mut Turn<'_>) {
+    pub(super) fn let_go(&mut self, peer: &Peer, context: &mut ReactorContext<'_>) {
         // What the peer has acknowledged meanwhile needs no reset.
-        if self.on_notifications(peer, turn).is_ok() && !self.outbox.is_pinning() {
+        if self.on_notifications(peer, context).is_ok() && !self.outbox.is_pinning() {
             return;
         }
         if let Some(socket) = self.stream.socket() {
             ebof_pinned::abort(socket);
         }
-        self.settling = Some(Settling::from(turn.now_ms));
-        self.settle_pinned(peer, turn);
+        self.settling = Some(Settling::from(context.now_ms));
+        self.settle_pinned(peer, context);
     }
 
     /// Looks again at what is read of a connection that is gone.
-    pub(super) fn settle_pinned(&mut self, peer: &Peer, turn: &mut Turn<'_>) {
+    pub(super) fn settle_pinned(&mut self, peer: &Peer, context: &mut ReactorContext<'_>) {
         let Some(settling) = &mut self.settling else { return };
-        settling.look_ms = turn.now_ms + LOOK_MS;
+        settling.look_ms = context.now_ms + LOOK_MS;
         let until_ms = settling.until_ms;
-        let failed = self.on_notifications(peer, turn).is_err();
-        if self.outbox.is_pinning() && (failed || turn.now_ms >= until_ms) {
-            if let Some(more) = turn.shared.may_log(peer.about(), crate::log_limit::Kind::Pinned) {
+        let failed = self.on_notifications(peer, context).is_err();
+        if self.outbox.is_pinning() && (failed || context.now_ms >= until_ms) {
+            if let Some(more) = context.shared.may_log(peer.about(), crate::log_limit::Kind::Pinned) {
                 let peer = peer.address;
                 tracing::error!(
                     %peer,

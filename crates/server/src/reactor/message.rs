@@ -16,7 +16,7 @@ use crate::link::{AnyTransport, End, Link, Loopback, State, Tcp};
 use crate::log_limit::Kind;
 use crate::mailbox::{Accepted, CommandRef, Incoming, Message};
 use crate::port::PortState;
-use crate::turn::Turn;
+use crate::reactor_context::ReactorContext;
 
 impl Reactor {
     pub(super) fn on_message(&mut self, message: Message, now_us: u64) {
@@ -28,13 +28,13 @@ impl Reactor {
             // the same.
             Message::Notice { notice: Notice::Close(_), .. } if self.shutdown_ms.is_some() => {}
             Message::Notice { handle, notice } => {
-                self.with_handle(handle, now_us, |connection, turn| connection.on_notice(notice, turn));
+                self.with_handle(handle, now_us, |connection, context| connection.on_notice(notice, context));
             }
             Message::Abort { handle, cid, reply } => {
                 let mut found = false;
-                self.with_handle(handle, now_us, |connection, turn| {
+                self.with_handle(handle, now_us, |connection, context| {
                     found = true;
-                    connection.on_abort(AbortRequest { cid, reply }, turn);
+                    connection.on_abort(AbortRequest { cid, reply }, context);
                     Ok(())
                 });
                 if !found {
@@ -42,30 +42,30 @@ impl Reactor {
                 }
             }
             Message::AbortAnswer { reply, aborted } => {
-                self.with_handle(reply.handle, now_us, |connection, turn| {
-                    connection.commands.on_abort_answer(reply.slot, aborted, &mut connection.link, turn);
+                self.with_handle(reply.handle, now_us, |connection, context| {
+                    connection.commands.on_abort_answer(reply.slot, aborted, &mut connection.link, context);
                     Ok(())
                 });
             }
             Message::Answer { reply, answer } => {
-                self.with_handle(reply.handle, now_us, |connection, turn| {
-                    connection.commands.on_answer(reply.slot, answer, &mut connection.link, turn);
+                self.with_handle(reply.handle, now_us, |connection, context| {
+                    connection.commands.on_answer(reply.slot, answer, &mut connection.link, context);
                     Ok(())
                 });
             }
             Message::Preempt { handle, nsid, reply } => self.preempt(handle, nsid, reply, now_us),
             Message::Preempted { reply } => {
-                self.with_handle(reply.handle, now_us, |connection, turn| {
-                    connection.commands.on_preempted(reply.slot, &mut connection.link, turn);
+                self.with_handle(reply.handle, now_us, |connection, context| {
+                    connection.commands.on_preempted(reply.slot, &mut connection.link, context);
                     Ok(())
                 });
             }
             Message::Close { handle, reply } => {
                 // The connection goes away now; its end is known when no device works for it any
                 // more, also where its socket is gone already.
-                let known = self.with_known(handle, now_us, |connection, turn| {
+                let known = self.with_known(handle, now_us, |connection, context| {
                     connection.commands.waiting_resets.push(reply);
-                    end_connection(connection, &End::Reset, turn);
+                    end_connection(connection, &End::Reset, context);
                     Ok(())
                 });
                 if !known {
@@ -73,8 +73,8 @@ impl Reactor {
                 }
             }
             Message::Closed { reply } => {
-                self.with_handle(reply.handle, now_us, |connection, turn| {
-                    connection.commands.on_closed(reply.slot, &mut connection.link, turn);
+                self.with_handle(reply.handle, now_us, |connection, context| {
+                    connection.commands.on_closed(reply.slot, &mut connection.link, context);
                     Ok(())
                 });
             }
@@ -82,8 +82,8 @@ impl Reactor {
             Message::Look { handle, reply } => self.look(handle, reply, now_us),
             Message::Barrier(barrier) => self.barriers.push(barrier),
             Message::LockGranted { reply, number } => {
-                self.with_handle(reply.handle, now_us, |connection, turn| {
-                    connection.commands.on_lock_granted(reply.slot, number, &mut connection.link, turn);
+                self.with_handle(reply.handle, now_us, |connection, context| {
+                    connection.commands.on_lock_granted(reply.slot, number, &mut connection.link, context);
                     Ok(())
                 });
             }
@@ -104,9 +104,9 @@ impl Reactor {
 
     /// The drive's thread has nothing left of a connection that has ended.
     fn drive_done(&mut self, handle: Handle, now_us: u64) {
-        self.with_known(handle, now_us, |connection, turn| {
+        self.with_known(handle, now_us, |connection, context| {
             connection.commands.awaits_drive = false;
-            connection.commands.report_closed(&connection.link, turn);
+            connection.commands.report_closed(&connection.link, context);
             Ok(())
         });
     }
@@ -127,8 +127,8 @@ impl Reactor {
     /// Also for a connection whose socket is gone: what it has at devices can still reach the
     /// medium.
     fn preempt(&mut self, handle: Handle, nsid: Nsid, reply: CommandRef, now_us: u64) {
-        let known = self.with_known(handle, now_us, |connection, turn| {
-            connection.commands.on_preempt(nsid, reply, &mut connection.link, turn);
+        let known = self.with_known(handle, now_us, |connection, context| {
+            connection.commands.on_preempt(nsid, reply, &mut connection.link, context);
             Ok(())
         });
         if !known {
@@ -141,7 +141,7 @@ impl Reactor {
         &mut self,
         handle: Handle,
         now_us: u64,
-        work: impl FnOnce(&mut Connection, &mut Turn<'_>) -> Result<(), End>,
+        work: impl FnOnce(&mut Connection, &mut ReactorContext<'_>) -> Result<(), End>,
     ) -> bool {
         let place = place_of(handle);
         let known = self.connections.get(place as usize).and_then(Option::as_ref);
@@ -156,7 +156,7 @@ impl Reactor {
         &mut self,
         handle: Handle,
         now_us: u64,
-        work: impl FnOnce(&mut Connection, &mut Turn<'_>) -> Result<(), End>,
+        work: impl FnOnce(&mut Connection, &mut ReactorContext<'_>) -> Result<(), End>,
     ) {
         let place = place_of(handle);
         let known = self.connections.get(place as usize).and_then(Option::as_ref);
@@ -210,7 +210,7 @@ impl Reactor {
         self.connections[place as usize] = Some(Box::new(connection));
         self.deadlines.push(Reverse((deadline_ms, handle)));
         if let Some(attachment) = attachment {
-            self.with(place, now_us, |connection, turn| connection.attach(&attachment, turn));
+            self.with(place, now_us, |connection, context| connection.attach(&attachment, context));
         }
         if !has_descriptor {
             // What came before it had a bell.
@@ -231,11 +231,11 @@ impl Reactor {
     fn start_shutdown(&mut self, deadline_ms: u64, now_us: u64) {
         self.shutdown_ms = Some(deadline_ms);
         for place in self.places() {
-            self.with(place, now_us, |connection, turn| {
+            self.with(place, now_us, |connection, context| {
                 if matches!(connection.link.state, State::Handshake { .. } | State::Open) {
                     connection.link.drain();
-                    connection.commands.fail_lone_halves(&mut connection.link, turn);
-                    connection.commands.give_up_connect(&mut connection.link, turn);
+                    connection.commands.fail_lone_halves(&mut connection.link, context);
+                    connection.commands.give_up_connect(&mut connection.link, context);
                 }
                 if connection.link.is_draining() && connection.is_drained() {
                     return Err(End::Shutdown);

@@ -13,7 +13,7 @@ use crate::share::HostBuffers;
 use crate::shared::Shared;
 
 /// What a connection may use of its reactor during one turn.
-pub(crate) struct Turn<'a> {
+pub(crate) struct ReactorContext<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) pool: &'a mut Pool,
     pub(crate) host_buffers: &'a mut HostBuffers,
@@ -32,7 +32,7 @@ pub(crate) struct Turn<'a> {
     pub(crate) now_us: u64,
 }
 
-impl Turn<'_> {
+impl ReactorContext<'_> {
     /// The device tag of a command: place of the connection, slot of the command. The place is not
     /// reused while a command is at a device.
     pub(crate) fn tag(&self, handle: Handle, slot: u32) -> u64 {
