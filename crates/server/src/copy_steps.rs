@@ -56,7 +56,7 @@ impl Commands {
             let piece = buffer.as_mut().and_then(|buffer| buffer.as_mut_slice().get_mut(..length));
             if let Some(Err(status)) = piece.map(|piece| copy.check(piece, context.shared)) {
                 self.finish(slot, status, link, context);
-                return self.hurry_drive(context);
+                return self.notify_drive(context);
             }
             copy.begin_write();
             if !(context.shared.fused_locks.is_any_waiting() && self.must_wait_for_lock(slot, context)) {

@@ -201,10 +201,10 @@ impl Commands {
     }
 
     /// What just failed has to be written down before anything else happens.
-    pub(crate) fn hurry_drive(&self, context: &ReactorContext<'_>) {
+    pub(crate) fn notify_drive(&self, context: &ReactorContext<'_>) {
         let association = self.queue.association();
         if let Some(actor) = association.and_then(|association| context.shared.drives.actor(&association.subsystem)) {
-            actor.hurry();
+            actor.collect_soon();
         }
     }
 

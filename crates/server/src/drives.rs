@@ -22,18 +22,18 @@ use crate::shared::Shared;
 use crate::stats::Kind;
 
 mod actor;
+mod faults;
 mod jobs;
+mod monitor;
 mod open;
 mod sensor;
 #[cfg(test)]
 mod tests;
-mod trouble;
-mod upkeep;
 
 pub use actor::DriveOpenError;
 pub(crate) use actor::{DriveActor, DriveCallbacks, Event};
+use monitor::Observed;
 pub(crate) use open::{open, settings};
-use upkeep::Observed;
 
 /// Who does what drives do by themselves.
 pub(crate) enum DriveThreads<'a> {

@@ -465,7 +465,7 @@ impl Commands {
             self.finish(slot, status, link, context);
         }
         if severe {
-            self.hurry_drive(context);
+            self.notify_drive(context);
         }
     }
 

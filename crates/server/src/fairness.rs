@@ -53,7 +53,7 @@ pub(crate) struct Fairness {
 /// When a connection last brought something.
 #[derive(Debug)]
 struct Recent {
-    place: u32,
+    index: u32,
     at_us: u64,
     turn: u32,
 }
@@ -71,10 +71,10 @@ impl Fairness {
         *users -= users.div_ceil(MEAN_TURNS);
     }
 
-    /// The connection at `place` has brought something in this turn.
-    pub(crate) fn note(&mut self, place: u32) {
-        let noted = Recent { place, at_us: self.now_us, turn: self.turn };
-        if let Some(known) = self.recent.iter_mut().find(|known| known.place == place) {
+    /// The connection at `index` has brought something in this turn.
+    pub(crate) fn note(&mut self, index: u32) {
+        let noted = Recent { index, at_us: self.now_us, turn: self.turn };
+        if let Some(known) = self.recent.iter_mut().find(|known| known.index == index) {
             *known = noted;
         } else if let Err(full) = self.recent.try_push(noted)
             && let Some(oldest) = self.recent.iter_mut().min_by_key(|known| known.at_us)
@@ -93,23 +93,23 @@ impl Fairness {
         self.recent
             .iter()
             .filter(move |known| self.now_us.saturating_sub(known.at_us) < age_us)
-            .map(|known| known.place)
+            .map(|known| known.index)
     }
 
-    /// Whether looking at [`Fairness::places`] is worth it.
+    /// Whether looking at [`Fairness::busy`] is worth it.
     pub(crate) fn are_few(&self) -> bool {
         (1..=FEW).contains(&self.since(self.window_us).count())
     }
 
-    /// The places of busy connections.
-    pub(crate) fn places(&self) -> ArrayVec<u32, { FEW + 1 }> {
+    /// The busy connections, by index.
+    pub(crate) fn busy(&self) -> ArrayVec<u32, { FEW + 1 }> {
         self.since(self.window_us).collect()
     }
 
-    /// What the connection at `place` may do in this turn: bytes received and bytes to be sent.
-    pub(crate) fn share(&self, place: u32) -> usize {
+    /// What the connection at `index` may do in this turn: bytes received and bytes to be sent.
+    pub(crate) fn share(&self, index: u32) -> usize {
         let company = |known: &&Recent| {
-            known.place != place
+            known.index != index
                 && (self.now_us.saturating_sub(known.at_us) < COMPANY_US
                     || self.turn.wrapping_sub(known.turn) <= COMPANY_TURNS)
         };
@@ -136,7 +136,7 @@ mod tests {
         fairness.note(8);
         fairness.note(7);
         assert!(fairness.are_few());
-        assert_eq!(fairness.places().as_slice(), [7, 8]);
+        assert_eq!(fairness.busy().as_slice(), [7, 8]);
         fairness.note(9);
         assert!(!fairness.are_few());
         fairness.start_turn(1049, 50);
@@ -144,7 +144,7 @@ mod tests {
         assert!(!fairness.are_few());
         fairness.start_turn(1050, 50);
         assert!(fairness.are_few());
-        assert_eq!(fairness.places().as_slice(), [9]);
+        assert_eq!(fairness.busy().as_slice(), [9]);
         fairness.start_turn(1100, 50);
         assert!(!fairness.are_few());
     }
@@ -156,8 +156,8 @@ mod tests {
         fairness.note(1);
         assert_eq!(fairness.share(1), SHARES[0]);
         assert_eq!(fairness.share(2), SHARES[1]);
-        for place in 2..40 {
-            fairness.note(place);
+        for index in 2..40 {
+            fairness.note(index);
         }
         assert_eq!((fairness.share(1), fairness.share(39)), (SHARES[2], SHARES[2]));
         fairness.start_turn(5999, 50);
@@ -175,17 +175,17 @@ mod tests {
         let mut fairness = Fairness::default();
         let turn = |fairness: &mut Fairness, uses: &dyn Fn(u32) -> usize| {
             fairness.start_turn(5000, 50);
-            for place in 0..33 {
-                fairness.note(place);
-                let share = fairness.share(place);
-                fairness.note_use(uses(place).min(share));
+            for index in 0..33 {
+                fairness.note(index);
+                let share = fairness.share(index);
+                fairness.note_use(uses(index).min(share));
             }
             fairness.share(0)
         };
         for _ in 0..100 {
-            turn(&mut fairness, &|place| if place == 0 { 1 << 20 } else { 8 << 10 });
+            turn(&mut fairness, &|index| if index == 0 { 1 << 20 } else { 8 << 10 });
         }
-        let share = turn(&mut fairness, &|place| if place == 0 { 1 << 20 } else { 8 << 10 });
+        let share = turn(&mut fairness, &|index| if index == 0 { 1 << 20 } else { 8 << 10 });
         assert!((SHARE_MIN..40 << 10).contains(&share), "{share}");
         for _ in 0..100 {
             turn(&mut fairness, &|_| 1 << 20);

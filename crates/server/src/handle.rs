@@ -3,9 +3,9 @@
 
 use ebof_fabrics::Handle;
 
-/// Handle: reactor in bits 63:52, serial number in 51:24, place in 23:0.
-pub(crate) fn handle(reactor: usize, serial: u64, place: u32) -> Handle {
-    Handle((reactor as u64) << 52 | (serial & 0x0fff_ffff) << 24 | u64::from(place))
+/// Handle: reactor in bits 63:52, serial number in 51:24, index in 23:0.
+pub(crate) fn handle(reactor: usize, serial: u64, index: u32) -> Handle {
+    Handle((reactor as u64) << 52 | (serial & 0x0fff_ffff) << 24 | u64::from(index))
 }
 
 /// Which reactor serves a connection.
@@ -13,7 +13,7 @@ pub(crate) fn reactor_of(handle: Handle) -> usize {
     (handle.0 >> 52) as usize
 }
 
-/// The place of a connection in its reactor's table.
-pub(crate) fn place_of(handle: Handle) -> u32 {
+/// The index of a connection in its reactor's table.
+pub(crate) fn index_of(handle: Handle) -> u32 {
     (handle.0 & 0x00ff_ffff) as u32
 }

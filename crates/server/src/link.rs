@@ -35,7 +35,7 @@ use ebof_nvme::{Cid, Cqe, DataPointer, QueueId, Sqe};
 use ebof_sockets::Readiness;
 
 use self::transport::Transport;
-use crate::handle::place_of;
+use crate::handle::index_of;
 use crate::peer::Peer;
 use crate::reactor_context::ReactorContext;
 use crate::share::Waiting;
@@ -402,7 +402,7 @@ impl Link {
     pub(crate) fn mark_dirty(&mut self, context: &mut ReactorContext<'_>) {
         if !self.dirty {
             self.dirty = true;
-            context.dirty.push_back(place_of(self.handle));
+            context.dirty.push_back(index_of(self.handle));
         }
     }
 

@@ -145,19 +145,19 @@ impl LogLimit {
         let mut key = (about, kind);
         if table.len() >= ENTRIES_MAX && !table.contains_key(&key) {
             // What has nothing to tell any more makes room.
-            table.retain(|_, counted| counted.left_out > 0 || !counted.is_over(now_us));
+            table.retain(|_, counted| counted.left_out > 0 || !counted.is_expired(now_us));
             if table.len() >= ENTRIES_MAX {
                 key.0 = About::Others;
             }
         }
         let counted = match table.entry(key) {
-            Entry::Vacant(place) => {
-                place.insert(Counted { since_us: now_us, logged: 1, left_out: 0 });
+            Entry::Vacant(entry) => {
+                entry.insert(Counted { since_us: now_us, logged: 1, left_out: 0 });
                 return Some(LeftOut::default());
             }
-            Entry::Occupied(place) => place.into_mut(),
+            Entry::Occupied(entry) => entry.into_mut(),
         };
-        if counted.is_over(now_us) {
+        if counted.is_expired(now_us) {
             let before = std::mem::replace(counted, Counted { since_us: now_us, logged: 1, left_out: 0 });
             return Some(before.left_out(now_us));
         }
@@ -179,7 +179,7 @@ impl LogLimit {
 
     /// Logs what was left out in windows that are over, and forgets them.
     pub(crate) fn tell(&self, now_us: u64) {
-        for ((about, kind), left_out) in self.take_over(now_us) {
+        for ((about, kind), left_out) in self.take_expired(now_us) {
             tracing::warn!(
                 "{} about {about}, not logged one by one: {} in the last {} s",
                 kind.name(),
@@ -189,9 +189,9 @@ impl LogLimit {
         }
     }
 
-    fn take_over(&self, now_us: u64) -> Vec<((About, Kind), LeftOut)> {
+    fn take_expired(&self, now_us: u64) -> Vec<((About, Kind), LeftOut)> {
         let mut table = self.lock();
-        let over = table.extract_if(|_, counted| counted.is_over(now_us));
+        let over = table.extract_if(|_, counted| counted.is_expired(now_us));
         let told = over.map(|(key, counted)| (key, counted.left_out(now_us)));
         told.filter(|(_, left_out)| left_out.lines > 0).collect()
     }
@@ -209,7 +209,7 @@ impl LogLimit {
 }
 
 impl Counted {
-    fn is_over(&self, now_us: u64) -> bool {
+    fn is_expired(&self, now_us: u64) -> bool {
         now_us.saturating_sub(self.since_us) >= WINDOW_US
     }
 
@@ -290,10 +290,10 @@ mod tests {
         assert_eq!(limit.next_us(), None);
         let logged = (0..100).filter(|&now_us| limit.admit(peer("192.0.2.1"), KIND, now_us).is_some()).count();
         assert_eq!((logged, limit.next_us()), (5, Some(WINDOW_US)));
-        assert_eq!(limit.take_over(WINDOW_US - 1), []);
-        let told = limit.take_over(WINDOW_US);
+        assert_eq!(limit.take_expired(WINDOW_US - 1), []);
+        let told = limit.take_expired(WINDOW_US);
         assert_eq!(told, [((peer("192.0.2.1"), KIND), LeftOut { lines: 95, seconds: 60 })]);
-        assert_eq!((limit.take_over(WINDOW_US), limit.next_us()), (vec![], None));
+        assert_eq!((limit.take_expired(WINDOW_US), limit.next_us()), (vec![], None));
     }
 
     #[test]
@@ -306,7 +306,7 @@ mod tests {
         }
         assert!(limit.lock().len() <= ENTRIES_MAX + 1);
         assert!(lines <= ENTRIES_MAX as u64 + 5, "{lines}");
-        let told: u64 = limit.take_over(7 + WINDOW_US).iter().map(|(_, left_out)| left_out.lines).sum();
+        let told: u64 = limit.take_expired(7 + WINDOW_US).iter().map(|(_, left_out)| left_out.lines).sum();
         assert_eq!(told + lines, 1_000_000);
         assert_eq!(limit.lock().len(), 0);
     }

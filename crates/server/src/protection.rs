@@ -39,8 +39,8 @@ impl Command {
         let Some(buffer) = &mut self.buffer else { return Ok(()) };
         let bytes = buffer.as_mut_slice();
         // The host's data of a Compare stand behind the place of the device's.
-        let place = if kind == TransferKind::Compare { length..2 * length } else { 0..length };
-        let Some(blocks) = bytes.get_mut(place) else { return Err(Status::INTERNAL_ERROR) };
+        let target = if kind == TransferKind::Compare { length..2 * length } else { 0..length };
+        let Some(blocks) = bytes.get_mut(target) else { return Err(Status::INTERNAL_ERROR) };
         let checked = match kind {
             TransferKind::Write if rules.acts() => {
                 spread(blocks, data_bytes);

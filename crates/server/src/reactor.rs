@@ -27,7 +27,7 @@ use crate::command::Phase;
 use crate::connection::Connection;
 use crate::device::DeviceTable;
 use crate::fairness::Fairness;
-use crate::handle::place_of;
+use crate::handle::index_of;
 use crate::link::{End, Flushed, State};
 use crate::log_limit::Kind;
 use crate::mailbox::{Barrier, Mailbox, Message};
@@ -69,7 +69,7 @@ pub(crate) struct Reactor {
     /// Aborts that came in the last turn: what they are about was sent before them, but may have
     /// come after the sockets were asked.
     aborts: Vec<Message>,
-    /// Connections that wait for a buffer or a free slot, by place.
+    /// Connections that wait for a buffer or a free slot, by index.
     waiting: Vec<u32>,
     /// The list of before, while it is gone through; its memory is kept.
     resuming: Vec<u32>,
@@ -206,17 +206,17 @@ impl Reactor {
         let aborts = std::mem::take(&mut self.aborts);
         worked |= self.take_messages(messages, now_us);
         if direct {
-            for place in self.fairness.places() {
-                worked |= self.on_socket(place, epoll::EventFlags::IN, now_us);
+            for index in self.fairness.busy() {
+                worked |= self.on_socket(index, epoll::EventFlags::IN, now_us);
             }
         }
         for event in events {
             match event.data.u64() {
                 MAILBOX => self.mailbox.silence(),
                 DEVICES => {}
-                place => {
+                index => {
                     let flags = event.flags;
-                    worked |= self.on_socket(place_of(Handle(place)), flags, now_us);
+                    worked |= self.on_socket(index_of(Handle(index)), flags, now_us);
                 }
             }
         }
@@ -308,14 +308,14 @@ impl Reactor {
         }
     }
 
-    /// Runs `work` on the connection at `place`, and ends it when that fails.
+    /// Runs `work` on the connection at `index`, and ends it when that fails.
     fn with(
         &mut self,
-        place: u32,
+        index: u32,
         now_us: u64,
         work: impl FnOnce(&mut Connection, &mut ReactorContext<'_>) -> Result<(), End>,
     ) {
-        let Some(mut connection) = self.connections.get_mut(place as usize).and_then(Option::take) else { return };
+        let Some(mut connection) = self.connections.get_mut(index as usize).and_then(Option::take) else { return };
         let mut context = ReactorContext {
             shared: &self.shared,
             pool: &mut self.pool,
@@ -326,7 +326,7 @@ impl Reactor {
             retry: &mut self.retry,
             dirty: &mut self.dirty,
             number: self.turns,
-            share: self.fairness.share(place),
+            share: self.fairness.share(index),
             now_ms: now_us / 1000,
             now_us,
         };
@@ -344,7 +344,7 @@ impl Reactor {
         }
         if connection.is_finished() {
             // Closing the socket takes it out of the epoll set.
-            self.free.push(place);
+            self.free.push(index);
             self.shared.connection_gone(&connection.link.peer().port);
             for waiter in &connection.commands.waiters {
                 waiter.tell(&self.shared);
@@ -363,11 +363,11 @@ impl Reactor {
             connection.armed_ms = Some(deadline);
             self.deadlines.push(Reverse((deadline, connection.handle)));
         }
-        if connection.waits_for_turn() && !self.waiting.contains(&place) {
-            self.waiting.push(place);
+        if connection.waits_for_turn() && !self.waiting.contains(&index) {
+            self.waiting.push(index);
             self.watch(&connection);
         }
-        self.connections[place as usize] = Some(connection);
+        self.connections[index as usize] = Some(connection);
     }
 
     /// Sets which events of the connection are of interest.
@@ -380,9 +380,9 @@ impl Reactor {
         }
     }
 
-    fn on_socket(&mut self, place: u32, flags: epoll::EventFlags, now_us: u64) -> bool {
+    fn on_socket(&mut self, index: u32, flags: epoll::EventFlags, now_us: u64) -> bool {
         let (mut worked, mut received) = (false, 0);
-        self.with(place, now_us, |connection, context| {
+        self.with(index, now_us, |connection, context| {
             if connection.link.state == State::Gone {
                 // An event of the same batch as the one that ended it.
                 return Ok(());
@@ -405,14 +405,14 @@ impl Reactor {
             Ok(())
         });
         if received > 0 {
-            self.fairness.note(place);
+            self.fairness.note(index);
         }
         worked || received > 0
     }
 
     /// A device has done its part of a command.
     fn on_device(&mut self, completion: Completion, now_us: u64) {
-        self.with(ReactorContext::place_of(completion.tag), now_us, |connection, context| {
+        self.with(ReactorContext::index_of(completion.tag), now_us, |connection, context| {
             connection.commands.on_device(completion, &mut connection.link, context);
             Ok(())
         });
@@ -444,8 +444,8 @@ impl Reactor {
         let mut worked = false;
         let mut resuming = std::mem::take(&mut self.resuming);
         std::mem::swap(&mut resuming, &mut self.waiting);
-        for place in resuming.drain(..) {
-            self.with(place, now_us, |connection, context| {
+        for index in resuming.drain(..) {
+            self.with(index, now_us, |connection, context| {
                 let before = connection.backlog();
                 // A copy has a piece in every turn.
                 worked |= !connection.commands.pending_copies.is_empty();
@@ -456,8 +456,8 @@ impl Reactor {
                 worked |= connection.backlog() != before || connection.share_is_used_up() || result.is_err();
                 result
             });
-            if let Some(connection) = self.connections.get(place as usize).and_then(Option::as_ref)
-                && !self.waiting.contains(&place)
+            if let Some(connection) = self.connections.get(index as usize).and_then(Option::as_ref)
+                && !self.waiting.contains(&index)
             {
                 self.watch(connection);
             }
@@ -469,9 +469,9 @@ impl Reactor {
     /// Sends what was queued. Returns whether some of it has to wait for the next turn.
     fn flush_dirty(&mut self, now_us: u64) -> bool {
         for _ in 0..self.dirty.len() {
-            let Some(place) = self.dirty.pop_front() else { break };
+            let Some(index) = self.dirty.pop_front() else { break };
             let mut changed = false;
-            self.with(place, now_us, |connection, context| {
+            self.with(index, now_us, |connection, context| {
                 connection.link.dirty = false;
                 if connection.link.has_ended() {
                     return Ok(());
@@ -485,7 +485,7 @@ impl Reactor {
                 let over = connection.link.is_draining() && connection.is_drained();
                 if over { Err(End::Shutdown) } else { Ok(()) }
             });
-            if let Some(connection) = self.connections.get(place as usize).and_then(Option::as_ref)
+            if let Some(connection) = self.connections.get(index as usize).and_then(Option::as_ref)
                 && changed
             {
                 self.watch(connection);
@@ -505,12 +505,12 @@ impl Reactor {
             }
             self.deadlines.pop();
             // What is still to come is noted again by `with`.
-            let place = place_of(handle);
-            let known = self.connections.get(place as usize).and_then(Option::as_ref);
+            let index = index_of(handle);
+            let known = self.connections.get(index as usize).and_then(Option::as_ref);
             if known.is_none_or(|connection| connection.handle != handle || connection.armed_ms != Some(deadline)) {
                 continue;
             }
-            self.with(place, now_us, |connection, context| {
+            self.with(index, now_us, |connection, context| {
                 connection.armed_ms = None;
                 if connection.link.state == State::Gone {
                     let before = context.pool.outstanding_bytes();
@@ -527,8 +527,8 @@ impl Reactor {
             });
         }
         if self.shutdown_ms.is_some_and(|deadline| deadline <= now_ms) {
-            for place in self.places() {
-                self.with(place, now_us, |connection, context| {
+            for index in self.indices() {
+                self.with(index, now_us, |connection, context| {
                     connection.close(context);
                     Ok(())
                 });

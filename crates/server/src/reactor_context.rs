@@ -8,7 +8,7 @@ use ebof_fabrics::Handle;
 
 use crate::buffer::Pool;
 use crate::device::DeviceTable;
-use crate::handle::place_of;
+use crate::handle::index_of;
 use crate::share::HostBuffers;
 use crate::shared::Shared;
 
@@ -22,7 +22,7 @@ pub(crate) struct ReactorContext<'a> {
     pub(crate) scratch: &'a mut Vec<u8>,
     /// Requests that the `Io` had no room for.
     pub(crate) retry: &'a mut VecDeque<(Arc<dyn Device>, Request)>,
-    /// Connections with something to send, by place.
+    /// Connections with something to send, by index.
     pub(crate) dirty: &'a mut VecDeque<u32>,
     /// Running number of the turn.
     pub(crate) number: u32,
@@ -33,13 +33,13 @@ pub(crate) struct ReactorContext<'a> {
 }
 
 impl ReactorContext<'_> {
-    /// The device tag of a command: place of the connection, slot of the command. The place is not
+    /// The device tag of a command: index of the connection, slot of the command. The index is not
     /// reused while a command is at a device.
     pub(crate) fn tag(&self, handle: Handle, slot: u32) -> u64 {
-        u64::from(place_of(handle)) << 32 | u64::from(slot)
+        u64::from(index_of(handle)) << 32 | u64::from(slot)
     }
 
-    pub(crate) fn place_of(tag: u64) -> u32 {
+    pub(crate) fn index_of(tag: u64) -> u32 {
         (tag >> 32) as u32
     }
 

@@ -29,7 +29,7 @@ use crate::drives::{DriveThreads, Drives};
 use crate::mailbox::Message;
 use crate::port::PortState;
 use crate::serve::{InForce, Target};
-use crate::startup::{Devices, OpenDrive, Place, Plain, StartError, listen, listen_at};
+use crate::startup::{Devices, NamespaceKey, OpenDrive, Plain, StartError, listen, listen_at};
 
 use sort::{collide, file_id, missing};
 
@@ -82,14 +82,14 @@ struct Reload<'c> {
     generation: u64,
     /// To open devices with.
     blank: Devices,
-    /// Open devices that stay in their places.
-    stay: BTreeMap<Place, Plain>,
-    /// Those that do not; they are taken out when they are closed or have their new place.
-    leaving: BTreeMap<Place, Plain>,
-    /// Devices for new places.
-    taken: BTreeMap<Place, Plain>,
-    /// From where to where a device goes that is open already.
-    moves: Vec<(Place, Place)>,
+    /// Open devices that stay with their namespaces.
+    stay: BTreeMap<NamespaceKey, Plain>,
+    /// Those that do not. They are removed when they are closed or have their new namespace.
+    leaving: BTreeMap<NamespaceKey, Plain>,
+    /// Devices for new namespaces.
+    taken: BTreeMap<NamespaceKey, Plain>,
+    /// From which namespace to which other one a device goes that is open already.
+    moves: Vec<(NamespaceKey, NamespaceKey)>,
     /// Drives that stay, as they were and as they will be.
     drives_stay: Vec<(OpenDrive, OpenDrive)>,
     leaving_drives: Vec<OpenDrive>,
@@ -122,7 +122,7 @@ enum Late<'c> {
 #[derive(Default)]
 struct Released {
     /// Hidden from hosts.
-    places: BTreeSet<Place>,
+    namespaces: BTreeSet<NamespaceKey>,
     /// Closed: drives and their subsystems as they were.
     drives: Vec<(ManagedDrive, Subsystem)>,
     backings: Vec<Arc<dyn Device>>,
@@ -131,7 +131,7 @@ struct Released {
 
 /// Something that has become larger.
 struct Grown {
-    place: Place,
+    key: NamespaceKey,
     from_bytes: u64,
     to_bytes: u64,
 }
@@ -206,7 +206,8 @@ impl<'c> Reload<'c> {
         let mut released = self.choose();
         self.release_ports(&released.ports);
         let shown = self.without(&mut released);
-        let (places, backings) = (released.places.clone(), released.backings.clone());
+        let namespaces = released.namespaces.clone();
+        let backings = released.backings.clone();
         let gone: Vec<Nqn> = released.drives.iter().map(|(_, subsystem)| subsystem.nqn.clone()).collect();
         let returns = |nqn: &&Nqn| self.config.subsystems.iter().any(|subsystem| subsystem.nqn == **nqn);
         self.returning = gone.iter().filter(returns).cloned().collect();
@@ -216,7 +217,7 @@ impl<'c> Reload<'c> {
         without?;
         let clock = self.clock();
         let end = clock.now() + DRAIN;
-        let plain = places.iter().filter_map(|place| Some((place, self.leaving.get(place)?)));
+        let plain = namespaces.iter().filter_map(|key| Some((key, self.leaving.get(key)?)));
         let plain = plain.map(|((nqn, nsid), plain)| (nqn, Some(*nsid), &plain.device, 1));
         // Two of us have the backing of a drive.
         let drives = gone.iter().zip(&backings).map(|(nqn, backing)| (nqn, None, backing, 2));
@@ -235,10 +236,10 @@ impl<'c> Reload<'c> {
         let gone: HashSet<Nqn> = released.drives.iter().map(|(_, subsystem)| subsystem.nqn.clone()).collect();
         let mut config = self.old.clone();
         config.subsystems.retain(|subsystem| !gone.contains(&subsystem.nqn));
-        hide(&mut config, &released.places);
-        let is_shown = |(place, _): &(&Place, &Plain)| !released.places.contains(place);
+        hide(&mut config, &released.namespaces);
+        let is_shown = |(key, _): &(&NamespaceKey, &Plain)| !released.namespaces.contains(key);
         let open = self.stay.iter().chain(self.leaving.iter().filter(is_shown));
-        let open = open.map(|(place, plain)| (place.clone(), plain.clone())).collect();
+        let open = open.map(|(key, plain)| (key.clone(), plain.clone())).collect();
         let (hidden, others) = std::mem::take(&mut self.leaving_drives)
             .into_iter()
             .partition::<Vec<OpenDrive>, _>(|opened| gone.contains(&opened.subsystem.nqn));
@@ -253,7 +254,7 @@ impl<'c> Reload<'c> {
     /// What has to be released.
     fn choose(&self) -> Released {
         let mut released = Released::default();
-        released.places.extend(self.moves.iter().map(|(from, _)| from.clone()));
+        released.namespaces.extend(self.moves.iter().map(|(from, _)| from.clone()));
         let mut all = false;
         for late in &self.late {
             match late {
@@ -272,7 +273,7 @@ impl<'c> Reload<'c> {
             all || device.file().and_then(ebof_backend::FileDevice::id).is_some_and(|id| ids.contains(&id))
         };
         let plain = self.leaving.iter().filter(|(_, plain)| is_wanted(&plain.device));
-        released.places.extend(plain.map(|(place, _)| place.clone()));
+        released.namespaces.extend(plain.map(|(key, _)| key.clone()));
         let drives = self.leaving_drives.iter().filter(|opened| is_wanted(&opened.backing));
         released.drives = drives.map(|opened| (opened.config.clone(), opened.subsystem.clone())).collect();
         released
@@ -305,13 +306,13 @@ impl<'c> Reload<'c> {
     fn take(&mut self) -> Result<(), StartError> {
         for (from, to) in self.moves.clone() {
             if let Some(plain) = self.leaving.remove(&from) {
-                // Another name: what is still on its way to the old place does not arrive at the
-                // new one.
+                // Another name: what is still on its way to the old namespace does not arrive
+                // at the new one.
                 self.taken.insert(to, Plain { id: self.blank.ids.next(), ..plain });
             }
         }
         if let Some(released) = &mut self.released {
-            self.leaving.retain(|place, _| !released.places.contains(place));
+            self.leaving.retain(|key, _| !released.namespaces.contains(key));
             released.backings.clear();
         }
         std::mem::take(&mut self.late).into_iter().try_for_each(|late| self.take_one(late))
@@ -324,10 +325,10 @@ impl<'c> Reload<'c> {
 
     fn next_devices(&self) -> Devices {
         let plain = self.stay.iter().chain(&self.taken);
-        let open = plain.map(|(place, plain)| {
-            let namespace = namespace_at(self.config, place);
+        let open = plain.map(|(key, plain)| {
+            let namespace = namespace_at(self.config, key);
             let drive = namespace.map_or_else(|| plain.drive.clone(), |namespace| namespace.drive.clone());
-            (place.clone(), Plain { drive, ..plain.clone() })
+            (key.clone(), Plain { drive, ..plain.clone() })
         });
         let actors = self.drives_stay.iter().map(|(_, now)| now).chain(&self.taken_drives).cloned().collect();
         self.blank.with(open.collect(), actors)
@@ -390,20 +391,21 @@ impl<'c> Reload<'c> {
     /// The configuration without what has the name of something else that is still shown; `None` if
     /// there is no such thing.
     fn without_replaced(&self, plan: &Plan) -> Option<Config> {
-        let hidden = |place: &Place| self.released.as_ref().is_some_and(|released| released.places.contains(place));
-        let mut places = BTreeSet::new();
+        let hidden =
+            |key: &NamespaceKey| self.released.as_ref().is_some_and(|released| released.namespaces.contains(key));
+        let mut keys = BTreeSet::new();
         let mut subsystems = HashSet::new();
         for change in &plan.changes {
             match change {
                 Change::AddNamespace { subsystem, namespace } => {
                     let old = self.old.subsystems.iter().find(|old| old.nqn.as_str() == subsystem.as_str());
                     let before = old.and_then(|old| old.namespaces.iter().find(|before| before.nsid == namespace.nsid));
-                    let place = old.map(|old| (old.nqn.clone(), namespace.nsid));
-                    if let (Some(before), Some(place)) = (before, place)
-                        && !hidden(&place)
-                        && !(self.stay.contains_key(&place) && identity(before) == identity(namespace))
+                    let key = old.map(|old| (old.nqn.clone(), namespace.nsid));
+                    if let (Some(before), Some(key)) = (before, key)
+                        && !hidden(&key)
+                        && !(self.stay.contains_key(&key) && identity(before) == identity(namespace))
                     {
-                        places.insert(place);
+                        keys.insert(key);
                     }
                 }
                 Change::AddSubsystem { subsystem }
@@ -414,12 +416,12 @@ impl<'c> Reload<'c> {
                 _ => {}
             }
         }
-        if places.is_empty() && subsystems.is_empty() {
+        if keys.is_empty() && subsystems.is_empty() {
             return None;
         }
         let mut config = self.config.clone();
         config.subsystems.retain(|subsystem| !subsystems.contains(&subsystem.nqn));
-        hide(&mut config, &places);
+        hide(&mut config, &keys);
         Some(config)
     }
 
@@ -457,10 +459,10 @@ impl<'c> Reload<'c> {
 
 impl Grown {
     fn offer(&self, devices: &Devices) -> Change {
-        if let Some(file) = devices.open.get(&self.place).and_then(|plain| plain.device.file()) {
+        if let Some(file) = devices.open.get(&self.key).and_then(|plain| plain.device.file()) {
             file.grow(self.to_bytes);
         }
-        let (subsystem, nsid) = (self.place.0.to_string(), self.place.1);
+        let (subsystem, nsid) = (self.key.0.to_string(), self.key.1);
         Change::GrowNamespace { subsystem, nsid, from_bytes: self.from_bytes, to_bytes: self.to_bytes }
     }
 }
@@ -478,15 +480,15 @@ fn drain(device: &Arc<dyn Device>, owners: usize, clock: &Clock, end: Instant) -
     true
 }
 
-fn namespace_at<'c>(config: &'c Config, place: &Place) -> Option<&'c Namespace> {
-    let subsystem = config.subsystems.iter().find(|subsystem| subsystem.nqn == place.0)?;
-    subsystem.namespaces.iter().find(|namespace| namespace.nsid == place.1)
+fn namespace_at<'c>(config: &'c Config, key: &NamespaceKey) -> Option<&'c Namespace> {
+    let subsystem = config.subsystems.iter().find(|subsystem| subsystem.nqn == key.0)?;
+    subsystem.namespaces.iter().find(|namespace| namespace.nsid == key.1)
 }
 
-fn hide(config: &mut Config, places: &BTreeSet<Place>) {
+fn hide(config: &mut Config, keys: &BTreeSet<NamespaceKey>) {
     for subsystem in &mut config.subsystems {
         let nqn = subsystem.nqn.clone();
-        subsystem.namespaces.retain(|namespace| !places.contains(&(nqn.clone(), namespace.nsid)));
+        subsystem.namespaces.retain(|namespace| !keys.contains(&(nqn.clone(), namespace.nsid)));
     }
 }
 

@@ -119,13 +119,13 @@ impl StartError {
     }
 }
 
-/// Where a namespace is: its subsystem and its NSID.
-pub(crate) type Place = (Nqn, u32);
+/// A namespace of the configuration: its subsystem and its NSID.
+pub(crate) type NamespaceKey = (Nqn, u32);
 
 /// Open devices, kept from one configuration to the next.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Devices {
-    pub(crate) open: BTreeMap<Place, Plain>,
+    pub(crate) open: BTreeMap<NamespaceKey, Plain>,
     pub(crate) actors: Vec<OpenDrive>,
     pub(crate) ids: DeviceIds,
     environment: Environment,
@@ -182,7 +182,7 @@ impl Devices {
         Ok(devices)
     }
 
-    /// Opens the device of a namespace; it is not put in its place.
+    /// Opens the device of a namespace; it is not added.
     pub(crate) fn open_plain(&self, subsystem: &Nqn, namespace: &Namespace) -> Result<Plain, StartError> {
         let device = self.environment.storage.open(&spec_of(namespace)).map_err(|error| StartError::Drive {
             subsystem: subsystem.clone(),
@@ -206,7 +206,7 @@ impl Devices {
         Ok(Plain { id: self.ids.next(), device, drive: namespace.drive.clone() })
     }
 
-    /// Opens a drive for its subsystem; it is not put in its place.
+    /// Opens a drive for its subsystem; it is not added.
     pub(crate) fn open_drive(
         &self,
         config: &ManagedDrive,
@@ -218,8 +218,8 @@ impl Devices {
         Ok(OpenDrive { config: config.clone(), subsystem: subsystem.clone(), actor, backing })
     }
 
-    /// Other devices, with the names and from the place that these have.
-    pub(crate) fn with(&self, open: BTreeMap<Place, Plain>, actors: Vec<OpenDrive>) -> Self {
+    /// Other devices, named by the same counter and opened in the same environment.
+    pub(crate) fn with(&self, open: BTreeMap<NamespaceKey, Plain>, actors: Vec<OpenDrive>) -> Self {
         Self { open, actors, ids: self.ids.clone(), environment: self.environment.clone() }
     }
 

@@ -25,8 +25,8 @@ use ebof_nvme::media::SecureErase;
 use ebof_nvme::{Cid, ControllerId, HostId, Nqn, Nsid, QueueId, Status};
 
 use super::jobs::{Jobs, wants_facts};
+use super::monitor::{self, Monitor, MonitorJob, Observed};
 use super::sensor::Sensor;
-use super::upkeep::{self, Observed, Round, Upkeep};
 use crate::log_limit::{About, Kind, LeftOut, LogLimit};
 use crate::mailbox::DriveReply;
 
@@ -83,9 +83,9 @@ pub(crate) struct DriveActor {
     opened: Instant,
     /// The target around it, until the drive is stopped.
     callbacks: Mutex<Option<DriveCallbacks>>,
-    round: Mutex<Round>,
-    /// A look out of turn was asked for, and has not begun.
-    pub(super) hurries: AtomicBool,
+    monitor: Mutex<Monitor>,
+    /// [`DriveActor::collect_soon`] was called, and the collection has not begun.
+    pub(super) collects_soon: AtomicBool,
     /// Names on the medium that belong to no namespace any more, and could not be removed yet.
     leftovers: Mutex<BTreeSet<VolumeId>>,
     pub(super) jobs: Jobs,
@@ -188,7 +188,7 @@ impl DriveActor {
             note_damage(&mut drive, &name, &below, &damage);
         }
         let drive = Mutex::new(drive);
-        let round = Mutex::new(Round::new(sensor, clock.clone()));
+        let monitor = Mutex::new(Monitor::new(sensor, clock.clone()));
         let actor = Arc::new(Self {
             name: Mutex::new(name),
             backing: below,
@@ -197,8 +197,8 @@ impl DriveActor {
             opened: clock.now(),
             clock,
             callbacks: Mutex::default(),
-            round,
-            hurries: AtomicBool::new(false),
+            monitor,
+            collects_soon: AtomicBool::new(false),
             leftovers: Mutex::default(),
             jobs: Jobs::default(),
             log_limit: LogLimit::default(),
@@ -213,12 +213,12 @@ impl DriveActor {
             store.set_snapshot(Box::new(move || {
                 snapshot.upgrade().map_or_else(Vec::new, |actor| actor.drive().state().to_bytes())
             }));
-            let mut changes = own.drive().opened(&upkeep::itself(), &own.decision_input());
+            let mut changes = own.drive().opened(&monitor::itself(), &own.decision_input());
             if new {
                 changes.insert(0, Change::Made { identity });
             }
             let made = own.commit(store, changes);
-            store.start(Box::new(Upkeep(Arc::downgrade(&own))));
+            store.start(Box::new(MonitorJob(Arc::downgrade(&own))));
             own.start_jobs(store);
             // Whoever opens the drive may be gone already, with a thread that could not be had.
             let _ = done.send(made.and_then(|()| own.remove_orphans(store)));
@@ -360,7 +360,7 @@ impl DriveActor {
         let (done, closed) = channel();
         let own = Arc::clone(self);
         self.medium.run(Box::new(move |store| {
-            own.upkeep(store, true);
+            own.collect(store, true);
             let changes = own.drive().closed();
             if let Err(error) = own.commit(store, changes) {
                 tracing::error!(drive = own.name(), "the drive cannot be closed in order: {error}");
@@ -379,8 +379,8 @@ impl DriveActor {
         self.callbacks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn round(&self) -> MutexGuard<'_, Round> {
-        self.round.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn monitor(&self) -> MutexGuard<'_, Monitor> {
+        self.monitor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What hosts did so far.
@@ -403,7 +403,7 @@ impl DriveActor {
         if matches!(request, Request::Log(wish) if wish.offset == 0) {
             // What happened since the last look is in it: a host that saw a command fail with M set
             // looks for the entry.
-            self.upkeep(store, false);
+            self.collect(store, false);
         }
         if wants_facts(request) {
             let medium_status = self.medium_status(store);

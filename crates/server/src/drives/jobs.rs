@@ -15,7 +15,7 @@ use ebof_nvme::log::Lid;
 use ebof_nvme::{Nsid, Status};
 
 use super::actor::DriveActor;
-use super::upkeep;
+use super::monitor;
 
 /// Bytes that a step reads or writes, about.
 const STEP_BYTES: u64 = 1 << 20;
@@ -423,8 +423,8 @@ impl DriveActor {
     fn end_sanitize(&self, store: &mut Store, success: bool) -> Progress {
         // What was written before is counted before: behind the end, it would be taken for new
         // data.
-        self.upkeep(store, false);
-        let ended = self.drive().sanitize_ended(success, &upkeep::itself(), &self.decision_input());
+        self.collect(store, false);
+        let ended = self.drive().sanitize_ended(success, &monitor::itself(), &self.decision_input());
         if let Some(ended) = ended {
             if let Err(error) = self.commit(store, ended.changes) {
                 tracing::error!(drive = self.name(), "the end of sanitizing cannot be written down: {error}");

@@ -75,10 +75,10 @@ impl Loopback {
         let length = length as usize;
         let data = self.forget_data(cid);
         let source = data.as_deref().and_then(|data| data.get(..length));
-        let place = buffer.as_mut_slice().get_mut(offset..offset + length);
-        let is_intact = match (source, place) {
-            (Some(source), Some(place)) => {
-                place.copy_from_slice(source);
+        let target = buffer.as_mut_slice().get_mut(offset..offset + length);
+        let is_intact = match (source, target) {
+            (Some(source), Some(target)) => {
+                target.copy_from_slice(source);
                 true
             }
             // The host brought less than the command says.

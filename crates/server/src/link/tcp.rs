@@ -130,14 +130,14 @@ impl Tcp {
             && incoming.at + wanted <= incoming.end
         {
             let buffer = incoming.transfer.fetch.buffer.as_mut_slice();
-            if let Some(place) = buffer.get_mut(incoming.at..incoming.at + wanted) {
+            if let Some(target) = buffer.get_mut(incoming.at..incoming.at + wanted) {
                 let behind = if wanted < all_wanted { 0 } else { scratch.len() };
                 let scratch = &mut scratch[..behind];
-                let room = place.len() + scratch.len();
-                let mut parts = [IoSliceMut::new(place), IoSliceMut::new(scratch)];
+                let room = target.len() + scratch.len();
+                let mut parts = [IoSliceMut::new(target), IoSliceMut::new(scratch)];
                 let total = self.stream.receive_parts(&mut parts)?;
                 let direct = total.min(wanted);
-                self.core.data_received(&place[..direct]);
+                self.core.data_received(&target[..direct]);
                 incoming.at += direct;
                 return Ok(Received { total, in_scratch: total - direct, room });
             }
@@ -229,8 +229,8 @@ impl Transport for Tcp {
         if let Some(incoming) = &mut self.incoming {
             let needed = chunk.len().min(incoming.end.saturating_sub(incoming.at));
             let buffer = incoming.transfer.fetch.buffer.as_mut_slice();
-            if let Some(place) = buffer.get_mut(incoming.at..incoming.at + needed) {
-                place.copy_from_slice(&chunk[..needed]);
+            if let Some(target) = buffer.get_mut(incoming.at..incoming.at + needed) {
+                target.copy_from_slice(&chunk[..needed]);
             }
             incoming.at += chunk.len();
         }

@@ -11,7 +11,7 @@ use rustix::event::epoll;
 use super::{Reactor, end_connection};
 use crate::command::AbortRequest;
 use crate::connection::Connection;
-use crate::handle::{handle, place_of};
+use crate::handle::{handle, index_of};
 use crate::link::{AnyTransport, End, Link, Loopback, State, Tcp};
 use crate::log_limit::Kind;
 use crate::mailbox::{Accepted, CommandRef, Incoming, Message};
@@ -95,8 +95,8 @@ impl Reactor {
     }
 
     fn end_port(&mut self, port: &PortState, now_us: u64) {
-        for place in self.places() {
-            self.with(place, now_us, |connection, _| {
+        for index in self.indices() {
+            self.with(index, now_us, |connection, _| {
                 if connection.link.peer().port.is_same(port) { Err(End::PortGone) } else { Ok(()) }
             });
         }
@@ -143,11 +143,11 @@ impl Reactor {
         now_us: u64,
         work: impl FnOnce(&mut Connection, &mut ReactorContext<'_>) -> Result<(), End>,
     ) -> bool {
-        let place = place_of(handle);
-        let known = self.connections.get(place as usize).and_then(Option::as_ref);
+        let index = index_of(handle);
+        let known = self.connections.get(index as usize).and_then(Option::as_ref);
         let is_there = known.is_some_and(|connection| connection.handle == handle);
         if is_there {
-            self.with(place, now_us, work);
+            self.with(index, now_us, work);
         }
         is_there
     }
@@ -158,14 +158,14 @@ impl Reactor {
         now_us: u64,
         work: impl FnOnce(&mut Connection, &mut ReactorContext<'_>) -> Result<(), End>,
     ) {
-        let place = place_of(handle);
-        let known = self.connections.get(place as usize).and_then(Option::as_ref);
+        let index = index_of(handle);
+        let known = self.connections.get(index as usize).and_then(Option::as_ref);
         if known.is_some_and(|connection| connection.handle == handle && connection.link.state != State::Gone) {
-            self.with(place, now_us, work);
+            self.with(index, now_us, work);
         }
     }
 
-    pub(super) fn places(&self) -> std::ops::Range<u32> {
+    pub(super) fn indices(&self) -> std::ops::Range<u32> {
         0..u32::try_from(self.connections.len()).unwrap_or(u32::MAX)
     }
 
@@ -175,12 +175,12 @@ impl Reactor {
             self.shared.connection_gone(&peer.port);
             return;
         }
-        let place = self.free.pop().unwrap_or_else(|| {
+        let index = self.free.pop().unwrap_or_else(|| {
             self.connections.push(None);
             u32::try_from(self.connections.len() - 1).expect("connections are limited to far less than 2^32")
         });
         self.serial += 1;
-        let handle = handle(self.index, self.serial, place);
+        let handle = handle(self.index, self.serial, index);
         let mut attachment = None;
         let transport = match incoming {
             Incoming::Tcp(stream) => {
@@ -195,11 +195,11 @@ impl Reactor {
         let deadline_ms = now_us / 1000 + self.shared.settings.handshake_ms;
         let link = Link::new(handle, transport, peer, deadline_ms, waiting);
         let address = link.peer().address;
-        if let Err(error) = self.source.add(&link, place) {
+        if let Err(error) = self.source.add(&link, index) {
             if let Some(more) = self.shared.may_log(address.about(), Kind::Unwatched) {
                 tracing::error!(peer = %address, "the connection cannot be watched: {error}{more}");
             }
-            self.free.push(place);
+            self.free.push(index);
             self.shared.connection_gone(&link.peer().port);
             return;
         }
@@ -207,10 +207,10 @@ impl Reactor {
         let has_descriptor = link.descriptor().is_some();
         let mut connection = Connection::new(handle, link);
         connection.armed_ms = Some(deadline_ms);
-        self.connections[place as usize] = Some(Box::new(connection));
+        self.connections[index as usize] = Some(Box::new(connection));
         self.deadlines.push(Reverse((deadline_ms, handle)));
         if let Some(attachment) = attachment {
-            self.with(place, now_us, |connection, context| connection.attach(&attachment, context));
+            self.with(index, now_us, |connection, context| connection.attach(&attachment, context));
         }
         if !has_descriptor {
             // What came before it had a bell.
@@ -220,18 +220,18 @@ impl Reactor {
 
     /// The connection of `handle`, which has no descriptor, has something to receive, or has ended.
     fn arrived(&mut self, handle: Handle, now_us: u64) {
-        let place = place_of(handle);
-        let known = self.connections.get(place as usize).and_then(Option::as_ref);
+        let index = index_of(handle);
+        let known = self.connections.get(index as usize).and_then(Option::as_ref);
         let Some(connection) = known.filter(|connection| connection.handle == handle) else { return };
         let mut flags = epoll::EventFlags::IN;
         flags.set(epoll::EventFlags::HUP, connection.link.peer_is_gone());
-        self.on_socket(place, flags, now_us);
+        self.on_socket(index, flags, now_us);
     }
 
     fn start_shutdown(&mut self, deadline_ms: u64, now_us: u64) {
         self.shutdown_ms = Some(deadline_ms);
-        for place in self.places() {
-            self.with(place, now_us, |connection, context| {
+        for index in self.indices() {
+            self.with(index, now_us, |connection, context| {
                 if matches!(connection.link.state, State::Handshake { .. } | State::Open) {
                     connection.link.drain();
                     connection.commands.fail_lone_halves(&mut connection.link, context);

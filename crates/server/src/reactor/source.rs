@@ -9,7 +9,7 @@ use ebof_backend::Io;
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 
 use crate::connection::Connection;
-use crate::handle::place_of;
+use crate::handle::index_of;
 use crate::link::{Link, State};
 use crate::mailbox::Mailbox;
 
@@ -37,10 +37,10 @@ impl Source {
     }
 
     /// From now on tells when there is something to receive on `link`, for the connection at
-    /// `place`. One without a descriptor rings a bell, or is looked at.
-    pub(super) fn add(&self, link: &Link, place: u32) -> io::Result<()> {
+    /// `index`. One without a descriptor rings a bell, or is looked at.
+    pub(super) fn add(&self, link: &Link, index: u32) -> io::Result<()> {
         if let (Self::Epoll(epoll), Some(descriptor)) = (self, link.descriptor()) {
-            epoll::add(epoll, descriptor, epoll::EventData::new_u64(u64::from(place)), epoll::EventFlags::IN)?;
+            epoll::add(epoll, descriptor, epoll::EventData::new_u64(u64::from(index)), epoll::EventFlags::IN)?;
         }
         Ok(())
     }
@@ -53,7 +53,7 @@ impl Source {
             let _ = epoll::delete(epoll, descriptor);
             return Ok(());
         };
-        let data = epoll::EventData::new_u64(u64::from(place_of(connection.handle)));
+        let data = epoll::EventData::new_u64(u64::from(index_of(connection.handle)));
         Ok(epoll::modify(epoll, descriptor, data, flags)?)
     }
 
@@ -98,7 +98,7 @@ pub(super) fn simulated_event(connection: &Connection) -> Option<epoll::Event> {
     flags.set(epoll::EventFlags::IN, readiness.readable && interest.contains(epoll::EventFlags::IN));
     flags.set(epoll::EventFlags::OUT, readiness.writable && interest.contains(epoll::EventFlags::OUT));
     flags.set(epoll::EventFlags::HUP, readiness.closed && link.is_stalled());
-    let data = epoll::EventData::new_u64(u64::from(place_of(connection.handle)));
+    let data = epoll::EventData::new_u64(u64::from(index_of(connection.handle)));
     (!flags.is_empty()).then_some(epoll::Event { flags, data })
 }
 

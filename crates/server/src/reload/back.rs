@@ -35,14 +35,14 @@ impl Reload<'_> {
         let Some(released) = self.released.take() else { return Vec::new() };
         let (mut lost, mut config) = (Vec::new(), self.old.clone());
         drop(released.backings);
-        for place in released.places.iter().filter(|place| !self.leaving.contains_key(place)).collect::<Vec<_>>() {
-            let Some(namespace) = namespace_at(self.old, place) else { continue };
-            match self.blank.open_plain(&place.0, namespace) {
+        for key in released.namespaces.iter().filter(|key| !self.leaving.contains_key(key)).collect::<Vec<_>>() {
+            let Some(namespace) = namespace_at(self.old, key) else { continue };
+            match self.blank.open_plain(&key.0, namespace) {
                 Ok(plain) => {
-                    self.leaving.insert(place.clone(), plain);
+                    self.leaving.insert(key.clone(), plain);
                 }
                 Err(error) => {
-                    hide(&mut config, &BTreeSet::from([place.clone()]));
+                    hide(&mut config, &BTreeSet::from([key.clone()]));
                     lost.push(error.to_string());
                 }
             }
@@ -80,8 +80,8 @@ impl Reload<'_> {
                 Ok((socket, _)) => {
                     let again = Listening { port: Arc::clone(port), socket: Some(Arc::new(socket)) };
                     self.target.orders.give(Order::Listen(again.clone()));
-                    let place = ports.iter_mut().find(|listening| Arc::ptr_eq(&listening.port, port));
-                    place.into_iter().for_each(|place| *place = again.clone());
+                    let entry = ports.iter_mut().find(|listening| Arc::ptr_eq(&listening.port, port));
+                    entry.into_iter().for_each(|entry| *entry = again.clone());
                 }
                 Err(error) => {
                     ports.retain(|listening| !Arc::ptr_eq(&listening.port, port));

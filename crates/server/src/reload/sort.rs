@@ -13,7 +13,7 @@ use ebof_nvme::Nqn;
 
 use super::{Grown, Late, Reload};
 use crate::control::Listening;
-use crate::startup::{OpenDrive, Place, Plain, StartError, drive_of};
+use crate::startup::{NamespaceKey, OpenDrive, Plain, StartError, drive_of};
 
 impl<'c> Reload<'c> {
     /// Finds out what stays, and takes what can be taken beside it.
@@ -42,23 +42,23 @@ impl<'c> Reload<'c> {
         let all = all.flat_map(|subsystem| subsystem.namespaces.iter().map(|namespace| (&subsystem.nqn, namespace)));
         let (mut others, mut rest) = (Vec::new(), Vec::new());
         for (nqn, namespace) in all {
-            let place = (nqn.clone(), namespace.nsid);
-            match self.leaving.remove(&place) {
+            let key = (nqn.clone(), namespace.nsid);
+            match self.leaving.remove(&key) {
                 Some(plain) if is_for(&plain, namespace) || is_at_path(&plain, namespace) => {
-                    self.look(&place, &plain, namespace)?;
-                    self.stay.insert(place, plain);
+                    self.look(&key, &plain, namespace)?;
+                    self.stay.insert(key, plain);
                 }
                 Some(plain) => {
-                    self.leaving.insert(place, plain);
+                    self.leaving.insert(key, plain);
                     others.push((nqn, namespace));
                 }
                 None => others.push((nqn, namespace)),
             }
         }
         for (nqn, namespace) in others {
-            let moving: HashSet<&Place> = self.moves.iter().map(|(from, _)| from).collect();
-            let mut places = self.leaving.iter().filter(|(place, _)| !moving.contains(place));
-            match places.find(|(_, plain)| plain.device.file().is_some() && is_for(plain, namespace)) {
+            let moving: HashSet<&NamespaceKey> = self.moves.iter().map(|(from, _)| from).collect();
+            let mut keys = self.leaving.iter().filter(|(key, _)| !moving.contains(key));
+            match keys.find(|(_, plain)| plain.device.file().is_some() && is_for(plain, namespace)) {
                 Some((from, plain)) => {
                     let (from, plain, to) = (from.clone(), plain.clone(), (nqn.clone(), namespace.nsid));
                     self.look(&to, &plain, namespace)?;
@@ -71,14 +71,14 @@ impl<'c> Reload<'c> {
     }
 
     /// Notes what has grown, and refuses what has shrunk.
-    fn look(&mut self, place: &Place, plain: &Plain, namespace: &Namespace) -> Result<(), StartError> {
+    fn look(&mut self, key: &NamespaceKey, plain: &Plain, namespace: &Namespace) -> Result<(), StartError> {
         let Some(file) = plain.device.file() else { return Ok(()) };
-        let (subsystem, nsid) = place.clone();
+        let (subsystem, nsid) = key.clone();
         let to_bytes =
             file.look(namespace.drive.size_bytes()).map_err(|error| StartError::Drive { subsystem, nsid, error })?;
         let from_bytes = plain.device.geometry().capacity_bytes;
         if to_bytes > from_bytes {
-            self.grown.push(Grown { place: place.clone(), from_bytes, to_bytes });
+            self.grown.push(Grown { key: key.clone(), from_bytes, to_bytes });
         }
         if let Some(path) = namespace.drive.path()
             && FileId::of(Path::new(path)) != file.id()

@@ -91,11 +91,11 @@ fn failures_while_the_drives_thread_is_busy_make_one_look() {
     // What the start left to the thread is done then, and counts no more.
     busy.recv().unwrap();
     let before = Arc::strong_count(&actor);
-    (0..1000).for_each(|_| actor.hurry());
+    (0..1000).for_each(|_| actor.collect_soon());
     assert_eq!(Arc::strong_count(&actor), before + 1);
     open.send(()).unwrap();
     until("the look", || Arc::strong_count(&actor) == before);
-    actor.hurry();
+    actor.collect_soon();
     until("another look", || Arc::strong_count(&actor) == before);
 }
 

@@ -76,7 +76,7 @@ pub(super) struct Count {
 pub(super) struct Host {
     socket: Socket,
     /// Where the reactor has the connection.
-    place: usize,
+    index: usize,
     pub(super) load: Load,
     pub(super) count: Count,
     pub(super) outstanding: usize,
@@ -155,10 +155,10 @@ impl Host {
 
     fn initialize(rig: &mut Rig, load: Load) -> Self {
         // Nothing leaves: places are given out in order.
-        let place = rig.reactor.connections.len();
+        let index = rig.reactor.connections.len();
         let (socket, count) = (rig.socket(), Count::default());
         let (out, input, scratch) = (Vec::new(), Vec::new(), vec![0; 2 << 20]);
-        let mut host = Self { socket, place, load, count, outstanding: 0, next: 0, out, input, scratch };
+        let mut host = Self { socket, index, load, count, outstanding: 0, next: 0, out, input, scratch };
         let mut request = [0; 128];
         (request[0], request[2], request[4]) = (0, 128, 128);
         let response = host.exchange(rig, &request);
@@ -167,8 +167,8 @@ impl Host {
     }
 
     /// Where the reactor has the connection.
-    pub(super) fn place(&self) -> usize {
-        self.place
+    pub(super) fn index(&self) -> usize {
+        self.index
     }
 
     /// Its end of the connection.
@@ -178,7 +178,7 @@ impl Host {
 
     /// Bytes that the reactor has received from this host and sent to it.
     pub(super) fn moved(&self, rig: &Rig) -> u64 {
-        let theirs = rig.reactor.connections[self.place].as_ref().expect("still connected");
+        let theirs = rig.reactor.connections[self.index].as_ref().expect("still connected");
         let unread = rustix::io::ioctl_fionread(theirs.link.descriptor().unwrap()).unwrap();
         self.count.bytes + rustix::io::ioctl_fionread(&self.socket).unwrap() - unread
     }

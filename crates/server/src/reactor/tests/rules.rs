@@ -46,7 +46,7 @@ fn data_in_the_capsule_of_a_command_that_is_not_taken_reach_no_other_command() {
 fn an_abort_finds_a_command_that_was_sent_before_it() {
     let mut rig = Rig::new();
     let mut host = rig.host(Load::reads(4096, 0));
-    let handle = rig.reactor.connections[host.place()].as_ref().unwrap().handle;
+    let handle = rig.reactor.connections[host.index()].as_ref().unwrap().handle;
     let mut first_half = BlockRange::new(0, 1).encode(nvm::COMPARE, Nsid(1));
     first_half.flags |= 1;
     host.put(&capsule(first_half, 5, Sgl::InCapsule { offset: 0, length: 512 }, &[0; 512]));

@@ -56,8 +56,8 @@ fn a_host_that_acknowledges_nothing_is_ended_and_its_buffers_come_back() {
     host.go_on();
     rig.turn(100);
     rig.turn(100);
-    let place = host.place();
-    let connection = rig.reactor.connections[place].as_mut().unwrap();
+    let index = host.index();
+    let connection = rig.reactor.connections[index].as_mut().unwrap();
     assert!(connection.link.tcp().holds_only_sent(), "all is in the socket");
     assert_eq!(
         (rig.reactor.pool.outstanding_bytes(), connection.commands.buffers.own()),
@@ -67,11 +67,11 @@ fn a_host_that_acknowledges_nothing_is_ended_and_its_buffers_come_back() {
     // What it has acknowledged is asked for twice, and is the same.
     rig.turn(31_000_000);
     rig.turn(28_000_000);
-    assert!(rig.reactor.connections[place].is_some(), "it has some time");
+    assert!(rig.reactor.connections[index].is_some(), "it has some time");
     assert_eq!(rig.reactor.pool.outstanding_bytes(), buffers);
     rig.turn(4_000_000);
     // What a network card had would be looked at again.
-    while rig.reactor.connections[place].is_some() {
+    while rig.reactor.connections[index].is_some() {
         rig.turn(10_000);
     }
     assert_eq!(rig.reactor.pool.outstanding_bytes(), 0);
@@ -86,13 +86,13 @@ fn a_host_that_goes_on_taking_is_not_ended_however_long_it_takes() {
     rig.reactor.devices = Arc::new(DeviceTable::new([(DeviceId(1), device)]));
     let mut host = rig.host(Load { listens: false, ..Load::reads(READ_BYTES, 2) });
     host.go_on();
-    let (place, mut taken) = (host.place(), 0);
+    let (index, mut taken) = (host.index(), 0);
     // With the headers of the PDUs.
     let all = 2 * (24 + READ_BYTES as usize);
     let mut chunk = vec![0; 1 << 10];
     while taken < all {
         rig.turn(10_000_000);
-        assert!(rig.reactor.connections[place].is_some(), "ended after {taken} bytes");
+        assert!(rig.reactor.connections[index].is_some(), "ended after {taken} bytes");
         let until = (taken + (4 << 10)).min(all);
         while taken < until {
             match host.socket().read(&mut chunk) {
@@ -107,7 +107,7 @@ fn a_host_that_goes_on_taking_is_not_ended_however_long_it_takes() {
     for _ in 0..10 {
         rig.turn(10_000_000);
     }
-    assert!(rig.reactor.connections[place].is_some());
+    assert!(rig.reactor.connections[index].is_some());
     assert_eq!(rig.reactor.pool.outstanding_bytes(), 0);
 }
 
@@ -132,7 +132,7 @@ fn buffers_of_a_connection_that_is_gone_wake_up_who_waits_for_them() {
     assert!(!waits.has_input(), "there is no buffer for it");
     // A network card takes a while to let go.
     let now_ms = rig.now_us / 1000;
-    let connection = rig.reactor.connections[gone.place()].as_mut().unwrap();
+    let connection = rig.reactor.connections[gone.index()].as_mut().unwrap();
     connection.link.state = State::Gone;
     let socket = connection.link.tcp().settle_from(Settling::from(now_ms));
     rig.reactor.deadlines.push(std::cmp::Reverse((now_ms + 5, connection.handle)));

@@ -1,9 +1,9 @@
-//! What a drive does unasked: errors and counters are collected and written down, and warnings are
-//! raised.
+//! The health of a drive: collects errors and counters, saves them in the drive's journal, and
+//! raises events.
 //!
-//! Errors wait ten seconds at most, those that tell of lost data not at all; counters that moved
-//! wait a minute, and time alone ten of them. A drive that is killed loses what was not written
-//! down yet, and nothing else.
+//! Errors are saved within ten seconds, and at once if data was lost. Counters that changed are
+//! saved once a minute, power-on time alone every ten minutes. A drive that is killed loses what
+//! was not saved yet, and nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -18,11 +18,11 @@ use ebof_medium::{Job, Notice, Progress, Store};
 use ebof_nvme::{ControllerId, HostId, Nqn, Nsid};
 
 use super::actor::DriveActor;
+use super::faults::BackingFaults;
 use super::sensor::Sensor;
-use super::trouble::Troubles;
 
-/// What the target has counted since it was started, and errors behind the last that the drive
-/// knows.
+/// What the target has counted since it was started, and the errors since the last one that the
+/// drive knows.
 #[derive(Debug, Default)]
 pub(crate) struct Observed {
     /// Errors with their numbers in the target.
@@ -37,45 +37,45 @@ pub(crate) struct Observed {
     pub(crate) media_errors: u64,
 }
 
-/// What an actor remembers of the last time.
+/// The state of a drive's monitoring between two collections.
 #[derive(Debug)]
-pub(crate) struct Round {
+pub(crate) struct Monitor {
     clock: Clock,
     sensor: Option<Sensor>,
     last: Observed,
     /// Number of the last error that the drive was given.
     pub(crate) errors: u64,
-    advanced: Instant,
-    /// When counters were written down last.
-    kept: Instant,
-    /// Counters moved since.
-    moved: bool,
+    advanced_at: Instant,
+    /// When counters were last saved.
+    saved_at: Instant,
+    /// Counters changed since then.
+    dirty: bool,
     full: bool,
     failing: bool,
-    /// A block was not what was written there, since the drive was opened.
+    /// A block was found damaged since the drive was opened.
     corrupt: bool,
-    pub(super) troubles: Troubles,
-    /// Events that could not be written down yet, the oldest.
+    pub(super) faults: BackingFaults,
+    /// Events that could not be saved yet: the oldest, at most [`UNWRITTEN_MAX`].
     unwritten: Vec<Change>,
-    /// Something could not be written down the last time.
+    /// The last attempt to save something failed.
     unwritable: bool,
-    /// Namespaces of which it was told that several hosts write them.
+    /// Namespaces that a warning about several writing hosts was logged for.
     warned: BTreeSet<u32>,
 }
 
-/// How often there is a look, in milliseconds.
-const EVERY_MS: u64 = 10_000;
+/// The time between two collections, milliseconds.
+const INTERVAL_MS: u64 = 10_000;
 
-/// Events that are kept until they can be written down.
-const UNWRITTEN: usize = 64;
+/// Events that are kept until they can be saved.
+const UNWRITTEN_MAX: usize = 64;
 
-/// How long counters that moved wait to be written down, and how long those do that only tell the
-/// time.
-const KEEP_MOVED_S: u64 = 60;
-const KEEP_S: u64 = 600;
+/// How long counters that changed wait to be saved, and how long they do if only time has passed,
+/// seconds.
+const SAVE_DIRTY_S: u64 = 60;
+const SAVE_CLEAN_S: u64 = 600;
 
 impl DriveActor {
-    /// What SMART / Health Information says of the drive, of the last look: one in ten seconds.
+    /// SMART / Health Information of the drive, as of the last collection.
     pub(crate) fn health(&self) -> DriveHealth {
         let drive = self.drive();
         let page = drive.state().health.page(Nsid::NONE, &drive.condition(), &Thresholds::DEFAULT, &drive.endurance());
@@ -98,7 +98,7 @@ impl DriveActor {
     }
 }
 
-impl Round {
+impl Monitor {
     pub(crate) fn new(sensor: Option<Sensor>, clock: Clock) -> Self {
         let now = clock.now();
         Self {
@@ -106,25 +106,25 @@ impl Round {
             sensor,
             last: Observed::default(),
             errors: 0,
-            advanced: now,
-            kept: now,
-            moved: false,
+            advanced_at: now,
+            saved_at: now,
+            dirty: false,
             full: false,
             failing: false,
             corrupt: false,
-            troubles: Troubles::default(),
+            faults: BackingFaults::default(),
             unwritten: Vec::new(),
             unwritable: false,
             warned: BTreeSet::new(),
         }
     }
 
-    /// What happened since the last time: with how many errors of which only the newest are given,
-    /// and those.
+    /// What happened since the last collection: the activity, how many errors were dropped because
+    /// there were too many, and the others.
     fn advance(&mut self, now: Observed) -> (Activity, u64, Vec<error_log::Error>) {
         let kelvin = self.sensor.as_ref().and_then(Sensor::kelvin).unwrap_or(TEMPERATURE_KELVIN);
-        let elapsed_ms = u64::try_from(self.since(self.advanced).as_millis()).unwrap_or(u64::MAX);
-        self.advanced = self.clock.now();
+        let elapsed_ms = u64::try_from(self.since(self.advanced_at).as_millis()).unwrap_or(u64::MAX);
+        self.advanced_at = self.clock.now();
         let mut namespaces = Vec::new();
         for (&nsid, usage) in &now.usage {
             let before = self.last.usage.get(&nsid).copied().unwrap_or_default();
@@ -138,7 +138,7 @@ impl Round {
                 namespaces.push((Nsid(nsid), new));
             }
         }
-        self.moved |= !namespaces.is_empty();
+        self.dirty |= !namespaces.is_empty();
         let activity = Activity {
             elapsed_ms,
             busy_ms: now.busy_ms.saturating_sub(self.last.busy_ms),
@@ -157,9 +157,9 @@ impl Round {
         (activity, missed, errors)
     }
 
-    /// Namespaces that several hosts have written since the last time, with those hosts. Each is
-    /// named once.
-    fn contended(&mut self, now: &Observed) -> Vec<(u32, Vec<String>)> {
+    /// Namespaces that several hosts have written since the last collection, with those hosts. Each
+    /// namespace is returned once.
+    fn shared_writers(&mut self, now: &Observed) -> Vec<(u32, Vec<String>)> {
         let mut found = Vec::new();
         for (&nsid, hosts) in &now.writers {
             let before = self.last.writers.get(&nsid);
@@ -178,76 +178,77 @@ impl Round {
         self.clock.now().saturating_duration_since(moment)
     }
 
-    /// Whether counters are to be written down now.
+    /// Whether counters have to be saved now.
     fn is_due(&self) -> bool {
-        self.since(self.kept).as_secs() >= if self.moved { KEEP_MOVED_S } else { KEEP_S }
+        self.since(self.saved_at).as_secs() >= if self.dirty { SAVE_DIRTY_S } else { SAVE_CLEAN_S }
     }
 }
 
-/// The look every ten seconds.
-pub(crate) struct Upkeep(pub(crate) Weak<DriveActor>);
+/// Collects at regular intervals.
+pub(crate) struct MonitorJob(pub(crate) Weak<DriveActor>);
 
-impl Job for Upkeep {
+impl Job for MonitorJob {
     fn step(&mut self, store: &mut Store) -> Progress {
         let Some(actor) = self.0.upgrade() else { return Progress::Done };
-        actor.upkeep(store, false);
-        Progress::Later(EVERY_MS)
+        actor.collect(store, false);
+        Progress::Later(INTERVAL_MS)
     }
 }
 
 impl DriveActor {
-    /// Collects what happened, writes down what has to be (all of it if `all`), and raises events.
-    /// On the drive's thread.
-    pub(super) fn upkeep(&self, store: &mut Store, all: bool) {
+    /// Collects errors and counters, saves what is due (everything if `all`), and raises events. On
+    /// the drive's thread.
+    pub(super) fn collect(&self, store: &mut Store, all: bool) {
         self.log_limit.tell(self.age_us());
-        let mut round = self.round();
-        let observed = self.observe(round.errors);
-        let contended = round.contended(&observed);
-        self.warn_of(&contended);
-        let (activity, missed, errors) = round.advance(observed);
-        let keep = all || round.is_due();
+        let mut monitor = self.monitor();
+        let observed = self.observe(monitor.errors);
+        let shared = monitor.shared_writers(&observed);
+        self.warn_of(&shared);
+        let (activity, missed, errors) = monitor.advance(observed);
+        let save = all || monitor.is_due();
         let capacity = self.medium().capacity();
-        let turned = {
+        let outcome = {
             let mut drive = self.drive();
             drive.record_errors(missed, &errors);
             let mut condition = drive.condition();
             condition.kelvin = activity.kelvin;
-            condition.sensors = round.sensor.iter().map(|_| activity.kelvin).collect();
+            condition.sensors = monitor.sensor.iter().map(|_| activity.kelvin).collect();
             // A full drive has nothing to spare, whatever is being given back just now.
             condition.free_bytes =
-                if round.full { 0 } else { capacity.total_bytes.saturating_sub(capacity.used_bytes) };
-            condition.no_space = round.troubles.no_space();
+                if monitor.full { 0 } else { capacity.total_bytes.saturating_sub(capacity.used_bytes) };
+            condition.no_space = monitor.faults.no_space();
             condition.read_only = store.is_read_only();
-            condition.degraded = round.failing || round.corrupt || round.troubles.errors() || condition.read_only;
-            drive.advance(&activity, condition, keep, &itself(), &self.decision_input())
+            condition.degraded = monitor.failing || monitor.corrupt || monitor.faults.errors() || condition.read_only;
+            drive.advance(&activity, condition, save, &itself(), &self.decision_input())
         };
-        if turned.changes.is_empty() && round.unwritten.is_empty() {
+        if outcome.changes.is_empty() && monitor.unwritten.is_empty() {
             return;
         }
-        if turned.changes.iter().any(|change| matches!(change, Change::Counted { .. })) {
-            (round.kept, round.moved) = (round.clock.now(), false);
+        if outcome.changes.iter().any(|change| matches!(change, Change::Counted { .. })) {
+            monitor.saved_at = monitor.clock.now();
+            monitor.dirty = false;
         }
-        let mut changes = std::mem::take(&mut round.unwritten);
-        changes.extend(turned.changes);
-        drop(round);
-        self.write_down(store, changes);
-        self.show(None, &[], &turned.events);
+        let mut changes = std::mem::take(&mut monitor.unwritten);
+        changes.extend(outcome.changes);
+        drop(monitor);
+        self.save(store, changes);
+        self.show(None, &[], &outcome.events);
     }
 
-    /// Makes changes durable that nobody asked for. Events for which that fails are kept for the
-    /// next time; errors and counters are what they are then.
-    fn write_down(&self, store: &mut Store, changes: Vec<Change>) {
+    /// Makes changes durable that no host asked for. Events that cannot be saved are kept for the
+    /// next collection, which counts errors and activity anew.
+    fn save(&self, store: &mut Store, changes: Vec<Change>) {
         let events = changes.iter().filter(|change| matches!(change, Change::Happened { .. }));
-        let events: Vec<_> = events.take(UNWRITTEN).cloned().collect();
+        let events: Vec<_> = events.take(UNWRITTEN_MAX).cloned().collect();
         let outcome = self.commit(store, changes);
-        let mut round = self.round();
-        let before = std::mem::replace(&mut round.unwritable, outcome.is_err());
+        let mut monitor = self.monitor();
+        let before = std::mem::replace(&mut monitor.unwritable, outcome.is_err());
         match outcome {
             Err(error) => {
                 if !before {
                     tracing::error!(drive = self.name(), "health and errors cannot be written down: {error}");
                 }
-                round.unwritten = events;
+                monitor.unwritten = events;
             }
             Ok(()) if before => tracing::info!(drive = self.name(), "health and errors are written down again"),
             Ok(()) => {}
@@ -256,8 +257,8 @@ impl DriveActor {
 
     /// File systems of several hosts on one namespace destroy each other, unless the hosts agree by
     /// reservations.
-    fn warn_of(&self, contended: &[(u32, Vec<String>)]) {
-        for (nsid, hosts) in contended {
+    fn warn_of(&self, shared: &[(u32, Vec<String>)]) {
+        for (nsid, hosts) in shared {
             let reserved = self.drive().state().reservations.get(nsid).is_some_and(|kept| kept.kind().is_some());
             if !reserved {
                 tracing::warn!(
@@ -271,21 +272,21 @@ impl DriveActor {
         }
     }
 
-    /// Something cannot wait for the next look: data was lost, or the medium changed its state.
-    /// However often that happens before the look begins, there is one.
-    pub(crate) fn hurry(self: &Arc<Self>) {
-        if self.hurries.swap(true, Ordering::AcqRel) {
+    /// Collects without waiting for the interval: data was lost, or the medium changed its state.
+    /// Any number of calls before the collection begins leads to one.
+    pub(crate) fn collect_soon(self: &Arc<Self>) {
+        if self.collects_soon.swap(true, Ordering::AcqRel) {
             return;
         }
         let own = Arc::clone(self);
         self.medium().run(Box::new(move |store| {
-            // What happens from here on may not be seen by this look.
-            own.hurries.store(false, Ordering::Release);
-            own.upkeep(store, false);
+            // What happens from here on may be missed by this collection.
+            own.collects_soon.store(false, Ordering::Release);
+            own.collect(store, false);
         }));
     }
 
-    /// What the medium says by itself. On the drive's thread.
+    /// Handles a notice of the medium. On the drive's thread.
     pub(super) fn on_notice(self: &Arc<Self>, notice: Notice) {
         let drive = self.name();
         match notice {
@@ -309,28 +310,28 @@ impl DriveActor {
                     "a block is damaged: it cannot be read before it is written again"
                 );
             }
-            Notice::Fails(trouble) => self.on_trouble(trouble, true),
-            Notice::Works(trouble) => self.on_trouble(trouble, false),
+            Notice::Fails(fault) => self.on_fault(fault, true),
+            Notice::Works(fault) => self.on_fault(fault, false),
         }
-        let mut round = self.round();
+        let mut monitor = self.monitor();
         match notice {
-            Notice::Full(_) => round.full = true,
-            Notice::Room => round.full = false,
-            Notice::JournalFailed(_) => round.failing = true,
-            Notice::JournalRecovered => round.failing = false,
-            // Where there is one there may be more: a drive that gives back what it was not given
-            // is not to be relied on.
-            Notice::Corrupt { .. } if round.corrupt => return,
-            Notice::Corrupt { .. } => round.corrupt = true,
+            Notice::Full(_) => monitor.full = true,
+            Notice::Room => monitor.full = false,
+            Notice::JournalFailed(_) => monitor.failing = true,
+            Notice::JournalRecovered => monitor.failing = false,
+            // There may be more of them: a backing device that returns other data than were written
+            // is not reliable.
+            Notice::Corrupt { .. } if monitor.corrupt => return,
+            Notice::Corrupt { .. } => monitor.corrupt = true,
             Notice::QuotaReached(_) => return,
             Notice::Fails(_) | Notice::Works(_) => {}
         }
-        drop(round);
-        self.hurry();
+        drop(monitor);
+        self.collect_soon();
     }
 }
 
-/// The drive itself, as the one whose events these are.
+/// The drive itself as the origin of an event.
 pub(super) fn itself() -> Origin {
     Origin { cntlid: ControllerId::DYNAMIC, host: Nqn::discovery(), host_id: HostId::default() }
 }
@@ -352,27 +353,27 @@ mod tests {
 
     #[test]
     fn several_writers_of_a_namespace_are_told_of_once() {
-        let mut round = Round::new(None, Clock::system());
-        let look = |round: &mut Round, counts: &[(u32, &str, u64)]| {
+        let mut monitor = Monitor::new(None, Clock::system());
+        let look = |monitor: &mut Monitor, counts: &[(u32, &str, u64)]| {
             let observed = wrote(counts);
-            let found = round.contended(&observed);
-            let _counted = round.advance(observed);
+            let found = monitor.shared_writers(&observed);
+            let _counted = monitor.advance(observed);
             found.into_iter().map(|(nsid, hosts)| (nsid, hosts.len())).collect::<Vec<_>>()
         };
-        assert_eq!(look(&mut round, &[(1, "a", 5), (2, "a", 1)]), []);
+        assert_eq!(look(&mut monitor, &[(1, "a", 5), (2, "a", 1)]), []);
         // One after the other is as it should be.
-        assert_eq!(look(&mut round, &[(1, "a", 5), (1, "b", 3), (2, "a", 1)]), []);
-        assert_eq!(look(&mut round, &[(1, "a", 6), (1, "b", 4), (2, "a", 1)]), [(1, 2)]);
-        assert_eq!(look(&mut round, &[(1, "a", 7), (1, "b", 5), (2, "a", 1)]), []);
+        assert_eq!(look(&mut monitor, &[(1, "a", 5), (1, "b", 3), (2, "a", 1)]), []);
+        assert_eq!(look(&mut monitor, &[(1, "a", 6), (1, "b", 4), (2, "a", 1)]), [(1, 2)]);
+        assert_eq!(look(&mut monitor, &[(1, "a", 7), (1, "b", 5), (2, "a", 1)]), []);
     }
 
     #[test]
     fn only_what_is_new_is_counted() {
-        let mut round = Round::new(None, Clock::system());
-        let (activity, ..) = round.advance(wrote(&[(1, "a", 5)]));
+        let mut monitor = Monitor::new(None, Clock::system());
+        let (activity, ..) = monitor.advance(wrote(&[(1, "a", 5)]));
         assert_eq!(activity.namespaces[0].1.bytes_written, 5 * 4096);
-        let (activity, ..) = round.advance(wrote(&[(1, "a", 7)]));
+        let (activity, ..) = monitor.advance(wrote(&[(1, "a", 7)]));
         assert_eq!(activity.namespaces[0].1.write_commands, 2);
-        assert!(round.advance(wrote(&[(1, "a", 7)])).0.namespaces.is_empty());
+        assert!(monitor.advance(wrote(&[(1, "a", 7)])).0.namespaces.is_empty());
     }
 }
