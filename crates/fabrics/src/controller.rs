@@ -184,7 +184,8 @@ fn differing(last: &NamespaceTable, now: &NamespaceTable) -> BTreeSet<Nsid> {
 /// Adds what changed to what the host has to be told; whether there is something. One more than a
 /// list has room for tells of all.
 fn keep(list: &mut BTreeSet<Nsid>, changed: BTreeSet<Nsid>) -> bool {
-    let (any, room) = (!changed.is_empty(), (ChangedNamespaces::ENTRIES_MAX + 1).saturating_sub(list.len()));
+    let any = !changed.is_empty();
+    let room = (ChangedNamespaces::ENTRIES_MAX + 1).saturating_sub(list.len());
     list.extend(changed.into_iter().take(room));
     any
 }

@@ -94,7 +94,8 @@ pub(crate) fn resume(association: &Association, subsystem: &Subsystem, executing
     let checks = destination.metadata.is_protected().then(|| checks(destination, &copy, &sources)).transpose()?;
     let fua = copy.fua || !association.write_cache.load(Ordering::Relaxed);
     let length = u32::try_from(blocks << shift).expect("below the limit of a command");
-    let (data_bytes, metadata_bytes) = (1 << shift, destination.metadata.bytes);
+    let data_bytes = 1 << shift;
+    let metadata_bytes = destination.metadata.bytes;
     let plan = Box::new(CopyPlan { target, data_bytes, metadata_bytes, checks, sources: ranges, fua });
     Ok(Decision::Go(Task::Copy(plan), length))
 }

@@ -79,7 +79,8 @@ pub(crate) fn structure(association: &Association, subsystem: &Subsystem, sqe: &
     let nsid = sqe.nsid();
     let [cns, _, cntid @ ..] = sqe.cdw10.to_bytes();
     let csi = Csi(sqe.cdw11.to_bytes()[3]);
-    let (table, drive) = (&subsystem.namespaces, subsystem.drive.as_deref());
+    let table = &subsystem.namespaces;
+    let drive = subsystem.drive.as_deref();
     let data = match Cns(cns) {
         // What all namespaces have in common, for a host that wants to make one.
         Cns::NAMESPACE if nsid == Nsid::ALL && drive.is_some() => Some(bytes(&common_namespace_data())),

@@ -159,7 +159,8 @@ fn transfer(
         TransferKind::WriteZeroes => limits.write_zeroes_bytes,
         TransferKind::WriteUncorrectable => {
             // What other commands have there is reserved.
-            (range.fua, range.prinfo) = (false, 0);
+            range.fua = false;
+            range.prinfo = 0;
             limits.write_zeroes_bytes
         }
     };
@@ -234,7 +235,8 @@ fn deallocate(association: &Association, subsystem: &Subsystem, executing: &Exec
     }
     let mut chosen = Vec::with_capacity(ranges.len());
     for range in ranges {
-        let (slba, blocks) = (range.slba.get(), range.nlb.get());
+        let slba = range.slba.get();
+        let blocks = range.nlb.get();
         if limit != 0 && blocks > limit {
             return Err(Fault::new(Status::COMMAND_SIZE_LIMIT_EXCEEDED));
         }

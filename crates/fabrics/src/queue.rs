@@ -526,7 +526,9 @@ impl Subject {
     }
 
     fn of_ticket(executing: &Executing) -> Self {
-        let (cid, opcode, nsid) = (executing.cid(), executing.opcode(), executing.nsid());
+        let cid = executing.cid();
+        let opcode = executing.opcode();
+        let nsid = executing.nsid();
         Self { cid, opcode, nsid, lba: executing.starting_lba() }
     }
 }

@@ -55,7 +55,8 @@ pub(crate) fn hand_over(shared: &Shared, reactor: usize, incoming: Incoming, pee
 
 /// Where hosts in this process reach `port`. Its connections go to the reactors in turns.
 pub(crate) fn loopback(shared: &Arc<Shared>, port: &Arc<PortState>) -> Port {
-    let (shared, port) = (Arc::downgrade(shared), Arc::clone(port));
+    let shared = Arc::downgrade(shared);
+    let port = Arc::clone(port);
     Port::new(move |end: TargetEnd| {
         let shared = shared.upgrade().filter(|shared| !shared.stopping.load(Relaxed));
         let shared = shared.ok_or(ConnectError::NotListening)?;

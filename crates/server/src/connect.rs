@@ -81,8 +81,10 @@ impl Commands {
                 self.assign_cntlid(context);
             }
             context.shared.wake_control();
-            let (host, subsystem) = (text(self.queue.host()), text(self.queue.subsystem()));
-            let (about, peer) = (link.peer().about(), link.peer().address);
+            let host = text(self.queue.host());
+            let subsystem = text(self.queue.subsystem());
+            let about = link.peer().about();
+            let peer = link.peer().address;
             if let Some(more) = context.shared.may_log(about.clone(), Kind::Connected) {
                 tracing::info!(%peer, host, subsystem, queue = id.0, entries, "connected{more}");
             }
@@ -106,7 +108,8 @@ impl Commands {
     ) {
         link.extend_handshake(context.now_ms + 2 * CONNECT_HOLD_MS);
         let mut command = self.command(origin, executing, Work::Connect, CONNECT_BYTES, context);
-        (command.phase, command.buffer) = (Phase::Waiting, buffer);
+        command.phase = Phase::Waiting;
+        command.buffer = buffer;
         let reply = CommandRef { handle: self.handle, slot: self.slots.insert(command) };
         for &handle in looks {
             context.shared.post(handle, Message::Look { handle, reply });

@@ -257,7 +257,8 @@ impl Control {
 
     fn accept_some(&mut self, key: u64) {
         let Some((listener, port)) = self.listeners.get(&key) else { return };
-        let (listener, port) = (Arc::clone(listener), Arc::clone(port));
+        let listener = Arc::clone(listener);
+        let port = Arc::clone(port);
         for _ in 0..ACCEPT_BATCH {
             match listener.accept() {
                 Ok((socket, peer)) => {

@@ -95,7 +95,8 @@ impl Copy {
         self.copied += length as u64;
         self.within += length as u64;
         if self.plan.sources.get(self.source).is_some_and(|source| source.length_bytes == self.within) {
-            (self.source, self.within) = (self.source + 1, 0);
+            self.source += 1;
+            self.within = 0;
         }
         self.source == self.plan.sources.len()
     }

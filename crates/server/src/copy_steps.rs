@@ -81,7 +81,8 @@ impl Commands {
 
     fn write_piece(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
         let Some(Command { work: Work::Copy(copy), buffer, .. }) = self.slots.get_mut(slot) else { return };
-        let (device, fua) = (copy.target_device(), copy.fua());
+        let device = copy.target_device();
+        let fua = copy.fua();
         let operation = copy.changed().and_then(|changed| {
             let len = usize::try_from(changed.end - changed.start).ok()?;
             Some(Operation::Write { offset: changed.start, len, data: buffer.take()?.into(), fua })
@@ -92,7 +93,8 @@ impl Commands {
     /// What was copied counts as read from the sources' namespaces too.
     fn finish_copy(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
         let Some(Command { work: Work::Copy(copy), started_us, .. }) = self.slots.get(slot) else { return };
-        let (read, latency_us) = (copy.read_bytes(), context.now_us.saturating_sub(*started_us));
+        let read = copy.read_bytes();
+        let latency_us = context.now_us.saturating_sub(*started_us);
         for (nsid, bytes) in read {
             if let Some((_, stats)) = self.stats_of(nsid, context).and_then(|at| self.stats.get(at)) {
                 stats.count(Kind::Read, bytes, false, latency_us);

@@ -282,7 +282,8 @@ impl Commands {
 /// Ranges of blocks that cannot be read (first block, blocks), one more than there is room for;
 /// they are all that there are otherwise.
 fn bad(thin: &Thin, query: &LbaStatusQuery) -> (Vec<(u64, u64)>, bool) {
-    let (first, end) = (query.range.start, query.range.end);
+    let first = query.range.start;
+    let end = query.range.end;
     let ranges = thin.bad_ranges(&query.range, query.ranges_max.saturating_add(1)).into_iter();
     let within = ranges.map(|range| (range.start.max(first), range.end.min(end)));
     (within.map(|(start, end)| (start, end - start)).collect(), true)
@@ -291,7 +292,8 @@ fn bad(thin: &Thin, query: &LbaStatusQuery) -> (Vec<(u64, u64)>, bool) {
 /// Ranges of blocks of `block` bytes that are allocated, and whether all of what was asked for was
 /// looked at.
 fn allocated(thin: &Thin, query: &LbaStatusQuery, block: u64) -> (Vec<(u64, u64)>, bool) {
-    let (first, end) = (query.range.start, query.range.end);
+    let first = query.range.start;
+    let end = query.range.end;
     // What is looked at is bounded, so that the others on the thread do not wait: the host asks on
     // where it ends.
     let bytes = first * block..end * block;

@@ -336,7 +336,8 @@ impl Commands {
                 if transfer.fused.is_some() {
                     return self.half_complete(slot, context);
                 }
-                let (kind, extent) = (transfer.kind, transfer.extent);
+                let kind = transfer.kind;
+                let extent = transfer.extent;
                 if kind == TransferKind::WriteUncorrectable {
                     return self.mark_bad(slot, extent, link, context);
                 }
@@ -450,7 +451,8 @@ impl Commands {
                     severe = is_severe(status);
                     let about = About::Device(command.work.device());
                     if let Some(more) = context.shared.may_log(about, log_limit::Kind::Device(error.class())) {
-                        let (host, work) = (text(self.queue.host()), &command.work);
+                        let host = text(self.queue.host());
+                        let work = &command.work;
                         tracing::error!(host, nsid = command.nsid.0, ?work, %status, "device error: {error}{more}");
                     }
                 }

@@ -124,7 +124,8 @@ impl Commands {
         };
         // The half at the device has the lock: the other one may be given up meanwhile.
         *of_second = lock;
-        let (extent, buffer) = (transfer.extent, buffer.take());
+        let extent = transfer.extent;
+        let buffer = buffer.take();
         let operation = buffer.map(|buffer| Operation::Write {
             offset: extent.offset_bytes,
             len: extent.length_bytes as usize,

@@ -271,7 +271,8 @@ mod tests {
     #[test]
     fn the_first_of_a_kind_is_logged_and_the_others_are_counted() {
         let limit = LogLimit::default();
-        let (one, other) = (About::Device(Some(DeviceId(1))), About::Device(Some(DeviceId(2))));
+        let one = About::Device(Some(DeviceId(1)));
+        let other = About::Device(Some(DeviceId(2)));
         let errors = Kind::Device(Class::OutOfSpace);
         assert_eq!(limit.admit(one.clone(), errors, 5), Some(LeftOut::default()));
         for now_us in 6..106 {

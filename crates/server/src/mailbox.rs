@@ -124,7 +124,8 @@ impl Mailbox {
     }
 
     fn with(bell: Option<OwnedFd>) -> Self {
-        let (pending, asleep) = (AtomicBool::new(false), AtomicBool::new(false));
+        let pending = AtomicBool::new(false);
+        let asleep = AtomicBool::new(false);
         Self(Arc::new(Inner { messages: Mutex::new(Vec::new()), pending, asleep, bell }))
     }
 

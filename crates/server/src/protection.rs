@@ -26,7 +26,8 @@ impl Command {
     #[inline]
     pub(crate) fn check_outbound(&mut self, shared: &Shared) -> Result<(), Status> {
         if let Work::Transfer(Transfer { kind, checks: Some(checks), .. }) = &self.work {
-            let (kind, checks) = (*kind, **checks);
+            let kind = *kind;
+            let checks = **checks;
             return self.check_sent(kind, checks, shared);
         }
         Ok(())
@@ -35,7 +36,8 @@ impl Command {
     #[cold]
     fn check_sent(&mut self, kind: TransferKind, checks: ProtectionChecks, shared: &Shared) -> Result<(), Status> {
         let ProtectionChecks { rules, device_bytes, .. } = checks;
-        let (data_bytes, length) = (checks.data_bytes as usize, device_bytes as usize);
+        let data_bytes = checks.data_bytes as usize;
+        let length = device_bytes as usize;
         let Some(buffer) = &mut self.buffer else { return Ok(()) };
         let bytes = buffer.as_mut_slice();
         // The host's data of a Compare stand behind the place of the device's.
@@ -68,7 +70,8 @@ impl Command {
     #[inline]
     pub(crate) fn check_inbound(&mut self, severe: &mut bool, shared: &Shared) -> Option<Status> {
         if let Work::Transfer(Transfer { kind, checks: Some(checks), .. }) = &self.work {
-            let (kind, checks) = (*kind, **checks);
+            let kind = *kind;
+            let checks = **checks;
             return Some(self.check_read(kind, checks, severe, shared));
         }
         None
@@ -83,7 +86,8 @@ impl Command {
         shared: &Shared,
     ) -> Status {
         let ProtectionChecks { rules, device_bytes, .. } = checks;
-        let (data_bytes, length) = (checks.data_bytes as usize, device_bytes as usize);
+        let data_bytes = checks.data_bytes as usize;
+        let length = device_bytes as usize;
         match kind {
             TransferKind::Read | TransferKind::Verify | TransferKind::Compare => {}
             TransferKind::Write | TransferKind::WriteZeroes | TransferKind::WriteUncorrectable => {
@@ -114,7 +118,8 @@ impl Command {
     fn found(&mut self, Bad { block, mismatch }: Bad, what: &str, shared: &Shared) -> Status {
         let status = mismatch.status();
         if let Some(more) = shared.may_log(About::Device(self.work.device()), Kind::Protection) {
-            let (nsid, work) = (self.nsid.0, &self.work);
+            let nsid = self.nsid.0;
+            let work = &self.work;
             tracing::warn!(nsid, ?work, block, %status, "protection information {what}: {mismatch}{more}");
         }
         self.failed_lba = Some(self.executing.starting_lba().wrapping_add(block));

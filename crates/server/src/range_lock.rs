@@ -101,7 +101,8 @@ impl FusedLocks {
         }
         *awaited = awaited.saturating_sub(1);
         if *awaited == 0 {
-            let (reply, number) = (*owner, *number);
+            let reply = *owner;
+            let number = *number;
             self.post(reply, Message::LockGranted { reply, number });
         }
     }

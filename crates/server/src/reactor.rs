@@ -381,7 +381,8 @@ impl Reactor {
     }
 
     fn on_socket(&mut self, index: u32, flags: epoll::EventFlags, now_us: u64) -> bool {
-        let (mut worked, mut received) = (false, 0);
+        let mut worked = false;
+        let mut received = 0;
         self.with(index, now_us, |connection, context| {
             if connection.link.state == State::Gone {
                 // An event of the same batch as the one that ended it.

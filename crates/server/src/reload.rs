@@ -49,7 +49,9 @@ pub(crate) fn apply(target: &Target, mut desired: Config) -> Result<Plan, ApplyE
     refuse(&plan)?;
     let InForce { config: old, devices, ports, generation } = before;
     let mut reload = Reload::new(target, &old, &desired, generation, devices.with(BTreeMap::new(), Vec::new()));
-    (reload.leaving, reload.leaving_drives, reload.leaving_ports) = (devices.open, devices.actors, ports);
+    reload.leaving = devices.open;
+    reload.leaving_drives = devices.actors;
+    reload.leaving_ports = ports;
     let prepared = reload.sort().and_then(|()| reload.release()).and_then(|()| reload.take());
     match prepared.and_then(|()| reload.check()) {
         Ok(()) => {
@@ -67,7 +69,8 @@ pub(crate) fn apply(target: &Target, mut desired: Config) -> Result<Plan, ApplyE
 /// What cannot change while the target runs.
 fn refuse(plan: &Plan) -> Result<(), ApplyError> {
     let with = |effect| plan.changes.iter().filter(|change| change.effect() == effect).cloned().collect::<Vec<_>>();
-    let (impossible, restart) = (with(Effect::Impossible), with(Effect::Restart));
+    let impossible = with(Effect::Impossible);
+    let restart = with(Effect::Restart);
     if !impossible.is_empty() {
         return Err(ApplyError::Impossible { changes: impossible });
     }
@@ -223,7 +226,8 @@ impl<'c> Reload<'c> {
         let drives = gone.iter().zip(&backings).map(|(nqn, backing)| (nqn, None, backing, 2));
         for (subsystem, nsid, device, owners) in plain.chain(drives) {
             if !drain(device, owners, clock, end) {
-                let (subsystem, what) = (subsystem.clone(), device.describe());
+                let subsystem = subsystem.clone();
+                let what = device.describe();
                 return Err(StartError::Busy { subsystem, nsid, what, waited: DRAIN });
             }
         }
@@ -343,7 +347,8 @@ impl<'c> Reload<'c> {
 
     /// Shows hosts what there is now. Gives what has grown.
     fn commit(&mut self, plan: &Plan) -> Vec<Change> {
-        let (devices, ports) = (self.next_devices(), self.next_ports());
+        let devices = self.next_devices();
+        let ports = self.next_ports();
         let grown: Vec<Change> = self.grown.iter().map(|grown| grown.offer(&devices)).collect();
         devices.configure();
         // What takes the place of something else under its name goes first, so that hosts see it go
@@ -462,7 +467,8 @@ impl Grown {
         if let Some(file) = devices.open.get(&self.key).and_then(|plain| plain.device.file()) {
             file.grow(self.to_bytes);
         }
-        let (subsystem, nsid) = (self.key.0.to_string(), self.key.1);
+        let subsystem = self.key.0.to_string();
+        let nsid = self.key.1;
         Change::GrowNamespace { subsystem, nsid, from_bytes: self.from_bytes, to_bytes: self.to_bytes }
     }
 }

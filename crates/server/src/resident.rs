@@ -28,7 +28,8 @@ impl Commands {
         let Some(device) = devices.device(transfer.extent.device).filter(|device| device.resident().is_some()) else {
             return Some(Step::Execute(executing, Task::Transfer(transfer)));
         };
-        let (offset, length) = (transfer.extent.offset_bytes, transfer.extent.length_bytes);
+        let offset = transfer.extent.offset_bytes;
+        let length = transfer.extent.length_bytes;
         let checked = device.geometry().check_transfer(Action::Read, offset, length.into());
         if let Err(error) = checked {
             self.fail_resident(executing, &error, Kind::Read, origin, link, context);

@@ -153,7 +153,9 @@ impl Target {
     ) -> Result<(), StartError> {
         let (ready, started) = mpsc::channel();
         for (index, (mailbox, processor)) in mailboxes.into_iter().zip(processors).enumerate() {
-            let (shared, table, ready) = (Arc::clone(&self.shared), Arc::clone(table), ready.clone());
+            let shared = Arc::clone(&self.shared);
+            let table = Arc::clone(table);
+            let ready = ready.clone();
             // The ring of a reactor belongs to the thread that makes it.
             let serve = move || match Reactor::new(index, shared, mailbox, table, false) {
                 Ok(reactor) => {

@@ -156,7 +156,8 @@ mod tests {
 
     #[test]
     fn buffers_of_a_host_are_counted_over_its_connections() {
-        let (one, other) = (Nqn::parse("nqn.one").unwrap(), Nqn::parse("nqn.other").unwrap());
+        let one = Nqn::parse("nqn.one").unwrap();
+        let other = Nqn::parse("nqn.other").unwrap();
         let mut hosts = HostBuffers::default();
         let mut uses: [BufferUse; 3] = Default::default();
         uses[0].add(100);

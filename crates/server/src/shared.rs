@@ -270,7 +270,8 @@ impl Shared {
         detail: String,
     ) {
         port.counts.refused.fetch_add(1, Relaxed);
-        let (host_nqn, subsystem_nqn) = (host.map(Nqn::to_string), subsystem.map(Nqn::to_string));
+        let host_nqn = host.map(Nqn::to_string);
+        let subsystem_nqn = subsystem.map(Nqn::to_string);
         let advice = reason.advice();
         if let Some(more) = self.may_log(peer.about(), Kind::Refused(reason)) {
             let name = &port.name;

@@ -92,7 +92,9 @@ mod tests {
     fn connections_have_what_the_port_asks_for() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut port = Port::new(1, Listen::loopback());
-        (port.tos, port.so_priority, port.busy_poll_us) = (Some(0x10), Some(4), Some(0));
+        port.tos = Some(0x10);
+        port.so_priority = Some(4);
+        port.busy_poll_us = Some(0);
         prepare(&listener, &port, true).unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (socket, _) = listener.accept().unwrap();

@@ -196,7 +196,8 @@ impl Devices {
             match ebof_medium::has_drive(&device, &self.environment.io) {
                 Ok(false) => warn_of_remains(&device, &self.environment.io, path),
                 Ok(true) => {
-                    let (subsystem, path) = (subsystem.clone(), path.clone());
+                    let subsystem = subsystem.clone();
+                    let path = path.clone();
                     return Err(StartError::HoldsDrive { subsystem, nsid: namespace.nsid, path });
                 }
                 // Whoever reads it is told; a disk that fails there can be served all the same.

@@ -54,7 +54,8 @@ impl SteppedTarget {
         let bell = Mailbox::without_bell();
         let Assembled { target, table, .. } = Target::assemble(config, settings, devices, ports, &mailboxes, &bell)?;
         let reactor = |(index, mailbox)| {
-            let (shared, table) = (Arc::clone(&target.shared), Arc::clone(&table));
+            let shared = Arc::clone(&target.shared);
+            let table = Arc::clone(&table);
             let advice = "the factory of the settings' environment has no more of them";
             Reactor::new(index, shared, mailbox, table, true).map_err(|error| StartError::Reactor {
                 index,

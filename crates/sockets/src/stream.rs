@@ -175,7 +175,8 @@ mod tests {
         let mut receiver = Stream::from(listener.accept().unwrap().0);
         let parts = [IoSlice::new(b"ab"), IoSlice::new(b"cd")];
         assert_eq!(sender.send(&parts, false).unwrap(), 4);
-        let (mut first, mut second) = ([0; 1], [0; 8]);
+        let mut first = [0; 1];
+        let mut second = [0; 8];
         let taken = receiver.receive_parts(&mut [IoSliceMut::new(&mut first), IoSliceMut::new(&mut second)]).unwrap();
         assert_eq!((taken, &first, &second[..3]), (4, b"a", &b"bcd"[..]));
         sender.shutdown(Shutdown::Both);

@@ -94,7 +94,8 @@ impl Registry {
             }
             Err(reason) => {
                 self.deferred.remove(&arrival.handle);
-                let (host, subsystem) = (Some(request.host), Some(request.subsystem));
+                let host = Some(request.host);
+                let subsystem = Some(request.subsystem);
                 Err(Refusal { reason, status: reason.fault().status, queue: attachment.queue, host, subsystem })
             }
         }

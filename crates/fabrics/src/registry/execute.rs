@@ -209,7 +209,8 @@ impl Registry {
 
     /// Namespace Write Protection Config.
     fn protect(&mut self, controller: &Controller, executing: &Executing, notices: &mut Notices) -> Outcome {
-        let (nqn, nsid) = (controller.association.subsystem.clone(), executing.nsid());
+        let nqn = controller.association.subsystem.clone();
+        let nsid = executing.nsid();
         let protected = WriteProtection::decode(executing.cdw11()) == WriteProtection::Protected;
         let namespace = self.effective.get(&nqn).and_then(|subsystem| subsystem.namespaces.find(nsid));
         let namespace = namespace.ok_or(Fault::new(Status::INVALID_NAMESPACE))?;

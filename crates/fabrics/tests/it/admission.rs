@@ -203,7 +203,8 @@ fn one_host_leaves_controllers_and_queues_for_others() {
 fn controller_ids_stay_within_their_range_and_begin_at_the_seed() {
     let mut model = model();
     let drive = std::sync::Arc::make_mut(&mut model.subsystems[0]);
-    (drive.cntlid_min, drive.cntlid_max) = (ControllerId(10), ControllerId(12));
+    drive.cntlid_min = ControllerId(10);
+    drive.cntlid_max = ControllerId(12);
     let mut world = World::with(Limits::default(), model);
     // 41 modulo 3 is 2.
     let ids: Vec<u16> = (0..3).map(|_| world.controller(DRIVE, ALICE).1.0).collect();

@@ -137,7 +137,9 @@ struct Run {
 impl Run {
     fn new() -> Self {
         let last_cntlid = ControllerId(1);
-        let (waiting, open, held) = (VecDeque::new(), Default::default(), BTreeSet::new());
+        let waiting = VecDeque::new();
+        let open = Default::default();
+        let held = BTreeSet::new();
         Self { world: World::new(), waiting, open, held, last_cntlid }
     }
 

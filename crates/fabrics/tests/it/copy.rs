@@ -51,7 +51,8 @@ fn ranges_become_bytes_of_devices() {
         let done = copy(&mut world, io, 1, Copy { format, ..to(8) }, &sources);
         assert_eq!((done.status(), done.result()), (Status::SUCCESS, 0));
         let range = |slba: u64, blocks: u64| {
-            let (offset, length) = (4096 + slba * 512, blocks * 512);
+            let offset = 4096 + slba * 512;
+            let length = blocks * 512;
             format!(
                 "CopyRange {{ device: DeviceId(1), nsid: Nsid(1), offset_bytes: {offset}, length_bytes: {length} }}"
             )

@@ -36,7 +36,8 @@ struct Waiting {
 }
 
 fn ask(world: &mut World, host: &str, cntlid: ControllerId, qid: u16) -> Waiting {
-    let (at, data) = (world.open(), connect_data(DRIVE, host, cntlid));
+    let at = world.open();
+    let data = connect_data(DRIVE, host, cntlid);
     let sqe = with_data(Connect { qid: QueueId(qid), entries: 64, ..admin_connect() }.encode(), 1024);
     let Step::Execute(executing, Task::Connect) = world.queues.get_mut(&at).unwrap().submit(&sqe, world.now_ms) else {
         panic!("no Connect step")

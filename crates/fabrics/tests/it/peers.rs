@@ -465,7 +465,8 @@ fn refusals_that_only_an_administrator_can_change_say_do_not_retry() {
     let (host, cntlid) = world.controller(DRIVE, ALICE);
     world.replace_model(|model| {
         let drive = Arc::make_mut(&mut model.subsystems[0]);
-        (drive.allow_any_host, drive.allowed_hosts) = (false, vec![nqn(BOB)]);
+        drive.allow_any_host = false;
+        drive.allowed_hosts = vec![nqn(BOB)];
     });
     assert_eq!(world.closes, [(host, CloseReason::HostNotAllowed)]);
     let again = world.open();

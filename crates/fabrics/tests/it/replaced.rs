@@ -165,7 +165,9 @@ fn hosts_that_take_no_events_find_it_when_they_look_again() {
     let mut world = World::new();
     reload(&mut world, &[namespace(1)]);
     // One has no request outstanding, one has switched the event off, one never reads the log.
-    let (idle, off, deaf) = (connect(&mut world, ALICE, 0), connect(&mut world, BOB, 2), connect(&mut world, BOB, 2));
+    let idle = connect(&mut world, ALICE, 0);
+    let off = connect(&mut world, BOB, 2);
+    let deaf = connect(&mut world, BOB, 2);
     assert!(world.run(off.admin, Sqe::new(admin::SET_FEATURES).with_cdw(10, 0xb)).status().is_success());
     reload(&mut world, &[other()]);
     for host in [&idle, &off] {
@@ -261,7 +263,8 @@ fn events(world: &World, host: &Host) -> usize {
 #[test]
 fn what_one_host_replaces_comes_to_the_others_by_two_events() {
     let mut world = World::managed();
-    let (alice, bob) = (connect_to(&mut world, MANAGED, ALICE, 4), connect_to(&mut world, MANAGED, BOB, 4));
+    let alice = connect_to(&mut world, MANAGED, ALICE, 4);
+    let bob = connect_to(&mut world, MANAGED, BOB, 4);
     recreate(&mut world, &alice, &[&alice, &bob]);
     assert_eq!((changed(&mut world, &bob), list(&mut world, &bob)), (vec![1], vec![1]));
     assert!(write(&mut world, &bob).0.is_success());
@@ -289,7 +292,8 @@ fn volume(world: &World) -> Option<u64> {
 #[test]
 fn who_replaces_a_namespace_has_it_at_once() {
     let mut world = World::managed();
-    let (alice, bob) = (connect_to(&mut world, MANAGED, ALICE, 4), connect_to(&mut world, MANAGED, BOB, 4));
+    let alice = connect_to(&mut world, MANAGED, ALICE, 4);
+    let bob = connect_to(&mut world, MANAGED, BOB, 4);
     // Another controller of the same host, which deletes and creates through the first.
     let second = connect_to(&mut world, MANAGED, ALICE, 0);
     for _ in 0..2 {
@@ -319,7 +323,8 @@ fn who_replaces_a_namespace_has_it_at_once() {
 #[test]
 fn another_namespace_attached_under_an_nsid_is_another_one_and_the_same_is_the_same() {
     let mut world = World::managed();
-    let (alice, bob) = (connect_to(&mut world, MANAGED, ALICE, 4), connect_to(&mut world, MANAGED, BOB, 4));
+    let alice = connect_to(&mut world, MANAGED, ALICE, 4);
+    let bob = connect_to(&mut world, MANAGED, BOB, 4);
     recreate(&mut world, &alice, &[&bob]);
     assert!(write(&mut world, &bob).0.is_success());
     for select in [AttachmentSelect::Detach, AttachmentSelect::Attach] {

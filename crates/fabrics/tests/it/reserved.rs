@@ -80,7 +80,8 @@ const CONFLICT: Status = Status(Status::RESERVATION_CONFLICT.dnr().0);
 #[test]
 fn a_reservation_keeps_others_from_writing_until_it_is_preempted() {
     let mut shared = Shared::new();
-    let (alice, bob) = (shared.alice, shared.bob);
+    let alice = shared.alice;
+    let bob = shared.bob;
     assert!(shared.register(alice, 0, 0xa, RegisterAction::Register).is_success());
     assert!(shared.acquire(alice, 0xa, 0, AcquireAction::Acquire, ReservationType::WriteExclusive).is_success());
     assert!(shared.transfer(alice, nvm::WRITE).is_success());
@@ -98,7 +99,9 @@ fn a_reservation_keeps_others_from_writing_until_it_is_preempted() {
 #[test]
 fn a_report_names_registrants_with_the_controllers_that_they_have_now() {
     let mut shared = Shared::new();
-    let (alice, bob, bob_admin) = (shared.alice, shared.bob, shared.bob_admin);
+    let alice = shared.alice;
+    let bob = shared.bob;
+    let bob_admin = shared.bob_admin;
     let empty = shared.report(alice, 4096);
     assert_eq!(read_report(&empty.data, true).unwrap().1, []);
     shared.register(alice, 0, 0xa, RegisterAction::Register);
@@ -110,7 +113,8 @@ fn a_report_names_registrants_with_the_controllers_that_they_have_now() {
         registrants.sort_by_key(|registrant| registrant.key);
         registrants.iter().map(|one| (one.key, one.holder, one.controller.0, one.host_id)).collect::<Vec<_>>()
     };
-    let (id_a, id_b) = (host_id(ALICE).0, host_id(BOB).0);
+    let id_a = host_id(ALICE).0;
+    let id_b = host_id(BOB).0;
     assert_eq!(registrants(&mut shared), [(0xa, false, 0, id_a), (0xb, true, 1, id_b)]);
     shared.world.close(bob);
     shared.world.close(bob_admin);
@@ -125,7 +129,9 @@ fn a_report_names_registrants_with_the_controllers_that_they_have_now() {
 #[test]
 fn hosts_hear_what_became_of_their_registrations_unless_they_mask_it() {
     let mut shared = Shared::new();
-    let (alice, bob, bob_admin) = (shared.alice, shared.bob, shared.bob_admin);
+    let alice = shared.alice;
+    let bob = shared.bob;
+    let bob_admin = shared.bob_admin;
     assert_eq!(shared.world.run(bob_admin, Sqe::new(admin::ASYNC_EVENT_REQUEST)).step, "held");
     assert_eq!(shared.notice(), ReservationNotification::default());
     shared.register(alice, 0, 0xa, RegisterAction::Register);
@@ -162,7 +168,8 @@ fn mask_of(fid: Fid) -> Sqe {
 #[test]
 fn persistence_is_a_feature_of_each_namespace() {
     let mut shared = Shared::new();
-    let (bob, bob_admin) = (shared.bob, shared.bob_admin);
+    let bob = shared.bob;
+    let bob_admin = shared.bob_admin;
     let set = |value| {
         Sqe::new(admin::SET_FEATURES)
             .with_nsid(NSID)
@@ -181,7 +188,8 @@ fn persistence_is_a_feature_of_each_namespace() {
 #[test]
 fn what_makes_no_sense_is_refused() {
     let mut shared = Shared::new();
-    let (alice, bob) = (shared.alice, shared.bob);
+    let alice = shared.alice;
+    let bob = shared.bob;
     let key = ReleaseKey { crkey: 1.into() };
     let release = Release { action: ReleaseAction::Release, ignore_existing_key: false, rtype: 1 };
     let cases = [

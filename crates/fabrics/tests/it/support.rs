@@ -104,7 +104,8 @@ pub(crate) fn model() -> Model {
 pub(crate) fn drive_of_model() -> Drive {
     let identity = Identity { serial: "S0003".to_string(), model: "ebof drive".to_string(), uuid: [3; 16] };
     let managers = Managers::Only([ALICE.to_string()].into());
-    let (revision, subsystem) = ("1.0".to_string(), MANAGED.to_string());
+    let revision = "1.0".to_string();
+    let subsystem = MANAGED.to_string();
     let settings = Settings { managers, revision, subsystem, error_entries: 64, ..Settings::default() };
     let capacity = Capacity { total_bytes: 1 << 30, extent_bytes: 1 << 20 };
     Drive::new(State { identity, ..State::default() }, settings, capacity)

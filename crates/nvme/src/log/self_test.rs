@@ -127,7 +127,8 @@ impl SelfTestEntry {
             | self_test_valid::STATUS_CODE;
         self.nsid.set(nsid.0);
         self.flba.set(lba);
-        (self.stype, self.scode) = (status.code_type(), status.code());
+        self.stype = status.code_type();
+        self.scode = status.code();
     }
 
     /// The namespace of the failure, where the entry says it.

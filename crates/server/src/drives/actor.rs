@@ -283,7 +283,8 @@ impl DriveActor {
         origin: Origin,
         reply: impl FnOnce(Result<DriveReply, Refusal>) + Send + 'static,
     ) {
-        let (own, reply) = (Arc::clone(self), Reply(Some(Box::new(reply))));
+        let own = Arc::clone(self);
+        let reply = Reply(Some(Box::new(reply)));
         self.medium.run(Box::new(move |store| {
             let (answer, erased) = own.carry_out(store, &request, &origin);
             own.start_jobs(store);
@@ -300,7 +301,8 @@ impl DriveActor {
                 own.erase(store, erased, Box::new(|| {}));
             }
             if let Err(refusal) = &answer {
-                let (status, name) = (refusal.status, request.name());
+                let status = refusal.status;
+                let name = request.name();
                 if let Some(more) = own.may_log(About::Host(origin.host.clone()), Kind::DriveRefused) {
                     tracing::info!(drive = own.name(), host = %origin.host, request = name, %status, "refused{more}");
                 }
@@ -317,7 +319,8 @@ impl DriveActor {
         blocks: Range<u64>,
         reply: impl FnOnce(Result<DriveReply, Refusal>) + Send + 'static,
     ) {
-        let (own, reply) = (Arc::clone(self), Reply(Some(Box::new(reply))));
+        let own = Arc::clone(self);
+        let reply = Reply(Some(Box::new(reply)));
         self.medium.run(Box::new(move |store| {
             let marked = store.mark_bad(volume, blocks);
             if let Err(error) = &marked
@@ -578,8 +581,11 @@ fn note_damage(drive: &mut Drive, name: &str, device: &str, damage: &Damage) {
         "the drive is damaged and open for reading only: {damage}. Nothing is written to it, what its hosts change is \
          refused, and what is not known any more cannot be read"
     );
-    let (queue, cid) = (QueueId(u16::MAX), Cid(u16::MAX));
-    let (status, location, nsid) = (Status::UNRECOVERED_READ_ERROR, None, Nsid::NONE);
+    let queue = QueueId(u16::MAX);
+    let cid = Cid(u16::MAX);
+    let status = Status::UNRECOVERED_READ_ERROR;
+    let location = None;
+    let nsid = Nsid::NONE;
     let error = error_log::Error { queue, cid, status, location, nsid, lba: 0, opcode: 0, information: 0 };
     drive.record_errors(0, &[error]);
 }

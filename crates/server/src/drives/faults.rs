@@ -51,7 +51,8 @@ impl DriveActor {
         if !self.monitor().faults.update(fault, fails, self.clock.now()) {
             return;
         }
-        let (drive, device) = (self.name(), self.backing());
+        let drive = self.name();
+        let device = self.backing();
         match (fault, fails) {
             (BackingFault::Space, true) => tracing::warn!(
                 drive,

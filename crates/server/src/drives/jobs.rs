@@ -76,7 +76,9 @@ impl DriveActor {
         then: Box<dyn FnOnce() + Send>,
     ) {
         let all = store.unclean().max(1);
-        let (actor, then, purge) = (Arc::downgrade(self), Some(then), Purge::default());
+        let actor = Arc::downgrade(self);
+        let then = Some(then);
+        let purge = Purge::default();
         let erase = Erase { actor, namespaces, then, all, shown: 100, is_clean: false, purge };
         store.start(Box::new(erase));
     }
@@ -175,7 +177,8 @@ impl SelfTest {
             }
         };
         let block = u64::from(actor.medium().device(volume)?.geometry().logical_block_bytes);
-        let (first, last) = (reading.next / block, reading.end.min(reading.next + STEP_BYTES) / block);
+        let first = reading.next / block;
+        let last = reading.end.min(reading.next + STEP_BYTES) / block;
         // What a host has marked as not to be read is not the drive's fault.
         let bad = thin.bad_ranges(&(first..last), 1).into_iter().next();
         let (skip_to, last) = match bad {
@@ -340,7 +343,8 @@ impl Job for Sanitize {
         match self.part(&actor, store, work) {
             Ok(false) => Progress::Again,
             Ok(true) => {
-                (self.next, self.purge) = (0, Purge::default());
+                self.next = 0;
+                self.purge = Purge::default();
                 actor.end_pass(store)
             }
             Err(error) => {
@@ -362,7 +366,8 @@ impl Sanitize {
         if self.next == 0 && work.pass == 0 {
             warn_of_what_is_beyond_reach(actor, store, work.method);
         }
-        let (began, first) = (actor.clock.now(), self.next);
+        let began = actor.clock.now();
+        let first = self.next;
         let count = match work.method {
             Method::NewKeys => {
                 store.forget_keys()?;

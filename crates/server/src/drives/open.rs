@@ -55,7 +55,8 @@ pub(crate) fn open(
     let id = *uuid::Builder::from_random_bytes(id).as_uuid().as_bytes();
     // On a block device without a size: as much as there is room for.
     let create = capacity.or(matches!(backing.geometry().capacity_bytes, 1..).then_some(0));
-    let (read_only_if_damaged, overwrite) = (config.read_only_if_damaged, config.overwrite);
+    let read_only_if_damaged = config.read_only_if_damaged;
+    let overwrite = config.overwrite;
     let options = ebof_medium::Options {
         create,
         zeroed,

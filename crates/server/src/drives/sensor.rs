@@ -19,7 +19,8 @@ impl Sensor {
         let metadata = fs::metadata(path).ok()?;
         let block_device = metadata.st_mode() & 0o170_000 == 0o060_000;
         let number = if block_device { metadata.st_rdev() } else { metadata.st_dev() };
-        let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+        let major = rustix::fs::major(number);
+        let minor = rustix::fs::minor(number);
         let device = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
         // A partition's disk is the directory above; a disk's driver may have the sensor one or two
         // further up.

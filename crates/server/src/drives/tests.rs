@@ -70,7 +70,8 @@ impl Device for Faulty {
 
     fn submit(&self, io: &mut Io, request: ebof_backend::Request) -> Submitted {
         if self.fails(&request.operation) {
-            let (action, reason) = (request.operation.action(), "as the test wants");
+            let action = request.operation.action();
+            let reason = "as the test wants";
             let error = Error::Refused { action, offset: 0, len: 0, class: Class::MediumWrite, reason };
             return Submitted::Done(request.complete(Err(error)));
         }

@@ -206,7 +206,8 @@ impl Transport for Loopback {
     }
 
     fn lend(&mut self, _cid: Cid, device: &Arc<dyn Device>, range: (u64, u32), cqe: &Cqe) {
-        let (mut at, length) = (range.0, range.1 as usize);
+        let mut at = range.0;
+        let length = range.1 as usize;
         let mut data = Vec::with_capacity(length);
         while data.len() < length
             && let Some(lent) = device.resident().and_then(|resident| resident.lend(at, length - data.len(), true))

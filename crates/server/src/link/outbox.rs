@@ -430,7 +430,8 @@ fn borrow<'a, 's, const N: usize>(
             others += 1;
             continue;
         };
-        let (mut at, mut left) = (*offset, *len);
+        let mut at = *offset;
+        let mut left = *len;
         while left > 0 {
             if lent.len() + others >= N || offered >= share {
                 return lent;

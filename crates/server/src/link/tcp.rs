@@ -277,7 +277,8 @@ impl Transport for Tcp {
                     transfer.is_intact &= digest_ok;
                     let Fetch { cid, slot, .. } = transfer.fetch;
                     if complete {
-                        let (buffer, is_intact) = (transfer.fetch.buffer, transfer.is_intact);
+                        let buffer = transfer.fetch.buffer;
+                        let is_intact = transfer.is_intact;
                         return Ok(Some(Event::Fetched { slot, buffer, is_intact }));
                     }
                     self.transfers.push(transfer);

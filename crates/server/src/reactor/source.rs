@@ -93,7 +93,8 @@ fn interest(link: &Link) -> Option<epoll::EventFlags> {
 /// What is ready of a simulated connection and of interest.
 pub(super) fn simulated_event(connection: &Connection) -> Option<epoll::Event> {
     let link = &connection.link;
-    let (readiness, interest) = (link.readiness()?, interest(link)?);
+    let readiness = link.readiness()?;
+    let interest = interest(link)?;
     let mut flags = epoll::EventFlags::empty();
     flags.set(epoll::EventFlags::IN, readiness.readable && interest.contains(epoll::EventFlags::IN));
     flags.set(epoll::EventFlags::OUT, readiness.writable && interest.contains(epoll::EventFlags::OUT));

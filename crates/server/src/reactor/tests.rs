@@ -75,7 +75,8 @@ impl Rig {
         let model = devices.model(&config, &[listening], 1).unwrap();
         let registry = Registry::new(Limits::default(), Arc::new(model), 1);
         let mailbox = Mailbox::new().unwrap();
-        let (settings, control) = (Settings::default(), Mailbox::new().unwrap());
+        let settings = Settings::default();
+        let control = Mailbox::new().unwrap();
         let shared =
             Arc::new(Shared::new(settings, registry, Drives::new(devices.ids()), vec![mailbox.clone()], control));
         let table = DeviceTable::new(devices.plain().into_iter().map(|(id, device)| (id, wrap(device))));

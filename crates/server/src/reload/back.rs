@@ -33,7 +33,8 @@ impl Reload<'_> {
             }
         }
         let Some(released) = self.released.take() else { return Vec::new() };
-        let (mut lost, mut config) = (Vec::new(), self.old.clone());
+        let mut lost = Vec::new();
+        let mut config = self.old.clone();
         drop(released.backings);
         for key in released.namespaces.iter().filter(|key| !self.leaving.contains_key(key)).collect::<Vec<_>>() {
             let Some(namespace) = namespace_at(self.old, key) else { continue };

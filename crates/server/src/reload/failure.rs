@@ -79,7 +79,8 @@ mod tests {
 
     #[test]
     fn the_change_is_named_that_an_error_is_about() {
-        let (a, b) = (nqn("a"), nqn("b"));
+        let a = nqn("a");
+        let b = nqn("b");
         let add = |nqn: &Nqn, nsid| Change::AddNamespace {
             subsystem: nqn.to_string(),
             namespace: Namespace::new(nqn, nsid, "mem:1Mi".parse().expect("a drive")),

@@ -40,7 +40,8 @@ impl<'c> Reload<'c> {
     fn sort_devices(&mut self) -> Result<Vec<(&'c Nqn, &'c Namespace)>, StartError> {
         let all = self.config.subsystems.iter();
         let all = all.flat_map(|subsystem| subsystem.namespaces.iter().map(|namespace| (&subsystem.nqn, namespace)));
-        let (mut others, mut rest) = (Vec::new(), Vec::new());
+        let mut others = Vec::new();
+        let mut rest = Vec::new();
         for (nqn, namespace) in all {
             let key = (nqn.clone(), namespace.nsid);
             match self.leaving.remove(&key) {
@@ -60,7 +61,9 @@ impl<'c> Reload<'c> {
             let mut keys = self.leaving.iter().filter(|(key, _)| !moving.contains(key));
             match keys.find(|(_, plain)| plain.device.file().is_some() && is_for(plain, namespace)) {
                 Some((from, plain)) => {
-                    let (from, plain, to) = (from.clone(), plain.clone(), (nqn.clone(), namespace.nsid));
+                    let from = from.clone();
+                    let plain = plain.clone();
+                    let to = (nqn.clone(), namespace.nsid);
                     self.look(&to, &plain, namespace)?;
                     self.moves.push((from, to));
                 }

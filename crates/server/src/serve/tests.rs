@@ -27,7 +27,8 @@ use super::*;
 fn start(directory: &std::path::Path) -> (Target, SocketAddr) {
     let file = directory.join("drive.img");
     let mut drive = ManagedDrive::new("d0", file.to_str().unwrap().parse().unwrap());
-    (drive.size_bytes, drive.attach) = (Some(64 << 20), Attach::Everyone);
+    drive.size_bytes = Some(64 << 20);
+    drive.attach = Attach::Everyone;
     let port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 0));
     let nqn = Nqn::parse("nqn.2014-08.org.example:drive0").unwrap();
     let mut subsystem = Subsystem::of_drive(nqn, &drive);
@@ -153,7 +154,8 @@ impl Host {
             let nqn = Nqn::parse(&format!("nqn.2014-08.org.example:host{id}")).unwrap().to_field();
             ConnectData { hostid: [id; 16], hostnqn: nqn, ..connect_data(controller) }
         };
-        let (mut admin, mut io) = (Raw::initialized(address), Raw::initialized(address));
+        let mut admin = Raw::initialized(address);
+        let mut io = Raw::initialized(address);
         admin.send(connect(0, 32), 1, data(0xffff).as_bytes());
         let connected = admin.completion();
         assert!(connected.status().is_success());
@@ -200,7 +202,8 @@ fn preempt_and_abort_waits_for_what_the_drives_thread_has_of_the_other_host() {
         let create = NamespaceManagement { select: ManagementSelect::Create, csi: Csi::NVM }.encode(Nsid::NONE);
         manager.send(create, 3, NewNamespace::new(16 << 11).as_bytes());
         assert!(manager.completion().status().is_success());
-        let (mut alice, mut bob) = (Host::connect(address, 1), Host::connect(address, 2));
+        let mut alice = Host::connect(address, 1);
+        let mut bob = Host::connect(address, 2);
         alice.run(reserve(nvm::RESERVATION_REGISTER, 0), &keys(0, 0xa));
         bob.run(reserve(nvm::RESERVATION_REGISTER, 0), &keys(0, 0xb));
         alice.run(reserve(nvm::RESERVATION_ACQUIRE, EXCLUSIVE), &keys(0xa, 0));

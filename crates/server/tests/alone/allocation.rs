@@ -38,7 +38,8 @@ struct Corner {
 fn run(queue: &mut QueuePair<Vec<u8>>, buffers: &mut Vec<Vec<u8>>, corner: Corner, commands: usize) {
     let Corner { nsid, opcode, bytes, .. } = corner;
     let places = (32 << 20) / bytes as u64;
-    let (mut begun, mut over) = (0, 0);
+    let mut begun = 0;
+    let mut over = 0;
     while over < commands {
         while begun < commands
             && let Some(buffer) = buffers.pop()
@@ -89,8 +90,10 @@ fn reads_and_writes_allocate_nothing_once_they_are_under_way() {
         let address = target.addresses()[0].1;
         let mut options = Options::new(address.ip().to_string(), address.port(), Nqn::parse(NQN).unwrap());
         options.nr_io_queues = 1;
-        (options.hdr_digest, options.data_digest) = (digests, digests);
-        (options.zerocopy_send, options.zerocopy_copied_max) = (zerocopy.then_some(4096), u32::MAX);
+        options.hdr_digest = digests;
+        options.data_digest = digests;
+        options.zerocopy_send = zerocopy.then_some(4096);
+        options.zerocopy_copied_max = u32::MAX;
         // Nothing shall happen but what is measured.
         options.keep_alive_ms = 0;
         let controller = Controller::connect(&options).unwrap();

@@ -74,7 +74,8 @@ fn wake_ups_that_are_late_cost_a_busy_pair_less_than_half() {
     let controller = connect(target.addresses()[0].1);
     let mut queue = controller.queue_pair().unwrap();
     for depth in [1, 32] {
-        let (mut punctual, mut late) = (Vec::new(), Vec::new());
+        let mut punctual = Vec::new();
+        let mut late = Vec::new();
         for _ in 0..ROUNDS {
             ebof_idle::late::set(0);
             punctual.push(reads(&mut queue, depth));
@@ -83,7 +84,8 @@ fn wake_ups_that_are_late_cost_a_busy_pair_less_than_half() {
         }
         ebof_idle::late::set(0);
         println!("depth {depth}: punctual {punctual:?}, late {late:?}");
-        let (punctual, late) = (median(punctual), median(late));
+        let punctual = median(punctual);
+        let late = median(late);
         assert!(late * 2 > punctual, "depth {depth}: {late} reads with late wake-ups, {punctual} without");
     }
     drop(queue);

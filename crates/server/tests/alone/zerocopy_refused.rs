@@ -39,7 +39,8 @@ fn what_the_kernel_cannot_pin_is_copied() {
     let target = Target::start(config, settings).unwrap();
     let address = target.addresses()[0].1;
     let mut options = Options::new(address.ip().to_string(), address.port(), Nqn::parse(NQN).unwrap());
-    (options.zerocopy_send, options.zerocopy_copied_max) = (Some(4096), u32::MAX);
+    options.zerocopy_send = Some(4096);
+    options.zerocopy_copied_max = u32::MAX;
     let controller = Controller::connect(&options).unwrap();
     let mut queue: QueuePair = controller.queue_pair().unwrap();
     let fill = |place: u64| vec![u8::try_from(place).unwrap() ^ 0x5a; BYTES as usize];

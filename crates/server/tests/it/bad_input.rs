@@ -79,7 +79,8 @@ fn cmd(opcode: u8, nsid: u32, dwords: &[u32]) -> Sqe {
 
 /// A command about `blocks` blocks from `slba` on.
 fn blocks(opcode: u8, nsid: u32, slba: u64, blocks: u32) -> Sqe {
-    let (low, high) = (u32::try_from(slba & 0xffff_ffff).unwrap(), u32::try_from(slba >> 32).unwrap());
+    let low = u32::try_from(slba & 0xffff_ffff).unwrap();
+    let high = u32::try_from(slba >> 32).unwrap();
     cmd(opcode, nsid, &[low, high, blocks - 1])
 }
 

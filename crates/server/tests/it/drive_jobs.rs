@@ -221,7 +221,8 @@ fn an_encrypted_drive_does_not_open_without_its_key() {
     };
     let with = |key_file: Option<String>| {
         let mut drive = drive_rig::drive(&path, Some(64 << 20));
-        (drive.encryption, drive.key_file) = (true, key_file);
+        drive.encryption = true;
+        drive.key_file = key_file;
         try_serve(&drive)
     };
     let right = key("right", &[7; 32]);

@@ -35,7 +35,8 @@ fn a_drive_that_cannot_be_made_leaves_nothing_behind() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("drive.img");
     let mut without_key = drive(&path, Some(CAPACITY));
-    (without_key.encryption, without_key.key_file) = (true, Some("/nowhere/key".to_owned()));
+    without_key.encryption = true;
+    without_key.key_file = Some("/nowhere/key".to_owned());
     assert!(refused(&without_key).contains("cannot be read"));
     assert!(!path.exists(), "a file is left of a drive whose key is missing");
     let Some(small) = SmallFileSystem::new(16) else {

@@ -26,7 +26,8 @@ pub(crate) fn start(backing: &Path, size_bytes: Option<u64>) -> (Target, SocketA
 /// where there is none.
 pub(crate) fn drive(backing: &Path, size_bytes: Option<u64>) -> ManagedDrive {
     let mut drive = ManagedDrive::new("d0", backing.to_str().unwrap().parse().unwrap());
-    (drive.size_bytes, drive.attach) = (size_bytes, Attach::Everyone);
+    drive.size_bytes = size_bytes;
+    drive.attach = Attach::Everyone;
     drive
 }
 

@@ -249,7 +249,8 @@ fn a_self_test_finds_what_cannot_be_read_and_the_drive_captures_what_it_is_like(
     });
     let found = &page.results[0];
     assert_eq!((found.code(), found.result()), (SelfTestCode::EXTENDED, SelfTestResult::FAILED_SEGMENT));
-    let (status, lba) = (Status(u16::from(found.scode) | u16::from(found.stype) << 8), found.flba.get());
+    let status = Status(u16::from(found.scode) | u16::from(found.stype) << 8);
+    let lba = found.flba.get();
     assert_eq!((found.nsid.get(), lba, status), (1, 8 << 11, Status::UNRECOVERED_READ_ERROR), "{found:?}");
 
     let (header, text) = wait("telemetry", || Some(telemetry(&host)).filter(|(header, _)| header.tcda == 1));

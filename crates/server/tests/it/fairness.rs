@@ -84,7 +84,8 @@ fn rate(address: SocketAddr, bad: &[(u8, u32, usize)], mute: bool) -> f64 {
         silent.queue.flush().unwrap();
     }
     let mut run = |time: Duration| {
-        let (began, before) = (Instant::now(), behaved.iter().map(|host| host.over).sum::<u64>());
+        let began = Instant::now();
+        let before = behaved.iter().map(|host| host.over).sum::<u64>();
         while began.elapsed() < time {
             let came = behaved.iter_mut().chain(&mut bad).fold(false, |any, host| host.go_on() | any);
             if !came {
@@ -117,13 +118,15 @@ fn hosts_that_behave_keep_their_rate_beside_those_that_do_not() {
     ];
     let mut least = f64::INFINITY;
     for (name, flood) in floods {
-        let (mut alone, mut beside) = (Vec::new(), Vec::new());
+        let mut alone = Vec::new();
+        let mut beside = Vec::new();
         for _ in 0..5 {
             // Two more that behave, in the place of the bad ones.
             alone.push(rate(address, &[(nvm::READ, 8, 2), (nvm::READ, 8, 3)], false));
             beside.push(rate(address, &[flood], true));
         }
-        let (alone, beside) = (median(alone), median(beside));
+        let alone = median(alone);
+        let beside = median(beside);
         println!("{name}: {alone:.0} commands/s among their kind, {beside:.0} beside: {:.2}", beside / alone);
         least = least.min(beside / alone);
     }

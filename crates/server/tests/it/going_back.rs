@@ -172,7 +172,8 @@ fn with_drive(path: &Path) -> (Target, Config) {
     let (target, mut config, _) = start_at_a_number(&[]);
     let mut subsystem = ebof_manage::config::Subsystem::of_drive(Nqn::parse(NQN).unwrap(), &drive);
     subsystem.allow_any_host = true;
-    (config.subsystems, config.drives) = (vec![subsystem], vec![drive]);
+    config.subsystems = vec![subsystem];
+    config.drives = vec![drive];
     everywhere(&mut config);
     target.apply(config.clone()).unwrap();
     let controller = connect_to(&target, NQN).unwrap();

@@ -82,7 +82,8 @@ fn an_aborted_event_request_is_completed_before_the_abort_is() {
     let mut raw = Raw::admin(address);
     raw.send(Sqe::new(admin::ASYNC_EVENT_REQUEST), 5, &[]);
     raw.send(Sqe::new(admin::ABORT).with_cdw(10, 5 << 16), 6, &[]);
-    let (first, second) = (raw.completion(), raw.completion());
+    let first = raw.completion();
+    let second = raw.completion();
     let (aborted, abort) = if first.cid().0 == 5 { (first, second) } else { (second, first) };
     assert!(aborted.status().is(Status::ABORT_REQUESTED), "{}", aborted.status());
     assert_eq!((abort.status(), abort.dw0.get() & 1), (Status::SUCCESS, 0));

@@ -21,7 +21,8 @@ const BLOCK: usize = 512;
 /// A target, and options that reach it over each link.
 fn target() -> (Target, [Options; 2]) {
     let config = one_subsystem(["mem:16M"]);
-    let (name, nqn) = (config.ports[0].name.clone(), config.subsystems[0].nqn.clone());
+    let name = config.ports[0].name.clone();
+    let nqn = config.subsystems[0].nqn.clone();
     let target = Target::start(config, Settings { threads: Some(2), pin: false, ..Settings::default() }).unwrap();
     let address = target.addresses()[0].1;
     let mut both = [
@@ -177,7 +178,8 @@ fn what_a_host_may_not_have_is_refused_with_the_reason() {
         unknown.nqn = Nqn::parse("nqn.2014-08.org.example:nobody").unwrap();
         assert_eq!(*Controller::connect(&unknown).unwrap_err().kind(), ConnectErrorKind::WrongNqn);
         let mut service = options.clone();
-        (service.nqn, service.nr_io_queues) = (Nqn::discovery(), 0);
+        service.nqn = Nqn::discovery();
+        service.nr_io_queues = 0;
         let log = discover(&service).unwrap();
         assert!(log.entries.iter().any(|entry| Nqn::from_field(&entry.subnqn).is_ok_and(|nqn| nqn == options.nqn)));
         let controller = Controller::connect(&options).unwrap();

@@ -27,7 +27,8 @@ fn a_controller_has_1024_queues_of_1024_entries_and_1024_namespaces() {
     let address = target.addresses()[0].1;
 
     let mut options = Options::new(address.ip().to_string(), address.port(), Nqn::parse(NQN).unwrap());
-    (options.nr_io_queues, options.queue_size) = (QUEUES, 1024);
+    options.nr_io_queues = QUEUES;
+    options.queue_size = 1024;
     let controller = Controller::connect(&options).unwrap();
     assert_eq!((controller.io_queues(), controller.queue_entries()), (QUEUES, 1024));
     let namespaces = controller.namespaces().unwrap();

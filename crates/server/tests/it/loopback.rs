@@ -139,7 +139,8 @@ fn many_commands_are_under_way_and_each_is_answered_once() {
     let mut queue = Queue::io(&port, controller, 1);
     for round in 0..20_u16 {
         for cid in 0..64 {
-            let (block, byte) = (u32::from(cid) * 8, (round + cid) as u8);
+            let block = u32::from(cid) * 8;
+            let byte = (round + cid) as u8;
             if cid % 2 == 0 {
                 queue.send(transfer(WRITE, block, 8), cid, 4096, Some(vec![byte; 4096]));
             } else {

@@ -111,7 +111,8 @@ fn many_pairs_among_other_commands_each_with_its_own_status() {
         queue.submit(command(nvm::READ, 0, 20), Data::ToHost(vec![0; BLOCK]), 1000).unwrap();
         let done = collect(&mut queue);
         for round in 0..20 {
-            let (first, second) = (done[&(4 * round)].0, done[&(4 * round + 1)].0);
+            let first = done[&(4 * round)].0;
+            let second = done[&(4 * round + 1)].0;
             if round % 2 == 0 {
                 assert_eq!((first, second), (Status::SUCCESS, Status::SUCCESS), "{round}");
             } else {

@@ -91,7 +91,8 @@ fn start(directory: &Path) -> (Target, SocketAddr) {
 impl Bench {
     fn connect(address: SocketAddr, data: usize, digests: bool) -> Self {
         let controller = drive_rig::connect_with(address, |options| {
-            (options.hdr_digest, options.data_digest) = (digests, digests);
+            options.hdr_digest = digests;
+            options.data_digest = digests;
         });
         let behavior = HostBehaviorSupport { cdfe: (1 << 2).into(), ..HostBehaviorSupport::default() };
         let set = Sqe::new(admin::SET_FEATURES).with_cdw(10, 0x16);
@@ -159,7 +160,8 @@ impl Bench {
     fn copy(&mut self, kind: u8, from: u64, to: u64, blocks: usize, read: u8, write: u8) -> Status {
         let mut source = CopySource::new(from, blocks as u32);
         source.set_reference_tag(reference(kind, from, 0));
-        (source.application_tag, source.application_mask) = (APPLICATION, u16::MAX);
+        source.application_tag = APPLICATION;
+        source.application_mask = u16::MAX;
         let mut list = Vec::new();
         source.encode(CopyFormat::Format0, &mut list);
         let copy = Copy {
@@ -244,7 +246,8 @@ fn every_check_of_every_command_finds_what_is_wrong_and_nothing_else() {
     each_bench(|bench| {
         for (kind, variant) in (1..=3).flat_map(|kind| VARIANTS.map(|variant| (kind, variant))) {
             // Three blocks of which the middle one is the one in question.
-            let (slba, at) = (64, 1);
+            let slba = 64;
+            let at = 1;
             let good = bench.blocks(kind, slba, 3);
             let mut wrong = good.clone();
             let information = at * bench.extended() + bench.data;
@@ -367,7 +370,8 @@ fn what_the_controller_inserts_is_what_a_host_would_have_sent() {
 #[test]
 fn blocks_that_were_never_written_have_nothing_checked_and_zeros_stay_zeros() {
     each_bench(|bench| {
-        let (data, extended) = (bench.data, bench.extended());
+        let data = bench.data;
+        let extended = bench.extended();
         let is = |blocks: &[u8], information: u8| {
             blocks.chunks_exact(extended).all(|block| {
                 block[..data].iter().all(|&byte| byte == 0) && block[data..].iter().all(|&byte| byte == information)
@@ -452,7 +456,8 @@ fn pairs_compare_and_write_with_checks_on_both_halves() {
         let pair = |bench: &mut Bench, sent: &[u8], checks: u8, written: &[u8], prinfo: u8| {
             let [mut first, mut second] = [nvm::COMPARE, nvm::WRITE].map(|opcode| bench.sqe(opcode, 1, 9, 1, checks));
             second = if prinfo == checks { second } else { bench.sqe(nvm::WRITE, 1, 9, 1, prinfo) };
-            (first.flags, second.flags) = (first.flags | 1, second.flags | 2);
+            first.flags |= 1;
+            second.flags |= 2;
             bench.queue.submit(first, Data::FromHost(sent.to_vec()), 1).unwrap();
             bench.queue.submit(second, Data::FromHost(written.to_vec()), 2).unwrap();
             let mut done: Vec<_> = (0..2).map(|_| bench.queue.wait(None).unwrap().unwrap()).collect();
@@ -460,7 +465,8 @@ fn pairs_compare_and_write_with_checks_on_both_halves() {
             let status = |at: usize| Status(done[at].result.as_ref().unwrap().status().0 & 0x7ff);
             (status(0), status(1))
         };
-        let (ok, failed) = (Status::SUCCESS, Status::ABORTED_FAILED_FUSED);
+        let ok = Status::SUCCESS;
+        let failed = Status::ABORTED_FAILED_FUSED;
         assert_eq!(bench.write(1, 9, ALL, &old), ok);
         assert_eq!(pair(bench, &new, ALL, &new, ALL), (Status::COMPARE_FAILURE, failed));
         assert_eq!(pair(bench, &old, ALL, &bad, ALL), (failed, Status::GUARD_CHECK_ERROR));

@@ -44,7 +44,8 @@ fn a_file_gets_another_nsid_and_keeps_its_data() {
 #[test]
 fn two_namespaces_exchange_their_files() {
     let directory = tempfile::tempdir().unwrap();
-    let (a, b) = (image(directory.path(), "a.img", 1 << 20, 1), image(directory.path(), "b.img", 1 << 20, 2));
+    let a = image(directory.path(), "a.img", 1 << 20, 1);
+    let b = image(directory.path(), "b.img", 1 << 20, 2);
     let (target, mut config, address) = start(&[text(&a), text(&b)]);
     *drive_of(&mut config, 0) = Drive::file(text(&b));
     *drive_of(&mut config, 1) = Drive::file(text(&a));
@@ -399,8 +400,10 @@ fn a_subsystem_that_becomes_a_drives_ends_its_connections() {
     let drive = drive_rig::drive(&directory.path().join("d.img"), Some(64 << 20));
     let before = config.subsystems.remove(0);
     let mut subsystem = ebof_manage::config::Subsystem::of_drive(before.nqn, &drive);
-    (subsystem.allow_any_host, subsystem.ports) = (true, before.ports);
-    (config.subsystems, config.drives) = (vec![subsystem], vec![drive]);
+    subsystem.allow_any_host = true;
+    subsystem.ports = before.ports;
+    config.subsystems = vec![subsystem];
+    config.drives = vec![drive];
     target.apply(config).unwrap();
     let lost = || events.recv_timeout(Duration::from_secs(30)).expect("the connection is lost");
     while !matches!(lost(), Event::ConnectionLost(_)) {}
@@ -443,9 +446,11 @@ fn what_is_made_for_a_configuration_that_fails_is_removed() {
 #[test]
 fn input_and_output_of_others_go_on_while_files_move() {
     let directory = tempfile::tempdir().unwrap();
-    let (a, b) = (image(directory.path(), "a.img", 1 << 20, 1), image(directory.path(), "b.img", 1 << 20, 2));
+    let a = image(directory.path(), "a.img", 1 << 20, 1);
+    let b = image(directory.path(), "b.img", 1 << 20, 2);
     let (target, config, address) = start(&[text(&a), text(&b), "mem:1Mi"]);
-    let (over, written) = (AtomicBool::new(false), AtomicU64::new(0));
+    let over = AtomicBool::new(false);
+    let written = AtomicU64::new(0);
     std::thread::scope(|scope| {
         let _at_the_end_whatever_happens = Over(&over);
         let bystander = scope.spawn(|| {

@@ -43,7 +43,8 @@ fn registrant(host: &Controller, key: u64) -> QueuePair<Vec<u8>> {
 fn formatting_and_sanitizing_what_another_host_has_reserved_is_a_conflict() {
     let directory = tempfile::tempdir().unwrap();
     let (_target, address) = start(&directory.path().join("drive.img"), Some(64 << 20));
-    let (alice, bob) = (connect_as(address, ALICE), connect_as(address, BOB));
+    let alice = connect_as(address, ALICE);
+    let bob = connect_as(address, BOB);
     create(&alice, BLOCKS);
     let namespace = drive_rig::wait("the namespace", || bob.namespace(Nsid(1)).ok());
     namespace.write(0, &[7; 4096], false).unwrap();

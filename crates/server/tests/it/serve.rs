@@ -62,7 +62,8 @@ fn data_written_are_read_back_at_every_size_with_and_without_digests() {
     let (_target, address) = start(config(&["mem:64Mi"]));
     for digests in [false, true] {
         let mut options = options(address);
-        (options.hdr_digest, options.data_digest) = (digests, digests);
+        options.hdr_digest = digests;
+        options.data_digest = digests;
         let controller = Controller::connect(&options).unwrap();
         let namespace = controller.namespace(Nsid(1)).unwrap();
         assert_eq!((namespace.block_bytes(), namespace.blocks()), (512, 131_072));

@@ -139,7 +139,8 @@ pub(crate) fn remote() -> SocketAddr {
 
 /// Sends `pdu` and gives all that comes back.
 fn exchange(target: &mut SteppedTarget, clock: &Clock, host: &mut End, pdu: &[u8]) -> Vec<u8> {
-    let (mut sent, mut got) = (0, Vec::new());
+    let mut sent = 0;
+    let mut got = Vec::new();
     while sent < pdu.len() {
         sent += host.send(&[IoSlice::new(&pdu[sent..])]).unwrap();
         settle(target, clock);
@@ -242,10 +243,12 @@ impl Host {
 
 fn with_drive() -> Config {
     let mut drive = ManagedDrive::new("d0", "drive".parse().unwrap());
-    (drive.size_bytes, drive.attach) = (Some(32 << 20), Attach::Everyone);
+    drive.size_bytes = Some(32 << 20);
+    drive.attach = Attach::Everyone;
     let mut config = one_subsystem([]);
     let mut subsystem = Subsystem::of_drive(Nqn::parse(NQN).unwrap(), &drive);
-    (subsystem.allow_any_host, subsystem.ports) = (true, config.subsystems[0].ports.clone());
+    subsystem.allow_any_host = true;
+    subsystem.ports = config.subsystems[0].ports.clone();
     config.subsystems = vec![subsystem];
     config.drives = vec![drive];
     config

@@ -54,7 +54,8 @@ impl World {
     fn options(&self, digests: bool) -> Options {
         let mut options = Options::new(self.address.ip().to_string(), self.address.port(), Nqn::parse(NQN).unwrap());
         options.nr_io_queues = 3;
-        (options.hdr_digest, options.data_digest) = (digests, digests);
+        options.hdr_digest = digests;
+        options.data_digest = digests;
         options
     }
 
@@ -116,12 +117,14 @@ fn writes_arrive_although_their_buffers_are_used_again_at_once() {
     let world = World::new(true);
     for digests in [false, true] {
         let mut options = world.options(digests);
-        (options.zerocopy_send, options.zerocopy_copied_max) = (Some(4096), u32::MAX);
+        options.zerocopy_send = Some(4096);
+        options.zerocopy_copied_max = u32::MAX;
         let controller = Controller::connect(&options).unwrap();
         let mut queue: QueuePair = controller.queue_pair().unwrap();
         let sizes = [8192, 128 << 10, 4096, 1 << 20, 512];
         let generation = 2 + u8::from(digests);
-        let (mut lba, mut written) = (0, Vec::new());
+        let mut lba = 0;
+        let mut written = Vec::new();
         let mut buffers: Vec<Vec<u8>> = (0..24).map(|_| Vec::new()).collect();
         while lba < (DRIVE_BYTES / 512) as u64 || queue.in_flight() > 0 {
             while lba < (DRIVE_BYTES / 512) as u64
@@ -173,7 +176,8 @@ fn a_connection_that_the_kernel_copies_for_goes_back_to_copying() {
         assert!(queue.wait(None).unwrap().unwrap().result.unwrap().status().is_success());
     }
     assert_eq!(world.figure("ebof_zerocopy_fallbacks"), 1);
-    let (sends, copied) = (world.figure("ebof_zerocopy_sends"), world.figure("ebof_zerocopy_copied"));
+    let sends = world.figure("ebof_zerocopy_sends");
+    let copied = world.figure("ebof_zerocopy_copied");
     assert!((16..100).contains(&sends) && (16..=sends).contains(&copied), "{sends} sends, {copied} copied");
 }
 

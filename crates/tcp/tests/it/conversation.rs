@@ -10,7 +10,8 @@ const DISK: usize = 1 << 20;
 
 /// Both ends, initialized; the target's disk is random.
 fn connected(host: host::Config, controller: controller::Config, cut: &mut Cut) -> (Host, Target) {
-    let (mut host, mut target) = (Host::new(host), Target::new(controller, DISK));
+    let mut host = Host::new(host);
+    let mut target = Target::new(controller, DISK);
     target.disk = Random::new(1).bytes(DISK);
     exchange(&mut host, &mut target, cut).expect("initialization");
     assert!(host.agreed.is_some());

@@ -31,8 +31,10 @@ fn slow_crc32c(bytes: &[u8]) -> [u8; 4] {
 
 /// A pair that has been through initialization.
 fn connected(host: host::Config, controller: controller::Config) -> (host::Connection, controller::Connection) {
-    let (mut host, mut controller) = (host::Connection::new(host), controller::Connection::new(controller));
-    let (mut to_controller, mut to_host) = (Vec::new(), Vec::new());
+    let mut host = host::Connection::new(host);
+    let mut controller = controller::Connection::new(controller);
+    let mut to_controller = Vec::new();
+    let mut to_host = Vec::new();
     host.send_ic_request(&mut to_controller);
     assert!(matches!(controller.poll_event(&mut &to_controller[..]), Ok(Some(controller::Event::Initialized(_)))));
     controller.send_ic_response(&mut to_host);
@@ -88,7 +90,8 @@ fn ic_resp() {
     let mut controller = controller::Connection::new(controller::Config { alignment: 64, ..controller_config() });
     let mut host =
         host::Connection::new(host::Config { alignment: 8, header_digest: Digest::Required, ..host_config() });
-    let (mut request, mut out) = (Vec::new(), Vec::new());
+    let mut request = Vec::new();
+    let mut out = Vec::new();
     host.send_ic_request(&mut request);
     controller.poll_event(&mut &request[..]).unwrap();
     controller.send_ic_response(&mut out);

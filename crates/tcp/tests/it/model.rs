@@ -74,7 +74,8 @@ fn io() -> impl Strategy<Value = Io> {
 
 fn run(mut setup: Setup, batches: Vec<Vec<Io>>) {
     let disk = REGION * usize::from(CIDS);
-    let (mut host, mut target) = (Host::new(setup.host), Target::new(setup.controller, disk));
+    let mut host = Host::new(setup.host);
+    let mut target = Target::new(setup.controller, disk);
     target.piece = setup.piece;
     exchange(&mut host, &mut target, &mut setup.cut).expect("initialization");
     target.connection.set_queue(QueueId(1), usize::from(CIDS));

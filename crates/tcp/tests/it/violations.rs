@@ -179,7 +179,8 @@ fn what_a_controller_does_not_take_while_initializing() {
     ];
     check(rows, plain);
     let strict = || {
-        let (header_digest, data_digest) = (Digest::Required, Digest::Allowed);
+        let header_digest = Digest::Required;
+        let data_digest = Digest::Allowed;
         controller::Connection::new(controller::Config { header_digest, data_digest, ..controller_config() })
     };
     check(vec![("digest not offered", vec![ic_req().byte(11, 2)], UnsupportedParameter, 11)], strict);

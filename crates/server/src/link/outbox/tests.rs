@@ -134,7 +134,8 @@ fn the_arena_of_a_socket_that_is_never_empty_stays_small() {
         flush(&mut outbox, &a, &mut pool);
         assert!(!outbox.is_empty(), "what this test is about did not happen");
     }
-    let (kept, unsent) = (outbox.arena.capacity(), outbox.len());
+    let kept = outbox.arena.capacity();
+    let unsent = outbox.len();
     // Half of it may be sent, and a vector grows to twice its size.
     assert!(kept <= 4 * unsent + (1 << 20), "{kept} bytes for {unsent} unsent");
 }
@@ -168,7 +169,8 @@ fn payloads_sent_without_a_copy_arrive_in_order_although_their_buffers_are_used_
     let device: Arc<dyn Device> = Arc::new(ebof_backend::Memory::new(1 << 20, 512, false));
     (0..256).for_each(|block| device.resident().unwrap().store(block * 4096, &[block as u8; 4096]).unwrap());
     let mut pool = Pool::new(8 << 20);
-    let (mut expected, mut at) = (Vec::new(), 0);
+    let mut expected = Vec::new();
+    let mut at = 0;
     let sizes = [4096, 100, 300 << 10, 2000, 128 << 10, 4095, 16 << 10];
     for i in 0..600 {
         let len = sizes[i % sizes.len()];

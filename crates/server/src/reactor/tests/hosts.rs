@@ -156,8 +156,11 @@ impl Host {
     fn initialize(rig: &mut Rig, load: Load) -> Self {
         // Nothing leaves: places are given out in order.
         let index = rig.reactor.connections.len();
-        let (socket, count) = (rig.socket(), Count::default());
-        let (out, input, scratch) = (Vec::new(), Vec::new(), vec![0; 2 << 20]);
+        let socket = rig.socket();
+        let count = Count::default();
+        let out = Vec::new();
+        let input = Vec::new();
+        let scratch = vec![0; 2 << 20];
         let mut host = Self { socket, index, load, count, outstanding: 0, next: 0, out, input, scratch };
         let mut request = [0; 128];
         (request[0], request[2], request[4]) = (0, 128, 128);

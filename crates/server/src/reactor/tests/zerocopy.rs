@@ -86,7 +86,8 @@ fn a_host_that_goes_on_taking_is_not_ended_however_long_it_takes() {
     rig.reactor.devices = Arc::new(DeviceTable::new([(DeviceId(1), device)]));
     let mut host = rig.host(Load { listens: false, ..Load::reads(READ_BYTES, 2) });
     host.go_on();
-    let (index, mut taken) = (host.index(), 0);
+    let index = host.index();
+    let mut taken = 0;
     // With the headers of the PDUs.
     let all = 2 * (24 + READ_BYTES as usize);
     let mut chunk = vec![0; 1 << 10];
