@@ -180,7 +180,7 @@ pub(crate) fn submit(sqe: &Sqe) -> Outcome {
     Ok(Decision::Go(Task::Connect, length))
 }
 
-/// Decodes command and data as far as they are well-formed; the refusal tells what could be read
+/// Decodes command and data as far as they are well-formed; the refusal contains what could be read
 /// before the fault.
 pub(crate) fn decode(
     executing: &Executing,
@@ -193,9 +193,9 @@ pub(crate) fn decode(
     let data = ConnectData::ref_from_bytes(data).map_err(|_| (RefusalReason::Length, None, None))?;
     let subsystem = Nqn::from_field(&data.subnqn);
     let nameless = data.hostnqn[0] == 0;
-    // Deviation: the specification wants an NQN. SPDK's perf says none unless it is told one, and
-    // SPDK's and Linux' targets take that where any host may connect. Such a host is told apart by
-    // its identifier.
+    // Deviation: the specification wants an NQN. SPDK's perf sends none unless one is configured,
+    // and SPDK's and Linux' targets take that where any host may connect. Such a host is identified
+    // by its identifier.
     let host = if nameless { Ok(Nqn::from_uuid(Uuid(data.hostid))) } else { Nqn::from_field(&data.hostnqn) };
     let (subsystem, host) = match (subsystem, host) {
         (Ok(subsystem), Ok(host)) => (subsystem, host),
@@ -213,7 +213,7 @@ pub(crate) fn decode(
 }
 
 impl RefusalReason {
-    /// What the host is told. DNR, with which Linux (6.10 and later) gives a controller up for
+    /// The status for the host. DNR, with which Linux (6.10 and later) gives a controller up for
     /// good, where an administrator has to do something first, or the command can never succeed; as
     /// Linux' target does. What may be otherwise a moment later, because another host leaves or the
     /// host begins a new association, goes without.

@@ -181,8 +181,8 @@ fn differing(last: &NamespaceTable, now: &NamespaceTable) -> BTreeSet<Nsid> {
     nsids.filter(|&nsid| of(last, nsid) != of(now, nsid)).collect()
 }
 
-/// Adds what changed to what the host has to be told; whether there is something. One more than a
-/// list has room for tells of all.
+/// Adds namespaces that changed to those to be reported; returns whether there are any. One more
+/// than a list has room for stands for all.
 fn keep(list: &mut BTreeSet<Nsid>, changed: BTreeSet<Nsid>) -> bool {
     let any = !changed.is_empty();
     let room = (ChangedNamespaces::ENTRIES_MAX + 1).saturating_sub(list.len());

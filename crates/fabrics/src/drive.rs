@@ -1,5 +1,5 @@
-//! The commands that a drive decides: checked here as far as the command itself tells, then handed
-//! on as what the drive understands ([`Task::Drive`]), and answered with what it says
+//! The commands that a drive decides: checked here as far as possible without the drive, then
+//! handed on as what the drive understands ([`Task::Drive`]), and answered with what it says
 //! ([`Queue::answer`](crate::Queue::answer)).
 
 use alloc::boxed::Box;

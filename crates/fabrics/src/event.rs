@@ -1,4 +1,4 @@
-//! Asynchronous events of a controller: which happened, which the host has been told of, and the
+//! Asynchronous events of a controller: which happened, which were reported to the host, and the
 //! requests that wait for the next one (Base, Asynchronous Event Request command).
 
 use alloc::collections::VecDeque;

@@ -191,7 +191,7 @@ pub struct Provision {
 }
 
 /// Bytes of a namespace that are allocated, as whoever allocates them keeps count. All are equal: a
-/// namespace is the same, and no host has to be told, when more of it is allocated.
+/// namespace is the same, and no host has to be notified, when more of it is allocated.
 #[derive(Clone)]
 pub struct Usage(Arc<Count>);
 

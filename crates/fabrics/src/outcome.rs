@@ -155,7 +155,7 @@ impl SglRules {
     }
 
     /// As [`Self::data_bytes`], and it must be exactly `bytes`: for blocks, where another length
-    /// tells that the host takes them for others than they are (their size, their metadata), and
+    /// means that the host takes them for others than they are (their size, their metadata), and
     /// for Connect.
     pub(crate) fn exactly(self, sqe: &Sqe, direction: Direction, bytes: u64) -> Result<u32, Fault> {
         let announced = self.data_bytes(sqe, direction)?;

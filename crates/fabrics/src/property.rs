@@ -7,7 +7,7 @@
 //!    |     quiesced      |       EN 1->0       |                     |
 //!    +--- Resetting <----+---------------------+---------------------+
 //! ```
-//! It owns no queue: what has to happen to them is told as an [`Effect`].
+//! It owns no queue: what has to happen to them is returned as an [`Effect`].
 
 use ebof_nvme::Status;
 use ebof_nvme::connect::Property;

@@ -1,6 +1,6 @@
 //! What queues share: the model in force, the controllers with their connections and timers, and
-//! who is told of changes. Who may connect is decided in `admission`, commands that need a view of
-//! the whole are executed in `execute`.
+//! who is notified of changes. Who may connect is decided in `admission`, commands that need a view
+//! of the whole are executed in `execute`.
 
 mod admission;
 mod drain;
@@ -418,7 +418,7 @@ impl Entry {
         notices.extend(self.queues.iter().map(|queue| (queue.handle, Notice::Close(reason))));
     }
 
-    /// Tells every queue of the changed subsystem what its host may see of it.
+    /// Sends every queue of the changed subsystem what its host may see of it.
     fn notify(&self, subsystem: &Arc<Subsystem>, notices: &mut Notices) {
         let (admin, io) = self.views(subsystem);
         let queues = self.queues.iter().filter(|queue| !queue.detached);

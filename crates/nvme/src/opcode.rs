@@ -56,7 +56,7 @@ pub mod nvm {
     pub const IO_MANAGEMENT_SEND: u8 = 0x1d;
 }
 
-/// The opcode of every Fabrics command; FCTYPE in byte 4 tells which (NVMe over Fabrics, Fabrics
+/// The opcode of every Fabrics command; FCTYPE in byte 4 says which (NVMe over Fabrics, Fabrics
 /// Command Set).
 pub const FABRICS: u8 = 0x7f;
 

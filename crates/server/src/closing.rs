@@ -1,4 +1,4 @@
-//! The end of queues: resets that wait for others to close, and what the registry is told of those
+//! The end of queues: resets that wait for others to close, and what the registry learns of those
 //! that close.
 
 use ebof_backend::Operation;
@@ -12,8 +12,8 @@ use crate::mailbox::{CommandRef, Message};
 use crate::reactor_context::ReactorContext;
 
 impl Commands {
-    /// Tells the registry, once, that nothing of the queue can reach the medium any more, when that
-    /// is so.
+    /// Reports to the registry, once, that nothing of the queue can reach the medium any more, when
+    /// that is so.
     pub(crate) fn report_closed(&mut self, link: &Link, context: &mut ReactorContext<'_>) {
         if !link.has_ended() {
             return;
@@ -39,7 +39,7 @@ impl Commands {
         link: &mut Link,
         context: &mut ReactorContext<'_>,
     ) {
-        let work = Work::Reset { closing: quiesce.close.len(), flush: quiesce.flush, telling: false };
+        let work = Work::Reset { closing: quiesce.close.len(), flush: quiesce.flush, drive_notified: false };
         let command = self.command(origin, executing, work, 0, context);
         let slot = self.slots.insert(command);
         for handle in quiesce.close {
@@ -67,7 +67,7 @@ impl Commands {
         let next = std::iter::from_fn(|| flush.pop()).find(|device| devices.device(*device).is_some());
         match next {
             Some(device) => self.send_to_device(slot, device, Some(Operation::Flush), link, context),
-            None => self.tell_reset(slot, link, context),
+            None => self.notify_drive_of_reset(slot, link, context),
         }
     }
 }

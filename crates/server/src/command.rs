@@ -41,8 +41,8 @@ pub(crate) enum Work {
     Reset {
         closing: usize,
         flush: Vec<DeviceId>,
-        /// The drive has been told, and has not answered yet.
-        telling: bool,
+        /// The drive was notified, and has not answered yet.
+        drive_notified: bool,
     },
 }
 
@@ -314,7 +314,7 @@ pub(crate) enum Waiter {
 
 impl Waiter {
     /// There are none any more.
-    pub(crate) fn tell(&self, shared: &Shared) {
+    pub(crate) fn notify(&self, shared: &Shared) {
         match *self {
             Self::Preempt(_, reply) => shared.post(reply.handle, Message::Preempted { reply }),
             Self::Connect(reply, _) => shared.looked(reply.handle),

@@ -2,8 +2,8 @@
 //! waits for them.
 //!
 //! Knows nothing of how bytes move: it asks its [`Link`]. What a command means is `ebof_fabrics`';
-//! the devices are reached through [`ReactorContext`]. The work itself is in `execute.rs` and the files
-//! beside it.
+//! the devices are reached through [`ReactorContext`]. The work itself is in `execute.rs` and the
+//! files beside it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -66,7 +66,7 @@ impl Commands {
     /// The connection has become a queue.
     fn on_connected(&mut self, link: &mut Link, context: &mut ReactorContext<'_>) {
         if let (Some(id), Some(submission_queue)) = (self.queue.id(), self.queue.submission_queue()) {
-            // The port may have got another limit since the controller was told its own.
+            // The port may have got another limit since the controller was created.
             let in_capsule_bytes = self.queue.association().map(|association| association.port.in_capsule_bytes);
             if let Some(bytes) = in_capsule_bytes {
                 self.in_capsule_bytes = PortState::in_capsule_bytes(bytes);

@@ -130,7 +130,8 @@ impl Connection {
         self.with_link(context, Link::flush)
     }
 
-    /// Takes what is told about buffers that are sent without a copy. Returns whether anything was.
+    /// Takes notifications about buffers that were sent without a copy. Returns whether there were
+    /// any.
     ///
     /// # Errors
     /// It cannot be read.
@@ -218,7 +219,7 @@ impl Connection {
         self.link.is_settled() && self.commands.is_finished()
     }
 
-    /// Tells the peer to go.
+    /// Asks the peer to close the connection.
     pub(crate) fn start_closing(&mut self, end: &End, context: &mut ReactorContext<'_>) {
         self.release(context);
         self.with_link(context, |link, context| link.start_closing(end, context));

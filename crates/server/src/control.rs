@@ -36,11 +36,11 @@ const TICK_MS: u64 = 50;
 
 const BELL: u64 = u64::MAX;
 
-/// What the control thread is told.
+/// A message to the control thread.
 pub(crate) enum Order {
     /// Accept connections there.
     Listen(Listening),
-    /// Accept no more at this port; whoever ordered it is told when that is so. Its connections
+    /// Accept no more at this port; the sender is notified when that is so. Its connections
     /// stay.
     Release(Arc<PortState>, mpsc::Sender<()>),
     /// What is accepted at the first port from now on belongs to the second.
@@ -104,7 +104,7 @@ pub(crate) struct Placement {
     next: usize,
 }
 
-/// Queues of network cards that are told apart; more are placed by processor.
+/// The most queues of network cards that are known; connections of others are placed by processor.
 const QUEUES_MAX: usize = 4096;
 
 impl Placement {
@@ -286,7 +286,7 @@ impl Control {
 
 /// Sees to the deadlines of the registry and of the log that have passed.
 pub(crate) fn keep_time(shared: &Shared) {
-    shared.log_limit.tell(shared.clock.now_us());
+    shared.log_limit.log_left_out(shared.clock.now_us());
     let now_ms = shared.clock.now_ms();
     let mut registry = shared.registry();
     let notices = registry.expire(now_ms);

@@ -53,14 +53,14 @@ impl Commands {
                 self.finish(slot, status, link, context);
                 return;
             }
-            Some(Work::Reset { telling, .. }) if *telling => {
+            Some(Work::Reset { drive_notified, .. }) if *drive_notified => {
                 self.finish(slot, Status::SUCCESS, link, context);
                 return;
             }
             _ => return,
         };
         let DriveReply { answer, abort } = match answer {
-            Ok(told) => told,
+            Ok(reply) => reply,
             Err(refusal) => return self.finish_answer(slot, Err(refusal), link, context),
         };
         let subsystem = self.queue.association().map(|association| association.subsystem.clone());
@@ -161,7 +161,7 @@ impl Commands {
         self.waiters.push(Waiter::Connect(reply, changes.map(|(slot, command)| (slot, command.started_us)).collect()));
     }
 
-    /// Tells those who wait for it that nothing of what they wait for is left at a device.
+    /// Notifies waiters that none of the commands that they wait for is left at a device.
     pub(crate) fn notify_waiters(&mut self, context: &ReactorContext<'_>) {
         if self.awaits_drive {
             return;
@@ -179,7 +179,7 @@ impl Commands {
                 Waiter::Connect(_, awaited) => awaited.contains(&(slot, command.started_us)),
             });
             if !busy {
-                waiter.tell(context.shared);
+                waiter.notify(context.shared);
             }
             busy
         });
@@ -187,20 +187,20 @@ impl Commands {
 
     /// A reset is done as far as queues and devices go: the drive may make something of it before
     /// it completes.
-    pub(crate) fn tell_reset(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
+    pub(crate) fn notify_drive_of_reset(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
         let association = self.queue.association().cloned();
         let actor = association.as_ref().and_then(|association| context.shared.drives.actor(&association.subsystem));
         let (Some(association), Some(actor)) = (association, actor) else {
             self.finish(slot, Status::SUCCESS, link, context);
             return;
         };
-        if let Some(Command { work: Work::Reset { telling, .. }, .. }) = self.slots.get_mut(slot) {
-            *telling = true;
+        if let Some(Command { work: Work::Reset { drive_notified, .. }, .. }) = self.slots.get_mut(slot) {
+            *drive_notified = true;
         }
         self.submit_request(slot, Request::Reset, &association, &actor, context);
     }
 
-    /// What just failed has to be written down before anything else happens.
+    /// Has the drive save a severe error at once.
     pub(crate) fn notify_drive(&self, context: &ReactorContext<'_>) {
         let association = self.queue.association();
         if let Some(actor) = association.and_then(|association| context.shared.drives.actor(&association.subsystem)) {

@@ -145,7 +145,7 @@ impl Drives {
         let Some(served) = shown.actors.get(nqn) else { return };
         let served = ServedDrive { actor: Arc::clone(&served.actor), names: self.names(&served.actor, &served.names) };
         shown.actors.insert(nqn.clone(), served.clone());
-        // Devices first: a queue that is told of a namespace finds its device.
+        // Devices first: a queue that learns of a namespace finds its device.
         let table = Arc::new(shown.table());
         shared.post_all(|| Message::Devices(Arc::clone(&table)));
         let mut registry = shared.registry();
@@ -168,7 +168,7 @@ impl Drives {
         for (nqn, actor) in actors {
             let of_publish: (Weak<Shared>, Nqn) = (Arc::downgrade(shared), nqn.clone());
             let of_observe = of_publish.clone();
-            let of_tell = of_publish.clone();
+            let of_send_event = of_publish.clone();
             actor.join(DriveCallbacks {
                 publish: Box::new(move |by, reservations, events| {
                     let (shared, nqn) = &of_publish;
@@ -176,8 +176,8 @@ impl Drives {
                         shared.drives.publish(nqn, by, reservations, events, &shared);
                     }
                 }),
-                tell: Box::new(move |controller, event| {
-                    let (shared, nqn) = &of_tell;
+                send_event: Box::new(move |controller, event| {
+                    let (shared, nqn) = &of_send_event;
                     if let Some(shared) = shared.upgrade() {
                         let registry = shared.registry();
                         shared.deliver(registry.raise_on(nqn, controller, event));

@@ -59,8 +59,8 @@ struct Recent {
 }
 
 impl Fairness {
-    /// To be told the time at the start of every turn, and for how long a connection is likely to
-    /// bring more.
+    /// Has to be called at the start of every turn with the time, and for how long a connection is
+    /// likely to bring more.
     pub(crate) fn start_turn(&mut self, now_us: u64, window_us: u64) {
         self.now_us = now_us;
         self.turn = self.turn.wrapping_add(1);

@@ -58,7 +58,7 @@ const RECEIVE_MIN: usize = 8 << 10;
 /// Bytes waiting to be sent beyond which there is no room for more completions.
 pub(crate) const UNSENT_MAX: usize = 16 << 20;
 
-/// How long the peer may take to close after it was told to go, milliseconds.
+/// How long the peer may take to close after it was asked to, milliseconds.
 const CLOSING_MS: u64 = 2_000;
 
 /// How long a peer may leave everything that we send unread, milliseconds.
@@ -73,7 +73,7 @@ pub(crate) enum State {
     Open,
     /// Takes no more commands, completes those that it has.
     Draining,
-    /// Has been told to go; whatever comes is discarded until the peer closes or the deadline
+    /// The peer was asked to close; its input is discarded until the peer closes or the deadline
     /// passes.
     Closing { deadline_ms: u64 },
     /// The connection is gone; commands at a device are awaited.
@@ -112,12 +112,12 @@ pub(crate) enum Stopped {
     Ended(Option<Buffer>),
 }
 
-/// What a link is told when its connection has become a queue.
+/// What a link learns when its connection has become a queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opening {
     pub(crate) id: QueueId,
     pub(crate) submission_queue: SubmissionQueue,
-    /// The most data that a capsule may carry, bytes, where the controller was told a limit of its
+    /// The most data that a capsule may carry, bytes, where the controller has a limit of its
     /// own.
     pub(crate) in_capsule_bytes: Option<u32>,
 }
@@ -246,7 +246,7 @@ impl Link {
         self.credit.1 > 0
     }
 
-    /// Whether it takes commands, or did so until it was told to drain.
+    /// Whether it takes commands, or did so until it began to drain.
     pub(crate) fn is_taking(&self) -> bool {
         matches!(self.state, State::Handshake { .. } | State::Open | State::Draining)
     }
@@ -369,19 +369,19 @@ impl Link {
         event
     }
 
-    /// The command just told is dealt with: data in its capsule that it does not want are dropped.
+    /// The last command is dealt with: unused data in its capsule are dropped.
     #[inline]
     pub(crate) fn after_command(&mut self) {
         self.transport.after_command();
     }
 
-    /// The data in the capsule of the command just told, if all of them have come.
+    /// The data in the capsule of the last command, if all of them have arrived.
     #[inline]
     pub(crate) fn take_inline<'a>(&mut self, input: &mut &'a [u8]) -> Option<Inline<'a>> {
         self.transport.take_inline(input)
     }
 
-    /// Gets data of a command from the host, or those in the capsule of the command just told.
+    /// Gets data of a command from the host, or those in the capsule of the last command.
     ///
     /// # Errors
     /// Too many are under way; the buffer comes back.
@@ -488,11 +488,12 @@ impl Link {
     }
 
     /// Whether errors of the descriptor also tell which buffers were sent.
-    pub(crate) fn tells_by_errors(&self) -> bool {
-        self.transport.tells_by_errors()
+    pub(crate) fn reports_sent_by_errors(&self) -> bool {
+        self.transport.reports_sent_by_errors()
     }
 
-    /// Takes what is told about buffers that are sent without a copy. Returns whether anything was.
+    /// Takes notifications about buffers that were sent without a copy. Returns whether there were
+    /// any.
     ///
     /// # Errors
     /// It cannot be read.
@@ -563,8 +564,8 @@ impl Link {
         self.transport.drop_input(&mut give);
     }
 
-    /// Tells the peer to go, and why where the transport has words for it. Its input is dropped
-    /// before.
+    /// Asks the peer to close the connection, with the reason if the transport can express it. Its
+    /// input is dropped before.
     pub(crate) fn start_closing(&mut self, end: &End, context: &mut ReactorContext<'_>) {
         let awaits_peer = self.transport.start_closing(end, context.pool);
         self.blocked_since_ms = None;

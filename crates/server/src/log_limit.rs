@@ -2,7 +2,7 @@
 //! such lines pass here.
 //!
 //! Lines are counted by whom they are about and of which kind they are. The first few of a minute
-//! are logged, the others counted; how many there were is told with the next line, or when the
+//! are logged, the others counted; how many there were is logged with the next line, or when the
 //! minute is over. The table is bounded: when many addresses take part, those that have no place in
 //! it are one, and so the log grows by a bounded number of lines a minute whatever is sent.
 
@@ -21,7 +21,7 @@ use ebof_nvme::Nqn;
 /// How long lines of a kind are counted together, microseconds.
 const WINDOW_US: u64 = 60_000_000;
 
-/// Pairs of whom and what that are told apart.
+/// The most pairs of subject and kind that are counted.
 const ENTRIES_MAX: usize = 512;
 
 /// Whom a line is about.
@@ -144,7 +144,7 @@ impl LogLimit {
         let mut table = self.lock();
         let mut key = (about, kind);
         if table.len() >= ENTRIES_MAX && !table.contains_key(&key) {
-            // What has nothing to tell any more makes room.
+            // Entries that have nothing to log any more make room.
             table.retain(|_, counted| counted.left_out > 0 || !counted.is_expired(now_us));
             if table.len() >= ENTRIES_MAX {
                 key.0 = About::Others;
@@ -172,13 +172,14 @@ impl LogLimit {
         None
     }
 
-    /// Whether there is a new time at which something is to be [told](Self::tell). True once.
+    /// Whether there is a new time at which something a line is due
+    /// ([`log_left_out`](Self::log_left_out)). True once.
     pub(crate) fn is_begun(&self) -> bool {
         self.begun.load(Ordering::Relaxed) && self.begun.swap(false, Ordering::Relaxed)
     }
 
     /// Logs what was left out in windows that are over, and forgets them.
-    pub(crate) fn tell(&self, now_us: u64) {
+    pub(crate) fn log_left_out(&self, now_us: u64) {
         for ((about, kind), left_out) in self.take_expired(now_us) {
             tracing::warn!(
                 "{} about {about}, not logged one by one: {} in the last {} s",
@@ -192,11 +193,11 @@ impl LogLimit {
     fn take_expired(&self, now_us: u64) -> Vec<((About, Kind), LeftOut)> {
         let mut table = self.lock();
         let over = table.extract_if(|_, counted| counted.is_expired(now_us));
-        let told = over.map(|(key, counted)| (key, counted.left_out(now_us)));
-        told.filter(|(_, left_out)| left_out.lines > 0).collect()
+        let expired = over.map(|(key, counted)| (key, counted.left_out(now_us)));
+        expired.filter(|(_, left_out)| left_out.lines > 0).collect()
     }
 
-    /// When there will be something to [`tell`](Self::tell), microseconds.
+    /// When there will be something to [`log_left_out`](Self::log_left_out), microseconds.
     pub(crate) fn next_us(&self) -> Option<u64> {
         let table = self.lock();
         let open = table.values().filter(|counted| counted.left_out > 0);
@@ -292,8 +293,8 @@ mod tests {
         let logged = (0..100).filter(|&now_us| limit.admit(peer("192.0.2.1"), KIND, now_us).is_some()).count();
         assert_eq!((logged, limit.next_us()), (5, Some(WINDOW_US)));
         assert_eq!(limit.take_expired(WINDOW_US - 1), []);
-        let told = limit.take_expired(WINDOW_US);
-        assert_eq!(told, [((peer("192.0.2.1"), KIND), LeftOut { lines: 95, seconds: 60 })]);
+        let expired = limit.take_expired(WINDOW_US);
+        assert_eq!(expired, [((peer("192.0.2.1"), KIND), LeftOut { lines: 95, seconds: 60 })]);
         assert_eq!((limit.take_expired(WINDOW_US), limit.next_us()), (vec![], None));
     }
 
@@ -307,8 +308,8 @@ mod tests {
         }
         assert!(limit.lock().len() <= ENTRIES_MAX + 1);
         assert!(lines <= ENTRIES_MAX as u64 + 5, "{lines}");
-        let told: u64 = limit.take_expired(7 + WINDOW_US).iter().map(|(_, left_out)| left_out.lines).sum();
-        assert_eq!(told + lines, 1_000_000);
+        let expired: u64 = limit.take_expired(7 + WINDOW_US).iter().map(|(_, left_out)| left_out.lines).sum();
+        assert_eq!(expired + lines, 1_000_000);
         assert_eq!(limit.lock().len(), 0);
     }
 

@@ -19,7 +19,7 @@ use crate::peer::Peer;
 use crate::port::PortState;
 use crate::share::Waiting;
 
-/// What a reactor is told.
+/// A message to a reactor.
 pub(crate) enum Message {
     /// A connection to serve from now on.
     Accept(Accepted),
@@ -35,18 +35,18 @@ pub(crate) enum Message {
     AbortAnswer { reply: CommandRef, aborted: bool },
     /// What the drive says to a request.
     Answer { reply: CommandRef, answer: Result<DriveReply, Refusal> },
-    /// End the commands of the queue `handle` to a namespace; `reply` is told when nothing of them
-    /// is left at a device.
+    /// End the commands of the queue `handle` to a namespace; `reply` is notified when nothing of
+    /// them is left at a device.
     Preempt { handle: Handle, nsid: Nsid, reply: CommandRef },
     /// The answer to an earlier `Preempt`.
     Preempted { reply: CommandRef },
-    /// End the connection `handle`; `reply` is told when nothing of it is left at a device.
+    /// End the connection `handle`; `reply` is notified when nothing of it is left at a device.
     Close { handle: Handle, reply: CommandRef },
     /// The answer to an earlier `Close`.
     Closed { reply: CommandRef },
     /// The drive's thread has nothing left of the connection `handle`, which has ended.
     DriveDone { handle: Handle },
-    /// Look whether the connection `handle` has ended; the registry is told that the Connect
+    /// Look whether the connection `handle` has ended; the registry is notified that the Connect
     /// `reply` need not wait for that any more, nor for what the connection has at a device now.
     Look { handle: Handle, reply: CommandRef },
     /// A pair wants to know when no older change of its bytes is left at a device.

@@ -34,7 +34,7 @@ pub enum Exposition {
     Text,
 }
 
-/// What metrics of commands are told apart by, beside host, subsystem and kind.
+/// The labels of metrics of commands, beside host, subsystem and kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MetricsDetail {
     /// By namespace.
@@ -45,7 +45,7 @@ pub enum MetricsDetail {
     Queue,
 }
 
-/// What is told.
+/// What the metrics are made of.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
     pub(crate) status: Status,

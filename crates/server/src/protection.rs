@@ -114,7 +114,7 @@ impl Command {
         Status::SUCCESS
     }
 
-    /// Tells of a block that is wrong.
+    /// Logs a block that is wrong.
     fn found(&mut self, Bad { block, mismatch }: Bad, what: &str, shared: &Shared) -> Status {
         let status = mismatch.status();
         if let Some(more) = shared.may_log(About::Device(self.work.device()), Kind::Protection) {

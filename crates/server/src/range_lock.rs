@@ -162,7 +162,7 @@ impl WaitLists {
 }
 
 impl RangeLock {
-    /// Its number, which [`Message::LockGranted`] tells.
+    /// Its number, as in [`Message::LockGranted`].
     pub(crate) fn number(&self) -> u64 {
         self.number
     }

@@ -130,7 +130,7 @@ impl Reactor {
         })
     }
 
-    /// Serves until it is told to shut down.
+    /// Serves until it has shut down.
     pub(crate) fn run(mut self) {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(256);
         let mut messages = Vec::new();
@@ -193,7 +193,7 @@ impl Reactor {
         self.next_deadline_ms(self.shared.clock.now_ms())
     }
 
-    /// Whether it was told to shut down, and nothing is left.
+    /// Whether it was asked to shut down, and nothing is left.
     pub(crate) fn is_shut_down(&self) -> bool {
         self.shutdown_ms.is_some() && self.connections.iter().all(Option::is_none)
     }
@@ -246,7 +246,7 @@ impl Reactor {
     }
 
     /// What other threads have to tell comes before what hosts send: a command must not find a
-    /// namespace of whose end its host has been told. Aborts are kept for the next turn: what they
+    /// namespace whose removal its host has seen. Aborts are kept for the next turn: what they
     /// are about may still be in a socket.
     fn take_messages(&mut self, messages: &mut Vec<Message>, now_us: u64) -> bool {
         self.mailbox.take(messages);
@@ -347,7 +347,7 @@ impl Reactor {
             self.free.push(index);
             self.shared.connection_gone(&connection.link.peer().port);
             for waiter in &connection.commands.waiters {
-                waiter.tell(&self.shared);
+                waiter.notify(&self.shared);
             }
             for &reply in &connection.commands.waiting_resets {
                 self.shared.post(reply.handle, Message::Closed { reply });
@@ -392,7 +392,7 @@ impl Reactor {
                 worked = true;
                 connection.link.mark_dirty(context);
             }
-            if flags.contains(epoll::EventFlags::ERR) && connection.link.tells_by_errors() {
+            if flags.contains(epoll::EventFlags::ERR) && connection.link.reports_sent_by_errors() {
                 worked |= connection.on_sent(context)?;
             }
             if connection.link.is_stalled() {
@@ -560,7 +560,7 @@ impl Reactor {
     }
 }
 
-/// Ends a connection and tells everyone who must know.
+/// Ends a connection and notifies the registry, the log and whoever waits for it.
 fn end_connection(connection: &mut Connection, end: &End, context: &mut ReactorContext<'_>) {
     match connection.link.state {
         State::Gone => return,

@@ -379,7 +379,7 @@ impl<'c> Reload<'c> {
         grown
     }
 
-    /// Waits until what has left is closed: whoever is told that it is gone may use it for
+    /// Waits until what has left is closed: a caller that gets the result may use it for
     /// something else.
     fn let_go(&mut self) {
         let drives = self.leaving_drives.drain(..).map(|opened| opened.backing);
@@ -447,7 +447,7 @@ impl<'c> Reload<'c> {
         model.returning.clone_from(&self.returning);
         let actors = devices.actors();
         let surplus = shared.drives.put_in_force(devices.plain(), &actors, model, |table, model| {
-            // Devices first: a queue that is told of a namespace finds its device.
+            // Devices first: a queue that learns of a namespace finds its device.
             shared.post_all(|| Message::Devices(Arc::clone(&table)));
             // Delivered under the lock, so that no queue hears of an older model later.
             let mut registry = shared.registry();

@@ -40,8 +40,8 @@ impl Counts {
         self.refused.fetch_add(fresh.refused, Relaxed);
     }
 
-    /// What the kernel told about a connection's sends.
-    pub(crate) fn told(&self, copied: u32, fell_back: bool) {
+    /// Counts what the kernel reported about a connection's sends.
+    pub(crate) fn count(&self, copied: u32, fell_back: bool) {
         self.copied.fetch_add(copied.into(), Relaxed);
         self.fallbacks.fetch_add(fell_back.into(), Relaxed);
     }

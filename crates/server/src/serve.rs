@@ -63,7 +63,7 @@ pub(crate) struct InForce {
 /// A target that nothing runs yet.
 pub(crate) struct Assembled {
     pub(crate) target: Target,
-    /// What the control thread is told.
+    /// Messages to the control thread.
     pub(crate) orders: Receiver<Order>,
     pub(crate) table: Arc<DeviceTable>,
 }
@@ -257,7 +257,7 @@ impl Target {
     }
 
     /// Looks again at what namespaces store their data in: what has grown is offered as large as it
-    /// is now, and hosts are told.
+    /// is now, and hosts are notified.
     ///
     /// # Errors
     /// What has shrunk, or cannot be looked at.

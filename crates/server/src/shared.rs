@@ -172,7 +172,7 @@ impl Shared {
     pub(crate) fn may_log(&self, about: About, kind: Kind) -> Option<LeftOut> {
         let more = self.log_limit.admit(about, kind, self.clock.now_us());
         if self.log_limit.is_begun() {
-            // The control thread tells what was left out when the time has come.
+            // The control thread logs what was left out when the time has come.
             self.wake_control();
         }
         more

@@ -70,8 +70,8 @@ pub(crate) fn incoming_queue(socket: &TcpStream) -> Option<u32> {
 pub(crate) fn peer_is_gone(socket: &TcpStream) -> bool {
     let mut fds = [PollFd::new(socket, PollFlags::RDHUP)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let told = poll(&mut fds, Some(&now)).is_ok_and(|count| count > 0);
-    told && fds[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP)
+    let has_events = poll(&mut fds, Some(&now)).is_ok_and(|count| count > 0);
+    has_events && fds[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP)
 }
 
 sockopt_impl!(

@@ -200,7 +200,7 @@ impl Devices {
                     let path = path.clone();
                     return Err(StartError::HoldsDrive { subsystem, nsid: namespace.nsid, path });
                 }
-                // Whoever reads it is told; a disk that fails there can be served all the same.
+                // It is logged: a disk that fails there can be served all the same.
                 Err(error) => tracing::warn!(path, "whether it holds a drive cannot be seen: {error}"),
             }
         }
@@ -265,7 +265,7 @@ impl Devices {
         Some((&opened.config.name, opened.actor.view()))
     }
 
-    /// Tells the drives what the configuration now says about them.
+    /// Passes the drives their part of the configuration.
     pub(crate) fn configure(&self) {
         for opened in &self.actors {
             opened.actor.configure(&opened.config.name, drives::settings(&opened.config, &opened.subsystem));

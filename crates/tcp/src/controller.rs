@@ -146,7 +146,7 @@ enum Current {
         cid: Cid,
         length: u32,
     },
-    /// Dropped: nobody is told of their end.
+    /// Dropped: their end is not reported.
     Dropped,
     /// Dropped, but the R2T that asked for them is still to be settled.
     DroppedTransfer {
@@ -178,8 +178,8 @@ impl Connection {
         }
     }
 
-    /// Before [`set_queue`](Self::set_queue): its controller was told this limit of in-capsule
-    /// data, whatever the configuration of this connection says.
+    /// Before [`set_queue`](Self::set_queue): the limit of in-capsule data that the controller
+    /// announced, whatever the configuration of this connection says.
     pub fn set_in_capsule_bytes(&mut self, bytes: u32) {
         self.config.in_capsule_bytes = bytes;
     }
@@ -276,7 +276,7 @@ impl Connection {
         };
     }
 
-    /// The data of the command just told, all of them, if `input` holds them: the stream then goes
+    /// The data of the last command, all of them, if `input` holds them: the stream then goes
     /// on behind them, and no [`Event::Data`] and [`Event::DataEnd`] follow. `None` changes
     /// nothing.
     #[inline]

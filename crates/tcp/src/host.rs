@@ -139,7 +139,7 @@ enum Current {
         length: u32,
         success: bool,
     },
-    /// The caller dropped them and is not told of their end.
+    /// The caller dropped them, and their end is not reported.
     Dropped {
         cid: Cid,
         length: u32,
@@ -147,7 +147,7 @@ enum Current {
     },
 }
 
-/// Room for commands before the queue's size is told.
+/// Room for commands before the queue's size is known.
 const ENTRIES_BEFORE_CONNECT: usize = 32;
 
 impl Connection {

@@ -4,7 +4,7 @@
 //! H2CData, C2HData). It deliberately owns no socket, no clock, no buffer of user data and no
 //! opinion about what a command means: bytes come in, [`controller::Event`]s or [`host::Event`]s
 //! come out, and what is to be sent is appended to a vector of the caller's. User data never pass
-//! through here: the caller is told where the next bytes of the stream belong.
+//! through here: the caller learns where the next bytes of the stream belong.
 #![no_std]
 #![forbid(unsafe_code)]
 

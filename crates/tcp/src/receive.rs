@@ -294,8 +294,8 @@ impl Receiver {
         let hlen = kind.hlen();
         let digest = self.layout.header_digest && kind.flags() & Common::HDGSTF != 0;
         let whole = usize::from(hlen) + if digest { 4 } else { 0 };
-        // A corrupted header is told by its digest, not by the field that happens to look wrong:
-        // look there first wherever the digest can be found.
+        // A corrupted header is detected by its digest, not by the field that happens to look
+        // wrong: look there first wherever the digest can be found.
         if digest && common.flags & Common::HDGSTF != 0 && common.hlen == hlen {
             let Some((header, rest)) = bytes.split_at_checked(usize::from(hlen)) else {
                 return Ok(Progress::Needs(whole));

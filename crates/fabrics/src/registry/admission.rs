@@ -179,8 +179,8 @@ impl Registry {
         }
         // The same host and port as the Admin Queue's. Deviation: the specification wants the same
         // host identifier too, or zeros. TrueNAS' Python client says another one for each queue:
-        // the Admin Queue's counts, and the log tells. Not where the host has no
-        // NQN: nothing but its identifier tells it from others then, and both have the NQN that is
+        // the Admin Queue's counts, and the log has both. Not where the host has no
+        // NQN: only its identifier distinguishes it from others then, and both have the NQN that is
         // made of it.
         let same_host = association.nameless == request.nameless && association.host == request.host;
         if !same_host || association.port.id != arrival.port {

@@ -4,7 +4,7 @@
 //! A queue *drains* from the moment at which its end was asked for, or its connection or
 //! association ended, until the target reports it [`closed`](super::Registry::closed). A Connect
 //! for an I/O queue is deferred while a queue of the same host drains in the same subsystem, for a
-//! limited time: then the host is told that the controller is busy.
+//! limited time: then the host gets the status that the controller is busy.
 //!
 //! Before that, whoever holds the Connect looks at the queues of the host's other associations: the
 //! end of their connections may have arrived, and not have been read; or it never arrives, because
@@ -40,7 +40,7 @@ pub const DRAINING_MAX: usize = 64;
 pub(super) struct Deferred {
     host: Key,
     until_ms: u64,
-    /// Its time was up: it has been told to try again, and is refused then.
+    /// Its time was up: its Connect failed, and the next one is refused.
     is_overdue: bool,
     /// Queues of the host that have not been looked at yet.
     looks: usize,
@@ -87,7 +87,7 @@ impl Entry {
     }
 }
 
-/// Whether both are of one host, as far as can be told: hosts come back with another identifier or
+/// Whether both are of one host, as far as is known: hosts come back with another identifier or
 /// another name.
 fn same_host(one: &Association, other: &Association) -> bool {
     one.subsystem == other.subsystem

@@ -39,7 +39,7 @@ enum Stage {
     Announced,
 }
 
-/// What tells namespaces apart.
+/// The identity of a namespace.
 #[derive(Debug, PartialEq, Eq)]
 enum Identity {
     Named { nguid: [u8; 16], eui64: [u8; 8], uuid: Uuid },

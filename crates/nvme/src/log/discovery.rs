@@ -1,5 +1,5 @@
 //! The Discovery log page (70h): header and entries, and reading a log that anybody may have sent.
-//! Which subsystems a host is told of is decided elsewhere.
+//! Which subsystems a host is shown is decided elsewhere.
 
 use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};

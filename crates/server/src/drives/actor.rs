@@ -2,8 +2,8 @@
 //! durable.
 //!
 //! Everything runs on the drive's thread: the medium is changed, the changes are made durable, the
-//! drive is told, the hosts are shown, and only then is the command answered. Nothing waits for it
-//! but who asked.
+//! drive's state is updated, the hosts are shown the result, and only then is the command answered.
+//! Nothing waits for it but the command.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -97,11 +97,11 @@ type Publish = Box<dyn Fn(Option<&Nqn>, &[Event], &[AsyncEvent]) + Send>;
 
 /// What an actor wants of the target; called on the drive's thread.
 pub(crate) struct DriveCallbacks {
-    /// Shows hosts what the drive has become, by a command of this host if it was one, and tells
-    /// them what happened to it and to their reservations.
+    /// Shows hosts what the drive has become, by a command of this host if it was one, and
+    /// notifies them of events and of changes to their reservations.
     pub(crate) publish: Publish,
-    /// Tells a controller of what it alone is told.
-    pub(crate) tell: Box<dyn Fn(ControllerId, AsyncEvent) + Send>,
+    /// Sends an event to one controller.
+    pub(crate) send_event: Box<dyn Fn(ControllerId, AsyncEvent) + Send>,
     /// What hosts did so far, and errors behind a number.
     pub(crate) observe: Box<dyn Fn(u64) -> Observed + Send>,
 }
@@ -120,7 +120,7 @@ impl Drop for Finally {
     }
 }
 
-/// The answer to a request; the one who asked is told when it is dropped without one, too.
+/// Answers a request, with an error if it is dropped without an answer.
 struct Reply(Option<Taker>);
 
 /// Whether what a sudden end has left was put in order.
@@ -129,12 +129,12 @@ type InOrder = Result<(), ebof_medium::Error>;
 type Taker = Box<dyn FnOnce(Result<DriveReply, Refusal>) + Send>;
 
 impl Plan {
-    /// Has what happens on the medium told to the actor, which is to be put in what this gives.
+    /// Passes the medium's notices to the actor, which the caller has to set in the returned cell.
     fn notified(&mut self) -> Arc<OnceLock<Weak<DriveActor>>> {
         let itself: Arc<OnceLock<Weak<DriveActor>>> = Arc::default();
-        let told = Arc::clone(&itself);
+        let actor = Arc::clone(&itself);
         self.options.notify = Some(Notify(Arc::new(move |notice| {
-            if let Some(actor) = told.get().and_then(Weak::upgrade) {
+            if let Some(actor) = actor.get().and_then(Weak::upgrade) {
                 actor.on_notice(notice);
             }
         })));
@@ -161,7 +161,7 @@ impl DriveActor {
         Ok((actor, stepper))
     }
 
-    /// The actor of a medium that was opened, and what tells when it has put it in order.
+    /// The actor of a medium that was opened, and the receiver of the outcome of its repair.
     fn of(
         opened: Opened,
         plan: Plan,
@@ -289,8 +289,8 @@ impl DriveActor {
             let (answer, erased) = own.carry_out(store, &request, &origin);
             own.start_jobs(store);
             let answer = match answer {
-                Ok(told) if !erased.is_empty() => {
-                    own.erase(store, erased, Box::new(move || reply.give(Ok(told))));
+                Ok(reply_of_drive) if !erased.is_empty() => {
+                    own.erase(store, erased, Box::new(move || reply.give(Ok(reply_of_drive))));
                     return;
                 }
                 answer => answer,
@@ -329,8 +329,8 @@ impl DriveActor {
                 let volume = volume.0;
                 tracing::error!(drive = own.name(), instance = volume, "blocks cannot be marked bad: {error}{more}");
             }
-            let told = marked.map(|()| DriveReply { answer: Answer::Done(0), abort: Vec::new() });
-            reply.give(told.map_err(|_logged| Refusal::transient(Status::WRITE_FAULT)));
+            let answer = marked.map(|()| DriveReply { answer: Answer::Done(0), abort: Vec::new() });
+            reply.give(answer.map_err(|_logged| Refusal::transient(Status::WRITE_FAULT)));
         }));
     }
 
@@ -358,7 +358,7 @@ impl DriveActor {
         }
     }
 
-    /// Has the drive closed in order; tells when that is done.
+    /// Closes the drive in order; the receiver gets a message when that is done.
     fn begin_stop(self: &Arc<Self>) -> Receiver<()> {
         let (done, closed) = channel();
         let own = Arc::clone(self);
@@ -395,7 +395,7 @@ impl DriveActor {
         self.drive.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives besides the answer the namespaces that have to be erased: before it is told, unless it
+    /// Returns the answer, and the namespaces that have to be erased before it is given, unless it
     /// is a refusal.
     fn carry_out(
         &self,
@@ -498,7 +498,7 @@ impl DriveActor {
         left.is_empty()
     }
 
-    /// Makes changes durable, then tells the drive.
+    /// Makes changes durable, then applies them to the drive.
     pub(super) fn commit(&self, store: &mut Store, changes: Vec<Change>) -> Result<(), ebof_medium::Error> {
         if changes.is_empty() {
             return Ok(());
@@ -539,10 +539,10 @@ impl DriveActor {
         }
     }
 
-    /// Tells a controller what only it is told.
-    pub(super) fn tell(&self, controller: ControllerId, event: AsyncEvent) {
+    /// Sends an event to one controller.
+    pub(super) fn send_event(&self, controller: ControllerId, event: AsyncEvent) {
         if let Some(callbacks) = &*self.callbacks() {
-            (callbacks.tell)(controller, event);
+            (callbacks.send_event)(controller, event);
         }
     }
 
@@ -566,7 +566,7 @@ impl DriveActor {
 fn step_until<T>(stepper: &mut Stepper, receiver: &Receiver<T>) -> Option<T> {
     loop {
         match receiver.try_recv() {
-            Ok(told) => return Some(told),
+            Ok(received) => return Some(received),
             Err(TryRecvError::Empty) if !stepper.is_over() => stepper.turn(),
             Err(TryRecvError::Empty | TryRecvError::Disconnected) => return None,
         }

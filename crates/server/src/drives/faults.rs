@@ -87,7 +87,7 @@ mod tests {
         assert!(faults.update(BackingFault::Space, true, now) && faults.no_space() && !faults.errors());
         assert!(faults.update(BackingFault::Read, true, now) && faults.errors());
         assert!(faults.update(BackingFault::Space, false, now) && !faults.no_space());
-        assert!(!faults.update(BackingFault::Space, true, now) && faults.no_space(), "it was told a moment ago");
+        assert!(!faults.update(BackingFault::Space, true, now) && faults.no_space(), "it was logged a moment ago");
         assert!(!faults.update(BackingFault::Space, false, now), "and so its end is not");
         assert!(faults.update(BackingFault::Read, false, now) && !faults.errors());
         assert!(!faults.update(BackingFault::Write, false, now), "nothing was the matter");

@@ -1,4 +1,4 @@
-//! What a drive does to its media in the background: a self-test reads, a format erases, sanitizing
+//! Background jobs of a drive: a self-test reads, a format erases, sanitizing
 //! fills everything. A step at a time, between the requests of hosts.
 
 use std::collections::BTreeMap;
@@ -259,7 +259,7 @@ struct Erase {
     then: Option<Box<dyn FnOnce() + Send>>,
     /// Extents there were at first.
     all: u32,
-    /// Percent that are left, as hosts were told.
+    /// Percent that are left, as last shown to hosts.
     shown: u8,
     /// The extents are erased.
     is_clean: bool,
@@ -437,7 +437,7 @@ impl DriveActor {
             }
             tracing::info!(drive = self.name(), success, "sanitizing is over");
             self.show(None, &[], &[]);
-            self.tell(ended.event.0, ended.event.1);
+            self.send_event(ended.event.0, ended.event.1);
         }
         store.hold_unclean(false);
         self.jobs.sanitizing.store(false, Ordering::Relaxed);

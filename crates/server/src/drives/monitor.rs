@@ -199,7 +199,7 @@ impl DriveActor {
     /// Collects errors and counters, saves what is due (everything if `all`), and raises events. On
     /// the drive's thread.
     pub(super) fn collect(&self, store: &mut Store, all: bool) {
-        self.log_limit.tell(self.age_us());
+        self.log_limit.log_left_out(self.age_us());
         let mut monitor = self.monitor();
         let observed = self.observe(monitor.errors);
         let shared = monitor.shared_writers(&observed);

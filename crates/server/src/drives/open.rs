@@ -38,7 +38,7 @@ pub(crate) fn open(
             (Arc::new(Memory::new(bytes, 512, false)), true)
         }
         Backing::File(file) => {
-            // Only a file that is made now has to be told how large it is to be, and is known to be
+            // Only a file that is made now needs a size, and is known to be
             // empty.
             let missing = environment.storage.is_missing(Path::new(&file.path));
             let size_bytes = match capacity {

@@ -204,7 +204,7 @@ fn what_could_not_be_removed_is_removed_when_that_is_possible() {
     for nsid in 1..=3 {
         assert_eq!(create(&actor).unwrap(), nsid);
     }
-    // The state says that it is gone; the medium cannot be told.
+    // The state says that it is gone; the medium cannot be changed.
     device.fail(EVERYWHERE, 1);
     ask(&actor, Request::Delete(Nsid(2))).unwrap();
     assert_eq!(actor.medium().volumes().len(), 3);

@@ -200,8 +200,8 @@ impl Transport for AnyTransport {
     }
 
     #[inline]
-    fn tells_by_errors(&self) -> bool {
-        each!(self, transport => transport.tells_by_errors())
+    fn reports_sent_by_errors(&self) -> bool {
+        each!(self, transport => transport.reports_sent_by_errors())
     }
 
     #[inline]

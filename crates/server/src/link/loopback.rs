@@ -28,13 +28,13 @@ pub(crate) struct Loopback {
     commands: VecDeque<Capsule>,
     /// Data that commands brought and have not fetched.
     data: Vec<(Cid, Arc<[u8]>)>,
-    /// Data that are in their buffers, and not told yet.
+    /// Data that are in their buffers, and not reported yet.
     fetched: VecDeque<Fetched>,
     completions: Vec<Completion>,
     unsent_bytes: usize,
 }
 
-/// What [`Event::Fetched`] tells.
+/// The fields of [`Event::Fetched`].
 struct Fetched {
     slot: u32,
     buffer: Buffer,

@@ -352,8 +352,8 @@ impl Outbox {
         self.zerocopy.as_ref().is_some_and(|zerocopy| zerocopy.pinned.is_waiting())
     }
 
-    /// Takes what the kernel tells about payloads; buffers that it has finished with go back to
-    /// `pool`.
+    /// Takes the kernel's notifications about payloads; buffers that it has finished with go back
+    /// to `pool`.
     ///
     /// # Errors
     /// The error queue cannot be read.
@@ -403,7 +403,7 @@ impl Outbox {
 }
 
 /// Nothing more of the payload in `buffer` will be sent. Those that the kernel may still read are
-/// kept until it has told.
+/// kept until it has notified us.
 fn give_back(zerocopy: &mut Option<Box<Zerocopy>>, buffer: Buffer, pool: &mut Pool) {
     let spent = match zerocopy {
         None => Some(buffer),

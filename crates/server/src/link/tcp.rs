@@ -433,7 +433,7 @@ impl Transport for Tcp {
         self.unparsed.shrink_to_fit();
     }
 
-    fn tells_by_errors(&self) -> bool {
+    fn reports_sent_by_errors(&self) -> bool {
         self.outbox.has_zerocopy()
     }
 

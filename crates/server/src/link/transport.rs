@@ -71,7 +71,7 @@ pub(crate) trait Transport {
     /// The peer has closed, or the connection has failed.
     fn receive(&mut self, limit: usize, scratch: &mut [u8]) -> Result<Option<Received>, End>;
 
-    /// Takes and drops what a peer still sends that was told to go. `None`: nothing is there.
+    /// Takes and drops what a peer still sends that was asked to close. `None`: nothing is there.
     ///
     /// # Errors
     /// The peer has closed, or the connection has failed.
@@ -90,7 +90,7 @@ pub(crate) trait Transport {
     /// The host broke the transport, or says that we did.
     fn poll(&mut self, input: &mut &[u8], draining: bool) -> Result<Option<Event>, End>;
 
-    /// The command just told is dealt with: data in its capsule that it does not want are dropped.
+    /// The last command is dealt with: unused data in its capsule are dropped.
     fn after_command(&mut self);
 
     /// Keeps received bytes that cannot be taken yet.
@@ -112,11 +112,11 @@ pub(crate) trait Transport {
     /// received and taken on.
     fn awaits_data(&self) -> bool;
 
-    /// The data in the capsule of the command just told, if all of them have come.
+    /// The data in the capsule of the last command, if all of them have arrived.
     fn take_inline<'a>(&mut self, input: &mut &'a [u8]) -> Option<Inline<'a>>;
 
-    /// Gets data of a command into a buffer: from the host, or from the capsule of the command just
-    /// told, as its data pointer says. [`Event::Fetched`] follows.
+    /// Gets data of a command into a buffer: from the host, or from the capsule of the last
+    /// command, as its data pointer says. [`Event::Fetched`] follows.
     ///
     /// # Errors
     /// Too many are under way; the buffer comes back.
@@ -162,11 +162,11 @@ pub(crate) trait Transport {
     /// Drops what has been received; `give` gets the buffers whose data do not come any more.
     fn drop_input(&mut self, give: &mut dyn FnMut(Buffer));
 
-    /// Tells the peer to go, and why where the transport has words for it. What is queued is
-    /// dropped. Returns whether the peer's own end is to be awaited.
+    /// Asks the peer to close the connection, with the reason if the transport can express it. What
+    /// is queued is dropped. Returns whether the peer's own end is to be awaited.
     fn start_closing(&mut self, end: &End, pool: &mut Pool) -> bool;
 
-    /// Breaks the connection off. What is queued is dropped; [`settle`](Self::settle) tells about
+    /// Breaks the connection off. What is queued is dropped; [`settle`](Self::settle) reports
     /// buffers that are still read.
     fn close(&mut self, peer: &Peer, context: &mut ReactorContext<'_>);
 
@@ -178,11 +178,12 @@ pub(crate) trait Transport {
     fn shrink(&mut self);
 
     /// Whether errors of the descriptor also tell which buffers were sent.
-    fn tells_by_errors(&self) -> bool {
+    fn reports_sent_by_errors(&self) -> bool {
         false
     }
 
-    /// Takes what is told about buffers that are sent without a copy. Returns whether anything was.
+    /// Takes notifications about buffers that were sent without a copy. Returns whether there were
+    /// any.
     ///
     /// # Errors
     /// It cannot be read.

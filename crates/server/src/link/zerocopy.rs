@@ -36,7 +36,7 @@ impl Settling {
 #[derive(Debug)]
 pub(crate) struct Zerocopy {
     pub(crate) pinned: Pinned<Buffer>,
-    /// What was not told to [`Counts`] yet.
+    /// What was not added to [`Counts`] yet.
     pub(crate) fresh: Fresh,
 }
 
@@ -47,8 +47,8 @@ impl Zerocopy {
 }
 
 impl Tcp {
-    /// Takes what the kernel tells about payloads that were sent without a copy. Returns whether it
-    /// told anything.
+    /// Takes the kernel's notifications about payloads that were sent without a copy. Returns
+    /// whether there were any.
     ///
     /// # Errors
     /// The socket's error queue cannot be read.
@@ -58,7 +58,7 @@ impl Tcp {
         if collected.sends == 0 {
             return Ok(false);
         }
-        context.shared.zerocopy.told(collected.copied, collected.fell_back);
+        context.shared.zerocopy.count(collected.copied, collected.fell_back);
         if collected.fell_back {
             let peer = peer.address;
             tracing::debug!(%peer, "the kernel copies what it is to send without a copy: this connection copies again");

@@ -1,4 +1,4 @@
-//! The rules that `promtool check metrics` holds metrics to, and what a drive is told as.
+//! The rules that `promtool check metrics` holds metrics to, and the metrics of a drive.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -154,8 +154,8 @@ fn a_drive_is_told_with_its_capacity_and_health() {
         ("media_errors_total", 11.0),
         ("power_on_seconds_total", 7200.0),
     ] {
-        let told = value(&text, &format!("ebof_drive_{name}{labels}"));
-        assert!((told - wanted).abs() < 1e-9, "{name}: {told}");
+        let shown = value(&text, &format!("ebof_drive_{name}{labels}"));
+        assert!((shown - wanted).abs() < 1e-9, "{name}: {shown}");
     }
     assert!(text.contains("ebof_build_info{version=\"1.2.3\"} 1"), "{text}");
     assert!(value(&text, "ebof_uptime_seconds") > 59.0);

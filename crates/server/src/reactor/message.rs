@@ -1,4 +1,4 @@
-//! What a reactor is told by other threads: connections to serve, notices for queues, aborts,
+//! Handling of messages from other threads: connections to serve, notices for queues, aborts,
 //! closes, the end.
 
 use std::cmp::Reverse;

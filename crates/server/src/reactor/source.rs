@@ -1,4 +1,4 @@
-//! How a reactor learns what is ready: the kernel tells, or it looks at simulated connections
+//! How a reactor learns what is ready: epoll reports it, or simulated connections are asked
 //! itself.
 
 use std::io;
@@ -36,7 +36,7 @@ impl Source {
         Ok(Self::Epoll(epoll))
     }
 
-    /// From now on tells when there is something to receive on `link`, for the connection at
+    /// From now on reports when there is something to receive on `link`, for the connection at
     /// `index`. One without a descriptor rings a bell, or is looked at.
     pub(super) fn add(&self, link: &Link, index: u32) -> io::Result<()> {
         if let (Self::Epoll(epoll), Some(descriptor)) = (self, link.descriptor()) {
@@ -45,11 +45,11 @@ impl Source {
         Ok(())
     }
 
-    /// Tells of the events that are of interest now, see [`interest`].
+    /// Sets the events that are of interest now, see [`interest`].
     pub(super) fn watch(&self, connection: &Connection) -> io::Result<()> {
         let (Self::Epoll(epoll), Some(descriptor)) = (self, connection.link.descriptor()) else { return Ok(()) };
         let Some(flags) = interest(&connection.link) else {
-            // Its end would be told again and again. It may be out of the set already.
+            // Its end would be reported again and again. It may be out of the set already.
             let _ = epoll::delete(epoll, descriptor);
             return Ok(());
         };
@@ -76,7 +76,7 @@ impl Source {
 }
 
 /// Which events of a connection are of interest: none where it is gone. An end of the stream is an
-/// input event; errors are always told.
+/// input event; errors are always reported.
 fn interest(link: &Link) -> Option<epoll::EventFlags> {
     match link.state {
         State::Gone => None,

@@ -12,7 +12,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::*;
 
-/// Tells a test that it is the process that is to end.
+/// Set in the environment of the process that is to end.
 const CHILD: &str = "EBOF_TEST_CHILD";
 
 /// How the process of this test ends after `panics` was done to its target. One that goes on ends

@@ -1,4 +1,4 @@
-//! A target whose drive's thread is kept busy: what a host is told while work of its last
+//! A target whose drive's thread is kept busy: how a host is answered while work of its last
 //! association is left there.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test fails by panicking; sizes are small")]
 

@@ -1,4 +1,4 @@
-//! Queues that end while a device has writes of them: what their host is told meanwhile.
+//! Queues that end while a device has writes of them: how its host is answered meanwhile.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
