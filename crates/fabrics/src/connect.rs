@@ -1,4 +1,4 @@
-//! Connect: who may have a queue, and what to say to those who may not (NVMe over Fabrics, Connect
+//! Connect: which hosts may have a queue, and how others are refused (NVMe over Fabrics, Connect
 //! Command).
 
 use alloc::string::String;
@@ -39,7 +39,7 @@ pub struct Attachment {
     pub controller: ControllerId,
     /// The subsystem.
     pub subsystem: Nqn,
-    /// Who the host is.
+    /// NQN of the host.
     pub host: Nqn,
     /// Its host identifier.
     pub host_id: HostId,
@@ -152,7 +152,7 @@ pub(crate) struct ConnectRequest {
 impl From<&Attachment> for ConnectRequest {
     fn from(attachment: &Attachment) -> Self {
         let Attachment { queue, entries, controller, subsystem, host, host_id } = attachment.clone();
-        // Nobody sends Keep Alive, and who is attached sees the head of its queue by itself.
+        // An attached host sends no Keep Alive, and its transport keeps the head of its queue.
         let connect = Connect { recfmt: 0, qid: queue, entries, cattr: Connect::CATTR_DISABLE_SQ_FLOW, kato_ms: 0 };
         Self { connect, cntlid: controller, host_id, host, nameless: false, subsystem }
     }

@@ -30,7 +30,7 @@ pub(crate) struct Controller {
     /// Namespaces that changed since the Changed Namespace List was read; more than the list holds
     /// are just "many".
     pub(crate) changed: BTreeSet<Nsid>,
-    /// The same of a drive's namespaces, whoever they are attached to.
+    /// The same of a drive's namespaces, attached to this controller or not.
     pub(crate) changed_allocated: BTreeSet<Nsid>,
     /// The drive's endurance group has had a warning that the host wants to know of, and has not
     /// read of yet.

@@ -12,7 +12,7 @@ use zerocopy::IntoBytes;
 
 use crate::model::{Model, Port, PortId, Subsystem};
 
-/// Who asks, and where.
+/// The host that asks, and the port where it does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
     /// `None` for a host without a name.

@@ -107,7 +107,8 @@ pub(crate) fn log(controller: &mut Controller, log: &GetLogPage, nsid: Nsid, len
     let GetLogPage { lid, lsp, retain_event, bytes, lsi, offset, .. } = *log;
     if !retain_event {
         controller.events.log_read(lid);
-        // Whoever has read about the group knows what its entry in the aggregate log is about.
+        // A host that has read about the group has seen what its entry in the aggregate log is
+        // about.
         controller.group_event &= lid != Lid::ENDURANCE_GROUP;
     }
     let request = LogQuery {

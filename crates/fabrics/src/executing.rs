@@ -1,5 +1,5 @@
-//! The outstanding commands of a queue, and the tickets of those under way: who has one owes the
-//! command's completion.
+//! The outstanding commands of a queue, and the tickets of those under way: the owner of a ticket
+//! has to complete the command.
 //!
 //! Tickets are made here only, for commands that are outstanding. What a command means, and what
 //! its completion says, is the queue's matter.
@@ -80,7 +80,7 @@ impl Outstanding {
         Executing::new(sqe, length)
     }
 
-    /// Somebody gets a ticket.
+    /// A ticket leaves the queue.
     #[inline]
     pub(crate) fn give_out(&mut self, executing: &Executing) {
         self.executing += 1;
@@ -96,8 +96,9 @@ impl Outstanding {
     }
 }
 
-/// A command under way. Whoever holds it owes the queue exactly one `Queue::complete`,
-/// `Queue::complete_with`, `Queue::fail` or `Queue::abandon`; it can be neither copied nor made up.
+/// A command under way. Its owner has to call exactly one of `Queue::complete`,
+/// `Queue::complete_with`, `Queue::fail` and `Queue::abandon`; it can be neither copied nor made
+/// up.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a command that is not completed hangs the host"]
 pub struct Executing {

@@ -28,7 +28,7 @@ pub struct Model {
     /// Generation Counter of the Discovery Log Page: larger in every new model that a host can tell
     /// from the last.
     pub generation: u64,
-    /// Who the discovery subsystem says it is. It always answers to the well-known NQN as well.
+    /// The identity of the discovery subsystem. It always answers to the well-known NQN as well.
     pub discovery: DiscoveryIdentity,
     /// The NVM subsystems, their NQNs different from one another and from the discovery
     /// subsystem's.
@@ -53,7 +53,7 @@ pub struct DiscoveryIdentity {
     pub firmware: String,
 }
 
-/// An NVM subsystem: a set of namespaces with a name, and who may use it where.
+/// An NVM subsystem: a set of namespaces with a name, its hosts and its ports.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subsystem {
     /// Its NQN.
@@ -184,13 +184,13 @@ pub struct Provision {
     pub hosts: Option<BTreeSet<String>>,
     /// Registrants and the reservation; `None` where there never were any.
     pub reservations: Option<Arc<Reservations>>,
-    /// What commands to it are refused with for now, whoever they are of.
+    /// The status that commands of all hosts to it are refused with for now.
     pub barred: Option<Status>,
     /// How much of a format is still to be done, in percent (FPI).
     pub format_percent_left: u8,
 }
 
-/// Bytes of a namespace that are allocated, as whoever allocates them keeps count. All are equal: a
+/// Bytes of a namespace that are allocated, as their owner counts them. All are equal: a
 /// namespace is the same, and no host has to be notified, when more of it is allocated.
 #[derive(Clone)]
 pub struct Usage(Arc<Count>);

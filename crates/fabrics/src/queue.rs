@@ -3,8 +3,8 @@
 //!
 //! What a command means is decided elsewhere (`admin`, `io`, `connect`); here it is made sure that
 //! every command completes once, with an entry in the error log if it failed. Where the rings of
-//! the Submission and Completion Queue stand is the matter of whoever brings commands and takes
-//! completions: SQHD, SQID and phase tag of a completion are zero here.
+//! the Submission and Completion Queue stand is the matter of the link that brings commands and
+//! takes completions: SQHD, SQID and phase tag of a completion are zero here.
 
 mod answer;
 mod fused;
@@ -265,14 +265,13 @@ impl Queue {
     }
 
     /// Commands that may be outstanding: as many as the Submission Queue has entries; one before
-    /// Connect. More are refused, whoever brings them.
+    /// Connect. More are refused.
     #[must_use]
     pub fn commands_max(&self) -> usize {
         self.outstanding.max()
     }
 
-    /// What Connect agreed on about the Submission Queue; `None` before. For whoever brings the
-    /// commands.
+    /// What Connect agreed on about the Submission Queue; `None` before. For the link.
     #[must_use]
     pub fn submission_queue(&self) -> Option<SubmissionQueue> {
         self.live.as_ref().map(|live| live.submission_queue)

@@ -28,7 +28,7 @@ pub use drain::{CONNECT_HOLD_MS, DRAINING_MAX, Drain, SILENT_MS, SLOW_DRAIN_MS};
 use drain::{Deferred, Draining};
 use replaced::Replaced;
 
-/// A host changed the write protection of a namespace (feature 84h): to be kept by who keeps the
+/// A host changed the write protection of a namespace (feature 84h): to be kept with the
 /// model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProtectionChange {
@@ -43,7 +43,7 @@ pub struct ProtectionChange {
 /// A controller, for status and metrics.
 #[derive(Clone, Debug)]
 pub struct ControllerInfo {
-    /// Who and where; also whether it is ready.
+    /// Host, subsystem and port; also whether the controller is ready.
     pub association: Arc<Association>,
     /// The subsystem.
     pub subsystem: Nqn,

@@ -82,7 +82,7 @@ impl Pool {
         CLASSES.iter().find(|&&size| size >= len).copied().unwrap_or(len.next_multiple_of(4096))
     }
 
-    /// As [`Pool::take`], but leaves a sixteenth of the budget for those who cannot wait.
+    /// As [`Pool::take`], but leaves a sixteenth of the budget for commands that cannot wait.
     pub(crate) fn take_leaving_reserve(&mut self, len: usize) -> Option<Buffer> {
         let reserve = self.budget_bytes / 16;
         let fits = self.outstanding_bytes + Self::size_of(len) + reserve <= self.budget_bytes;

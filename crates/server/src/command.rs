@@ -89,7 +89,7 @@ pub(crate) struct Command {
     pub(crate) started_us: u64,
     /// What it holds of the blocks that it changes.
     pub(crate) lock: Option<Box<RangeLock>>,
-    /// Place of its counters in the connection's list.
+    /// Index of its counters in the connection's list.
     pub(crate) stats: Option<usize>,
 }
 
@@ -303,7 +303,7 @@ fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
     a.start < b.end && b.start < a.end
 }
 
-/// Somebody who waits until commands of a connection cannot change the medium any more.
+/// A waiter until commands of a connection cannot change the medium any more.
 #[derive(Debug)]
 pub(crate) enum Waiter {
     /// Reservation Acquire with Preempt and Abort: for all commands to this namespace.

@@ -48,7 +48,7 @@ pub(crate) struct Commands {
     pub(crate) stats: Vec<(Nsid, Arc<QueueStats>)>,
     /// Resets that wait until nothing of this connection is left at a device.
     pub(crate) waiting_resets: Vec<CommandRef>,
-    /// Who waits until some of the commands cannot change the medium any more.
+    /// Waiters until some of the commands cannot change the medium any more.
     pub(crate) waiters: Vec<Waiter>,
 }
 

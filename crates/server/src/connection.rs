@@ -144,7 +144,7 @@ impl Connection {
         self.with_link(context, Link::settle);
     }
 
-    /// Buffers that the link gives back to the pool count no more as the connection's.
+    /// Buffers that the link returns to the pool do not count as the connection's any more.
     fn with_link<R>(
         &mut self,
         context: &mut ReactorContext<'_>,
@@ -241,7 +241,7 @@ impl Connection {
         self.commands.release(context);
     }
 
-    /// Gives back memory that a burst left behind.
+    /// Releases memory that a burst left behind.
     pub(crate) fn shrink(&mut self) {
         self.link.shrink();
     }

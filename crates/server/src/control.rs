@@ -54,7 +54,7 @@ pub(crate) enum Order {
     Panic,
 }
 
-/// A port with its listening socket. Whoever has one keeps the address.
+/// A port with its listening socket, which keeps the address in use.
 #[derive(Clone, Debug)]
 pub(crate) struct Listening {
     pub(crate) port: Arc<PortState>,
@@ -218,7 +218,7 @@ impl Control {
             Order::Listen(Listening { socket: None, .. }) => {}
             Order::Release(port, done) => {
                 self.release(&port);
-                // Whoever waits has given up.
+                // The receiver has given up.
                 let _ = done.send(());
             }
             Order::Renew(old, new) => {
@@ -303,7 +303,7 @@ pub(crate) fn next_deadline_ms(shared: &Shared) -> Option<u64> {
     Some(of_registry.into_iter().chain(of_log).min()?.next_multiple_of(TICK_MS))
 }
 
-/// Says that a device does not give back what a queue that has ended left with it.
+/// Logs that a device does not complete what a queue that has ended left with it.
 fn report_slow_drain(drain: &Drain) {
     let Drain { host, subsystem, queue, peer } = drain;
     tracing::error!(

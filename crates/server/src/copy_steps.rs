@@ -10,8 +10,8 @@ use crate::link::Link;
 use crate::reactor_context::ReactorContext;
 use crate::stats::Kind;
 
-/// Pieces of one connection in one turn at most, whatever its share is: whoever has no company now
-/// may have some in the next turn.
+/// Pieces of one connection in one turn at most, whatever its share is: a connection without others
+/// beside it may have some in the next turn.
 const PIECES_MAX: usize = 4;
 
 impl Commands {

@@ -10,7 +10,7 @@ use ebof_nvme::Status;
 
 use crate::stats::Kind;
 
-/// Names for devices, each given out once; whoever has a clone gives out of the same.
+/// Identifiers for devices, each given out once. Clones share the counter.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DeviceIds(Arc<AtomicU32>);
 

@@ -35,11 +35,11 @@ pub(crate) use actor::{DriveActor, DriveCallbacks, Event};
 use monitor::Observed;
 pub(crate) use open::{open, settings};
 
-/// Who does what drives do by themselves.
+/// What runs the drives.
 pub(crate) enum DriveThreads<'a> {
     /// Threads of each drive's own.
     Own,
-    /// Whoever has the drives that are put here.
+    /// The caller, which takes them from here and steps them.
     Stepped(&'a mut Vec<SteppedDrive>),
 }
 

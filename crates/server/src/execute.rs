@@ -102,7 +102,7 @@ impl Commands {
         Some(Step::Execute(executing, Task::Transfer(transfer)))
     }
 
-    /// Does the next thing for a command.
+    /// Carries out a step.
     pub(crate) fn advance(&mut self, step: Step, origin: Origin, link: &mut Link, context: &mut ReactorContext<'_>) {
         match step {
             Step::Complete(cqe) => link.respond(&cqe, context),
@@ -124,7 +124,7 @@ impl Commands {
         }
     }
 
-    /// Begins with what is to be done for a command.
+    /// Starts a task.
     fn execute(
         &mut self,
         executing: Executing,
@@ -213,7 +213,7 @@ impl Commands {
         }
     }
 
-    /// Gets the command a buffer and its data under way.
+    /// Takes a buffer for the command and starts to fetch its data.
     pub(crate) fn start(
         &mut self,
         mut command: Command,
@@ -250,7 +250,7 @@ impl Commands {
         self.set_off(slot, link, context);
     }
 
-    /// A command that has its buffer: asks the host for the data, or goes to the device.
+    /// Starts a command that has its buffer: fetches its data, or goes to the device.
     fn set_off(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
         let Some(command) = self.slots.get_mut(slot) else { return };
         if !command.work.takes_data() {
@@ -264,7 +264,7 @@ impl Commands {
         }
     }
 
-    /// The command waits for its data from now on, and the link has its buffer.
+    /// Hands the buffer over: the command waits for its data from now on.
     fn fetch(&mut self, slot: u32) -> Option<Fetch> {
         let command = self.slots.get_mut(slot)?;
         command.phase = Phase::Receiving;
@@ -296,7 +296,7 @@ impl Commands {
         self.data_complete(slot, link, context);
     }
 
-    /// Starts parked commands for which there is a buffer now.
+    /// Starts commands that waited for a buffer, as far as there are buffers now.
     pub(crate) fn resume_awaiting_buffer(&mut self, link: &mut Link, context: &mut ReactorContext<'_>) {
         while let Some(&slot) = self.awaiting_buffer.front() {
             let bytes = self.slots.get(slot).map_or(0, |command| command.work.buffer_bytes(command.length));
@@ -310,7 +310,7 @@ impl Commands {
         }
     }
 
-    /// Everything that the host sends with the command is here (or it sends nothing): do the work.
+    /// All data of the host have arrived, or there are none: does the work.
     pub(crate) fn data_complete(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
         let Some(command) = self.slots.get_mut(slot) else { return };
         if let Some(status) = command.failed {
@@ -325,7 +325,7 @@ impl Commands {
         }
     }
 
-    /// Nothing is in the way of a command any more.
+    /// No lock delays the command any more: goes to the device.
     pub(crate) fn go_to_device(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
         let Some(command) = self.slots.get_mut(slot) else { return };
         if let Err(status) = command.check_outbound(context.shared) {
@@ -415,7 +415,7 @@ impl Commands {
         }
     }
 
-    /// A device has done its part.
+    /// Takes the completion of a device.
     pub(crate) fn on_device(&mut self, completion: Completion, link: &mut Link, context: &mut ReactorContext<'_>) {
         let slot = ReactorContext::slot_of(completion.tag);
         self.at_device = self.at_device.saturating_sub(1);

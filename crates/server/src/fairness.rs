@@ -1,16 +1,16 @@
-//! Which connections were busy a moment ago, and what follows from it.
+//! Which connections were busy a moment ago: those are polled directly, and share every turn.
 //!
-//! A connection that has just brought something is likely to bring more, and a read that finds
-//! nothing costs no more than asking which sockets are readable: a few busy connections are looked
-//! at without being told. And who has company gets less done at a time: a share of every turn, so
-//! that one that asks for very much delays the others by little.
+//! A connection that has just sent something is likely to send more, and a read that finds nothing
+//! costs no more than asking epoll: if few connections are busy, their sockets are read without
+//! asking. If several are busy, each may use a share of every turn only, so that one that asks for
+//! very much delays the others by little.
 
 use arrayvec::ArrayVec;
 
-/// Busy connections that are looked at directly; with more, asking is cheaper.
+/// The most busy connections that are read directly; with more, asking epoll is cheaper.
 const FEW: usize = 2;
 
-/// For how long a connection is company to the others, microseconds, and
+/// How long a connection counts as busy for the shares of others, microseconds, and
 const COMPANY_US: u64 = 1_000;
 
 /// for how many turns, however long those were: one that took too long is no reason to make the
@@ -36,21 +36,21 @@ const MEAN_TURNS: usize = 8;
 /// Users are counted in pieces, so that few of them can be forgotten little by little.
 const USER: usize = 256;
 
-/// Connections that brought something lately.
+/// Connections that sent something lately.
 #[derive(Debug, Default)]
 pub(crate) struct Fairness {
-    /// Those that brought something last: one more than a few are kept.
+    /// Those that sent something last, one more than [`FEW`].
     recent: ArrayVec<Recent, { FEW + 1 }>,
     now_us: u64,
     turn: u32,
-    /// For how long a connection is likely to bring more, microseconds.
+    /// For how long a connection is likely to send more, microseconds.
     window_us: u64,
     /// Bytes that connections used, and how often one did: of this turn and, less and less, of
     /// those before.
     used: (usize, usize),
 }
 
-/// When a connection last brought something.
+/// When a connection last sent something.
 #[derive(Debug)]
 struct Recent {
     index: u32,
@@ -71,7 +71,7 @@ impl Fairness {
         *users -= users.div_ceil(MEAN_TURNS);
     }
 
-    /// The connection at `index` has brought something in this turn.
+    /// The connection at `index` has sent something in this turn.
     pub(crate) fn note(&mut self, index: u32) {
         let noted = Recent { index, at_us: self.now_us, turn: self.turn };
         if let Some(known) = self.recent.iter_mut().find(|known| known.index == index) {

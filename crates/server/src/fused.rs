@@ -1,5 +1,5 @@
-//! Compare and Write as one: who may change the blocks of a pair while it is under way, on any
-//! queue, reactor or host.
+//! Compare and Write as one: keeps commands of any queue, reactor or host from changing the blocks
+//! of a pair while it is under way.
 //!
 //! Pairs of one device lock their bytes one after the other. Before a pair reads, every reactor
 //! says that it has no older change of those bytes at the device; from then on changes of them wait

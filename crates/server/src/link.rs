@@ -1,5 +1,5 @@
-//! A connection as the command side sees it: what it can ask of the one who moves commands, data
-//! and completions, over any transport.
+//! A connection as the command side sees it: moves commands, data and completions, over any
+//! transport.
 //!
 //! Owns what all transports have in common: the state from the first byte to the end, the
 //! connection's share of the reactor's turn, the deadlines. How bytes move is its [`Transport`]'s;
@@ -221,7 +221,7 @@ impl Link {
         self.transport.is_initialized()
     }
 
-    /// Has its share of the turn, once.
+    /// Adds the share of this turn to its credit, once per turn.
     pub(crate) fn take_share(&mut self, context: &ReactorContext<'_>) {
         let (number, credit) = self.credit;
         if number != context.number {
@@ -310,17 +310,18 @@ impl Link {
         self.transport.keep_unparsed(bytes);
     }
 
-    /// What was kept, and where in it the first byte is that has not been taken. To be given back.
+    /// The received bytes that were kept, and the offset of the first that has not been parsed. To
+    /// be returned with [`Link::put_unparsed`].
     pub(crate) fn take_unparsed(&mut self) -> (Vec<u8>, usize) {
         self.transport.take_unparsed()
     }
 
-    /// All of `kept` but the last `left` bytes has been taken.
+    /// Returns what [`Link::take_unparsed`] gave: all but the last `left` bytes have been parsed.
     pub(crate) fn put_unparsed(&mut self, kept: Vec<u8>, left: usize) {
         self.transport.put_unparsed(kept, left);
     }
 
-    /// What is received and waits for room.
+    /// How much was received and waits for room, in bytes or messages.
     pub(crate) fn unparsed(&self) -> usize {
         self.transport.unparsed()
     }
@@ -406,7 +407,7 @@ impl Link {
         }
     }
 
-    /// As [`Link::respond`], for one who flushes anyway.
+    /// As [`Link::respond`], for callers that flush anyway.
     pub(crate) fn push_response(&mut self, cqe: &Cqe) {
         self.transport.respond(cqe);
     }
@@ -516,7 +517,7 @@ impl Link {
         self.transport.settle(&self.peer, context);
     }
 
-    /// Whether nothing of it is left: it is gone, and nobody reads its buffers.
+    /// Whether nothing of it is left: it is gone, and its buffers are not read any more.
     pub(crate) fn is_settled(&self) -> bool {
         self.state == State::Gone && self.transport.settle_ms().is_none()
     }
@@ -580,7 +581,7 @@ impl Link {
         self.state = State::Gone;
     }
 
-    /// Gives back memory that a burst left behind.
+    /// Releases memory that a burst left behind.
     pub(crate) fn shrink(&mut self) {
         self.transport.shrink();
     }

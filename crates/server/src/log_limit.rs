@@ -3,7 +3,7 @@
 //!
 //! Lines are counted by whom they are about and of which kind they are. The first few of a minute
 //! are logged, the others counted; how many there were is logged with the next line, or when the
-//! minute is over. The table is bounded: when many addresses take part, those that have no place in
+//! minute is over. The table is bounded: when many addresses take part, those without an entry in
 //! it are one, and so the log grows by a bounded number of lines a minute whatever is sent.
 
 use std::collections::HashMap;
@@ -109,7 +109,7 @@ impl Kind {
 #[derive(Debug, Default)]
 pub(crate) struct LogLimit {
     table: Mutex<HashMap<(About, Kind), Counted>>,
-    /// Somebody's lines began to be left out.
+    /// An entry began to leave lines out.
     begun: AtomicBool,
 }
 

@@ -109,7 +109,7 @@ struct Inner {
     /// Whether there may be messages: spares the lock in the turns without.
     pending: AtomicBool,
     asleep: AtomicBool,
-    /// `None` where nobody sleeps: whoever steps a target looks by itself.
+    /// `None` if the target is stepped: then no thread sleeps.
     bell: Option<OwnedFd>,
 }
 

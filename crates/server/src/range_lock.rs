@@ -1,4 +1,4 @@
-//! The locks of byte ranges for Compare and Write: who has one, and who waits for it. What a pair
+//! The locks of byte ranges for Compare and Write: their holders and waiters. What a pair
 //! is, and why it needs the lock, is in `fused.rs`.
 
 use std::collections::{HashMap, VecDeque};
@@ -11,7 +11,7 @@ use ebof_fabrics::DeviceId;
 use crate::handle::reactor_of;
 use crate::mailbox::{Barrier, CommandRef, Mailbox, Message};
 
-/// The locks of a target for pairs, and who waits for them.
+/// The locks of a target for fused pairs, and their waiters.
 pub(crate) struct FusedLocks {
     /// Pairs on the wait lists, those under way included.
     count: AtomicUsize,
@@ -41,7 +41,7 @@ enum Kind {
     Change,
 }
 
-/// A place on a wait list, and the lock that comes with it, until it is dropped.
+/// An entry of a wait list, and then the lock, until it is dropped.
 pub(crate) struct RangeLock {
     locks: Arc<FusedLocks>,
     device: DeviceId,

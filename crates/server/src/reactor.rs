@@ -1,9 +1,8 @@
-//! A thread that owns queue pairs: it waits for sockets, devices and messages alike, and runs what
-//! they bring.
+//! A thread that owns queue pairs: an event loop over sockets, devices and messages.
 //!
-//! A turn takes everything that is there, runs it, and answers each connection with one gathered
-//! send. A reactor without work looks at its sources for a short while, giving way to others now
-//! and then, and then sleeps in the kernel: an idle target costs no CPU.
+//! A turn is one iteration of the loop: it takes all events, runs the commands, and answers each
+//! connection with one gathered send. A reactor without work polls its sources for a short while,
+//! yielding the processor now and then, and then sleeps in the kernel: an idle target costs no CPU.
 
 mod message;
 mod source;
@@ -298,7 +297,7 @@ impl Reactor {
         [deadline_ms, self.shutdown_ms, again_ms].into_iter().flatten().min()
     }
 
-    /// Gives back what a burst left behind, once.
+    /// Releases memory that a burst left behind, once.
     fn shrink(&mut self) {
         self.last_work_us = None;
         self.pool.shrink();
@@ -451,9 +450,9 @@ impl Reactor {
                 // A copy has a piece in every turn.
                 worked |= !connection.commands.pending_copies.is_empty();
                 let result = connection.resume(context);
-                // Who has used up its share goes on in the next turn: nothing else may bring that
-                // about. One that ends gives buffers back: those before it may have waited for
-                // them.
+                // A connection that has used up its share goes on in the next turn: nothing else
+                // may bring that about. One that ends gives buffers back: those before it may have
+                // waited for them.
                 worked |= connection.backlog() != before || connection.share_is_used_up() || result.is_err();
                 result
             });
@@ -516,8 +515,8 @@ impl Reactor {
                 if connection.link.state == State::Gone {
                     let before = context.pool.outstanding_bytes();
                     connection.settle(context);
-                    // Somebody may wait for the buffers that have come back, and is only looked at
-                    // in the next turn.
+                    // Another connection may wait for the buffers that have come back, and is only
+                    // looked at in the next turn.
                     worked |= context.pool.outstanding_bytes() < before;
                     return Ok(());
                 }

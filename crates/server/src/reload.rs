@@ -267,7 +267,7 @@ impl<'c> Reload<'c> {
                     let collides = self.leaving_ports.iter().filter(|open| collide(open.port.address, &port.listen));
                     released.ports.extend(collides.map(|open| Arc::clone(&open.port)));
                 }
-                // Nobody knows what it needs: all that leaves.
+                // What it needs is unknown: release all that leaves.
                 _ if !self.is_in_the_way(late) => all = true,
                 _ => {}
             }
@@ -473,7 +473,7 @@ impl Grown {
     }
 }
 
-/// Waits until nothing is under way on a device that so many have, beside whoever works on it;
+/// Waits until nothing is under way on a device that has so many owners, beside those that use it;
 /// `false` if something is at `end`.
 fn drain(device: &Arc<dyn Device>, owners: usize, clock: &Clock, end: Instant) -> bool {
     let is_idle = || Arc::strong_count(device) <= owners && device.file().is_none_or(ebof_backend::FileDevice::is_idle);

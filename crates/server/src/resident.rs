@@ -1,6 +1,6 @@
-//! Commands that end as they come: reads and writes of devices whose bytes are in memory. They need
-//! no buffer, no place in the queue's table and no second look; what cannot be done this way goes
-//! the way of all commands, in `execute.rs`.
+//! Reads and writes of devices whose bytes are in memory, completed immediately: they need no
+//! buffer and no slot. Commands that cannot be completed this way take the usual path in
+//! `execute.rs`.
 
 use ebof_backend::{Action, Error};
 use ebof_fabrics::{Executing, Step, Task, Transfer};
@@ -15,7 +15,7 @@ use crate::reactor_context::ReactorContext;
 use crate::stats::Kind;
 
 impl Commands {
-    /// Answers a read from the device's memory; gives it back where that is not possible.
+    /// Answers a read from the device's memory; returns it if that is not possible.
     pub(crate) fn read_resident(
         &mut self,
         executing: Executing,
@@ -41,8 +41,8 @@ impl Commands {
         None
     }
 
-    /// Stores the data of a write that are in its capsule, if all of them have come; gives it back
-    /// where that is not possible.
+    /// Stores the data of a write that are in its capsule, if all of them have arrived; returns it
+    /// if that is not possible.
     pub(crate) fn write_resident(
         &mut self,
         executing: Executing,
@@ -97,7 +97,7 @@ impl Commands {
         link.respond(&cqe, context);
     }
 
-    /// Its latency is nothing: it came and ended in the same turn.
+    /// Latency is counted as zero: the command arrived and completed in the same turn.
     fn count_resident(&mut self, kind: Kind, bytes: u32, failed: bool, origin: Origin, context: &ReactorContext<'_>) {
         if let Some((_, stats)) = self.stats_of(origin.nsid, context).and_then(|at| self.stats.get(at)) {
             stats.count(kind, bytes.into(), failed, 0);

@@ -40,8 +40,8 @@ use crate::stats::{Kind, Totals};
 /// It serves with all of its threads or not at all. One that cannot have what it needs fails
 /// [`Target::start`]; one that panics later **aborts the process** (`SIGABRT`), with the panic on
 /// standard error and a line in the log: what its hosts wait for would never come, and what it
-/// knows of a drive may not be what is on it. A supervisor starts the process again. Who embeds a
-/// target and must outlive that has it in a process of its own.
+/// knows of a drive may not be what is on it. A supervisor starts the process again. An
+/// embedder that must outlive that runs the target in a process of its own.
 pub struct Target {
     pub(crate) shared: Arc<Shared>,
     pub(crate) orders: Orders,
@@ -160,7 +160,7 @@ impl Target {
             let serve = move || match Reactor::new(index, shared, mailbox, table, false) {
                 Ok(reactor) => {
                     let _told = ready.send((index, Ok(())));
-                    // Whoever waits for all of them is to see the end of one that panics here.
+                    // The receiver has to notice a reactor that panics here.
                     drop(ready);
                     reactor.run();
                 }

@@ -10,9 +10,9 @@ pub struct Settings {
     /// Threads that own queue pairs; `None` is one for each processor the process may run on.
     pub threads: Option<usize>,
     /// Whether each of these threads stays on a processor of its own, and connections go to the
-    /// thread of the processor that their packets arrive on. For machines that do nothing else:
-    /// whoever polls on one of the processors, as many hosts of the same machine do, takes it from
-    /// the thread, which cannot go elsewhere.
+    /// thread of the processor that their packets arrive on. For machines that do nothing else: a
+    /// process that polls on one of the processors, as many hosts of the same machine do, takes it
+    /// from the thread, which cannot go elsewhere.
     pub pin: bool,
     /// How long a thread without work looks for some before it sleeps, microseconds: not at all
     /// where work is rare, up to 4 ms where wake-ups are late. 0 sleeps at once.

@@ -14,13 +14,13 @@ use ebof_nvme::Nqn;
 
 use crate::log_limit::Network;
 
-/// So many percent of `all`, rounded up: whoever has little to share shares nothing.
+/// So many percent of `all`, rounded up: of a small number, all of it.
 pub(crate) fn percent_of(all: u32, percent: u8) -> u32 {
     let part = (u64::from(all) * u64::from(percent.clamp(1, 100))).div_ceil(100);
     u32::try_from(part).unwrap_or(all)
 }
 
-/// Connections that nobody has been admitted by yet, by where they come from. At most as many
+/// Connections that are not admitted yet, by the network that they come from. At most as many
 /// entries as connections.
 #[derive(Debug, Default)]
 pub(crate) struct Unadmitted(Mutex<HashMap<Network, u32>>);
@@ -102,8 +102,8 @@ impl BufferUse {
         self.own
     }
 
-    /// Whether its host may have so many bytes more, within `share`. Who has nothing may always
-    /// have what one command needs.
+    /// Whether its host may have so many bytes more, within `share`. One that has nothing may
+    /// always have what one command needs.
     #[inline]
     pub(crate) fn has_share(&self, more: usize, share: usize) -> bool {
         self.of_host.get() == 0 || self.of_host.get() + more <= share

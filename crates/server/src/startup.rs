@@ -108,7 +108,7 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// Whether somebody has what was to be taken: it may be had when that one has given it up.
+    /// Whether what was to be opened is in use: it may be opened once it is released.
     pub(crate) fn is_in_use(&self) -> bool {
         match self {
             Self::Drive { error, .. } => error.is_in_use(),
@@ -414,7 +414,7 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
-        // `[::]` stands for IPv6 only: who wants both says so with a second port.
+        // `[::]` stands for IPv6 only: for both, a second port is configured.
         socket.set_only_v6(true)?;
     }
     socket.bind(&address.into())?;

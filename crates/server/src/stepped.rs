@@ -1,5 +1,5 @@
-//! A target without threads: what they would do is done when the caller says so, in the order that
-//! it chooses. For simulations, and for who has a loop of its own.
+//! A target without threads: the caller runs its parts, in the order that it chooses. For
+//! simulations, and for embedders with an event loop of their own.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ use crate::serve::{Assembled, Target};
 use crate::settings::Settings;
 use crate::startup::{Devices, StartError};
 
-/// A target that does its work when its caller says so.
+/// A target that does its work when its caller steps it.
 ///
 /// It asks nothing of the system but what its [`Environment`](crate::Environment) has from there:
 /// time, chance, and storage. Ports are names here: nobody listens. Call [`step`](Self::step),

@@ -1,4 +1,4 @@
-//! Commands for which somebody else has found the answer: a drive, or the target.
+//! Commands that a drive or the target has answered.
 
 use ebof_drive::{Answer, Refusal};
 use ebof_nvme::opcode::admin;

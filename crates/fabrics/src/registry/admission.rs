@@ -1,5 +1,5 @@
-//! Connect: who gets a controller, and which connection becomes which queue (NVMe over Fabrics,
-//! Connect Command).
+//! Connect: which host gets a controller, and which connection becomes which queue (NVMe over
+//! Fabrics, Connect Command).
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;

@@ -226,7 +226,7 @@ impl Registry {
 
     fn change_protection(&mut self, nqn: Nqn, nsid: Nsid, protected: bool, notices: &mut Notices) {
         self.protection.insert((nqn.clone(), nsid), protected);
-        // One entry for each namespace is all that whoever keeps the model has to know.
+        // The owner of the model has to know one entry for each namespace only.
         self.protection_changes.retain(|change| (&change.subsystem, change.nsid) != (&nqn, nsid));
         self.protection_changes.push(ProtectionChange { subsystem: nqn.clone(), nsid, protected });
         let Some(subsystem) = self.model.subsystem(&nqn).map(|subsystem| self.with_protection(subsystem)) else {

@@ -66,7 +66,7 @@ pub(crate) struct Plan {
     pub(crate) backing: Arc<dyn Device>,
     pub(crate) options: ebof_medium::Options,
     pub(crate) settings: Settings,
-    /// Who a new drive is.
+    /// The identity of a new drive.
     pub(crate) identity: Identity,
     pub(crate) sensor: Option<Sensor>,
     pub(crate) clock: Clock,
@@ -220,7 +220,7 @@ impl DriveActor {
             let made = own.commit(store, changes);
             store.start(Box::new(MonitorJob(Arc::downgrade(&own))));
             own.start_jobs(store);
-            // Whoever opens the drive may be gone already, with a thread that could not be had.
+            // The receiver is gone if another thread could not be started.
             let _ = done.send(made.and_then(|()| own.remove_orphans(store)));
         }));
         Ok((actor, outcome))
@@ -503,7 +503,7 @@ impl DriveActor {
         if changes.is_empty() {
             return Ok(());
         }
-        // A damaged drive is not written: what it counts, and who its controllers are, is forgotten
+        // A damaged drive is not written: its counters and controllers are forgotten
         // with its end.
         if !store.is_read_only() {
             let bytes: Vec<Vec<u8>> = changes.iter().map(Change::to_bytes).collect();

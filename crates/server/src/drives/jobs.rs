@@ -204,7 +204,7 @@ fn read(store: &mut Store, volume: VolumeId, bytes: std::ops::Range<u64>) -> Res
     }
     let operation = Operation::Read { offset: bytes.start, len, data: Buffer::zeroed(len).into() };
     match store.execute(volume, operation).result.map_err(|error| error.class()) {
-        // Whoever deleted it has ended the test.
+        // Deleting the namespace has ended the test.
         Ok(()) | Err(Class::Gone) => Ok(()),
         Err(Class::MediumRead) => Err(Status::UNRECOVERED_READ_ERROR),
         Err(_) => Err(Status::INTERNAL_ERROR),
@@ -237,7 +237,7 @@ fn check(good: bool) -> Result<(), Failure> {
 /// Removes from the medium what could not be removed when its namespace went.
 struct Remove {
     actor: Weak<DriveActor>,
-    /// The first try was somebody else's.
+    /// The first attempt was made by the request.
     began: bool,
 }
 

@@ -94,7 +94,7 @@ fn read_key(path: &str) -> Result<DriveKey, DriveOpenError> {
     let wrong = |reason: String| DriveOpenError::Key { path: path.to_owned(), reason };
     let help = "a key file has 32 bytes, or 64 hexadecimal digits: `head -c 32 /dev/urandom > FILE` makes one";
     let unreadable = |error: std::io::Error| wrong(format!("the key cannot be read: {error}; {help}"));
-    // A pipe that nobody writes to must not be waited for: a running target opens drives, too.
+    // A pipe without a writer must not be waited for: a running target opens drives, too.
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).expect("a flag of open(2) is an int");
     let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(unreadable)?;
     if !file.metadata().map_err(unreadable)?.is_file() {

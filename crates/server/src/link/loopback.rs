@@ -137,7 +137,7 @@ impl Transport for Loopback {
         if self.commands.is_empty()
             && let Some(end) = &self.end
         {
-            // Their bell may have rung while others waited here: then nobody took them.
+            // Their bell may have rung while others waited here, and was ignored then.
             end.take(&mut self.commands).map_err(|ebof_loopback::Closed| End::PeerClosed)?;
         }
         let Some(Capsule { sqe, data }) = self.commands.pop_front() else { return Ok(None) };

@@ -367,7 +367,7 @@ impl Outbox {
         self.zerocopy.as_mut().map(|zerocopy| std::mem::take(&mut zerocopy.fresh))
     }
 
-    /// Gives buffers up that the kernel does not give back: their memory is not used again, and
+    /// Gives up buffers that the kernel does not return: their memory is not used again, and
     /// stays charged.
     pub(crate) fn leak(&mut self) {
         if let Some(zerocopy) = &mut self.zerocopy {
@@ -391,7 +391,7 @@ impl Outbox {
         self.bytes = 0;
     }
 
-    /// Gives back memory that a burst left behind; called when the connection is idle.
+    /// Releases memory that a burst left behind; called when the connection is idle.
     pub(crate) fn shrink(&mut self) {
         if self.is_empty() {
             self.arena = Vec::new();

@@ -50,7 +50,7 @@ struct Incoming {
 enum InlineState {
     /// There are none, or they are taken.
     None,
-    /// Nobody has asked for them yet.
+    /// The command side has not asked for them yet.
     Unclaimed,
     /// They go to a buffer as they come.
     Claimed,

@@ -96,10 +96,12 @@ pub(crate) trait Transport {
     /// Keeps received bytes that cannot be taken yet.
     fn keep_unparsed(&mut self, bytes: &[u8]);
 
-    /// What was kept, and where in it the first byte is that has not been taken. To be given back.
+    /// The received bytes that were kept, and the offset of the first that has not been parsed. To
+    /// be returned with [`put_unparsed`](Self::put_unparsed).
     fn take_unparsed(&mut self) -> (Vec<u8>, usize);
 
-    /// All of `kept` but the last `left` bytes has been taken.
+    /// Returns what [`take_unparsed`](Self::take_unparsed) gave: all but the last `left` bytes have
+    /// been parsed.
     fn put_unparsed(&mut self, kept: Vec<u8>, left: usize);
 
     /// How much waits for room, in bytes or messages: changes when some of it is taken.
@@ -174,7 +176,7 @@ pub(crate) trait Transport {
     /// be taken.
     fn peer_is_gone(&self) -> bool;
 
-    /// Gives back memory that a burst left behind.
+    /// Releases memory that a burst left behind.
     fn shrink(&mut self);
 
     /// Whether errors of the descriptor also tell which buffers were sent.

@@ -20,7 +20,7 @@ pub(super) const DEVICES: u64 = u64::MAX - 1;
 pub(super) enum Source {
     /// Sockets, the `Io`'s descriptor and the mailbox's.
     Epoll(OwnedFd),
-    /// Nothing is waited for: whoever steps the reactor decides when it looks.
+    /// Nothing is waited for: the caller that steps the reactor decides when it looks.
     Stepped,
 }
 
