@@ -1,6 +1,5 @@
-//! Security advisories and the other checks of cargo-deny and cargo-audit, where these are
-//! installed. Owns no copy of the advisory database: without the tools the check is skipped, and
-//! says so.
+//! Security advisories and the other checks of cargo-deny and cargo-audit, if these are installed.
+//! Owns no copy of the advisory database: without the tools, the check reports that it was skipped.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,18 +1,17 @@
-//! `cargo xtask bench`: ebof, the raw limit and whatever peers are there, measured side by side in
-//! one run. Owns the turns, the progress and the end; each step has a file.
+//! `cargo xtask bench`: measures ebof, the raw limit and the installed peers in one run. Owns the
+//! rounds, the progress and the end; each step has a file.
 //!
-//! Every subject is a pair of processes, started for each run and ended after it, so that nothing
-//! of one is there while another is measured. Turns alternate the subjects: whatever else the
-//! machine does meets all of them.
+//! Every subject is a pair of processes, started for each run and stopped after it, so that no
+//! subject affects another. Each round runs all subjects, so that other load affects them alike.
 
 mod hosts;
 mod load;
 mod measure;
 mod options;
 mod parse;
-mod place;
 mod process;
 mod report;
+mod resources;
 mod scenarios;
 mod stats;
 mod targets;
@@ -29,21 +28,21 @@ use serde_json::{Value, json};
 
 use load::{Drive, Host, Metric, Scenario, Schedule, Subject, Target};
 use options::Options;
-use place::Place;
 use report::{Measured, Outcome};
+use resources::Resources;
 
 pub(crate) use options::USAGE;
 
 /// Size of every drive that is measured, except files.
 const MEMORY_MIB: u64 = 64;
-/// How often a run that stood still is run again.
+/// How often a stalled run is repeated.
 const REPEATS_MAX: usize = 3;
 const GUIDE: &str = "docs/performance.md says how to bring it";
 
-/// Measures; `false` where ebof or the raw limit failed, or the run was interrupted.
+/// Measures; `false` if ebof or the raw limit failed, or the run was interrupted.
 ///
 /// # Errors
-/// The arguments make no sense; nothing can be measured.
+/// The arguments are invalid, or nothing can be measured.
 pub(crate) fn run(root: &Path, words: &[&str]) -> Result<bool> {
     if let ["--help" | "-h"] = words {
         println!("{USAGE}");
@@ -67,13 +66,13 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<bool> {
     };
     let ebof = fs::canonicalize(&ebof).with_context(|| format!("looking for {}", ebof.display()))?;
     let disk = options.directory.clone().unwrap_or_else(|| root.join("target"));
-    let place = Place::new(ebof, &disk)?;
-    process::put_ourselves_first(options.real_time);
+    let resources = Resources::new(ebof, &disk)?;
+    process::raise_own_priority(options.real_time);
     introduce(&options, &picked);
     let mut all = Vec::new();
     for (index, scenario) in picked.iter().enumerate() {
         let label = format!("[{}/{}] {}", index + 1, picked.len(), scenario.name);
-        let measured = turns(scenario, &options, &place, &label, &stop);
+        let measured = run_rounds(scenario, &options, &resources, &label, &stop);
         print!("{}", measured.text());
         all.push(measured);
         if stop.load(Ordering::Relaxed) {
@@ -88,7 +87,7 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<bool> {
     let text = serde_json::to_string_pretty(&report::document(&all, &settings(&options)))?;
     fs::write(&file, text + "\n").with_context(|| format!("writing {}", file.display()))?;
     println!("all figures: {}", file.display());
-    // A peer that fails is its own affair.
+    // Failures of other programs are only reported.
     let is_ours = |name: &str| name.contains("ebof") || name.starts_with("raw");
     let failed = |measured: &Measured| {
         measured.outcomes.iter().any(|(name, one)| is_ours(name) && one.trouble.is_some() && !one.is_missing)
@@ -96,7 +95,7 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<bool> {
     Ok(!stop.load(Ordering::Relaxed) && !all.iter().any(failed))
 }
 
-/// The program as users get it.
+/// Builds the program as users get it.
 fn build(root: &Path) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo).args(["build", "--release", "--locked", "-p", "ebof"]).current_dir(root).status();
@@ -137,22 +136,28 @@ fn settings(options: &Options) -> Value {
     })
 }
 
-/// Idle processes are watched for long, and do not vary.
+/// Idle processes are observed for long, and vary little: one round is enough.
 fn rounds(scenario: &Scenario, options: &Options) -> usize {
     if scenario.schedule == Schedule::Plain { options.rounds.min(2) } else { options.rounds }
 }
 
-/// All turns of one scenario.
-fn turns(scenario: &Scenario, options: &Options, place: &Place, label: &str, stop: &AtomicBool) -> Measured {
+/// All rounds of one scenario.
+fn run_rounds(
+    scenario: &Scenario,
+    options: &Options,
+    resources: &Resources,
+    label: &str,
+    stop: &AtomicBool,
+) -> Measured {
     let mut outcomes: BTreeMap<String, Outcome> = BTreeMap::new();
     for subject in &scenario.subjects {
-        let missing = hosts::missing(subject, place).map(|what| format!("not measured: {what}; {GUIDE}"));
+        let missing = hosts::missing(subject, resources).map(|what| format!("not measured: {what}; {GUIDE}"));
         let outcome = Outcome { is_missing: missing.is_some(), trouble: missing, ..Outcome::default() };
         outcomes.insert(subject.name.clone(), outcome);
     }
     if scenario.subjects.iter().any(uses_file) {
         eprintln!("{label}: the file");
-        if let Err(error) = place.make_file() {
+        if let Err(error) = resources.make_file() {
             let trouble = format!("{error:#}");
             outcomes.values_mut().for_each(|outcome| outcome.trouble = Some(trouble.clone()));
         }
@@ -162,7 +167,7 @@ fn turns(scenario: &Scenario, options: &Options, place: &Place, label: &str, sto
         let label = format!("{label}, round {round} of {rounds}");
         for subject in &scenario.subjects {
             if let Some(outcome) = outcomes.get_mut(&subject.name).filter(|outcome| outcome.trouble.is_none()) {
-                turn(subject, scenario.schedule, options, place, &label, stop, outcome);
+                run_once(subject, scenario.schedule, options, resources, &label, stop, outcome);
             }
         }
     }
@@ -170,18 +175,18 @@ fn turns(scenario: &Scenario, options: &Options, place: &Place, label: &str, sto
     for subject in std::iter::repeat_n(&scenario.subjects, REPEATS_MAX).flatten() {
         let Some(outcome) = outcomes.get_mut(&subject.name) else { continue };
         for _ in 0..outcome.drop_stalled() {
-            turn(subject, scenario.schedule, options, place, &label, stop, outcome);
+            run_once(subject, scenario.schedule, options, resources, &label, stop, outcome);
         }
     }
     Measured { scenario: scenario.clone(), outcomes }
 }
 
-/// One run of one subject, told on one line.
-fn turn(
+/// One run of one subject, reported in one line.
+fn run_once(
     subject: &Subject,
     schedule: Schedule,
     options: &Options,
-    place: &Place,
+    resources: &Resources,
     label: &str,
     stop: &AtomicBool,
     outcome: &mut Outcome,
@@ -191,7 +196,7 @@ fn turn(
         return;
     }
     eprint!("{label}: {:22} ", subject.name);
-    match measure::run(subject, schedule, options.seconds, place, &interrupted) {
+    match measure::run(subject, schedule, options.seconds, resources, &interrupted) {
         Ok(sample) => {
             eprintln!("{}", brief(&sample));
             outcome.samples.push(sample);
@@ -208,7 +213,7 @@ fn uses_file(subject: &Subject) -> bool {
     matches!(subject.host, Host::FioFile(_)) || matches!(subject.target, Target::Ebof { drive: Drive::File, .. })
 }
 
-/// One run in a few words.
+/// The results of one run, in short.
 fn brief(sample: &measure::Sample) -> String {
     let iops = sample.get(&Metric::Iops).copied().filter(|&iops| iops > 0.0);
     let percent = |metric| sample.get(&metric).copied().unwrap_or_default();

@@ -1,8 +1,8 @@
 //! Instructions per command of the data path's steps, counted by callgrind and compared with a
-//! committed baseline. Owns `xtask/instructions.txt`; what is counted is in [`PROGRAMS`].
+//! committed baseline. Owns `xtask/instructions.txt`; [`PROGRAMS`] lists what is counted.
 //!
-//! Counts are the same on every machine, load or none, as long as the compiler is: time is measured
-//! by `cargo xtask bench`.
+//! With the same compiler, counts are the same on every machine, whatever its load. Time is
+//! measured by `cargo xtask bench`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -14,15 +14,15 @@ use serde_json::Value;
 
 const BASELINE: &str = "xtask/instructions.txt";
 
-/// Growth that fails, per cent, and
+/// Growth in percent that fails, beyond [`SLACK`].
 const GROWTH_MAX: f64 = 3.0;
 
-/// instructions on top of it: what copying a few bytes costs more with one processor's means than
-/// with another's.
+/// Instructions of growth that are ignored: copying a few bytes takes different instructions on
+/// different processors.
 const SLACK: f64 = 3.0;
 
-/// What is counted: target and kind as cargo names them, package, arguments. Of a library it is a
-/// test, which sees its inside.
+/// The programs that are counted: target and kind as cargo names them, package, arguments. For a
+/// library it is a test, which can access private items.
 const PROGRAMS: [(&str, &str, &str, &[&str]); 3] = [
     ("instructions", "bench", "ebof-testkit", &[]),
     ("ebof_initiator", "lib", "ebof-initiator", &["--exact", "engine::instructions::cases"]),
@@ -32,13 +32,13 @@ const PROGRAMS: [(&str, &str, &str, &[&str]); 3] = [
 /// Commands per call of a case: `BATCH` in the programs.
 const BATCH: f64 = 100.0;
 
-/// What the C library shall not choose by the processor it finds.
+/// Processor features that the C library must not use, so that counts do not depend on them.
 const TUNABLES: &str = "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX2,-AVX2_Usable,-ERMS,-FSRM";
 
 /// Instructions per command, by case.
 type Counts = BTreeMap<String, f64>;
 
-/// Counts, and compares with the baseline or writes it; `false` when something has grown.
+/// Counts, and compares with the baseline or writes it; `false` if a count has grown.
 pub(crate) fn run(root: &Path, update: bool) -> Result<bool> {
     if Command::new("valgrind").arg("--version").output().is_err() {
         println!("SKIPPED: valgrind is not installed (apt-get install valgrind)");
@@ -79,14 +79,14 @@ fn compiler() -> Result<String> {
     Ok(format!("rustc {} {}", field("release:"), field("host:")))
 }
 
-/// Builds the programs that are counted, in their order.
+/// Builds [`PROGRAMS`], in their order.
 fn build(root: &Path) -> Result<Vec<PathBuf>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .args(["test", "--locked", "--no-run", "--profile", "instructions", "--lib", "--bench", "instructions"])
         .args(PROGRAMS.iter().flat_map(|(_, _, package, _)| ["-p", *package]))
         .arg("--message-format=json-render-diagnostics")
-        // Valgrind hides the kernel's vdso, which rustix would otherwise look for itself.
+        // Valgrind hides the kernel's vdso, which rustix would otherwise use directly.
         .env("RUSTFLAGS", "--cfg rustix_use_libc")
         .current_dir(root)
         .stderr(std::process::Stdio::inherit())
@@ -105,7 +105,7 @@ fn build(root: &Path) -> Result<Vec<PathBuf>> {
     PROGRAMS.iter().map(program).collect()
 }
 
-/// Counts what the programs run, all at once: how busy a processor is changes no count.
+/// Counts the programs in parallel: load does not affect the counts.
 fn count_all(programs: &[PathBuf]) -> Result<Counts> {
     let counts = std::thread::scope(|scope| {
         let with_arguments = programs.iter().zip(PROGRAMS);
@@ -118,7 +118,7 @@ fn count_all(programs: &[PathBuf]) -> Result<Counts> {
     Ok(counts?.into_iter().flatten().collect())
 }
 
-/// Counts what one program runs.
+/// Counts one program.
 fn count(program: &Path, arguments: &[&str]) -> Result<Counts> {
     let directory = tempfile::tempdir()?;
     let profile = directory.path().join("callgrind.out");
@@ -140,7 +140,7 @@ fn count(program: &Path, arguments: &[&str]) -> Result<Counts> {
     Ok(counts)
 }
 
-/// What the calls of the `case_` functions cost, with all that they call. In callgrind's format a
+/// The inclusive cost of the `case_` functions. In callgrind's format a
 /// call is `cfn=(id) name` (the name only where the id is new), `calls=count ...`, and a line whose
 /// second number is the cost.
 fn cases(profile: &str) -> Result<Counts> {
@@ -202,7 +202,7 @@ fn limit(before: f64) -> f64 {
     before * (1.0 + GROWTH_MAX / 100.0) + SLACK
 }
 
-/// What is not as the baseline has it, and matters.
+/// The counts that have grown beyond the limits, or are missing.
 fn grown(before: &Counts, now: &Counts) -> Vec<String> {
     let mut lines = Vec::new();
     for (name, count) in now {

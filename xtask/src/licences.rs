@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::metadata::{self, Package};
 
-/// Checks all packages; `false` when one of them is not allowed.
+/// Checks all packages; `false` if one of them is not allowed.
 pub(crate) fn run(root: &Path) -> Result<bool> {
     let deny = std::fs::read_to_string(root.join("deny.toml")).context("reading deny.toml")?;
     let allowed = allowed(&deny)?;

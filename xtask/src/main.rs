@@ -58,7 +58,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The directory of the workspace: cargo tells a program that it runs where its package is.
+/// The directory of the workspace, relative to that of the package, which cargo sets.
 fn root() -> PathBuf {
     let package = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     package.and_then(|package| package.parent().map(PathBuf::from)).unwrap_or_else(|| PathBuf::from("."))

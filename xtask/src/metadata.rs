@@ -1,4 +1,4 @@
-//! What `cargo metadata` says. Owns the call and its reading, not what is concluded from it.
+//! `cargo metadata`: calls it and parses its output.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,14 +6,13 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-/// A package: of the workspace, or one that it is built from.
+/// A package of the workspace, or one of its dependencies.
 pub(crate) struct Package {
     pub(crate) name: String,
     pub(crate) version: String,
     /// The SPDX expression of its manifest.
     pub(crate) licence: Option<String>,
-    /// Names of the packages it declares as normal or build dependencies; those for tests only are
-    /// left out.
+    /// Names of its normal and build dependencies, without those for tests.
     pub(crate) dependencies: Vec<String>,
 }
 
@@ -23,7 +22,7 @@ pub(crate) fn workspace(root: &Path) -> Result<Vec<Package>> {
 }
 
 /// All packages that a build on this machine may contain, those of the workspace included. Needs
-/// the network only where one of them was never fetched.
+/// the network only if one of them was never fetched.
 pub(crate) fn all(root: &Path) -> Result<Vec<Package>> {
     let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     call(root, &["--locked", "--filter-platform", &platform])

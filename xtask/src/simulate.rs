@@ -1,12 +1,11 @@
-//! `cargo xtask simulate`: builds the simulation, with assertions, and runs it. What it does is in
-//! crates/simulation; nothing here depends on it.
+//! `cargo xtask simulate`: builds the simulation (crates/simulation) with assertions, and runs it.
 
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-/// Runs it with these arguments; `false` where a story failed.
+/// Runs it with these arguments; `false` if a story failed.
 ///
 /// # Errors
 /// Cargo cannot be started.

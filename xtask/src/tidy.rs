@@ -28,7 +28,7 @@ use tree::Tree;
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Violation {
     path: String,
-    /// From 1; 0 where it is the file as a whole.
+    /// From 1; 0 for the file as a whole.
     line: usize,
     message: String,
 }
@@ -48,7 +48,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Runs all checks over the tree at `root`; `false` when a rule is broken.
+/// Runs all checks on the tree at `root`; `false` if a rule is broken.
 pub(crate) fn run(root: &Path) -> Result<bool> {
     let tree = Tree::load(root)?;
     let packages = metadata::workspace(root)?;

@@ -1,4 +1,4 @@
-//! The hosts: their command lines, and which of their words are figures.
+//! The hosts: their command lines, and the parsing of their output.
 
 use std::ffi::OsString;
 
@@ -6,31 +6,37 @@ use anyhow::{Context as _, Result};
 
 use super::MEMORY_MIB;
 use super::load::{Host, Load, Sock, Subject, Target};
-use super::parse::{self, Said};
-use super::place::Place;
+use super::parse::{self, HostResult};
+use super::resources::Resources;
 use super::targets::{IQN, NQN, words};
 
-/// Who SPDK's host says it is.
+/// The host NQN of SPDK's host.
 const HOSTNQN: &str = "nqn.2014-08.org.example:bench-host";
 /// Buffers of SPDK's host, in MiB.
 const SPDK_MIB: u64 = 512;
 
-/// The command line of a subject's host, against a target on `port`.
+/// The command line of a subject's host, for a target on `port`.
 ///
 /// # Errors
-/// It is not there.
-pub(crate) fn command(subject: &Subject, port: u16, seconds: f64, ramp: f64, place: &Place) -> Result<Vec<OsString>> {
+/// The program is not installed.
+pub(crate) fn command(
+    subject: &Subject,
+    port: u16,
+    seconds: f64,
+    ramp: f64,
+    resources: &Resources,
+) -> Result<Vec<OsString>> {
     let load = &subject.load;
     let whole = seconds.ceil();
     Ok(match subject.host {
         Host::Raw(processors) => {
             let list = processors.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-            let mut command = ebof(load, seconds, ramp, place);
+            let mut command = ebof(load, seconds, ramp, resources);
             command.extend(words(&format!("--raw --cpus-allowed {list}")));
             command
         }
         Host::Ebof => {
-            let mut command = ebof(load, seconds, ramp, place);
+            let mut command = ebof(load, seconds, ramp, resources);
             command.push(uri(port));
             if load.digests {
                 command.extend(words("--hdr-digest --data-digest"));
@@ -38,12 +44,12 @@ pub(crate) fn command(subject: &Subject, port: u16, seconds: f64, ramp: f64, pla
             command
         }
         Host::Hold(controllers) => {
-            let mut command = ebof(load, 3600.0, 0.0, place);
+            let mut command = ebof(load, 3600.0, 0.0, resources);
             command.extend(words(&format!("--hold {controllers}")));
             command.push(uri(port));
             command
         }
-        Host::Spdk(sock) => spdk(sock, load, port, whole, place)?,
+        Host::Spdk(sock) => spdk(sock, load, port, whole, resources)?,
         Host::FioNbd => {
             let mut command = fio("nbd", load, whole, ramp);
             command.extend(words(&format!("--uri=nbd://127.0.0.1:{port} --size={MEMORY_MIB}M")));
@@ -53,7 +59,7 @@ pub(crate) fn command(subject: &Subject, port: u16, seconds: f64, ramp: f64, pla
             let mut command = fio(engine, load, whole, ramp);
             command.push("--direct=1".into());
             let mut name = OsString::from("--filename=");
-            name.push(&place.file);
+            name.push(&resources.file);
             command.push(name);
             command
         }
@@ -67,24 +73,24 @@ pub(crate) fn command(subject: &Subject, port: u16, seconds: f64, ramp: f64, pla
     })
 }
 
-/// What the host said.
+/// Parses the output of a host.
 ///
 /// # Errors
-/// It said nothing that is a figure.
-pub(crate) fn parse(host: Host, printed: &str) -> Result<Said> {
+/// It has no results.
+pub(crate) fn parse(host: Host, printed: &str) -> Result<HostResult> {
     match host {
         Host::Raw(_) => parse::raw(printed),
         Host::Ebof => parse::ebof(printed),
         Host::Spdk(_) => parse::spdk(printed),
         Host::FioNbd | Host::FioFile(_) => parse::fio(printed),
         Host::Iscsi => parse::iscsi(printed),
-        Host::Hold(_) => Ok(Said { iops: 0.0, mean_us: None }),
+        Host::Hold(_) => Ok(HostResult { iops: 0.0, mean_us: None }),
     }
     .with_context(|| format!("{host:?}"))
 }
 
-/// Whether a subject can be measured here; if not, what is missing.
-pub(crate) fn missing(subject: &Subject, place: &Place) -> Option<String> {
+/// What is missing for measuring a subject; `None` if nothing is.
+pub(crate) fn missing(subject: &Subject, resources: &Resources) -> Option<String> {
     let mut programs: Vec<&str> = Vec::new();
     match subject.target {
         Target::Nbdkit => programs.push("nbdkit"),
@@ -98,10 +104,10 @@ pub(crate) fn missing(subject: &Subject, place: &Place) -> Option<String> {
         Host::Raw(_) | Host::Ebof | Host::Hold(_) | Host::Spdk(_) => {}
     }
     let spdk = matches!(subject.target, Target::Spdk { .. }) || matches!(subject.host, Host::Spdk(_));
-    if spdk && let Err(error) = place.spdk("nvmf_tgt").and(place.spdk("spdk_nvme_perf")) {
+    if spdk && let Err(error) = resources.spdk("nvmf_tgt").and(resources.spdk("spdk_nvme_perf")) {
         return Some(error.to_string());
     }
-    let absent = programs.into_iter().find(|program| !Place::finds(program))?;
+    let absent = programs.into_iter().find(|program| !Resources::finds(program))?;
     Some(format!("{absent} is not installed"))
 }
 
@@ -109,8 +115,8 @@ fn uri(port: u16) -> OsString {
     format!("nvme+tcp://127.0.0.1:{port}/{NQN}/1").into()
 }
 
-fn ebof(load: &Load, seconds: f64, ramp: f64, place: &Place) -> Vec<OsString> {
-    let mut command = vec![place.ebof.clone().into_os_string()];
+fn ebof(load: &Load, seconds: f64, ramp: f64, resources: &Resources) -> Vec<OsString> {
+    let mut command = vec![resources.ebof.clone().into_os_string()];
     command.extend(words(&format!(
         "-o json bench --rw {} --bs {} --iodepth {} --numjobs {} --runtime {seconds} --ramp-time {ramp} --overwrite",
         load.rw.name(),
@@ -121,8 +127,8 @@ fn ebof(load: &Load, seconds: f64, ramp: f64, place: &Place) -> Vec<OsString> {
     command
 }
 
-fn spdk(sock: Sock, load: &Load, port: u16, seconds: f64, place: &Place) -> Result<Vec<OsString>> {
-    let mut command = vec![place.spdk("spdk_nvme_perf")?.into_os_string()];
+fn spdk(sock: Sock, load: &Load, port: u16, seconds: f64, resources: &Resources) -> Result<Vec<OsString>> {
+    let mut command = vec![resources.spdk("spdk_nvme_perf")?.into_os_string()];
     command.extend(words(&format!(
         "--no-huge -s {SPDK_MIB} -c 0x2 -S {} -q {} -o {} -w {} -t {seconds} -a 1 -P {}",
         sock.name(),
@@ -135,7 +141,7 @@ fn spdk(sock: Sock, load: &Load, port: u16, seconds: f64, place: &Place) -> Resu
         command.extend(words("-H -I"));
     }
     command.push("-r".into());
-    // Without a host NQN of ours it sends an empty one, which a target may refuse, and ebof's does.
+    // By default it sends an empty host NQN, which targets may refuse.
     command
         .push(format!("trtype:TCP adrfam:IPv4 traddr:127.0.0.1 trsvcid:{port} subnqn:{NQN} hostnqn:{HOSTNQN}").into());
     Ok(command)

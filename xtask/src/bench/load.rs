@@ -1,6 +1,6 @@
-//! The words of a measurement: what is done, who does it to whom. Owns no process and no figure.
+//! The description of a measurement: load, target, host, schedule. Owns no process and no results.
 
-/// What the host does.
+/// The load of a host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Load {
     pub(crate) rw: Rw,
@@ -19,7 +19,7 @@ impl Load {
     }
 }
 
-/// In fio's words, which all tools understand.
+/// The operations, with fio's names, which all tools understand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rw {
     Read,
@@ -43,18 +43,18 @@ impl Rw {
     }
 }
 
-/// What a target serves.
+/// The drive of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Drive {
     /// [`super::MEMORY_MIB`] of memory.
     Memory,
-    /// Nothing, of the same size.
+    /// A null drive of the same size.
     Null,
     /// The file of the run, without the page cache.
     File,
 }
 
-/// How SPDK talks to sockets.
+/// SPDK's socket implementations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sock {
     Posix,
@@ -72,12 +72,12 @@ impl Sock {
     }
 }
 
-/// Who serves. A target that is pinned is pinned to processor 0.
+/// The target. If pinned, it is pinned to processor 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// The host needs none.
     None,
-    /// `ebof serve`; without a number of threads as it comes.
+    /// `ebof serve`; `None` is its default number of threads.
     Ebof { drive: Drive, threads: Option<u16> },
     /// `nvmf_tgt`.
     Spdk { sock: Sock, drive: Drive },
@@ -89,10 +89,10 @@ pub(crate) enum Target {
     Tgt,
 }
 
-/// Who asks. A host that is pinned is pinned to processor 1.
+/// The host. If pinned, it is pinned to processor 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Host {
-    /// Both ends of raw TCP, connection by connection on these processors.
+    /// Both ends of raw TCP, on these processors for each connection.
     Raw(&'static [usize]),
     /// `ebof bench`.
     Ebof,
@@ -108,28 +108,28 @@ pub(crate) enum Host {
     Hold(u16),
 }
 
-/// How the processes of a measurement are scheduled. All subjects of a scenario alike.
+/// The scheduling of a scenario's processes, the same for all subjects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Schedule {
-    /// Target on processor 0, host on processor 1, both before anything else that runs there
-    /// (`SCHED_FIFO` where allowed).
+    /// Target on processor 0, host on processor 1, both with priority over everything else there
+    /// (`SCHED_FIFO` if permitted).
     Pinned,
-    /// Pinned likewise, with a high share but not before the kernel's own threads, which disks
-    /// need.
+    /// Pinned likewise, with a high share, but without priority over the kernel's own threads,
+    /// which disks need.
     PinnedShare,
-    /// Where the system puts them, with a high share.
+    /// Not pinned, with a high share.
     Free,
-    /// As anything else.
+    /// Not pinned, with normal priority.
     Plain,
 }
 
-/// One of those that are compared.
+/// One of the programs that are compared.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Subject {
     pub(crate) name: String,
     pub(crate) target: Target,
     pub(crate) host: Host,
-    /// Differs from that of the scenario where connections are what is compared.
+    /// Differs between the subjects of a scenario that compares numbers of connections.
     pub(crate) load: Load,
 }
 
@@ -140,9 +140,9 @@ pub(crate) enum Metric {
     Iops,
     /// Mean latency in microseconds.
     MeanUs,
-    /// Processor time of both ends for one operation, in microseconds.
+    /// CPU time of both ends per operation, in microseconds.
     CpuUsPerIo,
-    /// Processor time of the target, in percent of one processor.
+    /// CPU time of the target, in percent of one processor.
     TargetCpuPercent,
     /// The same of the host.
     HostCpuPercent,
@@ -165,17 +165,17 @@ impl Metric {
     }
 }
 
-/// What a ratio, or a figure by itself, is to be.
+/// The goal for a ratio, or for a single metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Goal {
     AtLeast(f64),
     AtMost(f64),
-    /// Shown, not judged.
+    /// Only shown.
     Shown,
 }
 
 impl Goal {
-    /// `None` where nothing is promised.
+    /// `None` without a goal.
     pub(crate) fn is_met(self, value: f64) -> Option<bool> {
         match self {
             Self::AtLeast(least) => Some(value >= least),
@@ -189,14 +189,14 @@ impl Goal {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Comparison {
     pub(crate) metric: Metric,
-    /// A subject's name; of several the best.
+    /// Names of subjects, of which the best one counts.
     pub(crate) of: Vec<String>,
-    /// The best of these counts; none of them: the figure by itself.
+    /// Names of subjects, of which the best one counts; empty for a single metric.
     pub(crate) against: Vec<String>,
     pub(crate) goal: Goal,
 }
 
-/// Subjects that are measured in turns.
+/// Subjects that are measured alternately.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Scenario {
     pub(crate) name: String,

@@ -1,5 +1,5 @@
-//! One run of one subject: starts its target and its host, watches what processor time both use,
-//! and ends both.
+//! One run of one subject: starts its target and its host, samples the CPU time of both, and stops
+//! both.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,30 +7,30 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use super::load::{Host, Metric, Schedule, Subject};
-use super::place::Place;
 use super::process::{Process, processor_ns};
+use super::resources::Resources;
 use super::{hosts, targets};
 
-/// Before a run is measured. SPDK's host takes whole seconds only, and gets one.
+/// Seconds before measuring begins. SPDK's host takes whole seconds only, and gets one.
 const RAMP: f64 = 0.5;
-/// Between two looks at what the processes use.
+/// Interval of the samples of CPU time.
 const TICK: Duration = Duration::from_millis(50);
-/// What of the end of a host's life is not looked at: closing and reporting. The load itself goes
-/// on until then.
+/// Seconds at the end of a host's process that are ignored: it closes and reports. The load runs
+/// until then.
 const TAIL: f64 = 0.5;
-/// A run may take this long beyond its time.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How long idle processes are watched, and how long connecting may echo before that.
+/// Time limit of a run, beyond its duration.
+const OVERTIME_MAX: Duration = Duration::from_secs(60);
+/// Duration of observing idle processes.
 const IDLE: Duration = Duration::from_secs(10);
+/// Time for connecting to finish, before idle processes are observed.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// Figures of one run.
+/// Results of one run.
 pub(crate) type Sample = BTreeMap<Metric, f64>;
 
-/// Processor time used until then: by the target (0 where there is none) and by the host, in
-/// nanoseconds.
+/// A sample of the CPU time used by the target (0 without one) and by the host, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Look {
+struct Usage {
     at: f64,
     target: f64,
     host: f64,
@@ -44,29 +44,28 @@ pub(crate) fn run(
     subject: &Subject,
     schedule: Schedule,
     seconds: f64,
-    place: &Place,
+    resources: &Resources,
     interrupted: &dyn Fn() -> bool,
 ) -> Result<Sample> {
-    let target = targets::start(subject.target, schedule, place, interrupted)?;
-    let command = hosts::command(subject, target.port, seconds, RAMP, place)?;
-    // The raw program has both ends in it and places them by itself: what `taskset` allows does not
-    // bind it.
+    let target = targets::start(subject.target, schedule, resources, interrupted)?;
+    let command = hosts::command(subject, target.port, seconds, RAMP, resources)?;
+    // The raw program contains both ends and places them itself, whatever `taskset` sets.
     let mut host = Process::start(&command, schedule, 1)?;
     let started = Instant::now();
     let target_id = target.process.as_ref().map(Process::id);
-    let look = || Look {
+    let usage = || Usage {
         at: started.elapsed().as_secs_f64(),
         target: target_id.and_then(processor_ns).map_or(0.0, float),
         host: 0.0,
     };
     if let Host::Hold(_) = subject.host {
-        return idle(&mut host, &look, interrupted);
+        return idle(&mut host, &usage, interrupted);
     }
-    let mut looks = Vec::new();
-    let deadline = started + Duration::from_secs_f64(seconds) + PATIENCE;
+    let mut samples = Vec::new();
+    let deadline = started + Duration::from_secs_f64(seconds) + OVERTIME_MAX;
     let status = loop {
         if let Some(used) = processor_ns(host.id()).filter(|&used| used > 0) {
-            looks.push(Look { host: float(used), ..look() });
+            samples.push(Usage { host: float(used), ..usage() });
         }
         if let Some(status) = host.ended()? {
             break status;
@@ -75,20 +74,20 @@ pub(crate) fn run(
             bail!("interrupted");
         }
         if Instant::now() > deadline {
-            bail!("it does not end: {}", host.complaint());
+            bail!("it does not end: {}", host.last_output());
         }
         std::thread::sleep(TICK);
     };
     if !status.success() {
-        bail!("{}", host.complaint());
+        bail!("{}", host.last_output());
     }
-    let said = hosts::parse(subject.host, &host.printed())?;
-    let mut sample = Sample::from([(Metric::Iops, said.iops)]);
-    sample.extend(said.mean_us.map(|mean| (Metric::MeanUs, mean)));
+    let result = hosts::parse(subject.host, &host.printed())?;
+    let mut sample = Sample::from([(Metric::Iops, result.iops)]);
+    sample.extend(result.mean_us.map(|mean| (Metric::MeanUs, mean)));
     let end = started.elapsed().as_secs_f64() - TAIL;
-    if let Some(used) = used(&looks, end - seconds * 0.5, end) {
-        if said.iops > 0.0 {
-            sample.insert(Metric::CpuUsPerIo, (used.target + used.host) / 1000.0 / said.iops);
+    if let Some(used) = used(&samples, end - seconds * 0.5, end) {
+        if result.iops > 0.0 {
+            sample.insert(Metric::CpuUsPerIo, (used.target + used.host) / 1000.0 / result.iops);
         }
         if target_id.is_some() {
             sample.insert(Metric::TargetCpuPercent, used.target / 1e7);
@@ -98,23 +97,23 @@ pub(crate) fn run(
     Ok(sample)
 }
 
-/// Watches both while nothing happens.
-fn idle(host: &mut Process, look: &dyn Fn() -> Look, interrupted: &dyn Fn() -> bool) -> Result<Sample> {
-    let deadline = Instant::now() + PATIENCE;
+/// Observes both while they are idle.
+fn idle(host: &mut Process, usage: &dyn Fn() -> Usage, interrupted: &dyn Fn() -> bool) -> Result<Sample> {
+    let deadline = Instant::now() + OVERTIME_MAX;
     while !host.printed().contains('\n') {
         if host.ended()?.is_some() || Instant::now() > deadline || interrupted() {
-            bail!("{}", host.complaint());
+            bail!("{}", host.last_output());
         }
         std::thread::sleep(TICK);
     }
     wait(SETTLE, interrupted)?;
     let id = host.id();
-    let both = || Look { host: processor_ns(id).map_or(0.0, float), ..look() };
+    let both = || Usage { host: processor_ns(id).map_or(0.0, float), ..usage() };
     let before = both();
     wait(IDLE, interrupted)?;
     let after = both();
     if host.ended()?.is_some() {
-        bail!("{}", host.complaint());
+        bail!("{}", host.last_output());
     }
     let percent = |used: f64| used / (after.at - before.at) / 1e7;
     Ok(Sample::from([
@@ -134,12 +133,12 @@ fn wait(time: Duration, interrupted: &dyn Fn() -> bool) -> Result<()> {
     Ok(())
 }
 
-/// What was used per second between two moments, in nanoseconds: the looks next to them decide.
-fn used(looks: &[Look], from: f64, to: f64) -> Option<Look> {
-    let first = looks.iter().find(|look| look.at >= from)?;
-    let last = looks.iter().rev().find(|look| look.at <= to)?;
+/// CPU time per second between two moments, in nanoseconds, from the samples next to them.
+fn used(samples: &[Usage], from: f64, to: f64) -> Option<Usage> {
+    let first = samples.iter().find(|usage| usage.at >= from)?;
+    let last = samples.iter().rev().find(|usage| usage.at <= to)?;
     let time = last.at - first.at;
-    (time > 0.0).then(|| Look {
+    (time > 0.0).then(|| Usage {
         at: time,
         target: (last.target - first.target) / time,
         host: (last.host - first.host) / time,
@@ -157,11 +156,11 @@ mod tests {
 
     #[test]
     fn what_is_used_is_that_of_the_window() {
-        let looks: Vec<Look> =
-            (0..40u32).map(|n| f64::from(n) * 0.1).map(|at| Look { at, target: at * at, host: 5.0 * at }).collect();
-        let window = used(&looks, 0.95, 2.05).unwrap();
+        let samples: Vec<Usage> =
+            (0..40u32).map(|n| f64::from(n) * 0.1).map(|at| Usage { at, target: at * at, host: 5.0 * at }).collect();
+        let window = used(&samples, 0.95, 2.05).unwrap();
         assert!((window.host - 5.0).abs() < 1e-9 && (window.target - 3.0).abs() < 1e-9, "{window:?}");
-        assert_eq!(used(&looks, 3.0, 1.0), None);
+        assert_eq!(used(&samples, 3.0, 1.0), None);
         assert_eq!(used(&[], 0.0, 1.0), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The words behind `cargo xtask bench`.
+//! The options of `cargo xtask bench`.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ cargo xtask bench [--only SCENARIO[,..]] [--rounds N] [--seconds S] [--json FILE
 
 EBOF_SPDK names a directory where SPDK has been built. docs/performance.md says how to bring peers.";
 
-/// What was asked for.
+/// The parsed options.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Options {
     pub(crate) only: Vec<String>,
@@ -34,7 +34,7 @@ pub(crate) struct Options {
 
 impl Options {
     /// # Errors
-    /// A word is not known, or its value makes no sense.
+    /// An option is unknown, or its value is invalid.
     pub(crate) fn parse(words: &[&str]) -> Result<Self> {
         let mut options = Self {
             only: Vec::new(),
@@ -60,7 +60,7 @@ impl Options {
         Ok(options)
     }
 
-    /// A word that has a value.
+    /// Sets an option with a value.
     fn take(&mut self, word: &str, value: Option<&str>) -> Result<()> {
         let value = || value.with_context(|| format!("{word} wants a value\n{USAGE}"));
         match word {
@@ -75,10 +75,10 @@ impl Options {
         Ok(())
     }
 
-    /// Those of `all` that were asked for.
+    /// The selected scenarios of `all`.
     ///
     /// # Errors
-    /// A name means none.
+    /// A name selects none.
     pub(crate) fn pick(&self, all: &[Scenario]) -> Result<Vec<Scenario>> {
         if let Some(wrong) = self.only.iter().find(|only| !all.iter().any(|one| one.name.starts_with(only.as_str()))) {
             bail!("no scenario begins with {wrong}; --list tells all");

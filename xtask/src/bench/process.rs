@@ -1,5 +1,5 @@
-//! Processes that are measured: started on their processor and with their priority, watched for the
-//! processor time that they use, and never left behind.
+//! Measured processes: started on their processor and with their priority, sampled for CPU time,
+//! and always stopped.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -14,11 +14,11 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::load::Schedule;
 
-/// How long a process may take to end after it was asked to. tgtd does not end for as long as it
-/// has targets.
+/// Time limit of a process after SIGTERM; then it is killed. tgtd does not end as long as it has
+/// targets.
 const END: Duration = Duration::from_secs(3);
 
-/// A running process, with all that it starts: its group ends with this value.
+/// A running process and its children. Dropping it ends the process group.
 pub(crate) struct Process {
     child: Child,
     name: String,
@@ -27,7 +27,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts `command` as `schedule` says; `processor` is where it is kept if it is pinned.
+    /// Starts `command` with `schedule`, on `processor` if it is pinned.
     ///
     /// # Errors
     /// It cannot be started.
@@ -40,7 +40,7 @@ impl Process {
             .stdin(Stdio::null())
             .stdout(output[0].try_clone()?)
             .stderr(output[1].try_clone()?)
-            // A terminal's Ctrl-C is for us: we end the others in order.
+            // A terminal's Ctrl-C must not reach it: this program stops the processes in order.
             .process_group(0)
             .spawn()
             .with_context(|| format!("starting {name}"))?;
@@ -51,18 +51,18 @@ impl Process {
         self.child.id()
     }
 
-    /// Whether it has ended, and how.
+    /// Its exit status, if it has ended.
     pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }
 
-    /// What it has printed to standard output.
+    /// Its standard output so far.
     pub(crate) fn printed(&self) -> String {
         text(&self.output[0])
     }
 
-    /// Why it failed, in its own last words.
-    pub(crate) fn complaint(&self) -> String {
+    /// The last lines of its output, as the reason of a failure.
+    pub(crate) fn last_output(&self) -> String {
         let mut words = text(&self.output[0]) + "\n" + &text(&self.output[1]);
         words.truncate(words.trim_end().len());
         let last: Vec<&str> = words.lines().rev().take(4).collect();
@@ -77,7 +77,7 @@ impl Process {
         let deadline = Instant::now() + Duration::from_secs(20);
         while !listens(&fs::read_to_string("/proc/net/tcp").context("looking for listeners")?, port) {
             if self.ended()?.is_some() || Instant::now() > deadline || interrupted() {
-                bail!("it does not listen: {}", self.complaint());
+                bail!("it does not listen: {}", self.last_output());
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -93,7 +93,7 @@ impl Drop for Process {
         while Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
             std::thread::sleep(Duration::from_millis(10));
         }
-        // What it has started and left goes with it.
+        // Also ends processes that it started and left running.
         let _gone = kill_process_group(group, Signal::KILL);
         let _status = self.child.wait();
     }
@@ -104,7 +104,7 @@ fn temporary() -> Result<File> {
     tempfile::tempfile().context("a temporary file")
 }
 
-/// All of a file, without moving the offset that we share with the process that writes to it.
+/// The content of a file, without moving the offset that is shared with the writing process.
 fn text(file: &File) -> String {
     let length = file.metadata().map_or(0, |metadata| usize::try_from(metadata.len()).unwrap_or(0));
     let mut bytes = vec![0; length];
@@ -112,8 +112,7 @@ fn text(file: &File) -> String {
     String::from_utf8_lossy(&bytes[..read]).into_owned()
 }
 
-/// The programs before a command that put it on its processor and give it its priority; each
-/// replaces itself by what follows.
+/// The programs that set processor and priority of a command; each executes what follows.
 fn prefix(schedule: Schedule, processor: usize) -> Vec<OsString> {
     let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
     let share = || if runs("nice -n -20 true") { words("nice -n -20") } else { Vec::new() };
@@ -128,15 +127,15 @@ fn prefix(schedule: Schedule, processor: usize) -> Vec<OsString> {
 
 static REAL_TIME: OnceLock<bool> = OnceLock::new();
 
-/// Whether pinned processes run before all others. To be asked after [`put_ourselves_first`].
+/// Whether pinned processes have real-time priority. Valid after [`raise_own_priority`].
 pub(crate) fn is_real_time() -> bool {
     REAL_TIME.get().copied().unwrap_or(false)
 }
 
-/// Puts this process before those that it measures, so that it sees in time what they use; it
-/// sleeps nearly always. Real-time priorities are used where they are `wanted` and allowed. To be
-/// called once, before anything is measured.
-pub(crate) fn put_ourselves_first(wanted: bool) {
+/// Gives this process a higher priority than those that it measures, so that it samples them in
+/// time; it sleeps nearly always. Real-time priorities are used if they are `wanted` and permitted.
+/// Must be called once, before anything is measured.
+pub(crate) fn raise_own_priority(wanted: bool) {
     let allowed = wanted && runs(&format!("chrt -f -p 2 {}", std::process::id()));
     let _called_twice = REAL_TIME.set(allowed);
     if !allowed {
@@ -161,12 +160,11 @@ fn listens(table: &str, port: u16) -> bool {
     })
 }
 
-/// Processor time of all threads that a process has now, in nanoseconds; `None` once it has gone.
+/// CPU time of all current threads of a process, in nanoseconds; `None` once it has ended.
 pub(crate) fn processor_ns(pid: u32) -> Option<u64> {
     let mut sum = 0;
     for task in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
-        // A thread that ends in between takes its time along: the host's threads live as long as
-        // the load.
+        // The time of ended threads is lost, but the host's threads live as long as the load.
         if let Ok(text) = fs::read_to_string(task.path().join("schedstat")) {
             sum += text.split_whitespace().next()?.parse::<u64>().ok()?;
         }
@@ -193,7 +191,7 @@ mod tests {
         while failing.ended().unwrap().is_none() {
             std::thread::sleep(Duration::from_millis(5));
         }
-        assert!(failing.complaint().contains("nonexistent-file"));
+        assert!(failing.last_output().contains("nonexistent-file"));
         assert!(failing.wait_listening(1, &|| false).is_err());
         assert!(Process::start(&words("/nonexistent-program"), Schedule::Plain, 0).is_err());
     }

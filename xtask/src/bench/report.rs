@@ -1,4 +1,4 @@
-//! What a suite found: tables for people and JSON for programs.
+//! Results of a suite: tables as text, and JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,21 +14,20 @@ use super::stats::Summary;
 /// removed.
 pub(crate) const SCHEMA: &str = "ebof-suite/1";
 
-/// What became of a subject.
+/// The results of a subject.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) samples: Vec<Sample>,
-    /// Why it was not measured, or not to the end.
+    /// The error, if it was not measured, or not to the end.
     pub(crate) trouble: Option<String>,
-    /// It is not there, which is no failure.
+    /// It is not installed, which is not a failure.
     pub(crate) is_missing: bool,
-    /// Runs that stood still and were run again.
+    /// Number of runs that stalled and were repeated.
     pub(crate) stalled: usize,
 }
 
-/// A run that reaches less than this part of the median stood still: where processes run before the
-/// kernel's own threads, a connection now and then waits for one of these until the run is over,
-/// whoever's it is.
+/// A run below this part of the median has stalled. With priority over the kernel's own threads,
+/// now and then a connection waits for one of these until the end of the run, with every program.
 const STALLED: f64 = 0.1;
 
 impl Outcome {
@@ -37,8 +36,7 @@ impl Outcome {
         Summary::new(self.samples.iter().filter_map(|sample| sample.get(&metric).copied()).collect())
     }
 
-    /// Forgets runs that stood still, and gives how many there were. Every subject is treated so,
-    /// and the number is told.
+    /// Removes stalled runs, of every subject alike, and returns their number, which is reported.
     pub(crate) fn drop_stalled(&mut self) -> usize {
         let Some(least) = self.summary(Metric::Iops).map(|summary| summary.median * STALLED) else { return 0 };
         let before = self.samples.len();
@@ -48,22 +46,22 @@ impl Outcome {
         dropped
     }
 
-    /// What counts of it: the median, or nothing where it came to trouble.
+    /// The median; `None` if the subject failed.
     fn median(&self, metric: Metric) -> Option<f64> {
         if self.trouble.is_some() { None } else { Some(self.summary(metric)?.median).filter(|&median| median > 0.0) }
     }
 }
 
-/// A scenario with what was measured, by subject.
+/// A scenario with its results by subject.
 pub(crate) struct Measured {
     pub(crate) scenario: Scenario,
     pub(crate) outcomes: BTreeMap<String, Outcome>,
 }
 
-/// A comparison that could be made.
+/// A comparison with its result.
 struct Verdict<'a> {
     comparison: &'a Comparison,
-    /// The names that were best on each side; no second one where the figure stands by itself.
+    /// The best names of each side; no second one for a single metric.
     of: &'a str,
     against: Option<&'a str>,
     value: f64,
@@ -87,7 +85,7 @@ impl Measured {
         self.scenario.comparisons.iter().filter_map(|comparison| self.verdict(comparison)).collect()
     }
 
-    /// `None` where a side was not measured.
+    /// `None` if a side was not measured.
     fn verdict<'a>(&self, comparison: &'a Comparison) -> Option<Verdict<'a>> {
         let Comparison { metric, of, against, .. } = comparison;
         let (of, value) = self.best(of, *metric)?;
@@ -180,7 +178,7 @@ fn load(load: &Load) -> Value {
         "digests": load.digests})
 }
 
-/// Everything, as JSON.
+/// All results, as JSON.
 pub(crate) fn document(all: &[Measured], settings: &Value) -> Value {
     let scenarios: Vec<Value> = all.iter().map(Measured::json).collect();
     json!({"schema": SCHEMA, "settings": settings, "scenarios": scenarios})
@@ -253,7 +251,7 @@ fn goal(goal: Goal) -> String {
     }
 }
 
-/// 1234567 as 1235k, and small figures as they are.
+/// Formats 1234567 as 1235k, and small numbers unchanged.
 pub(crate) fn thousands(value: f64) -> String {
     if value >= 10_000.0 { format!("{:.0}k", value / 1000.0) } else { format!("{value:.0}") }
 }

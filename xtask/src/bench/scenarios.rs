@@ -1,11 +1,9 @@
-//! All scenarios: the goals of the data path, line by line. docs/performance.md says in words what
-//! each is for.
+//! All scenarios, with the goals of the data path. docs/performance.md describes them.
 
 use super::load::{Comparison, Drive, Goal, Host, Load, Metric, Rw, Scenario, Schedule, Sock, Subject, Target};
 
 const KIB: u32 = 1 << 10;
-/// Controllers of the idle scenario: each has an Admin Queue and an I/O queue, so twice as many
-/// connections.
+/// Controllers of the idle scenario, with two connections each: an Admin Queue and an I/O queue.
 const IDLE_CONTROLLERS: u16 = 32;
 
 /// All of them, in the order in which they run.
@@ -45,7 +43,7 @@ impl Scenario {
         self
     }
 
-    /// SPDK's pair, once with each kind of sockets.
+    /// SPDK's target and host, with each socket implementation.
     fn spdk(mut self, drive: Drive, load: Load) -> Self {
         for sock in Sock::BOTH {
             let name = format!("spdk-{}", sock.name());
@@ -118,7 +116,7 @@ fn digests() -> Scenario {
         .compare(Metric::CpuUsPerIo, &["ebof"], SPDK, Goal::Shown)
 }
 
-/// One end of each.
+/// ebof's target with SPDK's host, and the reverse.
 fn crossed(depth: u16) -> Scenario {
     let load = Load::new(Rw::RandRead, 4 * KIB, depth);
     let title = format!("4K randread, memory, QD{depth}: one end ebof's, the other SPDK's");
@@ -140,8 +138,8 @@ fn crossed(depth: u16) -> Scenario {
     crossed
 }
 
-/// The machine's disk over the fabric and by itself. Disks complete in kernel threads, so nothing
-/// may run before those.
+/// A file over the fabric and directly. Disks complete in kernel threads, so that the processes
+/// must not have priority over those.
 fn file(name: &str, load: Load) -> Scenario {
     let title = format!("{} {}K, a file without page cache, QD{}", load.rw.name(), load.block_bytes / KIB, load.depth);
     let engines = ["libaio", "io_uring"];
@@ -169,7 +167,7 @@ fn idle() -> Scenario {
         .compare(Metric::HostCpuPercent, &["ebof-2"], &[], Goal::AtMost(0.1))
 }
 
-/// Nothing is pinned by us; the limit is what pairs on one core reach.
+/// Nothing is pinned; the limit is raw TCP with each pair on one core.
 fn two_connections() -> Scenario {
     let load = Load { connections: 2, ..Load::new(Rw::RandRead, 4 * KIB, 32) };
     let ebof = Target::Ebof { drive: Drive::Memory, threads: None };
@@ -196,7 +194,7 @@ fn scaling() -> Scenario {
     scenario
 }
 
-/// Other protocols, as far as Debian has them.
+/// Programs for other protocols, from Debian's packages.
 fn others(depth: u16) -> Scenario {
     let load = Load::new(Rw::RandRead, 4 * KIB, depth);
     let title = format!("4K randread, memory, QD{depth}: NBD and iSCSI");

@@ -1,4 +1,4 @@
-//! What several runs come to: the median and how far they lie apart.
+//! Statistics of several runs: median and spread.
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ pub(crate) struct Summary {
     pub(crate) median: f64,
     pub(crate) min: f64,
     pub(crate) max: f64,
-    /// The median of the distances from the median: what one outlier does not move.
+    /// The median absolute deviation, which is robust against outliers.
     pub(crate) mad: f64,
     /// In the order in which they ran.
     pub(crate) all: Vec<f64>,

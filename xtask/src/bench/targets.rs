@@ -12,16 +12,16 @@ use serde_json::json;
 
 use super::MEMORY_MIB;
 use super::load::{Drive, Schedule, Sock, Target};
-use super::place::Place;
 use super::process::Process;
+use super::resources::Resources;
 
-/// The name of what is served, by whomever.
+/// The NQN of every target's subsystem.
 pub(crate) const NQN: &str = "nqn.2014-08.org.example:bench";
 /// The same for iSCSI.
 pub(crate) const IQN: &str = "iqn.2014-08.org.example:bench";
 /// Bytes of a logical block.
 const BLOCK: u64 = 512;
-/// Memory that SPDK may have for buffers, beside its drive.
+/// Memory of SPDK's target for buffers, besides its drive.
 const SPDK_MIB: u64 = 512;
 
 /// A target that is listening.
@@ -37,7 +37,7 @@ pub(crate) struct Running {
 pub(crate) fn start(
     target: Target,
     schedule: Schedule,
-    place: &Place,
+    resources: &Resources,
     interrupted: &dyn Fn() -> bool,
 ) -> Result<Running> {
     if target == Target::None {
@@ -46,20 +46,20 @@ pub(crate) fn start(
     let port = free_port()?;
     let command = match target {
         Target::None => Vec::new(),
-        Target::Ebof { drive, threads } => ebof(drive, threads, port, place),
-        Target::Spdk { sock, drive } => spdk(sock, drive, port, place)?,
+        Target::Ebof { drive, threads } => ebof(drive, threads, port, resources),
+        Target::Spdk { sock, drive } => spdk(sock, drive, port, resources)?,
         Target::Nbdkit => words(&format!("nbdkit -f -i 127.0.0.1 -p {port} memory {MEMORY_MIB}M")),
         Target::QemuNbd => {
             let mut command = words(&format!("qemu-nbd -f raw -t -b 127.0.0.1 -p {port}"));
-            command.push(place.memory_file()?.into());
+            command.push(resources.memory_file()?.into());
             command
         }
-        Target::Tgt => tgt(port, place),
+        Target::Tgt => tgt(port, resources),
     };
     let mut process = Process::start(&command, schedule, 0)?;
     process.wait_listening(port, interrupted)?;
     if target == Target::Tgt {
-        configure_tgt(place)?;
+        configure_tgt(resources)?;
     }
     Ok(Running { process: Some(process), port })
 }
@@ -69,14 +69,14 @@ pub(crate) fn words(text: &str) -> Vec<OsString> {
     text.split_whitespace().map(OsString::from).collect()
 }
 
-/// One that was free a moment ago.
+/// A port that was free a moment ago.
 fn free_port() -> Result<u16> {
     let socket = TcpListener::bind("127.0.0.1:0").context("looking for a free port")?;
     Ok(socket.local_addr()?.port())
 }
 
-fn ebof(drive: Drive, threads: Option<u16>, port: u16, place: &Place) -> Vec<OsString> {
-    let mut command = vec![place.ebof.clone().into_os_string()];
+fn ebof(drive: Drive, threads: Option<u16>, port: u16, resources: &Resources) -> Vec<OsString> {
+    let mut command = vec![resources.ebof.clone().into_os_string()];
     command.extend(words(&format!("serve --listen tcp://127.0.0.1:{port} --nqn {NQN} --block-size {BLOCK}")));
     if let Some(threads) = threads {
         command.extend(words(&format!("--threads {threads}")));
@@ -85,7 +85,7 @@ fn ebof(drive: Drive, threads: Option<u16>, port: u16, place: &Place) -> Vec<OsS
         Drive::Memory => format!("mem:{MEMORY_MIB}M").into(),
         Drive::Null => format!("null:{MEMORY_MIB}M").into(),
         Drive::File => {
-            let mut spec = place.file.clone().into_os_string();
+            let mut spec = resources.file.clone().into_os_string();
             spec.push(",direct");
             spec
         }
@@ -93,19 +93,19 @@ fn ebof(drive: Drive, threads: Option<u16>, port: u16, place: &Place) -> Vec<OsS
     command
 }
 
-fn spdk(sock: Sock, drive: Drive, port: u16, place: &Place) -> Result<Vec<OsString>> {
-    let program = place.spdk("nvmf_tgt")?;
-    let configuration = place.directory.join("spdk.json");
+fn spdk(sock: Sock, drive: Drive, port: u16, resources: &Resources) -> Result<Vec<OsString>> {
+    let program = resources.spdk("nvmf_tgt")?;
+    let configuration = resources.directory.join("spdk.json");
     fs::write(&configuration, spdk_configuration(sock, drive, port)?).context("the configuration of SPDK")?;
     let mut command = vec![program.into_os_string()];
     command.extend(words(&format!("--no-huge -s {SPDK_MIB} -m 0x1 -r")));
-    command.push(place.directory.join("spdk.sock").into());
+    command.push(resources.directory.join("spdk.sock").into());
     command.push("-c".into());
     command.push(configuration.into());
     Ok(command)
 }
 
-/// What SPDK is told: its methods and their parameters, as JSON.
+/// SPDK's configuration: RPC methods with their parameters, as JSON.
 fn spdk_configuration(sock: Sock, drive: Drive, port: u16) -> Result<String> {
     let blocks = (MEMORY_MIB << 20) / BLOCK;
     let device = match drive {
@@ -131,25 +131,24 @@ fn spdk_configuration(sock: Sock, drive: Drive, port: u16) -> Result<String> {
     Ok(configuration.to_string())
 }
 
-/// Where tgtd and its tool meet: a control port is part of a path, which a variable moves to our
-/// own directory.
+/// The environment that moves the control socket of tgtd and its tool to the run's directory.
 fn tgt_environment(directory: &Path) -> OsString {
     let mut variable = OsString::from("TGT_IPC_SOCKET=");
     variable.push(directory.join("tgt.sock"));
     variable
 }
 
-fn tgt(port: u16, place: &Place) -> Vec<OsString> {
-    let mut command = vec!["env".into(), tgt_environment(&place.directory)];
+fn tgt(port: u16, resources: &Resources) -> Vec<OsString> {
+    let mut command = vec!["env".into(), tgt_environment(&resources.directory)];
     command.extend(words(&format!("tgtd -f --iscsi portal=127.0.0.1:{port}")));
     command
 }
 
-fn configure_tgt(place: &Place) -> Result<()> {
-    let file = place.memory_file()?;
+fn configure_tgt(resources: &Resources) -> Result<()> {
+    let file = resources.memory_file()?;
     let run = |arguments: &str, file: Option<&Path>| -> Result<()> {
         let mut command = Command::new("env");
-        command.arg(tgt_environment(&place.directory)).arg("tgtadm").args(["--lld", "iscsi"]);
+        command.arg(tgt_environment(&resources.directory)).arg("tgtadm").args(["--lld", "iscsi"]);
         command.args(arguments.split(' ')).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         if let Some(file) = file {
             command.arg("-b").arg(file);

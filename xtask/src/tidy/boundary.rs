@@ -1,10 +1,10 @@
-//! The boundary between commands and links, in the target and in the host: neither side names what
-//! is the other's (docs/adr/0031-commands-and-links.md).
+//! The boundary between commands and links, in the target and in the host: neither side may name
+//! items of the other (docs/adr/0031-commands-and-links.md).
 
 use super::Violation;
 use super::tree::Tree;
 
-/// Files of one side, and what their code may not name.
+/// Files of one side, and names that their code may not contain.
 struct Side {
     name: &'static str,
     folder: &'static str,
@@ -89,7 +89,7 @@ pub(crate) fn check(tree: &Tree, violations: &mut Vec<Violation>) {
     }
 }
 
-/// Whether `word` stands in the code by itself: a name, or a part of a path.
+/// Whether `word` is in the code as a name or a part of a path.
 fn names(code: &str, word: &str) -> bool {
     let is_part = |character: char| character.is_alphanumeric() || character == '_';
     code.match_indices(word).any(|(at, _)| {

@@ -1,5 +1,5 @@
-//! Circles of modules: within a crate, too, arrows point down. Two modules may need each other;
-//! where three or more do, none can be read without all of them.
+//! Circles of modules: arrows point down within a crate, too. Two modules may depend on each other;
+//! with three or more, none can be understood without all of them.
 //!
 //! Looks at a crate's top-level modules and at paths that begin with `crate::`; knows re-exports of
 //! the crate's root.
@@ -12,7 +12,7 @@ use super::tree::Tree;
 /// Modules that may be in one circle.
 const CIRCLE_MAX: usize = 2;
 
-/// By module, the modules of the same crate that it names.
+/// For each module, the modules of the same crate that it depends on.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
 pub(crate) fn check(tree: &Tree, violations: &mut Vec<Violation>) {
@@ -91,7 +91,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|character: char| !character.is_alphanumeric() && character != '_').filter(|word| !word.is_empty())
 }
 
-/// The most modules of which each reaches all others.
+/// The largest set of modules of which each reaches all others.
 fn largest_circle(graph: &Graph) -> Vec<&str> {
     let reached: BTreeMap<&str, BTreeSet<&str>> =
         graph.keys().map(|module| (module.as_str(), reach(graph, module))).collect();
@@ -102,7 +102,7 @@ fn largest_circle(graph: &Graph) -> Vec<&str> {
     reached.keys().map(circle).max_by_key(Vec::len).unwrap_or_default()
 }
 
-/// What `module` needs, directly or not, and itself.
+/// The modules that `module` depends on, directly or indirectly, and itself.
 fn reach<'a>(graph: &'a Graph, module: &'a str) -> BTreeSet<&'a str> {
     let mut reached = BTreeSet::from([module]);
     let mut open = vec![module];

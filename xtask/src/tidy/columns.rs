@@ -1,5 +1,4 @@
-//! How wide comments and documents are: within 100 columns. `cargo xtask wrap` wraps those that are
-//! not.
+//! The width of comments and documents: at most 100 columns. `cargo xtask wrap` wraps longer lines.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Which way dependencies point: the arrows of ARCHITECTURE.md against the manifests, and what
-//! keeps a pure crate pure.
+//! Dependencies between crates: compares the arrows of ARCHITECTURE.md with the manifests, and
+//! checks that pure crates are pure.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Documents that stay true: names and paths in ARCHITECTURE.md, the tests that SPECIFICATION.md
+//! Documents against the tree: names and paths in ARCHITECTURE.md, the tests that SPECIFICATION.md
 //! names, links between Markdown files, the index of ADRs.
 
 use std::collections::BTreeSet;
@@ -29,7 +29,7 @@ pub(crate) fn fenced<'a>(text: &'a str, kind: &str) -> Option<(usize, &'a str)> 
     Some((text[..start].matches('\n').count() + 1, &block[..end]))
 }
 
-/// Relative links lead somewhere.
+/// Targets of relative links exist.
 fn links(tree: &Tree, path: &str, text: &str, violations: &mut Vec<Violation>) {
     let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
     for (index, line) in text.lines().enumerate() {
@@ -108,8 +108,8 @@ fn has_item(tree: &Tree, name: &str) -> bool {
     tree.rust().any(|(path, source)| files.iter().any(|file| path.ends_with(file)) && source.has_function(member))
 }
 
-/// Every promise of SPECIFICATION.md (a row of a table) names the tests or scripts that guard it in
-/// its last cell, or is `[pending]`.
+/// Every guarantee of SPECIFICATION.md (a row of a table) names the tests or scripts that guard it
+/// in its last cell, or is `[pending]`.
 fn guards(tree: &Tree, violations: &mut Vec<Violation>) {
     let text = tree.text(SPECIFICATION).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();

@@ -1,5 +1,5 @@
-//! The glossary against the code: a name that several crates give to types of their own has an
-//! entry; a type with an entry exists, also in each crate that its meaning names.
+//! The glossary against the code: a type name that several crates define has an entry; a type with
+//! an entry exists, also in each crate that the entry names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,14 +8,14 @@ use super::tree::Tree;
 
 const GLOSSARY: &str = "docs/glossary.md";
 
-/// Crates that may define types of one name before the glossary has to tell them apart.
+/// Maximum number of crates that may define a type name without an entry in the glossary.
 const CRATES_MAX: usize = 2;
 
 /// Crates that only tests use.
 const TEST_CRATES: &[&str] = &["testkit"];
 
-/// By name of a type, the crates that define one which is seen outside of its module; none for
-/// names that are not.
+/// For each type name, the crates that define such a type with visibility beyond its module; empty
+/// for private types.
 type Types = BTreeMap<String, BTreeSet<String>>;
 
 pub(crate) fn check(tree: &Tree, violations: &mut Vec<Violation>) {
@@ -79,7 +79,7 @@ fn types(tree: &Tree) -> Types {
     types
 }
 
-/// The type that a line defines, and whether other modules see it.
+/// The type that a line defines, and whether it is visible in other modules.
 fn definition(line: &str) -> Option<(&str, bool)> {
     let line = line.trim_start();
     let (visible, rest) = match line.strip_prefix("pub") {

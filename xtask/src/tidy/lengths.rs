@@ -1,10 +1,9 @@
-//! File lengths: a file has at most so many lines of code. Tests, comments and blank lines are
-//! free.
+//! File lengths: limits the lines of code of a file. Tests, comments and blank lines do not count.
 
 use super::Violation;
 use super::tree::Tree;
 
-/// Lines of code that a file may have.
+/// Maximum number of lines of code of a file.
 const LENGTH_MAX: usize = 500;
 
 pub(crate) fn check(tree: &Tree, violations: &mut Vec<Violation>) {

@@ -14,8 +14,8 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/fio/src/trampoline.rs",
 ];
 
-/// The programs that a crate's tests are: directories with a `main.rs`. Each one more is linked
-/// with everything that the crate uses; `alone` is for tests that need a process of their own.
+/// The test programs of a crate: directories with a `main.rs`. Each is linked with all
+/// dependencies, so that there are only two; `alone` is for tests that need a process of their own.
 const TEST_PROGRAMS: &[&str] = &["it", "alone"];
 
 pub(crate) fn check(tree: &Tree, violations: &mut Vec<Violation>) {
@@ -63,7 +63,7 @@ fn test_program(path: &str, violations: &mut Vec<Violation>) {
     }
 }
 
-/// A note about work to do names the issue in which it is done.
+/// A note about work to do must name an issue.
 fn note(path: &str, line: usize, text: &str, violations: &mut Vec<Violation>) {
     for word in ["TODO", "FIXME", "XXX"] {
         let Some(after) = text.split(word).nth(1).filter(|_| has_word(text, word)) else { continue };

@@ -1,9 +1,9 @@
-//! A Rust file as the checks see it: code without comments and literals, comments by line, and what
-//! is a test. Owns just enough of Rust's lexical rules for that; it parses nothing.
+//! A Rust file for the checks: code without comments and literals, comments by line, and the lines
+//! of tests. Implements just enough of Rust's lexical rules for that; it is not a parser.
 
 /// One file. Lines count from 0 in here.
 pub(crate) struct Source {
-    /// The file's code; comments and the insides of literals are blanks, lines are where they were.
+    /// The file's code by line, with blanks instead of comments and the content of literals.
     code: Vec<String>,
     /// The text of comments by line, with their slashes.
     comments: Vec<String>,
@@ -35,12 +35,12 @@ impl Source {
         self.comments.iter().enumerate().map(|(line, comment)| (line + 1, comment.trim()))
     }
 
-    /// Lines that bear code and are no test.
+    /// The number of lines of code, without tests.
     pub(crate) fn length(&self) -> usize {
         self.code.iter().zip(&self.tests).filter(|(code, test)| !**test && !code.trim().is_empty()).count()
     }
 
-    /// The code that is no test, as one text.
+    /// The code without tests, as one text.
     pub(crate) fn product_code(&self) -> String {
         let lines = self.code.iter().zip(&self.tests).filter(|(_, test)| !**test);
         lines.flat_map(|(code, _)| [code.as_str(), "\n"]).collect()
@@ -56,8 +56,8 @@ impl Source {
             match (code.is_empty(), comment.is_empty()) {
                 (true, false) => above.push(comment),
                 (true, true) => break,
-                // The first half of a statement may stand between; its end, or another block, may
-                // not.
+                // The beginning of the statement may be in between, but not the end of another
+                // statement or block.
                 (false, _) if !above.is_empty() || code.ends_with([';', '{', '}']) => break,
                 (false, _) => {}
             }
@@ -210,7 +210,7 @@ impl<'a> Scanner<'a> {
         self.rest = rest;
     }
 
-    /// A literal leaves a pair of quotes: it is code, but what it says is not.
+    /// Replaces a literal by a pair of quotes: it is code, but its content is not.
     fn literal(&mut self, bytes: usize) {
         let (literal, rest) = self.rest.split_at(bytes);
         self.code.push_str("\"\"");

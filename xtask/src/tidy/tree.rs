@@ -1,4 +1,4 @@
-//! The text of all files that are, or would be, committed. Owns which files count; knows no rule.
+//! The text of all files that are, or would be, committed. Owns their selection; knows no rule.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,13 +13,13 @@ use super::source::Source;
 pub(crate) struct Tree {
     texts: BTreeMap<String, String>,
     rust: BTreeMap<String, Source>,
-    /// Files that are no text: they exist, and that is all.
+    /// Paths of binary files.
     others: Vec<String>,
 }
 
 impl Tree {
-    /// Everything git tracks, and what it would take in: new files obey the rules before they are
-    /// committed.
+    /// Loads the files that git tracks, and new ones that are not ignored, so that they are checked
+    /// before they are committed.
     pub(crate) fn load(root: &Path) -> Result<Self> {
         let listing = Command::new("git")
             .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
@@ -31,7 +31,7 @@ impl Tree {
         }
         let mut tree = Self::default();
         for path in String::from_utf8_lossy(&listing.stdout).split_terminator('\0') {
-            // A file that was deleted and not yet committed is still listed.
+            // Files whose deletion is not committed are still listed.
             let Ok(bytes) = std::fs::read(root.join(path)) else { continue };
             match String::from_utf8(bytes) {
                 Ok(text) if !path.starts_with("fuzz/corpus/") => tree.add(path, &text),

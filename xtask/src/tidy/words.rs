@@ -1,18 +1,15 @@
-//! What has no place in committed text: paths of one machine, hosts other than public ones,
-//! registries.
+//! What must not be in committed text: paths of one machine, private hosts, registries.
 
 use super::Violation;
 use super::tree::Tree;
 
-/// Directories that exist on one machine only. They count where a path starts, not inside another
-/// one.
+/// Directories of single machines. They are matched at the start of a path only.
 const MACHINE_PATHS: &[&str] = &["/work/", "/home/", "/root/", "/Users/"];
 
-/// Where such a path is that of somebody else: the guests of the virtual-machine tests have a root
-/// user, too.
+/// An exception: the virtual machines of the tests have a root user, too.
 const GUESTS: &str = "tests/vm/";
 
-/// This file has to name what it looks for.
+/// An exception: this file contains the patterns.
 const SELF: &str = "xtask/src/tidy/words.rs";
 
 /// Hosts that a build, a script or a manifest may reach; any other is a mirror, a proxy or a
@@ -37,7 +34,7 @@ const BUILD_HOSTS: &[&str] = &[
     "www.w3.org",
 ];
 
-/// Ends of the names of hosts that are not public, wherever they are named.
+/// Suffixes of private host names, which are not allowed anywhere.
 const PRIVATE_HOSTS: &[&str] = &[".local", ".internal", ".lan", ".corp", ".home.arpa"];
 
 /// Files whose URLs are for readers.
@@ -81,7 +78,7 @@ fn hosts(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Addresses are public enough when they are literal, and so is a variable.
+/// Whether a host may be named. Literal addresses and variables are allowed.
 fn is_allowed(host: &str, prose: bool) -> bool {
     let is_address = host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let is_public = host.contains('.') && !PRIVATE_HOSTS.iter().any(|end| host.ends_with(end));

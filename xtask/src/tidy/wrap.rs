@@ -1,7 +1,7 @@
-//! Comments and documents within 100 columns: which lines are longer, and paragraphs wrapped anew.
+//! Wraps comments and documents at 100 columns, and finds lines that are longer.
 //!
-//! Knows paragraphs, list items and what is not to be touched (code, tables, headings, pictures).
-//! Comments beside code, and those between `/*` and `*/`, are left alone.
+//! Handles paragraphs and list items; leaves code, tables, headings and pictures unchanged, as well
+//! as comments beside code and between `/*` and `*/`.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use super::source::Source;
 use super::tree::Tree;
 
-/// Columns that a line of a comment or document may have.
+/// Maximum columns of a line of a comment or document.
 pub(super) const COLUMNS_MAX: usize = 100;
 
 /// Wraps every paragraph with a longer line in the files at and below `paths`, which are relative
@@ -43,7 +43,7 @@ pub(super) fn long_lines(path: &str, text: &str, source: Option<&Source>) -> usi
     text.lines().filter(is_long).count().saturating_sub(wrapped.lines().filter(is_long).count())
 }
 
-/// The text of a file wrapped; `None` for those that have neither comments nor paragraphs.
+/// The wrapped text of a file; `None` for files without comments and paragraphs.
 fn wrapped_file(path: &str, text: &str, source: Option<&Source>) -> Option<String> {
     match source {
         Some(source) => Some(comments(text, source)),
@@ -60,14 +60,14 @@ fn document(text: &str) -> String {
     wrapped(text.lines().map(|line| Line { prefix: String::new(), text: line, is_text: true }))
 }
 
-/// Whether each line of a file is a comment and nothing else.
+/// For each line of a file, whether it is a comment only.
 fn bare_comments(source: &Source) -> Vec<bool> {
     let is_bare =
         |((_, code), (_, comment)): ((usize, &str), (usize, &str))| code.trim().is_empty() && comment.starts_with("//");
     source.code().zip(source.comments()).map(is_bare).collect()
 }
 
-/// A line: what stands in front of the text (indentation and slashes), and the text.
+/// A line, split into its prefix (indentation and slashes) and its text.
 struct Line<'a> {
     prefix: String,
     text: &'a str,
@@ -123,7 +123,7 @@ fn wrapped<'a>(lines: impl Iterator<Item = Line<'a>>) -> String {
 }
 
 impl Paragraph<'_> {
-    /// Whether `line` goes on where the paragraph stands.
+    /// Whether `line` continues the paragraph.
     fn takes(&self, line: &Line<'_>) -> bool {
         let start = indent(line.text);
         let same = self.lines.iter().all(|own| own.prefix == line.prefix);
@@ -155,8 +155,9 @@ fn close(paragraph: Option<Paragraph<'_>>, out: &mut String) {
     push(&join(&first.prefix, indent, &text), out);
 }
 
-/// What stays together: words, what is between backticks, the text of a link, and whatever would be
-/// taken for an item or a heading at the beginning of a line with the word in front of it.
+/// Splits lines into units that must not be broken: words, code between backticks, link texts, and
+/// words that would look like an item or a heading at the beginning of a line, together with the
+/// word before.
 fn words(lines: &[Line<'_>]) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut in_code = false;
@@ -194,8 +195,8 @@ fn is_fence(text: &str) -> bool {
     text.trim_start().starts_with("```")
 }
 
-/// Lines that are no part of a paragraph: blank ones, headings, tables, quotations, references,
-/// pictures and columns.
+/// Whether a line is not part of a paragraph: blank lines, headings, tables, quotations,
+/// references, pictures and columns.
 fn is_fixed(text: &str) -> bool {
     let bare = text.trim_start();
     let is_reference = bare.starts_with('[') && bare.contains("]: ");
@@ -203,7 +204,7 @@ fn is_fixed(text: &str) -> bool {
     bare.is_empty() || bare.starts_with(['#', '|', '>', '<', '!']) || is_reference || is_picture
 }
 
-/// Words that begin a paragraph of their own, although no blank line is above: `SAFETY:`, `@spec`.
+/// Whether a line begins a paragraph without a blank line before: `SAFETY:`, `@spec`.
 fn is_start(text: &str) -> bool {
     let word = text.split_whitespace().next().unwrap_or_default();
     let is_label = word.len() > 2 && word.starts_with(char::is_uppercase) && word.ends_with(':');
@@ -214,7 +215,7 @@ fn indent(text: &str) -> usize {
     text.len() - text.trim_start_matches(' ').len()
 }
 
-/// The length of an item's mark with its blank: `- `, `12. `.
+/// The length of a list item's marker with its blank: `- `, `12. `.
 fn item(text: &str) -> Option<usize> {
     let mark = text.split(' ').next()?;
     let number = mark.strip_suffix(['.', ')']).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Where a suite finds its programs, and the files that it makes and removes.
+//! Programs of a suite, and files that it creates and removes.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -12,27 +12,27 @@ use super::MEMORY_MIB;
 
 /// Bytes of the file of the disk scenarios.
 const FILE_MIB: u64 = 1024;
-/// Where files are memory.
+/// A directory in memory.
 const MEMORY_FILES: &str = "/dev/shm";
 
-/// Programs and files. All files are removed with it.
-pub(crate) struct Place {
+/// Programs and files. Dropping it removes all files.
+pub(crate) struct Resources {
     /// The program that is measured.
     pub(crate) ebof: PathBuf,
     /// Configurations and sockets.
     pub(crate) directory: PathBuf,
-    /// The file of the disk scenarios, once [`make_file`](Self::make_file) has made it.
+    /// The file of the disk scenarios, once [`make_file`](Self::make_file) has created it.
     pub(crate) file: PathBuf,
     spdk: Option<PathBuf>,
     memory_file: PathBuf,
     _held: [TempDir; 3],
 }
 
-impl Place {
-    /// Directories of its own: one on the disk at `disk`, one in memory, one for what is small.
+impl Resources {
+    /// Creates directories: one on the disk at `disk`, one in memory, one for small files.
     ///
     /// # Errors
-    /// They cannot be made.
+    /// They cannot be created.
     pub(crate) fn new(ebof: PathBuf, disk: &Path) -> Result<Self> {
         fs::create_dir_all(disk).with_context(|| format!("making {}", disk.display()))?;
         let within = |directory: &Path| {
@@ -53,7 +53,7 @@ impl Place {
     /// A program of SPDK.
     ///
     /// # Errors
-    /// It is not there, and what to do about it.
+    /// It is not installed; the error has advice.
     pub(crate) fn spdk(&self, program: &str) -> Result<PathBuf> {
         let Some(directory) = &self.spdk else { bail!("SPDK: EBOF_SPDK names no directory") };
         let path = directory.join("build/bin").join(program);
@@ -63,7 +63,7 @@ impl Place {
         Ok(path)
     }
 
-    /// A file in memory as large as the other drives; made when it is first asked for.
+    /// A file in memory as large as the other drives; created on first use.
     ///
     /// # Errors
     /// It cannot be written.
@@ -74,7 +74,7 @@ impl Place {
         Ok(self.memory_file.clone())
     }
 
-    /// Makes the file of the disk scenarios, every block of it written.
+    /// Creates the file of the disk scenarios, with every block written.
     ///
     /// # Errors
     /// It cannot be written.
@@ -89,7 +89,7 @@ impl Place {
     }
 }
 
-/// Writes what does not compress to nothing, so that no layer below takes it for a hole.
+/// Writes incompressible data, so that no layer below stores them as a hole.
 fn fill(path: &Path, mib: u64) -> Result<()> {
     let wrong = || format!("writing {}", path.display());
     let mut file = File::create(path).with_context(wrong)?;
@@ -114,13 +114,13 @@ mod tests {
     #[test]
     fn nothing_stays_behind() {
         let disk = tempfile::tempdir().unwrap();
-        let place = Place::new("ebof".into(), &disk.path().join("made")).unwrap();
-        let file = place.memory_file().unwrap();
+        let resources = Resources::new("ebof".into(), &disk.path().join("made")).unwrap();
+        let file = resources.memory_file().unwrap();
         assert_eq!(fs::metadata(&file).unwrap().len(), MEMORY_MIB << 20);
-        let directory = place.directory.clone();
-        drop(place);
+        let directory = resources.directory.clone();
+        drop(resources);
         assert!(!file.exists() && !directory.exists());
         assert_eq!(fs::read_dir(disk.path().join("made")).unwrap().count(), 0);
-        assert!(Place::finds("ls") && !Place::finds("no-such-program"));
+        assert!(Resources::finds("ls") && !Resources::finds("no-such-program"));
     }
 }
