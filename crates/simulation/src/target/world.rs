@@ -109,6 +109,8 @@ pub(super) struct World {
     /// Hosts that knew a namespace that is gone, by its number, and have not asked since.
     stale: BTreeMap<u32, BTreeSet<usize>>,
     flights: BTreeMap<Op, Flight>,
+    /// When hosts have last asked which namespaces there are.
+    asked: BTreeMap<usize, Instant>,
     /// What initiators have open, by host and number: the identity and the format.
     handles: BTreeMap<(usize, u32), (u32, usize)>,
     /// Commands whose connections are gone: they may be done still.
@@ -161,6 +163,7 @@ impl World {
             hosts,
             spaces: BTreeMap::new(),
             stale: BTreeMap::new(),
+            asked: BTreeMap::new(),
             handles: BTreeMap::new(),
             flights: BTreeMap::new(),
             ghosts: BTreeMap::new(),

@@ -43,6 +43,7 @@ impl World {
 
     /// A host has asked, or is another one to the controller: it knows what is where.
     pub(super) fn forget_stale(&mut self, host: usize) {
+        self.asked.insert(host, self.rig.clock.now());
         self.stale.values_mut().for_each(|hosts| _ = hosts.remove(&host));
     }
 
@@ -52,7 +53,9 @@ impl World {
         if let Some(by) = by {
             let is_raw = |host: &usize| !self.hosts[*host].is_initiator();
             let hosts = (0..self.hosts.len()).filter(is_raw);
-            let knew = hosts.filter(|host| *host != by && !space.strangers.contains(host));
+            // Who has asked since the command was sent may have been told.
+            let has_asked = |host: &usize| self.asked.get(host).is_some_and(|asked| self.manage.is_begun_by(*asked));
+            let knew = hosts.filter(|host| *host != by && !space.strangers.contains(host) && !has_asked(host));
             self.stale.entry(nsid).or_default().extend(knew);
         } else {
             self.stale.remove(&nsid);

@@ -67,6 +67,11 @@ impl Manage {
         self.task.is_none() && self.stage == Stage::Known
     }
 
+    /// Whether the command was sent by then.
+    pub(super) fn is_begun_by(&self, then: Instant) -> bool {
+        self.at.is_some_and(|at| at <= then)
+    }
+
     /// A life has ended: what there is is to be looked at.
     pub(super) fn doubt(&mut self, now: Instant) {
         self.stage = Stage::Unsure(now);
@@ -181,7 +186,10 @@ impl World {
             Stage::Unsure(at) | Stage::Sanitizing(at) => at <= now,
             Stage::Known | Stage::Asked(_) | Stage::Shown(_) => false,
         };
-        let Some(host) = self.hosts.iter().position(|host| due && host.is_live()) else { return Ok(()) };
+        // What was lost may be done late: until it is over, looking tells nothing.
+        let is_open = self.ghosts.values().any(|flight| flight.kind == Kind::Manage);
+        let host = self.hosts.iter().position(|host| due && !is_open && host.is_live());
+        let Some(host) = host else { return Ok(()) };
         match (self.manage.stage, self.manage.task) {
             (Stage::Sanitizing(_), _) => {
                 let sqe = GetLogPage::new(Lid::SANITIZE_STATUS, 512).encode(Nsid::ALL);
