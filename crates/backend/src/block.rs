@@ -1,8 +1,6 @@
-//! What the system says about a block device, and about who else uses a file: sysfs and /proc, read
-//! as text.
+//! Properties of block devices, and other users of a file, from sysfs and /proc.
 //!
-//! Everything here is a hint that may be missing (containers hide sysfs): callers treat an absent
-//! answer as the cautious one.
+//! All of it may be missing (containers hide sysfs): the defaults are the cautious ones.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -10,28 +8,28 @@ use std::path::{Path, PathBuf};
 
 use crate::Holder;
 
-/// What sysfs knows of a block device.
+/// Properties of a block device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Properties {
     pub(crate) read_only: bool,
-    /// Discards, and zeroes what it discards.
+    /// Supports discarding, and zeroes what it discards.
     pub(crate) punches: bool,
-    /// Zeroes without being sent zeros.
+    /// Supports Write Zeroes.
     pub(crate) writes_zeroes: bool,
     pub(crate) discard_granularity_bytes: u32,
-    /// Has a cache that needs flushing; assumed where it is not known.
+    /// Has a write cache that needs flushing; `true` if not known.
     pub(crate) volatile_cache: bool,
 }
 
-/// Reads what sysfs knows of the block device with this number.
+/// Reads the properties of the block device with this number.
 pub(crate) fn properties(device: u64) -> Properties {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     properties_in(&PathBuf::from(format!("/sys/dev/block/{major}:{minor}")))
 }
 
 fn properties_in(device: &Path) -> Properties {
-    // A partition has the queue of its disk, one directory up (through the link, so that `..` is
-    // the disk).
+    // A partition has no queue directory: its disk, one directory up, has. The link is resolved
+    // first, so that `..` is the disk.
     let whole = fs::canonicalize(device).unwrap_or_else(|_hidden| device.to_owned());
     let queue = [whole.join("queue"), whole.join("../queue")].into_iter().find(|queue| queue.is_dir());
     let text = |name: &str| fs::read_to_string(queue.as_ref()?.join(name)).ok();
@@ -69,12 +67,12 @@ pub(crate) enum Lock {
     Ranges,
 }
 
-/// Whether no process has this number, or only one that has ended and was not waited for.
+/// Whether there is no process with this number, or only a zombie.
 pub(crate) fn is_gone(process_id: u32) -> bool {
     matches!(fs::read_link(format!("/proc/{process_id}/exe")), Err(error) if error.kind() == std::io::ErrorKind::NotFound)
 }
 
-/// Who holds a lock on the file, as far as `/proc/locks` tells; `None`: nobody, or it cannot be
+/// Who holds a lock on the file according to `/proc/locks`; `None` if nobody does, or it cannot be
 /// read.
 pub(crate) fn lock_holder(file: &fs::Metadata, lock: Lock) -> Option<Holder> {
     holder_in(&fs::read_to_string("/proc/locks").ok()?, file.dev(), file.ino(), lock)
@@ -82,7 +80,7 @@ pub(crate) fn lock_holder(file: &fs::Metadata, lock: Lock) -> Option<Holder> {
 
 /// A line is `1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`; waiters have `->` behind the number.
 fn holder_in(locks: &str, device: u64, inode: u64, lock: Lock) -> Option<Holder> {
-    let place = format!("{:02x}:{:02x}:{inode}", rustix::fs::major(device), rustix::fs::minor(device));
+    let file_id = format!("{:02x}:{:02x}:{inode}", rustix::fs::major(device), rustix::fs::minor(device));
     let mut found = None;
     for line in locks.lines() {
         let mut fields = line.split_ascii_whitespace().skip(1);
@@ -91,11 +89,12 @@ fn holder_in(locks: &str, device: u64, inode: u64, lock: Lock) -> Option<Holder>
             Some("OFDLCK" | "POSIX") => Lock::Ranges,
             _ => continue,
         };
-        let (process, at) = (fields.nth(2), fields.next());
-        if kind != lock || at != Some(place.as_str()) {
+        let process = fields.nth(2);
+        let at = fields.next();
+        if kind != lock || at != Some(file_id.as_str()) {
             continue;
         }
-        // Locks of open file descriptions belong to no process: -1. Another line may name one.
+        // Locks of open file descriptions have no process (-1). Another line may name one.
         let process_id = process.and_then(|id| id.parse::<u32>().ok()).filter(|id| *id != 0);
         let name = process_id.and_then(|id| fs::read_to_string(format!("/proc/{id}/comm")).ok());
         found = Some(Holder { process_id, name: name.map(|name| name.trim_end().into()) });

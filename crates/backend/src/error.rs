@@ -1,8 +1,7 @@
-//! What can go wrong with a device, said so that a person knows what to do, and classified so that
-//! a program does.
+//! Errors of devices, with messages that say what to do, and a class for programs.
 //!
-//! [`enum@Error`] is for a device at work, [`OpenError`] for opening one. It does not know what a
-//! host is told: [`Class`] is what the caller maps to a status.
+//! [`enum@Error`] is for requests, [`OpenError`] for opening. The caller maps [`Class`] to a status
+//! for its host.
 
 use std::fmt;
 use std::io;
@@ -12,7 +11,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// What was being done, without its data.
+/// The kind of an [`Operation`](crate::Operation).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// `Operation::Read`
@@ -47,7 +46,7 @@ impl fmt::Display for Action {
     }
 }
 
-/// What an [`enum@Error`] means to the one who has to answer for it.
+/// The class of an [`enum@Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
     /// No space where the device stores its bytes.
@@ -60,7 +59,7 @@ pub enum Class {
     MediumRead,
     /// The bytes could not be stored, or were acknowledged and then lost.
     MediumWrite,
-    /// Nothing is wrong but the moment: trying again may succeed.
+    /// A temporary condition: trying again may succeed.
     Busy,
     /// Cancelled by [`Io::cancel`](crate::Io::cancel).
     Aborted,
@@ -70,7 +69,7 @@ pub enum Class {
     Gone,
     /// The caller broke the rules of this crate (alignment, buffer size).
     Invalid,
-    /// The kernel refused to run I/O at all; the thread's `Io` is of no use any more.
+    /// The kernel does no I/O at all: the thread's `Io` cannot be used any more.
     Internal,
 }
 
@@ -153,8 +152,7 @@ pub enum Error {
         capacity: u64,
     },
     /// An earlier flush failed, so data that was acknowledged may be lost. The kernel reports this
-    /// once and drops the data; a later flush would succeed and lie to whoever did not see the
-    /// first answer.
+    /// once and drops the data, so a later flush would succeed although they are lost.
     #[error(
         "{action} refused: an earlier flush of {device} failed, so data written before it may be lost; check the medium, \
          then open the device again"
@@ -205,7 +203,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What this means to the one who has to answer for it.
+    /// The class of this error.
     #[must_use]
     pub fn class(&self) -> Class {
         match self {
@@ -240,7 +238,7 @@ fn classify(action: Action, source: &io::Error) -> Class {
     }
 }
 
-/// What a person can do about an error of the operating system, to follow its text.
+/// Advice about an error of the operating system, to be appended to its text.
 fn advice(source: &io::Error) -> &'static str {
     match Errno::from_io_error(source) {
         Some(Errno::NOSPC) => "; free space on the file system that holds it",
@@ -452,14 +450,14 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Whether somebody else has it: it may be had when that one has given it up.
+    /// Whether it is in use by others: opening it may succeed later.
     #[must_use]
     pub fn is_in_use(&self) -> bool {
         matches!(self, Self::Locked { .. } | Self::Claimed { .. } | Self::LoopBacking { .. })
     }
 }
 
-/// Which of the ways out there are: a larger file, and smaller blocks where these fit.
+/// Advice for a size that is not whole blocks: a larger file, or smaller blocks if these fit.
 fn whole_blocks_advice(what: &crate::name::Name, size_bytes: u64, block_bytes: u32) -> String {
     let enough = size_bytes.checked_next_multiple_of(u64::from(block_bytes)).unwrap_or(size_bytes);
     let larger = match what {
@@ -476,14 +474,14 @@ fn whole_blocks_advice(what: &crate::name::Name, size_bytes: u64, block_bytes: u
     larger + smaller
 }
 
-/// What to say where one size is the binary and the other the decimal reading of one text.
+/// A hint if one size is the binary and the other the decimal reading of the same text.
 fn units(actual_bytes: u64, asked_bytes: u64) -> &'static str {
     let mut powers = (1..=6).map(|power| (1000_u128.pow(power), 1024_u128.pow(power)));
     let same = |(decimal, binary)| u128::from(actual_bytes) * decimal == u128::from(asked_bytes) * binary;
     if powers.any(same) { " (K, M, G are powers of 1000 here, Ki, Mi, Gi powers of 1024)" } else { "" }
 }
 
-/// Who holds a lock, as far as the system tells.
+/// The holder of a lock, as far as the system tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holder {
     /// Process id, if it is visible from here.

@@ -1,9 +1,7 @@
-//! The engine without a kernel: every request on it is one that somebody else ends, through a
-//! [`Remote`].
+//! The engine without a kernel: all requests are completed through a [`Remote`].
 //!
 //! For simulations, where a device is a model in the same thread: it keeps requests and their
-//! [`Remote`]s, and ends them in the order that the simulation wants. Files and block devices
-//! cannot be used on it.
+//! [`Remote`]s, and completes them in any order. Files and block devices do not work on it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,10 +13,10 @@ use crate::remote::{Inbox, Remote};
 use crate::stats::IoStats;
 use crate::{Class, Completion, Error};
 
-/// Makes something happen, and says whether anything did.
+/// Advances the simulation, and returns whether anything has happened.
 pub(crate) type Advance = Box<dyn FnMut() -> bool>;
 
-/// Requests in flight, each of which is ended through a [`Remote`].
+/// Requests in flight, each of which is completed through a [`Remote`].
 pub(crate) struct External {
     inbox: Arc<Inbox>,
     /// Taken from the inbox, not yet returned.
@@ -41,7 +39,7 @@ impl External {
         }
     }
 
-    /// Refuses a job: there is nothing here that could carry it out.
+    /// Completes a job with an error: it would need system calls.
     pub(crate) fn start(&mut self, job: Job) -> Result<(), Box<Job>> {
         let Some(remote) = self.remote() else { return Err(Box::new(job)) };
         let action = job.action();
@@ -62,7 +60,7 @@ impl External {
 
     pub(crate) fn poll(&mut self) -> Option<Completion> {
         if self.arrived.is_empty() {
-            self.inbox.collect(&mut self.arrived);
+            self.inbox.drain(&mut self.arrived);
         }
         let completion = self.arrived.pop_front()?;
         self.in_flight -= 1;

@@ -1,8 +1,7 @@
-//! A regular file or a block device at work: what is decided when a request arrives, before the
-//! first system call.
+//! A regular file or block device: the checks of a request before its first system call.
 //!
-//! Opening one, with all its refusals, is in `open.rs`; what requests share in `open_file.rs`; what
-//! happens after the first system call in `job.rs`.
+//! Opening is in `open.rs`, the open file in `open_file.rs`, the execution of a request in
+//! `job.rs`.
 
 use std::fs;
 use std::io;
@@ -17,20 +16,20 @@ use rustix::io::Errno;
 use crate::job::Job;
 use crate::name::Name;
 use crate::open_file::{Kind, OpenFile};
-use crate::size::{check_blocks, made_bytes};
+use crate::size::{check_blocks, round_up};
 use crate::{Device, Error, Geometry, Io, OpenError, Operation, Request, Submitted, format_size};
 
-/// Which file or block device it is, whatever the path by which it was found.
+/// Identifies a file or block device, independent of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId {
     block_device: bool,
-    /// Of a block device its own number, otherwise that of the file system.
+    /// The number of the block device, or of the file's file system.
     device: u64,
     inode: u64,
 }
 
 impl FileId {
-    /// What is at `path`; `None` where nothing is, or nothing that can be a drive.
+    /// The file or block device at `path`; `None` if there is none, or neither of them.
     #[must_use]
     pub fn of(path: &Path) -> Option<Self> {
         fs::metadata(path).ok().and_then(|metadata| Self::from(&metadata))
@@ -58,7 +57,7 @@ impl FileDevice {
         FileDevice { file: Arc::new(file) }
     }
 
-    /// Which file or block device it is.
+    /// Identifies it; `None` if the system does not tell.
     #[must_use]
     pub fn id(&self) -> Option<FileId> {
         self.file.handle.metadata().ok().and_then(|metadata| FileId::from(&metadata))
@@ -70,26 +69,25 @@ impl FileDevice {
         self.file.kind == Kind::BlockDevice
     }
 
-    /// Whether it goes past the page cache.
+    /// Whether it uses direct I/O, without the page cache.
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.file.direct
     }
 
-    /// Whether no request is under way on it, on whatever thread. Others may begin at once: ask
-    /// when nobody has it any more who could.
+    /// Whether no request is in flight, on any thread. Only meaningful when no thread can submit
+    /// new ones.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         // Each request holds the file until it is complete.
         Arc::strong_count(&self.file) == 1
     }
 
-    /// How large the file or block device is now, to be offered with [`grow`](Self::grow).
-    /// `asked_bytes` is the size that it has to have, if any.
+    /// The current size of the file or block device, for [`grow`](Self::grow). `asked_bytes` is the
+    /// size that it must have, if any.
     ///
     /// # Errors
-    /// It is smaller than what is offered, is no whole number of blocks, or has not the size that
-    /// was asked for.
+    /// It is smaller than the capacity, not a whole number of blocks, or not of the size asked for.
     pub fn look(&self, asked_bytes: Option<u64>) -> Result<u64, OpenError> {
         let file = &self.file;
         let path = || file.path.clone();
@@ -103,8 +101,7 @@ impl FileDevice {
         if actual_bytes < offered_bytes {
             return Err(OpenError::Shrunk { path: path(), actual_bytes, offered_bytes });
         }
-        if let Some(asked_bytes) =
-            asked_bytes.filter(|&asked| asked != actual_bytes && made_bytes(asked) != actual_bytes)
+        if let Some(asked_bytes) = asked_bytes.filter(|&asked| asked != actual_bytes && round_up(asked) != actual_bytes)
         {
             return Err(OpenError::SizeDiffers { path: path(), actual_bytes, asked_bytes });
         }
@@ -112,14 +109,13 @@ impl FileDevice {
         Ok(actual_bytes)
     }
 
-    /// Offers `capacity_bytes` from now on, which [`look`](Self::look) has found. A device never
-    /// offers less than before.
+    /// Raises the capacity to `capacity_bytes`, from [`look`](Self::look). It never shrinks.
     pub fn grow(&self, capacity_bytes: u64) {
         self.file.capacity_bytes.fetch_max(capacity_bytes, Ordering::Relaxed);
     }
 
-    /// What can be answered without asking the medium.
-    fn answer(&self, request: &mut Request) -> Option<Result<(), Error>> {
+    /// The result of a request that needs no system call; `None` for others.
+    fn complete_early(&self, request: &mut Request) -> Option<Result<(), Error>> {
         let file = &self.file;
         if let Err(error) = file.geometry().check(&request.operation) {
             return Some(Err(error));
@@ -164,7 +160,7 @@ impl Device for FileDevice {
     }
 
     fn submit(&self, io: &mut Io, mut request: Request) -> Submitted {
-        if let Some(result) = self.answer(&mut request) {
+        if let Some(result) = self.complete_early(&mut request) {
             return Submitted::Done(request.complete(result));
         }
         match io.start(Job::new(Arc::clone(&self.file), request)) {
@@ -174,7 +170,7 @@ impl Device for FileDevice {
     }
 
     fn next_data(&self, from: u64) -> Option<u64> {
-        // Nobody uses the file's own position.
+        // Moves the position of the open file, which nothing else uses.
         match rustix::fs::seek(&self.file.handle, SeekFrom::Data(from)) {
             Err(Errno::NXIO) => None,
             found => Some(found.unwrap_or(from)),

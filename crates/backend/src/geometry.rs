@@ -1,38 +1,37 @@
-//! What a device is and can do, and the checks that every device owes its caller before it touches
-//! a byte: range, alignment, buffer, write protection.
+//! The size and abilities of a device, and the checks of every request: range, alignment, buffer,
+//! write protection.
 
 use crate::{Action, Error, Operation};
 
-/// What a device is and can do. Most of it is fixed when it is opened; the abilities may shrink
-/// later (a file system tells only when asked that it cannot punch holes), and the capacity of a
-/// file may grow ([`FileDevice::grow`](crate::FileDevice::grow)).
+/// The size and abilities of a device. Most of it is fixed when it is opened. An ability may be
+/// lost later (whether a file system can punch holes is only known after the first try), and the
+/// capacity of a file may grow ([`FileDevice::grow`](crate::FileDevice::grow)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Size in bytes, a multiple of `logical_block_bytes`.
     pub capacity_bytes: u64,
-    /// The smallest unit in which the medium can be addressed: 1 for memory and buffered files, 512
-    /// or 4096 for direct I/O and block devices. Offsets and lengths that are not multiples of it
-    /// are refused.
+    /// The unit of offsets and lengths: 1 for memory and buffered files, 512 or 4096 for direct I/O
+    /// and block devices. Requests that are not multiples of it are refused.
     pub block_bytes: u32,
-    /// The block size in which the user wants to offer the device (`block=` of the
+    /// The block size of namespaces on the device (`block=` of the
     /// [`Spec`](crate::Spec), otherwise 512 or the medium's own): 512 or 4096, and a multiple of
     /// `block_bytes`.
     pub logical_block_bytes: u32,
     /// Writes of any kind are refused.
     pub read_only: bool,
-    /// `Deallocate` gives storage back, and what was deallocated reads as zeros.
+    /// `Deallocate` frees storage, and deallocated bytes read as zeros.
     pub deallocates: bool,
-    /// The unit in which storage is given back, in bytes; smaller pieces are only zeroed. 0 if
+    /// The unit in which storage is freed, in bytes; smaller parts are only zeroed. 0 if
     /// `!deallocates`.
     pub deallocate_granularity_bytes: u32,
-    /// `WriteZeroes` is done by the medium, without sending zeros.
+    /// `WriteZeroes` does not have to write zeros.
     pub writes_zeroes: bool,
-    /// What was written may be lost with the power until a `Flush` completes.
+    /// A power loss may undo writes until a `Flush` completes.
     pub volatile_cache: bool,
 }
 
 impl Geometry {
-    /// Refuses an operation that this geometry does not allow, before a byte is touched.
+    /// Checks an operation against this geometry.
     ///
     /// # Errors
     /// `OutOfRange`, `Misaligned`, `BufferTooSmall` or `ReadOnly`.
@@ -46,8 +45,7 @@ impl Geometry {
                 if *len > data.capacity() {
                     return Err(Error::BufferTooSmall { action, len: *len, capacity: data.capacity() });
                 }
-                // A length in memory always fits: no target of Rust has an address space beyond 64
-                // bits.
+                // Never saturates: Rust has no address spaces beyond 64 bits.
                 self.check_range(action, *offset, u64::try_from(*len).unwrap_or(u64::MAX))
             }
             Operation::WriteZeroes { offset, len, .. } => self.check_range(action, *offset, *len),

@@ -1,8 +1,7 @@
-//! What a thread runs its requests on: one io_uring, or a few threads where the kernel allows none.
+//! The I/O of a thread: an io_uring, or a few threads where the kernel does not permit one.
 //!
-//! Owns the requests in flight with their buffers, and the choice between the engines. How each
-//! works is in `uring.rs`, `threads.rs` and `external.rs`; what a request does step by step is in
-//! `job.rs`.
+//! Owns the requests in flight with their buffers, and the choice of the engine. The engines are in
+//! `uring.rs`, `threads.rs` and `external.rs`; the steps of a request are in `job.rs`.
 
 use std::fmt;
 use std::io;
@@ -34,14 +33,14 @@ pub enum Engine {
     Threads,
 }
 
-/// One thread's I/O. It belongs to the thread that made it: an io_uring of the quick kind takes
-/// requests from that thread only, so the type is neither `Send` nor `Sync`.
+/// The I/O of one thread: the one that made it. It is neither `Send` nor `Sync`, because an
+/// io_uring with `IORING_SETUP_SINGLE_ISSUER` takes requests from one thread only.
 ///
 /// The caller's turn: `Device::submit` as often as there is work, [`kick`](Io::kick) once,
 /// [`poll`](Io::poll) until it returns `None`, and only then sleep on the file descriptor.
 ///
-/// Dropping it waits for everything in flight, without telling anyone how it ended; but not for
-/// what other threads end.
+/// Dropping it waits for the requests in flight, and drops their completions; it does not wait for
+/// requests that other threads complete ([`remote`](Io::remote)).
 #[derive(Debug)]
 pub struct Io {
     backing: Backing,
@@ -62,11 +61,10 @@ const ENTRIES_MAX: u32 = 4096;
 const ENVIRONMENT: &str = "EBOF_IO_URING";
 
 impl Io {
-    /// For at most `entries` requests in flight (1 to 4096; others are brought into this range), on
-    /// [`Engine::Auto`].
+    /// For at most `entries` requests in flight (clamped to 1 to 4096), on [`Engine::Auto`].
     ///
     /// # Errors
-    /// `Engine`: neither io_uring nor threads can be had.
+    /// `Engine`: neither io_uring nor threads are available.
     pub fn new(entries: u32) -> Result<Io, Error> {
         Io::with_engine(entries, Engine::Auto)
     }
@@ -74,7 +72,7 @@ impl Io {
     /// The same on a given engine.
     ///
     /// # Errors
-    /// `Engine`: the engine asked for cannot be had.
+    /// `Engine`: that engine is not available.
     pub fn with_engine(entries: u32, engine: Engine) -> Result<Io, Error> {
         let entries = usize::try_from(entries.clamp(1, ENTRIES_MAX)).expect("at most 4096");
         let forbidden = || std::env::var_os(ENVIRONMENT).is_some_and(|value| value == "0");
@@ -93,14 +91,13 @@ impl Io {
         Ok(Io { backing, _one_thread: PhantomData })
     }
 
-    /// For at most `entries` requests in flight (1 to 4096; others are brought into this range),
-    /// all of which are ended through [`remote`](Io::remote) by the devices that they are for. It
-    /// asks nothing of the system: a request to a file or block device ends as
-    /// [`Class::Unsupported`](crate::Class::Unsupported).
+    /// For at most `entries` requests in flight (clamped to 1 to 4096), all of which are completed
+    /// by their devices through [`remote`](Io::remote). Makes no system calls: a request to a file
+    /// or block device fails with [`Class::Unsupported`](crate::Class::Unsupported).
     ///
-    /// [`wait`](Io::wait) calls `advance` until a completion is there. `advance` says whether it
-    /// made anything happen; when it did not, `wait` with a time-out returns `None`, and `wait`
-    /// without one panics, because it would never return.
+    /// [`wait`](Io::wait) calls `advance` until there is a completion. `advance` returns whether
+    /// anything has happened; if not, `wait` with a time-out returns `None`, and `wait` without one
+    /// panics, because it would never return.
     #[must_use]
     pub fn external(entries: u32, advance: Box<dyn FnMut() -> bool>) -> Io {
         let entries = usize::try_from(entries.clamp(1, ENTRIES_MAX)).expect("at most 4096");
@@ -117,7 +114,7 @@ impl Io {
         }
     }
 
-    /// Accepts a job, or gives it back when as many as allowed are in flight.
+    /// Accepts a job, or returns it if as many as allowed are in flight.
     pub(crate) fn start(&mut self, job: Job) -> Result<(), Box<Job>> {
         match &mut self.backing {
             Backing::Ring(ring) => ring.start(job),
@@ -126,10 +123,10 @@ impl Io {
         }
     }
 
-    /// For a device that hands a request to a thread of its own and answers
-    /// [`Submitted::Pending`](crate::Submitted::Pending): the way back for its completion. From now
-    /// on the request counts as in flight. `None` when as much is in flight as allowed: the answer
-    /// is [`Submitted::Busy`](crate::Submitted::Busy).
+    /// A handle to complete a request on another thread, for a device that returns
+    /// [`Submitted::Pending`](crate::Submitted::Pending). From now on the request counts as in
+    /// flight. `None` if as many as allowed are in flight: the device then returns
+    /// [`Submitted::Busy`](crate::Submitted::Busy).
     ///
     /// [`cancel`](Io::cancel) does not find such a request.
     pub fn remote(&mut self) -> Option<Remote> {
@@ -140,12 +137,12 @@ impl Io {
         }
     }
 
-    /// Starts everything that was submitted since the last call, in one batch. Costs nothing when
+    /// Starts everything that was submitted since the last call, in one batch. Costs nothing if
     /// there is nothing.
     ///
     /// # Errors
-    /// `Engine`: the kernel takes no requests, also not after several attempts. They stay queued,
-    /// and the next call tries again.
+    /// `Engine`: the kernel takes no requests, even after several attempts. They stay queued for
+    /// the next call.
     pub fn kick(&mut self) -> Result<(), Error> {
         match &mut self.backing {
             Backing::Ring(ring) => ring.kick(),
@@ -154,8 +151,8 @@ impl Io {
         }
     }
 
-    /// The next request that has ended, if any. Never blocks; looks at memory first and enters the
-    /// kernel only when it has said that something waits there.
+    /// The next completion, if any. Never blocks, and enters the kernel only if the kernel has
+    /// flagged that completions wait there.
     pub fn poll(&mut self) -> Option<Completion> {
         match &mut self.backing {
             Backing::Ring(ring) => ring.poll(),
@@ -164,9 +161,8 @@ impl Io {
         }
     }
 
-    /// The next request that ends. When none has ended yet, starts what was submitted and blocks,
-    /// at most for `timeout`; `None` after that, or when nothing is in flight. For programs that do
-    /// nothing else meanwhile.
+    /// The next completion. If there is none yet, starts what was submitted and blocks, at most for
+    /// `timeout`. `None` after that, or if nothing is in flight. For threads that do nothing else.
     ///
     /// # Errors
     /// As [`kick`](Io::kick).
@@ -178,7 +174,7 @@ impl Io {
         }
     }
 
-    /// Requests accepted whose completion was not returned yet.
+    /// How many accepted requests have not returned their completion yet.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         match &self.backing {
@@ -188,9 +184,9 @@ impl Io {
         }
     }
 
-    /// Asks for the end of the request with this tag; `false` if none is in flight. Its completion
-    /// still comes, once: [`Class::Aborted`](crate::Class::Aborted), or what it had become before
-    /// the request could be stopped. Takes effect at the next [`kick`](Io::kick).
+    /// Cancels the request with this tag; `false` if none is in flight. Its completion still comes,
+    /// once: [`Class::Aborted`](crate::Class::Aborted), or its result if it could not be stopped.
+    /// Takes effect at the next [`kick`](Io::kick).
     pub fn cancel(&mut self, tag: u64) -> bool {
         match &mut self.backing {
             Backing::Ring(ring) => ring.cancel(tag),
@@ -199,9 +195,9 @@ impl Io {
         }
     }
 
-    /// Readable when completions wait, provided that `poll` was called until it returned `None`
-    /// before. A completion that arrives while the thread sleeps may end the sleep with `EINTR`
-    /// instead: look, or sleep again. `None` for [`external`](Io::external).
+    /// Readable while completions wait, provided that `poll` has returned `None` before. A
+    /// completion may also interrupt a sleeping thread with `EINTR`: poll, or sleep again. `None`
+    /// for [`external`](Io::external).
     #[must_use]
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.backing {

@@ -1,9 +1,8 @@
-//! What a request to a file or block device does, step by step: short transfers are continued, what
-//! the medium cannot do is replaced by what it can, and the outcome of the last step becomes the
-//! completion.
+//! The steps of a request to a file or block device: short transfers are continued, unsupported
+//! operations are emulated, and the result of the last step is that of the request.
 //!
-//! Engines (`uring.rs`, `threads.rs`) carry out a [`Step`] and report how it ended; no engine
-//! decides anything.
+//! Engines (`uring.rs`, `threads.rs`) execute a [`Step`] and report its result; they decide
+//! nothing.
 //!
 //! ```text
 //! Read, Write   Transfer ──┐ short: again from where it stopped
@@ -34,7 +33,7 @@ pub(crate) enum Step<'a> {
     Sync,
 }
 
-/// What an engine does after a step.
+/// What follows a step.
 #[derive(Debug)]
 #[must_use]
 pub(crate) enum Progress {
@@ -52,16 +51,16 @@ enum Phase {
     Sync,
 }
 
-/// A request under way on a file or block device.
+/// A request in flight on a file or block device.
 #[derive(Debug)]
 pub(crate) struct Job {
     file: Arc<OpenFile>,
     request: Request,
     phase: Phase,
-    /// Bytes transferred or zeroed; for a deallocation, ranges dealt with.
+    /// Bytes transferred or zeroed; for a deallocation, ranges done.
     done: u64,
-    /// Consecutive times the kernel said "not now".
-    refusals: u32,
+    /// Consecutive steps that failed with EAGAIN, EINTR or ECANCELED.
+    retries: u32,
     cancelled: bool,
 }
 
@@ -69,15 +68,15 @@ pub(crate) struct Job {
 const STEP_BYTES_MAX: usize = 1 << 30;
 /// Segments of one step: what the system takes (UIO_MAXIOV). Those behind them are another step's.
 const SEGMENTS_MAX: usize = 1024;
-/// How often "not now" is taken for an answer before it becomes the caller's.
-const REFUSALS_MAX: u32 = 64;
+/// How often a step is retried before its error becomes that of the request.
+const RETRIES_MAX: u32 = 64;
 
 const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
 const ZERO: FallocateFlags = FallocateFlags::ZERO_RANGE.union(FallocateFlags::KEEP_SIZE);
 
 impl Job {
-    /// The request must have passed `Geometry::check` and have something to do
-    /// (`FileDevice::submit` sees to both).
+    /// The request must have passed `Geometry::check` and need a system call (`FileDevice::submit`
+    /// checks both).
     pub(crate) fn new(file: Arc<OpenFile>, request: Request) -> Job {
         let phase = match &request.operation {
             Operation::Read { .. } | Operation::Write { .. } => Phase::Transfer,
@@ -85,7 +84,7 @@ impl Job {
             Operation::WriteZeroes { deallocate, .. } => Phase::Zero(file.zero_method(*deallocate)),
             Operation::Deallocate { .. } => Phase::Punch,
         };
-        Job { file, request, phase, done: 0, refusals: 0, cancelled: false }
+        Job { file, request, phase, done: 0, retries: 0, cancelled: false }
     }
 
     pub(crate) fn tag(&self) -> u64 {
@@ -96,7 +95,7 @@ impl Job {
         self.request.operation.action()
     }
 
-    /// The open file; whoever holds it keeps it open.
+    /// The open file.
     pub(crate) fn file(&self) -> Arc<OpenFile> {
         Arc::clone(&self.file)
     }
@@ -113,8 +112,7 @@ impl Job {
         }
     }
 
-    /// From now on the request ends as aborted unless its current step turns out to be the last
-    /// one.
+    /// Aborts the request after its current step, unless that is the last one.
     pub(crate) fn cancel(&mut self) {
         self.cancelled = true;
     }
@@ -133,7 +131,7 @@ impl Job {
         self.complete(Err(Error::Aborted { action }))
     }
 
-    /// What to do next. The same until `advance` is called.
+    /// The current step. The same until `advance` is called.
     pub(crate) fn step(&mut self) -> Step<'_> {
         let done = self.done;
         match (&mut self.request.operation, self.phase) {
@@ -154,7 +152,8 @@ impl Job {
             (Operation::Write { offset, len, data, fua }, _) => {
                 let start = position(done);
                 let end = (*len).min(start.saturating_add(STEP_BYTES_MAX));
-                let (offset, sync) = (*offset + done, *fua);
+                let offset = *offset + done;
+                let sync = *fua;
                 match data.as_buffer() {
                     Some(buffer) => Step::Write { offset, from: &buffer.as_slice()[start..end], sync },
                     None => {
@@ -183,20 +182,20 @@ impl Job {
         }
     }
 
-    /// Takes in how the last step ended: the bytes transferred (0 for what transfers none), or the
+    /// Takes the result of the step: the bytes transferred (0 for steps that transfer none), or the
     /// error.
     pub(crate) fn advance(&mut self, outcome: Result<usize, Errno>) -> Progress {
         match outcome {
             Ok(bytes) => {
-                self.refusals = 0;
+                self.retries = 0;
                 match self.progressed(bytes) {
                     Progress::Again if self.cancelled => self.abort(),
                     progress => progress,
                 }
             }
             Err(Errno::CANCELED | Errno::INTR | Errno::AGAIN) if self.cancelled => self.abort(),
-            Err(Errno::CANCELED | Errno::INTR | Errno::AGAIN) if self.refusals < REFUSALS_MAX => {
-                self.refusals += 1;
+            Err(Errno::CANCELED | Errno::INTR | Errno::AGAIN) if self.retries < RETRIES_MAX => {
+                self.retries += 1;
                 Progress::Again
             }
             Err(errno) => self.failed(errno),
@@ -219,7 +218,7 @@ impl Job {
                     _ => Progress::Finished(Ok(())),
                 }
             }
-            // Another flush may have been told of a failure that concerns this one's data as well.
+            // The kernel may have reported the failure of these data to another flush.
             Phase::Sync => Progress::Finished(self.file.check_cache(self.request.operation.action())),
         }
     }
@@ -241,7 +240,8 @@ impl Job {
             return Progress::Finished(Err(self.error(io::ErrorKind::WriteZero.into())));
         }
         let (offset, _) = self.extent();
-        let (device, capacity) = (self.file.name(), self.file.capacity_bytes());
+        let device = self.file.name();
+        let capacity = self.file.capacity_bytes();
         Progress::Finished(Err(Error::Truncated { device, action, offset: offset + self.done, capacity }))
     }
 
@@ -271,8 +271,8 @@ impl Job {
                 return Progress::Finished(Ok(()));
             }
             Phase::Sync => self.file.lose_cache(),
-            // With the page cache in between, the flush inside of a FUA write may be the one that
-            // is told of the loss.
+            // With the page cache, a FUA write includes a flush, which may be the one that reports
+            // lost data.
             Phase::Transfer if errno == Errno::IO && self.is_fua_write() && !self.file.is_direct() => {
                 self.file.lose_cache();
             }
@@ -287,7 +287,8 @@ impl Job {
 
     fn error(&self, source: io::Error) -> Error {
         let (offset, len) = self.extent();
-        let (device, action) = (self.file.name(), self.request.operation.action());
+        let device = self.file.name();
+        let action = self.request.operation.action();
         let done = if action == Action::Deallocate { 0 } else { self.done };
         Error::Device { device, action, offset: offset + done, len: len - done, source }
     }
@@ -308,7 +309,7 @@ impl Job {
     }
 }
 
-/// Progress as an index into what is in memory.
+/// Progress as an index into memory.
 fn position(done: u64) -> usize {
     usize::try_from(done).expect("progress is bounded by a length in memory")
 }

@@ -1,9 +1,9 @@
 //! Block devices: bytes at offsets.
 //!
-//! Owns everything between "read these bytes of that device" and the kernel: opening and refusing
-//! drives, page-aligned buffers, the io_uring (or the threads that stand in for it) and what is in
-//! flight on it. Knows nothing of NVMe, of logical block addresses or of sockets: the caller turns
-//! blocks into bytes and [`Class`] into a status.
+//! Owns everything between "read these bytes of that device" and the kernel: opening drives,
+//! page-aligned buffers, the io_uring (or the threads that replace it), and the requests in flight.
+//! Knows nothing of NVMe, logical block addresses or sockets: the caller converts blocks to bytes,
+//! and [`Class`] to a status.
 //!
 //! ```no_run
 //! use ebof_backend::{Buffer, Device as _, Io, Operation, Request, Spec, Submitted, open};

@@ -56,12 +56,11 @@ impl Memory {
             writes_zeroes: true,
             volatile_cache: false,
         };
-        let (last_group, _) = place(capacity_bytes.saturating_sub(1) / CHUNK_SPAN);
+        let (last_group, _) = locate(capacity_bytes.saturating_sub(1) / CHUNK_SPAN);
         Memory { geometry, groups: (0..=last_group).map(|_| OnceLock::new()).collect() }
     }
 
-    /// Memory in use for data, in bytes. Counts chunks under their locks: for tests and for a
-    /// person, not for a path that is in a hurry.
+    /// Bytes of memory in use for data. Takes the lock of every chunk: for tests and diagnostics.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         let chunks = self.groups.iter().filter_map(OnceLock::get).flatten();
@@ -174,15 +173,14 @@ impl Memory {
         }
     }
 
-    /// Gives back whole chunks, and zeroes what is left at the edges.
+    /// Frees whole chunks, and zeroes the rest.
     fn clear(&self, offset: u64, len: u64) {
         let end = offset + len;
         let mut position = offset;
         while position < end {
-            let (group, _) = place(position / CHUNK_SPAN);
+            let (group, _) = locate(position / CHUNK_SPAN);
             if self.groups[group].get().is_none() {
-                // Nothing was ever written here: skip the group at once, a device may be very large
-                // and very empty.
+                // Nothing was ever written to this group.
                 let group_span = CHUNK_SPAN * 1024;
                 position = (position / group_span + 1) * group_span;
                 continue;
@@ -201,19 +199,19 @@ impl Memory {
     }
 
     fn chunk(&self, position: u64) -> Option<&Chunk> {
-        let (group, index) = place(position / CHUNK_SPAN);
+        let (group, index) = locate(position / CHUNK_SPAN);
         self.groups[group].get().map(|chunks| &chunks[index])
     }
 
     fn chunk_to_write(&self, position: u64) -> &Chunk {
-        let (group, index) = place(position / CHUNK_SPAN);
+        let (group, index) = locate(position / CHUNK_SPAN);
         let chunks = self.groups[group].get_or_init(|| (0..GROUP_CHUNKS).map(|_| RwLock::new(None)).collect());
         &chunks[index]
     }
 }
 
-/// Group and index within it of chunk number `chunk`.
-fn place(chunk: u64) -> (usize, usize) {
+/// Group of chunk number `chunk`, and its index in the group.
+fn locate(chunk: u64) -> (usize, usize) {
     let chunk = usize::try_from(chunk).expect("a device in memory has no more chunks than memory has bytes");
     (chunk / GROUP_CHUNKS, chunk % GROUP_CHUNKS)
 }
@@ -257,13 +255,13 @@ impl Device for Memory {
 }
 
 impl Resident for Memory {
-    fn lend(&self, offset: u64, len: usize, patient: bool) -> Option<Lent<'_>> {
+    fn lend(&self, offset: u64, len: usize, may_block: bool) -> Option<Lent<'_>> {
         let within = span(offset, len);
         let Some(chunk) = self.chunk(offset) else { return Some(Lent::zeros(within.len())) };
         let guard = match chunk.try_read() {
             Ok(guard) => guard,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) if patient => read_lock(chunk),
+            Err(TryLockError::WouldBlock) if may_block => read_lock(chunk),
             Err(TryLockError::WouldBlock) => return None,
         };
         Some(Lent::chunk(guard, within))

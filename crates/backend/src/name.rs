@@ -1,9 +1,9 @@
-//! What devices are called in messages.
+//! Names of devices for messages.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// What a device is called in a message: `mem`, `null` or its path.
+/// The name of a device: shown as `mem`, `null` or its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Name {
     /// Memory.

@@ -1,11 +1,11 @@
-//! The device that is not there: reads give zeros, writes are forgotten. For measuring everything
-//! but a medium.
+//! The null device: reads return zeros, writes are dropped. For measuring everything but the
+//! medium.
 
 use crate::{
     Action, Completion, Device, Error, Geometry, Io, Lent, Operation, Request, Resident, Submitted, format_size,
 };
 
-/// A device of any size that holds nothing.
+/// A device of any size that stores nothing.
 #[derive(Debug)]
 pub struct Null {
     geometry: Geometry,
@@ -31,7 +31,7 @@ impl Null {
     fn run(&self, mut request: Request) -> Completion {
         let result: Result<(), Error> = self.geometry.check(&request.operation);
         if let (Ok(()), Operation::Read { len, data, .. }) = (&result, &mut request.operation) {
-            // The memory may hold what another host read or wrote: it must not leave as it came.
+            // The memory may contain data of another host.
             data.for_each_mut(0..*len, |part| part.fill(0));
         }
         request.complete(result)
@@ -57,7 +57,7 @@ impl Device for Null {
 }
 
 impl Resident for Null {
-    fn lend(&self, _offset: u64, len: usize, _patient: bool) -> Option<Lent<'_>> {
+    fn lend(&self, _offset: u64, len: usize, _may_block: bool) -> Option<Lent<'_>> {
         Some(Lent::zeros(len))
     }
 

@@ -1,8 +1,7 @@
-//! From a drive's specification to a device, or to a clear refusal.
+//! Opens a device from its specification.
 //!
-//! Everything that could go wrong later and can be known now is checked here: size, block size,
-//! permissions, other users. A file that is created is on the medium, name and size included,
-//! before it is used.
+//! Checks everything that could fail later and can be known now: size, block size, permissions,
+//! other users. A new file is durable, with its name and size, before it is used.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -19,21 +18,21 @@ use crate::block::{self, Lock};
 use crate::file::FileDevice;
 use crate::name::Name;
 use crate::open_file::{Kind, OpenFile};
-use crate::size::{check_blocks, made_bytes};
+use crate::size::{check_blocks, round_up};
 use crate::{Buffer, Device, Geometry, Memory, Null, OpenError, Source, Spec};
 
-/// How long the lock of a process that is no more may stay.
+/// How long to wait for the lock of a process that has ended.
 const DEAD_HOLDER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Opens the drive, creating its file where the specification says so.
+/// Opens a drive, and creates its file if the specification has a size and there is none.
 ///
 /// # Errors
-/// Says what is wrong with the drive and what to do.
+/// What is wrong with the drive, and what to do about it.
 pub fn open(spec: &Spec) -> Result<Arc<dyn Device>, OpenError> {
     let block_bytes = spec.block_bytes.map_or(512, crate::BlockBytes::bytes);
     match &spec.source {
         Source::Memory { size_bytes } => {
-            let size_bytes = made_bytes(*size_bytes);
+            let size_bytes = round_up(*size_bytes);
             check_blocks(Name::Memory, size_bytes, block_bytes)?;
             if size_bytes > Memory::CAPACITY_BYTES_MAX {
                 return Err(OpenError::MemoryTooLarge { size_bytes, bytes_max: Memory::CAPACITY_BYTES_MAX });
@@ -41,25 +40,25 @@ pub fn open(spec: &Spec) -> Result<Arc<dyn Device>, OpenError> {
             Ok(Arc::new(Memory::new(size_bytes, block_bytes, spec.read_only)))
         }
         Source::Null { size_bytes } => {
-            let size_bytes = made_bytes(*size_bytes);
+            let size_bytes = round_up(*size_bytes);
             check_blocks(Name::Null, size_bytes, block_bytes)?;
             Ok(Arc::new(Null::new(size_bytes, block_bytes, spec.read_only)))
         }
         Source::Path { path, size_bytes, direct } => {
-            let wish = Wish {
+            let path_spec = PathSpec {
                 path,
                 size_bytes: *size_bytes,
                 direct: *direct,
                 read_only: spec.read_only,
                 block_bytes: spec.block_bytes.map(crate::BlockBytes::bytes),
             };
-            Ok(Arc::new(FileDevice::new(wish.open()?)))
+            Ok(Arc::new(FileDevice::new(path_spec.open()?)))
         }
     }
 }
 
-/// What the user wants of a path.
-struct Wish<'a> {
+/// A file or block device to be opened, and how.
+struct PathSpec<'a> {
     path: &'a Path,
     size_bytes: Option<u64>,
     direct: Option<bool>,
@@ -67,7 +66,7 @@ struct Wish<'a> {
     block_bytes: Option<u32>,
 }
 
-impl Wish<'_> {
+impl PathSpec<'_> {
     fn open(&self) -> Result<OpenFile, OpenError> {
         let path = || self.path.to_owned();
         let metadata = match fs::metadata(self.path) {
@@ -95,7 +94,7 @@ impl Wish<'_> {
     }
 
     fn open_file(&self, metadata: &fs::Metadata) -> Result<OpenFile, OpenError> {
-        // Root may write to what is marked read-only; the mark is there for a reason all the same.
+        // Root could write to it, but the permissions say that nobody should.
         if !self.read_only && metadata.mode() & 0o222 == 0 {
             let source = Errno::ACCESS.into();
             return Err(OpenError::NotWritable { path: self.path.to_owned(), source });
@@ -103,7 +102,7 @@ impl Wish<'_> {
         let direct = self.direct == Some(true);
         let file = self.open_with(direct, 0)?;
         self.lock(&file)?;
-        // What counts is what was opened and locked, not what lay there a moment ago.
+        // Of the file that was opened and locked: the path may have changed since.
         let metadata = file.metadata().map_err(|error| self.system("look at it", error))?;
         if metadata.len() == 0 {
             return Err(OpenError::Empty { path: self.path.to_owned() });
@@ -111,13 +110,13 @@ impl Wish<'_> {
         self.finish_file(file, &metadata, direct)
     }
 
-    /// Creates the file, sparse, and waits until its name and its size are on the medium.
+    /// Creates a sparse file, and makes its name and size durable.
     fn create(&self) -> Result<OpenFile, OpenError> {
         let path = || self.path.to_owned();
         if self.path.starts_with("/dev") && !self.path.starts_with("/dev/shm") {
             return Err(OpenError::MissingDevice { path: path() });
         }
-        let Some(size_bytes) = self.size_bytes.map(made_bytes) else {
+        let Some(size_bytes) = self.size_bytes.map(round_up) else {
             return Err(OpenError::Missing { path: path() });
         };
         if self.read_only {
@@ -136,16 +135,16 @@ impl Wish<'_> {
         let made = options.open(self.path).map_err(|error| self.system("create it", error))?;
         let made = self.create_in(made, directory, size_bytes);
         if made.is_err() {
-            // It was made here a moment ago and holds nothing; left behind, it would confuse the
-            // next attempt. What made the creation fail is the message to give, not this.
+            // Without it the next attempt finds no file of the wrong size. The first error is the
+            // one to report.
             let _removed: io::Result<()> = fs::remove_file(self.path);
         }
         made
     }
 
     fn create_in(&self, file: File, directory: &Path, size_bytes: u64) -> Result<OpenFile, OpenError> {
-        // Locked while it is still empty: whoever comes in between is refused for that, and has
-        // lost nothing if the file is removed again.
+        // Locked while it is empty: another process that opens it now is refused, and loses nothing
+        // if the file is removed again.
         self.lock(&file)?;
         file.set_len(size_bytes).map_err(|error| self.system("give it its size", error))?;
         file.sync_all().map_err(|error| self.system("put it on the medium", error))?;
@@ -177,7 +176,8 @@ impl Wish<'_> {
         })
     }
 
-    /// Keeps others out: who writes takes the whole file, who reads shares it with readers.
+    /// Locks the file: exclusively, or shared with other readers if it is opened read-only. Refuses
+    /// a file that others have locked or that is behind a loop device.
     fn lock(&self, file: &File) -> Result<(), OpenError> {
         let path = || self.path.to_owned();
         let operation = if self.read_only {
@@ -192,9 +192,9 @@ impl Wish<'_> {
                 Ok(()) => break,
                 Err(Errno::WOULDBLOCK) => {
                     let holder = block::lock_holder(&metadata, Lock::Whole).unwrap_or_default();
-                    // The kernel tears the ring of a killed process down behind its back: its
-                    // requests keep the file, and with it the lock, for a moment longer than the
-                    // process is there. `/proc/locks` does not list it then.
+                    // The kernel tears the ring of a killed process down asynchronously: its
+                    // requests hold the file, and with it the lock, for a moment after the process
+                    // has ended. `/proc/locks` does not list the lock then.
                     let is_dead = holder.process_id.is_none_or(block::is_gone);
                     if is_dead && Instant::now() < give_up {
                         std::thread::sleep(DEAD_HOLDER_TIMEOUT / 500);
@@ -243,8 +243,8 @@ impl Wish<'_> {
             return Err(OpenError::NotWritable { path: path(), source: Errno::ROFS.into() });
         }
         let direct = self.direct.unwrap_or(true);
-        // Exclusive: what is mounted or part of another device is refused, and stays out while we
-        // have it.
+        // O_EXCL: fails if the device is mounted or part of another one, and keeps it from becoming
+        // so.
         let file = self.open_with(direct, libc::O_EXCL)?;
         let size_bytes = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0));
         let size_bytes = size_bytes.map_err(|error| self.system("find out its size", error.into()))?;
@@ -282,8 +282,8 @@ impl Wish<'_> {
             geometry,
             capacity_bytes: AtomicU64::new(geometry.capacity_bytes),
             punches: AtomicBool::new(geometry.deallocates),
-            // Whether a file system can, or how the kernel helps a block device out, shows when it
-            // is tried.
+            // Found out with the first request: file systems do not tell, and for block devices the
+            // kernel emulates it.
             zeroes: AtomicBool::new(true),
             cache_lost: AtomicBool::new(false),
         }
@@ -291,7 +291,7 @@ impl Wish<'_> {
 
     fn check_size(&self, actual_bytes: u64) -> Result<(), OpenError> {
         match self.size_bytes {
-            Some(asked_bytes) if asked_bytes != actual_bytes && made_bytes(asked_bytes) != actual_bytes => {
+            Some(asked_bytes) if asked_bytes != actual_bytes && round_up(asked_bytes) != actual_bytes => {
                 Err(OpenError::SizeDiffers { path: self.path.to_owned(), actual_bytes, asked_bytes })
             }
             _ => Ok(()),
@@ -308,8 +308,8 @@ impl Wish<'_> {
         Ok(asked_bytes)
     }
 
-    /// The smallest unit in which direct I/O works on this file, found out by trying: not every
-    /// file system that opens a file for direct I/O also does it.
+    /// The smallest unit of direct I/O on this file. Tries it, because some file systems accept
+    /// O_DIRECT when the file is opened and refuse the reads.
     fn direct_block_bytes(&self, file: &File, size_bytes: u64) -> Result<u32, OpenError> {
         let mut buffer = Buffer::zeroed(4096);
         let mut refusal = Errno::INVAL;
@@ -330,8 +330,7 @@ impl Wish<'_> {
     }
 }
 
-/// Whether the file system punches holes, tried behind the end of the file, where there is nothing
-/// to lose.
+/// Whether the file system punches holes: tries it behind the end of the file.
 fn can_punch(file: &File, size_bytes: u64) -> bool {
     let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let behind = size_bytes.next_multiple_of(1 << 20);
@@ -346,13 +345,14 @@ mod tests {
     fn a_file_that_was_closed_can_be_opened_while_a_process_that_is_being_started_still_has_it() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk.img");
-        let wish = Wish { path: &path, size_bytes: Some(4096), direct: None, read_only: false, block_bytes: None };
-        let file = wish.open().unwrap();
+        let path_spec =
+            PathSpec { path: &path, size_bytes: Some(4096), direct: None, read_only: false, block_bytes: None };
+        let file = path_spec.open().unwrap();
         // What a child has between fork and exec: a descriptor of the same open file.
         let of_child = file.handle.try_clone().unwrap();
-        assert!(matches!(wish.open(), Err(OpenError::Locked { .. })));
+        assert!(matches!(path_spec.open(), Err(OpenError::Locked { .. })));
         drop(file);
-        wish.open().unwrap();
+        path_spec.open().unwrap();
         drop(of_child);
     }
 }

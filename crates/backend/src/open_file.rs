@@ -1,5 +1,5 @@
-//! An open file or block device, as all requests under way on it share it: the descriptor, and what
-//! was learnt about it.
+//! An open file or block device: the descriptor, and what is known about it. All requests in flight
+//! share it.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,22 +12,25 @@ use rustix::io::Errno;
 
 use crate::{Action, Error, Geometry};
 
-/// What every request under way shares: the open file and what was learnt about it.
+/// An open file or block device.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     pub(crate) handle: File,
     pub(crate) path: PathBuf,
-    /// What errors call it.
+    /// The name in errors.
     pub(crate) name: Arc<str>,
     pub(crate) kind: Kind,
     pub(crate) direct: bool,
-    /// As it was opened; `deallocates` and `writes_zeroes` are joined by the flags below, the
-    /// capacity is replaced by the one below.
+    /// As it was when the device was opened. The current capacity, and whether it can punch and
+    /// zero, are below.
     pub(crate) geometry: Geometry,
-    /// It only grows.
+    /// Never shrinks.
     pub(crate) capacity_bytes: AtomicU64,
+    /// Cleared when punching holes turns out to be unsupported.
     pub(crate) punches: AtomicBool,
+    /// Cleared when zeroing ranges turns out to be unsupported.
     pub(crate) zeroes: AtomicBool,
+    /// Set when a flush fails.
     pub(crate) cache_lost: AtomicBool,
 }
 
@@ -37,7 +40,7 @@ pub(crate) enum Kind {
     BlockDevice,
 }
 
-// The flags are hints that only ever go one way, each on its own: no ordering is needed.
+// Each flag changes once and independently of the others: no ordering is needed.
 impl OpenFile {
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.handle.as_fd()

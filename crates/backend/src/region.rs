@@ -2,10 +2,10 @@
 //! bytes (a ring of the kernel, an adapter), and the buffers cut out of them. Buffers are owned,
 //! page-aligned, and zeroed when they are made. It does not pool: whoever owns the queue does.
 //!
-//! Soundness rests on one rule. The pages of a region are reached through its buffers only; these
-//! are made once, together with the region and without overlap, and cannot be copied. So whoever
-//! has a buffer has its pages for himself, and they are freed when the last buffer and the last
-//! registration of the region are gone.
+//! Soundness rests on one rule. The pages of a region are accessed through its buffers only; these
+//! are made once, together with the region and without overlap, and cannot be copied. So the owner
+//! of a buffer owns its pages exclusively, and they are freed when the last buffer and the last
+//! registration of the region are dropped.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -18,7 +18,8 @@ use zerocopy::IntoBytes;
 use crate::page::{PAGE_BYTES, Page, zeroed_pages};
 use crate::registered::Registration;
 
-/// Memory that buffers are cut out of. See the module's description.
+/// Page-aligned memory that is registered, and freed, as a whole. Its bytes are accessed through
+/// its buffers only.
 pub struct Region {
     pages: NonNull<Page>,
     count: usize,
@@ -47,7 +48,7 @@ impl Region {
         }
     }
 
-    /// How many bytes it has.
+    /// Size in bytes.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.count * PAGE_BYTES
@@ -74,10 +75,11 @@ impl Region {
         self.was_used.swap(true, Ordering::Relaxed)
     }
 
-    /// Takes the pages out, as they were put in.
+    /// Takes the pages out, as the box that they were leaked from.
     fn take(&mut self) -> Box<[Page]> {
         let pages = NonNull::slice_from_raw_parts(self.pages, self.count);
-        (self.pages, self.count) = (NonNull::dangling(), 0);
+        self.pages = NonNull::dangling();
+        self.count = 0;
         // SAFETY: pointer and length are those of the box that was leaked in `new`, or of no pages
         // at all, and from here on the region has none. No buffer has any of them: the region is
         // borrowed exclusively, by its only buffer (`exchange`) or by its own end.
@@ -122,7 +124,7 @@ impl Buffer {
         Buffer { region: Arc::new(Region::new(pages)), first: 0, count }
     }
 
-    /// `count` such buffers in one region: it is freed when all of them are gone.
+    /// `count` such buffers in one region, which is freed when all of them are dropped.
     #[must_use]
     pub fn zeroed_together(len: usize, count: u32) -> Vec<Buffer> {
         let pages = u32::try_from(len.div_ceil(PAGE_BYTES)).expect("less than 16 TiB");
@@ -132,13 +134,13 @@ impl Buffer {
         (0..count).map(buffer).collect()
     }
 
-    /// The region that it is a piece of.
+    /// The region that it belongs to.
     #[must_use]
     pub fn region(&self) -> &Arc<Region> {
         &self.region
     }
 
-    /// Where in its region it begins, in bytes.
+    /// Its offset in the region, in bytes.
     #[must_use]
     pub fn offset(&self) -> usize {
         self.first as usize * PAGE_BYTES
@@ -170,8 +172,7 @@ impl Buffer {
             .as_mut_bytes()
     }
 
-    /// Takes `pages` for its own and leaves its own there; `false` if it has another number of
-    /// them, or a region that is not its own alone.
+    /// Swaps its pages with `pages`. `false` if their number differs, or others use the region.
     pub(crate) fn exchange(&mut self, pages: &mut Box<[Page]>) -> bool {
         if pages.len() != self.count as usize {
             return false;

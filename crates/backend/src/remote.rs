@@ -1,8 +1,7 @@
-//! Completions that come from other threads: the way from whoever ends a request to the
-//! [`Io`](crate::Io) that waits for it.
+//! Completions from other threads to the [`Io`](crate::Io) that waits for them.
 //!
-//! Used by the engines on threads and without a kernel for all of their requests, and by io_uring
-//! for those that a device handed to a thread of its own.
+//! Used for all requests of the engines on threads and without a kernel, and with io_uring for
+//! requests that a device hands to a thread of its own.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,13 +14,13 @@ use rustix::io::Errno;
 
 use crate::Completion;
 
-/// Where completions from other threads wait.
+/// The queue of completions from other threads.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     done: Mutex<Vec<Completion>>,
-    /// Whether `done` holds something: looked at without the lock.
+    /// Whether `done` is not empty; read without the lock.
     ready: AtomicBool,
-    /// Written when `done` stops being empty; `None` where nobody sleeps.
+    /// Signalled when `done` becomes non-empty; `None` if nobody sleeps on it.
     event: Option<Arc<OwnedFd>>,
 }
 
@@ -32,7 +31,7 @@ impl Inbox {
         Ok((Inbox::with(Some(Arc::clone(&event))), event))
     }
 
-    /// One that nobody sleeps on.
+    /// An inbox without a descriptor.
     pub(crate) fn without_event() -> Arc<Inbox> {
         Inbox::with(None)
     }
@@ -41,8 +40,8 @@ impl Inbox {
         Arc::new(Inbox { done: Mutex::default(), ready: AtomicBool::new(false), event })
     }
 
-    /// Leaves a completion, and wakes whoever sleeps on the descriptor.
-    pub(crate) fn finish(&self, completion: Completion) {
+    /// Adds a completion, and signals the descriptor.
+    pub(crate) fn push(&self, completion: Completion) {
         let mut done = self.lock();
         done.push(completion);
         if done.len() == 1 {
@@ -54,40 +53,37 @@ impl Inbox {
         }
     }
 
-    /// Takes what is there.
-    pub(crate) fn collect(&self, into: &mut VecDeque<Completion>) {
+    /// Moves all completions to `into`.
+    pub(crate) fn drain(&self, into: &mut VecDeque<Completion>) {
         if !self.ready.load(Ordering::Acquire) {
             return;
         }
         let mut done = self.lock();
         if let Some(event) = &self.event {
-            // Under the lock: nobody adds between the reading and the taking, so that whoever adds
-            // next finds it empty and writes again. An error here can only be EAGAIN, when the
-            // counter is 0 already.
+            // Under the lock: whoever adds the next completion finds the queue empty, and signals
+            // again. An error can only be EAGAIN, if the counter is 0 already.
             let _counter: Result<usize, Errno> = rustix::io::read(event, &mut [0_u8; 8]);
         }
         self.ready.store(false, Ordering::Relaxed);
         into.extend(done.drain(..));
     }
 
-    /// Whether the completion of the request with this tag waits here.
-    pub(crate) fn holds(&self, tag: u64) -> bool {
+    /// Whether the completion of the request with this tag is in the queue.
+    pub(crate) fn contains(&self, tag: u64) -> bool {
         self.lock().iter().any(|completion| completion.tag == tag)
     }
 
-    /// A lock is poisoned when a thread panicked while it held it; nothing here panics between two
-    /// related changes.
+    /// A poisoned lock is used: nothing here panics between two related changes.
     fn lock(&self) -> MutexGuard<'_, Vec<Completion>> {
         self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The way back for one request that a device answered with
-/// [`Submitted::Pending`](crate::Submitted::Pending) and that another thread will end. Got by
-/// [`Io::remote`](crate::Io::remote), once per request; it may be used on any thread, also when the
-/// [`Io`](crate::Io) is gone.
+/// Completes one request from another thread, for a device that returned
+/// [`Submitted::Pending`](crate::Submitted::Pending). From [`Io::remote`](crate::Io::remote), once
+/// per request; usable on any thread, also after the [`Io`](crate::Io) was dropped.
 ///
-/// Whoever drops it undelivered leaves the [`Io`](crate::Io) waiting for ever.
+/// If it is dropped without [`deliver`](Remote::deliver), the request stays in flight for ever.
 #[derive(Debug)]
 #[must_use = "the request is in flight until its completion is delivered"]
 pub struct Remote {
@@ -99,9 +95,9 @@ impl Remote {
         Remote { inbox: Arc::clone(inbox) }
     }
 
-    /// Ends the request: [`Io::poll`](crate::Io::poll) will return the completion, and whoever
-    /// sleeps is woken.
+    /// Delivers the completion to [`Io::poll`](crate::Io::poll), and wakes the thread that waits
+    /// for it.
     pub fn deliver(self, completion: Completion) {
-        self.inbox.finish(completion);
+        self.inbox.push(completion);
     }
 }

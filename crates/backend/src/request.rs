@@ -1,5 +1,5 @@
-//! What a device is asked for, and how that ends. A request owns its memory, and gives it back with
-//! its completion.
+//! Requests to a device, and their completions. A request owns its memory, and returns it with its
+//! completion.
 
 use std::fmt;
 use std::ops::Range;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use crate::{Action, Error, Segments};
 
-/// What is to be done. Offsets and lengths are in bytes; a transfer always starts at the first byte
-/// of its memory.
+/// An operation. Offsets and lengths are in bytes; a transfer starts at the first byte of its
+/// memory.
 #[derive(Debug)]
 pub enum Operation {
     /// Fills the first `len` bytes of `data` from the device.
@@ -28,10 +28,10 @@ pub enum Operation {
         len: usize,
         /// The bytes.
         data: Segments,
-        /// Complete only when these bytes are on the medium.
+        /// Complete only when these bytes are durable.
         fua: bool,
     },
-    /// Puts on the medium everything whose completion was seen before this was submitted.
+    /// Makes all writes durable that completed before this was submitted.
     Flush,
     /// Makes the range read as zeros.
     WriteZeroes {
@@ -39,13 +39,13 @@ pub enum Operation {
         offset: u64,
         /// How many bytes.
         len: u64,
-        /// The storage may be given back.
+        /// The storage may be freed.
         deallocate: bool,
-        /// Complete only when the zeros are on the medium.
+        /// Complete only when the zeros are durable.
         fua: bool,
     },
-    /// Advice that the contents are no longer needed. What the medium cannot do is left undone,
-    /// successfully.
+    /// Advice that the contents are not needed any more. Succeeds also if the medium cannot
+    /// deallocate.
     Deallocate {
         /// Byte ranges, in any order.
         ranges: Vec<Range<u64>>,
@@ -65,7 +65,7 @@ impl Operation {
         }
     }
 
-    /// Takes the operation apart for its memory.
+    /// The memory of the operation, if it has any.
     #[must_use]
     pub fn into_data(self) -> Option<Segments> {
         match self {
@@ -75,16 +75,15 @@ impl Operation {
     }
 }
 
-/// What accompanies a request until it is over: a device that lies on another one attaches it on
-/// the way down.
+/// A hook for the completion of a request. A device on top of another one attaches it to the
+/// requests that it passes down.
 pub trait CompletionHook: Send + Sync + fmt::Debug {
-    /// Looks at the completion before anybody else does, and may change it: verify what was read,
-    /// count, note. Called once, by whoever completes the request, on that thread; a request that
-    /// is dropped undone has no completion.
+    /// Called with the completion before it is delivered, and may change it. Once per request, on
+    /// the thread that completes it; not if a request is dropped before it is done.
     fn finish(&self, completion: &mut Completion);
 }
 
-/// One operation and the number by which its completion is recognised.
+/// An operation, and a tag that identifies its completion.
 #[derive(Debug)]
 pub struct Request {
     /// Chosen by the caller and returned as it is. [`Io::cancel`](crate::Io::cancel) finds a
@@ -92,19 +91,19 @@ pub struct Request {
     pub tag: u64,
     /// What is to be done.
     pub operation: Operation,
-    /// Held until the request is over: the medium is not touched on its behalf after this was
-    /// dropped.
+    /// Called on completion, and dropped only then: the device is not accessed for this request any
+    /// more.
     pub hook: Option<Arc<dyn CompletionHook>>,
 }
 
 impl Request {
-    /// A request that nothing accompanies.
+    /// A request without a hook.
     #[must_use]
     pub fn new(tag: u64, operation: Operation) -> Request {
         Request { tag, operation, hook: None }
     }
 
-    /// The completion of this request, with its memory, seen by what accompanies it.
+    /// Completes the request: calls its hook, and returns the completion with its memory.
     pub fn complete(self, result: Result<(), Error>) -> Completion {
         let mut completion = Completion { tag: self.tag, result, data: self.operation.into_data() };
         if let Some(hook) = self.hook {
@@ -114,15 +113,14 @@ impl Request {
     }
 }
 
-/// How a request ended. Every accepted request has exactly one.
+/// The completion of a request. Every accepted request has exactly one.
 #[derive(Debug)]
 #[must_use = "the memory of the request is in here"]
 pub struct Completion {
     /// The request's.
     pub tag: u64,
-    /// Success means all of it was done. After an error a write may have been done in part, and a
-    /// read's memory holds bytes of no meaning.
+    /// After an error a write may have been done in part, and the memory of a read is undefined.
     pub result: Result<(), Error>,
-    /// The memory of a read or write always comes back; `None` for the others.
+    /// The memory of a read or write; `None` for other operations.
     pub data: Option<Segments>,
 }

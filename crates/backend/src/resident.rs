@@ -1,9 +1,8 @@
-//! Devices whose bytes are in this process's memory: their bytes can be sent from where they are,
-//! and taken from where they arrived, without a buffer in between.
+//! Devices whose bytes are in this process's memory: reads and writes without a buffer in between.
 //!
-//! What is lent is held still by a lock. Whoever holds one loan and wants another must not wait for
-//! it: a writer that waits between two readers would stop both for ever. That is what
-//! [`Resident::lend`]'s `patient` is about.
+//! Lent bytes are read-locked. A caller that holds a loan must not block for another one: a writer
+//! that waits between the two would deadlock with it. Hence the parameter `may_block` of
+//! [`Resident::lend`].
 
 use std::fmt;
 use std::ops::Range;
@@ -14,18 +13,18 @@ use zerocopy::IntoBytes;
 use crate::Error;
 use crate::page::Page;
 
-/// What an unwritten or imaginary device is made of.
+/// The contents of unwritten parts of a device.
 pub(crate) static ZEROS: [Page; 32] = [Page::ZERO; 32];
 
 /// Direct access to the bytes of a device in memory. Ranges must have passed
 /// [`Geometry::check_transfer`](crate::Geometry::check_transfer).
 pub trait Resident {
-    /// The first bytes of `offset..offset + len`, as many as lie in one piece: at least one where
-    /// `len` is not zero. They do not change while the loan lasts.
+    /// The first bytes of `offset..offset + len` that are contiguous in memory: at least one if
+    /// `len` is not zero. They do not change as long as the loan is held.
     ///
-    /// `None` when they are being changed right now and the caller is not `patient`. Patience is
-    /// only for those who hold no other loan.
-    fn lend(&self, offset: u64, len: usize, patient: bool) -> Option<Lent<'_>>;
+    /// `None` if they are being written and `may_block` is false. Only callers that hold no other
+    /// loan may block.
+    fn lend(&self, offset: u64, len: usize, may_block: bool) -> Option<Lent<'_>>;
 
     /// Stores `bytes` at `offset`, as [`Operation::Write`](crate::Operation::Write) does.
     ///
@@ -34,13 +33,13 @@ pub trait Resident {
     fn store(&self, offset: u64, bytes: &[u8]) -> Result<(), Error>;
 }
 
-/// Bytes of a device, held still.
+/// Bytes of a device, read-locked.
 pub struct Lent<'a> {
-    place: Place<'a>,
-    within: Range<usize>,
+    memory: Memory<'a>,
+    range: Range<usize>,
 }
 
-enum Place<'a> {
+enum Memory<'a> {
     Zeros,
     Chunk(RwLockReadGuard<'a, Option<Box<[Page]>>>),
 }
@@ -48,31 +47,31 @@ enum Place<'a> {
 impl<'a> Lent<'a> {
     /// Up to `len` zeros.
     pub(crate) fn zeros(len: usize) -> Self {
-        Self { place: Place::Zeros, within: 0..len.min(ZEROS.as_bytes().len()) }
+        Self { memory: Memory::Zeros, range: 0..len.min(ZEROS.as_bytes().len()) }
     }
 
-    /// The bytes `within` a chunk; one that does not exist reads as zeros.
-    pub(crate) fn chunk(guard: RwLockReadGuard<'a, Option<Box<[Page]>>>, within: Range<usize>) -> Self {
+    /// The bytes `range` of a chunk; one that does not exist reads as zeros.
+    pub(crate) fn chunk(guard: RwLockReadGuard<'a, Option<Box<[Page]>>>, range: Range<usize>) -> Self {
         if guard.is_none() {
-            return Self::zeros(within.len());
+            return Self::zeros(range.len());
         }
-        Self { place: Place::Chunk(guard), within }
+        Self { memory: Memory::Chunk(guard), range }
     }
 }
 
 impl AsRef<[u8]> for Lent<'_> {
     fn as_ref(&self) -> &[u8] {
-        let bytes = match &self.place {
-            Place::Chunk(guard) => guard.as_ref().map_or(&[][..], |pages| pages.as_bytes()),
-            Place::Zeros => ZEROS.as_bytes(),
+        let bytes = match &self.memory {
+            Memory::Chunk(guard) => guard.as_ref().map_or(&[][..], |pages| pages.as_bytes()),
+            Memory::Zeros => ZEROS.as_bytes(),
         };
-        &bytes[self.within.clone()]
+        &bytes[self.range.clone()]
     }
 }
 
 impl fmt::Debug for Lent<'_> {
-    /// The place only: the bytes are a host's data and belong in no log.
+    /// The range only: the bytes are a host's data, and must not be logged.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lent").field("within", &self.within).finish_non_exhaustive()
+        f.debug_struct("Lent").field("range", &self.range).finish_non_exhaustive()
     }
 }

@@ -1,5 +1,5 @@
-//! The memory of a transfer: a buffer from its beginning on, or pieces of several buffers that
-//! follow each other on the device.
+//! The memory of a transfer: one buffer from its beginning, or segments of several buffers that are
+//! contiguous on the device.
 
 use std::fmt;
 use std::ops::Range;
@@ -13,13 +13,13 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// The bytes `range` of `buffer`; `None` if it has not so many.
+    /// The bytes `range` of `buffer`; `None` if they are beyond its capacity.
     #[must_use]
     pub fn new(buffer: Buffer, range: Range<usize>) -> Option<Segment> {
         (range.start <= range.end && range.end <= buffer.capacity()).then_some(Segment { buffer, range })
     }
 
-    /// Which bytes of its buffer it is.
+    /// Its bytes, as a range of its buffer.
     #[must_use]
     pub fn range(&self) -> Range<usize> {
         self.range.clone()
@@ -45,14 +45,14 @@ impl AsMut<[u8]> for Segment {
 }
 
 impl fmt::Debug for Segment {
-    /// The place only: the bytes are a host's data and belong in no log.
+    /// The range only: the bytes are a host's data, and must not be logged.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Segment").field("range", &self.range).finish_non_exhaustive()
     }
 }
 
-/// The memory that a transfer fills or stores, in the order of the device's bytes. One buffer,
-/// which most transfers have, takes no memory beside itself.
+/// The memory of a transfer, in the order of the device's bytes. A single buffer, which most
+/// transfers have, takes no additional memory.
 #[derive(Debug)]
 pub struct Segments(Memory);
 
@@ -85,7 +85,7 @@ impl Segments {
         }
     }
 
-    /// The buffer, where it is one.
+    /// The buffer; `None` for several segments.
     #[must_use]
     pub fn as_buffer(&self) -> Option<&Buffer> {
         match &self.0 {
@@ -94,7 +94,7 @@ impl Segments {
         }
     }
 
-    /// The same, to be written.
+    /// The same, mutable.
     #[must_use]
     pub fn as_mut_buffer(&mut self) -> Option<&mut Buffer> {
         match &mut self.0 {
@@ -103,7 +103,7 @@ impl Segments {
         }
     }
 
-    /// The buffer, where it is one; several segments are dropped.
+    /// The buffer; several segments are dropped, and give `None`.
     #[must_use]
     pub fn into_buffer(self) -> Option<Buffer> {
         match self.0 {
@@ -112,7 +112,7 @@ impl Segments {
         }
     }
 
-    /// The segments: of one buffer all of its bytes.
+    /// The segments; a single buffer is one segment.
     #[must_use]
     pub fn into_segments(self) -> Vec<Segment> {
         match self.0 {
@@ -124,30 +124,30 @@ impl Segments {
         }
     }
 
-    /// The pieces of memory that `range` lies in, in order; what is beyond the capacity is left
-    /// out.
-    pub fn for_each<'a>(&'a self, range: Range<usize>, mut see: impl FnMut(&'a [u8])) {
+    /// Calls `visit` with the parts of memory that `range` covers, in order. Bytes beyond the
+    /// capacity are left out.
+    pub fn for_each<'a>(&'a self, range: Range<usize>, mut visit: impl FnMut(&'a [u8])) {
         match &self.0 {
-            Memory::One(buffer) => see(&buffer.as_slice()[within(&range, 0, buffer.capacity())]),
+            Memory::One(buffer) => visit(&buffer.as_slice()[within(&range, 0, buffer.capacity())]),
             Memory::Several(segments) => {
                 let mut at = 0;
                 for segment in segments.iter() {
                     let part = within(&range, at, segment.range.len());
                     at += segment.range.len();
                     if !part.is_empty() {
-                        see(&segment.as_ref()[part]);
+                        visit(&segment.as_ref()[part]);
                     }
                 }
             }
         }
     }
 
-    /// The same, to be written.
-    pub fn for_each_mut<'a>(&'a mut self, range: Range<usize>, mut see: impl FnMut(&'a mut [u8])) {
+    /// The same, mutable.
+    pub fn for_each_mut<'a>(&'a mut self, range: Range<usize>, mut visit: impl FnMut(&'a mut [u8])) {
         match &mut self.0 {
             Memory::One(buffer) => {
                 let part = within(&range, 0, buffer.capacity());
-                see(&mut buffer.as_mut_slice()[part]);
+                visit(&mut buffer.as_mut_slice()[part]);
             }
             Memory::Several(segments) => {
                 let mut at = 0;
@@ -155,14 +155,14 @@ impl Segments {
                     let part = within(&range, at, segment.range.len());
                     at += segment.range.len();
                     if !part.is_empty() {
-                        see(&mut segment.as_mut()[part]);
+                        visit(&mut segment.as_mut()[part]);
                     }
                 }
             }
         }
     }
 
-    /// The first `len` bytes, or as many as there are, in one buffer.
+    /// Copies the first `len` bytes, or as many as there are, to a new buffer.
     #[must_use]
     pub fn gather(&self, len: usize) -> Buffer {
         let mut buffer = Buffer::zeroed(len);
@@ -175,7 +175,7 @@ impl Segments {
         buffer
     }
 
-    /// Fills the first bytes with these, as far as they fit.
+    /// Copies `bytes` to the beginning, as far as they fit.
     pub fn scatter(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         self.for_each_mut(0..bytes.len(), |part| {
@@ -185,8 +185,8 @@ impl Segments {
         });
     }
 
-    /// Whether every piece begins and ends at a multiple of `bytes`, in memory and in length. What
-    /// one buffer has of a transfer is checked with the transfer's length.
+    /// Whether every segment begins and ends at a multiple of `bytes`. A single buffer does at its
+    /// beginning; its end is checked with the length of the transfer.
     pub(crate) fn is_aligned(&self, bytes: usize) -> bool {
         match &self.0 {
             Memory::One(_) => true,
@@ -197,7 +197,7 @@ impl Segments {
     }
 }
 
-/// The part of a piece that begins at `at`, of `len` bytes, that lies in `range`.
+/// The part of `range` in a segment of `len` bytes that begins at `at`, relative to the segment.
 fn within(range: &Range<usize>, at: usize, len: usize) -> Range<usize> {
     let end = range.end.saturating_sub(at).min(len);
     range.start.saturating_sub(at).min(end)..end

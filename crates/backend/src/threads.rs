@@ -1,9 +1,9 @@
-//! The engine for kernels that do not permit io_uring: a few threads that make the system calls one
-//! by one.
+//! The engine for kernels that do not permit io_uring: a few threads that make blocking system
+//! calls.
 //!
 //! Slower, and otherwise the same: a bounded number of requests, one hand-over per batch, a file
-//! descriptor that is readable when completions wait. The threads start with the first request and
-//! end with the engine, which first finishes what it accepted.
+//! descriptor that is readable while completions wait. The threads start with the first request.
+//! When the engine is dropped, they finish what it accepted and end.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -50,7 +50,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Queue {
     jobs: VecDeque<Job>,
-    /// What each thread is at: the tag, and whether it has been cancelled meanwhile.
+    /// The request of each thread: its tag, and whether it was cancelled.
     running: [Option<(u64, bool)>; THREADS],
     stop: bool,
 }
@@ -81,7 +81,8 @@ impl Threads {
         Ok(())
     }
 
-    /// Counts a request that another thread ends; `None` when as many as allowed are in flight.
+    /// A handle for a request that another thread completes; `None` if as many as allowed are in
+    /// flight.
     pub(crate) fn remote(&mut self) -> Option<Remote> {
         if self.in_flight == self.in_flight_max {
             return None;
@@ -109,11 +110,12 @@ impl Threads {
 
     fn start_workers(&mut self) -> Result<(), Error> {
         while self.workers.len() < THREADS {
-            let (shared, index) = (Arc::clone(&self.shared), self.workers.len());
+            let shared = Arc::clone(&self.shared);
+            let index = self.workers.len();
             let worker = std::thread::Builder::new().name(format!("backend-io-{index}"));
             match worker.spawn(move || shared.work_until_stopped(index)) {
                 Ok(worker) => self.workers.push(worker),
-                // Fewer do as well; none does not.
+                // Fewer threads suffice, but not none.
                 Err(_limit) if !self.workers.is_empty() => break,
                 Err(source) => return Err(engine_error("start a thread", source)),
             }
@@ -123,7 +125,7 @@ impl Threads {
 
     pub(crate) fn poll(&mut self) -> Option<Completion> {
         if self.finished.is_empty() && self.in_flight > 0 {
-            self.shared.done.collect(&mut self.finished);
+            self.shared.done.drain(&mut self.finished);
         }
         let completion = self.finished.pop_front()?;
         self.in_flight -= 1;
@@ -132,7 +134,7 @@ impl Threads {
     }
 
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> Result<Option<Completion>, Error> {
-        // A time-out beyond what the kernel can count is none.
+        // A time-out that the kernel cannot represent is taken for none.
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         loop {
             if let Some(completion) = self.poll() {
@@ -162,7 +164,7 @@ impl Threads {
     pub(crate) fn cancel(&mut self, tag: u64) -> bool {
         if let Some(index) = self.batch.iter().position(|job| job.tag() == tag) {
             let job = self.batch.remove(index);
-            self.shared.done.finish(job.aborted());
+            self.shared.done.push(job.aborted());
             return true;
         }
         let mut queue = lock(&self.shared.queue);
@@ -170,7 +172,7 @@ impl Threads {
             let job = queue.jobs.remove(index);
             drop(queue);
             if let Some(job) = job {
-                self.shared.done.finish(job.aborted());
+                self.shared.done.push(job.aborted());
             }
             return true;
         }
@@ -181,9 +183,8 @@ impl Threads {
             }
         }
         drop(queue);
-        // Done, but not returned yet: too late to stop, and still in flight as far as the caller
-        // knows.
-        self.finished.iter().any(|completion| completion.tag == tag) || self.shared.done.holds(tag)
+        // Completed, but not returned yet: for the caller it is still in flight.
+        self.finished.iter().any(|completion| completion.tag == tag) || self.shared.done.contains(tag)
     }
 }
 
@@ -195,7 +196,7 @@ impl AsFd for Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        // What was accepted is done, as io_uring would.
+        // Accepted requests are done, as with io_uring.
         let handed_over = self.kick();
         lock(&self.shared.queue).stop = true;
         self.shared.work.notify_all();
@@ -224,7 +225,7 @@ impl Shared {
             };
             // In this order: a request is always to be found somewhere, else `cancel` would call it
             // unknown.
-            self.done.finish(job.complete(result));
+            self.done.push(job.complete(result));
             lock(&self.queue).running[index] = None;
         }
     }

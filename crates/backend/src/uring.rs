@@ -28,17 +28,17 @@ pub(crate) struct Ring {
     free: Vec<u32>,
     /// Slots whose next entry found the submission queue full.
     unpushed: Vec<u32>,
-    /// Entries were pushed since the last hand-over.
+    /// Entries were pushed since the last `io_uring_enter`.
     pushed: bool,
-    /// A step of a request that was under way already was pushed: the caller does not know that it
-    /// has to kick.
+    /// A later step of a request in flight was pushed: the caller does not know that it has to
+    /// kick.
     continued: bool,
-    /// Where other threads leave their completions; the ring looks at it for whoever sleeps on the
-    /// ring.
+    /// Completions from other threads. The ring polls its descriptor, so that they wake a thread
+    /// that sleeps on the ring.
     inbox: Arc<Inbox>,
     /// Readable while something is in the inbox.
     inbox_event: Arc<OwnedFd>,
-    /// Requests that other threads end.
+    /// Requests that other threads complete.
     remote: usize,
     /// Taken from the inbox, not yet returned.
     arrived: VecDeque<Completion>,
@@ -48,7 +48,7 @@ pub(crate) struct Ring {
     stats: IoStats,
 }
 
-/// Whether the ring tells when something is in the inbox.
+/// Whether the ring polls the inbox's descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Watch {
     Off,
@@ -60,9 +60,9 @@ enum Watch {
 #[derive(Debug)]
 struct Slot {
     job: Option<Job>,
-    /// Where the segments of its step are, for the kernel.
+    /// The segments of its step, for the kernel.
     vectors: Vec<libc::iovec>,
-    /// Counts the jobs that have been here, so that a late cancel does not hit the next one.
+    /// Counts the jobs of this slot, so that a late cancel does not hit the next one.
     generation: u32,
 }
 
@@ -70,8 +70,7 @@ struct Slot {
 const CANCEL: u64 = u64::MAX;
 /// The user data of the entry that watches the inbox.
 const INBOX: u64 = u64::MAX - 1;
-/// How often the kernel may answer that it is short of memory before that becomes the caller's
-/// problem.
+/// How often a temporary error of `io_uring_enter` is retried.
 const ENTER_ATTEMPTS_MAX: u32 = 16;
 
 impl Ring {
@@ -106,7 +105,7 @@ impl Ring {
         let Some(index) = self.free.pop() else {
             return Err(Box::new(job));
         };
-        let slot = &mut self.slots[place(index)];
+        let slot = &mut self.slots[slot_index(index)];
         // All ones is CANCEL's, together with an index that no ring is large enough to have.
         slot.generation = slot.generation.wrapping_add(1);
         slot.job = Some(job);
@@ -134,7 +133,8 @@ impl Ring {
         !self.unpushed.is_empty() || self.watch == Watch::Wanted
     }
 
-    /// Counts a request that another thread ends; `None` when as many as allowed are in flight.
+    /// A handle for a request that another thread completes; `None` if as many as allowed are in
+    /// flight.
     pub(crate) fn remote(&mut self) -> Option<Remote> {
         if self.in_flight() >= self.slots.len() {
             return None;
@@ -147,7 +147,7 @@ impl Ring {
         Some(Remote::new(&self.inbox))
     }
 
-    /// Has the ring tell, once, when something is in the inbox.
+    /// Has the ring poll the inbox's descriptor, once.
     fn watch_inbox(&mut self) {
         let fd = types::Fd(self.inbox_event.as_raw_fd());
         let entry = opcode::PollAdd::new(fd, u32::from(libc::POLLIN.cast_unsigned())).build().user_data(INBOX);
@@ -158,11 +158,11 @@ impl Ring {
         self.watch = if pushed.is_ok() { Watch::On } else { Watch::Wanted };
     }
 
-    /// What another thread has ended.
+    /// The next completion from another thread.
     #[cold]
     fn poll_remote(&mut self) -> Option<Completion> {
         if self.arrived.is_empty() {
-            self.inbox.collect(&mut self.arrived);
+            self.inbox.drain(&mut self.arrived);
         }
         let completion = self.arrived.pop_front()?;
         self.remote -= 1;
@@ -180,7 +180,7 @@ impl Ring {
                     self.pushed = false;
                     return Ok(());
                 }
-                // The kernel stopped in the middle: it says why when it is asked again.
+                // The kernel took only a part: the next call returns the error.
                 Ok(_) => {}
                 Err(error) if is_temporary(&error) && attempts < ENTER_ATTEMPTS_MAX => attempts += 1,
                 Err(source) => return Err(Error::Engine { what: "submit to io_uring", hint: "", source }),
@@ -205,8 +205,7 @@ impl Ring {
                 continue;
             }
             if !entered && (self.continued || self.has_unpushed()) {
-                // If the kernel takes none now, they stay queued for the caller's next kick, which
-                // will report it.
+                // After an error they stay queued for the caller's next kick, which reports it.
                 let _queued: Result<(), Error> = self.kick();
                 entered = true;
                 continue;
@@ -327,12 +326,12 @@ impl Ring {
         // SAFETY: the entry refers to no memory.
         // JUSTIFICATION: io_uring has no safe interface for pushing entries.
         let pushed = unsafe { self.ring.submission().push(&entry) };
-        // With a full queue the request is only marked: it ends after the step that it is at.
+        // If the queue is full, the request is only marked, and aborted after its current step.
         self.pushed |= pushed.is_ok();
         true
     }
 
-    /// Takes in a completion entry. `None`: it was a cancel's, or the request goes on with another
+    /// Handles a completion entry. `None`: it was that of a cancel, or the request has another
     /// step.
     fn take_in(&mut self, user_data: u64, result: i32) -> Option<Completion> {
         if user_data == CANCEL {
@@ -347,7 +346,7 @@ impl Ring {
             return None;
         }
         let index = u32::try_from(user_data & u64::from(u32::MAX)).expect("masked to 32 bits");
-        let slot = &mut self.slots[place(index)];
+        let slot = &mut self.slots[slot_index(index)];
         let outcome = match usize::try_from(result) {
             Ok(bytes) => Ok(bytes),
             Err(_negative) => Err(Errno::from_raw_os_error(result.wrapping_neg())),
@@ -369,7 +368,7 @@ impl Ring {
 
     /// Queues the current step of the job in a slot.
     fn push_step(&mut self, index: u32) {
-        let slot = &mut self.slots[place(index)];
+        let slot = &mut self.slots[slot_index(index)];
         let Some(job) = slot.job.as_mut() else {
             return;
         };
@@ -388,24 +387,24 @@ impl Ring {
         let pushed = unsafe { self.ring.submission().push(&entry) };
         match pushed {
             Ok(()) => self.pushed = true,
-            // Only cancels can have taken the place: there are as many entries as slots. `kick`
+            // The queue has as many entries as there are slots; cancels have filled it. `kick`
             // tries again.
             Err(_full) => self.unpushed.push(index),
         }
     }
 
-    /// Waits until the kernel is done with every job. `false`: it cannot be waited for.
+    /// Waits until the kernel has completed all jobs. `false` if it refuses to wait.
     fn drain(&mut self) -> bool {
-        // These were never given to the kernel, and are not going to be.
+        // These were not submitted to the kernel.
         for index in std::mem::take(&mut self.unpushed) {
-            self.slots[place(index)].job = None;
+            self.slots[slot_index(index)].job = None;
         }
         let mut attempts = 0;
         loop {
             while let Some(entry) = self.ring.completion().next() {
                 if entry.user_data() < INBOX {
                     let index = u32::try_from(entry.user_data() & u64::from(u32::MAX)).expect("masked to 32 bits");
-                    self.slots[place(index)].job = None;
+                    self.slots[slot_index(index)].job = None;
                 }
             }
             if self.slots.iter().all(|slot| slot.job.is_none()) {
@@ -453,14 +452,17 @@ fn entry_of(fd: types::Fd, step: Step<'_>, region: Option<u16>, vectors: &mut Ve
     let sync_flag = |sync: bool| if sync { libc::RWF_DSYNC } else { 0 };
     match step {
         Step::Read { offset, into } => {
-            let (bytes, len) = (into.as_mut_ptr(), transfer_len(into.len()));
+            let bytes = into.as_mut_ptr();
+            let len = transfer_len(into.len());
             match region {
                 Some(index) => opcode::ReadFixed::new(fd, bytes, len, index).offset(offset).build(),
                 None => opcode::Read::new(fd, bytes, len).offset(offset).build(),
             }
         }
         Step::Write { offset, from, sync } => {
-            let (bytes, len, flags) = (from.as_ptr(), transfer_len(from.len()), sync_flag(sync));
+            let bytes = from.as_ptr();
+            let len = transfer_len(from.len());
+            let flags = sync_flag(sync);
             match region {
                 Some(index) => opcode::WriteFixed::new(fd, bytes, len, index).offset(offset).rw_flags(flags).build(),
                 None => opcode::Write::new(fd, bytes, len).offset(offset).rw_flags(flags).build(),
@@ -507,7 +509,7 @@ fn transfer_len(len: usize) -> u32 {
     u32::try_from(len).expect("a step transfers at most 1 GiB")
 }
 
-fn place(index: u32) -> usize {
+fn slot_index(index: u32) -> usize {
     usize::try_from(index).expect("an index of a slot in memory")
 }
 

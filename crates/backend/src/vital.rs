@@ -1,20 +1,19 @@
-//! Threads that others wait for: when one of them panics, the process ends.
+//! Aborts the process when a vital thread panics.
 //!
-//! A panic means that a promise of this program does not hold. A process that goes on without the
-//! thread would leave hosts waiting for answers that nobody gives, and on a drive's thread it could
-//! write down what is not true. A process that ends is started again by its supervisor, and its
-//! drives are opened as after a kill.
+//! A panic means that an invariant does not hold. Without the thread, hosts would wait for answers
+//! for ever, and a drive's thread could journal a wrong state. A supervisor starts the process
+//! again, and its drives are recovered.
 
-/// Ends the process when it is dropped by a panic.
+/// Aborts the process when it is dropped by a panic.
 ///
-/// Make it the *last* local variable of the function that a thread runs: then it goes first, before
-/// what waits as it is dropped (an [`Io`](crate::Io) waits for its requests).
+/// Make it the *last* local variable of the thread's function, so that it is dropped before others
+/// whose drop may wait (an [`Io`](crate::Io) waits for its requests).
 #[derive(Debug)]
 #[must_use = "it guards as long as it lives"]
 pub struct Vital(());
 
 impl Vital {
-    /// From now on a panic of this thread ends the process.
+    /// Aborts the process if this thread panics from now on.
     #[expect(clippy::new_without_default, reason = "it is made for what its end does")]
     pub fn new() -> Self {
         Self(())
@@ -26,7 +25,7 @@ impl Drop for Vital {
         if std::thread::panicking() {
             let thread = std::thread::current();
             let name = thread.name().unwrap_or("without a name");
-            // The panic itself has been told on standard error.
+            // The panic handler has written the message to standard error.
             tracing::error!("the thread {name} has panicked, and nothing goes on without it: the process ends");
             std::process::abort();
         }

@@ -129,7 +129,7 @@ fn a_file_that_was_cut_off_is_an_error_and_not_zeros() {
 fn not_now_is_tried_again_but_not_for_ever() {
     let file = file(1, false);
     let mut job = job(&file, read(0, 4096));
-    for _ in 0..REFUSALS_MAX {
+    for _ in 0..RETRIES_MAX {
         again(&mut job, Err(Errno::AGAIN));
     }
     assert_eq!(ends(&mut job, Err(Errno::AGAIN)).unwrap_err().class(), Class::Busy);
