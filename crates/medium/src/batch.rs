@@ -296,7 +296,8 @@ impl<'a> Batch<'a> {
             match (completion.result, into, completion.data, &mut item.request.operation) {
                 (Err(error), ..) => item.result = Err(error),
                 (Ok(()), Some(into), Some(read), Operation::Read { offset, data, .. }) => {
-                    let (len, at) = (into.len(), *offset + into.start as u64);
+                    let len = into.len();
+                    let at = *offset + into.start as u64;
                     let bytes = &mut buffer_of_mut(data).as_mut_slice()[into];
                     read.for_each(0..len, |read| bytes.copy_from_slice(read));
                     if let Some(cipher) = &item.thin.cipher {

@@ -70,7 +70,8 @@ fn make(disk: &mut Disk, options: &Options) -> Result<Found, OpenError> {
     };
     let layout = layout.map_err(|source| OpenError::Layout { device: name.clone(), source })?;
     if layout.medium_bytes() > medium_bytes {
-        let (capacity_bytes, needed_bytes) = (layout.capacity_bytes, layout.medium_bytes());
+        let capacity_bytes = layout.capacity_bytes;
+        let needed_bytes = layout.medium_bytes();
         let source = ebof_drive::layout::LayoutError::TooSmall { capacity_bytes, needed_bytes, medium_bytes };
         return Err(OpenError::Layout { device: name, source });
     }

@@ -441,7 +441,8 @@ impl Journal {
 
     /// The bytes of journals and checkpoints that count: two ranges of the medium, in order.
     pub(crate) fn live_ranges(&self, disk: &mut Disk) -> Result<[Range<u64>; 2], DeviceError> {
-        let (layout, generation) = (self.layout, self.generation);
+        let layout = self.layout;
+        let generation = self.generation;
         let journal = layout.journal(generation);
         let slot = layout.checkpoint(generation);
         let header = disk.read(slot, FRAME_BYTES)?;

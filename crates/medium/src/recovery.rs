@@ -128,7 +128,8 @@ pub(crate) fn check(disk: &mut Disk, layout: Layout, journal: &Journal) -> Resul
 }
 
 fn check_size(disk: &Disk, layout: &Layout, options: &Options) -> Result<(), OpenError> {
-    let (device, geometry) = (disk.base().describe(), disk.base().geometry());
+    let device = disk.base().describe();
+    let geometry = disk.base().geometry();
     if layout.medium_bytes() > geometry.capacity_bytes {
         let what = format!("it ends at {} bytes, and has to have {}", geometry.capacity_bytes, layout.medium_bytes());
         return Err(OpenError::Damaged { device, what });

@@ -298,8 +298,8 @@ impl Store {
     fn slot(&self, slot: u8, offset: u64, len: usize) -> Result<u64, Error> {
         let fits = offset.checked_add(len as u64).is_some_and(|end| end <= SLOT_BYTES);
         let at = self.shared.layout.slot(slot).filter(|_| fits);
-        let (len, capacity) = (len as u64, SLOT_BYTES);
-        let out = DeviceError::OutOfRange { action: ebof_backend::Action::Read, offset, len, capacity };
+        let action = ebof_backend::Action::Read;
+        let out = DeviceError::OutOfRange { action, offset, len: len as u64, capacity: SLOT_BYTES };
         at.map(|at| at + offset).ok_or(Error::Device(out))
     }
 

@@ -182,7 +182,8 @@ impl Tagged<'_> {
         self.load_parts(parts);
         let Batch { store, items } = &mut self.0;
         let parts: Vec<&Part> = parts.iter().filter(|part| items[part.item].result.is_ok()).collect();
-        let (mut operations, mut records) = (Vec::new(), Vec::new());
+        let mut operations = Vec::new();
+        let mut records = Vec::new();
         for part in &parts {
             let (operation, tags) = prepare_change(&items[part.item], part);
             operations.push(operation);
@@ -218,12 +219,14 @@ impl Tagged<'_> {
 /// Copies what was read to the request's memory, if it matches its tags.
 fn verify(tags: &mut Tags, item: &mut Item, part: &Part, mut read: Buffer) {
     let thin = Arc::clone(&item.thin);
-    let (data_bytes, block_bytes) = (size(thin.block_layout.data_bytes), size(thin.block_layout.block_bytes));
+    let data_bytes = size(thin.block_layout.data_bytes);
+    let block_bytes = size(thin.block_layout.block_bytes);
     let Operation::Read { offset, data, .. } = &mut item.request.operation else { return };
     let mut into = size(part.blocks.start * thin.block_layout.block_bytes - *offset);
     for (block, bytes) in part.blocks.clone().zip(read.as_mut_slice().chunks_exact_mut(data_bytes)) {
         let Some(found) = tags.match_block(&thin, block, bytes) else {
-            let (action, of) = (item.request.operation.action(), format!("namespace {}", thin.volume.0));
+            let action = item.request.operation.action();
+            let of = format!("namespace {}", thin.volume.0);
             item.result = Err(DeviceError::Corrupt { action, block, of });
             tags.report_corrupt(&thin, block);
             return;
@@ -248,7 +251,8 @@ fn size(bytes: u64) -> usize {
 /// The operation on the backing device for a part of a change, and the new tags of its blocks.
 fn prepare_change(item: &Item, part: &Part) -> (Operation, Vec<Tag>) {
     let thin = &item.thin;
-    let (data_bytes, block_bytes) = (size(thin.block_layout.data_bytes), size(thin.block_layout.block_bytes));
+    let data_bytes = size(thin.block_layout.data_bytes);
+    let block_bytes = size(thin.block_layout.block_bytes);
     let len = part.count() * thin.block_layout.data_bytes;
     let Operation::Write { offset, data, .. } = &item.request.operation else {
         let deallocate = !matches!(item.request.operation, Operation::WriteZeroes { deallocate: false, .. });

@@ -313,8 +313,13 @@ impl Tags {
         let failed = self.write_back(disk, journal)?;
         if failed.len() > UNWRITTEN_PAGES_MAX || self.memory.unresolved_tags() > UNRESOLVED_MAX {
             let reason = "too many tags of blocks cannot be read or written: see the log";
-            let (action, class) = (Action::Write, Class::MediumWrite);
-            return Err(Error::Device(DeviceError::Refused { action, offset: 0, len: 0, class, reason }));
+            return Err(Error::Device(DeviceError::Refused {
+                action: Action::Write,
+                offset: 0,
+                len: 0,
+                class: Class::MediumWrite,
+                reason,
+            }));
         }
         Ok(self.memory.records(&failed))
     }

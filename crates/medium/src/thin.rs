@@ -331,7 +331,8 @@ impl Thin {
                 data.for_each_mut(0..*len, |bytes| cipher.encrypt(first, block_bytes, bytes));
             }
             Operation::Read { len, .. } => {
-                let (cipher, len) = (Arc::clone(cipher), *len);
+                let cipher = Arc::clone(cipher);
+                let len = *len;
                 let decrypt =
                     |above| Arc::new(Decrypt { cipher, first, block_bytes, len, above }) as Arc<dyn CompletionHook>;
                 request.hook = request.hook.take().map(decrypt);

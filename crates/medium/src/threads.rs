@@ -54,7 +54,8 @@ pub(crate) fn start(backing: Arc<dyn Device>, options: Options) -> Result<Opened
 
 /// It ends when no flushes come any more ([`Shared::stop_flushes`]).
 fn start_flusher(shared: &Arc<Shared>, options: &Options) -> io::Result<JoinHandle<()>> {
-    let (shared, options) = (Arc::clone(shared), options.clone());
+    let shared = Arc::clone(shared);
+    let options = options.clone();
     Builder::new().name("ebof-flush".to_owned()).spawn(move || {
         // Without this thread flushes would never complete.
         let _vital = Vital::new();
@@ -71,7 +72,8 @@ fn start_zeroing(
     options: &Options,
     zero_requests: mpsc::Receiver<crate::zeroing::ZeroRequest>,
 ) -> io::Result<JoinHandle<()>> {
-    let (shared, options) = (Arc::clone(shared), options.clone());
+    let shared = Arc::clone(shared);
+    let options = options.clone();
     Builder::new().name("ebof-zero".to_owned()).spawn(move || {
         // Without this thread freed extents would never be usable again.
         let _vital = Vital::new();

@@ -213,7 +213,8 @@ impl Drive {
             decision = self.replace_volumes(self.state.namespaces.iter().map(same).collect());
             decision.erased.clear();
             let sqe = command.encode();
-            let (cdw10, cdw11) = (sqe.cdw10.get(), sqe.cdw11.get());
+            let cdw10 = sqe.cdw10.get();
+            let cdw11 = sqe.cdw11.get();
             let event = Event::sanitize_start(origin, input, capabilities.sanicap(), cdw10, cdw11);
             decision.changes.push(Change::Happened { event });
             decision.changes.extend(self.interrupt_self_test(Cause::Sanitize));
