@@ -1,10 +1,10 @@
-//! Time and chance, of the system or simulated.
+//! Time and random bytes, of the system or simulated.
 //!
-//! Whoever needs the time or random bytes asks the [`Clock`] that it was given. A system clock asks
-//! the kernel. A simulated clock stands still until it is advanced, and draws its bytes from a
-//! seed: code that asks nothing else does the same thing again when it is run again.
+//! Code that needs them takes a [`Clock`]. A system clock asks the kernel. A simulated clock stands
+//! still until it is advanced, and its random bytes follow from a seed, so that a run can be
+//! repeated exactly.
 //!
-//! Owns no timers.
+//! No timers.
 
 #![forbid(unsafe_code)]
 
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// The date at which a simulated clock begins, since 1970: a fixed day in 2025.
 const SIMULATED_EPOCH: Duration = Duration::from_secs(1_750_000_000);
 
-/// The system has no random bytes to give.
+/// The system's random number generator failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRandomness;
 
@@ -29,7 +29,7 @@ impl fmt::Display for NoRandomness {
 
 impl std::error::Error for NoRandomness {}
 
-/// Where time and chance come from. Clones are the same clock.
+/// A source of time and random bytes. Clones are the same clock.
 #[derive(Clone, Debug, Default)]
 pub struct Clock(Source);
 
@@ -42,7 +42,7 @@ enum Source {
 
 #[derive(Debug)]
 struct Simulated {
-    /// What [`Clock::now`] gives at virtual time zero. Only differences are of use to anybody.
+    /// [`Clock::now`] at virtual time zero. Only differences to it are meaningful.
     begin: Instant,
     elapsed_ns: AtomicU64,
     generator: Mutex<SplitMix64>,
@@ -55,8 +55,8 @@ impl Clock {
         Self(Source::System)
     }
 
-    /// A clock that stands still until it is advanced. Its random bytes follow from `seed`: they
-    /// are no secret.
+    /// A clock that stands still until it is advanced. Its random bytes follow from `seed`, and are
+    /// therefore no secret.
     #[must_use]
     pub fn simulated(seed: u64) -> Self {
         let simulated =
@@ -70,7 +70,7 @@ impl Clock {
         matches!(self.0, Source::Simulated(_))
     }
 
-    /// The present moment, on a clock that never goes back.
+    /// The current time of a monotonic clock.
     #[inline]
     #[must_use]
     pub fn now(&self) -> Instant {
@@ -80,7 +80,7 @@ impl Clock {
         }
     }
 
-    /// The time since 1970, UTC; zero where the system's clock stands before that.
+    /// The time since 1970, UTC; zero if the system's clock is set before that.
     #[must_use]
     pub fn unix_time(&self) -> Duration {
         match &self.0 {
@@ -89,7 +89,7 @@ impl Clock {
         }
     }
 
-    /// Fills `bytes` with random ones, fit for keys where the clock is the system's.
+    /// Fills `bytes` with random bytes: cryptographically secure ones on a system clock.
     ///
     /// # Errors
     /// [`NoRandomness`]: the system's generator failed; never on a simulated clock.
@@ -106,7 +106,7 @@ impl Clock {
         }
     }
 
-    /// A number to vary a pause or a choice by. It can be guessed: no key, no identifier.
+    /// A random number for jitter. It is predictable: not for keys or identifiers.
     #[must_use]
     pub fn jitter(&self) -> u64 {
         match &self.0 {
@@ -124,7 +124,7 @@ impl Clock {
         }
     }
 
-    /// Moves a simulated clock on by `time`. The system's goes by itself and is left alone.
+    /// Advances a simulated clock by `time`. Does nothing to a system clock.
     pub fn advance(&self, time: Duration) {
         if let Source::Simulated(simulated) = &self.0 {
             let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -132,7 +132,7 @@ impl Clock {
         }
     }
 
-    /// Moves a simulated clock on to `moment`, unless it is there or later already.
+    /// Advances a simulated clock to `moment`, unless it is later already.
     pub fn advance_to(&self, moment: Instant) {
         self.advance(moment.saturating_duration_since(self.now()));
     }
