@@ -56,7 +56,7 @@ pub struct SubmissionQueue {
     pub flow_disabled: bool,
 }
 
-/// A Connect that was refused, for the journal.
+/// A Connect that was refused, for the connection log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Why.

@@ -1,5 +1,4 @@
-//! How the parts of a queue answer: go on with an action, or fail with a status and the place of
-//! the error.
+//! How the parts of a queue answer: with a task, or with a status and the location of the error.
 
 use ebof_nvme::log::ParameterErrorLocation;
 use ebof_nvme::opcode::Direction;
@@ -140,8 +139,8 @@ impl SglRules {
         }
     }
 
-    /// As [`Self::data_bytes`], and it must be `bytes` at least, which is what the command moves;
-    /// the rest is neither sent nor looked at.
+    /// As [`Self::data_bytes`], and at least `bytes`, which is what the command transfers; the rest
+    /// is neither sent nor read.
     ///
     /// Deviation: SGLS announces no data pointers that are longer than the data, but Linux (6.12)
     /// sends 16 bytes with all reservation commands of its ioctls, where some have 8. What the

@@ -1,5 +1,5 @@
-//! How a connection is let in, whatever it comes by: there is room for it, it is counted, and a
-//! reactor gets it.
+//! Admission of connections over any transport: checks the limits, counts the connection, and hands
+//! it to a reactor.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use crate::port::PortState;
 use crate::share::{self, Waiting};
 use crate::shared::Shared;
 
-/// Connections that one address may always have that are not admitted yet: a host connects several
-/// at a time.
+/// Connections not admitted yet that one address may always have: a host connects several at a
+/// time.
 const UNADMITTED_MIN: u32 = 4;
 
-/// There is no room for a connection; it is in the journal of refusals.
+/// There is no room for a connection; the refusal is in the connection log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NoRoom;
 
-/// Whether there is room for a connection. Gives where it is counted until it is admitted: hosts on
-/// the network are, by where they come from.
+/// Checks whether there is room for a connection. Returns the count that it is part of until it is
+/// admitted, if it comes from the network.
 pub(crate) fn room_for(shared: &Shared, address: PeerAddress, port: &PortState) -> Result<Option<Waiting>, NoRoom> {
     let max = shared.settings.connections_max;
     if shared.connections.load(Relaxed) >= max {
@@ -43,7 +43,7 @@ pub(crate) fn room_for(shared: &Shared, address: PeerAddress, port: &PortState) 
     Ok(Some(waiting))
 }
 
-/// Gives a connection, for which there is room, to a reactor.
+/// Hands a connection, for which there is room, to a reactor.
 pub(crate) fn hand_over(shared: &Shared, reactor: usize, incoming: Incoming, peer: Peer, waiting: Option<Waiting>) {
     shared.connections.fetch_add(1, Relaxed);
     peer.port.counts.connections.fetch_add(1, Relaxed);
@@ -53,7 +53,8 @@ pub(crate) fn hand_over(shared: &Shared, reactor: usize, incoming: Incoming, pee
     }
 }
 
-/// Where hosts in this process reach `port`. Its connections go to the reactors in turns.
+/// The port at which hosts in this process reach `port`. Connections go to the reactors round
+/// robin.
 pub(crate) fn loopback(shared: &Arc<Shared>, port: &Arc<PortState>) -> Port {
     let shared = Arc::downgrade(shared);
     let port = Arc::clone(port);

@@ -1,5 +1,5 @@
-//! Payload buffers of one reactor: taken when a command needs one, given back when its bytes have
-//! left.
+//! Payload buffers of one reactor: taken when a command needs one, returned when its bytes have
+//! been sent.
 //!
 //! Bounded: no more than the budget is ever in use, and commands wait for a buffer instead. Small
 //! buffers are cut out of regions; what of a region is not in use stays as long as a part of it is.
@@ -89,12 +89,12 @@ impl Pool {
         if fits || self.outstanding_bytes == 0 { self.take(len) } else { None }
     }
 
-    /// Whether a buffer of `len` bytes can be had now.
+    /// Whether a buffer of `len` bytes is available now.
     pub(crate) fn has_room(&self, len: usize) -> bool {
         self.outstanding_bytes + Self::size_of(len) <= self.budget_bytes
     }
 
-    /// Takes a buffer back, and keeps it for the next: until [`Pool::shrink`], or until another
+    /// Returns a buffer, which is kept for reuse: until [`Pool::shrink`], or until another
     /// size needs its memory.
     pub(crate) fn put(&mut self, buffer: Buffer) {
         let bytes = buffer.capacity();

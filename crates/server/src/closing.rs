@@ -25,12 +25,12 @@ impl Commands {
         }
     }
 
-    /// Whether commands are waited for before the host's next queues may have any.
+    /// Whether the host's next queues have to wait for commands of this one.
     pub(crate) fn drains(&self) -> bool {
         !self.reported_closed
     }
 
-    /// Has the I/O queues closed that a reset or shutdown of the controller names.
+    /// Starts a reset or shutdown of the controller: closes the I/O queues that it names.
     pub(crate) fn reset(
         &mut self,
         origin: Origin,

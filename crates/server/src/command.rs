@@ -17,7 +17,7 @@ use crate::range_lock::RangeLock;
 use crate::shared::Shared;
 use crate::stats::Kind;
 
-/// What a command wants done, once its data (if any) are here.
+/// The work of a command, once its data (if any) have arrived.
 #[derive(Debug)]
 pub(crate) enum Work {
     Transfer(Transfer),
@@ -59,7 +59,7 @@ pub(crate) enum Phase {
     AwaitingBuffer,
     /// Waits for data from the host.
     Receiving,
-    /// Has all that it needs, and waits for its turn: for its other half, or for the end of a pair.
+    /// Has all that it needs, and waits for its other half or for a lock.
     Waiting,
     /// Waits for the device.
     AtDevice,
@@ -72,7 +72,7 @@ pub(crate) enum Phase {
 pub(crate) struct Command {
     pub(crate) cid: Cid,
     pub(crate) nsid: Nsid,
-    /// Where its data are in the words of the transport, until they have moved.
+    /// Where its data are, until they have been transferred.
     pub(crate) pointer: DataPointer,
     pub(crate) executing: Executing,
     pub(crate) work: Work,
@@ -80,21 +80,21 @@ pub(crate) struct Command {
     pub(crate) buffer: Option<Buffer>,
     /// Bytes of data that the command moves.
     pub(crate) length: u32,
-    /// Why it will fail although it goes on for now (a data digest that did not match).
+    /// The status that it will fail with once its data have arrived (a data digest did not match).
     pub(crate) failed: Option<Status>,
     /// The first block that something is wrong with, where that is known: the error log will name
     /// it.
     pub(crate) failed_lba: Option<u64>,
     /// Clock of the target when it arrived, microseconds.
     pub(crate) started_us: u64,
-    /// What it holds of the blocks that it changes.
+    /// Its lock on the blocks that it changes.
     pub(crate) lock: Option<Box<RangeLock>>,
     /// Index of its counters in the connection's list.
     pub(crate) stats: Option<usize>,
 }
 
 impl Command {
-    /// Has the error log name the block that an error is about, where that is known.
+    /// Notes the block that an error is about, if it is known, for the error log.
     pub(crate) fn locate(&mut self, error: &Error) {
         if let Error::Corrupt { block, .. } = error
             && !matches!(self.work, Work::Copy(_))

@@ -1,5 +1,5 @@
-//! The control thread: accepts connections, gives each to the reactor on the processor where its
-//! packets arrive, and keeps the registry's time.
+//! The control thread: accepts connections, hands each to the reactor on the processor where its
+//! packets arrive, and runs the registry's timers.
 
 use std::collections::HashMap;
 use std::io;
@@ -27,11 +27,11 @@ use crate::sockets;
 /// Connections accepted from one listener before the others are looked at.
 const ACCEPT_BATCH: usize = 64;
 
-/// How long accepting rests after the system ran out of descriptors or memory.
+/// How long accepting pauses after the system ran out of descriptors or memory.
 const REST: Duration = Duration::from_millis(100);
 
-/// Deadlines of controllers are seen to this much later at most, milliseconds, so that the Keep
-/// Alive Timers of many controllers take one look.
+/// Deadlines of controllers are handled at most this much later, milliseconds, so that the Keep
+/// Alive Timers of many controllers are checked at once.
 const TICK_MS: u64 = 50;
 
 const BELL: u64 = u64::MAX;
@@ -58,11 +58,11 @@ pub(crate) enum Order {
 #[derive(Clone, Debug)]
 pub(crate) struct Listening {
     pub(crate) port: Arc<PortState>,
-    /// `None` while it is bound anew.
+    /// `None` while it is being bound again.
     pub(crate) socket: Option<Arc<TcpListener>>,
 }
 
-/// Gives orders to the control thread.
+/// Sends messages to the control thread.
 #[derive(Clone)]
 pub(crate) struct Orders {
     sender: mpsc::Sender<Order>,
@@ -284,7 +284,7 @@ impl Control {
     }
 }
 
-/// Sees to the deadlines of the registry and of the log that have passed.
+/// Handles the deadlines of the registry and of the log that have passed.
 pub(crate) fn keep_time(shared: &Shared) {
     shared.log_limit.log_left_out(shared.clock.now_us());
     let now_ms = shared.clock.now_ms();
@@ -317,7 +317,7 @@ fn report_slow_drain(drain: &Drain) {
     );
 }
 
-/// Lets a connection in, or refuses it.
+/// Admits a connection, or refuses it.
 fn admit(shared: &Shared, reactor: usize, socket: TcpStream, peer: SocketAddr, port: &Arc<PortState>) {
     let remote = SocketAddr::new(peer.ip().to_canonical(), peer.port());
     let admitted = socket.local_addr().and_then(|local| {

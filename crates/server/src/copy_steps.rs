@@ -1,5 +1,5 @@
-//! What is done next for a Copy: pieces are read and written, one after the other, within the share
-//! of the turn. What a copy is about, and how far it is, is in `copy.rs`.
+//! Carries out Copy commands: reads and writes pieces one after the other, within the share of the
+//! turn. The progress of a copy is kept in `copy.rs`.
 
 use ebof_backend::Operation;
 use ebof_nvme::Status;
@@ -15,7 +15,7 @@ use crate::stats::Kind;
 const PIECES_MAX: usize = 4;
 
 impl Commands {
-    /// It is read on in the next turn.
+    /// The next piece is read in the next turn.
     pub(crate) fn queue_copy(&mut self, slot: u32) {
         if let Some(command) = self.slots.get_mut(slot) {
             command.phase = Phase::Waiting;
@@ -23,7 +23,7 @@ impl Commands {
         }
     }
 
-    /// Copies go on, as far as the share of the turn reaches.
+    /// Continues copies, as far as the share of the turn reaches.
     pub(crate) fn continue_copies(&mut self, link: &mut Link, context: &mut ReactorContext<'_>) {
         for _ in 0..self.pending_copies.len().min(PIECES_MAX) {
             if !link.has_share() {
@@ -45,7 +45,7 @@ impl Commands {
         }
     }
 
-    /// A device has done its part of a copy, with `status`.
+    /// A device has completed a read or write of a copy with `status`.
     pub(crate) fn copy_done(&mut self, slot: u32, status: Status, link: &mut Link, context: &mut ReactorContext<'_>) {
         let Some(Command { work: Work::Copy(copy), failed, buffer, .. }) = self.slots.get_mut(slot) else { return };
         if let Some(status) = failed.or(Some(status)).filter(|status| !status.is_success()) {
@@ -71,7 +71,7 @@ impl Commands {
         }
     }
 
-    /// Nothing is in the way of a copy: it begins, or writes what it has read.
+    /// No lock delays the copy: it begins, or writes what it has read.
     pub(crate) fn copy_on(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
         match self.slots.get(slot).map(|command| &command.work) {
             Some(Work::Copy(copy)) if copy.is_writing() => self.write_piece(slot, link, context),

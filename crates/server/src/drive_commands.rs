@@ -1,4 +1,4 @@
-//! What a connection asks of the drive behind its subsystem, and what it does with the answer.
+//! Requests to the drive behind a connection's subsystem, and what is done with its answers.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::mailbox::{CommandRef, DriveReply, Message};
 use crate::reactor_context::ReactorContext;
 
 impl Commands {
-    /// Has the drive of the subsystem answer; the command waits.
+    /// Sends a request to the drive of the subsystem; the command waits for the answer.
     pub(crate) fn ask_drive(
         &mut self,
         origin: Origin,

@@ -1,5 +1,5 @@
-//! How other threads reach a reactor: a bounded-by-use list of messages and an eventfd that is rung
-//! only while the reactor sleeps.
+//! How other threads reach a reactor: a list of messages, bounded by what their senders may have
+//! outstanding, and an eventfd that is written only while the reactor sleeps.
 
 use std::io;
 use std::ops::Range;
@@ -33,7 +33,7 @@ pub(crate) enum Message {
     Abort { handle: Handle, cid: Cid, reply: CommandRef },
     /// The answer to an earlier `Abort`.
     AbortAnswer { reply: CommandRef, aborted: bool },
-    /// What the drive says to a request.
+    /// The drive's answer to a request.
     Answer { reply: CommandRef, answer: Result<DriveReply, Refusal> },
     /// End the commands of the queue `handle` to a namespace; `reply` is notified when nothing of
     /// them is left at a device.
@@ -49,9 +49,9 @@ pub(crate) enum Message {
     /// Look whether the connection `handle` has ended; the registry is notified that the Connect
     /// `reply` need not wait for that any more, nor for what the connection has at a device now.
     Look { handle: Handle, reply: CommandRef },
-    /// A pair wants to know when no older change of its bytes is left at a device.
+    /// A fused pair asks when no older change of its bytes is left at a device.
     Barrier(Barrier),
-    /// It is the turn of the command that has this number in line.
+    /// The command with this number on the wait list has the lock.
     LockGranted { reply: CommandRef, number: u64 },
     /// A port was removed: its connections end.
     PortGone(Arc<PortState>),
@@ -63,7 +63,7 @@ pub(crate) enum Message {
     Panic,
 }
 
-/// A connection that was let in.
+/// A connection that was admitted.
 pub(crate) struct Accepted {
     pub(crate) incoming: Incoming,
     pub(crate) peer: Peer,
@@ -71,20 +71,20 @@ pub(crate) struct Accepted {
     pub(crate) waiting: Option<Waiting>,
 }
 
-/// What a connection's bytes or messages come by.
+/// The transport of a new connection.
 pub(crate) enum Incoming {
     Tcp(Stream),
     Loopback(TargetEnd),
 }
 
-/// Which command waits for an answer: a slot of a connection.
+/// A command that waits for an answer, by its connection and slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CommandRef {
     pub(crate) handle: Handle,
     pub(crate) slot: u32,
 }
 
-/// What a drive answers.
+/// The answer of a drive.
 #[derive(Debug)]
 pub(crate) struct DriveReply {
     pub(crate) answer: Answer,
@@ -92,7 +92,8 @@ pub(crate) struct DriveReply {
     pub(crate) abort: Vec<(Nsid, HostId)>,
 }
 
-/// A question to all reactors, answered when nothing older changes these bytes any more.
+/// A question to all reactors, which each answers when it has no older change of these bytes at a
+/// device.
 #[derive(Clone, Debug)]
 pub(crate) struct Barrier {
     pub(crate) device: DeviceId,
@@ -106,7 +107,7 @@ pub(crate) struct Mailbox(Arc<Inner>);
 
 struct Inner {
     messages: Mutex<Vec<Message>>,
-    /// Whether there may be messages: spares the lock in the turns without.
+    /// Whether there may be messages: without any, a turn takes no lock.
     pending: AtomicBool,
     asleep: AtomicBool,
     /// `None` if the target is stepped: then no thread sleeps.
@@ -129,7 +130,7 @@ impl Mailbox {
         Self(Arc::new(Inner { messages: Mutex::new(Vec::new()), pending, asleep, bell }))
     }
 
-    /// Leaves `message` and wakes the reactor if it sleeps.
+    /// Adds `message` and wakes the reactor if it sleeps.
     pub(crate) fn post(&self, message: Message) {
         self.0.messages.lock().unwrap_or_else(PoisonError::into_inner).push(message);
         self.0.pending.store(true, Ordering::SeqCst);

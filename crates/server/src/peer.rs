@@ -1,4 +1,4 @@
-//! Whom a connection leads to, as admission and the log need it.
+//! The other end of a connection, as admission and the log need it.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use ebof_manage::api;
 use crate::log_limit::About;
 use crate::port::PortState;
 
-/// Whom a link leads to, as admission and the log need it.
+/// The other end of a link, as admission and the log need it.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) port: Arc<PortState>,
@@ -31,7 +31,7 @@ pub(crate) enum PeerAddress {
 }
 
 impl Peer {
-    /// Whom lines of the log are about.
+    /// The subject of log lines about it, for their limit.
     pub(crate) fn about(&self) -> About {
         self.address.about()
     }

@@ -35,7 +35,7 @@ struct Waiter {
 }
 
 enum Kind {
-    /// A pair; of one at the head, so many reactors have not answered yet.
+    /// A pair. At the head of the list: how many reactors have not answered yet.
     Pair { range: Range<u64>, awaited: usize },
     /// A change of bytes that the pair at the head of the list was about.
     Change,

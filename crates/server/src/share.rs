@@ -1,9 +1,8 @@
-//! What one host may use of what all share: connections, controllers, buffers. The rest is for the
-//! others.
+//! Limits for one host on what all hosts share: connections, controllers, buffers.
 //!
-//! An admitted host is known by its NQN, a connection that is not admitted yet by where it comes
-//! from. Controllers and queues are counted by the registry; connections before that, and buffers,
-//! here.
+//! An admitted host is identified by its NQN, a connection that is not admitted yet by the network
+//! that it comes from. Controllers and queues are counted by the registry; connections before that,
+//! and buffers, here.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -25,7 +24,7 @@ pub(crate) fn percent_of(all: u32, percent: u8) -> u32 {
 #[derive(Debug, Default)]
 pub(crate) struct Unadmitted(Mutex<HashMap<Network, u32>>);
 
-/// A connection among them; it leaves them when this is dropped.
+/// One of these connections, counted until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     all: Arc<Unadmitted>,
@@ -33,7 +32,7 @@ pub(crate) struct Waiting {
 }
 
 impl Unadmitted {
-    /// Counts one more, if there are fewer than `max` from there.
+    /// Counts one more, if there are fewer than `max` of that network.
     pub(crate) fn enter(self: &Arc<Self>, network: Network, max: u32) -> Option<Waiting> {
         let mut counts = self.lock();
         let count = counts.entry(network).or_default();
@@ -61,7 +60,7 @@ impl Drop for Waiting {
     }
 }
 
-/// The buffers that hosts have of one reactor.
+/// Bytes of one reactor's buffers that hosts use.
 #[derive(Debug, Default)]
 pub(crate) struct HostBuffers(HashMap<Nqn, Weak<Cell<usize>>>);
 
@@ -80,7 +79,7 @@ impl HostBuffers {
     }
 }
 
-/// Bytes of buffers that a connection has; they count for its host, too.
+/// Bytes of buffers that a connection uses. They count for its host, too.
 #[derive(Debug, Default)]
 pub(crate) struct BufferUse {
     own: usize,

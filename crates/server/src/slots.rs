@@ -27,8 +27,7 @@ impl<T> Slots<T> {
         self.slots.len() - self.free.len()
     }
 
-    /// Stores `value`. The caller has looked at [`Slots::is_full`]; one more is stored all the
-    /// same.
+    /// Stores `value`, also beyond the limit: the caller checks [`Slots::is_full`].
     pub(crate) fn insert(&mut self, value: T) -> u32 {
         if let Some(slot) = self.free.pop() {
             self.slots[slot as usize] = Some(value);

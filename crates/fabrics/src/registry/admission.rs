@@ -70,7 +70,7 @@ impl Registry {
     /// as a Connect does: it is refused until they have ended.
     ///
     /// # Errors
-    /// It may not; for the journal.
+    /// It may not. The refusal is for the connection log.
     pub fn attach(
         &mut self,
         queue: &mut Queue,
