@@ -77,10 +77,9 @@ impl Disk {
                 // Nothing is in flight any more: there is room for those that were refused as busy.
                 Ok(None) => {}
                 Err(error) => {
-                    // Only an engine of the system fails. It keeps its requests, and the next call
-                    // tries again; the pause is one of this thread, and not on the drive's clock.
+                    // The engine keeps its requests, and the next call tries again.
                     tracing::error!("the I/O of a drive's thread: {error}");
-                    std::thread::sleep(RETRY_PAUSE);
+                    self.clock.sleep(RETRY_PAUSE);
                 }
             }
         }

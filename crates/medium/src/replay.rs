@@ -60,7 +60,7 @@ impl<'a> Replay<'a> {
             }
             Record::Bad { volume, start, blocks, bad: true } => {
                 if let Some(thin) = thin(volume) {
-                    thin.change_bad_blocks(|kept| kept.add(*start..start.saturating_add(*blocks)));
+                    thin.change_bad_blocks(|bad_blocks| bad_blocks.add(*start..start.saturating_add(*blocks)));
                 }
             }
             Record::Tags { volume, first, tags } if thin(volume).is_some_and(|thin| thin.is_tagged) => {
@@ -110,7 +110,7 @@ impl<'a> Replay<'a> {
             }
             Record::Bad { volume, start, blocks, bad } => {
                 let range = *start..start.saturating_add(*blocks);
-                thin(volume)?.change_bad_blocks(|kept| if *bad { kept.add(range) } else { kept.remove(&range) });
+                thin(volume)?.change_bad_blocks(|blocks| if *bad { blocks.add(range) } else { blocks.remove(&range) });
             }
             Record::Tags { volume, first, tags } | Record::OnlyTags { volume, first, tags } => {
                 let thin = thin(volume)?;

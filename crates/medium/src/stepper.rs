@@ -60,7 +60,7 @@ impl Stepper {
             event_loop.close();
         }
         // As with threads: flushes and zeroing that are queued are still done, but the drive is not
-        // told any more.
+        // notified any more.
         refuse_all(&self.shared, &self.work);
         while self.flush() || self.zero() {}
         self.shared.drop_namespaces();

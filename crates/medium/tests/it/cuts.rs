@@ -48,8 +48,8 @@ enum Act {
     Heal,
 }
 
-/// How a life ends, after which part of what happened in it, and whose coins decide about what was
-/// not flushed.
+/// How an incarnation ends, after which part of what happened in it, and whose coins decide about
+/// what was not flushed.
 #[derive(Clone, Debug)]
 struct End {
     power: bool,
@@ -57,7 +57,7 @@ struct End {
     chance: u64,
 }
 
-fn life() -> impl Strategy<Value = (Vec<Act>, End)> {
+fn incarnation() -> impl Strategy<Value = (Vec<Act>, End)> {
     let (slot, block) = (0..SLOTS, 0..BLOCKS);
     let act = prop_oneof![
         6 => slot.clone().prop_map(Act::Create),
@@ -88,7 +88,7 @@ fn life() -> impl Strategy<Value = (Vec<Act>, End)> {
     })
 }
 
-/// What the lives have in common.
+/// What the incarnations have in common.
 #[derive(Clone, Copy, Debug)]
 struct Rules {
     block_format: BlockFormat,
@@ -137,7 +137,8 @@ const DAMAGED: Value = [u64::MAX; 9];
 #[derive(Clone, Debug)]
 struct Step<T> {
     to: T,
-    /// Events of the life when it was begun, and when it was acknowledged: never, where it failed.
+    /// Events of the incarnation when it was begun, and when it was acknowledged: never, where it
+    /// failed.
     begun: usize,
     done: usize,
     /// It was acknowledged as durable.
@@ -179,8 +180,8 @@ struct Model {
     next: u64,
 }
 
-/// The drive in one of its lives.
-struct Life<'a> {
+/// The drive in one of its incarnations.
+struct Incarnation<'a> {
     base: Arc<Recorder>,
     medium: Medium,
     io: Io,
@@ -211,7 +212,7 @@ fn open(base: &Arc<Recorder>, state: &Arc<AtomicU64>) -> Result<Medium, TestCase
     Ok(opened.medium)
 }
 
-impl Life<'_> {
+impl Incarnation<'_> {
     fn now(&self) -> usize {
         self.base.events.lock().expect("nobody panicked with it").len()
     }
@@ -377,7 +378,7 @@ impl Life<'_> {
     }
 }
 
-/// What is left of the events of a life.
+/// What is left of the events of an incarnation.
 fn left(events: Vec<Event>, cut: usize, flushed: usize, end: &End, sector_bytes: usize) -> Vec<Event> {
     // A coin for each event, and for each sector of one.
     let coin = |at: usize, sector: usize| {
@@ -423,13 +424,16 @@ fn whole(bytes: &[u8], possible: &[Value], rules: Rules) -> Result<Value, String
 }
 
 /// Compares the drive with the model, and makes the model what the drive is.
-fn check(life: &mut Life<'_>, cut: usize, flushed: usize, power: bool) -> Result<(), TestCaseError> {
-    let commits = life.state.load(Ordering::SeqCst);
-    prop_assert!(life.model.commits.possible(cut, flushed).any(|possible| *possible == commits), "{commits} commits");
-    life.model.commits = History::new(commits);
-    let names: Vec<u64> = life.medium.volumes().iter().map(|volume| volume.0).collect();
-    prop_assert!(names.iter().all(|name| life.model.names.contains_key(name)), "a namespace that nobody made");
-    for (name, (there, mut blocks)) in std::mem::take(&mut life.model.names) {
+fn check(incarnation: &mut Incarnation<'_>, cut: usize, flushed: usize, power: bool) -> Result<(), TestCaseError> {
+    let commits = incarnation.state.load(Ordering::SeqCst);
+    prop_assert!(
+        incarnation.model.commits.possible(cut, flushed).any(|possible| *possible == commits),
+        "{commits} commits"
+    );
+    incarnation.model.commits = History::new(commits);
+    let names: Vec<u64> = incarnation.medium.volumes().iter().map(|volume| volume.0).collect();
+    prop_assert!(names.iter().all(|name| incarnation.model.names.contains_key(name)), "a namespace that nobody made");
+    for (name, (there, mut blocks)) in std::mem::take(&mut incarnation.model.names) {
         let is_there = names.contains(&name);
         prop_assert!(
             there.possible(cut, flushed).any(|possible| *possible == is_there),
@@ -438,15 +442,15 @@ fn check(life: &mut Life<'_>, cut: usize, flushed: usize, power: bool) -> Result
         if !is_there {
             continue;
         }
-        let device = life.medium.device(VolumeId(name)).expect("it is there");
-        let rules = life.rules;
-        let all = read(&device, &mut life.io, 0, usize::try_from(rules.size()).expect("small") * rules.bytes());
+        let device = incarnation.medium.device(VolumeId(name)).expect("it is there");
+        let rules = incarnation.rules;
+        let all = read(&device, &mut incarnation.io, 0, usize::try_from(rules.size()).expect("small") * rules.bytes());
         prop_assert!(all.is_ok() || all == Err(Class::MediumRead) && rules.tears() && power, "{:?}", all.err());
         for (block, history) in (0..).zip(&mut blocks) {
             let at = usize::try_from(rules.place(block)).expect("small");
             let bytes = match &all {
                 Ok(all) => Ok(all[at..at + rules.bytes()].to_vec()),
-                Err(_) => read(&device, &mut life.io, rules.place(block), rules.bytes()),
+                Err(_) => read(&device, &mut incarnation.io, rules.place(block), rules.bytes()),
             };
             let possible: Vec<Value> = history.possible(cut, flushed).copied().collect();
             let found = match bytes {
@@ -464,26 +468,26 @@ fn check(life: &mut Life<'_>, cut: usize, flushed: usize, power: bool) -> Result
         for word in all.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes"))) {
             prop_assert!(word == 0 || word >> 48 == name + 1, "namespace {name} reads bytes of {}", (word >> 48) - 1);
         }
-        life.model.names.insert(name, (History::new(true), blocks));
+        incarnation.model.names.insert(name, (History::new(true), blocks));
     }
-    life.model.slots.retain(|_, name| names.contains(name));
+    incarnation.model.slots.retain(|_, name| names.contains(name));
     for name in names {
-        if let Some(slot) = (0..SLOTS).find(|slot| !life.model.slots.contains_key(slot))
-            && !life.model.slots.values().any(|other| *other == name)
+        if let Some(slot) = (0..SLOTS).find(|slot| !incarnation.model.slots.contains_key(slot))
+            && !incarnation.model.slots.values().any(|other| *other == name)
         {
-            life.model.slots.insert(slot, name);
+            incarnation.model.slots.insert(slot, name);
         }
     }
-    life.counts()
+    incarnation.counts()
 }
 
 /// Lives one after the other; after the last one the drive is only looked at.
-fn live(rules: Rules, lives: &[(Vec<Act>, End)]) -> Result<(), TestCaseError> {
+fn live(rules: Rules, incarnations: &[(Vec<Act>, End)]) -> Result<(), TestCaseError> {
     let mut model =
         Model { names: BTreeMap::new(), commits: History::new(0), slots: BTreeMap::new(), version: 0, next: 10 };
     let mut image: Vec<Event> = Vec::new();
     let (mut cut, mut flushed, mut power) = (0, 0, false);
-    for number in 0..=lives.len() {
+    for number in 0..=incarnations.len() {
         let base = Arc::new(Recorder::with(CAPACITY, &image));
         let events = || base.events.lock().expect("nobody panicked with it").clone();
         let state = Arc::default();
@@ -491,21 +495,21 @@ fn live(rules: Rules, lives: &[(Vec<Act>, End)]) -> Result<(), TestCaseError> {
         // A drive that is being made is another matter.
         let least = if number == 0 { events().len() } else { 0 };
         let io = Io::new(16).expect("an engine");
-        let mut life = Life { base: Arc::clone(&base), medium, io, state, model: &mut model, rules };
-        check(&mut life, cut, flushed, power)
-            .map_err(|error| TestCaseError::fail(format!("after {number} lives: {error}")))?;
-        if let Some((acts, end)) = lives.get(number) {
-            acts.iter().try_for_each(|act| life.play(act))?;
+        let mut incarnation = Incarnation { base: Arc::clone(&base), medium, io, state, model: &mut model, rules };
+        check(&mut incarnation, cut, flushed, power)
+            .map_err(|error| TestCaseError::fail(format!("after {number} incarnations: {error}")))?;
+        if let Some((acts, end)) = incarnations.get(number) {
+            acts.iter().try_for_each(|act| incarnation.play(act))?;
             let events = events();
             base.heal();
-            life.counts()?;
+            incarnation.counts()?;
             cut = least + end.cut.index(events.len() - least + 1);
             let is_flush = |event: &Event| matches!(event, Event::Flush);
             flushed = if end.power { events[..cut].iter().rposition(is_flush).map_or(0, |at| at + 1) } else { cut };
             power |= end.power;
             image.extend(left(events, cut, flushed, end, rules.sector));
         }
-        life.medium.stop();
+        incarnation.medium.stop();
     }
     Ok(())
 }
@@ -514,24 +518,24 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_that_was_acknowledged_is_lost_in_any_number_of_lives(lives in proptest::collection::vec(life(), 1..5)) {
-        live(Rules { block_format: BlockFormat::plain(12), sector: 512 }, &lives)?;
+    fn nothing_that_was_acknowledged_is_lost_in_any_number_of_incarnations(incarnations in proptest::collection::vec(incarnation(), 1..5)) {
+        live(Rules { block_format: BlockFormat::plain(12), sector: 512 }, &incarnations)?;
     }
 
     #[test]
-    fn blocks_with_tags_or_keys_are_whole_or_absent_in_any_number_of_lives(
+    fn blocks_with_tags_or_keys_are_whole_or_absent_in_any_number_of_incarnations(
         block_format in prop::sample::select([&block_formats()[..], &[BlockFormat { encrypted: true, ..BlockFormat::plain(12) }]].concat()),
-        lives in proptest::collection::vec(life(), 1..5),
+        incarnations in proptest::collection::vec(incarnation(), 1..5),
     ) {
         let sector = usize::try_from(block_format.data_bytes()).expect("few");
-        live(Rules { block_format, sector }, &lives)?;
+        live(Rules { block_format, sector }, &incarnations)?;
     }
 
     #[test]
     fn blocks_with_tags_that_were_torn_are_found_out(
         block_format in prop::sample::select(block_formats().to_vec()),
-        lives in proptest::collection::vec(life(), 1..5),
+        incarnations in proptest::collection::vec(incarnation(), 1..5),
     ) {
-        live(Rules { block_format, sector: 512 }, &lives)?;
+        live(Rules { block_format, sector: 512 }, &incarnations)?;
     }
 }

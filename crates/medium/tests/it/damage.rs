@@ -317,7 +317,8 @@ fn tags_that_cannot_be_read_or_written_take_nothing_else_with_them() {
     assert_eq!(read(&device, &mut io, 0, 63 * 4096), Ok(expected));
 }
 
-/// What a new life makes of writes that failed in whatever step, and were done all the same or not.
+/// What a new incarnation makes of writes that failed in whatever step, and were done all the same
+/// or not.
 #[test]
 fn a_write_that_failed_is_there_or_is_not() {
     for block_format in block_formats() {
@@ -503,8 +504,8 @@ fn a_flush_rules_out_what_blocks_were_before() {
         for lba in [4, 8, 9] {
             assert!(victim.read(lba) == Ok(block(block_format, victim.byte(lba))), "block {lba} of {block_format:?}");
         }
-        // What they are now is flushed in this life: then it is what they are in the next one, too,
-        // although others were written.
+        // What they are now is flushed in this incarnation: then it is what they are in the next
+        // one, too, although others were written.
         victim.flush();
         victim.write_durably(12, victim.byte(12));
         victim = victim.killed(|victim| {

@@ -520,7 +520,7 @@ fn nothing_is_acknowledged_while_a_failed_record_may_take_it_away() {
     assert_eq!(deallocate(&device, &mut io, 0, EXTENT), Err(Class::MediumWrite));
     assert_eq!(read(&device, &mut io, 0, 8192), Ok(vec![1; 8192]), "it has not happened");
     let acknowledged = write(&device, &mut io, 4096, &[2; 4096]).is_ok();
-    // Killed in the middle of its troubles: what is there now is what the next life finds.
+    // Killed in the middle of its troubles: what is there now is what the next incarnation finds.
     let killed = copy(&base.memory);
     base.bad_below.store(0, Ordering::SeqCst);
     let again = ebof_medium::open(killed, options()).unwrap().medium;

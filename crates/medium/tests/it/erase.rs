@@ -101,7 +101,7 @@ fn erase(medium: &Medium) {
 
 #[test]
 fn nothing_of_an_erased_namespace_is_left_anywhere() {
-    for (removed, life) in [(true, 0), (false, 0), (true, 1), (true, 2)] {
+    for (removed, incarnation) in [(true, 0), (false, 0), (true, 1), (true, 2)] {
         let base: Arc<dyn Device> = Arc::new(Memory::new(medium_bytes(CAPACITY).unwrap(), 512, false));
         let mut opened = open(&base);
         on(&opened.medium, |store| store.set_snapshot(Box::new(|| vec![9; 50_000])));
@@ -111,7 +111,7 @@ fn nothing_of_an_erased_namespace_is_left_anywhere() {
         fill(&opened.medium, 2, &[3; 4096]);
         // Checkpoints that carry tags: after a sudden end it is not known which of them blocks
         // have.
-        for _ in 0..life {
+        for _ in 0..incarnation {
             std::mem::forget(opened);
             opened = open(&base);
             opened.medium.stop();
@@ -129,9 +129,9 @@ fn nothing_of_an_erased_namespace_is_left_anywhere() {
         }
         erase(&opened.medium);
         let after = parts(&base);
-        assert!(!holds(&after, DATA) && !holds(&after, &METADATA), "{removed} {life}");
+        assert!(!holds(&after, DATA) && !holds(&after, &METADATA), "{removed} {incarnation}");
         // Also without their metadata.
-        assert!(!tags.iter().step_by(20).any(|tag| holds(&after, &tag[..8])), "{removed} {life}");
+        assert!(!tags.iter().step_by(20).any(|tag| holds(&after, &tag[..8])), "{removed} {incarnation}");
         // What is not erased is there, now and after a sudden end.
         std::mem::forget(opened);
         let again = open(&base);

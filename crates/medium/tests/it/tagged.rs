@@ -130,8 +130,8 @@ fn play(block_format: BlockFormat, acts: &[Act]) -> Result<(), TestCaseError> {
                     kill(medium);
                 }
                 prop_assert_eq!(&*told.lock().unwrap(), &[]);
-                // What is left of a killed life may still look at blocks, which are not any more as
-                // it knows them.
+                // What is left of a killed incarnation may still look at blocks, which are not any
+                // more as it knows them.
                 told = Arc::default();
                 medium = small(&memory, &told);
             }
