@@ -123,7 +123,8 @@ impl SharedLane {
     }
 
     fn park(&mut self, time: Duration, bound_us: Option<u64>) {
-        let (began, woken) = (self.began, &self.woken);
+        let began = self.began;
+        let woken = &self.woken;
         let Ok(_) = self.idle.sleep::<Infallible>(
             bound_us,
             || ebof_idle::micros_since(began),

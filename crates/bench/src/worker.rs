@@ -131,7 +131,7 @@ impl<'a> Worker<'a> {
             held: None,
             outstanding: vec![(Next { write: false, offset: 0 }, now); depth],
             in_flight: 0,
-            written: Written::new(job, part),
+            written: Written::new(job, part.0, part.1),
             stats,
             failed: false,
         }
@@ -320,14 +320,15 @@ struct Written {
 }
 
 impl Written {
-    fn new(job: &Job, (start, size): (u64, u64)) -> Self {
+    fn new(job: &Job, start: u64, size: u64) -> Self {
         let block = u64::from(job.block_bytes);
         let tracked = job.verify && job.rw.writes();
         let words = if tracked { usize::try_from((size / block).div_ceil(64)).unwrap_or(0) } else { 0 };
         Self { bits: vec![0; words], start, block, everything: !job.rw.writes() }
     }
 
-    fn place(&self, offset: u64) -> (usize, u64) {
+    /// Index of the word, and the bit in it, of the block at `offset`.
+    fn word_and_bit(&self, offset: u64) -> (usize, u64) {
         let index = (offset - self.start) / self.block;
         (usize::try_from(index / 64).unwrap_or(usize::MAX), 1 << (index % 64))
     }
@@ -336,14 +337,14 @@ impl Written {
         if self.bits.is_empty() {
             return;
         }
-        let (word, bit) = self.place(offset);
+        let (word, bit) = self.word_and_bit(offset);
         if let Some(word) = self.bits.get_mut(word) {
             *word |= bit;
         }
     }
 
     fn expects(&self, offset: u64) -> bool {
-        let (word, bit) = self.place(offset);
+        let (word, bit) = self.word_and_bit(offset);
         self.everything || self.bits.get(word).is_some_and(|word| word & bit != 0)
     }
 

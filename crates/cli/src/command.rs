@@ -3,13 +3,13 @@
 
 use ebof_initiator::AdminData;
 use ebof_nvme::connect::Property;
-use ebof_nvme::feature::{Fid, GetFeature, Select, SetFeature};
+use ebof_nvme::feature::{Fid, GetFeature, HostBehaviorSupport, Select, SetFeature};
 use ebof_nvme::identify::{Cns, IdentifyController, IdentifyNamespace};
 use ebof_nvme::log::{GetLogPage, Lid};
 use ebof_nvme::opcode::{admin as opcode, admin_name, fabrics_name, nvm_name};
 use ebof_nvme::property::{Cap, offset};
 use ebof_nvme::{Cqe, Nsid, Sqe, Status};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{FromBytes, FromZeros as _, IntoBytes};
 
 use crate::device::Device;
 use crate::explain;
@@ -169,18 +169,18 @@ pub(crate) fn log<T: FromBytes + IntoBytes>(
     Ok(data)
 }
 
-/// Sends Get Features; returns dword 0 of the completion.
+/// Sends Get Features with dwords 11 and 14; returns dword 0 of the completion.
 ///
 /// # Errors
 /// As [`admin`].
 pub(crate) fn get_feature(
     device: &mut dyn Device,
-    (fid, select): (Fid, Select),
+    feature: GetFeature,
     nsid: Nsid,
-    (cdw11, cdw14): (u32, u32),
+    [cdw11, cdw14]: [u32; 2],
     data: &mut [u8],
 ) -> anyhow::Result<u32> {
-    let sqe = Sqe::new(opcode::GET_FEATURES).with_nsid(nsid).with_cdw(10, GetFeature { fid, select }.encode());
+    let sqe = Sqe::new(opcode::GET_FEATURES).with_nsid(nsid).with_cdw(10, feature.encode());
     let sqe = sqe.with_cdw(11, cdw11).with_cdw(14, cdw14);
     let data = if data.is_empty() { AdminData::None } else { AdminData::ToHost(data) };
     Ok(admin(device, &sqe, data)?.dw0.get())
@@ -201,6 +201,28 @@ pub(crate) fn set_feature(
     let sqe = sqe.with_cdw(11, cdw11).with_cdw(12, cdw12).with_cdw(14, cdw14);
     let data = if data.is_empty() { AdminData::None } else { AdminData::FromHost(data) };
     Ok(admin(device, &sqe, data)?.dw0.get())
+}
+
+/// Changes the Host Behavior Support feature, which tells the controller what this host supports.
+/// Sends nothing if `change` leaves it as it is.
+///
+/// # Errors
+/// As [`admin`].
+pub(crate) fn change_host_behavior(
+    device: &mut dyn Device,
+    change: impl FnOnce(&mut HostBehaviorSupport),
+) -> anyhow::Result<()> {
+    let fid = Fid::HOST_BEHAVIOR_SUPPORT;
+    let current = GetFeature { fid, select: Select::Current };
+    let mut behavior = HostBehaviorSupport::new_zeroed();
+    get_feature(device, current, Nsid::NONE, [0; 2], behavior.as_mut_bytes())?;
+    let before = behavior.as_bytes().to_vec();
+    change(&mut behavior);
+    if behavior.as_bytes() != before {
+        let feature = SetFeature { fid, save: false };
+        set_feature(device, feature, Nsid::NONE, [0; 3], behavior.as_bytes())?;
+    }
+    Ok(())
 }
 
 /// Reads a property of 4 or 8 bytes; `None` if the controller does not have it.

@@ -262,7 +262,8 @@ impl Subsystem<'_> {
 
     /// The first lines about it: name, NQN and host.
     fn heading(&self) -> String {
-        let (nqn, hostnqn) = (safe(self.nqn), safe(self.hostnqn));
+        let nqn = safe(self.nqn);
+        let hostnqn = safe(self.hostnqn);
         format!("{} - NQN={nqn}\n{}hostnqn={hostnqn}\n", self.name(), self.indent())
     }
 

@@ -138,15 +138,17 @@ impl Everything {
                 say(&format!("{CONNECTS_MAX} connections were tried: {rest} more records are left alone"));
                 return;
             }
-            self.follow(service, entry, (number, entries.len()), waiting);
+            self.follow(service, entry, number, entries.len(), waiting);
         }
     }
 
+    /// Connects or queues record `number` of `count`.
     fn follow(
         &mut self,
         service: &FabricArgs,
         entry: &DiscoveryEntry,
-        (number, count): (usize, usize),
+        number: usize,
+        count: usize,
         waiting: &mut Vec<FabricArgs>,
     ) {
         let traddr = entry.address().as_str().map(str::to_owned);

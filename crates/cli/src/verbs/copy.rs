@@ -3,8 +3,6 @@
 use ebof_initiator::AdminData;
 use ebof_nvme::Nsid;
 use ebof_nvme::copy::{Copy, CopyFormat, CopySource};
-use ebof_nvme::feature::{Fid, HostBehaviorSupport, Select, SetFeature};
-use zerocopy::{FromZeros as _, IntoBytes as _};
 
 use super::Outcome;
 use super::guard::refuse_in_use;
@@ -173,16 +171,8 @@ impl CopyBlocks {
 /// Tells the controller that this host supports `format`, which is required for formats 2h and 3h
 /// (Host Behavior Support, CDFE).
 fn enable_format(device: &mut dyn Device, format: CopyFormat) -> anyhow::Result<()> {
-    let fid = Fid::HOST_BEHAVIOR_SUPPORT;
-    let mut behavior = HostBehaviorSupport::new_zeroed();
-    command::get_feature(device, (fid, Select::Current), Nsid::NONE, (0, 0), behavior.as_mut_bytes())?;
     let bit = 1 << format.encode();
-    if behavior.cdfe.get() & bit == 0 {
-        behavior.cdfe.set(behavior.cdfe.get() | bit);
-        let feature = SetFeature { fid, save: false };
-        command::set_feature(device, feature, Nsid::NONE, [0; 3], behavior.as_bytes())?;
-    }
-    Ok(())
+    command::change_host_behavior(device, |behavior| behavior.cdfe.set(behavior.cdfe.get() | bit))
 }
 
 fn length<T>(list: Option<&List<T>>) -> Option<usize> {

@@ -8,10 +8,8 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use ebof_nvme::Nsid;
-use ebof_nvme::feature::{Fid, HostBehaviorSupport, Select, SetFeature};
 use ebof_nvme::identify::field::lpa;
 use ebof_nvme::log::{GetLogPage, Lid, PersistentEventHeader, TelemetryHeader, persistent_event_lsp, telemetry_lsp};
-use zerocopy::{FromZeros as _, IntoBytes as _};
 
 use super::Outcome;
 use super::number;
@@ -208,15 +206,11 @@ fn allow_area_4(device: &mut dyn Device) -> anyhow::Result<()> {
         let message = format!("{} has no telemetry data area 4", device.name());
         return Err(Failure::usage(message, "give --data-area 1, 2 or 3").into());
     }
-    let fid = Fid::HOST_BEHAVIOR_SUPPORT;
-    let mut behavior = HostBehaviorSupport::new_zeroed();
-    command::get_feature(device, (fid, Select::Current), Nsid::NONE, (0, 0), behavior.as_mut_bytes())?;
-    if behavior.etdas == 0 {
-        behavior.etdas = 1;
-        let feature = SetFeature { fid, save: false };
-        command::set_feature(device, feature, Nsid::NONE, [0; 3], behavior.as_bytes())?;
-    }
-    Ok(())
+    command::change_host_behavior(device, |behavior| {
+        if behavior.etdas == 0 {
+            behavior.etdas = 1;
+        }
+    })
 }
 
 /// The Sanitize Status log.
@@ -308,6 +302,7 @@ mod tests {
     use crate::device::fake::{Answer, Fake};
     use crate::verbs::line::parse;
     use ebof_nvme::identify::IdentifyController;
+    use zerocopy::IntoBytes as _;
 
     fn gets(fake: &Fake) -> Vec<GetLogPage> {
         fake.asked.iter().map(|asked| GetLogPage::decode(&asked.sqe)).collect()

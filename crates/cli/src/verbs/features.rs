@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use ebof_nvme::Nsid;
-use ebof_nvme::feature::{Fid, Select, SetFeature as Cdw10};
+use ebof_nvme::feature::{self as nvme, Fid, Select};
 
 use super::Outcome;
 use super::number;
@@ -63,8 +63,9 @@ impl GetFeature {
                 None => data_bytes(fid),
             };
             let mut data = vec![0; bytes];
-            let dwords = (self.cdw11.unwrap_or_else(|| default_cdw11(fid)), u32::from(self.uuid_index & 0x7f));
-            let value = command::get_feature(device, (fid, self.sel), nsid, dwords, &mut data)?;
+            let feature = nvme::GetFeature { fid, select: self.sel };
+            let dwords = [self.cdw11.unwrap_or_else(|| default_cdw11(fid)), u32::from(self.uuid_index & 0x7f)];
+            let value = command::get_feature(device, feature, nsid, dwords, &mut data)?;
             Ok(FeatureView { fid, select: self.sel, value, data })
         })
     }
@@ -108,7 +109,7 @@ impl SetFeature {
         on_device(&self.device, Needs::Admin, global, |device| {
             let nsid = feature_namespace(&*device, fid, self.namespace_id)?;
             let dwords = [self.value, self.cdw12, u32::from(self.uuid_index & 0x7f)];
-            let feature = Cdw10 { fid, save: self.save };
+            let feature = nvme::SetFeature { fid, save: self.save };
             let result = command::set_feature(device, feature, nsid, dwords, &data)?;
             Ok(FeatureSetView { fid, value: self.value, saved: self.save, result })
         })

@@ -71,7 +71,8 @@ mod tests {
     use super::*;
 
     fn image(revision: &str, personality: &str) -> FwImage {
-        let (revision, personality) = (revision.to_owned(), personality.to_owned());
+        let revision = revision.to_owned();
+        let personality = personality.to_owned();
         FwImage { file: PathBuf::new(), revision, personality, product: "ebof-drive".to_owned() }
     }
 

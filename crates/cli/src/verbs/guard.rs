@@ -44,7 +44,8 @@ pub(super) fn refuse_in_use(verb: &str, device: &dyn Device, nsid: Nsid, force: 
 /// # Errors
 /// As [`refuse_in_use`]; the answer is not yes, or there is no terminal.
 pub(super) fn confirm_loss(
-    (verb, warning): (&str, &str),
+    verb: &str,
+    warning: &str,
     device: &mut dyn Device,
     nsid: Nsid,
     force: bool,

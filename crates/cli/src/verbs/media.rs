@@ -89,7 +89,7 @@ impl FormatNvm {
         };
         let what = if nsid == Nsid::ALL { "all namespaces".to_owned() } else { format!("namespace {nsid}") };
         let warning = format!("Format takes the data of {what} of {} away for ever.", device.name());
-        confirm_loss(("format", &warning), device, nsid, self.force)?;
+        confirm_loss("format", &warning, device, nsid, self.force)?;
         device.allow(FORMAT_TIME);
         command::admin(device, &format.encode(nsid), AdminData::None)?;
         if self.reset {
@@ -234,7 +234,7 @@ impl SanitizeNvm {
                 "Sanitize ({action}) takes the data of the whole drive behind {} away for ever.",
                 device.name()
             );
-            confirm_loss(("sanitize", &warning), device, Nsid::ALL, self.force)?;
+            confirm_loss("sanitize", &warning, device, Nsid::ALL, self.force)?;
         }
         command::admin(device, &sanitize.encode(), AdminData::None)?;
         let line = format!("Success, {}; `ebof sanitize-log {}` shows how it goes", self.sanact.name(), device.name());

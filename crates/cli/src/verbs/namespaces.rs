@@ -248,7 +248,7 @@ impl DeleteNs {
         let nsid = namespace_of(device, self.namespace_id)?;
         let what = if nsid == Nsid::ALL { "every namespace".to_owned() } else { format!("namespace {nsid}") };
         let warning = format!("Deleting takes {what} of {} and its data away for ever.", device.name());
-        confirm_loss(("delete-ns", &warning), device, nsid, self.force)?;
+        confirm_loss("delete-ns", &warning, device, nsid, self.force)?;
         let delete = NamespaceManagement { select: ManagementSelect::Delete, csi: Csi::NVM };
         command::admin(device, &delete.encode(nsid), AdminData::None)?;
         Ok(Managed::new("delete-ns", device.name(), nsid.0))

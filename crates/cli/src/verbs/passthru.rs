@@ -133,7 +133,7 @@ impl Passthru {
         if self.show_command {
             say(&crate::output::passthru::command_text(&sqe, data.len()));
         }
-        let view = self.send(&mut *device, admin, &sqe, (direction, &mut data))?;
+        let view = self.send(&mut *device, admin, &sqe, direction, &mut data)?;
         let mut global = global.clone();
         if self.raw_binary {
             global.format = Format::Binary;
@@ -157,7 +157,8 @@ impl Passthru {
         device: &mut dyn Device,
         admin: bool,
         sqe: &Sqe,
-        (direction, data): (Direction, &mut Vec<u8>),
+        direction: Direction,
+        data: &mut Vec<u8>,
     ) -> anyhow::Result<PassthruView> {
         let transferred = match direction {
             Direction::None => AdminData::None,
@@ -277,7 +278,7 @@ mod tests {
         let dwords = [sqe.cdw2, sqe.cdw3, sqe.cdw10, sqe.cdw11, sqe.cdw12, sqe.cdw13, sqe.cdw14, sqe.cdw15];
         assert_eq!(dwords.map(|dword| dword.get()), [2, 3, 10, 11, 12, 13, 14, 15]);
         let mut data = vec![1, 2];
-        let view = verb.send(&mut fake, true, &sqe, (Direction::FromHost, &mut data)).unwrap();
+        let view = verb.send(&mut fake, true, &sqe, Direction::FromHost, &mut data).unwrap();
         assert_eq!((fake.last().data.as_slice(), view.result), ([1, 2].as_slice(), 5));
         assert_eq!(view.text(false), "admin-passthru: Success, result: 0x5\n");
     }
@@ -304,7 +305,7 @@ mod tests {
         let mut fake = Fake::namespace(3, [Answer::status(Status::INVALID_OPCODE.dnr())]);
         let verb = parse("x n -O 0x7e");
         let sqe = verb.command(&fake, false);
-        let error = verb.send(&mut fake, false, &sqe, (Direction::None, &mut Vec::new())).unwrap_err().to_string();
+        let error = verb.send(&mut fake, false, &sqe, Direction::None, &mut Vec::new()).unwrap_err().to_string();
         assert!(error.contains("Invalid Command Opcode"), "{error}");
     }
 }
