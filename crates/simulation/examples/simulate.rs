@@ -19,7 +19,8 @@ simulate [--seed N] [--hours H] [--seconds S] [--stories N] [--level NAME]
   --hours H     until so many hours have passed in the stories, by default 1
   --seconds S   at most so many seconds of real time
   --stories N   at most so many stories
-  --level NAME  one level alone, medium or target; without it each has half of the limits";
+  --level NAME  one level alone, without it each has half of the limits: medium, a drive's medium;
+                target, a whole target with hosts of the simulation's own and initiators";
 
 /// How long a story that fails is made shorter.
 const PATIENCE: Duration = Duration::from_secs(60);

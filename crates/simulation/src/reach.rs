@@ -124,3 +124,31 @@ impl Reach {
         self.state().streams.iter().filter_map(Watch::due).min()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    #[test]
+    fn connections_go_to_the_target_that_is_there_and_are_all_cut() {
+        let carriage = Carriage { latency: Duration::from_micros(50), window_bytes: 1000, piece_bytes: 300 };
+        let reach = Reach::new(&Clock::simulated(1), carriage, 7);
+        let bell = || Arc::new(|| {});
+        assert_eq!(reach.port().connect(4, bell()).unwrap_err(), ConnectError::NotListening);
+        let (sender, ends) = channel();
+        reach.set_target(Some(Port::new(move |end| {
+            drop(sender.send(end));
+            Ok(())
+        })));
+        let mut host = reach.port().connect(4, bell()).unwrap();
+        let end = ends.try_recv().unwrap();
+        assert!(host.poll().unwrap().is_none() && !end.host_is_gone());
+        reach.cut();
+        assert!(host.poll().is_err() && end.host_is_gone());
+        reach.set_target(None);
+        assert_eq!(reach.port().connect(4, bell()).unwrap_err(), ConnectError::NotListening);
+        assert!(reach.take_arriving().is_empty() && reach.due().is_none());
+    }
+}
