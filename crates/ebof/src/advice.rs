@@ -1,12 +1,11 @@
-//! What messages, help texts and documents advise to type is understood by the command line.
+//! Tests: commands and options in messages, help texts and documents are valid.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use ebof_cli::Program;
 
-/// Commands that are none of this program's verbs: the process that `connect` starts, as a decision
-/// tells.
+/// Commands that are not verbs: the hidden one that `connect` starts, named in an ADR.
 const NO_VERBS: [&str; 1] = ["hold"];
 
 /// Where other programs' options are named: fio's, losetup's, `cargo xtask bench`'s.
@@ -172,8 +171,7 @@ fn fill(words: &[String]) -> Vec<String> {
     filled
 }
 
-/// Why the command line does not understand it. Without an argument it only names a verb and
-/// options of it.
+/// Why the command is not valid. Without an argument only the verb and its options are checked.
 fn mistake(words: &[String], whole: bool) -> Option<String> {
     let (_, rest) = words.split_first()?;
     let (verb, options) = rest.split_first()?;

@@ -7,8 +7,7 @@ use ebof_cli::output::say;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 
-/// Sends logs of `level` and worse to standard error from now on, unless EBOF_LOG says otherwise.
-/// To be called once.
+/// Logs `level` and worse to standard error, unless EBOF_LOG sets other levels. Called once.
 pub(crate) fn start(format: LogFormat, level: LevelFilter) {
     let filter = EnvFilter::builder().with_default_directive(level.into()).with_env_var("EBOF_LOG").from_env_lossy();
     let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();

@@ -1,5 +1,5 @@
-//! The one binary: `serve`, logging, signals and wiring. The other verbs, and what all of them
-//! have, are `ebof_cli`'s.
+//! The program: `serve`, logging, signals and wiring. The other verbs, and what all of them share,
+//! are in `ebof_cli`.
 #![forbid(unsafe_code)]
 #![allow(
     rustdoc::broken_intra_doc_links,

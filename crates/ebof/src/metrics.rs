@@ -1,8 +1,8 @@
 //! What a running target reports over HTTP: metrics, its status and the refused
 //! connections as JSON.
 //!
-//! Read-only. All values come from the management API; this is its wiring to HTTP on a thread of
-//! its own.
+//! Read-only. All values come from the management API; this file serves them over HTTP on a thread
+//! of its own.
 
 mod listener;
 
@@ -30,11 +30,11 @@ const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// The backlog of connections that are not accepted yet; the system may limit it further.
 const BACKLOG: u32 = 4096;
 
-/// Serves `/metrics`, `/status` and `/refused` at `address` until the process ends. Returns where
-/// it listens.
+/// Serves `/metrics`, `/status` and `/refused` at `address` until the process ends. Returns the
+/// address with its port.
 ///
 /// # Errors
-/// The address cannot be listened on, or there is no thread to be had.
+/// Listening at the address failed, or the thread could not be started.
 pub(crate) fn serve(address: SocketAddr, target: Arc<Target>) -> anyhow::Result<SocketAddr> {
     if is_public(address) {
         tracing::warn!(
@@ -74,7 +74,7 @@ fn serve_for(address: SocketAddr, target: Arc<Target>, lifetime: Duration) -> an
         .route("/status", get(async move || Json(status.status())))
         .route("/refused", get(async move || Json(refused.refused())));
     let run = move || {
-        // Its listener tries again whatever fails, so that this does not end.
+        // The listener retries after errors, so this does not return.
         let served = runtime.block_on(async move { axum::serve(listener, routes).await });
         tracing::error!("metrics are no longer served: {served:?}");
     };

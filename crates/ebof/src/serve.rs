@@ -1,5 +1,4 @@
-//! `serve`: drives offered to hosts, from the command line or from a configuration, until a signal
-//! ends it.
+//! `serve`: serves drives to hosts, by arguments or a configuration, until a signal ends it.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -25,13 +24,12 @@ use ebof_cli::{Format, Global};
 mod configuration;
 mod reload;
 
-use reload::{Ask, Reloads};
+use reload::{ReloadRequest, Reloads};
 
-/// Descriptors that are not for connections of hosts: drives, threads, the metrics endpoint, a
-/// reload.
+/// Descriptors reserved for drives, threads, the metrics endpoint and reloading.
 const DESCRIPTORS_KEPT: u64 = 512;
 
-/// How long commands that were accepted may take to complete at the end.
+/// Time for accepted commands to complete when stopping.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// What to serve, and how.
@@ -123,10 +121,9 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     }
     let config = loaded.config;
     let settings = settings(args, &config);
-    // Signals are caught before anything is opened, so that none can end the process half-way.
+    // Signals are handled before anything is opened, so that none ends the process in between.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1]).context("catching signals")?;
-    // With a limit on the size of files a write past it is an error of that write, and not the end
-    // of all that is served.
+    // Beyond a limit on file sizes a write shall fail, but SIGXFSZ must not end the process.
     signal_hook::flag::register(SIGXFSZ, Arc::default()).context("catching signals")?;
     let mut settings = settings;
     settings.connections_max = with_enough_descriptors(settings.connections_max);
@@ -145,8 +142,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     let reloads = Reloads::start(args.clone(), Arc::clone(&target))?;
     for signal in signals.forever() {
         match signal {
-            SIGHUP => reloads.ask(Ask::Reload),
-            SIGUSR1 => reloads.ask(Ask::Rescan),
+            SIGHUP => reloads.request(ReloadRequest::Reload),
+            SIGUSR1 => reloads.request(ReloadRequest::Rescan),
             _ => break,
         }
     }
@@ -161,8 +158,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A panic of any thread ends the process, so that its supervisor starts it again: what is left
-/// without the thread would keep hosts waiting.
+/// A panic of any thread ends the process, so that its supervisor restarts it: hosts would wait for
+/// ever for the dead thread.
 fn end_with_any_panic() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -184,10 +181,10 @@ fn settings(args: &Args, config: &Config) -> Settings {
     Settings { pin: args.pin, spin_us: args.spin, ..Settings::of(config) }
 }
 
-/// How many connections there may be at a time. Each needs a descriptor, and the usual limit (1024)
-/// is far below the connections that are allowed: it is raised as far as the system permits. What
-/// that leaves for connections is less than the limit, so that a flood of them cannot keep the
-/// target from opening drives and answering metrics.
+/// The most connections. Each needs a descriptor, and the usual limit of descriptors (1024) is far
+/// below the allowed connections, so it is raised as far as the system permits. Some descriptors
+/// are reserved, so that a flood of connections cannot prevent opening drives and answering
+/// metrics.
 fn with_enough_descriptors(connections: u32) -> u32 {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -207,7 +204,7 @@ fn with_enough_descriptors(connections: u32) -> u32 {
     connections.min(possible)
 }
 
-/// What is served, said once at the start.
+/// What is served, printed once at the start.
 struct Serving<'a> {
     target: &'a Target,
     metrics: Option<SocketAddr>,
@@ -261,8 +258,7 @@ fn text(status: &Status, addresses: &[SocketAddr], metrics: Option<SocketAddr>) 
         }
     }
     if status.drives.iter().any(|drive| drive.namespaces == 0) {
-        // Nothing is amiss, but what to do next is not obvious: what is attached has no block
-        // device yet.
+        // No error, but the next step is not obvious: a new drive has no namespace yet.
         let verbs = "ebof create-ns nvme0 -S SIZE; ebof attach-ns nvme0 -n 1 -c 0";
         lines.push(format!("make a namespace on a drive that has none with: {verbs}"));
     }

@@ -1,8 +1,8 @@
-//! What a file name of fio means: which namespace of which subsystem, and where.
+//! Parses a file name of fio, which is the address of a namespace.
 //!
-//! fio divides `filename` at colons, and takes `\:` for a colon that does not divide. A URI is
-//! written with those, or put into the engine's option `uri`, where colons are left alone; or the
-//! parts are named as in `traddr=127.0.0.1 nqn=... ns=1`.
+//! fio splits `filename` at colons, except for `\:`. A URI is written with these, or in the
+//! engine's option `uri`, where colons need no backslash; or its parts are named as in
+//! `traddr=127.0.0.1 nqn=... ns=1`.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub(crate) struct NamespaceAddress {
     pub(crate) nsid: Nsid,
 }
 
-/// Why a file name means no namespace, and what to write instead.
+/// Why a file name is not the address of a namespace, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AddressError(String);
 
@@ -33,7 +33,7 @@ const FORMS: &str = "write --filename='nvme+tcp\\://HOST\\:PORT/NQN/NSID' with a
     or --filename='traddr=HOST trsvcid=PORT nqn=NQN ns=NSID' with a backslash before colons";
 
 impl NamespaceAddress {
-    /// What `name` means, or else the option `uri`: then the name is a label.
+    /// The address in the option `uri`, or else in `name`. With `uri`, the name is only a label.
     pub(crate) fn find(name: &str, uri: Option<&str>) -> Result<Self, AddressError> {
         if Uri::looks_like(name) {
             return Self::of_uri(name);
@@ -77,7 +77,7 @@ impl NamespaceAddress {
         })
     }
 
-    /// Words as nvme-cli's options and SPDK's transport identifiers have them.
+    /// Parses words like nvme-cli's options and SPDK's transport identifiers.
     fn of_words(text: &str) -> Result<Self, AddressError> {
         let wrong = |word: &str, want: &str| AddressError(format!("{word:?} in the file name {text:?}: {want}"));
         let mut traddr = None;

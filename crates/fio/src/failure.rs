@@ -1,4 +1,4 @@
-//! Errors in fio's terms: an errno that fio counts, and a sentence that a person can act on.
+//! Errors for fio: an errno that fio counts, and a text that says what to do.
 
 use ebof_initiator::{ConnectError, Error};
 use ebof_nvme::Status;
@@ -19,7 +19,7 @@ impl Failure {
         Self { errno, text: text.into() }
     }
 
-    /// A command on `place` that will have no completion, or could not be submitted.
+    /// A command to `address` that was lost or could not be submitted.
     pub(crate) fn of_error(command: &str, address: &NamespaceAddress, error: &Error) -> Self {
         if let Error::Status { status, .. } = error {
             return Self::of_status(command, address, *status);
@@ -70,7 +70,7 @@ fn advice(error: &Error) -> &'static str {
     }
 }
 
-/// `nvme+tcp://...` as a person writes it.
+/// The URI of a namespace.
 fn name(address: &NamespaceAddress) -> String {
     let NamespaceAddress { traddr, trsvcid, nqn, nsid } = address;
     if traddr.contains(':') {
@@ -94,7 +94,7 @@ impl From<SettingsError> for Failure {
 
 impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {
-        // Summary, what was tried, what came back, what to do: one line each.
+        // With `tried`, `answer` and `to do` lines.
         Self::new(libc::ENOTCONN, format!("ebof: {error:#}"))
     }
 }

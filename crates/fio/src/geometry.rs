@@ -1,6 +1,5 @@
-//! Size and block of a namespace, asked before a job begins: fio plans a job from the size of its
-//! files, in a process or thread that never does I/O on them. Each namespace is asked once, over a
-//! connection that lives for that.
+//! Sizes of namespaces before a job begins: fio plans a job by the sizes of its files, in a process
+//! or thread that does no I/O on them. Each namespace is queried once, over a temporary connection.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -10,10 +9,10 @@ use crate::address::NamespaceAddress;
 use crate::failure::Failure;
 use crate::settings::Settings;
 
-/// What was asked, and the size.
+/// Queried namespaces and their sizes.
 static KNOWN: Mutex<Vec<((NamespaceAddress, Settings), u64)>> = Mutex::new(Vec::new());
 
-/// Size in bytes of what `name` means.
+/// The size in bytes of the namespace `name`.
 pub(crate) fn size_bytes(name: &str, settings: &Settings) -> Result<u64, Failure> {
     let address = NamespaceAddress::find(name, settings.uri.as_deref())?;
     let key = (address, settings.clone());
@@ -21,16 +20,16 @@ pub(crate) fn size_bytes(name: &str, settings: &Settings) -> Result<u64, Failure
     if let Some(size) = known {
         return Ok(size);
     }
-    // Not under the lock: fio may fork meanwhile.
-    let size = ask(&key.0, &key.1)?;
+    // Without the lock: fio may fork at any time.
+    let size = query(&key.0, &key.1)?;
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner).push((key, size));
     Ok(size)
 }
 
-fn ask(address: &NamespaceAddress, settings: &Settings) -> Result<u64, Failure> {
+fn query(address: &NamespaceAddress, settings: &Settings) -> Result<u64, Failure> {
     let controller = Controller::connect(&settings.options(address, 0)?)?;
     let told = controller.identify_namespace(address.nsid);
-    // Waits for the connection's thread: a fork must not find it.
+    // Waits for the controller's thread, which must not exist at a fork.
     controller.disconnect();
     let identify = told.map_err(|error| Failure::of_error("Identify Namespace", address, &error))?;
     let unusable = Error::Format { nsid: address.nsid, reason: "its block size is not legal" };

@@ -1,9 +1,9 @@
-//! One job of fio: its files, each a namespace behind a controller and a queue pair of its own, and
-//! the operations under way.
+//! One job of fio: its files, each a namespace with a controller and a queue pair of its own, and
+//! its operations.
 //!
-//! An operation becomes as many commands as the controller's transfer limit asks for. What the
-//! queue has no room for waits here, in order, so that fio's `iodepth` may be larger than the
-//! target's queue. Nothing is allocated per operation.
+//! An operation is split into commands at the controller's transfer limit. Commands wait here, in
+//! order, while the queue is full, so that fio's `iodepth` may be larger than the target's queue.
+//! Nothing is allocated per operation.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd as _;
@@ -24,7 +24,7 @@ use crate::failure::Failure;
 use crate::memory::Lent;
 use crate::settings::Settings;
 
-/// What an operation does.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Read,
@@ -48,7 +48,7 @@ impl Kind {
 /// An operation of fio.
 #[derive(Debug)]
 pub(crate) struct Request {
-    /// What fio knows it by.
+    /// fio's identifier of it.
     pub(crate) token: usize,
     pub(crate) kind: Kind,
     /// In bytes.
@@ -58,7 +58,7 @@ pub(crate) struct Request {
     pub(crate) memory: Lent,
 }
 
-/// An operation that is over.
+/// A completed operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Finished {
     pub(crate) token: usize,
@@ -66,16 +66,16 @@ pub(crate) struct Finished {
     pub(crate) errno: i32,
 }
 
-/// See the module.
+/// A job.
 pub(crate) struct Job {
     settings: Settings,
     depth: usize,
     files: Vec<File>,
     operations: Operations,
-    /// What `collect` found last.
+    /// The operations found by the last `collect`.
     events: Vec<Finished>,
     unsent: Unsent,
-    /// How long to look at several queues before sleeping.
+    /// How long to poll several queues before sleeping.
     idle: Idle,
     began: Instant,
 }
@@ -90,13 +90,13 @@ struct Unsent {
 /// A file of fio.
 struct File {
     token: usize,
-    line: Result<Line, Failure>,
+    connection: Result<Connection, Failure>,
 }
 
-/// The way to a namespace.
-struct Line {
+/// The connection to a namespace.
+struct Connection {
     address: NamespaceAddress,
-    /// Before `controller`: its connection is closed first.
+    /// Before `controller`, so that it is dropped first.
     queue: QueuePair<Payload>,
     controller: Option<Controller>,
     nsid: Nsid,
@@ -104,12 +104,12 @@ struct Line {
     protection: ProtectionType,
     size_bytes: u64,
     transfer_bytes: usize,
-    waiting: VecDeque<Rest>,
+    waiting: VecDeque<Remaining>,
 }
 
-/// What is not submitted yet of an operation.
+/// The part of an operation that is not submitted yet.
 #[derive(Debug)]
-struct Rest {
+struct Remaining {
     slot: usize,
     kind: Kind,
     offset: u64,
@@ -117,7 +117,7 @@ struct Rest {
     memory: Lent,
 }
 
-/// What goes with a command.
+/// The data of a command.
 #[derive(Debug)]
 enum Payload {
     Lent(Lent),
@@ -142,14 +142,13 @@ impl AsMut<[u8]> for Payload {
     }
 }
 
-/// The operations under way, by slot.
+/// The outstanding operations, by slot.
 #[derive(Default)]
 struct Operations {
     slots: Vec<Slot>,
     free: Vec<usize>,
     finished: VecDeque<Finished>,
-    /// What there is to say about operations that failed; at most one text for each operation that
-    /// fio has.
+    /// Error texts of failed operations; at most one for each operation that fio has.
     details: Vec<(usize, String)>,
 }
 
@@ -159,19 +158,18 @@ struct Slot {
     kind: Kind,
     /// Commands that are outstanding.
     commands: u32,
-    /// Nothing of it waits.
+    /// All its commands are submitted.
     submitted: bool,
     errno: i32,
 }
 
-/// Data that wait to be sent before a job sends by itself: large writes should not wait until the
+/// Queued data from which a job sends by itself, bytes: large writes should not wait until the
 /// queue is full.
 const SEND_BYTES: u64 = 128 << 10;
-/// A sleep with several queues lasts at most so long: a queue pair looks for commands whose time is
-/// over when it is polled.
-const LOOK_AROUND: Duration = Duration::from_millis(100);
-/// Polls between two looks at the clock.
-const POLLS_PER_TURN: u32 = 16;
+/// The longest sleep with several queues: polling a queue pair checks for commands that timed out.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+/// Polls between two reads of the clock.
+const POLLS_PER_CLOCK_READ: u32 = 16;
 
 impl Job {
     pub(crate) fn new(settings: Settings) -> Self {
@@ -188,29 +186,29 @@ impl Job {
         }
     }
 
-    /// fio has made an operation: there will be one more at a time.
+    /// fio has made an operation, which increases the depth by one.
     pub(crate) fn add_operation(&mut self) {
         self.depth += 1;
     }
 
-    /// Whether `file` was opened, or tried to.
+    /// Whether `file` was opened, or opening it failed.
     pub(crate) fn knows(&self, file: usize) -> bool {
         self.files.iter().any(|one| one.token == file)
     }
 
-    /// Connects `file`, which fio calls `name`. A failure is kept and told by each operation; a
-    /// remark is given back.
+    /// Connects `file`, which fio calls `name`. A failure is kept and returned by each operation.
+    /// Returns a remark for the user.
     pub(crate) fn open(&mut self, file: usize, name: &str) -> Option<String> {
         self.operations.reserve(self.depth);
         self.events.reserve(self.depth);
-        let line = Line::open(name, &self.settings, self.depth.max(1));
-        let remark = line.as_ref().ok().and_then(|line| line.remark(self.depth, &self.settings));
-        self.files.push(File { token: file, line });
+        let conn = Connection::open(name, &self.settings, self.depth.max(1));
+        let remark = conn.as_ref().ok().and_then(|conn| conn.remark(self.depth, &self.settings));
+        self.files.push(File { token: file, connection: conn });
         remark
     }
 
-    /// Starts `request`. One that cannot be started is over at once, and found by `collect` as any
-    /// other: only then does fio ask for an explanation.
+    /// Starts `request`. If that fails, it completes at once and is found by `collect`: only then
+    /// does fio request an explanation.
     pub(crate) fn queue(&mut self, file: usize, request: Request) {
         let token = request.token;
         if let Err(failure) = self.start(file, request) {
@@ -222,33 +220,34 @@ impl Job {
     fn start(&mut self, file: usize, request: Request) -> Result<(), Failure> {
         let file = self.files.iter_mut().find(|one| one.token == file);
         let file = file.ok_or_else(|| Failure::new(libc::EBADF, "ebof: fio uses a file that it has not opened"))?;
-        let line = file.line.as_mut().map_err(|failure| failure.clone())?;
-        line.check(&request)?;
+        let conn = file.connection.as_mut().map_err(|failure| failure.clone())?;
+        conn.check(&request)?;
         let Request { token, kind, offset, length, memory } = request;
         let slot = self.operations.start(token, kind);
-        line.waiting.push_back(Rest { slot, kind, offset, length, memory });
-        line.pump(&mut self.operations);
+        conn.waiting.push_back(Remaining { slot, kind, offset, length, memory });
+        conn.pump(&mut self.operations);
         self.unsent.operations += 1;
         self.unsent.bytes += if kind == Kind::Write { length } else { 0 };
         Ok(())
     }
 
-    /// fio may queue more, or not. Sends where that is better than waiting for more; gives the
-    /// number of operations sent.
+    /// fio has queued a batch. Sends it unless more should be collected; returns the number of
+    /// operations sent.
     pub(crate) fn commit(&mut self) -> u32 {
         let batch = self.settings.batch;
         if self.unsent.bytes < SEND_BYTES && (batch == 0 || self.unsent.operations < batch) {
             return 0;
         }
-        for line in self.files.iter_mut().filter_map(|file| file.line.as_mut().ok()) {
-            // What fails here is told by the commands it took along.
-            let _ = line.queue.flush();
+        for conn in self.files.iter_mut().filter_map(|file| file.connection.as_mut().ok()) {
+            // An error is reported by the commands that it affects.
+            let _ = conn.queue.flush();
         }
         std::mem::take(&mut self.unsent).operations
     }
 
-    /// Waits until at least `min` operations are over, and takes at most `max` of them; fewer when
-    /// the time is over or no more are under way. Gives how many there are, and how many were sent.
+    /// Waits until at least `min` operations are complete, and takes at most `max` of them; fewer
+    /// at the time limit or if no more are outstanding. Returns how many there are, and how many
+    /// were sent.
     pub(crate) fn collect(&mut self, min: usize, max: usize, limit: Option<Duration>) -> (usize, u32) {
         let deadline = limit.map(|limit| Instant::now() + limit);
         self.events.clear();
@@ -272,18 +271,18 @@ impl Job {
         (self.events.len(), sent)
     }
 
-    /// One of those that `collect` found.
+    /// One of the operations found by `collect`.
     pub(crate) fn event(&self, index: usize) -> Option<Finished> {
         self.events.get(index).copied()
     }
 
-    /// What there is to say about an operation that failed.
+    /// The error text of a failed operation.
     pub(crate) fn explanation(&mut self, token: usize) -> Option<String> {
         let at = self.operations.details.iter().position(|one| one.0 == token)?;
         Some(self.operations.details.swap_remove(at).1)
     }
 
-    /// Moves operations that are over to the events.
+    /// Moves completed operations to the events.
     fn take(&mut self, max: usize) {
         while self.events.len() < max
             && let Some(finished) = self.operations.finished.pop_front()
@@ -296,25 +295,25 @@ impl Job {
     /// sends and receives.
     fn poll(&mut self, wanted: usize, sent: &mut u32) {
         let operations = &mut self.operations;
-        for line in self.files.iter_mut().filter_map(|file| file.line.as_mut().ok()) {
+        for conn in self.files.iter_mut().filter_map(|file| file.connection.as_mut().ok()) {
             while operations.finished.len() < wanted
-                && let Some(done) = line.queue.next_ready()
+                && let Some(done) = conn.queue.next_ready()
             {
-                line.complete(&done, operations);
+                conn.complete(&done, operations);
             }
         }
         if !operations.finished.is_empty() {
             return;
         }
         *sent += std::mem::take(&mut self.unsent).operations;
-        for line in self.files.iter_mut().filter_map(|file| file.line.as_mut().ok()) {
-            line.pump(operations);
+        for conn in self.files.iter_mut().filter_map(|file| file.connection.as_mut().ok()) {
+            conn.pump(operations);
             while operations.finished.len() < wanted {
-                match line.queue.poll() {
-                    Ok(Some(done)) => line.complete(&done, operations),
+                match conn.queue.poll() {
+                    Ok(Some(done)) => conn.complete(&done, operations),
                     Ok(None) => break,
                     Err(error) => {
-                        line.give_up(&error, operations);
+                        conn.fail_waiting(&error, operations);
                         break;
                     }
                 }
@@ -323,26 +322,27 @@ impl Job {
     }
 
     fn is_idle(&self) -> bool {
-        let lines = self.files.iter().filter_map(|file| file.line.as_ref().ok());
-        self.operations.finished.is_empty() && lines.into_iter().all(|line| !line.is_busy())
+        let conns = self.files.iter().filter_map(|file| file.connection.as_ref().ok());
+        self.operations.finished.is_empty() && conns.into_iter().all(|conn| !conn.is_busy())
     }
 
     /// Waits for a completion on any queue.
     fn wait(&mut self, now: Instant, deadline: Option<Instant>) {
         let operations = &mut self.operations;
-        let mut busy = self.files.iter_mut().filter_map(|file| file.line.as_mut().ok()).filter(|line| line.is_busy());
+        let mut busy =
+            self.files.iter_mut().filter_map(|file| file.connection.as_mut().ok()).filter(|conn| conn.is_busy());
         let Some(first) = busy.next() else { return };
         let several = busy.next().is_some();
         if !several {
             match first.queue.wait(deadline) {
                 Ok(Some(done)) => first.complete(&done, operations),
                 Ok(None) => {}
-                Err(error) => first.give_up(&error, operations),
+                Err(error) => first.fail_waiting(&error, operations),
             }
             return;
         }
         let Step::Sleep(bound_us) = self.idle.step(micros_since(self.began)) else {
-            for _ in 0..POLLS_PER_TURN {
+            for _ in 0..POLLS_PER_CLOCK_READ {
                 let mut ignored = 0;
                 self.poll(1, &mut ignored);
                 if !self.operations.finished.is_empty() {
@@ -352,12 +352,12 @@ impl Job {
             self.idle.give_way();
             return;
         };
-        let lines = self.files.iter().filter_map(|file| file.line.as_ref().ok()).filter(|line| line.is_busy());
+        let conns = self.files.iter().filter_map(|file| file.connection.as_ref().ok()).filter(|conn| conn.is_busy());
         let mut descriptors: Vec<PollFd<'_>> =
-            lines.map(|line| PollFd::from_borrowed_fd(line.queue.as_fd(), PollFlags::IN)).collect();
-        let time = deadline.map_or(LOOK_AROUND, |deadline| deadline.saturating_duration_since(now).min(LOOK_AROUND));
+            conns.map(|conn| PollFd::from_borrowed_fd(conn.queue.as_fd(), PollFlags::IN)).collect();
+        let time = deadline.map_or(SLEEP_MAX, |deadline| deadline.saturating_duration_since(now).min(SLEEP_MAX));
         let began = self.began;
-        // If it fails: the queues are looked at next in any case.
+        // The result does not matter: the queues are polled next.
         let sleep = |bound: Option<Duration>| {
             let time = bound.map_or(time, |bound| time.min(bound));
             let time = Timespec { tv_sec: 0, tv_nsec: i64::from(time.subsec_nanos()) };
@@ -367,7 +367,7 @@ impl Job {
     }
 }
 
-impl Line {
+impl Connection {
     fn open(name: &str, settings: &Settings, depth: usize) -> Result<Self, Failure> {
         let address = NamespaceAddress::find(name, settings.uri.as_deref())?;
         let controller = Controller::connect(&settings.options(&address, depth)?)?;
@@ -397,7 +397,7 @@ impl Line {
         })
     }
 
-    /// What the user should know about the depth.
+    /// A remark about the depth for the user.
     fn remark(&self, depth: usize, settings: &Settings) -> Option<String> {
         let capacity = self.queue.capacity();
         if depth <= capacity {
@@ -418,7 +418,7 @@ impl Line {
         self.queue.in_flight() > 0 || !self.waiting.is_empty()
     }
 
-    /// Whether the namespace takes `request` at all.
+    /// Whether `request` is possible on the namespace.
     fn check(&self, request: &Request) -> Result<(), Failure> {
         if request.kind == Kind::Flush {
             return Ok(());
@@ -444,14 +444,14 @@ impl Line {
         Ok(())
     }
 
-    /// Submits what waits, as far as there is room.
+    /// Submits waiting commands while the queue has room.
     fn pump(&mut self, operations: &mut Operations) {
         while self.queue.in_flight() < self.queue.capacity()
             && let Some(rest) = self.waiting.front_mut()
         {
             let slot = rest.slot;
             let refused = if operations.has_failed(slot) {
-                // What is left of it would change nothing.
+                // The operation has failed: the rest need not be sent.
                 rest.length = 0;
                 None
             } else {
@@ -461,12 +461,12 @@ impl Line {
             };
             match refused {
                 None => operations.submitted(slot, rest.length == 0),
-                // There was room, so it is the connection.
+                // The queue has room, so it is the connection.
                 Some(refused) => {
                     let failure = Failure::of_error(rest.kind.command(), &self.address, &refused.reason);
                     operations.fail(slot, &failure);
                     rest.length = 0;
-                    operations.over_if_complete(slot, true);
+                    operations.complete_if_done(slot, true);
                 }
             }
             if rest.length == 0 {
@@ -488,31 +488,31 @@ impl Line {
         if let Some(failure) = failure {
             operations.fail(slot, &failure);
         }
-        operations.command_over(slot);
+        operations.command_completed(slot);
         self.pump(operations);
     }
 
-    /// The queue is of no use any more, at least now: ends what waits for it.
-    fn give_up(&mut self, error: &Error, operations: &mut Operations) {
+    /// The queue cannot be used, at least for now: fails what waits for it.
+    fn fail_waiting(&mut self, error: &Error, operations: &mut Operations) {
         while let Some(rest) = self.waiting.pop_front() {
             operations.fail(rest.slot, &Failure::of_error(rest.kind.command(), &self.address, error));
-            operations.over_if_complete(rest.slot, true);
+            operations.complete_if_done(rest.slot, true);
         }
     }
 }
 
-impl Drop for Line {
+impl Drop for Connection {
     fn drop(&mut self) {
         if let Some(controller) = self.controller.take() {
-            // Ends the queue's connection too, and waits for the connection's thread: fio may
+            // Also ends the queue's connection and waits for the controller's thread: fio may
             // unload the library next.
             controller.disconnect();
         }
     }
 }
 
-impl Rest {
-    /// The next command of the operation, which is taken off it.
+impl Remaining {
+    /// Takes the next command of the operation.
     fn next_command(&mut self, nsid: Nsid, block_bytes: u32, transfer_bytes: usize) -> (Sqe, Data<Payload>) {
         let block = u64::from(block_bytes);
         let range = |bytes: u64| BlockRange::new(self.offset / block, u32::try_from(bytes / block).unwrap_or(u32::MAX));
@@ -522,7 +522,7 @@ impl Rest {
                 (Sqe::new(nvm::FLUSH).with_nsid(nsid), Data::None)
             }
             Kind::Deallocate => {
-                // The length of a range has 32 bits; fio's largest block is below that.
+                // The length of a range has 32 bits; fio's largest block is smaller.
                 let blocks = (self.length / block).min(u64::from(u32::MAX));
                 let nlb = u32::try_from(blocks).unwrap_or(u32::MAX);
                 let list = DsmRange { cattr: 0.into(), nlb: nlb.into(), slba: (self.offset / block).into() };
@@ -574,12 +574,12 @@ impl Operations {
         self.slots[slot].errno != 0
     }
 
-    /// A command of it was submitted, unless it has failed; `all`: it was the last.
+    /// Counts a submitted command, unless the operation has failed; `all`: it was the last one.
     fn submitted(&mut self, slot: usize, all: bool) {
         let failed = self.has_failed(slot);
         self.slots[slot].commands += u32::from(!failed);
         if all {
-            self.over_if_complete(slot, true);
+            self.complete_if_done(slot, true);
         }
     }
 
@@ -591,14 +591,13 @@ impl Operations {
         }
     }
 
-    fn command_over(&mut self, slot: usize) {
+    fn command_completed(&mut self, slot: usize) {
         self.slots[slot].commands -= 1;
-        self.over_if_complete(slot, false);
+        self.complete_if_done(slot, false);
     }
 
-    /// Ends the operation when nothing of it waits (which `submitted` says for good) and nothing is
-    /// outstanding.
-    fn over_if_complete(&mut self, slot: usize, submitted: bool) {
+    /// Completes the operation if all its commands are submitted (set by `submitted`) and complete.
+    fn complete_if_done(&mut self, slot: usize, submitted: bool) {
         let one = &mut self.slots[slot];
         one.submitted |= submitted;
         if one.submitted && one.commands == 0 {

@@ -1,6 +1,6 @@
-//! How fio's structures lie in memory: the versions of the engine interface that Debian 12 (fio
-//! 3.33) and Debian 13 (fio 3.39) have, on 64-bit Linux. Only the fields that the engine needs have
-//! types; no code is here, and no pointer is followed.
+//! Layouts of fio's structures, in the versions of the engine interface of Debian 12 (fio 3.33) and
+//! Debian 13 (fio 3.39), on 64-bit Linux. Only the fields that the engine needs have types. There
+//! is no code here.
 //!
 //! The figures are facts of fio's `ioengines.h`, `io_u.h`, `file.h` and `parse.h`; the assertions
 //! hold them as a C compiler lays them out.

@@ -2,10 +2,10 @@
 //! `fio --ioengine=external:/path/libebof_fio.so --filename=URI ...` loads namespaces of NVMe/TCP
 //! targets, without a kernel module and without a block device.
 //!
-//! `layout` knows how fio's structures lie in memory, `trampoline` is what fio calls, `memory` is
-//! what it lends: these two are the unsafe part (docs/adr). What a job is (`job`), what a file name
-//! means (`place`) and how the engine's options are read (`settings`) is safe code that knows
-//! nothing of fio's structures. How to use it: docs/fio.md.
+//! `layout` has the layouts of fio's structures, `trampoline` the functions that fio calls,
+//! `memory` the access to fio's memory: the latter two are the unsafe part (docs/adr). Jobs
+//! (`job`), file names (`address`) and the engine's options (`settings`) are safe code without
+//! fio's structures. The manual is docs/fio.md.
 
 mod address;
 mod failure;

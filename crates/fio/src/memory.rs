@@ -1,7 +1,7 @@
-//! What fio lends: buffers, names, its view of an operation, the values of the engine's options.
-//! One of the two files with unsafe code; nothing here does I/O or decides anything.
+//! Access to fio's memory: buffers, names, operations, the values of the engine's options. One of
+//! the two files with unsafe code; it does no I/O.
 //!
-//! The rule for everything here: fio calls the engine with pointers that are good during the call,
+//! The rule for everything here: fio calls the engine with pointers that are valid during the call,
 //! and a buffer belongs to the engine from `queue` until the operation has been given back through
 //! `event`.
 #![allow(unsafe_code, reason = "memory that belongs to fio; each block says why")]
@@ -272,8 +272,8 @@ pub(crate) fn fio_version() -> Option<String> {
     unsafe { text(version) }
 }
 
-/// Tells the user something, where fio tells its errors.
-pub(crate) fn say(message: &str) {
+/// Logs an error where fio logs its own.
+pub(crate) fn log_error(message: &str) {
     let function = symbol(c"log_err");
     let Ok(message) = std::ffi::CString::new(message) else { return };
     if function.is_null() {
@@ -314,7 +314,7 @@ pub(crate) fn mark_submitted(thread: *mut ThreadData, count: u32) {
 }
 
 /// A copy of `text` that C frees.
-pub(crate) fn for_c(text: &str) -> *mut c_char {
+pub(crate) fn c_string(text: &str) -> *mut c_char {
     let text = std::ffi::CString::new(text.replace('\0', "?")).unwrap_or_default();
     // SAFETY: it is a C string; null, where memory is short, is what fio takes for none.
     // JUSTIFICATION: fio frees it with free().

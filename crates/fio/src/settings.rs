@@ -1,4 +1,4 @@
-//! The engine's options, as the user set them, and what they make of a connection.
+//! The engine's options as set by the user, and the connect options made of them.
 
 use std::fmt;
 
@@ -29,7 +29,7 @@ pub(crate) struct Settings {
     pub(crate) batch: u32,
 }
 
-/// An option that means nothing.
+/// An invalid option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SettingsError(String);
 
@@ -39,13 +39,12 @@ impl fmt::Display for SettingsError {
     }
 }
 
-/// Entries of a queue where neither the job nor the user asks for more: large blocks are several
-/// commands.
+/// The fewest entries of a queue unless the user sets them: large blocks are several commands.
 const ENTRIES_MIN: u16 = 128;
 
 impl Settings {
-    /// How to connect to `place` for a job that keeps `depth` operations outstanding; with 0 the
-    /// connection is for admin commands only.
+    /// The options to connect to `address` for a job of depth `depth`; with 0, for admin commands
+    /// only.
     pub(crate) fn options(&self, address: &NamespaceAddress, depth: usize) -> Result<Options, SettingsError> {
         let mut options = Options::new(address.traddr.clone(), address.trsvcid, address.nqn.clone());
         let host_nqn = self

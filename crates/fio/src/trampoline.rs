@@ -21,7 +21,7 @@ use crate::job::Job;
 use crate::layout::{
     CATEGORY_ENGINE, File, FioOption, IoUnit, MARK_TEXT, Operations, RawSettings, ThreadData, flag, kind, queued,
 };
-use crate::memory::{self, FAILED, OK, say};
+use crate::memory::{self, FAILED, OK, log_error};
 use crate::version::{Interface, SUPPORTED, interface};
 
 thread_local! {
@@ -57,7 +57,7 @@ fn make_engine() -> *mut c_void {
         Some(Interface::V36) => Box::into_raw(Box::new(operations::<3>(36, details_36 as *const c_void))).cast(),
         None => {
             let found = found.as_deref().unwrap_or("a program that does not say its version");
-            say(&format!("ebof: this engine is for fio {SUPPORTED}; it was loaded by {found}"));
+            log_error(&format!("ebof: this engine is for fio {SUPPORTED}; it was loaded by {found}"));
             null_mut()
         }
     }
@@ -215,7 +215,7 @@ extern "C" fn get_file_size(thread: *mut ThreadData, file: *mut File) -> c_int {
     // JUSTIFICATION: fio gives pointers.
     let (settings, name) = unsafe { (memory::settings(thread), memory::file_name(file)) };
     let Some(settings) = settings else {
-        say("ebof: the options are not where this fio should have them; is it a build with other structures?");
+        log_error("ebof: the options are not where this fio should have them; is it a build with other structures?");
         return FAILED;
     };
     match geometry::size_bytes(&name, &settings) {
@@ -230,7 +230,7 @@ extern "C" fn get_file_size(thread: *mut ThreadData, file: *mut File) -> c_int {
             OK
         }
         Err(failure) => {
-            say(&failure.text);
+            log_error(&failure.text);
             FAILED
         }
     }
@@ -259,7 +259,7 @@ extern "C" fn post_init(thread: *mut ThreadData) -> c_int {
     for (file, name) in mine {
         // A failure is told with the first operation: fio would forget it here.
         if let Some(remark) = with_job(|job| job.open(file, &name)).flatten() {
-            say(&remark);
+            log_error(&remark);
         }
     }
     OK
@@ -276,7 +276,7 @@ extern "C" fn queue(_: *mut ThreadData, unit: *mut IoUnit) -> c_int {
             // JUSTIFICATION: fio gives pointers.
             let name = unsafe { memory::file_name(file) };
             if let Some(remark) = job.open(file.addr(), &name) {
-                say(&remark);
+                log_error(&remark);
             }
         }
         job.queue(file.addr(), request);
@@ -326,7 +326,7 @@ extern "C" fn event(_: *mut ThreadData, index: c_int) -> *mut IoUnit {
 /// What fio prints about an operation that failed, in interface 31.
 extern "C" fn details_31(unit: *mut IoUnit) -> *mut c_char {
     let text = with_job(|job| job.explanation(unit.addr())).flatten();
-    memory::for_c(text.as_deref().unwrap_or("ebof: no more is known"))
+    memory::c_string(text.as_deref().unwrap_or("ebof: no more is known"))
 }
 
 /// The same in interface 36.

@@ -1,6 +1,6 @@
-//! What `cargo xtask instructions` counts: each `case_` function runs one step of the data path
-//! [`BATCH`] times, and is called so often that what is left over does not matter. Data are not
-//! touched: copying them depends on the processor.
+//! Cases for `cargo xtask instructions`: each `case_` function runs one step of the data path
+//! [`BATCH`] times, and is called so often that the overhead does not matter. Data are not copied,
+//! because that depends on the processor.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -49,7 +49,7 @@ fn main() {
     }
 }
 
-/// What is sent, kept from round to round so that no memory is asked for.
+/// Output buffers, kept between rounds so that nothing is allocated.
 #[derive(Default)]
 struct Room {
     headers: Out,
@@ -58,7 +58,7 @@ struct Room {
 }
 
 impl Room {
-    /// The headers that a batch was sent, each with data behind it.
+    /// The sent headers of a batch, each followed by data.
     fn with_data(&mut self, bytes: usize) {
         self.stream.clear();
         for header in self.headers.chunks(self.headers.len() / usize::from(BATCH)) {
@@ -91,7 +91,7 @@ fn connected() -> (host::Connection, controller::Connection) {
     controller.send_ic_response(&mut response);
     assert!(matches!(host.poll_event(&mut &response[..]), Ok(Some(host::Event::Initialized(_)))));
     controller.set_queue(QueueId(1), 128);
-    // As our host asks for it by option: then data may stand for the response.
+    // Without SQ flow control data may stand for the response.
     controller.set_sq_flow_disabled(true);
     (host, controller)
 }
@@ -139,16 +139,15 @@ fn large_writes(host: &mut host::Connection, controller: &mut controller::Connec
     assert_eq!(case_host_receive_response(host, &room.headers), BATCH);
 }
 
-/// Makes a case different from all others: the compiler makes one function of two that are the
-/// same.
+/// Keeps cases apart: the compiler merges functions with the same code.
 #[inline(always)]
-fn itself(line: u32) {
+fn unmerged(line: u32) {
     black_box(line);
 }
 
 #[inline(never)]
 fn case_host_send_read(host: &mut host::Connection, commands: &mut [Sqe], out: &mut Out) {
-    itself(line!());
+    unmerged(line!());
     for sqe in commands {
         black_box(host.send_command(sqe, host::Transfer::Read { length: SMALL as u32 }, out));
     }
@@ -156,7 +155,7 @@ fn case_host_send_read(host: &mut host::Connection, commands: &mut [Sqe], out: &
 
 #[inline(never)]
 fn case_host_send_in_capsule(host: &mut host::Connection, commands: &mut [Sqe], payload: &[u8], out: &mut Out) {
-    itself(line!());
+    unmerged(line!());
     for sqe in commands {
         black_box(host.send_command(sqe, host::Transfer::InCapsule { payload }, out));
     }
@@ -164,7 +163,7 @@ fn case_host_send_in_capsule(host: &mut host::Connection, commands: &mut [Sqe], 
 
 #[inline(never)]
 fn case_host_send_write(host: &mut host::Connection, commands: &mut [Sqe], out: &mut Out) {
-    itself(line!());
+    unmerged(line!());
     for sqe in commands {
         black_box(host.send_command(sqe, host::Transfer::Write { length: LARGE }, out));
     }
@@ -172,7 +171,7 @@ fn case_host_send_write(host: &mut host::Connection, commands: &mut [Sqe], out: 
 
 #[inline(never)]
 fn case_host_send_data_header(host: &mut host::Connection, r2ts: &mut [host::R2t], payload: &[u8], out: &mut Out) {
-    itself(line!());
+    unmerged(line!());
     for r2t in r2ts {
         black_box(host.send_h2c_data(r2t, payload, out));
     }
@@ -180,23 +179,23 @@ fn case_host_send_data_header(host: &mut host::Connection, r2ts: &mut [host::R2t
 
 #[inline(never)]
 fn case_host_receive_data(host: &mut host::Connection, stream: &[u8]) -> u16 {
-    itself(line!());
+    unmerged(line!());
     host_receive(host, stream, |_| {})
 }
 
 #[inline(never)]
 fn case_host_receive_response(host: &mut host::Connection, stream: &[u8]) -> u16 {
-    itself(line!());
+    unmerged(line!());
     host_receive(host, stream, |_| {})
 }
 
 #[inline(never)]
 fn case_host_receive_r2t(host: &mut host::Connection, stream: &[u8], r2ts: &mut Vec<host::R2t>) {
-    itself(line!());
+    unmerged(line!());
     host_receive(host, stream, |r2t| r2ts.push(r2t));
 }
 
-/// Takes everything. Returns how many commands that completed.
+/// Receives everything. Returns the number of completed commands.
 #[inline(always)]
 fn host_receive(host: &mut host::Connection, mut input: &[u8], mut on_r2t: impl FnMut(host::R2t)) -> u16 {
     let mut completed = 0;
@@ -223,36 +222,36 @@ fn host_receive(host: &mut host::Connection, mut input: &[u8], mut on_r2t: impl 
 
 #[inline(never)]
 fn case_controller_receive_read(controller: &mut controller::Connection, stream: &[u8]) -> u16 {
-    itself(line!());
+    unmerged(line!());
     controller_receive(controller, stream, false)
 }
 
 #[inline(never)]
 fn case_controller_receive_write(controller: &mut controller::Connection, stream: &[u8]) -> u16 {
-    itself(line!());
+    unmerged(line!());
     controller_receive(controller, stream, false)
 }
 
 #[inline(never)]
 fn case_controller_take_in_capsule(controller: &mut controller::Connection, stream: &[u8]) -> u16 {
-    itself(line!());
+    unmerged(line!());
     controller_receive(controller, stream, true)
 }
 
 #[inline(never)]
 fn case_controller_receive_in_capsule(controller: &mut controller::Connection, stream: &[u8]) -> u16 {
-    itself(line!());
+    unmerged(line!());
     controller_receive(controller, stream, false)
 }
 
 #[inline(never)]
 fn case_controller_receive_data(controller: &mut controller::Connection, stream: &[u8]) -> u16 {
-    itself(line!());
+    unmerged(line!());
     controller_receive(controller, stream, false)
 }
 
-/// Takes everything, in-capsule data at once if `at_once`. Returns how many commands, or ends of
-/// data, came.
+/// Receives everything, in-capsule data at once if `at_once`. Returns the number of commands, or
+/// ends of data.
 #[inline(always)]
 fn controller_receive(controller: &mut controller::Connection, mut input: &[u8], at_once: bool) -> u16 {
     use controller::Event;
@@ -266,7 +265,7 @@ fn controller_receive(controller: &mut controller::Connection, mut input: &[u8],
         match controller.poll_event(&mut input) {
             Ok(Some(Event::Command { sqe, in_capsule })) => {
                 black_box(sqe);
-                // Data that come piece by piece are counted at their end.
+                // Data that are received in pieces are counted at their end.
                 came += u16::from(in_capsule == 0 || at_once);
                 if at_once {
                     black_box(controller.take_in_capsule(&mut input).unwrap());
@@ -284,7 +283,7 @@ fn controller_receive(controller: &mut controller::Connection, mut input: &[u8],
 
 #[inline(never)]
 fn case_controller_send_data_header(controller: &mut controller::Connection, out: &mut Out) {
-    itself(line!());
+    unmerged(line!());
     for cid in 0..BATCH {
         let cqe = Cqe::new(Cid(cid), Status::SUCCESS);
         let success = controller.success_allowed(&cqe);
@@ -294,7 +293,7 @@ fn case_controller_send_data_header(controller: &mut controller::Connection, out
 
 #[inline(never)]
 fn case_controller_send_response(controller: &mut controller::Connection, out: &mut Out) {
-    itself(line!());
+    unmerged(line!());
     for cid in 0..BATCH {
         controller.send_response(&Cqe::new(Cid(cid), Status::SUCCESS), out);
     }
@@ -302,7 +301,7 @@ fn case_controller_send_response(controller: &mut controller::Connection, out: &
 
 #[inline(never)]
 fn case_controller_request_data(controller: &mut controller::Connection, out: &mut Out) {
-    itself(line!());
+    unmerged(line!());
     for cid in 0..BATCH {
         controller.request_data(Cid(cid), LARGE, out).unwrap();
     }
@@ -310,7 +309,7 @@ fn case_controller_request_data(controller: &mut controller::Connection, out: &m
 
 #[inline(never)]
 fn case_fabrics_read(queue: &mut Queue, commands: &mut [Sqe]) {
-    itself(line!());
+    unmerged(line!());
     for sqe in commands {
         let Step::Execute(executing, task) = queue.submit(sqe, 1000) else { panic!("not executed") };
         let Task::Transfer(Transfer { kind: TransferKind::Read, extent, .. }) = task else { panic!("not a read") };
@@ -321,7 +320,7 @@ fn case_fabrics_read(queue: &mut Queue, commands: &mut [Sqe]) {
 
 #[inline(never)]
 fn case_fabrics_write(queue: &mut Queue, commands: &mut [Sqe]) {
-    itself(line!());
+    unmerged(line!());
     for sqe in commands {
         let Step::Execute(executing, task) = queue.submit(sqe, 1000) else { panic!("not executed") };
         let Task::Transfer(Transfer { kind: TransferKind::Write, extent, .. }) = task else { panic!("not a write") };
@@ -332,7 +331,7 @@ fn case_fabrics_write(queue: &mut Queue, commands: &mut [Sqe]) {
 
 #[inline(never)]
 fn case_memory_lend(memory: &Memory) {
-    itself(line!());
+    unmerged(line!());
     for block in 0..u64::from(BATCH) {
         memory.geometry().check_transfer(Action::Read, block * SMALL as u64, SMALL as u64).unwrap();
         let lent = memory.resident().unwrap().lend(block * SMALL as u64, SMALL, true).unwrap();
@@ -342,7 +341,7 @@ fn case_memory_lend(memory: &Memory) {
 
 #[inline(never)]
 fn case_memory_store(memory: &Memory, block: &[u8]) {
-    itself(line!());
+    unmerged(line!());
     for place in 0..u64::from(BATCH) {
         memory.resident().unwrap().store(place * SMALL as u64, block).unwrap();
     }

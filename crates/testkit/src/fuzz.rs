@@ -1,5 +1,5 @@
-//! Entry points of the fuzz targets: each takes any bytes and must neither panic nor hang, and
-//! checks what must hold whatever the bytes are. The targets under `fuzz/` call them, and so does
+//! Entry points of the fuzz targets: each takes any bytes, must neither panic nor hang, and checks
+//! invariants. The targets under `fuzz/` call them, and so does
 //! the replay of the committed corpus.
 
 mod drive;

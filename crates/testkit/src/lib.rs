@@ -1,4 +1,4 @@
-//! Golden bytes, builders, model ends and fuzz entry points for tests. Never part of the program.
+//! Golden bytes, builders, model ends and fuzz entry points, for tests only.
 
 pub mod fuzz;
 pub mod hex;

@@ -1,6 +1,5 @@
-//! Two model ends for NVMe/TCP conversations in memory: a target with a flat array of bytes behind
-//! it, and a host that checks what it gets back. They use the connections as a driver does, only
-//! without sockets.
+//! Two model ends for NVMe/TCP conversations in memory: a target with an array of bytes, and a host
+//! that checks the results. They use the connections as a driver does, but without sockets.
 //!
 //! Commands are the simplest that move data: Read and Write name a byte offset in dwords 10 and 11;
 //! Flush moves nothing.
@@ -45,22 +44,22 @@ pub fn host_config() -> host::Config {
 pub struct Target {
     /// The connection under test.
     pub connection: controller::Connection,
-    /// What is stored.
+    /// The stored bytes.
     pub disk: Vec<u8>,
     /// What is to be sent.
     pub out: Vec<u8>,
     /// Data bytes per C2HData PDU.
     pub piece: usize,
-    /// Data of these commands are not wanted: their buffer is gone as soon as they have one.
+    /// Commands whose data are skipped, as if their buffer were gone.
     pub abandons: Vec<Cid>,
-    /// Writes whose data are awaited.
+    /// Writes that wait for data.
     pub awaiting: BTreeMap<u16, Pending>,
-    /// A TermReq that came.
+    /// A received TermReq.
     pub terminated: Option<Termination>,
     filling: Option<(u16, usize)>,
 }
 
-/// A write whose data are awaited.
+/// A write that waits for data.
 #[derive(Debug)]
 pub struct Pending {
     sqe: Sqe,
@@ -83,10 +82,10 @@ impl Target {
         }
     }
 
-    /// Takes bytes off the wire and answers into [`Self::out`].
+    /// Receives bytes, and appends the answer to [`Self::out`].
     ///
     /// # Errors
-    /// The host broke the transport; the TermReq is in [`Self::out`].
+    /// The host violated the protocol; the TermReq is in [`Self::out`].
     pub fn receive(&mut self, mut input: &[u8]) -> Result<(), FatalError> {
         loop {
             self.place(&mut input);
@@ -102,7 +101,7 @@ impl Target {
         }
     }
 
-    /// Data go where the last event said.
+    /// Stores data at the offset of the last event.
     fn place(&mut self, input: &mut &[u8]) {
         let wanted = self.connection.data_wanted();
         if wanted == 0 {
@@ -145,8 +144,7 @@ impl Target {
         let length = sqe.dptr.decode().length();
         let writes = sqe.opcode == WRITE && length > 0 && length < 1 << 24;
         if writes && (in_capsule == 0) == matches!(sqe.dptr.decode(), Sgl::Transport { .. }) && in_capsule <= length {
-            // Every other command takes its data at once where it can: both ways must come to the
-            // same.
+            // Every second command takes its data at once if it can; the result must be the same.
             if in_capsule == length
                 && cid.0.is_multiple_of(2)
                 && let Some(data) = self.connection.take_in_capsule(input)
@@ -216,17 +214,17 @@ pub struct Host {
     pub connection: host::Connection,
     /// What is to be sent.
     pub out: Vec<u8>,
-    /// What was agreed on.
+    /// The negotiated parameters.
     pub agreed: Option<Parameters>,
     /// Commands that are outstanding.
     pub pending: BTreeMap<u16, Io>,
-    /// What they came to.
+    /// Completed commands.
     pub done: Vec<Done>,
-    /// A TermReq that came.
+    /// A received TermReq.
     pub terminated: Option<Termination>,
     /// The most R2Ts that were outstanding for one command.
     pub r2ts_seen: usize,
-    /// Whether R2Ts are answered as they come; otherwise when [`Self::answer_r2ts`] is called.
+    /// Whether R2Ts are answered at once; otherwise by [`Self::answer_r2ts`].
     pub answers: bool,
     r2ts: Vec<host::R2t>,
     filling: Option<(u16, usize)>,
@@ -246,7 +244,7 @@ pub struct Done {
     pub cid: Cid,
     /// Its status.
     pub status: Status,
-    /// Its data; for reads what arrived.
+    /// Its data; for reads, what was received.
     pub data: Vec<u8>,
     /// Bytes transferred.
     pub transferred: u32,
@@ -300,10 +298,10 @@ impl Host {
         self.connection.send_command(&mut command(FLUSH, cid, 0), host::Transfer::None, &mut self.out);
     }
 
-    /// Takes bytes off the wire and answers into [`Self::out`].
+    /// Receives bytes, and appends the answer to [`Self::out`].
     ///
     /// # Errors
-    /// The controller broke the transport; the TermReq is in [`Self::out`].
+    /// The controller violated the protocol; the TermReq is in [`Self::out`].
     pub fn receive(&mut self, mut input: &[u8]) -> Result<(), FatalError> {
         loop {
             self.place(&mut input);
@@ -323,7 +321,7 @@ impl Host {
         Ok(())
     }
 
-    /// Sends all data that were asked for.
+    /// Sends all requested data.
     pub fn answer_r2ts(&mut self) {
         let mut per_command = BTreeMap::<u16, usize>::new();
         for r2t in &self.r2ts {
@@ -378,9 +376,9 @@ impl Host {
 pub enum Cut {
     /// Not at all.
     Never,
-    /// Into reads of so many bytes.
+    /// Into reads of this many bytes.
     Every(usize),
-    /// Into reads of 1 to so many bytes.
+    /// Into reads of 1 to this many bytes.
     Random(Random, usize),
 }
 
@@ -405,10 +403,10 @@ impl Cut {
     }
 }
 
-/// Carries bytes both ways until both ends are quiet.
+/// Transfers bytes in both directions until neither end has any to send.
 ///
 /// # Errors
-/// Either end found a violation.
+/// Either end found a protocol violation.
 pub fn exchange(host: &mut Host, target: &mut Target, cut: &mut Cut) -> Result<(), FatalError> {
     while !host.out.is_empty() || !target.out.is_empty() {
         for piece in cut.pieces(&std::mem::take(&mut host.out)) {

@@ -1,8 +1,8 @@
-//! Connections of the metrics endpoint: few, and each for a short time, so that peers that say
-//! nothing keep nobody out.
+//! The listener of the metrics endpoint, which limits the number and lifetime of connections, so
+//! that silent peers do not keep others out.
 //!
-//! A new connection is always accepted. Where there are too many, the oldest one is cut off: first
-//! of those from the same address, then of all.
+//! A new connection is always accepted. If there are too many, the oldest one is closed: first of
+//! those from the same address, then of all.
 
 use std::collections::VecDeque;
 use std::future::Future as _;
@@ -17,34 +17,34 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-/// Connections from one address at a time.
+/// The most connections from one address.
 pub(super) const PER_ADDRESS: usize = 32;
 
-/// Connections at a time.
+/// The most connections.
 pub(super) const CONNECTIONS: usize = 128;
 
-/// How long a connection lasts, with all its requests.
+/// The longest lifetime of a connection, with all its requests.
 pub(super) const LIFETIME: Duration = Duration::from_secs(10);
 
-/// How long accepting rests after the system ran out of something.
-const REST: Duration = Duration::from_millis(100);
+/// Pause of accepting after an error, such as no free descriptor.
+const ERROR_PAUSE: Duration = Duration::from_millis(100);
 
-/// Between two lines of the log about that.
-const TELL_EVERY: Duration = Duration::from_secs(60);
+/// Interval between log lines about that.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// A listener that holds no more connections than is good for it.
+/// A listener with limits.
 pub(super) struct Listener {
     inner: TcpListener,
     open: Arc<Open>,
     lifetime: Duration,
-    told: Option<Instant>,
+    logged_at: Option<Instant>,
 }
 
 /// The connections, the oldest first.
 #[derive(Default)]
 struct Open(Mutex<VecDeque<Arc<Gate>>>);
 
-/// How a connection is cut off by others than its task.
+/// Closes a connection from outside of its task.
 struct Gate {
     address: IpAddr,
     state: Mutex<GateState>,
@@ -53,20 +53,20 @@ struct Gate {
 #[derive(Default)]
 struct GateState {
     cut: bool,
-    /// Of the task that waits for the peer.
+    /// The waker of the connection's task.
     waker: Option<Waker>,
 }
 
 impl Listener {
     pub(super) fn new(inner: TcpListener, lifetime: Duration) -> Self {
-        Self { inner, open: Arc::default(), lifetime, told: None }
+        Self { inner, open: Arc::default(), lifetime, logged_at: None }
     }
 
-    fn tell(&mut self, error: &io::Error) {
+    fn log_limited(&mut self, error: &io::Error) {
         let now = Instant::now();
-        if self.told.is_none_or(|told| now.duration_since(told) >= TELL_EVERY) {
-            self.told = Some(now);
-            tracing::error!("accepting connections for metrics rests for {REST:?}: {error}");
+        if self.logged_at.is_none_or(|logged_at| now.duration_since(logged_at) >= LOG_INTERVAL) {
+            self.logged_at = Some(now);
+            tracing::error!("accepting connections for metrics rests for {ERROR_PAUSE:?}: {error}");
         }
     }
 }
@@ -79,14 +79,14 @@ impl axum::serve::Listener for Listener {
         loop {
             match self.inner.accept().await {
                 Ok((stream, peer)) => {
-                    let gate = self.open.enter(peer.ip().to_canonical());
+                    let gate = self.open.register(peer.ip().to_canonical());
                     let end = Box::pin(sleep_until(Instant::now() + self.lifetime));
                     return (Connection { stream, gate, end, open: Arc::clone(&self.open) }, peer);
                 }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
-                    self.tell(&error);
-                    sleep(REST).await;
+                    self.log_limited(&error);
+                    sleep(ERROR_PAUSE).await;
                 }
             }
         }
@@ -97,7 +97,7 @@ impl axum::serve::Listener for Listener {
     }
 }
 
-/// A connection that was reset before it was accepted does not affect the next.
+/// Whether the error concerns one connection only, such as a reset before it was accepted.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
@@ -108,8 +108,8 @@ impl Open {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a new connection, and cuts off an old one where there are too many.
-    fn enter(&self, address: IpAddr) -> Arc<Gate> {
+    /// Adds a connection, and closes the oldest ones if there are too many.
+    fn register(&self, address: IpAddr) -> Arc<Gate> {
         let mut open = self.lock();
         let same = |gate: &&Arc<Gate>| gate.address == address;
         if open.iter().filter(same).count() >= PER_ADDRESS {
@@ -128,7 +128,7 @@ impl Open {
         gate
     }
 
-    fn leave(&self, gate: &Arc<Gate>) {
+    fn unregister(&self, gate: &Arc<Gate>) {
         self.lock().retain(|open| !Arc::ptr_eq(open, gate));
     }
 }
@@ -144,7 +144,7 @@ impl Gate {
     }
 }
 
-/// A connection whose time is limited.
+/// A connection with a limited lifetime.
 pub(super) struct Connection {
     stream: TcpStream,
     gate: Arc<Gate>,
@@ -153,7 +153,8 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// An error when the connection is over; otherwise the task is woken when it is.
+    /// An error if the lifetime is over or the connection was closed; otherwise the task is woken
+    /// when that happens.
     fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         {
             let mut state = self.gate.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -171,7 +172,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.open.leave(&self.gate);
+        self.open.unregister(&self.gate);
     }
 }
 

@@ -1,7 +1,7 @@
-//! What the arguments of `serve` describe, as a configuration: ports, and one subsystem for all
-//! plain drives and one for each drive whose hosts create its namespaces.
+//! The arguments of `serve` as a configuration: ports, one subsystem for all plain drives, and one
+//! for each drive whose hosts create its namespaces.
 //!
-//! Checks only what the configuration's own rules cannot see: what options mean together.
+//! Checks combinations of options; the rest is checked by the configuration's rules.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use ebof_cli::output::say;
 use ebof_cli::output::text::safe;
 use ebof_cli::strange_name;
 
-/// The configuration that the arguments describe.
+/// The configuration of the arguments.
 pub(super) fn from_arguments(args: &Args) -> anyhow::Result<Config> {
     let ports = ports(args)?;
     let local = ports.iter().all(|port| port.listen.address.is_loopback());
@@ -185,7 +185,7 @@ fn default_nqn(drives: &[String]) -> Nqn {
     machine_nqn(&path)
 }
 
-/// The same for a drive, which has one name before its file is made and ever after.
+/// The same for a drive, whose name does not depend on whether its file exists.
 fn default_drive_nqn(drive: &ManagedDrive) -> Nqn {
     let Some(path) = drive.backing.path() else { return machine_nqn(&format!("mem:{}", drive.name)) };
     let path = Path::new(path);

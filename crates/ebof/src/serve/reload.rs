@@ -1,8 +1,7 @@
-//! SIGHUP and SIGUSR1: the configuration is read again, and what can change without a new start
-//! does; what has grown is noticed.
+//! SIGHUP and SIGUSR1: reloads the configuration, and looks for devices that have grown.
 //!
-//! On a thread of its own: whatever a file system or a drive takes its time for, the thread that
-//! waits for signals goes on.
+//! Runs on a thread of its own, so that a slow file system or drive does not block the thread that
+//! waits for signals.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,59 +16,59 @@ use super::{Args, load};
 use ebof_cli::Kind;
 use ebof_cli::output::say;
 
-/// What a signal asks for.
+/// The request of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ask {
-    /// Read the configuration again.
+pub(super) enum ReloadRequest {
+    /// Reload the configuration.
     Reload,
-    /// Look at the sizes of what is served.
+    /// Look for devices that have grown.
     Rescan,
 }
 
-/// What is asked for and not begun yet, by [`Ask`]: once is enough, it finds what there is then.
+/// Which requests are pending. A second one of the same kind has no further effect.
 #[derive(Default)]
 struct Pending([AtomicBool; 2]);
 
-/// Asks the thread that reloads.
+/// Sends requests to the thread that reloads.
 pub(super) struct Reloads {
-    asks: Sender<Ask>,
+    requests: Sender<ReloadRequest>,
     pending: Arc<Pending>,
 }
 
 impl Reloads {
     /// Starts the thread.
     pub(super) fn start(args: Args, target: Arc<Target>) -> anyhow::Result<Self> {
-        let (asks, asked) = channel();
+        let (sender, requests) = channel();
         let pending = Arc::<Pending>::default();
         let run = {
             let pending = Arc::clone(&pending);
-            move || run(&args, &target, &asked, &pending)
+            move || run(&args, &target, &requests, &pending)
         };
         let thread = std::thread::Builder::new().name("ebof-reload".to_owned());
         thread.spawn(run).context("starting the thread that reads the configuration again")?;
-        Ok(Self { asks, pending })
+        Ok(Self { requests: sender, pending })
     }
 
-    /// Asks for something, and returns at once.
-    pub(super) fn ask(&self, ask: Ask) {
-        if !self.pending.0[ask as usize].swap(true, Ordering::SeqCst) {
-            // The thread does not end before the process.
-            let _sent = self.asks.send(ask);
+    /// Sends a request without waiting.
+    pub(super) fn request(&self, request: ReloadRequest) {
+        if !self.pending.0[request as usize].swap(true, Ordering::SeqCst) {
+            // The thread runs until the process ends.
+            let _sent = self.requests.send(request);
         }
     }
 }
 
-fn run(args: &Args, target: &Target, asked: &Receiver<Ask>, pending: &Pending) {
-    while let Ok(ask) = asked.recv() {
-        pending.0[ask as usize].store(false, Ordering::SeqCst);
-        match ask {
-            Ask::Reload => reload(args, target),
-            Ask::Rescan => rescan(target),
+fn run(args: &Args, target: &Target, requests: &Receiver<ReloadRequest>, pending: &Pending) {
+    while let Ok(request) = requests.recv() {
+        pending.0[request as usize].store(false, Ordering::SeqCst);
+        match request {
+            ReloadRequest::Reload => reload(args, target),
+            ReloadRequest::Rescan => rescan(target),
         }
     }
 }
 
-/// SIGHUP: the configuration is read again, and what can change without a new start does.
+/// SIGHUP: reloads the configuration and applies what can change without a restart.
 fn reload(args: &Args, target: &Target) {
     if args.config.is_none() {
         say("SIGHUP: there is no configuration file to read again; looking at the sizes of what is served");
@@ -84,7 +83,7 @@ fn reload(args: &Args, target: &Target) {
         return tracing::error!("{kept}: {objection}");
     }
     report(target.apply(loaded.config), kept, "the configuration has not changed");
-    // Also where it was refused: they may say why.
+    // Also if it was refused: they may say why.
     for remark in &loaded.remarks.items {
         let Diagnostic { severity, file, line, column, message, help, .. } = remark;
         let help = help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
@@ -95,7 +94,7 @@ fn reload(args: &Args, target: &Target) {
     }
 }
 
-/// SIGUSR1: a file or a block device may have grown.
+/// SIGUSR1: looks for files and block devices that have grown.
 fn rescan(target: &Target) {
     report(target.rescan(), "nothing has changed", "nothing has grown");
 }

@@ -1,9 +1,9 @@
-//! The meaning of commands: four queues of two associations, with any commands in any order, slow
+//! Command processing: four queues of two associations, with any commands in any order, slow
 //! devices, time-outs and lost connections.
 //!
-//! An input is a sequence of acts. An act's first byte below 80h submits a command: bits 1:0 choose
-//! the queue, bits 6:2 a template; the next byte says how many (offset, value) pairs follow that
-//! overwrite the command's bytes. From 80h on it is something else that happens.
+//! An input is a sequence of actions. A first byte below 80h submits a command: bits 1:0 choose the
+//! queue, bits 6:2 a template; the next byte is the number of (offset, value) pairs that follow and
+//! overwrite the command's bytes. From 80h on the byte chooses another action.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,13 +31,13 @@ const BLOCKS: u64 = 1000;
 const PROTECTED: u32 = 4;
 /// Where namespaces begin on their devices, bytes.
 const BASE: u64 = 8192;
-/// Steps that may wait for a device.
+/// The most steps that wait for a device.
 const WAITING_MAX: usize = 64;
 
-/// Any commands in any order.
+/// Runs any commands in any order.
 ///
 /// # Panics
-/// When a rule is broken that must hold for all input.
+/// An invariant is violated.
 pub fn fabrics_submit(input: &[u8]) {
     let mut world = World::new();
     let mut input = Input(input);
@@ -54,8 +54,8 @@ pub fn fabrics_submit(input: &[u8]) {
     world.end();
 }
 
-/// A connected I/O queue, and the registry that it is of: namespace 1 takes reads and writes of 4
-/// KiB up to block 992.
+/// A connected I/O queue and its registry. Namespace 1 takes reads and writes of 4 KiB up to block
+/// 992.
 ///
 /// # Panics
 /// Never: it connects as the fuzz target does.
@@ -91,7 +91,7 @@ impl Input<'_> {
 struct World {
     registry: Registry,
     queues: BTreeMap<u64, Queue>,
-    /// Steps that wait for a device, and the queue they are of.
+    /// Steps that wait for a device, with their queue's handle.
     waiting: Vec<(u64, Executing)>,
     /// Handle of each of the four queues; handles are never used twice.
     handles: [u64; 4],
@@ -110,8 +110,8 @@ impl World {
             next_handle: 0,
             now_ms: 1000,
         };
-        for place in 0..4 {
-            world.reopen(place);
+        for index in 0..4 {
+            world.reopen(index);
         }
         world.connect(0, 0, DRIVE);
         world.run(0, Property::set(offset::CC, 0x0046_0001), &[]);
@@ -121,22 +121,22 @@ impl World {
         world
     }
 
-    /// A Connect that is meant to succeed.
-    fn connect(&mut self, place: usize, qid: u16, subsystem: &str) {
+    /// Connects a queue, which has to succeed.
+    fn connect(&mut self, index: usize, qid: u16, subsystem: &str) {
         let connect = Connect { recfmt: 0, qid: QueueId(qid), entries: 32, cattr: 0, kato_ms: 10_000 };
         let cntlid = match qid {
             0 => ControllerId::DYNAMIC,
             _ => self.registry.controllers().next().expect("the Admin Queue is connected").cntlid,
         };
-        self.run(place, with_data(connect.encode(), 1024), connect_data(subsystem, cntlid).as_bytes());
-        assert!(self.queues[&self.handles[place]].is_connected());
+        self.run(index, with_data(connect.encode(), 1024), connect_data(subsystem, cntlid).as_bytes());
+        assert!(self.queues[&self.handles[index]].is_connected());
     }
 
-    fn run(&mut self, place: usize, mut sqe: Sqe, data: &[u8]) {
+    fn run(&mut self, index: usize, mut sqe: Sqe, data: &[u8]) {
         sqe.cid = 0x7fff.into();
-        let handle = self.handles[place];
+        let handle = self.handles[index];
         let step = self.queue(handle).submit(&sqe, 0);
-        self.carry_out(handle, step, data);
+        self.apply(handle, step, data);
         while !self.waiting.is_empty() {
             self.finish(0, &mut Input(&[]));
         }
@@ -169,11 +169,11 @@ impl World {
         if matches!(step, Step::Execute(_, Task::Connect | Task::Receive)) {
             input.patch(&mut data);
         }
-        self.carry_out(handle, step, &data);
+        self.apply(handle, step, &data);
     }
 
-    /// Does with a step what a target does; what needs a device waits.
-    fn carry_out(&mut self, handle: u64, step: Step, data: &[u8]) {
+    /// Handles a step as a target does; what needs a device waits.
+    fn apply(&mut self, handle: u64, step: Step, data: &[u8]) {
         let mut step = step;
         loop {
             let now_ms = self.now_ms;
@@ -232,7 +232,7 @@ impl World {
         }
     }
 
-    /// A device answers.
+    /// A device completes a step.
     fn finish(&mut self, which: usize, input: &mut Input<'_>) {
         if self.waiting.is_empty() {
             return;
@@ -255,12 +255,12 @@ impl World {
         assert!(self.registry.next_deadline().is_none_or(|at| at > self.now_ms), "a time-out that does not fire");
     }
 
-    /// The connection in this place ends and another takes it.
-    fn reopen(&mut self, place: u64) {
-        let place = usize::try_from(place).expect("small") % 4;
-        self.close(self.handles[place]);
+    /// Closes the connection with this index and opens another one.
+    fn reopen(&mut self, index: u64) {
+        let index = usize::try_from(index).expect("small") % 4;
+        self.close(self.handles[index]);
         self.next_handle += 1;
-        self.handles[place] = self.next_handle;
+        self.handles[index] = self.next_handle;
         self.queues.insert(self.next_handle, Queue::new());
     }
 
@@ -319,7 +319,7 @@ impl World {
     }
 }
 
-/// The bounds of a task that waits for a device.
+/// Checks the bounds of a task that waits for a device.
 fn check_bounds(executing: &Executing, task: &Task) {
     match task {
         Task::Transfer(transfer) => check_transfer(executing, transfer),
@@ -367,7 +367,7 @@ fn check_transfer(executing: &Executing, transfer: &Transfer) {
     }
 }
 
-/// An extent never leaves its namespace.
+/// Checks that an extent is within its namespace.
 fn within(extent: &Extent) {
     assert_eq!(extent.device, DeviceId(extent.nsid.0));
     let block = if extent.nsid.0 == PROTECTED { 520 } else { 512 };
@@ -376,7 +376,7 @@ fn within(extent: &Extent) {
     assert!((extent.offset_bytes - BASE).is_multiple_of(block) && u64::from(extent.length_bytes).is_multiple_of(block));
 }
 
-/// Commands to begin with.
+/// Templates of commands.
 fn template(number: u8) -> Sqe {
     let block =
         |opcode: u8, slba, blocks: u32| with_data(BlockRange::new(slba, blocks).encode(opcode, Nsid(1)), blocks * 512);

@@ -1,4 +1,5 @@
-//! Every decoder of the wire format: total, and writing back what was read.
+//! Every decoder of the wire format: it accepts or refuses any bytes, and what it decoded encodes
+//! to the same bytes.
 
 use std::hint::black_box;
 
@@ -37,7 +38,7 @@ pub(super) fn read<T: FromBytes + IntoBytes + Immutable + KnownLayout>(input: &[
 /// registers.
 ///
 /// # Panics
-/// When something is written back otherwise than it was read.
+/// Something does not encode to the bytes that it was decoded from.
 pub fn nvme_command(input: &[u8]) {
     if let Some(sqe) = read::<Sqe>(input) {
         command(&sqe);
@@ -141,7 +142,7 @@ pub fn nvme_descriptors(input: &[u8]) {
 /// Identify data structures and lists.
 ///
 /// # Panics
-/// When something is written back otherwise than it was read.
+/// Something does not encode to the bytes that it was decoded from.
 pub fn nvme_identify(input: &[u8]) {
     nvme_drive::identify(input);
     if let Some(controller) = read::<IdentifyController>(input) {
@@ -189,7 +190,7 @@ pub fn nvme_identify(input: &[u8]) {
 /// Log pages other than discovery, and feature data.
 ///
 /// # Panics
-/// When something is written back otherwise than it was read.
+/// Something does not encode to the bytes that it was decoded from.
 pub fn nvme_logs(input: &[u8]) {
     nvme_drive::logs(input);
     if let Some(entry) = read::<ErrorInformation>(input) {

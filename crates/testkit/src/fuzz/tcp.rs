@@ -1,8 +1,7 @@
-//! NVMe/TCP: the receive path of both ends, driven as strictly as a real driver would, and the PDU
-//! layouts.
+//! NVMe/TCP: the receive path of both ends, used as a real driver does, and the PDU layouts.
 //!
-//! The first byte of an input chooses the configuration, the rest is the stream. It is fed whole
-//! and in pieces; both must come to the same.
+//! The first byte of an input chooses the configuration, the rest is the stream. It is received at
+//! once and in pieces, with the same result.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -18,7 +17,7 @@ use crate::tcp::{self, Cut};
 /// The controller's receive path.
 ///
 /// # Panics
-/// When a rule is broken that must hold for all input.
+/// An invariant is violated.
 pub fn tcp_controller(input: &[u8]) {
     let Some((&choice, stream)) = input.split_first() else { return };
     let whole = feed(&mut ControllerEnd::new(choice), stream, Cut::Never);
@@ -29,7 +28,7 @@ pub fn tcp_controller(input: &[u8]) {
 /// The host's receive path.
 ///
 /// # Panics
-/// When a rule is broken that must hold for all input.
+/// An invariant is violated.
 pub fn tcp_host(input: &[u8]) {
     let Some((&choice, stream)) = input.split_first() else { return };
     let whole = feed(&mut HostEnd::new(choice), stream, Cut::Never);
@@ -37,10 +36,10 @@ pub fn tcp_host(input: &[u8]) {
     assert_eq!(whole, pieces, "the cut of the stream changed what was understood");
 }
 
-/// The layouts: what was read is written back as it was.
+/// The layouts: decoding and encoding gives the same bytes.
 ///
 /// # Panics
-/// When it is not.
+/// It does not.
 pub fn tcp_pdu(input: &[u8]) {
     fn round_trip<T: FromBytes + IntoBytes + Immutable + Debug>(input: &[u8]) {
         if let Ok((pdu, rest)) = T::read_from_prefix(input) {
@@ -82,21 +81,21 @@ fn prefixed(choice: u8, mut stream: Vec<u8>) -> Vec<u8> {
     stream
 }
 
-/// One end under test, with the bookkeeping of a driver.
+/// One end under test, with the state of a driver.
 trait End {
     type Event: Clone + PartialEq + Debug;
     fn wanted(&self) -> usize;
     fn received(&mut self, bytes: &[u8]) -> usize;
     fn poll(&mut self, input: &mut &[u8]) -> Result<Option<Self::Event>, FatalError>;
-    /// Acts on an event and checks it; what is sent is counted. May take what follows it from
-    /// `input`, and then adds to `events` those that would have come otherwise.
+    /// Handles and checks an event. May take what follows it from `input`, and then adds to
+    /// `events` those that would have come otherwise.
     fn handle(&mut self, event: &Self::Event, input: &mut &[u8], events: &mut Vec<Self::Event>);
     fn terminate(&mut self, error: &FatalError);
-    /// Data for the last announced place have come.
+    /// Data at the last announced offset were received.
     fn placed(&mut self, count: usize);
 }
 
-/// What a stream came to.
+/// The result of a stream.
 #[derive(Debug, PartialEq)]
 struct Trace<E> {
     events: Vec<E>,

@@ -13,22 +13,21 @@ const READ_BYTES: u32 = 2048;
 /// Data of a write, bytes: copying more would count the C library.
 const WRITE_BYTES: u32 = 512;
 
-/// Makes a case different from all others: the compiler makes one function of two that are the
-/// same.
+/// Keeps cases apart: the compiler merges functions with the same code.
 #[inline(always)]
-fn itself(line: u32) {
+fn unmerged(line: u32) {
     std::hint::black_box(line);
 }
 
 #[inline(never)]
 fn case_target_read(rig: &mut Rig) {
-    itself(line!());
+    unmerged(line!());
     rig.turn(20);
 }
 
 #[inline(never)]
 fn case_target_write(rig: &mut Rig) {
-    itself(line!());
+    unmerged(line!());
     rig.turn(20);
 }
 
