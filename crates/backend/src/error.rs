@@ -277,7 +277,7 @@ pub enum OpenError {
         /// What is missing.
         directory: PathBuf,
     },
-    /// A file is to be created read-only, which would be a drive that nobody can ever fill.
+    /// A new file would be read-only, and could never be written.
     #[error("{} does not exist, and a new file cannot be read-only: drop `readonly` or check the path", path.display())]
     CreateReadOnly {
         /// As it was given.

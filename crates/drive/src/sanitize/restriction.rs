@@ -10,14 +10,14 @@ use ebof_nvme::opcode::{FABRICS, admin, nvm};
 use super::{Sanitize, State};
 use crate::request::Refusal;
 
-/// There is an operation under way, or a failed one that nobody has recovered from.
+/// The restriction of commands during an operation, or after one that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restriction {
     status: Status,
 }
 
 impl Sanitize {
-    /// What restricts commands now.
+    /// The restriction that is in force; `None` if there is none.
     #[must_use]
     pub fn restriction(&self) -> Option<Restriction> {
         match self.state {
@@ -59,7 +59,7 @@ impl Restriction {
         if opcode == nvm::FLUSH { Ok(()) } else { Err(self.refusal()) }
     }
 
-    /// What commands are refused with, and those that are under way are ended with.
+    /// The status of commands that are refused, and of those in flight, which are aborted.
     #[must_use]
     pub fn status(self) -> Status {
         self.status
