@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::disk::{DiskFault, FaultKind, Loss};
+use crate::disk::{DiskFault, Loss};
 use crate::random::Random;
 
 /// Something that happens, with chances of its own for everything that goes on meanwhile.
@@ -26,6 +26,15 @@ pub enum SystemAct {
     Fail(DiskFault),
     /// The disk completes nothing for some time.
     Stand(Duration),
+    /// Some of the next requests to blocks of namespaces take so much longer.
+    Lag {
+        /// How many of them.
+        count: u32,
+        /// Of writes alone.
+        writes: bool,
+        /// How much longer.
+        time: Duration,
+    },
     /// The disk works again.
     Heal,
     /// All that is under way comes to its end, and everything is compared.
@@ -53,6 +62,7 @@ pub enum SystemKind {
     Sleep,
     Fail,
     Stand,
+    Lag,
     Heal,
     Rest,
     Restart,
@@ -76,16 +86,14 @@ impl SystemAct {
     /// One of this kind.
     #[must_use]
     pub fn draw(kind: SystemKind, random: &mut Random) -> Self {
-        let few = |random: &mut Random, bound| u32::try_from(random.below(bound)).unwrap_or_default();
         match kind {
             SystemKind::Sleep => Self::Sleep(Duration::from_micros(1 << random.below(24))),
-            SystemKind::Fail => Self::Fail(DiskFault {
-                after: few(random, 6),
-                count: 1 + few(random, 6),
-                kind: random.weighted(&[(7, FaultKind::Write), (2, FaultKind::Space), (2, FaultKind::Read)]),
-                done: random.percent(50),
-            }),
+            SystemKind::Fail => Self::Fail(DiskFault::draw(random)),
             SystemKind::Stand => Self::Stand(Duration::from_millis(1 << random.below(13))),
+            SystemKind::Lag => {
+                let (count, time) = (1 + random.below(6), Duration::from_millis(8 << random.below(11)));
+                Self::Lag { count: u32::try_from(count).unwrap_or_default(), writes: random.percent(70), time }
+            }
             SystemKind::Heal => Self::Heal,
             SystemKind::Rest => Self::Rest,
             SystemKind::Restart => Self::Restart,
@@ -98,17 +106,33 @@ impl SystemAct {
     }
 }
 
-/// `count` acts, each followed by fewer than `steps` steps; `draw` says what the one with this
-/// number is.
+/// These kinds with the weights that they have in one story. Stories differ: some things happen
+/// many times more often than in others, or never (Groce and others, "Swarm Testing").
+pub(crate) fn swarm<K>(random: &mut Random, kinds: impl IntoIterator<Item = (u64, K)>) -> Vec<(u64, K)> {
+    kinds.into_iter().map(|(weight, kind)| (weight * random.weighted(&[(2, 0), (6, 1), (2, 4)]), kind)).collect()
+}
+
+/// How many steps come after an act of a story at most: in some hardly anything comes to rest
+/// between two acts.
+pub(crate) fn pace(random: &mut Random) -> u64 {
+    random.weighted(&[(3, 60), (2, 12), (1, 300)])
+}
+
+/// `count` times something happens, followed by fewer than `steps` steps; `draw` gives the acts
+/// with this number, which come close behind each other.
 pub(crate) fn story<W>(
     random: &mut Random,
     count: u64,
     steps: u64,
-    mut draw: impl FnMut(&mut Random, u64) -> W,
+    mut draw: impl FnMut(&mut Random, u64) -> Vec<W>,
 ) -> Vec<Act<W>> {
     let mut acts = Vec::new();
     for number in 0..count {
-        let what = draw(random, number);
+        let mut together = draw(random, number);
+        let Some(what) = together.pop() else { continue };
+        for what in together {
+            acts.push(Act { chances: random.number(), steps: random.below(8), what });
+        }
         // Many come close behind each other.
         let steps = match random.below(4) {
             0 => 0,

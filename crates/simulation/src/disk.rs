@@ -3,7 +3,10 @@
 //! times that its seed gives them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::ops::Range;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,6 +27,8 @@ pub struct Profile {
     pub quick: Duration,
     /// How long some of them take, in percent of the requests.
     pub slow: (u64, Duration),
+    /// Where the blocks of namespaces begin.
+    pub data: u64,
 }
 
 /// What becomes of the writes that were not flushed when the power goes.
@@ -50,6 +55,8 @@ pub struct DiskFault {
     pub kind: FaultKind,
     /// They have been done all the same.
     pub done: bool,
+    /// Of what comes meanwhile so many fail, in percent; the others are not counted.
+    pub percent: u64,
 }
 
 /// Requests that fail.
@@ -124,6 +131,7 @@ struct State {
     next: u64,
     completed: u64,
     faults: Vec<DiskFault>,
+    lag: Lag,
     /// First sectors of the ranges that cannot be read until they are written.
     unreadable: BTreeSet<u64>,
     /// Until the power goes, in completions.
@@ -134,6 +142,17 @@ struct State {
     /// Nothing is completed before then.
     stands_until: Option<Instant>,
     counts: BTreeMap<&'static str, u64>,
+}
+
+/// Requests that take longer than others.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lag {
+    /// So many of those that come, each of them by chance.
+    count: u32,
+    /// They are writes.
+    writes: bool,
+    /// How much longer.
+    time: Duration,
 }
 
 /// A disk with a volatile cache, which a power cut loses in part or as a whole.
@@ -159,6 +178,7 @@ impl Disk {
             next: 1,
             completed: 0,
             faults: Vec::new(),
+            lag: Lag::default(),
             unreadable: BTreeSet::new(),
             power: None,
             is_off: false,
@@ -174,11 +194,16 @@ impl Disk {
     }
 
     /// Where the threads of a drive have their I/O from: they wait for the disk, and for nothing
-    /// else.
+    /// else. So many of them can be had, where there is a limit.
     #[must_use]
-    pub fn io_factory(self: &Arc<Self>) -> IoFactory {
+    pub fn io_factory(self: &Arc<Self>, ios_max: Option<usize>) -> IoFactory {
         let disk = Arc::clone(self);
+        let left = AtomicUsize::new(ios_max.unwrap_or(usize::MAX));
         IoFactory::new(move |entries| {
+            if left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_err() {
+                let source = io::Error::from(io::ErrorKind::OutOfMemory);
+                return Err(Error::Engine { what: "have another Io", hint: "", source });
+            }
             let disk = Arc::clone(&disk);
             Ok(Io::external(entries, Box::new(move || disk.advance())))
         })
@@ -241,6 +266,7 @@ impl Disk {
     pub fn heal(&self) {
         let mut state = self.state();
         state.faults.clear();
+        state.lag.count = 0;
         state.stands_until = None;
     }
 
@@ -254,6 +280,11 @@ impl Disk {
     /// Nothing is completed for some time.
     pub fn stand(&self, time: Duration) {
         self.state().stands_until = Some(self.clock.now() + time);
+    }
+
+    /// Some of the next requests to blocks of namespaces take so long; others overtake them.
+    pub fn lag(&self, count: u32, writes: bool, time: Duration) {
+        self.state().lag = Lag { count, writes, time };
     }
 
     /// The power goes when so many more requests are completed, at that one.
@@ -335,6 +366,7 @@ impl Disk {
             }
         }
         state.faults.clear();
+        state.lag.count = 0;
         state.stands_until = None;
         state.power = None;
         state.is_off = false;
@@ -412,6 +444,20 @@ impl State {
         }
     }
 
+    /// How much longer than others the next request takes.
+    fn lag(&mut self, operation: &Operation, data: u64) -> Duration {
+        let is_meant = match operation {
+            Operation::Write { offset, .. } => *offset >= data,
+            Operation::Read { offset, .. } => *offset >= data && !self.lag.writes,
+            Operation::WriteZeroes { .. } | Operation::Deallocate { .. } | Operation::Flush => false,
+        };
+        if self.lag.count == 0 || !is_meant || self.random.percent(30) {
+            return Duration::ZERO;
+        }
+        self.lag.count -= 1;
+        self.lag.time
+    }
+
     fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
@@ -468,6 +514,9 @@ impl State {
             fault.after -= 1;
             return None;
         }
+        if !self.random.percent(fault.percent) {
+            return None;
+        }
         fault.count = fault.count.saturating_sub(1);
         let met = *fault;
         if met.count == 0 {
@@ -500,6 +549,21 @@ impl State {
 }
 
 impl DiskFault {
+    /// What disks have: a few failures in a row, or some for a long time.
+    #[must_use]
+    pub fn draw(random: &mut Random) -> Self {
+        let few = (1 + random.below(5), 100);
+        let some = (4 + random.below(60), 10 + random.below(50));
+        let (count, percent) = random.weighted(&[(3, few), (2, some)]);
+        Self {
+            after: u32::try_from(random.below(6)).unwrap_or_default(),
+            count: u32::try_from(count).unwrap_or_default(),
+            kind: random.weighted(&[(7, FaultKind::Write), (2, FaultKind::Space), (2, FaultKind::Read)]),
+            done: random.percent(50),
+            percent,
+        }
+    }
+
     fn error(&self, action: Action) -> Error {
         match self.kind {
             FaultKind::Space => refused(action, Class::OutOfSpace, "no space, as the simulation wants"),
@@ -547,7 +611,7 @@ impl Device for Disk {
         let (percent, slow) = self.profile.slow;
         let most = if state.random.percent(percent) { slow } else { self.profile.quick };
         let nanos = state.random.below(u64::try_from(most.as_nanos()).unwrap_or(u64::MAX)) + 1;
-        let due = self.clock.now() + Duration::from_nanos(nanos);
+        let due = self.clock.now() + Duration::from_nanos(nanos) + state.lag(&request.operation, self.profile.data);
         state.pending.push(Pending { due, number, request, remote, covers: number });
         Submitted::Pending
     }

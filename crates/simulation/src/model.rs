@@ -97,8 +97,9 @@ pub struct Blocks {
     pub owner: u16,
     /// Bytes of a block, with its metadata.
     pub block_bytes: usize,
-    /// A block that was torn is an error to whoever reads it, never a mixture.
-    pub is_checked: bool,
+    /// A block that was torn is an error to whoever reads it, never a mixture; `None` where that is
+    /// not known.
+    pub is_checked: Option<bool>,
     /// Only those that were ever written.
     blocks: BTreeMap<u64, Block>,
     reads: BTreeMap<Op, Tick>,
@@ -112,7 +113,7 @@ impl Blocks {
     /// Blocks that read as zeros.
     #[must_use]
     pub fn new(owner: u16, block_bytes: usize, is_checked: bool) -> Self {
-        Self { owner, block_bytes, is_checked, blocks: BTreeMap::new(), reads: BTreeMap::new() }
+        Self { owner, block_bytes, is_checked: Some(is_checked), blocks: BTreeMap::new(), reads: BTreeMap::new() }
     }
 
     /// The bytes of a block.
@@ -211,7 +212,8 @@ impl Blocks {
     #[must_use]
     pub fn may_fail(&self, range: Range<u64>) -> bool {
         self.blocks.range(range).any(|(_, block)| {
-            block.candidates.iter().any(|candidate| candidate.value == BlockValue::Bad) || self.is_checked && block.torn
+            block.candidates.iter().any(|candidate| candidate.value == BlockValue::Bad)
+                || self.is_checked != Some(false) && block.torn
         })
     }
 
@@ -259,7 +261,7 @@ impl Blocks {
                 }
                 Ok(())
             }
-            _ if block.torn && !self.is_checked => Ok(()),
+            _ if block.torn && self.is_checked != Some(true) => Ok(()),
             _ => Err(format!("a mixture of {found:?}")),
         }
     }

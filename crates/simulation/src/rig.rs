@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ebof_clock::Clock;
+use ebof_drive::layout::Layout;
 
 use crate::acts::{Act, SystemAct};
 use crate::disk::{Disk, Loss, Profile};
@@ -53,11 +54,16 @@ impl Rig {
     pub(crate) fn new(seed: u64, drive_bytes: u64) -> Result<Self, Failure> {
         let mut random = Random::of(seed, 2);
         let clock = Clock::simulated(random.number());
+        // Some disks are slow most of the time: then commands meet at them.
+        let seldom = (random.below(8), 1 << random.below(9));
+        let often = (20 + random.below(50), 16 << random.below(3));
+        let (slow_percent, slow_ms) = random.weighted(&[(3, seldom), (2, often)]);
         let profile = Profile {
             capacity_bytes: ebof_medium::medium_bytes(drive_bytes).map_err(|error| Failure(error.to_string()))?,
             sector_bytes: if random.percent(60) { 512 } else { 4096 },
             quick: Duration::from_micros(1 << random.below(10)),
-            slow: (random.below(8), Duration::from_millis(1 << random.below(9))),
+            slow: (slow_percent, Duration::from_millis(slow_ms)),
+            data: Layout::new(drive_bytes, [0; 16]).map_err(|error| Failure(error.to_string()))?.data(),
         };
         let disk = Disk::new(profile, Image::default(), clock.clone(), random.number());
         let begin = clock.now();
@@ -245,6 +251,7 @@ pub(crate) trait System: Sized {
             SystemAct::Sleep(time) => return self.sleep(time),
             SystemAct::Fail(fault) => disk.fail(fault),
             SystemAct::Stand(time) => disk.stand(time),
+            SystemAct::Lag { count, writes, time } => disk.lag(count, writes, time),
             SystemAct::Heal => disk.heal(),
             SystemAct::Rest => return self.rest(),
             SystemAct::Restart => return self.restart(),

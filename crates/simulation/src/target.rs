@@ -41,9 +41,9 @@ mod tests {
     /// made another volume under the same identifier, and hosts were led to the first one.
     #[test]
     fn a_namespace_is_there_after_a_sanitize_that_failed_at_first() {
-        let io = |host, queue, slot, block, count, io| What::Io { host, queue, slot, block, count, io };
+        let io = |host, queue, slot, block, count, io| What::Io { host, queue, slot, block, count, io, times: 1 };
         let write = HostIo::Write { fua: false };
-        let fault = DiskFault { after: 4, count: 3, kind: FaultKind::Write, done: false };
+        let fault = DiskFault { after: 4, count: 3, kind: FaultKind::Write, done: false, percent: 100 };
         let acts = [
             (13_636_851_726_766_645_369, 37, What::Create { host: 0, format: 0 }),
             (13_620_863_395_609_118_960, 4, What::Create { host: 1, format: 3 }),

@@ -68,6 +68,8 @@ pub struct TcpWire {
     /// Data up to so many bytes go into the capsule.
     in_capsule_bytes: usize,
     is_over: bool,
+    /// Where bytes arrive; empty while they are looked at.
+    input: Vec<u8>,
 }
 
 impl Wire {
@@ -97,6 +99,7 @@ impl Wire {
             placing: None,
             in_capsule_bytes,
             is_over: false,
+            input: vec![0; 8192],
         }))
     }
 
@@ -202,7 +205,7 @@ impl TcpWire {
             return Err(Lost::Closed);
         }
         let mut ended = Vec::new();
-        let mut buffer = [0; 8192];
+        let mut buffer = std::mem::take(&mut self.input);
         loop {
             match self.stream.receive(&mut [IoSliceMut::new(&mut buffer)]) {
                 Ok(0) => self.is_over = true,
@@ -216,6 +219,7 @@ impl TcpWire {
             }
             break;
         }
+        self.input = buffer;
         while !self.out.is_empty() && !self.is_over {
             match self.stream.send(&[IoSlice::new(&self.out)]) {
                 Ok(0) => break,

@@ -42,6 +42,8 @@ struct Queue {
     /// Connect was sent.
     is_asked: bool,
     is_connected: bool,
+    /// The controller has closed it, on its way to the end of a reset or a shutdown.
+    is_closed: bool,
 }
 
 /// What a host is about.
@@ -104,12 +106,15 @@ impl RawHost {
         self.phase == Phase::Live
     }
 
+    /// The controller's identifier.
+    #[must_use]
+    pub fn cntlid(&self) -> u16 {
+        self.cntlid
+    }
+
     /// Commands of its own that are under way.
     fn under_way(&self) -> impl Iterator<Item = u64> {
-        self.queues.iter().flat_map(|queue| queue.under_way.values()).filter_map(|(purpose, _)| match purpose {
-            Purpose::Op(op) => Some(*op),
-            _ => None,
-        })
+        self.queues.iter().flat_map(Queue::ops)
     }
 
     /// Sends a command on a queue, 0 for the Admin Queue; I/O queues are taken modulo their number.
@@ -168,12 +173,13 @@ impl RawHost {
     /// When it has something to do, as far as it knows.
     #[must_use]
     pub fn due(&self, now: Instant) -> Option<Instant> {
+        let open = self.queues.iter().filter(|queue| !queue.is_closed);
         let own = match self.phase {
             Phase::Down { until } => Some(until.max(now)),
             Phase::Live => Some(self.keep_alive_at.max(now)),
             Phase::Enabling | Phase::Queues | Phase::Leaving { .. } => self.look_at,
         };
-        own.into_iter().chain(self.queues.iter().filter_map(|queue| queue.wire.due())).min()
+        own.into_iter().chain(open.filter_map(|queue| queue.wire.due())).min()
     }
 
     /// Does what there is to do. `connect` makes a connection for a queue with so many entries,
@@ -190,11 +196,18 @@ impl RawHost {
         self.begin(now, connect);
         for at in 0..self.queues.len() {
             let Some(queue) = self.queues.get_mut(at) else { break };
+            if queue.is_closed {
+                continue;
+            }
             match queue.wire.poll() {
                 Ok(ended) => {
                     for ended in ended {
                         self.ended(at, ended, now, &mut events)?;
                     }
+                }
+                // What it had accepted may be done still; the Admin Queue tells when it is over.
+                Err(Lost::Closed) if at > 0 && matches!(self.phase, Phase::Leaving { .. }) => {
+                    events.extend(queue.close());
                 }
                 Err(Lost::Closed) => {
                     events.extend(self.drop_all(now, Duration::from_millis(20)));
@@ -334,7 +347,23 @@ const ADMIN_ENTRIES: usize = 32;
 
 impl Queue {
     fn new(wire: Wire, id: u16, entries: usize) -> Self {
-        Self { wire, id, entries, under_way: BTreeMap::new(), is_asked: false, is_connected: false }
+        Self { wire, id, entries, under_way: BTreeMap::new(), is_asked: false, is_connected: false, is_closed: false }
+    }
+
+    /// Its connection is gone, and with it the answers to what is under way.
+    fn close(&mut self) -> Option<Event> {
+        self.is_closed = true;
+        let lost: Vec<u64> = self.ops().collect();
+        self.under_way.clear();
+        (!lost.is_empty()).then_some(Event::Lost(lost))
+    }
+
+    /// Commands of the host's user that are under way.
+    fn ops(&self) -> impl Iterator<Item = u64> {
+        self.under_way.values().filter_map(|(purpose, _)| match purpose {
+            Purpose::Op(op) => Some(*op),
+            _ => None,
+        })
     }
 }
 

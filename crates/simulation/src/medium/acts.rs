@@ -82,7 +82,7 @@ pub(super) fn story(random: &mut Random) -> Vec<Act<What>> {
     if random.percent(60) {
         choices.extend(acts::kinds(FAULTS, Kind::System));
     }
-    acts::story(random, count, 30, |random, _| what(random, &choices))
+    acts::story(random, count, 30, |random, _| vec![what(random, &choices)])
 }
 
 #[derive(Clone, Copy)]

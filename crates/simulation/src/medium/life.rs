@@ -36,7 +36,7 @@ impl Life {
             create: is_new.then_some(CAPACITY),
             zeroed: is_new,
             id: [7; 16],
-            io: disk.io_factory(),
+            io: disk.io_factory(None),
             clock: clock.clone(),
             read_only_if_damaged: tolerant,
             ..Options::default()

@@ -24,6 +24,8 @@ pub enum What {
         block: u64,
         count: u64,
         io: HostIo,
+        /// So many such commands, each to the next block.
+        times: u64,
     },
     Create {
         host: usize,
@@ -35,7 +37,8 @@ pub enum What {
     },
     Format {
         host: usize,
-        slot: usize,
+        /// `None` for all namespaces.
+        slot: Option<usize>,
         format: usize,
         erase: u8,
     },
@@ -99,19 +102,82 @@ pub enum Reserve {
 pub(super) fn story(random: &mut Random) -> Vec<Act<What>> {
     let count = 30 + random.below(220);
     // Some stories are about a disk or links that work.
-    let (fails, breaks, reserves) = (random.percent(50), random.percent(70), random.percent(30));
-    let mut choices = [IO, MANAGE].concat();
-    choices.extend(acts::kinds(LIVES, Kind::System));
+    let (fails, breaks, reserves) = (random.percent(50), random.percent(70), random.percent(40));
+    let mut choices = acts::swarm(random, MANAGE.iter().copied());
+    choices.extend(IO);
+    let lives = acts::kinds(LIVES, Kind::System).chain([(15, Kind::System(SystemKind::Lag))]);
+    choices.extend(acts::swarm(random, lives));
     if fails {
-        choices.extend(acts::kinds(FAULTS, Kind::System));
+        choices.extend(acts::swarm(random, acts::kinds(FAULTS, Kind::System)));
     }
     for (wanted, more) in [(breaks, LINKS), (reserves, RESERVATIONS)] {
-        choices.extend(more.iter().filter(|_| wanted));
+        if wanted {
+            choices.extend(acts::swarm(random, more.iter().copied()));
+        }
     }
-    acts::story(random, count, 60, |random, number| {
-        let what = if number < 3 { Kind::Create } else { random.weighted(&choices) };
-        act(what, random)
+    let (focus, pace) = (Focus::draw(random), acts::pace(random));
+    let mut together = acts::kinds(TROUBLE, Kind::System).filter(|_| fails).collect::<Vec<_>>();
+    together.extend(MEETING);
+    together.extend(LINKS.iter().filter(|_| breaks));
+    together.extend(RESERVATIONS.iter().filter(|_| reserves));
+    acts::story(random, count, pace, |random, number| {
+        let kind = if number < 3 { Kind::Create } else { random.weighted(&choices) };
+        if number >= 3 && random.percent(12) {
+            let narrow = focus.narrowed(random);
+            let slow = random.percent(60).then_some(Kind::System(SystemKind::Lag));
+            let kinds: Vec<Kind> = (0..4 + random.below(12)).map(|_| random.weighted(&together)).collect();
+            return slow.into_iter().chain(kinds).map(|kind| act(kind, narrow, random)).collect();
+        }
+        let what = act(kind, focus, random);
+        // What takes several steps meets trouble in the middle of them.
+        let is_long = matches!(kind, Kind::Create | Kind::Delete | Kind::Format | Kind::FormatAll | Kind::Sanitize);
+        let meets = fails && is_long && random.percent(40);
+        let trouble = meets.then(|| What::System(SystemAct::draw(SystemKind::Fail, random)));
+        trouble.into_iter().chain([what]).collect()
     })
+}
+
+/// What the commands of a story are about: often the same blocks, so that commands meet.
+#[derive(Clone, Copy)]
+struct Focus {
+    /// Namespaces that most commands name.
+    slots: usize,
+    /// Blocks that most commands name.
+    blocks: u64,
+    /// How many commands that is, in percent.
+    percent: u64,
+    /// The first of these.
+    first: (usize, u64),
+}
+
+impl Focus {
+    fn draw(random: &mut Random) -> Self {
+        let slots = random.weighted(&[(2, SLOTS), (1, 1), (1, 2)]);
+        Self {
+            slots,
+            blocks: random.weighted(&[(3, 4), (2, 1), (1, BLOCKS)]),
+            percent: 50 + random.below(45),
+            first: (0, 0),
+        }
+    }
+
+    /// For acts that are close to each other: nearly all are about the same few blocks.
+    fn narrowed(self, random: &mut Random) -> Self {
+        let first = (self.slot(random), self.block(random));
+        Self { slots: 1, blocks: 1 + random.below(3), percent: 90, first }
+    }
+
+    fn slot(self, random: &mut Random) -> usize {
+        if random.percent(self.percent) { self.first.0 + random.index(self.slots) } else { random.index(SLOTS) }
+    }
+
+    fn block(self, random: &mut Random) -> u64 {
+        if random.percent(self.percent) {
+            (self.first.1 + random.below(self.blocks)) % BLOCKS
+        } else {
+            random.below(BLOCKS)
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -120,6 +186,7 @@ enum Kind {
     Create,
     Delete,
     Format,
+    FormatAll,
     Sanitize,
     Reserve,
     Break,
@@ -129,12 +196,16 @@ enum Kind {
 }
 
 const IO: &[(u64, Kind)] = &[(600, Kind::Io)];
-const MANAGE: &[(u64, Kind)] = &[(40, Kind::Create), (12, Kind::Delete), (25, Kind::Format), (6, Kind::Sanitize)];
+const MANAGE: &[(u64, Kind)] =
+    &[(40, Kind::Create), (12, Kind::Delete), (20, Kind::Format), (12, Kind::FormatAll), (6, Kind::Sanitize)];
 const LINKS: &[(u64, Kind)] = &[(30, Kind::Break), (20, Kind::Vanish), (40, Kind::Leave)];
-const RESERVATIONS: &[(u64, Kind)] = &[(150, Kind::Reserve)];
+const RESERVATIONS: &[(u64, Kind)] = &[(200, Kind::Reserve)];
+/// What comes together, beside what the story is about.
+const MEETING: &[(u64, Kind)] = &[(400, Kind::Io), (60, Kind::System(SystemKind::Lag))];
+const TROUBLE: &[(u64, SystemKind)] = &[(10, SystemKind::Fail), (10, SystemKind::Stand)];
 
-fn act(kind: Kind, random: &mut Random) -> What {
-    let (host, queue, slot) = (random.index(HOSTS), 1 + random.index(4), random.index(SLOTS));
+fn act(kind: Kind, focus: Focus, random: &mut Random) -> What {
+    let (host, queue, slot) = (random.index(HOSTS), 1 + random.index(4), focus.slot(random));
     match kind {
         Kind::Io => {
             let io = random.weighted(&[
@@ -147,14 +218,14 @@ fn act(kind: Kind, random: &mut Random) -> What {
                 (2, HostIo::Uncorrectable),
                 (8, HostIo::Flush),
             ]);
-            // Often the same ones, so that commands meet.
-            let block = if random.percent(50) { random.below(4) } else { random.below(BLOCKS) };
-            What::Io { host, queue, slot, block, count: 1 + random.below(3), io }
+            let times = random.weighted(&[(6, 1), (2, 3), (2, 8)]);
+            What::Io { host, queue, slot, block: focus.block(random), count: 1 + random.below(3), io, times }
         }
         Kind::Create => What::Create { host, format: random.index(4) },
         Kind::Delete => What::Delete { host, slot },
-        Kind::Format => {
-            let erase = random.weighted(&[(3, 0), (2, 1), (2, 2)]);
+        Kind::Format | Kind::FormatAll => {
+            let erase = random.weighted(&[(2, 0), (2, 1), (3, 2)]);
+            let slot = matches!(kind, Kind::Format).then_some(slot);
             What::Format { host, slot, format: random.index(4), erase }
         }
         Kind::Sanitize => What::Sanitize { host, overwrite: random.percent(30) },

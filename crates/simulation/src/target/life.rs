@@ -34,6 +34,16 @@ pub(super) struct Setting {
     pub(super) checks: bool,
     /// Threads that own queue pairs.
     pub(super) reactors: usize,
+    /// What it has room for.
+    pub(super) capacity_bytes: u64,
+    /// Whom new namespaces are attached to.
+    pub(super) attach: Attach,
+}
+
+impl Setting {
+    /// Blocks as they are, for everyone.
+    pub(super) const PLAIN: Self =
+        Self { encrypts: false, checks: false, reactors: 1, capacity_bytes: CAPACITY, attach: Attach::Everyone };
 }
 
 pub(super) struct Life {
@@ -62,10 +72,16 @@ impl Storage for Shelf {
 }
 
 impl Life {
-    pub(super) fn open(disk: &Arc<Disk>, clock: &Clock, setting: Setting) -> Result<Self, Failure> {
+    /// Starts a target that gets so many `Io`s of the system, or as many as it asks for.
+    pub(super) fn open(
+        disk: &Arc<Disk>,
+        clock: &Clock,
+        setting: Setting,
+        ios_max: Option<usize>,
+    ) -> Result<Self, Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure(format!("the target does not start: {error:#}"));
         let mut drive = ManagedDrive::new("d0", PATH.parse().map_err(|error| failed(&error))?);
-        (drive.size_bytes, drive.attach) = (Some(CAPACITY), Attach::Everyone);
+        (drive.size_bytes, drive.attach) = (Some(setting.capacity_bytes), setting.attach);
         (drive.encryption, drive.checksums) = (setting.encrypts, setting.checks);
         let port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 4420));
         let name = port.name.clone();
@@ -75,8 +91,11 @@ impl Life {
         subsystem.ports = vec![name.clone()];
         let config =
             Config { ports: vec![port], subsystems: vec![subsystem], drives: vec![drive], ..Config::default() };
-        let environment =
-            Environment { clock: clock.clone(), io: disk.io_factory(), storage: Arc::new(Shelf(Arc::clone(disk))) };
+        let environment = Environment {
+            clock: clock.clone(),
+            io: disk.io_factory(ios_max),
+            storage: Arc::new(Shelf(Arc::clone(disk))),
+        };
         let settings =
             Settings { threads: Some(setting.reactors), pin: false, spin_us: 0, environment, ..Settings::of(&config) };
         let target = SteppedTarget::start(config, settings).map_err(|error| failed(&error))?;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use ebof_drive::BlockFormat;
 use ebof_nvme::{Nqn, Status};
 
-use super::acts::{HOSTS, SLOTS, What};
+use super::acts::{BLOCKS, HOSTS, SLOTS, What};
 use super::life::{Life, Setting};
 use crate::host::{Event, Host, InitiatorHost, RawHost};
 use crate::model::{Blocks, Op, Tick};
@@ -34,6 +34,8 @@ struct Space {
     blocks: Blocks,
     /// Index of its LBA format.
     format: usize,
+    /// How its blocks are kept.
+    coding: BlockFormat,
     /// Blocks of it.
     count: u64,
     /// When it was made, or formatted.
@@ -134,8 +136,8 @@ impl World {
         let encrypts = random.percent(40);
         // A block that is encrypted and has no checksum is a mixture when it is torn: of sectors
         // that nobody wrote.
-        let checks = random.percent(40) || encrypts && rig.profile.sector_bytes == 512;
-        let setting = Setting { encrypts, checks, reactors: 1 + random.index(2) };
+        let checks = random.percent(25) || encrypts && rig.profile.sector_bytes == 512;
+        let setting = Setting { encrypts, checks, reactors: 1 + random.index(2), ..Setting::PLAIN };
         let carriage = Carriage {
             latency: Duration::from_micros(1 << random.below(12)),
             window_bytes: 1 << (10 + random.below(8)),
@@ -182,7 +184,16 @@ impl World {
         self.spaces.keys().copied().nth(slot % count.max(1))
     }
 
-    /// How the blocks of a format are kept.
+    /// This host, or the one that has the most commands under way: more depends on what it does.
+    fn busier(&mut self, host: usize) -> usize {
+        if self.rig.chances.percent(40) {
+            return host;
+        }
+        let under_way = |host: usize| self.flights.values().filter(|flight| flight.host == host).count();
+        (0..HOSTS).max_by_key(|&one| (under_way(one), one == host)).unwrap_or(host)
+    }
+
+    /// How the blocks of a namespace are kept that is made with this format now.
     fn coding(&self, format: usize) -> BlockFormat {
         BlockFormat {
             block_shift: if format.is_multiple_of(2) { 9 } else { 12 },
@@ -198,8 +209,8 @@ impl World {
     }
 
     /// A namespace of this format that reads as zeros.
-    fn space(&mut self, format: usize, count: u64) -> Space {
-        let (coding, born) = (self.coding(format), self.rig.now());
+    fn space(&mut self, format: usize, coding: BlockFormat, count: u64) -> Space {
+        let born = self.rig.now();
         self.owners += 1;
         let bytes = usize::try_from(coding.block_bytes()).expect("few");
         let blocks = Blocks::new(self.owners, bytes, coding.is_tagged());
@@ -207,6 +218,7 @@ impl World {
         Space {
             blocks,
             format,
+            coding,
             count,
             born,
             is_unsure: false,
@@ -299,7 +311,7 @@ impl World {
                 self.rig.note(|| format!("host {host} is connected"));
                 self.spaces.values_mut().for_each(|space| _ = space.strangers.insert(host));
                 self.handles.retain(|(of, _), _| *of != host);
-                self.forget_stale(host);
+                self.scan(host);
                 self.rig.count("associations");
                 Ok(())
             }
@@ -362,7 +374,9 @@ impl System for World {
     fn act(&mut self, what: What) -> Result<(), Failure> {
         let now = self.rig.clock.now();
         match what {
-            What::Io { host, queue, slot, block, count, io } => self.io(host, queue, slot, block, count, io),
+            What::Io { host, queue, slot, block, count, io, times } => {
+                (0..times).try_for_each(|at| self.io(host, queue, slot, (block + at) % BLOCKS, count, io))
+            }
             What::Create { host, format } => self.create(host, format),
             What::Delete { host, slot } => self.delete(host, slot),
             What::Format { host, slot, format, erase } => self.format(host, slot, format, erase),
@@ -373,10 +387,12 @@ impl System for World {
                 Ok(())
             }
             What::Vanish { host, pause } => {
+                let host = self.busier(host);
                 let lost = self.hosts[host].drop_all(now, pause);
                 lost.into_iter().try_for_each(|event| self.told(host, event))
             }
             What::Leave { host, shutdown, reset } => {
+                let host = self.busier(host);
                 self.hosts[host].leave(shutdown, reset, now);
                 Ok(())
             }
@@ -444,7 +460,7 @@ impl System for World {
     }
 }
 
-fn nqn(text: &str) -> Result<Nqn, Failure> {
+pub(super) fn nqn(text: &str) -> Result<Nqn, Failure> {
     Nqn::parse(text).map_err(|error| Failure(format!("{text}: {error}")))
 }
 

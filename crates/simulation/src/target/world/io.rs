@@ -15,11 +15,14 @@ use crate::rig::{EXTENT, System as _};
 use crate::story::{Failure, fail};
 use crate::wire::Outcome;
 
+/// Blocks that are compared at a time.
+const RUN_MAX: u64 = 6;
+
 impl World {
     /// Where a block of the story lies.
     fn lba(&self, nsid: u32, block: u64) -> u64 {
         let space = &self.spaces[&nsid];
-        let per_extent = self.coding(space.format).blocks_per_extent(EXTENT);
+        let per_extent = space.coding.blocks_per_extent(EXTENT);
         story_lba(block, per_extent, space.count)
     }
 
@@ -33,7 +36,7 @@ impl World {
         io: HostIo,
     ) -> Result<(), Failure> {
         let Some(nsid) = self.nsid(slot) else { return Ok(()) };
-        if self.read_stale(host, queue, nsid) || !self.may_use(host, nsid) {
+        if self.read_stale(host, queue, nsid) || !self.comes_to_use(host, nsid)? {
             return Ok(());
         }
         let first = self.lba(nsid, block);
@@ -98,7 +101,7 @@ impl World {
     /// Dataset Management of the extents of a range, in several pieces.
     fn deallocate(&self, nsid: u32, range: &Range<u64>) -> (Sqe, Arc<[u8]>, Range<u64>) {
         let space = &self.spaces[&nsid];
-        let per_extent = self.coding(space.format).blocks_per_extent(EXTENT);
+        let per_extent = space.coding.blocks_per_extent(EXTENT);
         let first = range.start / per_extent * per_extent;
         let end = (first + per_extent * (range.end - range.start)).min(space.count);
         let piece = ((end - first) / 3).max(1);
@@ -176,9 +179,9 @@ impl World {
             blocks.extend((0..BLOCKS).map(|block| self.lba(nsid, block)));
             blocks.sort_unstable();
             blocks.dedup();
-            for lba in blocks {
+            for range in self.runs(nsid, &blocks) {
                 let Some(host) = self.reader(nsid)? else { return Ok(()) };
-                while !self.send(host, 1, nsid, lba..lba + 1, HostIo::Read) {
+                while !self.send(host, 1, nsid, range.clone(), HostIo::Read) {
                     let before = self.flights.len();
                     self.step()?;
                     if !self.until("room for a read", |world| {
@@ -205,5 +208,21 @@ impl World {
             reader.is_some()
         })?;
         Ok(reader.filter(|_| is_found))
+    }
+
+    /// These blocks, as ranges to be read: those that may be errors alone.
+    fn runs(&self, nsid: u32, blocks: &[u64]) -> Vec<Range<u64>> {
+        let space = &self.spaces[&nsid];
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for &lba in blocks {
+            let joins = |run: &&mut Range<u64>| {
+                run.end == lba && run.end - run.start < RUN_MAX && !space.blocks.may_fail(run.end - 1..lba + 1)
+            };
+            match runs.last_mut().filter(joins) {
+                Some(run) => run.end += 1,
+                None => runs.push(lba..lba + 1),
+            }
+        }
+        runs
     }
 }

@@ -13,6 +13,7 @@ use zerocopy::FromBytes;
 use super::{Flight, Kind, World, command};
 use crate::host::Host;
 use crate::model::Op;
+use crate::rig::System as _;
 use crate::story::{Failure, fail};
 use crate::wire::Outcome;
 
@@ -85,7 +86,13 @@ impl World {
         let is_other =
             |&(identity, _): &(u32, usize)| self.spaces.get(&nsid).is_some_and(|space| space.identity != identity);
         self.handles.get(&(host, nsid)).is_some_and(is_other)
-            || self.stale.get(&nsid).is_some_and(|hosts| hosts.contains(&host))
+            || self.stale.get(&nsid).is_some_and(|hosts| hosts.contains(&host)) && !self.is_asking(host)
+    }
+
+    /// Whether a host waits for what it has asked: that may have been answered already.
+    fn is_asking(&self, host: usize) -> bool {
+        let asks = |flight: &Flight| flight.host == host && matches!(flight.kind, Kind::Learn | Kind::Prepare);
+        self.flights.values().any(asks)
     }
 
     /// An initiator does not send a command, for what it knows of the namespace.
@@ -121,26 +128,51 @@ impl World {
         Ok(())
     }
 
+    /// The same; a host that does not know it mostly waits for what it asks.
+    pub(super) fn comes_to_use(&mut self, host: usize, nsid: u32) -> Result<bool, Failure> {
+        for _ in 0..self.rig.chances.below(100) {
+            if self.may_use(host, nsid) {
+                return Ok(true);
+            }
+            if !self.flights.values().any(|flight| flight.host == host && flight.kind == Kind::Learn) {
+                break;
+            }
+            self.step()?;
+        }
+        Ok(self.may_use(host, nsid))
+    }
+
+    /// A host looks what there is, as hosts do when they are connected.
+    pub(super) fn scan(&mut self, host: usize) {
+        let nsids: Vec<u32> = self.spaces.keys().copied().collect();
+        self.ask(host, &nsids);
+    }
+
     /// Reads which namespaces have changed, which there are, and what this one is.
     fn learn(&mut self, host: usize, nsid: u32) {
+        self.ask(host, &[nsid]);
+    }
+
+    fn ask(&mut self, host: usize, nsids: &[u32]) {
         self.forget_stale(host);
         if let Host::Initiator(initiator) = &mut self.hosts[host] {
-            let op = self.rig.number();
-            if initiator.open(op, Nsid(nsid)) {
-                let flight = Flight::new(host, nsid, Kind::Learn, self.rig.now(), self.rig.clock.now());
-                self.flights.insert(op, flight);
+            for &nsid in nsids {
+                let op = self.rig.number();
+                if initiator.open(op, Nsid(nsid)) {
+                    let flight = Flight::new(host, nsid, Kind::Learn, self.rig.now(), self.rig.clock.now());
+                    self.flights.insert(op, flight);
+                }
             }
             return;
         }
+        let Some(&first) = nsids.first() else { return };
         let log = GetLogPage::new(Lid::CHANGED_NAMESPACES, 4096).encode(Nsid::ALL);
         let identify =
             |cns: Cns, nsid: u32| Sqe::new(admin::IDENTIFY).with_nsid(Nsid(nsid)).with_cdw(10, u32::from(cns.0));
-        let steps = [
-            (Kind::Prepare, log),
-            (Kind::Prepare, identify(Cns::ACTIVE_NAMESPACE_LIST, 0)),
-            (Kind::Learn, identify(Cns::NAMESPACE, nsid)),
-        ];
-        for (kind, sqe) in steps {
+        let mut steps =
+            vec![(Kind::Prepare, first, log), (Kind::Prepare, first, identify(Cns::ACTIVE_NAMESPACE_LIST, 0))];
+        steps.extend(nsids.iter().map(|&nsid| (Kind::Learn, nsid, identify(Cns::NAMESPACE, nsid))));
+        for (kind, nsid, sqe) in steps {
             let op = self.rig.number();
             let (begun, at) = (self.rig.now(), self.rig.clock.now());
             let flight = Flight::new(host, nsid, kind, begun, at);

@@ -13,9 +13,9 @@ impl World {
     pub(super) fn open(&mut self) -> Result<(), Failure> {
         let nsids: Vec<u32> = self.spaces.keys().copied().collect();
         nsids.into_iter().for_each(|nsid| _ = self.unregister(nsid, None));
-        let life = Life::open(&self.rig.disk, &self.rig.clock, self.setting)?;
-        self.initiators().for_each(|host| host.reach().set_target(Some(life.port())));
-        self.life = Some(life);
+        self.begin_life()?;
+        let port = self.life.as_ref().map(Life::port);
+        self.initiators().for_each(|host| host.reach().set_target(port.clone()));
         self.resume();
         self.manage.doubt(self.rig.clock.now());
         if !self.until("hosts that are connected", |world| {
@@ -24,6 +24,30 @@ impl World {
             return Ok(());
         }
         self.compare()
+    }
+
+    /// Starts the target, in some cases with another configuration. Sometimes the system has not
+    /// all that it needs: then it does not start, and does the next time.
+    fn begin_life(&mut self) -> Result<(), Failure> {
+        if self.rig.chances.percent(40) {
+            self.setting.encrypts = !self.setting.encrypts;
+            self.setting.checks |= self.setting.encrypts && self.rig.profile.sector_bytes == 512;
+        }
+        if self.rig.chances.percent(10) {
+            let ios_max = self.rig.chances.index(6);
+            match Life::open(&self.rig.disk, &self.rig.clock, self.setting, Some(ios_max)) {
+                Ok(life) => {
+                    self.life = Some(life);
+                    return Ok(());
+                }
+                Err(Failure(why)) => self.rig.note(|| format!("with {ios_max} of what it asks for: {why}")),
+            }
+            self.rig.count("failed starts");
+            // What it had begun is done, or not.
+            self.rig.disk.end(None);
+        }
+        self.life = Some(Life::open(&self.rig.disk, &self.rig.clock, self.setting, None)?);
+        Ok(())
     }
 
     fn initiators(&self) -> impl Iterator<Item = &InitiatorHost> {

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use ebof_drive::BlockFormat;
 use ebof_nvme::identify::{Cns, Csi, IdentifyNamespace, NamespaceList};
 use ebof_nvme::log::{GetLogPage, Lid, SanitizeLog, SanitizeState};
 use ebof_nvme::media::{Format, Sanitize, SanitizeAction, SecureErase};
@@ -24,23 +25,45 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// Steps after which all threads have heard of a change.
 const SHOWN: u32 = 40;
 
+/// After so many refusals in turn nobody may sanitize, and nobody has.
+const REPEATS: usize = 30;
+
 /// What is being changed, and how far that is.
 #[derive(Debug, Default)]
 pub(super) struct Manage {
     task: Option<Task>,
     stage: Stage,
     at: Option<Instant>,
-    /// It is known to be done; what the namespace is like is asked.
+    /// It is known to be done; what the namespaces are like is asked.
     is_formatted: bool,
+    /// How often sanitizing was asked for again, each time by the next host: who holds no
+    /// reservation may be refused, and whose command has begun it is not.
+    repeats: usize,
+    /// How the blocks of what it makes are kept.
+    coding: Option<BlockFormat>,
+    /// Namespaces that were formatted, or may have been, and of which nobody knows what they are
+    /// like.
+    unknown: Vec<u32>,
 }
 
 /// Something that changes namespaces as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Task {
-    Create { format: usize },
-    Delete { nsid: u32 },
-    Format { nsid: u32, format: usize, erase: u8 },
-    Sanitize { overwrite: bool },
+    Create {
+        format: usize,
+    },
+    Delete {
+        nsid: u32,
+    },
+    /// `None` is all namespaces.
+    Format {
+        nsid: Option<u32>,
+        format: usize,
+        erase: u8,
+    },
+    Sanitize {
+        overwrite: bool,
+    },
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,6 +79,25 @@ enum Stage {
     Sanitizing(Instant),
     /// It is done, and all controllers are about to know: so many steps are left.
     Shown(u32),
+}
+
+impl Task {
+    /// Whether a namespace is not what it was when this is done.
+    fn concerns(self, nsid: u32) -> bool {
+        match self {
+            Self::Create { .. } | Self::Sanitize { .. } => false,
+            Self::Delete { nsid: one } => one == nsid,
+            Self::Format { nsid: one, .. } => one.is_none_or(|one| one == nsid),
+        }
+    }
+
+    /// The LBA format of what it makes.
+    fn format(self) -> Option<usize> {
+        match self {
+            Self::Create { format } | Self::Format { format, .. } => Some(format),
+            Self::Delete { .. } | Self::Sanitize { .. } => None,
+        }
+    }
 }
 
 impl Manage {
@@ -83,14 +125,17 @@ impl World {
         let op = self.rig.number();
         let (begun, at) = (self.rig.now(), self.rig.clock.now());
         let nsid = match task {
-            Task::Delete { nsid } | Task::Format { nsid, .. } => nsid,
+            Task::Delete { nsid } => nsid,
+            Task::Format { nsid, .. } => nsid.unwrap_or_default(),
             Task::Create { .. } | Task::Sanitize { .. } => 0,
         };
         let flight = Flight::new(host, nsid, Kind::Manage, begun, at);
         if self.submit(op, host, 0, flight, command(sqe, data.map(Into::into), 0)) {
             self.rig.note(|| format!("{op}: {task:?}"));
-            self.manage = Manage { task: Some(task), stage: Stage::Asked(op), at: Some(at), is_formatted: false };
-            if let Some(space) = self.spaces.get_mut(&nsid) {
+            let coding = task.format().map(|format| self.coding(format));
+            let stage = Stage::Asked(op);
+            self.manage = Manage { task: Some(task), stage, at: Some(at), coding, ..Manage::default() };
+            for (_, space) in self.spaces.iter_mut().filter(|(nsid, _)| task.concerns(**nsid)) {
                 space.is_unsure = true;
             }
         }
@@ -119,9 +164,9 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn format(&mut self, host: usize, slot: usize, format: usize, erase: u8) -> Result<(), Failure> {
-        let Some(nsid) = self.nsid(slot) else { return Ok(()) };
-        if self.ready(host, Some(nsid))? {
+    pub(super) fn format(&mut self, host: usize, slot: Option<usize>, format: usize, erase: u8) -> Result<(), Failure> {
+        let nsid = slot.and_then(|slot| self.nsid(slot));
+        if slot.is_some() == nsid.is_some() && self.ready(host, nsid)? && (nsid.is_some() || self.is_quiet(None)?) {
             let format = self.format_index(format);
             // There is no key to destroy where nothing is encrypted.
             let erase = if self.setting.encrypts { erase } else { erase.min(1) };
@@ -130,7 +175,12 @@ impl World {
                 erase: SecureErase::decode(erase),
                 ..Format::new(u8::try_from(format).unwrap_or_default())
             };
-            self.begin_task(host, Task::Format { nsid, format, erase }, wanted.encode(Nsid(nsid)), None);
+            self.begin_task(
+                host,
+                Task::Format { nsid, format, erase },
+                wanted.encode(nsid.map_or(Nsid::ALL, Nsid)),
+                None,
+            );
         }
         Ok(())
     }
@@ -195,7 +245,14 @@ impl World {
                 let sqe = GetLogPage::new(Lid::SANITIZE_STATUS, 512).encode(Nsid::ALL);
                 self.look(host, Kind::Sanitizing, 0, sqe, 512);
             }
-            (_, Some(Task::Sanitize { overwrite })) => self.send_sanitize(host, overwrite),
+            (_, Some(Task::Sanitize { overwrite })) => {
+                let repeats = self.manage.repeats + 1;
+                let host = repeats % self.hosts.len();
+                if self.hosts[host].is_live() {
+                    self.send_sanitize(host, overwrite);
+                }
+                self.manage.repeats = repeats;
+            }
             _ => {
                 let sqe = Sqe::new(admin::IDENTIFY).with_cdw(10, u32::from(Cns::ALLOCATED_NAMESPACE_LIST.0));
                 self.look(host, Kind::List, 0, sqe, 4096);
@@ -250,7 +307,7 @@ impl World {
         let task = self.manage.task;
         let began = self.manage.at.unwrap_or(flight.at);
         let may_fail = self.rig.may_fail(began) || self.may_be_aborted(flight, status);
-        let extents = |space: &super::Space| self.coding(space.format).extents(space.count, EXTENT);
+        let extents = |space: &super::Space| space.coding.extents(space.count, EXTENT);
         let claimed: u64 = self.spaces.values().map(|space| extents(space) * EXTENT).sum();
         let is_full = status.is(Status::NAMESPACE_INSUFFICIENT_CAPACITY) && claimed + EXTENTS * EXTENT > CAPACITY;
         let conflicts = status.is(Status::RESERVATION_CONFLICT) && self.spaces.values().any(|space| space.is_reserved);
@@ -258,6 +315,9 @@ impl World {
             (Kind::Manage, Some(Task::Create { .. })) if is_full => self.known(),
             (Kind::Manage, Some(Task::Sanitize { .. })) if status.is(Status::SANITIZE_IN_PROGRESS) => {
                 self.manage.stage = Stage::Sanitizing(again);
+            }
+            (Kind::Manage, Some(Task::Sanitize { .. })) if conflicts && (1..REPEATS).contains(&self.manage.repeats) => {
+                self.manage.stage = Stage::Unsure(again);
             }
             (Kind::Manage, Some(_)) if conflicts => self.known(),
             (Kind::Sanitizing, _) if may_fail => self.manage.stage = Stage::Sanitizing(again),
@@ -295,18 +355,25 @@ impl World {
             }
             Some(Task::Delete { nsid }) => self.remove_space(nsid, Some(host)),
             Some(Task::Format { nsid, format, erase }) => {
-                let owner = self.spaces.get(&nsid).map(|space| space.blocks.owner);
+                let formatted: Vec<u32> =
+                    self.spaces.keys().copied().filter(|&one| nsid.is_none_or(|nsid| one == nsid)).collect();
+                let owners: BTreeSet<u16> = formatted.iter().map(|nsid| self.spaces[nsid].blocks.owner).collect();
                 if erase > 0 {
-                    self.find_remains(&format!("{op}: namespace {nsid} was formatted"), |of| Some(of) == owner)?;
+                    self.find_remains(&format!("{op}: namespaces {formatted:?} were formatted"), |of| {
+                        owners.contains(&of)
+                    })?;
                 }
-                // How many blocks it has now is to be asked.
-                self.adopt(nsid, format);
-                self.rig.count("formats");
+                for &nsid in &formatted {
+                    self.adopt(nsid, format);
+                    if let Some(space) = self.spaces.get_mut(&nsid) {
+                        space.is_unsure = true;
+                    }
+                }
+                self.rig.count(if nsid.is_some() { "formats" } else { "formats of all" });
+                // How many blocks they have now is to be asked.
                 self.manage.is_formatted = true;
+                self.manage.unknown = formatted;
                 self.manage.stage = Stage::Unsure(self.rig.clock.now());
-                if let Some(space) = self.spaces.get_mut(&nsid) {
-                    space.is_unsure = true;
-                }
                 return Ok(());
             }
             Some(Task::Sanitize { .. }) => {
@@ -324,10 +391,11 @@ impl World {
 
     /// A namespace is new.
     fn adopt(&mut self, nsid: u32, format: usize) {
-        let count = self.coding(format).blocks_per_extent(EXTENT) * EXTENTS;
+        let coding = self.manage.coding.unwrap_or_else(|| self.coding(format));
+        let count = coding.blocks_per_extent(EXTENT) * EXTENTS;
         self.unregister(nsid, None);
         let before = self.spaces.get(&nsid).map(|space| (space.is_reserved, space.identity));
-        let mut space = self.space(format, count);
+        let mut space = self.space(format, coding, count);
         if let Some((is_reserved, identity)) = before {
             // Formatted, it is the same one.
             (space.is_reserved, space.identity) = (is_reserved, identity);
@@ -341,7 +409,12 @@ impl World {
         let gone: Vec<u32> = self.spaces.keys().copied().filter(|nsid| !there.contains(nsid)).collect();
         match (self.manage.task, &new[..], &gone[..]) {
             (Some(Task::Create { .. }), &[nsid], []) => self.ask_shape(nsid),
-            (Some(Task::Format { nsid, .. }), [], []) => self.ask_shape(nsid),
+            (Some(task @ Task::Format { .. }), [], []) => {
+                if self.manage.unknown.is_empty() {
+                    self.manage.unknown = self.spaces.keys().copied().filter(|&nsid| task.concerns(nsid)).collect();
+                }
+                self.ask_next_shape();
+            }
             (Some(Task::Delete { nsid }), [], &[only]) if nsid == only => {
                 self.remove_space(nsid, None);
                 self.known();
@@ -350,6 +423,13 @@ impl World {
             (task, new, gone) => return fail(format!("namespaces {new:?} are new, {gone:?} are gone: {task:?}")),
         }
         Ok(())
+    }
+
+    fn ask_next_shape(&mut self) {
+        match self.manage.unknown.first() {
+            Some(&nsid) => self.ask_shape(nsid),
+            None => self.known(),
+        }
     }
 
     fn ask_shape(&mut self, nsid: u32) {
@@ -364,7 +444,8 @@ impl World {
 
     /// What a namespace is like whose making or formatting nobody has answered.
     fn shaped(&mut self, nsid: u32, format: usize, count: u64) -> Result<(), Failure> {
-        let expected = self.coding(format).blocks_per_extent(EXTENT) * EXTENTS;
+        let coding = self.manage.coding.unwrap_or_else(|| self.coding(format));
+        let expected = coding.blocks_per_extent(EXTENT) * EXTENTS;
         match self.manage.task {
             Some(Task::Create { format: wanted }) if wanted == format && count == expected => {
                 self.adopt(nsid, format);
@@ -373,13 +454,21 @@ impl World {
                 let now = self.rig.now();
                 let is_formatted = self.manage.is_formatted;
                 match self.spaces.get_mut(&nsid) {
-                    Some(space) if space.format == format => space.blocks.cleared(is_formatted, now),
+                    Some(space) if space.format == format => {
+                        space.blocks.cleared(is_formatted, now);
+                        if space.coding != coding {
+                            space.blocks.is_checked = None;
+                        }
+                    }
                     Some(_) if wanted == format => self.adopt(nsid, format),
                     _ => return fail(format!("namespace {nsid} has format {format}")),
                 }
                 if let Some(space) = self.spaces.get_mut(&nsid) {
                     space.count = count;
                 }
+                self.manage.unknown.retain(|&one| one != nsid);
+                self.ask_next_shape();
+                return Ok(());
             }
             task => return fail(format!("namespace {nsid} has {count} blocks of format {format}: {task:?}")),
         }

@@ -18,7 +18,7 @@ use crate::story::Failure;
 impl World {
     pub(super) fn reserve(&mut self, host: usize, queue: usize, slot: usize, reserve: Reserve) -> Result<(), Failure> {
         let Some(nsid) = self.nsid(slot) else { return Ok(()) };
-        if !self.may_use(host, nsid) {
+        if !self.comes_to_use(host, nsid)? {
             return Ok(());
         }
         let (own, id) = (key(host), Nsid(nsid));
@@ -35,6 +35,7 @@ impl World {
                 (Kind::Reserve, acquire(AcquireAction::Acquire, kind), keys.as_bytes().to_vec())
             }
             Reserve::Preempt { victim, kind, abort } => {
+                let victim = self.preempted_host(victim, host, nsid);
                 let keys = AcquireKeys { crkey: own.into(), prkey: key(victim).into() };
                 let action = if abort { AcquireAction::PreemptAndAbort } else { AcquireAction::Preempt };
                 let is_registered = self.unregister(nsid, Some(victim));
@@ -59,6 +60,17 @@ impl World {
             space.is_reserved = true;
         }
         Ok(())
+    }
+
+    /// This host, or the other one that has the most commands that may still be done.
+    fn preempted_host(&mut self, victim: usize, by: usize, nsid: u32) -> usize {
+        if self.rig.chances.percent(50) {
+            return victim;
+        }
+        let all = || self.flights.values().chain(self.ghosts.values());
+        let under_way = |host: usize| all().filter(|flight| flight.host == host && flight.nsid == nsid).count();
+        let others = (0..self.hosts.len()).filter(|&host| host != by);
+        others.max_by_key(|&one| (under_way(one), one == victim)).unwrap_or(victim)
     }
 
     /// Registrations of a namespace may be taken away from now on: of one host, or of all. Whether
