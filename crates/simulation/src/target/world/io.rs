@@ -121,7 +121,9 @@ impl World {
     pub(super) fn io_ended(&mut self, op: Op, flight: &Flight, ended: &Outcome) -> Result<(), Failure> {
         let now = self.rig.now();
         let status = ended.cqe.status();
-        let may_fail = self.rig.may_fail(flight.at) || self.may_be_aborted(flight, status);
+        // Blocks of which requests are still at a slow disk may be had later.
+        let is_early = status.is(Status::COMMAND_INTERRUPTED);
+        let may_fail = is_early || self.rig.may_fail(flight.at) || self.may_be_aborted(flight, status);
         let range = flight.range.clone();
         let Some(space) = self.spaces.get_mut(&flight.nsid) else { return Ok(()) };
         let blocks = &mut space.blocks;
