@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ebof_simulation::medium::Medium;
 use ebof_simulation::story::{self, Level, Report};
-use ebof_simulation::target::WholeTarget;
+use ebof_simulation::whole_target::WholeTarget;
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;

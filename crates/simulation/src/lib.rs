@@ -18,5 +18,5 @@ pub mod reach;
 mod rig;
 pub mod story;
 pub mod stream;
-pub mod target;
+pub mod whole_target;
 pub mod wire;

@@ -1,5 +1,5 @@
 //! Rules for single Rust files: the header, unsafe code, notes about work to do, the programs that
-//! tests are. Lengths are in lengths.rs.
+//! tests are, folders. Lengths are in lengths.rs.
 
 use super::Violation;
 use super::source::{Source, has_word};
@@ -25,6 +25,7 @@ pub(crate) fn check(tree: &Tree, violations: &mut Vec<Violation>) {
         }
         unsafe_code(path, source, violations);
         test_program(path, violations);
+        folder(path, violations);
         for (line, comment) in source.comments() {
             note(path, line, comment, violations);
         }
@@ -60,6 +61,13 @@ fn test_program(path: &str, violations: &mut Vec<Violation>) {
     };
     if !TEST_PROGRAMS.contains(&name) {
         violations.push(Violation::new(path, 0, "not a module of tests/it/main.rs, nor of tests/alone/main.rs"));
+    }
+}
+
+/// Tools take a folder of this name for the output of a build, and do not show what is in it.
+fn folder(path: &str, violations: &mut Vec<Violation>) {
+    if path.split('/').any(|part| part == "target") {
+        violations.push(Violation::new(path, 0, "in a folder called target, which many tools hide"));
     }
 }
 
@@ -108,6 +116,12 @@ mod tests {
         assert_eq!(broken("crates/backend/src/uring.rs", bare), [3, 3]);
         assert_eq!(broken("crates/backend/src/file.rs", whole), [5]);
         assert_eq!(broken("crates/backend/src/file.rs", "//! The word unsafe.\n#![forbid(unsafe_code)]\n"), [0; 0]);
+    }
+
+    #[test]
+    fn no_folder_is_called_target() {
+        assert_eq!(broken("crates/a/src/target/b.rs", "//! A.\n"), [0]);
+        assert_eq!(broken("crates/a/src/target.rs", "//! A.\n"), [0; 0]);
     }
 
     #[test]
