@@ -16,7 +16,7 @@ use rustix::event::epoll;
 use socket2::SockRef;
 
 use crate::admission;
-use crate::log_limit::{About, Kind};
+use crate::log_limit::{Kind, LogSubject};
 use crate::mailbox::{Incoming, Mailbox, Message};
 use crate::peer::{Peer, PeerAddress};
 use crate::port::PortState;
@@ -272,7 +272,7 @@ impl Control {
                 Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {
                 }
                 Err(error) => {
-                    if let Some(more) = self.shared.may_log(About::Target, Kind::AcceptRests) {
+                    if let Some(more) = self.shared.may_log(LogSubject::Target, Kind::AcceptPaused) {
                         tracing::error!(port = port.name, "accepting connections rests for {REST:?}: {error}{more}");
                     }
                     self.resting = true;

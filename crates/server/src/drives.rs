@@ -52,13 +52,13 @@ pub(crate) struct SteppedDrive {
 /// What hosts and threads are shown of a target's drives, behind one lock.
 #[derive(Default)]
 pub(crate) struct Drives {
-    state: Mutex<Shown>,
+    state: Mutex<DriveTable>,
     ids: DeviceIds,
 }
 
-/// What is shown.
+/// The devices and drives of a target.
 #[derive(Default)]
-pub(crate) struct Shown {
+pub(crate) struct DriveTable {
     /// Devices of the configuration's own namespaces.
     plain: Vec<(DeviceId, Arc<dyn Device>)>,
     /// Drive actors by the subsystem of the drive.
@@ -96,7 +96,7 @@ impl Drives {
         self.shown().actors.iter().map(|(nqn, served)| (nqn.clone(), Arc::clone(&served.actor))).collect()
     }
 
-    fn shown(&self) -> MutexGuard<'_, Shown> {
+    fn shown(&self) -> MutexGuard<'_, DriveTable> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -113,7 +113,7 @@ impl Drives {
         show: impl FnOnce(Arc<DeviceTable>, Model),
     ) -> Result<Vec<Arc<DriveActor>>, (Nqn, TableError)> {
         let mut shown = self.shown();
-        let mut next = Shown { plain, actors: BTreeMap::new() };
+        let mut next = DriveTable { plain, actors: BTreeMap::new() };
         for (nqn, actor) in actors {
             let before = shown.actors.get(nqn).filter(|served| Arc::ptr_eq(&served.actor, actor));
             let served = ServedDrive {
@@ -209,7 +209,7 @@ impl Drives {
     }
 }
 
-impl Shown {
+impl DriveTable {
     fn table(&self) -> DeviceTable {
         let plain = self.plain.iter().map(|(id, device)| (*id, Arc::clone(device)));
         let named = self.actors.values().flat_map(|served| served.names.values());

@@ -15,7 +15,7 @@ use crate::commands::Commands;
 use crate::copy::Copy;
 use crate::device::status_of;
 use crate::link::{Fetch, Link};
-use crate::log_limit::{self, About};
+use crate::log_limit::{self, LogSubject};
 use crate::mailbox::{CommandRef, Message};
 use crate::reactor_context::ReactorContext;
 use crate::stats::{QueueStats, SERIES_MAX};
@@ -429,7 +429,7 @@ impl Commands {
         }
         if matches!(command.work, Work::Reset { .. }) {
             if let Err(error) = completion.result {
-                let about = About::Device(command.work.device());
+                let about = LogSubject::Device(command.work.device());
                 if let Some(more) = context.shared.may_log(about, log_limit::Kind::Device(error.class())) {
                     tracing::error!("flushing at the reset of a controller: {error}{more}");
                 }
@@ -449,7 +449,7 @@ impl Commands {
                 command.locate(&error);
                 if error.class() != Class::Aborted {
                     severe = is_severe(status);
-                    let about = About::Device(command.work.device());
+                    let about = LogSubject::Device(command.work.device());
                     if let Some(more) = context.shared.may_log(about, log_limit::Kind::Device(error.class())) {
                         let host = text(self.queue.host());
                         let work = &command.work;

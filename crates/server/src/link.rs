@@ -45,7 +45,7 @@ pub(crate) use end::End;
 pub(crate) use loopback::Loopback;
 pub(crate) use tcp::Tcp;
 #[cfg(test)]
-pub(crate) use zerocopy::Settling;
+pub(crate) use zerocopy::AwaitingRelease;
 
 /// Bytes taken from one connection in one turn, so that a flood does not starve the others on the
 /// thread.

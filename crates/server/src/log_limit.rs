@@ -24,9 +24,9 @@ const WINDOW_US: u64 = 60_000_000;
 /// The most pairs of subject and kind that are counted.
 const ENTRIES_MAX: usize = 512;
 
-/// Whom a line is about.
+/// The subject of a line: lines of one kind are counted for each.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum About {
+pub(crate) enum LogSubject {
     /// A host on the network.
     Peer(Network),
     /// A host of a drive.
@@ -35,7 +35,7 @@ pub(crate) enum About {
     Device(Option<DeviceId>),
     /// This target.
     Target,
-    /// All those for whom there was no place.
+    /// Subjects beyond [`ENTRIES_MAX`].
     Others,
 }
 
@@ -51,7 +51,7 @@ pub(crate) enum Kind {
     /// The system gave a connection and took it back.
     NotAccepted,
     /// Nothing can be accepted now.
-    AcceptRests,
+    AcceptPaused,
     /// A connection ended that never became a queue.
     Unconnected,
     /// A connection became a queue.
@@ -91,7 +91,7 @@ impl Kind {
         match self {
             Self::Refused(_) => "refused connections",
             Self::NotAccepted => "connections that ended before they were accepted",
-            Self::AcceptRests => "rests of accepting",
+            Self::AcceptPaused => "rests of accepting",
             Self::Connected => "connected queues",
             Self::Tolerated => "connections accepted although something was wrong",
             Self::Unconnected | Self::Ended | Self::Broken => "ended connections",
@@ -108,7 +108,7 @@ impl Kind {
 /// Counts lines of the log by peer and kind, and decides which are written. Shared by all threads.
 #[derive(Debug, Default)]
 pub(crate) struct LogLimit {
-    table: Mutex<HashMap<(About, Kind), Counted>>,
+    table: Mutex<HashMap<(LogSubject, Kind), Counted>>,
     /// An entry began to leave lines out.
     begun: AtomicBool,
 }
@@ -119,17 +119,17 @@ struct Counted {
     /// When the first of them came.
     since_us: u64,
     logged: u32,
-    left_out: u64,
+    suppressed: u64,
 }
 
-/// What was left out before a line: said behind it, if there is anything to say.
+/// Lines that were suppressed before this one; appended to it if there were any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LeftOut {
+pub(crate) struct Suppressed {
     pub(crate) lines: u64,
     seconds: u64,
 }
 
-impl fmt::Display for LeftOut {
+impl fmt::Display for Suppressed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.lines {
             0 => Ok(()),
@@ -140,33 +140,33 @@ impl fmt::Display for LeftOut {
 
 impl LogLimit {
     /// Whether a line is to be logged; then with how many like it were left out.
-    pub(crate) fn admit(&self, about: About, kind: Kind, now_us: u64) -> Option<LeftOut> {
+    pub(crate) fn admit(&self, about: LogSubject, kind: Kind, now_us: u64) -> Option<Suppressed> {
         let mut table = self.lock();
         let mut key = (about, kind);
         if table.len() >= ENTRIES_MAX && !table.contains_key(&key) {
             // Entries that have nothing to log any more make room.
-            table.retain(|_, counted| counted.left_out > 0 || !counted.is_expired(now_us));
+            table.retain(|_, counted| counted.suppressed > 0 || !counted.is_expired(now_us));
             if table.len() >= ENTRIES_MAX {
-                key.0 = About::Others;
+                key.0 = LogSubject::Others;
             }
         }
         let counted = match table.entry(key) {
             Entry::Vacant(entry) => {
-                entry.insert(Counted { since_us: now_us, logged: 1, left_out: 0 });
-                return Some(LeftOut::default());
+                entry.insert(Counted { since_us: now_us, logged: 1, suppressed: 0 });
+                return Some(Suppressed::default());
             }
             Entry::Occupied(entry) => entry.into_mut(),
         };
         if counted.is_expired(now_us) {
-            let before = std::mem::replace(counted, Counted { since_us: now_us, logged: 1, left_out: 0 });
-            return Some(before.left_out(now_us));
+            let before = std::mem::replace(counted, Counted { since_us: now_us, logged: 1, suppressed: 0 });
+            return Some(before.suppressed(now_us));
         }
         if counted.logged < kind.lines() {
             counted.logged += 1;
-            return Some(LeftOut::default());
+            return Some(Suppressed::default());
         }
-        counted.left_out += 1;
-        if counted.left_out == 1 {
+        counted.suppressed += 1;
+        if counted.suppressed == 1 {
             self.begun.store(true, Ordering::Relaxed);
         }
         None
@@ -180,31 +180,31 @@ impl LogLimit {
 
     /// Logs what was left out in windows that are over, and forgets them.
     pub(crate) fn log_left_out(&self, now_us: u64) {
-        for ((about, kind), left_out) in self.take_expired(now_us) {
+        for ((about, kind), suppressed) in self.take_expired(now_us) {
             tracing::warn!(
                 "{} about {about}, not logged one by one: {} in the last {} s",
                 kind.name(),
-                left_out.lines,
-                left_out.seconds
+                suppressed.lines,
+                suppressed.seconds
             );
         }
     }
 
-    fn take_expired(&self, now_us: u64) -> Vec<((About, Kind), LeftOut)> {
+    fn take_expired(&self, now_us: u64) -> Vec<((LogSubject, Kind), Suppressed)> {
         let mut table = self.lock();
         let over = table.extract_if(|_, counted| counted.is_expired(now_us));
-        let expired = over.map(|(key, counted)| (key, counted.left_out(now_us)));
-        expired.filter(|(_, left_out)| left_out.lines > 0).collect()
+        let expired = over.map(|(key, counted)| (key, counted.suppressed(now_us)));
+        expired.filter(|(_, suppressed)| suppressed.lines > 0).collect()
     }
 
     /// When there will be something to [`log_left_out`](Self::log_left_out), microseconds.
     pub(crate) fn next_us(&self) -> Option<u64> {
         let table = self.lock();
-        let open = table.values().filter(|counted| counted.left_out > 0);
+        let open = table.values().filter(|counted| counted.suppressed > 0);
         open.map(|counted| counted.since_us.saturating_add(WINDOW_US)).min()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<(About, Kind), Counted>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(LogSubject, Kind), Counted>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -214,8 +214,8 @@ impl Counted {
         now_us.saturating_sub(self.since_us) >= WINDOW_US
     }
 
-    fn left_out(&self, now_us: u64) -> LeftOut {
-        LeftOut { lines: self.left_out, seconds: now_us.saturating_sub(self.since_us) / 1_000_000 }
+    fn suppressed(&self, now_us: u64) -> Suppressed {
+        Suppressed { lines: self.suppressed, seconds: now_us.saturating_sub(self.since_us) / 1_000_000 }
     }
 }
 
@@ -231,7 +231,7 @@ impl Network {
     }
 }
 
-impl From<IpAddr> for About {
+impl From<IpAddr> for LogSubject {
     fn from(address: IpAddr) -> Self {
         Self::Peer(Network::of(address))
     }
@@ -246,7 +246,7 @@ impl fmt::Display for Network {
     }
 }
 
-impl fmt::Display for About {
+impl fmt::Display for LogSubject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Peer(network) => network.fmt(f),
@@ -263,7 +263,7 @@ impl fmt::Display for About {
 mod tests {
     use super::*;
 
-    fn peer(text: &str) -> About {
+    fn peer(text: &str) -> LogSubject {
         text.parse::<IpAddr>().unwrap().into()
     }
 
@@ -272,15 +272,15 @@ mod tests {
     #[test]
     fn the_first_of_a_kind_is_logged_and_the_others_are_counted() {
         let limit = LogLimit::default();
-        let one = About::Device(Some(DeviceId(1)));
-        let other = About::Device(Some(DeviceId(2)));
+        let one = LogSubject::Device(Some(DeviceId(1)));
+        let other = LogSubject::Device(Some(DeviceId(2)));
         let errors = Kind::Device(Class::OutOfSpace);
-        assert_eq!(limit.admit(one.clone(), errors, 5), Some(LeftOut::default()));
+        assert_eq!(limit.admit(one.clone(), errors, 5), Some(Suppressed::default()));
         for now_us in 6..106 {
             assert_eq!(limit.admit(one.clone(), errors, now_us), None);
         }
-        assert_eq!(limit.admit(one.clone(), Kind::Device(Class::MediumRead), 106), Some(LeftOut::default()));
-        assert_eq!(limit.admit(other, errors, 106), Some(LeftOut::default()));
+        assert_eq!(limit.admit(one.clone(), Kind::Device(Class::MediumRead), 106), Some(Suppressed::default()));
+        assert_eq!(limit.admit(other, errors, 106), Some(Suppressed::default()));
         let next = limit.admit(one.clone(), errors, 5 + WINDOW_US).unwrap();
         assert_eq!(next.to_string(), " (100 more like this in the last 60 s)");
         assert_eq!(limit.admit(one, errors, 6 + WINDOW_US), None);
@@ -294,7 +294,7 @@ mod tests {
         assert_eq!((logged, limit.next_us()), (5, Some(WINDOW_US)));
         assert_eq!(limit.take_expired(WINDOW_US - 1), []);
         let expired = limit.take_expired(WINDOW_US);
-        assert_eq!(expired, [((peer("192.0.2.1"), KIND), LeftOut { lines: 95, seconds: 60 })]);
+        assert_eq!(expired, [((peer("192.0.2.1"), KIND), Suppressed { lines: 95, seconds: 60 })]);
         assert_eq!((limit.take_expired(WINDOW_US), limit.next_us()), (vec![], None));
     }
 
@@ -308,7 +308,7 @@ mod tests {
         }
         assert!(limit.lock().len() <= ENTRIES_MAX + 1);
         assert!(lines <= ENTRIES_MAX as u64 + 5, "{lines}");
-        let expired: u64 = limit.take_expired(7 + WINDOW_US).iter().map(|(_, left_out)| left_out.lines).sum();
+        let expired: u64 = limit.take_expired(7 + WINDOW_US).iter().map(|(_, suppressed)| suppressed.lines).sum();
         assert_eq!(expired + lines, 1_000_000);
         assert_eq!(limit.lock().len(), 0);
     }

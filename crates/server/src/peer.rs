@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ebof_manage::api;
 
-use crate::log_limit::About;
+use crate::log_limit::LogSubject;
 use crate::port::PortState;
 
 /// The other end of a link, as admission and the log need it.
@@ -32,7 +32,7 @@ pub(crate) enum PeerAddress {
 
 impl Peer {
     /// The subject of log lines about it, for their limit.
-    pub(crate) fn about(&self) -> About {
+    pub(crate) fn about(&self) -> LogSubject {
         self.address.about()
     }
 
@@ -47,10 +47,10 @@ impl Peer {
 }
 
 impl PeerAddress {
-    pub(crate) fn about(self) -> About {
+    pub(crate) fn about(self) -> LogSubject {
         match self {
             Self::Network { remote, .. } => remote.ip().into(),
-            Self::SameProcess => About::Target,
+            Self::SameProcess => LogSubject::Target,
         }
     }
 

@@ -14,7 +14,7 @@ use ebof_nvme::protection::{Bad, INFORMATION_BYTES};
 
 use crate::command::{Command, Work};
 use crate::copy::Copy;
-use crate::log_limit::{About, Kind};
+use crate::log_limit::{Kind, LogSubject};
 use crate::shared::Shared;
 
 impl Command {
@@ -117,7 +117,7 @@ impl Command {
     /// Logs a block that is wrong.
     fn found(&mut self, Bad { block, mismatch }: Bad, what: &str, shared: &Shared) -> Status {
         let status = mismatch.status();
-        if let Some(more) = shared.may_log(About::Device(self.work.device()), Kind::Protection) {
+        if let Some(more) = shared.may_log(LogSubject::Device(self.work.device()), Kind::Protection) {
             let nsid = self.nsid.0;
             let work = &self.work;
             tracing::warn!(nsid, ?work, block, %status, "protection information {what}: {mismatch}{more}");
@@ -146,7 +146,7 @@ impl Copy {
         invert(bytes, data_bytes);
         checked.map_err(|Bad { block, mismatch }| {
             let status = mismatch.status();
-            if let Some(more) = shared.may_log(About::Device(Some(self.target_device())), Kind::Protection) {
+            if let Some(more) = shared.may_log(LogSubject::Device(Some(self.target_device())), Kind::Protection) {
                 let source = self.source();
                 tracing::warn!(source, block, %status, "protection information copied: {mismatch}{more}");
             }

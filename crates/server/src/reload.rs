@@ -29,7 +29,7 @@ use crate::drives::{DriveThreads, Drives};
 use crate::mailbox::Message;
 use crate::port::PortState;
 use crate::serve::{InForce, Target};
-use crate::startup::{Devices, NamespaceKey, OpenDrive, Plain, StartError, listen, listen_at};
+use crate::startup::{Devices, NamespaceKey, OpenDrive, OpenNamespace, StartError, listen, listen_at};
 
 use sort::{collide, file_id, missing};
 
@@ -86,11 +86,11 @@ struct Reload<'c> {
     /// To open devices with.
     blank: Devices,
     /// Open devices that stay with their namespaces.
-    stay: BTreeMap<NamespaceKey, Plain>,
+    stay: BTreeMap<NamespaceKey, OpenNamespace>,
     /// Those that do not. They are removed when they are closed or have their new namespace.
-    leaving: BTreeMap<NamespaceKey, Plain>,
+    leaving: BTreeMap<NamespaceKey, OpenNamespace>,
     /// Devices for new namespaces.
-    taken: BTreeMap<NamespaceKey, Plain>,
+    taken: BTreeMap<NamespaceKey, OpenNamespace>,
     /// From which namespace to which other one a device goes that is open already.
     moves: Vec<(NamespaceKey, NamespaceKey)>,
     /// Drives that stay, as they were and as they will be.
@@ -102,7 +102,7 @@ struct Reload<'c> {
     leaving_ports: Vec<Listening>,
     taken_ports: Vec<Listening>,
     /// What can be taken when something has been released.
-    late: Vec<Late<'c>>,
+    deferred: Vec<Deferred<'c>>,
     released: Option<Released>,
     /// Subsystems that are hidden, and will be there again.
     returning: Vec<Nqn>,
@@ -111,9 +111,9 @@ struct Reload<'c> {
     grown: Vec<Grown>,
 }
 
-/// Something to be taken that something of the target itself stands in the way of.
+/// Something that can only be opened once the target itself has released another thing.
 #[derive(Clone)]
-enum Late<'c> {
+enum Deferred<'c> {
     Namespace(&'c Nqn, &'c Namespace),
     Drive(&'c ManagedDrive, &'c Subsystem),
     Port(&'c Port),
@@ -157,7 +157,7 @@ impl<'c> Reload<'c> {
             ports_stay: Vec::new(),
             leaving_ports: Vec::new(),
             taken_ports: Vec::new(),
-            late: Vec::new(),
+            deferred: Vec::new(),
             released: None,
             returning: Vec::new(),
             made: Vec::new(),
@@ -169,22 +169,22 @@ impl<'c> Reload<'c> {
         &self.target.shared.settings.environment.clock
     }
 
-    fn take_one(&mut self, late: Late<'c>) -> Result<(), StartError> {
-        match late {
-            Late::Namespace(nqn, namespace) => {
+    fn take_one(&mut self, deferred: Deferred<'c>) -> Result<(), StartError> {
+        match deferred {
+            Deferred::Namespace(nqn, namespace) => {
                 let missing = missing(&namespace.drive);
                 let plain = self.blank.open_plain(nqn, namespace)?;
                 self.note_made(missing, &plain.device);
                 self.taken.insert((nqn.clone(), namespace.nsid), plain);
             }
-            Late::Drive(drive, subsystem) => {
+            Deferred::Drive(drive, subsystem) => {
                 let missing = missing(&drive.backing);
                 let opened = self.blank.open_drive(drive, subsystem, &mut DriveThreads::Own)?;
                 self.note_made(missing, &opened.backing);
                 self.taken_drives.push(opened);
             }
-            Late::Port(port) => self.taken_ports.push(listen(port)?),
-            Late::Rebind(before, port) => {
+            Deferred::Port(port) => self.taken_ports.push(listen(port)?),
+            Deferred::Rebind(before, port) => {
                 let (socket, _) = listen_at(port, Some(before.port.address))?;
                 let port = Arc::new(before.port.altered(port.clone()));
                 self.taken_ports.push(Listening { port, socket: Some(Arc::new(socket)) });
@@ -203,7 +203,7 @@ impl<'c> Reload<'c> {
 
     /// Hides from hosts what has to be released, and waits until nothing is under way on it.
     fn release(&mut self) -> Result<(), StartError> {
-        if self.late.is_empty() && self.moves.is_empty() {
+        if self.deferred.is_empty() && self.moves.is_empty() {
             return Ok(());
         }
         let mut released = self.choose();
@@ -241,7 +241,7 @@ impl<'c> Reload<'c> {
         let mut config = self.old.clone();
         config.subsystems.retain(|subsystem| !gone.contains(&subsystem.nqn));
         hide(&mut config, &released.namespaces);
-        let is_shown = |(key, _): &(&NamespaceKey, &Plain)| !released.namespaces.contains(key);
+        let is_shown = |(key, _): &(&NamespaceKey, &OpenNamespace)| !released.namespaces.contains(key);
         let open = self.stay.iter().chain(self.leaving.iter().filter(is_shown));
         let open = open.map(|(key, plain)| (key.clone(), plain.clone())).collect();
         let (hidden, others) = std::mem::take(&mut self.leaving_drives)
@@ -260,19 +260,19 @@ impl<'c> Reload<'c> {
         let mut released = Released::default();
         released.namespaces.extend(self.moves.iter().map(|(from, _)| from.clone()));
         let mut all = false;
-        for late in &self.late {
-            match late {
-                Late::Rebind(before, _) => released.ports.push(Arc::clone(&before.port)),
-                Late::Port(port) => {
+        for deferred in &self.deferred {
+            match deferred {
+                Deferred::Rebind(before, _) => released.ports.push(Arc::clone(&before.port)),
+                Deferred::Port(port) => {
                     let collides = self.leaving_ports.iter().filter(|open| collide(open.port.address, &port.listen));
                     released.ports.extend(collides.map(|open| Arc::clone(&open.port)));
                 }
                 // What it needs is unknown: release all that leaves.
-                _ if !self.is_in_the_way(late) => all = true,
+                _ if !self.is_in_the_way(deferred) => all = true,
                 _ => {}
             }
         }
-        let ids: HashSet<FileId> = self.late.iter().filter_map(file_id).collect();
+        let ids: HashSet<FileId> = self.deferred.iter().filter_map(file_id).collect();
         let is_wanted = |device: &Arc<dyn Device>| {
             all || device.file().and_then(ebof_backend::FileDevice::id).is_some_and(|id| ids.contains(&id))
         };
@@ -290,8 +290,8 @@ impl<'c> Reload<'c> {
             .iter_mut()
             .filter(|listening| is_it(listening))
             .for_each(|listening| listening.socket = None);
-        for late in &mut self.late {
-            if let Late::Rebind(before, _) = late {
+        for deferred in &mut self.deferred {
+            if let Deferred::Rebind(before, _) = deferred {
                 before.socket = None;
             }
         }
@@ -312,14 +312,14 @@ impl<'c> Reload<'c> {
             if let Some(plain) = self.leaving.remove(&from) {
                 // Another name: what is still on its way to the old namespace does not arrive
                 // at the new one.
-                self.taken.insert(to, Plain { id: self.blank.ids.next(), ..plain });
+                self.taken.insert(to, OpenNamespace { id: self.blank.ids.next(), ..plain });
             }
         }
         if let Some(released) = &mut self.released {
             self.leaving.retain(|key, _| !released.namespaces.contains(key));
             released.backings.clear();
         }
-        std::mem::take(&mut self.late).into_iter().try_for_each(|late| self.take_one(late))
+        std::mem::take(&mut self.deferred).into_iter().try_for_each(|deferred| self.take_one(deferred))
     }
 
     /// Whether what was taken makes a model.
@@ -332,7 +332,7 @@ impl<'c> Reload<'c> {
         let open = plain.map(|(key, plain)| {
             let namespace = namespace_at(self.config, key);
             let drive = namespace.map_or_else(|| plain.drive.clone(), |namespace| namespace.drive.clone());
-            (key.clone(), Plain { drive, ..plain.clone() })
+            (key.clone(), OpenNamespace { drive, ..plain.clone() })
         });
         let actors = self.drives_stay.iter().map(|(_, now)| now).chain(&self.taken_drives).cloned().collect();
         self.blank.with(open.collect(), actors)

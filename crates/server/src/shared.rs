@@ -15,7 +15,7 @@ use ebof_nvme::{Nqn, Nsid};
 
 use crate::drives::Drives;
 use crate::handle::reactor_of;
-use crate::log_limit::{About, Kind, LeftOut, LogLimit};
+use crate::log_limit::{Kind, LogLimit, LogSubject, Suppressed};
 use crate::mailbox::{Mailbox, Message};
 use crate::peer::{Peer, PeerAddress};
 use crate::port::PortState;
@@ -169,7 +169,7 @@ impl Shared {
 
     /// Whether a line of the log that others can cause is to be written; then with what was left
     /// out before it.
-    pub(crate) fn may_log(&self, about: About, kind: Kind) -> Option<LeftOut> {
+    pub(crate) fn may_log(&self, about: LogSubject, kind: Kind) -> Option<Suppressed> {
         let more = self.log_limit.admit(about, kind, self.clock.now_us());
         if self.log_limit.is_begun() {
             // The control thread logs what was left out when the time has come.

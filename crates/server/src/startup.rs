@@ -125,7 +125,7 @@ pub(crate) type NamespaceKey = (Nqn, u32);
 /// Open devices, kept from one configuration to the next.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Devices {
-    pub(crate) open: BTreeMap<NamespaceKey, Plain>,
+    pub(crate) open: BTreeMap<NamespaceKey, OpenNamespace>,
     pub(crate) actors: Vec<OpenDrive>,
     pub(crate) ids: DeviceIds,
     environment: Environment,
@@ -133,7 +133,7 @@ pub(crate) struct Devices {
 
 /// The open device of a namespace that is not a drive's, and what it was opened for.
 #[derive(Clone, Debug)]
-pub(crate) struct Plain {
+pub(crate) struct OpenNamespace {
     pub(crate) id: DeviceId,
     pub(crate) device: Arc<dyn Device>,
     pub(crate) drive: Drive,
@@ -183,7 +183,7 @@ impl Devices {
     }
 
     /// Opens the device of a namespace; it is not added.
-    pub(crate) fn open_plain(&self, subsystem: &Nqn, namespace: &Namespace) -> Result<Plain, StartError> {
+    pub(crate) fn open_plain(&self, subsystem: &Nqn, namespace: &Namespace) -> Result<OpenNamespace, StartError> {
         let device = self.environment.storage.open(&spec_of(namespace)).map_err(|error| StartError::Drive {
             subsystem: subsystem.clone(),
             nsid: namespace.nsid,
@@ -204,7 +204,7 @@ impl Devices {
                 Err(error) => tracing::warn!(path, "whether it holds a drive cannot be seen: {error}"),
             }
         }
-        Ok(Plain { id: self.ids.next(), device, drive: namespace.drive.clone() })
+        Ok(OpenNamespace { id: self.ids.next(), device, drive: namespace.drive.clone() })
     }
 
     /// Opens a drive for its subsystem; it is not added.
@@ -220,7 +220,7 @@ impl Devices {
     }
 
     /// Other devices, named by the same counter and opened in the same environment.
-    pub(crate) fn with(&self, open: BTreeMap<NamespaceKey, Plain>, actors: Vec<OpenDrive>) -> Self {
+    pub(crate) fn with(&self, open: BTreeMap<NamespaceKey, OpenNamespace>, actors: Vec<OpenDrive>) -> Self {
         Self { open, actors, ids: self.ids.clone(), environment: self.environment.clone() }
     }
 
@@ -273,7 +273,7 @@ impl Devices {
     }
 
     /// The open device of a namespace.
-    pub(crate) fn device(&self, subsystem: &Subsystem, namespace: &Namespace) -> Option<&Plain> {
+    pub(crate) fn device(&self, subsystem: &Subsystem, namespace: &Namespace) -> Option<&OpenNamespace> {
         self.open.get(&(subsystem.nqn.clone(), namespace.nsid))
     }
 

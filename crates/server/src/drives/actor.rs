@@ -27,7 +27,7 @@ use ebof_nvme::{Cid, ControllerId, HostId, Nqn, Nsid, QueueId, Status};
 use super::jobs::{Jobs, wants_facts};
 use super::monitor::{self, Monitor, MonitorJob, Observed};
 use super::sensor::Sensor;
-use crate::log_limit::{About, Kind, LeftOut, LogLimit};
+use crate::log_limit::{Kind, LogLimit, LogSubject, Suppressed};
 use crate::mailbox::DriveReply;
 
 /// Why a drive is not served.
@@ -246,7 +246,7 @@ impl DriveActor {
         self.drive().view()
     }
 
-    fn may_log(&self, about: About, kind: Kind) -> Option<LeftOut> {
+    fn may_log(&self, about: LogSubject, kind: Kind) -> Option<Suppressed> {
         self.log_limit.admit(about, kind, self.age_us())
     }
 
@@ -303,7 +303,7 @@ impl DriveActor {
             if let Err(refusal) = &answer {
                 let status = refusal.status;
                 let name = request.name();
-                if let Some(more) = own.may_log(About::Host(origin.host.clone()), Kind::DriveRefused) {
+                if let Some(more) = own.may_log(LogSubject::Host(origin.host.clone()), Kind::DriveRefused) {
                     tracing::info!(drive = own.name(), host = %origin.host, request = name, %status, "refused{more}");
                 }
             }
@@ -324,7 +324,7 @@ impl DriveActor {
         self.medium.run(Box::new(move |store| {
             let marked = store.mark_bad(volume, blocks);
             if let Err(error) = &marked
-                && let Some(more) = own.may_log(About::Target, Kind::NotMarked)
+                && let Some(more) = own.may_log(LogSubject::Target, Kind::NotMarked)
             {
                 let volume = volume.0;
                 tracing::error!(drive = own.name(), instance = volume, "blocks cannot be marked bad: {error}{more}");

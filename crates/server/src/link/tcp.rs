@@ -18,7 +18,7 @@ use ebof_tcp::controller::{Connection, Event as CoreEvent, InCapsule};
 use super::message_queue::MessageQueue;
 use super::outbox::Outbox;
 use super::transport::Transport;
-use super::zerocopy::Settling;
+use super::zerocopy::AwaitingRelease;
 use super::{End, Event, Fetch, Flushed, Inline, Opening, Received, Stopped};
 use crate::buffer::Pool;
 use crate::peer::Peer;
@@ -74,7 +74,7 @@ pub(crate) struct Tcp {
     pub(super) pinned_since_ms: Option<u64>,
     /// What it had acknowledged, in bytes, when that was last asked.
     pub(super) acknowledged: u64,
-    pub(super) settling: Option<Settling>,
+    pub(super) settling: Option<AwaitingRelease>,
 }
 
 impl Tcp {
@@ -476,7 +476,7 @@ impl Tcp {
     }
 
     /// Ends as if a network card still read its buffers. Gives the socket.
-    pub(crate) fn settle_from(&mut self, settling: Settling) -> TcpStream {
+    pub(crate) fn settle_from(&mut self, settling: AwaitingRelease) -> TcpStream {
         self.settling = Some(settling);
         self.stream.socket().and_then(|socket| socket.try_clone().ok()).expect("it has a socket")
     }

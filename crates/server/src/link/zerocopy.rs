@@ -21,18 +21,18 @@ const SETTLE_MS: u64 = 2_000;
 
 /// A connection that is gone but for buffers that are still read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Settling {
+pub(crate) struct AwaitingRelease {
     pub(super) look_ms: u64,
     until_ms: u64,
 }
 
-impl Settling {
+impl AwaitingRelease {
     pub(crate) fn from(now_ms: u64) -> Self {
         Self { look_ms: now_ms, until_ms: now_ms + SETTLE_MS }
     }
 }
 
-/// One connection's.
+/// The zero-copy state of a connection.
 #[derive(Debug)]
 pub(crate) struct Zerocopy {
     pub(crate) pinned: Pinned<Buffer>,
@@ -103,7 +103,7 @@ impl Tcp {
         if let Some(socket) = self.stream.socket() {
             ebof_pinned::abort(socket);
         }
-        self.settling = Some(Settling::from(context.now_ms));
+        self.settling = Some(AwaitingRelease::from(context.now_ms));
         self.settle_pinned(peer, context);
     }
 

@@ -11,9 +11,9 @@ use ebof_manage::config::{Namespace, Port};
 use ebof_manage::{Drive, Listen};
 use ebof_nvme::Nqn;
 
-use super::{Grown, Late, Reload};
+use super::{Deferred, Grown, Reload};
 use crate::control::Listening;
-use crate::startup::{NamespaceKey, OpenDrive, Plain, StartError, drive_of};
+use crate::startup::{NamespaceKey, OpenDrive, OpenNamespace, StartError, drive_of};
 
 impl<'c> Reload<'c> {
     /// Finds out what stays, and takes what can be taken beside it.
@@ -22,16 +22,16 @@ impl<'c> Reload<'c> {
         self.sort_drives();
         let rest_of_ports = self.sort_ports();
         for (nqn, namespace) in rest {
-            self.take_or_put_off(Late::Namespace(nqn, namespace))?;
+            self.take_or_defer(Deferred::Namespace(nqn, namespace))?;
         }
         for subsystem in &self.config.subsystems {
             let open = self.drives_stay.iter().any(|(_, now)| now.subsystem.nqn == subsystem.nqn);
             if let Some(drive) = drive_of(self.config, subsystem).filter(|_| !open) {
-                self.take_or_put_off(Late::Drive(drive, subsystem))?;
+                self.take_or_defer(Deferred::Drive(drive, subsystem))?;
             }
         }
         for port in rest_of_ports {
-            self.take_or_put_off(Late::Port(port))?;
+            self.take_or_defer(Deferred::Port(port))?;
         }
         Ok(())
     }
@@ -74,7 +74,7 @@ impl<'c> Reload<'c> {
     }
 
     /// Notes what has grown, and refuses what has shrunk.
-    fn look(&mut self, key: &NamespaceKey, plain: &Plain, namespace: &Namespace) -> Result<(), StartError> {
+    fn look(&mut self, key: &NamespaceKey, plain: &OpenNamespace, namespace: &Namespace) -> Result<(), StartError> {
         let Some(file) = plain.device.file() else { return Ok(()) };
         let (subsystem, nsid) = key.clone();
         let to_bytes =
@@ -120,7 +120,7 @@ impl<'c> Reload<'c> {
                         let socket = before.socket.clone();
                         self.ports_stay.push((before, Listening { port: now, socket }));
                     } else {
-                        self.late.push(Late::Rebind(before.clone(), port));
+                        self.deferred.push(Deferred::Rebind(before.clone(), port));
                         self.leaving_ports.push(before);
                     }
                 }
@@ -130,31 +130,31 @@ impl<'c> Reload<'c> {
     }
 
     /// Takes something now, unless something that leaves is in the way.
-    fn take_or_put_off(&mut self, late: Late<'c>) -> Result<(), StartError> {
-        if self.is_in_the_way(&late) {
-            self.late.push(late);
+    fn take_or_defer(&mut self, deferred: Deferred<'c>) -> Result<(), StartError> {
+        if self.is_in_the_way(&deferred) {
+            self.deferred.push(deferred);
             return Ok(());
         }
-        let device = !matches!(late, Late::Port(_) | Late::Rebind(..));
-        match self.take_one(late.clone()) {
+        let device = !matches!(deferred, Deferred::Port(_) | Deferred::Rebind(..));
+        match self.take_one(deferred.clone()) {
             // A disk and its partitions, a file behind a loop device: who is in the way of whom is
             // the system's business.
             Err(error)
                 if device && error.is_in_use() && !(self.leaving.is_empty() && self.leaving_drives.is_empty()) =>
             {
-                self.late.push(late);
+                self.deferred.push(deferred);
                 Ok(())
             }
             other => other,
         }
     }
 
-    pub(super) fn is_in_the_way(&self, late: &Late<'_>) -> bool {
-        match late {
-            Late::Rebind(..) => true,
-            Late::Port(port) => self.leaving_ports.iter().any(|open| collide(open.port.address, &port.listen)),
-            Late::Namespace(..) | Late::Drive(..) => {
-                let Some(id) = file_id(late) else { return false };
+    pub(super) fn is_in_the_way(&self, deferred: &Deferred<'_>) -> bool {
+        match deferred {
+            Deferred::Rebind(..) => true,
+            Deferred::Port(port) => self.leaving_ports.iter().any(|open| collide(open.port.address, &port.listen)),
+            Deferred::Namespace(..) | Deferred::Drive(..) => {
+                let Some(id) = file_id(deferred) else { return false };
                 let mut open = self.leaving.values().map(|plain| &plain.device);
                 let mut drives = self.leaving_drives.iter().map(|opened| &opened.backing);
                 open.any(|device| is_on(device, id)) || drives.any(|device| is_on(device, id))
@@ -165,7 +165,7 @@ impl<'c> Reload<'c> {
 
 /// Whether a device is what the namespace is to store its data in, and is open in the way that it
 /// wants.
-fn is_for(plain: &Plain, namespace: &Namespace) -> bool {
+fn is_for(plain: &OpenNamespace, namespace: &Namespace) -> bool {
     match (plain.device.file(), &namespace.drive) {
         (Some(file), Drive::File(wish)) => {
             is_open_as(plain, namespace) && file.id().is_some_and(|id| FileId::of(Path::new(&wish.path)) == Some(id))
@@ -176,11 +176,11 @@ fn is_for(plain: &Plain, namespace: &Namespace) -> bool {
 }
 
 /// The same for what was opened by the same path, whatever is there now.
-fn is_at_path(plain: &Plain, namespace: &Namespace) -> bool {
+fn is_at_path(plain: &OpenNamespace, namespace: &Namespace) -> bool {
     plain.device.file().is_some() && plain.drive.path() == namespace.drive.path() && is_open_as(plain, namespace)
 }
 
-fn is_open_as(plain: &Plain, namespace: &Namespace) -> bool {
+fn is_open_as(plain: &OpenNamespace, namespace: &Namespace) -> bool {
     let geometry = plain.device.geometry();
     let own = geometry.block_bytes.max(512);
     let blocks = namespace.block_size.map_or(own, ebof_manage::config::BlockSize::bytes);
@@ -198,11 +198,11 @@ fn is_on(device: &Arc<dyn Device>, id: FileId) -> bool {
 }
 
 /// Which file it is that is wanted.
-pub(super) fn file_id(late: &Late<'_>) -> Option<FileId> {
-    let path = match late {
-        Late::Namespace(_, namespace) => namespace.drive.path(),
-        Late::Drive(drive, _) => drive.backing.path(),
-        Late::Port(_) | Late::Rebind(..) => None,
+pub(super) fn file_id(deferred: &Deferred<'_>) -> Option<FileId> {
+    let path = match deferred {
+        Deferred::Namespace(_, namespace) => namespace.drive.path(),
+        Deferred::Drive(drive, _) => drive.backing.path(),
+        Deferred::Port(_) | Deferred::Rebind(..) => None,
     };
     FileId::of(Path::new(path?))
 }

@@ -11,7 +11,7 @@ use super::Rig;
 use super::hosts::Load;
 use crate::buffer::Pool;
 use crate::device::DeviceTable;
-use crate::link::{Settling, State};
+use crate::link::{AwaitingRelease, State};
 
 /// Data of a read: two of them are in the sockets at once, most of them in the sender's.
 const READ_BYTES: u32 = 8 << 10;
@@ -135,7 +135,7 @@ fn buffers_of_a_connection_that_is_gone_wake_up_who_waits_for_them() {
     let now_ms = rig.now_us / 1000;
     let connection = rig.reactor.connections[gone.index()].as_mut().unwrap();
     connection.link.state = State::Gone;
-    let socket = connection.link.tcp().settle_from(Settling::from(now_ms));
+    let socket = connection.link.tcp().settle_from(AwaitingRelease::from(now_ms));
     rig.reactor.deadlines.push(std::cmp::Reverse((now_ms + 5, connection.handle)));
     connection.armed_ms = Some(now_ms + 5);
     while rig.turn(10) {}
