@@ -10,7 +10,7 @@
 use std::fmt;
 use std::ptr::NonNull;
 use std::slice;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use zerocopy::IntoBytes;
@@ -25,8 +25,8 @@ pub struct Region {
     count: usize,
     /// Its entry in a ring's table of buffers.
     registration: OnceLock<Registration>,
-    /// A ring has had it in a transfer.
-    was_used: AtomicBool,
+    /// Transfers of rings while it was not registered.
+    uses: AtomicU32,
 }
 
 // SAFETY: a region owns its pages, as the box that they were made in did; what may be done with
@@ -44,7 +44,7 @@ impl Region {
             pages: NonNull::from(Box::leak(pages)).cast(),
             count,
             registration: OnceLock::new(),
-            was_used: AtomicBool::new(false),
+            uses: AtomicU32::new(0),
         }
     }
 
@@ -70,9 +70,9 @@ impl Region {
         self.registration.set(registration).is_ok()
     }
 
-    /// Whether it was in a transfer before; from now on it was.
-    pub(crate) fn was_used(&self) -> bool {
-        self.was_used.swap(true, Ordering::Relaxed)
+    /// In how many transfers it was before this one, while it was not registered.
+    pub(crate) fn count_use(&self) -> u32 {
+        self.uses.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Takes the pages out, as the box that they were leaked from.

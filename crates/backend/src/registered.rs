@@ -4,8 +4,8 @@
 //! Owns the indices of the ring's table of buffers, and decides which regions get one. The calls
 //! that change the table are the ring's (`uring.rs`).
 //!
-//! A region is registered when a ring has it in a transfer for the second time (for memory that is
-//! used once it would not pay), with this ring only, and for as long as it lives. It may end on
+//! A region is registered when it has been in some transfers already (for memory that is used once
+//! or twice it would not pay), with one ring only, and for as long as it lives. It may end on
 //! any thread: its index is then left for the ring, which clears the entry before another region
 //! gets it. An entry that is not cleared yet keeps pages pinned, but no request names it.
 
@@ -18,6 +18,9 @@ use rustix::thread::{CapabilitySet, capabilities};
 /// Entries of a ring's table: of the smallest regions of a pool, 256 MiB. Regions beyond that are
 /// used as if there were no table.
 pub(crate) const ENTRIES: u16 = 1024;
+/// Transfers of a region before it is registered: to register it and to clear its entry takes as
+/// long as the kernel needs for the pages of a few requests.
+const USES_MIN: u32 = 8;
 
 /// A region's entry in a ring's table. Dropping it gives the entry back to the ring.
 #[derive(Debug)]
@@ -76,14 +79,14 @@ impl Registered {
         Registered { returned: Arc::default(), free: Vec::new(), state }
     }
 
-    /// For a region with this registration; `was_used` says whether it was in a transfer before.
+    /// For a region with this registration; `uses` counts the transfers that it was in before.
     #[inline]
-    pub(crate) fn choose(&self, registration: Option<&Registration>, was_used: impl FnOnce() -> bool) -> Choice {
+    pub(crate) fn choose(&self, registration: Option<&Registration>, uses: impl FnOnce() -> u32) -> Choice {
         match registration {
             Some(registration) if Arc::ptr_eq(&registration.returned, &self.returned) => {
                 Choice::Entry(registration.index)
             }
-            None if self.state != State::Off && was_used() => Choice::Register,
+            None if self.state != State::Off && uses() >= USES_MIN => Choice::Register,
             _ => Choice::Address,
         }
     }
@@ -148,14 +151,14 @@ mod tests {
     }
 
     #[test]
-    fn a_region_is_registered_when_it_is_used_again_and_with_one_ring_only() {
+    fn a_region_is_registered_when_it_is_used_often_and_with_one_ring_only() {
         let (mut here, there) = (table(), table());
-        assert_eq!(here.choose(None, || false), Choice::Address);
-        assert_eq!(here.choose(None, || true), Choice::Register);
+        assert_eq!(here.choose(None, || USES_MIN - 1), Choice::Address);
+        assert_eq!(here.choose(None, || USES_MIN), Choice::Register);
         let index = here.take_free().unwrap();
         let registration = here.registration(index);
-        assert_eq!(here.choose(Some(&registration), || true), Choice::Entry(index));
-        assert_eq!(there.choose(Some(&registration), || true), Choice::Address);
+        assert_eq!(here.choose(Some(&registration), || USES_MIN), Choice::Entry(index));
+        assert_eq!(there.choose(Some(&registration), || USES_MIN), Choice::Address);
     }
 
     #[test]
@@ -175,7 +178,7 @@ mod tests {
         let index = registered.take_free().unwrap();
         let registration = registered.registration(index);
         registered.refused();
-        assert_eq!(registered.choose(Some(&registration), || true), Choice::Entry(index), "what is there stays");
-        assert_eq!(registered.choose(None, || true), Choice::Address);
+        assert_eq!(registered.choose(Some(&registration), || USES_MIN), Choice::Entry(index), "what is there stays");
+        assert_eq!(registered.choose(None, || USES_MIN), Choice::Address);
     }
 }

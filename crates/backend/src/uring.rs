@@ -264,7 +264,7 @@ impl Ring {
     /// the transfer names its memory by address.
     #[inline]
     fn entry_of_region(ring: &IoUring, registered: &mut Registered, region: &Region) -> Option<u16> {
-        match registered.choose(region.registration(), || region.was_used()) {
+        match registered.choose(region.registration(), || region.count_use()) {
             Choice::Entry(index) => Some(index),
             Choice::Address => None,
             Choice::Register => Self::register(ring, registered, region),
