@@ -2,6 +2,8 @@
 //! was not flushed. It completes requests when it is told to ([`Disk::advance`]), in the order of
 //! times that its seed gives them.
 
+mod fault;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
@@ -15,6 +17,9 @@ use ebof_clock::Clock;
 
 use crate::image::Image;
 use crate::random::Random;
+
+use fault::refused;
+pub use fault::{DiskFault, FaultKind};
 
 /// What kind of disk it is.
 #[derive(Clone, Copy, Debug)]
@@ -42,32 +47,6 @@ pub enum Loss {
     Some,
     /// Any sector of any of them.
     Sectors,
-}
-
-/// What goes wrong, until [`Disk::heal`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DiskFault {
-    /// So many requests of this kind go well.
-    pub after: u32,
-    /// Then so many do not.
-    pub count: u32,
-    /// Which ones.
-    pub kind: FaultKind,
-    /// They have been done all the same.
-    pub done: bool,
-    /// Of what comes meanwhile so many fail, in percent; the others are not counted.
-    pub percent: u64,
-}
-
-/// Requests that fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FaultKind {
-    /// Writes and flushes.
-    Write,
-    /// Writes, for want of space.
-    Space,
-    /// Reads.
-    Read,
 }
 
 /// How a request became known to the outside.
@@ -332,6 +311,21 @@ impl Disk {
         self.state().completed
     }
 
+    /// Whether a write is under way with a block (of 8 bytes or more, at a multiple of 8) that
+    /// begins with such a word.
+    pub fn is_writing(&self, mut is_it: impl FnMut(u64) -> bool) -> bool {
+        let state = self.state();
+        state.pending.iter().any(|pending| {
+            let Operation::Write { data, len, .. } = &pending.request.operation else { return false };
+            let mut found = false;
+            data.for_each(0..*len, |part| {
+                let words = part.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("of 8 bytes")));
+                found |= words.into_iter().any(&mut is_it);
+            });
+            found
+        })
+    }
+
     /// What is there.
     #[must_use]
     pub fn image(&self) -> Image {
@@ -548,45 +542,6 @@ impl State {
     }
 }
 
-impl DiskFault {
-    /// What disks have: a few failures in a row, or some for a long time.
-    #[must_use]
-    pub fn draw(random: &mut Random) -> Self {
-        let few = (1 + random.below(5), 100);
-        let some = (4 + random.below(60), 10 + random.below(50));
-        let (count, percent) = random.weighted(&[(3, few), (2, some)]);
-        Self {
-            after: u32::try_from(random.below(6)).unwrap_or_default(),
-            count: u32::try_from(count).unwrap_or_default(),
-            kind: random.weighted(&[(7, FaultKind::Write), (2, FaultKind::Space), (2, FaultKind::Read)]),
-            done: random.percent(50),
-            percent,
-        }
-    }
-
-    fn error(&self, action: Action) -> Error {
-        match self.kind {
-            FaultKind::Space => refused(action, Class::OutOfSpace, "no space, as the simulation wants"),
-            FaultKind::Write => refused(action, Class::MediumWrite, "failed, as the simulation wants"),
-            FaultKind::Read => refused(action, Class::MediumRead, "failed, as the simulation wants"),
-        }
-    }
-}
-
-fn refused(action: Action, class: Class, reason: &'static str) -> Error {
-    Error::Refused { action, offset: 0, len: 0, class, reason }
-}
-
-fn name(action: Action) -> &'static str {
-    match action {
-        Action::Read => "reads",
-        Action::Write => "writes",
-        Action::Flush => "flushes",
-        Action::WriteZeroes => "zeroes",
-        Action::Deallocate => "deallocations",
-    }
-}
-
 impl Device for Disk {
     fn geometry(&self) -> Geometry {
         Geometry {
@@ -628,5 +583,15 @@ impl Device for Disk {
 impl std::fmt::Debug for Disk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Disk").field("profile", &self.profile).finish_non_exhaustive()
+    }
+}
+
+fn name(action: Action) -> &'static str {
+    match action {
+        Action::Read => "reads",
+        Action::Write => "writes",
+        Action::Flush => "flushes",
+        Action::WriteZeroes => "zeroes",
+        Action::Deallocate => "deallocations",
     }
 }

@@ -5,7 +5,7 @@
 //! it is of. A read that ends well must give one of the values that are possible; where it tells
 //! which of several it is, the others are not possible any more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 
@@ -120,6 +120,11 @@ impl Blocks {
     pub fn fill(&self, lba: u64, serial: u32, into: &mut [u8]) {
         let word = self.word(lba, serial).to_le_bytes();
         into.chunks_mut(8).for_each(|part| part.copy_from_slice(&word[..part.len()]));
+    }
+
+    /// Whether a word of a block is from a write with one of these serial numbers.
+    pub fn is_of(&self, word: u64, serials: &BTreeSet<u32>) -> bool {
+        word >> 48 == u64::from(self.owner) && u32::try_from(word & 0xffff_ffff).is_ok_and(|low| serials.contains(&low))
     }
 
     fn word(&self, lba: u64, serial: u32) -> u64 {

@@ -17,7 +17,7 @@ use ebof_nvme::{Nqn, Status};
 use super::acts::{BLOCKS, HOSTS, SLOTS, What};
 use super::life::{Life, Setting};
 use crate::host::{Event, Host, InitiatorHost, RawHost};
-use crate::model::{Blocks, Op, Tick};
+use crate::model::{Blocks, Op, Tick, serial};
 use crate::reach::Reach;
 use crate::rig::{Life as _, Rig, System};
 use crate::story::{Failure, fail};
@@ -28,6 +28,9 @@ use crate::wire::{Command, Outcome, Wire};
 pub(super) const CAPACITY: u64 = 4 << 20;
 /// Extents of a namespace.
 const EXTENTS: u64 = 3;
+
+/// An initiator's command time-out, as its options have it by default.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A namespace.
 struct Space {
@@ -68,6 +71,10 @@ struct Flight {
 impl Flight {
     fn new(host: usize, nsid: u32, kind: Kind, begun: Tick, at: Instant) -> Self {
         Self { host, nsid, kind, range: 0..0, begun, at, repeats: false }
+    }
+
+    fn is_write(&self) -> bool {
+        matches!(self.kind, Kind::Write { .. })
     }
 }
 
@@ -299,13 +306,11 @@ impl World {
             }
             Event::Refused(op, why) => self.refused(op, &why),
             Event::Settled => {
-                self.settle(|_, flight| flight.host == host);
-                Ok(())
+                self.settled("was told that its queues are closed", host, |_, flight| flight.host == host)
             }
             Event::SettledOnly(ops) => {
                 self.rig.count("reconnects");
-                self.settle(|op, _| ops.contains(&op));
-                Ok(())
+                self.settled("has connected again", host, |op, _| ops.contains(&op))
             }
             Event::Live => {
                 self.rig.note(|| format!("host {host} is connected"));
@@ -329,6 +334,25 @@ impl World {
             }
             !is_over
         });
+    }
+
+    /// The same, as a host has it from the target: then no write of them is at the disk.
+    fn settled(&mut self, why: &str, host: usize, which: impl Fn(Op, &Flight) -> bool) -> Result<(), Failure> {
+        let writes = self.ghosts.iter().filter(|(op, flight)| flight.is_write() && which(**op, flight));
+        let mut serials: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+        for (&op, flight) in writes {
+            serials.entry(flight.nsid).or_default().insert(serial(op));
+        }
+        self.settle(which);
+        for (nsid, serials) in serials {
+            let Some(space) = self.spaces.get(&nsid) else { continue };
+            if self.rig.disk.is_writing(|word| space.blocks.is_of(word, &serials)) {
+                return fail(format!(
+                    "host {host} {why}, and a write of before to namespace {nsid} is still at the disk"
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn ended(&mut self, op: Op, ended: &Outcome) -> Result<(), Failure> {
@@ -360,7 +384,10 @@ impl World {
         let space = self.spaces.get(&flight.nsid);
         let leaves = !self.hosts[flight.host].is_live();
         let preempted = status.is(Status::PREEMPT_ABORT) && space.is_none_or(|space| space.is_reserved);
-        leaves || preempted
+        // An initiator aborts what takes longer than its command time-out.
+        let is_late = self.rig.clock.now() >= flight.at + COMMAND_TIMEOUT;
+        let aborted = status.is(Status::ABORT_REQUESTED) && self.hosts[flight.host].is_initiator() && is_late;
+        leaves || preempted || aborted
     }
 }
 

@@ -92,7 +92,7 @@ impl World {
             }
             if let Kind::Preempt(victim) = flight.kind {
                 let begun = flight.begun;
-                self.preempted(victim, flight.nsid, begun);
+                return self.preempted(victim, flight.nsid, begun);
             }
             return Ok(());
         }
@@ -107,9 +107,10 @@ impl World {
 
     /// A host's registration was taken away: its commands to the namespace whose connections had
     /// gone before are over. What still travels may arrive behind the preemption.
-    fn preempted(&mut self, victim: usize, nsid: u32, begun: u64) {
-        self.settle(|_, flight| flight.host == victim && flight.nsid == nsid && flight.begun < begun);
+    fn preempted(&mut self, victim: usize, nsid: u32, begun: u64) -> Result<(), Failure> {
         self.rig.note(|| format!("host {victim} was preempted, and its lost commands to namespace {nsid} are over"));
+        let is_over = |_, flight: &Flight| flight.host == victim && flight.nsid == nsid && flight.begun < begun;
+        self.settled("was preempted", victim, is_over)
     }
 }
 
