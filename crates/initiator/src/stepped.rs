@@ -33,7 +33,7 @@
 //!
 //! There is no descriptor to wait for. A sequence may be able to continue after a step of the other
 //! end or of another sequence of the same controller, and at its deadline: [`Sequence::due`],
-//! [`QueuePair::due`]. Namespaces are opened and used by [`namespace`], [`read`], [`write`],
+//! [`QueuePair::due`]. Namespaces are opened and used by [`namespace`], [`read`], [`write()`],
 //! [`flush`], [`write_zeroes`] and [`deallocate`]. Calls that wait ([`Controller::admin`] and those
 //! that run it, the rest of [`Namespace`], [`crate::Queues`]) are for controllers with a thread.
 
