@@ -503,6 +503,7 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::tests::end_daemon;
 
     #[test]
     fn what_the_superuser_has_connected_is_told_from_what_is_not_there() {
@@ -519,7 +520,7 @@ mod tests {
         assert!(text(error(), Some(&root)).contains("connected by the superuser: this needs root (sudo ebof"));
         assert_eq!(live_in(&root, &Select::Nqn("nqn.x".into())), [record.name.as_str()]);
         assert!(live_in(&root, &Select::Nqn("nqn.y".into())).is_empty());
-        drop(lock);
+        end_daemon(&lock);
         assert!(text(error(), Some(&root)).contains("is not connected"), "its daemon is dead");
     }
 }

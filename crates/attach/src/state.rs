@@ -398,8 +398,14 @@ pub fn process_start(pid: u32) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// Releases an instance's lock like a daemon that ends. Closing it is not enough here: a
+    /// process that another test is starting has the open file, too, until its exec.
+    pub(crate) fn end_daemon(lock: &File) {
+        flock(lock, FlockOperation::Unlock).unwrap();
+    }
 
     #[test]
     fn instances_are_numbered_and_die_with_their_lock() {
@@ -413,7 +419,7 @@ mod tests {
         assert_ne!(first.name, second.name);
         let live = |name: &str| states.records().unwrap().iter().find(|record| record.name == name).unwrap().live;
         assert!(live(&first.name) && live(&second.name));
-        drop(first_lock);
+        end_daemon(&first_lock);
         assert!(!live(&first.name) && live(&second.name));
         assert_eq!(second.request().unwrap(), request);
         assert_eq!(read_request(&second.directory).unwrap(), request);
