@@ -1,4 +1,5 @@
-# The menu. The work is done by scripts/ (bash), xtask/ (Rust) and tests/vm/ (virtual machines). CI uses the same targets.
+# The menu. The work is done by scripts/ (bash), xtask/ (Rust) and tests/vm/ (virtual machines). CI
+# uses the same targets.
 # Variables: TARGET and SECONDS (fuzz), ARGS (run, bench: further arguments of the program).
 
 .DEFAULT_GOAL := help

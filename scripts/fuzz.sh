@@ -1,8 +1,9 @@
 #!/bin/bash
 # fuzz.sh TARGET SECONDS: runs one of fuzz/fuzz_targets, starting from the committed corpus.
 #
-# Crashes are written to fuzz/artifacts/TARGET. Copy inputs worth keeping to fuzz/corpus/TARGET, which `cargo test` replays.
-# New inputs go to a directory under target/, so that a run does not change the committed corpus.
+# Crashes are written to fuzz/artifacts/TARGET. Copy inputs worth keeping to fuzz/corpus/TARGET,
+# which `cargo test` replays. New inputs go to a directory under target/, so that a run does not
+# change the committed corpus.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

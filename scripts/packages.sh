@@ -1,8 +1,10 @@
 #!/bin/bash
-# packages.sh test|demo: installs the Debian packages that ebof's tests or demonstration need and that are missing.
+# packages.sh test|demo: installs the Debian packages that ebof's tests or demonstration need and
+# that are missing.
 #
-# Without root or apt it names the missing packages and succeeds; the tests that need them report that they were skipped. It does
-# not install Rust, but rustfmt and clippy if the toolchain lacks them.
+# Without root or apt it names the missing packages and succeeds; the tests that need them report
+# that they were skipped. It does not install Rust, but rustfmt and clippy if the toolchain lacks
+# them.
 set -euo pipefail
 
 say() { printf 'packages: %s\n' "$*"; }

@@ -1,5 +1,6 @@
 #!/bin/bash
-# test.sh: runs the project's tests in parts, each with a heading and a time limit of its own, and counts them.
+# test.sh: runs the project's tests in parts, each with a heading and a time limit of its own, and
+# counts them.
 #
 # test.sh check    format, clippy, the project's rules, licences, instruction counts, unit tests
 # test.sh all      check, documentation, every test of the workspace, the release build, the virtual machines; with a new
@@ -7,10 +8,11 @@
 #   EBOF_TEST_PARTS="fmt vm"   only these parts (of `all`, in its order)
 #   CARGO_TARGET_DIR           as for cargo; the logs are in its test-logs/
 #
-# A static check counts as one test. For test programs, the numbers are theirs, except that a test which prints a line beginning
-# with "SKIPPED:" counts as skipped, and "SKIPPED on ..." or "SKIPPED for ..." counts as one skipped part of a test that passed.
-# The durations of parts, programs, scenarios and of the slowest tests are printed. The last line is
-# "N passed, M failed, K skipped"; the status is 0 if nothing failed.
+# A static check counts as one test. For test programs, the numbers are theirs, except that a test
+# which prints a line beginning with "SKIPPED:" counts as skipped, and "SKIPPED on ..." or "SKIPPED
+# for ..." counts as one skipped part of a test that passed. The durations of parts, programs,
+# scenarios and of the slowest tests are printed. The last line is "N passed, M failed, K skipped";
+# the status is 0 if nothing failed.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
@@ -24,14 +26,15 @@ unset MAKEFLAGS MFLAGS MAKELEVEL # parts that call make are not sub-makes of thi
 # A clean build is not repeated, so that incremental compilation would only cost time and space.
 [[ $mode != all || -d $target/debug/incremental ]] || export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 
-passed=0 failed=0 skipped=0
+passed=0 failed=0 skipped=0 failures=()
 began=$EPOCHSECONDS
 count() { passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3)); }
 say() { printf '%s\n' "$*"; }
 
 # ---- running a part
 
-# timeout gives each command a process group of its own, which a terminal's Ctrl-C does not reach: stop it here.
+# timeout gives each command a process group of its own, which a terminal's Ctrl-C does not reach:
+# stop it here.
 running=()
 declare -A background=() # by part: processes that run beside other parts
 stop() {
@@ -45,8 +48,9 @@ for signal in INT TERM HUP; do
   trap "stop $signal" $signal
 done
 
-# limited LOG SECONDS FILTER COMMAND...: runs a command with a time limit; its output goes to LOG, and through FILTER to standard
-# output. A file instead of a pipe: processes that the command left running could keep a pipe open.
+# limited LOG SECONDS FILTER COMMAND...: runs a command with a time limit; its output goes to LOG,
+# and through FILTER to standard output. A file instead of a pipe: processes that the command left
+# running could keep a pipe open.
 limited() {
   local log=$1 limit=$2 filter=$3 status=0 work show
   shift 3
@@ -65,7 +69,8 @@ limited() {
   return "$status"
 }
 
-# start_background PART SECONDS COMMAND...: starts a command at the lowest priority, for wait_background.
+# start_background PART SECONDS COMMAND...: starts a command at the lowest priority, for
+# wait_background.
 start_background() {
   timeout --kill-after=30 "$2" nice -n 19 "${@:3}" >"$logs/$1.log" 2>&1 </dev/null &
   background[$1]=$!
@@ -81,7 +86,8 @@ wait_background() {
 }
 
 quiet() { cat >/dev/null; }
-# awk rules for the output of cargo test: set `name` to the test program that begins. Cargo names the crate only for unit tests.
+# awk rules for the output of cargo test: set `name` to the test program that begins. Cargo names
+# the crate only for unit tests.
 # shellcheck disable=SC2016 # $ is awk's
 programs='
   /^ +Running / {
@@ -91,8 +97,8 @@ programs='
     name = crate ": " source
   }
   /^ +Doc-tests / { name = $2 ": documentation" }'
-# Summarizes the output of cargo test: a line for each program that has tests. A program with its own main prints no summary, so
-# that its tests are counted.
+# Summarizes the output of cargo test: a line for each program that has tests. A program with its
+# own main prints no summary, so that its tests are counted.
 results() {
   awk '
     function tell(what) { printf "   %-36s %s\n", name, what; fflush(); ok = failed = skipped = 0 }
@@ -116,6 +122,13 @@ reasons() {
     /^test .* \.\.\. (skipped|ignored)/ { sub(/^test .* \.\.\. (skipped|ignored)[:,]? */, ""); why[$0]++ }
     END { for (one in why) printf "   skipped: %d x %s\n", why[one], substr(one, 1, 140) }' "$1" | sort
 }
+# Prints the failed tests in a log of cargo test, each with its program and where it panicked.
+failures() {
+  awk "$programs"'
+    /^test .* \.\.\. FAILED/ { failed[++n] = $2; program[n] = name }
+    /^thread .* panicked at / { name_of = $2; gsub(/\047/, "", name_of); sub(/^.* panicked at /, ""); place[name_of] = $0 }
+    END { for (i = 1; i <= n; i++) print program[i] " " failed[i] (failed[i] in place ? " at " place[failed[i]] : "") }' "$1"
+}
 # Prints the slowest tests in a log of cargo test.
 slowest() {
   awk "$programs"'
@@ -136,6 +149,7 @@ verdict() {
     count 0 1 0
     tail -n 60 "$2" | sed 's/^/   | /'
     say "   FAILED, $(took); the log is $2"
+    failures+=("$(basename "$2" .log)")
   fi
 }
 # static NAME SECONDS WHAT COMMAND...: a part that counts as one test.
@@ -150,8 +164,8 @@ static() {
 
 # ---- counting tests
 
-# Prints "passed failed skipped" for a log of cargo test. For a program without a "test result" line (with its own main), the
-# lines of its tests are counted.
+# Prints "passed failed skipped" for a log of cargo test. For a program without a "test result" line
+# (with its own main), the lines of its tests are counted.
 tally() {
   awk '
     function close_program() { p += own_p; f += own_f; k += own_k; own_p = own_f = own_k = 0 }
@@ -173,8 +187,8 @@ tally() {
     END { close_program(); print p + 0, f + 0, k + 0 }' "$1"
 }
 
-# The harness reports durations as an unstable option. RUSTC_BOOTSTRAP, which allows it, is set for test programs only (see the
-# runner below), not for the compiler.
+# The harness reports durations as an unstable option. RUSTC_BOOTSTRAP, which allows it, is set for
+# test programs only (see the runner below), not for the compiler.
 host=$(rustc -vV 2>/dev/null | sed -n 's/^host: //p')
 host=${host//-/_}
 harness=(--show-output -Zunstable-options --report-time)
@@ -194,11 +208,14 @@ cargo_tests() {
   if ((status != 0)); then
     # Failures and compiler errors; the end of the log if there are none.
     awk '
-      /^failures:/ { on = 1 } /^test result:/ { on = 0 } /^error/ { on = 2 } /^$/ && on == 2 { on = 0 }
+      /^failures:/ { on = 1 } /^test result:/ { on = 0 } /^$/ && on == 2 { on = 0 }
+      # That a test failed, and which programs have such tests, is said elsewhere.
+      /^error/ && !/^error: (test failed|[0-9]+ targets? failed)/ { on = 2 }
       on { print "   | " $0; some = 1 }
       { last[NR % 20] = $0 }
       END { if (!some) for (i = NR - 19; i <= NR; i++) if (i > 0) print "   | " last[i % 20] }' "$log" | tail -n 200
     say "   FAILED; the log is $log"
+    mapfile -t -O "${#failures[@]}" failures < <(failures "$log")
   fi
   say "   ${counts[0]} passed, ${counts[1]} failed, ${counts[2]} skipped, $(took)"
 }
@@ -211,7 +228,8 @@ part_clippy() {
   static clippy 1500 "cargo clippy, warnings denied" \
     cargo clippy --locked --workspace --all-targets -- -D warnings
 }
-# The whole workspace at once: for single packages, cargo selects other features and builds dependencies again.
+# The whole workspace at once: for single packages, cargo selects other features and builds
+# dependencies again.
 part_build() {
   local before=$failed
   static build 1800 "every library, program, test and example" \
@@ -247,7 +265,8 @@ part_instructions() {
 }
 part_unit() { cargo_tests unit 900 "unit tests" --workspace --lib --bins; }
 part_doc() {
-  # Links to private items are for readers of the source. The program's help texts are not documentation in this sense.
+  # Links to private items are for readers of the source. The program's help texts are not
+  # documentation in this sense.
   static doc 600 "cargo doc, warnings denied" \
     env RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --locked --workspace --no-deps --lib
 }
@@ -297,6 +316,7 @@ part_vm() {
     say "   FAILED: it did not finish (status $status); the log is $log"
     count 0 1 0
   fi
+  mapfile -t -O "${#failures[@]}" failures < <(sed -n 's/^ *[0-9.]* *FAIL /vm: /p' "$log")
   say "   $(took)"
 }
 
@@ -327,6 +347,8 @@ done
 heading time "by part"
 printf '   %s\n' "${times[@]}"
 printf '== total time %d:%02d; the logs are in %s\n' $(((EPOCHSECONDS - began) / 60)) $(((EPOCHSECONDS - began) % 60)) "$logs"
+# Said again: the last lines are what is read first.
+((!${#failures[@]})) || printf '   failed: %s\n' "${failures[@]}"
 if ((passed == 0)); then count 0 1 0; fi # no test ran: that is a failure
 say "$passed passed, $failed failed, $skipped skipped"
 exit $((failed > 0))

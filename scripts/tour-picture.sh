@@ -1,5 +1,6 @@
 #!/bin/bash
-# tour-picture.sh: makes docs/tour.svg, README's picture of a terminal, from a real run of README's tour. As root.
+# tour-picture.sh: makes docs/tour.svg, README's picture of a terminal, from a real run of README's
+# tour. As root.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 picture=$PWD/docs/tour.svg

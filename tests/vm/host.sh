@@ -2,8 +2,9 @@
 # shellcheck disable=SC2034,SC2154 # scenarios set and read variables; those of lib.sh come from there
 # host.sh: what the Linux host in a guest does with a target, as steps that scenarios put together.
 #
-# The target is at $address:$port. It has the subsystem $nqn, open to any host, with two namespaces: 1 is for a file system,
-# 2 is overwritten freely. A scenario may define target_down and target_up, which pull the plug and put it back.
+# The target is at $address:$port. It has the subsystem $nqn, open to any host, with two namespaces:
+# 1 is for a file system, 2 is overwritten freely. A scenario may define target_down and target_up,
+# which pull the plug and put it back.
 
 address='' port='' nqn=''
 without=''    # what the target lacks, for steps that would use it: words like compare
@@ -20,7 +21,8 @@ controllers() {
   done
 }
 
-# Prints the block device of namespace $1. With native multipath it belongs to the subsystem, not to a controller.
+# Prints the block device of namespace $1. With native multipath it belongs to the subsystem, not to
+# a controller.
 namespace_device() {
   local path nsid
   for path in /sys/class/nvme-subsystem/nvme-subsys*; do
@@ -80,7 +82,8 @@ kernel_is_content() {
   check_equal "the kernel has no complaint $1" '' "$(grep -iE "$complaints" <<<"$kernel_log" | grep -v calibrate_delay)"
 }
 
-# Discovery: the log names the subsystem and the port; -p leaves a discovery controller behind, which can be ended.
+# Discovery: the log names the subsystem and the port; -p leaves a discovery controller behind,
+# which can be ended.
 step_discover() {
   local discovery=nqn.2014-08.org.nvmexpress.discovery
   step "discovery of $address:$port"
@@ -95,7 +98,8 @@ step_discover() {
   check "the discovery controller is gone" until_true 30 no_controllers $discovery
 }
 
-# Every Identify structure, log page, feature and register that nvme-cli decodes and a fabrics target has.
+# Every Identify structure, log page, feature and register that nvme-cli decodes and a fabrics
+# target has.
 step_identify() {
   local device=/dev/$controller namespace feature
   step "identify, log pages, features, registers"
@@ -131,7 +135,8 @@ step_identify() {
   check "the limits of the block device are sane" eval "(( $(cat "/sys/block/${namespace#/dev/}/queue/max_hw_sectors_kb") >= 64 ))"
 }
 
-# Files survive a remount; their checksums go to /ctl/sums for whoever looks at the medium afterwards.
+# Files survive a remount; their checksums go to /ctl/sums for whoever looks at the medium
+# afterwards.
 step_filesystem() {
   local device
   device=$(namespace_device 1)
@@ -151,7 +156,8 @@ step_filesystem() {
   check "e2fsck finds nothing" e2fsck -fn "$device"
 }
 
-# step_verify TEXT MEBIBYTES: blocks of all sizes, as large as a request gets, and a tenth of that in small ones.
+# step_verify TEXT MEBIBYTES: blocks of all sizes, as large as a request gets, and a tenth of that
+# in small ones.
 step_verify() {
   local device kib=$(($2 * 100))
   device=$(namespace_device 2)
@@ -225,7 +231,8 @@ step_unplug() {
 # What the target must refuse, and how the host hears of it.
 step_refusals() {
   step "refusals"
-  # The status is printed by the kernel's name or number, depending on the versions of kernel and nvme-cli.
+  # The status is printed by the kernel's name or number, depending on the versions of kernel and
+  # nvme-cli.
   check_fails "nvme connect to an NQN that does not exist" 'fail|invalid|could not|input/output' \
     nvme connect -t tcp -a "$address" -s "$port" -n nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-a000-000000000000
   check "nothing is left of it" no_controllers nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-a000-000000000000

@@ -1,9 +1,11 @@
 #!/bin/bash
-# init.sh: the first process of a guest. vm.sh puts it into the control directory, from where the initial RAM disk starts it.
+# init.sh: the first process of a guest. vm.sh puts it into the control directory, from where the
+# initial RAM disk starts it.
 #
-# It makes the machine usable, runs /ctl/script.sh with its output on the virtio console, and ends QEMU with the script's
-# status. Kernel arguments it understands: vm.name=, vm.args= (words joined by commas), vm.ip1= (address of a second
-# interface), vm.shell (no script, a shell on the first serial port).
+# It makes the machine usable, runs /ctl/script.sh with its output on the virtio console, and ends
+# QEMU with the script's status. Kernel arguments it understands: vm.name=, vm.args= (words joined
+# by commas), vm.ip1= (address of a second interface), vm.shell (no script, a shell on the first
+# serial port).
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C TERM=linux
 
 # Prints the value of one kernel argument.
@@ -14,7 +16,8 @@ argument() {
   done
 }
 
-# Ends QEMU. Its exit status is twice the value written plus one: bit 5 tells a guest's status from an error of QEMU's own.
+# Ends QEMU. Its exit status is twice the value written plus one: bit 5 tells a guest's status from
+# an error of QEMU's own.
 finish() {
   local status=$1 code
   ((status <= 31)) || status=31
@@ -65,7 +68,8 @@ fi
 ! grep -qs host /sys/bus/virtio/drivers/9pnet_virtio/*/mount_tag ||
   mount -t 9p -o trans=virtio,version=9p2000.L,cache=none,msize=131072,ro host /host
 
-# A shell for whoever looks on, on the second serial port; the prompt's job control needs a terminal of its own.
+# A shell for whoever looks on, on the second serial port; the prompt's job control needs a terminal
+# of its own.
 [[ ! -c /dev/ttyS1 ]] || (while sleep 1; do TERM=dumb setsid --ctty bash -l -i </dev/ttyS1 >/dev/ttyS1 2>&1; done) &
 
 cd /root || finish 31

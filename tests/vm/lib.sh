@@ -1,7 +1,9 @@
 # shellcheck shell=bash
-# lib.sh: what scenarios are written with, on the machine (run.sh reads it) and in the guest (vm.sh copies it to /ctl).
+# lib.sh: what scenarios are written with, on the machine (run.sh reads it) and in the guest (vm.sh
+# copies it to /ctl).
 #
-# What only the Linux host needs is in host.sh. One check is one line of output, "ok   TEXT", "FAIL TEXT" or "skip TEXT: WHY"; run.sh puts the time before it and counts.
+# What only the Linux host needs is in host.sh. One check is one line of output, "ok   TEXT",
+# "FAIL TEXT" or "skip TEXT: WHY"; run.sh puts the time before it and counts.
 # Steps begin with "--", anything else is indented and only for the reader.
 
 # shellcheck disable=SC2034 # read by those who read this file
@@ -20,8 +22,9 @@ fail() {
 }
 skip() { echo "skip $1: $2"; }
 
-# Runs a command with its output in $out and its status in $status. Programs have a time limit; functions see to theirs, and
-# run in this shell because they may start processes or set variables; eval has a shell of its own because it may change it.
+# Runs a command with its output in $out and its status in $status. Programs have a time limit;
+# functions see to theirs, and run in this shell because they may start processes or set variables;
+# eval has a shell of its own because it may change it.
 scratch=$(mktemp)
 out='' status=0
 attempt() {
@@ -53,7 +56,8 @@ check() {
   pass "$text"
 }
 
-# check_fails TEXT REGEX COMMAND...: the command fails, not by the time limit, and says something that matches.
+# check_fails TEXT REGEX COMMAND...: the command fails, not by the time limit, and says something
+# that matches.
 check_fails() {
   local text=$1 regex=$2
   shift 2
@@ -133,7 +137,8 @@ nvmet_subsystem() {
   done
 }
 
-# nvmet_port ID ADDRESS PORT NQN...: a TCP port for these subsystems; it listens as soon as it has one.
+# nvmet_port ID ADDRESS PORT NQN...: a TCP port for these subsystems; it listens as soon as it has
+# one.
 nvmet_port() {
   local directory=$nvmet/ports/$1 nqn
   mkdir "$directory"

@@ -8,9 +8,10 @@
 #   EBOF_VM_KEEP=1   keep each scenario's directory also after success
 #   EBOF_VM_JOBS     how many scenarios run at once (default: two where there are two processors and 4 GiB of memory, else one)
 #
-# A scenario is a file with a function "machine", which runs here, and usually a function "guest", which machine has run in a
-# guest by boot_guest. Both are written with lib.sh. The guest can ask the machine to do something (lib.sh's ask). The status
-# is 0 if no check failed. The last line reads "N passed, M failed", followed by ", K skipped" if some were.
+# A scenario is a file with a function "machine", which runs here, and usually a function "guest",
+# which machine has run in a guest by boot_guest. Both are written with lib.sh. The guest can ask
+# the machine to do something (lib.sh's ask). The status is 0 if no check failed. The last line
+# reads "N passed, M failed", followed by ", K skipped" if some were.
 # shellcheck disable=SC2317 # scenarios call what looks unreachable
 set -uo pipefail
 
@@ -38,7 +39,8 @@ work='' # the scenario's directory; $work/ctl is the guest's /ctl, $work/share i
 tools=$EBOF_VM_CACHE/tools/bin # e2fsck and others, so that the machine needs none
 export PATH=$PATH:$tools
 
-# needs_ebof: whether there is a binary to test; a failed check if not. The guest finds it at /host/ebof.
+# needs_ebof: whether there is a binary to test; a failed check if not. The guest finds it at
+# /host/ebof.
 needs_ebof() {
   if [[ -z $ebof ]]; then
     fail "there is an ebof binary to test: build it, or set EBOF"
@@ -58,7 +60,8 @@ free_port() {
 }
 reachable() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
-# start NAME COMMAND...: a process of the machine's for the length of the scenario; its output goes to $work/NAME.log.
+# start NAME COMMAND...: a process of the machine's for the length of the scenario; its output goes
+# to $work/NAME.log.
 declare -A process=()
 start() {
   local name=$1
@@ -84,8 +87,9 @@ stop() {
   return "$status"
 }
 
-# boot_guest [VM-OPTION...] -- [ARGUMENT...]: boots a guest, runs the scenario's function guest with the arguments in it, and
-# answers what it asks meanwhile. QEMU's abort is told apart by status 134: the scenario as a whole is then run again.
+# boot_guest [VM-OPTION...] -- [ARGUMENT...]: boots a guest, runs the scenario's function guest with
+# the arguments in it, and answers what it asks meanwhile. QEMU's abort is told apart by status 134:
+# the scenario as a whole is then run again.
 boot_guest() {
   local options=() request id verb status=0 vm
   while (($#)) && [[ $1 != -- ]]; do
@@ -127,7 +131,8 @@ GUEST
 
 # ---- running them
 
-# One scenario in a process of its own, which leaves nothing running. Its standard output is the checks.
+# One scenario in a process of its own, which leaves nothing running. Its standard output is the
+# checks.
 run_scenario() (
   scenario=$1 scenario_file=$here/scenarios/$1.sh
   work=$(mktemp -d "$EBOF_VM_CACHE/run/$scenario.XXXXXX")
@@ -172,7 +177,8 @@ scenarios=("$@")
 for name in "${scenarios[@]}"; do
   [[ -f $here/scenarios/$name.sh ]] || { echo "run.sh: no scenario $name (run.sh -l lists them)" >&2; exit 2; }
 done
-# QEMU emulates a guest with one thread, and the program under test is seldom busy: a machine takes less than one processor.
+# QEMU emulates a guest with one thread, and the program under test is seldom busy: a machine takes
+# less than one processor.
 available_kib=$(awk '$1 == "MemAvailable:" { print $2 }' /proc/meminfo)
 jobs=${EBOF_VM_JOBS:-$(($(nproc) >= 2 && available_kib >= 4 << 20 ? 2 : 1))}
 "$here/setup.sh" || exit 1
@@ -181,8 +187,8 @@ find "$EBOF_VM_CACHE/run" -mindepth 1 -maxdepth 1 -mtime +2 -exec rm -rf {} +
 results=$(mktemp -d)
 trap 'rm -rf "$results" "$scratch"' EXIT
 
-# Runs a scenario, once more if QEMU aborts. In $results: NAME.shown is what is to be seen, NAME.checks the checks of the last try;
-# then NAME.over has its status and its seconds.
+# Runs a scenario, once more if QEMU aborts. In $results: NAME.shown is what is to be seen,
+# NAME.checks the checks of the last try; then NAME.over has its status and its seconds.
 try_scenario() {
   local name=$1 try status began
   for try in 1 2; do
@@ -211,7 +217,8 @@ show() {
   done
 }
 
-# In a process of its own, so that scenarios begin and end while one of them is shown; each has a process group, which ends as a whole.
+# In a process of its own, so that scenarios begin and end while one of them is shown; each has a
+# process group, which ends as a whole.
 (
   set -m
   trap 'kill -TERM $(jobs -rp | sed s/^/-/) 2>/dev/null; wait; exit 143' TERM

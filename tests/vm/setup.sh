@@ -8,8 +8,9 @@
 #   versions      what was unpacked
 #   stamp         the hash of this script; while it matches, a run of this script does nothing
 #
-# Nothing is installed on the machine, and root is not needed: packages are downloaded with apt's own settings (mirror, proxy,
-# certificates, credentials) through private package lists and unpacked with dpkg -x. No maintainer script runs.
+# Nothing is installed on the machine, and root is not needed: packages are downloaded with apt's
+# own settings (mirror, proxy, certificates, credentials) through private package lists and unpacked
+# with dpkg -x. No maintainer script runs.
 #
 # Settings: EBOF_VM_CACHE, EBOF_VM_MIRROR (a Debian mirror, else the one in apt's sources).
 set -euo pipefail
@@ -20,7 +21,8 @@ cache=${EBOF_VM_CACHE:-${HOME:?}/.cache/ebof-vm}
 # What runs on the machine: QEMU, and small things that a bare machine may lack.
 tool_packages=(qemu-system-x86 kmod e2fsprogs busybox-static socat xz-utils jq)
 
-# What the guest has. The lines: a shell's surroundings, devices and files, NVMe and load, RDMA for links between guests.
+# What the guest has. The lines: a shell's surroundings, devices and files, NVMe and load, RDMA for
+# links between guests.
 root_packages=(
   base-files bash coreutils findutils grep sed gawk diffutils util-linux mount procps psmisc hostname dash busybox-static
   kmod udev e2fsprogs xfsprogs fdisk
@@ -80,7 +82,8 @@ work=$cache/work
 mkdir -p "$work"
 say "building in $cache from Debian $newest_suite; nothing is installed on this machine"
 
-# use_suite SUITE: has apt work on that suite from now on, with package lists of its own, but the machine's configuration.
+# use_suite SUITE: has apt work on that suite from now on, with package lists of its own, but the
+# machine's configuration.
 use_suite() {
   suite=$1 lists=$work/apt-$1
   debs=$work/debs-$1 # what was downloaded stays until the end: an interrupted run goes on from there
@@ -125,7 +128,8 @@ update_lists() {
   return 1
 }
 
-# Downloads the named packages and what they depend on into $debs, but what matches $1 and not $2; prints the file names.
+# Downloads the named packages and what they depend on into $debs, but what matches $1 and not $2;
+# prints the file names.
 download() {
   local drop=$1 keep=$2 wanted file
   shift 2
@@ -140,7 +144,8 @@ download() {
   done <<<"$wanted"
 }
 
-# Unpacks packages into a directory; base-files first, because it brings the links from /bin to /usr/bin.
+# Unpacks packages into a directory; base-files first, because it brings the links from /bin to
+# /usr/bin.
 unpack() {
   local into=$1 file
   shift
@@ -170,7 +175,8 @@ build_tools() {
   unpack "$out" "${files[@]}"
   rm -rf "$out"/usr/share/{doc,man,locale,info,lintian,bug} "$out"/usr/lib/udev
   mkdir "$out/bin"
-  # Each program gets a wrapper that starts it with the loader and libraries it was built for, from wherever the tree is.
+  # Each program gets a wrapper that starts it with the loader and libraries it was built for, from
+  # wherever the tree is.
   for name in mke2fs e2fsck debugfs xz socat jq depmod:kmod qemu:qemu-system-x86_64; do
     local program
     program=$(cd "$out" && find usr -path "usr/*bin/${name#*:}" -print -quit)
@@ -188,7 +194,8 @@ WRAPPER
   say "tools: $(describe "${files[@]}"), $(<"$out/version")"
 }
 
-# Copies the wanted modules and what they depend on, decompressed: under emulation the guest would take long to do it.
+# Copies the wanted modules and what they depend on, decompressed: under emulation the guest would
+# take long to do it.
 prune_modules() {
   local from=$1 into=$2 list=$3 tools=$work/tools/bin
   "$tools/depmod" -b "${from%/lib/modules/*}" "${from##*/}"
@@ -205,7 +212,8 @@ prune_modules() {
   "$tools/depmod" -b "${into%/lib/modules/*}" "${into##*/}"
 }
 
-# The initial RAM disk: busybox, and the modules that reach the root file system and the shared directory, in order.
+# The initial RAM disk: busybox, and the modules that reach the root file system and the shared
+# directory, in order.
 build_initrd() {
   local modules_dir=$1 into=$2 out=$3 name line file
   mkdir -p "$into"/{bin,dev,proc,sys,newroot,modules}
@@ -223,7 +231,8 @@ build_initrd() {
   done
   cat >"$into/init" <<'INIT'
 #!/bin/sh
-# Finds the root file system and the control directory, and hands over to the init script that lies there.
+# Finds the root file system and the control directory, and hands over to the init script that lies
+# there.
 mount -t devtmpfs dev /dev
 mount -t proc proc /proc
 mount -t sysfs sys /sys
@@ -285,7 +294,8 @@ build_root() {
     printf '%s\n' 'root:x:0:' 'messagebus:x:100:' >etc/group
     echo '127.0.0.1 localhost' >etc/hosts
     ln -sf /proc/mounts etc/mtab
-    # Where this was not unpacked by root, the files in the guest are some user's: none may run as that user.
+    # Where this was not unpacked by root, the files in the guest are some user's: none may run as
+    # that user.
     find . -perm /6000 -type f -exec chmod ug-s {} +
   )
   # Under emulation Python would take minutes to compile what it imports.
@@ -304,7 +314,8 @@ for directory in sys.argv[2:]:
   fi
   release=$(<"$work/kernel/release")
   cp -a "$work/kernel/usr/lib/modules" "$out/tree/usr/lib/"
-  # 300 MB of room for what scenarios write; the image is sparse, and a guest's changes go to a temporary overlay.
+  # 300 MB of room for what scenarios write; the image is sparse, and a guest's changes go to a
+  # temporary overlay.
   size=$(($(du -sm "$out/tree" | cut -f 1) + 300))
   MKE2FS_CONFIG=$work/tools/etc/mke2fs.conf "$work/tools/bin/mke2fs" -q -F -t ext4 -O '^has_journal,^metadata_csum' -b 4096 -m 0 \
     -E lazy_itable_init=1,root_owner=0:0 -d "$out/tree" "$out/root.ext4" "${size}M"
@@ -313,7 +324,8 @@ for directory in sys.argv[2:]:
   say "guest: $(describe "${files[@]}"), image of $(du -m "$out/root.ext4" | cut -f 1) MB"
 }
 
-# The older release may be gone from the mirrors: then there is nothing of it in the guest, and what would use it is skipped.
+# The older release may be gone from the mirrors: then there is nothing of it in the guest, and what
+# would use it is skipped.
 use_suite "$before_suite"
 if update_lists; then part before; fi
 use_suite "$newest_suite"

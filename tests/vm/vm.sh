@@ -10,10 +10,11 @@
 #   -k ARGUMENTS  more kernel arguments
 #   -n NAME       the guest's name: host name, host NQN (guest)
 #
-# The status is the script's (31 for any above), 124 after the time limit, 125 when the guest ended without one, 134 when
-# QEMU aborted twice (its emulation does once in a long while: the guest is started again, unless EBOF_VM_RETRY=0).
-# After a failure the last lines of the guest's kernel log are printed, and the control directory stays: kernel.log, and while
-# the guest runs the socket "shell" (tools/bin/socat -,raw,echo=0 UNIX-CONNECT:DIR/shell) and QEMU's "monitor".
+# The status is the script's (31 for any above), 124 after the time limit, 125 when the guest ended
+# without one, 134 when QEMU aborted twice (its emulation does once in a long while: the guest is
+# started again, unless EBOF_VM_RETRY=0). After a failure the last lines of the guest's kernel log
+# are printed, and the control directory stays: kernel.log, and while the guest runs the socket
+# "shell" (tools/bin/socat -,raw,echo=0 UNIX-CONNECT:DIR/shell) and QEMU's "monitor".
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -55,7 +56,8 @@ fi
 [[ ${1:-} != -- ]] || shift
 kernel_arguments+=" vm.name=$name vm.args=$(IFS=,; echo "${arguments[*]}")"
 
-# One thread emulates both processors: as quick on few cores as one thread each, which also aborts now and then.
+# One thread emulates both processors: as quick on few cores as one thread each, which also aborts
+# now and then.
 # shellcheck disable=SC2054 # the commas are QEMU's
 # Nothing is paravirtual but disk, net, console and files; the mitigations only cost time here.
 qemu=(

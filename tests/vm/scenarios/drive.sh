@@ -1,9 +1,11 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2034,SC2154 # variables of lib.sh, host.sh and run.sh, which read this file
-# drive: a drive on the machine (`ebof serve --drive`), managed by the Linux kernel's host with nvme-cli and smartctl in a guest.
+# drive: a drive on the machine (`ebof serve --drive`), managed by the Linux kernel's host with
+# nvme-cli and smartctl in a guest.
 #
-# Two namespaces: 1 is made and attached by the guest, 2 is attached to it by the machine, which the guest learns by an event. Firmware,
-# logs, reservations between two hosts, space that is given back, and a target that is killed under load.
+# Two namespaces: 1 is made and attached by the guest, 2 is attached to it by the machine, which the
+# guest learns by an event. Firmware, logs, reservations between two hosts, space that is given
+# back, and a target that is killed under load.
 
 drive_nqn=nqn.2014-08.org.example:drive
 alice=nqn.2014-08.org.nvmexpress:uuid:a11ce000-3c1f-4f7e-9d1e-5a5be6ff0001
@@ -21,7 +23,8 @@ machine() {
   check "it did not panic" eval "! grep -n panicked '$work/drive.log'"
 }
 
-# The guest's requests: pull the plug or put it back; run a verb of ebof; say what the backing file takes.
+# The guest's requests: pull the plug or put it back; run a verb of ebof; say what the backing file
+# takes.
 on_target() {
   if [[ $1 == down ]]; then
     stop drive KILL 30

@@ -2,8 +2,9 @@
 # shellcheck disable=SC2034,SC2154 # variables of lib.sh, host.sh and run.sh, which read this file
 # linux-host: ebof's target on the machine, the Linux kernel's host in a guest.
 #
-# Two targets: one open to any host with a file and memory behind it, and one configured by what `nvmetcli save` writes, with
-# a list of allowed hosts. Afterwards the machine looks at the file: the file system in it is clean and holds what the guest wrote.
+# Two targets: one open to any host with a file and memory behind it, and one configured by what
+# `nvmetcli save` writes, with a list of allowed hosts. Afterwards the machine looks at the file:
+# the file system in it is clean and holds what the guest wrote.
 
 open=nqn.2014-08.org.example:open
 closed=nqn.2014-08.org.example:closed
@@ -62,7 +63,8 @@ on_target() {
 target_down() { ask target down; }
 target_up() { ask target up; }
 
-# The guest's requests: a larger file, noticed because `ebof ns-rescan` asks the target to look, or at SIGHUP.
+# The guest's requests: a larger file, noticed because `ebof ns-rescan` asks the target to look, or
+# at SIGHUP.
 on_grow() {
   case $1 in
     open) truncate -s 160M "$image" && "$ebof" ns-rescan --serve "${process[open]}" ;;

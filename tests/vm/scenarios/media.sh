@@ -1,9 +1,11 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2034,SC2154 # variables of lib.sh, host.sh and run.sh, which read this file
-# media: an encrypted drive with checksums, and the commands that concern its media, by nvme-cli through the Linux kernel's host in a guest.
+# media: an encrypted drive with checksums, and the commands that concern its media, by nvme-cli
+# through the Linux kernel's host in a guest.
 #
-# Copy, Verify, Compare, Write Uncorrectable, Get LBA Status, deallocation; self-tests, telemetry; formats with other blocks and with secure
-# erase; sanitize. The machine looks into the backing file: nothing of what is written may be seen there.
+# Copy, Verify, Compare, Write Uncorrectable, Get LBA Status, deallocation; self-tests, telemetry;
+# formats with other blocks and with secure erase; sanitize. The machine looks into the backing
+# file: nothing of what is written may be seen there.
 
 media_nqn=nqn.2014-08.org.example:media
 media_text='nobody but the host should read this'

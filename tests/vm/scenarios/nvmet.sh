@@ -1,8 +1,10 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2034,SC2154 # variables of lib.sh, host.sh and run.sh, which read this file
-# nvmet: the kernel's target in a guest, ebof's initiator on the machine: commands by URI, and an attached block device.
+# nvmet: the kernel's target in a guest, ebof's initiator on the machine: commands by URI, and an
+# attached block device.
 #
-# What ebof wrote is checked in the guest, on the RAM disks behind the target, where no ebof has a hand in it.
+# What ebof wrote is checked in the guest, on the RAM disks behind the target, where no ebof has a
+# hand in it.
 
 nqn=nqn.2014-08.org.example:kernel
 
@@ -23,7 +25,8 @@ guest() {
   check "the RAM disk has what was written by URI" eval \
     "dd if=/dev/ram0 iflag=direct bs=64k skip=16 count=1 status=none | cmp - /ctl/pattern"
   ask attach
-  # Asked only whether there is a device: where the machine cannot have one, the rest has been skipped.
+  # Asked only whether there is a device: where the machine cannot have one, the rest has been
+  # skipped.
   if ask is_attached; then
     check "the RAM disk has what was written through the device" eval \
       "dd if=/dev/ram1 iflag=direct bs=1M count=8 status=none | cmp - /ctl/large"

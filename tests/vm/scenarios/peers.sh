@@ -1,10 +1,13 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2034,SC2154 # variables of lib.sh, host.sh and run.sh, which read this file
-# peers: hosts other than this release's nvme-cli, and what the Linux host does when the configuration changes under it.
+# peers: hosts other than this release's nvme-cli, and what the Linux host does when the
+# configuration changes under it.
 #
-# One target on the machine: a port for discovery only, and a port with small queues for three subsystems (one has a drive). In the
-# guest: nvme-cli of this Debian release and of the one before, libnvme's Python bindings, nvme-stas with its defaults, the kernel's
-# persistent reservations, namespaces that get other identifiers or that another host replaces, and a host that is taken off the list.
+# One target on the machine: a port for discovery only, and a port with small queues for three
+# subsystems (one has a drive). In the guest: nvme-cli of this Debian release and of the one before,
+# libnvme's Python bindings, nvme-stas with its defaults, the kernel's persistent reservations,
+# namespaces that get other identifiers or that another host replaces, and a host that is taken off
+# the list.
 
 discovery=nqn.2014-08.org.nvmexpress.discovery
 plain=nqn.2014-08.org.example:plain
@@ -72,7 +75,8 @@ on_reload() {
 manages() {
   EBOF_STATE_DIR="$work/state" "$ebof" "$1" "nvme+tcp://127.0.0.1:$port/$drive" "${@:2}"
 }
-# The guest's request: another namespace under the first one's NSID. Its processors stand still meanwhile: it looks afterwards only.
+# The guest's request: another namespace under the first one's NSID. Its processors stand still
+# meanwhile: it looks afterwards only.
 on_replace() {
   local status=0
   monitor stop paused || return

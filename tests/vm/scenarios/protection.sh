@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2034,SC2154 # variables of lib.sh, host.sh and run.sh, which read this file
-# protection: namespaces with protection information of types 1 to 3 in the hands of nvme-cli and the Linux kernel's host. Over TCP the
-# kernel shows them as disks without a size, but lets commands through; what another host, ebof on the machine, finds there
-# afterwards.
+# protection: namespaces with protection information of types 1 to 3 in the hands of nvme-cli and
+# the Linux kernel's host. Over TCP the kernel shows them as disks without a size, but lets commands
+# through; what another host, ebof on the machine, finds there afterwards.
 
 drive_nqn=nqn.2014-08.org.example:drive
 
@@ -51,12 +51,14 @@ guest() {
   check_says "nvme id-ns -H" 'Protection Information Type 3 Supported' nvme id-ns "/dev/$controller" -n 1 -H
   for nsid in 1 2 3 4; do step_commands_of "$nsid"; done
   step_format
-  # Whoever looks at the disk while it is formatted may ask for blocks of the old size: that is refused, and the kernel says so.
+  # Whoever looks at the disk while it is formatted may ask for blocks of the old size: that is
+  # refused, and the kernel says so.
   kernel_forgets
   disconnects
 }
 
-# passed OPCODE NSID LBA PRINFO REFERENCE BYTES OPTION...: an I/O command of one block by the kernel's pass-through.
+# passed OPCODE NSID LBA PRINFO REFERENCE BYTES OPTION...: an I/O command of one block by the
+# kernel's pass-through.
 passed() {
   local opcode=$1 nsid=$2 lba=$3 prinfo=$4 reference=$5 bytes=$6
   shift 6

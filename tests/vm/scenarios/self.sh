@@ -1,9 +1,11 @@
 # shellcheck shell=bash source-path=SCRIPTDIR/..
 # shellcheck disable=SC2034,SC2154 # variables of lib.sh, host.sh and run.sh, which read this file
-# self: whether the rig itself works, with the kernel's own target and host in one guest and no ebof.
+# self: whether the rig itself works, with the kernel's own target and host in one guest and no
+# ebof.
 #
-# The host reaches the target the long way, through the machine: guest -> 10.0.2.2 -> the machine's forwarded port -> guest.
-# That is both directions the other scenarios use, and the steps they share have been seen to pass on a known good target.
+# The host reaches the target the long way, through the machine: guest -> 10.0.2.2 -> the machine's
+# forwarded port -> guest. That is both directions the other scenarios use, and the steps they share
+# have been seen to pass on a known good target.
 
 machine() {
   local port

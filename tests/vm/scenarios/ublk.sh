@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2034,SC2154 # variables of lib.sh, host.sh and run.sh, which read this file
-# ublk: ebof at both ends in a guest whose kernel has ublk: the block device, its holder, and what is left when that is killed.
+# ublk: ebof at both ends in a guest whose kernel has ublk: the block device, its holder, and what
+# is left when that is killed.
 
 nqn=nqn.2014-08.org.example:ublk
 

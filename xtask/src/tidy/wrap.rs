@@ -47,13 +47,29 @@ pub(super) fn long_lines(path: &str, text: &str, source: Option<&Source>) -> usi
 fn wrapped_file(path: &str, text: &str, source: Option<&Source>) -> Option<String> {
     match source {
         Some(source) => Some(comments(text, source)),
-        None => path.ends_with(".md").then(|| document(text)),
+        None if path.ends_with(".md") => Some(document(text)),
+        None if has_hash_comments(path) => Some(hash_comments(text)),
+        None => None,
     }
 }
 
 fn comments(text: &str, source: &Source) -> String {
-    let lines = text.lines().zip(bare_comments(source)).map(|(line, bare)| Line::new(line, bare));
+    let lines = text.lines().zip(bare_comments(source)).map(|(line, bare)| Line::new(line, bare, '/'));
     wrapped(lines)
+}
+
+/// Scripts and the Makefile, where a comment begins with `#`.
+fn has_hash_comments(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name == "Makefile" || name.ends_with(".sh")
+}
+
+fn hash_comments(text: &str) -> String {
+    wrapped(text.lines().map(|line| {
+        let bare = line.trim_start();
+        let is_text = bare == "#" || bare.starts_with("# ") && !bare.starts_with("# shellcheck ");
+        Line::new(line, is_text, '#')
+    }))
 }
 
 fn document(text: &str) -> String {
@@ -67,7 +83,7 @@ fn bare_comments(source: &Source) -> Vec<bool> {
     source.code().zip(source.comments()).map(is_bare).collect()
 }
 
-/// A line, split into its prefix (indentation and slashes) and its text.
+/// A line, split into its prefix (indentation and the mark of a comment) and its text.
 struct Line<'a> {
     prefix: String,
     text: &'a str,
@@ -75,13 +91,14 @@ struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    fn new(line: &'a str, is_text: bool) -> Self {
+    /// `mark` is what a comment begins with, once or several times.
+    fn new(line: &'a str, is_text: bool, mark: char) -> Self {
         if !is_text {
             return Self { prefix: String::new(), text: line, is_text };
         }
-        let slashes = line.find('/').unwrap_or_default();
-        let marker = line[slashes..].find(|character| !matches!(character, '/' | '!')).map(|end| slashes + end);
-        let end = marker.unwrap_or(line.len());
+        let start = line.find(mark).unwrap_or_default();
+        let end = line[start..].find(|character| character != mark && character != '!').map(|end| start + end);
+        let end = end.unwrap_or(line.len());
         Self { prefix: line[..end].to_owned(), text: line[end..].strip_prefix(' ').unwrap_or(&line[end..]), is_text }
     }
 
@@ -250,6 +267,20 @@ mod tests {
         assert_eq!(rust(&wrapped), wrapped);
         assert_eq!(long_lines("a.rs", &text, Some(&Source::new(&text))), 1);
         assert_eq!(long_lines("a.rs", &wrapped, Some(&Source::new(&wrapped))), 0);
+    }
+
+    #[test]
+    fn comments_of_scripts_are_wrapped_and_their_code_is_not() {
+        let long = fives(20);
+        let (before, after) =
+            (format!("#!/bin/bash {long}\n\n"), format!("  # shellcheck {long}\n  run {long} # {long}\n"));
+        let text = format!("{before}  # {long}\n{after}");
+        let wrapped = format!("{before}  # {}\n  # {}\n{after}", fives(16), fives(4));
+        for path in ["a/b.sh", "Makefile"] {
+            assert_eq!(wrapped_file(path, &text, None).as_ref(), Some(&wrapped), "{path}");
+            assert_eq!((long_lines(path, &text, None), long_lines(path, &wrapped, None)), (1, 0), "{path}");
+        }
+        assert_eq!(wrapped_file("a.hex", &text, None), None);
     }
 
     #[test]
