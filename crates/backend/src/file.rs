@@ -93,7 +93,7 @@ impl FileDevice {
         let path = || file.path.clone();
         let size = match file.kind {
             Kind::File => file.handle.metadata().map(|metadata| metadata.len()),
-            Kind::BlockDevice => rustix::fs::seek(&file.handle, rustix::fs::SeekFrom::End(0)).map_err(io::Error::from),
+            Kind::BlockDevice => rustix::fs::seek(&*file.handle, rustix::fs::SeekFrom::End(0)).map_err(io::Error::from),
         };
         let actual_bytes =
             size.map_err(|source| OpenError::System { path: path(), what: "find out its size", source })?;
@@ -171,7 +171,7 @@ impl Device for FileDevice {
 
     fn next_data(&self, from: u64) -> Option<u64> {
         // Moves the position of the open file, which nothing else uses.
-        match rustix::fs::seek(&self.file.handle, SeekFrom::Data(from)) {
+        match rustix::fs::seek(&*self.file.handle, SeekFrom::Data(from)) {
             Err(Errno::NXIO) => None,
             found => Some(found.unwrap_or(from)),
         }

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use crate::block::{self, Lock};
 use crate::file::FileDevice;
 use crate::name::Name;
-use crate::open_file::{Kind, OpenFile};
+use crate::open_file::{Handle, Kind, OpenFile};
 use crate::size::{check_blocks, round_up};
 use crate::{Buffer, Device, Geometry, Memory, Null, OpenError, Source, Spec};
 
@@ -100,8 +100,7 @@ impl PathSpec<'_> {
             return Err(OpenError::NotWritable { path: self.path.to_owned(), source });
         }
         let direct = self.direct == Some(true);
-        let file = self.open_with(direct, 0)?;
-        self.lock(&file)?;
+        let file = self.lock(self.open_with(direct, 0)?)?;
         // Of the file that was opened and locked: the path may have changed since.
         let metadata = file.metadata().map_err(|error| self.system("look at it", error))?;
         if metadata.len() == 0 {
@@ -145,14 +144,14 @@ impl PathSpec<'_> {
     fn create_in(&self, file: File, directory: &Path, size_bytes: u64) -> Result<OpenFile, OpenError> {
         // Locked while it is empty: another process that opens it now is refused, and loses nothing
         // if the file is removed again.
-        self.lock(&file)?;
+        let file = self.lock(file)?;
         file.set_len(size_bytes).map_err(|error| self.system("give it its size", error))?;
         file.sync_all().map_err(|error| self.system("put it on the medium", error))?;
         let synced = File::open(directory).and_then(|directory| directory.sync_all());
         synced.map_err(|error| self.system("put its name on the medium", error))?;
         let direct = self.direct == Some(true);
         if direct {
-            rustix::fs::fcntl_setfl(&file, OFlags::DIRECT)
+            rustix::fs::fcntl_setfl(&*file, OFlags::DIRECT)
                 .map_err(|source| OpenError::NoDirect { path: self.path.to_owned(), source: source.into() })?;
         }
         let metadata = file.metadata().map_err(|error| self.system("look at it", error))?;
@@ -178,7 +177,9 @@ impl PathSpec<'_> {
 
     /// Locks the file: exclusively, or shared with other readers if it is opened read-only. Refuses
     /// a file that others have locked or that is behind a loop device.
-    fn lock(&self, file: &File) -> Result<(), OpenError> {
+    fn lock(&self, file: File) -> Result<Handle, OpenError> {
+        // From here on the lock is released with the file, whatever fails.
+        let file = Handle::from(file);
         let path = || self.path.to_owned();
         let operation = if self.read_only {
             FlockOperation::NonBlockingLockShared
@@ -188,7 +189,7 @@ impl PathSpec<'_> {
         let metadata = file.metadata().map_err(|error| self.system("look at it", error))?;
         let give_up = Instant::now() + DEAD_HOLDER_TIMEOUT;
         loop {
-            match rustix::fs::flock(file, operation) {
+            match rustix::fs::flock(&*file, operation) {
                 Ok(()) => break,
                 Err(Errno::WOULDBLOCK) => {
                     let holder = block::lock_holder(&metadata, Lock::Whole).unwrap_or_default();
@@ -206,18 +207,18 @@ impl PathSpec<'_> {
             }
         }
         if self.read_only {
-            return Ok(());
+            return Ok(file);
         }
         if let Some(holder) = block::lock_holder(&metadata, Lock::Ranges) {
             return Err(OpenError::Locked { path: path(), holder });
         }
         match block::loop_device_of(self.path) {
             Some(loop_device) => Err(OpenError::LoopBacking { path: path(), loop_device }),
-            None => Ok(()),
+            None => Ok(file),
         }
     }
 
-    fn finish_file(&self, file: File, metadata: &fs::Metadata, direct: bool) -> Result<OpenFile, OpenError> {
+    fn finish_file(&self, file: Handle, metadata: &fs::Metadata, direct: bool) -> Result<OpenFile, OpenError> {
         let size_bytes = metadata.len();
         self.check_size(size_bytes)?;
         let block_bytes = if direct { self.direct_block_bytes(&file, size_bytes)? } else { 1 };
@@ -268,13 +269,13 @@ impl PathSpec<'_> {
             writes_zeroes: properties.writes_zeroes && !self.read_only,
             volatile_cache: !self.read_only && (properties.volatile_cache || !direct),
         };
-        Ok(self.shared(file, Kind::BlockDevice, direct, geometry))
+        Ok(self.shared(file.into(), Kind::BlockDevice, direct, geometry))
     }
 
-    fn shared(&self, file: File, kind: Kind, direct: bool, geometry: Geometry) -> OpenFile {
+    fn shared(&self, handle: Handle, kind: Kind, direct: bool, geometry: Geometry) -> OpenFile {
         let path = fs::canonicalize(self.path).unwrap_or_else(|_gone| self.path.to_owned());
         OpenFile {
-            handle: file,
+            handle,
             name: path.display().to_string().into(),
             path,
             kind,
@@ -352,6 +353,20 @@ mod tests {
         let of_child = file.handle.try_clone().unwrap();
         assert!(matches!(path_spec.open(), Err(OpenError::Locked { .. })));
         drop(file);
+        path_spec.open().unwrap();
+        drop(of_child);
+    }
+    #[test]
+    fn a_file_that_could_not_be_opened_is_not_locked_while_a_process_that_is_being_started_still_has_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk.img");
+        let path_spec =
+            PathSpec { path: &path, size_bytes: Some(4096), direct: None, read_only: false, block_bytes: None };
+        let file = File::create_new(&path).unwrap();
+        let of_child = file.try_clone().unwrap();
+        // Fails after the file was locked.
+        let made = path_spec.create_in(file, &directory.path().join("missing"), 4096);
+        assert!(matches!(made, Err(OpenError::System { what: "put its name on the medium", .. })));
         path_spec.open().unwrap();
         drop(of_child);
     }

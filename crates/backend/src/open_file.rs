@@ -2,6 +2,7 @@
 //! share it.
 
 use std::fs::File;
+use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::{Action, Error, Geometry};
 /// An open file or block device.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
-    pub(crate) handle: File,
+    pub(crate) handle: Handle,
     pub(crate) path: PathBuf,
     /// The name in errors.
     pub(crate) name: Arc<str>,
@@ -99,13 +100,30 @@ impl OpenFile {
     }
 }
 
-impl Drop for OpenFile {
-    /// Gives up the lock, if there is one. Closing the descriptor is not enough: the lock belongs
-    /// to the open file, and a process that another thread is starting right now has a descriptor
-    /// of it until its exec.
+/// The descriptor. Its lock, if it has one, is released when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Handle(File);
+
+impl From<File> for Handle {
+    fn from(file: File) -> Handle {
+        Handle(file)
+    }
+}
+
+impl Deref for Handle {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.0
+    }
+}
+
+impl Drop for Handle {
+    /// Closing the descriptor is not enough: the lock belongs to the open file, and a process that
+    /// another thread is starting right now has a descriptor of it until its exec.
     fn drop(&mut self) {
         // Cannot fail: the descriptor is open, and unlocking does not wait.
-        let _unlocked: Result<(), Errno> = rustix::fs::flock(&self.handle, FlockOperation::Unlock);
+        let _unlocked: Result<(), Errno> = rustix::fs::flock(&self.0, FlockOperation::Unlock);
     }
 }
 

@@ -20,7 +20,7 @@ fn file(block_bytes: u32, direct: bool) -> Arc<OpenFile> {
         volatile_cache: true,
     };
     Arc::new(OpenFile {
-        handle: File::open("/dev/null").unwrap(),
+        handle: File::open("/dev/null").unwrap().into(),
         path: "/a/disk.img".into(),
         name: "/a/disk.img".into(),
         kind: Kind::File,

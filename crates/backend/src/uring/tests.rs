@@ -32,7 +32,7 @@ fn ring_and_pipe() -> Option<(Ring, Arc<OpenFile>, File)> {
         volatile_cache: false,
     };
     let file = OpenFile {
-        handle: reader.into(),
+        handle: File::from(reader).into(),
         path: "pipe".into(),
         name: "pipe".into(),
         kind: Kind::File,
