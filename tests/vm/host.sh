@@ -1,16 +1,16 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2034,SC2154 # scenarios set and read variables; those of lib.sh come from there
-# host.sh: what the Linux host in a guest does with a target, as steps that scenarios put together.
+# host.sh: steps of the Linux host in a guest, which scenarios combine.
 #
-# The target is at $address:$port. It has the subsystem $nqn, open to any host, with two namespaces:
-# 1 is for a file system, 2 is overwritten freely. A scenario may define target_down and target_up,
-# which pull the plug and put it back.
+# The target is at $address:$port. It has the subsystem $nqn for any host, with two namespaces: 1 is
+# for a file system, 2 is overwritten freely. A scenario may define target_down and target_up, which
+# stop the target without a shutdown and start it again.
 
 address='' port='' nqn=''
-without=''    # what the target lacks, for steps that would use it: words like compare
-controller='' # of the connection made last, like nvme0
+without=''    # features that the target lacks, words like compare: their checks are skipped
+controller='' # the last one that was connected, like nvme0
 
-# lacks WORD TEXT: whether the target lacks it, and says so as a skipped check.
+# lacks WORD TEXT: whether the target lacks this feature; then the check TEXT is skipped.
 lacks() { [[ " $without " == *" $1 "* ]] && skip "$2" "the target lacks it"; }
 
 # Prints the controllers (nvmeN) that are connected to an NQN.
@@ -53,7 +53,7 @@ connects() {
 }
 
 disconnects() {
-  udevadm settle # its look at what was written last would find the device gone
+  udevadm settle # udev may still read the device after the last write
   check "nvme disconnect -n $nqn" nvme disconnect -n "$nqn"
   check "its controllers are gone" until_true 60 no_controllers "$nqn"
 }
@@ -66,24 +66,24 @@ verified_writes() {
     --verify=crc32c --do_verify=1 --verify_fatal=1 --randrepeat=0 "$@"
 }
 
-# Shows what the kernel said about NVMe since the last call of this or kernel_forgets.
+# Clears the kernel's log and prints the lines about NVMe; the whole log is in $kernel_log.
 kernel_log=''
-kernel_forgets() {
+clear_kernel_log() {
   kernel_log=$(dmesg)
   dmesg -C
   grep -E 'nvm|ublk' <<<"$kernel_log" | note
 }
-# kernel_is_content TEXT: the same, and nothing of it is a complaint.
-kernel_is_content() {
-  local complaints='WARNING:|BUG:|Oops|Call Trace|blocked for more than|I/O error|Buffer I/O'
-  complaints+='|nvme.*(error|fail|invalid|time ?out|mismatch|ignor|unexpected|duplicate|bogus|not compliant|reset|unable|not support)'
-  kernel_forgets
-  # A machine that is slow to emulate says so at boot; that is not about us.
-  check_equal "the kernel has no complaint $1" '' "$(grep -iE "$complaints" <<<"$kernel_log" | grep -v calibrate_delay)"
+# kernel_log_is_clean TEXT: the same, and checks that there are no errors and warnings.
+kernel_log_is_clean() {
+  local errors='WARNING:|BUG:|Oops|Call Trace|blocked for more than|I/O error|Buffer I/O'
+  errors+='|nvme.*(error|fail|invalid|time ?out|mismatch|ignor|unexpected|duplicate|bogus|not compliant|reset|unable|not support)'
+  clear_kernel_log
+  # A slow emulation causes a warning at boot.
+  check_equal "the kernel logs no error $1" '' "$(grep -iE "$errors" <<<"$kernel_log" | grep -v calibrate_delay)"
 }
 
-# Discovery: the log names the subsystem and the port; -p leaves a discovery controller behind,
-# which can be ended.
+# Discovery: the log has the subsystem and the port; -p keeps a discovery controller, which can be
+# disconnected.
 step_discover() {
   local discovery=nqn.2014-08.org.nvmexpress.discovery
   step "discovery of $address:$port"
@@ -93,7 +93,7 @@ step_discover() {
   check_equal "the log page has the subsystem with its type and port" "nvme subsystem $port tcp" \
     "$(jq -r --arg nqn "$nqn" '.records[] | select(.subnqn == $nqn) | "\(.subtype) \(.trsvcid) \(.trtype)"' <<<"$out" | head -n 1)"
   check "nvme discover -p (persistent)" nvme discover -p -t tcp -a "$address" -s "$port"
-  check "the discovery controller stays" test -n "$(controllers $discovery)"
+  check "the discovery controller is kept" test -n "$(controllers $discovery)"
   check "nvme disconnect -n of the discovery controller" nvme disconnect -n $discovery
   check "the discovery controller is gone" until_true 30 no_controllers $discovery
 }
@@ -135,8 +135,8 @@ step_identify() {
   check "the limits of the block device are sane" eval "(( $(cat "/sys/block/${namespace#/dev/}/queue/max_hw_sectors_kb") >= 64 ))"
 }
 
-# Files survive a remount; their checksums go to /ctl/sums for whoever looks at the medium
-# afterwards.
+# Files survive a remount; their checksums go to /ctl/sums, for checks of the medium after the
+# guest has ended.
 step_filesystem() {
   local device
   device=$(namespace_device 1)
@@ -149,14 +149,14 @@ step_filesystem() {
   (cd /mnt && find files -type f -exec sha256sum {} + | sort -k 2 >/ctl/sums)
   check "unmount" umount /mnt
   check "mount again" mount "$device" /mnt || return
-  check "$(wc -l </ctl/sums) files have their checksums" eval 'cd /mnt && sha256sum --quiet -c /ctl/sums'
+  check "the checksums of $(wc -l </ctl/sums) files match" eval 'cd /mnt && sha256sum --quiet -c /ctl/sums'
   check_says "fstrim" 'trimmed' fstrim -v /mnt
-  check "the files are still right after the trim" eval 'echo 3 >/proc/sys/vm/drop_caches; cd /mnt && sha256sum --quiet -c /ctl/sums'
+  check "the checksums match after the trim" eval 'echo 3 >/proc/sys/vm/drop_caches; cd /mnt && sha256sum --quiet -c /ctl/sums'
   check "unmount again" umount /mnt
-  check "e2fsck finds nothing" e2fsck -fn "$device"
+  check "e2fsck finds no errors" e2fsck -fn "$device"
 }
 
-# step_verify TEXT MEBIBYTES: blocks of all sizes, as large as a request gets, and a tenth of that
+# step_verify TEXT MEBIBYTES: writes of all sizes up to the largest request; a tenth of that amount
 # in small ones.
 step_verify() {
   local device kib=$(($2 * 100))
@@ -179,61 +179,61 @@ step_commands() {
   check "nvme write with FUA" nvme write "$device" -f -s 16 -c $blocks -z $size -d /tmp/pattern
   check "nvme flush" nvme flush "$device" -n 2
   check "nvme read" nvme read "$device" -s 16 -c $blocks -z $size -d /tmp/back
-  check "what was read is what was written" cmp /tmp/pattern /tmp/back
+  check "the data read are those written" cmp /tmp/pattern /tmp/back
   if ! lacks compare "nvme compare and verify"; then
     check "nvme compare with the same data" nvme compare "$device" -s 16 -c $blocks -z $size -d /tmp/pattern
-    check_fails "nvme compare with other data says so" 'compare' nvme compare "$device" -s 16 -c $blocks -z $size -d /tmp/other
+    check_fails "nvme compare with other data fails" 'compare' nvme compare "$device" -s 16 -c $blocks -z $size -d /tmp/other
     check "nvme verify" nvme verify "$device" -s 16 -c $blocks
   fi
   check "nvme write-zeroes" nvme write-zeroes "$device" -s 16 -c $blocks
-  check "... and zeros are there" eval "nvme read $device -s 16 -c $blocks -z $size -d /tmp/back && cmp -n $size /tmp/back /dev/zero"
+  check "... and zeros are read" eval "nvme read $device -s 16 -c $blocks -z $size -d /tmp/back && cmp -n $size /tmp/back /dev/zero"
   check "nvme dsm --ad (deallocate)" nvme dsm "$device" --ad -s 16 -b 16
-  lacks range "a read beyond the end is refused by that name" || check_fails "a read beyond the end is refused by that name" 'LBA|range' \
+  lacks range "a read beyond the end is LBA Out of Range" || check_fails "a read beyond the end is LBA Out of Range" 'LBA|range' \
     nvme read "$device" -s $(($(blockdev --getsize64 "$device") / lbs)) -c 0 -z "$lbs" -d /tmp/back
   check "dd writes 8 MiB" dd if=/dev/urandom of="$device" bs=1M count=8 oflag=direct
   check "blkdiscard -z (write zeroes) of 8 MiB" blkdiscard -z -l 8M "$device"
-  check "... and zeros are there" eval "dd if=$device bs=1M count=8 iflag=direct status=none | cmp -n 8388608 - /dev/zero"
+  check "... and zeros are read" eval "dd if=$device bs=1M count=8 iflag=direct status=none | cmp -n 8388608 - /dev/zero"
   check "blkdiscard of the whole device" blkdiscard "$device"
 }
 
-# A controller reset by the host, and silence longer than the keep alive time-out.
+# A controller reset by the host, and idle time longer than the keep-alive time-out.
 step_reset() {
   step "reset and keep alive"
   check "nvme reset" nvme reset "/dev/$controller"
   check "$controller is live again" until_true 60 controller_is "$controller" live
-  check "it reads" dd if="$(namespace_device 2)" of=/dev/null bs=64k count=16 iflag=direct
-  sleep 12 # the keep alive time-out is 10 s, the host sends every 5 s
+  check "namespace 2 can be read" dd if="$(namespace_device 2)" of=/dev/null bs=64k count=16 iflag=direct
+  sleep 12 # the keep-alive time-out is 10 s, the host sends every 5 s
   check "$controller is live after 12 s without I/O" controller_is "$controller" live
 }
 
-# The target goes away while a file is being written and verified, and comes back.
+# The target ends while a file is being written and verified, and is started again.
 step_unplug() {
   local device writer status=0
   device=$(namespace_device 1)
-  step "the plug is pulled"
+  step "the target ends without a shutdown, and is started again"
   check "mount" mount "$device" /mnt || return
   # At this rate the writes last about 7 s.
   fio --name=verify --filename=/mnt/unplug --rw=randwrite --bs=4k --size=4M --rate_iops=,150 --ioengine=libaio --iodepth=8 \
     --direct=1 --verify=crc32c --do_verify=1 --verify_fatal=1 >/tmp/unplug.out 2>&1 &
   writer=$!
   sleep 3
-  check "the target goes down" target_down
-  # An idle host would notice only by the keep alive; this one has commands under way.
-  check "$controller notices" until_true 60 controller_is "$controller" connecting
-  check "the target comes back" target_up
+  check "the target ends" target_down
+  # An idle host would notice only by keep alive; this one has outstanding commands.
+  check "$controller detects the loss" until_true 60 controller_is "$controller" connecting
+  check "the target is started again" target_up
   check "$controller reconnects" until_true 120 controller_is "$controller" live
   wait $writer || status=$?
-  check_equal "I/O resumed, and what was written verifies" 0 $status || note </tmp/unplug.out
-  check "the files are still right" eval 'cd /mnt && sha256sum --quiet -c /ctl/sums'
+  check_equal "I/O has resumed, and the data are verified" 0 $status || note </tmp/unplug.out
+  check "the checksums of the files match" eval 'cd /mnt && sha256sum --quiet -c /ctl/sums'
   check "unmount" umount /mnt
 }
 
-# What the target must refuse, and how the host hears of it.
+# What the target must refuse, and what the host reports.
 step_refusals() {
   step "refusals"
   # The status is printed by the kernel's name or number, depending on the versions of kernel and
   # nvme-cli.
   check_fails "nvme connect to an NQN that does not exist" 'fail|invalid|could not|input/output' \
     nvme connect -t tcp -a "$address" -s "$port" -n nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-a000-000000000000
-  check "nothing is left of it" no_controllers nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-a000-000000000000
+  check "no controller is left" no_controllers nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-a000-000000000000
 }

@@ -1,8 +1,8 @@
 #!/bin/bash
-# init.sh: the first process of a guest. vm.sh puts it into the control directory, from where the
+# init.sh: the first process of a guest. vm.sh copies it to the control directory, from where the
 # initial RAM disk starts it.
 #
-# It makes the machine usable, runs /ctl/script.sh with its output on the virtio console, and ends
+# It sets the guest up, runs /ctl/script.sh with its output on the virtio console, and ends
 # QEMU with the script's status. Kernel arguments it understands: vm.name=, vm.args= (words joined
 # by commas), vm.ip1= (address of a second interface), vm.shell (no script, a shell on the first
 # serial port).
@@ -16,8 +16,8 @@ argument() {
   done
 }
 
-# Ends QEMU. Its exit status is twice the value written plus one: bit 5 tells a guest's status from
-# an error of QEMU's own.
+# Ends QEMU. Its exit status is twice the value written plus one: bit 5 distinguishes a guest's
+# status from an error of QEMU.
 finish() {
   local status=$1 code
   ((status <= 31)) || status=31
@@ -43,7 +43,7 @@ mount -t debugfs debug /sys/kernel/debug
 
 name=$(argument vm.name)
 hostname "${name:=guest}"
-# A host NQN and host id of its own for each name, the same in each boot.
+# Host NQN and host identifier are derived from the name, so they are the same in each boot.
 id=$(sha256sum <<<"$name")
 id=${id:0:8}-${id:8:4}-4${id:13:3}-a${id:17:3}-${id:20:12}
 echo "$id" >/etc/nvme/hostid
@@ -52,7 +52,7 @@ echo "nqn.2014-08.org.nvmexpress:uuid:$id" >/etc/nvme/hostnqn
 /usr/lib/systemd/systemd-udevd --daemon
 udevadm trigger --action=add --subsystem-match=block --subsystem-match=misc --subsystem-match=net
 
-# The user network: the machine's 127.0.0.1 answers at 10.0.2.2.
+# The user network: the machine's 127.0.0.1 is 10.0.2.2 here.
 ip link set lo up
 if [[ -e /sys/class/net/eth0 ]]; then
   ip address add 10.0.2.15/24 dev eth0
@@ -68,8 +68,7 @@ fi
 ! grep -qs host /sys/bus/virtio/drivers/9pnet_virtio/*/mount_tag ||
   mount -t 9p -o trans=virtio,version=9p2000.L,cache=none,msize=131072,ro host /host
 
-# A shell for whoever looks on, on the second serial port; the prompt's job control needs a terminal
-# of its own.
+# A shell for debugging, on the second serial port; job control needs a terminal of its own.
 [[ ! -c /dev/ttyS1 ]] || (while sleep 1; do TERM=dumb setsid --ctty bash -l -i </dev/ttyS1 >/dev/ttyS1 2>&1; done) &
 
 cd /root || finish 31

@@ -1,13 +1,13 @@
 # shellcheck shell=bash
-# lib.sh: what scenarios are written with, on the machine (run.sh reads it) and in the guest (vm.sh
-# copies it to /ctl).
+# lib.sh: functions for scenarios, on the machine (run.sh reads it) and in the guest (vm.sh copies
+# it to /ctl).
 #
-# What only the Linux host needs is in host.sh. One check is one line of output, "ok   TEXT",
-# "FAIL TEXT" or "skip TEXT: WHY"; run.sh puts the time before it and counts.
-# Steps begin with "--", anything else is indented and only for the reader.
+# Functions for the Linux host are in host.sh. One check is one line of output, "ok   TEXT",
+# "FAIL TEXT" or "skip TEXT: WHY"; run.sh adds the time and counts. Steps begin with "--"; all other
+# output is indented, and for human readers only.
 
-# shellcheck disable=SC2034 # read by those who read this file
-failed=0 # of this side
+# shellcheck disable=SC2034 # used by the files that read this one
+failed=0 # checks that failed, on this side
 
 step() { echo "-- $*"; }
 note() { sed 's/^/     | /'; }
@@ -22,9 +22,9 @@ fail() {
 }
 skip() { echo "skip $1: $2"; }
 
-# Runs a command with its output in $out and its status in $status. Programs have a time limit;
-# functions see to theirs, and run in this shell because they may start processes or set variables;
-# eval has a shell of its own because it may change it.
+# Runs a command with its output in $out and its status in $status. Programs have a time limit.
+# Functions have their own, and run in this shell because they may start processes or set variables.
+# eval runs in a subshell because it may change the shell's state.
 scratch=$(mktemp)
 out='' status=0
 attempt() {
@@ -36,7 +36,7 @@ attempt() {
   esac
   out=$(tr -d '\0' <"$scratch")
 }
-# Shows what attempt ran.
+# Prints command, status and output of the last attempt.
 explain() {
   echo "command: $*" | note
   echo "status $status, output:" | note
@@ -56,8 +56,8 @@ check() {
   pass "$text"
 }
 
-# check_fails TEXT REGEX COMMAND...: the command fails, not by the time limit, and says something
-# that matches.
+# check_fails TEXT REGEX COMMAND...: the command fails, not by the time limit, and its output
+# matches.
 check_fails() {
   local text=$1 regex=$2
   shift 2
@@ -65,7 +65,7 @@ check_fails() {
   if ((status != 0 && status < 124)) && grep -qiE -- "$regex" <<<"$out"; then
     pass "$text"
   else
-    fail "$text (expected a failure that says /$regex/)"
+    fail "$text (expected a failure with output like /$regex/)"
     explain "$@"
     return 1
   fi
@@ -105,10 +105,10 @@ until_true() {
   done
 }
 
-# ---- in the guest: asking the machine
+# ---- in the guest: requests to the machine
 
 asked=0
-# ask VERB [WORD...]: has the machine run the scenario's function on_VERB, and returns its status.
+# ask VERB [WORD...]: runs the scenario's function on_VERB on the machine, and returns its status.
 ask() {
   local id answer
   asked=$((asked + 1))
@@ -124,7 +124,7 @@ ask() {
 
 nvmet=/sys/kernel/config/nvmet
 
-# nvmet_subsystem NQN DEVICE...: a subsystem open to any host, its namespaces numbered from 1.
+# nvmet_subsystem NQN DEVICE...: a subsystem for any host, its namespaces numbered from 1.
 nvmet_subsystem() {
   local directory=$nvmet/subsystems/$1 nsid=0 device
   shift
@@ -137,8 +137,7 @@ nvmet_subsystem() {
   done
 }
 
-# nvmet_port ID ADDRESS PORT NQN...: a TCP port for these subsystems; it listens as soon as it has
-# one.
+# nvmet_port ID ADDRESS PORT NQN...: a TCP port for these subsystems; it listens once it has one.
 nvmet_port() {
   local directory=$nvmet/ports/$1 nqn
   mkdir "$directory"

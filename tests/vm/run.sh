@@ -1,7 +1,7 @@
 #!/bin/bash
 # run.sh: runs scenarios with virtual machines and counts their checks.
 #
-# run.sh [SCENARIO...]        all of scenarios/ when none is named; -l lists them
+# run.sh [SCENARIO...]        without a name, all of scenarios/ but peers; -l lists them
 #   EBOF             the binary under test (default: target/release/ebof, else target/debug/ebof, of this repository)
 #   EBOF_VM_CACHE    where setup.sh builds (default ~/.cache/ebof-vm)
 #   EBOF_VM_VERBOSE=1  show the output of every checked command, not only of those that fail
@@ -9,8 +9,8 @@
 #   EBOF_VM_JOBS     how many scenarios run at once (default: two where there are two processors and 4 GiB of memory, else one)
 #
 # A scenario is a file with a function "machine", which runs here, and usually a function "guest",
-# which machine has run in a guest by boot_guest. Both are written with lib.sh. The guest can ask
-# the machine to do something (lib.sh's ask). The status is 0 if no check failed. The last line
+# which machine runs in a guest by boot_guest. Both use lib.sh. The guest can have the machine do
+# something (lib.sh's ask). The status is 0 if no check failed. The last line
 # reads "N passed, M failed", followed by ", K skipped" if some were.
 # shellcheck disable=SC2317 # scenarios call what looks unreachable
 set -uo pipefail
@@ -32,11 +32,11 @@ find_binary() {
   done
 }
 
-# ---- for scenarios: the machine's side
+# ---- for scenarios: on the machine
 
 ebof='' # the binary
 work='' # the scenario's directory; $work/ctl is the guest's /ctl, $work/share its /host
-tools=$EBOF_VM_CACHE/tools/bin # e2fsck and others, so that the machine needs none
+tools=$EBOF_VM_CACHE/tools/bin # e2fsck and others, which the machine may lack
 export PATH=$PATH:$tools
 
 # needs_ebof: whether there is a binary to test; a failed check if not. The guest finds it at
@@ -60,8 +60,8 @@ free_port() {
 }
 reachable() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
-# start NAME COMMAND...: a process of the machine's for the length of the scenario; its output goes
-# to $work/NAME.log.
+# start NAME COMMAND...: a process on the machine, until the scenario ends; its output goes to
+# $work/NAME.log.
 declare -A process=()
 start() {
   local name=$1
@@ -74,7 +74,7 @@ stop() {
   local pid=${process[$1]:-} status=0
   [[ -n $pid ]] || return 0
   unset "process[$1]"
-  { # where bash would announce a death by signal
+  { # bash would report the end by a signal
     kill "-$2" "$pid"
     if until_true "$3" eval "! kill -0 $pid"; then
       wait "$pid" || status=$?
@@ -88,8 +88,8 @@ stop() {
 }
 
 # boot_guest [VM-OPTION...] -- [ARGUMENT...]: boots a guest, runs the scenario's function guest with
-# the arguments in it, and answers what it asks meanwhile. QEMU's abort is told apart by status 134:
-# the scenario as a whole is then run again.
+# the arguments in it, and executes its requests. If QEMU aborts (status 134), the whole scenario is
+# repeated.
 boot_guest() {
   local options=() request id verb status=0 vm
   while (($#)) && [[ $1 != -- ]]; do
@@ -125,19 +125,19 @@ GUEST
   unset 'process[vm]'
   [[ $status != 134 ]] || exit 134
   guest_status=$status
-  # Status 1 is that of failed checks, which have been counted.
+  # Status 1 means failed checks, which have been counted.
   ((status <= 1)) || fail "the guest ends by itself (status $status)"
 }
 
 # ---- running them
 
-# One scenario in a process of its own, which leaves nothing running. Its standard output is the
-# checks.
+# One scenario in a process of its own, which leaves no process running. Its standard output is
+# the checks.
 run_scenario() (
   scenario=$1 scenario_file=$here/scenarios/$1.sh
   work=$(mktemp -d "$EBOF_VM_CACHE/run/$scenario.XXXXXX")
   guest_status=0
-  scratch=$work/scratch # lib.sh's, which is one for all
+  scratch=$work/scratch # lib.sh's would be shared by all scenarios
   mkdir "$work/ctl" "$work/share"
   ebof=$(find_binary)
   # shellcheck disable=SC2317 # called by the trap
@@ -177,7 +177,7 @@ scenarios=("$@")
 for name in "${scenarios[@]}"; do
   [[ -f $here/scenarios/$name.sh ]] || { echo "run.sh: no scenario $name (run.sh -l lists them)" >&2; exit 2; }
 done
-# QEMU emulates a guest with one thread, and the program under test is seldom busy: a machine takes
+# QEMU emulates a guest in one thread, and the program under test is seldom busy: a guest takes
 # less than one processor.
 available_kib=$(awk '$1 == "MemAvailable:" { print $2 }' /proc/meminfo)
 jobs=${EBOF_VM_JOBS:-$(($(nproc) >= 2 && available_kib >= 4 << 20 ? 2 : 1))}
@@ -187,8 +187,8 @@ find "$EBOF_VM_CACHE/run" -mindepth 1 -maxdepth 1 -mtime +2 -exec rm -rf {} +
 results=$(mktemp -d)
 trap 'rm -rf "$results" "$scratch"' EXIT
 
-# Runs a scenario, once more if QEMU aborts. In $results: NAME.shown is what is to be seen,
-# NAME.checks the checks of the last try; then NAME.over has its status and its seconds.
+# Runs a scenario, again if QEMU aborts. In $results: NAME.shown is the output to print, NAME.checks
+# the checks of the last try; at the end NAME.over has status and seconds.
 try_scenario() {
   local name=$1 try status began
   for try in 1 2; do
@@ -197,13 +197,13 @@ try_scenario() {
     run_scenario "$name" 2>&1 | tee "$results/$name.checks" | stamped
     status=${PIPESTATUS[0]}
     [[ $status == 134 && $try == 1 ]] || break
-    echo "== $name: QEMU aborted, which its emulation does once in a long while; once more"
+    echo "== $name: QEMU aborted, which its emulation does very rarely; trying again"
   done >"$results/$name.shown"
   echo "$status $(((${EPOCHREALTIME/./} - began) / 1000000))" >"$results/$name.over.new"
   mv "$results/$name.over.new" "$results/$name.over"
 }
 
-# show NAME: prints what a scenario says, as it says it, until it is over.
+# show NAME: prints the output of a scenario, as it appears, until the scenario ends.
 show() {
   local over='' lines shown=0
   while [[ -z $over ]]; do
@@ -217,8 +217,8 @@ show() {
   done
 }
 
-# In a process of its own, so that scenarios begin and end while one of them is shown; each has a
-# process group, which ends as a whole.
+# In a process of its own, so that scenarios start and end while the output of one is printed. Each
+# has a process group, so that all of its processes can be ended.
 (
   set -m
   trap 'kill -TERM $(jobs -rp | sed s/^/-/) 2>/dev/null; wait; exit 143' TERM
@@ -238,7 +238,7 @@ for name in "${scenarios[@]}"; do
   p=$(grep -c '^ok ' "$results/$name.checks")
   f=$(grep -c '^FAIL' "$results/$name.checks")
   k=$(grep -c '^skip ' "$results/$name.checks")
-  # A scenario that ends badly, or says nothing, has failed whatever its checks say.
+  # A scenario with an error status or without any check has failed, whatever its checks say.
   if ((status != 0 || p + f + k == 0)); then f=$((f + 1)); fi
   summary+=("$(printf '%-12s %3d passed, %d failed, %d skipped in %d s' "$name" "$p" "$f" "$k" "$elapsed")")
   passed=$((passed + p)) total_failed=$((total_failed + f)) skipped=$((skipped + k))

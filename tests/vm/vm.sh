@@ -3,18 +3,18 @@
 #
 # vm.sh [options] SCRIPT [ARGUMENT...] [-- QEMU-ARGUMENT...]      vm.sh -i [options]      (a shell in the guest)
 #   -s DIR        share DIR with the guest, read-only, at /host
-#   -c DIR        control directory, read-write in the guest at /ctl (default: one of its own, removed after success)
+#   -c DIR        control directory, read-write in the guest at /ctl (default: a new one, removed after success)
 #   -f PORT:PORT  forward a port of the machine's 127.0.0.1 to one of the guest's; may be repeated
-#   -t SECONDS    wall-clock limit (300); beyond it the guest is killed and the status is 124
+#   -t SECONDS    wall-clock limit (300); after it the guest is killed and the status is 124
 #   -m MIB        memory (1024)
 #   -k ARGUMENTS  more kernel arguments
 #   -n NAME       the guest's name: host name, host NQN (guest)
 #
-# The status is the script's (31 for any above), 124 after the time limit, 125 when the guest ended
-# without one, 134 when QEMU aborted twice (its emulation does once in a long while: the guest is
-# started again, unless EBOF_VM_RETRY=0). After a failure the last lines of the guest's kernel log
-# are printed, and the control directory stays: kernel.log, and while the guest runs the socket
-# "shell" (tools/bin/socat -,raw,echo=0 UNIX-CONNECT:DIR/shell) and QEMU's "monitor".
+# The status is the script's (31 if it is higher), 124 after the time limit, 125 if the guest ended
+# without one, 134 if QEMU aborted twice (its emulation aborts very rarely: the guest is started
+# again, unless EBOF_VM_RETRY=0). After a failure the last lines of the guest's kernel log are
+# printed, and the control directory is kept. It has kernel.log and, while the guest runs, the
+# sockets "shell" (tools/bin/socat -,raw,echo=0 UNIX-CONNECT:DIR/shell) and "monitor" (QEMU's).
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -56,10 +56,10 @@ fi
 [[ ${1:-} != -- ]] || shift
 kernel_arguments+=" vm.name=$name vm.args=$(IFS=,; echo "${arguments[*]}")"
 
-# One thread emulates both processors: as quick on few cores as one thread each, which also aborts
-# now and then.
+# One thread emulates both processors: on few cores this is as fast as one thread each, which also
+# aborts now and then.
 # shellcheck disable=SC2054 # the commas are QEMU's
-# Nothing is paravirtual but disk, net, console and files; the mitigations only cost time here.
+# Only disk, network, console and files are paravirtual. Mitigations would only cost time here.
 qemu=(
   "$cache/tools/bin/qemu" -L "$cache/tools/usr/share/qemu" -L "$cache/tools/usr/share/seabios"
   -machine q35 -cpu max -smp 2 -m "$memory" -accel tcg,thread=single,tb-size=512
@@ -88,7 +88,7 @@ qemu+=(
   "$@"
 )
 
-# QEMU runs in the background so that a signal to this script ends it at once.
+# QEMU runs in the background so that a signal to this script ends it immediately.
 boot() {
   local status=0
   if [[ -n $interactive ]]; then
@@ -108,7 +108,7 @@ trap 'exit 143' INT TERM HUP
 status=0
 boot || status=$?
 if [[ $status == 134 && ${EBOF_VM_RETRY:-1} != 0 ]]; then
-  echo "vm.sh: QEMU aborted; once more" >&2
+  echo "vm.sh: QEMU aborted; trying again" >&2
   status=0
   boot || status=$?
 fi

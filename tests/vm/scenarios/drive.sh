@@ -3,9 +3,9 @@
 # drive: a drive on the machine (`ebof serve --drive`), managed by the Linux kernel's host with
 # nvme-cli and smartctl in a guest.
 #
-# Two namespaces: 1 is made and attached by the guest, 2 is attached to it by the machine, which the
-# guest learns by an event. Firmware, logs, reservations between two hosts, space that is given
-# back, and a target that is killed under load.
+# Two namespaces: the guest creates and attaches 1; the machine creates 2 and attaches it to the
+# guest's controller, which reports it by an event. Firmware, logs, reservations between two hosts,
+# deallocation, and a target that is killed under load.
 
 drive_nqn=nqn.2014-08.org.example:drive
 alice=nqn.2014-08.org.nvmexpress:uuid:a11ce000-3c1f-4f7e-9d1e-5a5be6ff0001
@@ -23,8 +23,8 @@ machine() {
   check "it did not panic" eval "! grep -n panicked '$work/drive.log'"
 }
 
-# The guest's requests: pull the plug or put it back; run a verb of ebof; say what the backing file
-# takes.
+# Requests of the guest: kill the target or start it again; run a verb of ebof; measure the backing
+# file.
 on_target() {
   if [[ $1 == down ]]; then
     stop drive KILL 30
@@ -42,7 +42,7 @@ on_ebof() {
   shift
   EBOF_STATE_DIR=$work/state "$ebof" "$verb" "nvme+tcp://127.0.0.1:$drive_port/$drive_nqn" "$@" >>"$work/verbs.log" 2>&1
 }
-# held now; then held below MIB, held above MIB: how much more than that it takes.
+# held now: measures the backing file. held below MIB, held above MIB: how much it has grown since.
 held_before=0
 on_held() {
   local mib
@@ -61,20 +61,20 @@ guest() {
   step_empty || return
   step_create || return
   step_event
-  kernel_is_content "so far"
+  kernel_log_is_clean "so far"
   step_reset_keeps
   step_filesystem
   step_space
   step_logs
   step_firmware
-  kernel_forgets
+  clear_kernel_log
   step_unplug
   step_after_unplug
   step_remove
-  kernel_forgets
+  clear_kernel_log
   disconnects
   step_two_hosts
-  kernel_forgets
+  clear_kernel_log
 }
 
 # number JSON-KEY FILE-OR-COMMAND...: a number of the JSON that a command prints.
@@ -96,11 +96,11 @@ step_empty() {
   check_says "nvme id-ctrl -H: reservations" 'Reservations Supported' nvme id-ctrl "/dev/$controller" -H
   check "nvme id-ctrl" nvme id-ctrl "/dev/$controller" -o json
   jq -c '{oacs, oncs, frmw, lpa, elpe, tnvmcap, unvmcap, nn, mnan, rpmbs, edstt, sanicap, endgidmax}' <<<"$out" | note
-  check_equal "id-ctrl: all of the capacity is there, and none is given" "268435456 268435456" "$(jq -r '"\(.tnvmcap) \(.unvmcap)"' <<<"$out")"
+  check_equal "id-ctrl: the whole capacity is unallocated" "268435456 268435456" "$(jq -r '"\(.tnvmcap) \(.unvmcap)"' <<<"$out")"
   check_equal "nvme list-ns --all is empty" 0 "$(nvme list-ns "/dev/$controller" --all -o json | jq '.nsid_list | length')"
 }
 
-# What document 000 does, with its flags.
+# The usual commands, with their usual flags.
 step_create() {
   local device=/dev/$controller cntlid
   step "create, attach, list"
@@ -118,10 +118,10 @@ step_create() {
   check_equal "id-ns: size, capacity and use in blocks" "262144 262144 0" "$(jq -r '"\(.nsze) \(.ncap) \(.nuse)"' <<<"$out")"
   check_fails "nvme create-ns beyond the capacity" 'Insufficient Capacity' nvme create-ns "$device" -s 0x60000 -c 0x60000 -f 0 -d 0 -m 0
   check_fails "nvme attach-ns once more" 'Already Attached' nvme attach-ns "$device" -n 1 -c "$cntlid"
-  check_fails "nvme attach-ns to a controller that is not there" 'Controller List' nvme attach-ns "$device" -n 1 -c 999
+  check_fails "nvme attach-ns to a controller that does not exist" 'Controller List' nvme attach-ns "$device" -n 1 -c 999
 }
 
-# Nothing in the guest has a hand in this.
+# No command in the guest is involved.
 step_event() {
   local cntlid
   step "the machine attaches a namespace"
@@ -130,9 +130,9 @@ step_event() {
   check "ebof attach-ns on the machine" ask ebof attach-ns -n 2 -c "$cntlid"
   check "the disk appears by the event alone" until_true 60 namespace_device 2
   check "ebof detach-ns on the machine" ask ebof detach-ns -n 2 -c "$cntlid"
-  check "the disk goes by the event alone" until_true 60 has_no_namespace 2
+  check "the disk disappears by the event alone" until_true 60 has_no_namespace 2
   check "ebof attach-ns on the machine" ask ebof attach-ns -n 2 -c "$cntlid"
-  check "and comes again" until_true 60 namespace_device 2
+  check "the disk appears again" until_true 60 namespace_device 2
 }
 
 step_reset_keeps() {
@@ -142,20 +142,20 @@ step_reset_keeps() {
   check_equal "both namespaces are attached as before" "1 2" \
     "$(nvme list-ns "/dev/$controller" -o json | jq -r '[.nsid_list[].nsid] | join(" ")')"
   check "nvme ns-rescan" nvme ns-rescan "/dev/$controller"
-  check "the disks stayed" eval 'namespace_device 1 && namespace_device 2'
+  check "the disks are still there" eval 'namespace_device 1 && namespace_device 2'
 }
 
 step_space() {
   local device
   device=$(namespace_device 2)
-  step "space is taken by writing, and given back"
+  step "writes allocate space, deallocation frees it"
   check "the backing file is measured" ask held now
   verified_writes "fio: 4 KiB to 256 KiB random writes, CRC32C verified" "$device" --bsrange=4k-256k --size=48M --iodepth=8
   check "NUSE counts what was written" eval "(( $(number .nuse nvme id-ns "$device") >= 98304 ))"
-  check "the backing file holds it" ask held above 44
+  check "the backing file has grown" ask held above 44
   check "blkdiscard" blkdiscard "$device"
   check "NUSE is 0" until_true 30 eval "(( \$(number .nuse nvme id-ns $device) == 0 ))"
-  check "the backing file has become small" until_true 30 ask held below 8
+  check "the backing file has shrunk" until_true 30 ask held below 8
   check "the disk reads as zeros" cmp -n 16777216 "$device" /dev/zero
 }
 
@@ -169,12 +169,12 @@ step_logs() {
     .host_write_commands > 200 and .host_read_commands > 100 and .power_cycles == 1 and .unsafe_shutdowns == 0 and
     .num_err_log_entries > 0 and .critical_warning == 0 and .avail_spare > 50 and .temperature > 280' <<<"$out")"
   check "nvme error-log" nvme error-log "$device" -e 4 -o json
-  check_equal "error-log: the block that was not there" 999999999 "$(jq '.errors[0].lba' <<<"$out")"
+  check_equal "error-log: the LBA out of range" 999999999 "$(jq '.errors[0].lba' <<<"$out")"
   check_says "nvme fw-log" 'frs1' nvme fw-log "$device"
   check "nvme endurance-log" nvme endurance-log "$device" -g 1 -o json
   check_equal "endurance-log: counters have moved" true "$(jq '(.data_units_written | tonumber) > 0 and (.host_write_cmds | tonumber) > 200' <<<"$out")" || note <<<"$out"
   check "nvme persistent-event-log: establish" nvme persistent-event-log "$device" -a 1
-  check_says "nvme persistent-event-log: namespaces were made" 'Change Namespace' nvme persistent-event-log "$device" -a 0
+  check_says "nvme persistent-event-log: namespaces were created" 'Change Namespace' nvme persistent-event-log "$device" -a 0
   check "nvme persistent-event-log: release" nvme persistent-event-log "$device" -a 2
   check "nvme changed-ns-list-log" nvme changed-ns-list-log "$device"
   check_says "nvme effects-log" 'Namespace Management' nvme effects-log "$device"
@@ -196,7 +196,7 @@ crc32c() {
 le32() { printf '%b' "$(printf '\\x%02x\\x%02x\\x%02x\\x%02x' $(($1 & 255)) $(($1 >> 8 & 255)) $(($1 >> 16 & 255)) $(($1 >> 24 & 255)))"; }
 # padded TEXT BYTES
 padded() { printf '%s' "$1" && head -c $(($2 - ${#1})) /dev/zero; }
-# firmware FILE REVISION PRODUCT PERSONALITY: an image by the book, docs/firmware.md.
+# firmware FILE REVISION PRODUCT PERSONALITY: an image as docs/firmware.md describes it.
 firmware() {
   printf '%s' "$4" >/tmp/payload
   {
@@ -222,21 +222,21 @@ step_firmware() {
     check_fails "nvme fw-commit refuses it" 'Invalid Firmware Image' nvme fw-commit "$device" -s 2 -a 1
   done
   check "nvme fw-download" nvme fw-download "$device" -f /tmp/good
-  check "nvme fw-commit, activated at once" nvme fw-commit "$device" -s 2 -a 3
+  check "nvme fw-commit, activated immediately" nvme fw-commit "$device" -s 2 -a 3
   check_says "nvme fw-log has it in slot 2" 'frs2 .*9.9-test' nvme fw-log "$device"
-  check_says "nvme id-ctrl names it" '^fr +: 9.9-test' nvme id-ctrl "$device"
-  check "the disks stayed" eval 'namespace_device 1 && namespace_device 2'
+  check_says "nvme id-ctrl shows it" '^fr +: 9.9-test' nvme id-ctrl "$device"
+  check "the disks are still there" eval 'namespace_device 1 && namespace_device 2'
   check_says "nvme fw-commit back to slot 1, at the next reset" 'Success|reset' nvme fw-commit "$device" -s 1 -a 2
   check "nvme reset" nvme reset "$device"
   check "$controller is live again" until_true 60 controller_is "$controller" live
-  check_fails "another firmware runs" '.' eval "nvme id-ctrl $device | grep -q '^fr *: 9.9-test' || { echo no longer; false; }"
+  check_fails "the other firmware is active" '.' eval "nvme id-ctrl $device | grep -q '^fr *: 9.9-test' || { echo no longer; false; }"
 }
 
 step_after_unplug() {
   step "after the kill"
   check "nvme smart-log" nvme smart-log "/dev/$controller" -o json
-  check_equal "smart-log: one more start, one unsafe" "2 1" "$(jq -r '"\(.power_cycles) \(.unsafe_shutdowns)"' <<<"$out")"
-  check_equal "smart-log: what was counted before is there" true "$(jq '.data_units_written > 50' <<<"$out")"
+  check_equal "smart-log: one more power cycle, one unsafe shutdown" "2 1" "$(jq -r '"\(.power_cycles) \(.unsafe_shutdowns)"' <<<"$out")"
+  check_equal "smart-log: counters are kept" true "$(jq '.data_units_written > 50' <<<"$out")"
 }
 
 step_remove() {
@@ -244,13 +244,13 @@ step_remove() {
   step "detach, delete"
   cntlid=$(number .cntlid nvme id-ctrl "$device")
   check "nvme detach-ns" nvme detach-ns "$device" -n 1 -c "$cntlid"
-  check "its disk goes" until_true 60 has_no_namespace 1
+  check "its disk disappears" until_true 60 has_no_namespace 1
   check "nvme delete-ns" nvme delete-ns "$device" -n 1
   check_equal "namespace 2 is left" "2" "$(nvme list-ns "$device" --all -o json | jq -r '[.nsid_list[].nsid] | join(" ")')"
-  check_equal "its capacity is there again" $((256 - 64)) "$(($(number .unvmcap nvme id-ctrl "$device") >> 20))"
+  check_equal "its capacity is unallocated again" $((256 - 64)) "$(($(number .unvmcap nvme id-ctrl "$device") >> 20))"
 }
 
-# write_to DEVICE: a block, past the page cache.
+# write_to DEVICE: a block, without the page cache.
 write_to() { dd if=/tmp/pattern of="$1" bs=4k count=1 oflag=direct conv=notrunc; }
 path_of() {
   local name
@@ -258,11 +258,11 @@ path_of() {
   return 1
 }
 
-# With multipath both connections would be two ways of one host to one disk.
+# With multipath both connections would be two paths of one host to one disk.
 step_two_hosts() {
   local a b first second cntlid
   step "two hosts, one namespace, reservations"
-  check "the kernel's host starts anew, without multipath" eval \
+  check "the kernel's host is loaded again, without multipath" eval \
     'rmmod nvme-tcp nvme-fabrics nvme-core && modprobe nvme-core multipath=N && modprobe nvme-tcp' || return
   head -c 4096 /dev/urandom >/tmp/pattern
   check "nvme connect as Alice" nvme_connect -q "$alice" -I "${alice##*:}"
@@ -287,11 +287,11 @@ step_two_hosts() {
   check "nvme resv-report" nvme resv-report "$b" --eds -o json
   check_equal "resv-report: type, registrants, persistence" "1 2 1" "$(jq -r '"\(.rtype) \(.regctl // .regstrnt) \(.ptpls)"' <<<"$out")" || note <<<"$out"
 
-  check "the target goes down" target_down
-  check "the target comes back" target_up
+  check "the target is killed" target_down
+  check "the target is started again" target_up
   check "Alice reconnects" until_true 120 write_to "$a"
   check "Bob reconnects" until_true 120 controller_is "$second" live
-  check_fails "the reservation was kept" 'Invalid exchange' write_to "$b"
+  check_fails "the reservation is still held" 'Invalid exchange' write_to "$b"
 
   check "nvme resv-acquire: Bob preempts" nvme resv-acquire "$b" --crkey=0xb0b --prkey=0xa11ce --rtype=1 --racqa=1
   check_fails "Alice's write is refused" 'Invalid exchange' write_to "$a"

@@ -2,9 +2,9 @@
 # shellcheck disable=SC2034,SC2154 # variables of lib.sh, host.sh and run.sh, which read this file
 # linux-host: ebof's target on the machine, the Linux kernel's host in a guest.
 #
-# Two targets: one open to any host with a file and memory behind it, and one configured by what
-# `nvmetcli save` writes, with a list of allowed hosts. Afterwards the machine looks at the file:
-# the file system in it is clean and holds what the guest wrote.
+# Two targets: one for any host, with a file and a drive in memory, and one that is configured by a
+# file of `nvmetcli save`, with a list of allowed hosts. Afterwards the machine checks the file: the
+# file system in it is clean and has what the guest wrote.
 
 open=nqn.2014-08.org.example:open
 closed=nqn.2014-08.org.example:closed
@@ -26,9 +26,9 @@ machine() {
   step "the machine afterwards"
   check "SIGTERM ends the open target with status 0" stop open TERM 30
   check "SIGTERM ends the other target with status 0" stop closed TERM 30
-  check "neither panicked" eval "! grep -n panicked '$work/open.log' '$work/closed.log'"
+  check "neither of them panicked" eval "! grep -n panicked '$work/open.log' '$work/closed.log'"
   check "e2fsck finds the file system in the file clean" e2fsck -fn "$image"
-  check "debugfs takes a file out of it" debugfs -R "dump /files/fio $work/fio" "$image"
+  check "debugfs extracts a file from it" debugfs -R "dump /files/fio $work/fio" "$image"
   check_equal "it is the file that the guest wrote" "$(sed -n 's, *files/fio$,,p' "$work/ctl/sums")" "$(sha256sum "$work/fio" | cut -d ' ' -f 1)"
 }
 
@@ -50,7 +50,7 @@ configuration() {
 JSON
 }
 
-# The guest's requests: pull the plug of the open target, put it back.
+# Requests of the guest: kill the open target, start it again.
 on_target() {
   if [[ $1 == down ]]; then
     stop open KILL 30
@@ -63,8 +63,7 @@ on_target() {
 target_down() { ask target down; }
 target_up() { ask target up; }
 
-# The guest's requests: a larger file, noticed because `ebof ns-rescan` asks the target to look, or
-# at SIGHUP.
+# Requests of the guest: a larger file, which the target notices by `ebof ns-rescan` or SIGHUP.
 on_grow() {
   case $1 in
     open) truncate -s 160M "$image" && "$ebof" ns-rescan --serve "${process[open]}" ;;
@@ -77,7 +76,7 @@ guest() {
   address=10.0.2.2 port=$1 nqn=$open
   check "modprobe nvme-tcp" modprobe nvme-tcp || return
   step_discover
-  kernel_is_content "about discovery"
+  kernel_log_is_clean "about discovery"
 
   step "connection"
   connects -k 10 -c 1 -l 300 || return
@@ -85,11 +84,11 @@ guest() {
   step_filesystem
   step_verify "no digests" 16
   step_commands
-  kernel_is_content "so far"
+  kernel_log_is_clean "so far"
   step_reset
-  kernel_forgets
+  clear_kernel_log
   step_unplug
-  kernel_forgets
+  clear_kernel_log
   step_grow
   disconnects
 
@@ -98,41 +97,41 @@ guest() {
     step_verify "both digests" 8
     disconnects
   }
-  kernel_is_content "about digests"
+  kernel_log_is_clean "about digests"
   step_refusals
   port=$closed_port step_allow_list
-  kernel_forgets
+  clear_kernel_log
 }
 
 is_as_large() { [[ $(blockdev --getsize64 "$(namespace_device 1)") == "$1" ]]; }
 
 step_grow() {
-  step "a file grows under a disk that is connected"
+  step "the file of a connected disk grows"
   local disk
   disk=$(namespace_device 1)
   check_equal "its size" $((128 << 20)) "$(blockdev --getsize64 "$disk")"
   check "a larger file, and ebof ns-rescan on the machine" ask grow open
-  check "the disk is as large, without a rescan or a reconnect" until_true 60 is_as_large $((160 << 20))
+  check "the disk has the new size, without a rescan or a reconnect" until_true 60 is_as_large $((160 << 20))
   check_equal "it is the same disk" "$disk" "$(namespace_device 1)"
-  check "its new end can be written" dd if=/dev/zero of="$disk" bs=1M seek=128 count=32 oflag=direct
+  check "the new blocks can be written" dd if=/dev/zero of="$disk" bs=1M seek=128 count=32 oflag=direct
   check "resize2fs" eval "e2fsck -fp '$disk' && resize2fs '$disk'"
 }
 
 step_allow_list() {
   nqn=$closed
   step "a subsystem with a list of allowed hosts"
-  check "nvme discover as a stranger" nvme discover -t tcp -a "$address" -s "$port" -o json
-  check_equal "the log page hides the subsystem" 0 "$(jq --arg nqn "$nqn" '[.records[] | select(.subnqn == $nqn)] | length' <<<"$out")"
-  check_fails "nvme connect as a stranger" 'fail|invalid|could not|not allowed|input/output' \
+  check "nvme discover as a host that is not allowed" nvme discover -t tcp -a "$address" -s "$port" -o json
+  check_equal "the log page does not have the subsystem" 0 "$(jq --arg nqn "$nqn" '[.records[] | select(.subnqn == $nqn)] | length' <<<"$out")"
+  check_fails "nvme connect as a host that is not allowed" 'fail|invalid|could not|not allowed|input/output' \
     nvme connect -t tcp -a "$address" -s "$port" -n "$nqn"
-  check "nothing is left of it" no_controllers "$nqn"
+  check "no controller is left" no_controllers "$nqn"
   check "nvme discover as the allowed host" nvme discover -t tcp -a "$address" -s "$port" -q "$allowed" -I "${allowed##*:}" -o json
-  check_equal "the log page shows the subsystem" 1 "$(jq --arg nqn "$nqn" '[.records[] | select(.subnqn == $nqn)] | length' <<<"$out")"
+  check_equal "the log page has the subsystem" 1 "$(jq --arg nqn "$nqn" '[.records[] | select(.subnqn == $nqn)] | length' <<<"$out")"
   connects -q "$allowed" -I "${allowed##*:}" || return
   check_equal "the namespace has the NGUID of the configuration" "${nguid//-/}" \
     "$(nvme id-ns "$(namespace_device 1)" -o json | jq -r .nguid)"
-  check_says "the controller has its serial number" '0123456789abcdef' nvme id-ctrl "/dev/$controller"
-  check "its file grows, and SIGHUP" ask grow closed
-  check "the disk is as large" until_true 60 is_as_large $((48 << 20))
+  check_says "the controller has the configured serial number" '0123456789abcdef' nvme id-ctrl "/dev/$controller"
+  check "a larger file, and SIGHUP" ask grow closed
+  check "the disk has the new size" until_true 60 is_as_large $((48 << 20))
   disconnects
 }

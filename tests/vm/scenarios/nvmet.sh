@@ -3,8 +3,7 @@
 # nvmet: the kernel's target in a guest, ebof's initiator on the machine: commands by URI, and an
 # attached block device.
 #
-# What ebof wrote is checked in the guest, on the RAM disks behind the target, where no ebof has a
-# hand in it.
+# What ebof wrote is checked in the guest, on the RAM disks behind the target, without ebof.
 
 nqn=nqn.2014-08.org.example:kernel
 
@@ -22,22 +21,21 @@ guest() {
   check "nvmet: a subsystem with two namespaces" nvmet_subsystem "$nqn" /dev/ram0 /dev/ram1
   check "nvmet: a TCP port" nvmet_port 1 0.0.0.0 4420 "$nqn" || return
   ask by_uri
-  check "the RAM disk has what was written by URI" eval \
+  check "the RAM disk has the data written by URI" eval \
     "dd if=/dev/ram0 iflag=direct bs=64k skip=16 count=1 status=none | cmp - /ctl/pattern"
   ask attach
-  # Asked only whether there is a device: where the machine cannot have one, the rest has been
-  # skipped.
+  # If the machine cannot have a block device, the rest is skipped.
   if ask is_attached; then
-    check "the RAM disk has what was written through the device" eval \
+    check "the RAM disk has the data written through the device" eval \
       "dd if=/dev/ram1 iflag=direct bs=1M count=8 status=none | cmp - /ctl/large"
-    step "the target is taken away and put back"
+    step "the port is closed and opened again"
     check "nvmet: the port is closed" rm "$nvmet/ports/1/subsystems/$nqn"
     sleep 2
     check "nvmet: the port is open" ln -s "$nvmet/subsystems/$nqn" "$nvmet/ports/1/subsystems/"
     ask again
   fi
   check "no connection to the target is left" until_true 60 no_connections
-  kernel_forgets
+  clear_kernel_log
   nvmet_clear
 }
 no_connections() { [[ -z $(ss -Htn state established '( sport = :4420 )') ]]; }
@@ -45,7 +43,7 @@ no_connections() { [[ -z $(ss -Htn state established '( sport = :4420 )') ]]; }
 on_by_uri() {
   local size=65536
   step "ebof to the kernel's target at 127.0.0.1:$port, by URI"
-  # QEMU takes connections before the guest listens; but the guest asked, so it does.
+  # QEMU accepts connections before the guest listens, but the guest sends this request afterwards.
   check_says "ebof discover lists the subsystem" "$nqn" "$ebof" discover -t tcp -a 127.0.0.1 -s "$port"
   note <<<"$out"
   check "ebof discover -o json is JSON" eval "'$ebof' discover -t tcp -a 127.0.0.1 -s $port -o json | jq -e ."
@@ -59,24 +57,24 @@ on_by_uri() {
   check "ebof write" "$ebof" write "$uri/1" -s 2048 -c 127 -z $size -d "$work/ctl/pattern"
   check "ebof flush" "$ebof" flush "$uri/1"
   check "ebof read" "$ebof" read "$uri/1" -s 2048 -c 127 -z $size -d "$work/back"
-  check "what was read is what was written" cmp "$work/ctl/pattern" "$work/back"
+  check "the data read are those written" cmp "$work/ctl/pattern" "$work/back"
   local digests=(--hdr-digest --data-digest)
   check "ebof write with digests" "$ebof" write "$uri/1" "${digests[@]}" -s 2048 -c 127 -z $size -d "$work/ctl/pattern"
   check "ebof read with digests" "$ebof" read "$uri/1" "${digests[@]}" -s 2048 -c 127 -z $size -d "$work/back"
-  check "what was read is what was written" cmp "$work/ctl/pattern" "$work/back"
-  # Linux 6.12 has no Compare: ebof has to say so, and not that the data differ.
-  check_fails "ebof compare says that the target has none" 'invalid.*opcode|not supported' \
+  check "the data read are those written" cmp "$work/ctl/pattern" "$work/back"
+  # Linux 6.12 has no Compare: ebof must not report that the data differ.
+  check_fails "ebof compare reports that the target does not support it" 'invalid.*opcode|not supported' \
     "$ebof" compare "$uri/1" -s 2048 -c 127 -z $size -d "$work/ctl/pattern"
   check "ebof write-zeroes" "$ebof" write-zeroes "$uri/1" -s 4096 -c 127
   check "ebof read of the zeros" "$ebof" read "$uri/1" -s 4096 -c 127 -z $size -d "$work/back"
   check "they are zeros" cmp -n $size "$work/back" /dev/zero
-  check_fails "a read beyond the end says so" 'error|range' "$ebof" read "$uri/1" -s 131072 -c 0 -z 512 -d "$work/back"
-  check_fails "a namespace that does not exist says so" 'namespace' "$ebof" id-ns "$uri/77"
-  check_fails "a wrong NQN is named" 'nqn.2014-08.org.example:wrong' "$ebof" id-ctrl "nvme+tcp://127.0.0.1:$port/nqn.2014-08.org.example:wrong"
+  check_fails "a read beyond the end fails" 'error|range' "$ebof" read "$uri/1" -s 131072 -c 0 -z 512 -d "$work/back"
+  check_fails "a namespace that does not exist is reported" 'namespace' "$ebof" id-ns "$uri/77"
+  check_fails "an unknown NQN is reported" 'nqn.2014-08.org.example:wrong' "$ebof" id-ctrl "nvme+tcp://127.0.0.1:$port/nqn.2014-08.org.example:wrong"
 }
 
-attached='' # whether ebof connect has left something behind
-# connects_device [FLAG...]: ebof connect; sets $device to what namespace 2 became.
+attached='' # not empty while ebof connect is in effect
+# connects_device [FLAG...]: ebof connect; sets $device to the block device of namespace 2.
 device=''
 connects_device() {
   check "ebof connect -n $nqn $*" "$ebof" connect -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" "$@" || return 1
@@ -108,14 +106,14 @@ on_attach() {
     attached=''
   done
 }
-# A loop device stays as a node, without anything behind it.
+# The node of a loop device stays, without a backing file.
 is_gone() { [[ ! -b $1 || $(blockdev --getsize64 "$1") == 0 ]]; }
 on_is_attached() { [[ -n $attached ]]; }
 
 on_again() {
-  check "after the interruption 8 MiB read back" eval "dd if=$device bs=1M count=8 iflag=direct status=none | cmp - '$work/ctl/large'"
+  check "after the interruption 8 MiB are read back" eval "dd if=$device bs=1M count=8 iflag=direct status=none | cmp - '$work/ctl/large'"
   check "ebof disconnect" "$ebof" disconnect -n "$nqn"
   check "$device is gone" until_true 30 is_gone "$device"
-  check_equal "ebof list shows nothing of it" '' "$("$ebof" list | grep -F "$device")"
+  check_equal "ebof list does not show it" '' "$("$ebof" list | grep -F "$device")"
   attached=''
 }

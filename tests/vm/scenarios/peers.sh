@@ -1,13 +1,13 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2034,SC2154 # variables of lib.sh, host.sh and run.sh, which read this file
-# peers: hosts other than this release's nvme-cli, and what the Linux host does when the
-# configuration changes under it.
+# peers: hosts other than this release's nvme-cli, and the Linux host when the configuration changes
+# while it is connected.
 #
 # One target on the machine: a port for discovery only, and a port with small queues for three
-# subsystems (one has a drive). In the guest: nvme-cli of this Debian release and of the one before,
-# libnvme's Python bindings, nvme-stas with its defaults, the kernel's persistent reservations,
-# namespaces that get other identifiers or that another host replaces, and a host that is taken off
-# the list.
+# subsystems (one has a drive). In the guest: nvme-cli of this Debian release and of the previous
+# one, libnvme's Python bindings, nvme-stas with its defaults, the kernel's persistent reservations,
+# namespaces that get other identifiers or that another host replaces, and a host that is removed
+# from the list of allowed hosts.
 
 discovery=nqn.2014-08.org.nvmexpress.discovery
 plain=nqn.2014-08.org.example:plain
@@ -37,7 +37,7 @@ serve() {
   until_true 60 reachable "$port" || { cat "$work/peers.log"; return 1; }
 }
 
-# configuration UUID HOST: with that UUID of the plain namespace, and that host on the list.
+# configuration UUID HOST: the UUID of the plain namespace, and the allowed host.
 configuration() {
   cat >"$work/peers.toml.new" <<TOML
 ports = [
@@ -65,25 +65,25 @@ TOML
   mv "$work/peers.toml.new" "$work/peers.toml"
 }
 
-# The guest's requests: another configuration. It sees for itself when it is in force.
+# A request of the guest: another configuration. The guest itself waits until it is in force.
 on_reload() {
   configuration "$1" "$2"
   kill -HUP "${process[peers]}"
 }
 
-# The machine is another host than the guest. A verb for the drive's subsystem, and more arguments.
+# A verb for the drive's subsystem, with its arguments. The machine is another host than the guest.
 manages() {
   EBOF_STATE_DIR="$work/state" "$ebof" "$1" "nvme+tcp://127.0.0.1:$port/$drive" "${@:2}"
 }
-# The guest's request: another namespace under the first one's NSID. Its processors stand still
-# meanwhile: it looks afterwards only.
+# A request of the guest: another namespace with the NSID of the first one. The guest is paused
+# meanwhile, so it sees only the result.
 on_replace() {
   local status=0
   monitor stop paused || return
   manages delete-ns -n 1 --force && manages create-ns -S 24Mi -m 1 || status=$?
   monitor cont running && return "$status"
 }
-# monitor COMMAND STATE: has QEMU do it, and the guest is in that state then.
+# monitor COMMAND STATE: a command of QEMU's monitor; waits until the guest is in that state.
 monitor() {
   until_true 30 eval "printf '%s\ninfo status\n' '$1' | socat - 'UNIX-CONNECT:$work/ctl/monitor' | grep -q 'VM status: $2'"
 }
@@ -96,7 +96,7 @@ guest() {
   step_libnvme
   step_stas
   step_reservations
-  kernel_forgets
+  clear_kernel_log
   step_identifiers
   step_replaced
   step_taken_off
@@ -105,30 +105,30 @@ guest() {
 step_small_queues() {
   step "queues of 16 entries (max_queue_size)"
   nqn=$plain
-  check "nvme discover at the port for discovery" nvme discover -t tcp -a "$address" -s "$discovery_port" -o json
-  check_equal "the log page has the subsystem at the other port" "$port" \
+  check "nvme discover at the discovery port" nvme discover -t tcp -a "$address" -s "$discovery_port" -o json
+  check_equal "the log page has the subsystem with its port" "$port" \
     "$(jq -r --arg nqn "$nqn" '.records[] | select(.subnqn == $nqn) | .trsvcid' <<<"$out")"
   connects || return
   check_says "CAP announces 16 entries, and all I/O command sets" '^cap .*82[0-9a-f]*01000f$' nvme show-regs "/dev/$controller"
-  check_equal "the kernel's queues have them" 15 "$(cat "/sys/class/nvme/$controller/sqsize")"
+  check_equal "the kernel's queues have 16 entries" 15 "$(cat "/sys/class/nvme/$controller/sqsize")"
   check_says "nvme cmdset-ind-id-ns" 'nsfeat|nmic' nvme cmdset-ind-id-ns "/dev/$controller" -n 1
   verified_writes "fio: 4 KiB random writes, CRC32C verified, depth 32" "$(namespace_device 2)" --bs=4k --size=2M --iodepth=32
-  kernel_is_content "about small queues"
+  kernel_log_is_clean "about small queues"
   disconnects
-  kernel_forgets
+  clear_kernel_log
 }
 
 step_release_before() {
-  step "nvme-cli of the Debian release before"
+  step "nvme-cli of the previous Debian release"
   if ! [[ -x /usr/sbin/nvme-before ]]; then
-    skip "nvme-cli of the release before" "setup.sh found no mirror that carries it"
+    skip "nvme-cli of the previous release" "setup.sh found no mirror that has it"
     return
   fi
   nqn=$plain
   check_says "nvme version" '^nvme version 2\.' nvme-before version
   check "nvme discover" nvme-before discover -t tcp -a "$address" -s "$discovery_port" -o json
   check_equal "the log page has the subsystem" 1 "$(jq --arg nqn "$nqn" '[.records[] | select(.subnqn == $nqn)] | length' <<<"$out")"
-  check "nvme connect-all by the port for discovery" nvme-before connect-all -t tcp -a "$address" -s "$discovery_port"
+  check "nvme connect-all through the discovery port" nvme-before connect-all -t tcp -a "$address" -s "$discovery_port"
   check "the subsystem is connected" until_true 60 namespace_device 1 || return
   controller=$(controllers "$nqn" | tail -n 1)
   check "nvme id-ctrl" nvme-before id-ctrl "/dev/$controller"
@@ -138,7 +138,7 @@ step_release_before() {
   check_says "nvme error-log" 'Error Log Entries' nvme-before error-log "/dev/$controller"
   udevadm settle
   check "nvme disconnect-all" nvme-before disconnect-all
-  check "nothing is left" until_true 60 no_controllers "$nqn"
+  check "no controller is left" until_true 60 no_controllers "$nqn"
 }
 
 step_libnvme() {
@@ -161,9 +161,9 @@ ctrl.connect(host, {'hdr_digest': True, 'data_digest': True})
 print(ctrl.name)
 ctrl.disconnect()
 PYTHON
-  check "port local entries at the port for discovery; connect by one; disconnect" \
+  check "port local entries of the discovery port; connect to one; disconnect" \
     python3 /tmp/bindings.py "$address" "$discovery_port" "$plain"
-  check "nothing is left" until_true 60 no_controllers "$plain"
+  check "no controller is left" until_true 60 no_controllers "$plain"
 }
 
 step_stas() {
@@ -178,11 +178,11 @@ step_stas() {
   daemons+=" $!"
   check "stafd has the discovery controller" until_true 240 no_error controller_there "$discovery"
   check "stacd connects the subsystem" until_true 240 no_error controller_there "$plain" || { tail -n 20 /ctl/stafd.log /ctl/stacd.log | note; }
-  check "and the drive" until_true 120 no_error controller_there "$drive"
+  check "stacd connects the drive" until_true 120 no_error controller_there "$drive"
   # shellcheck disable=SC2086 # one word per process
   kill $daemons && wait $daemons
   check "nvme disconnect-all" nvme disconnect-all
-  check "nothing is left" until_true 60 no_controllers "$plain"
+  check "no controller is left" until_true 60 no_controllers "$plain"
 }
 controller_there() { [[ -n $(controllers "$1") ]]; }
 no_error() { "$@" 2>/dev/null; }
@@ -209,7 +209,7 @@ for kind in range(1, 7):
     clear(0xabc)
 PYTHON
   check "register, reserve, release and clear by ioctl, of each type" python3 /tmp/reserve.py "$(namespace_device 1)"
-  check_equal "nobody is registered" 0 "$(nvme resv-report "$(namespace_device 1)" -e -o json | jq .regctl)"
+  check_equal "no host is registered" 0 "$(nvme resv-report "$(namespace_device 1)" -e -o json | jq .regctl)"
   disconnects
 }
 
@@ -222,40 +222,40 @@ step_identifiers() {
   connects || return
   check_equal "its UUID" "$first" "$(uuid_of)"
   check "reload with another UUID" ask reload "$second" "$allowed"
-  check "its disk has the other UUID, without a rescan" until_true 60 has_uuid "$second"
+  check "the disk has the other UUID, without a rescan" until_true 60 has_uuid "$second"
   check "the new disk can be read" until_true 30 eval "dd if=\$(namespace_device 1) of=/dev/null bs=1M count=4 iflag=direct"
-  check "the other namespace has stayed" dd if="$(namespace_device 2)" of=/dev/null bs=1M count=4 iflag=direct
-  check "and back" ask reload "$first" "$allowed"
-  check "its disk has the first UUID again" until_true 60 has_uuid "$first"
-  kernel_is_content "about identifiers"
+  check "the other namespace is still there" dd if="$(namespace_device 2)" of=/dev/null bs=1M count=4 iflag=direct
+  check "reload with the first UUID" ask reload "$first" "$allowed"
+  check "the disk has the first UUID again" until_true 60 has_uuid "$first"
+  kernel_log_is_clean "about identifiers"
   disconnects
-  kernel_forgets
+  clear_kernel_log
 }
 
 step_replaced() {
-  step "another host deletes a namespace and creates another one under its NSID"
+  step "another host deletes a namespace and creates one with the same NSID"
   local before
   nqn=$drive
   connects || return
   before=$(uuid_of)
   check "its disk has a UUID" test -n "$before"
   check "delete-ns and create-ns" ask replace
-  check "its disk is the other namespace, without a rescan" until_true 60 is_another "$before"
-  check_equal "of the other size" $((24 << 20)) "$(blockdev --getsize64 "$(namespace_device 1)")"
+  check "the disk is the new namespace, without a rescan" until_true 60 is_another "$before"
+  check_equal "the disk has the new size" $((24 << 20)) "$(blockdev --getsize64 "$(namespace_device 1)")"
   check "the new disk can be written and read" until_true 30 eval "dd if=/dev/zero of=\$(namespace_device 1) bs=1M count=4 oflag=direct &&
     dd if=\$(namespace_device 1) of=/dev/null bs=1M count=4 iflag=direct"
-  kernel_is_content "about another namespace"
+  kernel_log_is_clean "about another namespace"
   disconnects
-  kernel_forgets
+  clear_kernel_log
 }
 is_another() { local now; now=$(uuid_of) && [[ -n $now && $now != "$1" ]]; }
 
 step_taken_off() {
-  step "a host is taken off the list while it is connected"
+  step "a connected host is removed from the list of allowed hosts"
   nqn=$closed
   connects -q "$allowed" -I "${allowed##*:}" -c 1 || return
   check "reload with another host on the list" ask reload "$first" "$another"
-  # It is told that trying again is of no use; ctrl_loss_tmo is ten minutes.
+  # The Connect is refused with Do Not Retry; ctrl_loss_tmo is ten minutes.
   check "the controller is gone" until_true 60 no_controllers "$nqn"
-  kernel_forgets
+  clear_kernel_log
 }

@@ -1,11 +1,10 @@
 # shellcheck shell=bash source-path=SCRIPTDIR/..
 # shellcheck disable=SC2034,SC2154 # variables of lib.sh, host.sh and run.sh, which read this file
-# self: whether the rig itself works, with the kernel's own target and host in one guest and no
-# ebof.
+# self: a test of the rig, with the kernel's own target and host in one guest and without ebof.
 #
-# The host reaches the target the long way, through the machine: guest -> 10.0.2.2 -> the machine's
-# forwarded port -> guest. That is both directions the other scenarios use, and the steps they share
-# have been seen to pass on a known good target.
+# The host reaches the target through the machine: guest -> 10.0.2.2 -> the machine's forwarded port
+# -> guest. So both directions that the other scenarios use are tested, and their shared steps pass
+# with a target that is known to work.
 
 machine() {
   local port
@@ -18,7 +17,7 @@ target_up() { ln -s "$nvmet/subsystems/$nqn" "$nvmet/ports/1/subsystems/"; }
 
 guest() {
   address=10.0.2.2 port=$1 nqn=nqn.2014-08.org.example:kernel
-  # What Linux 6.12 has no command for, or answers by an internal error.
+  # Linux 6.12 does not have these commands, or completes them with an internal error.
   without='compare temperature range'
   step "the kernel's own target"
   check "modprobe" modprobe -a nvmet nvmet-tcp nvme-tcp
@@ -27,7 +26,7 @@ guest() {
   check "nvmet: a TCP port" nvmet_port 1 0.0.0.0 4420 "$nqn" || return
   address=127.0.0.1 port=4420 step_discover
   step_refusals
-  kernel_forgets
+  clear_kernel_log
 
   step "connection through the machine"
   connects -i 2 -k 10 -c 1 -l 300 || return
@@ -35,17 +34,17 @@ guest() {
   step_filesystem
   step_verify "no digests" 8
   step_commands
-  kernel_is_content "so far"
+  kernel_log_is_clean "so far"
   step_reset
-  kernel_forgets
+  clear_kernel_log
   step_unplug
-  kernel_forgets
+  clear_kernel_log
   disconnects
 
   step "connection with header and data digest"
   connects -i 2 -g -G || return
   step_verify "both digests" 4
   disconnects
-  kernel_is_content "about digests"
+  kernel_log_is_clean "about digests"
   nvmet_clear
 }

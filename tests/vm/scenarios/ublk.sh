@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2034,SC2154 # variables of lib.sh, host.sh and run.sh, which read this file
-# ublk: ebof at both ends in a guest whose kernel has ublk: the block device, its holder, and what
-# is left when that is killed.
+# ublk: ebof at both ends in a guest whose kernel has ublk: the block device, its attach daemon, and
+# what is left when that is killed.
 
 nqn=nqn.2014-08.org.example:ublk
 
@@ -16,7 +16,7 @@ serve() {
   until_true 30 eval ': </dev/tcp/127.0.0.1/4420'
 }
 
-# connects_device [FLAG...]: ebof connect; sets $device to what namespace 1 became.
+# connects_device [FLAG...]: ebof connect; sets $device to the block device of namespace 1.
 device=''
 connects_device() {
   check "ebof connect $*" ebof connect -t tcp -a 127.0.0.1 -s 4420 -n "$nqn" "$@" || return 1
@@ -25,12 +25,12 @@ connects_device() {
   check "the first device printed is a ublk device" test -b "$device"
 }
 no_ublk() { ! ls /dev/ublkb* >/dev/null 2>&1; }
-# The processes that hold devices: every ebof but the server.
-holders() { pgrep -x ebof | grep -vx "$server"; }
-no_holders() { [[ -z $(holders) ]]; }
+# The attach daemons: every process of ebof but the server.
+daemons() { pgrep -x ebof | grep -vx "$server"; }
+no_daemons() { [[ -z $(daemons) ]]; }
 
 guest() {
-  # Run from memory: every page of the shared directory is a request to the machine.
+  # Copied into the guest: every page read from the shared directory is a request to the machine.
   check "ebof runs in the guest" eval 'cp /host/ebof /usr/bin/ebof && ebof --version' || return
   check "modprobe ublk_drv" modprobe ublk_drv || return
   truncate -s 128M /root/disk.img
@@ -53,7 +53,7 @@ guest() {
   check "unmount" umount /mnt
   verify_second
 
-  step "the target is killed and comes back"
+  step "the target is killed and started again"
   check "mount" mount "$device" /mnt || return
   # At this rate the writes last about 7 s.
   fio --name=verify --filename=/mnt/unplug --rw=randwrite --bs=4k --size=4M --rate_iops=,150 --ioengine=libaio --iodepth=8 \
@@ -63,42 +63,42 @@ guest() {
   kill -KILL "$server"
   wait "$server" 2>/dev/null
   sleep 1
-  check "the target comes back" serve
+  check "the target is started again" serve
   wait $writer || status=$?
-  check_equal "I/O resumed, and what was written verifies" 0 $status || note </tmp/unplug.out
-  check "the files have their checksums" eval 'echo 3 >/proc/sys/vm/drop_caches; cd /mnt && sha256sum --quiet -c /tmp/sums'
+  check_equal "I/O has resumed, and the data are verified" 0 $status || note </tmp/unplug.out
+  check "the checksums of the files match" eval 'echo 3 >/proc/sys/vm/drop_caches; cd /mnt && sha256sum --quiet -c /tmp/sums'
   check "unmount" umount /mnt
-  check "e2fsck finds nothing" e2fsck -fn "$device"
+  check "e2fsck finds no errors" e2fsck -fn "$device"
   check "ebof disconnect -n" ebof disconnect -n "$nqn"
-  check "no device and no holder is left" eval 'until_true 30 no_ublk && until_true 30 no_holders'
+  check "no device and no daemon is left" eval 'until_true 30 no_ublk && until_true 30 no_daemons'
 
-  step "the holder is killed"
+  step "the attach daemon is killed"
   connects_device -g -G || return
   verify_second
   # shellcheck disable=SC2046 # one word per process
-  check "kill -9 of the holder" kill -KILL $(holders)
-  check "it is dead" until_true 30 no_holders
+  check "kill -9 of the daemon" kill -KILL $(daemons)
+  check "it has ended" until_true 30 no_daemons
   check "ebof list works" ebof list
-  # It may say that it took them away; what it lists begins a line.
+  # It may print that it removed them; entries of the list start at the beginning of a line.
   check_equal "ebof list shows no device" '' "$(grep -o '^/dev/ublkb.*' <<<"$out")"
-  # Either of the two repairs; disconnect may say that nothing was connected.
+  # Both commands clean up; disconnect may report that nothing was connected.
   attempt ebof disconnect -n "$nqn"
   check "no device is left" until_true 30 no_ublk
   connects_device || return
-  check "the device reads" dd if="$device" of=/dev/null bs=64k count=16 iflag=direct
+  check "the device can be read" dd if="$device" of=/dev/null bs=64k count=16 iflag=direct
   check "ebof disconnect-all" ebof disconnect-all
-  check "no device and no holder is left" eval 'until_true 30 no_ublk && until_true 30 no_holders'
+  check "no device and no daemon is left" eval 'until_true 30 no_ublk && until_true 30 no_daemons'
 
   step "the end"
   kill -TERM "$server"
   local status=0
   wait "$server" || status=$?
   check_equal "SIGTERM ends the target with status 0" 0 "$status"
-  check "nothing panicked" eval '! grep -n panicked /tmp/serve.log'
-  kernel_forgets
+  check "the target did not panic" eval '! grep -n panicked /tmp/serve.log'
+  clear_kernel_log
 }
 
-# The second namespace is memory.
+# The second namespace is a drive in memory.
 verify_second() {
   local second
   second=$(printf '%s\n' /dev/ublkb* | grep -vx "$device" | head -n 1)
