@@ -1,6 +1,6 @@
-//! What queues share: the model in force, the controllers with their connections and timers, and
-//! who is notified of changes. Who may connect is decided in `admission`, commands that need a view
-//! of the whole are executed in `execute`.
+//! The state that queues share: the model in force, the controllers with their connections and
+//! timers, and the notices of changes. `admission` decides who may connect, `execute` executes the
+//! commands that need this state.
 
 mod admission;
 mod drain;
@@ -28,7 +28,7 @@ pub use drain::{CONNECT_HOLD_MS, DRAINING_MAX, Drain, SILENT_MS, SLOW_DRAIN_MS};
 use drain::{Deferred, Draining};
 use replaced::Replaced;
 
-/// A host changed the write protection of a namespace (feature 84h): to be kept with the
+/// A change by a host of a namespace's write protection (feature 84h), to be stored with the
 /// model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProtectionChange {
@@ -76,17 +76,17 @@ pub struct QueueInfo {
     pub handle: Handle,
     /// Its entries.
     pub entries: u32,
-    /// What it has done.
+    /// Its counters.
     pub counts: Counts,
 }
 
-/// Everything that queues share. It has no lock inside: the target puts one around it.
+/// The state that queues share. It has no lock of its own: the target puts it behind one.
 #[derive(Debug)]
 pub struct Registry {
     limits: Limits,
     seed: u64,
     model: Arc<Model>,
-    /// The model's subsystems, with what hosts changed in them.
+    /// The model's subsystems, with the changes by hosts.
     effective: BTreeMap<Nqn, Arc<Subsystem>>,
     /// Write protection that hosts set, where it differs from the model's.
     protection: BTreeMap<(Nqn, Nsid), bool>,
@@ -95,19 +95,19 @@ pub struct Registry {
     names: BTreeMap<(Nqn, ControllerId), Key>,
     handles: BTreeMap<Handle, Key>,
     next_key: u64,
-    /// Where the search for a free controller ID begins.
+    /// Where the search for a free controller ID starts.
     next_cntlid: BTreeMap<Nqn, u16>,
     /// Errors of all controllers of a drive.
     errors: BTreeMap<Nqn, Arc<ErrorLog>>,
-    /// What queues that are gone have done.
+    /// The counters of queues that have ended.
     retired: BTreeMap<Nqn, Counts>,
-    /// Connects that wait for queues that drain: of a connection one at most.
+    /// Connects that wait for queues that drain: at most one for each connection.
     deferred: BTreeMap<Handle, Deferred>,
-    /// Queues that drain for long, to be logged: each is noted once.
+    /// Queues that have been draining for long, to be logged: each once.
     slow_drains: Vec<Drain>,
 }
 
-/// A controller's name within the registry; never used twice.
+/// A controller's key in the registry; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key(u64);
 
@@ -121,9 +121,9 @@ struct Entry {
     /// The Admin Queue first.
     queues: Vec<Attached>,
     keep_alive: Option<KeepAlive>,
-    /// Until when the host has to enable the controller.
+    /// The time by which the host has to enable the controller.
     enable_by_ms: Option<u64>,
-    /// What the host has still to learn of its namespaces.
+    /// Changes of its namespaces that the host does not know of yet.
     replaced: Replaced,
 }
 
@@ -134,25 +134,24 @@ struct Attached {
     handle: Handle,
     entries: u16,
     counters: Arc<Counters>,
-    /// A reset has asked for its end, or its connection has ended; its identifier may be used
-    /// again.
+    /// It was asked to end by a reset, or its connection has ended; its identifier may be reused.
     detached: bool,
     draining: Draining,
 }
 
-/// A keep alive timer (Base, Keep Alive, Traffic Based Keep Alive): when it runs out, a command
-/// since it was started starts it again.
+/// A keep-alive timer (Base, Keep Alive, Traffic Based Keep Alive). When it expires, it is
+/// restarted if there was a command since its start.
 #[derive(Clone, Copy, Debug)]
 struct KeepAlive {
     timeout_ms: u32,
     armed_ms: u64,
-    /// It ran out unobserved once: see [`KeepAlive::expired`].
+    /// It expired once while the target was not running: see [`KeepAlive::expired`].
     forgiven: bool,
 }
 
 impl Registry {
-    /// An empty registry that serves `model`. `seed` decides with which controller IDs it begins,
-    /// so that a host of an earlier life of the target does not hit another host's controller.
+    /// An empty registry that serves `model`. `seed` decides which controller IDs are assigned
+    /// first, so that a host of an earlier process does not reach another host's controller.
     #[must_use]
     pub fn new(limits: Limits, model: Arc<Model>, seed: u64) -> Self {
         let effective = model.subsystems.iter().map(|subsystem| (subsystem.nqn.clone(), Arc::clone(subsystem)));
@@ -181,14 +180,14 @@ impl Registry {
         &self.model
     }
 
-    /// Serves `model` from now on. Deliver the notices; devices that the new model lacks may go
-    /// once every queue has had its notice and what it had under way is complete.
+    /// Installs `model`. The caller delivers the notices. Devices that the new model does not have
+    /// may be closed when every queue has processed its notice and its commands have completed.
     pub fn replace_model(&mut self, model: Arc<Model>) -> Notices {
         self.replace(model, None)
     }
 
-    /// The same, at the command of host `by`: it knows what it did, the others are shown each
-    /// namespace that goes as gone before another one has its NSID.
+    /// The same, after a command of host `by`, which knows about the change. Other hosts are shown
+    /// each replaced namespace as gone before they are shown another one with its NSID.
     fn replace(&mut self, model: Arc<Model>, by: Option<&Nqn>) -> Notices {
         let last = core::mem::replace(&mut self.model, model);
         self.keep_protection(&last);
@@ -223,9 +222,9 @@ impl Registry {
         notices
     }
 
-    /// Serves `subsystem` in place of the one with its NQN; nothing happens if there is none. `by`
-    /// is the host whose command it was, if it was one: its controllers are shown at once what
-    /// became of namespaces, the others in two steps. Deliver the notices.
+    /// Replaces the subsystem with the NQN of `subsystem`; does nothing if there is none. `by` is
+    /// the host whose command caused the change, if any: its controllers are shown the namespaces
+    /// immediately, others in two steps. The caller delivers the notices.
     pub fn replace_subsystem(&mut self, subsystem: Arc<Subsystem>, by: Option<&Nqn>) -> Notices {
         let mut model = Model::clone(&self.model);
         let Some(place) = model.subsystems.iter_mut().find(|served| served.nqn == subsystem.nqn) else {
@@ -235,18 +234,18 @@ impl Registry {
         self.replace(Arc::new(model), by)
     }
 
-    /// What hosts changed in the write protection of namespaces since the last call.
+    /// Changes by hosts of the write protection of namespaces since the last call.
     pub fn take_protection_changes(&mut self) -> Vec<ProtectionChange> {
         core::mem::take(&mut self.protection_changes)
     }
 
-    /// The connection `handle` has ended, and nothing of its queue can reach the medium any more
-    /// (also for connections that never had one). When it was the Admin Queue's, the association
+    /// The connection `handle` has ended, and no command of its queue can reach the medium any more
+    /// (also for connections that never had a queue). If it was the Admin Queue's, the association
     /// ends.
     ///
-    /// Deviation: the specification lets the loss of any I/O queue end the association of a host
-    /// that cannot delete queues one by one. Linux closes its I/O queues without a word and then
-    /// shuts the controller down through the Admin Queue, which therefore has to outlive them.
+    /// Deviation: in the specification the loss of any I/O queue ends the association of a host
+    /// that cannot delete single queues. Linux closes its I/O queues without notice and then shuts
+    /// the controller down through the Admin Queue, which therefore has to outlive them.
     pub fn closed(&mut self, handle: Handle) -> Notices {
         let mut notices = self.ending(handle);
         let Some(key) = self.handles.remove(&handle) else { return notices };
@@ -262,7 +261,7 @@ impl Registry {
         if entry.queues.is_empty() {
             self.entries.remove(&key);
             let name = (association.subsystem.clone(), association.cntlid);
-            // A host that came back has taken the name over, where it is kept for the host.
+            // A host that reconnected has taken the controller ID over, if IDs are kept for hosts.
             if self.names.get(&name) == Some(&key) {
                 self.names.remove(&name);
             }
@@ -271,8 +270,8 @@ impl Registry {
         notices
     }
 
-    /// Ends the associations whose time is up. Each is reported once; it is gone when all its
-    /// connections are [`closed`](Self::closed).
+    /// Ends the associations whose timers have expired. Each is reported once; it is removed when
+    /// all its connections are [`closed`](Self::closed).
     pub fn expire(&mut self, now_ms: u64) -> Notices {
         let mut notices = Notices::new();
         for entry in self.entries.values_mut().filter(|entry| !entry.association.is_closing()) {
@@ -302,7 +301,7 @@ impl Registry {
         deadlines.flatten().chain(self.drain_deadline()).min()
     }
 
-    /// The controllers, those included whose association is ending.
+    /// The controllers, including those whose association is ending.
     pub fn controllers(&self) -> impl Iterator<Item = ControllerInfo> + '_ {
         self.entries.values().map(|entry| {
             let association = &entry.association;
@@ -330,14 +329,14 @@ impl Registry {
         })
     }
 
-    /// The errors of a drive's controllers behind number `after`, with their numbers: for whoever
-    /// keeps them for life.
+    /// The errors of a drive's controllers after number `after`, with their numbers, for a log that
+    /// is kept persistently.
     #[must_use]
     pub fn errors_since(&self, nqn: &Nqn, after: u64) -> Vec<(u64, Error)> {
         self.errors.get(nqn).map(|log| log.since(after)).unwrap_or_default()
     }
 
-    /// Has all controllers of a subsystem raise an event. Deliver the notices.
+    /// Raises an event on all controllers of a subsystem. The caller delivers the notices.
     #[must_use]
     pub fn raise(&self, nqn: &Nqn, event: AsyncEvent) -> Notices {
         let entries = self.entries.values().filter(|entry| entry.association.subsystem == *nqn);
@@ -345,7 +344,7 @@ impl Registry {
         live.filter_map(|entry| Some((entry.queues.first()?.handle, Notice::Event(event)))).collect()
     }
 
-    /// The same on one controller, if it is still there.
+    /// The same on one controller, if it still exists.
     pub fn raise_on(&self, nqn: &Nqn, controller: ControllerId, event: AsyncEvent) -> Notices {
         let is_it = |entry: &&Entry| {
             let association = &entry.association;
@@ -355,8 +354,8 @@ impl Registry {
         live.filter_map(|entry| Some((entry.queues.first()?.handle, Notice::Event(event)))).collect()
     }
 
-    /// What the hosts of a subsystem have done since the registry was made: controllers that are
-    /// gone included.
+    /// The counters of a subsystem since the registry was created, including those of controllers
+    /// that have ended.
     #[must_use]
     pub fn subsystem_counts(&self, nqn: &Nqn) -> Counts {
         let of_subsystem = |entry: &&Entry| entry.association.subsystem == *nqn && !entry.association.discovery;
@@ -365,7 +364,7 @@ impl Registry {
         live.map(|queue| queue.counters.read()).fold(retired, Counts::plus)
     }
 
-    /// Forgets host-set protection where the new model says something new, or has no such
+    /// Removes the protection set by hosts if the new model changes it, or does not have the
     /// namespace.
     fn keep_protection(&mut self, last: &Model) {
         let model = &self.model;
@@ -386,16 +385,16 @@ impl Registry {
         effective
     }
 
-    /// The time-out that a host gets which asks for `wanted_ms`.
+    /// The time-out for a host that requests `wanted_ms`.
     fn keep_alive_ms(&self, discovery: bool, wanted_ms: u32) -> u32 {
-        // A discovery controller that asks for none shall not stay for ever: most hosts forget to
+        // A discovery controller without a time-out would stay for ever: most hosts do not
         // disconnect.
         let wanted = if discovery && wanted_ms == 0 { self.limits.discovery_keep_alive_ms } else { wanted_ms };
         KeepAliveTimer { timeout_ms: wanted }.rounded_up(KEEP_ALIVE_GRANULARITY_MS).timeout_ms
     }
 }
 
-/// Why the model no longer has room for an association.
+/// Why an association cannot continue with the new model.
 fn no_longer_served(model: &Model, association: &Association) -> Option<CloseReason> {
     let Some(port) = model.port(association.port.id) else { return Some(CloseReason::PortRemoved) };
     if association.discovery {
@@ -410,7 +409,7 @@ fn no_longer_served(model: &Model, association: &Association) -> Option<CloseRea
 }
 
 impl Entry {
-    /// Ends the association: no queue executes a command from now on, every connection is to be
+    /// Ends the association: its queues execute no more commands, and all its connections are to be
     /// closed.
     fn close(&mut self, reason: CloseReason, notices: &mut Notices) {
         self.association.ready.store(false, Ordering::Relaxed);
@@ -418,7 +417,7 @@ impl Entry {
         notices.extend(self.queues.iter().map(|queue| (queue.handle, Notice::Close(reason))));
     }
 
-    /// Sends every queue of the changed subsystem what its host may see of it.
+    /// Sends every queue of the changed subsystem the part that its host may see.
     fn notify(&self, subsystem: &Arc<Subsystem>, notices: &mut Notices) {
         let (admin, io) = self.views(subsystem);
         let queues = self.queues.iter().filter(|queue| !queue.detached);
@@ -426,7 +425,7 @@ impl Entry {
         notices.extend(queues.map(|queue| (queue.handle, Notice::Subsystem(Arc::clone(view(queue))))));
     }
 
-    /// What the host's Admin Queue and its I/O queues are shown of the subsystem.
+    /// The subsystem as the host's Admin Queue and its I/O queues are shown it.
     fn views(&self, subsystem: &Arc<Subsystem>) -> (Arc<Subsystem>, Arc<Subsystem>) {
         self.replaced.views(subsystem.shown_to(&self.association.host, self.association.host_id))
     }
@@ -453,8 +452,8 @@ impl KeepAlive {
         self.armed_ms.saturating_add(self.timeout_ms.into())
     }
 
-    /// Whether the host has been silent for the whole time-out; if not, and it has run out, it is
-    /// started again.
+    /// Whether the host has sent nothing for the whole time-out. If it has sent a command, an
+    /// expired timer is restarted.
     fn expired(&mut self, last_command_ms: u64, now_ms: u64) -> bool {
         let deadline_ms = self.deadline_ms();
         if now_ms < deadline_ms {
@@ -464,9 +463,8 @@ impl KeepAlive {
             *self = Self { armed_ms: now_ms, forgiven: false, ..*self };
             return false;
         }
-        // Looked at much too late, the target itself was asleep (a stopped process, a suspended
-        // machine), and what the host sent in the meantime is still to be read: give it one more
-        // chance.
+        // If this call is much too late, the target itself was not running (a stopped process, a
+        // suspended machine), and what the host has sent is still unread: restart the timer once.
         let late = now_ms - deadline_ms > u64::from(self.timeout_ms) / 2 + 1000;
         if late && !self.forgiven {
             *self = Self { armed_ms: now_ms, forgiven: true, ..*self };

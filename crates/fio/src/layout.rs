@@ -2,8 +2,8 @@
 //! Debian 13 (fio 3.39), on 64-bit Linux. Only the fields that the engine needs have types. There
 //! is no code here.
 //!
-//! The figures are facts of fio's `ioengines.h`, `io_u.h`, `file.h` and `parse.h`; the assertions
-//! hold them as a C compiler lays them out.
+//! The offsets are those of fio's `ioengines.h`, `io_u.h`, `file.h` and `parse.h`, as a C compiler
+//! lays them out; assertions check them.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::{offset_of, size_of};
@@ -11,16 +11,17 @@ use std::mem::{offset_of, size_of};
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("fio's structures are known for 64-bit machines only");
 
-/// What fio gives a job: opaque, and of a different layout in every build.
+/// fio's thread data of a job: opaque, with a different layout in every build.
 #[repr(C)]
 pub(crate) struct ThreadData {
     _opaque: [u8; 0],
 }
 
-/// Size of fio's thread data, at least: in all versions supported it is above 180 KiB.
+/// A lower bound for the size of fio's thread data, which has more than 180 KiB in all supported
+/// versions.
 pub(crate) const THREAD_DATA_BYTES_MIN: usize = 64 << 10;
 
-/// fio's `io_u` as far as it is the same in all supported versions.
+/// The part of fio's `io_u` that is the same in all supported versions.
 #[repr(C)]
 pub(crate) struct IoUnit {
     _times: [u64; 4],
@@ -29,7 +30,7 @@ pub(crate) struct IoUnit {
     pub(crate) direction: c_int,
     _priorities: [u32; 4],
     _buffer_length: u64,
-    /// First byte of the operation.
+    /// Offset of the operation in the file, bytes.
     pub(crate) offset: u64,
     _verify_offset: u64,
     _buffer: *mut c_void,
@@ -69,7 +70,7 @@ pub(crate) mod direction {
     pub(crate) const RANGE_SYNC: c_int = 5;
 }
 
-/// fio's `fio_file` as far as it is the same in all supported versions.
+/// The part of fio's `fio_file` that is the same in all supported versions.
 #[repr(C)]
 pub(crate) struct File {
     _hash: [*mut c_void; 2],
@@ -89,13 +90,13 @@ const _: () = {
 /// `fio_file.kind`: a block device. fio trims only those, and never extends or unlinks them.
 pub(crate) const FILE_KIND_BLOCK: c_int = 2;
 
-/// What `queue` answers.
+/// The result of `queue`.
 pub(crate) mod queued {
     use super::c_int;
 
-    /// It is over.
+    /// It has completed.
     pub(crate) const COMPLETED: c_int = 0;
-    /// It is under way.
+    /// It is in progress.
     pub(crate) const QUEUED: c_int = 1;
 }
 
@@ -103,29 +104,29 @@ pub(crate) mod queued {
 pub(crate) mod flag {
     use super::c_int;
 
-    /// Past every cache.
+    /// Not cached.
     pub(crate) const RAW_IO: c_int = 1 << 1;
-    /// No file system and no disk: fio neither opens, stats nor lays out files.
+    /// No file system and no disk: fio does not open, stat or lay out files.
     pub(crate) const DISKLESS: c_int = 1 << 2;
-    /// Files have the size they have.
+    /// fio does not extend files.
     pub(crate) const NO_EXTEND: c_int = 1 << 3;
-    /// There is no disk whose utilization could be shown.
+    /// There is no disk with a utilization to show.
     pub(crate) const NO_DISK_UTIL: c_int = 1 << 4;
-    /// Buffers on page boundaries.
+    /// Buffers are aligned to pages.
     pub(crate) const ALIGNED_MEMORY: c_int = 1 << 9;
     /// All calls of a job come from its own thread.
     pub(crate) const NO_OFFLOAD: c_int = 1 << 15;
 }
 
-/// A function that gets the thread data only.
+/// A function with the thread data as its only argument.
 pub(crate) type OnThread = extern "C" fn(*mut ThreadData) -> c_int;
 /// A function about a file.
 pub(crate) type OnFile = extern "C" fn(*mut ThreadData, *mut File) -> c_int;
 /// A function about an operation.
 pub(crate) type OnUnit = extern "C" fn(*mut ThreadData, *mut IoUnit) -> c_int;
-/// `getevents`: at least, at most, and for how long.
+/// `getevents`: minimum, maximum, and time limit.
 pub(crate) type OnEvents = extern "C" fn(*mut ThreadData, c_uint, c_uint, *const libc::timespec) -> c_int;
-/// `event`: the operation behind a number below what `getevents` gave.
+/// `event`: the operation for an index below the result of `getevents`.
 pub(crate) type OnEvent = extern "C" fn(*mut ThreadData, c_int) -> *mut IoUnit;
 
 /// fio's `ioengine_ops`. `ZONES` is the number of zone and placement functions that the version
@@ -181,7 +182,7 @@ const _: () = {
     assert!(size_of::<Operations<3>>() == 288);
 };
 
-/// A value that an option may have. The engine's options have none.
+/// A named value of an option. The engine's options have none.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Value {
@@ -195,7 +196,7 @@ pub(crate) struct FioOption {
     pub(crate) long_name: *const c_char,
     pub(crate) alias: *const c_char,
     pub(crate) kind: c_int,
-    /// Where the value goes, from the start of the option structure.
+    /// Offset of the value in the option structure.
     pub(crate) offset: c_uint,
     pub(crate) more_offsets: [c_uint; 5],
     pub(crate) max: u64,
@@ -286,11 +287,11 @@ pub(crate) mod kind {
 /// `FioOption.category`: of an engine.
 pub(crate) const CATEGORY_ENGINE: u64 = 1 << 6;
 
-/// What fio fills from the engine's options. fio keeps the first word for itself.
+/// The structure that fio fills with the engine's options. The first word is for fio's use.
 #[repr(C)]
 pub(crate) struct RawSettings {
     pub(crate) _fio: *mut c_void,
-    /// [`MARK`], by default: how the structure is recognized.
+    /// [`MARK`] by default, which identifies the structure.
     pub(crate) mark: u64,
     pub(crate) uri: *const c_char,
     pub(crate) host_nqn: *const c_char,
@@ -307,6 +308,6 @@ pub(crate) struct RawSettings {
     pub(crate) batch: c_uint,
 }
 
-/// What `RawSettings::mark` holds; as text it is the default of an option.
+/// The value of `RawSettings::mark`; as text it is the default of an option.
 pub(crate) const MARK: u64 = 7_305_508_134_211_907_347;
 pub(crate) const MARK_TEXT: &std::ffi::CStr = c"7305508134211907347";

@@ -3,7 +3,7 @@
 //! targets, without a kernel module and without a block device.
 //!
 //! `layout` has the layouts of fio's structures, `trampoline` the functions that fio calls,
-//! `memory` the access to fio's memory: the latter two are the unsafe part (docs/adr). Jobs
+//! `memory` the access to fio's memory; the latter two have the unsafe code (docs/adr). Jobs
 //! (`job`), file names (`address`) and the engine's options (`settings`) are safe code without
 //! fio's structures. The manual is docs/fio.md.
 

@@ -1,11 +1,12 @@
-//! What fio calls: the functions behind `get_ioengine`. One of the two files with unsafe code; each
-//! function turns fio's pointers into values (`memory`), calls safe code and turns the answer back.
+//! The functions that fio calls, which `get_ioengine` returns. One of the two files with unsafe
+//! code; each function converts fio's pointers into values (`memory`), calls safe code, and
+//! converts the result back.
 //!
-//! fio gives a job a thread or a process of its own, and all calls about its operations come from
-//! there: so the job is a variable of the thread, and nothing of fio's thread data has to be known.
-//! Only `get_file_size` is called elsewhere. No panic reaches fio: one that leaves a function of
-//! the C calling convention ends the process, with the message, by the rules of the language; a
-//! load generator with a bug must not go on.
+//! fio runs a job in a thread or a process of its own, and makes all calls for its operations
+//! there. So the job is a thread-local variable, and fio's thread data need not be known. Only
+//! `get_file_size` is called in other threads. No panic reaches fio: Rust aborts the process, with
+//! the message, if one leaves an `extern "C"` function. A load generator with a bug must not
+//! continue.
 #![allow(unsafe_code, reason = "it is called through pointers; each block says why")]
 
 use std::cell::RefCell;
@@ -29,11 +30,12 @@ thread_local! {
     static JOB: RefCell<Option<Job>> = const { RefCell::new(None) };
 }
 
-/// Files that fio asked the size of: thread data, file, name. A job connects them before its clock
+/// Files whose size fio has queried: thread data, file, name. A job connects them before its clock
 /// starts.
 static FILES: Mutex<Vec<(usize, usize, String)>> = Mutex::new(Vec::new());
 
-/// fio's entry: gives it the engine's functions, or null when this fio is none that we know.
+/// fio's entry point: returns the engine's functions, or null if this version of fio is not
+/// supported.
 // SAFETY: no other symbol of this name is in the process: each engine is a library of its own,
 // looked up through its handle.
 // JUSTIFICATION: fio looks for this name.
@@ -45,7 +47,7 @@ pub(crate) extern "C" fn get_ioengine(engine: *mut *mut c_void) {
         made = make_engine();
         ENGINE.store(made, Ordering::Release);
     }
-    // SAFETY: fio gives a pointer to a pointer that it owns.
+    // SAFETY: fio passes a pointer to a pointer that it owns.
     // JUSTIFICATION: this is fio's interface.
     unsafe { *engine = made };
 }
@@ -191,13 +193,13 @@ fn option(name: &'static std::ffi::CStr, kind: c_int, offset: usize, help: &'sta
     }
 }
 
-/// Calls `work` with the job of this thread; `None` when there is none.
+/// Calls `work` with the job of this thread; `None` if there is none.
 fn with_job<T>(work: impl FnOnce(&mut Job) -> T) -> Option<T> {
     JOB.with_borrow_mut(|job| job.as_mut().map(work))
 }
 
-/// The list of files. A process that was forked while another thread held the lock goes without:
-/// its files are connected when they are first used.
+/// The list of files. In a process that was forked while another thread held the lock it is not
+/// available: files are then connected when they are first used.
 fn files() -> Option<MutexGuard<'static, Vec<(usize, usize, String)>>> {
     for _ in 0..100 {
         match FILES.try_lock() {
@@ -209,10 +211,10 @@ fn files() -> Option<MutexGuard<'static, Vec<(usize, usize, String)>>> {
     None
 }
 
-/// Before the job, in any thread: how large is `file`?
+/// Called before the job, in any thread: sets the size of `file`.
 extern "C" fn get_file_size(thread: *mut ThreadData, file: *mut File) -> c_int {
-    // SAFETY: fio calls this with a job that has loaded the engine, and a file of it.
-    // JUSTIFICATION: fio gives pointers.
+    // SAFETY: fio calls this with a job that has loaded the engine, and one of its files.
+    // JUSTIFICATION: fio's interface has raw pointers.
     let (settings, name) = unsafe { (memory::settings(thread), memory::file_name(file)) };
     let Some(settings) = settings else {
         log_error("ebof: the options are not where this fio should have them; is it a build with other structures?");
@@ -221,7 +223,7 @@ extern "C" fn get_file_size(thread: *mut ThreadData, file: *mut File) -> c_int {
     match geometry::size_bytes(&name, &settings) {
         Ok(bytes) => {
             // SAFETY: as above.
-            // JUSTIFICATION: this is how fio is told.
+            // JUSTIFICATION: fio reads the size from there.
             unsafe { memory::set_size(file, bytes) };
             if let Some(mut files) = files() {
                 files.retain(|one| (one.0, one.1) != (thread.addr(), file.addr()));
@@ -236,28 +238,28 @@ extern "C" fn get_file_size(thread: *mut ThreadData, file: *mut File) -> c_int {
     }
 }
 
-/// In the job's thread, before its operations are made.
+/// Called in the job's thread, before its operations are created.
 extern "C" fn init(thread: *mut ThreadData) -> c_int {
     // SAFETY: fio calls this with a job that has loaded the engine.
-    // JUSTIFICATION: fio gives pointers.
+    // JUSTIFICATION: fio's interface has raw pointers.
     let Some(settings) = (unsafe { memory::settings(thread) }) else { return FAILED };
     JOB.set(Some(Job::new(settings)));
     OK
 }
 
-/// fio has made an operation: as many as `iodepth` says.
+/// Called for each operation that fio creates: `iodepth` of them.
 extern "C" fn unit_init(_: *mut ThreadData, _: *mut IoUnit) -> c_int {
     with_job(Job::add_operation);
     OK
 }
 
-/// In the job's thread, before its clock starts: connects.
+/// Called in the job's thread, before its clock starts: connects.
 extern "C" fn post_init(thread: *mut ThreadData) -> c_int {
     let mine: Vec<(usize, String)> = files()
         .map(|files| files.iter().filter(|one| one.0 == thread.addr()).map(|one| (one.1, one.2.clone())).collect())
         .unwrap_or_default();
     for (file, name) in mine {
-        // A failure is told with the first operation: fio would forget it here.
+        // A failure is reported with the first operation: fio would ignore it here.
         if let Some(remark) = with_job(|job| job.open(file, &name)).flatten() {
             log_error(&remark);
         }
@@ -266,14 +268,14 @@ extern "C" fn post_init(thread: *mut ThreadData) -> c_int {
 }
 
 extern "C" fn queue(_: *mut ThreadData, unit: *mut IoUnit) -> c_int {
-    // SAFETY: fio queues an operation, which is the engine's until it is given back.
-    // JUSTIFICATION: fio gives pointers.
+    // SAFETY: fio queues an operation, which belongs to the engine until it is returned.
+    // JUSTIFICATION: fio's interface has raw pointers.
     let (request, file) = unsafe { (memory::request(unit), memory::file_of(unit)) };
     let Some(request) = request else { return refused(unit, libc::EINVAL) };
     let started = with_job(|job| {
         if !job.knows(file.addr()) {
             // SAFETY: an operation that fio queues has a file.
-            // JUSTIFICATION: fio gives pointers.
+            // JUSTIFICATION: fio's interface has raw pointers.
             let name = unsafe { memory::file_name(file) };
             if let Some(remark) = job.open(file.addr(), &name) {
                 log_error(&remark);
@@ -284,10 +286,10 @@ extern "C" fn queue(_: *mut ThreadData, unit: *mut IoUnit) -> c_int {
     if started.is_some() { queued::QUEUED } else { refused(unit, libc::ENOTCONN) }
 }
 
-/// Says that `unit` is over before it began. fio knows no more than the errno of it.
+/// Completes `unit`, which was not started, with an errno.
 fn refused(unit: *mut IoUnit, errno: i32) -> c_int {
-    // SAFETY: it was not started: it is over.
-    // JUSTIFICATION: this is how fio is told.
+    // SAFETY: it was not started, so the engine does not use it.
+    // JUSTIFICATION: fio reads the result from there.
     unsafe { memory::set_result(unit, errno) };
     queued::COMPLETED
 }
@@ -301,8 +303,8 @@ extern "C" fn commit(thread: *mut ThreadData) -> c_int {
 }
 
 extern "C" fn get_events(thread: *mut ThreadData, min: c_uint, max: c_uint, limit: *const libc::timespec) -> c_int {
-    // SAFETY: fio gives null or a time.
-    // JUSTIFICATION: fio gives pointers.
+    // SAFETY: fio passes null or a timespec.
+    // JUSTIFICATION: fio's interface has raw pointers.
     let limit = unsafe { memory::time_limit(limit) };
     let size = |number| usize::try_from(number).unwrap_or(usize::MAX);
     let (found, sent) = with_job(|job| job.collect(size(min), size(max.max(min)), limit)).unwrap_or((0, 0));
@@ -316,14 +318,14 @@ extern "C" fn event(_: *mut ThreadData, index: c_int) -> *mut IoUnit {
     let finished = usize::try_from(index).ok().and_then(|index| with_job(|job| job.event(index)).flatten());
     let Some(finished) = finished else { return null_mut() };
     let unit = std::ptr::with_exposed_provenance_mut::<IoUnit>(finished.token);
-    // SAFETY: the token is the address of an operation that fio queued, that is over, and that is
-    // given back now, once.
-    // JUSTIFICATION: this is how fio is told.
+    // SAFETY: the token is the address of an operation that fio queued, that has completed, and
+    // that is returned now, once.
+    // JUSTIFICATION: fio reads the result from there.
     unsafe { memory::set_result(unit, finished.errno) };
     unit
 }
 
-/// What fio prints about an operation that failed, in interface 31.
+/// The message that fio prints for a failed operation, in interface 31.
 extern "C" fn details_31(unit: *mut IoUnit) -> *mut c_char {
     let text = with_job(|job| job.explanation(unit.addr())).flatten();
     memory::c_string(text.as_deref().unwrap_or("ebof: no more is known"))
@@ -334,7 +336,7 @@ extern "C" fn details_36(_: *mut ThreadData, unit: *mut IoUnit) -> *mut c_char {
     details_31(unit)
 }
 
-/// fio takes its operations apart, and their buffers next: the connections end before that.
+/// Called before fio frees its operations and their buffers: ends the connections.
 extern "C" fn unit_free(_: *mut ThreadData, _: *mut IoUnit) {
     JOB.take();
 }

@@ -1,4 +1,4 @@
-//! Which versions of fio there is a layout for.
+//! The versions of fio whose layout is known.
 
 /// A version of the engine interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,10 +9,10 @@ pub(crate) enum Interface {
     V36,
 }
 
-/// The versions as people say them.
+/// The supported versions, for messages.
 pub(crate) const SUPPORTED: &str = "3.31 to 3.33 (Debian 12 has 3.33) and 3.38 to 3.39 (Debian 13 has 3.39)";
 
-/// The interface of what calls itself `version` (`fio-3.33`, `fio-3.39-12-gabcdef`).
+/// The interface of fio's version string (`fio-3.33`, `fio-3.39-12-gabcdef`).
 pub(crate) fn interface(version: &str) -> Option<Interface> {
     let number = version.strip_prefix("fio-")?.split(['-', ' ']).next()?;
     let (major, minor) = number.split_once('.')?;
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_versions_whose_layout_is_known_are_taken() {
+    fn only_versions_whose_layout_is_known_are_accepted() {
         let known = ["fio-3.31", "fio-3.33", "fio-3.33-dirty", "fio-3.38", "fio-3.39", "fio-3.39-4-g0123456"];
         let found: Vec<_> = known.iter().map(|version| interface(version)).collect();
         let old = Some(Interface::V31);

@@ -267,7 +267,7 @@ impl Subsystem<'_> {
         format!("{} - NQN={nqn}\n{}hostnqn={hostnqn}\n", self.name(), self.indent())
     }
 
-    /// What further lines about it begin with.
+    /// The prefix of further lines about it.
     fn indent(&self) -> String {
         " ".repeat(self.name().len() + " - ".len())
     }

@@ -15,7 +15,7 @@ use crate::failure;
 pub(crate) struct ConnectAllView {
     /// Connected now.
     pub(crate) connected: Vec<ConnectView>,
-    /// Subsystems that were left as they are, and why.
+    /// Subsystems that were skipped, and why.
     pub(crate) skipped: Vec<(String, String)>,
     /// Subsystems that could not be connected, and why.
     pub(crate) failed: Vec<(String, anyhow::Error)>,
@@ -57,20 +57,20 @@ impl View for ConnectAllView {
 pub(crate) struct DisconnectView {
     /// `disconnect` or `disconnect-all`.
     pub(crate) verb: &'static str,
-    /// The subsystems that were named.
+    /// The subsystems that the user named.
     pub(crate) nqns: Vec<String>,
-    /// Controllers that are gone now, and their subsystems.
+    /// Controllers that were disconnected, and their subsystems.
     pub(crate) disconnected: Vec<(String, String)>,
     /// Controllers that had been given up, and their subsystems: they are acknowledged now.
     pub(crate) acknowledged: Vec<(String, String)>,
-    /// Controllers that are not, and why.
+    /// Controllers that could not be disconnected, and why.
     pub(crate) failed: Vec<(String, anyhow::Error)>,
-    /// What was cleaned up after attach daemons that had been killed.
+    /// What was removed for attach daemons that had been killed.
     pub(crate) repaired: Vec<String>,
 }
 
 impl DisconnectView {
-    /// Adds what one call did.
+    /// Adds the result of one call.
     pub(crate) fn add(&mut self, report: Report) {
         self.disconnected.extend(report.disconnected);
         self.acknowledged.extend(report.acknowledged);

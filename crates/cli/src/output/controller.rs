@@ -205,8 +205,8 @@ fn power_state_text(index: usize, state: &PowerState) -> String {
     )
 }
 
-/// Idle or active power: the scale is in bits 7:6, 1 for 0.1 mW and 2 for 10 mW; anything else is
-/// not said.
+/// Idle or active power: the scale is in bits 7:6, 1 for 0.1 mW and 2 for 10 mW; otherwise it is
+/// not reported.
 fn power_field(power: u16, scale: u8) -> String {
     match scale >> 6 {
         1 => format!("{}.{:04}W", power / 10_000, power % 10_000),

@@ -1,4 +1,4 @@
-//! The view of a verb that just does something: a line for people, and facts for programs.
+//! The view of a verb whose result is only success: a line of text, and keys in the JSON.
 
 use super::View;
 use super::json::{Json, Object};
@@ -17,7 +17,7 @@ impl Done {
         Self { verb, line: format!("{verb}: {line}"), facts: Object::new().with("device", device) }
     }
 
-    /// Adds a fact to the JSON.
+    /// Adds a key to the JSON.
     pub(crate) fn with(mut self, key: &str, value: impl Into<Json>) -> Self {
         self.facts.push(key, value);
         self

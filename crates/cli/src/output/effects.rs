@@ -14,7 +14,7 @@ use super::text::hex;
 pub(crate) struct EffectsView {
     /// The log page.
     pub(crate) data: Box<CommandsSupportedAndEffects>,
-    /// The I/O command set that it was asked for.
+    /// The requested I/O command set.
     pub(crate) csi: u8,
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct FeatureView {
     pub(crate) select: Select,
     /// Dword 0 of the completion.
     pub(crate) value: u32,
-    /// The data structure, empty where there is none.
+    /// The data structure, empty if there is none.
     pub(crate) data: Vec<u8>,
 }
 
@@ -83,7 +83,7 @@ impl View for FeatureView {
 pub(crate) struct FeatureSetView {
     /// The feature.
     pub(crate) fid: Fid,
-    /// The value asked for.
+    /// The requested value.
     pub(crate) value: u32,
     /// Whether the value was saved.
     pub(crate) saved: bool,
@@ -131,7 +131,7 @@ fn enabled(set: bool) -> String {
     if set { "Enabled" } else { "Disabled" }.to_owned()
 }
 
-/// The value in words: names as nvme-cli has them.
+/// The value as text, with nvme-cli's names.
 fn explain(fid: Fid, value: u32, data: &[u8]) -> Vec<(&'static str, String)> {
     match fid {
         Fid::ARBITRATION => {
@@ -193,7 +193,7 @@ fn explain(fid: Fid, value: u32, data: &[u8]) -> Vec<(&'static str, String)> {
     }
 }
 
-/// The features of drives in words.
+/// The features of drives as text.
 fn explain_drive(fid: Fid, value: u32) -> Vec<(&'static str, String)> {
     match fid {
         Fid::THERMAL_MANAGEMENT => {

@@ -1,5 +1,5 @@
 //! A list of named numbers and texts, shown as nvme-cli shows a data structure: `name : value` in
-//! text, the same names in JSON. One list serves both, so that they cannot drift apart.
+//! text, the same names in JSON. Both are derived from one list, so they are consistent.
 
 use std::fmt::Write as _;
 
@@ -23,7 +23,7 @@ struct Field {
 pub(crate) struct Bits {
     /// The highest and the lowest bit.
     pub(crate) range: (u8, u8),
-    /// The text where the value is not 0.
+    /// The text if it is not 0.
     pub(crate) set: &'static str,
     /// The text if it is 0; empty to omit the line.
     pub(crate) clear: &'static str,
@@ -77,7 +77,7 @@ impl Fields {
         self
     }
 
-    /// Explains the last field in words of its own.
+    /// Explains the last field by the given text.
     pub(crate) fn detail(&mut self, line: impl Into<String>) -> &mut Self {
         if let Some(field) = self.0.last_mut() {
             field.details.push(line.into());

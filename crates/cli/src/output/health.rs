@@ -115,7 +115,7 @@ impl View for SmartView {
 }
 
 impl SmartView {
-    /// The sensors that are there, from 1.
+    /// The existing sensors, numbered from 1.
     fn sensors(&self) -> impl Iterator<Item = (usize, u16)> {
         let kelvins = self.data.tsen.iter().map(|kelvin| kelvin.get());
         kelvins.enumerate().map(|(index, kelvin)| (index + 1, kelvin)).filter(|(_, kelvin)| *kelvin != 0)
@@ -126,7 +126,7 @@ impl SmartView {
 pub(crate) struct ErrorLogView {
     /// The device's name.
     pub(crate) device: String,
-    /// The entries, newest first, those that are none included.
+    /// The entries, newest first, including unused ones.
     pub(crate) entries: Vec<ErrorInformation>,
 }
 
@@ -191,8 +191,8 @@ impl View for ErrorLogView {
     }
 }
 
-/// The name of an entry's status: that of an I/O command where it came through an I/O queue and was
-/// none of Fabrics.
+/// The name of an entry's status: that of an I/O command if it was sent on an I/O queue and is not
+/// a Fabrics command.
 fn status_name(entry: &ErrorInformation) -> Option<&'static str> {
     let admin = entry.sqid.get() == 0 || (entry.lpver > 0 && entry.opc == opcode::FABRICS);
     if admin { entry.status().name() } else { entry.status().nvm_name() }

@@ -1,5 +1,5 @@
-//! Values as JSON, in the order in which they were added and with integers of 128 bits. Which keys
-//! a verb has is said where its view is; what they mean is in docs/json.md.
+//! Values as JSON, in the order in which they were added and with integers of 128 bits. The keys of
+//! a verb are defined by its view, and documented in docs/json.md.
 
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
@@ -27,7 +27,7 @@ pub enum Json {
 pub struct Object(Vec<(String, Json)>);
 
 impl Object {
-    /// Without keys.
+    /// An empty object.
     pub(crate) const fn new() -> Self {
         Self(Vec::new())
     }
@@ -60,7 +60,8 @@ impl Object {
         self.0.is_empty()
     }
 
-    /// The JSON text in one line, with a newline at its end: for programs that go on after it.
+    /// The JSON text in one line, with a newline at its end: for programs that read several
+    /// objects.
     pub fn to_line(&self) -> serde_json::Result<String> {
         let mut text = serde_json::to_string(self)?;
         text.push('\n');

@@ -1,4 +1,4 @@
-//! The view of what Get LBA Status returns (`get-lba-status`).
+//! The view of the result of Get LBA Status (`get-lba-status`).
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use super::text::hex;
 pub(crate) struct LbaStatusView {
     /// The namespace.
     pub(crate) nsid: Nsid,
-    /// The list as it came.
+    /// The list as the controller returned it.
     pub(crate) data: Vec<u8>,
 }
 

@@ -1,5 +1,4 @@
-//! The view of verbs that manage namespaces: the line that nvme-cli prints, and what was done for
-//! programs.
+//! The view of verbs that manage namespaces: nvme-cli's line as text, and the details in the JSON.
 
 use std::path::Path;
 
@@ -12,7 +11,7 @@ pub(crate) struct Managed {
     verb: &'static str,
     nsid: u32,
     facts: Object,
-    /// Block devices of this machine that are there now: names and paths.
+    /// The resulting block devices of this machine: names and paths.
     block_devices: Vec<(String, String)>,
 }
 
@@ -23,7 +22,7 @@ impl Managed {
         Self { verb, nsid, facts, block_devices: Vec::new() }
     }
 
-    /// Adds a fact to the JSON.
+    /// Adds a key to the JSON.
     pub(crate) fn with(mut self, key: &str, value: impl Into<Json>) -> Self {
         self.facts.push(key, value);
         self

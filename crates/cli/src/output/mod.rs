@@ -1,6 +1,6 @@
-//! What verbs print. A verb makes a view of what it learnt; here the view becomes text, JSON or
-//! bytes on standard output. Messages for people that are not a verb's result go to standard error
-//! and are none of this module's.
+//! The output of verbs. A verb makes a view of its result; here the view becomes text, JSON or
+//! bytes on standard output. Messages that are not a verb's result go to standard error, and are
+//! not written by this module.
 
 pub(crate) mod ana;
 pub(crate) mod attached;
@@ -37,13 +37,13 @@ use json::Object;
 
 /// Something that a verb prints.
 pub trait View {
-    /// As text for people, in the manner of nvme-cli; more of it with `verbose`.
+    /// As text, in nvme-cli's format; with more details if `verbose`.
     fn text(&self, verbose: bool) -> String;
 
     /// As JSON, beginning with its schema.
     fn json(&self, verbose: bool) -> Object;
 
-    /// As the bytes that the controller returned, where there are such.
+    /// As the bytes that the controller returned, if there are any.
     fn binary(&self) -> Option<&[u8]> {
         None
     }

@@ -1,5 +1,5 @@
-//! The view of the Persistent Event Log (`persistent-event-log`): its header and its events, each
-//! as far as it is known.
+//! The view of the Persistent Event Log (`persistent-event-log`): its header and its events,
+//! decoded if their type is known.
 
 use ebof_nvme::feature::Fid;
 use ebof_nvme::identify::Text;
@@ -98,7 +98,7 @@ fn event_fields(event: &PersistentEvent<'_>) -> Fields {
     fields
 }
 
-/// Adds what is in the data of a known kind; `false` where the kind or its length is unknown.
+/// Adds the data of a known kind; `false` if the kind or its length is unknown.
 fn known(kind: EventKind, data: &[u8], fields: &mut Fields) -> bool {
     match kind {
         EventKind::SMART_SNAPSHOT => with(data, |event| smart(event, fields)),

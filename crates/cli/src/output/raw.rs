@@ -1,4 +1,4 @@
-//! Views of bytes whose meaning the verb does not know: `get-log`, and the data of `read`.
+//! Views of uninterpreted bytes: `get-log`, and the data of `read`.
 
 use ebof_nvme::log::Lid;
 

@@ -94,7 +94,7 @@ impl View for PropertyView {
     }
 }
 
-/// The fields of a property in words.
+/// The fields of a property as text.
 fn explain(symbol: &str, value: u64) -> Vec<(&'static str, String)> {
     let low = u32::try_from(value & 0xffff_ffff).unwrap_or_default();
     match symbol {

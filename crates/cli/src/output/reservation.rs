@@ -15,7 +15,7 @@ use super::text::digits;
 pub(crate) struct ReportView {
     /// The namespace.
     pub(crate) nsid: Nsid,
-    /// The data structure as it came.
+    /// The data structure as the controller returned it.
     pub(crate) data: Vec<u8>,
     /// Whether it has the extended data structure.
     pub(crate) extended: bool,

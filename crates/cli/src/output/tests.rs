@@ -1,5 +1,5 @@
-//! What every view prints for fixed bytes, as snapshots: a change of the text or of a JSON key
-//! shows here.
+//! The output of every view for fixed bytes, as snapshots, which a change of the text or of a JSON
+//! key breaks.
 
 use ebof_attach::state::{Ended, GivenUp, State};
 use ebof_attach::{Attached, Device, Request};
@@ -256,7 +256,7 @@ fn device(nsid: u32, path: Option<&str>) -> Device {
     }
 }
 
-/// A state as a daemon writes it.
+/// A state as an attach daemon writes it.
 pub(crate) fn example_state(name: &str) -> State {
     let request = Request { traddr: "192.168.13.147".to_owned(), ..Request::default() };
     State {

@@ -1,4 +1,4 @@
-//! Numbers and tables as nvme-cli writes them, and strings of strangers made safe for a terminal.
+//! Numbers and tables as nvme-cli writes them, and untrusted strings made safe for a terminal.
 
 use std::fmt::{LowerHex, Write as _};
 
@@ -29,8 +29,7 @@ pub fn si(bytes: u128) -> String {
     format!("{value:.2} {unit}B")
 }
 
-/// A size in decimal and in binary units, as it may have been meant: `107.37 GB (100.00 GiB)`;
-/// small ones in bytes.
+/// A size in decimal and in binary units: `107.37 GB (100.00 GiB)`; small ones in bytes.
 #[expect(clippy::cast_precision_loss, reason = "two decimals are shown")]
 pub fn si_and_binary(bytes: u128) -> String {
     if bytes < 1000 {
@@ -62,7 +61,7 @@ pub(crate) fn temperature(kelvin: u16) -> String {
     format!("{celsius} °C ({kelvin} K, {fahrenheit} °F)")
 }
 
-/// A table in nvme-cli's manner: titles, dashes as wide as the column, rows. A longer cell makes
+/// A table in nvme-cli's format: titles, dashes as wide as the column, rows. A longer cell makes
 /// its column wider.
 pub(crate) fn table(columns: &[(&str, usize)], rows: &[Vec<String>]) -> String {
     let width = |index: usize, least: usize| {
@@ -81,7 +80,7 @@ pub(crate) fn table(columns: &[(&str, usize)], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Bytes as a hexadecimal dump, 16 to a line, with the printable characters beside them.
+/// Bytes as a hexadecimal dump, 16 to a line, with the printable characters at the right.
 pub(crate) fn dump(bytes: &[u8]) -> String {
     let mut text = format!("      {}\n", (0..16).map(|at| format!(" {at:x} ")).collect::<Vec<_>>().join(""));
     for (row, chunk) in bytes.chunks(16).enumerate() {
@@ -93,7 +92,7 @@ pub(crate) fn dump(bytes: &[u8]) -> String {
     text
 }
 
-/// A text of a stranger for one line of a terminal.
+/// An untrusted text for one line of a terminal.
 pub fn safe(text: &str) -> String {
     ebof_nvme::identify::Text::new(text.as_bytes()).to_string()
 }

@@ -1,5 +1,5 @@
-//! Connect: which host gets a controller, and which connection becomes which queue (NVMe over
-//! Fabrics, Connect Command).
+//! Connect: which host gets a controller, and which queue a connection becomes (NVMe over Fabrics,
+//! Connect Command).
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -24,16 +24,16 @@ use crate::model::{Limits, Port};
 use crate::queue::{Live, Queue, Role};
 use crate::step::{Step, Task};
 
-/// What is decided about a Connect that is not refused.
+/// The result of a Connect that is not refused.
 enum Verdict {
     Granted(Live),
-    /// It waits; these queues are to be looked at.
+    /// It waits; these queues have to be checked first.
     Deferred(Vec<Handle>),
 }
 
 impl Registry {
-    /// Decides a [`Task::Connect`]; `data` is what the host sent as Connect data. After a refusal
-    /// the queue may try again.
+    /// Decides a [`Task::Connect`]; `data` is the host's Connect data. After a refusal another
+    /// Connect may follow on the queue.
     pub fn connect(
         &mut self,
         queue: &mut Queue,
@@ -54,7 +54,7 @@ impl Registry {
         match granted {
             Ok(Verdict::Deferred(looks)) => (Step::Execute(executing, Task::DeferConnect(looks)), None),
             Ok(Verdict::Granted(live)) => {
-                // AUTHREQ 0: no authentication is asked for.
+                // AUTHREQ 0: no authentication required.
                 let result = ConnectResult::Connected { cntlid: live.association.cntlid, authreq: 0 }.encode();
                 (queue.install(&executing, live, result), None)
             }
@@ -65,12 +65,12 @@ impl Registry {
         }
     }
 
-    /// Makes `queue` the queue of a host that is attached directly, as a Connect would: the same
-    /// hosts may, within the same limits. An I/O queue does not wait for the host's earlier ones,
-    /// as a Connect does: it is refused until they have ended.
+    /// Makes `queue` the queue of a host that is attached directly, like a Connect: for the same
+    /// hosts, within the same limits. Unlike a Connect, an I/O queue does not wait for the host's
+    /// earlier ones: it is refused until they have ended.
     ///
     /// # Errors
-    /// It may not. The refusal is for the connection log.
+    /// It is refused. The refusal is for the connection log.
     pub fn attach(
         &mut self,
         queue: &mut Queue,
@@ -109,7 +109,7 @@ impl Registry {
     ) -> Result<Live, RefusalReason> {
         let port = self.model.port(arrival.port).ok_or(RefusalReason::PortRemoved)?.clone();
         let entries = self.queue_entries(request, &port, None)?;
-        // Only the dynamic controller model: the host may not choose.
+        // Only the dynamic controller model: the host may not choose a controller.
         if request.cntlid != ControllerId::DYNAMIC {
             return Err(RefusalReason::StaticController);
         }
@@ -177,11 +177,11 @@ impl Registry {
         if association.is_closing() {
             return Err(RefusalReason::UnknownController);
         }
-        // The same host and port as the Admin Queue's. Deviation: the specification wants the same
-        // host identifier too, or zeros. TrueNAS' Python client says another one for each queue:
-        // the Admin Queue's counts, and the log has both. Not where the host has no
-        // NQN: only its identifier distinguishes it from others then, and both have the NQN that is
-        // made of it.
+        // The same host and port as the Admin Queue's. Deviation: the specification requires the
+        // same host identifier, too, or zeros. TrueNAS' Python client sends another one for each
+        // queue: the Admin Queue's is used, and the log has both. If the host has no NQN, the
+        // identifiers have to be the same: only they distinguish it from others, and its NQN is
+        // derived from them.
         let same_host = association.nameless == request.nameless && association.host == request.host;
         if !same_host || association.port.id != arrival.port {
             return Err(RefusalReason::OtherHost);
@@ -214,14 +214,14 @@ impl Registry {
         Ok(Verdict::Granted(granted(request, arrival, entries, association, counters, now_ms, role)))
     }
 
-    /// What is said about a subsystem that is not served.
+    /// The refusal for a subsystem that is not served.
     fn missing(&self, nqn: &Nqn) -> RefusalReason {
         let returns = self.model.returning.contains(nqn);
         if returns { RefusalReason::SubsystemReturning } else { RefusalReason::UnknownSubsystem }
     }
 
-    /// SQSIZE: at least two entries, at most CAP.MQES. That is a limit of I/O queues: the discovery
-    /// log promises an Admin Queue of 32 entries, and hosts ask for so many.
+    /// SQSIZE: at least two entries, at most CAP.MQES, which limits I/O queues only: the discovery
+    /// log promises an Admin Queue of 32 entries, and hosts request as many.
     fn queue_entries(&self, request: &ConnectRequest, port: &Port, drive: Option<&View>) -> Result<u16, RefusalReason> {
         let of_drive = drive.and_then(|drive| drive.profile.queue_entries).unwrap_or(u16::MAX);
         let least = if request.connect.qid.is_admin() { ADMIN_QUEUE_ENTRIES } else { 2 };
@@ -239,8 +239,8 @@ impl Registry {
         if in_use + u32::from(more) > most { Err(RefusalReason::EntriesExhausted) } else { Ok(()) }
     }
 
-    /// Whether the host may have one queue more, and so many controllers more. What it has in other
-    /// subsystems counts, and what is ending: it is still there.
+    /// Whether the host may have one more queue, and `controllers` more controllers. Those in other
+    /// subsystems count, too, and those that are ending.
     fn check_share(&self, host: &Nqn, controllers: u32) -> Result<(), RefusalReason> {
         let of_host = self.entries.values().filter(|entry| entry.association.host == *host);
         let count = |(had, queues): (usize, usize), entry: &Entry| (had + 1, queues + entry.queues.len());
@@ -250,7 +250,7 @@ impl Registry {
         if controller && fits(queues, self.limits.host_queues) { Ok(()) } else { Err(RefusalReason::HostShare) }
     }
 
-    /// A host identifier stands for one host, and so for one host NQN; cloned machines often share
+    /// A host identifier belongs to one host, and so to one host NQN; cloned machines often share
     /// it.
     fn check_host_id(&self, request: &ConnectRequest) -> Result<(), RefusalReason> {
         let conflict = self.entries.values().map(|entry| &entry.association).any(|other| {
@@ -260,12 +260,12 @@ impl Registry {
                 && other.host_id == request.host_id
                 && other.host != request.host
         });
-        // All zeros is no identifier.
+        // Zeros mean no identifier.
         if conflict && request.host_id != HostId::default() { Err(RefusalReason::HostIdInUse) } else { Ok(()) }
     }
 
-    /// A controller ID that is not in use. They are given out in turn, so that an old one is not
-    /// soon another host's.
+    /// A controller ID that is not in use. They are assigned in ascending order, so that one is not
+    /// soon reused by another host.
     fn free_cntlid(&mut self, nqn: &Nqn, kind: &Kind, host: &Nqn) -> Option<ControllerId> {
         if self.entries.len() >= usize::try_from(self.limits.controllers).unwrap_or(usize::MAX) {
             return None;
@@ -295,7 +295,7 @@ impl Registry {
 }
 
 impl Registry {
-    /// The limits that a new controller announces: a drive's may be narrower than the target's.
+    /// The limits that a new controller announces: a drive's may be lower than the target's.
     fn limits_of(&self, kind: &Kind) -> Limits {
         let mut limits = self.limits.clone();
         if let Kind::Io(subsystem) = kind
@@ -307,7 +307,7 @@ impl Registry {
         limits
     }
 
-    /// The log that a new controller writes its errors to.
+    /// The Error Information log of a new controller.
     fn error_log(&mut self, nqn: &Nqn, kind: &Kind) -> Arc<ErrorLog> {
         match kind {
             Kind::Io(subsystem) if subsystem.drive.is_some() => {
@@ -317,7 +317,7 @@ impl Registry {
         }
     }
 
-    /// Whether the controller exists and is there to stay.
+    /// Whether the controller exists and is not ending.
     fn is_in_use(&self, nqn: &Nqn, cntlid: ControllerId) -> bool {
         let key = self.names.get(&(nqn.clone(), cntlid));
         key.and_then(|key| self.entries.get(key)).is_some_and(|entry| !entry.association.is_closing())

@@ -1,15 +1,15 @@
-//! Queues that have ended while work of theirs may still reach the medium: the host's next I/O
-//! queues wait for them, so that no old write lands behind a newer one.
+//! Queues that have ended while their commands may still reach the medium: the host's next I/O
+//! queues wait for them, so that no old write is executed after a newer one.
 //!
-//! A queue *drains* from the moment at which its end was asked for, or its connection or
-//! association ended, until the target reports it [`closed`](super::Registry::closed). A Connect
-//! for an I/O queue is deferred while a queue of the same host drains in the same subsystem, for a
-//! limited time: then the host gets the status that the controller is busy.
+//! A queue *drains* from the time at which it was asked to end, or its connection or association
+//! ended, until the target reports it [`closed`](super::Registry::closed). A Connect for an I/O
+//! queue is deferred while a queue of the same host drains in the same subsystem, for a limited
+//! time; after that it fails with Controller Busy.
 //!
-//! Before that, whoever holds the Connect looks at the queues of the host's other associations: the
-//! end of their connections may have arrived, and not have been read; or it never arrives, because
-//! the network lost it. So where nothing has come from an association for longer than a living host
-//! is silent, the Connect is also deferred until what that has at devices is over.
+//! Before that, the queues of the host's other associations are checked: the end of their
+//! connections may have arrived without having been read; or it never arrives, because the network
+//! lost it. So if an association has received nothing for longer than a live host is silent, the
+//! Connect is also deferred until the association's commands at devices have completed.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -20,19 +20,19 @@ use super::{Attached, Entry, Handle, Key, Notice, Notices, Registry};
 use crate::association::Association;
 use crate::connect::RefusalReason;
 
-/// How long a Connect is deferred, milliseconds. Shorter than any host's time-out for it.
+/// How long a Connect is deferred at most, milliseconds. Shorter than the hosts' time-outs for it.
 pub const CONNECT_HOLD_MS: u64 = 5_000;
 
-/// How long a host without a keep alive time-out is silent before it may be gone, milliseconds;
-/// others half of their time-out.
+/// After how long without a command a host without a keep-alive time-out may be gone,
+/// milliseconds. For others it is half of their time-out.
 pub const SILENT_MS: u64 = 2_000;
 
-/// From when on a queue that drains is reported, milliseconds.
+/// After how long a queue that drains is reported, milliseconds.
 pub const SLOW_DRAIN_MS: u64 = 10_000;
 
-/// Associations of one host with one subsystem that may be draining when it asks for another
-/// controller: what a device that hangs makes the target keep of a host that comes back again and
-/// again is bounded.
+/// The most associations of one host with one subsystem that may be draining when it requests
+/// another controller. If a device hangs and the host reconnects again and again, this bounds what
+/// the target keeps of it.
 pub const DRAINING_MAX: usize = 64;
 
 /// A Connect that waits for queues that drain.
@@ -40,21 +40,21 @@ pub const DRAINING_MAX: usize = 64;
 pub(super) struct Deferred {
     host: Key,
     until_ms: u64,
-    /// Its time was up: its Connect failed, and the next one is refused.
+    /// Its time has expired: the Connect is to be tried again, and is then refused.
     is_overdue: bool,
-    /// Queues of the host that have not been looked at yet.
+    /// Queues of the host that have not been checked yet.
     looks: usize,
 }
 
-/// What becomes of a Connect that meets queues that drain.
+/// The decision about a Connect with regard to queues that drain.
 pub(super) enum Deferral {
-    /// Nothing is in its way.
+    /// No queue drains.
     None,
-    /// It waits; these queues are to be looked at first.
+    /// It waits; these queues have to be checked first.
     Wait(Vec<Handle>),
 }
 
-/// A queue that drains for long, for the log.
+/// A queue that has been draining for long, for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drain {
     /// The host.
@@ -80,15 +80,14 @@ impl Entry {
         queue.detached || self.association.is_closing()
     }
 
-    /// Whether nothing has come from the host for so long that it may have gone without a word.
+    /// Whether the host has been silent for so long that its connection may be lost.
     fn is_silent(&self, now_ms: u64) -> bool {
         let keep_alive_ms = self.keep_alive.map_or(2 * SILENT_MS, |timer| u64::from(timer.timeout_ms));
         self.last_command_ms().saturating_add(keep_alive_ms / 2) <= now_ms
     }
 }
 
-/// Whether both are of one host, as far as is known: hosts come back with another identifier or
-/// another name.
+/// Whether both may be of the same host: hosts reconnect with another identifier or another NQN.
 fn same_host(one: &Association, other: &Association) -> bool {
     one.subsystem == other.subsystem
         && !one.discovery
@@ -115,7 +114,7 @@ impl Registry {
         Ok(Deferral::Wait(looks))
     }
 
-    /// The queues of the host's other associations that are to be looked at.
+    /// The queues of the host's other associations that have to be checked.
     fn others(&self, key: Key, now_ms: u64) -> Vec<Handle> {
         let Some(own) = self.entries.get(&key) else { return Vec::new() };
         let others = self.entries.iter().filter(|(other, entry)| {
@@ -139,13 +138,13 @@ impl Registry {
         draining.map(|entry| &*entry.association)
     }
 
-    /// Controllers that are over but for what their queues have left at devices.
+    /// Controllers that have ended except for commands of their queues at devices.
     #[must_use]
     pub fn draining_controllers(&self) -> usize {
         self.entries.values().filter(|entry| entry.association.is_closing()).count()
     }
 
-    /// Whether so many associations of a host drain that it may have no further controller.
+    /// Whether too many associations of a host drain for it to get another controller.
     pub(super) fn drains_too_much(&self, subsystem: &Nqn, host: &Nqn) -> bool {
         let draining = self.entries.values().filter(|entry| {
             let association = &entry.association;
@@ -154,10 +153,10 @@ impl Registry {
         draining.count() >= DRAINING_MAX
     }
 
-    /// The connection `handle` ends, or has ended: it takes no more commands, but those that it
-    /// took may still be at a device. When it is the Admin Queue's, the association ends. Deliver
-    /// the notices; [`closed`](Self::closed) follows when nothing of the queue can reach the medium
-    /// any more.
+    /// The connection `handle` ends, or has ended: it accepts no more commands, but earlier ones
+    /// may still be at a device. If it is the Admin Queue's, the association ends. The caller
+    /// delivers the notices, and calls [`closed`](Self::closed) when no command of the queue can
+    /// reach the medium any more.
     pub fn ending(&mut self, handle: Handle) -> Notices {
         let mut notices = Notices::new();
         self.deferred.remove(&handle);
@@ -169,7 +168,7 @@ impl Registry {
         entry.count_io_queues();
         if is_admin && !entry.association.is_closing() {
             entry.close(super::CloseReason::AdminQueueLost, &mut notices);
-            // It knows.
+            // It does not need a notice.
             notices.retain(|(to, _)| *to != handle);
         }
         notices
@@ -181,15 +180,15 @@ impl Registry {
         self.deferred.len()
     }
 
-    /// A queue of another association of the host, which a deferred Connect asked for, has been
-    /// looked at, and has nothing left of what it had at a device then.
+    /// A queue of another association of the host has been checked for a deferred Connect, and the
+    /// commands that it had at devices then have completed.
     pub fn looked(&mut self, deferred: Handle) -> Notices {
         let Some(waiting) = self.deferred.get_mut(&deferred) else { return Notices::new() };
         waiting.looks = waiting.looks.saturating_sub(1);
         self.free_deferred()
     }
 
-    /// The Connects that are to be tried again because nothing drains for their hosts any more.
+    /// The Connects that are to be tried again because no queue of their hosts drains any more.
     pub(super) fn free_deferred(&self) -> Notices {
         if self.deferred.is_empty() {
             return Notices::new();
@@ -203,7 +202,7 @@ impl Registry {
         free.map(|(&handle, _)| (handle, Notice::Connect)).collect()
     }
 
-    /// The Connects whose time is up: they are to be tried again, and are then refused.
+    /// The Connects whose time has expired: they are to be tried again, and are then refused.
     pub(super) fn expire_deferred(&mut self, now_ms: u64, notices: &mut Notices) {
         for (&handle, deferred) in
             self.deferred.iter_mut().filter(|(_, deferred)| !deferred.is_overdue && deferred.until_ms <= now_ms)
@@ -213,7 +212,7 @@ impl Registry {
         }
     }
 
-    /// Keeps the time of queues that drain, and notes those that have been doing so for
+    /// Updates the times of queues that drain, and records those that have been draining for
     /// [`SLOW_DRAIN_MS`].
     pub(super) fn watch_drains(&mut self, now_ms: u64) {
         for entry in self.entries.values_mut() {

@@ -1,4 +1,4 @@
-//! Commands of Admin Queues that need a view of the whole: [`Task::Shared`].
+//! Commands that need the state that queues share: [`Task::Shared`].
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -25,8 +25,8 @@ use crate::step::{Quiesce, Step, Task};
 use crate::{admin as admin_commands, discovery, identify, reservation};
 
 impl Registry {
-    /// Executes a [`Task::Shared`] command of `queue`. Deliver the notices also when the step is a
-    /// refusal, and before the completion is sent.
+    /// Executes a [`Task::Shared`] command of `queue`. The caller delivers the notices before it
+    /// sends the completion, even if the step is a refusal.
     pub fn execute(&mut self, queue: &mut Queue, executing: Executing, now_ms: u64) -> (Step, Notices) {
         let mut notices = Notices::new();
         let key = queue.live().and_then(|live| self.handles.get(&live.handle)).copied();
@@ -65,11 +65,11 @@ impl Registry {
         }
     }
 
-    /// Reset or shutdown: I/O queues end; a normal shutdown leaves nothing in caches.
+    /// Reset or shutdown: the I/O queues end; a normal shutdown flushes caches.
     fn quiesce(&mut self, key: Key, controller: &Controller) -> Outcome {
         let mut quiesce = Quiesce::default();
         if let Some(entry) = self.entries.get_mut(&key) {
-            // Those too that drain already: a reset may begin while a shutdown closes them.
+            // Including those that drain already: a reset may begin while a shutdown closes them.
             for queue in entry.queues.iter_mut().filter(|queue| !queue.id.is_admin()) {
                 queue.detached = true;
                 quiesce.close.push(queue.handle);
@@ -118,7 +118,7 @@ impl Registry {
         Ok(answer)
     }
 
-    /// Reservation Report, the one command of I/O queues that needs a view of the whole.
+    /// Reservation Report, the only command of I/O queues that needs the shared state.
     fn report(&self, subsystem: &Subsystem, executing: &Executing) -> Outcome {
         let entries = || self.entries.values().map(|entry| &entry.association);
         let here = |association: &&Arc<Association>| {
@@ -129,8 +129,8 @@ impl Registry {
         })
     }
 
-    /// Has the controllers of hosts know what became of their registrations and reservations.
-    /// Deliver the notices.
+    /// Notifies the controllers of hosts of changes of their registrations and reservations. The
+    /// caller delivers the notices.
     pub fn reservation_notices(&self, nqn: &Nqn, events: &[(Nsid, HostId, ReservationEvent)]) -> Notices {
         let of_subsystem = |entry: &&Entry| entry.association.subsystem == *nqn && !entry.association.is_closing();
         let mut notices = Notices::new();
@@ -143,8 +143,8 @@ impl Registry {
         notices
     }
 
-    /// The I/O queues of a host's controllers, with those that are ending: what they have under way
-    /// may still reach the medium.
+    /// The I/O queues of a host's controllers, including those that are ending: their commands may
+    /// still reach the medium.
     pub fn queues_of(&self, nqn: &Nqn, host: HostId) -> Vec<Handle> {
         let of_host = |entry: &&Entry| {
             entry.association.subsystem == *nqn && entry.association.host_id == host && host != HostId::default()
@@ -153,8 +153,8 @@ impl Registry {
         queues.filter(|queue| !queue.id.is_admin()).map(|queue| queue.handle).collect()
     }
 
-    /// Identify of a host that has still to learn of changes: what it is told may let it see more
-    /// from then on.
+    /// Identify of a host that does not know of all changes yet: after the response it may be shown
+    /// more of them.
     fn look(
         &mut self,
         key: Key,
@@ -215,7 +215,7 @@ impl Registry {
         let namespace = self.effective.get(&nqn).and_then(|subsystem| subsystem.namespaces.find(nsid));
         let namespace = namespace.ok_or(Fault::new(Status::INVALID_NAMESPACE))?;
         if namespace.read_only {
-            // The device itself cannot be written.
+            // The device itself is read-only.
             return if protected { Ok(Decision::Done(0)) } else { Err(Fault::new(Status::FEATURE_NOT_CHANGEABLE)) };
         }
         if namespace.write_protected != protected {
@@ -226,7 +226,7 @@ impl Registry {
 
     fn change_protection(&mut self, nqn: Nqn, nsid: Nsid, protected: bool, notices: &mut Notices) {
         self.protection.insert((nqn.clone(), nsid), protected);
-        // The owner of the model has to know one entry for each namespace only.
+        // The owner of the model needs only the last change of each namespace.
         self.protection_changes.retain(|change| (&change.subsystem, change.nsid) != (&nqn, nsid));
         self.protection_changes.push(ProtectionChange { subsystem: nqn.clone(), nsid, protected });
         let Some(subsystem) = self.model.subsystem(&nqn).map(|subsystem| self.with_protection(subsystem)) else {

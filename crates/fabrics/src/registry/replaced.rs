@@ -1,15 +1,15 @@
-//! Namespaces that go, and others that come under their NSIDs, as one controller is shown them.
+//! Namespaces that are removed, and others that get their NSIDs, as one controller is shown them.
 //!
 //! ```text
-//!   it goes, or another      the host has looked and          the host has asked
-//!   has its NSID             has not found it                 what the NSID names
+//!   it is removed, or        the host has looked and          the host has
+//!   replaced                 has not found it                 identified the NSID
 //! ------------------> Gone -----------------------> Announced -------------------> (forgotten)
 //!                     not shown                     shown, second event; I/O
 //!                                                   commands wait
 //! ```
-//! Deviation: by the specification one event and one entry in the Changed Namespace List would do.
-//! Linux, all versions so far, removes a disk whose identifiers have changed, and looks for the new
-//! one at the next event only. And what it writes until then is meant for the namespace that was.
+//! Deviation: in the specification one event and one entry in the Changed Namespace List are
+//! enough. All versions of Linux so far remove a disk whose identifiers have changed, and look for
+//! the new one only at the next event. What they write until then is meant for the old namespace.
 
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry as Slot;
@@ -23,8 +23,8 @@ use crate::controller::Controller;
 use crate::identify::Look;
 use crate::model::{DeviceId, Namespace, Subsystem};
 
-/// What a host may take NSIDs for that it has not looked at since. At most one for each NSID that
-/// was ever shown to it.
+/// The NSIDs whose namespaces have changed since the host last looked. At most one entry for each
+/// NSID that it was ever shown.
 #[derive(Debug, Default)]
 pub(super) struct Replaced {
     nsids: BTreeMap<Nsid, Stage>,
@@ -32,8 +32,8 @@ pub(super) struct Replaced {
 
 #[derive(Debug)]
 enum Stage {
-    /// The namespace is not what it was: the host is shown none. Whether it looked although it had
-    /// not read the event's log.
+    /// The namespace was removed or replaced: the host is shown none. The flag says whether it has
+    /// looked without having read the event's log.
     Gone { was: Identity, looked: bool },
     /// The host knows that there was a change.
     Announced,
@@ -57,8 +57,8 @@ impl Identity {
 }
 
 impl Replaced {
-    /// The host was shown `before`, and there is `now`; `own` says that a command of the host
-    /// itself made the difference: it has nothing to learn of it.
+    /// The host was shown `before`, and the subsystem is `now`. `own` says that a command of the
+    /// host itself caused the change, which it therefore knows.
     pub(super) fn note(&mut self, before: &Subsystem, now: &Subsystem, own: bool) {
         let was = |nsid: Nsid| before.namespaces.find(nsid).map(Identity::of);
         let is = |nsid: Nsid| now.namespaces.find(nsid).map(Identity::of);
@@ -74,13 +74,14 @@ impl Replaced {
                 slot.insert(Stage::Gone { was, looked: false });
             }
         }
-        // What came back as it was has never been away.
+        // If a namespace is back unchanged, there is nothing to tell.
         self.nsids.retain(|&nsid, stage| !matches!(stage, Stage::Gone { was, .. } if is(nsid).as_ref() == Some(was)));
     }
 
-    /// The host looks; `now` is what there is. Whether it is to be shown more from now on.
+    /// The host looks at the namespaces, which are those of `now`. Returns whether it is to be
+    /// shown more from now on.
     pub(super) fn look(&mut self, look: Look, controller: &Controller, now: &Subsystem) -> bool {
-        // An event that the host was sent, and whose log it has not read: it will look again.
+        // If the host was sent an event and has not read its log yet, it will look again.
         let unread = controller.events.is_unread(AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED);
         let mut more = false;
         self.nsids.retain(|&nsid, stage| match (stage, look) {
@@ -99,8 +100,8 @@ impl Replaced {
         more
     }
 
-    /// What the Admin Queue and I/O queues may see of `shown`, which is all that there is for the
-    /// host.
+    /// The parts of `shown`, all namespaces of the host, that the Admin Queue and the I/O queues
+    /// may see.
     pub(super) fn views(&self, shown: Arc<Subsystem>) -> (Arc<Subsystem>, Arc<Subsystem>) {
         if self.nsids.is_empty() {
             return (Arc::clone(&shown), shown);
@@ -122,12 +123,11 @@ impl Replaced {
     }
 }
 
-/// The host has not found a namespace that is `Gone`. Whether there is still something to remember
-/// of it.
+/// The host has not found a namespace that is `Gone`. Returns whether its entry is still needed.
 fn seen(stage: &mut Stage, unread: bool, is_there: bool, more: &mut bool) -> bool {
     match stage {
-        // Somebody else on the host may have looked. Who looks a second time will not read the log
-        // any more.
+        // Another program on the host may have looked. After a second look it is assumed that the
+        // log will not be read.
         Stage::Gone { looked, .. } if unread && !*looked => {
             *looked = true;
             true

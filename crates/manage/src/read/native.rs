@@ -20,12 +20,12 @@ mod subsystem;
 /// What subsystems may refer to.
 #[derive(Default)]
 pub(crate) struct Known {
-    /// Port names, and whether the port serves discovery only. Ports with mistakes count: a second
-    /// complaint about the reference would not help.
+    /// Port names, and whether the port serves discovery only. Ports with mistakes are included: a
+    /// second error about the reference would not help.
     pub(crate) ports: Vec<(String, bool)>,
-    /// Host NQNs; those with mistakes count too.
+    /// Host NQNs, including those of entries with mistakes.
     pub(crate) hosts: HashSet<String>,
-    /// Drives; those with mistakes count too.
+    /// Drives, including those with mistakes.
     drives: Vec<drive::KnownDrive>,
     pub(crate) unique: Unique,
     /// Paths that are used by read-only namespaces only.
@@ -113,7 +113,7 @@ fn read_port(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<
             None
         }
     });
-    // A port that cannot be used is read to its end all the same: its other mistakes are reported,
+    // A port with a mistake is read to its end all the same: its other mistakes are reported, and
     // its name is known.
     let mut port = Port::new(0, parsed.clone().unwrap_or_else(Listen::loopback));
     let id = table.integer("id", &Port::ID, out);
@@ -157,15 +157,15 @@ fn read_host(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<
 }
 
 impl Known {
-    /// The NQN of a host that is described.
+    /// The NQN of a host that the configuration defines.
     pub(crate) fn host(&self, node: &Node, out: &mut Collector<'_>) -> Option<Nqn> {
         let text = as_string("allowed_hosts", node, out)?;
         if self.hosts.contains(text) {
-            // Where it is described, its mistakes are reported.
+            // Its mistakes are reported where it is defined.
             return Nqn::parse(text).ok();
         }
         let nqn = values::check_nqn(text, &node.span, out)?;
-        // Comparing is work: a slip among thousands of hosts is for its author to find.
+        // Comparing takes time: with thousands of hosts no similar name is suggested.
         let mut hosts: Vec<&str> = self.hosts.iter().map(String::as_str).take(MAX_ITEMS).collect();
         hosts.sort_unstable();
         let help = match nearest(text, &hosts) {
@@ -176,7 +176,7 @@ impl Known {
         None
     }
 
-    /// The name of a port that is described and may have subsystems.
+    /// The name of a port that the configuration defines and that may have subsystems.
     pub(crate) fn port(&self, node: &Node, out: &mut Collector<'_>) -> Option<String> {
         let text = as_string("ports", node, out)?;
         match self.ports.iter().find(|(name, _)| name == text) {

@@ -1,6 +1,6 @@
 //! Reads typed values from a table and reports unknown keys.
 //!
-//! Knows types, ranges and near misses of names; knows no keys.
+//! Checks types and ranges, and suggests similar names; does not know the keys themselves.
 
 use std::ops::RangeInclusive;
 
@@ -10,7 +10,7 @@ use crate::nearest::nearest;
 use crate::read::tree::{Entry, Node, Value};
 use crate::read::values;
 
-/// A table that is being read. A key that is read is a known key.
+/// A table that is being read. A key becomes known by being read.
 pub(crate) struct Table<'t> {
     /// What the table describes, for messages: `a port`.
     what: &'static str,
@@ -32,13 +32,13 @@ impl<'t> Table<'t> {
         }
     }
 
-    /// Makes the names of `keys` known.
+    /// Marks the names of `keys` as known.
     pub(crate) fn with<T>(mut self, keys: &[Key<T>]) -> Self {
         self.known.extend(keys.iter().map(|key| key.name));
         self
     }
 
-    /// Reads those of `keys` that have a setter, and passes legal values to it.
+    /// Reads those of `keys` that have a setter, and passes valid values to it.
     pub(crate) fn take<T>(&mut self, keys: &[Key<T>], value: &mut T, out: &mut Collector<'_>) {
         for key in keys {
             let Some(node) = self.node(key.name) else { continue };
@@ -93,7 +93,7 @@ impl<'t> Table<'t> {
         beginning(&self.span)
     }
 
-    /// The entry of a key. JSON's null is as good as nothing.
+    /// The entry of a key. JSON's null counts as missing.
     pub(crate) fn entry(&mut self, key: &'static str) -> Option<&'t Entry> {
         if !self.known.contains(&key) {
             self.known.push(key);
@@ -106,7 +106,7 @@ impl<'t> Table<'t> {
         self.entry(key).map(|entry| &entry.node)
     }
 
-    /// The value of a key that must be there.
+    /// The value of a mandatory key.
     pub(crate) fn required(&mut self, key: &'static str, example: &str, out: &mut Collector<'_>) -> Option<&'t Node> {
         let node = self.node(key);
         if node.is_none() {
@@ -172,7 +172,7 @@ impl<'t> Table<'t> {
     pub(crate) fn unknown(&self) -> impl Iterator<Item = (&'t Entry, String, String)> {
         let unknown = self.entries.iter().filter(|entry| !self.known.contains(&entry.key.as_str()));
         unknown.enumerate().map(|(at, entry)| {
-            // Comparing is work: not for more keys than will be shown.
+            // Comparing takes time: only for as many keys as are shown.
             let near = if at < MAX_ITEMS { nearest(&entry.key, &self.known) } else { None };
             let help = match near {
                 Some(near) => format!("did you mean `{near}`?"),
@@ -190,12 +190,12 @@ impl<'t> Table<'t> {
     }
 }
 
-/// The place of a complaint about something that may have many lines: its first character.
+/// The position of a diagnostic about something that may have many lines: its first character.
 pub(crate) fn beginning(span: &Span) -> Span {
     span.start..span.end.min(span.start + 1)
 }
 
-/// A string, or a complaint.
+/// A string; anything else is reported.
 pub(crate) fn as_string<'t>(key: &str, node: &'t Node, out: &mut Collector<'_>) -> Option<&'t str> {
     if let Value::String(text) = &node.value {
         return Some(text);

@@ -1,6 +1,6 @@
-//! A tree of values with their places in the text, made from TOML or JSON.
+//! A tree of values with their positions in the text, parsed from TOML or JSON.
 //!
-//! Owns syntax errors; knows no keys.
+//! Reports syntax errors; does not know the keys.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::diagnostic::{Collector, Span};
 
-/// A value and its place.
+/// A value and its position.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) span: Span,
@@ -21,7 +21,7 @@ pub(crate) struct Node {
 #[derive(Debug)]
 pub(crate) enum Value {
     String(String),
-    /// Beyond 64 bits it is [`Value::Float`]: no key takes either.
+    /// Integers of more than 64 bits are [`Value::Float`]: no key accepts either.
     Integer(i64),
     Float,
     Boolean(bool),
@@ -33,7 +33,7 @@ pub(crate) enum Value {
     Table(Vec<Entry>),
 }
 
-/// A key, its place, and its value.
+/// A key, its position, and its value.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) key: String,
@@ -42,7 +42,7 @@ pub(crate) struct Entry {
 }
 
 impl Value {
-    /// What it is, for messages.
+    /// Its type, for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::String(_) => "a string",
@@ -75,8 +75,8 @@ impl Node {
     }
 }
 
-/// Parses TOML. Syntax errors go to `out`, and then there is no tree: what the parser makes of the
-/// rest is a guess, and complaints about a guess mislead.
+/// Parses TOML. Syntax errors go to `out`, and then there is no tree: the parser can only guess at
+/// the rest, and errors about a guess are misleading.
 pub(crate) fn from_toml(text: &str, out: &mut Collector<'_>) -> Option<Node> {
     let (table, errors) = DeTable::parse_recoverable(text);
     if errors.is_empty() {
@@ -126,18 +126,17 @@ const JSON_DEPTH_MAX: usize = 32;
 
 /// Parses JSON. Syntax errors go to `out`, and then there is no tree.
 pub(crate) fn from_json(text: &str, out: &mut Collector<'_>) -> Option<Node> {
-    // A byte order mark is no JSON, but editors write it.
+    // A byte order mark is not JSON, but some editors write it.
     let body = text.strip_prefix('\u{feff}').unwrap_or(text);
     if let Err(error) = serde_json::from_str::<IgnoredAny>(body) {
         let offset = offset_of(body, error.line(), error.column()) + (text.len() - body.len());
         let message = error.to_string();
-        // The position is in front of the message already.
+        // The position is already at the beginning of the message.
         let message = message.split(" at line ").next().unwrap_or_default().to_owned();
         out.error(offset..offset + 1, message, "this is not JSON (https://json.org)");
         return None;
     }
-    // The syntax is right: what can still fail is a string with half a surrogate pair, or the
-    // depth.
+    // The syntax is valid. What can still fail: a string with half a surrogate pair, and the depth.
     let mut reader = JsonReader { text, out, depth: 0 };
     reader.node(body.trim_matches([' ', '\t', '\r', '\n']))
 }
@@ -160,7 +159,7 @@ struct JsonReader<'a, 'o, 'c> {
 }
 
 impl<'a> JsonReader<'a, '_, '_> {
-    /// The place of a part of the text.
+    /// The position of a part of the text.
     fn span(&self, raw: &str) -> Span {
         let start = (raw.as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
         start..start + raw.len()
@@ -222,7 +221,7 @@ impl<'a> JsonReader<'a, '_, '_> {
     }
 }
 
-/// The entries of a JSON object as they stand, duplicates included.
+/// The entries of a JSON object in their order, including duplicates.
 struct RawEntries<'a>(Vec<(&'a RawValue, &'a RawValue)>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for RawEntries<'a> {

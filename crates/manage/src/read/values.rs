@@ -1,5 +1,5 @@
-//! Values that need more than a type: names, sizes, durations, addresses, identifiers, and being
-//! the only one.
+//! Values that need more checks than their type: names, sizes, durations, addresses, identifiers,
+//! and values that must be unique.
 //!
 //! Shared by the reader of ebof's own keys and the importer.
 
@@ -25,7 +25,7 @@ pub(crate) struct Unique {
 }
 
 impl Unique {
-    /// Complains where `what` has been claimed with this `value` before; whether it is the first.
+    /// Reports an error if another `what` has the same `value`. Returns whether it is the first.
     pub(crate) fn claim(&mut self, what: &'static str, value: &str, span: &Span, out: &mut Collector<'_>) -> bool {
         let first = self.taken(what, value, span, out);
         if let Some(line) = first {
@@ -35,7 +35,7 @@ impl Unique {
         first.is_none()
     }
 
-    /// The line that has claimed `value` before; claims it otherwise.
+    /// The line that used `value` before; if there is none, records this one.
     pub(crate) fn taken(&mut self, what: &'static str, value: &str, span: &Span, out: &Collector<'_>) -> Option<usize> {
         if let Some(first) = self.first.get(&(what, value.to_owned())) {
             return Some(out.line_of(first));
@@ -76,8 +76,7 @@ pub(crate) fn size(
     let size = match &node.value {
         Value::Integer(number) => u64::try_from(*number).ok(),
         Value::String(text) => match parse_size(text) {
-            // With a unit it is a round number of bytes, not of blocks: `100M` is no multiple
-            // of 512.
+            // A decimal unit need not give whole blocks: `100M` is not a multiple of 512.
             Ok(size) if text.ends_with(|last: char| last.is_ascii_alphabetic()) => size.checked_next_multiple_of(step),
             Ok(size) => Some(size),
             Err(error) => {
@@ -140,7 +139,7 @@ pub(crate) fn duration(
     Some(duration)
 }
 
-/// One of some names.
+/// One of a list of names.
 pub(crate) fn choice<'t>(
     key: &str,
     node: &'t Node,
@@ -168,7 +167,7 @@ pub(crate) fn choice<'t>(
     Some(text)
 }
 
-/// Printable ASCII of at most `chars_max` characters, as Identify fields want it.
+/// Printable ASCII of at most `chars_max` characters, as Identify fields require.
 pub(crate) fn printable(
     key: &str,
     text: &str,

@@ -1,4 +1,4 @@
-//! Drives in ebof's own keys, and what subsystems may say of them.
+//! Drives in ebof's own keys, and references of subsystems to them.
 
 use std::collections::BTreeMap;
 
@@ -17,16 +17,16 @@ use crate::read::tree::{Node, Value};
 use crate::read::values;
 use crate::units::format_size;
 
-/// A drive that subsystems may name, with mistakes or without.
+/// A drive that subsystems may refer to, with mistakes or without.
 #[derive(Default)]
 pub(crate) struct KnownDrive {
     name: String,
     span: Span,
     pub(super) serial: Option<String>,
     pub(super) model: Option<String>,
-    /// Hosts that it names, and as what.
+    /// Hosts that it refers to, and in which key.
     mentions: Vec<(Nqn, &'static str, Span)>,
-    /// Where a subsystem names it.
+    /// Where a subsystem refers to it.
     user: Option<Span>,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn read(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> O
     drive.managers = read_managers(&mut table, &mut entry, out);
     drive.quotas = read_quotas(&mut table, &drive, &mut entry, out);
     table.finish(out);
-    // A drive without a name cannot be meant by anybody; one with a wrong name can.
+    // Nothing can refer to a drive without a name, but to one with an invalid name.
     if table.node("name").is_some_and(|node| matches!(node.value, Value::String(_))) {
         known.drives.push(entry);
     }
@@ -90,7 +90,7 @@ fn check_backing(backing: &Drive, span: &Span, out: &mut Collector<'_>) {
         }
         Drive::Memory { .. } => {}
         Drive::File(FileDrive { path, size_bytes: Some(size), .. }) => {
-            // A path in a text has its commas doubled.
+            // In the short form commas of a path are written twice.
             let backing = out.assignment("backing", &format!("\"{}\"", path.replace(',', ",,")));
             let help =
                 format!("write {backing} and {}", out.assignment("size", &format!("\"{}\"", format_size(*size))));
@@ -161,7 +161,7 @@ fn read_quotas(
     quotas
 }
 
-/// What can only be said of drives when their subsystems are known.
+/// Checks of drives for which their subsystems have to be known.
 pub(super) fn remark(config: &Config, known: &Known, out: &mut Collector<'_>) {
     for drive in &known.drives {
         if drive.user.is_none() {
@@ -181,7 +181,7 @@ impl KnownDrive {
         let strangers = self.mentions.iter().filter(|(nqn, ..)| !subsystem.allowed_hosts.contains(nqn));
         for (nqn, role, span) in strangers.take(crate::diagnostic::MAX_ITEMS) {
             let allowed: Vec<&str> = subsystem.allowed_hosts.iter().map(Nqn::as_str).take(100).collect();
-            // Who is allowed has to be described, too.
+            // An allowed host has to be defined, too.
             let described = if known.hosts.contains(nqn.as_str()) { "" } else { "`hosts` and to " };
             let add = format!("add it to {described}allowed_hosts of {}", subsystem.nqn);
             let help = match nearest(nqn.as_str(), &allowed) {
@@ -194,7 +194,7 @@ impl KnownDrive {
 }
 
 impl Known {
-    /// The drive that a subsystem names, which is its own from now on.
+    /// The drive that a subsystem refers to; no other subsystem can use it from then on.
     pub(super) fn drive(&mut self, node: &Node, out: &mut Collector<'_>) -> Option<&KnownDrive> {
         let text = crate::read::table::as_string("drive", node, out)?;
         let Some(at) = self.drives.iter().position(|drive| drive.name == text) else {

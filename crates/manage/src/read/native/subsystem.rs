@@ -27,7 +27,7 @@ pub(super) fn read(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> O
             out.error(node.span.clone(), "the well-known discovery NQN cannot name a subsystem", help);
         }
     }
-    // Without a usable name the rest is read all the same, for its mistakes.
+    // Without a valid NQN the rest is read all the same, to report its mistakes.
     let named_well = nqn.is_some();
     let mut subsystem = Subsystem::new(nqn.unwrap_or_else(Nqn::discovery));
     let drive = table.node("drive");
@@ -116,7 +116,7 @@ fn read_access(table: &mut Table<'_>, subsystem: &mut Subsystem, known: &Known, 
 }
 
 fn read_controller_ids(table: &mut Table<'_>, subsystem: &mut Subsystem, with_drive: bool, out: &mut Collector<'_>) {
-    // Lists of controllers are written by people here (`attach-ns -c 0`), and drives count from 0.
+    // Users write controller IDs (`attach-ns -c 0`), so drives assign them from 0 on.
     let least = if with_drive { 0 } else { limits::CNTLID_MIN };
     let range = u64::from(least)..=u64::from(limits::CNTLID_MAX);
     subsystem.cntlid_min = table.integer("cntlid_min", &range, out).unwrap_or(least);
@@ -157,7 +157,7 @@ fn read_namespaces(
         if !*uuid_given {
             namespace.uuid = default_uuid(nqn, namespace.nsid);
         }
-        // Two subsystems of one name have one complaint already, and the same derived UUIDs.
+        // Two subsystems with the same NQN have the same derived UUIDs; one error is enough.
         if *uuid_given || only_one {
             known.unique.claim("the UUID", &namespace.uuid.to_string(), span, out);
         }
@@ -167,7 +167,7 @@ fn read_namespaces(
     namespaces
 }
 
-/// A namespace, and the place of its UUID if it is set. Its NSID is 0 if it is not set.
+/// A namespace, and the position of its UUID if it is set. Its NSID is 0 if it is not set.
 fn read_namespace(
     node: &Node,
     nqn: &Nqn,
@@ -175,7 +175,7 @@ fn read_namespace(
     known: &mut Known,
     out: &mut Collector<'_>,
 ) -> Option<(Namespace, Option<Span>)> {
-    // A drive alone is a namespace with the defaults.
+    // A text is the drive of a namespace with the defaults.
     if let Value::String(text) = &node.value {
         let drive = values::drive(text, &node.span, out)?;
         known.claim_drive(&drive, &node.span, out);
@@ -206,7 +206,7 @@ fn read_namespace(
     }
     table.take(Namespace::KEYS, &mut namespace, out);
     table.finish(out);
-    // A second namespace of one number would have the same derived UUID: one complaint is enough.
+    // A second namespace with the same NSID would have the same derived UUID: one error is enough.
     drive.filter(|_| only_one).map(|_| (namespace, uuid_span))
 }
 
@@ -222,7 +222,7 @@ fn read_block_size(table: &mut Table<'_>, out: &mut Collector<'_>) -> Option<Blo
     }
 }
 
-/// Reads the identifiers of a namespace; returns the place of the UUID if it is set.
+/// Reads the identifiers of a namespace; returns the position of the UUID if it is set.
 fn read_identifiers(
     table: &mut Table<'_>,
     namespace: &mut Namespace,
