@@ -208,8 +208,9 @@ impl Io {
     }
 
     /// Gives back what is kept of memory that was freed: pages of regions that the kernel had
-    /// registered stay pinned until this call, or until another region is registered. For programs
-    /// that free buffers and then idle.
+    /// registered stay pinned until this call, or until [`kick`](Io::kick) was called, or
+    /// [`wait`](Io::wait) has blocked, once for every 8 of these regions. For programs that free
+    /// buffers and then idle.
     pub fn release_memory(&mut self) {
         if let Backing::Ring(ring) = &mut self.backing {
             ring.release_memory();

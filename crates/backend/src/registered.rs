@@ -7,7 +7,8 @@
 //! A region is registered when it has been in some transfers already (for memory that is used once
 //! or twice it would not pay), with one ring only, and for as long as it lives. It may end on
 //! any thread: its index is then left for the ring, which clears the entry before another region
-//! gets it. An entry that is not cleared yet keeps pages pinned, but no request names it.
+//! gets it. An entry that is not cleared yet keeps pages pinned, but no request names it; nothing
+//! more is registered until all of them are cleared. So never more is pinned than is in use.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,6 +23,10 @@ pub(crate) const ENTRIES: u16 = 1024;
 /// long as the kernel needs for the pages of a few requests.
 const USES_MIN: u32 = 8;
 
+/// Entries that are cleared at a time: it takes a system call for each, on the thread that serves
+/// requests.
+pub(crate) const CLEARED_MAX: usize = 8;
+
 /// A region's entry in a ring's table. Dropping it gives the entry back to the ring.
 #[derive(Debug)]
 pub(crate) struct Registration {
@@ -33,14 +38,15 @@ pub(crate) struct Registration {
 #[derive(Debug, Default)]
 struct Returned {
     indices: Mutex<Vec<u16>>,
-    /// Whether there are any: looked at without the lock.
+    /// Whether there are any: changed under the lock, and looked at without it.
     any: AtomicBool,
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.returned.indices.lock().unwrap_or_else(PoisonError::into_inner).push(self.index);
-        self.returned.any.store(true, Ordering::Release);
+        let mut indices = self.returned.indices.lock().unwrap_or_else(PoisonError::into_inner);
+        indices.push(self.index);
+        self.returned.any.store(true, Ordering::Relaxed);
     }
 }
 
@@ -117,13 +123,20 @@ impl Registered {
         self.free.push(index);
     }
 
-    /// Entries whose regions are gone since the last call, to be cleared and
+    /// Whether there are entries to be cleared.
+    #[inline]
+    pub(crate) fn has_returned(&self) -> bool {
+        self.returned.any.load(Ordering::Relaxed)
+    }
+
+    /// At most so many entries whose regions are gone, to be cleared and
     /// [put back](Self::put_free).
-    pub(crate) fn take_returned(&self) -> Vec<u16> {
-        if !self.returned.any.swap(false, Ordering::Acquire) {
-            return Vec::new();
-        }
-        std::mem::take(&mut *self.returned.indices.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(crate) fn take_returned(&self, max: usize) -> Vec<u16> {
+        let mut indices = self.returned.indices.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = indices.len().saturating_sub(max);
+        let taken = indices.split_off(kept);
+        self.returned.any.store(!indices.is_empty(), Ordering::Relaxed);
+        taken
     }
 
     /// For the region whose memory was put into this entry.
@@ -166,10 +179,26 @@ mod tests {
         let (mut here, there) = (table(), table());
         let index = here.take_free().unwrap();
         let registration = here.registration(index);
-        assert_eq!(here.take_returned(), []);
+        assert!(!here.has_returned());
         std::thread::spawn(|| drop(registration)).join().unwrap();
-        assert_eq!((here.take_returned(), there.take_returned()), (vec![index], vec![]));
-        assert_eq!(here.take_returned(), []);
+        assert!(here.has_returned() && !there.has_returned());
+        assert_eq!(here.take_returned(CLEARED_MAX), [index]);
+        assert!(!here.has_returned());
+    }
+
+    #[test]
+    fn entries_come_back_a_few_at_a_time() {
+        let mut table = table();
+        let indices: Vec<u16> = (0..20).map(|_| table.take_free().unwrap()).collect();
+        indices.iter().for_each(|&index| drop(table.registration(index)));
+        let mut returned = Vec::new();
+        while table.has_returned() {
+            let some = table.take_returned(CLEARED_MAX);
+            assert!(!some.is_empty() && some.len() <= CLEARED_MAX);
+            returned.extend(some);
+        }
+        returned.sort_unstable();
+        assert!(returned.iter().eq(indices.iter()));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use io_uring::{IoUring, Probe, opcode, squeue, types};
 use rustix::io::Errno;
 
 use crate::job::{Job, Progress, Step};
-use crate::registered::{Choice, ENTRIES, Registered};
+use crate::registered::{CLEARED_MAX, Choice, ENTRIES, Registered};
 use crate::remote::{Inbox, Remote};
 use crate::stats::IoStats;
 use crate::{Completion, Error, Region};
@@ -125,6 +125,9 @@ impl Ring {
             self.submit()?;
         }
         self.continued = false;
+        if self.registered.has_returned() {
+            self.clear_returned(CLEARED_MAX);
+        }
         Ok(())
     }
 
@@ -232,7 +235,7 @@ impl Ring {
             if self.in_flight() == 0 {
                 return Ok(None);
             }
-            if self.has_unpushed() {
+            if self.has_unpushed() || self.registered.has_returned() {
                 self.kick()?;
             }
             self.stats.handovers += u64::from(self.pushed);
@@ -283,7 +286,11 @@ impl Ring {
                 }
             }
         }
-        Self::clear_returned(ring, registered);
+        // What is freed is not to be pinned beside what is used in its place: it goes first, a few
+        // entries with each `kick`.
+        if registered.has_returned() {
+            return None;
+        }
         let index = registered.take_free()?;
         match update_entry(ring, index, vector(region.address(), region.capacity())) {
             // Where another ring was first, this entry comes back.
@@ -297,11 +304,12 @@ impl Ring {
         }
     }
 
-    /// Clears the entries of regions that are gone.
-    fn clear_returned(ring: &IoUring, registered: &mut Registered) {
-        for index in registered.take_returned() {
-            match update_entry(ring, index, vector(std::ptr::null_mut(), 0)) {
-                Ok(()) => registered.put_free(index),
+    /// Clears entries of regions that are gone, at most so many.
+    #[cold]
+    fn clear_returned(&mut self, max: usize) {
+        for index in self.registered.take_returned(max) {
+            match update_entry(&self.ring, index, vector(std::ptr::null_mut(), 0)) {
+                Ok(()) => self.registered.put_free(index),
                 // Its pages stay pinned until the ring ends; no other region gets the entry.
                 Err(error) => tracing::debug!(%error, index, "an entry of the table of buffers cannot be cleared"),
             }
@@ -309,7 +317,7 @@ impl Ring {
     }
 
     pub(crate) fn release_memory(&mut self) {
-        Self::clear_returned(&self.ring, &mut self.registered);
+        self.clear_returned(ENTRIES.into());
     }
 
     pub(crate) fn cancel(&mut self, tag: u64) -> bool {

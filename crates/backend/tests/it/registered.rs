@@ -143,29 +143,88 @@ fn a_region_goes_to_a_memory_drive_and_its_entry_to_the_next_one() {
     assert!(buffer.as_slice().iter().all(|byte| *byte == 2), "nothing else came into the drive's pages");
 }
 
+/// What the process has pinned, MiB. Other tests pin some, too, but less than 16 MiB.
+fn pinned_mib() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmPin:")).expect("Linux tells");
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() >> 10
+}
+
+/// 48 MiB in registered regions of `bytes`.
+fn registered_buffers(device: &dyn Device, io: &mut Io, bytes: usize) -> Vec<Buffer> {
+    let before = pinned_mib();
+    let buffer = |_| (0..=USES).fold(Buffer::zeroed(bytes), |buffer, _| read(device, io, 0, buffer));
+    let buffers = (0..48 * MIB / bytes).map(buffer).collect();
+    assert!(pinned_mib() >= before + 32, "{} after {before} MiB", pinned_mib());
+    buffers
+}
+
 #[test]
 fn what_is_freed_is_not_pinned_any_more() {
-    const REGIONS: usize = 48;
     let Some((_directory, device, mut io)) = direct_file() else { return };
-    let pinned_mib = || -> usize {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmPin:")).expect("Linux tells");
-        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() >> 10
-    };
     let before = pinned_mib();
-    let mut all = Vec::new();
-    for _ in 0..REGIONS {
-        let mut buffer = Buffer::zeroed(MIB);
-        for _ in 0..=USES {
-            buffer = read(&*device, &mut io, 0, buffer);
-        }
-        all.push(buffer);
-    }
-    // Other tests of this process pin some, too, but far less.
-    assert!(pinned_mib() >= before + REGIONS / 2, "{} after {before} MiB", pinned_mib());
-    drop(all);
+    let is_pinned = || pinned_mib() >= before + 24;
+
+    // At once, where the caller idles.
+    drop(registered_buffers(&*device, &mut io, MIB));
+    assert!(is_pinned());
     io.release_memory();
-    assert!(pinned_mib() < before + REGIONS / 2, "{} after {before} MiB", pinned_mib());
+    assert!(!is_pinned(), "{} after {before} MiB", pinned_mib());
+
+    // Otherwise little by little: requests do not wait for all of it.
+    drop(registered_buffers(&*device, &mut io, MIB));
+    io.kick().unwrap();
+    assert!(is_pinned());
+    for _ in 0..5 {
+        io.kick().unwrap();
+    }
+    assert!(!is_pinned(), "{} after {before} MiB", pinned_mib());
+
+    // Pages that have become a drive's.
+    let memory = open_text("mem:48Mi");
+    let buffers = registered_buffers(&*device, &mut io, 128 << 10);
+    for (buffer, offset) in buffers.into_iter().zip((0..).step_by(128 << 10)) {
+        let buffer = write(&*memory, &mut io, offset, buffer, false);
+        drop(write(&*memory, &mut io, offset, buffer, false));
+    }
+    for _ in 0..48 {
+        io.kick().unwrap();
+    }
+    assert!(!is_pinned(), "{} after {before} MiB", pinned_mib());
+}
+
+#[test]
+fn nothing_is_registered_while_freed_memory_is_still_pinned() {
+    let Some((_directory, device, mut io)) = direct_file() else { return };
+    let registered = io.stats().registered;
+    let many = |io: &mut Io, buffers: Vec<Buffer>| -> Vec<Buffer> {
+        let mut back = Vec::new();
+        for buffer in buffers {
+            let operation = Operation::Read { offset: 0, len: buffer.capacity(), data: buffer.into() };
+            assert!(matches!(device.submit(io, Request::new(0, operation)), Submitted::Pending));
+        }
+        while let Some(completion) = io.wait(LIMIT).unwrap() {
+            completion.result.unwrap();
+            back.push(completion.data.unwrap().into_buffer().unwrap());
+        }
+        back
+    };
+    let buffers = |count| (0..count).map(|_| Buffer::zeroed(4096)).collect::<Vec<_>>();
+    let mut old = buffers(16);
+    let mut new = buffers(16);
+    for _ in 0..USES {
+        old = many(&mut io, old);
+        new = many(&mut io, new);
+    }
+    old = many(&mut io, old);
+    assert_eq!(io.stats().registered - registered, 16);
+    drop(old);
+    new = many(&mut io, new);
+    assert_eq!(io.stats().registered - registered, 16, "the entries of the old ones are not cleared yet");
+    io.kick().unwrap();
+    io.kick().unwrap();
+    drop(many(&mut io, new));
+    assert_eq!(io.stats().registered - registered, 32);
 }
 
 #[test]
