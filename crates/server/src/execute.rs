@@ -225,8 +225,8 @@ impl Commands {
         // Parameters may come with more behind them; blocks and Connect data have their length.
         let more = matches!(command.work, Work::Parameter) && origin.in_capsule > command.length;
         if in_capsule && origin.in_capsule != command.length && !more {
-            let cqe = self.queue.complete(command.executing, Status::DATA_SGL_LENGTH_INVALID.dnr());
-            return link.respond(&cqe, context);
+            let slot = self.slots.insert(command);
+            return self.end(slot, Status::DATA_SGL_LENGTH_INVALID.dnr(), link, context);
         }
         let bytes = command.work.buffer_bytes(command.length);
         if bytes > 0 {
@@ -238,8 +238,8 @@ impl Commands {
             if command.buffer.is_none() {
                 if in_capsule {
                     // `can_take` saw room for twice the largest capsule a moment ago.
-                    let cqe = self.queue.complete(command.executing, Status::INTERNAL_ERROR);
-                    return link.respond(&cqe, context);
+                    let slot = self.slots.insert(command);
+                    return self.end(slot, Status::INTERNAL_ERROR, link, context);
                 }
                 command.phase = Phase::AwaitingBuffer;
                 let slot = self.slots.insert(command);
@@ -260,7 +260,7 @@ impl Commands {
             && let Err(buffer) = link.fetch(fetch, context)
         {
             self.give_buffer(buffer, context);
-            self.finish(slot, Status::COMMAND_INTERRUPTED, link, context);
+            self.end(slot, Status::COMMAND_INTERRUPTED, link, context);
         }
     }
 
@@ -389,7 +389,7 @@ impl Commands {
         let devices = context.devices;
         let (Some(operation), Some(device)) = (operation, devices.device(device)) else {
             // The namespace went away between the decision and now.
-            self.finish(slot, Status::INVALID_NAMESPACE.dnr(), link, context);
+            self.end(slot, Status::INVALID_NAMESPACE.dnr(), link, context);
             return;
         };
         if let Some(command) = self.slots.get_mut(slot) {

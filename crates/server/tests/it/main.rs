@@ -32,4 +32,5 @@ mod serve;
 mod shares;
 mod stepped;
 mod together;
+mod turns;
 mod zerocopy;

@@ -30,6 +30,13 @@ use crate::raw::{self, Raw};
 #[derive(Default)]
 pub(crate) struct Shelf(Mutex<BTreeMap<PathBuf, Arc<dyn Device>>>);
 
+impl Shelf {
+    /// A device for a path.
+    pub(crate) fn put(&self, path: &str, device: Arc<dyn Device>) {
+        self.0.lock().unwrap().insert(path.into(), device);
+    }
+}
+
 impl Storage for Shelf {
     fn open(&self, spec: &Spec) -> Result<Arc<dyn Device>, OpenError> {
         let Source::Path { path, size_bytes, .. } = &spec.source else { panic!("a path is expected") };
@@ -138,7 +145,7 @@ pub(crate) fn remote() -> SocketAddr {
 }
 
 /// Sends `pdu` and gives all that comes back.
-fn exchange(target: &mut SteppedTarget, clock: &Clock, host: &mut End, pdu: &[u8]) -> Vec<u8> {
+pub(crate) fn exchange(target: &mut SteppedTarget, clock: &Clock, host: &mut End, pdu: &[u8]) -> Vec<u8> {
     let mut sent = 0;
     let mut got = Vec::new();
     while sent < pdu.len() {
@@ -153,7 +160,7 @@ fn exchange(target: &mut SteppedTarget, clock: &Clock, host: &mut End, pdu: &[u8
 }
 
 /// A queue over TCP: the end of it, after its Connect.
-fn tcp_queue(target: &mut SteppedTarget, clock: &Clock, id: u16, controller: u16) -> (End, Cqe) {
+pub(crate) fn tcp_queue(target: &mut SteppedTarget, clock: &Clock, id: u16, controller: u16) -> (End, Cqe) {
     let (mut host, theirs) = streams();
     let port = target.target().addresses()[0].0.clone();
     target.connect(&port, remote(), Box::new(theirs)).unwrap();
@@ -165,14 +172,14 @@ fn tcp_queue(target: &mut SteppedTarget, clock: &Clock, id: u16, controller: u16
     (host, cqe)
 }
 
-fn completion(pdu: &[u8]) -> Cqe {
+pub(crate) fn completion(pdu: &[u8]) -> Cqe {
     assert_eq!(pdu[0], 5, "a response");
     let cqe = Cqe::read_from_bytes(&pdu[8..24]).unwrap();
     assert!(cqe.status().is_success(), "{}", cqe.status());
     cqe
 }
 
-fn transfer(opcode: u8, block: u32, blocks: u32) -> Sqe {
+pub(crate) fn transfer(opcode: u8, block: u32, blocks: u32) -> Sqe {
     Sqe::new(opcode).with_nsid(Nsid(1)).with_cdw(10, block).with_cdw(12, blocks - 1)
 }
 
@@ -210,10 +217,10 @@ fn a_host_over_a_simulated_stream_is_served_without_a_thread() {
 }
 
 /// A host over the in-memory transport.
-struct Host(HostEnd);
+pub(crate) struct Host(pub(crate) HostEnd);
 
 impl Host {
-    fn connect(target: &mut SteppedTarget, clock: &Clock, id: u16, controller: u16) -> (Self, Cqe) {
+    pub(crate) fn connect(target: &mut SteppedTarget, clock: &Clock, id: u16, controller: u16) -> (Self, Cqe) {
         let port = target.target().addresses()[0].0.clone();
         let mut host = Self(target.loopback(&port).unwrap().connect(32, Arc::new(|| {})).unwrap());
         let data = raw::connect_data(controller);
@@ -221,7 +228,7 @@ impl Host {
         (host, connected.cqe)
     }
 
-    fn call(
+    pub(crate) fn call(
         &mut self,
         target: &mut SteppedTarget,
         clock: &Clock,

@@ -1,0 +1,88 @@
+//! What a target does from turn to turn, as only one without threads shows it.
+
+use std::sync::Arc;
+
+use ebof_clock::Clock;
+use ebof_loopback::{Capsule, Completion};
+use ebof_manage::api::Target;
+use ebof_nvme::connect::Property;
+use ebof_nvme::property::{Cc, offset};
+use ebof_nvme::sgl::SglDescriptor;
+use ebof_nvme::{Cqe, Sgl, Sqe, Status};
+use ebof_server::SteppedTarget;
+use zerocopy::FromBytes;
+
+use crate::config::one_subsystem;
+use crate::raw::Raw;
+use crate::stepped::{Host, Shelf, completion, environment, exchange, settle, start, tcp_queue, transfer};
+
+const WRITE: u8 = 0x01;
+const COMPARE: u8 = 0x05;
+
+/// An enabled controller: its Admin Queue and its identifier.
+fn controller(target: &mut SteppedTarget, clock: &Clock) -> (Host, u16) {
+    let (mut admin, connected) = Host::connect(target, clock, 0, 0xffff);
+    admin.call(target, clock, Property::set(offset::CC, Cc::ENABLE.0), 0, None);
+    (admin, connected.dw0.get() as u16)
+}
+
+fn submit(host: &mut Host, mut sqe: Sqe, cid: u16, length: u32, data: Option<&[u8]>) {
+    sqe.cid = cid.into();
+    sqe.dptr = SglDescriptor::encode(Sgl::Transport { length });
+    host.0.submit(Capsule { sqe, data: data.map(Arc::from) }).unwrap();
+}
+
+fn half(opcode: u8, fuse: u8) -> Sqe {
+    let mut sqe = transfer(opcode, 0, 1);
+    sqe.flags |= fuse;
+    sqe
+}
+
+/// All completions that have come: identifiers and statuses.
+fn arrived(host: &mut Host) -> Vec<(u16, Status)> {
+    let next = || host.0.poll().unwrap().map(|Completion { cqe, .. }| (cqe.cid().0, cqe.status()));
+    std::iter::from_fn(next).collect()
+}
+
+/// Both halves are answered, whichever of them fails.
+#[test]
+fn a_namespace_that_goes_while_a_pair_waits_for_its_lock_fails_both_halves() {
+    let environment = environment(20, &Arc::new(Shelf::default()));
+    let clock = environment.clock.clone();
+    let mut target = start(one_subsystem(["disk:16M"]), environment);
+    let (_admin, id) = controller(&mut target, &clock);
+    let (mut queue, _) = Host::connect(&mut target, &clock, 1, id);
+    submit(&mut queue, half(COMPARE, 1), 1, 512, Some(&[0; 512]));
+    submit(&mut queue, half(WRITE, 2), 2, 512, Some(&[1; 512]));
+    // The other reactor has not said yet that it has no older change of the block.
+    target.step(1);
+    let mut config = target.target().config();
+    config.subsystems[0].namespaces.clear();
+    target.target().apply(config).unwrap();
+    settle(&mut target, &clock);
+    let ends = arrived(&mut queue);
+    let status = |cid| ends.iter().find(|(of, _)| *of == cid).map(|(_, status)| *status);
+    assert!(status(1).is_some_and(|status| status.is(Status::INVALID_NAMESPACE)), "{ends:?}");
+    assert!(status(2).is_some_and(|status| status.is(Status::ABORTED_FAILED_FUSED)), "{ends:?}");
+}
+
+#[test]
+fn a_second_half_whose_capsule_has_too_little_data_fails_both_halves() {
+    let environment = environment(21, &Arc::new(Shelf::default()));
+    let clock = environment.clock.clone();
+    let mut target = start(one_subsystem(["disk:16M"]), environment);
+    let (mut admin, connected) = tcp_queue(&mut target, &clock, 0, 0xffff);
+    let enable = Raw::capsule(Property::set(offset::CC, Cc::ENABLE.0), 2, &[]);
+    completion(&exchange(&mut target, &clock, &mut admin, &enable));
+    let (mut queue, _) = tcp_queue(&mut target, &clock, 1, connected.dw0.get() as u16);
+    let mut pdus = Raw::capsule(half(COMPARE, 1), 5, &[0; 512]);
+    let mut second = Raw::capsule(half(WRITE, 2), 6, &[1; 512]);
+    second.truncate(72 + 256);
+    second[4..8].copy_from_slice(&(72_u32 + 256).to_le_bytes());
+    pdus.extend(second);
+    let got = exchange(&mut target, &clock, &mut queue, &pdus);
+    let ends: Vec<Cqe> = got.chunks(24).map(|pdu| Cqe::read_from_bytes(&pdu[8..]).unwrap()).collect();
+    let status = |cid| ends.iter().find(|cqe| cqe.cid().0 == cid).map(Cqe::status);
+    assert!(status(6).is_some_and(|status| status.is(Status::DATA_SGL_LENGTH_INVALID)), "{ends:?}");
+    assert!(status(5).is_some_and(|status| status.is(Status::ABORTED_FAILED_FUSED)), "{ends:?}");
+}
