@@ -237,6 +237,7 @@ impl Connection {
 
     /// Forgets every command that is not at a device.
     fn release(&mut self, context: &mut ReactorContext<'_>) {
+        self.is_unread = false;
         self.link.drop_input(|buffer| self.commands.give_buffer(buffer, context));
         self.commands.release(context);
     }

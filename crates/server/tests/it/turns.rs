@@ -1,15 +1,18 @@
 //! What a target does from turn to turn, as only one without threads shows it.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
+use ebof_backend::{Device, Geometry, Io, Memory, Remote, Request, Submitted};
 use ebof_clock::Clock;
 use ebof_loopback::{Capsule, Completion};
+use ebof_manage::Config;
 use ebof_manage::api::Target;
 use ebof_nvme::connect::Property;
 use ebof_nvme::property::{Cc, offset};
 use ebof_nvme::sgl::SglDescriptor;
 use ebof_nvme::{Cqe, Sgl, Sqe, Status};
-use ebof_server::SteppedTarget;
+use ebof_server::{Environment, Settings, SteppedTarget};
 use zerocopy::FromBytes;
 
 use crate::config::one_subsystem;
@@ -17,7 +20,60 @@ use crate::raw::Raw;
 use crate::stepped::{Host, Shelf, completion, environment, exchange, settle, start, tcp_queue, transfer};
 
 const WRITE: u8 = 0x01;
+const READ: u8 = 0x02;
 const COMPARE: u8 = 0x05;
+
+/// A disk that keeps its requests while it is told to.
+#[derive(Debug)]
+struct Held {
+    memory: Memory,
+    holds: AtomicBool,
+    requests: Mutex<Vec<(Request, Remote)>>,
+}
+
+impl Held {
+    fn new() -> Arc<Self> {
+        let memory = Memory::new(16 << 20, 512, false);
+        Arc::new(Self { memory, holds: AtomicBool::new(false), requests: Mutex::default() })
+    }
+
+    /// What is asked for from now on waits.
+    fn hold(&self) {
+        self.holds.store(true, Relaxed);
+    }
+
+    /// What waits succeeds, and nothing waits any more.
+    fn release(&self) {
+        self.holds.store(false, Relaxed);
+        for (request, remote) in self.requests.lock().unwrap().drain(..) {
+            remote.deliver(request.complete(Ok(())));
+        }
+    }
+}
+
+impl Device for Held {
+    fn geometry(&self) -> Geometry {
+        self.memory.geometry()
+    }
+
+    fn submit(&self, io: &mut Io, request: Request) -> Submitted {
+        if !self.holds.load(Relaxed) {
+            return self.memory.submit(io, request);
+        }
+        let Some(remote) = io.remote() else { return Submitted::Busy(request) };
+        self.requests.lock().unwrap().push((request, remote));
+        Submitted::Pending
+    }
+
+    fn describe(&self) -> String {
+        "a disk that is held".to_owned()
+    }
+}
+
+fn start_one(config: Config, environment: Environment) -> SteppedTarget {
+    let settings = Settings { threads: Some(1), environment, ..Settings::default() };
+    SteppedTarget::start(config, settings).unwrap()
+}
 
 /// An enabled controller: its Admin Queue and its identifier.
 fn controller(target: &mut SteppedTarget, clock: &Clock) -> (Host, u16) {
@@ -85,4 +141,36 @@ fn a_second_half_whose_capsule_has_too_little_data_fails_both_halves() {
     let status = |cid| ends.iter().find(|cqe| cqe.cid().0 == cid).map(Cqe::status);
     assert!(status(6).is_some_and(|status| status.is(Status::DATA_SGL_LENGTH_INVALID)), "{ends:?}");
     assert!(status(5).is_some_and(|status| status.is(Status::ABORTED_FAILED_FUSED)), "{ends:?}");
+}
+
+/// Queues 1 to 3 of one controller; the last two have just sent something, so that each has a small
+/// share of a turn.
+fn crowd(target: &mut SteppedTarget, clock: &Clock, id: u16) -> Vec<Host> {
+    let mut queues: Vec<Host> = (1..4).map(|queue| Host::connect(target, clock, queue, id).0).collect();
+    queues[1..].iter_mut().for_each(|queue| submit(queue, transfer(READ, 0, 1), 1, 512, None));
+    target.step(0);
+    queues
+}
+
+/// Its share of the turn was used up when its host went, and the device keeps what it has.
+#[test]
+fn a_queue_in_memory_that_has_ended_asks_for_no_more_turns() {
+    let shelf = Arc::new(Shelf::default());
+    let disk = Held::new();
+    shelf.put("held", Arc::clone(&disk) as Arc<dyn Device>);
+    let environment = environment(22, &shelf);
+    let clock = environment.clock.clone();
+    let mut target = start_one(one_subsystem(["held:16M"]), environment);
+    let (_admin, id) = controller(&mut target, &clock);
+    disk.hold();
+    let mut queues = crowd(&mut target, &clock, id);
+    let mut gone = queues.remove(0);
+    submit(&mut gone, transfer(READ, 0, 2048), 1, 1 << 20, None);
+    target.step(0);
+    drop(gone);
+    assert!((0..1000).any(|_| !target.step(0)), "the reactor finds work in every turn");
+    assert_eq!(target.target().status().connections, 4, "its request is still at the device");
+    disk.release();
+    settle(&mut target, &clock);
+    assert_eq!(target.target().status().connections, 3);
 }
