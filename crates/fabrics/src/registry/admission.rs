@@ -20,7 +20,7 @@ use crate::controller::{Controller, Kind};
 use crate::discovery::ADMIN_QUEUE_ENTRIES;
 use crate::error_log::ErrorLog;
 use crate::executing::Executing;
-use crate::model::{Limits, Port};
+use crate::model::{Limits, Port, Subsystem};
 use crate::queue::{Live, Queue, Role};
 use crate::step::{Step, Task};
 
@@ -29,6 +29,15 @@ enum Verdict {
     Granted(Live),
     /// It waits; these queues have to be checked first.
     Deferred(Vec<Handle>),
+}
+
+/// An I/O queue that a host may have, unless something drains.
+struct IoQueue {
+    key: Key,
+    association: Arc<Association>,
+    /// The subsystem as the host sees it.
+    view: Arc<Subsystem>,
+    entries: u16,
 }
 
 impl Registry {
@@ -46,12 +55,12 @@ impl Registry {
             Ok(request) => request,
             Err((reason, host, subsystem)) => return refuse(queue, executing, reason, host, subsystem),
         };
-        let granted = if request.connect.qid.is_admin() {
+        let verdict = if request.connect.qid.is_admin() {
             self.admit_controller(&request, arrival, now_ms).map(Verdict::Granted)
         } else {
-            self.admit_io_queue(&request, arrival, now_ms)
+            self.admit_or_defer(&request, arrival, now_ms)
         };
-        match granted {
+        match verdict {
             Ok(Verdict::Deferred(looks)) => (Step::Execute(executing, Task::DeferConnect(looks)), None),
             Ok(Verdict::Granted(live)) => {
                 // AUTHREQ 0: no authentication required.
@@ -67,7 +76,8 @@ impl Registry {
 
     /// Makes `queue` the queue of a host that is attached directly, like a Connect: for the same
     /// hosts, within the same limits. Unlike a Connect, an I/O queue does not wait for the host's
-    /// earlier ones: it is refused until they have ended.
+    /// earlier ones: it is refused while one of them drains. Nor are the host's other queues looked
+    /// at: call this once the ends of its earlier queues are known ([`ending`](Self::ending)).
     ///
     /// # Errors
     /// It is refused. The refusal is for the connection log.
@@ -82,9 +92,11 @@ impl Registry {
         let granted = if attachment.queue.is_admin() {
             self.admit_controller(&request, arrival, now_ms)
         } else {
-            self.admit_io_queue(&request, arrival, now_ms).and_then(|verdict| match verdict {
-                Verdict::Granted(granted) => Ok(granted),
-                Verdict::Deferred(_) => Err(RefusalReason::Draining),
+            self.check_io_queue(&request, arrival).and_then(|admissible| {
+                if self.is_draining(admissible.key) {
+                    return Err(RefusalReason::Draining);
+                }
+                Ok(self.grant_io_queue(&request, arrival, admissible, now_ms))
             })
         };
         match granted {
@@ -93,7 +105,6 @@ impl Registry {
                 Ok(())
             }
             Err(reason) => {
-                self.deferred.remove(&arrival.handle);
                 let host = Some(request.host);
                 let subsystem = Some(request.subsystem);
                 Err(Refusal { reason, status: reason.fault().status, queue: attachment.queue, host, subsystem })
@@ -158,12 +169,20 @@ impl Registry {
         Ok(granted(request, arrival, entries, association, counters, now_ms, role))
     }
 
-    fn admit_io_queue(
+    fn admit_or_defer(
         &mut self,
         request: &ConnectRequest,
         arrival: &Arrival,
         now_ms: u64,
     ) -> Result<Verdict, RefusalReason> {
+        let admissible = self.check_io_queue(request, arrival)?;
+        Ok(match self.defer(arrival.handle, admissible.key, now_ms)? {
+            Deferral::Wait(looks) => Verdict::Deferred(looks),
+            Deferral::None => Verdict::Granted(self.grant_io_queue(request, arrival, admissible, now_ms)),
+        })
+    }
+
+    fn check_io_queue(&self, request: &ConnectRequest, arrival: &Arrival) -> Result<IoQueue, RefusalReason> {
         if self.model.is_discovery(&request.subsystem) {
             return Err(RefusalReason::QueueId);
         }
@@ -200,9 +219,16 @@ impl Registry {
         let entries = self.queue_entries(request, &association.port, drive)?;
         self.check_entries(&subsystem.nqn, drive, entries)?;
         self.check_share(&request.host, 0)?;
-        if let Deferral::Wait(looks) = self.defer(arrival.handle, key, now_ms)? {
-            return Ok(Verdict::Deferred(looks));
-        }
+        Ok(IoQueue { key, association, view, entries })
+    }
+
+    fn grant_io_queue(
+        &mut self,
+        request: &ConnectRequest,
+        arrival: &Arrival,
+        IoQueue { key, association, view, entries }: IoQueue,
+        now_ms: u64,
+    ) -> Live {
         let counters = Arc::new(Counters::default());
         counters.last_command_ms.store(now_ms, Ordering::Relaxed);
         if let Some(entry) = self.entries.get_mut(&key) {
@@ -210,8 +236,7 @@ impl Registry {
             entry.count_io_queues();
         }
         self.handles.insert(arrival.handle, key);
-        let role = Role::Io(view);
-        Ok(Verdict::Granted(granted(request, arrival, entries, association, counters, now_ms, role)))
+        granted(request, arrival, entries, association, counters, now_ms, Role::Io(view))
     }
 
     /// The refusal for a subsystem that is not served.

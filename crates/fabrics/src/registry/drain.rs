@@ -128,7 +128,7 @@ impl Registry {
     }
 
     /// Whether queues of this controller's host drain.
-    fn is_draining(&self, key: Key) -> bool {
+    pub(super) fn is_draining(&self, key: Key) -> bool {
         self.entries.get(&key).is_some_and(|own| self.draining().any(|entry| same_host(&own.association, entry)))
     }
 

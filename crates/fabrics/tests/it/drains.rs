@@ -2,7 +2,7 @@
 //! meanwhile.
 
 use ebof_fabrics::registry::{CONNECT_HOLD_MS, DRAINING_MAX, SILENT_MS, SLOW_DRAIN_MS};
-use ebof_fabrics::{CloseReason, Executing, Handle, Quiesce, RefusalReason, Step, Task};
+use ebof_fabrics::{Attachment, CloseReason, Executing, Handle, Quiesce, RefusalReason, Step, Task};
 use ebof_nvme::connect::{Connect, ConnectData, Property};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
@@ -10,7 +10,7 @@ use ebof_nvme::property::{Cc, Csts, offset};
 use ebof_nvme::{Cid, ControllerId, Nsid, QueueId, Sqe, Status};
 use zerocopy::IntoBytes;
 
-use crate::support::{ALICE, BOB, DRIVE, OTHER, World, admin_connect, connect_data, host_id, with_data};
+use crate::support::{ALICE, BOB, DRIVE, OTHER, World, admin_connect, arrival, connect_data, host_id, nqn, with_data};
 
 /// A write that is at a device.
 fn write(world: &mut World, at: u64) -> Executing {
@@ -316,4 +316,35 @@ fn who_preempts_waits_for_queues_that_a_reset_closes() {
     assert_eq!(world.registry.queues_of(&crate::support::nqn(DRIVE), host), [Handle(io)]);
     world.close(io);
     assert_eq!(world.registry.queues_of(&crate::support::nqn(DRIVE), host), []);
+}
+
+/// Nobody waits for a direct attachment: it is granted or refused at once.
+#[test]
+fn a_host_that_is_attached_has_io_queues_on_each_of_its_controllers_once_nothing_drains() {
+    let mut world = World::new();
+    let (_, first) = world.controller(DRIVE, ALICE);
+    let (_, second) = world.controller(DRIVE, ALICE);
+    let attach = |world: &mut World, controller, qid| {
+        let attachment = Attachment {
+            queue: QueueId(qid),
+            entries: 64,
+            controller,
+            subsystem: nqn(DRIVE),
+            host: nqn(ALICE),
+            host_id: host_id(ALICE),
+        };
+        let at = world.open();
+        let arrival = arrival(at, world.port, &world.local);
+        let queue = world.queues.get_mut(&at).unwrap();
+        let attached = world.registry.attach(queue, &attachment, &arrival, world.now_ms);
+        attached.map(|()| at).map_err(|refusal| refusal.reason)
+    };
+    let io = attach(&mut world, first, 1).unwrap();
+    attach(&mut world, second, 1).unwrap();
+    let _at_device = write(&mut world, io);
+    end(&mut world, io);
+    assert_eq!(attach(&mut world, second, 2), Err(RefusalReason::Draining));
+    world.close(io);
+    attach(&mut world, second, 2).unwrap();
+    assert_eq!(world.registry.held_connects(), 0);
 }
