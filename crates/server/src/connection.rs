@@ -82,7 +82,7 @@ impl Connection {
     /// Runs what was received. Returns how many bytes at its end cannot be taken yet.
     fn feed(&mut self, mut input: &[u8], context: &mut ReactorContext<'_>) -> Result<usize, End> {
         let Self { link, commands, .. } = self;
-        loop {
+        while link.is_taking() {
             link.place_data(&mut input);
             if link.is_at_command(input) && !commands.can_take(link, context) {
                 return Ok(input.len());
@@ -98,10 +98,8 @@ impl Connection {
                 }
                 Some(Event::Progress { .. }) => {}
             }
-            if !link.is_taking() {
-                return Ok(0);
-            }
         }
+        Ok(0)
     }
 
     /// The host is attached directly: the connection is a queue without a Connect.

@@ -186,7 +186,8 @@ impl Transport for Tcp {
 
     fn discard(&mut self, limit: usize, scratch: &mut [u8]) -> Result<Option<Received>, End> {
         let scratch = within(scratch, limit);
-        self.receive_with(|tcp| tcp.read_scratch(scratch))
+        let received = self.receive_with(|tcp| tcp.read_scratch(scratch))?;
+        Ok(received.map(|received| Received { in_scratch: 0, ..received }))
     }
 
     fn keep_unparsed(&mut self, bytes: &[u8]) {

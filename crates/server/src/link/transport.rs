@@ -71,7 +71,8 @@ pub(crate) trait Transport {
     /// The peer has closed, or the connection has failed.
     fn receive(&mut self, limit: usize, scratch: &mut [u8]) -> Result<Option<Received>, End>;
 
-    /// Takes and drops what a peer still sends that was asked to close. `None`: nothing is there.
+    /// Takes and drops what a peer still sends that was asked to close: nothing of it is in
+    /// `scratch`. `None`: nothing is there.
     ///
     /// # Errors
     /// The peer has closed, or the connection has failed.

@@ -1,7 +1,9 @@
 //! What a target does from turn to turn, as only one without threads shows it.
 
+use std::io::IoSlice;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use ebof_backend::{Device, Geometry, Io, Memory, Remote, Request, Submitted};
 use ebof_clock::Clock;
@@ -13,6 +15,7 @@ use ebof_nvme::property::{Cc, offset};
 use ebof_nvme::sgl::SglDescriptor;
 use ebof_nvme::{Cqe, Sgl, Sqe, Status};
 use ebof_server::{Environment, Settings, SteppedTarget};
+use ebof_sockets::SimulatedStream;
 use zerocopy::FromBytes;
 
 use crate::config::one_subsystem;
@@ -173,4 +176,31 @@ fn a_queue_in_memory_that_has_ended_asks_for_no_more_turns() {
     disk.release();
     settle(&mut target, &clock);
     assert_eq!(target.target().status().connections, 3);
+}
+
+#[test]
+fn a_write_behind_the_end_of_the_connection_changes_nothing() {
+    let shelf = Arc::new(Shelf::default());
+    let disk: Arc<dyn Device> = Arc::new(Memory::new(16 << 20, 512, false));
+    shelf.put("disk", Arc::clone(&disk));
+    let environment = environment(24, &shelf);
+    let clock = environment.clock.clone();
+    let mut target = start(one_subsystem(["disk:16M"]), environment);
+    let (mut admin, connected) = tcp_queue(&mut target, &clock, 0, 0xffff);
+    let enable = Raw::capsule(Property::set(offset::CC, Cc::ENABLE.0), 2, &[]);
+    completion(&exchange(&mut target, &clock, &mut admin, &enable));
+    let (mut queue, _) = tcp_queue(&mut target, &clock, 1, connected.dw0.get() as u16);
+    let write = |byte| Raw::capsule(transfer(WRITE, 0, 1), 3, &[byte; 512]);
+    let first_byte = || disk.resident().and_then(|bytes| Some(bytes.lend(0, 1, true)?.as_ref()[0]));
+    completion(&exchange(&mut target, &clock, &mut queue, &write(1)));
+    assert_eq!(first_byte(), Some(1));
+    // The target has closed its end of this queue, and waits for the host's; the other reactor, and
+    // with it the Admin Queue, has heard of nothing yet.
+    target.shut_down(Duration::from_secs(1));
+    while target.step(1) {}
+    assert!(queue.readiness().closed);
+    let late = write(2);
+    assert_eq!(queue.send(&[IoSlice::new(&late)]).unwrap(), late.len());
+    while target.step(1) {}
+    assert_eq!(first_byte(), Some(1), "the write was carried out");
 }
