@@ -23,8 +23,8 @@ pub(crate) struct Connection {
     pub(crate) commands: Commands,
     /// The deadline that the reactor has noted.
     pub(crate) armed_ms: Option<u64>,
-    /// There was no share of the turn left to receive with, and nobody rings the bell again for
-    /// what is there already.
+    /// Something may be there to receive for which nobody rings the bell again: it was not taken
+    /// when the bell rang, because there was no room or no share of the turn left.
     is_unread: bool,
 }
 
@@ -73,7 +73,10 @@ impl Connection {
             let (kept, from) = self.link.take_unparsed();
             let left = self.feed(&kept[from..], context)?;
             self.link.put_unparsed(kept, left);
-        } else if self.is_unread {
+            // A bell that rang meanwhile was ignored.
+            self.is_unread = self.link.rings();
+        }
+        if self.is_unread {
             self.on_readable(context)?;
         }
         Ok(())

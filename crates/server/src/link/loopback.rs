@@ -134,12 +134,6 @@ impl Transport for Loopback {
         if let Some(Fetched { slot, buffer, is_intact }) = self.fetched.pop_front() {
             return Ok(Some(Event::Fetched { slot, buffer, is_intact }));
         }
-        if self.commands.is_empty()
-            && let Some(end) = &self.end
-        {
-            // Their bell may have rung while others waited here, and was ignored then.
-            end.take(&mut self.commands).map_err(|ebof_loopback::Closed| End::PeerClosed)?;
-        }
         let Some(Capsule { sqe, data }) = self.commands.pop_front() else { return Ok(None) };
         if draining {
             return Ok(Some(Event::Progress { answered: false }));

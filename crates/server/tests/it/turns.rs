@@ -178,6 +178,31 @@ fn a_queue_in_memory_that_has_ended_asks_for_no_more_turns() {
     assert_eq!(target.target().status().connections, 3);
 }
 
+/// What waited while the queue was stalled is no exception.
+#[test]
+fn a_queue_in_memory_begins_no_command_beyond_its_share_of_a_turn() {
+    let environment = environment(23, &Arc::new(Shelf::default()));
+    let clock = environment.clock.clone();
+    let mut target = start_one(one_subsystem(["disk:16M"]), environment);
+    let (_admin, id) = controller(&mut target, &clock);
+    let mut queues = crowd(&mut target, &clock, id);
+    // Each uses up the share of several turns.
+    let mut read = |cid| submit(&mut queues[0], transfer(READ, 0, 2048), cid, 1 << 20, None);
+    read(1);
+    read(2);
+    target.step(0);
+    read(3);
+    read(4);
+    let mut done = 0;
+    for _ in 0..100 {
+        let ended = arrived(&mut queues[0]);
+        assert!(ended.len() <= 1 && ended.iter().all(|(_, status)| status.is_success()), "{ended:?} in one turn");
+        done += ended.len();
+        target.step(0);
+    }
+    assert_eq!(done, 4);
+}
+
 #[test]
 fn a_write_behind_the_end_of_the_connection_changes_nothing() {
     let shelf = Arc::new(Shelf::default());
