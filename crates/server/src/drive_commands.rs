@@ -153,12 +153,15 @@ impl Commands {
     /// device now may not land behind what comes by the new one. Commands that still wait for data
     /// do not count: their data may never come.
     pub(crate) fn await_changes(&mut self, reply: CommandRef) {
-        let under_way = |command: &Command| {
-            matches!(command.phase, Phase::AtDevice | Phase::Elsewhere)
-                || command.phase == Phase::Waiting && command.work.fused().is_none()
+        let under_way = |slot: u32, command: &Command| match command.phase {
+            Phase::AtDevice | Phase::Elsewhere => true,
+            Phase::Waiting => command.work.fused().is_none() || self.is_pair_under_way(slot),
+            Phase::AwaitingBuffer | Phase::Receiving => false,
         };
-        let changes = self.slots.iter().filter(|(_, command)| command.work.may_change() && under_way(command));
-        self.waiters.push(Waiter::Connect(reply, changes.map(|(slot, command)| (slot, command.started_us)).collect()));
+        let changes =
+            self.slots.iter().filter(|&(slot, command)| command.work.may_change() && under_way(slot, command));
+        let commands = changes.map(|(slot, command)| (slot, command.started_us)).collect();
+        self.waiters.push(Waiter::Connect(reply, commands));
     }
 
     /// Notifies waiters that none of the commands that they wait for is left at a device.

@@ -145,6 +145,13 @@ impl Commands {
         }
     }
 
+    /// Whether the second half of a pair in `slot` needs nothing more from the host: the first one
+    /// waits for the lock, or is at the device.
+    pub(crate) fn is_pair_under_way(&self, slot: u32) -> bool {
+        let first = self.other_half(slot).and_then(|first| self.slots.get(first));
+        first.is_some_and(|first| first.lock.is_some())
+    }
+
     /// The half that belongs to the half in `slot`, if it is still there.
     fn other_half(&self, slot: u32) -> Option<u32> {
         let command = self.slots.get(slot)?;

@@ -3,17 +3,19 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ebof_backend::{Device, Geometry, Io, Remote, Request, Submitted};
+use ebof_backend::{Device, Geometry, Io, Operation, Remote, Request, Submitted};
 use ebof_fabrics::registry::SILENT_MS;
 use ebof_nvme::connect::Property;
+use ebof_nvme::io::BlockRange;
+use ebof_nvme::opcode::nvm;
 use ebof_nvme::property::{Cc, Csts, offset};
-use ebof_nvme::{Cqe, Sgl};
+use ebof_nvme::{Cqe, Nsid, Sgl};
 use zerocopy::FromBytes;
 
 use super::Rig;
 use super::hosts::{Host, Load, capsule};
 
-/// A device that keeps writes until it is opened.
+/// A device that keeps reads and writes until it is opened.
 #[derive(Debug)]
 struct Gate {
     below: Arc<dyn Device>,
@@ -35,7 +37,8 @@ impl Device for Gate {
     }
 
     fn submit(&self, io: &mut Io, request: Request) -> Submitted {
-        if !(request.operation.action().modifies() && self.state.is_shut.load(Ordering::Relaxed)) {
+        let is_kept = matches!(request.operation, Operation::Read { .. }) || request.operation.action().modifies();
+        if !(is_kept && self.state.is_shut.load(Ordering::Relaxed)) {
             return self.below.submit(io, request);
         }
         let Some(remote) = io.remote() else { return Submitted::Busy(request) };
@@ -63,13 +66,19 @@ impl State {
     }
 }
 
-/// A reactor, its device, and a host with a write at that.
-fn rig() -> (Rig, Arc<State>, Host, Host) {
+/// A reactor, its device, which is shut, and a host.
+fn shut() -> (Rig, Arc<State>, Host, Host) {
     let state = Arc::new(State::default());
     let of_device = Arc::clone(&state);
     let mut rig = Rig::with(None, move |below| Arc::new(Gate { below, state: Arc::clone(&of_device) }));
-    let (admin, mut queue) = Host::connect(&mut rig, Load::writes(4096, 1));
+    let (admin, queue) = Host::connect(&mut rig, Load::writes(4096, 1));
     state.is_shut.store(true, Ordering::Relaxed);
+    (rig, state, admin, queue)
+}
+
+/// The same, and a write of the host at the device.
+fn rig() -> (Rig, Arc<State>, Host, Host) {
+    let (mut rig, state, admin, mut queue) = shut();
     queue.go_on();
     turns(&mut rig);
     assert_eq!(state.kept(), 1);
@@ -152,4 +161,24 @@ fn what_a_silent_association_has_at_a_device_is_over_before_a_new_one_begins() {
     turns(&mut rig);
     assert!(status_of(&io.answer().expect("an answer")));
     assert_eq!(device.kept(), 1, "the old one goes on");
+}
+
+#[test]
+fn a_pair_of_a_silent_association_is_over_before_a_new_one_begins() {
+    let (mut rig, device, _admin, mut queue) = shut();
+    for (opcode, fuse) in [(nvm::COMPARE, 1), (nvm::WRITE, 2)] {
+        let mut half = BlockRange::new(0, 1).encode(opcode, Nsid(1));
+        half.flags |= fuse;
+        queue.put(&capsule(half, fuse.into(), Sgl::InCapsule { offset: 0, length: 512 }, &[0; 512]));
+    }
+    turns(&mut rig);
+    assert_eq!(device.kept(), 1, "the first half reads");
+    rig.turn(1000 * SILENT_MS);
+    let (_new, controller) = Host::admin(&mut rig, Load::writes(4096, 1));
+    let mut io = Host::asking(&mut rig, Load::writes(4096, 1), controller);
+    turns(&mut rig);
+    assert!(io.answer().is_none(), "the second half has still to write");
+    device.open();
+    turns(&mut rig);
+    assert!(status_of(&io.answer().expect("an answer")));
 }
