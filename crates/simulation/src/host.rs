@@ -66,6 +66,15 @@ impl Host {
         }
     }
 
+    /// Sends two commands right after each other, both or none; `false` where it cannot: an
+    /// initiator has no such commands.
+    pub fn submit_fused(&mut self, queue: usize, pair: [(u64, Command); 2], now: Instant) -> bool {
+        match self {
+            Self::Raw(host) => host.submit_fused(queue, pair, now),
+            Self::Initiator(_) => false,
+        }
+    }
+
     /// Whether a command is repeated by itself when it was lost, until it has ended.
     #[must_use]
     pub fn repeats(&self, op: u64) -> bool {

@@ -86,8 +86,12 @@ impl Candidate {
 #[derive(Clone, Debug)]
 struct Block {
     candidates: Vec<Candidate>,
-    /// A power loss may have mixed the sectors of several of them.
+    /// A power loss may have mixed the sectors of several of them, and nobody has read it since.
     torn: bool,
+    /// Since when it is known to be whole: reads that began before may have found it torn.
+    whole: Tick,
+    /// What a read has found in the sectors of such a block, until something else is written.
+    mixture: Vec<BlockValue>,
 }
 
 /// The blocks of one namespace.
@@ -122,6 +126,24 @@ impl Blocks {
         into.chunks_mut(8).for_each(|part| part.copy_from_slice(&word[..part.len()]));
     }
 
+    /// The bytes of these blocks as one write brings them.
+    #[must_use]
+    pub fn bytes(&self, range: &Range<u64>, serial: u32) -> Vec<u8> {
+        let blocks = usize::try_from(range.end - range.start).expect("few");
+        let mut bytes = vec![0; blocks * self.block_bytes];
+        for (lba, into) in range.clone().zip(bytes.chunks_mut(self.block_bytes)) {
+            self.fill(lba, serial, into);
+        }
+        bytes
+    }
+
+    /// The serial number of the write that brought a block's bytes; `None` for zeros.
+    #[must_use]
+    pub fn serial_of(&self, bytes: &[u8]) -> Option<u32> {
+        let word = u64::from_le_bytes(*bytes.first_chunk()?);
+        u32::try_from(word & 0xffff_ffff).ok().filter(|serial| *serial > 0)
+    }
+
     /// Whether a word of a block is from a write with one of these serial numbers.
     pub fn is_of(&self, word: u64, serials: &BTreeSet<u32>) -> bool {
         word >> 48 == u64::from(self.owner) && u32::try_from(word & 0xffff_ffff).is_ok_and(|low| serials.contains(&low))
@@ -137,10 +159,13 @@ impl Blocks {
         let candidate = Candidate { value, op, begun: now, ended: None, ok: false, durable: false, hidden: None };
         for lba in range {
             match self.blocks.get_mut(&lba) {
-                Some(block) => block.candidates.push(candidate),
+                Some(block) => {
+                    block.candidates.push(candidate);
+                    block.mixture.clear();
+                }
                 None => {
                     let candidates = vec![Candidate::FIRST, candidate];
-                    self.blocks.insert(lba, Block { candidates, torn: false });
+                    self.blocks.insert(lba, Block { candidates, torn: false, whole: 0, mixture: Vec::new() });
                 }
             }
         }
@@ -169,7 +194,10 @@ impl Blocks {
     /// Blocks of which nothing is known but zeros need not be kept.
     fn forget_zeros(&mut self, range: Range<u64>) {
         let is_zero = |one: &Candidate| one.value == BlockValue::Zeros && one.ended.is_some();
-        let zeros = self.blocks.range(range).filter(|(_, block)| block.candidates.iter().all(is_zero));
+        // A read that is under way may have found a block torn.
+        let is_known = |block: &Block| !block.torn && block.whole == 0;
+        let zeros = self.blocks.range(range);
+        let zeros = zeros.filter(|(_, block)| is_known(block) && block.candidates.iter().all(is_zero));
         let zeros: Vec<u64> = zeros.map(|(&lba, _)| lba).collect();
         zeros.iter().for_each(|lba| drop(self.blocks.remove(lba)));
     }
@@ -213,13 +241,63 @@ impl Blocks {
         self.reads.remove(&op);
     }
 
-    /// Whether reading may fail for what hosts or a power loss did to these blocks.
+    /// Whether a read that began then may fail for what hosts or a power loss did to these blocks.
     #[must_use]
-    pub fn may_fail(&self, range: Range<u64>) -> bool {
+    pub fn may_fail(&self, range: Range<u64>, begun: Tick) -> bool {
         self.blocks.range(range).any(|(_, block)| {
             block.candidates.iter().any(|candidate| candidate.value == BlockValue::Bad)
-                || self.is_checked != Some(false) && block.torn
+                || self.is_checked != Some(false) && (block.torn || begun < block.whole)
         })
+    }
+
+    /// The values that a block may hold now, as far as anybody can know.
+    #[must_use]
+    pub fn possible(&self, lba: u64, now: Tick) -> Vec<BlockValue> {
+        let Some(block) = self.blocks.get(&lba) else { return vec![BlockValue::Zeros] };
+        let seen = block.candidates.iter().filter(|candidate| candidate.is_seen_by(now));
+        seen.map(|candidate| candidate.value).collect()
+    }
+
+    /// The bytes of a block with this value; zeros where it cannot be read.
+    pub fn fill_value(&self, lba: u64, value: BlockValue, into: &mut [u8]) {
+        match value {
+            BlockValue::Write(serial) => self.fill(lba, serial, into),
+            BlockValue::Zeros | BlockValue::Bad => into.fill(0),
+        }
+    }
+
+    /// Ends a read that found something else than these bytes, or something that it could not read.
+    ///
+    /// # Errors
+    /// No block of these can have held anything else since it began.
+    pub fn differed(&mut self, op: Op, range: Range<u64>, bytes: &[u8], now: Tick) -> Result<(), Wrong> {
+        let begun = self.reads.remove(&op).unwrap_or(now);
+        let mut own = vec![0; self.block_bytes];
+        for (lba, bytes) in range.clone().zip(bytes.chunks(self.block_bytes)) {
+            if self.blocks.get(&lba).is_some_and(|block| block.torn || begun < block.whole) {
+                return Ok(());
+            }
+            for value in self.possible(lba, begun) {
+                self.fill_value(lba, value, &mut own);
+                if value == BlockValue::Bad || own != bytes {
+                    return Ok(());
+                }
+            }
+        }
+        Err(Wrong(format!("blocks {range:?} of namespace {} hold what they were compared with", self.owner)))
+    }
+
+    /// Ends a read that found nothing wrong with these blocks.
+    ///
+    /// # Errors
+    /// One of them cannot have been readable.
+    pub fn verified(&mut self, op: Op, range: Range<u64>, now: Tick) -> Result<(), Wrong> {
+        let begun = self.reads.remove(&op).unwrap_or(now);
+        let is_bad = |lba: &u64| self.possible(*lba, begun).iter().all(|value| *value == BlockValue::Bad);
+        match range.into_iter().find(is_bad) {
+            Some(lba) => Err(Wrong(format!("block {lba} of namespace {} cannot be read", self.owner))),
+            None => Ok(()),
+        }
     }
 
     /// A read has brought these bytes.
@@ -238,13 +316,10 @@ impl Blocks {
     }
 
     fn read_block(&mut self, lba: u64, begun: Tick, bytes: &[u8], now: Tick) -> Result<(), String> {
-        let mut found = Vec::new();
-        for sector in bytes.chunks(SECTOR_BYTES) {
-            let value = self.sector(lba, sector)?;
-            if found.last() != Some(&value) {
-                found.push(value);
-            }
-        }
+        let sectors = bytes.chunks(SECTOR_BYTES).map(|sector| self.sector(lba, sector));
+        let sectors = sectors.collect::<Result<Vec<_>, _>>()?;
+        let mut found = sectors.clone();
+        found.dedup();
         let Some(block) = self.blocks.get_mut(&lba) else {
             return if found == [BlockValue::Zeros] { Ok(()) } else { Err(format!("{found:?}, never written")) };
         };
@@ -260,13 +335,23 @@ impl Blocks {
             [value] => {
                 for candidate in &mut block.candidates {
                     let is_over = candidate.ended.is_some_and(|ended| ended <= begun);
-                    if candidate.value != value && is_over && !block.torn {
+                    if candidate.value != value && is_over {
                         candidate.hidden.get_or_insert(now);
                     }
                 }
+                block.found_whole(now);
+                if block.mixture.is_empty() { Ok(()) } else { Err(format!("it was {:?}", block.mixture)) }
+            }
+            _ if block.torn && self.is_checked != Some(true) => {
+                // It stays as it is.
+                if !block.mixture.is_empty() && block.mixture != sectors {
+                    return Err(format!("{sectors:?}, and it was {:?}", block.mixture));
+                }
+                if block.candidates.iter().all(|candidate| candidate.ended.is_some()) {
+                    block.mixture = sectors;
+                }
                 Ok(())
             }
-            _ if block.torn && self.is_checked != Some(true) => Ok(()),
             _ => Err(format!("a mixture of {found:?}")),
         }
     }
@@ -319,6 +404,7 @@ impl Blocks {
                 };
             }
             block.torn = block.candidates.len() > 1;
+            block.mixture.clear();
         }
     }
 
@@ -330,6 +416,7 @@ impl Blocks {
         }
         for block in self.blocks.values_mut() {
             block.candidates.push(Candidate { begun: now, ended: Some(now), ok: false, ..Candidate::FIRST });
+            block.mixture.clear();
         }
     }
 
@@ -356,7 +443,13 @@ impl Block {
             !(is_hidden && all.iter().any(|other| other.durable && other.replaces(one)))
         });
         if self.candidates.len() == 1 {
-            self.torn = false;
+            self.found_whole(oldest);
+        }
+    }
+
+    fn found_whole(&mut self, now: Tick) {
+        if std::mem::take(&mut self.torn) {
+            self.whole = now;
         }
     }
 }
@@ -418,6 +511,9 @@ mod tests {
         mixed[512..1024].copy_from_slice(&bytes(&after, 3, 3)[512..1024]);
         after.begin_read(40, 40);
         assert!(after.read(40, 3..4, &mixed, 41).is_ok());
+        // It stays as it was found, until something else is written.
+        after.begin_read(42, 42);
+        assert!(after.clone().read(42, 3..4, &mixed, 43).is_ok() && read(&mut after, 3, 44).is_err());
         // What is durable is there.
         write(&mut blocks, 4, true, 50);
         blocks.lost_power(60);
@@ -435,6 +531,40 @@ mod tests {
         let mut other = blocks.clone();
         assert!(read(&mut blocks, 2, 6).is_ok() && read(&mut blocks, 1, 7).is_err());
         assert!(read(&mut other, 1, 6).is_ok() && read(&mut other, 2, 7).is_err() && read(&mut other, 3, 8).is_err());
+    }
+
+    #[test]
+    fn after_a_power_loss_a_block_stays_what_a_read_has_found() {
+        let mut blocks = Blocks::new(1, 4096, true);
+        write(&mut blocks, 1, true, 2);
+        write(&mut blocks, 2, false, 4);
+        blocks.lost_power(6);
+        assert!(blocks.may_fail(3..4, 8), "it may be torn");
+        assert!(read(&mut blocks, 1, 10).is_ok() && read(&mut blocks, 2, 12).is_err());
+        assert!(blocks.may_fail(3..4, 8) && !blocks.may_fail(3..4, 12), "it was whole when it was read");
+    }
+
+    #[test]
+    fn a_comparison_fails_only_where_something_else_may_be_there() {
+        let mut blocks = Blocks::new(1, 4096, false);
+        write(&mut blocks, 1, false, 2);
+        let own = bytes(&blocks, 3, 1);
+        let differs = |blocks: &mut Blocks, begun: Tick| {
+            blocks.begin_read(1000, begun);
+            blocks.differed(1000, 3..4, &own, begun + 1).is_ok()
+        };
+        assert_eq!(blocks.possible(3, 4), [BlockValue::Write(1)]);
+        assert!(!differs(&mut blocks, 4));
+        blocks.begin(2, 3..4, BlockValue::Write(2), 6);
+        assert!(differs(&mut blocks, 8), "a write is under way");
+        assert!(blocks.verified(1, 3..4, 10).is_ok());
+        blocks.begin(3, 3..4, BlockValue::Bad, 12);
+        blocks.end(3, 3..4, true, 14);
+        assert!(differs(&mut blocks, 16) && blocks.verified(1, 3..4, 18).is_ok(), "the write is still under way");
+        blocks.end(2, 3..4, false, 20);
+        blocks.begin(4, 3..4, BlockValue::Bad, 22);
+        blocks.end(4, 3..4, true, 24);
+        assert!(blocks.verified(1, 3..4, 26).is_err());
     }
 
     #[test]

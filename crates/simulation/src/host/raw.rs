@@ -19,6 +19,8 @@ use crate::wire::{Command, Lost, Outcome, Wire};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often it looks at CSTS.
 const LOOK: Duration = Duration::from_millis(10);
+/// Stands for a command that found its connection gone; queues have fewer entries.
+const LOST_CID: u16 = u16::MAX;
 /// Keep Alive Timeout.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
@@ -123,8 +125,30 @@ impl RawHost {
         if self.phase != Phase::Live {
             return false;
         }
-        let at = if queue == 0 { 0 } else { 1 + (queue - 1) % (self.queues.len() - 1).max(1) };
+        let at = if queue == 0 { 0 } else { self.io_queue(queue) };
         self.send(at, Purpose::Op(op), command, now)
+    }
+
+    fn io_queue(&self, queue: usize) -> usize {
+        1 + (queue - 1) % (self.queues.len() - 1).max(1)
+    }
+
+    /// Sends two commands on an I/O queue, right after each other; none where it cannot send both.
+    pub fn submit_fused(&mut self, queue: usize, pair: [(u64, Command); 2], now: Instant) -> bool {
+        let at = self.io_queue(queue);
+        let has_room = |queue: &Queue| queue.under_way.len() + pair.len() < queue.entries;
+        if self.phase != Phase::Live || !self.queues.get(at).is_some_and(has_room) {
+            return false;
+        }
+        let [(first, compare), (second, write)] = pair;
+        if !self.send(at, Purpose::Op(first), compare, now) {
+            return false;
+        }
+        if !self.send(at, Purpose::Op(second), write, now) {
+            // The next step finds that the connection is gone, and both with it.
+            self.queues[at].under_way.insert(LOST_CID, (Purpose::Op(second), now));
+        }
+        true
     }
 
     fn send(&mut self, at: usize, purpose: Purpose, command: Command, now: Instant) -> bool {

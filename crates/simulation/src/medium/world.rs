@@ -234,7 +234,7 @@ impl World {
                 Ok(())
             }
             (_, Some(class)) => {
-                let bad = kind == Kind::Read && class == Class::MediumRead && blocks.may_fail(range.clone());
+                let bad = kind == Kind::Read && class == Class::MediumRead && blocks.may_fail(range.clone(), begun);
                 blocks.end_read(op);
                 blocks.end_unknown(op, range, now);
                 let no_space = kind != Kind::Read && class == Class::OutOfSpace;

@@ -79,6 +79,11 @@ pub enum HostIo {
         fua: bool,
     },
     Read,
+    /// With what may be there.
+    Compare,
+    /// The same, and Write fused with it. An initiator, which has no fused commands, compares.
+    CompareAndWrite,
+    Verify,
     Zero {
         deallocate: bool,
     },
@@ -212,6 +217,9 @@ fn act(kind: Kind, focus: Focus, random: &mut Random) -> What {
                 (40, HostIo::Write { fua: false }),
                 (8, HostIo::Write { fua: true }),
                 (25, HostIo::Read),
+                (4, HostIo::Compare),
+                (8, HostIo::CompareAndWrite),
+                (3, HostIo::Verify),
                 (6, HostIo::Zero { deallocate: false }),
                 (4, HostIo::Zero { deallocate: true }),
                 (6, HostIo::Deallocate),

@@ -1,5 +1,6 @@
 //! A target, its disk and its hosts, one step after the other, and what the hosts may see.
 
+mod compare;
 mod io;
 mod learn;
 mod lives;
@@ -28,6 +29,14 @@ use crate::wire::{Command, Outcome, Wire};
 pub(super) const CAPACITY: u64 = 4 << 20;
 /// Extents of a namespace.
 const EXTENTS: u64 = 3;
+
+/// What commands end with that their host's leaving interrupts.
+const ABORTED_STATUSES: [Status; 4] = [
+    Status::ABORT_REQUESTED,
+    Status::ABORTED_SQ_DELETION,
+    Status::ABORTED_MISSING_FUSED,
+    Status::COMMAND_SEQUENCE_ERROR,
+];
 
 /// An initiator's command time-out, as its options have it by default.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
@@ -82,6 +91,8 @@ impl Flight {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Read,
+    Compare,
+    Verify,
     Write {
         fua: bool,
     },
@@ -125,6 +136,13 @@ pub(super) struct World {
     /// Commands whose connections are gone: they may be done still.
     ghosts: BTreeMap<Op, Flight>,
     manage: manage::Manage,
+    /// While everything is compared: what is still to be read.
+    unread: Vec<(u32, Range<u64>)>,
+    /// What commands compare blocks with.
+    compared: BTreeMap<Op, Vec<u8>>,
+    pairs: compare::Pairs,
+    /// Serial numbers of commands that their host may repeat.
+    repeated: BTreeSet<u32>,
     /// Hosts that are surely registered with a namespace.
     registered: BTreeSet<(u32, usize)>,
     /// When somebody may last have taken registrations of it away.
@@ -177,6 +195,10 @@ impl World {
             flights: BTreeMap::new(),
             ghosts: BTreeMap::new(),
             manage: manage::Manage::default(),
+            unread: Vec::new(),
+            compared: BTreeMap::new(),
+            pairs: compare::Pairs::default(),
+            repeated: BTreeSet::new(),
             registered: BTreeSet::new(),
             unregistered: BTreeMap::new(),
             owners: 0,
@@ -240,16 +262,24 @@ impl World {
         let name = command.sqe.opcode;
         let is_sent = self.hosts[host].submit(queue, op, command, self.rig.clock.now());
         if is_sent {
-            if !self.rig.is_comparing {
-                let (kind, nsid, range) = (flight.kind, flight.nsid, &flight.range);
-                self.rig
-                    .note(|| format!("{op}: host {host}, queue {queue}: {name:02x}h, {kind:?} {range:?} of {nsid}"));
-            }
-            self.rig.count("commands");
-            let repeats = self.hosts[host].repeats(op);
-            self.flights.insert(op, Flight { repeats, ..flight });
+            self.submitted(op, queue, flight, name);
         }
         is_sent
+    }
+
+    /// A command is on its way.
+    fn submitted(&mut self, op: Op, queue: usize, flight: Flight, name: u8) {
+        let host = flight.host;
+        if !self.rig.is_comparing {
+            let (kind, nsid, range) = (flight.kind, flight.nsid, &flight.range);
+            self.rig.note(|| format!("{op}: host {host}, queue {queue}: {name:02x}h, {kind:?} {range:?} of {nsid}"));
+        }
+        self.rig.count("commands");
+        let repeats = self.hosts[host].repeats(op);
+        if repeats {
+            self.repeated.insert(serial(op));
+        }
+        self.flights.insert(op, Flight { repeats, ..flight });
     }
 
     fn step_host(&mut self, host: usize) -> Result<(), Failure> {
@@ -298,6 +328,10 @@ impl World {
                     let Some(flight) = self.flights.remove(&op) else { continue };
                     if let Some(space) = self.spaces.get_mut(&flight.nsid) {
                         space.blocks.end_read(op);
+                    }
+                    self.forget_compared(op);
+                    if self.rig.is_comparing && flight.kind == Kind::Read {
+                        self.unread.push((flight.nsid, flight.range.clone()));
                     }
                     self.lost_manage(op, &flight);
                     self.ghosts.insert(op, flight);
@@ -364,7 +398,9 @@ impl World {
             self.rig.note(|| format!("{op}: {kind:?} of host {host} has ended: {status}"));
         }
         match flight.kind {
-            Kind::Read | Kind::Write { .. } | Kind::Zero | Kind::Bad | Kind::Flush => self.io_ended(op, &flight, ended),
+            Kind::Read | Kind::Compare | Kind::Verify | Kind::Write { .. } | Kind::Zero | Kind::Bad | Kind::Flush => {
+                self.io_ended(op, &flight, ended)
+            }
             Kind::Manage | Kind::List | Kind::Shape | Kind::Sanitizing => self.manage_ended(op, &flight, ended),
             Kind::Preempt(_) | Kind::Register | Kind::Reserve => self.reserve_ended(op, &flight, status),
             Kind::Learn | Kind::Prepare => self.learn_ended(op, &flight, ended),
@@ -387,7 +423,8 @@ impl World {
         // An initiator aborts what takes longer than its command time-out.
         let is_late = self.rig.clock.now() >= flight.at + COMMAND_TIMEOUT;
         let aborted = status.is(Status::ABORT_REQUESTED) && self.hosts[flight.host].is_initiator() && is_late;
-        leaves || preempted || aborted
+        let interrupted = ABORTED_STATUSES.iter().any(|one| status.is(*one));
+        leaves && interrupted || preempted || aborted
     }
 }
 
@@ -475,6 +512,7 @@ impl System for World {
 
     fn kill(&mut self) -> Result<(), Failure> {
         self.life = None;
+        self.pairs.forget_replaced();
         self.drop_hosts(true)
     }
 

@@ -9,14 +9,26 @@ use ebof_nvme::{Nsid, Sqe, Status};
 use zerocopy::IntoBytes;
 
 use super::super::acts::{BLOCKS, HostIo};
+use super::compare::Pair;
 use super::{Flight, Kind, World, command};
-use crate::model::{BlockValue, Op, serial, story_lba};
-use crate::rig::{EXTENT, System as _};
+use crate::model::{BlockValue, Op, Tick, Wrong, serial, story_lba};
+use crate::rig::{EXTENT, PATIENCE, System as _};
 use crate::story::{Failure, fail};
 use crate::wire::Outcome;
 
 /// Blocks that are compared at a time.
 const RUN_MAX: u64 = 6;
+
+/// What commands to blocks end with where the disk fails.
+const DISK_STATUSES: [Status; 6] = [
+    Status::CAPACITY_EXCEEDED,
+    Status::UNRECOVERED_READ_ERROR,
+    Status::WRITE_FAULT,
+    Status::INTERNAL_ERROR,
+    Status::NAMESPACE_WRITE_PROTECTED,
+    // The drive tries on.
+    Status::FORMAT_IN_PROGRESS,
+];
 
 impl World {
     /// Where a block of the story lies.
@@ -41,7 +53,12 @@ impl World {
         }
         let first = self.lba(nsid, block);
         let range = first..(first + count).min(self.spaces[&nsid].count);
-        self.send(host, queue, nsid, range, io);
+        if io == HostIo::CompareAndWrite && !self.hosts[host].is_initiator() {
+            // More is not atomic (ACWU).
+            self.send_pair(host, queue, nsid, first..first + 1);
+        } else {
+            self.send(host, queue, nsid, range, io);
+        }
         Ok(())
     }
 
@@ -57,11 +74,14 @@ impl World {
         let mut range = range;
         let (kind, sqe, data, read) = match io {
             HostIo::Read => (Kind::Read, plain.encode(nvm::READ, Nsid(nsid)), None, bytes),
+            HostIo::Verify => (Kind::Verify, plain.encode(nvm::VERIFY, Nsid(nsid)), None, 0),
+            HostIo::Compare | HostIo::CompareAndWrite => {
+                let data = self.guess(nsid, &range);
+                self.compared.insert(op, data.clone());
+                (Kind::Compare, plain.encode(nvm::COMPARE, Nsid(nsid)), Some(Arc::from(data)), 0)
+            }
             HostIo::Write { fua } => {
-                let mut data = vec![0; bytes];
-                for (lba, into) in range.clone().zip(data.chunks_mut(space.blocks.block_bytes)) {
-                    space.blocks.fill(lba, serial(op), into);
-                }
+                let data = space.blocks.bytes(&range, serial(op));
                 let sqe = BlockRange { fua, ..plain }.encode(nvm::WRITE, Nsid(nsid));
                 (Kind::Write { fua }, sqe, Some(Arc::from(data)), 0)
             }
@@ -82,20 +102,24 @@ impl World {
         }
         let flight = Flight { range: range.clone(), ..Flight::new(host, nsid, kind, begun, at) };
         if !self.submit(op, host, queue, flight, command(sqe, data, read)) {
+            self.forget_compared(op);
             return false;
         }
         let space = self.spaces.get_mut(&nsid).expect("looked at before");
         match kind {
-            Kind::Read => space.blocks.begin_read(op, begun),
-            Kind::Write { .. } => {
-                self.written.insert(serial(op), (space.blocks.owner, range.clone()));
-                space.blocks.begin(op, range, BlockValue::Write(serial(op)), begun);
-            }
+            Kind::Read | Kind::Compare | Kind::Verify => space.blocks.begin_read(op, begun),
+            Kind::Write { .. } => self.begin_write(op, nsid, range, begun),
             Kind::Zero => space.blocks.begin(op, range, BlockValue::Zeros, begun),
             Kind::Bad => space.blocks.begin(op, range, BlockValue::Bad, begun),
             _ => {}
         }
         true
+    }
+
+    pub(super) fn begin_write(&mut self, op: Op, nsid: u32, range: Range<u64>, begun: Tick) {
+        let Some(space) = self.spaces.get_mut(&nsid) else { return };
+        self.written.insert(serial(op), (space.blocks.owner, range.clone()));
+        space.blocks.begin(op, range, BlockValue::Write(serial(op)), begun);
     }
 
     /// Dataset Management of the extents of a range, in several pieces.
@@ -123,10 +147,17 @@ impl World {
         let status = ended.cqe.status();
         // Blocks of which requests are still at a slow disk may be had later.
         let is_early = status.is(Status::COMMAND_INTERRUPTED);
-        let may_fail = is_early || self.rig.may_fail(flight.at) || self.may_be_aborted(flight, status);
+        let is_of_disk = DISK_STATUSES.iter().any(|one| status.is(*one)) && self.rig.may_fail(flight.at);
+        let may_fail = is_early || is_of_disk || self.may_be_aborted(flight, status);
         let range = flight.range.clone();
+        let pair = self.pairs.ended(op, status)?;
+        let compared = self.take_compared(op, pair, status);
+        if matches!(pair, Pair::Second { .. }) && status.is_success() {
+            self.replaced(op, flight, &compared)?;
+        }
         let Some(space) = self.spaces.get_mut(&flight.nsid) else { return Ok(()) };
         let blocks = &mut space.blocks;
+        let wrong = |wrong: Wrong| Failure(format!("{op}, of host {}: {}", flight.host, wrong.0));
         if status.is_success() {
             match flight.kind {
                 Kind::Read => {
@@ -134,11 +165,14 @@ impl World {
                     if ended.data.len() != bytes {
                         return fail(format!("{op}: {} bytes were read, {bytes} asked for", ended.data.len()));
                     }
-                    blocks
-                        .read(op, range, &ended.data, now)
-                        .map_err(|wrong| Failure(format!("{op}, of host {}: {}", flight.host, wrong.0)))?;
+                    blocks.read(op, range, &ended.data, now).map_err(wrong)?;
                     self.rig.count("reads compared");
                 }
+                Kind::Compare => {
+                    blocks.read(op, range, &compared, now).map_err(wrong)?;
+                    self.rig.count(if pair == Pair::First { "pairs compared" } else { "compares" });
+                }
+                Kind::Verify => blocks.verified(op, range, now).map_err(wrong)?,
                 Kind::Flush => blocks.flushed(flight.begun, now),
                 Kind::Write { fua } => blocks.end(op, range, fua, now),
                 Kind::Bad => blocks.end(op, range, true, now),
@@ -146,18 +180,30 @@ impl World {
             }
             return Ok(());
         }
+        if flight.kind == Kind::Compare && status.is(Status::COMPARE_FAILURE) {
+            self.rig.count("compare failures");
+            return blocks.differed(op, range, &compared, now).map_err(wrong);
+        }
+        let reads = matches!(flight.kind, Kind::Read | Kind::Compare | Kind::Verify);
         let was_bad =
-            flight.kind == Kind::Read && status.is(Status::UNRECOVERED_READ_ERROR) && blocks.may_fail(range.clone());
+            reads && status.is(Status::UNRECOVERED_READ_ERROR) && blocks.may_fail(range.clone(), flight.begun);
         blocks.end_read(op);
+        if pair != Pair::None && status.is(Status::ABORTED_FAILED_FUSED) {
+            blocks.refuse(op, range);
+            return Ok(());
+        }
         let conflicts = status.is(Status::RESERVATION_CONFLICT) && space.is_reserved;
         // What is repeated may have been done before.
-        if conflicts && !flight.repeats {
+        if conflicts && !flight.repeats && !self.rig.is_comparing {
             space.blocks.refuse(op, range);
             self.rig.count("conflicts");
             return Ok(());
         }
         space.blocks.end_unknown(op, range, now);
         let is_unsure = space.is_unsure || self.manage.is_sanitizing();
+        if self.rig.is_comparing && !was_bad {
+            self.unread.push((flight.nsid, flight.range.clone()));
+        }
         if was_bad || may_fail || is_unsure || conflicts {
             self.rig.count("errors");
             return Ok(());
@@ -176,28 +222,48 @@ impl World {
 
     fn compare_spaces(&mut self) -> Result<(), Failure> {
         let nsids: Vec<u32> = self.spaces.iter().filter(|(_, one)| !one.is_unsure).map(|(&nsid, _)| nsid).collect();
+        self.unread.clear();
         for nsid in nsids {
             let mut blocks: Vec<u64> = self.spaces[&nsid].blocks.written().collect();
             blocks.extend((0..BLOCKS).map(|block| self.lba(nsid, block)));
             blocks.sort_unstable();
             blocks.dedup();
-            for range in self.runs(nsid, &blocks) {
-                let Some(host) = self.reader(nsid)? else { return Ok(()) };
-                while !self.send(host, 1, nsid, range.clone(), HostIo::Read) {
-                    let before = self.flights.len();
-                    self.step()?;
-                    if !self.until("room for a read", |world| {
-                        world.flights.len() < before.max(1) || !world.hosts[host].is_live()
-                    })? {
-                        return Ok(());
-                    }
-                    if !self.hosts[host].is_live() {
-                        break;
-                    }
+            self.unread.extend(self.runs(nsid, &blocks).into_iter().map(|range| (nsid, range)));
+        }
+        let end = self.rig.clock.now() + PATIENCE;
+        while !self.unread.is_empty() {
+            if self.rig.clock.now() > end {
+                return fail(format!("namespace and blocks that cannot be read, at rest: {:?}", self.unread));
+            }
+            for (nsid, range) in std::mem::take(&mut self.unread) {
+                if !self.read_at_rest(nsid, range)? {
+                    return Ok(());
                 }
             }
+            if !self.until("reads of everything", |world| world.flights.is_empty())? {
+                return Ok(());
+            }
         }
-        self.until("reads of everything", |world| world.flights.is_empty()).map(drop)
+        Ok(())
+    }
+
+    /// Has a host read these blocks; `false` where the power goes before that.
+    fn read_at_rest(&mut self, nsid: u32, range: Range<u64>) -> Result<bool, Failure> {
+        let Some(host) = self.reader(nsid)? else { return Ok(false) };
+        while !self.send(host, 1, nsid, range.clone(), HostIo::Read) {
+            let before = self.flights.len();
+            self.step()?;
+            if !self
+                .until("room for a read", |world| world.flights.len() < before.max(1) || !world.hosts[host].is_live())?
+            {
+                return Ok(false);
+            }
+            if !self.hosts[host].is_live() {
+                self.unread.push((nsid, range));
+                break;
+            }
+        }
+        Ok(true)
     }
 
     /// A host that may read the namespace; `None` where the power goes before there is one.
@@ -218,7 +284,9 @@ impl World {
         let mut runs: Vec<Range<u64>> = Vec::new();
         for &lba in blocks {
             let joins = |run: &&mut Range<u64>| {
-                run.end == lba && run.end - run.start < RUN_MAX && !space.blocks.may_fail(run.end - 1..lba + 1)
+                run.end == lba
+                    && run.end - run.start < RUN_MAX
+                    && !space.blocks.may_fail(run.end - 1..lba + 1, Tick::MAX)
             };
             match runs.last_mut().filter(joins) {
                 Some(run) => run.end += 1,

@@ -105,6 +105,7 @@ impl World {
         self.rig.note(|| format!("{op}: {:?} of host {} is not sent: {why}", flight.kind, flight.host));
         self.rig.count("not sent");
         let (tick, now) = (self.rig.now(), self.rig.clock.now());
+        self.forget_compared(op);
         let Flight { host, nsid, kind, ref range, .. } = flight;
         let handle = self.handles.get(&(host, nsid)).copied();
         let is_changing = !self.manage.is_idle();
