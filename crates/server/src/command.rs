@@ -105,22 +105,6 @@ impl Command {
         }
     }
 
-    /// Whether the drive's thread has yet to do something that it changes.
-    pub(crate) fn is_on_drive(&self) -> bool {
-        self.phase == Phase::Elsewhere
-            && match &self.work {
-                Work::Drive { answer, .. } => answer.is_none(),
-                Work::Transfer(transfer) => transfer.kind == TransferKind::WriteUncorrectable,
-                Work::Copy(_)
-                | Work::Flush(_)
-                | Work::Deallocate(..)
-                | Work::Parameter
-                | Work::Connect
-                | Work::Abort
-                | Work::Reset { .. } => false,
-            }
-    }
-
     /// Compare: the device's bytes stand in front, the host's behind them. Anything else is a
     /// success.
     pub(crate) fn compared(&self) -> Status {
@@ -308,8 +292,9 @@ fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
 pub(crate) enum Waiter {
     /// Reservation Acquire with Preempt and Abort: for all commands to this namespace.
     Preempt(Nsid, CommandRef),
-    /// A Connect of the same host: for these, by slot and time of arrival.
-    Connect(CommandRef, Vec<(u32, u64)>),
+    /// A Connect of the same host: for these, by slot and time of arrival, and, if `on_drive`,
+    /// until the drive's thread has begun what was asked of it before.
+    Connect { reply: CommandRef, commands: Vec<(u32, u64)>, on_drive: bool },
 }
 
 impl Waiter {
@@ -317,7 +302,7 @@ impl Waiter {
     pub(crate) fn notify(&self, shared: &Shared) {
         match *self {
             Self::Preempt(_, reply) => shared.post(reply.handle, Message::Preempted { reply }),
-            Self::Connect(reply, _) => shared.looked(reply.handle),
+            Self::Connect { reply, .. } => shared.looked(reply.handle),
         }
     }
 }

@@ -14,6 +14,7 @@ use ebof_nvme::{Nsid, Status};
 
 use crate::buffer::Pool;
 use crate::command::{AbortRequest, Command, Phase, Waiter, Work};
+use crate::drive_requests::DriveRequests;
 use crate::link::Link;
 use crate::mailbox::{CommandRef, Message};
 use crate::reactor_context::ReactorContext;
@@ -34,6 +35,7 @@ pub(crate) struct Commands {
     /// Copies that go on in the next turn.
     pub(crate) pending_copies: VecDeque<u32>,
     pub(crate) at_device: usize,
+    pub(crate) drive_requests: DriveRequests,
     /// The connection has ended, and the drive's thread has not said yet that it is done with what
     /// it was asked before.
     pub(crate) awaits_drive: bool,
@@ -61,6 +63,7 @@ impl Commands {
             awaiting_buffer: VecDeque::new(),
             pending_copies: VecDeque::new(),
             at_device: 0,
+            drive_requests: DriveRequests::default(),
             awaits_drive: false,
             asked_for_cntlid: false,
             reported_closed: false,
@@ -128,7 +131,8 @@ impl Commands {
                 }
                 false
             }
-            Some((_, Phase::Elsewhere)) | None => false,
+            Some((slot, Phase::Elsewhere)) => self.withdraw(slot, Status::ABORT_REQUESTED, link, context),
+            None => false,
         };
         context.shared.post(request.reply.handle, Message::AbortAnswer { reply: request.reply, aborted });
     }
@@ -157,10 +161,11 @@ impl Commands {
         }
     }
 
-    /// Forgets every command that is not at a device: the connection ends.
+    /// Forgets every command that is not at a device: the connection ends. What the drive's thread
+    /// has not begun will not be done.
     pub(crate) fn release(&mut self, context: &mut ReactorContext<'_>) {
         let asked_for_cntlid = std::mem::take(&mut self.asked_for_cntlid);
-        if asked_for_cntlid || self.slots.iter().any(|(_, command)| command.is_on_drive()) {
+        if self.drive_requests.withdraw_all() || asked_for_cntlid {
             self.await_drive(context);
         }
         self.awaiting_buffer.clear();

@@ -9,7 +9,7 @@ use ebof_nvme::{Nsid, Status};
 
 use crate::command::{Command, Phase, Waiter, Work};
 use crate::commands::Commands;
-use crate::drives::DriveActor;
+use crate::drives::{DriveActor, SubmittedRequest};
 use crate::execute::Origin;
 use crate::link::Link;
 use crate::mailbox::{CommandRef, DriveReply, Message};
@@ -35,7 +35,8 @@ impl Commands {
         };
         let command = self.command(origin, executing, Work::Drive { waiting: 0, answer: None }, 0, context);
         let slot = self.slots.insert(command);
-        self.submit_request(slot, request, &association, &actor, context);
+        let request = self.submit_request(slot, request, &association, &actor, context);
+        self.drive_requests.insert(slot, request);
     }
 
     /// The drive's answer to a request of this connection.
@@ -46,6 +47,7 @@ impl Commands {
         link: &mut Link,
         context: &mut ReactorContext<'_>,
     ) {
+        self.drive_requests.remove(slot);
         let (waiting, kept) = match self.slots.get_mut(slot).map(|command| &mut command.work) {
             Some(Work::Drive { waiting, answer }) => (waiting, answer),
             Some(Work::Transfer(transfer)) if transfer.kind == TransferKind::WriteUncorrectable => {
@@ -132,6 +134,22 @@ impl Commands {
         self.waiters.push(Waiter::Preempt(nsid, reply));
     }
 
+    /// Ends a command with `status` if it waits for the drive's thread to begin it. Returns whether
+    /// it did.
+    pub(crate) fn withdraw(
+        &mut self,
+        slot: u32,
+        status: Status,
+        link: &mut Link,
+        context: &mut ReactorContext<'_>,
+    ) -> bool {
+        let is_withdrawn = self.drive_requests.withdraw(slot);
+        if is_withdrawn {
+            self.finish(slot, status, link, context);
+        }
+        is_withdrawn
+    }
+
     fn fail_with(&mut self, slot: u32, status: Status) {
         if let Some(command) = self.slots.get_mut(slot) {
             command.failed = Some(status);
@@ -141,18 +159,26 @@ impl Commands {
     /// The connection ends while the drive's thread has work of it. That is done in order: when it
     /// comes to what it is asked now, nothing of this connection is left there.
     pub(crate) fn await_drive(&mut self, context: &ReactorContext<'_>) {
+        self.awaits_drive = self.post_after_drive(Message::DriveDone { handle: self.handle }, context);
+    }
+
+    /// Has `message` posted to this connection's reactor when the drive's thread has come to the
+    /// end of what it was asked before. `false` if there is no such thread.
+    fn post_after_drive(&self, message: Message, context: &ReactorContext<'_>) -> bool {
         let association = self.queue.association();
         let actor = association.and_then(|association| context.shared.drives.actor(&association.subsystem));
-        let (Some(actor), Some(mailbox)) = (actor, context.shared.mailbox_of(self.handle).cloned()) else { return };
-        self.awaits_drive = true;
-        let handle = self.handle;
-        actor.after_all(move || mailbox.post(Message::DriveDone { handle }));
+        let (Some(actor), Some(mailbox)) = (actor, context.shared.mailbox_of(self.handle).cloned()) else {
+            return false;
+        };
+        actor.after_all(move || mailbox.post(message));
+        true
     }
 
     /// A host connects an I/O queue, and this one is of another association of it: what is at a
-    /// device now may not land behind what comes by the new one. Commands that still wait for data
-    /// do not count: their data may never come.
-    pub(crate) fn await_changes(&mut self, reply: CommandRef) {
+    /// device now may not land behind what comes by the new one, and the drive's thread may not
+    /// begin then what it was asked before. Commands that still wait for data do not count: their
+    /// data may never come.
+    pub(crate) fn await_changes(&mut self, reply: CommandRef, context: &ReactorContext<'_>) {
         let under_way = |slot: u32, command: &Command| match command.phase {
             Phase::AtDevice | Phase::Elsewhere => true,
             Phase::Waiting => command.work.fused().is_none() || self.is_pair_under_way(slot),
@@ -161,7 +187,21 @@ impl Commands {
         let changes =
             self.slots.iter().filter(|&(slot, command)| command.work.may_change() && under_way(slot, command));
         let commands = changes.map(|(slot, command)| (slot, command.started_us)).collect();
-        self.waiters.push(Waiter::Connect(reply, commands));
+        let message = Message::DriveReached { handle: self.handle, reply };
+        let on_drive = !self.drive_requests.is_empty() && self.post_after_drive(message, context);
+        self.waiters.push(Waiter::Connect { reply, commands, on_drive });
+    }
+
+    /// The drive's thread has begun all that it had been asked by this connection when the Connect
+    /// `connect` began to wait for it.
+    pub(crate) fn drive_reached(&mut self, connect: CommandRef) {
+        for waiter in &mut self.waiters {
+            if let Waiter::Connect { reply, on_drive, .. } = waiter
+                && *reply == connect
+            {
+                *on_drive = false;
+            }
+        }
     }
 
     /// Notifies waiters that none of the commands that they wait for is left at a device.
@@ -177,10 +217,14 @@ impl Commands {
                     && command.work.transfer_kind() == Some(TransferKind::WriteUncorrectable)
         };
         self.waiters.retain(|waiter| {
-            let busy = commands.iter().any(|(slot, command)| match waiter {
-                Waiter::Preempt(nsid, _) => command.nsid == *nsid && changes(command),
-                Waiter::Connect(_, awaited) => awaited.contains(&(slot, command.started_us)),
-            });
+            let busy = match waiter {
+                Waiter::Preempt(nsid, _) => {
+                    commands.iter().any(|(_, command)| command.nsid == *nsid && changes(command))
+                }
+                Waiter::Connect { commands: awaited, on_drive, .. } => {
+                    *on_drive || commands.iter().any(|(slot, command)| awaited.contains(&(slot, command.started_us)))
+                }
+            };
             if !busy {
                 waiter.notify(context.shared);
             }
@@ -200,6 +244,7 @@ impl Commands {
         if let Some(Command { work: Work::Reset { drive_notified, .. }, .. }) = self.slots.get_mut(slot) {
             *drive_notified = true;
         }
+        // The reset has begun: what the drive makes of it is not withdrawn.
         self.submit_request(slot, Request::Reset, &association, &actor, context);
     }
 
@@ -218,14 +263,14 @@ impl Commands {
         association: &Association,
         actor: &Arc<DriveActor>,
         context: &ReactorContext<'_>,
-    ) {
+    ) -> SubmittedRequest {
         let reply = CommandRef { handle: self.handle, slot };
         let mailbox = context.shared.mailbox_of(self.handle).cloned();
         actor.submit(request, association.origin(), move |answer| {
             if let Some(mailbox) = mailbox {
                 mailbox.post(Message::Answer { reply, answer });
             }
-        });
+        })
     }
 
     /// Has the drive remember that blocks cannot be read; the command waits.
@@ -243,11 +288,12 @@ impl Commands {
         let block = u64::from(device.geometry().logical_block_bytes.max(1));
         let first = extent.offset_bytes / block;
         let blocks = first..first + u64::from(extent.length_bytes) / block;
-        actor.mark_bad(thin.volume(), blocks, move |answer| {
+        let request = actor.mark_bad(thin.volume(), blocks, move |answer| {
             if let Some(mailbox) = mailbox {
                 mailbox.post(Message::Answer { reply, answer });
             }
         });
+        self.drive_requests.insert(slot, request);
     }
 
     /// Answers which blocks are allocated, or cannot be read.
@@ -276,6 +322,7 @@ impl Commands {
     pub(crate) fn assign_cntlid(&mut self, context: &ReactorContext<'_>) {
         let Some(association) = self.queue.association() else { return };
         if let Some(actor) = context.shared.drives.actor(&association.subsystem) {
+            // Not withdrawn when the association ends, but waited for.
             actor.submit(Request::AssignCntlid, association.origin(), |_| {});
             self.asked_for_cntlid = true;
         }

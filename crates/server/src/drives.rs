@@ -26,6 +26,7 @@ mod faults;
 mod jobs;
 mod monitor;
 mod open;
+mod request;
 mod sensor;
 #[cfg(test)]
 mod tests;
@@ -34,6 +35,7 @@ pub use actor::DriveOpenError;
 pub(crate) use actor::{DriveActor, DriveCallbacks, Event};
 use monitor::Observed;
 pub(crate) use open::{open, settings};
+pub(crate) use request::SubmittedRequest;
 
 /// What runs the drives.
 pub(crate) enum DriveThreads<'a> {

@@ -20,6 +20,7 @@ mod copy;
 mod copy_steps;
 mod device;
 mod drive_commands;
+mod drive_requests;
 mod drives;
 mod environment;
 mod execute;

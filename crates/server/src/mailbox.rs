@@ -46,8 +46,12 @@ pub(crate) enum Message {
     Closed { reply: CommandRef },
     /// The drive's thread has nothing left of the connection `handle`, which has ended.
     DriveDone { handle: Handle },
+    /// The drive's thread has begun what the connection `handle` had asked of it when the Connect
+    /// `reply` looked at it.
+    DriveReached { handle: Handle, reply: CommandRef },
     /// Look whether the connection `handle` has ended; the registry is notified that the Connect
-    /// `reply` need not wait for that any more, nor for what the connection has at a device now.
+    /// `reply` need not wait for that any more, nor for what the connection has at a device or has
+    /// asked of the drive's thread now.
     Look { handle: Handle, reply: CommandRef },
     /// A fused pair asks when no older change of its bytes is left at a device.
     Barrier(Barrier),
@@ -78,7 +82,7 @@ pub(crate) enum Incoming {
 }
 
 /// A command that waits for an answer, by its connection and slot.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CommandRef {
     pub(crate) handle: Handle,
     pub(crate) slot: u32,

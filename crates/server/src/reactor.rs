@@ -220,6 +220,7 @@ impl Reactor {
             }
         }
         for abort in aborts {
+            worked = true;
             self.on_message(abort, now_us);
         }
         while let Some(completion) = self.io.poll() {

@@ -26,6 +26,7 @@ use ebof_nvme::{Cid, ControllerId, HostId, Nqn, Nsid, QueueId, Status};
 
 use super::jobs::{Jobs, wants_facts};
 use super::monitor::{self, Monitor, MonitorJob, Observed};
+use super::request::SubmittedRequest;
 use super::sensor::Sensor;
 use crate::log_limit::{Kind, LogLimit, LogSubject, Suppressed};
 use crate::mailbox::DriveReply;
@@ -120,13 +121,8 @@ impl Drop for Finally {
     }
 }
 
-/// Answers a request, with an error if it is dropped without an answer.
-struct Reply(Option<Taker>);
-
 /// Whether what a sudden end has left was put in order.
 type InOrder = Result<(), ebof_medium::Error>;
-
-type Taker = Box<dyn FnOnce(Result<DriveReply, Refusal>) + Send>;
 
 impl Plan {
     /// Passes the medium's notices to the actor, which the caller has to set in the returned cell.
@@ -276,21 +272,23 @@ impl DriveActor {
         self.drive().configure(settings);
     }
 
-    /// Has the drive decide a request and make it true; `reply` is called on the drive's thread.
+    /// Has the drive decide a request and make it true, unless it is withdrawn before the drive's
+    /// thread begins it; `reply` is called on that thread.
     pub(crate) fn submit(
         self: &Arc<Self>,
         request: Request,
         origin: Origin,
         reply: impl FnOnce(Result<DriveReply, Refusal>) + Send + 'static,
-    ) {
+    ) -> SubmittedRequest {
         let own = Arc::clone(self);
-        let reply = Reply(Some(Box::new(reply)));
+        let (submitted, queued) = SubmittedRequest::new(Box::new(reply));
         self.medium.run(Box::new(move |store| {
+            let Some(begun) = queued.begin() else { return };
             let (answer, erased) = own.carry_out(store, &request, &origin);
             own.start_jobs(store);
             let answer = match answer {
                 Ok(reply_of_drive) if !erased.is_empty() => {
-                    own.erase(store, erased, Box::new(move || reply.give(Ok(reply_of_drive))));
+                    own.erase(store, erased, Box::new(move || begun.reply(Ok(reply_of_drive))));
                     return;
                 }
                 answer => answer,
@@ -307,21 +305,24 @@ impl DriveActor {
                     tracing::info!(drive = own.name(), host = %origin.host, request = name, %status, "refused{more}");
                 }
             }
-            reply.give(answer);
+            begun.reply(answer);
         }));
+        submitted
     }
 
     /// Has the medium remember that these blocks of a namespace cannot be read until they are
-    /// written; `reply` is called on the drive's thread.
+    /// written, unless that is withdrawn before the drive's thread begins it; `reply` is called on
+    /// that thread.
     pub(crate) fn mark_bad(
         self: &Arc<Self>,
         volume: VolumeId,
         blocks: Range<u64>,
         reply: impl FnOnce(Result<DriveReply, Refusal>) + Send + 'static,
-    ) {
+    ) -> SubmittedRequest {
         let own = Arc::clone(self);
-        let reply = Reply(Some(Box::new(reply)));
+        let (submitted, queued) = SubmittedRequest::new(Box::new(reply));
         self.medium.run(Box::new(move |store| {
+            let Some(begun) = queued.begin() else { return };
             let marked = store.mark_bad(volume, blocks);
             if let Err(error) = &marked
                 && let Some(more) = own.may_log(LogSubject::Target, Kind::NotMarked)
@@ -330,8 +331,9 @@ impl DriveActor {
                 tracing::error!(drive = own.name(), instance = volume, "blocks cannot be marked bad: {error}{more}");
             }
             let answer = marked.map(|()| DriveReply { answer: Answer::Done(0), abort: Vec::new() });
-            reply.give(answer.map_err(|_logged| Refusal::transient(Status::WRITE_FAULT)));
+            begun.reply(answer.map_err(|_logged| Refusal::transient(Status::WRITE_FAULT)));
         }));
+        submitted
     }
 
     /// Has `done` called when everything that the drive's thread was asked before is done, or never
@@ -612,21 +614,4 @@ fn trim(state: &mut State, drive: &str) {
         forgot,
         "the drive remembers more than it may: no more registrants and attachments are taken until there are fewer"
     );
-}
-
-impl Reply {
-    fn give(mut self, answer: Result<DriveReply, Refusal>) {
-        if let Some(reply) = self.0.take() {
-            reply(answer);
-        }
-    }
-}
-
-impl Drop for Reply {
-    fn drop(&mut self) {
-        if let Some(reply) = self.0.take() {
-            // The drive's thread has ended, and the target is about to.
-            reply(Err(Refusal::transient(Status::INTERNAL_ERROR)));
-        }
-    }
 }

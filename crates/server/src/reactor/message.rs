@@ -79,6 +79,7 @@ impl Reactor {
                 });
             }
             Message::DriveDone { handle } => self.drive_done(handle, now_us),
+            Message::DriveReached { handle, reply } => self.drive_reached(handle, reply, now_us),
             Message::Look { handle, reply } => self.look(handle, reply, now_us),
             Message::Barrier(barrier) => self.barriers.push(barrier),
             Message::LockGranted { reply, number } => {
@@ -111,11 +112,20 @@ impl Reactor {
         });
     }
 
+    /// The drive's thread has begun what a connection had asked of it when a Connect looked at
+    /// that.
+    fn drive_reached(&mut self, handle: Handle, connect: CommandRef, now_us: u64) {
+        self.with_known(handle, now_us, |connection, _| {
+            connection.commands.drive_reached(connect);
+            Ok(())
+        });
+    }
+
     /// Whether the connection of a queue has ended without anybody having read that. The answer
     /// waits for what it has at a device.
     fn look(&mut self, handle: Handle, reply: CommandRef, now_us: u64) {
-        let known = self.with_known(handle, now_us, |connection, _| {
-            connection.commands.await_changes(reply);
+        let known = self.with_known(handle, now_us, |connection, context| {
+            connection.commands.await_changes(reply, context);
             let ended = connection.link.state != State::Gone && connection.link.peer_is_gone();
             if ended { Err(End::PeerClosed) } else { Ok(()) }
         });

@@ -33,4 +33,5 @@ mod shares;
 mod stepped;
 mod together;
 mod turns;
+mod unbegun;
 mod zerocopy;

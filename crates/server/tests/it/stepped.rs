@@ -248,7 +248,7 @@ impl Host {
     }
 }
 
-fn with_drive() -> Config {
+pub(crate) fn with_drive() -> Config {
     let mut drive = ManagedDrive::new("d0", "drive".parse().unwrap());
     drive.size_bytes = Some(32 << 20);
     drive.attach = Attach::Everyone;
