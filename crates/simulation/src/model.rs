@@ -137,6 +137,34 @@ impl Blocks {
         bytes
     }
 
+    /// Blocks of these that are found in a part of a disk. Tags, which are kept elsewhere, have
+    /// words of blocks as well, but not one beside the other.
+    #[must_use]
+    pub fn blocks_in(&self, bytes: &[u8]) -> BTreeSet<u64> {
+        let words = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
+        let words: Vec<u64> = words.collect();
+        let words = words.chunks(2).filter(|pair| pair.first() == pair.last()).map(|pair| pair[0]);
+        let own = words.filter(|word| word >> 48 == u64::from(self.owner)).map(|word| word >> 32 & 0xffff);
+        own.filter(|lba| self.blocks.contains_key(lba)).collect()
+    }
+
+    /// From now on these blocks may not be readable, until they are written.
+    pub fn lose(&mut self, op: Op, range: Range<u64>, now: Tick) {
+        let lost = Candidate {
+            value: BlockValue::Bad,
+            op,
+            begun: now,
+            ended: Some(now),
+            ok: false,
+            durable: true,
+            hidden: None,
+        };
+        for lba in range {
+            let first = || Block { candidates: vec![Candidate::FIRST], torn: false, whole: 0, mixture: Vec::new() };
+            self.blocks.entry(lba).or_insert_with(first).candidates.push(lost);
+        }
+    }
+
     /// The serial number of the write that brought a block's bytes; `None` for zeros.
     #[must_use]
     pub fn serial_of(&self, bytes: &[u8]) -> Option<u32> {

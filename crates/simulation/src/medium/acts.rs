@@ -72,6 +72,10 @@ pub enum What {
         place: u64,
         tolerant: bool,
     },
+    /// Some sectors with blocks cannot be read before they are written again.
+    LoseSectors {
+        count: u64,
+    },
 }
 
 pub(super) fn story(random: &mut Random) -> Vec<Act<What>> {
@@ -102,6 +106,7 @@ enum Kind {
     Sync,
     System(SystemKind),
     Damage,
+    LoseSectors,
 }
 
 const WEIGHTS: &[(u64, Kind)] = &[
@@ -119,6 +124,7 @@ const WEIGHTS: &[(u64, Kind)] = &[
     (2, Kind::FillJournal),
     (12, Kind::Sync),
     (6, Kind::Damage),
+    (6, Kind::LoseSectors),
 ];
 
 fn what(random: &mut Random, choices: &[(u64, Kind)]) -> What {
@@ -141,5 +147,6 @@ fn what(random: &mut Random, choices: &[(u64, Kind)]) -> What {
         Kind::Damage => {
             What::Damage { clean: random.percent(30), place: random.number(), tolerant: random.percent(50) }
         }
+        Kind::LoseSectors => What::LoseSectors { count: 1 + random.below(4) },
     }
 }

@@ -328,6 +328,7 @@ impl System for World {
             What::Sync => self.on("sync", Store::sync).map(drop),
             What::System(act) => self.system_act(act),
             What::Damage { clean, place, tolerant } => self.damage(clean, place, tolerant),
+            What::LoseSectors { count } => self.lose_sectors(count),
         }
     }
 

@@ -134,6 +134,43 @@ impl World {
         self.open()
     }
 
+    /// Some sectors cannot be read any more, when nothing is under way. Those blocks that are in
+    /// them, or close to one that is, may be errors; all others are there.
+    pub(super) fn lose_sectors(&mut self, count: u64) -> Result<(), Failure> {
+        self.rest()?;
+        let image = self.rig.disk.image();
+        let extents = self.rig.profile.capacity_bytes - CAPACITY;
+        let mut pages = Vec::new();
+        let mut at = extents;
+        while let Some(page) = image.next_data(at) {
+            pages.push(page);
+            at = page + 4096;
+        }
+        for _ in 0..count.min(pages.len() as u64) {
+            let page = pages[self.rig.chances.index(pages.len())];
+            let at = page + 512 * self.rig.chances.below(8);
+            let sector = at / u64::from(self.rig.profile.sector_bytes) * u64::from(self.rig.profile.sector_bytes);
+            let mut bytes = vec![0; self.rig.profile.sector_bytes as usize];
+            image.read(sector, &mut bytes);
+            let now = self.rig.now();
+            let (op, mut is_known) = (self.rig.number(), false);
+            for name in self.names.values_mut().filter(|name| !name.block_format.encrypted) {
+                for lba in name.blocks.blocks_in(&bytes) {
+                    let reach = lba.saturating_sub(8)..lba + 9;
+                    name.blocks.lose(op, reach, now);
+                    is_known = true;
+                }
+            }
+            // What it has is not known where it is encrypted, or not used any more.
+            if is_known {
+                self.rig.disk.make_unreadable(sector);
+                self.rig.count("lost sectors");
+                self.rig.note(|| format!("the sector at {sector} cannot be read"));
+            }
+        }
+        self.compare()
+    }
+
     /// Somewhere in what the drive says of itself that is not zero.
     pub(super) fn place(&self, place: u64) -> Option<u64> {
         let image = self.rig.disk.image();
