@@ -269,7 +269,7 @@ fn=(2)
     }
 
     #[test]
-    fn what_has_grown_is_new_or_is_missing_is_told() {
+    fn grown_new_and_missing_cases_are_reported() {
         let counts = |list: &[(&str, f64)]| -> Counts { list.iter().map(|(n, c)| ((*n).to_owned(), *c)).collect() };
         let before = counts(&[("a", 100.0), ("b", 1000.0), ("c", 10.0)]);
         assert_eq!(grown(&before, &counts(&[("a", 105.9), ("b", 1032.9), ("c", 5.0)])), [""; 0]);

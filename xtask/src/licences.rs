@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_expression_is_refused() {
+    fn invalid_licence_expressions_are_refused() {
         for expression in ["", "MIT OR", "(MIT", "MIT Apache-2.0", "MIT WITH", "AND"] {
             assert!(permits(expression, &["MIT".to_owned()]).is_err(), "{expression:?}");
         }

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_comes_back_is_another_one() {
+    fn a_replaced_namespace_is_a_different_one() {
         let table = Arc::new(Table::new());
         let mut view = View::new(Arc::clone(&table));
         let first = table.insert("nvme0n1", namespace());

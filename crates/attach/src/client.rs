@@ -506,7 +506,7 @@ mod tests {
     use crate::state::tests::end_daemon;
 
     #[test]
-    fn what_the_superuser_has_connected_is_told_from_what_is_not_there() {
+    fn a_device_of_root_is_distinguished_from_one_that_does_not_exist() {
         let own = tempfile::tempdir().unwrap();
         let root = tempfile::tempdir().unwrap();
         let own = StateDir::at(own.path());

@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_come_back_with_their_data() {
+    fn messages_round_trip_with_their_data() {
         let call = Call::Admin { sqe: to_hex(&[6; 64]), read_bytes: 4096, timeout_ms: None };
         let mut bytes = Vec::new();
         send(&mut bytes, &call, b"data\nwith lines").unwrap();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn hexadecimal_is_exact() {
+    fn hexadecimal_is_parsed_strictly() {
         assert_eq!(from_hex::<2>("0aFf"), Some([0x0a, 0xff]));
         assert_eq!(from_hex::<2>("0aF"), None);
         assert_eq!(from_hex::<2>("0aFg"), None);

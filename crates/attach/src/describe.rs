@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_block_device_can_be_is_refused() {
+    fn namespaces_that_cannot_be_block_devices_are_refused() {
         let mut identify = IdentifyNamespace { nsze: 1000.into(), ..IdentifyNamespace::default() };
         assert!(described(&identify).is_err());
         identify.lbaf[0] = LbaFormat { ms: 8.into(), ..LbaFormat::data_only(9) };

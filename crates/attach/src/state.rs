@@ -408,7 +408,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn instances_are_numbered_and_die_with_their_lock() {
+    fn instances_are_numbered_and_end_with_their_lock() {
         let directory = tempfile::tempdir().unwrap();
         let states = StateDir::at(&directory.path().join("deep/ebof"));
         assert!(states.records().unwrap().is_empty());
@@ -426,7 +426,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn names_that_are_not_ours_are_left_alone() {
+    fn foreign_names_are_ignored() {
         assert_eq!(instance_number("nvme12"), Some(12));
         for name in ["nvme", "nvme01", "nvme-1", "nvme1n1", "lock", "nvme+1"] {
             assert_eq!(instance_number(name), None, "{name}");

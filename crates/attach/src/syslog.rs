@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_sent_as_syslog_has_it_and_nothing_happens_without_a_log() {
+    fn a_line_has_syslogs_format_and_a_missing_log_is_ignored() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
         assert!(send(&path, "x").is_err());

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_device_is_assumed_to_have_a_cache_and_no_abilities() {
+    fn an_unknown_device_is_assumed_to_have_a_cache_and_no_features() {
         let nothing = properties_in(Path::new("/nonexistent"));
         assert_eq!(nothing, Properties { volatile_cache: true, ..Properties::default() });
     }

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transfer_larger_than_its_buffer_or_across_blocks_is_the_callers_mistake() {
+    fn a_transfer_larger_than_its_buffer_or_not_of_whole_blocks_is_invalid() {
         assert_eq!(GEOMETRY.check(&read(0, 8704)).unwrap_err().class(), Class::Invalid);
         assert_eq!(GEOMETRY.check(&read(256, 512)).unwrap_err().class(), Class::Invalid);
         assert_eq!(GEOMETRY.check(&read(0, 100)).unwrap_err().class(), Class::Invalid);

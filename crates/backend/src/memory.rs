@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_taken_when_it_is_written_and_given_back_when_it_is_deallocated() {
+    fn memory_is_allocated_by_writes_and_freed_by_deallocation() {
         let memory = Memory::new(Memory::CAPACITY_BYTES_MAX, 512, false);
         assert_eq!(read(&memory, 1 << 40, 4096), vec![0; 4096]);
         assert_eq!(memory.allocated_bytes(), 0);
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_of_one_chunk_costs_no_copy_and_changes_nothing_else() {
+    fn a_write_of_one_chunk_is_not_copied_and_changes_nothing_else() {
         let memory = Memory::new(1 << 20, 512, false);
         write(&memory, 0, 3 * CHUNK_BYTES, 1);
         let mut buffer = Buffer::zeroed(CHUNK_BYTES);
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lent_is_what_was_stored_and_holds_writers_back() {
+    fn lent_bytes_are_those_stored_and_block_writers() {
         let memory = Memory::new(1 << 20, 512, false);
         memory.store(CHUNK_SPAN - 512, &[7; 1024]).unwrap();
         let first = memory.lend(CHUNK_SPAN - 1024, 4096, true).unwrap();
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_inside_a_chunk_is_seen_whole_or_not_at_all() {
+    fn a_write_within_a_chunk_is_atomic() {
         let memory = Memory::new(1 << 20, 512, false);
         std::thread::scope(|scope| {
             for byte in [1, 2] {

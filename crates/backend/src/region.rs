@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn moving_a_buffer_leaves_its_bytes_where_they_are() {
+    fn moving_a_buffer_does_not_move_its_bytes() {
         let mut buffer = Buffer::zeroed(4096);
         buffer.as_mut_slice()[17] = 3;
         let before = buffer.as_slice().as_ptr();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_of_a_region_do_not_overlap_and_outlive_each_other() {
+    fn buffers_of_a_region_do_not_overlap_and_are_dropped_independently() {
         let mut buffers = Buffer::zeroed_together(5000, 8);
         assert_eq!(buffers[0].region().capacity(), 8 * 8192);
         for (byte, buffer) in (1..).zip(&mut buffers) {
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_exchanged_with_a_whole_region_only() {
+    fn pages_are_exchanged_only_with_a_whole_region() {
         let mut pages = zeroed_pages(2);
         pages.as_mut_bytes().fill(7);
         let mut alone = Buffer::zeroed(8192);

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_is_registered_when_it_is_used_often_and_with_one_ring_only() {
+    fn a_region_is_registered_after_several_uses_and_with_one_ring_only() {
         let (mut here, there) = (table(), table());
         assert_eq!(here.choose(None, || USES_MIN - 1), Choice::Address);
         assert_eq!(here.choose(None, || USES_MIN), Choice::Register);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_entry_of_a_region_that_is_gone_comes_back_to_its_ring() {
+    fn the_entry_of_a_freed_region_returns_to_its_ring() {
         let (mut here, there) = (table(), table());
         let index = here.take_free().unwrap();
         let registration = here.registration(index);

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_scattered_is_gathered() {
+    fn scattered_bytes_are_gathered() {
         let mut segments = several();
         segments.scatter(b"abcdefg");
         assert_eq!(&segments.gather(6).as_slice()[..8], b"abcdef\0\0");
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_of_segments_follow_each_other() {
+    fn the_bytes_of_segments_are_contiguous() {
         let mut segments = several();
         assert_eq!(segments.capacity(), 9);
         put(&mut segments, 0..9, b"123456789");
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn alignment_is_that_of_every_piece() {
+    fn every_piece_has_to_be_aligned() {
         let segment = |range: Range<usize>| Segment::new(Buffer::zeroed(4096), range).unwrap();
         let segments = Segments::from(vec![segment(0..512), segment(1024..2048)]);
         assert!(segments.is_aligned(512) && !segments.is_aligned(1024));

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_are_those_of_fio() {
+    fn the_names_are_those_of_fio() {
         for mix in [Mix::Read, Mix::Write, Mix::RandRead, Mix::RandWrite, Mix::Rw, Mix::RandRw] {
             assert_eq!(mix.name().parse(), Ok(mix));
         }

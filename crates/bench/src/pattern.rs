@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_byte_and_a_wrong_place_are_found() {
+    fn a_wrong_byte_and_a_wrong_position_are_detected() {
         let mut bytes = vec![0; 2048];
         fill(7, 4096, &mut bytes);
         assert_eq!(first_difference(7, 4096, &bytes), None);

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn sequential_threads_divide_the_part_and_go_over_it_once() {
+    fn sequential_threads_divide_the_range_and_cover_it_once() {
         let mut offsets: Vec<u64> =
             (0..2).flat_map(|thread| Plan::new(&job(Mix::Write), thread, 8192, 40 * 4096)).map(|n| n.offset).collect();
         assert_eq!(offsets[..3], [8192, 12288, 16384]);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn random_addresses_spread_over_the_part_and_repeat_with_the_seed() {
+    fn random_addresses_cover_the_range_and_are_reproducible() {
         let job = Job { runtime: Some(std::time::Duration::from_secs(1)), ..job(Mix::RandRw) };
         let some = |job: &Job| Plan::new(job, 1, 4096, 1000 * 4096).take(20_000).collect::<Vec<_>>();
         let operations = some(&job);

@@ -65,14 +65,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_found_behind_any_name() {
+    fn times_are_parsed_after_any_process_name() {
         let stat = "12 (a) b (c)) S 1 12 12 0 -1 4194560 100 0 0 0 321 123 0 0 20 0 1 0 99 0 0";
         assert_eq!(ticks(stat), Some([321, 123]));
         assert_eq!(ticks("12 (a) S 1"), None);
     }
 
     #[test]
-    fn a_busy_process_costs_time() {
+    fn a_busy_process_uses_processor_time() {
         let before = Sample::new(5);
         let until = std::time::Instant::now() + Duration::from_millis(50);
         while std::time::Instant::now() < until {

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_stays_as_programs_know_it() {
+    fn the_schema_is_stable() {
         let report = Report::new("null".to_owned(), Job::new(Mix::RandRead), vec![stats(&[1000], &[])], None);
         let json = serde_json::to_value(&report).unwrap();
         let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");

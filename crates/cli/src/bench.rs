@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn fios_words_make_a_job() {
+    fn a_job_is_parsed_from_fios_arguments() {
         let args =
             parse("mem:1Gi --rw randrw --bs 128K --iodepth 64 --numjobs 2 --runtime 0.5 --rwmixread 70").unwrap();
         let job = args.job().unwrap();
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_lost_is_asked_for() {
+    fn overwriting_data_requires_confirmation() {
         let source = |line: &str, text: &str| {
             let args = parse(line).unwrap();
             let groups = args.groups(&args.job().unwrap()).unwrap();
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_are_asked_for_as_connect_does() {
+    fn queues_are_requested_as_by_connect() {
         let args =
             parse("x -i 2 -W 1 --nr-poll-queues 1 -Q 64 --tos 32 --hdr-digest --zerocopy-send 64Ki --rate 1M,2M")
                 .unwrap();

@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_device_of_a_connection_is_found_or_its_problem() {
+    fn the_device_of_a_connection_or_its_error_is_found() {
         let document = serde_json::json!({"namespaces": [
             {"nsid": 2, "path": "/dev/loop1", "problem": null},
             {"nsid": 1, "path": "/dev/loop0", "problem": null}]});

@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_that_ends_too_late_is_told_with_the_size() {
+    fn a_range_beyond_the_end_is_reported_with_the_size() {
         let sqe = BlockRange::new(6, 4).encode(nvm::READ, Nsid(1));
         let facts = Facts { blocks: Some(8), ..Facts::default() };
         assert_eq!(
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transfer_beyond_the_limit_is_told_with_the_limit() {
+    fn a_transfer_beyond_the_limit_is_reported_with_the_limit() {
         let sqe = BlockRange::new(0, 256).encode(nvm::READ, Nsid(1));
         let facts = Facts { max_transfer_bytes: Some(65_536), bytes: 131_072, ..Facts::default() };
         let text = io("nvme0n1", &sqe, Status::INVALID_FIELD, &facts).unwrap();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_log_pages_and_features_are_named() {
+    fn unknown_log_pages_and_features_are_reported() {
         let sqe = Sqe::new(opcode::GET_LOG_PAGE).with_cdw(10, 0x0d);
         let text = admin("nvme0", &sqe, Status::INVALID_LOG_PAGE).unwrap();
         assert!(text.contains("0x0d (Persistent Event Log)") && text.contains("supported-log-pages nvme0"), "{text}");

@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_command_says_status_code_and_meaning() {
+    fn a_failed_command_is_reported_with_status_code_and_meaning() {
         let failure = Failure::refused("Read", Status::LBA_OUT_OF_RANGE.dnr(), Some("nvme0n1 has 8 blocks".to_owned()));
         let error = anyhow::Error::new(failure);
         let expected = "Read: the controller answered LBA Out of Range (SCT 0h, SC 80h, DNR)\n  nvme0n1 has 8 blocks";
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_daemon_could_not_connect_is_told_in_parts() {
+    fn a_failed_connect_of_a_daemon_is_reported_in_parts() {
         let message = "cannot connect\n  tried:  this\n  answer: that\n  to do:  something else".to_owned();
         let error = anyhow::Error::new(ebof_attach::Error::Daemon { message, kind: Some("wrong-nqn".to_owned()) });
         let expected = r#"{"kind":"wrong-nqn","message":"cannot connect","tried":"this","answer":"that","advice":"something else"}"#;
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_left_is_no_error() {
+    fn a_closed_pipe_is_not_an_error() {
         let error = anyhow::Error::new(io::Error::from(io::ErrorKind::BrokenPipe)).context("printing");
         assert!(is_broken_pipe(&error));
     }

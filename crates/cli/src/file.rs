@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_a_bound_and_what_is_no_file_is_not_waited_for() {
+    fn files_have_a_size_limit_and_only_regular_ones_are_read() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         std::fs::write(at("four"), "1234").unwrap();
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_utf_8() {
+    fn a_text_has_to_be_utf_8() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("text");
         std::fs::write(&path, "Zürich").unwrap();

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn no_verb_has_an_argument_by_the_name_of_a_global_one() {
+    fn no_verb_has_an_argument_with_the_name_of_a_global_one() {
         // clap would hand the verb's value to the global option, or the other way round, and panic.
         let command = Program::new(&[]).command();
         let globals: Vec<_> = command.get_arguments().filter(|argument| argument.is_global_set()).collect();
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_wanted_however_it_is_written() {
+    fn every_spelling_of_the_json_option_is_recognised() {
         let wants = |words: &[&str]| wants_json(&words.iter().map(OsString::from).collect::<Vec<_>>());
         assert!(wants(&["ebof", "list", "-o", "json"]) && wants(&["ebof", "list", "--output-format=json"]));
         assert!(wants(&["ebof", "-ojson", "x"]) && !wants(&["ebof", "list", "json"]));

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_systems_clock_goes_by_itself() {
+    fn the_systems_clock_advances_by_itself() {
         let clock = Clock::system();
         let before = clock.now();
         clock.advance(Duration::from_secs(1000));

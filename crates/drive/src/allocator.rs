@@ -189,7 +189,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn counts_are_right_whatever_happens(
+        fn counts_are_consistent_after_any_sequence(
             extents in 1..300_u32,
             high_water in 0..300_u32,
             acts in proptest::collection::vec((0..5_u8, 0..310_u32), 0..300),

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn data_and_tags_fit_into_an_extent_and_no_block_more_does() {
+    fn an_extent_holds_as_many_blocks_with_tags_as_fit() {
         for block_format in all() {
             for shift in 18..=38 {
                 let extent_bytes = 1_u64 << shift;
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_format_is_what_its_record_says_and_unknown_ones_are_told() {
+    fn formats_round_trip_and_unknown_ones_are_reported() {
         for block_format in all() {
             assert_eq!(BlockFormat::decode(block_format.encode()), Some(block_format));
         }

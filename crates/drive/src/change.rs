@@ -321,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_on_the_medium_are_those_of_earlier_versions() {
+    fn names_on_the_medium_are_unchanged() {
         let seated = br#"{"seated":{"cntlid":7,"seat":{"host":"a","taken_ms":1}}}"#;
         let checkpoint = br#"{"next_instance":3,"seats":{"5":{"host":"b","taken_ms":2}}}"#;
         let unseated = br#"{"unseated":{"cntlids":[5]}}"#;

@@ -95,7 +95,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_table_is_what_was_written_and_damage_is_found(
+        fn a_table_round_trips_and_damage_is_detected(
             sequence: u64,
             locked: bool,
             keys in proptest::collection::btree_map(any::<u64>().prop_map(VolumeId), any::<u8>().prop_map(|byte| [byte; WRAPPED_BYTES]), 0..120),
@@ -112,7 +112,7 @@ mod tests {
         }
 
         #[test]
-        fn garbage_is_no_table(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn garbage_is_not_a_table(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             prop_assert_eq!(KeyTable::decode(ID, &bytes), None);
         }
     }

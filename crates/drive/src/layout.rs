@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_size_has_its_extents_and_nothing_overlaps() {
+    fn areas_and_extents_do_not_overlap_for_any_size() {
         for (capacity, extent) in [
             (MIB, EXTENT_BYTES_MIN),
             (MIB + 1, EXTENT_BYTES_MIN),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_superblock_is_told_from_a_damaged_one() {
+    fn a_missing_superblock_is_distinguished_from_a_damaged_one() {
         let good = Layout::new(1 << 30, [3; 16]).unwrap().encode();
         assert_eq!(Layout::decode(&[0; SUPERBLOCK_BYTES]), Superblock::Nothing);
         assert_eq!(Layout::decode(&[0x55; SUPERBLOCK_BYTES]), Superblock::Foreign);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_document_has_everything_where_it_lies() {
+    fn the_document_has_all_offsets() {
         let text = include_str!("../../../docs/data-file.md");
         let layout = Layout::new(1 << 30, [3; 16]).unwrap();
         let places = [

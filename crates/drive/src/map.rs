@@ -141,7 +141,7 @@ mod tests {
     use alloc::vec;
 
     #[test]
-    fn what_is_looked_for_is_found_by_groups() {
+    fn a_search_finds_the_next_mapped_or_unmapped_extent() {
         let extents = 5 * GROUP + 7;
         let map = ExtentMap::new(extents).unwrap();
         let indices = [3, GROUP - 1, GROUP, 3 * GROUP + 5, extents - 1];
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_what_lies_together() {
+    fn runs_are_contiguous_extents() {
         let map = ExtentMap::new(10).unwrap();
         assert_eq!((map.len(), map.translate(0, 10), map.lookup(10)), (10, Mapping::Unmapped, None));
         for (index, extent) in [(2, 7), (3, 8), (4, 9), (6, 1)] {

@@ -100,7 +100,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_mark_is_what_was_written_and_damage_is_found(
+        fn a_mark_round_trips_and_damage_is_detected(
             generation: u64,
             frames: u16,
             data: u16,
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_know_nothing_and_are_no_mark() {
+    fn zeros_are_not_a_mark() {
         assert_eq!(Flushed::decode([0; FLUSHED_BYTES]), Flushed::default());
         assert_eq!(Mark::decode([0; 16], &[0; FRAME_BYTES]), None);
         assert_eq!(Mark::decode([0; 16], &[]), None);

@@ -82,7 +82,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_tag_fits_its_block_and_no_other(
+        fn a_tag_matches_only_its_block(
             data in proptest::collection::vec(any::<u8>(), 512),
             metadata: [u8; 8],
             (volume, block) in (0..9_u64, 0..9_u64),
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_written_is_zeros_and_what_is_lost_is_nothing() {
+    fn the_unwritten_tag_matches_zeros_and_the_lost_tag_nothing() {
         let (zeros, mut other) = ([0; 512], [0; 512]);
         other[511] = 1;
         assert!(Tag::UNWRITTEN.matches(VolumeId(1), 7, &zeros) && !Tag::UNWRITTEN.matches(VolumeId(1), 7, &other));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_know_whose_they_are() {
+    fn every_page_has_a_header_of_its_own() {
         let page = header(VolumeId(3), 4, 5);
         assert!(page != header(VolumeId(2), 4, 5) && page != header(VolumeId(3), 5, 5));
         assert!(page != header(VolumeId(3), 4, 4) && page != [0; 16]);

@@ -202,7 +202,7 @@ fn mistake(words: &[String], whole: bool) -> Option<String> {
 }
 
 #[test]
-fn commands_that_texts_advise_are_understood() {
+fn commands_in_hints_are_valid() {
     let mut seen = 0;
     let mut mistakes = Vec::new();
     for (path, text) in texts() {
@@ -222,7 +222,7 @@ fn commands_that_texts_advise_are_understood() {
 }
 
 #[test]
-fn options_that_texts_name_are_there() {
+fn options_in_texts_exist() {
     let mut command = Program::new(&crate::VERBS).command();
     command.build();
     let mut known: Vec<String> = vec!["--help".into(), "--version".into()];

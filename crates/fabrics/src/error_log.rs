@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn writers_at_the_same_time_do_not_mix_their_errors() {
+    fn concurrent_writers_do_not_mix_their_entries() {
         extern crate std;
         let log = ErrorLog::new();
         std::thread::scope(|scope| {
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_given_on_once() {
+    fn errors_are_returned_once() {
         let log = ErrorLog::new();
         (0..3).for_each(|cid| assert!(log.record(&entry(cid))));
         let since = |after| log.since(after);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_without_a_place_says_so() {
+    fn an_error_without_a_location_has_none() {
         let log = ErrorLog::new();
         assert!(log.record(&Error { location: None, ..entry(1) }));
         let page = log.page(3);

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn events_wait_for_requests_and_unwanted_ones_do_not_come() {
+    fn events_wait_for_requests_and_disabled_ones_are_dropped() {
         let mut events = Events::default();
         events.raise(CHANGED, AsyncEventConfig::default());
         events.request(Cid(1), 1).unwrap();

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_wrong_is_said_with_the_forms_there_are() {
+    fn errors_name_what_is_wrong_and_list_the_forms() {
         assert!(fail("nvme+tcp").contains("divided the file name at its colons"));
         assert!(fail("//127.0.0.1").contains("backslash before every colon"));
         assert!(fail("job.0.0").contains("says no namespace"));

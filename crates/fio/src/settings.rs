@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_queue_follows_the_depth_unless_it_is_said() {
+    fn the_queue_size_follows_the_depth_unless_it_is_set() {
         let entries = |queue_size, depth| {
             Settings { queue_size, ..Settings::default() }.options(&address(), depth).unwrap().queue_size
         };
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_option() {
+    fn an_invalid_value_is_reported_with_its_option() {
         let wrong = Settings { host_nqn: Some("x".repeat(300)), ..Settings::default() };
         assert!(wrong.options(&address(), 1).unwrap_err().to_string().starts_with("hostnqn=xxx"));
         let wrong = Settings { host_id: Some("x".to_owned()), ..Settings::default() };

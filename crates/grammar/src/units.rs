@@ -202,7 +202,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn sizes_mean_what_they_mean_in_nvme_cli() {
+    fn sizes_have_nvme_clis_units() {
         for (text, bytes) in [
             ("0", 0),
             ("4096", 4096),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn fios_words_are_binary_as_in_fio() {
+    fn fios_suffixes_are_binary() {
         for (text, bytes) in [("4k", 4096), ("4K", 4096), ("4Ki", 4096), ("1MiB", 1 << 20), ("512", 512), ("512B", 512)]
         {
             assert_eq!(parse_fio_size(text), Ok(bytes), "{text}");
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_is_written_in_the_unit_that_makes_it_short() {
+    fn a_size_is_printed_in_the_shortest_unit() {
         for (bytes, text) in [
             (0, "0"),
             (4096, "4Ki"),
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_sizes_are_refused_by_name() {
+    fn invalid_sizes_are_refused_with_a_message() {
         for (text, error) in [
             ("", SizeError::NoNumber),
             ("G", SizeError::NoNumber),

@@ -51,14 +51,14 @@ fn late_wake_ups_cost_a_busy_pair_little() {
 }
 
 #[test]
-fn one_end_that_sleeps_at_once_does_not_put_the_other_to_sleep() {
+fn an_end_that_sleeps_immediately_does_not_make_the_other_sleep() {
     let alone = pair(&mut Idle::new(50), &mut Idle::new(0), 200);
     // Each round trip has one wake-up, not two.
     assert!(alone > 2 * 1_000_000 / 250, "{alone} messages");
 }
 
 #[test]
-fn where_wake_ups_are_quick_slow_work_is_waited_for_asleep() {
+fn with_fast_wake_ups_a_thread_sleeps_while_it_waits_for_slow_work() {
     let mut idle = Idle::new(50);
     let (mut now_us, mut awake_us) = (0, 0);
     for _ in 0..1000 {
@@ -69,7 +69,7 @@ fn where_wake_ups_are_quick_slow_work_is_waited_for_asleep() {
 }
 
 #[test]
-fn where_wake_ups_are_late_the_same_work_is_looked_for() {
+fn with_late_wake_ups_a_thread_spins_for_the_same_work() {
     let mut idle = Idle::new(50);
     let mut now_us = 0;
     for _ in 0..1000 {
@@ -79,7 +79,7 @@ fn where_wake_ups_are_late_the_same_work_is_looked_for() {
 }
 
 #[test]
-fn a_machine_that_has_become_quick_again_is_noticed() {
+fn a_machine_that_became_fast_again_is_noticed() {
     let mut idle = Idle::new(50);
     let mut now_us = 0;
     for _ in 0..200 {
@@ -98,7 +98,7 @@ fn a_machine_that_has_become_quick_again_is_noticed() {
 }
 
 #[test]
-fn without_traffic_nothing_is_left_of_it() {
+fn without_traffic_the_learned_time_is_reset() {
     let mut idle = Idle::new(50);
     let mut now_us = 0;
     for _ in 0..200 {
@@ -118,7 +118,7 @@ fn without_traffic_nothing_is_left_of_it() {
 
 /// A command whose data come in a second message, every 20 ms: the data are looked for.
 #[test]
-fn bursts_are_not_rare_work() {
+fn bursts_do_not_count_as_rare_work() {
     let mut idle = Idle::new(50);
     let mut now_us = 0;
     for _ in 0..100 {
@@ -132,7 +132,7 @@ fn bursts_are_not_rare_work() {
 
 /// The configured time is looked for as long as it is worth it, however long it is.
 #[test]
-fn a_long_configured_time_is_kept() {
+fn a_long_configured_time_is_respected() {
     let mut idle = Idle::new(20_000);
     let mut now_us = 0;
     for _ in 0..10 {
@@ -171,7 +171,7 @@ fn rare_work_wakes_a_thread_once() {
 
 /// Keep Alives that come together, because the hosts connected together.
 #[test]
-fn keep_alives_in_bursts_are_not_traffic() {
+fn keep_alives_in_bursts_do_not_count_as_traffic() {
     let mut idle = Idle::new(50);
     let (mut now_us, mut awake_us) = (0, 0);
     for _ in 0..20 {
@@ -186,7 +186,7 @@ fn keep_alives_in_bursts_are_not_traffic() {
 
 /// A pair that was quick, and each end of which sleeps at once, when wake-ups become late.
 #[test]
-fn a_machine_that_has_become_slow_is_noticed() {
+fn a_machine_that_became_slow_is_noticed() {
     let ends = &mut (Idle::new(50), Idle::new(50));
     let mut now_us = 0;
     for _ in 0..100 {
@@ -200,7 +200,7 @@ fn a_machine_that_has_become_slow_is_noticed() {
 }
 
 #[test]
-fn what_comes_too_late_is_looked_for_less_and_less() {
+fn late_work_reduces_the_spin_time() {
     let mut idle = Idle::new(50);
     let mut now_us = 0;
     for _ in 0..200 {
@@ -215,7 +215,7 @@ fn what_comes_too_late_is_looked_for_less_and_less() {
 }
 
 #[test]
-fn a_stop_of_a_second_is_no_wake_up() {
+fn a_pause_of_a_second_is_not_a_wake_up_cost() {
     let mut idle = Idle::new(50);
     assert_eq!(idle.step(0), Step::GiveWay);
     assert_eq!(idle.step(50), Step::Sleep(Some(PROBE_US)));
@@ -224,7 +224,7 @@ fn a_stop_of_a_second_is_no_wake_up() {
 }
 
 #[test]
-fn zero_sleeps_at_once_and_the_maximum_never() {
+fn zero_never_spins_and_the_maximum_never_sleeps() {
     let mut idle = Idle::new(0);
     assert_eq!(idle.step(7), Step::Sleep(None));
     idle.woke(1000, true);
@@ -236,7 +236,7 @@ fn zero_sleeps_at_once_and_the_maximum_never() {
 }
 
 #[test]
-fn time_that_others_had_is_not_time_spent_looking() {
+fn time_of_other_threads_does_not_count_as_spinning() {
     let mut idle = Idle::new(50);
     assert_eq!(idle.step(0), Step::GiveWay);
     idle.gave_way(Duration::from_micros(45));
@@ -251,7 +251,7 @@ fn time_that_others_had_is_not_time_spent_looking() {
 
 /// Any clock and any work: nothing overflows, and the limits hold.
 #[test]
-fn any_times_are_taken() {
+fn any_times_are_accepted() {
     use proptest::prelude::*;
     proptest!(|(base in prop_oneof![0..10_000u64, any::<u64>()], times in proptest::collection::vec((0..5u8, any::<u64>()), 0..200))| {
         let mut idle = Idle::new(base);

@@ -559,7 +559,7 @@ mod tests {
     use ebof_clock::Clock;
 
     #[test]
-    fn pauses_grow_from_short_to_the_delay_and_vary() {
+    fn retry_delays_grow_up_to_the_limit_with_jitter() {
         for attempt in 0..40 {
             let base = (50u64 << attempt.min(20)).min(10_000);
             let pause = pause_ms(attempt, 10_000, Clock::system().jitter());

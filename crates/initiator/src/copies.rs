@@ -103,7 +103,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_block_is_copied_once_to_its_place_within_the_limits(
+        fn every_block_is_copied_once_within_the_limits(
             ranges in proptest::collection::vec((0u64..1 << 40, 1u64..300), 0..20),
             to in any::<u32>(),
             limits in (1u16..=256, 1u64..100, 1u64..500),

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_that_does_not_come_says_the_time_that_it_had() {
+    fn a_log_that_times_out_is_reported_with_the_time() {
         assert_eq!(log_kind(Error::Timeout { after_ms: 700 }), Kind::TimedOut { after_ms: 700 });
     }
     use ebof_nvme::Status;
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_of_several_pieces_is_put_together() {
+    fn a_log_is_assembled_from_pieces() {
         let log = read_log(4096, service(9, vec![])).unwrap();
         let ports: Vec<u16> = log.entries.iter().map(|entry| entry.portid.get()).collect();
         assert_eq!((log.generation, ports), (5, (5..14).collect()));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_claims_endless_records_is_cut() {
+    fn the_number_of_records_of_a_log_is_limited() {
         let log = read_log(128 << 10, service(u64::MAX, vec![])).unwrap();
         assert_eq!(log.entries.len(), ENTRIES_MAX);
     }

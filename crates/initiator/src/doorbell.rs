@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_time_nothing_is_held() {
+    fn without_a_hold_time_requests_are_sent_immediately() {
         assert!(doorbell(0, 16, 65536).is_none());
     }
 

@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_connected_says_where_since_when_and_for_how_long_still() {
+    fn a_lost_connection_is_reported_with_address_and_times() {
         let text = |state, lost_s, limit_s: Option<u64>| {
             let lost_for = Duration::from_secs(lost_s);
             let limit = limit_s.map(Duration::from_secs);
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_without_an_answer_says_the_time_that_it_had() {
+    fn a_command_that_timed_out_is_reported_with_the_time() {
         let error = crate::stop::Stop::TimedOut.into_error(Duration::from_millis(1500));
         assert_eq!(error.to_string(), "no answer within 1500 ms");
     }

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_administrator_wrote_wins() {
+    fn the_administrators_configuration_has_priority() {
         let root = root(&[
             ("etc/nvme/hostnqn", "nqn.2014-08.org.example:host7\n"),
             ("etc/nvme/hostid", "00112233-4455-6677-8899-aabbccddeeff\n"),
@@ -170,13 +170,13 @@ mod tests {
     }
 
     #[test]
-    fn useless_dmi_uuids_are_passed_over() {
+    fn invalid_dmi_uuids_are_ignored() {
         let zeros = ("sys/class/dmi/id/product_uuid", "00000000-0000-0000-0000-000000000000");
         assert_eq!(identity_under(root(&[zeros]).path()).source, Source::Fallback);
     }
 
     #[test]
-    fn a_foreign_host_nqn_gets_its_own_identifier() {
+    fn another_host_nqn_gets_its_own_identifier() {
         let one = id_for(&Nqn::parse("nqn.2014-08.org.example:one").unwrap());
         let two = id_for(&Nqn::parse("nqn.2014-08.org.example:two").unwrap());
         assert_ne!(one, two);

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_what_the_controller_says_and_usable_whatever_that_is() {
+    fn limits_are_the_controllers_and_always_usable() {
         let identify = IdentifyController { mdts: 5, vwc: 1, ..IdentifyController::default() };
         let limits = Limits::new(&identify, None, 4096);
         assert_eq!((limits.transfer_bytes, limits.write_zeroes_bytes), (Some(128 << 10), Some(128 << 10)));

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn granted_queues_are_divided_as_linux_does() {
+    fn granted_queues_are_divided_as_on_linux() {
         assert_eq!(maps(4, 0, 0, 4), (4, 0, 0));
         assert_eq!(maps(4, 2, 1, 7), (2, 4, 1));
         // Fewer than asked for: poll queues go first, then write queues, then the split.

@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_namespace_is_refused_until_it_is_back_and_compared_then() {
+    fn a_missing_namespace_is_refused_until_it_is_back_and_compared() {
         let namespaces = Namespaces::default();
         let first = open(&namespaces, inspected(1, 9));
         namespaces.reconcile(&Inspection::absent(Nsid(1)));

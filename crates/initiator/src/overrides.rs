@@ -225,14 +225,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_said_leaves_the_defaults() {
+    fn absent_overrides_keep_the_defaults() {
         let nqn = Nqn::parse("nqn.2014-08.org.example:a").unwrap();
         let defaults = Options::new("127.0.0.1", 4420, nqn);
         assert_eq!(format!("{:?}", applied(&Overrides::default())), format!("{defaults:?}"));
     }
 
     #[test]
-    fn what_is_said_reaches_the_options_in_their_units() {
+    fn overrides_are_converted_to_the_options_units() {
         let host = Nqn::parse("nqn.2014-08.org.example:host").unwrap();
         let id = HostId::parse("00112233-4455-6677-8899-aabbccddeeff").unwrap();
         let all = Overrides {

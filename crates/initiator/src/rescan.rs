@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_longer_than_one_page_are_read_on() {
+    fn lists_longer_than_one_page_are_read_completely() {
         let mut rescan = Rescan::default();
         let many: Vec<u32> = (1..=2500).collect();
         assert_eq!(scan(&mut rescan, &[], &many), []);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_answer_changes_nothing_and_a_request_meanwhile_is_not_lost() {
+    fn a_failed_command_changes_nothing_and_a_concurrent_request_is_kept() {
         let mut rescan = Rescan::default();
         scan(&mut rescan, &[], &[1]);
         rescan.request();
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_could_not_be_sent_is_given_again() {
+    fn a_command_that_could_not_be_sent_is_returned_again() {
         let mut rescan = Rescan::default();
         scan(&mut rescan, &[], &[1]);
         rescan.request();
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_scan_has_read_of_a_namespace_before_it_was_removed_is_not_told() {
+    fn a_namespace_removed_during_a_scan_is_not_reported() {
         let mut rescan = Rescan::default();
         scan(&mut rescan, &[], &[1, 2]);
         rescan.request();

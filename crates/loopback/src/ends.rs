@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_holds_no_more_commands_than_it_was_made_for() {
+    fn a_queue_holds_no_more_commands_than_its_size() {
         let (mut host, target) = pair(2);
         host.submit(command()).unwrap();
         host.submit(command()).unwrap();
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bell_rings_once_for_what_was_not_taken_yet() {
+    fn a_bell_rings_once_until_the_queue_is_read() {
         let (mut host, target) = pair(8);
         let (rung, bell) = counter();
         target.set_bell(bell);
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_before_the_end_still_arrives() {
+    fn messages_sent_before_the_end_still_arrive() {
         let (mut host, target) = pair(2);
         host.submit(command()).unwrap();
         target.complete([completion(1)]);
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_is_broken_loses_what_nobody_has_taken() {
+    fn a_broken_connection_loses_unread_messages() {
         let (mut host, target) = pair(2);
         let breaker = host.breaker();
         host.submit(command()).unwrap();
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_hands_over_the_other_end_or_says_why_not() {
+    fn a_port_connects_both_ends_or_reports_why_not() {
         let ends = Arc::new(std::sync::Mutex::new(Vec::new()));
         let accepted = Arc::clone(&ends);
         let port = Port::new(move |end| {

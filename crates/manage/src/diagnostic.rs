@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_points_at_its_place() {
+    fn a_message_points_at_its_position() {
         assert_eq!(
             one("first\n  second = 7\n", 17..18),
             "a.toml:2:12: error: no\n  |\n2 |   second = 7\n  |            ^\n  = accepted: yes"
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn places_off_the_text_do_not_panic() {
+    fn positions_beyond_the_text_do_not_panic() {
         for span in [0..0, 90..100, Span { start: 1, end: 0 }, 1..2] {
             assert!(one("é", span).contains("a.toml:1:"));
         }
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_is_cut_around_its_place() {
+    fn a_long_line_is_truncated_around_the_position() {
         let text = format!("{}KEY{}", "x".repeat(5000), "y".repeat(5000));
         let shown = one(&text, 5000..5003);
         assert!(shown.contains("KEY"));

@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drives_as_people_write_them() {
+    fn drives_are_parsed_from_text() {
         assert_eq!("disk.img".parse(), Ok(Drive::file("disk.img")));
         assert_eq!("mem:1Gi".parse(), Ok(Drive::Memory { size_bytes: 1 << 30 }));
         assert_eq!("null:1Ti".parse(), Ok(Drive::Null { size_bytes: 1 << 40 }));
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_with_colons_stays_a_path() {
+    fn a_path_may_contain_colons() {
         for path in ["/dev/disk/by-path/pci-0000:03:00.0-nvme-1", "a:b", "a:", "/dev/disk/by-id/wwn-0x5:part"] {
             assert_eq!(path.parse(), Ok(Drive::file(path)), "{path}");
         }
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_what_to_write() {
+    fn invalid_text_is_refused_with_what_to_write() {
         let message = |text: &str| {
             let error = text.parse::<Drive>().unwrap_err();
             format!("{error}; {}", error.advice())
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn options_and_commas_read_back_as_written() {
+    fn options_and_commas_round_trip() {
         for text in [
             "disk.img,size=10Gi,direct,readonly,nested",
             "disk.img,nested",

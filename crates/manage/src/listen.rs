@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_read_back_as_written() {
+    fn addresses_round_trip() {
         for text in ["tcp://0.0.0.0:4420", "tcp://[::1]:8009", "tcp://[fe80::1%eth0]:4420", "tcp://10.0.0.1:0"] {
             assert_eq!(text.parse::<Listen>().unwrap().to_string(), text);
         }
@@ -309,7 +309,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_address_reads_back(bytes in any::<[u8; 16]>(), four in any::<bool>(), port in any::<u16>()) {
+        fn any_address_round_trips(bytes in any::<[u8; 16]>(), four in any::<bool>(), port in any::<u16>()) {
             let v4 = IpAddr::from([bytes[0], bytes[1], bytes[2], bytes[3]]);
             let listen = Listen::new(if four { v4 } else { IpAddr::from(bytes) }, port);
             prop_assert_eq!(listen.to_string().parse::<Listen>().unwrap(), listen);

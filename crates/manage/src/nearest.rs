@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slips_find_their_key() {
+    fn misspelled_keys_find_the_nearest_one() {
         let known = ["nqn", "serial", "allow_any_host", "allowed_hosts", "namespaces"];
         for (slip, key) in [
             ("serail", "serial"),
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_swap_is_one_step() {
+    fn a_transposition_is_one_edit() {
         assert_eq!((distance("ab", "ba"), distance("", "abc"), distance("kitten", "sitting")), (1, 3, 3));
     }
 }

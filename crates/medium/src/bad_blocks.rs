@@ -84,7 +84,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ranges_are_the_blocks_that_were_added_and_not_removed(acts in proptest::collection::vec((any::<bool>(), 0..64_u64, 0..12_u64), 0..60)) {
+        fn ranges_are_those_added_and_not_removed(acts in proptest::collection::vec((any::<bool>(), 0..64_u64, 0..12_u64), 0..60)) {
             let (mut bad, mut model) = (BadBlocks::default(), BTreeSet::new());
             for (add, start, len) in acts {
                 let range = start..start + len;

@@ -90,7 +90,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_block_has_its_own_bytes_and_its_own_tag() {
+    fn every_block_has_bytes_and_a_tag_of_its_own() {
         for (block_shift, metadata_bytes) in [(9, 0), (9, 8), (12, 0), (12, 8)] {
             let block_format = BlockFormat { metadata_bytes, checked: true, ..BlockFormat::plain(block_shift) };
             let extent_bytes = 256 << 10;

@@ -140,7 +140,7 @@ mod tests {
     /// IEEE 1619-2018, annex B, vector 10: XTS-AES-256, data unit 255 of 512 bytes that count from
     /// 0 on.
     #[test]
-    fn the_standards_vector_comes_out() {
+    fn the_test_vectors_of_the_standard_match() {
         let key = bytes::<64>(
             "27182818284590452353602874713526624977572470936999595749669676273141592653589793238462643383279502884197169399375105820974944592",
         );
@@ -156,7 +156,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_another_implementation_makes_is_the_same(key: [[u8; 32]; 2], first: u64, shift in prop_oneof![Just(9), Just(12)], seed: u8) {
+        fn another_implementation_gives_the_same_result(key: [[u8; 32]; 2], first: u64, shift in prop_oneof![Just(9), Just(12)], seed: u8) {
             let first = first >> 8;
             let all: [u8; KEY_BYTES] = std::array::from_fn(|at| key[at / 32][at % 32]);
             let plain: Vec<u8> = (0..3_usize << shift).map(|at| u8::try_from(at * 7 % 251).unwrap() ^ seed).collect();
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_is_encrypted_as_its_blocks_and_no_others() {
+    fn a_tag_is_encrypted_with_its_own_block() {
         let cipher = Cipher::new(&[3; 64]);
         let (mut tag, mut other, mut unit) = ([7; 16], [7; 16], [7; 16]);
         cipher.encrypt_tag(5, &mut tag);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_block_is_empty_and_others_are_not_touched() {
+    fn blocks_of_zeros_are_not_decrypted_and_others_are() {
         let cipher = Cipher::new(&[3; 64]);
         let mut blocks = vec![0; 3 * 512];
         blocks[512..1024].fill(9);

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_needed_is_left_out() {
+    fn ranges_that_are_needed_are_not_purged() {
         let live = [10..20, 30..31];
         let parts = |range, live: &[Range<u64>]| -> Vec<(u64, u64)> {
             outside(range, live).into_iter().map(|part| (part.start, part.end)).collect()

@@ -30,7 +30,7 @@ fn largest(extents: u32) -> Checkpoint {
 }
 
 #[test]
-fn a_checkpoint_has_room_for_the_largest_of_everything() {
+fn a_checkpoint_has_room_for_the_largest_state() {
     for capacity in [1 << 20, 1 << 30, 40 << 30, (EXTENTS_MAX / 8) * (256 << 10)] {
         let layout = Layout::new(capacity, [3; 16]).unwrap();
         let checkpoint = largest(layout.extents());

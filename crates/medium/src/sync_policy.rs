@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_faster_way_is_taken_and_the_other_one_is_not_forgotten() {
+    fn the_faster_kind_of_sync_is_used_and_the_other_one_retried() {
         let mut policy = SyncPolicy::default();
         let mut rounds = |frames: u64, all: u64| {
             let mut count = [0, 0];

@@ -475,7 +475,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn damaged_blocks_are_reported_but_not_thousands_at_a_time() {
+    fn reports_of_damaged_blocks_are_limited() {
         let (mut reports, now) = (ReportLimit::default(), Instant::now());
         assert_eq!((0..1000).filter(|_| reports.may_report(now)).count(), 16);
         assert!(!reports.may_report(now + REPORT_PERIOD / 2) && reports.may_report(now + REPORT_PERIOD));

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_parameters_name_their_field() {
+    fn invalid_parameters_are_reported_with_their_field() {
         let result = ConnectResult::Invalid { in_data: true, offset: ConnectData::SUBNQN_OFFSET }.encode();
         let (in_data, offset) = ConnectResult::invalid(result);
         assert_eq!(field_name(in_data, offset), Some("NVM Subsystem NQN (SUBNQN)"));

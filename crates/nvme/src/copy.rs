@@ -289,7 +289,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_command_has_the_places_of_the_specification() {
+    fn the_command_has_the_layout_of_the_specification() {
         let copy = Copy {
             slba: 0x1_0000_0002,
             ranges: 3,
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_have_the_places_of_the_specification() {
+    fn entries_have_the_layout_of_the_specification() {
         let mut source = CopySource {
             nsid: Nsid(0x0102),
             slba: 0x0304,
@@ -345,7 +345,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn commands_come_back(dwords in any::<[u32; 6]>()) {
+        fn commands_round_trip(dwords in any::<[u32; 6]>()) {
             let mut sqe = Sqe::new(nvm::COPY).with_nsid(Nsid(1));
             for (at, dword) in (10..).zip(dwords) {
                 sqe = sqe.with_cdw(at, dword);
@@ -358,7 +358,7 @@ mod tests {
         }
 
         #[test]
-        fn entries_come_back(bytes in any::<[u8; 32]>(), more in any::<[u8; 8]>(), df in 0u8..4) {
+        fn entries_round_trip(bytes in any::<[u8; 32]>(), more in any::<[u8; 8]>(), df in 0u8..4) {
             let format = CopyFormat::decode(df).unwrap();
             let data = [bytes.as_slice(), &more].concat();
             let source = CopySource::decode(format, &data).unwrap();

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn psdt_tells_pages_from_descriptors() {
+    fn psdt_distinguishes_prps_from_sgls() {
         let sgl = Sgl::Keyed { address: 0x1000, length: 4096, key: 7, invalidate: false };
         let mut sqe = Sqe { dptr: SglDescriptor::encode(sgl), ..Sqe::new(2) };
         assert_eq!(sqe.data_pointer().decode(), DataLocation::Sgl(sgl));

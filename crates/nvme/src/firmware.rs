@@ -138,7 +138,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_commands_have_the_places_of_the_specification() {
+    fn the_commands_have_the_layout_of_the_specification() {
         let piece = Download { offset: 0x2000, bytes: 0x1000 };
         let sqe = piece.encode();
         assert_eq!((sqe.opcode, sqe.cdw10.get(), sqe.cdw11.get()), (0x11, 0x3ff, 0x800));
@@ -153,7 +153,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_dword_decodes_and_its_defined_bits_come_back(cdw10 in any::<u32>(), cdw11 in any::<u32>()) {
+        fn any_dword_decodes_and_its_defined_bits_round_trip(cdw10 in any::<u32>(), cdw11 in any::<u32>()) {
             let sqe = Sqe::new(0).with_cdw(10, cdw10).with_cdw(11, cdw11);
             prop_assert_eq!(Commit::decode(&sqe).encode().cdw10.get(), cdw10 & 0x8000_003f);
             let again = Download::decode(&sqe).encode();

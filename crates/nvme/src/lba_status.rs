@@ -172,7 +172,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_command_has_the_places_of_the_specification() {
+    fn the_command_has_the_layout_of_the_specification() {
         let get = GetLbaStatus { slba: 0x1_0000_0002, bytes: 4096, blocks: 8, action: StatusAction::SCAN };
         let sqe = get.encode(Nsid(3));
         let dwords = [sqe.cdw10, sqe.cdw11, sqe.cdw12, sqe.cdw13].map(|dword| dword.get());
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_takes_what_fits_and_says_so() {
+    fn a_list_has_the_entries_that_fit_and_says_if_there_are_more() {
         let ranges = [(0x10, 2, 1), (0x20, 3, 0)];
         let list = status_list(&ranges, Completion::Complete, 40);
         assert_eq!(list[..8], [2, 0, 0, 0, 2, 0, 0, 0]);
@@ -195,7 +195,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_command_decodes_and_comes_back(dwords in any::<[u32; 4]>()) {
+        fn any_command_decodes_and_round_trips(dwords in any::<[u32; 4]>()) {
             let mut sqe = Sqe::new(admin::GET_LBA_STATUS).with_nsid(Nsid(1));
             for (at, dword) in (10..).zip(dwords) {
                 sqe = sqe.with_cdw(at, dword);

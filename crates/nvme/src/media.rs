@@ -255,7 +255,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_commands_have_the_places_of_the_specification() {
+    fn the_commands_have_the_layout_of_the_specification() {
         let format = Format {
             lba_format: 0x12,
             metadata_extended: true,
@@ -284,7 +284,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_dword_decodes_and_its_defined_bits_come_back(cdw10 in any::<u32>(), cdw11 in any::<u32>()) {
+        fn any_dword_decodes_and_its_defined_bits_round_trip(cdw10 in any::<u32>(), cdw11 in any::<u32>()) {
             let sqe = Sqe::new(0).with_cdw(10, cdw10).with_cdw(11, cdw11);
             prop_assert_eq!(Format::decode(&sqe).encode(Nsid(1)).cdw10.get(), cdw10 & 0x3fff);
             let again = Sanitize::decode(&sqe).encode();

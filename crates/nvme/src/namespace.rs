@@ -198,7 +198,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_commands_have_the_places_of_the_specification() {
+    fn the_commands_have_the_layout_of_the_specification() {
         let create = NamespaceManagement { select: ManagementSelect::Create, csi: Csi::ZONED };
         let sqe = create.encode(Nsid::NONE);
         assert_eq!((sqe.opcode, sqe.nsid(), sqe.cdw10.get(), sqe.cdw11.get()), (0x0d, Nsid(0), 0, 0x0200_0000));
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_host_asks_for_stands_where_identify_namespace_has_it() {
+    fn the_host_data_have_identify_namespaces_offsets() {
         assert_eq!(offset_of!(NewNamespace, flbas), 26);
         assert_eq!(offset_of!(NewNamespace, dps), 29);
         assert_eq!(offset_of!(NewNamespace, anagrpid), 92);
@@ -230,7 +230,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_dword_decodes_and_its_defined_bits_come_back(cdw10 in any::<u32>(), cdw11 in any::<u32>()) {
+        fn any_dword_decodes_and_its_defined_bits_round_trip(cdw10 in any::<u32>(), cdw11 in any::<u32>()) {
             let sqe = Sqe::new(admin::NAMESPACE_MANAGEMENT).with_cdw(10, cdw10).with_cdw(11, cdw11);
             let again = NamespaceManagement::decode(&sqe).encode(Nsid(1));
             prop_assert_eq!((again.cdw10.get(), again.cdw11.get()), (cdw10 & 0x0f, cdw11 & 0xff00_0000));

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_form_of_the_specification_is_told_from_other_names() {
+    fn nqns_of_the_specifications_format_are_recognised() {
         let standard = |text| Nqn::parse(text).unwrap().has_standard_form();
         assert!(standard("nqn.2014-08.org.example:drive0") && standard(Nqn::DISCOVERY));
         for text in
@@ -174,14 +174,14 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn names_that_people_use_are_accepted() {
+    fn common_nqns_are_accepted() {
         for text in ["nvme-subsystem-name", "nqn.2014-08.org.example:drive0", Nqn::DISCOVERY, &"x".repeat(223)] {
             assert_eq!(Nqn::parse(text).unwrap().as_str(), text);
         }
     }
 
     #[test]
-    fn each_rule_is_named_when_broken() {
+    fn each_broken_rule_is_reported() {
         assert_eq!(Nqn::parse(""), Err(NqnError::Empty));
         assert_eq!(Nqn::parse(&"x".repeat(224)), Err(NqnError::TooLong { bytes: 224 }));
         assert_eq!(Nqn::parse("a b"), Err(NqnError::Control { at: 1 }));

@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_linux_writes_to_enable_is_understood() {
+    fn the_cc_value_that_linux_writes_is_decoded() {
         let cc = Cc(0x0046_0001);
         assert_eq!(cc, Cc::ENABLE);
         assert_eq!((cc.enabled(), cc.iosqes(), cc.iocqes(), cc.page_shift(), cc.shutdown()), (true, 6, 4, 0, 0));

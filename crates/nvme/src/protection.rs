@@ -170,7 +170,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn tags_have_the_places_of_the_specification() {
+    fn tags_have_the_layout_of_the_specification() {
         let tags = Tags {
             storage_and_reference: 0x0102_0304_0506_0708_090a,
             application: 0x0b0c,
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_keeps_no_information_leaves_it_to_the_controller() {
+    fn a_host_without_protection_information_sets_pract() {
         let range = BlockRange { fua: true, ..BlockRange::new(0x1_0000_0005, 8) };
         for (opcode, prinfo) in [(nvm::READ, 0xc), (nvm::WRITE, 8), (nvm::WRITE_ZEROES, 8), (nvm::VERIFY, 4)] {
             let sqe = range.encode(opcode, Nsid(1));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn information_is_big_endian_and_may_escape() {
+    fn protection_information_is_big_endian_and_may_disable_checks() {
         let mut info = Guard16 { guard: 0x0102.into(), application_tag: 0xffff.into(), reference_tag: 3.into() };
         assert_eq!(info.as_bytes(), [1, 2, 0xff, 0xff, 0, 0, 0, 3]);
         assert!(info.escapes(ProtectionType::Type1) && !info.escapes(ProtectionType::Type3));
@@ -215,7 +215,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn tags_come_back(low in any::<u128>(), application: u16, application_mask: u16, check_storage: bool) {
+        fn tags_round_trip(low in any::<u128>(), application: u16, application_mask: u16, check_storage: bool) {
             let tags = Tags { storage_and_reference: low >> 48, application, application_mask, check_storage };
             prop_assert_eq!(Tags::decode(&tags.encode(Sqe::new(1))), tags);
         }

@@ -43,7 +43,7 @@ mod tests {
     use crate::opcode::admin;
 
     #[test]
-    fn the_commands_have_the_places_of_the_specification() {
+    fn the_commands_have_the_layout_of_the_specification() {
         let security = Security { protocol: 0xe9, specific: 0x0102, nvme_specific: 3, bytes: 512 };
         let sqe = security.encode(admin::SECURITY_SEND, Nsid(0));
         assert_eq!((sqe.opcode, sqe.cdw10.get(), sqe.cdw11.get()), (0x81, 0xe901_0203, 512));

@@ -301,7 +301,7 @@ mod tests {
     use alloc::string::ToString;
 
     #[test]
-    fn a_status_says_its_name_and_codes() {
+    fn a_status_is_printed_with_name_and_codes() {
         assert_eq!(Status::CONNECT_INVALID_HOST.dnr().to_string(), "Connect Invalid Host (SCT 1h, SC 84h, DNR)");
         assert_eq!(Status(0x7ff).to_string(), "Vendor Specific (SCT 7h, SC ffh)");
         assert_eq!(Status(0x17f).to_string(), "Unknown Status (SCT 1h, SC 7fh)");
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn statuses_have_the_codes_that_linux_knows() {
+    fn statuses_have_linuxs_codes() {
         for (status, code) in [
             (Status::OPERATION_DENIED, 0x015),
             (Status::FIRMWARE_NEEDS_CONVENTIONAL_RESET, 0x10b),
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn modifier_bits_do_not_change_what_a_status_is() {
+    fn modifier_bits_do_not_affect_comparisons() {
         let status = Status::LBA_OUT_OF_RANGE.dnr().more();
         assert!(status.is(Status::LBA_OUT_OF_RANGE));
         assert!(!status.is_success());

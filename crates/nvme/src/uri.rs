@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn each_wrong_part_is_named() {
+    fn each_invalid_part_is_reported() {
         for (text, error) in [
             ("tcp://x", UriError::Scheme),
             ("nvme+tcp:///x", UriError::Host),
@@ -233,13 +233,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_reads_back(host in "[a-z0-9.]{1,20}", port in 1u16.., nqn in "[a-z/%:.]{1,40}", nsid in 1u32..100) {
+        fn uris_round_trip(host in "[a-z0-9.]{1,20}", port in 1u16.., nqn in "[a-z/%:.]{1,40}", nsid in 1u32..100) {
             let uri = Uri { transport: Transport::Tcp, traddr: host, trsvcid: port, nqn: Some(Nqn::parse(&nqn).unwrap()), nsid: Some(Nsid(nsid)) };
             prop_assert_eq!(Uri::parse(&uri.to_string()).unwrap(), uri);
         }
 
         #[test]
-        fn any_text_is_taken_without_panic(text in "\\PC{0,60}") {
+        fn no_text_makes_the_parser_panic(text in "\\PC{0,60}") {
             let _ = Uri::parse(&text);
             let _ = Uri::parse(&alloc::format!("nvme+tcp://{text}"));
         }

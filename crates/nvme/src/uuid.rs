@@ -89,7 +89,7 @@ mod tests {
     use alloc::string::ToString;
 
     #[test]
-    fn a_uuid_reads_back_as_written() {
+    fn a_uuid_round_trips() {
         let text = "00112233-4455-6677-8899-aabbccddeeff";
         let uuid = Uuid::parse(text).unwrap();
         assert_eq!(uuid.0[0..4], [0, 0x11, 0x22, 0x33]);

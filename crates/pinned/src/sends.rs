@@ -158,7 +158,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_payload_is_given_back_once_and_never_before_its_last_send_is_over(
+        fn every_payload_is_returned_once_after_its_last_send(
             payloads in proptest::collection::vec((0u32..5, any::<bool>()), 1..60),
             order in proptest::collection::vec((any::<u16>(), 1u32..9), 1..80),
             begin in prop_oneof![Just(0u32), Just(u32::MAX - 20), any::<u32>()],
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_were_never_sent_mean_nothing() {
+    fn ranges_that_were_never_sent_are_ignored() {
         let mut sends = Sends::default();
         sends.note();
         assert_eq!(sends.finish(7), None);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end_to_what_is_waited_for() {
+    fn pending_sends_are_limited() {
         let mut sends = Sends::default();
         let mut made = 0;
         while !sends.is_full() {

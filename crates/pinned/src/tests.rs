@@ -23,7 +23,7 @@ fn wait_for_notification(socket: &TcpStream) {
 }
 
 #[test]
-fn what_was_received_is_told_over_both_protocols_and_copying_is_noticed() {
+fn notifications_arrive_over_ipv4_and_ipv6_and_report_copies() {
     for address in ["127.0.0.1:0", "[::1]:0"] {
         let (ours, mut theirs) = pair(address);
         let bytes = vec![7; 8192];
@@ -51,7 +51,7 @@ fn what_was_received_is_told_over_both_protocols_and_copying_is_noticed() {
 }
 
 #[test]
-fn what_is_not_acknowledged_stays_pinned_until_the_connection_is_broken_off() {
+fn unacknowledged_memory_stays_pinned_until_the_connection_is_aborted() {
     let (ours, theirs) = pair("127.0.0.1:0");
     let bytes = vec![7; 1 << 20];
     let mut pinned = Pinned::new(SEND_MIN, COPIED_MAX);
@@ -83,7 +83,7 @@ fn what_is_not_acknowledged_stays_pinned_until_the_connection_is_broken_off() {
 }
 
 #[test]
-fn what_the_kernel_has_not_finished_with_is_not_freed() {
+fn memory_that_the_kernel_uses_is_not_freed() {
     let payload = std::rc::Rc::new(());
     let (ours, _theirs) = pair("127.0.0.1:0");
     let mut pinned = Pinned::new(SEND_MIN, COPIED_MAX);
@@ -96,7 +96,7 @@ fn what_the_kernel_has_not_finished_with_is_not_freed() {
 }
 
 #[test]
-fn what_cannot_be_sent_so_is_refused() {
+fn a_socket_without_zero_copy_is_refused() {
     let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
     assert!(enable(&one).is_err());
 }

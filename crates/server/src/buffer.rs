@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_needed_is_kept_and_the_budget_holds_for_all_of_it() {
+    fn freed_buffers_are_kept_within_the_budget() {
         let mut pool = Pool::new(64 << 20);
         let busiest: Vec<Buffer> = (0..64).map(|_| pool.take(1 << 20).unwrap()).collect();
         busiest.into_iter().for_each(|buffer| pool.put(buffer));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_that_is_nearly_used_up_has_no_room_for_a_region_but_for_a_buffer() {
+    fn a_nearly_used_budget_has_room_for_a_buffer_but_not_for_a_region() {
         let mut pool = Pool::new((1 << 20) + 4096);
         let large = pool.take(1 << 20).unwrap();
         let small = pool.take(4096).unwrap();

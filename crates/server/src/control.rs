@@ -340,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_go_to_the_reactor_of_their_processor_and_otherwise_round() {
+    fn connections_go_to_the_reactor_of_their_processor_or_round_robin() {
         let mut placement = Placement::new(&[Some(4), Some(6)]);
         assert_eq!(placement.choose(Some(6)), 1);
         assert_eq!(placement.choose(Some(4)), 0);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_of_one_queue_of_a_card_stay_together_and_queues_are_spread() {
+    fn connections_of_one_receive_queue_stay_together_and_queues_are_spread() {
         let mut placement = Placement::new(&[Some(0), Some(1)]);
         // Without a queue, by processor.
         assert_eq!(placement.choose_grouped(None, Some(1)), 1);

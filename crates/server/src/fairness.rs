@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_few_are_looked_at_directly_and_a_crowd_is_not() {
+    fn few_busy_connections_are_read_directly_and_many_are_not() {
         let mut fairness = Fairness::default();
         fairness.start_turn(1000, 50);
         assert!(!fairness.are_few());
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_company_gets_a_share() {
+    fn a_connection_that_is_not_alone_gets_a_share() {
         let mut fairness = Fairness::default();
         fairness.start_turn(5000, 50);
         fairness.note(1);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_crowd_one_that_asks_for_much_gets_little_more_than_the_others() {
+    fn with_many_connections_a_large_one_gets_little_more_than_the_others() {
         let mut fairness = Fairness::default();
         let turn = |fairness: &mut Fairness, uses: &dyn Fn(u32) -> usize| {
             fairness.start_turn(5000, 50);

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_of_a_pairs_bytes_wait_and_halves_of_other_pairs_line_up_with_their_own() {
+    fn changes_of_a_pairs_bytes_wait_and_other_pairs_wait_in_order() {
         let locks = Arc::new(FusedLocks::new(Vec::new()));
         let pair = locks.lock_pair(DeviceId(1), bytes_of(&extent(0)), COMMAND);
         assert!(lock_change(&locks, &write(0, None), COMMAND).is_some());

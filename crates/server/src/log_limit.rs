@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_out_is_told_when_the_window_is_over() {
+    fn omitted_lines_are_counted_at_the_end_of_the_window() {
         let limit = LogLimit::default();
         assert_eq!(limit.next_us(), None);
         let logged = (0..100).filter(|&now_us| limit.admit(peer("192.0.2.1"), KIND, now_us).is_some()).count();
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_a_network_of_addresses_is_one() {
+    fn addresses_of_one_network_are_counted_together() {
         assert_eq!(peer("2001:db8:1:2::1"), peer("2001:db8:1:2:ffff::9"));
         assert_ne!(peer("2001:db8:1:2::1"), peer("2001:db8:1:3::1"));
         assert_eq!(peer("::ffff:192.0.2.1"), peer("192.0.2.1"));

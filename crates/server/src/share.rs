@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_that_wait_are_counted_by_where_they_come_from() {
+    fn waiting_connections_are_counted_by_network() {
         let all = Arc::new(Unadmitted::default());
         let at = |text: &str| Network::of(text.parse::<IpAddr>().unwrap());
         let held: Vec<_> = (0..3).map(|_| all.enter(at("192.0.2.1"), 3).unwrap()).collect();

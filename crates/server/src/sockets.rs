@@ -89,7 +89,7 @@ mod tests {
     use ebof_manage::listen::Listen;
 
     #[test]
-    fn connections_have_what_the_port_asks_for() {
+    fn connections_have_the_ports_socket_options() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut port = Port::new(1, Listen::loopback());
         port.tos = Some(0x10);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_connection_is_seen_before_what_was_sent_is_read() {
+    fn the_end_of_a_connection_is_detected_before_its_data_are_read() {
         use std::io::Write;
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_refuses_is_named() {
+    fn a_refused_socket_option_is_named() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut port = Port::new(1, Listen::loopback());
         port.busy_poll_us = Some(u32::MAX);

@@ -36,7 +36,7 @@ fn parse_word(word: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn comments_blanks_and_repeats_are_understood() {
+    fn comments_blanks_and_repeats_are_parsed() {
         assert_eq!(super::read("00 0aFF # comment\n\n11*3 # more"), [0x00, 0x0a, 0xff, 0x11, 0x11, 0x11]);
     }
 }

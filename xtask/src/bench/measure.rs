@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_used_is_that_of_the_window() {
+    fn usage_is_measured_within_the_window() {
         let samples: Vec<Usage> =
             (0..40u32).map(|n| f64::from(n) * 0.1).map(|at| Usage { at, target: at * at, host: 5.0 * at }).collect();
         let window = used(&samples, 0.95, 2.05).unwrap();

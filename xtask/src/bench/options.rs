@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_understood() {
+    fn arguments_are_parsed() {
         let options = Options::parse(&["--rounds", "3", "--seconds", "0.5", "--json", "x.json"]).unwrap();
         assert_eq!((options.rounds, options.seconds, options.json), (3, 0.5, Some("x.json".into())));
         for wrong in [&["--rounds"][..], &["--rounds", "0"], &["--seconds", "nan"], &["--what"]] {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_that_scenario_and_a_beginning_is_all_with_it() {
+    fn a_name_selects_a_scenario_and_a_prefix_all_with_it() {
         assert_eq!(names(&["--only", "read4k-qd1"]), ["read4k-qd1"]);
         assert_eq!(names(&["--only", "read4k"]), ["read4k-qd1", "read4k-qd32", "read4k-qd128"]);
         assert_eq!(names(&["--only", "idle,digest"]), ["digest4k-qd32", "idle"]);

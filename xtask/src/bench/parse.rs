@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_tool_is_understood() {
+    fn the_output_of_every_tool_is_parsed() {
         let ebof_text =
             r#"{"schema":"ebof/bench/1","reports":[{"errors":0,"total":{"iops":5.5,"latency":{"mean_us":2.0}}}]}"#;
         assert_eq!(ebof(ebof_text).unwrap(), HostResult { iops: 5.5, mean_us: Some(2.0) });
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_failed_is_no_figure() {
+    fn a_failed_tool_gives_no_figure() {
         assert!(ebof(r#"{"reports":[{"errors":2,"first_error":"x","total":{"iops":5.5}}]}"#).is_err());
         assert!(ebof(r#"{"error":{"message":"x"}}"#).is_err());
         assert!(fio(r#"{"jobs":[{"error":5}]}"#).is_err());

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_ends_with_its_value_and_says_why_it_failed() {
+    fn a_process_is_killed_on_drop_and_reports_its_failure() {
         let sleeping = Process::start(&words("sleep 100"), Schedule::Plain, 0).unwrap();
         let pid = sleeping.id();
         assert!(processor_ns(pid).is_some());

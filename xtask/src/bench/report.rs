@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_better_peer_counts_and_goals_are_judged() {
+    fn figures_are_compared_with_the_better_peer_and_the_goals() {
         let mut found =
             measured(&[("raw", &[1e6]), ("ebof", &[9e5, 7e5, 8e5]), ("spdk-posix", &[4e5]), ("spdk-uring", &[5e5])]);
         let verdicts = found.verdicts();
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_stood_still_is_told_and_does_not_count() {
+    fn a_stalled_run_is_reported_and_not_counted() {
         let mut found = measured(&[("ebof", &[8e5, 300.0, 9e5])]);
         let outcome = found.outcomes.get_mut("ebof").unwrap();
         assert_eq!((outcome.drop_stalled(), outcome.stalled, outcome.samples.len()), (1, 1, 2));
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_find_every_run() {
+    fn the_json_has_every_run() {
         let found = measured(&[("raw", &[1e6, 2e6]), ("ebof", &[8e5])]);
         let document = document(&[found], &json!({"rounds": 2}));
         assert_eq!(document["schema"], SCHEMA);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_figure_stands_by_itself() {
+    fn an_idle_figure_has_no_comparison() {
         let scenario = scenarios::all().into_iter().find(|scenario| scenario.name == "idle").unwrap();
         let sample = Sample::from([(Metric::TargetCpuPercent, 0.02), (Metric::HostCpuPercent, 0.5)]);
         let outcome = Outcome { samples: vec![sample], ..Outcome::default() };

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_stays_behind() {
+    fn resources_are_removed_on_drop() {
         let disk = tempfile::tempdir().unwrap();
         let resources = Resources::new("ebof".into(), &disk.path().join("made")).unwrap();
         let file = resources.memory_file().unwrap();

@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_and_comparisons_have_their_subjects() {
+    fn names_are_unique_and_comparisons_name_existing_scenarios() {
         let all = all();
         let names: BTreeSet<&str> = all.iter().map(|scenario| scenario.name.as_str()).collect();
         assert_eq!(names.len(), all.len());

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_outlier_moves_the_maximum_only() {
+    fn one_outlier_changes_only_the_maximum() {
         let summary = Summary::new(vec![10.0, 900.0, 12.0, 11.0, 9.0]).unwrap();
         assert_eq!((summary.median, summary.min, summary.max, summary.mad), (11.0, 9.0, 900.0, 1.0));
         assert_eq!(Summary::new(vec![1.0, 2.0]).unwrap().median, 1.5);

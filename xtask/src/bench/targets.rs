@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spdk_is_told_the_same_size() {
+    fn spdk_gets_the_same_size() {
         let text = spdk_configuration(Sock::Uring, Drive::Null, 4420).unwrap();
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         let device = &value["subsystems"][1]["config"][0];

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn each_side_keeps_to_its_own() {
+    fn names_of_the_other_side_are_reported() {
         assert!(broken("crates/server/src/execute.rs", "link.respond(&cqe, turn); // not a socket").is_empty());
         let [found] = &broken("crates/server/src/execute.rs", "\nlet s = &link.socket;")[..] else {
             panic!("one rule is broken")

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_that_need_each_other_are_found() {
+    fn circles_of_modules_are_found() {
         let files = [
             ("lib.rs", "mod a; mod b; mod c; mod d;\npub use c::{Name, Other};\n"),
             ("a.rs", "use crate::b::B;\n"),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn three_are_too_many_and_two_are_not() {
+    fn circles_of_three_are_reported_and_of_two_are_not() {
         let broken = |uses: [&str; 3]| {
             let mut tree = Tree::default();
             for (module, used) in ["a", "b", "c"].into_iter().zip(uses) {

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_line_is_reported_with_its_part() {
+    fn a_long_line_is_reported_with_its_beginning() {
         let long = format!("//! {}\n", "a ".repeat(60));
         let mut violations = Vec::new();
         check(

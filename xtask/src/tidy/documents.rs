@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn links_lead_somewhere() {
+    fn broken_links_are_reported() {
         let good = "[a](adr/README.md#x) [b](../ARCHITECTURE.md) [c](https://example.org/x) [d](#here)\n";
         let files = |text| [(ARCHITECTURE, "A\n"), ("docs/adr/README.md", "B\n"), ("docs/a.md", text)];
         assert_eq!(broken(&files(good)), Vec::<String>::new());

@@ -112,7 +112,7 @@ mod tests {
     const TESTS: (&str, &str) = ("crates/c/src/x.rs", "#[cfg(test)]\nmod tests {\n    pub struct Slot;\n}\n");
 
     #[test]
-    fn a_name_of_three_crates_has_an_entry() {
+    fn a_name_used_in_three_crates_needs_an_entry() {
         let entry = "| word | meaning |\n|---|---|\n| queue | of commands |\n| `Slot` | room for one command |\n";
         assert_eq!(broken("", &[A, B, C]), ["`Slot` has no entry, and is a type in a, b, c"]);
         for two in [[A, B, PRIVATE], [A, B, TESTS]] {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_that_of_a_type_that_exists() {
+    fn an_entry_needs_an_existing_type() {
         assert_eq!(broken("| `Slot` | room |\n", &[PRIVATE]), Vec::<String>::new());
         assert_eq!(broken("a\n| `Other` | x |\n", &[C]), ["no crate defines a type `Other`"]);
         assert_eq!(broken("| `Slot` | room (`a`), `more` |\n", &[A]), Vec::<String>::new());

@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_a_limit_and_tests_are_free() {
+    fn files_have_a_line_limit_and_tests_do_not_count() {
         assert_eq!(broken("crates/a/src/a.rs", 500), 0);
         assert_eq!(broken("crates/a/src/a.rs", 501), 1);
         assert_eq!(broken("crates/a/src/a/tests.rs", 900), 0);

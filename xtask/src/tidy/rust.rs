@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_says_what_it_owns() {
+    fn a_file_begins_with_its_documentation() {
         assert_eq!(broken("crates/nvme/src/a.rs", "//! A.\nfn f() {}\n"), [0; 0]);
         assert_eq!(broken("crates/nvme/src/a.rs", "fn f() {}\n"), [1]);
         assert_eq!(broken("crates/nvme/src/a.rs", "/// A.\nfn f() {}\n"), [1]);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn unsafe_code_has_its_places_and_its_reasons() {
+    fn unsafe_code_is_allowed_in_some_files_and_needs_comments() {
         let bare = "//! A.\nfn f() {\n    unsafe { g() }\n}\n";
         let half = "//! A.\nfn f() {\n    // SAFETY: sound.\n    unsafe { g() }\n}\n";
         let whole = "//! A.\nfn f() {\n    // SAFETY: sound.\n    // JUSTIFICATION: fast.\n    unsafe { g() }\n}\n";

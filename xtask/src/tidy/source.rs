@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_found_in_their_own_type_only() {
+    fn members_are_found_only_in_their_own_type() {
         let source = Source::new(
             "impl Queue {\n    pub fn submit(&self) { helper() }\n}\nenum Step { Read, Shared(u8) }\nfn loose() {}\nimpl fmt::Debug for Other {}\n",
         );
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn the_comment_above_reaches_over_the_statement_and_no_further() {
+    fn a_comment_applies_to_the_next_statement_only() {
         let source = Source::new("// one\n// two\nlet x =\n    here();\nlet y = there();\n\n// far\n\nlast();\n");
         assert_eq!(source.comment_above(4), "// one\n// two");
         assert_eq!(source.comment_above(5), "");

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_makes_its_directories_exist() {
+    fn a_file_implies_its_directories() {
         let tree = of(&[("crates/nvme/src/lib.rs", "//! x\n")]);
         for path in ["crates", "crates/nvme", "crates/nvme/", "crates/nvme/src/lib.rs"] {
             assert!(tree.exists(path), "{path}");

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_a_machine_are_found_where_they_start() {
+    fn local_paths_are_found() {
         assert_eq!(broken("README.md", "in /home/me/ebof\n"), 1);
         assert_eq!(broken("README.md", "(/root/x)\n"), 1);
         assert_eq!(broken("README.md", "at $dir/root/x, sub/home/y, <w>/work/z\n"), 0);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn builds_reach_known_hosts_and_documents_link_to_all_public_ones() {
+    fn builds_use_known_hosts_and_documents_any_public_ones() {
         assert_eq!(broken("README.md", "https://github.com/a/b and http://127.0.0.1:9000/metrics\n"), 0);
         assert_eq!(broken("docs/specs.md", "https://www.rfc-editor.org/rfc/rfc3394\n"), 0);
         assert_eq!(broken("docs/specs.md", "http://mirror.lan/rfc3394 and http://mirror/\n"), 2);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_a_machine_stay_there() {
+    fn local_settings_are_reported() {
         assert_eq!(broken(".cargo/config.toml", "replace-with = \"mirror\"\n"), 1);
         assert_eq!(broken("a.sh", "export http_proxy=http://127.0.0.1:3128\n"), 1);
         assert_eq!(broken("a.sh", "echo proxy\n"), 0);

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn code_pictures_tables_and_literals_stay() {
+    fn code_pictures_tables_and_literals_are_not_wrapped() {
         let long = fives(20);
         for text in [
             format!("/// ```\n/// {long}\n/// ```\n"),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn items_and_labels_begin_anew() {
+    fn items_and_labels_start_a_new_line() {
         let long = fives(18);
         assert_eq!(
             rust(&format!("//! - {long}\n//! - b\n")),
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_begins_with_what_would_be_a_mark_or_half_of_a_span() {
+    fn no_line_begins_with_a_list_marker_or_splits_a_span() {
         let text = format!("// ab {} - x `a b`\n", fives(16));
         assert_eq!(rust(&text), format!("// ab {}\n// abcde - x `a b`\n", fives(15)));
         let text = format!("// {} [abcde f](g) x\n", fives(15));

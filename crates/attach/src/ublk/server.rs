@@ -333,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_say_what_the_namespace_is() {
+    fn parameters_describe_the_namespace() {
         let namespace = Namespace {
             nsid: 1,
             block_bytes: 4096,
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn only_ublk_paths_are_ublk_devices() {
+    fn only_paths_of_ublk_are_ublk_devices() {
         assert!(is_ours(Path::new("/dev/ublkb12")));
         assert!(
             !is_ours(Path::new("/dev/loop3"))

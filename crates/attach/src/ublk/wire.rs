@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_those_of_the_header() {
+    fn constants_match_the_kernels_header() {
         assert_eq!(control::ADD_DEV, 0xc020_7504);
         assert_eq!(control::GET_FEATURES, 0x8020_7513);
         assert_eq!(io::FETCH_REQ, 0xc010_7520);

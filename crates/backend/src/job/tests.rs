@@ -88,7 +88,7 @@ fn ends(job: &mut Job, outcome: Result<usize, Errno>) -> Result<(), Error> {
 }
 
 #[test]
-fn a_short_read_goes_on_where_it_stopped() {
+fn a_short_read_continues_where_it_stopped() {
     let file = file(1, false);
     let mut job = job(&file, read(1000, 5000));
     assert_eq!(step(&mut job), "read 1000+5000");
@@ -100,7 +100,7 @@ fn a_short_read_goes_on_where_it_stopped() {
 }
 
 #[test]
-fn a_short_direct_write_goes_on_at_the_start_of_a_block() {
+fn a_short_direct_write_continues_at_the_start_of_a_block() {
     let file = file(4096, true);
     let mut job = job(&file, write(8192, 16384, true));
     assert_eq!(step(&mut job), "write 8192+16384 sync");
@@ -126,7 +126,7 @@ fn a_file_that_was_cut_off_is_an_error_and_not_zeros() {
 }
 
 #[test]
-fn not_now_is_tried_again_but_not_for_ever() {
+fn eagain_is_retried_a_limited_number_of_times() {
     let file = file(1, false);
     let mut job = job(&file, read(0, 4096));
     for _ in 0..RETRIES_MAX {
@@ -136,7 +136,7 @@ fn not_now_is_tried_again_but_not_for_ever() {
 }
 
 #[test]
-fn zeroing_takes_what_the_medium_can_and_remembers_what_it_cannot() {
+fn zeroing_uses_what_the_medium_supports_and_remembers_what_it_does_not() {
     let file = file(1, false);
     let len = (ZEROS.as_slice().as_bytes().len() + 512) as u64;
     let mut first = job(&file, zeroes(len, true, true));
@@ -157,7 +157,7 @@ fn zeroing_takes_what_the_medium_can_and_remembers_what_it_cannot() {
 }
 
 #[test]
-fn without_leave_to_deallocate_nothing_is_punched() {
+fn no_hole_is_punched_unless_deallocation_is_allowed() {
     let file = file(1, false);
     let mut job = job(&file, zeroes(8192, false, false));
     assert_eq!(step(&mut job), "zero 4096+8192");
@@ -165,7 +165,7 @@ fn without_leave_to_deallocate_nothing_is_punched() {
 }
 
 #[test]
-fn deallocation_goes_through_its_ranges_and_is_only_advice() {
+fn deallocation_processes_all_ranges_and_ignores_failures() {
     let file = file(1, false);
     let mut all = job(&file, Operation::Deallocate { ranges: vec![0..4096, 8192..16384] });
     assert_eq!(step(&mut all), "punch 0+4096");
@@ -183,7 +183,7 @@ fn deallocation_goes_through_its_ranges_and_is_only_advice() {
 }
 
 #[test]
-fn after_a_failed_flush_none_claims_success() {
+fn after_a_failed_flush_later_flushes_fail() {
     let file = file(1, false);
     // Both are under way when the first is told; the kernel tells only one of them.
     let (mut told, mut untold) = (job(&file, Operation::Flush), job(&file, Operation::Flush));

@@ -54,7 +54,7 @@ fn read(file: &Arc<OpenFile>, tag: u64, len: usize) -> Job {
 const LIMIT: Option<Duration> = Some(Duration::from_secs(60));
 
 #[test]
-fn a_request_that_the_kernel_holds_is_taken_back() {
+fn a_request_in_the_kernel_is_cancelled() {
     let Some((mut ring, file, _writer)) = ring_and_pipe() else { return };
     for tag in 0..3 {
         ring.start(read(&file, tag, 512)).unwrap();
@@ -74,7 +74,7 @@ fn a_request_that_the_kernel_holds_is_taken_back() {
 }
 
 #[test]
-fn more_cancels_than_the_queue_holds_lose_no_request() {
+fn no_request_is_lost_if_there_are_more_cancels_than_entries() {
     let Some((mut ring, file, mut writer)) = ring_and_pipe() else { return };
     ring.start(read(&file, 0, 1)).unwrap();
     ring.kick().unwrap();
@@ -98,7 +98,7 @@ fn more_cancels_than_the_queue_holds_lose_no_request() {
 }
 
 #[test]
-fn a_short_read_is_continued_without_a_kick_of_the_caller() {
+fn a_short_read_continues_without_a_call() {
     let Some((mut ring, file, mut writer)) = ring_and_pipe() else { return };
     ring.start(read(&file, 7, 1000)).unwrap();
     ring.kick().unwrap();

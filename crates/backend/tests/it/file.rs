@@ -21,7 +21,7 @@ fn set_len(path: &std::path::Path, bytes: u64) {
 }
 
 #[test]
-fn a_file_is_itself_under_every_path() {
+fn a_file_is_recognised_by_any_path() {
     let (directory, path, device) = file(1 << 20);
     let (link, hard, other) = (directory.path().join("l"), directory.path().join("h"), directory.path().join("o"));
     symlink(&path, &link).unwrap();
@@ -36,7 +36,7 @@ fn a_file_is_itself_under_every_path() {
 }
 
 #[test]
-fn a_file_is_busy_until_the_last_completion_was_taken() {
+fn a_file_is_in_use_until_the_last_completion_was_taken() {
     for engine in [Engine::Auto, Engine::Threads] {
         let (_directory, _path, device) = file(1 << 20);
         let mut io = Io::with_engine(4, engine).unwrap();
@@ -54,7 +54,7 @@ fn a_file_is_busy_until_the_last_completion_was_taken() {
 }
 
 #[test]
-fn a_file_is_offered_as_large_as_it_has_become_and_never_smaller() {
+fn the_capacity_follows_a_growing_file_and_never_shrinks() {
     let (_directory, path, device) = file(1 << 20);
     let own = device.file().unwrap();
     assert_eq!(own.look(None).unwrap(), 1 << 20);

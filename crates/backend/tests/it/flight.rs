@@ -48,7 +48,7 @@ fn drain(io: &mut Io) -> Vec<u64> {
 }
 
 #[test]
-fn a_batch_is_handed_over_at_once_and_each_request_completes_once() {
+fn a_batch_is_submitted_together_and_each_request_completes_once() {
     for mut io in engines(64) {
         let (_directory, device) = disk(64);
         for tag in 0..64 {
@@ -71,7 +71,7 @@ fn a_batch_is_handed_over_at_once_and_each_request_completes_once() {
 }
 
 #[test]
-fn beyond_the_limit_the_request_comes_back_whole() {
+fn a_request_beyond_the_limit_is_returned_unchanged() {
     for mut io in engines(8) {
         let (_directory, device) = disk(16);
         for tag in 0..8 {
@@ -90,7 +90,7 @@ fn beyond_the_limit_the_request_comes_back_whole() {
 }
 
 #[test]
-fn the_descriptor_is_readable_when_a_completion_waits_and_not_before() {
+fn the_descriptor_is_readable_only_when_a_completion_is_pending() {
     for mut io in engines(8) {
         let (_directory, device) = disk(64);
         let set = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
@@ -162,7 +162,7 @@ fn a_cancelled_request_completes_once_and_an_unknown_one_is_not_found() {
 }
 
 #[test]
-fn on_threads_what_has_not_begun_is_really_stopped() {
+fn on_threads_requests_that_have_not_begun_are_cancelled() {
     let mut io = Io::with_engine(8, Engine::Threads).unwrap();
     let (_directory, device) = disk(8);
     submit(&*device, &mut io, 1, write_block(1));
@@ -173,7 +173,7 @@ fn on_threads_what_has_not_begun_is_really_stopped() {
 }
 
 #[test]
-fn dropping_finishes_what_was_accepted() {
+fn dropping_waits_for_accepted_requests() {
     for kicked in [false, true] {
         for mut io in engines(64) {
             let (_directory, device) = disk(64);
@@ -209,7 +209,7 @@ fn pieces_that_direct_io_cannot_use_are_refused_with_their_memory() {
 }
 
 #[test]
-fn more_pieces_than_the_system_takes_at_once_are_several_steps() {
+fn more_pieces_than_one_system_call_accepts_are_several_steps() {
     let directory = tempfile::tempdir().unwrap();
     let device = open_text(&format!("{}/disk.img:4Mi", directory.path().display()));
     let bytes: Vec<u8> = (0..3000 * 64_usize).map(|at| (at / 64).to_le_bytes()[0] ^ at.to_le_bytes()[0]).collect();
@@ -220,7 +220,7 @@ fn more_pieces_than_the_system_takes_at_once_are_several_steps() {
 }
 
 #[test]
-fn waiting_for_nothing_returns_at_once() {
+fn waiting_without_requests_returns_immediately() {
     for mut io in engines(1) {
         assert!(io.wait(None).unwrap().is_none());
         assert!(io.poll().is_none());
@@ -229,7 +229,7 @@ fn waiting_for_nothing_returns_at_once() {
 }
 
 #[test]
-fn deallocation_gives_the_blocks_of_a_file_back() {
+fn deallocation_frees_the_blocks_of_a_file() {
     for mut io in engines(4) {
         let (directory, device) = disk(1024);
         if !device.geometry().deallocates {
@@ -253,7 +253,7 @@ fn deallocation_gives_the_blocks_of_a_file_back() {
 }
 
 #[test]
-fn what_lies_outside_or_is_read_only_is_refused_with_its_buffer() {
+fn requests_out_of_range_or_to_read_only_devices_return_their_buffer() {
     for mut io in engines(4) {
         let (directory, device) = disk(4);
         let completion = run(&*device, &mut io, read_block(4));
@@ -272,7 +272,7 @@ fn what_lies_outside_or_is_read_only_is_refused_with_its_buffer() {
 }
 
 #[test]
-fn a_file_cut_off_while_it_is_open_fails_the_read() {
+fn a_read_of_a_file_truncated_while_open_fails() {
     for mut io in engines(4) {
         let (directory, device) = disk(4);
         std::fs::OpenOptions::new().write(true).open(directory.path().join("disk.img")).unwrap().set_len(4096).unwrap();
@@ -318,14 +318,14 @@ fn a_full_file_system_is_out_of_space() {
 /// process.
 #[test]
 #[ignore = "needs an environment of its own"]
-fn in_this_environment_threads_are_chosen() {
+fn threads_are_used_in_this_environment() {
     assert_eq!(Io::new(4).unwrap().engine(), Some(Engine::Threads));
 }
 
 #[test]
 fn the_environment_can_forbid_io_uring() {
     let status = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "flight::in_this_environment_threads_are_chosen"])
+        .args(["--ignored", "--exact", "flight::threads_are_used_in_this_environment"])
         .env("EBOF_IO_URING", "0")
         .output()
         .unwrap();

@@ -139,7 +139,7 @@ proptest! {
     }
 
     #[test]
-    fn what_the_file_keeps_is_there_when_it_is_opened_again(acts in acts(512)) {
+    fn data_are_kept_when_a_file_is_opened_again(acts in acts(512)) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk.img");
         let mut kept: Option<Vec<u8>> = None;
@@ -154,7 +154,7 @@ proptest! {
     }
 
     #[test]
-    fn null_reads_zeros_whatever_was_done(acts in acts(1)) {
+    fn null_always_reads_zeros(acts in acts(1)) {
         for mut io in engines(4) {
             let device = open_text(&format!("null:{CAPACITY}"));
             for act in &acts {
@@ -189,7 +189,7 @@ fn a_block_device_is_an_array_of_bytes() {
 }
 
 #[test]
-fn a_block_device_is_described_and_kept_from_others() {
+fn a_block_device_is_described_and_opened_exclusively() {
     let directory = tempfile::tempdir().unwrap();
     let backing = directory.path().join("backing.img");
     std::fs::File::create(&backing).unwrap().set_len(CAPACITY as u64).unwrap();

@@ -50,7 +50,7 @@ fn a_missing_file() {
 }
 
 #[test]
-fn a_size_that_is_not_whole_blocks() {
+fn a_size_that_is_not_a_multiple_of_the_block_size() {
     let place = Place::new();
     place.file("odd.img", 1_000_000);
     assert_eq!(
@@ -77,7 +77,7 @@ fn a_size_that_is_not_whole_blocks() {
 }
 
 #[test]
-fn a_size_other_than_the_one_asked_for() {
+fn a_size_other_than_the_requested_one() {
     let place = Place::new();
     place.file("disk.img", 1 << 20);
     assert_eq!(
@@ -111,7 +111,7 @@ fn a_read_only_file() {
 }
 
 #[test]
-fn what_is_no_storage() {
+fn neither_a_file_nor_a_block_device() {
     let place = Place::new();
     fs::create_dir(place.path("sub")).unwrap();
     assert_eq!(place.refusal("sub"), "sub is a directory: a drive is a regular file or a block device");
@@ -148,7 +148,7 @@ fn a_file_in_use() {
 }
 
 #[test]
-fn direct_io_that_the_file_system_lacks_or_that_blocks_are_too_small_for() {
+fn direct_io_without_support_or_with_too_small_blocks() {
     // Files of /proc and /sys cannot be opened for direct I/O; this one is a regular file with a
     // size.
     let cannot = "/sys/kernel/mm/transparent_hugepage/enabled";

@@ -80,7 +80,7 @@ fn registered_memory_transfers_the_same_bytes() {
 }
 
 #[test]
-fn regions_come_and_go_and_there_may_be_more_than_the_kernel_has_entries() {
+fn there_may_be_more_regions_than_registration_entries() {
     let Some((_directory, device, mut io)) = direct_file() else { return };
     let registered = io.stats().registered;
     let mut write_and_read = |mut buffer: Buffer, byte: u8| {
@@ -104,7 +104,7 @@ fn regions_come_and_go_and_there_may_be_more_than_the_kernel_has_entries() {
 }
 
 #[test]
-fn memory_of_one_ring_can_be_used_by_another_and_after_its_end() {
+fn memory_registered_with_one_ring_can_be_used_by_others_and_after_its_end() {
     let Some((_directory, device, mut first)) = direct_file() else { return };
     let mut second = Io::with_engine(16, Engine::Uring).unwrap();
     let mut buffer = (0..=USES).fold(Buffer::zeroed(8192), |buffer, _| read(&*device, &mut first, 0, buffer));
@@ -122,7 +122,7 @@ fn memory_of_one_ring_can_be_used_by_another_and_after_its_end() {
 }
 
 #[test]
-fn a_region_goes_to_a_memory_drive_and_its_entry_to_the_next_one() {
+fn a_region_given_to_a_memory_drive_frees_its_entry() {
     let Some((_directory, device, mut io)) = direct_file() else { return };
     let memory = open_text("mem:4Mi");
     let mut buffer = Buffer::zeroed(MIB);
@@ -160,7 +160,7 @@ fn registered_buffers(device: &dyn Device, io: &mut Io, bytes: usize) -> Vec<Buf
 }
 
 #[test]
-fn what_is_freed_is_not_pinned_any_more() {
+fn freed_memory_is_unpinned() {
     let Some((_directory, device, mut io)) = direct_file() else { return };
     let before = pinned_mib();
     let is_pinned = || pinned_mib() >= before + 24;
@@ -228,7 +228,7 @@ fn nothing_is_registered_while_freed_memory_is_still_pinned() {
 }
 
 #[test]
-fn a_request_with_registered_memory_can_be_under_way_when_the_ring_ends() {
+fn a_request_with_registered_memory_may_be_in_progress_when_the_ring_ends() {
     let Some((_directory, device, mut io)) = direct_file() else { return };
     let mut buffers = Buffer::zeroed_together(64 << 10, 8);
     for round in 0..3 {

@@ -36,7 +36,7 @@ fn sleep_on(io: &Io) {
 }
 
 #[test]
-fn whoever_sleeps_on_the_descriptor_is_woken_each_time() {
+fn a_thread_that_sleeps_on_the_descriptor_is_woken_each_time() {
     for mut io in engines(8) {
         // Again and again: the watch has to be renewed, with something left in flight and with
         // nothing.
@@ -65,7 +65,7 @@ fn whoever_sleeps_on_the_descriptor_is_woken_each_time() {
 }
 
 #[test]
-fn waiting_returns_what_other_threads_end_beside_what_the_medium_ends() {
+fn waiting_returns_completions_of_other_threads_and_of_the_device() {
     for mut io in engines(8) {
         let directory = tempfile::tempdir().unwrap();
         let device = open_text(&format!("{}/disk.img:1Mi", directory.path().display()));
@@ -89,7 +89,7 @@ fn waiting_returns_what_other_threads_end_beside_what_the_medium_ends() {
 }
 
 #[test]
-fn no_more_than_allowed_are_in_flight_and_the_way_back_outlives_the_io() {
+fn requests_in_flight_are_limited_and_a_remote_outlives_the_io() {
     for mut io in engines(2) {
         let (first, second) = (io.remote().unwrap(), io.remote().unwrap());
         assert!(io.remote().is_none());
@@ -105,7 +105,7 @@ fn no_more_than_allowed_are_in_flight_and_the_way_back_outlives_the_io() {
 }
 
 #[test]
-fn without_an_engine_whoever_waits_has_others_end_what_is_in_flight() {
+fn without_an_engine_waiting_calls_advance() {
     let pending: Arc<Mutex<Vec<(u64, Remote)>>> = Arc::default();
     let model = Arc::clone(&pending);
     let advance = move || {
@@ -154,7 +154,7 @@ impl CompletionHook for Spoiler {
 }
 
 #[test]
-fn what_accompanies_a_request_sees_its_completion_first_and_is_dropped_with_it() {
+fn a_requests_companion_sees_the_completion_first_and_is_dropped_with_it() {
     for mut io in engines(8) {
         let directory = tempfile::tempdir().unwrap();
         for drive in

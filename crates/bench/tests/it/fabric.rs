@@ -45,7 +45,7 @@ fn every_mix_is_verified_over_the_fabric() {
 }
 
 #[test]
-fn the_four_corners_stand_beside_those_of_the_drive() {
+fn the_four_corners_are_compared_with_those_of_the_drive() {
     let (_target, options) = serve("mem:64Mi");
     let source = Source::Fabric(Box::new(options), Nsid(1));
     let local = Source::Local("mem:64Mi".parse().unwrap());
@@ -76,7 +76,7 @@ fn readers_and_a_writer(runtime: Duration) -> [Job; 2] {
 }
 
 #[test]
-fn groups_run_at_the_same_time_on_own_and_on_shared_queues() {
+fn groups_run_concurrently_on_own_and_on_shared_queues() {
     let (_target, options) = serve("mem:64Mi");
     let jobs = readers_and_a_writer(Duration::from_millis(400));
     let own = QueueUse::default();
@@ -112,7 +112,7 @@ fn shared_queues_are_verified_at_any_depth_and_class() {
 }
 
 #[test]
-fn a_rate_is_kept_for_each_thread_and_direction() {
+fn a_rate_limit_applies_to_each_thread_and_direction() {
     let (_target, options) = serve("mem:8Mi");
     let source = Source::Fabric(Box::new(options), Nsid(1));
     let rate = Rate { read: Some(400 << 10), write: Some(200 << 10) };

@@ -16,7 +16,7 @@ fn once(rw: Mix) -> Job {
 }
 
 #[test]
-fn a_sequential_job_goes_over_the_medium_once() {
+fn a_sequential_job_covers_the_medium_once() {
     let source = Source::Local(Spec::null(1 << 20));
     let report = run(&source, &Job { threads: 2, ..once(Mix::Read) }, quiet).unwrap();
     assert_eq!((report.total.operations, report.total.bytes, report.errors), (256, 1 << 20, 0));
@@ -27,7 +27,7 @@ fn a_sequential_job_goes_over_the_medium_once() {
 }
 
 #[test]
-fn what_is_written_to_a_file_is_read_back_and_compared() {
+fn data_written_to_a_file_are_verified() {
     let directory = tempfile::tempdir().unwrap();
     let spec: Spec = format!("{}:1Mi", directory.path().join("disk.img").display()).parse().unwrap();
     let source = Source::Local(spec);
@@ -46,7 +46,7 @@ fn what_is_written_to_a_file_is_read_back_and_compared() {
 }
 
 #[test]
-fn a_medium_that_forgets_is_found_out_and_ends_the_job() {
+fn a_medium_that_loses_writes_is_detected_and_ends_the_job() {
     let source = Source::Local(Spec::null(1 << 20));
     let report = run(&source, &Job { verify: true, ..once(Mix::Write) }, quiet).unwrap();
     let error = report.first_error.unwrap();
@@ -67,7 +67,7 @@ fn errors_of_the_medium_are_counted() {
 }
 
 #[test]
-fn time_ramp_and_pace_are_kept() {
+fn runtime_ramp_time_and_rate_are_respected() {
     let source = Source::Local(Spec::memory(1 << 20));
     let mut job = Job { depth: 4, ..Job::new(Mix::RandRead) };
     job.runtime = Some(Duration::from_millis(600));
@@ -89,7 +89,7 @@ fn time_ramp_and_pace_are_kept() {
 }
 
 #[test]
-fn a_job_can_be_ended_early() {
+fn a_job_can_be_stopped_early() {
     let source = Source::Local(Spec::memory(1 << 20));
     let job = Job { runtime: Some(Duration::from_secs(600)), threads: 2, ..Job::new(Mix::RandRw) };
     let report = run(&source, &job, |_| ControlFlow::Break(())).unwrap();
@@ -98,7 +98,7 @@ fn a_job_can_be_ended_early() {
 }
 
 #[test]
-fn a_job_that_does_not_fit_is_refused() {
+fn a_job_larger_than_the_medium_is_refused() {
     let source = Source::Local(Spec::memory(1 << 20));
     let error = run(&source, &Job { block_bytes: 2 << 20, ..once(Mix::Read) }, quiet).unwrap_err();
     assert!(matches!(error, BenchError::Job(JobError::TooSmall { .. })), "{error}");

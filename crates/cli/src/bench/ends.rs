@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_load_has_its_messages_and_its_processors() {
+    fn a_load_counts_messages_and_processor_time() {
         let job = Job { runtime: Some(Duration::from_secs(1)), ..Job::new(Mix::RandWrite) };
         let one = load(&Job { processors: vec![1, 0], ..job.clone() }).unwrap();
         assert!(one.writes && one.processors == [[1, 0]]);

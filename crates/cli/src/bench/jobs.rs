@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_changes_what_it_says() {
+    fn a_group_overrides_only_its_own_options() {
         let outer = Job { depth: 7, ..Job::new(Mix::RandRead) };
         let readers = parse("name=readers,rw=randread,bs=4k,numjobs=16,iodepth=1", 0, &outer).unwrap();
         assert_eq!(

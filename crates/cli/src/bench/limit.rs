@@ -323,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_in_the_middle_and_the_spread_around_it() {
+    fn median_and_spread_are_computed() {
         assert_eq!(Runs::new(vec![30.0, 10.0, 20.0]), Runs { median: 20.0, spread: 1.0, all: vec![30.0, 10.0, 20.0] });
         assert_eq!(Runs::new(vec![10.0, 30.0]).median, 20.0);
         assert_eq!(Runs::new(Vec::new()).median, 0.0);
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_read_whatever_its_name_is() {
+    fn a_process_with_any_name_is_read() {
         let stat = "7 (a b) c) S 1 7 7 0 -1 4194560 100 0 0 0 12 30 0 0 20 0 1 0 5 6 7";
         assert_eq!(ticks(stat), Some(42));
         assert_eq!(ticks("7 (x) S 1"), None);

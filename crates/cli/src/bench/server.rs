@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_taken_apart() {
+    fn an_address_is_split() {
         assert_eq!(address_of("tcp://127.0.0.1:4420"), Some(("127.0.0.1".to_owned(), 4420)));
         assert_eq!(address_of("tcp://[::1]:4420"), Some(("[::1]".to_owned(), 4420)));
         assert_eq!(address_of("rdma://127.0.0.1:4420"), None);

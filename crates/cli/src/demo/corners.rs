@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comma_in_a_path_is_no_option() {
+    fn a_comma_in_a_path_does_not_start_an_option() {
         assert_eq!(comma_safe(Path::new("/tmp/a,b")), "/tmp/a,,b");
     }
 }

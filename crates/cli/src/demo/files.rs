@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_differs_or_is_missing_is_named() {
+    fn a_file_that_differs_or_is_missing_is_reported() {
         let before = Checksums::parse("aa  ./a\nbb  ./b c\ncc  ./d\n").unwrap();
         let after = Checksums::parse("aa  ./a\nb0  ./b c\nff  ./more\n").unwrap();
         assert_eq!(before.differing(&after), ["./b c", "./d"]);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_copied_without_what_is_hidden_or_built() {
+    fn hidden_files_and_build_output_are_not_copied() {
         let place = tempfile::tempdir().unwrap();
         let from = place.path().join("from");
         for file in ["a.rs", "sub/b.rs", ".git/config", "target/big"] {

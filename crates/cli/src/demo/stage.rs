@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_that_fails_says_so_and_nothing_is_left() {
+    fn a_failing_command_is_reported_and_everything_is_removed() {
         let parent = tempfile::tempdir().unwrap();
         let mut stage = Stage::new(parent.path(), true).unwrap();
         assert_eq!(stage.quietly("echo hello").unwrap(), "hello\n");

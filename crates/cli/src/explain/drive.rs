@@ -308,7 +308,7 @@ mod tests {
     use zerocopy::IntoBytes as _;
 
     #[test]
-    fn what_is_free_is_told_to_who_asks_for_too_much() {
+    fn insufficient_capacity_is_reported_with_the_free_capacity() {
         let data = IdentifyController {
             tnvmcap: 100_000_000_000_u128.into(),
             unvmcap: 5_000_000_u128.into(),
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_without_a_command_is_told_where_to_look() {
+    fn an_unsupported_command_is_explained_with_a_hint() {
         let sqe = AttachmentSelect::Attach.encode(Nsid(1));
         let text = admin(&mut Fake::controller([]), &sqe, Status::INVALID_OPCODE).unwrap();
         assert!(text.contains("bit 3 of oacs in `ebof id-ctrl nvme0 -H`"), "{text}");
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn every_refusal_of_managing_has_a_sentence() {
+    fn every_refusal_of_management_has_an_explanation() {
         for status in [
             Status::OPERATION_DENIED,
             Status::NAMESPACE_ALREADY_ATTACHED,

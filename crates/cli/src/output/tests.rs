@@ -235,7 +235,7 @@ fn discovery() {
 }
 
 #[test]
-fn bytes_and_deeds() {
+fn bytes_and_results() {
     let view = LogView { device: "nvme0".to_owned(), lid: Lid(2), offset: 0, data: (0..20).collect() };
     assert_view!("get-log", view);
     assert_view!("reset", Done::new("reset", "nvme0", "Success").with("nsid", 1_u32));

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_look_as_in_nvme_cli() {
+    fn numbers_have_nvme_clis_format() {
         assert_eq!((hex(0_u8), hex(0x1d1d_u16)), ("0".to_owned(), "0x1d1d".to_owned()));
         assert_eq!(si_column(1_073_741_824), "  1.07  GB");
         assert_eq!(si_column(500), "500.00   B");
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_as_wide_as_its_cells() {
+    fn columns_are_as_wide_as_their_cells() {
         let text = table(&[("A", 3), ("B", 1)], &[vec!["long cell".to_owned(), "x".to_owned()]]);
         assert_eq!(text, "A         B\n--------- -\nlong cell x\n");
     }

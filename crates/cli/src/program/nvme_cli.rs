@@ -38,7 +38,7 @@ fn letters_of(argument: &clap::Arg) -> Vec<char> {
 }
 
 #[test]
-fn options_have_the_names_and_letters_that_they_have_in_nvme_cli() {
+fn options_have_nvme_clis_names_and_letters() {
     let mut command = Program::new(&[]).command();
     command.build();
     let mut mistakes = Vec::new();
@@ -76,7 +76,7 @@ fn tip(line: &str) -> Option<String> {
 }
 
 #[test]
-fn letters_of_earlier_releases_get_a_hint() {
+fn short_options_of_earlier_releases_get_a_hint() {
     for (line, today, followed) in [
         ("get-log nvme0 -i 2 -l 64 -o 8", "-L, --lpo", "get-log nvme0 -i 2 -l 64 -L 8"),
         ("telemetry-log nvme0 -o out.bin", "-O, --output-file", "telemetry-log nvme0 -O out.bin"),
@@ -108,7 +108,7 @@ fn letters_of_earlier_releases_get_a_hint() {
 }
 
 #[test]
-fn minus_t_is_the_time_out_wherever_a_verb_has_no_other() {
+fn minus_t_is_the_time_out_unless_a_verb_uses_it_otherwise() {
     let timeout = |line: &str| {
         let args: Vec<OsString> = line.split(' ').map(OsString::from).collect();
         Program::new(&[]).parse(&args).unwrap_or_else(|error| panic!("{line}: {error}")).global.timeout()

@@ -102,13 +102,13 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_without_it_is_told_plainly() {
+    fn a_controller_without_the_log_is_reported() {
         let error = verb("x nvme0").on(&mut Fake::controller([controller(0)])).err().unwrap().to_string();
         assert!(error.contains("bit 3 of cmic is 0"), "{error}");
     }
 
     #[test]
-    fn a_log_that_promises_more_than_it_has_is_refused() {
+    fn a_log_shorter_than_its_header_says_is_refused() {
         let mut endless = log();
         endless[20..24].copy_from_slice(&u32::MAX.to_le_bytes());
         let error = verb("x nvme0").on(&mut Fake::controller([controller(8), Answer::data(&endless)])).err().unwrap();

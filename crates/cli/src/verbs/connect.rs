@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_repeats_itself_is_followed_once_and_not_without_end() {
+    fn referrals_that_form_a_cycle_are_followed_once() {
         let service = parse_conf("-t tcp -a 127.0.0.1").unwrap().remove(0);
         let mut run = Everything::default();
         // As if it had been connected: nothing is connected here.

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_of_others_are_format_2_which_is_said_first() {
+    fn ranges_of_other_namespaces_are_format_2_and_enable_it_first() {
         let mut fake = Fake::namespace(1, []);
         run("x nvme0n1 -s 0 -b 7 -N 2 -O 0x8000", &mut fake).unwrap();
         let opcodes: Vec<u8> = fake.asked.iter().map(|asked| asked.sqe.opcode).collect();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_make_no_ranges_are_refused() {
+    fn lists_that_do_not_form_ranges_are_refused() {
         for line in [
             "x n -s 0 -b 1,2",
             "x n -s 0 -b 1 -N 1,2",
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_has_the_name_of_the_nvm_command_set() {
+    fn a_status_is_named_by_the_nvm_command_set() {
         let mut fake = Fake::namespace(1, [Answer::status(Status::COMMAND_SIZE_LIMIT_EXCEEDED.dnr())]);
         let error = run("x nvme0n1 -s 0 -b 0", &mut fake).err().unwrap().to_string();
         assert!(error.contains("Command Size Limit Exceeded") && error.contains("id-ns"), "{error}");

@@ -43,7 +43,7 @@ mod tests {
     use ebof_nvme::opcode::nvm;
 
     #[test]
-    fn a_directive_stands_beside_what_the_command_has() {
+    fn a_directive_is_added_to_the_commands_fields() {
         let plain = BlockRange { fua: true, ..BlockRange::new(0, 2) }.encode(nvm::WRITE, Nsid(1)).with_cdw(13, 0xff);
         let sqe = Directive { dir_type: 2, dir_spec: 0xabcd }.apply(plain).unwrap();
         assert_eq!((sqe.cdw12.get(), sqe.cdw13.get()), (1 << 30 | 2 << 20 | 1, 0xabcd_00ff));

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_line_is_told_with_its_number() {
+    fn an_invalid_line_is_reported_with_its_number() {
         let error = parse_conf("-t tcp -a x\n--nonsense 1\n").unwrap_err().to_string();
         assert!(error.starts_with("/etc/nvme/discovery.conf:2: "), "{error}");
         assert!(parse_conf("-t tcp\n").unwrap_err().to_string().contains("names no address"));

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn persistent_events_are_read_from_a_context_of_their_own() {
+    fn persistent_events_are_read_in_a_separate_context() {
         let header = PersistentEventHeader::new(0, 8000);
         let log = Answer::data(header.as_bytes());
         let mut fake = Fake::controller([log.clone(), log.clone()]);
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn the_controllers_capture_is_let_go_at_the_end() {
+    fn the_controllers_capture_is_released_at_the_end() {
         let header = Answer::data(TelemetryHeader::new(Lid::TELEMETRY_CONTROLLER, [1, 1, 1], 1).as_bytes());
         let mut fake = Fake::controller([header.clone(), header.clone(), header.clone()]);
         telemetry("x nvme0 -O file -c", &mut fake).0.unwrap();

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_no_nqns_get_a_warning() {
+    fn invalid_nqns_get_a_warning() {
         let nqn = |text| Nqn::parse(text).unwrap();
         assert!(strange_name("--nqn", &nqn("foo")).unwrap().starts_with("warning: --nqn \"foo\" is not an NQN"));
         assert_eq!(strange_name("--nqn", &nqn("nqn.2014-08.org.example:drive0")), None);

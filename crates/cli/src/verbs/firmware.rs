@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_goes_in_pieces_of_the_controllers_granularity() {
+    fn an_image_is_sent_in_pieces_of_the_controllers_granularity() {
         let image: Vec<u8> = (0..20_000_u32).map(|at| u8::try_from(at % 251).unwrap()).collect();
         let verb: FwDownload = parse("x nvme0 -f image -O 16");
         let mut fake = Fake::controller([controller(2)]);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_is_sent_again_unless_the_controller_says_not_to() {
+    fn a_failed_piece_is_retried_unless_dnr_is_set() {
         let image = [0; 8];
         let verb: FwDownload = parse("x nvme0 -f image -x 4");
         let mut fake = Fake::controller([Answer::status(Status::INTERNAL_ERROR)]);

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_what_was_asked_for() {
+    fn an_image_has_the_given_properties() {
         let bytes = image("2.0", r#"{"copy": false, "model-suffix": "-X"}"#).bytes().unwrap();
         assert_eq!(bytes.len(), 4096);
         let made = Image::decode(&bytes).unwrap();
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_image_can_have_is_refused_with_a_reason() {
+    fn invalid_properties_of_an_image_are_refused_with_a_reason() {
         for (revision, personality, reason) in [
             ("", "{}", "the revision"),
             ("123456789", "{}", "the revision"),

@@ -97,7 +97,7 @@ mod tests {
     use crate::device::fake::Fake;
 
     #[test]
-    fn what_is_mounted_here_is_left_alone_unless_forced() {
+    fn mounted_devices_are_refused_unless_forced() {
         let device = Fake::controller([]).with_local_device(1, None).with_local_device(2, Some("/mnt/data"));
         assert!(refuse_in_use("detach-ns", &device, Nsid(1), false).is_ok());
         let error = refuse_in_use("detach-ns", &device, Nsid(2), false).unwrap_err().to_string();

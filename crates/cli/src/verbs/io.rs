@@ -335,7 +335,7 @@ mod tests {
     use ebof_nvme::identify::LbaFormat;
 
     #[test]
-    fn metadata_travels_with_its_block_unless_the_controller_makes_it() {
+    fn metadata_are_sent_with_their_block_unless_the_controller_inserts_them() {
         let namespace = |metadata: u16, flbas, dps| {
             let mut namespace = IdentifyNamespace { flbas, dps, ..IdentifyNamespace::default() };
             namespace.lbaf[0] = LbaFormat { ms: metadata.into(), lbads: 12, rp: 0 };

@@ -76,7 +76,7 @@ mod tests {
     use ebof_nvme::lba_status::{Completion, status_list};
 
     #[test]
-    fn the_status_is_asked_for_as_nvme_cli_does() {
+    fn the_status_is_requested_as_by_nvme_cli() {
         let parse = |line: &str| line::try_parse::<GetLbaStatusVerb>(line);
         let list = status_list(&[(0x10, 8, 0)], Completion::Complete, 64);
         let mut fake = Fake::namespace(1, [Answer::data(&list)]);

@@ -151,7 +151,7 @@ mod tests {
     use ebof_attach::Request;
 
     #[test]
-    fn what_another_user_has_connected_is_seen_and_left_alone() {
+    fn connections_of_another_user_are_listed_and_not_changed() {
         let directory = tempfile::tempdir().unwrap();
         let states = StateDir::at(directory.path());
         assert!(others(&states).is_empty());

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_format_keeps_what_it_is_not_told() {
+    fn a_format_keeps_settings_that_are_not_given() {
         let verb: FormatNvm = parse("x nvme0n1 --force");
         let mut fake = Fake::namespace(1, [controller(0), namespace()]);
         verb.on(&mut fake).unwrap();
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_that_formats_all_is_asked_for_all() {
+    fn a_controller_that_formats_all_namespaces_gets_the_broadcast_nsid() {
         let verb: FormatNvm = parse("x nvme0n1 --force");
         let mut fake = Fake::namespace(1, [controller(field::fna::FORMAT_ALL)]);
         verb.on(&mut fake).unwrap();
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mounted_here_is_neither_formatted_nor_sanitized() {
+    fn mounted_devices_are_neither_formatted_nor_sanitized() {
         let mounted = || Fake::namespace(1, [controller(0)]).with_local_device(1, Some("/mnt"));
         let mut fake = mounted();
         let error = parse::<FormatNvm>("x nvme0n1 -l 0").on(&mut fake).err().unwrap().to_string();
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_formatted_where_nobody_can_be_asked() {
+    fn without_a_terminal_a_format_needs_force() {
         let verb: FormatNvm = parse("x nvme0n1 -l 0");
         let mut fake = Fake::namespace(1, [controller(0)]);
         let error = verb.on(&mut fake).err().unwrap().to_string();

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_is_sent_as_it_is_given() {
+    fn every_field_is_sent_as_given() {
         let line = "x nvme0n1 -O 0xc1 -f 0x3 -n 7 -2 2 -3 3 -4 10 -5 11 -6 12 -7 13 -8 14 -9 0xf -l 8 -p 0xaa -w";
         let verb = parse(line);
         let mut fake = Fake::namespace(1, [Answer::ok().with_dw0(5)]);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn the_opcode_says_where_data_go_unless_an_option_does() {
+    fn the_opcode_determines_the_data_direction_unless_an_option_does() {
         let direction = |line: &str| parse(line).direction();
         assert_eq!(direction("x n -O 6 -l 4096").unwrap(), Direction::ToHost);
         assert_eq!(direction("x n -O 1 -l 512").unwrap(), Direction::FromHost);
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn an_io_command_is_for_the_namespace_that_is_named() {
+    fn an_io_command_is_for_the_given_namespace() {
         let fake = Fake::namespace(3, []);
         assert_eq!(parse("x n -O 0").command(&fake, false).nsid(), Nsid(3));
         assert_eq!(parse("x n -O 0").command(&fake, true).nsid(), Nsid(0));

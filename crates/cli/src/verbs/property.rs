@@ -134,7 +134,7 @@ mod tests {
     use ebof_nvme::Status;
 
     #[test]
-    fn a_subsystem_without_the_reset_is_not_asked_for_it() {
+    fn a_subsystem_reset_is_not_sent_if_it_is_not_supported() {
         let mut fake = Fake::controller([Answer::ok()]);
         let error = reset(&mut fake).err().unwrap().to_string();
         assert!(error.contains("CAP.NSSRS is 0") && error.contains("`ebof reset nvme0`"), "{error}");
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_property_that_is_not_there_is_told_with_those_that_are() {
+    fn an_unknown_property_is_reported_with_the_known_ones() {
         let verb: GetProperty = crate::verbs::line::parse("x nvme0 -O 0x20");
         let mut fake = Fake::controller([Answer::status(Status::INVALID_FIELD.dnr())]);
         let error = verb.on(&mut fake).err().unwrap().to_string();

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_asked_where_force_is_said() {
+    fn force_suppresses_the_question() {
         assert!(confirm("All of it goes.", &[], true).is_ok());
     }
 }

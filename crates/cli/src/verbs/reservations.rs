@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_is_read_as_long_as_it_is() {
+    fn a_report_is_read_with_its_full_length() {
         let registrant = ReportedRegistrant { controller: ControllerId(1), holder: false, key: 5, host_id: [7; 16] };
         let whole = report(1, None, false, &vec![registrant; 100], true);
         let mut fake = Fake::namespace(1, [Answer::data(&whole), Answer::data(&whole)]);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conflict_is_told_with_the_way_to_the_holder() {
+    fn a_conflict_is_reported_with_how_to_find_the_holder() {
         let verb: ResvAcquire = parse("x nvme0n1 -c 1 -t 1");
         let mut fake = Fake::namespace(1, [Answer::status(Status::RESERVATION_CONFLICT.dnr())]);
         let error = verb.on(&mut fake).err().unwrap().to_string();

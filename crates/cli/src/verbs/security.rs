@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_without_security_is_told_so() {
+    fn a_controller_without_security_commands_is_reported() {
         let mut fake = Fake::controller([Answer::status(Status::INVALID_OPCODE.dnr())]);
         let error = parse::<SecurityRecv>("x nvme0 -x 16").on(&mut fake).err().unwrap().to_string();
         assert!(error.contains("Security Receive") && error.contains("oacs"), "{error}");

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_code_the_state_is_shown() {
+    fn without_a_code_the_log_is_shown() {
         let state = |answer| parse("x nvme0").on(&mut Fake::controller([answer]), Duration::ZERO).unwrap().text(false);
         assert_eq!(state(log(None, None)), "device-self-test: no self-test is running\n");
         assert_eq!(state(log(Some(42), None)), "device-self-test: short test, 42% done\n");

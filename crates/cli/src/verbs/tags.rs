@@ -90,7 +90,7 @@ mod tests {
     use zerocopy::IntoBytes as _;
 
     #[test]
-    fn plain_tags_are_where_they_always_were() {
+    fn tags_without_storage_tags_have_the_usual_fields() {
         let sqe = BlockRange::new(0, 1).encode(nvm::READ, Nsid(1));
         let mut fake = Fake::namespace(1, []);
         assert_eq!(TagArgs::default().apply(&mut fake, Nsid(1), sqe).unwrap(), sqe);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn storage_tags_stand_above_the_reference_tag() {
+    fn storage_tags_are_above_the_reference_tag() {
         let namespace = IdentifyNamespace { nsze: 8.into(), ..IdentifyNamespace::default() };
         let mut extended = NvmNamespace::default();
         // 64-bit guards, 16 bits of storage tag.

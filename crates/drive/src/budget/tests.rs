@@ -184,7 +184,7 @@ fn fill_logs(drive: &mut Drive) {
 }
 
 #[test]
-fn a_checkpoint_has_room_for_all_that_hosts_can_make_grow() {
+fn a_checkpoint_has_room_for_the_largest_state_that_hosts_can_cause() {
     let mut drive = drive();
     attach_all(&mut drive);
     register_all(&mut drive);
@@ -215,7 +215,7 @@ fn a_checkpoint_has_room_for_all_that_hosts_can_make_grow() {
 /// 64 namespaces with all the registrants that each can have: 14.7 MB, which an earlier version
 /// allowed.
 #[test]
-fn a_drive_that_remembers_too_much_takes_no_more_and_goes_on() {
+fn a_drive_beyond_its_budget_works_and_accepts_no_more_entries() {
     let mut drive = drive();
     for nsid in 1..=64_u32 {
         let registered: serde_json::Map<String, serde_json::Value> = (0..4096)
@@ -245,7 +245,7 @@ fn a_drive_that_remembers_too_much_takes_no_more_and_goes_on() {
 
 /// Detaching one of all hosts names all the others.
 #[test]
-fn a_change_has_room_in_the_journal_however_many_hosts_it_names() {
+fn a_change_with_the_most_hosts_fits_into_the_journal() {
     let mut drive = with_all_cntlids();
     drive.configure(Settings { attach_everyone: true, ..drive.settings().clone() });
     let wanted = NewNamespace { blocks: 8, capacity_blocks: 8, shared: true, ..NewNamespace::default() };

@@ -96,7 +96,7 @@ fn a_namespace_is_created_attached_detached_and_deleted() {
 }
 
 #[test]
-fn a_format_with_metadata_takes_no_more_than_there_is() {
+fn a_format_with_metadata_is_refused_if_capacity_is_insufficient() {
     let formatted = |settings: Settings, gib: u64, index: u8| {
         let mut bench = Bench::new(settings);
         let nsid = bench.create(gib * GIB / 512, true).unwrap();
@@ -121,7 +121,7 @@ fn a_format_with_metadata_takes_no_more_than_there_is() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_the_status_of_the_specification() {
+fn invalid_requests_are_refused_with_the_status_of_the_specification() {
     let mut bench = Bench::new(Settings::default());
     let of = |blocks, capacity_blocks, format| {
         Request::Create(NewNamespace { blocks, capacity_blocks, format, shared: true, ..NewNamespace::default() })
@@ -153,7 +153,7 @@ fn what_cannot_be_is_refused_with_the_status_of_the_specification() {
 }
 
 #[test]
-fn insufficient_capacity_tells_the_bytes_that_would_be_needed() {
+fn insufficient_capacity_reports_the_bytes_needed() {
     let mut bench = Bench::new(Settings::default());
     let wanted = NewNamespace { blocks: 1 << 30, capacity_blocks: 1 << 30, format: 0, ..NewNamespace::default() };
     let refusal = bench.drive.decide(&Request::Create(wanted), &origin("a", 0), &DecisionInput::default()).unwrap_err();
@@ -161,7 +161,7 @@ fn insufficient_capacity_tells_the_bytes_that_would_be_needed() {
 }
 
 #[test]
-fn only_managers_manage_and_no_host_takes_more_than_its_quota() {
+fn only_managers_manage_and_hosts_have_a_quota() {
     let managers = Managers::Only([host("a").to_string()].into());
     let quotas = [(host("a").to_string(), GIB)].into();
     let mut bench = Bench::new(Settings { managers, quotas, ..Settings::default() });
@@ -180,7 +180,7 @@ fn only_managers_manage_and_no_host_takes_more_than_its_quota() {
 }
 
 #[test]
-fn namespaces_are_as_many_as_the_profile_says_and_overcommit_is_a_choice() {
+fn the_profile_limits_namespaces_and_overcommit() {
     let mut bench = Bench::new(Settings { overcommit: true, ..Settings::default() });
     for nsid in 1..=128 {
         assert_eq!(bench.create(100 * GIB / 512, false), Ok(Nsid(nsid)));
@@ -205,7 +205,7 @@ fn exclusive_namespaces_have_one_host_and_those_for_everyone_all_until_one_is_de
 }
 
 #[test]
-fn a_host_that_comes_back_gets_the_controller_that_it_had() {
+fn a_reconnecting_host_gets_its_controller_id_again() {
     let bench = Bench::new(Settings::default());
     let view = bench.drive.view();
     let assignment = |name: &str, used: &[u16]| {
@@ -248,7 +248,7 @@ fn any_request() -> impl Strategy<Value = Request> {
 
 proptest! {
     #[test]
-    fn whatever_hosts_ask_the_journal_tells_the_same_story(
+    fn replaying_the_journal_gives_the_same_state_after_any_requests(
         requests in proptest::collection::vec((any_request(), 0..3_u16), 0..60),
         cut in 0..60_usize,
     ) {
@@ -273,7 +273,7 @@ proptest! {
 }
 
 #[test]
-fn what_a_later_version_wrote_is_not_skipped() {
+fn changes_of_a_later_version_are_refused() {
     let error = State::restore(b"", &[br#"{"made-of-cheese":{}}"#.to_vec()]).unwrap_err();
     assert!(error.to_string().contains("later version"), "{error}");
     assert!(State::restore(b"{", &[]).is_err());
@@ -303,7 +303,7 @@ fn page(bench: &mut Bench, request: Request) -> Vec<u8> {
 }
 
 #[test]
-fn health_and_errors_outlive_the_drive_that_was_killed() {
+fn health_and_errors_survive_a_kill() {
     let mut bench = Bench::new(Settings { error_entries: 64, ..Settings::default() });
     let nsid = bench.create(8, false).unwrap();
     bench.ask("a", 0, Request::Attach(nsid, vec![ControllerId(0)])).unwrap();
@@ -355,7 +355,7 @@ fn health_and_errors_outlive_the_drive_that_was_killed() {
 }
 
 #[test]
-fn what_happened_is_read_through_a_context() {
+fn the_event_log_is_read_through_a_context() {
     let mut bench = Bench::new(Settings { subsystem: "nqn.2014-08.org.example:d".into(), ..Settings::default() });
     bench.create(8, false).unwrap();
     let read = |parameter, offset| match log(Lid::PERSISTENT_EVENT, Nsid::NONE) {
@@ -395,7 +395,7 @@ fn firmware_is_downloaded_committed_and_activated_at_a_reset() {
 
 /// Whoever deletes a namespace that is being erased does not bar the next one with its number.
 #[test]
-fn a_namespace_that_is_made_anew_is_not_being_erased() {
+fn a_created_namespace_is_not_marked_as_being_erased() {
     let mut bench = Bench::new(Settings::default());
     let nsid = bench.create(8, true).unwrap();
     bench.ask("a", 0, Request::Attach(nsid, vec![ControllerId(0)])).unwrap();
@@ -422,7 +422,7 @@ fn a_namespace_that_is_made_anew_is_not_being_erased() {
 
 /// Global Data Erased is not claimed because the journal could not be written when hosts wrote.
 #[test]
-fn that_hosts_have_written_is_told_until_it_is_durable() {
+fn the_record_of_writes_by_hosts_is_repeated_until_it_is_durable() {
     let mut bench = Bench::new(Settings::default());
     let usage = crate::health::Usage { bytes_written: 512, ..Default::default() };
     let wrote = crate::health::Activity { namespaces: vec![(Nsid(1), usage)], ..Default::default() };
@@ -443,7 +443,7 @@ fn that_hosts_have_written_is_told_until_it_is_durable() {
 
 /// What was written before a sanitize operation is not written after it.
 #[test]
-fn a_sanitized_drive_has_nothing_that_hosts_have_written() {
+fn a_sanitized_drive_has_no_data_of_hosts() {
     let mut bench = Bench::new(Settings::default());
     let usage = crate::health::Usage { bytes_written: 512, ..Default::default() };
     let wrote = crate::health::Activity { namespaces: vec![(Nsid(1), usage)], ..Default::default() };

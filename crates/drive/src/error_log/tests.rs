@@ -60,7 +60,7 @@ fn a_host_sees_the_newest_errors_first() {
 }
 
 #[test]
-fn lost_data_and_our_own_errors_are_written_down_at_once() {
+fn lost_data_and_internal_errors_are_recorded_immediately() {
     let severe = [
         Status::INTERNAL_ERROR,
         Status::WRITE_FAULT,
@@ -82,7 +82,7 @@ fn lost_data_and_our_own_errors_are_written_down_at_once() {
 }
 
 #[test]
-fn what_was_flushed_is_there_after_a_restart_and_numbers_are_never_given_twice() {
+fn flushed_entries_survive_a_restart_and_numbers_are_never_reused() {
     let (mut log, mut durable) = (ErrorLog::default(), ErrorLog::default());
     for cid in 0..3 {
         log.record(&mild(cid), 64);
@@ -118,7 +118,7 @@ fn what_was_flushed_is_there_after_a_restart_and_numbers_are_never_given_twice()
 
 proptest! {
     #[test]
-    fn numbers_rise_for_life_whenever_it_is_killed(
+    fn numbers_increase_across_kills_at_any_time(
         steps in proptest::collection::vec((0_u8..12, 1_u16..2000), 1..40),
     ) {
         let (mut log, mut durable) = (ErrorLog::default(), ErrorLog::default());

@@ -45,7 +45,7 @@ fn read(log: &EventLog) -> Vec<u8> {
 }
 
 #[test]
-fn a_host_reads_the_events_newest_first_behind_a_header_that_describes_them() {
+fn events_are_read_newest_first_after_a_header_that_describes_them() {
     let mut log = EventLog::default();
     let origin = origin();
     log.apply(Event::power_on(&origin, &at(1000), "1.2", &[ControllerResetInformation::default(); 2]));
@@ -105,7 +105,7 @@ fn contexts_are_established_read_and_released() {
 }
 
 #[test]
-fn the_header_can_be_had_with_and_without_a_context() {
+fn the_header_can_be_read_with_and_without_a_context() {
     let mut log = EventLog::default();
     let mut contexts = Contexts::default();
     let header = |contexts: &mut Contexts, log: &EventLog| {
@@ -127,7 +127,7 @@ fn the_header_can_be_had_with_and_without_a_context() {
 }
 
 #[test]
-fn one_context_more_than_there_can_be_ends_the_oldest() {
+fn a_context_beyond_the_limit_ends_the_oldest() {
     let log = EventLog::default();
     let mut contexts = Contexts::default();
     for controller in 0..=u16::try_from(CONTEXTS_MAX).unwrap() {
@@ -138,7 +138,7 @@ fn one_context_more_than_there_can_be_ends_the_oldest() {
 }
 
 #[test]
-fn a_page_is_read_in_pieces_and_ends() {
+fn a_page_is_read_in_pieces_up_to_its_end() {
     let mut log = EventLog::default();
     log.apply(Event::smart_snapshot(&origin(), &at(1), &SmartHealth::default()));
     let Reply::Page(page) = execute(&mut Contexts::default(), &log, ESTABLISH, 1).unwrap() else { panic!("a page") };
@@ -153,7 +153,7 @@ fn a_page_is_read_in_pieces_and_ends() {
 }
 
 #[test]
-fn the_oldest_events_make_room() {
+fn the_oldest_events_are_dropped_first() {
     let mut log = EventLog::default();
     let count = u64::try_from(EVENTS_MAX).unwrap();
     for n in 0..count + 10 {
@@ -174,7 +174,7 @@ fn the_oldest_events_make_room() {
 }
 
 #[test]
-fn a_flood_of_one_thing_does_not_wash_the_others_away() {
+fn many_events_of_one_type_do_not_displace_others() {
     let mut log = EventLog::default();
     let error = |ms| Event::media_error(&origin(), &at(ms), &Cqe::new(Cid(1), Status::WRITE_FAULT));
     for n in 0..1000 {
@@ -191,7 +191,7 @@ fn a_flood_of_one_thing_does_not_wash_the_others_away() {
 
 proptest! {
     #[test]
-    fn events_come_back_from_the_journal(data in proptest::collection::vec(any::<u8>(), 0..200), ms: u64, code: u16) {
+    fn events_are_replayed_from_the_journal(data in proptest::collection::vec(any::<u8>(), 0..200), ms: u64, code: u16) {
         let event = Event::hardware_error(&origin(), &at(ms), code, &data);
         let kept: Event = serde_json::from_slice(&serde_json::to_vec(&event).unwrap()).unwrap();
         prop_assert_eq!(&kept, &event);

@@ -53,7 +53,7 @@ fn page(firmware: &Firmware) -> (u8, u8, [String; 3]) {
 }
 
 #[test]
-fn an_image_reads_back_as_it_was_made() {
+fn an_image_round_trips() {
     let personality = Personality { model_suffix: "-RO".into(), copy: false, ..Personality::default() };
     let made = Image { personality, ..image("9.9.9") };
     let bytes = made.encode().unwrap();
@@ -81,7 +81,7 @@ fn with_payload(payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn damaged_and_foreign_images_are_told_apart() {
+fn damaged_and_foreign_images_are_distinguished() {
     let good = image("2.0").encode().unwrap();
     let changed = |at: usize| {
         let mut bytes = good.clone();
@@ -131,7 +131,7 @@ fn pieces_come_in_any_order_and_once() {
 }
 
 #[test]
-fn pieces_off_the_granularity_or_beyond_the_end_are_refused() {
+fn misaligned_pieces_and_those_beyond_the_end_are_refused() {
     let mut download = Download::default();
     let end = u64::try_from(IMAGE_BYTES_MAX).unwrap();
     let table =
@@ -146,7 +146,7 @@ fn pieces_off_the_granularity_or_beyond_the_end_are_refused() {
 }
 
 #[test]
-fn a_reset_discards_what_came_over_that_controller() {
+fn a_reset_discards_the_download_of_that_controller() {
     let mut download = download(&image("2.0").encode().unwrap());
     download.reset(ControllerId(2));
     assert!(!download.is_empty());
@@ -165,7 +165,7 @@ fn several_controllers_in_one_update_are_detected() {
 }
 
 #[test]
-fn commit_replaces_now_and_activates_when_it_is_told() {
+fn a_commit_replaces_immediately_and_activates_as_requested() {
     let firmware = Firmware::default();
     assert_eq!(page(&firmware), (1, 0, ["0.1.0".into(), String::new(), String::new()]));
     // 0: replace only.
@@ -196,7 +196,7 @@ fn commit_replaces_now_and_activates_when_it_is_told() {
 }
 
 #[test]
-fn what_would_surprise_hosts_waits_for_a_reset() {
+fn changes_visible_to_hosts_require_a_reset() {
     let firmware = Firmware::default();
     let less = Personality { copy: false, ..Personality::default() };
     let renamed = Personality { model_suffix: "X".into(), ..Personality::default() };
@@ -214,7 +214,7 @@ fn what_would_surprise_hosts_waits_for_a_reset() {
 }
 
 #[test]
-fn overwriting_the_slot_that_runs_leaves_what_runs_until_a_reset() {
+fn overwriting_the_active_slot_takes_effect_at_a_reset() {
     let firmware = update(&Firmware::default(), &image("2.0"), 1, 1).next;
     assert_eq!(firmware.running(&limits()).revision, "0.1.0");
     assert_eq!(page(&firmware), (1, 1, ["2.0".into(), String::new(), String::new()]));
@@ -231,7 +231,7 @@ fn overwriting_the_slot_that_runs_leaves_what_runs_until_a_reset() {
 }
 
 #[test]
-fn wrong_slots_actions_and_images_leave_everything_as_it_was() {
+fn invalid_slots_actions_and_images_change_nothing() {
     let firmware = update(&Firmware::default(), &image("2.0"), 1, 2).next.at_reset(&limits()).unwrap();
     let good = download(&image("3.0").encode().unwrap());
     for action in [4, 5, 6, 7] {
@@ -267,7 +267,7 @@ fn wrong_slots_actions_and_images_leave_everything_as_it_was() {
 }
 
 #[test]
-fn the_drive_chooses_a_slot_that_is_not_needed() {
+fn the_drive_chooses_an_unused_slot() {
     let read_only = Limits { slot_1_read_only: true, ..limits() };
     let mut firmware = Firmware::default();
     for (revision, expected) in [("2", 2), ("3", 3), ("4", 2), ("5", 3)] {
@@ -282,7 +282,7 @@ fn the_drive_chooses_a_slot_that_is_not_needed() {
 }
 
 #[test]
-fn fewer_slots_than_before_fall_back_to_what_is_there() {
+fn with_fewer_slots_an_existing_one_is_used() {
     let firmware = update(&Firmware::default(), &image("3.0"), 1, 3).next;
     let fewer = Limits { slots: 2, ..limits() };
     let after = firmware.at_reset(&fewer).unwrap();
@@ -292,7 +292,7 @@ fn fewer_slots_than_before_fall_back_to_what_is_there() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_read_or_refused(
+    fn any_bytes_are_accepted_or_refused_without_panic(
         bytes in proptest::collection::vec(any::<u8>(), 0..300),
         at in 0_usize..200,
         byte: u8,
@@ -306,7 +306,7 @@ proptest! {
     }
 
     #[test]
-    fn a_download_is_whole_exactly_if_every_byte_came_once(
+    fn a_download_is_complete_only_if_every_byte_came_once(
         pieces in proptest::collection::vec((0_usize..8, 1_usize..4), 1..20),
     ) {
         let mut download = Download::default();

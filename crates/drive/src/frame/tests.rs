@@ -83,7 +83,7 @@ fn read(frames: &[u8], sequence: u64) -> Vec<Piece> {
 
 proptest! {
     #[test]
-    fn records_come_back_as_they_were(records in proptest::collection::vec(record(), 0..30), sequence in 0..1000_u64) {
+    fn records_round_trip(records in proptest::collection::vec(record(), 0..30), sequence in 0..1000_u64) {
         let frames = encode_frames(SERIES, 7, sequence, FLUSHED, &records);
         prop_assert!(frames.len().is_multiple_of(FRAME_BYTES));
         let mut assembler = ChangeAssembler::default();
@@ -99,7 +99,7 @@ proptest! {
     }
 
     #[test]
-    fn garbage_is_no_frame_and_no_checkpoint(bytes in proptest::collection::vec(any::<u8>(), 0..FRAME_BYTES * 2), at in 0..FRAME_BYTES, flip in 1..=255_u8) {
+    fn garbage_is_neither_a_frame_nor_a_checkpoint(bytes in proptest::collection::vec(any::<u8>(), 0..FRAME_BYTES * 2), at in 0..FRAME_BYTES, flip in 1..=255_u8) {
         prop_assert_eq!(decode_frame(SERIES, 0, &bytes), None);
         prop_assert_eq!(Checkpoint::header(SERIES.id, &bytes), None);
         let mut frame = encode_frames(SERIES, 7, 3, FLUSHED, &[Record::HighWater(7), Record::Change(vec![1; 100])]);
@@ -121,7 +121,7 @@ fn a_change_may_be_longer_than_a_frame() {
 }
 
 #[test]
-fn a_frame_of_another_time_or_drive_is_not_taken_for_the_next_one() {
+fn a_frame_of_another_generation_or_drive_is_not_accepted() {
     let frame = encode_frames(SERIES, 7, 3, FLUSHED, &[Record::HighWater(7)]);
     assert!(decode_frame(SERIES, 3, &frame).is_some());
     let head = FrameHeader { generation: 5, sequence: 3, incarnation: 7, left: 0, flushed: FLUSHED };
@@ -132,7 +132,7 @@ fn a_frame_of_another_time_or_drive_is_not_taken_for_the_next_one() {
 }
 
 #[test]
-fn kinds_are_numbered_from_1_on_without_holes() {
+fn kinds_are_numbered_from_1_without_gaps() {
     let numbers: Vec<u8> = Kind::ALL.iter().map(|kind| kind.number()).collect();
     assert_eq!(numbers, (1..=10).collect::<Vec<u8>>(), "none is retired so far");
     for number in 0..=u8::MAX {
@@ -177,7 +177,7 @@ fn golden() -> Vec<(Record, &'static str)> {
 }
 
 #[test]
-fn every_kind_of_record_has_its_bytes() {
+fn every_kind_of_record_has_golden_bytes() {
     assert_eq!(golden().len(), Kind::ALL.len());
     for ((record, hex), kind) in golden().into_iter().zip(Kind::ALL) {
         let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();

@@ -24,7 +24,7 @@ fn activity(nsid: u32, usage: Usage) -> Activity {
 }
 
 #[test]
-fn a_host_sees_what_all_hosts_did_and_what_was_done_to_one_namespace() {
+fn counters_are_for_all_hosts_and_for_each_namespace() {
     let mut health = Health::default().opened();
     let usage = Usage { bytes_read: 512_001, bytes_written: 1_000_000, read_commands: 3, write_commands: 4 };
     health.advance(&activity(1, usage), &ENDURANCE);
@@ -55,7 +55,7 @@ fn opening_counts_power_cycles_and_kills() {
 }
 
 #[test]
-fn life_is_used_up_by_what_is_written_and_may_be_exceeded() {
+fn percentage_used_grows_with_writes_and_may_exceed_100() {
     let mut health = Health::default();
     let write = |bytes_written| activity(1, Usage { bytes_written, ..Usage::default() });
     health.advance(&write(400_000_000_000), &ENDURANCE);
@@ -95,7 +95,7 @@ fn temperature_warns_and_its_minutes_are_counted() {
 }
 
 #[test]
-fn a_pool_that_runs_out_warns_where_namespaces_promise_more_than_there_is() {
+fn an_overcommitted_drive_warns_before_it_is_full() {
     let nearly = Condition { free_bytes: 99, ..condition() };
     assert_eq!((nearly.spare_percent(), nearly.warnings(&Thresholds::DEFAULT)), (100, 0));
     let nearly = Condition { overcommitted: true, ..nearly };

@@ -117,7 +117,7 @@ const BEHAVIOR: [(Access, [&str; 6]); 5] = [
 ];
 
 #[test]
-fn commands_behave_in_the_presence_of_a_reservation_as_the_figure_says() {
+fn commands_are_allowed_as_in_the_figure_of_the_specification() {
     for (access, row) in BEHAVIOR {
         for (kind, cells) in ReservationType::ALL.into_iter().zip(row) {
             let namespace = held(kind);
@@ -135,7 +135,7 @@ fn commands_behave_in_the_presence_of_a_reservation_as_the_figure_says() {
 }
 
 #[test]
-fn without_a_reservation_everybody_may_do_everything() {
+fn without_a_reservation_all_commands_are_allowed() {
     let namespace = three();
     for (access, _) in BEHAVIOR {
         assert!(!namespace.conflicts(B, access) && !namespace.conflicts(D, access));
@@ -170,7 +170,7 @@ fn commands_belong_to_their_groups() {
 }
 
 #[test]
-fn a_key_is_registered_replaced_and_taken_back() {
+fn a_key_is_registered_replaced_and_unregistered() {
     let mut namespace = Reservations::default();
     namespace.run(A, register(7));
     assert_eq!(namespace.key_of(A), Some(7));
@@ -205,7 +205,7 @@ fn ignoring_the_key_replaces_without_one_and_unregisters_with_any() {
 }
 
 #[test]
-fn reserved_values_are_refused_with_their_place_and_change_nothing() {
+fn reserved_values_are_refused_with_their_location_and_change_nothing() {
     let namespace = held(WriteExclusive);
     let none = PersistenceChange::None;
     let ignoring_acquire = Command::Acquire(
@@ -245,7 +245,7 @@ fn a_host_without_an_identifier_has_no_reservations() {
 }
 
 #[test]
-fn acquire_is_for_registrants_with_their_key_and_one_at_a_time() {
+fn acquire_needs_the_registrants_key_and_no_other_holder() {
     let mut namespace = three();
     assert!(namespace.refused(D, acquire(4, WriteExclusive)).is(Status::RESERVATION_CONFLICT));
     assert!(namespace.refused(A, acquire(2, WriteExclusive)).is(Status::RESERVATION_CONFLICT));
@@ -265,7 +265,7 @@ fn acquire_is_for_registrants_with_their_key_and_one_at_a_time() {
 }
 
 #[test]
-fn release_tells_the_others_where_registrants_had_access() {
+fn release_notifies_registrants_if_they_had_access() {
     for kind in ReservationType::ALL {
         let mut namespace = held(kind);
         assert!(namespace.refused(B, release(9, kind)).is(Status::RESERVATION_CONFLICT));
@@ -285,7 +285,7 @@ fn release_tells_the_others_where_registrants_had_access() {
 }
 
 #[test]
-fn unregistering_the_holder_releases_and_tells_registrants_of_registrants_only_types() {
+fn unregistering_the_holder_releases_and_notifies_for_registrants_only_types() {
     for kind in ReservationType::ALL {
         let mut namespace = held(kind);
         let told = namespace.run(A, unregister(1)).notices;
@@ -302,7 +302,7 @@ fn unregistering_the_holder_releases_and_tells_registrants_of_registrants_only_t
 }
 
 #[test]
-fn preempting_the_holder_takes_the_reservation_over() {
+fn preempting_the_holder_transfers_the_reservation() {
     let mut namespace = held(WriteExclusive);
     let done = namespace.run(B, preempt(2, 1, WriteExclusive));
     // The type stays: nobody but the victim is told.
@@ -345,7 +345,7 @@ fn preempting_without_a_reservation_unregisters_only() {
 }
 
 #[test]
-fn a_holder_preempts_itself_to_change_the_type() {
+fn a_holder_can_preempt_itself_to_change_the_type() {
     let mut namespace = held(WriteExclusive);
     namespace.run(D, register(1));
     let done = namespace.run(A, preempt(1, 1, ExclusiveAccessRegistrants));
@@ -375,7 +375,7 @@ fn preempting_all_registrants() {
 }
 
 #[test]
-fn clear_ends_everything_and_tells_everybody_else() {
+fn clear_removes_everything_and_notifies_the_others() {
     for mut namespace in [held(ExclusiveAccess), held(WriteExclusiveAll), three()] {
         assert!(namespace.refused(B, clear(1)).is(Status::RESERVATION_CONFLICT));
         assert!(namespace.refused(D, clear(0)).is(Status::RESERVATION_CONFLICT));
@@ -386,7 +386,7 @@ fn clear_ends_everything_and_tells_everybody_else() {
 }
 
 #[test]
-fn what_survives_a_power_loss_is_the_hosts_choice() {
+fn persistence_through_power_loss_is_the_hosts_choice() {
     let mut namespace = held(WriteExclusive);
     assert!(namespace.after_power_loss().is_empty());
     namespace.run(A, registering(RegisterAction::Register, PersistenceChange::Set, false, 0, 1));
@@ -431,7 +431,7 @@ fn a_report_has_every_registrant_and_the_controller_of_its_host() {
 }
 
 #[test]
-fn there_is_a_maximum_of_registrants_and_old_ones_are_served_beyond_it() {
+fn registrants_are_limited_and_existing_ones_are_kept_beyond_the_limit() {
     let mut namespace = Reservations::default();
     let host = |n: usize| HostId(u128::try_from(n + 1).unwrap().to_be_bytes());
     for n in 0..REGISTRANTS_MAX {
@@ -450,7 +450,7 @@ fn there_is_a_maximum_of_registrants_and_old_ones_are_served_beyond_it() {
 }
 
 #[test]
-fn notices_queue_up_are_masked_and_lost_ones_show_in_the_count() {
+fn notifications_are_queued_masked_and_counted_if_lost() {
     let mut log = NotificationLog::default();
     assert_eq!(log.page(), ReservationNotification::default());
     log.push(Nsid(1), RegistrationPreempted);

@@ -53,7 +53,7 @@ fn states(state: &Sanitize, done_bytes: u64) -> (SanitizeState, u16) {
 }
 
 #[test]
-fn a_block_erase_starts_goes_on_and_succeeds() {
+fn a_block_erase_starts_continues_and_succeeds() {
     let new = Sanitize::default();
     assert_eq!(states(&new, 0), (SanitizeState::Never, 0xffff));
     assert!(new.page(&CAPABILITIES, 0).global_data_erased());
@@ -111,7 +111,7 @@ fn progress_is_that_of_all_passes() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused() {
+fn unsupported_operations_are_refused() {
     let new = Sanitize::default();
     let start = command(SanitizeAction::BlockErase);
     let actions = [
@@ -137,7 +137,7 @@ fn what_cannot_be_done_is_refused() {
 }
 
 #[test]
-fn no_deallocate_is_done_refused_or_disregarded() {
+fn no_deallocate_is_executed_refused_or_ignored() {
     let keep = Command { no_deallocate: true, ..command(SanitizeAction::BlockErase) };
     assert!(!started(&Sanitize::default(), keep).work(&CAPABILITIES).unwrap().deallocate);
     let inhibited = Capabilities { no_deallocate_inhibited: true, ..CAPABILITIES };
@@ -180,7 +180,7 @@ fn an_unrestricted_failure_can_be_left() {
 }
 
 #[test]
-fn commands_that_would_touch_data_wait() {
+fn commands_that_access_data_are_refused_during_a_sanitize() {
     let running = started(&Sanitize::default(), command(SanitizeAction::BlockErase));
     let failed = running.fail().unwrap().next;
     for (state, status) in [(running, Status::SANITIZE_IN_PROGRESS), (failed, Status::SANITIZE_FAILED)] {

@@ -70,7 +70,7 @@ fn progress_is_seen_while_it_runs() {
 }
 
 #[test]
-fn the_first_failure_is_told_and_the_rest_is_tested_too() {
+fn the_first_failure_is_reported_and_the_rest_is_tested() {
     let mut test = start(SelfTestCode::EXTENDED, Nsid::ALL);
     let bad = |step| match step {
         Step::Extent { nsid, ordinal } if ordinal >= 900 => {
@@ -104,7 +104,7 @@ fn a_host_aborts_it() {
 }
 
 #[test]
-fn what_ends_a_test_is_as_the_specification_says() {
+fn a_test_is_ended_by_the_events_of_the_specification() {
     let (one, all, none) = (Nsid(1), Nsid::ALL, Nsid::NONE);
     let (short, extended) = (SelfTestCode::SHORT, SelfTestCode::EXTENDED);
     let reset = Some(SelfTestResult::ABORTED_BY_RESET);
@@ -157,7 +157,7 @@ fn the_last_twenty_results_are_kept() {
 
 proptest! {
     #[test]
-    fn any_test_ends_and_reads_only_what_is_there(
+    fn any_test_ends_and_reads_only_existing_extents(
         extents in proptest::collection::vec(0_u64..3000, 0..6),
         extent_bytes in 1_u64..1 << 34,
         short: bool,

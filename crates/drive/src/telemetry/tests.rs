@@ -19,7 +19,7 @@ fn whole(page: &Page) -> (TelemetryHeader, Vec<u8>) {
 }
 
 #[test]
-fn a_host_has_the_state_captured_and_reads_it_until_it_asks_again() {
+fn a_capture_can_be_read_until_the_host_requests_another() {
     let mut host = HostTelemetry::default();
     let telemetry = Telemetry::default();
     let (header, bytes) = whole(&host.execute(0, Reader::Other, &telemetry, || panic!("not asked for")));
@@ -39,7 +39,7 @@ fn a_host_has_the_state_captured_and_reads_it_until_it_asks_again() {
 }
 
 #[test]
-fn only_managers_are_told_who_the_hosts_are() {
+fn only_managers_can_read_identities_of_hosts() {
     let telemetry = Telemetry::default().captured(capture([3, 3, 3]));
     let text = |page: &Page| String::from_utf8_lossy(&whole(page).1[512..]).into_owned();
     assert!(text(&telemetry.page(Reader::Manager)).contains("ccc\nwho they are\0"));
@@ -75,7 +75,7 @@ fn a_host_can_limit_the_areas() {
 }
 
 #[test]
-fn what_the_drive_captured_outlives_restarts_until_it_is_read() {
+fn the_drives_capture_survives_restarts_until_it_is_read() {
     let telemetry = Telemetry::default().captured(capture([600, 10, 10]));
     let telemetry: Telemetry = serde_json::from_slice(&serde_json::to_vec(&telemetry).unwrap()).unwrap();
     let (header, bytes) = whole(&telemetry.page(Reader::Other));
@@ -118,7 +118,7 @@ fn pages_are_read_in_blocks() {
 
 proptest! {
     #[test]
-    fn pieces_are_those_of_the_whole(lengths: [u8; 3], offset in 0_u64..8, blocks in 0_usize..8) {
+    fn pieces_are_the_same_as_the_whole_page(lengths: [u8; 3], offset in 0_u64..8, blocks in 0_usize..8) {
         let page = Telemetry::default().captured(capture(lengths.map(|length| usize::from(length) * 9))).page(Reader::Other);
         let mut all = whole(&page).1;
         all.resize(512 * 32, 0);

@@ -42,7 +42,7 @@ fn get(address: SocketAddr, path: &str, accept: &str) -> (String, String) {
 }
 
 #[test]
-fn half_open_connections_keep_nobody_from_the_metrics() {
+fn half_open_connections_do_not_block_the_metrics() {
     let address = serve_for("127.0.0.1:0".parse().unwrap(), target(), Duration::from_secs(3600)).unwrap();
     let mut silent: Vec<TcpStream> = Vec::new();
     for at in 0..200 {
@@ -66,7 +66,7 @@ fn half_open_connections_keep_nobody_from_the_metrics() {
 }
 
 #[test]
-fn a_connection_of_the_metrics_ends_when_its_time_is_up() {
+fn a_metrics_connection_has_a_time_limit() {
     let address = serve_for("127.0.0.1:0".parse().unwrap(), target(), Duration::from_millis(50)).unwrap();
     let mut stream = connect(address);
     let mut rest = Vec::new();
@@ -74,7 +74,7 @@ fn a_connection_of_the_metrics_ends_when_its_time_is_up() {
 }
 
 #[test]
-fn the_format_is_the_one_that_is_asked_for() {
+fn the_requested_format_is_used() {
     let address = serve("127.0.0.1:0".parse().unwrap(), target()).unwrap();
     let (head, body) = get(address, "/metrics", "application/openmetrics-text;version=1.0.0,text/plain;q=0.5");
     assert!(head.contains("application/openmetrics-text; version=1.0.0"), "{head}");
@@ -88,7 +88,7 @@ fn the_format_is_the_one_that_is_asked_for() {
 }
 
 #[test]
-fn who_may_reach_the_metrics_is_known_by_the_address() {
+fn addresses_that_other_machines_reach_are_public() {
     for (address, public) in [
         ("127.0.0.1:1", false),
         ("127.9.0.1:1", false),
@@ -122,7 +122,7 @@ fn busy_target() -> Arc<Target> {
 }
 
 #[test]
-fn promtool_has_nothing_to_say_about_the_metrics() {
+fn promtool_accepts_the_metrics() {
     let address = serve("127.0.0.1:0".parse().unwrap(), busy_target()).unwrap();
     for path in ["/metrics", "/metrics?detail=queue"] {
         let (_, body) = get(address, path, "*/*");
@@ -147,7 +147,7 @@ fn promtool_has_nothing_to_say_about_the_metrics() {
 }
 
 #[test]
-fn queues_are_told_apart_where_that_is_asked_for() {
+fn queues_are_a_label_only_on_request() {
     let address = serve("127.0.0.1:0".parse().unwrap(), busy_target()).unwrap();
     for accept in ["*/*", "application/openmetrics-text"] {
         for path in ["/metrics", "/metrics?"] {

@@ -43,7 +43,7 @@ fn drive(namespaces: u32, unallocated_bytes: u64) -> DriveStatus {
 }
 
 #[test]
-fn a_drive_without_a_namespace_is_no_error_and_says_what_is_next() {
+fn a_drive_without_namespaces_is_served_with_a_hint() {
     let status = status(vec![subsystem("nqn.a", Vec::new())], vec![drive(0, 100_000_000_000)]);
     assert_eq!(
         text(&status, &["127.0.0.1:4420".parse().unwrap()], None),
@@ -57,7 +57,7 @@ fn a_drive_without_a_namespace_is_no_error_and_says_what_is_next() {
 }
 
 #[test]
-fn drives_and_namespaces_are_told_with_their_subsystems() {
+fn drives_and_namespaces_are_printed_with_their_subsystems() {
     let namespace = NamespaceStatus {
         nsid: 1,
         drive: "mem:1Gi".to_owned(),

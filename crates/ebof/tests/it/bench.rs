@@ -32,7 +32,7 @@ fn target() -> (Server, String) {
 /// 16 threads that read 4 KiB at a time beside one that writes 1 MiB at depth, with queues of their
 /// own, all on one queue, and with reads apart from writes.
 #[test]
-fn small_readers_and_a_large_writer_run_together_and_are_reported_apart() {
+fn small_readers_and_a_large_writer_run_together_and_are_reported_separately() {
     let (_server, uri) = target();
     let groups = [
         "--job",
@@ -63,7 +63,7 @@ fn small_readers_and_a_large_writer_run_together_and_are_reported_apart() {
 }
 
 #[test]
-fn a_file_and_a_namespace_stand_side_by_side() {
+fn a_file_and_a_namespace_are_compared() {
     let (_server, uri) = target();
     let directory = tempfile::tempdir().unwrap();
     let file = format!("{}:16Mi", directory.path().join("disk.img").display());

@@ -73,7 +73,7 @@ fn make(file: &Path) -> u64 {
 }
 
 #[test]
-fn a_damaged_drive_is_refused_with_what_was_found_and_what_can_be_done() {
+fn a_damaged_drive_is_refused_with_the_damage_and_what_can_be_done() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("drive.img");
     let at = make(&file);
@@ -96,7 +96,7 @@ fn a_damaged_drive_is_refused_with_what_was_found_and_what_can_be_done() {
 }
 
 #[test]
-fn what_is_left_of_a_damaged_drive_is_served_for_reading_and_hosts_are_told() {
+fn the_rest_of_a_damaged_drive_is_served_read_only_and_hosts_are_notified() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("drive.img");
     let log = directory.path().join("log");

@@ -67,7 +67,7 @@ fn assert_shown(shown: &Value, told: &str) {
 }
 
 #[test]
-fn the_whole_line_is_shown_and_put_away() {
+fn the_demonstration_runs_and_cleans_up() {
     // Somebody has the port: another one is used, and that is said.
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
@@ -84,14 +84,14 @@ fn the_whole_line_is_shown_and_put_away() {
 }
 
 #[test]
-fn without_a_mount_the_library_reads_the_drive() {
+fn without_a_mount_the_library_verifies_the_drive() {
     let (shown, told) = demo(&["--port", "0", "--no-mount"]);
     assert_shown(&shown, &told);
     assert!(shown["device"].is_null() && told.contains("not attached as a block device here: --no-mount"), "{told}");
 }
 
 #[test]
-fn an_interrupted_demonstration_is_put_away() {
+fn an_interrupted_demonstration_cleans_up() {
     let parent = tempfile::tempdir().unwrap();
     // Not the quick one: it must not be over before it is interrupted.
     let mut child = Command::new(env!("CARGO_BIN_EXE_ebof"))

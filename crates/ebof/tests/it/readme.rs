@@ -284,7 +284,7 @@ fn the_picture_of_the_terminal_shows_the_first_commands() {
 }
 
 #[test]
-fn blocks_are_read_as_commands_and_what_they_print() {
+fn blocks_are_parsed_into_commands_and_output() {
     let text = "# no\n```console\n# a \\\n    b\none\n\n...\n$ c\n```\n# no\n```toml\n# no\n```\n\
                 ```console\n$ cat >d <<END\n# e\nEND\nf\n\n```\n";
     let steps = steps(text);
@@ -296,7 +296,7 @@ fn blocks_are_read_as_commands_and_what_they_print() {
 }
 
 #[test]
-fn what_differs_from_run_to_run_is_compared_by_its_form() {
+fn variable_output_is_compared_by_its_form() {
     let same = [
         ("counter 1795303050040", "counter 1795303050041"),
         ("uuid:0a057e8e-5200-8d76-b261-cb099f447d93 x", "uuid:1b057e8e-5200-8d76-b261-cb099f447d94 x"),

@@ -81,7 +81,7 @@ fn disks(list: &str) -> String {
 }
 
 #[test]
-fn a_configuration_that_was_cut_short_takes_nothing_away() {
+fn a_truncated_configuration_removes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let text = format!("{PORTS}{}", disks("\"mem:1Mi\""));
     let server = Server::start(directory.path(), &text);
@@ -112,7 +112,7 @@ fn the_warnings_of_a_configuration_are_in_the_log() {
 }
 
 #[test]
-fn removing_the_first_of_two_ports_and_of_two_drives_leaves_the_others_alone() {
+fn removing_the_first_of_two_ports_and_of_two_drives_does_not_affect_the_second() {
     let directory = tempfile::tempdir().unwrap();
     for name in ["a.img", "b.img"] {
         File::create(directory.path().join(name)).unwrap().set_len(1 << 20).unwrap();
@@ -133,7 +133,7 @@ fn removing_the_first_of_two_ports_and_of_two_drives_leaves_the_others_alone() {
 }
 
 #[test]
-fn a_target_is_asked_to_look_at_what_has_grown() {
+fn a_target_notices_a_grown_file_on_request() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.img");
     File::create(&path).unwrap().set_len(1 << 20).unwrap();

@@ -93,7 +93,7 @@ fn lines(from: ChildStderr) -> Receiver<String> {
 }
 
 #[test]
-fn no_configuration_keeps_signals_waiting_or_memory_growing() {
+fn no_configuration_file_delays_signals_or_exhausts_memory() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("ebof.toml");
     std::fs::write(&path, CONFIG).unwrap();
@@ -146,7 +146,7 @@ fn a_target_that_cannot_serve_with_every_thread_ends() {
 
 /// A limit on the size of files makes a write fail, and ends nobody: what was begun is taken back.
 #[test]
-fn a_drive_that_is_larger_than_files_may_be_leaves_nothing() {
+fn a_drive_larger_than_the_file_size_limit_leaves_no_file() {
     let directory = tempfile::tempdir().unwrap();
     let program = env!("CARGO_BIN_EXE_ebof");
     let script = format!(

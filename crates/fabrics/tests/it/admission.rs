@@ -17,7 +17,7 @@ fn told(cqe: &ebof_nvme::Cqe) -> (Status, Option<&'static str>) {
 const INVALID: Status = Status::CONNECT_INVALID_PARAMETERS;
 
 #[test]
-fn every_refusal_of_an_admin_queue_names_its_field() {
+fn every_refusal_of_an_admin_queue_has_its_field() {
     let good = connect_data(DRIVE, ALICE, ControllerId::DYNAMIC);
     let of = |change: fn(&mut ConnectData)| {
         let mut data = good;
@@ -78,7 +78,7 @@ fn every_refusal_of_an_admin_queue_names_its_field() {
 }
 
 #[test]
-fn every_refusal_of_an_io_queue_names_its_field() {
+fn every_refusal_of_an_io_queue_has_its_field() {
     let mut world = World::new();
     let (_, cntlid) = world.controller(DRIVE, ALICE);
     world.io_queue(DRIVE, ALICE, cntlid, 1);
@@ -128,7 +128,7 @@ fn an_io_queue_before_the_controller_is_ready_is_a_sequence_error() {
 }
 
 #[test]
-fn nothing_but_connect_comes_before_connect() {
+fn only_connect_is_allowed_before_connect() {
     let mut world = World::new();
     let at = world.open();
     for sqe in [Sqe::new(nvm::READ), Sqe::new(admin::IDENTIFY), disconnect()] {
@@ -158,7 +158,7 @@ fn a_host_identifier_belongs_to_one_host() {
 }
 
 #[test]
-fn controllers_run_out_and_come_back() {
+fn controllers_are_limited_and_reused() {
     let mut world = World::with(Limits { controllers: 2, ..Limits::default() }, model());
     let (first, _) = world.controller(DRIVE, ALICE);
     world.controller(Nqn::DISCOVERY, BOB);
@@ -200,7 +200,7 @@ fn one_host_leaves_controllers_and_queues_for_others() {
 }
 
 #[test]
-fn controller_ids_stay_within_their_range_and_begin_at_the_seed() {
+fn controller_ids_are_in_range_and_start_at_the_seed() {
     let mut model = model();
     let drive = std::sync::Arc::make_mut(&mut model.subsystems[0]);
     drive.cntlid_min = ControllerId(10);
@@ -227,7 +227,7 @@ fn a_discovery_only_port_serves_nothing_else() {
 }
 
 #[test]
-fn who_brings_the_commands_is_told_of_the_submission_queue_and_moves_its_head() {
+fn the_transport_gets_the_submission_queue_and_moves_its_head() {
     let mut world = World::new();
     for (cattr, flow_disabled) in [(0, false), (Connect::CATTR_DISABLE_SQ_FLOW, true)] {
         let at = world.open();
@@ -242,7 +242,7 @@ fn who_brings_the_commands_is_told_of_the_submission_queue_and_moves_its_head() 
 }
 
 #[test]
-fn the_admin_queue_takes_the_others_with_it() {
+fn the_end_of_the_admin_queue_ends_the_others() {
     let mut world = World::new();
     let (admin, cntlid) = world.controller(DRIVE, ALICE);
     let io = world.io_queue(DRIVE, ALICE, cntlid, 1);
@@ -274,7 +274,7 @@ fn an_io_queue_can_be_disconnected_and_connected_again() {
 }
 
 #[test]
-fn what_the_model_no_longer_allows_ends() {
+fn associations_that_a_new_model_does_not_allow_end() {
     let mut world = World::new();
     let (drive, _) = world.controller(DRIVE, ALICE);
     let (other, _) = world.controller(OTHER, ALICE);
@@ -293,7 +293,7 @@ fn what_the_model_no_longer_allows_ends() {
 }
 
 #[test]
-fn reset_closes_io_queues_and_enabling_begins_anew() {
+fn a_reset_closes_io_queues_and_the_controller_can_be_enabled_again() {
     let mut world = World::new();
     let (admin, cntlid) = world.controller(DRIVE, ALICE);
     let io = world.io_queue(DRIVE, ALICE, cntlid, 3);

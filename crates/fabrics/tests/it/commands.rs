@@ -229,7 +229,7 @@ fn admin_commands() {
 }
 
 #[test]
-fn steps_name_the_bytes_of_the_device() {
+fn steps_have_the_byte_ranges_of_the_device() {
     let (mut world, admin_queue, io) = world();
     let fua = BlockRange { fua: true, deallocate: true, ..BlockRange::new(3, 2) };
     let step = |done: Done| done.step;
@@ -299,7 +299,7 @@ fn deallocation_checks_every_range() {
 }
 
 #[test]
-fn errors_are_in_the_log_newest_first_with_their_place() {
+fn errors_are_in_the_log_newest_first_with_their_location() {
     let (mut world, admin_queue, io) = world();
     world.run(io, read(1, 2000, 8, 4096));
     world.device_status = Status::UNRECOVERED_READ_ERROR;
@@ -323,7 +323,7 @@ fn errors_are_in_the_log_newest_first_with_their_place() {
 }
 
 #[test]
-fn the_smart_log_counts_what_all_hosts_did_also_those_that_left() {
+fn the_smart_log_includes_hosts_that_have_disconnected() {
     let (mut world, admin_queue, io) = world();
     let (bob, cntlid) = world.controller(DRIVE, BOB);
     let bobs = world.io_queue(DRIVE, BOB, cntlid, 1);
@@ -340,7 +340,7 @@ fn the_smart_log_counts_what_all_hosts_did_also_those_that_left() {
 }
 
 #[test]
-fn features_read_back_what_was_set() {
+fn features_return_the_values_set() {
     let (mut world, at, _) = world();
     let caps = |fid: u32| get_feature(fid | 3 << 8);
     for (fid, value, nsid) in [(1, 3, 0), (2, 0x20, 0), (5, 9, 1), (0xa, 1, 0), (0xb, 0x11f, 0)] {
@@ -417,7 +417,7 @@ fn abort_finds_the_queue_and_respects_its_limit() {
 }
 
 #[test]
-fn a_command_identifier_is_used_once_at_a_time() {
+fn a_command_identifier_in_use_is_refused() {
     let (mut world, _, io) = world();
     let queue = world.queues.get_mut(&io).unwrap();
     let mut sqe = read(1, 0, 1, 512);

@@ -43,7 +43,7 @@ fn enable(world: &mut World, admin: u64, formats: u16) {
 }
 
 #[test]
-fn ranges_become_bytes_of_devices() {
+fn ranges_are_converted_to_bytes_of_devices() {
     let (mut world, admin, io) = world();
     enable(&mut world, admin, 1 << 2 | 1 << 3);
     for format in 0..4 {
@@ -124,7 +124,7 @@ fn refusals() {
 }
 
 #[test]
-fn what_is_announced_and_counted() {
+fn announced_limits_and_counters() {
     let (mut world, admin, io) = world();
     let mut identify = |cns: Cns, nsid: u32| {
         let sqe = Sqe::new(admin::IDENTIFY).with_nsid(Nsid(nsid)).with_cdw(10, cns.0.into());

@@ -28,14 +28,14 @@ fn seen(page: &[u8]) -> (u64, Vec<String>) {
 }
 
 #[test]
-fn the_log_page_is_laid_out_as_the_specification_says() {
+fn the_log_page_has_the_layout_of_the_specification() {
     let mut world = World::new();
     let (at, _) = world.controller(Nqn::DISCOVERY, ALICE);
     insta::assert_snapshot!(dump(&log(&mut world, at)));
 }
 
 #[test]
-fn each_host_sees_what_it_may_use_at_the_address_it_reached() {
+fn each_host_sees_its_subsystems_at_the_address_that_it_uses() {
     let mut world = World::new();
     let (alice, _) = world.controller(Nqn::DISCOVERY, ALICE);
     let (bob, _) = world.controller(OWN_DISCOVERY, BOB);
@@ -93,7 +93,7 @@ fn the_log_can_be_read_in_pieces() {
 }
 
 #[test]
-fn hosts_are_told_of_changes_that_they_can_see() {
+fn hosts_are_notified_of_changes_that_they_can_see() {
     let mut world = World::new();
     let (alice, _) = world.controller(Nqn::DISCOVERY, ALICE);
     let (bob, _) = world.controller(Nqn::DISCOVERY, BOB);

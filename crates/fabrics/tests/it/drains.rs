@@ -63,7 +63,7 @@ fn granted(outcome: &Result<Waiting, (Status, Option<RefusalReason>)>) -> bool {
 }
 
 #[test]
-fn a_new_associations_io_queues_wait_until_the_old_ones_have_nothing_at_a_device() {
+fn io_queues_of_a_new_association_wait_for_commands_of_the_old_one_at_devices() {
     let mut world = World::new();
     let (admin, cntlid) = world.controller(DRIVE, ALICE);
     let io = world.io_queue(DRIVE, ALICE, cntlid, 1);
@@ -89,7 +89,7 @@ fn a_new_associations_io_queues_wait_until_the_old_ones_have_nothing_at_a_device
 /// A host is the same by its name, or by its identifier: one of them may be another after it was
 /// installed anew, or differ from connection to connection.
 #[test]
-fn a_host_that_comes_back_with_another_identifier_or_name_waits_as_well() {
+fn a_host_that_reconnects_with_another_identifier_or_nqn_waits_as_well() {
     let mallory = "nqn.2014-08.org.example:mallory";
     for (name, id, waits) in [(ALICE, BOB, true), (mallory, ALICE, true), (mallory, BOB, false)] {
         let mut world = World::new();
@@ -168,7 +168,7 @@ fn a_queue_whose_connection_was_lost_is_connected_again_when_it_has_drained() {
 }
 
 #[test]
-fn a_device_that_hangs_holds_a_connect_for_a_while_and_is_reported_once() {
+fn a_hanging_device_delays_a_connect_for_a_limited_time_and_is_reported_once() {
     let mut world = World::new();
     let (admin, cntlid) = world.controller(DRIVE, ALICE);
     let io = world.io_queue(DRIVE, ALICE, cntlid, 1);
@@ -217,7 +217,7 @@ fn a_device_that_hangs_holds_a_connect_for_a_while_and_is_reported_once() {
 }
 
 #[test]
-fn a_connect_has_the_other_admin_queues_of_its_host_looked_at_first_and_all_queues_of_a_silent_one() {
+fn a_connect_first_checks_other_admin_queues_of_its_host_and_all_queues_of_a_silent_association() {
     for silent_ms in [0, SILENT_MS - 1, SILENT_MS] {
         let mut world = World::new();
         let (old, cntlid) = world.controller(DRIVE, ALICE);
@@ -252,7 +252,7 @@ fn a_connect_has_the_other_admin_queues_of_its_host_looked_at_first_and_all_queu
 
 /// A host that is heard of now and then has its time-out for that.
 #[test]
-fn half_a_keep_alive_time_out_without_a_word_is_silence() {
+fn an_association_is_silent_after_half_a_keep_alive_time_out() {
     let mut world = World::new();
     let admin = world.open();
     let connect = Connect { kato_ms: 10_000, ..admin_connect() };
@@ -306,7 +306,7 @@ fn a_reset_during_a_shutdown_waits_for_the_same_queues() {
 }
 
 #[test]
-fn who_preempts_waits_for_queues_that_a_reset_closes() {
+fn a_preempt_waits_for_queues_that_a_reset_closes() {
     let mut world = World::new();
     let (admin, cntlid) = world.controller(DRIVE, ALICE);
     let io = world.io_queue(DRIVE, ALICE, cntlid, 1);

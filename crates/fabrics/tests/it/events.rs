@@ -33,7 +33,7 @@ fn set_namespaces(world: &mut World, nsids: &[u32]) {
 }
 
 #[test]
-fn namespaces_that_come_and_go_are_announced_once_until_read() {
+fn added_and_removed_namespaces_are_announced_once_until_the_log_is_read() {
     let mut world = World::new();
     let (at, cntlid) = world.controller(DRIVE, ALICE);
     let io = world.io_queue(DRIVE, ALICE, cntlid, 1);
@@ -62,7 +62,7 @@ fn namespaces_that_come_and_go_are_announced_once_until_read() {
 }
 
 #[test]
-fn unwanted_events_do_not_come_and_requests_have_a_limit() {
+fn disabled_events_are_not_sent_and_requests_are_limited() {
     let mut world = World::with(Limits { async_events: 2, ..Limits::default() }, model());
     let (at, _) = world.controller(DRIVE, ALICE);
     assert!(world.run(at, set_feature(0xb, 0, 0)).status().is_success());
@@ -95,7 +95,7 @@ fn a_request_can_be_aborted() {
 }
 
 #[test]
-fn critical_warnings_become_events_where_they_are_wanted() {
+fn enabled_critical_warnings_become_events() {
     let mut world = World::new();
     let (alice, _) = world.controller(DRIVE, ALICE);
     let (bob, _) = world.controller(DRIVE, BOB);
@@ -118,7 +118,7 @@ fn critical_warnings_become_events_where_they_are_wanted() {
 }
 
 #[test]
-fn write_protection_holds_for_every_host_and_is_remembered() {
+fn write_protection_applies_to_every_host_and_is_kept() {
     let mut world = World::new();
     let (alice, _) = world.controller(DRIVE, ALICE);
     let (bob, cntlid) = world.controller(DRIVE, BOB);
@@ -170,7 +170,7 @@ fn pass(world: &mut World, until_ms: u64) {
 }
 
 #[test]
-fn a_silent_host_is_given_up_after_its_time_out() {
+fn a_silent_hosts_association_ends_after_its_time_out() {
     let mut world = World::new();
     let at = with_keep_alive(&mut world, DRIVE, 4500);
     let get = Sqe::new(admin::GET_FEATURES).with_cdw(10, 0xf);
@@ -187,7 +187,7 @@ fn a_silent_host_is_given_up_after_its_time_out() {
 }
 
 #[test]
-fn any_command_on_any_queue_is_a_sign_of_life() {
+fn any_command_on_any_queue_restarts_the_keep_alive_timer() {
     let mut world = World::new();
     let at = with_keep_alive(&mut world, DRIVE, 5000);
     let cntlid = world.registry.controllers().next().unwrap().cntlid;
@@ -208,7 +208,7 @@ fn any_command_on_any_queue_is_a_sign_of_life() {
 }
 
 #[test]
-fn a_target_that_was_asleep_itself_gives_hosts_another_chance() {
+fn after_the_target_was_stopped_timers_are_restarted_once() {
     let mut world = World::new();
     let at = with_keep_alive(&mut world, DRIVE, 5000);
     pass(&mut world, 6000);
@@ -219,7 +219,7 @@ fn a_target_that_was_asleep_itself_gives_hosts_another_chance() {
 }
 
 #[test]
-fn discovery_has_a_time_out_even_if_its_host_named_none() {
+fn a_discovery_controller_always_has_a_time_out() {
     let mut world = World::new();
     let at = with_keep_alive(&mut world, Nqn::DISCOVERY, 0);
     pass(&mut world, 1000 + 240_000);
@@ -227,7 +227,7 @@ fn discovery_has_a_time_out_even_if_its_host_named_none() {
 }
 
 #[test]
-fn a_controller_that_is_never_enabled_does_not_stay() {
+fn a_controller_that_is_never_enabled_ends() {
     let mut world = World::new();
     let at = world.open();
     world.connect(at, admin_connect(), &connect_data(DRIVE, ALICE, ControllerId::DYNAMIC));

@@ -59,7 +59,7 @@ fn a_pair_is_compared_and_written() {
 }
 
 #[test]
-fn what_differs_fails_the_second_too() {
+fn a_failed_compare_fails_the_write_too() {
     let (mut world, _, io) = world();
     world.device_status = Status::COMPARE_FAILURE;
     world.run(io, compare(0));
@@ -69,7 +69,7 @@ fn what_differs_fails_the_second_too() {
 
 /// Every row: first, second, and the statuses of both.
 #[test]
-fn halves_that_do_not_go_together() {
+fn halves_that_do_not_match() {
     let unit = Status::ATOMIC_WRITE_UNIT_EXCEEDED.dnr().more();
     let protected = Status::NAMESPACE_WRITE_PROTECTED.dnr().more();
     let range = Status::LBA_OUT_OF_RANGE.dnr().more();
@@ -103,7 +103,7 @@ fn halves_that_do_not_go_together() {
 }
 
 #[test]
-fn a_second_without_a_first_and_a_first_behind_a_first() {
+fn a_second_half_without_a_first_and_two_first_halves() {
     let (mut world, admin, io) = world();
     assert_eq!(world.run(io, write(0)).status(), MISSING);
     world.run(io, compare(0));

@@ -46,7 +46,7 @@ fn snapshots() {
 }
 
 #[test]
-fn a_linux_host_finds_what_it_insists_on() {
+fn a_linux_host_finds_the_fields_that_it_requires() {
     let mut world = World::new();
     let (at, cntlid) = world.controller(DRIVE, ALICE);
     let bytes = identify(&mut world, at, 1, 0);
@@ -86,7 +86,7 @@ fn identities_are_the_same_on_every_controller() {
 }
 
 #[test]
-fn controller_lists_name_the_subsystem_s_own() {
+fn controller_lists_have_only_the_subsystems_controllers() {
     let mut world = World::new();
     let (at, first) = world.controller(DRIVE, ALICE);
     let (_, second) = world.controller(DRIVE, BOB);

@@ -47,7 +47,7 @@ fn controllers(world: &mut World, at: u64, cns: Cns, nsid: Nsid) -> Vec<u16> {
 }
 
 #[test]
-fn the_sequence_of_a_host_that_takes_a_new_drive_into_use() {
+fn a_host_creates_attaches_and_uses_a_namespace() {
     let mut world = World::managed();
     let (admin, cntlid) = world.controller(MANAGED, ALICE);
     assert_eq!(cntlid, ControllerId(0));
@@ -75,7 +75,7 @@ fn the_sequence_of_a_host_that_takes_a_new_drive_into_use() {
 }
 
 #[test]
-fn a_host_sees_its_namespaces_only_and_hears_of_those_that_come_and_go() {
+fn a_host_sees_only_its_namespaces_and_is_notified_of_changes() {
     let mut world = World::managed();
     let (alice, _) = world.controller(MANAGED, ALICE);
     let (bob, _) = world.controller(MANAGED, BOB);
@@ -106,7 +106,7 @@ fn a_host_sees_its_namespaces_only_and_hears_of_those_that_come_and_go() {
 }
 
 #[test]
-fn a_host_that_comes_back_has_its_controller_and_its_namespaces_again() {
+fn a_reconnecting_host_has_its_controller_id_and_namespaces_again() {
     let mut world = World::managed();
     let (first, _) = world.controller(MANAGED, ALICE);
     create(&mut world, first, &NewNamespace::new(8));
@@ -127,7 +127,7 @@ fn a_host_that_comes_back_has_its_controller_and_its_namespaces_again() {
 }
 
 #[test]
-fn every_wrong_command_has_the_status_of_the_specification() {
+fn every_invalid_command_has_the_status_of_the_specification() {
     let mut world = World::managed();
     let (alice, _) = world.controller(MANAGED, ALICE);
     let (bob, _) = world.controller(MANAGED, BOB);
@@ -209,7 +209,7 @@ fn image(revision: &str, change: impl FnOnce(&mut Personality)) -> Vec<u8> {
 }
 
 #[test]
-fn firmware_comes_in_pieces_and_a_reset_makes_another_drive_of_it() {
+fn firmware_is_downloaded_in_pieces_and_activated_by_a_reset() {
     let mut world = World::managed();
     let (admin, cntlid) = world.controller(MANAGED, ALICE);
     let controller = |world: &mut World| {
@@ -251,7 +251,7 @@ fn firmware_comes_in_pieces_and_a_reset_makes_another_drive_of_it() {
 }
 
 #[test]
-fn log_pages_of_the_drive_are_read_like_all_others() {
+fn log_pages_of_the_drive_can_be_read() {
     let mut world = World::managed();
     let (admin, _) = world.controller(MANAGED, ALICE);
     create(&mut world, admin, &NewNamespace::new(8));
@@ -289,7 +289,7 @@ fn log_pages_of_the_drive_are_read_like_all_others() {
 }
 
 #[test]
-fn a_drive_keeps_the_limits_of_its_profile() {
+fn a_drive_enforces_the_limits_of_its_profile() {
     let mut world = World::managed();
     let settings = Settings { profile: Profile::ethernet_ssd(), ..world.drive.settings().clone() };
     world.drive.configure(settings);
@@ -334,7 +334,7 @@ fn a_drive_keeps_the_limits_of_its_profile() {
 }
 
 #[test]
-fn blocks_that_cannot_be_read_and_their_list() {
+fn uncorrectable_blocks_and_their_list() {
     use ebof_nvme::io::BlockRange;
     use ebof_nvme::lba_status::{Completion, GetLbaStatus, StatusAction, read_status_list};
     use ebof_nvme::opcode::nvm;

@@ -60,7 +60,7 @@ fn namespace(world: &mut World, at: u64) -> IdentifyNamespace {
 }
 
 #[test]
-fn every_wrong_command_has_the_status_of_the_specification() {
+fn every_invalid_command_has_the_status_of_the_specification() {
     let mut world = World::managed();
     let (alice, _) = world.controller(MANAGED, ALICE);
     let (bob, _) = world.controller(MANAGED, BOB);
@@ -103,7 +103,7 @@ fn every_wrong_command_has_the_status_of_the_specification() {
 }
 
 #[test]
-fn one_self_test_at_a_time_and_the_log_tells_how_it_ended() {
+fn self_tests_run_one_at_a_time_and_the_log_has_the_result() {
     let mut world = World::managed();
     let (admin, _) = world.controller(MANAGED, ALICE);
     create(&mut world, admin);
@@ -156,7 +156,7 @@ fn a_format_changes_the_blocks_and_commands_wait_while_it_erases() {
 }
 
 #[test]
-fn while_the_drive_is_sanitized_only_what_may_be_is_executed() {
+fn during_a_sanitize_only_allowed_commands_are_executed() {
     let mut world = World::managed();
     let (admin, cntlid) = world.controller(MANAGED, ALICE);
     create(&mut world, admin);
@@ -196,7 +196,7 @@ fn while_the_drive_is_sanitized_only_what_may_be_is_executed() {
 }
 
 #[test]
-fn firmware_without_the_commands_does_not_have_them() {
+fn commands_that_the_firmware_profile_lacks_are_refused() {
     let mut world = World::managed();
     let (admin, _) = world.controller(MANAGED, ALICE);
     let before = controller(&mut world, admin);

@@ -79,7 +79,7 @@ fn truenas_python_client_and_linux_enable_all_command_sets() {
 }
 
 #[test]
-fn truenas_python_client_says_another_host_identifier_for_each_queue() {
+fn truenas_python_client_sends_another_host_identifier_for_each_queue() {
     let mut world = World::new();
     let (_, cntlid) = world.controller(DRIVE, ALICE);
     let at = world.open();
@@ -157,7 +157,7 @@ fn subsystems(world: &mut World, at: u64, lsp: u32) -> Vec<String> {
 }
 
 #[test]
-fn spdk_reuses_the_identifiers_of_event_requests_that_it_gave_up() {
+fn spdk_reuses_the_identifiers_of_abandoned_event_requests() {
     let mut world = World::new();
     let (at, _) = world.controller(DRIVE, ALICE);
     let submit = |world: &mut World, sqe: Sqe| world.queues.get_mut(&at).unwrap().submit(&sqe, 0);
@@ -186,7 +186,7 @@ fn conflict_free(cid: u16) -> ebof_nvme::Cqe {
 }
 
 #[test]
-fn a_request_that_gives_way_frees_its_slot_and_other_commands_do_not_give_way() {
+fn a_withdrawn_event_request_frees_its_slot_and_other_commands_are_not_withdrawn() {
     let mut world = World::with(Limits { async_events: 2, ..Limits::default() }, model());
     let at = world.open();
     let connect = Connect { entries: 4, ..admin_connect() };
@@ -235,7 +235,7 @@ fn spdk_bdevio_tries_an_opcode_that_is_reserved_for_fabrics() {
 }
 
 #[test]
-fn small_queues_leave_the_admin_queue_the_entries_that_every_host_wants() {
+fn small_io_queues_do_not_limit_the_admin_queue() {
     for most in [2, 16, 31] {
         let mut model = model();
         model.ports[0] = Port { max_queue_entries: most, ..model.ports[0].clone() };
@@ -261,7 +261,7 @@ fn small_queues_leave_the_admin_queue_the_entries_that_every_host_wants() {
 }
 
 #[test]
-fn nvme_stas_asks_for_local_entries_at_a_port_for_discovery_only() {
+fn nvme_stas_requests_local_entries_at_a_discovery_port() {
     let mut world = World::new();
     world.replace_model(|model| {
         // Beside the discovery port (2): the same address, also as a wildcard, and elsewhere.
@@ -281,7 +281,7 @@ fn nvme_stas_asks_for_local_entries_at_a_port_for_discovery_only() {
 }
 
 #[test]
-fn libnvme_1_3_uses_tls_where_a_secure_channel_is_not_required() {
+fn libnvme_1_3_uses_tls_if_a_secure_channel_is_not_required() {
     let mut world = World::new();
     let (at, _) = world.controller(Nqn::DISCOVERY, ALICE);
     let get = Sqe::new(admin::GET_LOG_PAGE).with_cdw(10, 0x70 | 4095 << 16);
@@ -291,7 +291,7 @@ fn libnvme_1_3_uses_tls_where_a_secure_channel_is_not_required() {
 }
 
 #[test]
-fn a_local_port_is_known_by_its_address_however_that_is_written() {
+fn a_local_port_is_recognised_by_any_form_of_its_address() {
     let mut world = World::new();
     world.replace_model(|model| {
         model.ports = vec![port(1, "2001:0db8:0:0::1", "8009"), port(2, "2001:db8::1", "4420")];
@@ -310,7 +310,7 @@ fn a_local_port_is_known_by_its_address_however_that_is_written() {
 }
 
 #[test]
-fn a_host_identifier_of_zeros_is_a_host_of_its_own_without_reservations() {
+fn a_host_identifier_of_zeros_is_a_separate_host_without_reservations() {
     let mut world = World::managed();
     let zeros = |host| ConnectData { hostid: [0; 16], ..connect_data(MANAGED, host, ControllerId::DYNAMIC) };
     let mut admins = Vec::new();
@@ -390,7 +390,7 @@ fn linux_sends_sixteen_bytes_with_every_reservation_command() {
 }
 
 #[test]
-fn more_parameter_data_than_a_command_needs_are_taken_and_ignored() {
+fn excess_parameter_data_are_accepted_and_ignored() {
     let mut world = World::managed();
     let (admin, cntlid) = world.controller(MANAGED, ALICE);
     create_namespace(&mut world, admin, cntlid);
@@ -458,7 +458,7 @@ fn more_parameter_data_than_a_command_needs_are_taken_and_ignored() {
 }
 
 #[test]
-fn refusals_that_only_an_administrator_can_change_say_do_not_retry() {
+fn refusals_that_need_an_administrator_have_do_not_retry() {
     // Linux (6.10 and later) gives up at once where it is said, and tries until ctrl_loss_tmo where
     // it is not. nvmet says the same.
     let mut world = World::new();
@@ -491,7 +491,7 @@ fn refusals_that_only_an_administrator_can_change_say_do_not_retry() {
 /// nvme-cli 2.x: `effects-log` asks for the zoned commands as well where there are command sets to
 /// choose from.
 #[test]
-fn nvme_cli_asks_for_the_effects_of_zoned_commands() {
+fn nvme_cli_requests_the_effects_of_zoned_commands() {
     let mut world = World::new();
     let (at, _) = world.controller(DRIVE, ALICE);
     let get_log = with_data(Sqe::new(admin::GET_LOG_PAGE).with_cdw(10, 5 | (4096 / 4 - 1) << 16), 4096);

@@ -84,7 +84,7 @@ fn extent(verb: &str, nsid: u32, offset: u64, length: u32) -> String {
 }
 
 #[test]
-fn with_pract_data_travel_alone_and_else_with_their_metadata() {
+fn with_pract_only_data_are_transferred_otherwise_metadata_too() {
     let (mut world, _, io) = world();
     for (opcode, verb) in [(nvm::READ, "read"), (nvm::WRITE, "write")] {
         for checks in [0, GUARD, GUARD | APPLICATION, GUARD | APPLICATION | REFERENCE] {
@@ -118,7 +118,7 @@ fn with_pract_data_travel_alone_and_else_with_their_metadata() {
 }
 
 #[test]
-fn limits_are_of_data_alone_and_metadata_come_on_top() {
+fn limits_do_not_include_metadata() {
     let (mut world, _, io) = world();
     let of = |blocks: u32, prinfo: u8, bytes: u32| with_data(tagged(nvm::READ, TYPE_2, 0, blocks, prinfo, 0), bytes);
     // 1 MiB is more blocks than there are: the range is looked at last.
@@ -181,7 +181,7 @@ fn copy(world: &mut World, io: u64, nsid: u32, command: Copy, from: CopySource) 
 }
 
 #[test]
-fn copies_go_between_namespaces_of_one_format_by_the_rules_of_both_sides() {
+fn copies_need_the_same_format_and_follow_the_rules_of_both_sides() {
     let (mut world, _, io) = world();
     let to = |read_protection: u8, write_protection: u8, reference_tag: u32| Copy {
         slba: 100,
@@ -236,7 +236,7 @@ fn copies_go_between_namespaces_of_one_format_by_the_rules_of_both_sides() {
 }
 
 #[test]
-fn pairs_are_of_one_block_each_in_its_own_way() {
+fn fused_pairs_have_one_block_and_rules_of_their_own() {
     let (mut world, _, io) = world();
     let half = |fuse: u8, mut sqe: Sqe, bytes: u32, cid: u16| {
         sqe.flags |= fuse;
@@ -270,7 +270,7 @@ fn identify<T: FromBytes>(world: &mut World, at: u64, cns: Cns, nsid: u32) -> T 
 }
 
 #[test]
-fn what_is_announced_of_a_namespace() {
+fn announced_features_of_a_namespace() {
     let (mut world, admin, _) = world();
     for (nsid, shift, metadata, dps) in [(TYPE_1, 9, 8, 1), (TYPE_2, 9, 8, 0xa), (TYPE_3, 9, 8, 3), (BARE, 9, 8, 0)] {
         let data: IdentifyNamespace = identify(&mut world, admin, Cns::NAMESPACE, nsid);
@@ -301,7 +301,7 @@ fn smart_counts_data_without_metadata() {
 }
 
 #[test]
-fn tables_hold_no_metadata_that_cannot_be() {
+fn unsupported_metadata_are_refused_in_namespace_tables() {
     let of = |bytes: u16, protection: ProtectionType| {
         let metadata = Metadata { bytes, protection, first: false };
         NamespaceTable::new(vec![Namespace { metadata, ..namespace(1) }]).map(|_| ())
@@ -322,7 +322,7 @@ fn tables_hold_no_metadata_that_cannot_be() {
 }
 
 #[test]
-fn a_drive_makes_and_formats_such_namespaces() {
+fn a_drive_creates_and_formats_protected_namespaces() {
     let mut world = World::managed();
     let (admin, _) = world.controller(MANAGED, ALICE);
     let controller: IdentifyController = identify(&mut world, admin, Cns::CONTROLLER, 0);

@@ -81,7 +81,7 @@ const ABSENT: Status = Status::INVALID_NAMESPACE.dnr().more();
 const NOT_YET: Status = Status::NAMESPACE_NOT_READY.more();
 
 #[test]
-fn removal_and_addition_are_two_events_and_no_write_goes_astray() {
+fn removal_and_addition_are_two_events_and_no_write_reaches_the_wrong_namespace() {
     let mut world = World::new();
     reload(&mut world, &[namespace(1), namespace(2)]);
     let host = connect(&mut world, ALICE, 4);
@@ -111,7 +111,7 @@ fn removal_and_addition_are_two_events_and_no_write_goes_astray() {
 }
 
 #[test]
-fn a_look_before_the_log_was_read_does_not_count() {
+fn an_identify_before_the_log_was_read_does_not_count() {
     let mut world = World::new();
     reload(&mut world, &[namespace(1)]);
     let host = connect(&mut world, ALICE, 4);
@@ -126,7 +126,7 @@ fn a_look_before_the_log_was_read_does_not_count() {
 }
 
 #[test]
-fn a_look_is_at_what_it_names_only() {
+fn an_identify_or_list_covers_only_its_own_nsids() {
     let mut world = World::new();
     let renewed = |byte: u8| [1, 2].map(|nsid| Namespace { uuid: Uuid([byte; 16]), ..namespace(nsid) });
     reload(&mut world, &renewed(0x50));
@@ -149,7 +149,7 @@ fn a_look_is_at_what_it_names_only() {
 
 /// Nothing is left of it once the host has seen that it is gone.
 #[test]
-fn what_comes_after_the_host_has_seen_it_gone_is_new() {
+fn a_namespace_added_after_the_host_saw_the_removal_is_new() {
     let mut world = World::new();
     reload(&mut world, &[namespace(1), namespace(2)]);
     let host = connect(&mut world, ALICE, 4);
@@ -161,7 +161,7 @@ fn what_comes_after_the_host_has_seen_it_gone_is_new() {
 }
 
 #[test]
-fn hosts_that_take_no_events_find_it_when_they_look_again() {
+fn hosts_without_events_find_it_when_they_identify_again() {
     let mut world = World::new();
     reload(&mut world, &[namespace(1)]);
     // One has no request outstanding, one has switched the event off, one never reads the log.
@@ -186,7 +186,7 @@ fn hosts_that_take_no_events_find_it_when_they_look_again() {
 }
 
 #[test]
-fn removed_and_added_in_two_reloads_is_the_same_and_who_is_new_sees_what_there_is() {
+fn removal_and_addition_in_two_reloads_are_the_same_and_new_hosts_see_the_current_state() {
     let mut world = World::new();
     reload(&mut world, &[namespace(1), namespace(2)]);
     let host = connect(&mut world, ALICE, 4);
@@ -228,7 +228,7 @@ fn a_namespace_that_only_grows_stays_in_use() {
 }
 
 #[test]
-fn a_reset_does_not_make_a_host_forget_what_it_knew() {
+fn a_reset_does_not_change_what_the_host_knows() {
     let mut world = World::new();
     reload(&mut world, &[namespace(1)]);
     let host = connect(&mut world, ALICE, 2);
@@ -261,7 +261,7 @@ fn events(world: &World, host: &Host) -> usize {
 }
 
 #[test]
-fn what_one_host_replaces_comes_to_the_others_by_two_events() {
+fn a_replacement_by_one_host_is_two_events_for_the_others() {
     let mut world = World::managed();
     let alice = connect_to(&mut world, MANAGED, ALICE, 4);
     let bob = connect_to(&mut world, MANAGED, BOB, 4);
@@ -290,7 +290,7 @@ fn volume(world: &World) -> Option<u64> {
 }
 
 #[test]
-fn who_replaces_a_namespace_has_it_at_once() {
+fn a_host_that_replaces_a_namespace_sees_it_immediately() {
     let mut world = World::managed();
     let alice = connect_to(&mut world, MANAGED, ALICE, 4);
     let bob = connect_to(&mut world, MANAGED, BOB, 4);
@@ -321,7 +321,7 @@ fn who_replaces_a_namespace_has_it_at_once() {
 }
 
 #[test]
-fn another_namespace_attached_under_an_nsid_is_another_one_and_the_same_is_the_same() {
+fn attaching_another_namespace_is_a_replacement_and_the_same_one_is_not() {
     let mut world = World::managed();
     let alice = connect_to(&mut world, MANAGED, ALICE, 4);
     let bob = connect_to(&mut world, MANAGED, BOB, 4);

@@ -78,7 +78,7 @@ impl Shared {
 const CONFLICT: Status = Status(Status::RESERVATION_CONFLICT.dnr().0);
 
 #[test]
-fn a_reservation_keeps_others_from_writing_until_it_is_preempted() {
+fn a_reservation_prevents_writes_of_others_until_it_is_preempted() {
     let mut shared = Shared::new();
     let alice = shared.alice;
     let bob = shared.bob;
@@ -97,7 +97,7 @@ fn a_reservation_keeps_others_from_writing_until_it_is_preempted() {
 }
 
 #[test]
-fn a_report_names_registrants_with_the_controllers_that_they_have_now() {
+fn a_report_has_registrants_with_their_current_controllers() {
     let mut shared = Shared::new();
     let alice = shared.alice;
     let bob = shared.bob;
@@ -127,7 +127,7 @@ fn a_report_names_registrants_with_the_controllers_that_they_have_now() {
 }
 
 #[test]
-fn hosts_hear_what_became_of_their_registrations_unless_they_mask_it() {
+fn hosts_are_notified_of_their_registrations_unless_masked() {
     let mut shared = Shared::new();
     let alice = shared.alice;
     let bob = shared.bob;
@@ -166,7 +166,7 @@ fn mask_of(fid: Fid) -> Sqe {
 }
 
 #[test]
-fn persistence_is_a_feature_of_each_namespace() {
+fn persistence_is_set_for_each_namespace() {
     let mut shared = Shared::new();
     let bob = shared.bob;
     let bob_admin = shared.bob_admin;
@@ -186,7 +186,7 @@ fn persistence_is_a_feature_of_each_namespace() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_commands_are_refused() {
     let mut shared = Shared::new();
     let alice = shared.alice;
     let bob = shared.bob;

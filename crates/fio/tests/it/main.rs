@@ -105,7 +105,7 @@ fn done(job: &Value, side: &str) -> u64 {
 }
 
 #[test]
-fn all_that_was_written_is_read_back_and_verified() {
+fn written_data_are_read_back_and_verified() {
     let Some(bench) = plain("mem:64Mi") else { return };
     for more in
         [&["--bs=4k"][..], &["--bs=512", "--size=1m"], &["--bssplit=4k/50:64k/50", "--hdr_digest=1", "--data_digest=1"]]
@@ -119,7 +119,7 @@ fn all_that_was_written_is_read_back_and_verified() {
 }
 
 #[test]
-fn what_is_not_as_written_fails_the_verification() {
+fn changed_data_fail_the_verification() {
     let Some(bench) = plain("mem:8Mi") else { return };
     let name = format!("--filename={}", bench.escaped());
     bench.run(&["--rw=write", "--bs=4k", "--verify=crc32c", "--do_verify=0"]);
@@ -132,7 +132,7 @@ fn what_is_not_as_written_fails_the_verification() {
 }
 
 #[test]
-fn depth_is_kept_and_commands_leave_together() {
+fn the_depth_is_reached_and_commands_are_sent_in_batches() {
     let Some(bench) = plain("mem:64Mi") else { return };
     let jobs = bench.run(&["--rw=randread", "--bs=4k", "--iodepth=32", "--runtime=1", "--time_based"]);
     assert!(done(&jobs[0], "read") > 1000);
@@ -185,7 +185,7 @@ fn a_block_beyond_the_transfer_limit_and_a_depth_beyond_the_queue_are_divided() 
 }
 
 #[test]
-fn the_namespace_is_named_in_three_ways_and_two_at_once() {
+fn the_namespace_can_be_given_in_three_ways_and_several_at_once() {
     let Some(bench) = bench("mem:8Mi", |subsystem, _| {
         let second = Namespace::new(&Nqn::parse(NQN).unwrap(), 2, "mem:4Mi".parse().unwrap());
         subsystem.namespaces.push(second);
@@ -226,7 +226,7 @@ fn mistakes_are_explained() {
 }
 
 #[test]
-fn writes_to_a_protected_namespace_say_that_it_is() {
+fn writes_to_a_write_protected_namespace_report_that() {
     let Some(bench) = bench("mem:8Mi", |subsystem, _| subsystem.namespaces[0].write_protect = true) else { return };
     let name = format!("--filename={}", bench.escaped());
     let output = bench.fio(&["--name=job", &name, "--rw=write", "--bs=4k"]);
@@ -237,7 +237,7 @@ fn writes_to_a_protected_namespace_say_that_it_is() {
 
 /// A target that goes away in the middle of a job: fio ends, soon, and says why.
 #[test]
-fn a_target_that_goes_away_ends_the_job_with_its_reason() {
+fn the_end_of_the_target_ends_the_job_with_the_reason() {
     let Some(bench) = plain("mem:64Mi") else { return };
     let uri = format!("--uri={}", bench.uri());
     let mut command = bench.command();

@@ -48,7 +48,7 @@ fn colons_and_commas_may_be_part_of_a_path() {
 
 /// The configuration and the devices had a grammar each once: this is what both of them took.
 #[test]
-fn both_grammars_that_there_were_took_the_same() {
+fn texts_of_both_earlier_grammars_are_accepted() {
     let taken = [
         ("disk.img:10Gi", "disk.img,size=10Gi"),
         ("disk.img:1.5T", "disk.img,size=1500G"),
@@ -76,7 +76,7 @@ fn both_grammars_that_there_were_took_the_same() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_what_is_accepted() {
+fn errors_say_what_is_accepted() {
     let path = "accepted: PATH, PATH:SIZE (made when missing), mem:SIZE or null:SIZE";
     let cases = [
         ("", format!("the drive is empty; {path}")),
@@ -125,7 +125,7 @@ fn any_spec() -> impl Strategy<Value = Spec> {
 
 proptest! {
     #[test]
-    fn a_printed_drive_reads_back_as_the_same(original in any_spec()) {
+    fn a_printed_drive_round_trips(original in any_spec()) {
         let mut read: Spec = original.to_string().parse().unwrap();
         // A file called `mem` is printed with `./` in front, which names the same file.
         if let (Source::Path { path, .. }, Source::Path { path: written, .. }) = (&mut read.source, &original.source)

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn an_abandoned_command_gives_its_data_and_its_slot_back() {
+    fn an_abandoned_command_returns_its_data_and_slot() {
         let mut state: SubmissionState<Vec<u8>> = SubmissionState::new(2);
         let none = || Wake::Task(Waker::noop().clone());
         let SlotOrTicket::Slot(slot) = state.acquire(none) else { panic!("a free slot") };
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn one_leads_and_a_follower_takes_over_when_it_leaves() {
+    fn one_thread_receives_and_another_takes_over_when_it_leaves() {
         let mut state: SubmissionState<Vec<u8>> = SubmissionState::new(70);
         let count: Arc<Count> = Arc::default();
         let slots: Vec<u16> = (0..70)

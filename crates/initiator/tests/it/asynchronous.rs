@@ -23,7 +23,7 @@ async fn open(peer: &Peer) -> AsyncNamespace {
 
 /// One command of the peer takes 256 blocks at most.
 #[test]
-fn every_command_is_split_as_the_blocking_calls_are() {
+fn every_command_is_split_like_blocking_calls() {
     let peer = Peer::new();
     block_on(async {
         let namespace = open(&peer).await;
@@ -87,7 +87,7 @@ fn ranges_are_copied_in_parts_and_again_after_a_loss() {
 }
 
 #[test]
-fn a_command_without_a_call_of_its_own_runs_as_it_stands() {
+fn a_command_without_a_method_is_sent_unchanged() {
     let peer = Peer::new();
     block_on(async {
         let namespace = open(&peer).await;
@@ -110,7 +110,7 @@ fn a_command_without_a_call_of_its_own_runs_as_it_stands() {
 }
 
 #[test]
-fn what_is_refused_gives_the_buffer_back() {
+fn a_refused_command_returns_its_buffer() {
     let peer = Peer::new();
     block_on(async {
         let namespace = open(&peer).await;
@@ -134,7 +134,7 @@ fn what_is_refused_gives_the_buffer_back() {
 }
 
 #[test]
-fn losses_and_passing_statuses_are_outlived() {
+fn commands_are_retried_after_losses_and_transient_statuses() {
     let peer = Peer::new();
     let mut commands = 0;
     peer.state().on_io = Box::new(move |_| {
@@ -156,7 +156,7 @@ fn losses_and_passing_statuses_are_outlived() {
 }
 
 #[test]
-fn a_controller_that_does_not_return_ends_what_waits() {
+fn pending_commands_end_when_the_controller_is_given_up() {
     let peer = Peer::new();
     let mut options = peer.options();
     options.ctrl_loss_tmo = Some(Duration::from_millis(300));
@@ -173,7 +173,7 @@ fn a_controller_that_does_not_return_ends_what_waits() {
 }
 
 #[test]
-fn connecting_to_nothing_says_what_was_tried() {
+fn a_failed_connect_reports_what_was_tried() {
     let mut options = crate::peer::options("127.0.0.1:1".parse().unwrap());
     options.connect_timeout_ms = 2000;
     let error = block_on(Controller::connect_async(&options)).unwrap_err();

@@ -54,7 +54,7 @@ fn nobody_listens() {
 }
 
 #[test]
-fn the_name_means_nothing() {
+fn the_name_cannot_be_resolved() {
     let mut options = options("127.0.0.1:4420".parse().unwrap());
     options.traddr = "no-such-host.invalid".to_owned();
     let error = fail(&options);
@@ -63,7 +63,7 @@ fn the_name_means_nothing() {
 }
 
 #[test]
-fn the_local_address_is_not_ours() {
+fn the_local_address_is_not_local() {
     let peer = Peer::new();
     let mut options = peer.options();
     options.host_traddr = Some("192.0.2.1".to_owned());
@@ -112,7 +112,7 @@ fn the_peer_accepts_no_connection() {
 }
 
 #[test]
-fn the_peer_closes_at_once() {
+fn the_peer_closes_immediately() {
     let (address, thread) = stranger(|mut stream| drop(stream.read_exact(&mut [0; 128])));
     let error = fail(&options(address));
     assert_eq!(error.kind(), &ConnectErrorKind::ClosedDuringInit { reset: false });
@@ -168,7 +168,7 @@ fn the_peer_is_something_else() {
 }
 
 #[test]
-fn the_peer_says_a_few_bytes_and_closes() {
+fn the_peer_sends_a_few_bytes_and_closes() {
     let (address, thread) = stranger(|mut stream| {
         stream.read_exact(&mut [0; 128]).unwrap();
         stream.write_all(b"\x15\x03\x01").unwrap();
@@ -286,7 +286,7 @@ fn digests_are_refused() {
 }
 
 #[test]
-fn the_target_complains_with_a_term_request() {
+fn the_target_sends_a_term_request() {
     // C2HTermReq: Unsupported Parameter, the field at offset 11 (DGST).
     let (address, thread) =
         says(b"\x03\x00\x18\x00\x18\x00\x00\x00\x06\x00\x0b\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00");
@@ -325,7 +325,7 @@ fn the_controller_never_becomes_ready() {
 }
 
 #[test]
-fn a_discovery_service_is_no_subsystem_and_the_other_way_round() {
+fn a_discovery_service_is_not_a_subsystem_and_vice_versa() {
     let peer = Peer::new();
     peer.state().kind = ControllerType::Discovery;
     let mut options = peer.options();
@@ -370,7 +370,7 @@ fn the_discovery_log_is_read() {
 }
 
 #[test]
-fn a_target_that_closes_at_connect_is_told_from_one_that_closes_before() {
+fn a_target_that_closes_at_connect_is_distinguished_from_one_that_closes_before() {
     let (address, thread) = stranger(|mut stream| {
         let mut response = [0; 128];
         response[..8].copy_from_slice(&[1, 0, 128, 0, 128, 0, 0, 0]);

@@ -65,7 +65,7 @@ impl Counted {
 }
 
 #[test]
-fn a_namespace_that_is_another_one_after_a_reconnect_gets_no_command() {
+fn a_namespace_replaced_before_a_reconnect_gets_no_command() {
     type Change = (&'static str, fn(&mut Ids));
     let changes: [Change; 4] = [
         ("NGUID", |ids| ids.nguid[15] = 9),
@@ -114,7 +114,7 @@ fn a_namespace_that_is_another_one_after_a_reconnect_gets_no_command() {
 }
 
 #[test]
-fn the_same_namespace_goes_on_after_a_reconnect_also_where_little_is_known_of_it() {
+fn the_same_namespace_continues_after_a_reconnect_even_with_few_identifiers() {
     for (ids, no_descriptors) in [(FIRST, false), (Ids::default(), false), (FIRST, true), (Ids::default(), true)] {
         let peer = Peer::new();
         peer.state().ids.insert(1, ids);
@@ -129,7 +129,7 @@ fn the_same_namespace_goes_on_after_a_reconnect_also_where_little_is_known_of_it
 }
 
 #[test]
-fn another_identity_is_noticed_at_an_event_and_at_invalid_namespace_while_connected() {
+fn a_replacement_is_noticed_by_an_event_and_by_invalid_namespace() {
     for event in [true, false] {
         let counted = Counted::new();
         let (controller, namespace) = counted.connect();
@@ -175,7 +175,7 @@ fn a_namespace_that_was_deleted_through_its_controller_gets_no_command() {
 }
 
 #[test]
-fn a_namespace_that_is_away_for_a_while_goes_on_when_it_is_the_same() {
+fn a_namespace_that_was_missing_continues_if_it_is_the_same() {
     let peer = Peer::new();
     peer.state().ids.insert(1, FIRST);
     let namespace = Controller::connect(&peer.options()).unwrap().namespace(Nsid(1)).unwrap();
@@ -188,7 +188,7 @@ fn a_namespace_that_is_away_for_a_while_goes_on_when_it_is_the_same() {
 }
 
 #[test]
-fn other_blocks_end_a_handle_and_another_size_does_not() {
+fn another_block_size_ends_a_handle_and_another_capacity_does_not() {
     let peer = Peer::new();
     peer.state().ids.insert(1, FIRST);
     let controller = Controller::connect(&peer.options()).unwrap();
@@ -209,7 +209,7 @@ fn other_blocks_end_a_handle_and_another_size_does_not() {
 }
 
 #[test]
-fn limits_are_those_of_the_controller_that_came_back() {
+fn limits_are_read_again_after_a_reconnect() {
     let peer = Peer::new();
     peer.state().ids.insert(1, FIRST);
     let controller = Controller::connect(&peer.options()).unwrap();
@@ -257,7 +257,7 @@ fn limits_are_those_of_the_controller_that_came_back() {
 }
 
 #[test]
-fn what_was_written_to_a_cache_is_flushed_although_the_controller_came_back_without_one() {
+fn data_in_a_cache_are_flushed_even_if_the_controller_returns_without_one() {
     let peer = Peer::new();
     {
         let mut state = peer.state();

@@ -42,7 +42,7 @@ fn round_trips(controller: &Controller) {
 }
 
 #[test]
-fn data_arrive_as_they_were_written_with_and_without_digests() {
+fn data_arrive_unchanged_with_and_without_digests() {
     for (header, data) in [(false, false), (true, false), (false, true), (true, true)] {
         let peer = Peer::new();
         let mut options = peer.options();
@@ -58,7 +58,7 @@ fn data_arrive_as_they_were_written_with_and_without_digests() {
 /// Linux' target computes the digest over the whole command: its PDUs must not be cut where it does
 /// not ask for it.
 #[test]
-fn large_data_are_cut_so_that_others_get_between_but_not_where_there_are_data_digests() {
+fn large_data_are_split_to_interleave_commands_except_with_data_digests() {
     for data_digest in [false, true] {
         let peer = Peer::new();
         peer.state().config.h2c_data_max = 4 << 20;
@@ -115,7 +115,7 @@ fn identify_properties_and_queues_are_known() {
 }
 
 #[test]
-fn queues_are_taken_by_what_they_are_for() {
+fn queues_are_opened_by_class() {
     let peer = Peer::new();
     let mut options = peer.options();
     options.nr_io_queues = 2;
@@ -139,7 +139,7 @@ fn queues_are_taken_by_what_they_are_for() {
 }
 
 #[test]
-fn what_is_not_within_the_namespace_is_refused_before_it_is_sent() {
+fn commands_beyond_the_namespace_are_refused_before_they_are_sent() {
     let peer = Peer::new();
     let namespace = Controller::connect(&peer.options()).unwrap().namespace(Nsid(1)).unwrap();
     assert!(matches!(namespace.read(0, &mut [0; 513]).unwrap_err(), Error::Unaligned { bytes: 513, block_bytes: 512 }));
@@ -154,7 +154,7 @@ fn read(lba: u64) -> Sqe {
 }
 
 #[test]
-fn many_commands_are_outstanding_and_each_comes_back_once_with_its_buffer() {
+fn many_outstanding_commands_complete_once_each_with_their_buffers() {
     let peer = Peer::new();
     for (block, bytes) in peer.state().disk.chunks_mut(BLOCK).enumerate() {
         bytes.fill(u8::try_from(block % 251).unwrap());
@@ -184,7 +184,7 @@ fn many_commands_are_outstanding_and_each_comes_back_once_with_its_buffer() {
 }
 
 #[test]
-fn a_full_queue_gives_the_data_back_and_execute_works_beside_others() {
+fn a_full_queue_returns_the_data_and_execute_works_with_other_commands() {
     let peer = Peer::new();
     let mut options = peer.options();
     options.queue_size = 4;
@@ -206,7 +206,7 @@ fn a_full_queue_gives_the_data_back_and_execute_works_beside_others() {
 }
 
 #[test]
-fn a_status_comes_back_as_it_is_and_as_an_error_with_its_name() {
+fn a_status_is_returned_and_as_an_error_has_its_name() {
     let peer = Peer::new();
     peer.state().on_io = Box::new(|_| Action::Fail(Status::WRITE_FAULT.dnr()));
     let controller = Controller::connect(&peer.options()).unwrap();
@@ -218,7 +218,7 @@ fn a_status_comes_back_as_it_is_and_as_an_error_with_its_name() {
 }
 
 #[test]
-fn success_without_all_the_data_is_an_error() {
+fn success_without_complete_data_is_an_error() {
     let peer = Peer::new();
     peer.state().on_io = Box::new(|_| Action::Half);
     let namespace = Controller::connect(&peer.options()).unwrap().namespace(Nsid(1)).unwrap();
@@ -245,7 +245,7 @@ fn success_of_an_admin_command_without_its_data_is_an_error() {
 }
 
 #[test]
-fn a_passing_status_is_retried() {
+fn a_transient_status_is_retried() {
     let peer = Peer::new();
     let mut left = 3;
     peer.state().on_io = Box::new(move |_| {
@@ -278,7 +278,7 @@ fn threads_share_a_namespace() {
 }
 
 #[test]
-fn large_writes_end_although_small_commands_always_come_between() {
+fn large_writes_complete_with_a_constant_stream_of_small_commands() {
     const LARGE: usize = 256 * BLOCK;
     let peer = Peer::new();
     peer.state().config.h2c_data_max = 1 << 20;
@@ -311,7 +311,7 @@ fn large_writes_end_although_small_commands_always_come_between() {
 }
 
 #[test]
-fn held_requests_leave_when_they_are_enough_or_their_time_is_over() {
+fn held_requests_are_sent_at_their_limit_or_time_out() {
     let peer = Peer::new();
     let mut options = peer.options();
     options.batch_timeout_us = 900_000;

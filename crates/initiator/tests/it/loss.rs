@@ -28,7 +28,7 @@ fn read() -> Sqe {
 }
 
 #[test]
-fn commands_come_back_as_lost_and_the_queue_returns() {
+fn commands_are_reported_as_lost_and_the_queue_recovers() {
     let peer = Peer::new();
     peer.state().on_io = Box::new(|_| Action::Ignore);
     let controller = Controller::connect(&peer.options()).unwrap();
@@ -54,7 +54,7 @@ fn commands_come_back_as_lost_and_the_queue_returns() {
 }
 
 #[test]
-fn a_target_that_breaks_the_protocol_is_left_and_tried_again() {
+fn a_target_that_violates_the_protocol_is_disconnected_and_reconnected() {
     for (action, violation) in
         [(Action::Garbage, "PDU type"), (Action::Twice, "a response to a command that is not outstanding")]
     {
@@ -77,7 +77,7 @@ fn a_target_that_breaks_the_protocol_is_left_and_tried_again() {
 }
 
 #[test]
-fn a_queue_that_waits_sees_the_controller_return() {
+fn a_waiting_queue_notices_the_reconnect() {
     let peer = Peer::new();
     let controller = Controller::connect(&peer.options()).unwrap();
     let mut queue: QueuePair = controller.queue_pair().unwrap();
@@ -100,7 +100,7 @@ fn a_queue_that_waits_sees_the_controller_return() {
 }
 
 #[test]
-fn reads_and_writes_of_a_namespace_outlive_losses() {
+fn reads_and_writes_of_a_namespace_survive_losses() {
     let peer = Peer::new();
     let mut commands = 0;
     peer.state().on_io = Box::new(move |_| {
@@ -158,7 +158,7 @@ fn fast_io_fail_ends_commands_before_the_controller_is_given_up() {
 }
 
 #[test]
-fn a_command_without_an_answer_is_aborted_and_then_the_connection_is_reset() {
+fn a_command_that_times_out_is_aborted_and_then_the_connection_is_reset() {
     let peer = Peer::new();
     peer.state().on_io = Box::new(|_| Action::Ignore);
     let mut options = peer.options();
@@ -179,7 +179,7 @@ fn a_command_without_an_answer_is_aborted_and_then_the_connection_is_reset() {
 }
 
 #[test]
-fn an_admin_command_without_an_answer_times_out_for_its_caller() {
+fn an_unanswered_admin_command_times_out() {
     let peer = Peer::new();
     let controller = Controller::connect(&peer.options()).unwrap();
     let error = controller.admin(Sqe::new(0xc0), AdminData::None, Some(Duration::from_millis(100))).unwrap_err();
@@ -195,7 +195,7 @@ fn an_admin_command_without_an_answer_times_out_for_its_caller() {
 }
 
 #[test]
-fn keep_alive_is_sent_and_its_silence_is_a_loss() {
+fn keep_alive_is_sent_and_a_missing_response_is_a_loss() {
     let peer = Peer::new();
     let mut options = peer.options();
     options.keep_alive_ms = 100;
@@ -212,7 +212,7 @@ fn keep_alive_is_sent_and_its_silence_is_a_loss() {
 }
 
 #[test]
-fn namespaces_that_come_go_and_change_are_told() {
+fn added_removed_and_changed_namespaces_are_reported() {
     let peer = Peer::new();
     peer.state().namespaces = vec![1, 2];
     let controller = Controller::connect(&peer.options()).unwrap();
@@ -243,7 +243,7 @@ fn namespaces_that_come_go_and_change_are_told() {
 }
 
 #[test]
-fn a_reset_comes_back_and_dropping_everything_disconnects() {
+fn a_reset_reconnects_and_dropping_everything_disconnects() {
     let peer = Peer::new();
     let controller = Controller::connect(&peer.options()).unwrap();
     let events = controller.events();
@@ -263,7 +263,7 @@ fn a_reset_comes_back_and_dropping_everything_disconnects() {
 /// next one: the kernel is told to forget it. A connection on which nothing is under way ends as
 /// any other.
 #[test]
-fn connections_that_are_given_up_are_reset_and_others_end_in_order() {
+fn abandoned_connections_are_reset_and_others_are_closed() {
     let peer = Peer::new();
     let ends = |wanted: (usize, usize)| {
         let deadline = Instant::now() + LONG;

@@ -44,7 +44,7 @@ fn write_and_read(drive: &SharedNamespace, thread: u64, rounds: u64, blocks: u64
 }
 
 #[test]
-fn more_threads_than_places_read_what_they_wrote() {
+fn more_threads_than_slots_read_what_they_wrote() {
     for (io, write, poll, entries) in [(1, 0, 0, 3), (2, 1, 0, 4), (1, 1, 1, 2)] {
         let peer = Peer::new();
         let drive = drive(&peer, io, write, poll, entries);
@@ -61,7 +61,7 @@ fn more_threads_than_places_read_what_they_wrote() {
 }
 
 #[test]
-fn held_requests_of_threads_and_futures_all_leave() {
+fn held_requests_of_threads_and_futures_are_all_sent() {
     let peer = Peer::new();
     let mut options = peer.options();
     options.nr_io_queues = 1;
@@ -82,7 +82,7 @@ fn held_requests_of_threads_and_futures_all_leave() {
 }
 
 #[test]
-fn maps_are_used_by_what_commands_do() {
+fn queue_maps_are_used_by_class() {
     let peer = Peer::new();
     let drive = drive(&peer, 2, 1, 1, 8);
     let queues = Queues::<Vec<u8>>::new(drive.namespace().controller());
@@ -94,7 +94,7 @@ fn maps_are_used_by_what_commands_do() {
 }
 
 #[test]
-fn futures_are_driven_without_a_runtime_and_give_their_buffers_back() {
+fn futures_run_without_a_runtime_and_return_their_buffers() {
     let peer = Peer::new();
     let drive = drive(&peer, 1, 0, 0, 8);
     let writes: Vec<_> = (0..20).map(|i| drive.write_async(i * 4, pattern(i, 4 * BLOCK), i % 2 == 0)).collect();
@@ -146,7 +146,7 @@ impl Drop for Counted {
 }
 
 #[test]
-fn dropped_futures_keep_their_buffers_until_they_are_over_and_give_their_places_back() {
+fn dropped_futures_keep_their_buffers_until_completion_and_free_their_slots() {
     let peer = Peer::new();
     let hold = Arc::new(AtomicBool::new(true));
     let mut options = peer.options();
@@ -187,7 +187,7 @@ fn dropped_futures_keep_their_buffers_until_they_are_over_and_give_their_places_
 }
 
 #[test]
-fn a_lost_connection_ends_what_is_outstanding_and_blocking_calls_go_on() {
+fn a_lost_connection_ends_outstanding_commands_and_blocking_calls_continue() {
     let peer = Peer::new();
     let drive = drive(&peer, 2, 1, 1, 8);
     let stop = AtomicBool::new(false);
@@ -228,7 +228,7 @@ fn a_lost_connection_ends_what_is_outstanding_and_blocking_calls_go_on() {
 }
 
 #[test]
-fn what_is_not_answered_ends_in_time_for_threads_and_futures() {
+fn unanswered_commands_time_out_for_threads_and_futures() {
     let peer = Peer::new();
     let mut options = peer.options();
     options.nr_io_queues = 1;
@@ -260,7 +260,7 @@ fn what_is_not_answered_ends_in_time_for_threads_and_futures() {
 }
 
 #[test]
-fn a_disconnect_ends_those_who_wait() {
+fn a_disconnect_ends_waiting_calls() {
     let peer = Peer::new();
     let drive = drive(&peer, 1, 0, 1, 3);
     let (told, waits) = mpsc::channel();
@@ -283,7 +283,7 @@ fn a_disconnect_ends_those_who_wait() {
 }
 
 #[test]
-fn a_status_is_an_error_and_a_passing_one_is_tried_again() {
+fn a_status_is_an_error_and_a_transient_one_is_retried() {
     let peer = Peer::new();
     let drive = drive(&peer, 1, 0, 0, 8);
     peer.state().on_io = Box::new(|_| Action::Fail(Status::WRITE_FAULT.dnr()));
@@ -301,7 +301,7 @@ fn a_status_is_an_error_and_a_passing_one_is_tried_again() {
 }
 
 #[test]
-fn the_last_to_hold_the_queues_may_be_a_future_in_its_own_driver() {
+fn a_future_may_drop_the_queues_in_its_own_driver() {
     struct DropsFuture(std::sync::Mutex<Option<ebof_initiator::queues::Transfer<Vec<u8>>>>, mpsc::SyncSender<()>);
     impl Wake for DropsFuture {
         fn wake(self: Arc<Self>) {

@@ -91,7 +91,7 @@ fn finish<T>(sequence: &mut stepped::Sequence<T>, mut meanwhile: impl FnMut()) -
 }
 
 #[test]
-fn a_silent_target_is_given_up_when_the_clock_says_so() {
+fn a_silent_target_times_out_by_the_simulated_clock() {
     let peer = Peer::new();
     let (mut options, _) = options(&peer);
     options.transport = Transport::Streams(Dialer::new(|| Ok(Stream::Simulated(Box::new(Silence)))));
@@ -108,7 +108,7 @@ fn a_silent_target_is_given_up_when_the_clock_says_so() {
 }
 
 #[test]
-fn a_host_tries_for_ten_minutes_in_no_time_and_gives_up() {
+fn ten_minutes_of_reconnecting_take_no_real_time() {
     let peer = Peer::new();
     let (mut options, refuses) = options(&peer);
     options.ctrl_loss_tmo = Some(Duration::from_secs(600));
@@ -134,7 +134,7 @@ fn a_host_tries_for_ten_minutes_in_no_time_and_gives_up() {
 }
 
 #[test]
-fn a_queue_is_made_again_step_by_step_after_a_loss() {
+fn a_queue_is_re_created_in_steps_after_a_loss() {
     let peer = Peer::new();
     let (options, _) = options(&peer);
     let (controller, mut admin_queue) = finish(&mut stepped::connect(&options), || {}).unwrap();

@@ -104,14 +104,14 @@ fn refusal(peer: &str, reason: RefusalReason, time_unix_ms: u64) -> Refusal {
 }
 
 #[test]
-fn the_status_keeps_its_shape() {
+fn the_status_keeps_its_json_keys() {
     let json = serde_json::to_string_pretty(&status()).unwrap();
     insta::assert_snapshot!("status", json);
     assert_eq!(serde_json::from_str::<Status>(&json).unwrap(), status());
 }
 
 #[test]
-fn a_refusal_keeps_its_shape() {
+fn a_refusal_keeps_its_json_keys() {
     let refusal = refusal("127.0.0.1:50000", RefusalReason::HostNotAllowed, 1_795_000_000_000);
     let json = serde_json::to_string_pretty(&refusal).unwrap();
     insta::assert_snapshot!("refusal", json);
@@ -129,7 +129,7 @@ fn a_host_in_the_same_process_has_no_address() {
 }
 
 #[test]
-fn a_plan_keeps_its_shape() {
+fn a_plan_keeps_its_json_keys() {
     let desired = load("a.toml", include_str!("../../examples/ebof.toml")).unwrap().config;
     let plan = Plan::between(&Config::default(), &desired);
     let json = serde_json::to_string_pretty(&plan).unwrap();
@@ -137,7 +137,7 @@ fn a_plan_keeps_its_shape() {
 }
 
 #[test]
-fn the_connection_log_counts_what_is_alike_and_forgets_the_oldest() {
+fn the_connection_log_counts_equal_entries_and_drops_the_oldest() {
     let mut log = ConnectionLog::new(2);
     log.record(refusal("10.0.0.1:1", RefusalReason::HostNotAllowed, 1));
     log.record(refusal("10.0.0.2:1", RefusalReason::HostNotAllowed, 2));
@@ -162,7 +162,7 @@ fn a_peer_cannot_fill_the_connection_log_with_text() {
 }
 
 #[test]
-fn a_failed_change_says_what_and_why() {
+fn a_failed_change_is_reported_with_its_reason() {
     let change = Change::RemovePort { name: "front".into() };
     let source = Box::new(std::io::Error::other("the port is busy"));
     let failed = ApplyError::Failed { change: Box::new(change.clone()), source };

@@ -115,7 +115,7 @@ mod tests {
     const PORTS: &str = "[[ports]]\nlisten = \"tcp://10.0.0.1:1\"\n[[ports]]\nlisten = \"tcp://10.0.0.2:1\"\n";
 
     #[test]
-    fn a_port_keeps_its_id_when_the_one_before_it_goes() {
+    fn a_port_keeps_its_id_when_an_earlier_one_is_removed() {
         let second = "[[ports]]\nlisten = \"tcp://10.0.0.2:1\"\n";
         assert_eq!(ports(&after(PORTS, second)), [("tcp://10.0.0.2:1".to_owned(), 2)]);
         // A new port does not get a number that was in use, and no port loses its number.
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_keeps_its_nsid_when_the_one_before_it_goes() {
+    fn a_namespace_keeps_its_nsid_when_an_earlier_one_is_removed() {
         let before = disks("\"a.img\", \"b.img\", \"mem:1M\", \"mem:1M\"");
         let without = after(&before, &disks("\"b.img:2M\", \"mem:1M\", \"c.img\""));
         assert_eq!(

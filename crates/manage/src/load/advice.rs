@@ -24,7 +24,7 @@ fn follow(name: &str, text: &str, advice: &str, followed: &str) {
 const SUBSYSTEM: &str = "[[subsystems]]\nnqn = \"n\"\nallow_any_host = true\n";
 
 #[test]
-fn advice_about_ports_is_followed() {
+fn fixes_suggested_for_ports_work() {
     for (before, advice, after) in [
         ("listen = \"127.0.0.1:4420\"", "write \"tcp://127.0.0.1:4420\"", "listen = \"tcp://127.0.0.1:4420\""),
         ("listen = \"::1\"", "write \"tcp://[::1]:4420\"", "listen = \"tcp://[::1]:4420\""),
@@ -60,7 +60,7 @@ fn advice_about_ports_is_followed() {
 }
 
 #[test]
-fn advice_about_the_target_is_followed() {
+fn fixes_suggested_for_the_target_work() {
     for (before, advice, after) in [
         ("handshake_timeout = 30", "write \"30s\"", "handshake_timeout = \"30s\""),
         ("handshake_timeout = 500", "write \"500s\" or \"500ms\"", "handshake_timeout = \"500ms\""),
@@ -80,7 +80,7 @@ fn advice_about_the_target_is_followed() {
 }
 
 #[test]
-fn advice_about_subsystems_is_followed() {
+fn fixes_suggested_for_subsystems_work() {
     let host = "[[hosts]]\nnqn = \"h\"\n";
     let named = |lines: &str| format!("[[subsystems]]\nnqn = \"n\"\n{lines}\n");
     let open = |lines: &str| format!("{SUBSYSTEM}{lines}\n");
@@ -147,7 +147,7 @@ fn advice_about_subsystems_is_followed() {
 }
 
 #[test]
-fn advice_about_drives_is_followed() {
+fn fixes_suggested_for_drives_work() {
     let drive = |lines: &str| format!("[[drives]]\nname = \"d\"\n{lines}\n{SUBSYSTEM}drive = \"d\"\n");
     let good = "backing = \"a\"";
     for (before, advice, after) in [
@@ -252,7 +252,7 @@ fn both_ends_of_a_range_are_accepted() {
 }
 
 #[test]
-fn advice_about_words_of_a_drive_is_followed() {
+fn fixes_suggested_for_arguments_of_a_drive_work() {
     for (before, advice, after) in [
         ("backing=a", "name=d0,backing=disk.img,size=100G", "name=d0,backing=disk.img,size=100G"),
         ("name=d0", "name=d0,backing=disk.img,size=100G", "name=d0,backing=disk.img,size=100G"),
@@ -293,7 +293,7 @@ fn advice_about_words_of_a_drive_is_followed() {
 }
 
 #[test]
-fn advice_about_files_of_nvmetcli_is_followed() {
+fn fixes_suggested_for_files_of_nvmetcli_work() {
     let port = |addr: &str| {
         format!(
             "{{\"ports\": [{{\"portid\": 1, \"addr\": {{{addr}}}, \"subsystems\": [\"n\"]}}], \"subsystems\": [{{\"nqn\": \"n\", \"attr\": {{\"allow_any_host\": \"1\"}}}}]}}"
@@ -322,7 +322,7 @@ fn advice_about_files_of_nvmetcli_is_followed() {
 }
 
 #[test]
-fn advice_to_who_is_refused_names_keys_that_there_are() {
+fn fixes_suggested_for_refusals_name_existing_keys() {
     use crate::api::RefusalReason as R;
     let keys = include_str!("../../../../docs/config.md");
     let errors = include_str!("../../../../docs/errors.md");

@@ -37,7 +37,7 @@ fn in_subsystem(line: &str) -> String {
 }
 
 #[test]
-fn the_example_has_every_key_and_no_complaint() {
+fn the_example_has_every_key_and_no_diagnostics() {
     let loaded = load("examples/ebof.toml", EXAMPLE).unwrap();
     assert_eq!(loaded.remarks.to_string(), "");
     let Config { target, ports, hosts, drives, subsystems } = &loaded.config;
@@ -78,14 +78,14 @@ fn derived_identifiers_never_change() {
 }
 
 #[test]
-fn free_numbers_are_given_in_order() {
+fn unused_numbers_are_assigned_in_order() {
     let config = good(&in_subsystem("namespaces = [\"mem:1Mi\", { nsid = 2, drive = \"mem:2Mi\" }, \"mem:3Mi\"]"));
     let drives: Vec<_> = config.subsystems[0].namespaces.iter().map(|ns| (ns.nsid, ns.drive.to_string())).collect();
     assert_eq!(drives, [(1, "mem:1Mi".into()), (2, "mem:2Mi".into()), (3, "mem:3Mi".into())]);
 }
 
 #[test]
-fn a_configuration_reads_back_as_written() {
+fn a_configuration_round_trips() {
     for config in [good(EXAMPLE), good(""), good(&in_subsystem("ports = []"))] {
         assert_eq!(good(&config.to_toml().unwrap()), config);
         let json = serde_json::to_string_pretty(&config).unwrap();
@@ -95,7 +95,7 @@ fn a_configuration_reads_back_as_written() {
 }
 
 #[test]
-fn relative_paths_belong_to_the_file() {
+fn relative_paths_are_relative_to_the_file() {
     let mut config = good(EXAMPLE);
     config.rebase(Path::new(EXAMPLE_DIR));
     let path = |at: usize| config.subsystems[0].namespaces[at].drive.path();
@@ -105,7 +105,7 @@ fn relative_paths_belong_to_the_file() {
 }
 
 #[test]
-fn the_format_is_told_by_name_then_by_content() {
+fn the_format_is_detected_by_name_then_by_content() {
     assert_eq!(Format::detect("a.TOML", "{"), Format::Toml);
     assert_eq!(Format::detect("a.json", ""), Format::Json);
     assert_eq!(Format::detect("nvmet.conf", " \n{}"), Format::Json);
@@ -113,7 +113,7 @@ fn the_format_is_told_by_name_then_by_content() {
 }
 
 #[test]
-fn a_message_shows_the_place_and_what_is_accepted() {
+fn a_message_shows_the_position_and_what_is_accepted() {
     assert_eq!(
         bad("[[subsystems]]\nnqn = \"n\"\nallow_any_host = true\n\n[[subsystems.namespaces]]\n\
              drive = \"disk.img\"\nblock_size = 1024\n"),
@@ -142,7 +142,7 @@ fn a_message_shows_the_place_and_what_is_accepted() {
 }
 
 #[test]
-fn each_mistake_is_named() {
+fn each_mistake_is_reported() {
     let same_port = "[[ports]]\nlisten = \"tcp://[::1]:1\"\n[[ports]]\nlisten = \"tcp://[::1]:1\"";
     for (text, expected) in [
         ("port = 1", "1:1: error: `port` is not a key of a configuration"),
@@ -190,7 +190,7 @@ fn each_mistake_is_named() {
 }
 
 #[test]
-fn each_mistake_in_a_subsystem_is_named() {
+fn each_mistake_in_a_subsystem_is_reported() {
     for (line, expected) in [
         ("serial = \"123456789012345678901\"", "4:10: error: `serial` has 21 characters"),
         ("model = \"Größe\"", "4:9: error: `model` has the character 'ö'"),
@@ -241,7 +241,7 @@ fn all_mistakes_are_reported_at_once() {
 }
 
 #[test]
-fn helps_name_what_is_there() {
+fn hints_name_existing_things() {
     let ports = "[[ports]]\nname = \"front\"\nlisten = \"tcp://[::1]\"\n[[ports]]\nname = \"disc\"\n\
                  listen = \"tcp://[::1]:8009\"\ndiscovery_only = true\n[[hosts]]\nnqn = \"nqn.host-a\"\n[[subsystems]]\n\
                  nqn = \"n\"\n";
@@ -260,7 +260,7 @@ fn helps_name_what_is_there() {
 }
 
 #[test]
-fn doubtful_configurations_are_remarked_upon() {
+fn doubtful_configurations_cause_warnings() {
     let remarks = |text: &str| load("a.toml", text).unwrap().remarks.items;
     let message = |text: &str| remarks(text).first().map(|item| (item.severity, item.message.clone()));
     let warning = |text: &str| Some((Severity::Warning, text.to_owned()));
@@ -281,20 +281,20 @@ fn readers_may_share_a_drive() {
 }
 
 #[test]
-fn ports_that_the_system_chooses_are_not_the_same() {
+fn ports_chosen_by_the_system_do_not_conflict() {
     let text =
         "[[ports]]\nname = \"a\"\nlisten = \"tcp://[::1]:0\"\n[[ports]]\nname = \"b\"\nlisten = \"tcp://[::1]:0\"\n";
     assert_eq!(good(text).ports.iter().map(|port| port.id).collect::<Vec<_>>(), [1, 2]);
 }
 
 #[test]
-fn advice_speaks_the_language_of_the_text() {
+fn hints_have_the_syntax_of_the_text() {
     let all = load("a.json", "{\"target\": {}, \"ports\": [{\"name\": \"a\"}]}").unwrap_err();
     assert_eq!(all.items[0].help.as_deref(), Some("add \"listen\": \"tcp://127.0.0.1:4420\""));
 }
 
 #[test]
-fn an_endless_text_is_refused() {
+fn a_text_beyond_the_size_limit_is_refused() {
     let text = "#".repeat(limits::TEXT_BYTES_MAX + 1);
     assert_eq!(first_line(&text), "a.toml:1:1: error: the configuration has 16777217 bytes");
 }

@@ -130,7 +130,7 @@ namespaces = ["b.img"]
     }
 
     #[test]
-    fn what_describes_no_subsystem_takes_none_away_unless_it_says_so() {
+    fn subsystems_are_removed_only_by_an_explicit_empty_list() {
         let ports = FULL.split("[[subsystems]]").next().unwrap();
         for text in ["", "\n", "# nothing\n", ports] {
             assert_eq!(objection("a.toml", text), Some(Objection::NoSubsystem { count: 2 }), "{text:?}");
@@ -143,7 +143,7 @@ namespaces = ["b.img"]
     }
 
     #[test]
-    fn every_place_at_which_a_file_can_be_cut_is_noticed_or_loses_nothing_in_silence() {
+    fn a_file_truncated_anywhere_is_detected_or_removes_nothing() {
         for end in 0..FULL.len() {
             let text = &FULL[..end];
             let Ok(loaded) = load("a.toml", text) else { continue };
@@ -159,7 +159,7 @@ namespaces = ["b.img"]
     }
 
     #[test]
-    fn a_subsystem_loses_all_its_namespaces_only_where_that_is_said() {
+    fn all_namespaces_of_a_subsystem_are_removed_only_by_an_explicit_empty_list() {
         let silent = FULL.replace("namespaces = [\"a.img\"]\n", "");
         assert_eq!(objection("a.toml", &silent), Some(Objection::NoNamespaces { nqn: "disks".into(), count: 1 }));
         assert_eq!(objection("a.toml", &FULL.replace("[\"a.img\"]", "[]")), None);
@@ -171,7 +171,7 @@ namespaces = ["b.img"]
     }
 
     #[test]
-    fn a_last_line_without_an_end_takes_nothing_away() {
+    fn a_last_line_without_a_newline_removes_nothing() {
         let half = FULL.split("[[subsystems]]\nnqn = \"more\"").next().unwrap();
         assert_eq!(objection("a.toml", half), None);
         let Some(Objection::Unended { change }) = objection("a.toml", half.trim_end()) else { panic!("no objection") };

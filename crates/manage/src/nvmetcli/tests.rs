@@ -20,7 +20,7 @@ fn with(from: &str, to: &str) -> Result<(Config, Vec<String>), Vec<String>> {
 }
 
 #[test]
-fn a_saved_file_is_understood_as_it_is() {
+fn a_saved_file_is_imported_unchanged() {
     let loaded = load("nvmet.json", SAVED).unwrap();
     assert_eq!(
         lines(&loaded.remarks.items),
@@ -79,7 +79,7 @@ fn protection_is_never_dropped_silently() {
 }
 
 #[test]
-fn what_has_no_effect_is_said() {
+fn settings_without_effect_are_reported() {
     for (from, to, remark) in [
         ("\"enable\": 1", "\"enable\": 0", "61:21: warning: the namespace is not enabled: it is left out"),
         (
@@ -110,7 +110,7 @@ fn what_has_no_effect_is_said() {
 }
 
 #[test]
-fn mistakes_have_places() {
+fn mistakes_have_positions() {
     for (from, to, error) in [
         (
             "\"192.168.122.33\"",
@@ -134,7 +134,7 @@ fn mistakes_have_places() {
 }
 
 #[test]
-fn a_missing_value_is_asked_for_in_json() {
+fn a_missing_value_is_reported_in_json_syntax() {
     let text = "{\"ports\": [{\"portid\": 1}]}";
     let all = load("a.json", text).unwrap_err();
     assert_eq!(

@@ -81,7 +81,7 @@ fn nothing_changes_between_equals() {
 }
 
 #[test]
-fn what_is_new_is_added_from_nothing_and_removed_to_nothing() {
+fn everything_is_added_from_an_empty_configuration_and_removed_to_one() {
     let empty = Config::default();
     let full = config(AFTER);
     let only =
@@ -118,7 +118,7 @@ fn plan_with(from: &str, to: &str) -> (String, Option<Effect>) {
 }
 
 #[test]
-fn a_drive_is_there_before_its_subsystem_and_goes_after_it() {
+fn a_drive_is_opened_before_its_subsystem_and_closed_after_it() {
     let (none, full) = (config(""), config(DRIVE));
     assert_eq!(
         Plan::between(&none, &full).to_string(),
@@ -131,7 +131,7 @@ fn a_drive_is_there_before_its_subsystem_and_goes_after_it() {
 }
 
 #[test]
-fn another_drive_under_a_subsystem_is_seen_to_go_and_come() {
+fn another_drive_of_a_subsystem_is_a_removal_and_an_addition() {
     let moved = "- remove subsystem disks (connected hosts notice)\n\
                  - remove drive d0 (connected hosts notice)\n\
                  + add drive d0: other.img, 100Gi\n\
@@ -148,7 +148,7 @@ fn another_drive_under_a_subsystem_is_seen_to_go_and_come() {
 }
 
 #[test]
-fn what_can_change_on_a_drive_that_is_served() {
+fn which_settings_of_a_served_drive_can_change() {
     let with = |line: &str| plan_with("size = \"100Gi\"", &format!("size = \"100Gi\"\n{line}"));
     for (line, text, effect) in [
         ("encryption = true", "encryption false -> true", Effect::Live),
@@ -194,7 +194,7 @@ fn a_drive_keeps_its_size() {
 }
 
 #[test]
-fn what_is_called_something_else_is_the_same() {
+fn a_renamed_object_is_the_same() {
     let renamed = BEFORE.replace("\"front\"", "\"outside\"");
     let plan = Plan::between(&config(BEFORE), &config(&renamed));
     assert_eq!(plan.to_string(), "~ alter port outside: name \"front\" -> \"outside\"");
@@ -213,7 +213,7 @@ fn a_file_of_another_size_is_the_same_file() {
 }
 
 #[test]
-fn what_changes_of_a_port_is_for_new_connections_unless_hosts_notice() {
+fn the_effect_of_a_ports_change_depends_on_the_key() {
     let with = |line: &str| {
         let text = BEFORE.replacen(
             "listen = \"tcp://10.0.0.1:4420\"",

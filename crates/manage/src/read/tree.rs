@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn json_values_know_their_places() {
+    fn json_values_have_positions() {
         let text = "\u{feff}{\n \"a\": [1, \"b\\u0041\"], \"c\": {}\n}\n";
         let root = json(text).unwrap();
         let entry = root.entry("a").unwrap();
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn json_errors_point_at_the_place() {
+    fn json_errors_have_positions() {
         assert_eq!(
             json("{\n  \"a\": 1,\n  \"b\" 2\n}").unwrap_err(),
             "a.json:3:7: error: expected `:`\n  |\n3 |   \"b\" 2\n  |       ^\n  = this is not JSON (https://json.org)"
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn deep_json_is_refused_and_not_followed() {
+    fn deeply_nested_json_is_refused() {
         let text = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
         assert!(json(&text).unwrap_err().contains("nested too deeply"));
     }

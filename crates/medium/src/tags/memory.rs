@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_were_not_needed_go_first_and_those_to_be_written_stay() {
+    fn unused_pages_are_evicted_first_and_dirty_ones_are_kept() {
         let mut tags = Memory::new(1);
         for at in 0..1024 {
             tags.begin_use();
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tags_that_a_block_may_have_are_kept_in_order() {
+    fn the_possible_tags_of_a_block_are_kept_in_order() {
         let mut tags = Memory::new(0);
         for version in 0..40 {
             tags.add_candidate(VolumeId(1), 7, Tag([version / 2; 16]), false);

@@ -10,7 +10,7 @@ use crate::rig::{Event, Recorder, create_coded, drive, flush, on, open, read, wr
 const CAPACITY: u64 = 2 << 20;
 
 #[test]
-fn a_bad_block_whose_new_bytes_went_with_the_power_shows_no_old_ones() {
+fn a_bad_block_whose_rewrite_was_lost_does_not_return_old_data() {
     for block_format in [BlockFormat::plain(12), BlockFormat { checked: true, ..BlockFormat::plain(12) }] {
         let (base, opened) = drive(CAPACITY);
         let mut io = Io::new(16).unwrap();

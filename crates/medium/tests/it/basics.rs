@@ -10,7 +10,7 @@ use crate::rig::{create, create_coded, deallocate, drive, flush, on, open, read,
 const EXTENT: u64 = 256 << 10;
 
 #[test]
-fn what_is_written_is_read_and_the_rest_is_zeros() {
+fn written_blocks_are_read_back_and_others_are_zeros() {
     for engine in [Engine::Auto, Engine::Threads] {
         let (_, opened) = drive(16 << 20);
         let mut io = Io::with_engine(64, engine).unwrap();
@@ -41,7 +41,7 @@ fn halves(len: usize, cut: usize, fill: u8) -> Segments {
 }
 
 #[test]
-fn memory_in_several_pieces_is_as_good_as_a_buffer() {
+fn memory_in_several_pieces_works_like_a_buffer() {
     let (_, opened) = drive(32 << 20);
     let mut io = Io::new(64).unwrap();
     let block_formats = [
@@ -77,7 +77,7 @@ fn memory_in_several_pieces_is_as_good_as_a_buffer() {
 }
 
 #[test]
-fn deallocated_blocks_are_zeros_and_their_extents_go_to_others_without_their_bytes() {
+fn deallocated_blocks_are_zeros_and_their_extents_are_reused_zeroed() {
     let (base, opened) = drive(1 << 20);
     let mut io = Io::new(64).unwrap();
     let first = create(&opened.medium, 1, 1 << 20);
@@ -104,7 +104,7 @@ fn deallocated_blocks_are_zeros_and_their_extents_go_to_others_without_their_byt
 }
 
 #[test]
-fn a_namespace_has_no_more_than_its_quota_and_the_drive_says_when_it_is_full() {
+fn a_namespace_has_a_quota_and_a_full_drive_reports_it() {
     let told: Arc<Mutex<Vec<Notice>>> = Arc::default();
     let notices = Arc::clone(&told);
     let base = Arc::new(Memory::new(medium_bytes(1 << 20).unwrap(), 512, false));
@@ -131,7 +131,7 @@ fn a_namespace_has_no_more_than_its_quota_and_the_drive_says_when_it_is_full() {
 }
 
 #[test]
-fn all_of_it_is_there_again_when_the_drive_is_opened_again() {
+fn everything_is_kept_when_the_drive_is_opened_again() {
     let (base, opened) = drive(16 << 20);
     assert!(opened.created && opened.was_clean && opened.snapshot.is_none());
     let mut io = Io::new(64).unwrap();
@@ -176,7 +176,7 @@ fn bad_blocks_cannot_be_read_until_they_are_written() {
 }
 
 #[test]
-fn an_error_of_the_device_is_told_and_forgotten_when_it_is_gone() {
+fn a_device_error_is_reported_and_cleared_when_it_ends() {
     let (base, opened) = drive(16 << 20);
     let mut io = Io::new(64).unwrap();
     let device = create(&opened.medium, 1, 8 << 20);
@@ -200,7 +200,7 @@ fn an_error_of_the_device_is_told_and_forgotten_when_it_is_gone() {
 }
 
 #[test]
-fn many_journals_later_everything_is_still_there() {
+fn everything_is_kept_over_many_journals() {
     let (base, opened) = drive(4 << 20);
     let mut io = Io::new(64).unwrap();
     let device = create(&opened.medium, 1, 4 << 20);
@@ -225,7 +225,7 @@ fn many_journals_later_everything_is_still_there() {
 }
 
 #[test]
-fn what_is_no_drive_is_refused_and_not_overwritten() {
+fn other_data_are_not_opened_and_not_overwritten() {
     let refused = |base: Arc<dyn Device>, create: Option<u64>| {
         ebof_medium::open(base, Options { create, ..Options::default() }).map(|_| ()).unwrap_err()
     };
@@ -258,7 +258,7 @@ fn what_is_no_drive_is_refused_and_not_overwritten() {
 }
 
 #[test]
-fn requests_after_the_end_are_answered() {
+fn requests_after_the_stop_are_completed() {
     let (_, opened) = drive(16 << 20);
     let mut io = Io::new(8).unwrap();
     let device = create(&opened.medium, 1, 1 << 20);
@@ -269,7 +269,7 @@ fn requests_after_the_end_are_answered() {
 }
 
 #[test]
-fn several_threads_use_namespaces_that_come_and_go() {
+fn several_threads_use_namespaces_that_are_created_and_deleted() {
     let (_, opened) = drive(32 << 20);
     let medium = &opened.medium;
     let shared = create(medium, 0, 16 << 20);
@@ -307,7 +307,7 @@ fn several_threads_use_namespaces_that_come_and_go() {
 
 /// An earlier version let a drive's state grow, and could not write it down any more.
 #[test]
-fn a_state_that_is_larger_than_it_may_be_is_kept_as_long_as_there_is_room() {
+fn a_state_beyond_its_budget_is_kept_while_it_fits() {
     let (base, opened) = drive(1 << 20);
     let grown = Arc::new(std::sync::atomic::AtomicUsize::new(14_700_000));
     let bytes = Arc::clone(&grown);

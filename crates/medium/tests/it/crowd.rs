@@ -114,7 +114,7 @@ impl OkOrGone for Result<(), ebof_backend::Error> {
 }
 
 #[test]
-fn threads_share_a_namespace_while_others_come_and_go() {
+fn threads_share_a_namespace_while_others_are_created_and_deleted() {
     for kind in [Engine::Uring, Engine::Threads] {
         if engine(kind).is_none() {
             continue;

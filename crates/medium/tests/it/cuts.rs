@@ -518,12 +518,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_that_was_acknowledged_is_lost_in_any_number_of_incarnations(incarnations in proptest::collection::vec(incarnation(), 1..5)) {
+    fn acknowledged_data_survive_any_number_of_crashes(incarnations in proptest::collection::vec(incarnation(), 1..5)) {
         live(Rules { block_format: BlockFormat::plain(12), sector: 512 }, &incarnations)?;
     }
 
     #[test]
-    fn blocks_with_tags_or_keys_are_whole_or_absent_in_any_number_of_incarnations(
+    fn blocks_with_tags_or_keys_are_atomic_over_any_number_of_crashes(
         block_format in prop::sample::select([&block_formats()[..], &[BlockFormat { encrypted: true, ..BlockFormat::plain(12) }]].concat()),
         incarnations in proptest::collection::vec(incarnation(), 1..5),
     ) {
@@ -532,7 +532,7 @@ proptest! {
     }
 
     #[test]
-    fn blocks_with_tags_that_were_torn_are_found_out(
+    fn torn_blocks_with_tags_are_detected(
         block_format in prop::sample::select(block_formats().to_vec()),
         incarnations in proptest::collection::vec(incarnation(), 1..5),
     ) {

@@ -131,7 +131,7 @@ impl Victim {
 }
 
 #[test]
-fn every_byte_that_flips_is_found_out_and_a_write_heals() {
+fn every_flipped_byte_is_detected_and_a_write_repairs_the_block() {
     for block_format in block_formats() {
         let mut victim = Victim::new(block_format);
         let per_extent = victim.per_extent();
@@ -166,7 +166,7 @@ fn every_byte_that_flips_is_found_out_and_a_write_heals() {
 }
 
 #[test]
-fn what_is_in_the_wrong_place_or_of_another_time_is_found_out() {
+fn misplaced_and_stale_blocks_are_detected() {
     for block_format in block_formats() {
         let mut victim = Victim::new(block_format);
         let per_extent = victim.per_extent();
@@ -277,7 +277,7 @@ fn faulty(base: &Arc<Faulty>) -> Medium {
 }
 
 #[test]
-fn tags_that_cannot_be_read_or_written_take_nothing_else_with_them() {
+fn failures_to_read_or_write_tags_affect_nothing_else() {
     let block_format = BlockFormat { checked: true, ..BlockFormat::plain(12) };
     let memory = Memory::new(medium_bytes(4 << 20).unwrap(), 512, false);
     let base = Arc::new(Faulty { memory, place: AtomicU64::new(u64::MAX), reads: AtomicBool::new(true) });
@@ -320,7 +320,7 @@ fn tags_that_cannot_be_read_or_written_take_nothing_else_with_them() {
 /// What a new incarnation makes of writes that failed in whatever step, and were done all the same
 /// or not.
 #[test]
-fn a_write_that_failed_is_there_or_is_not() {
+fn a_failed_write_is_atomic() {
     for block_format in block_formats() {
         let mut outcomes = [0, 0];
         for (after, done) in (0..4).flat_map(|after| [(after, false), (after, true)]) {
@@ -353,7 +353,7 @@ fn a_write_that_failed_is_there_or_is_not() {
 /// An extent that was made ready for blocks with tags, and was not given to them after all, goes to
 /// others without what was made.
 #[test]
-fn pages_of_tags_are_nothing_that_others_read() {
+fn other_namespaces_never_read_pages_of_tags() {
     for after in 0..6 {
         let (base, opened) = drive(1 << 20);
         let mut io = Io::new(8).unwrap();
@@ -374,7 +374,7 @@ fn pages_of_tags_are_nothing_that_others_read() {
 }
 
 #[test]
-fn tags_take_no_more_memory_than_they_may_and_many_in_the_journal_are_read_quickly() {
+fn the_memory_of_tags_is_limited_and_many_journaled_tags_are_read_quickly() {
     const CAPACITY: u64 = 1 << 30;
     let block_format = BlockFormat { checked: true, ..BlockFormat::plain(12) };
     let base = Arc::new(Memory::new(medium_bytes(CAPACITY).unwrap(), 512, false));
@@ -474,7 +474,7 @@ fn copied(memory: &Arc<Memory>) -> Arc<Memory> {
 /// What a block was before it was written and flushed is not what it is, also when all of it is
 /// still in the journal.
 #[test]
-fn a_flush_rules_out_what_blocks_were_before() {
+fn a_flush_excludes_older_contents_of_blocks() {
     for block_format in block_formats() {
         let zeros = vec![0; usize::try_from(block_format.data_bytes()).unwrap()];
         let mut victim = Victim::new(block_format);
@@ -536,7 +536,7 @@ fn a_flush_rules_out_what_blocks_were_before() {
 
 /// What was ruled out stays so when the journal that ruled it out has given way to a checkpoint.
 #[test]
-fn a_checkpoint_keeps_what_a_flush_has_ruled_out() {
+fn a_checkpoint_keeps_the_tags_excluded_by_a_flush() {
     for block_format in block_formats() {
         // Its tags are on their pages before anything happens.
         let mut victim = Victim::new(block_format).between(|_| ());

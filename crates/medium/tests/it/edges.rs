@@ -30,7 +30,7 @@ fn is_frame(event: &Event) -> bool {
 
 /// Who opens a drive and stops before `set_snapshot` must not wipe its owner's state.
 #[test]
-fn the_owners_state_survives_a_stop_without_a_snapshot() {
+fn the_state_survives_a_stop_without_a_checkpoint() {
     let (base, opened) = drive(2 << 20);
     on(&opened.medium, |store| store.commit(&[b"one"])).unwrap();
     on(&opened.medium, |store| store.set_snapshot(Box::new(|| b"state".to_vec())));
@@ -41,7 +41,7 @@ fn the_owners_state_survives_a_stop_without_a_snapshot() {
 }
 
 #[test]
-fn the_owners_changes_survive_a_stop_without_a_snapshot() {
+fn changes_survive_a_stop_without_a_checkpoint() {
     let (base, opened) = drive(2 << 20);
     on(&opened.medium, |store| store.commit(&[b"one"])).unwrap();
     std::mem::forget(opened);
@@ -52,7 +52,7 @@ fn the_owners_changes_survive_a_stop_without_a_snapshot() {
 /// Frames of before a power loss, behind the place where the journal went on, are not its
 /// continuation.
 #[test]
-fn frames_of_an_earlier_life_are_not_replayed() {
+fn frames_of_an_earlier_incarnation_are_not_replayed() {
     let (base, opened) = drive(2 << 20);
     let mut io = Io::new(4).unwrap();
     let first = create(&opened.medium, 1, 2 << 20);
@@ -82,7 +82,7 @@ fn frames_of_an_earlier_life_are_not_replayed() {
 
 /// A deallocation over many pieces takes time in proportion to their number, not to its square.
 #[test]
-fn a_deallocation_of_a_fragmented_namespace_takes_no_ages() {
+fn a_deallocation_of_a_fragmented_namespace_is_fast() {
     let base = Arc::new(Null::new(medium_bytes(64 << 30).unwrap(), 512, false));
     let medium = ebof_medium::open(base, Options { create: Some(64 << 30), ..options() }).unwrap().medium;
     create(&medium, 1, 64 << 30);
@@ -136,7 +136,7 @@ fn slow() -> (Arc<Slow>, ebof_medium::Opened) {
 /// What was deallocated is there again although a request that began before is still under way for
 /// a moment.
 #[test]
-fn a_full_namespace_can_write_what_it_has_just_deallocated() {
+fn a_full_namespace_can_rewrite_deallocated_blocks() {
     let (base, opened) = slow();
     let mut io = Io::new(4).unwrap();
     let device = create(&opened.medium, 1, 1 << 20);
@@ -161,7 +161,7 @@ fn a_full_namespace_can_write_what_it_has_just_deallocated() {
 /// A write that waits for what was just given back holds up nobody else, and is answered when it
 /// has waited long enough.
 #[test]
-fn a_write_that_waits_for_space_waits_alone() {
+fn a_write_that_waits_for_space_does_not_delay_others() {
     let (base, opened) = slow();
     let mut io = Io::new(4).unwrap();
     let (first, second) = (create(&opened.medium, 1, 1 << 20), create(&opened.medium, 2, 1 << 20));
@@ -221,7 +221,7 @@ impl Device for Reluctant {
 
 /// What one gives back is zeroed while others go on, and is there when it is needed.
 #[test]
-fn others_do_not_wait_while_what_was_given_back_is_zeroed() {
+fn zeroing_freed_extents_does_not_delay_others() {
     let (open, gate) = mpsc::channel();
     let memory = Memory::new(medium_bytes(2 << 20).unwrap(), 512, false);
     let (is_armed, waiting) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -265,7 +265,7 @@ fn others_do_not_wait_while_what_was_given_back_is_zeroed() {
 
 /// What somebody may still read is not given to anybody else.
 #[test]
-fn a_slow_request_never_sees_what_others_write() {
+fn a_slow_request_never_reads_data_of_reused_extents() {
     let (base, opened) = slow();
     let mut io = Io::new(4).unwrap();
     let first = create(&opened.medium, 1, 1 << 20);
@@ -289,7 +289,7 @@ fn a_slow_request_never_sees_what_others_write() {
 
 /// A request that nobody waits for does not keep the drive from being closed.
 #[test]
-fn stopping_does_not_wait_for_requests_of_others() {
+fn stopping_does_not_wait_for_requests_at_the_device() {
     let (base, opened) = slow();
     let mut io = Io::new(4).unwrap();
     let device = create(&opened.medium, 1, 1 << 20);
@@ -309,7 +309,7 @@ fn stopping_does_not_wait_for_requests_of_others() {
 
 /// What can be made can be opened again.
 #[test]
-fn a_namespace_that_was_made_is_there_again() {
+fn a_created_namespace_survives_a_power_loss() {
     for block in
         [BlockFormat::plain(0), BlockFormat::plain(13), BlockFormat { metadata_bytes: 64, ..BlockFormat::plain(12) }]
     {
@@ -404,7 +404,7 @@ fn no_flush() -> (Arc<NoFlush>, ebof_medium::Opened) {
 /// A checkpoint whose last flush failed is on the medium, perhaps; what is acknowledged afterwards
 /// must not be lost to it.
 #[test]
-fn a_checkpoint_that_failed_at_its_end_hides_nothing_later() {
+fn a_checkpoint_that_failed_at_its_end_does_not_hide_later_changes() {
     for fails in 0..2 {
         let (base, opened) = no_flush();
         on(&opened.medium, |store| store.set_snapshot(Box::new(|| b"state".to_vec())));
@@ -442,7 +442,7 @@ fn a_commit_that_could_not_be_flushed_has_not_happened() {
 
 /// A commit is all there or not at all.
 #[test]
-fn the_changes_of_a_commit_are_there_together() {
+fn the_changes_of_a_commit_are_atomic() {
     let (base, opened) = drive(2 << 20);
     let before = base.events.lock().unwrap().len();
     on(&opened.medium, |store| store.commit(&[&[1; 3000], &[2; 3000], &[3; 3000]])).unwrap();
@@ -468,7 +468,7 @@ impl CompletionHook for Seen {
 
 /// What a device above has attached to a request is not lost.
 #[test]
-fn what_accompanies_a_request_still_does() {
+fn companions_of_requests_are_kept() {
     let (_, opened) = drive(2 << 20);
     let mut io = Io::new(4).unwrap();
     let device = create(&opened.medium, 1, 2 << 20);
@@ -488,7 +488,7 @@ fn what_accompanies_a_request_still_does() {
 /// The backing device is closed with the drive: it can be opened again at once, in the same process
 /// too.
 #[test]
-fn a_drive_that_was_closed_lets_go_of_its_file() {
+fn a_closed_drive_releases_its_file() {
     let directory = tempfile::tempdir().unwrap();
     let size = medium_bytes(1 << 20).unwrap();
     let spec = format!("{}/disk.img,size={size}", directory.path().display()).parse().unwrap();
@@ -509,7 +509,7 @@ fn a_drive_that_was_closed_lets_go_of_its_file() {
 /// afterwards would be lost to it, and is acknowledged only when that is settled. Everything works
 /// again when the journal can be written, without a restart.
 #[test]
-fn nothing_is_acknowledged_while_a_failed_record_may_take_it_away() {
+fn nothing_is_acknowledged_after_a_failed_record_until_the_journal_recovers() {
     let (base, opened) = no_flush();
     let mut io = Io::new(4).unwrap();
     let device = create(&opened.medium, 1, 2 << 20);

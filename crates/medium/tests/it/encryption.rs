@@ -47,7 +47,7 @@ fn bare_key(base: &Arc<dyn Device>) -> [u8; 64] {
 }
 
 #[test]
-fn what_is_written_is_read_and_the_medium_does_not_show_it() {
+fn encrypted_data_are_read_back_and_not_visible_on_the_medium() {
     for shift in [9, 12] {
         let base = memory();
         let opened = open(&base, None).unwrap();
@@ -87,7 +87,7 @@ fn what_is_written_is_read_and_the_medium_does_not_show_it() {
 }
 
 #[test]
-fn a_key_is_nowhere_when_its_namespace_is_gone() {
+fn the_key_of_a_deleted_namespace_is_nowhere_on_the_medium() {
     let base = memory();
     let opened = open(&base, None).unwrap();
     create(&opened.medium, 1, 12);
@@ -103,7 +103,7 @@ fn a_key_is_nowhere_when_its_namespace_is_gone() {
 }
 
 #[test]
-fn with_a_key_of_its_own_a_drive_is_of_no_use_without_it() {
+fn a_drive_with_a_key_file_cannot_be_opened_without_it() {
     let base = memory();
     let mut io = Io::new(4).unwrap();
     let opened = open(&base, None).unwrap();
@@ -126,7 +126,7 @@ fn with_a_key_of_its_own_a_drive_is_of_no_use_without_it() {
 
 /// Wherever the power goes: every namespace that is there has its key, and what it was given.
 #[test]
-fn a_drive_opens_wherever_its_keys_were_cut_off() {
+fn a_drive_opens_after_a_power_loss_at_any_write_of_its_keys() {
     let base = Arc::new(Recorder::new(medium_bytes(CAPACITY).unwrap()));
     let device: Arc<dyn Device> = base.clone();
     let opened = open(&device, None).unwrap();

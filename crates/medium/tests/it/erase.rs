@@ -146,7 +146,7 @@ fn nothing_of_an_erased_namespace_is_left_anywhere() {
 
 /// Wherever the power goes while the past is overwritten, the drive opens with all that it has.
 #[test]
-fn a_drive_opens_wherever_its_past_was_cut_off() {
+fn a_drive_opens_after_a_power_loss_at_any_write_of_a_purge() {
     let base = Arc::new(Recorder::new(medium_bytes(CAPACITY).unwrap()));
     let device: Arc<dyn Device> = Arc::clone(&base) as Arc<dyn Device>;
     let opened = open(&device);
@@ -190,7 +190,7 @@ fn encrypted(medium: &Medium, volume: u64) {
 
 /// A table that is cut off while a shorter one takes its place leaves no keys behind its end.
 #[test]
-fn no_key_outlives_its_namespace_wherever_the_power_goes() {
+fn no_key_survives_its_namespace_after_a_power_loss_at_any_write() {
     for failing in [false, true] {
         let base = Arc::new(Recorder::new(medium_bytes(CAPACITY).unwrap()));
         let device: Arc<dyn Device> = Arc::clone(&base) as Arc<dyn Device>;
@@ -237,7 +237,7 @@ fn no_key_outlives_its_namespace_wherever_the_power_goes() {
 
 /// What could not be made leaves no key.
 #[test]
-fn a_namespace_that_is_not_made_leaves_no_key() {
+fn a_namespace_that_could_not_be_created_leaves_no_key() {
     let base = Arc::new(Recorder::new(medium_bytes(CAPACITY).unwrap()));
     let device: Arc<dyn Device> = Arc::clone(&base) as Arc<dyn Device>;
     let opened = open(&device);
@@ -297,7 +297,7 @@ fn a_drive_that_lost_its_superblocks_is_not_overwritten() {
 }
 
 #[test]
-fn a_drive_made_over_an_earlier_one_keeps_nothing_of_it() {
+fn a_drive_created_over_an_earlier_one_keeps_nothing_of_it() {
     let (base, secrets) = with_an_earlier_drive();
     let layout = Layout::new(CAPACITY, [0; 16]).unwrap();
     zero(&base, 0, 2 * SUPERBLOCK_BYTES);
@@ -351,7 +351,7 @@ impl Device for Keeps {
 
 /// File systems only note that a range is to be read as zeros: what was there stays on the disk.
 #[test]
-fn what_an_earlier_drive_left_is_overwritten_and_not_only_given_back() {
+fn remains_of_an_earlier_drive_are_overwritten_and_not_only_discarded() {
     let (base, secrets) = with_an_earlier_drive();
     let layout = Layout::new(CAPACITY, [0; 16]).unwrap();
     zero(&base, 0, 2 * SUPERBLOCK_BYTES);
@@ -394,7 +394,7 @@ fn an_old_drive_loses_the_keys_of_the_one_before_it() {
 
 /// A file system that is given blocks back keeps what was in them: an overwrite comes before that.
 #[test]
-fn what_is_to_be_overwritten_is_not_given_back_first() {
+fn extents_to_be_overwritten_are_not_freed_before() {
     let base = Arc::new(Recorder::new(medium_bytes(CAPACITY).unwrap()));
     let device: Arc<dyn Device> = Arc::clone(&base) as Arc<dyn Device>;
     let opened = open(&device);

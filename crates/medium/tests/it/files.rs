@@ -75,7 +75,7 @@ fn a_full_file_system_stops_writes_and_nothing_else() {
 }
 
 #[test]
-fn a_file_that_becomes_shorter_is_an_error_until_it_is_not() {
+fn a_truncated_file_is_an_error_until_it_is_restored() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("drive.img");
     let told = Arc::default();

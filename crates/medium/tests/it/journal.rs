@@ -174,7 +174,7 @@ fn assert_safe(base: &Arc<Recorder>, opened: &Opened, known: &Known, what: &str)
 }
 
 #[test]
-fn every_frame_that_was_flushed_is_missed_and_what_can_be_read_without_it_is_right() {
+fn every_missing_flushed_frame_is_detected_and_readable_data_are_correct() {
     let story = story(0);
     let whole = image(&story, &[]);
     assert_whole(&try_open(&image(&story, &[]), false).unwrap(), &story.known, "undamaged");
@@ -212,7 +212,7 @@ fn every_frame_that_was_flushed_is_missed_and_what_can_be_read_without_it_is_rig
 
 /// Also without the marks a frame that a later one knows to be flushed is missed.
 #[test]
-fn frames_tell_of_the_frames_before_them_when_both_marks_are_gone() {
+fn without_marks_frames_prove_the_frames_before_them() {
     let story = story(0);
     let (layout, whole) = (layout(), image(&story, &[]));
     let journal = layout.journal(story.generation);
@@ -236,7 +236,7 @@ fn frames_tell_of_the_frames_before_them_when_both_marks_are_gone() {
 
 /// Whatever is lost together, also with one of the marks that say that it was there.
 #[test]
-fn any_damage_to_the_journal_gives_all_or_nothing_wrong() {
+fn with_any_damage_to_the_journal_the_drive_is_correct_or_refused() {
     let story = story(1);
     let journal = layout().journal(story.generation);
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -282,7 +282,7 @@ fn any_damage_to_the_journal_gives_all_or_nothing_wrong() {
 }
 
 #[test]
-fn a_checkpoint_is_made_good_by_the_one_before_or_the_drive_is_refused() {
+fn a_damaged_checkpoint_is_replaced_by_the_previous_one_or_the_drive_is_refused() {
     for restarts in [0, 1, 2] {
         let story = story(restarts);
         let (layout, generation) = (layout(), story.generation);
@@ -325,7 +325,7 @@ fn a_checkpoint_is_made_good_by_the_one_before_or_the_drive_is_refused() {
 }
 
 #[test]
-fn a_damaged_superblock_is_written_again_from_its_copy() {
+fn a_damaged_superblock_is_restored_from_its_copy() {
     let story = story(0);
     for at in [0, 4096] {
         let clean = image(&story, &[]);
@@ -380,7 +380,7 @@ fn old(text: &str) -> Arc<Recorder> {
 /// Drives that were made, used and killed, or closed, by the version before frames said what was
 /// flushed.
 #[test]
-fn drives_of_the_version_before_marks_open_and_are_kept_safe_from_then_on() {
+fn drives_of_the_version_without_marks_open_and_get_marks() {
     let mut io = Io::new(4).unwrap();
     for (text, state) in [(include_str!("old/killed.txt"), None), (include_str!("old/clean.txt"), Some(&b"state"[..]))]
     {

@@ -263,7 +263,7 @@ impl Known {
 }
 
 #[test]
-fn a_killed_process_has_lost_nothing_that_it_acknowledged() {
+fn a_killed_process_loses_no_acknowledged_data() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("drive.img");
     let (mut known, mut seed, begin) = (Known::default(), 0x1234_5678_9abc_def1, Instant::now());

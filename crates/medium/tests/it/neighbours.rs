@@ -49,7 +49,7 @@ fn order(io: &mut Io, count: usize) -> Vec<u64> {
 }
 
 #[test]
-fn a_neighbours_write_does_not_wait_for_long_requests_that_came_before_it() {
+fn a_write_to_another_namespace_does_not_wait_for_earlier_long_requests() {
     let (_base, opened) = drive(1 << 30);
     let medium = &opened.medium;
     let tenants: Vec<_> = (1..=3).map(|number| create(medium, number, 256 << 20)).collect();
@@ -74,7 +74,7 @@ fn a_neighbours_write_does_not_wait_for_long_requests_that_came_before_it() {
 }
 
 #[test]
-fn a_write_to_the_same_namespace_does_not_wait_for_them_either() {
+fn a_write_to_the_same_namespace_does_not_wait_for_long_requests() {
     let (_base, opened) = drive(1 << 30);
     let device = create(&opened.medium, 1, 512 << 20);
     let mut io = Io::new(64).unwrap();
@@ -91,7 +91,7 @@ fn a_write_to_the_same_namespace_does_not_wait_for_them_either() {
 }
 
 #[test]
-fn tenants_with_long_requests_take_turns() {
+fn long_requests_of_several_namespaces_take_turns() {
     let (_base, opened) = drive(1 << 30);
     let medium = &opened.medium;
     let (one, other) = (create(medium, 1, 256 << 20), create(medium, 2, 256 << 20));
@@ -118,7 +118,7 @@ fn odd_ranges(size: u64) -> Vec<Range<u64>> {
 }
 
 #[test]
-fn long_requests_do_what_short_ones_do() {
+fn long_requests_have_the_same_result_as_short_ones() {
     for (block_format, name) in
         [(BlockFormat::plain(12), "plain"), (BlockFormat { checked: true, ..BlockFormat::plain(12) }, "checksums")]
     {
@@ -159,7 +159,7 @@ fn long_requests_do_what_short_ones_do() {
 }
 
 #[test]
-fn the_namespace_goes_while_a_long_request_is_under_way_and_the_thread_ends_with_one() {
+fn a_namespace_is_removed_and_the_thread_stopped_during_a_long_request() {
     let (base, opened) = drive(256 << 20);
     let device = create(&opened.medium, 1, 128 << 20);
     let mut io = Io::new(8).unwrap();
@@ -186,7 +186,7 @@ fn the_namespace_goes_while_a_long_request_is_under_way_and_the_thread_ends_with
 /// How long a neighbour's first write waits behind eight requests of 256 ranges, each the whole of
 /// a namespace of 1 TiB.
 #[test]
-fn a_tenants_discards_of_a_tebibyte_do_not_hold_up_its_neighbour() {
+fn discards_of_a_tebibyte_do_not_delay_another_namespace() {
     let capacity = 2_u64 << 40;
     let directory = tempfile::tempdir().unwrap();
     let spec = format!("{}/large.img,size={}", directory.path().display(), medium_bytes(capacity).unwrap());
@@ -253,7 +253,7 @@ impl Device for Forgetful {
 /// A namespace that is removed loses its extents some at a time, and others have their turns
 /// meanwhile.
 #[test]
-fn a_large_namespace_is_taken_apart_in_parts_that_others_can_wait_for() {
+fn removing_a_large_namespace_in_parts_delays_others_little() {
     let (capacity, extents) = (16_u64 << 30, 60_000);
     let bytes = medium_bytes(capacity).unwrap();
     let base = Forgetful { below: Memory::new(bytes, 512, false), data_from: bytes - capacity };

@@ -238,14 +238,14 @@ fn story(seed: u64) -> Vec<u8> {
 }
 
 #[test]
-fn the_same_seed_leaves_the_same_bytes_on_the_disk() {
+fn the_same_seed_writes_the_same_bytes_to_the_disk() {
     let first = story(7);
     assert!(story(7) == first, "the same seed did something else");
     assert!(story(8) != first, "another seed did the same");
 }
 
 #[test]
-fn what_waits_for_a_drive_that_is_dropped_is_refused() {
+fn pending_requests_of_a_dropped_drive_are_refused() {
     let clock = Clock::simulated(1);
     let disk = Disk::new(&clock);
     let (mut world, _) = World::open(&clock, &disk);

@@ -147,7 +147,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_namespace_with_tags_is_bytes_at_offsets(
+    fn a_namespace_with_tags_behaves_like_an_array_of_bytes(
         block_format in prop::sample::select(block_formats().to_vec()),
         acts in proptest::collection::vec(act(), 1..40),
     ) {
@@ -157,7 +157,7 @@ proptest! {
 
 /// What came together is done in some order, block by block; no read sees half of it.
 #[test]
-fn requests_for_the_same_blocks_do_not_meet() {
+fn requests_for_the_same_blocks_are_executed_one_by_one() {
     for (block_format, seed) in block_formats().into_iter().zip(0_u64..) {
         // Threads do what is under way at the same time in any order.
         let directory = tempfile::tempdir().unwrap();
@@ -209,7 +209,7 @@ fn requests_for_the_same_blocks_do_not_meet() {
 /// What was given back is zeroed in the background: by then nobody finds it in its old place any
 /// more, whatever the power leaves.
 #[test]
-fn extents_are_not_missed_that_were_given_back_when_the_power_went() {
+fn extents_freed_before_a_power_loss_are_not_reported_as_damage() {
     for block_format in block_formats().into_iter().filter(|block_format| !block_format.encrypted) {
         let (base, opened) = drive(4 << 20);
         let mut io = Io::new(8).unwrap();
@@ -240,7 +240,7 @@ fn extents_are_not_missed_that_were_given_back_when_the_power_went() {
 /// Records of namespaces without tags are durable when somebody flushes: those of tags behind them
 /// in the journal are at once.
 #[test]
-fn a_tag_is_durable_whatever_stands_before_it_in_the_journal() {
+fn a_tag_is_durable_after_any_records_in_the_journal() {
     let block_format = BlockFormat { checked: true, ..BlockFormat::plain(9) };
     let (base, opened) = drive(4 << 20);
     let mut io = Io::new(8).unwrap();

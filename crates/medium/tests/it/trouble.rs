@@ -11,7 +11,7 @@ use crate::rig::{Recorder, create, read, write};
 const CAPACITY: u64 = 16 << 20;
 
 #[test]
-fn a_device_that_cannot_write_is_told_once_until_it_can() {
+fn a_device_that_cannot_write_is_reported_once_until_it_can() {
     let told: Arc<Mutex<Vec<Notice>>> = Arc::default();
     let notices = Arc::clone(&told);
     let notify = Notify(Arc::new(move |notice| notices.lock().unwrap().push(notice)));

@@ -39,7 +39,7 @@ fn a_report_encodes_to_and_decodes_from_the_golden_bytes() {
 }
 
 #[test]
-fn a_report_that_is_cut_gives_what_is_whole() {
+fn a_truncated_report_gives_its_complete_entries() {
     let golden = hex::read(EXTENDED);
     assert_eq!(read_report(&golden[..191], true).unwrap().1.len(), 1);
     assert_eq!(read_report(&golden[..24], true).unwrap().1.len(), 0);
@@ -47,7 +47,7 @@ fn a_report_that_is_cut_gives_what_is_whole() {
 }
 
 #[test]
-fn commands_have_the_places_of_the_specification() {
+fn commands_have_the_layout_of_the_specification() {
     let register =
         Register { action: RegisterAction::Replace, ignore_existing_key: true, persistence: PersistenceChange::Set };
     let sqe = register.encode(Nsid(1));
@@ -67,7 +67,7 @@ fn commands_have_the_places_of_the_specification() {
 }
 
 #[test]
-fn the_six_types_differ_in_what_they_admit() {
+fn the_six_types_allow_different_commands() {
     let mut capabilities = 0;
     for kind in ReservationType::ALL {
         assert_eq!(ReservationType::decode(kind.encode()), Some(kind));
@@ -82,7 +82,7 @@ fn the_six_types_differ_in_what_they_admit() {
 
 proptest! {
     #[test]
-    fn any_dword_decodes_and_its_defined_bits_come_back(cdw10 in any::<u32>(), cdw11 in any::<u32>()) {
+    fn any_dword_decodes_and_its_defined_bits_round_trip(cdw10 in any::<u32>(), cdw11 in any::<u32>()) {
         let sqe = Sqe::new(0).with_cdw(10, cdw10).with_cdw(11, cdw11);
         prop_assert_eq!(Register::decode(&sqe).encode(Nsid(1)).cdw10.get(), cdw10 & 0xc000_000f);
         prop_assert_eq!(Acquire::decode(&sqe).encode(Nsid(1)).cdw10.get(), cdw10 & 0xff0f);
@@ -92,7 +92,7 @@ proptest! {
     }
 
     #[test]
-    fn reading_a_report_ends_whatever_it_is(bytes in proptest::collection::vec(any::<u8>(), 0..600), extended: bool) {
+    fn reading_any_report_ends(bytes in proptest::collection::vec(any::<u8>(), 0..600), extended: bool) {
         if let Some((status, registrants)) = read_report(&bytes, extended) {
             prop_assert!(registrants.len() <= usize::from(status.regstrnt.get()));
             prop_assert!(registrants.len() * 24 <= bytes.len());

@@ -80,7 +80,7 @@ fn a_persistent_event_log_encodes_to_and_decodes_from_the_golden_bytes() {
 }
 
 #[test]
-fn events_with_vendor_data_and_longer_headers_are_read() {
+fn events_with_vendor_data_and_longer_headers_are_decoded() {
     let mut log = persistent_log();
     // The first event: two more header bytes, three of the vendor's, five of data; the log says 500
     // bytes of header.
@@ -94,7 +94,7 @@ fn events_with_vendor_data_and_longer_headers_are_read() {
 }
 
 #[test]
-fn a_set_feature_event_says_what_follows() {
+fn a_set_feature_event_has_the_lengths_of_its_data() {
     let event = SetFeatureEvent::new(3, true, 16);
     assert_eq!(event.as_bytes(), [0x0b, 0, 16, 0]);
     assert_eq!((event.command_dwords(), event.has_completion(), event.data_bytes()), (3, true, 16));
@@ -200,7 +200,7 @@ fn a_telemetry_header_encodes_to_and_decodes_from_the_golden_bytes() {
 }
 
 #[test]
-fn a_reservation_notification_has_the_places_of_the_specification() {
+fn a_reservation_notification_has_the_layout_of_the_specification() {
     let page = ReservationNotification::new(0x0102, ReservationEvent::ReservationPreempted, Nsid(5), 300);
     assert_eq!(page.as_bytes()[..16], [2, 1, 0, 0, 0, 0, 0, 0, 3, 255, 0, 0, 5, 0, 0, 0]);
     assert_eq!(page.kind().map(ReservationEvent::name), Some("reservation preempted"));
@@ -218,7 +218,7 @@ fn an_lba_status_log_lists_ranges_by_namespace() {
 }
 
 #[test]
-fn get_log_page_has_the_places_of_the_specification() {
+fn get_log_page_has_the_layout_of_the_specification() {
     let get = GetLogPage {
         lsp: telemetry_lsp::CREATE | 3 << telemetry_lsp::AREA_SHIFT,
         retain_event: true,
@@ -239,7 +239,7 @@ fn get_log_page_has_the_places_of_the_specification() {
 
 proptest! {
     #[test]
-    fn get_log_page_is_read_as_it_was_written(
+    fn get_log_page_round_trips(
         (lid, lsp, retain_event, dwords) in (any::<u8>(), 0..=0x7f_u8, any::<bool>(), 1..=1_u64 << 32),
         (lsi, offset, index_offset, uuid_index, csi) in
             (any::<u16>(), any::<u64>(), any::<bool>(), 0..=0x7f_u8, any::<u8>()),
@@ -254,7 +254,7 @@ proptest! {
     }
 
     #[test]
-    fn any_get_log_page_decodes_and_comes_back(dwords in any::<[u32; 5]>()) {
+    fn any_get_log_page_decodes_and_round_trips(dwords in any::<[u32; 5]>()) {
         let mut sqe = Sqe::new(2);
         for (at, dword) in (10..).zip(dwords) {
             sqe = sqe.with_cdw(at, dword);
@@ -266,7 +266,7 @@ proptest! {
     }
 
     #[test]
-    fn reading_persistent_events_ends_whatever_they_are(
+    fn reading_any_persistent_events_ends(
         bytes in proptest::collection::vec(prop_oneof![3 => Just(0_u8), 1 => any::<u8>()], 0..2000)
     ) {
         if let Some((_, events)) = PersistentEvents::new(&bytes) {

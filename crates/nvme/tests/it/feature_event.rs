@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use zerocopy::{FromBytes, IntoBytes};
 
 #[test]
-fn dword_10_names_the_feature_and_which_of_its_values() {
+fn dword_10_has_the_feature_and_the_kind_of_value() {
     let get = GetFeature { fid: Fid::ASYNC_EVENT_CONFIG, select: Select::Supported };
     assert_eq!(get.encode(), 0x30b);
     assert_eq!(GetFeature::decode(0xffff_fb0b), get);
@@ -24,7 +24,7 @@ fn dword_10_names_the_feature_and_which_of_its_values() {
 }
 
 #[test]
-fn values_have_the_places_of_the_specification() {
+fn values_have_the_layout_of_the_specification() {
     let arbitration = Arbitration { burst_log2: 6, low_weight: 1, medium_weight: 2, high_weight: 256 };
     assert_eq!(arbitration.encode(), 0xff01_0006);
     assert_eq!(arbitration.burst_commands(), Some(64));
@@ -40,7 +40,7 @@ fn values_have_the_places_of_the_specification() {
 }
 
 #[test]
-fn values_of_drives_have_the_places_of_the_specification() {
+fn values_of_drives_have_the_layout_of_the_specification() {
     assert_eq!(ThermalManagement { light_kelvin: 0x150, heavy_kelvin: 0x160 }.encode(), 0x0150_0160);
     assert_eq!(EnduranceGroupEvents { group: 1, warnings: 4 }.encode(), 0x0004_0001);
     assert_eq!(LbaStatusAttributes { report_interval_100ms: 1, poll_interval_100ms: 2 }.encode(), 0x0002_0001);
@@ -69,7 +69,7 @@ fn a_keep_alive_time_out_is_rounded_up_to_the_granularity() {
 }
 
 #[test]
-fn feature_data_has_the_places_of_the_specification() {
+fn feature_data_has_the_layout_of_the_specification() {
     let host =
         HostBehaviorSupport { acre: 1, etdas: 2, lbafee: 3, hdisns: 4, cdfe: 0x605.into(), ..Default::default() };
     assert_eq!(host.as_bytes()[..7], [1, 2, 3, 4, 5, 6, 0]);
@@ -103,7 +103,7 @@ fn events_are_the_dwords_that_linux_expects() {
 }
 
 #[test]
-fn the_configuration_lets_through_what_it_names() {
+fn the_configuration_enables_the_events_of_its_bits() {
     for (event, bit) in [
         (AsyncEvent::SPARE_BELOW_THRESHOLD, 0),
         (AsyncEvent::TEMPERATURE_THRESHOLD, 1),
@@ -133,7 +133,7 @@ fn the_configuration_lets_through_what_it_names() {
 
 proptest! {
     #[test]
-    fn any_dword_decodes_and_its_defined_bits_come_back(dword in any::<u32>()) {
+    fn any_dword_decodes_and_its_defined_bits_round_trip(dword in any::<u32>()) {
         prop_assert_eq!(Arbitration::decode(dword).encode(), dword & 0xffff_ff07);
         prop_assert_eq!(PowerManagement::decode(dword).encode(), dword & 0xff);
         prop_assert_eq!(TemperatureThreshold::decode(dword).encode(), dword & 0x01ff_ffff);

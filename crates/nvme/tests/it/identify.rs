@@ -194,7 +194,7 @@ fn set_upper_half(id: &mut IdentifyController) {
 }
 
 #[test]
-fn a_namespaces_bits_are_in_words() {
+fn a_namespaces_bits_are_decoded() {
     let mut id = IdentifyNamespace { dps: 0x0a, fpi: 0xb2, ..IdentifyNamespace::default() };
     assert_eq!(id.protection(), ProtectionType::Type2);
     assert_eq!(id.format_percent_left(), Some(50));
@@ -238,7 +238,7 @@ fn a_controller_list_for_attachment_ascends_and_names_controllers() {
 }
 
 #[test]
-fn endurance_groups_are_listed_from_where_they_are_asked_for() {
+fn endurance_groups_are_listed_from_the_requested_one() {
     let list = EnduranceGroupList::starting_at(2, [0, 1, 2, 5]);
     assert_eq!(list.as_bytes()[..6], [2, 0, 2, 0, 5, 0]);
     assert_eq!(list.iter().collect::<Vec<_>>(), [2, 5]);
@@ -391,7 +391,7 @@ fn descriptors_encode_to_and_decode_from_the_golden_bytes() {
 }
 
 #[test]
-fn broken_descriptors_are_named_and_whole_ones_behind_them_found() {
+fn broken_descriptors_are_reported_and_later_ones_found() {
     let wrong_length = [3, 2, 0, 0, 0xaa, 0xbb, 4, 1, 0, 0, 2];
     let decoded: Vec<_> = Descriptors::new(&wrong_length).collect();
     let zoned = NamespaceIdDescriptor::Csi(Csi::ZONED);
@@ -405,7 +405,7 @@ fn broken_descriptors_are_named_and_whole_ones_behind_them_found() {
 }
 
 #[test]
-fn a_descriptor_that_does_not_fit_is_refused_whole() {
+fn a_descriptor_that_does_not_fit_is_refused() {
     let mut buffer = [0; 4096];
     let mut writer = DescriptorWriter::new(&mut buffer);
     let long = NamespaceIdDescriptor::Other { nidt: 9, nid: &[1; 252] };
@@ -420,7 +420,7 @@ fn a_descriptor_that_does_not_fit_is_refused_whole() {
 }
 
 #[test]
-fn namespaces_are_listed_beyond_the_one_asked_for() {
+fn namespaces_are_listed_after_the_given_one() {
     let nsids = [1, 2, 5, 9].map(Nsid);
     let listed = |after| NamespaceList::after(Nsid(after), nsids).iter().collect::<Vec<_>>();
     assert_eq!(listed(0), nsids);
@@ -448,7 +448,7 @@ fn a_full_list_of_namespaces_is_continued_and_a_hostile_one_is_not() {
 }
 
 #[test]
-fn controllers_are_listed_from_the_one_asked_for() {
+fn controllers_are_listed_from_the_given_one() {
     let list = ControllerList::starting_at(ControllerId(2), [1, 2, 2, 7, 0xfff0].map(ControllerId));
     assert_eq!(list.iter().collect::<Vec<_>>(), [2, 7].map(ControllerId));
     assert_eq!(list.as_bytes()[..8], [2, 0, 2, 0, 7, 0, 0, 0]);
@@ -457,7 +457,7 @@ fn controllers_are_listed_from_the_one_asked_for() {
 }
 
 #[test]
-fn texts_are_cut_padded_and_made_safe() {
+fn texts_are_truncated_padded_and_made_safe() {
     let mut field = [0; 8];
     set_ascii(&mut field, "ab\u{e9}\n");
     assert_eq!(&field, b"ab??    ");
@@ -473,7 +473,7 @@ fn texts_are_cut_padded_and_made_safe() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_a_controller_and_come_back(bytes in proptest::collection::vec(any::<u8>(), 4096)) {
+    fn any_bytes_are_a_controller_and_round_trip(bytes in proptest::collection::vec(any::<u8>(), 4096)) {
         let id = IdentifyController::read_from_bytes(&bytes).unwrap();
         prop_assert_eq!(id.as_bytes(), &bytes[..]);
         prop_assert_eq!(ControllerType::decode(id.cntrltype).encode(), id.cntrltype);
@@ -490,12 +490,12 @@ proptest! {
     }
 
     #[test]
-    fn reading_descriptors_ends_whatever_they_are(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+    fn reading_any_descriptors_ends(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
         prop_assert!(Descriptors::new(&bytes).count() <= bytes.len());
     }
 
     #[test]
-    fn descriptors_come_back(
+    fn descriptors_round_trip(
         nids in proptest::collection::vec((5..=255_u8, proptest::collection::vec(any::<u8>(), 1..256)), 0..15)
     ) {
         let mut buffer = [0; 4096];
@@ -509,7 +509,7 @@ proptest! {
     }
 
     #[test]
-    fn printable_ascii_comes_back(text in "[!-~]([ -~]{0,18}[!-~])?") {
+    fn printable_ascii_round_trips(text in "[!-~]([ -~]{0,18}[!-~])?") {
         let mut id = IdentifyController::default();
         id.set_serial_number(&text);
         prop_assert_eq!(id.serial_number().as_str(), Some(&text[..]));

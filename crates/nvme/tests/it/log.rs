@@ -70,7 +70,7 @@ fn a_discovery_log_encodes_to_the_golden_bytes() {
 }
 
 #[test]
-fn a_discovery_log_is_read_whatever_its_padding() {
+fn a_discovery_log_with_any_padding_is_decoded() {
     let golden = hex::read(DISCOVERY);
     let (header, entries) = DiscoveryEntries::new(&golden).unwrap();
     assert_eq!((header.genctr.get(), header.recfmt.get(), entries.len()), (5, 0, 3));
@@ -97,7 +97,7 @@ fn a_discovery_log_is_read_whatever_its_padding() {
 }
 
 #[test]
-fn a_discovery_log_that_lies_about_its_records_is_read_as_far_as_it_goes() {
+fn a_discovery_log_with_too_few_records_is_decoded_to_its_end() {
     let mut log = hex::read(DISCOVERY);
     log[8..16].fill(0xff);
     assert_eq!(DiscoveryEntries::new(&log).unwrap().1.count(), 3);
@@ -109,7 +109,7 @@ fn a_discovery_log_that_lies_about_its_records_is_read_as_far_as_it_goes() {
 }
 
 #[test]
-fn values_of_no_meaning_have_a_name_of_their_own() {
+fn undefined_values_have_a_name() {
     for name in [
         TrType(0).name(),
         AddressFamily(9).name(),
@@ -222,7 +222,7 @@ fn an_ana_log_encodes_to_and_decodes_from_the_golden_bytes() {
 }
 
 #[test]
-fn an_ana_log_that_is_cut_short_says_so() {
+fn a_truncated_ana_log_is_reported() {
     let mut golden = hex::read(ANA);
     let (_, mut groups) = AnaGroups::new(&golden[..60]).unwrap();
     assert_eq!((groups.by_ref().count(), groups.missing()), (1, 1));
@@ -245,7 +245,7 @@ fn supported_log_pages_are_by_lid() {
 }
 
 #[test]
-fn too_many_changed_namespaces_are_all_of_them() {
+fn too_many_changed_namespaces_mean_all() {
     let some = ChangedNamespaces::new([3, 9].map(Nsid));
     assert_eq!(some.iter().collect::<Vec<_>>(), [3, 9].map(Nsid));
     assert!(!some.is_overflowed());
@@ -285,7 +285,7 @@ fn effects_of_features_are_by_fid() {
 
 proptest! {
     #[test]
-    fn reading_a_discovery_log_ends_whatever_it_is(bytes in proptest::collection::vec(any::<u8>(), 0..5000)) {
+    fn reading_any_discovery_log_ends(bytes in proptest::collection::vec(any::<u8>(), 0..5000)) {
         if let Some((_, entries)) = DiscoveryEntries::new(&bytes) {
             prop_assert!(entries.len() < bytes.len() / 1024);
             for entry in entries {
@@ -297,7 +297,7 @@ proptest! {
     }
 
     #[test]
-    fn reading_an_ana_log_ends_whatever_it_is(bytes in proptest::collection::vec(0..4_u8, 0..400)) {
+    fn reading_any_ana_log_ends(bytes in proptest::collection::vec(0..4_u8, 0..400)) {
         if let Some((header, mut groups)) = AnaGroups::new(&bytes) {
             let read = groups.by_ref().count();
             prop_assert_eq!(read + usize::from(groups.missing()), usize::from(header.nagd.get()));
@@ -305,7 +305,7 @@ proptest! {
     }
 
     #[test]
-    fn an_ana_log_comes_back(
+    fn an_ana_log_round_trips(
         groups in proptest::collection::vec(
             (any::<u32>(), 0..16_u8, proptest::collection::vec(any::<u32>(), 0..9)), 0..9)
     ) {
@@ -322,7 +322,7 @@ proptest! {
     }
 
     #[test]
-    fn effects_keep_their_parts_apart(bits in any::<u32>(), scope in 0..0x1000_u32) {
+    fn fields_of_effects_do_not_overlap(bits in any::<u32>(), scope in 0..0x1000_u32) {
         let effects = CommandEffects(bits).with_scope(scope);
         prop_assert_eq!(effects.scope(), scope);
         prop_assert_eq!(effects.with_submission(effects.submission()), effects);

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_and_goes_is_logged_once_a_minute() {
+    fn recurring_faults_are_logged_once_a_minute() {
         let mut faults = BackingFaults::default();
         let now = Instant::now();
         assert!(faults.update(BackingFault::Space, true, now) && faults.no_space() && !faults.errors());

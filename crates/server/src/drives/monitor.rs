@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn several_writers_of_a_namespace_are_told_of_once() {
+    fn several_writers_of_a_namespace_are_reported_once() {
         let mut monitor = Monitor::new(None, Clock::system());
         let look = |monitor: &mut Monitor, counts: &[(u32, &str, u64)]| {
             let observed = wrote(counts);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_new_is_counted() {
+    fn only_new_counts_are_added() {
         let mut monitor = Monitor::new(None, Clock::system());
         let (activity, ..) = monitor.advance(wrote(&[(1, "a", 5)]));
         assert_eq!(activity.namespaces[0].1.bytes_written, 5 * 4096);

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sensor_is_read_in_kelvin_and_nonsense_is_none() {
+    fn a_sensor_is_read_in_kelvin_and_invalid_values_are_ignored() {
         let directory = tempfile::tempdir().unwrap();
         let monitor = directory.path().join("hwmon").join("hwmon3");
         fs::create_dir_all(&monitor).unwrap();

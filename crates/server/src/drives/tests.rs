@@ -177,7 +177,7 @@ fn a_namespace_can_be_created_after_that_has_failed_once() {
 }
 
 #[test]
-fn a_namespace_under_the_volume_id_of_a_failed_one_can_be_read() {
+fn a_namespace_with_the_volume_id_of_a_failed_one_can_be_read() {
     let device = Faulty::new();
     let actor = actor(&device, Settings::default());
     let drives = Drives::default();
@@ -198,7 +198,7 @@ fn a_namespace_under_the_volume_id_of_a_failed_one_can_be_read() {
 }
 
 #[test]
-fn what_could_not_be_removed_is_removed_when_that_is_possible() {
+fn a_failed_removal_is_retried_until_it_succeeds() {
     let device = Faulty::new();
     let actor = actor(&device, Settings { encrypted: true, ..Settings::default() });
     for nsid in 1..=3 {
@@ -215,7 +215,7 @@ fn what_could_not_be_removed_is_removed_when_that_is_possible() {
 }
 
 #[test]
-fn a_format_of_all_that_fails_bars_nothing_for_ever() {
+fn a_failed_format_of_all_namespaces_does_not_block_later_ones() {
     let device = Faulty::new();
     let plain = Settings::default();
     let actor = actor(&device, plain.clone());
@@ -234,7 +234,7 @@ fn a_format_of_all_that_fails_bars_nothing_for_ever() {
 }
 
 #[test]
-fn a_key_that_was_not_destroyed_is_no_success() {
+fn a_key_that_was_not_destroyed_is_an_error() {
     let device = Faulty::new();
     let actor = actor(&device, Settings { encrypted: true, ..Settings::default() });
     assert_eq!(create(&actor).unwrap(), 1);
@@ -250,7 +250,7 @@ fn a_key_that_was_not_destroyed_is_no_success() {
 }
 
 #[test]
-fn a_drive_is_not_sanitized_before_what_was_on_it_is_removed() {
+fn a_drive_is_not_sanitized_before_its_old_volumes_are_removed() {
     let device = Faulty::new();
     let actor = actor(&device, Settings { encrypted: true, ..Settings::default() });
     assert_eq!(create(&actor).unwrap(), 1);

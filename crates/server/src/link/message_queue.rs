@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn every_completion_frees_an_entry_and_the_head_goes_round() {
+    fn every_completion_frees_an_entry_and_the_head_wraps() {
         let mut queue = MessageQueue::new();
         assert_eq!(heads(&mut queue), [0, 0], "before Connect there is one entry");
         queue.open(SubmissionQueue { entries: 4, flow_disabled: false });
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn without_flow_control_the_response_to_connect_says_so_and_nothing_tells_a_head() {
+    fn without_flow_control_the_connect_response_says_so_and_no_head_is_reported() {
         let mut queue = MessageQueue::new();
         queue.open(SubmissionQueue { entries: 4, flow_disabled: true });
         assert_eq!(heads(&mut queue), [0xffff, 0, 0]);

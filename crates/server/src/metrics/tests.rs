@@ -106,7 +106,7 @@ fn value(text: &str, start: &str) -> f64 {
 }
 
 #[test]
-fn metrics_keep_the_rules_of_prometheus() {
+fn metrics_follow_the_rules_of_prometheus() {
     for detail in [MetricsDetail::Namespace, MetricsDetail::Queue] {
         let text = render(snapshot(), Exposition::Text, detail);
         let mut helps = BTreeSet::new();
@@ -140,7 +140,7 @@ fn metrics_keep_the_rules_of_prometheus() {
 }
 
 #[test]
-fn a_drive_is_told_with_its_capacity_and_health() {
+fn a_drive_has_metrics_of_capacity_and_health() {
     let text = render(snapshot(), Exposition::Text, MetricsDetail::Namespace);
     let labels = "{drive=\"d0\",subsystem=\"nqn.2014-08.org.example:drive0\"}";
     for (name, wanted) in [
@@ -162,7 +162,7 @@ fn a_drive_is_told_with_its_capacity_and_health() {
 }
 
 #[test]
-fn queues_are_one_line_unless_they_are_asked_for() {
+fn queues_are_summed_up_unless_requested() {
     let lines = |detail| {
         let text = render(snapshot(), Exposition::OpenMetrics, detail);
         text.lines().filter(|line| line.starts_with("ebof_commands_total{")).map(str::to_owned).collect::<Vec<_>>()

@@ -227,7 +227,7 @@ fn floods_take_little_from_hosts_with_one_command() {
 }
 
 #[test]
-fn who_asks_now_and_then_is_answered_soon() {
+fn occasional_commands_are_answered_soon() {
     // The flood is looked at directly for some turns, and the others not.
     let mut rig = Rig::new();
     let mut flood = rig.host(Load::reads(4096, hosts::DEPTH));
@@ -255,7 +255,7 @@ fn who_asks_now_and_then_is_answered_soon() {
 }
 
 #[test]
-fn floods_share_what_there_is_and_all_of_them_come_to_their_end() {
+fn floods_share_the_reactor_and_all_of_them_complete() {
     let mut rig = Rig::new();
     let kinds =
         [Load::reads(4096, 128), Load::reads(1 << 20, 64), Load::writes(4096, 128), Load::writes_by_r2t(1 << 20, 64)];

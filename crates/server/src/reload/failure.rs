@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn the_change_is_named_that_an_error_is_about() {
+    fn an_error_names_the_change_that_caused_it() {
         let a = nqn("a");
         let b = nqn("b");
         let add = |nqn: &Nqn, nsid| Change::AddNamespace {

@@ -79,7 +79,7 @@ fn controllers_that_come_and_go_while_the_drives_thread_hangs_are_bounded() {
 /// What is to be looked at at once is looked at once, however many commands failed before the
 /// drive's thread comes to it.
 #[test]
-fn failures_while_the_drives_thread_is_busy_make_one_look() {
+fn failures_while_the_drives_thread_is_busy_cause_one_check() {
     let directory = tempfile::tempdir().unwrap();
     let (target, _address) = start(directory.path());
     let (_, actor) = target.shared.drives.actors().remove(0);
@@ -101,7 +101,7 @@ fn failures_while_the_drives_thread_is_busy_make_one_look() {
 }
 
 #[test]
-fn the_log_calls_a_drive_what_the_configuration_calls_it_now() {
+fn the_log_uses_the_current_name_of_a_drive() {
     let directory = tempfile::tempdir().unwrap();
     let (target, _address) = start(directory.path());
     let mut config = target.config();
@@ -113,7 +113,7 @@ fn the_log_calls_a_drive_what_the_configuration_calls_it_now() {
 }
 
 #[test]
-fn what_the_drives_thread_has_of_an_old_queue_ends_before_the_next_one_begins() {
+fn requests_of_an_old_queue_on_the_drives_thread_end_before_the_next_queue_begins() {
     let directory = tempfile::tempdir().unwrap();
     let (target, address) = start(directory.path());
     let (mut admin, controller) = Raw::admin_and_controller(address);
@@ -186,7 +186,7 @@ fn keys(first: u64, second: u64) -> Vec<u8> {
 const EXCLUSIVE: u32 = 2 << 8;
 
 #[test]
-fn preempt_and_abort_waits_for_what_the_drives_thread_has_of_the_other_host() {
+fn preempt_and_abort_waits_for_requests_of_the_other_host_on_the_drives_thread() {
     for leaves in [false, true] {
         let directory = tempfile::tempdir().unwrap();
         let (target, address) = start(directory.path());

@@ -74,8 +74,8 @@ fn rounds(queue: &mut QueuePair<Vec<u8>>, corner: Corner) -> Vec<usize> {
 }
 
 #[test]
-fn reads_and_writes_allocate_nothing_once_they_are_under_way() {
-    if !is_alone("allocation::reads_and_writes_allocate_nothing_once_they_are_under_way") {
+fn reads_and_writes_do_not_allocate_after_warming_up() {
+    if !is_alone("allocation::reads_and_writes_do_not_allocate_after_warming_up") {
         return;
     }
     let directory = tempfile::tempdir().unwrap();

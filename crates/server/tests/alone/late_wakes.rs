@@ -65,8 +65,8 @@ fn connect(address: SocketAddr) -> Controller {
 }
 
 #[test]
-fn wake_ups_that_are_late_cost_a_busy_pair_less_than_half() {
-    if !is_alone("late_wakes::wake_ups_that_are_late_cost_a_busy_pair_less_than_half") {
+fn late_wake_ups_cost_a_busy_pair_less_than_half() {
+    if !is_alone("late_wakes::late_wake_ups_cost_a_busy_pair_less_than_half") {
         return;
     }
     let settings = Settings { threads: Some(1), ..Settings::default() };

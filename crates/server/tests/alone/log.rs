@@ -74,8 +74,8 @@ fn log() -> Lines {
 
 /// TrueNAS' Python client, SPDK's perf, and a host that takes another one's controller.
 #[test]
-fn what_was_accepted_although_something_is_wrong_is_in_the_log_and_refusals_say_why() {
-    if !is_alone("log::what_was_accepted_although_something_is_wrong_is_in_the_log_and_refusals_say_why") {
+fn deviations_that_are_accepted_are_logged_and_refusals_are_explained() {
+    if !is_alone("log::deviations_that_are_accepted_are_logged_and_refusals_are_explained") {
         return;
     }
     let lines = log();

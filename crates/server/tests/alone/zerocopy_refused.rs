@@ -24,8 +24,8 @@ fn limit_pinning() {
 }
 
 #[test]
-fn what_the_kernel_cannot_pin_is_copied() {
-    if !is_alone("zerocopy_refused::what_the_kernel_cannot_pin_is_copied") {
+fn memory_that_the_kernel_cannot_pin_is_copied() {
+    if !is_alone("zerocopy_refused::memory_that_the_kernel_cannot_pin_is_copied") {
         return;
     }
     // Before there are threads: they have it from this one.

@@ -56,7 +56,7 @@ fn ranges(
 }
 
 #[test]
-fn blocks_that_are_marked_cannot_be_read_until_they_are_written() {
+fn uncorrectable_blocks_cannot_be_read_until_they_are_written() {
     let directory = tempfile::tempdir().unwrap();
     let (target, address) = start(directory.path());
     let controller = connect(address);
@@ -98,7 +98,7 @@ fn blocks_that_are_marked_cannot_be_read_until_they_are_written() {
 }
 
 #[test]
-fn allocated_blocks_are_listed_and_wrong_commands_refused() {
+fn allocated_blocks_are_listed_and_invalid_commands_refused() {
     let directory = tempfile::tempdir().unwrap();
     let (_target, address) = start(directory.path());
     let controller = connect(address);

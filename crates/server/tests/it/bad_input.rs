@@ -174,7 +174,7 @@ fn all(cases: &[Case]) {
 }
 
 #[test]
-fn blocks_and_namespaces_that_are_not_there() {
+fn blocks_and_namespaces_that_do_not_exist() {
     let sector = || Drive(vec![1; 512]);
     let mut cases: Vec<Case> = Vec::new();
     for nsid in [0, 2, 129, u32::MAX] {
@@ -216,7 +216,7 @@ fn blocks_and_namespaces_that_are_not_there() {
 }
 
 #[test]
-fn io_commands_with_wrong_fields() {
+fn io_commands_with_invalid_fields() {
     let key = |current: u32, new: u32| words(&[current, 0, new, 0]);
     let mdts = 1 << 20;
     let cases: Vec<Case> = vec![
@@ -406,7 +406,7 @@ fn io_commands_with_wrong_fields() {
 }
 
 #[test]
-fn admin_commands_with_wrong_fields() {
+fn admin_commands_with_invalid_fields() {
     let page = |lid: Lid, bytes: u32| (bytes / 4 - 1) << 16 | u32::from(lid.0);
     let fid = |fid: Fid| u32::from(fid.0);
     let length = Refused(Status::DATA_SGL_LENGTH_INVALID, SGL_LENGTH);
@@ -626,7 +626,7 @@ fn admin_commands_with_wrong_fields() {
 }
 
 #[test]
-fn namespaces_formats_and_firmware_with_wrong_fields() {
+fn namespaces_formats_and_firmware_with_invalid_fields() {
     let new = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut new = vec![0; 4096];
         new[0] = 8;

@@ -128,7 +128,7 @@ fn reads_beside_copies(copier: &mut QueuePair, reader: &mut QueuePair) -> u64 {
 }
 
 #[test]
-fn a_host_that_copies_much_keeps_nobody_waiting_and_stays_within_its_buffers() {
+fn large_copies_do_not_delay_others_and_stay_within_their_buffers() {
     let (_target, address) = start(&["mem:96Mi"], 2 << 20);
     let (controller, mut queue) = host(address);
     let namespace = controller.namespace(Nsid(1)).unwrap();
@@ -148,7 +148,7 @@ fn a_host_that_copies_much_keeps_nobody_waiting_and_stays_within_its_buffers() {
 }
 
 #[test]
-fn copies_are_aborted_and_say_how_far_they_came() {
+fn aborted_copies_report_their_progress() {
     let (_target, address) = start(&["mem:96Mi"], 64 << 20);
     let (_controller, mut queue) = host(address);
     for user in 0..24 {
@@ -174,7 +174,7 @@ fn copies_are_aborted_and_say_how_far_they_came() {
 }
 
 #[test]
-fn hosts_that_leave_in_the_middle_of_a_copy_leave_nothing_behind() {
+fn hosts_that_disconnect_during_a_copy_leave_nothing_behind() {
     let directory = tempfile::tempdir().unwrap();
     let file = format!("{}:96Mi", directory.path().join("disk.img").display());
     for drive in ["mem:96Mi", &file] {

@@ -28,7 +28,7 @@ fn damage(file: &Path, lba: u64) {
 }
 
 #[test]
-fn a_damaged_block_is_an_error_with_an_entry_and_an_event_until_it_is_written() {
+fn a_damaged_block_is_an_error_with_a_log_entry_and_an_event_until_it_is_written() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("drive.img");
     let mut drive = drive_rig::drive(&file, Some(64 << 20));

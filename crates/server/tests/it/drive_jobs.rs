@@ -75,7 +75,7 @@ fn last_sanitize(controller: &Controller) -> Option<SanitizeLog> {
 }
 
 #[test]
-fn a_self_test_reads_what_is_there_and_its_result_outlives_a_restart() {
+fn a_self_test_reads_the_medium_and_its_result_survives_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let (target, address) = start(directory.path());
     let host = connect(address);
@@ -99,7 +99,7 @@ fn a_self_test_reads_what_is_there_and_its_result_outlives_a_restart() {
 }
 
 #[test]
-fn a_formatted_namespace_is_the_same_with_other_blocks_and_nothing_in_it() {
+fn a_formatted_namespace_has_the_new_block_size_and_no_data() {
     let directory = tempfile::tempdir().unwrap();
     let (target, address) = start(directory.path());
     let host = connect(address);
@@ -129,7 +129,7 @@ fn a_formatted_namespace_is_the_same_with_other_blocks_and_nothing_in_it() {
 
 /// Journals and checkpoints have checksums of blocks, and their metadata.
 #[test]
-fn nothing_of_what_was_erased_is_in_the_file() {
+fn erased_data_are_not_in_the_file() {
     const BYTES: u64 = 1 << 20;
     let directory = tempfile::tempdir().unwrap();
     let (_target, address) = start_with(directory.path(), |drive| drive.checksums = true);
@@ -161,7 +161,7 @@ fn nothing_of_what_was_erased_is_in_the_file() {
 }
 
 #[test]
-fn an_encrypted_namespace_is_gone_with_its_key() {
+fn an_encrypted_namespace_is_erased_with_its_key() {
     let directory = tempfile::tempdir().unwrap();
     let (target, address) = start(directory.path());
     let host = connect(address);
@@ -248,7 +248,7 @@ fn an_encrypted_drive_does_not_open_without_its_key() {
 }
 
 #[test]
-fn a_sanitized_drive_holds_nothing_and_waits_until_then() {
+fn a_sanitized_drive_has_no_data_and_refuses_commands_until_then() {
     let directory = tempfile::tempdir().unwrap();
     let (_target, address) = start(directory.path());
     let host = connect(address);
@@ -287,7 +287,7 @@ fn a_sanitized_drive_holds_nothing_and_waits_until_then() {
 }
 
 #[test]
-fn sanitizing_goes_on_when_the_drive_is_started_again() {
+fn sanitizing_continues_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let (target, address) = start(directory.path());
     let host = connect(address);
@@ -306,7 +306,7 @@ fn sanitizing_goes_on_when_the_drive_is_started_again() {
 }
 
 #[test]
-fn telemetry_tells_what_the_drive_is_like() {
+fn telemetry_has_the_state_of_the_drive() {
     let directory = tempfile::tempdir().unwrap();
     let (_target, address) = start(directory.path());
     let host = connect(address);
@@ -332,7 +332,7 @@ fn telemetry_tells_what_the_drive_is_like() {
 /// A drive of which everything is deallocated cannot sanitize without that: it says so, or does it
 /// all the same and says that.
 #[test]
-fn no_deallocate_is_refused_or_done_with_a_warning_as_the_host_chooses() {
+fn no_deallocate_is_refused_or_executed_with_a_warning() {
     let directory = tempfile::tempdir().unwrap();
     let (_target, address) = start(directory.path());
     let host = connect(address);
@@ -368,7 +368,7 @@ fn no_deallocate_is_refused_or_done_with_a_warning_as_the_host_chooses() {
 /// What becomes of namespaces is told to every controller that wants it, also where they are
 /// attached to nobody.
 #[test]
-fn changes_of_allocated_namespaces_are_told() {
+fn changes_of_allocated_namespaces_are_announced() {
     let directory = tempfile::tempdir().unwrap();
     let (_target, address) = start(directory.path());
     let host = connect(address);

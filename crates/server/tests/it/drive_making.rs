@@ -31,7 +31,7 @@ fn plain_as(drive: &str) -> Result<Target, StartError> {
 }
 
 #[test]
-fn a_drive_that_cannot_be_made_leaves_nothing_behind() {
+fn a_drive_that_cannot_be_created_leaves_nothing_behind() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("drive.img");
     let mut without_key = drive(&path, Some(CAPACITY));
@@ -58,7 +58,7 @@ fn a_drive_that_cannot_be_made_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_drive_is_not_made_over_data() {
+fn a_drive_is_not_created_over_data() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("disk.img");
     // What file systems, partition tables, RAIDs and pools have; and any other data.
@@ -90,7 +90,7 @@ fn a_drive_is_not_made_over_data() {
 }
 
 #[test]
-fn the_file_of_a_drive_is_no_plain_drive() {
+fn the_file_of_a_drive_is_not_a_plain_namespace() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("d0.img");
     let (target, _) = serve(&drive(&path, Some(CAPACITY)));

@@ -122,7 +122,7 @@ fn reads(namespace: &Namespace, mib: u64, byte: u8) -> bool {
 }
 
 #[test]
-fn a_full_file_system_is_told_and_forgotten_when_there_is_room() {
+fn a_full_file_system_is_reported_until_there_is_room() {
     let Some(small) = SmallFileSystem::new(100) else {
         println!("SKIPPED: no permission to mount a small file system");
         return;
@@ -176,7 +176,7 @@ fn a_full_file_system_is_told_and_forgotten_when_there_is_room() {
 }
 
 #[test]
-fn a_file_that_becomes_shorter_is_told_and_forgotten_when_it_is_whole() {
+fn a_truncated_file_is_reported_until_it_is_restored() {
     listen();
     let directory = tempfile::tempdir().unwrap();
     let backing = directory.path().join("drive.img");
@@ -229,7 +229,7 @@ fn telemetry(host: &Controller) -> (TelemetryHeader, String) {
 }
 
 #[test]
-fn a_self_test_finds_what_cannot_be_read_and_the_drive_captures_what_it_is_like() {
+fn a_self_test_finds_unreadable_blocks_and_the_drive_captures_telemetry() {
     let directory = tempfile::tempdir().unwrap();
     let backing = directory.path().join("drive.img");
     let (_target, address) = start(&backing, Some(256 << 20));
@@ -277,7 +277,7 @@ fn a_self_test_finds_what_cannot_be_read_and_the_drive_captures_what_it_is_like(
 /// A loop device whose file finds no room, and then is cut off, reports what a disk does that
 /// cannot write, and cannot read.
 #[test]
-fn a_block_device_that_fails_is_told_and_forgotten_when_it_does_not() {
+fn a_failing_block_device_is_reported_until_it_works() {
     let Some(small) = SmallFileSystem::new(100) else {
         println!("SKIPPED: no permission to mount a small file system");
         return;
@@ -325,7 +325,7 @@ fn a_block_device_that_fails_is_told_and_forgotten_when_it_does_not() {
 }
 
 #[test]
-fn what_is_left_of_a_drive_is_not_written_over_without_a_word() {
+fn overwriting_remains_of_a_drive_causes_a_warning() {
     listen();
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("drive.img");

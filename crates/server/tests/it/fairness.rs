@@ -107,7 +107,7 @@ fn median(mut rates: Vec<f64>) -> f64 {
 
 #[test]
 #[ignore = "measures time: run it on an idle machine"]
-fn hosts_that_behave_keep_their_rate_beside_those_that_do_not() {
+fn well_behaved_hosts_keep_their_rate_with_floods() {
     let config = one_subsystem(["mem:64Mi"]);
     let target = Target::start(config, Settings { threads: Some(1), pin: false, ..Settings::default() }).unwrap();
     let address = target.addresses()[0].1;

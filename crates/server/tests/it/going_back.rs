@@ -66,7 +66,7 @@ fn with_second_port(target: &Target, config: &mut Config) {
 }
 
 #[test]
-fn a_file_that_was_opened_in_another_way_is_opened_as_before() {
+fn a_file_opened_with_other_options_is_reopened_as_before() {
     let directory = tempfile::tempdir().unwrap();
     let path = image(directory.path(), "a.img", 1 << 20, 7);
     let (target, config, address) = start_at_a_number(&[text(&path)]);
@@ -79,7 +79,7 @@ fn a_file_that_was_opened_in_another_way_is_opened_as_before() {
 
 /// A file that only changes its number is never closed: it need not be possible to open it again.
 #[test]
-fn a_file_that_only_moved_was_never_closed() {
+fn a_file_that_only_changed_its_nsid_is_never_closed() {
     let directory = tempfile::tempdir().unwrap();
     let path = image(directory.path(), "a.img", 1 << 20, 7);
     let (target, config, address) = start_at_a_number(&[text(&path)]);
@@ -94,7 +94,7 @@ fn a_file_that_only_moved_was_never_closed() {
 }
 
 #[test]
-fn ports_are_where_they_were_with_the_limits_that_they_had_and_in_their_order() {
+fn ports_are_restored_with_their_limits_and_order() {
     let (target, mut config, address) = start_at_a_number(&["mem:1Mi"]);
     with_second_port(&target, &mut config);
     let addresses = target.addresses();
@@ -124,7 +124,7 @@ fn ports_are_where_they_were_with_the_limits_that_they_had_and_in_their_order() 
 
 /// Somebody else listens as soon as the port is released.
 #[test]
-fn a_port_that_somebody_else_took_is_not_served_any_more() {
+fn a_port_taken_by_another_process_is_no_longer_served() {
     let (target, mut config, address) = start_at_a_number(&["mem:1Mi"]);
     with_second_port(&target, &mut config);
     let over = AtomicBool::new(false);
@@ -203,7 +203,7 @@ fn connect_status(address: SocketAddr) -> Status {
 
 /// Linux gives a controller up for good where Do Not Retry is said.
 #[test]
-fn while_a_drive_is_opened_anew_nobody_is_told_not_to_come_back() {
+fn while_a_drive_is_reopened_refusals_allow_retries() {
     let directory = tempfile::tempdir().unwrap();
     let (target, config) = with_drive(&directory.path().join("d.img"));
     let (other, _) = by_another_path(&config, directory.path());
@@ -225,7 +225,7 @@ fn while_a_drive_is_opened_anew_nobody_is_told_not_to_come_back() {
 }
 
 #[test]
-fn a_drive_that_was_opened_for_another_subsystem_is_opened_as_before() {
+fn a_drive_opened_for_another_subsystem_is_reopened_as_before() {
     let directory = tempfile::tempdir().unwrap();
     let (target, config) = with_drive(&directory.path().join("d.img"));
     let mut other = config.clone();
@@ -246,7 +246,7 @@ fn a_drive_that_was_opened_for_another_subsystem_is_opened_as_before() {
 }
 
 #[test]
-fn a_drive_that_cannot_be_had_again_is_said_and_comes_back_with_the_next_configuration() {
+fn a_drive_that_cannot_be_reopened_is_reported_and_retried_by_the_next_reload() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("d.img");
     let (target, config) = with_drive(&path);

@@ -90,7 +90,7 @@ fn an_aborted_event_request_is_completed_before_the_abort_is() {
 }
 
 #[test]
-fn a_command_whose_data_never_come_holds_up_nobody() {
+fn a_command_without_its_data_does_not_delay_others() {
     let (_target, address) = start();
     let mut raw = Raw::admin(address);
     // Set Features with data by R2T (host behaviour, 512 bytes) that are never sent.
@@ -105,7 +105,7 @@ fn a_command_whose_data_never_come_holds_up_nobody() {
 }
 
 #[test]
-fn a_host_that_asks_and_never_reads_is_held_back() {
+fn a_host_that_never_reads_responses_is_throttled() {
     let (_target, address) = start();
     let mut raw = Raw::admin(address);
     let mut sqe = Sqe::new(admin::IDENTIFY).with_cdw(10, 1);
@@ -156,7 +156,7 @@ fn connect_works_with_its_data_by_r2t() {
 }
 
 #[test]
-fn more_large_writes_than_there_are_buffers_complete_whenever_their_data_come() {
+fn more_large_writes_than_buffers_complete_in_any_order_of_data() {
     const WRITES: usize = 80;
     let (_target, address) = start();
     let (_admin, controller) = Raw::admin_and_controller(address);

@@ -46,7 +46,7 @@ fn await_event(events: &Receiver<Event>, wanted: &Event) {
 }
 
 #[test]
-fn what_is_written_is_read_in_every_size() {
+fn written_data_are_read_back_in_every_size() {
     let (_target, both) = target();
     for options in both {
         let controller = Controller::connect(&options).unwrap();
@@ -76,7 +76,7 @@ fn what_is_written_is_read_in_every_size() {
 }
 
 #[test]
-fn a_full_queue_is_answered_command_by_command() {
+fn every_command_of_a_full_queue_completes() {
     let (_target, both) = target();
     for options in both {
         let controller = Controller::connect(&options).unwrap();
@@ -130,7 +130,7 @@ fn threads_and_futures_share_queues() {
 }
 
 #[test]
-fn a_host_comes_back_after_a_reset_with_its_queues() {
+fn a_host_reconnects_after_a_reset_with_its_queues() {
     let (_target, both) = target();
     for options in both {
         let controller = Controller::connect(&options).unwrap();
@@ -148,7 +148,7 @@ fn a_host_comes_back_after_a_reset_with_its_queues() {
 }
 
 #[test]
-fn a_target_that_is_gone_is_told() {
+fn the_end_of_a_target_is_reported() {
     let (target, both) = target();
     let hosts = both.map(|mut options| {
         options.ctrl_loss_tmo = Some(Duration::from_millis(300));
@@ -171,7 +171,7 @@ fn a_target_that_is_gone_is_told() {
 }
 
 #[test]
-fn what_a_host_may_not_have_is_refused_with_the_reason() {
+fn a_forbidden_connection_is_refused_with_the_reason() {
     let (_target, both) = target();
     for options in both {
         let mut unknown = options.clone();
@@ -203,7 +203,7 @@ fn finish<T>(sequence: &mut stepped::Sequence<T>, mut meanwhile: impl FnMut()) -
 }
 
 #[test]
-fn a_host_without_threads_connects_works_and_comes_back() {
+fn a_host_without_threads_connects_and_reconnects() {
     let (_target, [_, options]) = target();
     let (controller, mut admin_queue) = finish(&mut stepped::connect(&options), || {}).unwrap();
     let mut opening = stepped::queue_pair::<Vec<u8>>(&controller);

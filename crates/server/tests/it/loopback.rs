@@ -131,7 +131,7 @@ fn a_host_in_the_same_process_reads_what_it_has_written() {
 }
 
 #[test]
-fn many_commands_are_under_way_and_each_is_answered_once() {
+fn each_of_many_outstanding_commands_completes_once() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("disk.img");
     let (_target, port) = target(&format!("{}:16M", path.display()));
@@ -162,7 +162,7 @@ fn many_commands_are_under_way_and_each_is_answered_once() {
 }
 
 #[test]
-fn a_command_that_brings_less_data_than_it_says_changes_nothing() {
+fn a_command_with_too_few_data_changes_nothing() {
     let (_target, port) = target("mem:16M");
     let (_admin, controller) = Queue::admin(&port);
     let mut queue = Queue::io(&port, controller, 1);
@@ -176,7 +176,7 @@ fn a_command_that_brings_less_data_than_it_says_changes_nothing() {
 }
 
 #[test]
-fn either_end_is_told_of_the_end() {
+fn each_end_is_notified_when_the_other_ends() {
     let (target, port) = target("mem:16M");
     let (mut admin, controller) = Queue::admin(&port);
     let queue = Queue::io(&port, controller, 1);

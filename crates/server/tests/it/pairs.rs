@@ -82,7 +82,7 @@ fn compare_and_write(queue: &mut QueuePair<Vec<u8>>, slba: u64, old: u64, new: u
 }
 
 #[test]
-fn a_pair_writes_only_what_it_found() {
+fn a_pair_writes_only_if_the_compare_matches() {
     for in_capsule in [8192, 0] {
         let (_target, address) = start("mem:1Mi", in_capsule);
         let (_controller, mut queue) = host(address);
@@ -152,14 +152,14 @@ fn count_together(drive: &str, in_capsule: u32) {
 }
 
 #[test]
-fn no_success_of_many_hosts_is_lost() {
+fn successful_pairs_of_many_hosts_are_all_kept() {
     count_together("mem:1Mi", 8192);
     let directory = tempfile::tempdir().unwrap();
     count_together(&format!("{}:1Mi", directory.path().join("disk.img").display()), 0);
 }
 
 #[test]
-fn a_write_that_was_acknowledged_is_not_overtaken_by_a_pair_that_did_not_see_it() {
+fn an_acknowledged_write_is_not_overwritten_by_a_pair_that_missed_it() {
     let directory = tempfile::tempdir().unwrap();
     for drive in ["mem:4Mi".to_owned(), format!("{}:4Mi", directory.path().join("disk.img").display())] {
         let (_target, address) = start(&drive, 8192);
@@ -217,7 +217,7 @@ impl Drop for Guard<'_> {
 }
 
 #[test]
-fn hosts_that_leave_in_the_middle_of_a_pair_leave_nothing_behind() {
+fn hosts_that_disconnect_during_a_pair_leave_nothing_behind() {
     let directory = tempfile::tempdir().unwrap();
     let (target, address) = start(&format!("{}:1Mi", directory.path().join("disk.img").display()), 8192);
     for _ in 0..20 {

@@ -34,7 +34,7 @@ fn io_queue(address: std::net::SocketAddr) -> (Raw, Raw) {
 }
 
 #[test]
-fn completions_tell_the_head_of_the_queue_unless_the_host_wants_no_flow_control() {
+fn completions_have_the_head_of_the_queue_unless_flow_control_is_disabled() {
     let directory = tempfile::tempdir().unwrap();
     let (_target, address) = start(&directory.path().join("drive.img"), Some(64 << 20));
     let mut host = Raw::initialized(address);
@@ -64,7 +64,7 @@ fn completions_tell_the_head_of_the_queue_unless_the_host_wants_no_flow_control(
 }
 
 #[test]
-fn parameter_data_beyond_what_a_command_needs_are_dropped_and_the_stream_goes_on() {
+fn excess_parameter_data_are_dropped_and_the_stream_continues() {
     let directory = tempfile::tempdir().unwrap();
     let (_target, address) = start(&directory.path().join("drive.img"), Some(64 << 20));
     let bob = connect_as(address, BOB);
@@ -119,7 +119,7 @@ fn parameter_data_beyond_what_a_command_needs_are_dropped_and_the_stream_goes_on
 }
 
 #[test]
-fn truenas_python_client_gets_through() {
+fn truenas_python_client_connects() {
     let directory = tempfile::tempdir().unwrap();
     let (_target, address) = start(&directory.path().join("drive.img"), Some(64 << 20));
     create(&connect_as(address, BOB), 16 << 11);

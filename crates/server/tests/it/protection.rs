@@ -242,7 +242,7 @@ fn each_bench(test: impl Fn(&mut Bench)) {
 }
 
 #[test]
-fn every_check_of_every_command_finds_what_is_wrong_and_nothing_else() {
+fn every_check_of_every_command_detects_exactly_its_errors() {
     each_bench(|bench| {
         for (kind, variant) in (1..=3).flat_map(|kind| VARIANTS.map(|variant| (kind, variant))) {
             // Three blocks of which the middle one is the one in question.
@@ -324,7 +324,7 @@ fn retagged(bench: &Bench, kind: u8, slba: u64, mut blocks: Vec<u8>, wrong: Opti
 }
 
 #[test]
-fn a_check_that_fails_is_in_the_error_log_with_its_block() {
+fn a_failed_check_is_in_the_error_log_with_its_block() {
     each_bench(|bench| {
         let mut blocks = bench.blocks(1, 64, 3);
         blocks[2 * bench.extended()] ^= 0x10;
@@ -341,7 +341,7 @@ fn a_check_that_fails_is_in_the_error_log_with_its_block() {
 }
 
 #[test]
-fn what_the_controller_inserts_is_what_a_host_would_have_sent() {
+fn inserted_information_equals_that_of_a_host() {
     each_bench(|bench| {
         for kind in 1..=3 {
             // In the capsule, by R2T, and as much as a command may have.
@@ -368,7 +368,7 @@ fn what_the_controller_inserts_is_what_a_host_would_have_sent() {
 }
 
 #[test]
-fn blocks_that_were_never_written_have_nothing_checked_and_zeros_stay_zeros() {
+fn unwritten_blocks_are_not_checked_and_zeros_are_kept() {
     each_bench(|bench| {
         let data = bench.data;
         let extended = bench.extended();
@@ -419,7 +419,7 @@ fn zeroed(bench: &Bench, mut blocks: Vec<u8>) -> Vec<u8> {
 }
 
 #[test]
-fn copies_of_many_pieces_have_the_tags_of_where_they_are() {
+fn copies_in_many_pieces_have_the_tags_of_their_destination() {
     each_bench(|bench| {
         for kind in 1..=3 {
             let count = 600_000 / bench.data;
@@ -484,7 +484,7 @@ fn pairs_compare_and_write_with_checks_on_both_halves() {
 }
 
 #[test]
-fn metadata_that_mean_nothing_to_the_controller_are_kept_as_they_are() {
+fn metadata_without_protection_are_stored_unchanged() {
     each_bench(|bench| {
         for (slba, count) in [(0, 1), (7, 8), (100, 100), (1000, (1 << 20) / bench.data)] {
             let mut blocks: Vec<u8> = (0..count * bench.extended()).map(|at| (at / 5 + at / 1021) as u8).collect();
@@ -506,7 +506,7 @@ fn metadata_that_mean_nothing_to_the_controller_are_kept_as_they_are() {
 }
 
 #[test]
-fn a_host_without_a_place_for_metadata_leaves_them_to_the_controller() {
+fn a_host_without_metadata_uses_pract() {
     each_bench(|bench| {
         for kind in 1..=3 {
             let namespace = bench.controller.namespace(Nsid(kind.into())).unwrap();
@@ -555,7 +555,7 @@ fn a_host_without_a_place_for_metadata_leaves_them_to_the_controller() {
 }
 
 #[test]
-fn protection_information_outlives_a_restart() {
+fn protection_information_survives_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let (target, address) = start(directory.path());
     let mut bench = Bench::connect(address, 4096, false);

@@ -42,7 +42,7 @@ fn a_file_gets_another_nsid_and_keeps_its_data() {
 }
 
 #[test]
-fn two_namespaces_exchange_their_files() {
+fn two_namespaces_swap_their_files() {
     let directory = tempfile::tempdir().unwrap();
     let a = image(directory.path(), "a.img", 1 << 20, 1);
     let b = image(directory.path(), "b.img", 1 << 20, 2);
@@ -63,7 +63,7 @@ fn raw_queue(address: SocketAddr, controller: u16) -> Raw {
 }
 
 #[test]
-fn a_write_to_what_a_file_was_does_not_land_in_what_it_is() {
+fn a_write_to_the_old_namespace_of_a_file_does_not_reach_the_new_one() {
     let directory = tempfile::tempdir().unwrap();
     let path = image(directory.path(), "a.img", 1 << 20, 7);
     let (target, mut config, address) = start(&[text(&path)]);
@@ -86,7 +86,7 @@ fn a_write_to_what_a_file_was_does_not_land_in_what_it_is() {
 }
 
 #[test]
-fn a_queue_that_comes_later_has_the_limits_of_its_controller() {
+fn a_queue_connected_later_has_the_limits_of_its_controller() {
     let (target, mut config, address) = start(&["mem:1Mi"]);
     let (_admin, controller) = Raw::admin_and_controller(address);
     config.ports[0].in_capsule_data_bytes = 4096;
@@ -103,7 +103,7 @@ fn a_queue_that_comes_later_has_the_limits_of_its_controller() {
 }
 
 #[test]
-fn a_file_is_offered_in_other_blocks_and_opened_in_another_way() {
+fn a_file_gets_another_block_size_and_other_options() {
     let directory = tempfile::tempdir().unwrap();
     let path = image(directory.path(), "a.img", 1 << 20, 7);
     let (target, mut config, address) = start(&[text(&path)]);
@@ -125,7 +125,7 @@ fn a_file_is_offered_in_other_blocks_and_opened_in_another_way() {
 }
 
 #[test]
-fn a_link_to_a_file_is_the_file() {
+fn a_link_to_a_file_is_recognised_as_the_file() {
     let directory = tempfile::tempdir().unwrap();
     let path = image(directory.path(), "a.img", 1 << 20, 7);
     let link = directory.path().join("link.img");
@@ -137,7 +137,7 @@ fn a_link_to_a_file_is_the_file() {
 }
 
 #[test]
-fn a_file_that_grew_is_noticed_and_its_hosts_are_told() {
+fn a_grown_file_is_noticed_and_hosts_are_notified() {
     let directory = tempfile::tempdir().unwrap();
     let path = image(directory.path(), "a.img", 1 << 20, 7);
     let (target, mut config, address) = start(&[text(&path)]);
@@ -171,7 +171,7 @@ fn a_file_that_grew_is_noticed_and_its_hosts_are_told() {
 }
 
 #[test]
-fn a_target_looks_again_without_another_configuration() {
+fn a_target_checks_sizes_without_a_new_configuration() {
     let directory = tempfile::tempdir().unwrap();
     let path = image(directory.path(), "a.img", 1 << 20, 7);
     let (target, _, address) = start(&[text(&path)]);
@@ -287,7 +287,7 @@ fn a_port_gets_another_name_and_other_limits_and_its_connections_stay() {
 }
 
 #[test]
-fn other_options_of_a_socket_bind_the_same_address_and_connections_stay() {
+fn other_socket_options_bind_the_address_again_and_connections_stay() {
     let (target, mut config, address) = start(&["mem:1Mi"]);
     let seen = namespace(&connect(address), 1);
     seen.write(0, &[4; 512], false).unwrap();
@@ -307,7 +307,7 @@ fn other_options_of_a_socket_bind_the_same_address_and_connections_stay() {
 }
 
 #[test]
-fn a_port_gets_another_id_and_an_address_that_covers_its_own() {
+fn a_port_gets_another_id_and_a_wildcard_address() {
     let (target, mut config, address) = start_at_a_number(&["mem:1Mi"]);
     let controller = connect(address);
     config.ports[0].id = 9;
@@ -330,7 +330,7 @@ fn a_port_gets_another_id_and_an_address_that_covers_its_own() {
 }
 
 #[test]
-fn what_cannot_be_taken_again_leaves_the_old_state() {
+fn a_failed_reload_leaves_the_old_state() {
     let directory = tempfile::tempdir().unwrap();
     let path = image(directory.path(), "a.img", (1 << 20) + 512, 7);
     let (target, config, address) = start_at_a_number(&[text(&path), "mem:1Mi"]);
@@ -367,7 +367,7 @@ fn what_cannot_be_taken_again_leaves_the_old_state() {
 }
 
 #[test]
-fn what_cannot_be_had_again_is_said_and_comes_back_with_the_next_configuration() {
+fn a_resource_that_cannot_be_reopened_is_reported_and_retried_by_the_next_reload() {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().unwrap();
     let path = image(directory.path(), "a.img", 1 << 20, 7);
@@ -392,7 +392,7 @@ fn what_cannot_be_had_again_is_said_and_comes_back_with_the_next_configuration()
 
 /// Under the same name, and yet another one: its hosts begin anew.
 #[test]
-fn a_subsystem_that_becomes_a_drives_ends_its_connections() {
+fn giving_a_subsystem_to_a_drive_ends_its_connections() {
     let directory = tempfile::tempdir().unwrap();
     let (target, mut config, address) = start(&["mem:1Mi"]);
     let controller = connect(address);
@@ -413,7 +413,7 @@ fn a_subsystem_that_becomes_a_drives_ends_its_connections() {
 
 /// What a configuration's reader would have refused.
 #[test]
-fn a_configuration_that_makes_no_table_of_namespaces_changes_nothing() {
+fn an_invalid_table_of_namespaces_changes_nothing() {
     let (target, config, address) = start(&["mem:1Mi"]);
     let seen = namespace(&connect(address), 1);
     seen.write(0, &[7; 512], false).unwrap();
@@ -429,7 +429,7 @@ fn a_configuration_that_makes_no_table_of_namespaces_changes_nothing() {
 }
 
 #[test]
-fn what_is_made_for_a_configuration_that_fails_is_removed() {
+fn files_created_for_a_failed_reload_are_removed() {
     let directory = tempfile::tempdir().unwrap();
     let (target, mut config, _) = start(&["mem:1Mi"]);
     let fresh = directory.path().join("fresh.img");
@@ -444,7 +444,7 @@ fn what_is_made_for_a_configuration_that_fails_is_removed() {
 /// Hosts that are not concerned keep their connections; what was acknowledged before a move is
 /// there after it.
 #[test]
-fn input_and_output_of_others_go_on_while_files_move() {
+fn io_of_other_hosts_continues_while_files_move() {
     let directory = tempfile::tempdir().unwrap();
     let a = image(directory.path(), "a.img", 1 << 20, 1);
     let b = image(directory.path(), "b.img", 1 << 20, 2);

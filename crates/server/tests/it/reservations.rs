@@ -40,7 +40,7 @@ fn registrant(host: &Controller, key: u64) -> QueuePair<Vec<u8>> {
 }
 
 #[test]
-fn formatting_and_sanitizing_what_another_host_has_reserved_is_a_conflict() {
+fn formatting_and_sanitizing_a_namespace_reserved_by_another_host_is_a_conflict() {
     let directory = tempfile::tempdir().unwrap();
     let (_target, address) = start(&directory.path().join("drive.img"), Some(64 << 20));
     let alice = connect_as(address, ALICE);
@@ -90,7 +90,7 @@ fn slow_writer(address: std::net::SocketAddr) -> (Raw, Raw, Vec<u8>) {
 }
 
 #[test]
-fn preempt_and_abort_ends_what_the_other_host_has_under_way() {
+fn preempt_and_abort_ends_outstanding_commands_of_the_other_host() {
     let directory = tempfile::tempdir().unwrap();
     let (_target, address) = start(&directory.path().join("drive.img"), Some(64 << 20));
     let bob = connect_as(address, BOB);

@@ -102,7 +102,7 @@ fn zeroed_deallocated_and_verified_blocks() {
 }
 
 #[test]
-fn a_file_namespace_keeps_what_was_written() {
+fn a_file_namespace_keeps_its_data() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("disk.img");
     let drive = format!("{}:8Mi", path.display());
@@ -168,7 +168,7 @@ fn a_deep_queue_completes_every_command_once_with_its_own_data() {
 }
 
 #[test]
-fn write_protection_and_the_end_of_the_namespace_are_told_by_status() {
+fn write_protection_and_the_end_of_the_namespace_have_their_status() {
     let mut config = config(&["mem:1Mi", "mem:1Mi"]);
     config.subsystems[0].namespaces[1].write_protect = true;
     let (_target, address) = start(config);
@@ -187,7 +187,7 @@ fn write_protection_and_the_end_of_the_namespace_are_told_by_status() {
 }
 
 #[test]
-fn hosts_that_are_not_allowed_are_refused_and_noted() {
+fn hosts_that_are_not_allowed_are_refused_and_logged() {
     let mut config = config(&["mem:1Mi"]);
     config.subsystems[0].allow_any_host = false;
     let allowed = Nqn::parse("nqn.2014-08.org.example:friend").unwrap();
@@ -206,7 +206,7 @@ fn hosts_that_are_not_allowed_are_refused_and_noted() {
 }
 
 #[test]
-fn namespaces_come_and_go_while_a_host_is_connected() {
+fn namespaces_are_added_and_removed_while_a_host_is_connected() {
     let (target, address) = start(config(&["mem:1Mi"]));
     let controller = Controller::connect(&options(address)).unwrap();
     let events = controller.events();
@@ -223,7 +223,7 @@ fn namespaces_come_and_go_while_a_host_is_connected() {
 }
 
 #[test]
-fn garbage_silence_and_floods_of_connections_leave_the_others_alone() {
+fn garbage_silence_and_floods_of_connections_do_not_affect_others() {
     let mut settings = settings();
     settings.handshake_ms = 300;
     settings.connections_max = 300;
@@ -250,7 +250,7 @@ fn garbage_silence_and_floods_of_connections_leave_the_others_alone() {
 }
 
 #[test]
-fn shutdown_completes_what_was_accepted() {
+fn a_shutdown_completes_accepted_commands() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("disk.img");
     let (target, address) = start(config(&[&format!("{}:64Mi", path.display())]));
@@ -314,7 +314,7 @@ fn metrics_count_by_host_namespace_and_queue() {
 
 /// Whoever polls on a processor would take it from a thread that cannot leave it.
 #[test]
-fn the_system_may_move_the_threads_of_a_target() {
+fn threads_of_a_target_are_not_pinned_by_default() {
     let allowed = |status: String| {
         status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).map(|list| list.trim().to_owned())
     };

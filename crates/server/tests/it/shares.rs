@@ -37,7 +37,7 @@ fn reasons(target: &Target) -> Vec<RefusalReason> {
 }
 
 #[test]
-fn a_host_that_takes_all_controllers_leaves_some_for_others() {
+fn a_host_cannot_use_all_controllers() {
     let (target, address) = serve(1000, 20);
     let mut held = Vec::new();
     loop {
@@ -56,7 +56,7 @@ fn a_host_that_takes_all_controllers_leaves_some_for_others() {
 }
 
 #[test]
-fn a_host_that_takes_all_connections_leaves_some_for_others() {
+fn a_host_cannot_use_all_connections() {
     let (target, address) = serve(40, 1000);
     let (admin, controller) = Raw::admin_and_controller(address);
     let mut admin = admin;
@@ -81,7 +81,7 @@ fn a_host_that_takes_all_connections_leaves_some_for_others() {
 }
 
 #[test]
-fn connections_that_say_nothing_leave_some_for_others() {
+fn silent_connections_cannot_use_all_connections() {
     let (target, address) = serve(100, 1000);
     let mut silent: Vec<TcpStream> = Vec::new();
     for _ in 0..300 {
@@ -108,7 +108,7 @@ fn connections_that_say_nothing_leave_some_for_others() {
 }
 
 #[test]
-fn a_host_that_takes_all_buffers_leaves_some_for_others() {
+fn a_host_cannot_use_all_buffers() {
     let directory = tempfile::tempdir().unwrap();
     let drive = format!("{}:4Mi", directory.path().join("disk.img").display());
     let settings = Settings { threads: Some(1), pin: false, reactor_buffer_bytes: 16 << 20, ..Settings::default() };

@@ -301,7 +301,7 @@ fn story(seed: u64, killed: bool) -> Vec<u8> {
 }
 
 #[test]
-fn a_drive_is_served_without_a_thread_and_the_same_seed_makes_the_same_namespace() {
+fn a_drive_is_served_without_a_thread_and_the_same_seed_gives_the_same_identifiers() {
     let seen = story(5, false);
     // Identify Namespace: NGUID. What is in use (NUSE) has changed meanwhile.
     assert_eq!(seen[104..120], seen[4096 + 104..4096 + 120], "the namespace is another one after the restart");
@@ -310,14 +310,14 @@ fn a_drive_is_served_without_a_thread_and_the_same_seed_makes_the_same_namespace
 }
 
 #[test]
-fn a_target_that_is_dropped_is_killed_and_what_was_flushed_is_there() {
+fn dropping_a_target_is_a_kill_and_flushed_data_are_kept() {
     story(7, true);
 }
 
 /// The bell of a queue in memory rings once. Where the queue had used up its share of the turn, and
 /// of some turns to come, nobody took what the bell was about.
 #[test]
-fn a_queue_in_memory_that_has_used_up_its_share_is_served_in_a_later_turn() {
+fn a_loopback_queue_that_used_up_its_share_is_served_in_a_later_turn() {
     let environment = environment(8, &Arc::new(Shelf::default()));
     let clock = environment.clock.clone();
     let settings = Settings { threads: Some(1), environment, ..Settings::default() };

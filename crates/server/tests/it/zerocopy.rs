@@ -83,7 +83,7 @@ fn verify_reads(queue: &mut QueuePair) {
 }
 
 #[test]
-fn what_one_host_has_not_taken_stays_as_it_is_while_others_use_the_buffers() {
+fn unacknowledged_data_are_unchanged_while_others_use_the_buffers() {
     let world = World::new(true);
     for digests in [false, true] {
         let controller = Controller::connect(&world.options(digests)).unwrap();
@@ -113,7 +113,7 @@ fn what_one_host_has_not_taken_stays_as_it_is_while_others_use_the_buffers() {
 }
 
 #[test]
-fn writes_arrive_although_their_buffers_are_used_again_at_once() {
+fn writes_arrive_unchanged_although_their_buffers_are_reused() {
     let world = World::new(true);
     for digests in [false, true] {
         let mut options = world.options(digests);
@@ -162,7 +162,7 @@ fn writes_arrive_although_their_buffers_are_used_again_at_once() {
 }
 
 #[test]
-fn a_connection_that_the_kernel_copies_for_goes_back_to_copying() {
+fn a_connection_for_which_the_kernel_copies_falls_back_to_copying() {
     let world = World::new(false);
     let mut options = world.options(false);
     options.zerocopy_send = Some(4096);
@@ -182,7 +182,7 @@ fn a_connection_that_the_kernel_copies_for_goes_back_to_copying() {
 }
 
 #[test]
-fn drives_in_memory_and_drives_of_nothing_are_copied_from() {
+fn data_of_memory_and_null_drives_are_copied() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("drive");
     std::fs::File::create(&path).unwrap().set_len(8 << 20).unwrap();
@@ -201,7 +201,7 @@ fn drives_in_memory_and_drives_of_nothing_are_copied_from() {
 }
 
 #[test]
-fn hosts_that_go_away_or_take_nothing_hold_no_buffers_and_no_end_up() {
+fn hosts_that_disconnect_or_never_read_do_not_keep_buffers_or_delay_the_end() {
     let world = World::new(true);
     let fill = |queue: &mut QueuePair| {
         (0..64).for_each(|i| submit_read(queue, i * 512, LARGE));

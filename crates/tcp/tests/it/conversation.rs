@@ -85,7 +85,7 @@ fn digests_alignments_and_r2t_limits_combine() {
 }
 
 #[test]
-fn the_stream_may_be_cut_at_every_byte() {
+fn the_stream_may_be_split_at_every_byte() {
     let config =
         host::Config { alignment: 16, header_digest: Digest::Required, data_digest: Digest::Required, r2t_max: 3 };
     let controller = controller::Config { r2t_bytes: 4096, alignment: 8, ..controller_config() };
@@ -97,7 +97,7 @@ fn the_stream_may_be_cut_at_every_byte() {
 }
 
 #[test]
-fn one_cut_at_any_place_changes_nothing() {
+fn one_split_at_any_position_changes_nothing() {
     let config = host::Config { header_digest: Digest::Required, data_digest: Digest::Required, ..host_config() };
     let (mut host, _) = connected(config, controller_config(), &mut Cut::Never);
     host.write(1, 0, vec![7; 300], true);
@@ -138,7 +138,7 @@ fn a_successful_read_may_end_without_a_response() {
 }
 
 #[test]
-fn several_r2ts_are_outstanding_only_where_offered() {
+fn several_r2ts_are_outstanding_only_if_offered() {
     for (offered, expected) in [(1, 1), (2, 2), (3, 3), (16, 10), (u32::MAX, 10)] {
         let controller = controller::Config { r2t_bytes: 4096, ..controller_config() };
         let config = host::Config { r2t_max: offered, ..host_config() };
@@ -220,7 +220,7 @@ fn a_wrong_data_digest_fails_the_command_and_not_the_connection() {
 }
 
 #[test]
-fn data_of_an_abandoned_command_reach_nobody() {
+fn data_of_an_abandoned_command_are_dropped() {
     let controller = controller::Config { r2t_bytes: 4096, ..controller_config() };
     for cut in [1, 100, 1_000_000] {
         let config = host::Config { r2t_max: 2, data_digest: Digest::Required, ..host_config() };
@@ -253,7 +253,7 @@ fn data_of_an_abandoned_command_reach_nobody() {
 }
 
 #[test]
-fn abandoning_at_the_announcement_of_data_drops_them() {
+fn abandoning_before_the_data_drops_them() {
     for in_capsule in [false, true] {
         let config = host::Config { data_digest: Digest::Required, ..host_config() };
         let (mut host, mut target) = connected(config, controller_config(), &mut Cut::Never);
@@ -267,7 +267,7 @@ fn abandoning_at_the_announcement_of_data_drops_them() {
 }
 
 #[test]
-fn a_stopped_transfer_ends_when_what_was_asked_for_has_come() {
+fn a_stopped_transfer_ends_when_the_requested_data_have_arrived() {
     let controller = controller::Config { r2t_bytes: 4096, ..controller_config() };
     let config = host::Config { r2t_max: 2, ..host_config() };
     let (mut host, mut target) = connected(config, controller, &mut Cut::Never);
@@ -283,7 +283,7 @@ fn a_stopped_transfer_ends_when_what_was_asked_for_has_come() {
 }
 
 #[test]
-fn the_place_of_an_abandoned_command_is_given_away_but_not_while_its_data_arrive() {
+fn the_slot_of_an_abandoned_command_is_reused_only_after_its_data() {
     let (mut host, mut target) = connected(host_config(), controller_config(), &mut Cut::Never);
     target.connection.set_queue(QueueId(1), 1);
     host.answers = false;
@@ -355,7 +355,7 @@ fn in_capsule_limits_differ_between_queues_and_commands() {
 }
 
 #[test]
-fn a_term_req_tells_the_other_end_and_ends_everything() {
+fn a_term_req_is_received_and_ends_the_connection() {
     let (mut host, mut target) = connected(host_config(), controller_config(), &mut Cut::Never);
     host.out.extend([9; 64]);
     let error = exchange(&mut host, &mut target, &mut Cut::Never).unwrap_err();

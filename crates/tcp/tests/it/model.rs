@@ -117,7 +117,7 @@ fn run(mut setup: Setup, batches: Vec<Vec<Io>>) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
     #[test]
-    fn every_mix_of_commands_comes_to_what_the_model_says(
+    fn every_mix_of_commands_matches_the_model(
         setup in setup(),
         batches in prop::collection::vec(prop::collection::vec(io(), 1..usize::from(CIDS)), 1..5),
     ) {

@@ -156,7 +156,7 @@ fn awaiting_controller(header: Digest, data: Digest) -> controller::Connection {
 }
 
 #[test]
-fn what_a_controller_does_not_take_while_initializing() {
+fn invalid_pdus_at_a_controller_while_initializing() {
     let plain = || controller::Connection::new(controller_config());
     let rows = vec![
         ("no known type", vec![ic_req().byte(0, 0x0c)], InvalidHeaderField, 0),
@@ -187,7 +187,7 @@ fn what_a_controller_does_not_take_while_initializing() {
 }
 
 #[test]
-fn a_host_that_does_not_await_icresp() {
+fn a_host_that_does_not_wait_for_icresp() {
     let mut controller = controller::Connection::new(controller_config());
     assert!(matches!(controller.poll_event(&mut &ic_req().0[..]), Ok(Some(controller::Event::Initialized(_)))));
     let error = controller.poll_event(&mut &capsule(0).0[..]).expect_err("ICResp was not sent yet");
@@ -195,7 +195,7 @@ fn a_host_that_does_not_await_icresp() {
 }
 
 #[test]
-fn what_a_controller_does_not_take_afterwards() {
+fn invalid_pdus_at_a_controller_after_initializing() {
     let in_order = |offset| h2c(if offset < 8192 { 0 } else { 32 }, offset, 4096, offset % 8192 == 4096);
     let rows = vec![
         ("a controller's PDU", vec![resp(7)], InvalidHeaderField, 0),
@@ -245,7 +245,7 @@ fn what_a_controller_does_not_take_afterwards() {
 }
 
 #[test]
-fn what_a_controller_with_digests_does_not_take() {
+fn invalid_pdus_at_a_controller_with_digests() {
     let good = || capsule(0).with_header_digest();
     let corrupted = |at: usize| {
         let pdu = good();
@@ -292,7 +292,7 @@ fn awaiting_host(digests: Digest) -> host::Connection {
 }
 
 #[test]
-fn what_a_host_does_not_take_while_initializing() {
+fn invalid_pdus_at_a_host_while_initializing() {
     let asking = |digest| {
         let config = host::Config { header_digest: digest, ..host_config() };
         let mut host = host::Connection::new(config);
@@ -325,7 +325,7 @@ fn what_a_host_does_not_take_while_initializing() {
 }
 
 #[test]
-fn what_a_host_does_not_take_afterwards() {
+fn invalid_pdus_at_a_host_after_initializing() {
     let rows = vec![
         ("a host's PDU", vec![capsule(0)], InvalidHeaderField, 0),
         ("second ICResp", vec![ic_resp()], PduSequence, 0),
@@ -372,7 +372,7 @@ fn what_a_host_does_not_take_afterwards() {
 }
 
 #[test]
-fn what_a_host_with_digests_does_not_take() {
+fn invalid_pdus_at_a_host_with_digests() {
     let corrupted = resp(4).with_header_digest().byte(16, 9);
     let received = u32::from_le_bytes(*corrupted.0[24..].first_chunk().unwrap());
     let rows = vec![
@@ -384,7 +384,7 @@ fn what_a_host_with_digests_does_not_take() {
 }
 
 #[test]
-fn a_termination_is_told_and_never_answered() {
+fn a_termination_request_is_sent_and_never_answered() {
     let term = |kind: u8, plen: u32, fes: u16, fei: u32| {
         Pdu::new(kind, 0, 24, 0, 0).dword(4, plen).word(8, fes).dword(10, fei)
     };
@@ -414,7 +414,7 @@ fn a_termination_is_told_and_never_answered() {
 }
 
 #[test]
-fn padding_and_data_offsets_within_the_rules_are_taken() {
+fn valid_padding_and_data_offsets_are_accepted() {
     let mut controller = awaiting_controller(Digest::Allowed, Digest::Allowed);
     controller.feed(&capsule(0).byte(3, 72).0).expect("PDO means nothing without data");
     let mut padded = Pdu::new(4, 0, 72, 248, 16).byte(8, 1);

@@ -11,7 +11,7 @@ use ebof_testkit::random::Random;
 const VARIANTS: u64 = 20;
 
 #[test]
-fn every_input_of_the_corpus_is_survived() {
+fn no_input_of_the_corpus_panics() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
     for (name, target) in TARGETS {
         let mut inputs = 0;
@@ -42,7 +42,7 @@ fn variant(input: &[u8], random: &mut Random) -> Vec<u8> {
 }
 
 #[test]
-fn every_target_is_known_to_cargo_fuzz_and_has_no_other() {
+fn fuzz_targets_and_cargo_fuzz_agree() {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/Cargo.toml");
     let manifest = fs::read_to_string(manifest).unwrap();
     let bins: Vec<_> = manifest.lines().filter_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"')).collect();

@@ -17,7 +17,7 @@ fn formats() -> Vec<u8> {
 }
 
 #[test]
-fn a_namespace_is_asked_for_as_nvme_cli_does() {
+fn a_namespace_is_created_as_by_nvme_cli() {
     let verb: CreateNs = parse("x nvme0 -s 0x100000 -c 0x80000 -f 1 -d 1 -m 1 -a 2 -i 3 -e 4 -y 0 -l 0x5");
     let mut fake = Fake::controller([Answer::ok().with_dw0(7)]);
     let view = verb.on(&mut fake).unwrap();
@@ -41,7 +41,7 @@ fn a_namespace_is_asked_for_as_nvme_cli_does() {
 }
 
 #[test]
-fn a_block_size_names_the_format_without_metadata() {
+fn a_block_size_selects_the_format_without_metadata() {
     let verb: CreateNs = parse("x nvme0 -s 1Mi --block-size 4Ki");
     let mut fake = Fake::controller([Answer::data(&formats())]);
     verb.on(&mut fake).unwrap();
@@ -75,7 +75,7 @@ fn sizes_in_bytes_are_rounded_up_to_the_granularity() {
 }
 
 #[test]
-fn a_namespace_without_a_size_is_not_asked_for() {
+fn a_namespace_without_a_size_is_not_created() {
     let verb: CreateNs = parse("x nvme0 -f 0");
     let mut fake = Fake::controller([]);
     assert!(verb.on(&mut fake).unwrap_err().to_string().contains("--nsze"));
@@ -85,7 +85,7 @@ fn a_namespace_without_a_size_is_not_asked_for() {
 }
 
 #[test]
-fn deleting_names_the_namespace() {
+fn a_delete_has_the_nsid() {
     let verb: DeleteNs = parse("x nvme0n1 --force");
     let mut fake = Fake::namespace(3, []);
     assert_eq!(verb.on(&mut fake).unwrap().text(false), "delete-ns: Success, deleted nsid:3\n");
@@ -95,7 +95,7 @@ fn deleting_names_the_namespace() {
 }
 
 #[test]
-fn nothing_is_deleted_that_nobody_confirmed() {
+fn a_delete_needs_confirmation() {
     let identify = |asked: &crate::device::fake::Asked| asked.sqe.opcode == ebof_nvme::opcode::admin::IDENTIFY;
     let list = NamespaceList::after(Nsid::NONE, [Nsid(1), Nsid(7)]);
     let mut data = IdentifyNamespace { nsze: 2048.into(), ..IdentifyNamespace::default() };
@@ -114,7 +114,7 @@ fn nothing_is_deleted_that_nobody_confirmed() {
 }
 
 #[test]
-fn what_is_mounted_here_is_neither_deleted_nor_detached() {
+fn mounted_devices_are_neither_deleted_nor_detached() {
     let mounted = || Fake::namespace(1, []).with_local_device(1, Some("/mnt"));
     let mut fake = mounted();
     let error = parse::<DeleteNs>("x nvme0n1").on(&mut fake).unwrap_err().to_string();

@@ -60,7 +60,7 @@ fn several_drives_have_names_below_the_nqn_and_plain_ones_have_the_nqn() {
 }
 
 #[test]
-fn without_an_nqn_each_subsystem_has_one_that_stays() {
+fn without_an_nqn_each_subsystem_gets_a_stable_one() {
     let both = ["--drive", "name=a,backing=mem:1Gi", "--drive", "name=b,backing=mem:1Gi", "mem:1Gi"];
     let made = config(&both);
     let mut names: Vec<&str> = made.subsystems.iter().map(|subsystem| subsystem.nqn.as_str()).collect();
@@ -72,7 +72,7 @@ fn without_an_nqn_each_subsystem_has_one_that_stays() {
 }
 
 #[test]
-fn a_file_that_is_made_later_gives_the_same_nqn() {
+fn a_file_that_is_created_later_gives_the_same_nqn() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("disk.img");
     let drive = |path: &Path| ManagedDrive::new("d0", Drive::file(path.to_str().unwrap()));
@@ -88,7 +88,7 @@ fn a_file_that_is_made_later_gives_the_same_nqn() {
 }
 
 #[test]
-fn what_does_not_fit_together_is_refused() {
+fn conflicting_arguments_are_refused() {
     let drive = "name=d0,backing=mem:1Gi";
     let long = format!("nqn.{}", "x".repeat(219));
     let uuid = "nqn.2014-08.org.nvmexpress:uuid:1b4e28ba-2fa1-11d2-883f-0016d3cca427";

@@ -32,7 +32,7 @@ fn follow(run: impl Fn(&[&str]) -> Run, args: &[&str], more: &[&str]) -> Vec<Str
 }
 
 #[test]
-fn who_cannot_connect_finds_the_way_by_what_is_advised() {
+fn hints_for_a_failed_connect_lead_to_a_connection() {
     let rig = Rig::new();
     let run = |args: &[&str]| rig.run(args);
     // A wrong name, and a port that answers discovery only: what discovery lists can be connected.
@@ -75,7 +75,7 @@ fn who_cannot_connect_finds_the_way_by_what_is_advised() {
 }
 
 #[test]
-fn commands_that_a_refusal_advises_work() {
+fn commands_in_hints_of_refusals_work() {
     let rig = Rig::new();
     let run = |args: &[&str]| rig.run(args);
     let controller = rig.uri(NQN, "");
@@ -100,7 +100,7 @@ fn commands_that_a_refusal_advises_work() {
 }
 
 #[test]
-fn commands_that_a_drives_refusal_advises_work() {
+fn commands_in_hints_of_a_drives_refusals_work() {
     let rig = Drive::new("1G", "");
     let run = |args: &[&str]| rig.run(args);
     let controller = rig.uri("");
@@ -152,7 +152,7 @@ fn commands_that_a_drives_refusal_advises_work() {
 }
 
 #[test]
-fn a_protected_namespace_is_deleted_as_is_advised() {
+fn a_protected_namespace_can_be_deleted_as_the_hint_says() {
     let rig = Drive::new("1G", "");
     rig.host(ALICE, "create-ns", "", &["-S", "8M"]).ok();
     rig.host(ALICE, "attach-ns", "", &["-n", "1"]).ok();

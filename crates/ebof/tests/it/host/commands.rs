@@ -9,13 +9,13 @@ use super::{NQN, Rig, Run, write};
 const IDENTIFY: [&str; 6] = ["-O", "6", "-4", "1", "-l", "4096"];
 
 #[test]
-fn any_command_goes_by_its_fields() {
+fn any_command_can_be_sent_by_its_fields() {
     let rig = Rig::new();
     passes_commands(&rig, &rig.uri(NQN, ""), &rig.uri(NQN, "/1"));
 }
 
 #[test]
-fn a_connected_device_takes_any_command_and_shows_its_topology() {
+fn a_connected_device_accepts_any_command_and_shows_its_topology() {
     if !can_attach() {
         eprintln!("skipped: no /dev/fuse or /dev/loop-control here, or no right to use them");
         return;
@@ -112,7 +112,7 @@ fn serve_refuses(rig: &Rig, args: &[&str]) -> String {
 
 /// Each piece of advice is followed to the letter, and works.
 #[test]
-fn advice_of_serve_is_followed() {
+fn hints_of_serve_work() {
     let rig = Rig::new();
     let serves = |args: &[&str]| drop(Server::start(NQN, &[args, &["--threads", "1"]].concat()));
     let path = |name: &str| rig.path(name);
@@ -165,7 +165,7 @@ fn advice_of_serve_is_followed() {
 }
 
 #[test]
-fn mistakes_on_the_command_line_have_no_place_in_a_file() {
+fn mistakes_on_the_command_line_have_no_position_in_a_file() {
     let rig = Rig::new();
     let told = serve_refuses(&rig, &["mem:1M", "--serial", "123456789012345678901"]);
     assert!(told.starts_with("`serial` has 21 characters\n  accepted: 1 to 20"), "{told}");
@@ -176,7 +176,7 @@ fn mistakes_on_the_command_line_have_no_place_in_a_file() {
 }
 
 #[test]
-fn a_target_without_managed_namespaces_says_so() {
+fn a_target_without_managed_namespaces_reports_that() {
     let rig = Rig::new();
     let controller = rig.uri(NQN, "");
     let run = rig.run(&["create-ns", &controller, "-S", "1M"]);
@@ -199,7 +199,7 @@ fn help_version_and_the_page_of_a_verb_are_shown() {
 }
 
 #[test]
-fn dataset_management_takes_all_of_dword_11() {
+fn dataset_management_accepts_all_bits_of_dword_11() {
     let rig = Rig::new();
     let uri = rig.uri(NQN, "/1");
     let dsm = |attributes: &[&str]| {

@@ -18,7 +18,7 @@ fn connect(rig: &Rig, address: SocketAddr, nqn: &str, more: &[&str]) -> Run {
 }
 
 #[test]
-fn a_connected_device_takes_every_verb_and_goes_away() {
+fn a_connected_device_accepts_every_verb_and_can_be_disconnected() {
     if !can_attach() {
         eprintln!("skipped: no /dev/fuse or /dev/loop-control here, or no right to use them");
         return;
@@ -58,7 +58,7 @@ fn a_connected_device_takes_every_verb_and_goes_away() {
 }
 
 #[test]
-fn connect_tells_why_not_as_every_other_verb() {
+fn connect_reports_errors_like_every_other_verb() {
     let rig = Rig::new();
     let nqn = "nqn.2014-08.org.example:drive9";
     let run = connect(&rig, rig.address("any"), nqn, &[]);
@@ -75,7 +75,7 @@ fn connect_tells_why_not_as_every_other_verb() {
 }
 
 #[test]
-fn connect_all_makes_one_device_of_a_subsystem_with_two_ports() {
+fn connect_all_creates_one_device_for_a_subsystem_with_two_ports() {
     if !can_attach() {
         eprintln!("skipped: no /dev/fuse or /dev/loop-control here, or no right to use them");
         return;
@@ -138,7 +138,7 @@ echo "== root"
 "#;
 
 #[test]
-fn another_user_is_told_what_the_superuser_has_connected() {
+fn another_user_sees_connections_of_root() {
     let tools = || std::process::Command::new("unshare").args(["-m", "setpriv", "--version"]).output();
     if !rustix::process::geteuid().is_root() || !can_attach() || !tools().is_ok_and(|output| output.status.success()) {
         println!("SKIPPED: no root, no unshare, or no block devices here");

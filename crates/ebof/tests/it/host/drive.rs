@@ -166,7 +166,7 @@ fn a_namespace_is_created_attached_listed_and_deleted_by_uri() {
 
 /// The same with a device, which has a disk as long as there is a namespace.
 #[test]
-fn a_connected_device_follows_what_becomes_of_its_namespaces() {
+fn block_devices_follow_changes_of_namespaces() {
     if !can_attach() {
         eprintln!("skipped: no /dev/fuse or /dev/loop-control here, or no right to use them");
         return;
@@ -216,7 +216,7 @@ fn a_connected_device_follows_what_becomes_of_its_namespaces() {
 /// Nothing takes away, or writes behind, what this machine uses: neither by the device nor by a URI
 /// of the subsystem.
 #[test]
-fn a_namespace_in_use_is_left_alone_unless_forced() {
+fn a_namespace_in_use_is_not_changed_unless_forced() {
     if !can_attach() {
         eprintln!("skipped: no /dev/fuse or /dev/loop-control here, or no right to use them");
         return;
@@ -284,7 +284,7 @@ fn claim(node: &str) -> std::fs::File {
 /// What the manual of an Ethernet SSD has its users type, in its order and with its numbers: a
 /// namespace of 1.6 TB.
 #[test]
-fn the_verbs_of_an_ethernet_ssds_manual_work_as_they_stand_there() {
+fn the_commands_of_an_ethernet_ssds_manual_work_unchanged() {
     if !can_attach() {
         eprintln!("skipped: no /dev/fuse or /dev/loop-control here, or no right to use them");
         return;
@@ -322,7 +322,7 @@ fn memory(rig: &Rig) -> Vec<Value> {
 }
 
 #[test]
-fn everything_is_there_after_an_orderly_end_and_after_a_kill() {
+fn everything_is_kept_after_a_shutdown_and_after_a_kill() {
     let mut rig = Rig::new("64Mi", "");
     rig.share();
     rig.host(ALICE, "create-ns", "", &["-S", "4M"]).ok();
@@ -392,7 +392,7 @@ fn a_reservation_without_persistence_ends_with_the_target() {
 }
 
 #[test]
-fn reservations_keep_hosts_apart_and_can_be_preempted() {
+fn reservations_exclude_other_hosts_and_can_be_preempted() {
     let rig = Rig::new("64Mi", "");
     rig.share();
     rig.write(ALICE, 1).ok();
@@ -469,7 +469,7 @@ fn an_exclusive_drive_attaches_a_namespace_to_one_host() {
 }
 
 #[test]
-fn a_full_drive_refuses_what_needs_room_and_recovers() {
+fn a_full_drive_refuses_writes_that_allocate_and_recovers() {
     let rig = Rig::new("32Mi", ",overcommit,attach=everyone");
     for _ in 0..2 {
         rig.host(ALICE, "create-ns", "", &["-S", "24Mi", "-m", "1"]).ok();
@@ -505,7 +505,7 @@ fn a_full_drive_refuses_what_needs_room_and_recovers() {
 }
 
 #[test]
-fn deallocated_blocks_leave_the_file_and_the_count_of_used_ones() {
+fn deallocation_frees_blocks_of_the_file_and_reduces_nuse() {
     let rig = Rig::new("64Mi", ",attach=everyone");
     rig.host(ALICE, "create-ns", "", &["-S", "32M"]).ok();
     let file = rig.directory.path().join("large");
@@ -531,7 +531,7 @@ fn blocks_of(path: &Path) -> u64 {
 }
 
 #[test]
-fn firmware_is_made_sent_activated_and_kept() {
+fn firmware_is_created_downloaded_activated_and_kept() {
     let mut rig = Rig::new("16Mi", "");
     let file = |name: &str| rig.directory.path().join(name).to_str().unwrap().to_owned();
     let good = file("good");

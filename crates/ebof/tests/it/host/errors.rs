@@ -78,7 +78,7 @@ fn wrong_port_type() {
 }
 
 #[test]
-fn something_that_is_not_nvme() {
+fn a_peer_that_is_not_nvme() {
     let rig = Rig::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -97,7 +97,7 @@ fn something_that_is_not_nvme() {
 }
 
 #[test]
-fn something_that_says_nothing() {
+fn a_peer_that_is_silent() {
     let rig = Rig::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let uri = format!("nvme+tcp://{}/{NQN}", listener.local_addr().unwrap());
@@ -154,7 +154,7 @@ fn unreadable_config() {
 }
 
 #[test]
-fn mistakes_on_the_command_line_end_with_two() {
+fn mistakes_on_the_command_line_have_exit_status_2() {
     let rig = Rig::new();
     let run = rig.run(&["id-ctrl", "nvme0", "--no-such-option"]);
     assert_eq!(run.code, Some(2));

@@ -94,7 +94,7 @@ fn the_verbs_insert_check_and_strip_protection_information() {
 }
 
 #[test]
-fn bench_verifies_what_it_writes_there_and_refuses_metadata_that_it_has_no_place_for() {
+fn bench_verifies_protected_namespaces_and_refuses_other_metadata() {
     let rig = Rig::new("64Mi", "");
     let drive = rig.uri("");
     let uri = rig.uri("/1");

@@ -50,7 +50,7 @@ fn keys(rig: &Rig, verbs: &[&[&str]]) -> String {
 }
 
 #[test]
-fn keys_stay() {
+fn json_keys_are_stable() {
     let rig = Rig::new();
     let controller = rig.uri(NQN, "");
     let namespace = rig.uri(NQN, "/1");
@@ -102,7 +102,7 @@ fn keys_stay() {
 }
 
 #[test]
-fn keys_of_a_drives_verbs_stay() {
+fn json_keys_of_a_drives_verbs_are_stable() {
     let drive = ManagedDrive::new("d0", "mem:16Mi".parse().unwrap());
     let mut subsystem = Subsystem::of_drive(Nqn::parse(NQN).unwrap(), &drive);
     subsystem.allow_any_host = true;
@@ -148,7 +148,7 @@ fn keys_of_a_drives_verbs_stay() {
 fn every_schema_is_documented() {
     let read = |path: &str| std::fs::read_to_string(format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
     let manual = read("../../docs/json.md");
-    let snapshots = ["keys_stay", "keys_of_a_drives_verbs_stay"]
+    let snapshots = ["json_keys_are_stable", "json_keys_of_a_drives_verbs_are_stable"]
         .map(|name| read(&format!("tests/it/host/snapshots/it__host__schema__{name}.snap")))
         .concat();
     let schemas = snapshots.lines().filter(|line| line.starts_with("ebof/"));

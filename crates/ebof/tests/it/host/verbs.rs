@@ -5,7 +5,7 @@ use std::process::Stdio;
 use super::{BLOCKS, FRIEND_NQN, NQN, PRIVATE_NQN, Rig, write};
 
 #[test]
-fn inspecting_verbs_print_what_nvme_cli_users_look_for() {
+fn inspecting_verbs_print_nvme_clis_fields() {
     let rig = Rig::new();
     let controller = rig.uri(NQN, "");
     let namespace = rig.uri(NQN, "/1");
@@ -45,7 +45,7 @@ fn inspecting_verbs_print_what_nvme_cli_users_look_for() {
 }
 
 #[test]
-fn bytes_are_the_controllers() {
+fn binary_output_is_the_controllers_data() {
     let rig = Rig::new();
     let controller = rig.uri(NQN, "");
     let raw = rig.run(&["id-ctrl", &controller, "-b"]);
@@ -57,7 +57,7 @@ fn bytes_are_the_controllers() {
 }
 
 #[test]
-fn discovery_lists_what_the_host_may_reach() {
+fn discovery_lists_the_subsystems_that_the_host_may_use() {
     let rig = Rig::new();
     let port = rig.address("any").port().to_string();
     let ask = |more: &[&str]| rig.run(&[&["discover", "-t", "tcp", "-a", "127.0.0.1", "-s", &port], more].concat());
@@ -111,7 +111,7 @@ fn blocks_are_written_read_and_compared() {
 }
 
 #[test]
-fn short_data_are_filled_up_and_nothing_is_sent_in_a_dry_run() {
+fn short_data_are_padded_and_a_dry_run_sends_nothing() {
     let rig = Rig::new();
     let namespace = rig.uri(NQN, "/1");
     let run = rig.run_with_input(&["write", &namespace, "-w"], b"never");
@@ -123,7 +123,7 @@ fn short_data_are_filled_up_and_nothing_is_sent_in_a_dry_run() {
 }
 
 #[test]
-fn a_feature_is_changed_while_the_controller_lives() {
+fn a_feature_is_set_and_cleared() {
     let rig = Rig::new();
     let controller = rig.uri(NQN, "");
     let json = rig.run(&["set-feature", &controller, "-f", "0x84", "-n", "1", "-V", "1", "-o", "json"]).json();
@@ -136,20 +136,20 @@ fn a_feature_is_changed_while_the_controller_lives() {
 }
 
 #[test]
-fn a_reset_comes_back() {
+fn a_controller_returns_after_a_reset() {
     let rig = Rig::new();
     assert_eq!(rig.run(&["reset", &rig.uri(NQN, "")]).ok(), "reset: Success\n");
 }
 
 #[test]
-fn digests_and_a_host_of_ones_own_reach_a_uri() {
+fn digests_and_host_identity_apply_to_a_uri() {
     let rig = Rig::new();
     rig.run(&["id-ns", &rig.uri(NQN, "/1"), "--hdr-digest", "--data-digest"]).ok();
     rig.run(&["id-ctrl", &rig.uri(PRIVATE_NQN, ""), "--hostnqn", FRIEND_NQN]).ok();
 }
 
 #[test]
-fn refusals_say_what_they_mean() {
+fn refusals_are_explained() {
     let rig = Rig::new();
     let controller = rig.uri(NQN, "");
     let namespace = rig.uri(NQN, "/1");
@@ -195,7 +195,7 @@ fn refusals_say_what_they_mean() {
 }
 
 #[test]
-fn a_reader_that_leaves_early_is_no_error() {
+fn a_pipe_that_is_closed_early_is_not_an_error() {
     let rig = Rig::new();
     let mut command = rig.command(&["id-ctrl", &rig.uri(NQN, ""), "-v"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -205,7 +205,7 @@ fn a_reader_that_leaves_early_is_no_error() {
 }
 
 #[test]
-fn nothing_connected_is_an_empty_list() {
+fn without_connections_the_list_is_empty() {
     let rig = Rig::new();
     assert!(rig.run(&["list"]).ok().starts_with("Node                  Generic "));
     assert_eq!(rig.run(&["list", "-o", "json"]).json()["Devices"], serde_json::json!([]));
@@ -216,7 +216,7 @@ fn nothing_connected_is_an_empty_list() {
 }
 
 #[test]
-fn help_completions_and_man_pages_are_made() {
+fn help_completions_and_man_pages_are_generated() {
     let rig = Rig::new();
     let help = rig.run(&["--help"]).ok();
     for text in ["Connect:\n  discover ", "Inspect:\n  id-ctrl ", "I/O:\n  read ", "Examples:\n"] {
@@ -233,7 +233,7 @@ fn help_completions_and_man_pages_are_made() {
 }
 
 #[test]
-fn host_names_are_made_and_shown() {
+fn host_nqns_are_generated_and_shown() {
     let rig = Rig::new();
     let make = || rig.run(&["gen-hostnqn"]).ok();
     assert!(make().starts_with("nqn.2014-08.org.nvmexpress:uuid:") && make() != make());
@@ -241,7 +241,7 @@ fn host_names_are_made_and_shown() {
 }
 
 #[test]
-fn a_target_without_a_drive_refuses_what_only_drives_have() {
+fn a_target_without_a_drive_refuses_commands_of_drives() {
     let rig = Rig::new();
     let controller = rig.uri(NQN, "");
     let namespace = rig.uri(NQN, "/1");
@@ -267,7 +267,7 @@ fn a_target_without_a_drive_refuses_what_only_drives_have() {
 }
 
 #[test]
-fn what_cannot_be_undone_wants_a_word() {
+fn destructive_verbs_need_confirmation() {
     let rig = Rig::new();
     let namespace = rig.uri(NQN, "/1");
     let run = rig.run(&["format", &namespace, "-o", "json"]);

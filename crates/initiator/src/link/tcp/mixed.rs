@@ -95,7 +95,7 @@ impl World {
 }
 
 #[test]
-fn while_small_commands_come_little_of_large_writes_is_under_way() {
+fn with_small_commands_large_writes_are_throttled() {
     let mut world = World::new();
     world.mix(true);
     for _ in 0..4 {
@@ -117,7 +117,7 @@ fn while_small_commands_come_little_of_large_writes_is_under_way() {
 }
 
 #[test]
-fn alone_large_writes_wait_for_nothing() {
+fn large_writes_alone_are_not_throttled() {
     let mut world = World::new();
     world.mix(false);
     for _ in 0..4 {

@@ -161,7 +161,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_stream_is_the_same_however_it_is_cut(
+        fn the_stream_is_the_same_for_any_short_writes(
             parts in proptest::collection::vec((0usize..40, proptest::option::of(1usize..60)), 1..30),
             cuts in proptest::collection::vec(1usize..50, 1..200),
         ) {

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unsent_when_a_connection_is_given_up_never_arrives() {
+    fn unsent_data_of_an_aborted_connection_are_discarded() {
         let listener = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
         listener.set_recv_buffer_size(4096).unwrap();
         listener.bind(&SockAddr::from(SocketAddr::from(([127, 0, 0, 1], 0)))).unwrap();

@@ -75,7 +75,7 @@ fn every_key_is_read() {
 }
 
 #[test]
-fn backings_that_can_remember() {
+fn only_backings_that_keep_data_are_accepted() {
     let backing = |text: &str| good(&with_drive("").replace("\"disk.img\"", text)).drives[0].backing.clone();
     assert_eq!(backing("\"mem:1Gi\""), Drive::Memory { size_bytes: 1 << 30 });
     let direct = FileDrive { path: "/dev/sd:1Gi".into(), direct: Some(true), ..FileDrive::default() };
@@ -99,7 +99,7 @@ fn backings_that_can_remember() {
 }
 
 #[test]
-fn each_mistake_is_named() {
+fn each_mistake_is_reported() {
     for (lines, message, help) in [
         ("size = \"512Ki\"", "8:8: `size` is 512Ki", "accepted: 1Mi to 1024Pi, a multiple of 512"),
         ("size = 1048577", "8:8: `size` is 1048577", "accepted: 1Mi to 1024Pi, a multiple of 512"),
@@ -148,7 +148,7 @@ fn each_mistake_is_named() {
 }
 
 #[test]
-fn names_are_short_plain_and_unique() {
+fn names_have_limits_and_are_unique() {
     for name in ["d0", "A-b_c.9", &"x".repeat(32)] {
         good(&with_drive("").replace("\"d0\"", &format!("\"{name}\"")));
     }
@@ -205,7 +205,7 @@ fn a_drive_has_one_subsystem() {
 }
 
 #[test]
-fn the_subsystem_of_a_drive_has_nothing_of_its_own() {
+fn the_subsystem_of_a_drive_has_no_namespaces_of_its_own() {
     let text = |line: &str| with_drive("serial = \"S1\"").replace("drive = \"d0\"", &format!("drive = \"d0\"\n{line}"));
     let (said, advised) = complaint(&text("namespaces = [\"mem:1Gi\"]"));
     assert_eq!(said, "5:15: a subsystem with a drive has no namespaces of its own");
@@ -224,7 +224,7 @@ fn the_subsystem_of_a_drive_has_nothing_of_its_own() {
 }
 
 #[test]
-fn hosts_that_have_no_way_to_the_drive_are_remarked_upon() {
+fn hosts_that_cannot_reach_the_drive_cause_a_warning() {
     let text = |lines: &str| {
         with_drive(lines).replace("allow_any_host = true", "allowed_hosts = [\"host-a\"]")
             + "[[hosts]]\nnqn = \"host-a\"\n"
@@ -250,7 +250,7 @@ fn hosts_that_have_no_way_to_the_drive_are_remarked_upon() {
 }
 
 #[test]
-fn a_json_text_with_drives_is_not_the_linux_targets() {
+fn a_json_text_with_drives_is_not_nvmetclis() {
     let text =
         "{\"drives\": [{\"name\": \"d0\", \"backing\": \"a\"}], \"subsystems\": [{\"nqn\": \"n\", \"drive\": \"d0\"}]}";
     assert_eq!(load("a.json", text).unwrap().config.subsystems[0].drive.as_deref(), Some("d0"));
@@ -306,7 +306,7 @@ fn drives() -> impl Strategy<Value = ManagedDrive> {
 
 proptest! {
     #[test]
-    fn drives_read_back_as_written(drive in drives()) {
+    fn drives_round_trip(drive in drives()) {
         let mut subsystem = Subsystem::of_drive(Nqn::parse("n").unwrap(), &drive);
         subsystem.allow_any_host = true;
         let config = Config { drives: vec![drive], subsystems: vec![subsystem], ..Config::default() };

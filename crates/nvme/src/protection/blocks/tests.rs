@@ -50,7 +50,7 @@ fn bitwise(data: &[u8]) -> u16 {
 }
 
 #[test]
-fn information_of_a_block_as_it_stands_behind_its_data() {
+fn protection_information_follows_the_data() {
     let rules = Rules::new(ProtectionType::Type1, ACT, 0x1_0203_0405, &tags(0, 0x0a0b, 0)).unwrap();
     let mut block = vec![0; 520];
     block[..9].copy_from_slice(b"123456789");
@@ -76,7 +76,7 @@ fn reference_tags_follow_the_rules_of_each_type() {
 }
 
 #[test]
-fn what_cannot_be_wanted_is_invalid_protection_information() {
+fn contradictory_requests_are_invalid_protection_information() {
     let invalid = Err(Status::INVALID_PROTECTION_INFORMATION);
     let new = |kind, prinfo, slba, reference| Rules::new(kind, prinfo, slba, &tags(reference, 0, 0)).map(|_| ());
     let reference = prinfo::CHECK_REFERENCE;
@@ -94,7 +94,7 @@ fn what_cannot_be_wanted_is_invalid_protection_information() {
 }
 
 #[test]
-fn blocks_that_escape_are_not_checked() {
+fn blocks_with_escape_values_are_not_checked() {
     let mut block = vec![0x5a; 520];
     block[514..516].fill(0xff);
     let check =
@@ -107,7 +107,7 @@ fn blocks_that_escape_are_not_checked() {
 }
 
 #[test]
-fn the_guard_is_told_before_the_application_tag_and_that_before_the_reference_tag() {
+fn the_guard_is_reported_before_the_application_tag_and_that_before_the_reference_tag() {
     let rules = Rules::new(ProtectionType::Type1, ALL, 3, &tags(3, 1, 0xffff)).unwrap();
     let mut block = vec![0; 520];
     let found = |block: &[u8]| rules.check(block, 512).unwrap_err().mismatch;
@@ -123,7 +123,7 @@ fn the_guard_is_told_before_the_application_tag_and_that_before_the_reference_ta
 
 proptest! {
     #[test]
-    fn what_is_inserted_is_accepted(
+    fn inserted_information_passes_the_checks(
         kind in kinds(),
         (mut blocks, data_bytes) in blocks(),
         slba: u64,
@@ -146,7 +146,7 @@ proptest! {
     }
 
     #[test]
-    fn each_flipped_bit_is_found_by_its_check_and_no_other(
+    fn each_flipped_bit_is_detected_by_its_check_only(
         kind in kinds(),
         (mut blocks, data_bytes) in blocks(),
         reference: u32,
@@ -180,7 +180,7 @@ proptest! {
     }
 
     #[test]
-    fn a_masked_application_tag_matters_where_its_mask_has_ones(application: u16, stored in 0..u16::MAX, mask: u16) {
+    fn the_application_tag_is_compared_under_its_mask(application: u16, stored in 0..u16::MAX, mask: u16) {
         let mut block = vec![1; 520];
         Rules::new(ProtectionType::Type2, ACT, 0, &tags(0, stored, 0)).unwrap().insert(&mut block, 512);
         let rules = Rules::new(ProtectionType::Type2, prinfo::CHECK_APPLICATION, 0, &tags(0, application, mask)).unwrap();
@@ -189,7 +189,7 @@ proptest! {
     }
 
     #[test]
-    fn stripped_data_come_back((mut blocks, data_bytes) in blocks()) {
+    fn stripping_restores_the_data((mut blocks, data_bytes) in blocks()) {
         let whole = blocks.clone();
         let length = strip(&mut blocks, data_bytes);
         let together: Vec<u8> =
@@ -201,7 +201,7 @@ proptest! {
     }
 
     #[test]
-    fn zeroes_are_as_they_would_be_inserted(kind in kinds(), (mut blocks, data_bytes) in blocks(), slba: u64, reference: u32) {
+    fn write_zeroes_sets_information_as_inserting_does(kind in kinds(), (mut blocks, data_bytes) in blocks(), slba: u64, reference: u32) {
         let tags = tags(reference, 5, 0);
         let mut expected = vec![0; blocks.len()];
         Rules::new(kind, 0, slba, &tags).unwrap().write_zeroes(&mut blocks, data_bytes);

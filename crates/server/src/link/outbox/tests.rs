@@ -17,7 +17,7 @@ fn flush(outbox: &mut Outbox, socket: &impl AsFd, pool: &mut Pool) -> Flushed {
 }
 
 #[test]
-fn what_is_lent_arrives_whole_block_for_block_while_others_write() {
+fn lent_blocks_arrive_whole_while_others_write() {
     let (a, mut b) = pair();
     a.set_nonblocking(true).unwrap();
     let device: Arc<dyn Device> = Arc::new(ebof_backend::Memory::new(4 << 20, 512, false));
@@ -117,7 +117,7 @@ fn headers_and_payloads_arrive_in_order_through_short_sends() {
 }
 
 #[test]
-fn the_arena_of_a_socket_that_is_never_empty_stays_small() {
+fn the_arena_stays_small_if_the_socket_is_never_drained() {
     let (a, mut b) = pair();
     a.set_nonblocking(true).unwrap();
     let mut pool = Pool::new(1 << 20);
@@ -164,7 +164,7 @@ fn filled(pool: &mut Pool, len: usize, byte: u8) -> Buffer {
 }
 
 #[test]
-fn payloads_sent_without_a_copy_arrive_in_order_although_their_buffers_are_used_again_at_once() {
+fn zero_copy_payloads_arrive_in_order_although_returned_buffers_are_reused() {
     let (a, mut b, mut outbox) = pinning(u32::MAX);
     socket2::SockRef::from(&a).set_send_buffer_size(200 << 10).unwrap();
     let device: Arc<dyn Device> = Arc::new(ebof_backend::Memory::new(1 << 20, 512, false));
@@ -260,7 +260,7 @@ fn buffers_stay_until_the_peer_has_acknowledged_them() {
 }
 
 #[test]
-fn what_is_dropped_unsent_gives_back_all_but_what_the_kernel_reads_and_that_when_the_connection_breaks_off() {
+fn dropping_returns_unsent_buffers_and_those_in_the_kernel_after_the_abort() {
     let (a, mut b, mut outbox) = pinning(u32::MAX);
     let mut pool = Pool::new(64 << 20);
     for byte in 0..48 {
@@ -283,7 +283,7 @@ fn what_is_dropped_unsent_gives_back_all_but_what_the_kernel_reads_and_that_when
 }
 
 #[test]
-fn a_connection_goes_back_to_copying_where_the_kernel_copies_all_the_same() {
+fn a_connection_falls_back_to_copying_if_the_kernel_copies() {
     let (a, mut b, mut outbox) = pinning(16);
     let mut pool = Pool::new(64 << 20);
     let mut fell_back = 0;

@@ -59,7 +59,7 @@ fn kill_during(rig: &mut Rig, verb: &str, args: &[&str], after: Duration) {
 }
 
 #[test]
-fn a_format_that_is_killed_has_happened_or_not() {
+fn a_format_is_atomic_when_the_target_is_killed() {
     let mut rig = filled();
     let mut format = 0_u64;
     let mut happened = 0;
@@ -96,7 +96,7 @@ fn a_format_that_is_killed_has_happened_or_not() {
 }
 
 #[test]
-fn sanitizing_that_is_killed_goes_on_and_leaves_nothing() {
+fn a_sanitize_continues_after_a_kill_and_leaves_nothing() {
     let mut rig = filled();
     let is = |rig: &Rig, status: &str| rig.json(ALICE, "sanitize-log", "", &[])["sstat"]["status"] == status;
     let processing = "(2) in progress";

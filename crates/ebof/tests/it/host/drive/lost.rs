@@ -27,7 +27,7 @@ fn can_mount() -> bool {
 }
 
 #[test]
-fn the_system_log_is_told_of_devices_that_end_and_of_controllers_that_are_given_up() {
+fn devices_that_end_and_controllers_that_are_given_up_are_in_the_system_log() {
     if !can_attach() || !can_mount() {
         println!("SKIPPED: no block devices here, or no mounts of one's own");
         return;

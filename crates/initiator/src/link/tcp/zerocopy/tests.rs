@@ -92,7 +92,7 @@ fn take(socket: &mut TcpStream, in_capsule: bool, bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_buffer_comes_back_when_its_bytes_were_taken_however_early_the_answer_is() {
+fn a_buffer_is_returned_only_when_its_bytes_are_acknowledged() {
     for bytes in [8192, 128 << 10] {
         // With a copy it does at once: there is nothing to wait for.
         assert!(World::answered_early(bytes, false).end().is_some());
@@ -116,7 +116,7 @@ fn a_buffer_comes_back_when_its_bytes_were_taken_however_early_the_answer_is() {
 }
 
 #[test]
-fn a_connection_that_is_given_up_sends_nothing_of_buffers_that_came_back() {
+fn an_aborted_connection_sends_nothing_of_returned_buffers() {
     let bytes = 128 << 10;
     let mut world = World::answered_early(bytes, true);
     assert!(world.end().is_none() && world.is_pinning());
@@ -130,7 +130,7 @@ fn a_connection_that_is_given_up_sends_nothing_of_buffers_that_came_back() {
 }
 
 #[test]
-fn a_buffer_that_a_network_card_does_not_let_go_of_does_not_come_back() {
+fn a_buffer_that_a_network_card_still_uses_is_not_returned() {
     let mut world = World::answered_early(128 << 10, true);
     assert!(world.end().is_none() && world.is_pinning());
     // One more send of it, of which nothing is ever told.
@@ -145,7 +145,7 @@ fn a_buffer_that_a_network_card_does_not_let_go_of_does_not_come_back() {
 }
 
 #[test]
-fn a_controller_that_answers_and_takes_nothing_is_given_up_in_time() {
+fn a_controller_that_completes_but_acknowledges_nothing_is_lost() {
     let mut world = World::answered_early(128 << 10, true);
     assert!(world.end().is_none());
     let deadline = world.engine.next_deadline_ms();

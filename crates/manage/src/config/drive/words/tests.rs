@@ -7,7 +7,7 @@ fn good(text: &str) -> ManagedDrive {
 }
 
 #[test]
-fn drives_as_people_write_them() {
+fn drives_are_parsed_from_text() {
     let drive = good("name=d0,backing=disk.img,size=100Gi");
     let plain = ManagedDrive { size_bytes: Some(100 << 30), ..ManagedDrive::new("d0", Drive::file("disk.img")) };
     assert_eq!(drive, plain);
@@ -40,7 +40,7 @@ fn drives_as_people_write_them() {
 }
 
 #[test]
-fn commas_are_doubled_and_colons_are_the_paths() {
+fn commas_are_written_twice_and_colons_belong_to_the_path() {
     let path = |text: &str| good(text).backing.path().map(str::to_owned);
     assert_eq!(path("name=d0,backing=a,,b=c,size=1Gi").as_deref(), Some("a,b=c"));
     assert_eq!(path("name=d0,backing=a:10Gi,size=1Gi").as_deref(), Some("a:10Gi"));
@@ -49,7 +49,7 @@ fn commas_are_doubled_and_colons_are_the_paths() {
 }
 
 #[test]
-fn each_mistake_is_named() {
+fn each_mistake_is_reported() {
     let many = "name=d0,backing=a,";
     for (text, message, advice) in [
         ("", "there is no `name`", DRIVE_WORDS),
