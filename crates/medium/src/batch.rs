@@ -157,9 +157,10 @@ impl<'a> Batch<'a> {
         } else {
             self.run_plain();
         }
-        let items = &self.items;
-        self.store
-            .publish(items.iter().filter(|item| item.request.operation.action().modifies()).map(|item| &item.thin));
+        // Tags are in the journal before their data are written, which is over now.
+        let tagged = self.items.iter().filter(|item| item.thin.is_tagged);
+        let tagged = tagged.filter(|item| item.request.operation.action().modifies());
+        self.store.publish(tagged.map(|item| &item.thin));
         self.make_durable();
         self.store.extents.publish_used();
         let outcome = |mut item: Item| {

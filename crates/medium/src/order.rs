@@ -12,7 +12,7 @@ use ebof_drive::layout::JOURNAL_BYTES;
 use crate::journal::Point;
 use crate::retry::RetryFaults;
 use crate::zeroing::ZeroRequest;
-use crate::{Error, Notice, Store, Thin};
+use crate::{Error, Notice, Store, Thin, VolumeId};
 
 /// Bytes that are written to find out whether writing works again.
 const PROBE_BYTES: u64 = 1 << 20;
@@ -45,8 +45,11 @@ impl Store {
         let tags: usize = tags.sum();
         self.tags.add_journaled(tags);
         if tags == 0 {
-            // These records need nothing else; the data for tags are still to be written.
-            self.publish(std::iter::empty());
+            // These records need nothing else; the data for tags are still to be written. Before
+            // the caller changes a map: a Flush behind a write that finds it changed needs a mark.
+            let thins: Vec<Arc<Thin>> =
+                records.iter().filter_map(|record| self.shared.thin(volume_of(record)?)).collect();
+            self.publish(thins.iter());
             if durable && records.iter().any(is_management) {
                 self.mark();
             }
@@ -304,6 +307,16 @@ impl Store {
         if !self.is_read_only() {
             self.journal.mark(&mut self.disk, &self.shared.journal);
         }
+    }
+}
+
+/// The namespace that a record is about.
+fn volume_of(record: &Record) -> Option<VolumeId> {
+    match record {
+        Record::Create { volume, .. } | Record::Remove(volume) | Record::Clear(volume) => Some(*volume),
+        Record::Map { volume, .. } | Record::Unmap { volume, .. } | Record::Bad { volume, .. } => Some(*volume),
+        Record::Tags { volume, .. } | Record::OnlyTags { volume, .. } => Some(*volume),
+        Record::HighWater(_) | Record::Change(_) => None,
     }
 }
 

@@ -22,6 +22,9 @@ mod files;
 mod journal;
 #[cfg(test)]
 mod kill;
+#[cfg(test)]
+mod marks;
+#[cfg(test)]
 mod neighbours;
 #[cfg(test)]
 mod rig;
