@@ -148,8 +148,17 @@ impl Registered {
 /// Whether the process may pin as much memory as it likes. Where `RLIMIT_MEMLOCK` counts, what it
 /// allows is left to sends without a copy, which need it more.
 fn may_pin() -> bool {
-    let is_privileged = || capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
-    getrlimit(Resource::Memlock).current.is_none() || is_privileged()
+    let is_capable = || {
+        capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK))
+            && std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|uid_map| is_initial_namespace(&uid_map))
+    };
+    getrlimit(Resource::Memlock).current.is_none() || is_capable()
+}
+
+/// Whether a process with this `uid_map` is in the initial user namespace: the kernel asks for the
+/// capability there, and one of a container's own namespace does not count.
+fn is_initial_namespace(uid_map: &str) -> bool {
+    uid_map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
 }
 
 #[cfg(test)]
@@ -209,5 +218,14 @@ mod tests {
         registered.refused();
         assert_eq!(registered.choose(Some(&registration), || USES_MIN), Choice::Entry(index), "what is there stays");
         assert_eq!(registered.choose(None, || USES_MIN), Choice::Address);
+    }
+
+    #[test]
+    fn a_capability_counts_in_the_initial_user_namespace_only() {
+        assert!(is_initial_namespace("         0          0 4294967295\n"));
+        // Of `unshare -r`, and of a container with identifiers of its own.
+        assert!(!is_initial_namespace("         0       1000          1\n"));
+        assert!(!is_initial_namespace("         0          0          1\n         1     100000      65536\n"));
+        assert!(!is_initial_namespace(""));
     }
 }

@@ -280,7 +280,7 @@ impl Ring {
             match ring.submitter().register_buffers_sparse(ENTRIES.into()) {
                 Ok(()) => registered.table_made(),
                 Err(error) => {
-                    tracing::debug!(%error, "the kernel has no table of buffers: each request names its memory");
+                    tracing::info!(%error, "no memory can be registered with io_uring: direct I/O takes more time");
                     registered.refused();
                     return None;
                 }
@@ -296,7 +296,8 @@ impl Ring {
             // Where another ring was first, this entry comes back.
             Ok(()) => region.set_registration(registered.registration(index)).then_some(index),
             Err(error) => {
-                tracing::debug!(%error, "the kernel registers no more memory: other requests name theirs");
+                // Once for each ring.
+                tracing::warn!(%error, "no more memory can be registered with io_uring: direct I/O takes more time");
                 registered.put_free(index);
                 registered.refused();
                 None
@@ -311,7 +312,7 @@ impl Ring {
             match update_entry(&self.ring, index, vector(std::ptr::null_mut(), 0)) {
                 Ok(()) => self.registered.put_free(index),
                 // Its pages stay pinned until the ring ends; no other region gets the entry.
-                Err(error) => tracing::debug!(%error, index, "an entry of the table of buffers cannot be cleared"),
+                Err(error) => tracing::warn!(%error, index, "memory stays pinned: its entry cannot be cleared"),
             }
         }
     }
