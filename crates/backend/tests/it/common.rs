@@ -1,5 +1,4 @@
-//! What the integration tests share: both engines, one request from start to end, and drives to
-//! try.
+//! Shared by the integration tests: both engines, one request from start to end, and devices.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -40,7 +39,7 @@ pub(crate) fn run(device: &dyn Device, io: &mut Io, operation: Operation) -> Com
 
 pub(crate) fn read(device: &dyn Device, io: &mut Io, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
     let mut buffer = Buffer::zeroed(len);
-    // What was in the buffer must not be taken for what was read.
+    // The old contents of the buffer must not be mistaken for data read.
     buffer.as_mut_slice().fill(0xEE);
     let completion = run(device, io, Operation::Read { offset, len, data: buffer.into() });
     completion.result?;
@@ -107,7 +106,7 @@ pub(crate) fn write_pieces(
     completion.result
 }
 
-/// Whether the file system of `directory` does direct I/O; says so where it does not.
+/// Whether the file system of `directory` supports direct I/O; prints a message if not.
 pub(crate) fn direct_works(directory: &Path) -> bool {
     let probe = directory.join("direct-probe.img");
     let works = match open(&format!("{},size=64Ki,direct", probe.display()).parse().unwrap()) {
@@ -121,13 +120,13 @@ pub(crate) fn direct_works(directory: &Path) -> bool {
     works
 }
 
-/// A loop device over a file, for as long as it lives.
+/// A loop device over a file, removed on drop.
 pub(crate) struct LoopDevice {
     pub(crate) path: String,
 }
 
 impl LoopDevice {
-    /// `None`, with a message, where none can be had: it takes root and the loop driver.
+    /// `None`, with a message, if it cannot be created: it needs root and the loop driver.
     pub(crate) fn over(file: &Path) -> Option<LoopDevice> {
         let output = std::process::Command::new("losetup").args(["--find", "--show"]).arg(file).output();
         match output {

@@ -1,5 +1,4 @@
-//! What can be asked of an open file: which it is, whether anything is under way on it, how large
-//! it has become.
+//! Properties of an open file: its identity, whether it has requests in progress, its new size.
 
 use std::fs::File;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -46,7 +45,7 @@ fn a_file_is_in_use_until_the_last_completion_was_taken() {
         assert!(matches!(submitted, Submitted::Pending));
         assert!(!device.file().unwrap().is_idle());
         assert!(io.wait(None).unwrap().unwrap().result.is_ok());
-        // A thread gives the file up a moment after it has told what became of the request.
+        // A thread releases the file a moment after it has reported the completion.
         while !device.file().unwrap().is_idle() {
             std::thread::yield_now();
         }
@@ -62,7 +61,7 @@ fn the_capacity_follows_a_growing_file_and_never_shrinks() {
     assert_eq!(own.look(Some(2 << 20)).unwrap(), 2 << 20);
     let error = own.look(Some(3 << 20)).unwrap_err().to_string();
     assert!(error.contains("has 2097152 bytes (2Mi), but 3145728 bytes (3Mi) were asked for"), "{error}");
-    // Nothing is offered before somebody says so.
+    // The new size is not offered before it is requested.
     let read = || Operation::Read { offset: 1 << 20, len: 512, data: Buffer::zeroed(512).into() };
     let mut io = Io::new(4).unwrap();
     let Submitted::Done(refused) = device.submit(&mut io, Request::new(1, read())) else { panic!("behind the end") };

@@ -1,5 +1,5 @@
-//! Many requests at once, on both engines: batches, the limit, cancelling, waiting by descriptor,
-//! the end.
+//! Many concurrent requests, on both engines: batches, the limit, cancelling, waiting on the
+//! descriptor, dropping.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 const BLOCK: usize = 4096;
 
-/// A new file of `blocks` blocks, in a directory that lives as long as the first value.
+/// A new file of `blocks` blocks, in a directory that is removed with the first value.
 fn disk(blocks: usize) -> (tempfile::TempDir, std::sync::Arc<dyn Device>) {
     let directory = tempfile::tempdir().unwrap();
     let device = open_text(&format!("{}/disk.img:{}", directory.path().display(), blocks * BLOCK));
@@ -35,7 +35,7 @@ fn read_block(tag: u64) -> Operation {
     Operation::Read { offset: tag * BLOCK as u64, len: BLOCK, data: Buffer::zeroed(BLOCK).into() }
 }
 
-/// Takes in everything in flight and returns the tags, sorted; every result must be a success.
+/// Waits for everything in flight and returns the sorted tags; all results must be successes.
 fn drain(io: &mut Io) -> Vec<u64> {
     let mut tags = Vec::new();
     while let Some(completion) = io.wait(LIMIT).unwrap() {
@@ -100,8 +100,7 @@ fn the_descriptor_is_readable_only_when_a_completion_is_pending() {
             let mut events = Vec::with_capacity(1);
             loop {
                 match epoll::wait(&set, spare_capacity(&mut events), Some(&timeout)) {
-                    // A completion that arrives during the sleep may show itself as an
-                    // interruption.
+                    // A completion that arrives during the sleep may interrupt it.
                     Err(Errno::INTR) => {}
                     ready => break ready.unwrap() == 1,
                 }
@@ -109,7 +108,7 @@ fn the_descriptor_is_readable_only_when_a_completion_is_pending() {
         };
         for round in 0..32 {
             assert!(!readable(0), "nothing is in flight");
-            // A write and a flush, which take the longer ways through the kernel.
+            // A write and a flush, which take longer in the kernel.
             submit(&*device, &mut io, round, write_block(round));
             submit(&*device, &mut io, 100 + round, Operation::Flush);
             io.kick().unwrap();
@@ -302,7 +301,7 @@ fn a_full_file_system_is_out_of_space() {
             let device = open_text(&format!("{}:4Mi", path.display()));
             let error = write(&*device, &mut io, 0, &vec![1; 2 << 20], false).unwrap_err();
             assert_eq!(error.class(), Class::OutOfSpace, "{error}");
-            // It is not lost for that: space comes back, and a flush still succeeds.
+            // The device remains usable: space is freed, and a flush succeeds.
             let ranges = vec![0..2 << 20, 2 << 20..4 << 20];
             run(&*device, &mut io, Operation::Deallocate { ranges }).result.unwrap();
             write(&*device, &mut io, 0, &[1; 4096], true).unwrap();

@@ -1,4 +1,4 @@
-//! The crate as its users see it: every device on every engine.
+//! The public interface of the crate: every device on every engine.
 
 #[cfg(test)]
 mod common;

@@ -13,7 +13,7 @@ const CAPACITY: usize = 512 << 10;
 enum Act {
     Read(Range<usize>),
     Write(Range<usize>, u8, bool),
-    /// With memory in pieces of so many bytes.
+    /// With memory in pieces of this many bytes.
     ReadPieces(Range<usize>, usize),
     WritePieces(Range<usize>, u8, usize),
     Zero(Range<usize>, bool, bool),
@@ -28,7 +28,7 @@ fn range(block: usize) -> impl Strategy<Value = Range<usize>> {
     (0..=blocks, len).prop_map(move |(start, len)| start * block..(start + len).min(blocks) * block)
 }
 
-/// Bytes of a piece of memory: whole blocks, and not thousands of pieces in all.
+/// Size of a piece of memory: whole blocks, large enough to have few pieces.
 fn pieces(block: usize) -> impl Strategy<Value = usize> {
     (CAPACITY / 32 / block..CAPACITY / 2 / block).prop_map(move |blocks| blocks * block)
 }
@@ -48,7 +48,7 @@ fn acts(block: usize) -> impl Strategy<Value = Vec<Act>> {
     proptest::collection::vec(act, 1..24)
 }
 
-/// Bytes that differ from block to block, so that a misplaced one shows.
+/// Bytes that differ from block to block, so that a misplaced one is detected.
 fn pattern(range: &Range<usize>, seed: u8) -> Vec<u8> {
     range.clone().map(|at| (at / 7 + at / 512).to_le_bytes()[0] ^ seed).collect()
 }
@@ -85,7 +85,7 @@ fn apply(device: &dyn Device, io: &mut Io, model: &mut [u8], act: &Act) -> Resul
         Act::Deallocate(ranges) => {
             run(device, io, Operation::Deallocate { ranges: ranges.iter().map(bytes).collect() }).result.unwrap();
             for range in ranges {
-                // Without deallocation the bytes stay, which is as good an answer.
+                // Without deallocation the bytes stay, which is also correct.
                 if device.geometry().deallocates {
                     model[range.clone()].fill(0);
                 }
@@ -159,7 +159,7 @@ proptest! {
             let device = open_text(&format!("null:{CAPACITY}"));
             for act in &acts {
                 apply(&*device, &mut io, &mut vec![0; CAPACITY], &match act {
-                    // Forgotten at once: nothing to compare with.
+                    // Null stores nothing: there is nothing to compare.
                     Act::Write(range, ..) => Act::Read(range.clone()),
                     other => other.clone(),
                 })?;

@@ -1,4 +1,4 @@
-//! Drives that are refused, each with what the user reads.
+//! Drives that are refused, each with its message.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -24,7 +24,7 @@ impl Place {
         self.path(name)
     }
 
-    /// The message for a drive in this place, with the directory left out.
+    /// The message for a drive, without the directory.
     fn refusal(&self, drive: &str) -> String {
         let prefix = format!("{}/", self.directory.path().display());
         let spec: Spec = format!("{prefix}{drive}").parse().unwrap();
@@ -65,7 +65,7 @@ fn a_size_that_is_not_a_multiple_of_the_block_size() {
          8192 small.img` for a file), or offer it in blocks of 512 bytes (serve: `--block-size \
          512`; configuration: `block_size = 512`; bench: `block=512`)"
     );
-    // What is made is made a little larger: 100M are no whole blocks of 4096 bytes.
+    // A created file is rounded up: 100M is not a multiple of 4096 bytes.
     let new = format!("{}:1M,block=4096", place.path("new.img").display());
     for _made_then_there in 0..2 {
         assert_eq!(open(&new.parse().unwrap()).unwrap().geometry().capacity_bytes, 1_003_520);

@@ -1,5 +1,5 @@
-//! Memory that the kernel has registered: the same bytes as without, and pinned only while it is
-//! there.
+//! Memory that is registered with the kernel: transfers have the same result, and it is unpinned
+//! when it is freed.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use tempfile::TempDir;
 use crate::common::{LIMIT, direct_works, open_text, run};
 
 const MIB: usize = 1 << 20;
-/// Regions that a ring registers at most, and more than that.
+/// The most regions that a ring registers, and a larger number.
 const ENTRIES: u64 = 1024;
 const MANY: usize = 1124;
 /// Transfers of a region before it is registered.
 const USES: u64 = 8;
 
-/// A file with direct I/O and a ring that registers; `None`, with a message, where there are none.
+/// A file with direct I/O and a ring that registers; `None`, with a message, if not available.
 fn direct_file() -> Option<(TempDir, Arc<dyn Device>, Io)> {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     if !direct_works(directory.path()) {
@@ -58,7 +58,7 @@ fn write(device: &dyn Device, io: &mut Io, offset: u64, buffer: Buffer, fua: boo
 fn registered_memory_transfers_the_same_bytes() {
     let Some((_directory, device, mut io)) = direct_file() else { return };
     let registered = io.stats().registered;
-    // Sixteen buffers of one region, two of regions of their own.
+    // Sixteen buffers of one region, two with regions of their own.
     let mut buffers = Buffer::zeroed_together(16 << 10, 16);
     buffers.extend([Buffer::zeroed(MIB), Buffer::zeroed(20 << 10)]);
     let mut model = vec![0; 16 * MIB];
@@ -98,7 +98,7 @@ fn there_may_be_more_regions_than_registration_entries() {
     for round in 0..6 {
         kept = (round..=u8::MAX).cycle().zip(kept).map(|(byte, buffer)| write_and_read(buffer, byte)).collect();
     }
-    // Of the first ones the last two of ten transfers; of those that are kept, four of twelve where
+    // For the first ones the last two of ten transfers; for those that are kept, four of twelve if
     // there is an entry.
     assert_eq!(io.stats().registered - registered, 2 * MANY as u64 + 4 * ENTRIES);
 }
@@ -130,7 +130,7 @@ fn a_region_given_to_a_memory_drive_frees_its_entry() {
         buffer.as_mut_slice().fill(1);
         buffer = write(&*device, &mut io, 0, buffer, false);
     }
-    // The drive takes the buffer's pages for its own and leaves others.
+    // The drive exchanges the buffer's pages for others.
     buffer.as_mut_slice().fill(2);
     buffer = write(&*memory, &mut io, 0, buffer, false);
     buffer.as_mut_slice().fill(3);
@@ -143,7 +143,7 @@ fn a_region_given_to_a_memory_drive_frees_its_entry() {
     assert!(buffer.as_slice().iter().all(|byte| *byte == 2), "nothing else came into the drive's pages");
 }
 
-/// What the process has pinned, MiB. Other tests pin some, too, but less than 16 MiB.
+/// Memory that the process has pinned, MiB. Other tests pin some, too, but less than 16 MiB.
 fn pinned_mib() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmPin:")).expect("Linux tells");
@@ -165,13 +165,13 @@ fn freed_memory_is_unpinned() {
     let before = pinned_mib();
     let is_pinned = || pinned_mib() >= before + 24;
 
-    // At once, where the caller idles.
+    // Immediately, if the caller is idle.
     drop(registered_buffers(&*device, &mut io, MIB));
     assert!(is_pinned());
     io.release_memory();
     assert!(!is_pinned(), "{} after {before} MiB", pinned_mib());
 
-    // Otherwise little by little: requests do not wait for all of it.
+    // Otherwise in small steps: requests do not wait for all of it.
     drop(registered_buffers(&*device, &mut io, MIB));
     io.kick().unwrap();
     assert!(is_pinned());
@@ -180,7 +180,7 @@ fn freed_memory_is_unpinned() {
     }
     assert!(!is_pinned(), "{} after {before} MiB", pinned_mib());
 
-    // Pages that have become a drive's.
+    // Pages that now belong to a memory drive.
     let memory = open_text("mem:48Mi");
     let buffers = registered_buffers(&*device, &mut io, 128 << 10);
     for (buffer, offset) in buffers.into_iter().zip((0..).step_by(128 << 10)) {

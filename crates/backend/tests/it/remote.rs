@@ -1,5 +1,5 @@
-//! Requests that another thread ends, on both engines, those that the same thread ends without any,
-//! and what accompanies a request.
+//! Requests that another thread completes, on both engines, those that the same thread completes
+//! without an engine, and companions of requests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ fn completion(tag: u64) -> Completion {
     Completion { tag, result: Ok(()), data: None }
 }
 
-/// Delivers from another thread, `pause` after it was asked.
+/// Completes requests from another thread, after `pause`.
 fn deliver(remotes: Vec<(u64, Remote)>, pause: Duration) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {
         for (tag, remote) in remotes {
@@ -38,8 +38,7 @@ fn sleep_on(io: &Io) {
 #[test]
 fn a_thread_that_sleeps_on_the_descriptor_is_woken_each_time() {
     for mut io in engines(8) {
-        // Again and again: the watch has to be renewed, with something left in flight and with
-        // nothing.
+        // Several times: the watch has to be renewed, with requests in flight and without.
         for round in 0..50 {
             let remotes = (0..=round % 3).map(|tag| (tag, io.remote().unwrap())).collect::<Vec<_>>();
             let count = remotes.len();
@@ -109,7 +108,7 @@ fn without_an_engine_waiting_calls_advance() {
     let pending: Arc<Mutex<Vec<(u64, Remote)>>> = Arc::default();
     let model = Arc::clone(&pending);
     let advance = move || {
-        // The last one first, as a disk might.
+        // In reverse order, as a disk might.
         let next = model.lock().expect("nobody panicked with it").pop();
         next.map(|(tag, remote)| remote.deliver(completion(tag))).is_some()
     };
@@ -124,12 +123,12 @@ fn without_an_engine_waiting_calls_advance() {
     let order: Vec<u64> = std::iter::from_fn(|| io.wait(None).unwrap()).map(|completion| completion.tag).collect();
     assert_eq!(order, [2, 1, 0]);
     assert_eq!((io.in_flight(), io.stats().completed), (0, 3));
-    // A request whose end is still to come: a wait with a time-out ends, and the request does not.
+    // A request that has not completed: a wait with a time-out ends, and the request does not.
     let remote = io.remote().unwrap();
     assert!(io.wait(LIMIT).unwrap().is_none());
     remote.deliver(completion(7));
     assert_eq!(io.poll().unwrap().tag, 7);
-    // A file's requests need a kernel.
+    // Requests to a file need an engine.
     let directory = tempfile::tempdir().unwrap();
     let file = open_text(&format!("{}/disk.img:1Mi", directory.path().display()));
     assert!(matches!(file.submit(&mut io, Request::new(8, write_of(0, &[1; 4096], false))), Submitted::Pending));

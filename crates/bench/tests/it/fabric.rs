@@ -1,4 +1,4 @@
-//! Loads over NVMe/TCP against a running target, beside the same on its drive.
+//! Loads over NVMe/TCP against a running target, compared with the same on its drive.
 #![allow(clippy::unwrap_used, reason = "test code")]
 
 use std::ops::ControlFlow;
@@ -66,7 +66,7 @@ fn a_block_beyond_the_targets_limit_is_refused_with_the_limit() {
     assert!(matches!(error, BenchError::Job(JobError::Transfer { .. })), "{error}");
 }
 
-/// 16 threads that read small blocks one at a time, beside one that writes large ones at depth.
+/// 16 threads that read small blocks one at a time, and one that writes large ones at depth.
 fn readers_and_a_writer(runtime: Duration) -> [Job; 2] {
     let job = |name: &str, rw| Job { name: name.to_owned(), runtime: Some(runtime), ..Job::new(rw) };
     [
@@ -118,8 +118,8 @@ fn a_rate_limit_applies_to_each_thread_and_direction() {
     let rate = Rate { read: Some(400 << 10), write: Some(200 << 10) };
     let job = Job { rate, threads: 2, runtime: Some(Duration::from_secs(1)), ..Job::new(Mix::RandRw) };
     let report = run(&source, &job, quiet).unwrap();
-    // Reads wait for writes and the other way round: the slower direction sets the pace of a
-    // thread. Never more than asked for.
+    // Reads wait for writes and vice versa: the slower direction limits the rate of a thread, which
+    // never exceeds the requested one.
     assert!(report.read.unwrap().bytes <= 900 << 10);
     assert!(report.write.unwrap().bytes <= 500 << 10);
     let one = Job { rate: Rate { read: Some(400 << 10), write: None }, ..Job { rw: Mix::RandRead, ..job } };

@@ -1,4 +1,4 @@
-//! Loads against local devices: what is counted, verified, paced and ended.
+//! Loads against local devices: counting, verification, rates and ends.
 #![allow(clippy::unwrap_used, reason = "test code")]
 
 use std::ops::ControlFlow;

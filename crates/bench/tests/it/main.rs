@@ -1,4 +1,4 @@
-//! Loads as their users see them, against local devices and over NVMe/TCP.
+//! Loads against local devices and over NVMe/TCP.
 
 mod fabric;
 mod local;

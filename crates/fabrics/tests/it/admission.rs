@@ -1,4 +1,4 @@
-//! Connect: who gets a queue, and what is said to those who do not.
+//! Connect: which hosts get a queue, and the refusals of others.
 
 use crate::support::*;
 use ebof_fabrics::{CloseReason, Limits, PortId, RefusalReason, SubmissionQueue};
@@ -7,7 +7,7 @@ use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::property::{Cc, offset};
 use ebof_nvme::{ControllerId, Nqn, QueueId, Sqe, Status};
 
-/// What a refused Connect says: status and, for Connect Invalid Parameters, the field.
+/// The result of a refused Connect: status and, for Connect Invalid Parameters, the field.
 fn told(cqe: &ebof_nvme::Cqe) -> (Status, Option<&'static str>) {
     let (in_data, at) = ConnectResult::invalid(cqe.result());
     let field = cqe.status().is(Status::CONNECT_INVALID_PARAMETERS).then(|| field_name(in_data, at));
@@ -72,7 +72,7 @@ fn every_refusal_of_an_admin_queue_has_its_field() {
         let (cqe, refusal) = world.connect(at, connect, &data);
         assert_eq!((refusal.unwrap().reason, told(&cqe)), (reason, (status, field)));
         assert!(!world.queues[&at].is_connected());
-        // A refused queue may try again.
+        // Another Connect may follow on a refused queue.
         assert_eq!(world.connect(at, admin_connect(), &good).1, None);
     }
 }
@@ -136,7 +136,7 @@ fn only_connect_is_allowed_before_connect() {
     }
     let short = with_data(admin_connect().encode(), 512);
     assert_eq!(world.run(at, short).status(), Status::DATA_SGL_LENGTH_INVALID.dnr());
-    // And not twice.
+    // A second time it is refused.
     let (admin, _) = world.controller(DRIVE, ALICE);
     let again = with_data(admin_connect().encode(), 1024);
     assert_eq!(world.run(admin, again).status(), Status::COMMAND_SEQUENCE_ERROR.dnr().more());
@@ -151,7 +151,7 @@ fn a_host_identifier_belongs_to_one_host() {
     let (cqe, refusal) = world.connect(at, admin_connect(), &clone);
     assert_eq!(refusal.unwrap().reason, RefusalReason::HostIdInUse);
     assert_eq!(told(&cqe), (INVALID, Some("Host Identifier (HOSTID)")));
-    // The same host may have as many controllers as it likes.
+    // The same host may have several controllers.
     let (_, first) = world.controller(DRIVE, ALICE);
     let (_, second) = world.controller(DRIVE, ALICE);
     assert_ne!(first, second);
@@ -177,7 +177,7 @@ fn one_host_leaves_controllers_and_queues_for_others() {
     let refusal = |world: &mut World, at, host| {
         world.connect(at, admin_connect(), &connect_data(DRIVE, host, ControllerId::DYNAMIC)).1.map(|it| it.reason)
     };
-    // Those of discovery and of other subsystems count.
+    // Those of discovery and of other subsystems are counted.
     let (_, cntlid) = world.controller(DRIVE, ALICE);
     world.controller(OTHER, ALICE);
     let (discovery, _) = world.controller(Nqn::DISCOVERY, ALICE);
@@ -287,7 +287,7 @@ fn associations_that_a_new_model_does_not_allow_end() {
         model.subsystems.remove(0);
     });
     assert_eq!(world.closes[1..], [(drive, CloseReason::SubsystemRemoved)]);
-    // Its commands are not executed any more, even those that are on their way.
+    // Its commands are not executed any more, not even those already sent.
     let get = world.run(drive, ebof_nvme::connect::Property::get(offset::VS, 4));
     assert_eq!(get.status(), Status::ABORTED_SQ_DELETION);
 }
@@ -305,7 +305,7 @@ fn a_reset_closes_io_queues_and_the_controller_can_be_enabled_again() {
     assert_eq!(csts(&mut world), 0);
     assert!(set(&mut world, Cc::ENABLE.0).status().is_success());
     world.io_queue(DRIVE, ALICE, cntlid, 3);
-    // A normal shutdown also empties the caches: devices 1, 2 and 3 have one.
+    // A normal shutdown also flushes the caches: devices 1, 2 and 3 have one.
     let shutdown = set(&mut world, Cc::ENABLE.with_shutdown(1).0);
     assert!(shutdown.step.ends_with("flush: [DeviceId(1), DeviceId(2), DeviceId(3)] }"), "{}", shutdown.step);
     assert_eq!(csts(&mut world), 0b1001);

@@ -1,5 +1,5 @@
-//! Whatever hosts send, in whatever order devices answer: every command completes once, no ticket
-//! is lost, nothing panics.
+//! Any commands of hosts and any order of completions: every command completes once, no ticket is
+//! lost, nothing panics.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -29,7 +29,7 @@ enum Act {
         at: usize,
         sqe: [u8; 64],
     },
-    /// Goes on with a step that waits.
+    /// Continues a waiting step.
     Work {
         which: usize,
         status: bool,
@@ -57,7 +57,7 @@ fn commands() -> impl Strategy<Value = Sqe> {
         sqe.flags |= fuse;
         sqe
     });
-    // The data make ranges of one block that begin at block 0, and 1025 blocks later.
+    // The data are ranges of one block, at block 0 and 1025 blocks later.
     let copy = (1u16..4, 0u8..5, 0u64..4).prop_map(|(ranges, format, slba)| {
         let sqe = Copy { ranges, format, slba, ..Copy::default() }.encode(Nsid(1));
         with_data(sqe, u32::from(ranges) * if format % 2 == 0 { 32 } else { 40 })
@@ -123,13 +123,13 @@ fn acts() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// The world, and what is known of every connection from outside.
+/// The world, and the state of every connection as its host knows it.
 struct Run {
     world: World,
     waiting: VecDeque<(u64, Step)>,
-    /// Commands sent and not answered.
+    /// Outstanding commands.
     open: std::collections::BTreeMap<u64, BTreeSet<u16>>,
-    /// Those among them that wait for an event, and give way to another command of their name.
+    /// Those that wait for an event, and are withdrawn for a command with their identifier.
     held: BTreeSet<(u64, u16)>,
     last_cntlid: ControllerId,
 }
@@ -147,13 +147,13 @@ impl Run {
         self.open.keys().nth(at % self.open.len().max(1)).copied()
     }
 
-    /// An answer to a command that was outstanding.
+    /// A completion of an outstanding command.
     fn answered(&mut self, at: u64, cqe: Cqe) {
         self.held.remove(&(at, cqe.cid().0));
         assert!(self.open.get_mut(&at).unwrap().remove(&cqe.cid().0), "completed twice or never sent: {cqe:?}");
     }
 
-    /// A first half without a second ends.
+    /// A first half without a second one completes.
     fn end_unpaired(&mut self, at: u64, step: Step) -> Step {
         let Step::Unpaired(first, status, next) = step else { return step };
         let executing = self.take_half(at, first);
@@ -213,7 +213,7 @@ impl Run {
         let gives_way = self.held.remove(&(at, cid.0));
         assert_eq!(withdrawn, gives_way);
         if (known || full) && !gives_way {
-            // Refused without a trace: the first command of this name goes on.
+            // Refused without effect: the command that has this identifier continues.
             let step = self.end_unpaired(at, step);
             let Step::Complete(cqe) = step else { panic!("taken twice or too many: {step:?}") };
             assert!(!cqe.status().is_success());
@@ -241,7 +241,7 @@ impl Run {
         let cqe = match step {
             Step::Complete(cqe) => cqe,
             Step::Execute(executing, Task::DeferConnect(_)) => {
-                // The host gives it up.
+                // The host abandons it.
                 self.world.queues.get_mut(&at).unwrap().abandon(executing);
                 return;
             }
@@ -253,7 +253,7 @@ impl Run {
         }
     }
 
-    /// Carries out the step; devices answer as `good` says.
+    /// Executes the step; devices succeed if `good`.
     fn work(&mut self, at: u64, step: Step, good: bool) {
         let status = if good { Status::SUCCESS } else { Status::INTERNAL_ERROR };
         let now_ms = self.world.now_ms;
@@ -262,7 +262,7 @@ impl Run {
         }
         // A target lets neither half of a pair end before the other.
         let has_second = half(&step).is_some_and(|first| self.has_second(at, first));
-        // Without its second a first half can fail only.
+        // Without its second half a first half can only fail.
         if half(&step).is_some() && (good || has_second) {
             return self.waiting.push_back((at, step));
         }
@@ -296,7 +296,7 @@ impl Run {
                 Step::Complete(queue.complete(executing, Status::SUCCESS))
             }
             Task::Transfer(Transfer { extent, fused: Some(FusedHalf::Second { first }), .. }) => {
-                // A queue names no first half that has failed already.
+                // A queue does not name a first half that has already failed.
                 let first = self.take_half(at, first);
                 assert_eq!((first.length(), executing.length()), (extent.length_bytes, extent.length_bytes));
                 let queue = self.world.queues.get_mut(&at).unwrap();
@@ -382,7 +382,7 @@ impl Run {
         self.events();
     }
 
-    /// Everything that waits is done; what is left outstanding are requests for events.
+    /// Completes everything that waits; only Asynchronous Event Requests stay outstanding.
     fn finish(&mut self) {
         while let Some((at, step)) = self.waiting.pop_front() {
             let lone =
@@ -431,7 +431,7 @@ proptest! {
     #[test]
     fn every_command_completes_once(acts in prop::collection::vec(acts(), 1..200)) {
         let mut run = Run::new();
-        // A controller with an I/O queue to begin with, or most sequences would get nowhere.
+        // Begins with a controller that has an I/O queue: most sequences would not get that far.
         let (admin, cntlid) = run.world.controller(DRIVE, ALICE);
         let io = run.world.io_queue(DRIVE, ALICE, cntlid, 1);
         run.last_cntlid = cntlid;

@@ -1,4 +1,4 @@
-//! Commands and the status that each gets; what the target is told to do; the error log.
+//! Commands and their statuses; the steps for the target; the error log.
 
 use ebof_fabrics::Limits;
 use ebof_nvme::connect::{Property, disconnect};
@@ -58,8 +58,8 @@ fn flags(mut sqe: Sqe, flags: u8) -> Sqe {
     sqe
 }
 
-/// Every row: the command, and the status that the specification names for it; refused ones with
-/// DNR unless they may succeed later, and with M, for the error log has an entry about each.
+/// Each row: the command, and its status in the specification. Refusals have DNR unless the command
+/// may succeed later, and M, since the error log has an entry for each.
 fn check(world: &mut World, at: u64, rows: &[(&str, Sqe, Status)]) {
     for (name, sqe, status) in rows {
         let done = world.run(at, *sqe);
@@ -268,7 +268,7 @@ fn deallocation_checks_every_range() {
         "deallocate DeviceId(1) [ByteRange { offset_bytes: 4096, length_bytes: 4096 }, \
          ByteRange { offset_bytes: 516096, length_bytes: 12288 }]"
     );
-    // What is named several times, or side by side, is one range.
+    // Overlapping and adjacent ranges are merged.
     let done = world.run_with(io, dsm(5, true), &ranges(&[(100, 8), (0, 8), (4, 6), (108, 1), (0, 1)]));
     assert_eq!(
         done.step,
@@ -282,7 +282,7 @@ fn deallocation_checks_every_range() {
     // Hints alone change nothing, but are checked.
     let hints = world.run_with(io, dsm(1, false), &ranges(&[(0, 8)]));
     assert_eq!((hints.status(), hints.step.as_str()), (OK, ""));
-    // Nor does a namespace that cannot deallocate.
+    // Neither does a namespace that cannot deallocate.
     let mut limited = World::with(Limits { dsm_ranges: 1, dsm_range_blocks: 4, ..Limits::default() }, model());
     let (_, cntlid) = limited.controller(DRIVE, ALICE);
     let io = limited.io_queue(DRIVE, ALICE, cntlid, 1);
@@ -306,7 +306,7 @@ fn errors_are_in_the_log_newest_first_with_their_location() {
     let failed = world.run(io, read(2, 77, 1, 4096));
     assert_eq!(failed.status(), Status::UNRECOVERED_READ_ERROR.more());
     world.device_status = Status::COMPARE_FAILURE;
-    // A difference that Compare finds is no error of the drive.
+    // A Compare Failure is not an error of the drive.
     assert_eq!(world.run(io, with_data(range(nvm::COMPARE, 1, 0, 8), 4096)).status(), Status::COMPARE_FAILURE);
     let log = world.run(admin_queue, get_log(1, 64 * 64)).data;
     let entries = <[ErrorInformation]>::ref_from_bytes(&log).unwrap();
@@ -316,7 +316,7 @@ fn errors_are_in_the_log_newest_first_with_their_location() {
     assert!(entries[0].status().is(Status::UNRECOVERED_READ_ERROR));
     assert_eq!(entries[0].parameter_error_location(), None);
     assert_eq!(entries[1].parameter_error_location().map(|at| at.byte), Some(40));
-    // The SMART log counts errors of the medium by themselves.
+    // The SMART log counts media errors separately.
     let smart = world.run(admin_queue, get_log(2, 512)).data;
     let smart = SmartHealth::ref_from_bytes(&smart).unwrap();
     assert_eq!((smart.mdie.get(), smart.neile.get()), (1, 2));
@@ -356,7 +356,7 @@ fn features_return_the_values_set() {
     assert_eq!([1, 5, 0x81, 0x84].map(|fid| world.run(at, caps(fid)).result()), [0b100, 0b110, 0b000, 0b110]);
     // The other namespaces keep their own time limit.
     assert_eq!(world.run(at, get_feature(5).with_nsid(Nsid(2))).result(), 0);
-    // Thresholds: over and under apart.
+    // Separate over and under temperature thresholds.
     world.run(at, set_feature(4, 350));
     world.run(at, set_feature(4, 260 | 1 << 20));
     assert_eq!(world.run(at, get_feature(4)).result(), 350);
@@ -396,7 +396,7 @@ fn abort_finds_the_queue_and_respects_its_limit() {
     let step = world.queues.get_mut(&io).unwrap().submit(&pending, 0);
     assert_eq!(world.run(admin_queue, abort(1, 77)).step, "abort 77 there: true");
     assert_eq!(world.run(admin_queue, abort(1, 78)).step, "abort 78 there: false");
-    // No such queue: there is nothing to abort.
+    // The queue does not exist: there is nothing to abort.
     let nowhere = world.run(admin_queue, abort(5, 1));
     assert_eq!((nowhere.status(), nowhere.result()), (OK, 1));
     assert!(world.carry_out(io, step, &[]).status().is_success());

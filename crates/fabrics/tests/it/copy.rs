@@ -1,4 +1,4 @@
-//! Copy as a host sends it: what is copied, and every status that refuses it.
+//! Copy as a host sends it: the copied ranges, and all refusals.
 
 use ebof_nvme::copy::{Copy, CopyFormat, CopySource};
 use ebof_nvme::feature::HostBehaviorSupport;
@@ -69,7 +69,7 @@ fn ranges_are_converted_to_bytes_of_devices() {
     assert!(other.status().is_success() && other.step.contains("sources: [CopyRange { device: DeviceId(3)"));
 }
 
-/// What is refused, and why.
+/// Refused commands, and their statuses.
 #[test]
 fn refusals() {
     let (mut world, admin, io) = world();
@@ -118,7 +118,7 @@ fn refusals() {
     }
     let short = with_data(Copy { ranges: 2, ..to(0) }.encode(Nsid(1)), 32);
     assert_eq!(world.run(io, short).status(), refused(Status::DATA_SGL_LENGTH_INVALID));
-    // A reset takes back what the host enabled.
+    // A reset disables what the host had enabled.
     enable(&mut world, admin, 0);
     assert_eq!(copy(&mut world, io, 1, format(2, 8), &[of(1, 8, 1)]).status(), field);
 }

@@ -77,7 +77,7 @@ fn the_log_can_be_read_in_pieces() {
     let mut world = World::new();
     let (at, _) = world.controller(Nqn::DISCOVERY, ALICE);
     let whole = log(&mut world, at);
-    // As long as was asked for: zeros behind the records.
+    // The requested length: the records are followed by zeros.
     let (whole, rest) = whole.split_at(4 * 1024);
     assert!(rest.iter().all(|&byte| byte == 0));
     let mut pieces = Vec::new();
@@ -100,7 +100,7 @@ fn hosts_are_notified_of_changes_that_they_can_see() {
     for at in [alice, bob] {
         assert_eq!(world.run(at, Sqe::new(admin::ASYNC_EVENT_REQUEST)).cqe, None);
     }
-    // Only Alice may use the second subsystem, so only she notices that it goes.
+    // Only Alice may use the second subsystem, so only she is notified of its removal.
     world.replace_model(|model| {
         model.subsystems.remove(1);
     });
@@ -108,7 +108,7 @@ fn hosts_are_notified_of_changes_that_they_can_see() {
     assert_eq!(told, [(alice, 0x0070_f002)]);
     let page = log(&mut world, alice);
     assert_eq!((seen(&page).0, seen(&page).1.len()), (8, 2));
-    // A change of namespaces is none of discovery's.
+    // A change of namespaces does not affect discovery.
     world.replace_model(|model| {
         std::sync::Arc::make_mut(&mut model.subsystems[0]).namespaces = ebof_fabrics::NamespaceTable::default();
     });
@@ -117,7 +117,7 @@ fn hosts_are_notified_of_changes_that_they_can_see() {
         std::sync::Arc::make_mut(&mut model.subsystems[0]).nqn = nqn(OTHER);
     });
     assert_eq!(world.events.len(), 2, "Alice has no request outstanding, Bob has");
-    // Hers waits for the next request.
+    // Alice's event waits for the next request.
     world.run(alice, Sqe::new(admin::ASYNC_EVENT_REQUEST));
     assert_eq!(world.events[2].1.result(), 0x0070_f002);
 }

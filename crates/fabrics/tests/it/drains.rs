@@ -1,5 +1,5 @@
-//! Queues that have ended while commands of theirs are at a device: what their host may have
-//! meanwhile.
+//! Queues that have ended while their commands are at a device, and Connects of their host during
+//! that time.
 
 use ebof_fabrics::registry::{CONNECT_HOLD_MS, DRAINING_MAX, SILENT_MS, SLOW_DRAIN_MS};
 use ebof_fabrics::{Attachment, CloseReason, Executing, Handle, Quiesce, RefusalReason, Step, Task};
@@ -22,13 +22,13 @@ fn write(world: &mut World, at: u64) -> Executing {
     executing
 }
 
-/// The connection is gone, and what it had under way is not.
+/// The connection has ended, but its outstanding commands have not.
 fn end(world: &mut World, at: u64) {
     let notices = world.registry.ending(Handle(at));
     world.deliver(notices);
 }
 
-/// A Connect for an I/O queue, and what the registry makes of it.
+/// A Connect for an I/O queue, and the registry's decision.
 struct Waiting {
     at: u64,
     data: ConnectData,
@@ -68,13 +68,13 @@ fn io_queues_of_a_new_association_wait_for_commands_of_the_old_one_at_devices() 
     let (admin, cntlid) = world.controller(DRIVE, ALICE);
     let io = world.io_queue(DRIVE, ALICE, cntlid, 1);
     let _at_device = write(&mut world, io);
-    // Its connections are lost: the Admin Queue has nothing under way.
+    // Its connections are lost; the Admin Queue has no outstanding commands.
     end(&mut world, io);
     world.close(admin);
     let (_, cntlid) = world.controller(DRIVE, ALICE);
     let waiting = ask(&mut world, ALICE, cntlid, 1);
     let waiting = decide(&mut world, waiting).expect("it is held");
-    // Neither other hosts wait for it, nor this one elsewhere.
+    // Other hosts do not wait, and this one does not wait in other subsystems.
     let (_, bobs) = world.controller(DRIVE, BOB);
     let of_bob = ask(&mut world, BOB, bobs, 1);
     assert!(granted(&decide(&mut world, of_bob)));
@@ -86,8 +86,8 @@ fn io_queues_of_a_new_association_wait_for_commands_of_the_old_one_at_devices() 
     assert!(granted(&decide(&mut world, waiting)));
 }
 
-/// A host is the same by its name, or by its identifier: one of them may be another after it was
-/// installed anew, or differ from connection to connection.
+/// A host is recognised by its NQN or by its identifier: one of them may change when it is
+/// reinstalled, or with each connection.
 #[test]
 fn a_host_that_reconnects_with_another_identifier_or_nqn_waits_as_well() {
     let mallory = "nqn.2014-08.org.example:mallory";
@@ -128,7 +128,7 @@ fn an_association_that_a_timer_or_an_administrator_ends_drains_as_well() {
         let _at_device = write(&mut world, io);
         match reason {
             CloseReason::KeepAlive => {
-                // Commands have come since the timer was started: the second time counts.
+                // Commands have arrived since the timer was started: it expires the second time.
                 world.expire_at(world.now_ms + 5100);
                 world.expire_at(world.now_ms + 5100);
             }
@@ -144,7 +144,7 @@ fn an_association_that_a_timer_or_an_administrator_ends_drains_as_well() {
         }
         assert!(world.closes.contains(&(io, reason)), "{:?}", world.closes);
         world.close(admin);
-        // The thread of the I/O queue has not even heard of it.
+        // The thread of the I/O queue has not been notified yet.
         let (_, cntlid) = world.controller(DRIVE, ALICE);
         let waiting = ask(&mut world, ALICE, cntlid, 1);
         let waiting = decide(&mut world, waiting).expect("it is held");
@@ -194,7 +194,7 @@ fn a_hanging_device_delays_a_connect_for_a_limited_time_and_is_reported_once() {
     assert_eq!((slow[0].host.as_str(), slow[0].queue), (ALICE, QueueId(1)));
     world.expire_at(later + 1);
     assert!(world.registry.take_slow_drains().is_empty(), "it has been told");
-    // It comes back again and again: what is kept of it is bounded, and others are served.
+    // It reconnects again and again: its state is bounded, and others are served.
     let mut refused = None;
     for _ in 0..DRAINING_MAX {
         let (admin, _) = world.controller(DRIVE, ALICE);
@@ -223,7 +223,7 @@ fn a_connect_first_checks_other_admin_queues_of_its_host_and_all_queues_of_a_sil
         let (old, cntlid) = world.controller(DRIVE, ALICE);
         let io = world.io_queue(DRIVE, ALICE, cntlid, 1);
         let _at_device = write(&mut world, io);
-        // Its end has arrived, but nobody has read it; or it has not arrived.
+        // The end of its connection has arrived and was not read, or has not arrived.
         world.now_ms += silent_ms;
         let (_, cntlid) = world.controller(DRIVE, ALICE);
         let Waiting { at, data, executing } = ask(&mut world, ALICE, cntlid, 1);
@@ -250,7 +250,7 @@ fn a_connect_first_checks_other_admin_queues_of_its_host_and_all_queues_of_a_sil
     }
 }
 
-/// A host that is heard of now and then has its time-out for that.
+/// A host that sends commands now and then is silent after half of its time-out.
 #[test]
 fn an_association_is_silent_after_half_a_keep_alive_time_out() {
     let mut world = World::new();
@@ -273,7 +273,7 @@ fn an_association_is_silent_after_half_a_keep_alive_time_out() {
     }
 }
 
-/// CC is written; what is to be closed, and the ticket.
+/// Writes CC; returns the queues to be closed, and the ticket.
 fn write_cc(world: &mut World, admin: u64, cc: Cc, cid: u16) -> (Executing, Quiesce) {
     let mut sqe: Sqe = Property::set(offset::CC, cc.0);
     sqe.cid = cid.into();

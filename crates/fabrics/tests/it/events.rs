@@ -1,5 +1,5 @@
-//! What happens to a controller without its host's doing: changes of the model, other hosts,
-//! silence.
+//! Events of a controller that its host does not cause: changes of the model, other hosts,
+//! time-outs.
 
 use std::sync::Arc;
 
@@ -44,13 +44,13 @@ fn added_and_removed_namespaces_are_announced_once_until_the_log_is_read() {
         world.events.iter().map(|(at, cqe)| (*at, cqe.result())).collect::<Vec<_>>(),
         [(at, NAMESPACES_CHANGED)]
     );
-    // I/O queues know at once.
+    // I/O queues are notified immediately.
     let read = |nsid| with_data(Sqe::new(nvm::READ).with_nsid(Nsid(nsid)), 512);
     assert_eq!(world.run(io, read(7)).status(), Status::SUCCESS);
     assert_eq!(world.run(io, read(3)).status(), Status::INVALID_NAMESPACE.dnr().more());
     set_namespaces(&mut world, &[1, 7, 8]);
     assert_eq!(world.events.len(), 1);
-    // Namespace 1 stayed what it was. Retained, the list stays and the event does not come again.
+    // Namespace 1 is unchanged. If the event is retained, so is the list, and no event follows.
     assert_eq!(changed(&mut world, at, true), [2, 3, 5, 7, 8]);
     set_namespaces(&mut world, &[1, 7]);
     assert_eq!(world.events.len(), 1);
@@ -73,7 +73,7 @@ fn disabled_events_are_not_sent_and_requests_are_limited() {
     assert_eq!(world.queues[&at].outstanding(), 2);
     set_namespaces(&mut world, &[1]);
     assert_eq!(world.events, []);
-    // Aborted and reset requests end too.
+    // Requests also end by abort and reset.
     let held = world.queues[&at].outstanding();
     assert!(world.run(at, Property::set(offset::CC, 0)).status().is_success());
     assert_eq!(world.events.len(), held);
@@ -99,7 +99,7 @@ fn enabled_critical_warnings_become_events() {
     let mut world = World::new();
     let (alice, _) = world.controller(DRIVE, ALICE);
     let (bob, _) = world.controller(DRIVE, BOB);
-    // Alice wants to hear of the temperature, Bob of spare.
+    // Alice enables events for temperature, Bob for spare.
     assert!(world.run(alice, set_feature(0xb, 0x02, 0)).status().is_success());
     assert!(world.run(bob, set_feature(0xb, 0x01, 0)).status().is_success());
     assert!(world.run(alice, set_feature(4, 330, 0)).status().is_success());
@@ -136,8 +136,8 @@ fn write_protection_applies_to_every_host_and_is_kept() {
     assert_eq!(world.run(bob, get).result(), 1);
     let data = world.run(bob, with_data(Sqe::new(admin::IDENTIFY).with_nsid(Nsid(1)), 4096)).data;
     assert_eq!(IdentifyNamespace::ref_from_bytes(&data).unwrap().nsattr, 1);
-    // An unrelated change of the model leaves it, and so does the model's own consent; its dissent
-    // does not.
+    // A model without a change of the protection keeps it, and so does one that sets it; one that
+    // clears it does not.
     world.replace_model(|model| model.ports[0].max_io_queues = 4);
     assert_eq!(world.run(io, write).status(), Status::NAMESPACE_WRITE_PROTECTED.dnr().more());
     let protect = |world: &mut World, protected| {
@@ -161,7 +161,7 @@ fn with_keep_alive(world: &mut World, subsystem: &str, kato_ms: u32) -> u64 {
     at
 }
 
-/// Lets time pass in the steps that the registry asks for, until `until_ms`.
+/// Advances time in the steps that the registry requests, until `until_ms`.
 fn pass(world: &mut World, until_ms: u64) {
     while let Some(next) = world.registry.next_deadline().filter(|&next| next <= until_ms) {
         world.expire_at(next.max(world.now_ms));
@@ -202,7 +202,7 @@ fn any_command_on_any_queue_restarts_the_keep_alive_timer() {
         assert!(world.run(at, Sqe::new(admin::KEEP_ALIVE)).status().is_success());
     }
     assert_eq!(world.closes, []);
-    // Switched off, silence is no matter.
+    // Without a time-out silence is allowed.
     assert!(world.run(at, set_feature(0xf, 0, 0)).status().is_success());
     assert_eq!(world.registry.next_deadline(), None);
 }

@@ -1,4 +1,4 @@
-//! Compare and Write as a host puts it into a queue: two commands, one behind the other.
+//! Compare and Write as a host submits it: two commands, one after the other.
 
 use ebof_nvme::identify::field::fuses;
 use ebof_nvme::identify::{Cns, IdentifyController};
@@ -51,7 +51,7 @@ fn a_pair_is_compared_and_written() {
     assert!(second.step.contains("offset_bytes: 7680, length_bytes: 512"), "{}", second.step);
     assert_eq!(world.ended.iter().map(|cqe| cqe.status()).collect::<Vec<_>>(), [Status::SUCCESS]);
     assert_eq!((world.queues[&io].outstanding(), world.queues[&io].executing()), (0, 0));
-    // What is announced.
+    // The announced limits.
     let identify = Sqe::new(admin::IDENTIFY).with_cdw(10, Cns::CONTROLLER.0.into());
     let data = world.run(admin, with_data(identify, 4096)).data;
     let controller = IdentifyController::ref_from_bytes(&data).unwrap();
@@ -67,7 +67,7 @@ fn a_failed_compare_fails_the_write_too() {
     assert_eq!(world.ended[0].status(), Status::COMPARE_FAILURE);
 }
 
-/// Every row: first, second, and the statuses of both.
+/// Each row: first half, second half, and the statuses of both.
 #[test]
 fn halves_that_do_not_match() {
     let unit = Status::ATOMIC_WRITE_UNIT_EXCEEDED.dnr().more();
@@ -96,7 +96,7 @@ fn halves_that_do_not_match() {
         let first = first.cqe.unwrap_or_else(|| world.ended[0]);
         assert_eq!((first.status(), second.status()), (of_first, of_second), "{name}");
         assert_eq!((world.queues[&io].outstanding(), world.queues[&io].executing()), (0, 0), "{name}");
-        // The next pair is none the worse for it.
+        // The next pair is not affected.
         world.run(io, compare(3));
         assert_eq!(world.run(io, write(3)).status(), Status::SUCCESS, "{name}");
     }
@@ -111,14 +111,15 @@ fn a_second_half_without_a_first_and_two_first_halves() {
     assert_eq!(world.ended[0].status(), MISSING);
     assert_eq!(world.run(io, write(1)).status(), Status::SUCCESS);
     assert_eq!(world.run(io, write(1)).status(), MISSING);
-    // Pairs are of one queue: another's commands do not come in between, and are no second.
+    // Pairs belong to one queue: commands of others do not separate them, and are not second
+    // halves.
     let (_, cntlid) = world.controller(DRIVE, ALICE);
     let other = world.io_queue(DRIVE, ALICE, cntlid, 1);
     world.run(io, compare(2));
     assert_eq!(world.run(other, write(2)).status(), MISSING);
     assert_eq!(world.run(other, read()).status(), Status::SUCCESS);
     assert_eq!(world.run(io, write(2)).status(), Status::SUCCESS);
-    // No admin command is fused.
+    // Admin commands cannot be fused.
     let mut keep_alive = Sqe::new(admin::KEEP_ALIVE);
     keep_alive.flags |= FIRST;
     assert_eq!(world.run(admin, keep_alive).status(), FIELD);

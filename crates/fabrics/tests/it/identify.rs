@@ -1,4 +1,4 @@
-//! What Identify answers, as bytes and as a Linux host reads it.
+//! The data of Identify, as bytes and as a Linux host decodes them.
 
 use ebof_nvme::identify::{
     ControllerList, Descriptors, IdentifyController, IdentifyNamespace, NamespaceIdDescriptor, NamespaceList,
@@ -76,7 +76,7 @@ fn identities_are_the_same_on_every_controller() {
     let (first, _) = world.controller(DRIVE, ALICE);
     let (second, _) = world.controller(DRIVE, BOB);
     let mut both = [first, second].map(|at| identify(&mut world, at, 1, 0));
-    // CNTLID is all that differs.
+    // Only CNTLID differs.
     assert_ne!(both[0], both[1]);
     both.iter_mut().for_each(|bytes| bytes[78..80].fill(0));
     assert_eq!(both[0], both[1]);

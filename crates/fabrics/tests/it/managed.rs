@@ -67,7 +67,7 @@ fn a_host_creates_attaches_and_uses_a_namespace() {
     assert_eq!((namespace.nsze.get(), namespace.nvmcap.get(), namespace.nmic), (0x1000, 2 << 20, 0));
     let formats = namespace.lba_formats().iter().map(|format| (format.lbads, format.ms.get()));
     assert_eq!(formats.collect::<Vec<_>>(), [(9, 0), (12, 0), (9, 8), (12, 8)]);
-    // Metadata at the end of each block; types 1 to 3, first and last.
+    // Metadata after each block; types 1 to 3, protection information first or last.
     assert_eq!((namespace.flbas, namespace.mc, namespace.dpc, namespace.dps), (0, 1, 0x1f, 0));
     assert!(attach(&mut world, admin, AttachmentSelect::Detach, Nsid(1), &[0]).status().is_success());
     assert!(delete(&mut world, admin, Nsid(1)).status().is_success());
@@ -94,13 +94,13 @@ fn a_host_sees_only_its_namespaces_and_is_notified_of_changes() {
     assert_eq!(world.events.iter().map(|(at, cqe)| (*at, cqe.result())).collect::<Vec<_>>(), [(bob, event)]);
     assert_eq!(nsids(&mut world, bob, Cns::ACTIVE_NAMESPACE_LIST), [1]);
     assert_eq!(nsids(&mut world, alice, Cns::ACTIVE_NAMESPACE_LIST), [0_u32; 0]);
-    // I/O follows: Alice is not attached.
+    // I/O commands fail, too: Alice is not attached.
     let read = || with_data(ebof_nvme::io::BlockRange::new(0, 1).encode(ebof_nvme::opcode::nvm::READ, Nsid(1)), 512);
     for (host, cntlid, status) in [(BOB, 1, Status::SUCCESS), (ALICE, 0, Status::INVALID_NAMESPACE.dnr().more())] {
         let io = world.io_queue(MANAGED, host, ControllerId(cntlid), 1);
         assert_eq!(world.run(io, read()).status(), status, "{host}");
     }
-    // Deleting takes it from everyone who has it.
+    // Deleting detaches it from all controllers.
     delete(&mut world, alice, Nsid(1));
     assert_eq!(nsids(&mut world, bob, Cns::ACTIVE_NAMESPACE_LIST), [0_u32; 0]);
 }
@@ -111,8 +111,7 @@ fn a_reconnecting_host_has_its_controller_id_and_namespaces_again() {
     let (first, _) = world.controller(MANAGED, ALICE);
     create(&mut world, first, &NewNamespace::new(8));
     attach(&mut world, first, AttachmentSelect::Attach, Nsid(1), &[0]);
-    // The old controller is still there: the link was lost, and the keep alive timer has not run
-    // out.
+    // The old controller still exists: the link was lost, and the keep-alive timer has not expired.
     let (second, cntlid) = world.controller(MANAGED, ALICE);
     assert_eq!(cntlid, ControllerId(1));
     assert_eq!(nsids(&mut world, second, Cns::ACTIVE_NAMESPACE_LIST), [1]);
@@ -166,7 +165,7 @@ fn every_invalid_command_has_the_status_of_the_specification() {
         (alice, create(), new(&|new| new.anagrpid.set(2)), Status::ANA_GROUP_INVALID),
         (alice, create(), new(&|new| new.set_format(9, false)), Status::INVALID_FORMAT),
         (alice, create(), new(&|new| new.set_format(4, true)), Status::INVALID_FORMAT),
-        // Metadata in a buffer of its own: not over fabrics.
+        // Metadata in a separate buffer: not supported over fabrics.
         (alice, create(), new(&|new| new.set_format(2, false)), Status::INVALID_FORMAT),
         (alice, create(), new(&|new| new.dps = 1), Status::INVALID_FORMAT),
         (alice, create(), new(&|new| (new.set_format(1, true), new.dps = 3).1), Status::INVALID_FORMAT),
@@ -198,7 +197,7 @@ fn every_invalid_command_has_the_status_of_the_specification() {
     assert_eq!(nsids(&mut world, alice, Cns::ALLOCATED_NAMESPACE_LIST), [1], "a refusal changes nothing");
 }
 
-/// A firmware image in whole pages, with `change` made to its personality.
+/// A firmware image of whole pages, with its personality modified by `change`.
 fn image(revision: &str, change: impl FnOnce(&mut Personality)) -> Vec<u8> {
     let mut personality = Personality::default();
     change(&mut personality);
@@ -238,7 +237,7 @@ fn firmware_is_downloaded_in_pieces_and_activated_by_a_reset() {
     assert!(refused(&mut world, piece(0, &bytes), &bytes).is_success());
     assert!(refused(&mut world, activate(), &[]).is_success());
     assert_eq!(controller(&mut world).firmware_revision().as_str(), before.firmware_revision().as_str());
-    // The reset that activates it: the drive is asked by whoever carries it out.
+    // The reset that activates it: the target requests the change from the drive.
     world.tell_drive(admin, &ebof_drive::Request::Reset);
     let after = controller(&mut world);
     assert_eq!(after.firmware_revision().as_str(), Some("9.9"));
@@ -282,7 +281,7 @@ fn log_pages_of_the_drive_can_be_read() {
     let own = |nsid| with_data(GetLogPage::new(Lid::SMART_HEALTH, 512).encode(Nsid(nsid)), 512);
     assert_eq!(world.run(admin, own(1)).data.len(), 512);
     assert!(world.run(admin, own(7)).status().is(Status::INVALID_NAMESPACE));
-    // What has gone wrong is kept for whoever writes it down.
+    // Errors are kept until they are recorded persistently.
     let errors = world.registry.errors_since(&nqn(MANAGED), 0);
     assert_eq!(errors.iter().map(|(count, _)| *count).collect::<Vec<_>>(), [1, 2, 3]);
     assert!(errors[2].1.status.is(Status::INVALID_NAMESPACE));
@@ -359,7 +358,7 @@ fn uncorrectable_blocks_and_their_list() {
         let get = GetLbaStatus { slba: 4, bytes: bytes.into(), blocks: 0, action };
         with_data(get.encode(Nsid(1)), bytes)
     };
-    // What the support finds: a block, and 2^33 blocks, which no descriptor can tell at once.
+    // The world reports a block, and 2^33 blocks, which do not fit into one descriptor.
     let done = world.run(admin, get(StatusAction::TRACKED, 128));
     let (header, entries) = read_status_list(&done.data).unwrap();
     let entries: Vec<_> = entries.iter().map(|entry| (entry.dslba.get(), entry.nlb.get())).collect();
@@ -371,7 +370,7 @@ fn uncorrectable_blocks_and_their_list() {
     let done = world.run(admin, get(StatusAction::ALLOCATED, 128));
     assert_eq!(read_status_list(&done.data).unwrap().0.condition(), Completion::Incomplete);
     assert!(world.run(admin, get(StatusAction(1), 128)).status().is(Status::INVALID_FIELD));
-    // Without a drive there is nothing of it.
+    // Without a drive these commands are not supported.
     let (other, _) = world.controller(DRIVE, ALICE);
     assert!(world.run(other, get(StatusAction::TRACKED, 128)).status().is(Status::INVALID_OPCODE));
 }

@@ -32,7 +32,7 @@ fn with_metadata(format: &mut Format, index: u8, protection: ProtectionType) {
     *format = Format { lba_format: index, metadata_extended: true, protection, ..*format };
 }
 
-/// A namespace of 4096 blocks that Alice has.
+/// A namespace of 4096 blocks, attached to Alice's controller.
 fn create(world: &mut World, at: u64) {
     let command = NamespaceManagement { select: ManagementSelect::Create, csi: Csi::NVM };
     let done = world.run_with(at, with_data(command.encode(Nsid::NONE), 4096), NewNamespace::new(4096).as_bytes());

@@ -1,4 +1,4 @@
-//! What real hosts do that is unusual, and what they get: each test names the host.
+//! Unusual behaviour of real hosts, and how the target responds: each test names the host.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ fn identify(cns: u32, nsid: u32, csi: u32) -> Sqe {
     with_data(sqe, 4096)
 }
 
-/// CC with the command sets of TrueNAS' client and of Linux where CAP allows it.
+/// CC with the command sets that TrueNAS' client and Linux enable if CAP allows it.
 const ALL_COMMAND_SETS: u32 = Cc::ENABLE.0 | 6 << 4;
 
 #[test]
@@ -49,8 +49,8 @@ fn truenas_python_client_and_linux_enable_all_command_sets() {
     world.connect(discovery, admin_connect(), &connect_data(Nqn::DISCOVERY, ALICE, ControllerId::DYNAMIC));
     assert_eq!(world.run(discovery, Property::get(offset::CAP, 8)).result() >> 37 & 0xff, 1);
     assert!(world.run(discovery, Property::set(offset::CC, ALL_COMMAND_SETS)).status().is_success());
-    // What a host asks for that has enabled them, each for the NVM command set; a namespace's own
-    // structures too.
+    // The data structures that a host with all command sets requests, each for the NVM command set,
+    // including those of a namespace.
     world.tell_drive(at, &ebof_drive::Request::AssignCntlid);
     for cns in [0x1c, 0x05, 0x06, 0x07, 0x08, 0x1a, 0x1b] {
         let nsid = if matches!(cns, 0x06 | 0x07 | 0x1a | 0x1c) { 0 } else { 1 };
@@ -59,7 +59,7 @@ fn truenas_python_client_and_linux_enable_all_command_sets() {
         assert!(done.status().is_success(), "CNS {cns:02x}h: {}", done.status());
         assert_eq!(done.data.len(), 4096);
     }
-    // No other command set.
+    // There is no other command set.
     for cns in [0x05, 0x06, 0x07, 0x1a, 0x1b] {
         assert_eq!(world.run(at, identify(cns, 1, 2)).status(), Status::INVALID_FIELD.dnr().more(), "CNS {cns:02x}h");
     }
@@ -69,7 +69,7 @@ fn truenas_python_client_and_linux_enable_all_command_sets() {
     let set = |index| Sqe::new(admin::SET_FEATURES).with_cdw(10, 0x19).with_cdw(11, index);
     assert!(world.run(at, set(0)).status().is_success());
     assert_eq!(world.run(at, set(1)).status(), Status::COMMAND_SET_COMBINATION_REJECTED.dnr().more());
-    // A selection that does not exist is none.
+    // A combination that does not exist is refused.
     let other = world.open();
     world.connect(other, admin_connect(), &connect_data(MANAGED, BOB, ControllerId::DYNAMIC));
     for css in [1, 5, 7] {
@@ -95,7 +95,7 @@ fn truenas_python_client_sends_another_host_identifier_for_each_queue() {
     let (cqe, refusal) = world.connect(at, Connect { qid: QueueId(2), ..connect }, &zeros);
     assert_eq!((cqe.status(), refusal), (Status::SUCCESS, None));
     assert_eq!(world.queues[&at].tolerated(), None);
-    // Another host is another host.
+    // Another host NQN is another host.
     let bob = ConnectData { hostnqn: nqn(BOB).to_field(), ..other };
     let at = world.open();
     let (_, refusal) = world.connect(at, Connect { qid: QueueId(3), ..connect }, &bob);
@@ -116,20 +116,20 @@ fn spdk_perf_has_no_host_nqn() {
     let io = world.open();
     let (cqe, refusal) = world.connect(io, Connect { qid: QueueId(1), ..admin_connect() }, &nameless(DRIVE, cntlid));
     assert_eq!((cqe.status(), refusal), (Status::SUCCESS, None));
-    // Its identifier is all that tells it from other hosts without a name.
+    // Only its identifier distinguishes it from other hosts without an NQN.
     for hostid in [[0x99; 16], [0; 16]] {
         let at = world.open();
         let connect = Connect { qid: QueueId(2), ..admin_connect() };
         let (_, refusal) = world.connect(at, connect, &ConnectData { hostid, ..nameless(DRIVE, cntlid) });
         assert_eq!(refusal.unwrap().reason, RefusalReason::OtherHost);
     }
-    // It is not the host that has a name, and that one is not it.
+    // It differs from a host with an NQN that has the same identifier.
     let named = world.open();
     let connect = Connect { qid: QueueId(2), ..admin_connect() };
     let (_, refusal) = world.connect(named, connect, &connect_data(DRIVE, ALICE, cntlid));
     assert_eq!(refusal.unwrap().reason, RefusalReason::OtherHost);
-    // Where there is a list of hosts, it is not on it, whatever its identifier; discovery does not
-    // show it that either.
+    // It is on no list of allowed hosts, whatever its identifier; discovery does not show it such a
+    // subsystem either.
     world.replace_model(|model| {
         let other = Arc::make_mut(&mut model.subsystems[1]);
         other.allowed_hosts.push(Nqn::from_uuid(ebof_nvme::Uuid(host_id(ALICE).0)));
@@ -143,12 +143,12 @@ fn spdk_perf_has_no_host_nqn() {
     assert_eq!(refusal, None);
     assert!(world.run(discovery, Property::set(offset::CC, 1)).status().is_success());
     assert_eq!(subsystems(&mut world, discovery, 0), [OWN_DISCOVERY, DRIVE]);
-    // And it goes when a list comes.
+    // Its association ends when the subsystem gets a list.
     world.replace_model(|model| Arc::make_mut(&mut model.subsystems[0]).allow_any_host = false);
     assert!(world.closes.contains(&(at, CloseReason::HostNotAllowed)), "{:?}", world.closes);
 }
 
-/// The subsystems in the Discovery log page that `lsp` asks for.
+/// The subsystems in the Discovery log page that `lsp` selects.
 fn subsystems(world: &mut World, at: u64, lsp: u32) -> Vec<String> {
     let get = Sqe::new(admin::GET_LOG_PAGE).with_cdw(10, 0x70 | lsp << 8 | 4095 << 16);
     let page = world.run(at, with_data(get, 16 * 1024)).data;
@@ -165,7 +165,7 @@ fn spdk_reuses_the_identifiers_of_abandoned_event_requests() {
         assert_eq!(submit(&mut world, with_cid(Sqe::new(REQUEST), cid)), Step::Held);
     }
     // At detach: read CC, write the shutdown, read the status; with the identifiers of requests
-    // that it has completed for itself.
+    // that it has abandoned.
     let get = submit(&mut world, with_cid(Property::get(offset::CC, 4), 0));
     let done = world.carry_out(at, get, &[]);
     assert_eq!((done.status(), done.result()), (Status::SUCCESS, Cc::ENABLE.0.into()));
@@ -175,7 +175,7 @@ fn spdk_reuses_the_identifiers_of_abandoned_event_requests() {
     assert_eq!(world.carry_out(at, csts, &[]).result(), 0b1001, "a clean shutdown");
     assert_eq!(world.events, [], "the requests that gave way are not completed");
     assert_eq!(world.queues[&at].outstanding(), 1, "the fourth waits");
-    // Another event finds only what still waits.
+    // Another event completes only a request that is still outstanding.
     let refused = Box::new(Step::Complete(conflict_free(3)));
     assert_eq!(submit(&mut world, with_cid(Sqe::new(REQUEST), 3)), Step::Withdrawn(refused));
 }
@@ -201,17 +201,16 @@ fn a_withdrawn_event_request_frees_its_slot_and_other_commands_are_not_withdrawn
         submit(&mut world, with_cid(abort(), 103)),
     ];
     assert_eq!(world.queues[&at].outstanding(), 4, "{keep:?}");
-    // The queue is full, and yet there is room for what takes the place of a request: another
-    // request even.
+    // The queue is full, but a command may replace a request: even another request.
     let again = submit(&mut world, with_cid(Sqe::new(REQUEST), 100));
     assert_eq!(again, Step::Withdrawn(Box::new(Step::Held)), "the link gives the host its entry back");
     let Step::Withdrawn(next) = submit(&mut world, with_cid(Property::get(offset::VS, 4), 101)) else { panic!() };
     let Step::Complete(cqe) = *next else { panic!() };
     assert!(cqe.status().is_success());
-    // Not for what names a command that is under way.
+    // A command with the identifier of any other outstanding command is refused.
     let Step::Complete(cqe) = submit(&mut world, with_cid(Property::get(offset::VS, 4), 102)) else { panic!() };
     assert_eq!(cqe.status(), Status::CID_CONFLICT.dnr().more());
-    // The event goes to the request that took the place, once.
+    // The event completes the replacing request, once.
     let table = NamespaceTable::new(vec![namespace(1)]).unwrap();
     world.replace_model(|model| Arc::make_mut(&mut model.subsystems[0]).namespaces = table);
     assert_eq!(world.events.iter().map(|(_, cqe)| cqe.cid()).collect::<Vec<_>>(), [Cid(100)]);
@@ -252,7 +251,7 @@ fn small_io_queues_do_not_limit_the_admin_queue() {
         assert_eq!(refusal.unwrap().reason, RefusalReason::QueueSize);
         let connect = Connect { entries: most.into(), ..connect };
         assert_eq!(world.connect(io, connect, &connect_data(DRIVE, ALICE, cntlid)).1, None);
-        // No more than 32, though, where that is above the limit.
+        // No more than 32 if that is above the limit.
         let deep = world.open();
         let connect = Connect { entries: 33, ..admin_connect() };
         let (_, refusal) = world.connect(deep, connect, &connect_data(DRIVE, ALICE, ControllerId::DYNAMIC));
@@ -264,7 +263,7 @@ fn small_io_queues_do_not_limit_the_admin_queue() {
 fn nvme_stas_requests_local_entries_at_a_discovery_port() {
     let mut world = World::new();
     world.replace_model(|model| {
-        // Beside the discovery port (2): the same address, also as a wildcard, and elsewhere.
+        // In addition to the discovery port (2): the same address, a wildcard, and another address.
         let mut far = port(5, "192.0.2.2", "4420");
         far.traddr = "192.0.2.2".to_string();
         model.ports.extend([port(4, "192.0.2.1", "4420"), far, port(6, "2001:db8::1", "4420")]);
@@ -276,7 +275,7 @@ fn nvme_stas_requests_local_entries_at_a_discovery_port() {
     world.local = "192.0.2.1".to_string();
     let (at, _) = world.controller(Nqn::DISCOVERY, ALICE);
     assert_eq!(subsystems(&mut world, at, 0).len(), 6);
-    // The wildcard is reached at this address too, and port 4 has it; the other two have not.
+    // The wildcard includes this address, and port 4 has it; the other two do not.
     assert_eq!(subsystems(&mut world, at, 2), [OWN_DISCOVERY, DRIVE, DRIVE]);
 }
 
@@ -301,10 +300,10 @@ fn a_local_port_is_recognised_by_any_form_of_its_address() {
     world.local = "2001:db8::1".to_string();
     let (at, _) = world.controller(Nqn::DISCOVERY, ALICE);
     assert_eq!(subsystems(&mut world, at, 2), [OWN_DISCOVERY, DRIVE]);
-    // IPv4 as a socket for both families shows it.
+    // IPv4 as a dual-stack socket reports it.
     world.replace_model(|model| model.ports = vec![port(1, "::ffff:192.0.2.1", "8009"), port(2, "192.0.2.1", "4420")]);
     assert_eq!(subsystems(&mut world, at, 2), [OWN_DISCOVERY, DRIVE]);
-    // Another transport is elsewhere, whatever its address.
+    // Another transport is another address.
     world.replace_model(|model| model.ports[1].trtype = TrType::RDMA);
     assert_eq!(subsystems(&mut world, at, 2), [OWN_DISCOVERY]);
 }
@@ -328,7 +327,7 @@ fn a_host_identifier_of_zeros_is_a_separate_host_without_reservations() {
     assert_ne!(data.ctratt.get() & ctratt::RESERVATION_HOST_ID, 0, "RHII");
     let id = world.run(alice, with_data(Sqe::new(admin::GET_FEATURES).with_cdw(10, 0x81).with_cdw(11, 1), 16)).data;
     assert_eq!(id, [0; 16]);
-    // Every reservation command is refused by that name, also the one that only reads.
+    // Every reservation command is refused with this status, including Reservation Report.
     create_namespace(&mut world, alice, cntlid);
     let io = world.open();
     let connect = Connect { qid: QueueId(1), ..admin_connect() };
@@ -343,7 +342,7 @@ fn a_host_identifier_of_zeros_is_a_separate_host_without_reservations() {
         let done = world.run_with(io, sqe.with_nsid(Nsid(1)), &[1; 16]);
         assert_eq!(done.status(), Status::HOST_ID_NOT_INITIALIZED.dnr().more(), "opcode {:02x}h", sqe.opcode);
     }
-    // Discovery says so beforehand: ZHIDS.
+    // Discovery announces it: ZHIDS.
     let (discovery, _) = world.controller(Nqn::DISCOVERY, ALICE);
     let get = Sqe::new(admin::GET_LOG_PAGE).with_cdw(10, 0x70 | 4095 << 16);
     let page = world.run(discovery, with_data(get, 16 * 1024)).data;
@@ -396,7 +395,7 @@ fn excess_parameter_data_are_accepted_and_ignored() {
     create_namespace(&mut world, admin, cntlid);
     let io = world.io_queue(MANAGED, ALICE, cntlid, 1);
     let of = |opcode: u8| Sqe::new(opcode).with_nsid(Nsid(1));
-    // To the host: what there is, and no more.
+    // To the host: only the existing data.
     let log = |bytes: u32| Sqe::new(admin::GET_LOG_PAGE).with_cdw(10, 2 | (bytes / 4 - 1) << 16);
     for (sqe, bytes) in [
         (with_data(identify(1, 0, 0), 8192), 4096),
@@ -413,7 +412,7 @@ fn excess_parameter_data_are_accepted_and_ignored() {
     assert_eq!(world.run(discovery, with_data(identify(1, 0, 0), 8192)).data.len(), 4096);
     let report = of(nvm::RESERVATION_REPORT).with_cdw(10, 15).with_cdw(11, 1);
     assert_eq!(world.run(io, with_data(report, 8192)).data.len(), 64);
-    // From the host: what is needed is asked for, and no more.
+    // From the host: only the needed data are requested.
     let receives = |world: &mut World, at, sqe| match world.queues.get_mut(&at).unwrap().submit(&with_cid(sqe, 900), 0)
     {
         Step::Execute(executing, Task::Receive) => {
@@ -435,15 +434,15 @@ fn excess_parameter_data_are_accepted_and_ignored() {
         let sqe = Sqe::new(opcode).with_nsid(Nsid(u32::from(opcode == admin::NAMESPACE_ATTACHMENT)));
         assert_eq!(receives(&mut world, admin, with_data(sqe, 8192)), 4096);
     }
-    // Commands without data, with some.
+    // Commands that have no data, sent with some.
     let commit = with_data(Sqe::new(admin::FIRMWARE_COMMIT).with_cdw(10, 1 | 2 << 3), 4096);
     assert!(!world.run(admin, commit).status().is(Status::DATA_SGL_LENGTH_INVALID));
     let self_test = with_data(Sqe::new(admin::DEVICE_SELF_TEST).with_cdw(10, 1), 4096);
     assert_eq!(world.run(admin, self_test).status(), Status::SUCCESS);
-    // Less is not enough.
+    // Fewer data are refused.
     let short = with_data(of(nvm::RESERVATION_RELEASE), 4);
     assert_eq!(world.run(io, short).status(), Status::DATA_SGL_LENGTH_INVALID.dnr().more());
-    // Blocks are another matter: a host that sends more takes them for larger than they are.
+    // Not for blocks: a host that sends more assumes larger blocks.
     for opcode in [nvm::READ, nvm::WRITE, nvm::COMPARE] {
         let done = world.run(io, with_data(of(opcode), 520));
         assert_eq!(done.status(), Status::DATA_SGL_LENGTH_INVALID.dnr().more(), "opcode {opcode:02x}h");
@@ -459,8 +458,8 @@ fn excess_parameter_data_are_accepted_and_ignored() {
 
 #[test]
 fn refusals_that_need_an_administrator_have_do_not_retry() {
-    // Linux (6.10 and later) gives up at once where it is said, and tries until ctrl_loss_tmo where
-    // it is not. nvmet says the same.
+    // With DNR Linux (6.10 and later) gives up immediately, otherwise it tries until ctrl_loss_tmo.
+    // nvmet sets it in the same cases.
     let mut world = World::new();
     let (host, cntlid) = world.controller(DRIVE, ALICE);
     world.replace_model(|model| {
@@ -472,7 +471,7 @@ fn refusals_that_need_an_administrator_have_do_not_retry() {
     let again = world.open();
     let (cqe, _) = world.connect(again, admin_connect(), &connect_data(DRIVE, ALICE, ControllerId::DYNAMIC));
     assert_eq!(cqe.status(), Status::CONNECT_INVALID_HOST.dnr());
-    // A queue of the controller that has gone: the host has to begin anew, and may.
+    // A queue of a controller that has ended: the host may create a new association.
     let late = Connect { qid: QueueId(1), ..admin_connect() };
     let (cqe, _) = world.connect(again, late, &connect_data(DRIVE, ALICE, cntlid));
     assert!(!cqe.status().is_success() && cqe.status().dnr() != cqe.status(), "{}", cqe.status());
@@ -481,15 +480,14 @@ fn refusals_that_need_an_administrator_have_do_not_retry() {
     });
     let (cqe, _) = world.connect(again, admin_connect(), &connect_data(DRIVE, ALICE, ControllerId::DYNAMIC));
     assert_eq!(cqe.status(), Status::CONNECT_INVALID_PARAMETERS.dnr());
-    // Missing only while a reload opens its drive anew: it comes back.
+    // Missing only while a reload reopens its drive.
     world.replace_model(|model| model.returning = vec![nqn(DRIVE)]);
     let (cqe, refusal) = world.connect(again, admin_connect(), &connect_data(DRIVE, ALICE, ControllerId::DYNAMIC));
     assert_eq!(refusal.unwrap().reason, RefusalReason::SubsystemReturning);
     assert_eq!(cqe.status(), Status::CONNECT_INVALID_PARAMETERS);
 }
 
-/// nvme-cli 2.x: `effects-log` asks for the zoned commands as well where there are command sets to
-/// choose from.
+/// nvme-cli 2.x: `effects-log` also requests the zoned commands if there are several command sets.
 #[test]
 fn nvme_cli_requests_the_effects_of_zoned_commands() {
     let mut world = World::new();

@@ -1,5 +1,5 @@
-//! Namespaces with metadata and protection information: what travels to the host and to the device,
-//! what is announced, and what is refused.
+//! Namespaces with metadata and protection information: the data for host and device, announced
+//! features, and refusals.
 
 use std::sync::Arc;
 
@@ -75,7 +75,7 @@ fn two(opcode: u8, nsid: u32, prinfo: u8) -> Sqe {
     tagged(opcode, nsid, 10, 2, prinfo, 10)
 }
 
-/// What the target does with the device: extended blocks, whatever the host transfers.
+/// The transfer with the device: always extended blocks, whatever the host transfers.
 fn extent(verb: &str, nsid: u32, offset: u64, length: u32) -> String {
     format!(
         "{verb} Extent {{ device: DeviceId({nsid}), nsid: Nsid({nsid}), offset_bytes: {offset}, length_bytes: {length}, \
@@ -98,7 +98,7 @@ fn with_pract_only_data_are_transferred_otherwise_metadata_too() {
         let done = world.run(io, with_data(two(opcode, LARGE, ACT), 8192));
         let device = extent(verb, LARGE, 4096 + 10 * 4104, 8208);
         assert_eq!(done.step, format!("checked 8192 of 8208: {device}"));
-        // Metadata that mean nothing to the controller always travel.
+        // Metadata without protection information are always transferred.
         let done = world.run(io, with_data(two(opcode, BARE, 0), 1040));
         assert_eq!(done.step, extent(verb, BARE, 4096 + 10 * 520, 1040));
     }
@@ -121,7 +121,7 @@ fn with_pract_only_data_are_transferred_otherwise_metadata_too() {
 fn limits_do_not_include_metadata() {
     let (mut world, _, io) = world();
     let of = |blocks: u32, prinfo: u8, bytes: u32| with_data(tagged(nvm::READ, TYPE_2, 0, blocks, prinfo, 0), bytes);
-    // 1 MiB is more blocks than there are: the range is looked at last.
+    // 1 MiB exceeds the namespace: the range is checked last.
     for (blocks, status) in [(1024, Status::SUCCESS), (2048, Status::LBA_OUT_OF_RANGE), (2049, Status::INVALID_FIELD)] {
         for (prinfo, block) in [(0, 520), (ACT, 512)] {
             let done = world.run(io, of(blocks, prinfo, blocks * block));
@@ -142,7 +142,7 @@ fn refusals() {
     let length = Status::DATA_SGL_LENGTH_INVALID.dnr().more();
     let mut cases = Vec::new();
     for opcode in [nvm::READ, nvm::WRITE] {
-        // Metadata that are missing, or too many.
+        // Missing or excess metadata.
         cases.push((with_data(two(opcode, TYPE_1, 0), 1024), length));
         cases.push((with_data(two(opcode, TYPE_1, ACT), 1040), length));
         cases.push((with_data(two(opcode, BARE, 0), 1024), length));
@@ -158,14 +158,14 @@ fn refusals() {
             let unchecked = tagged(opcode, nsid, 10, 2, GUARD | APPLICATION, reference);
             cases.push((with_data(unchecked, bytes), Status::SUCCESS));
         }
-        // There is nothing that could be done without protection information.
+        // Without protection information PRINFO must be zero.
         for (nsid, bytes) in [(BARE, bytes), (PLAIN, bytes.min(1024))] {
             for bit in 0..4 {
                 cases.push((with_data(two(opcode, nsid, 1 << bit), bytes), information));
             }
         }
     }
-    // What is compared or verified is taken as it stands.
+    // Compare and Verify do not insert or strip anything.
     cases.push((with_data(two(nvm::COMPARE, TYPE_1, ACT), 1024), information));
     cases.push((with_data(two(nvm::VERIFY, TYPE_1, ACT | GUARD), 0), information));
     for (sqe, status) in cases {
@@ -207,7 +207,7 @@ fn copies_need_the_same_format_and_follow_the_rules_of_both_sides() {
         (TYPE_2, to(all, all, 7), from(0, 8), Status::SUCCESS),
         (TYPE_3, to(GUARD, all, 0), from(0, 0), information),
         (TYPE_3, to(all, GUARD, 0), from(0, 0), information),
-        // Stripped and not inserted again, or the other way round.
+        // Stripped and not inserted again, or vice versa.
         (TYPE_1, to(ACT, 0, 0), from(0, 0), refused(Status::INVALID_FIELD)),
         (TYPE_1, to(0, ACT, 0), from(0, 0), refused(Status::INVALID_FIELD)),
         (BARE, to(0, 0, 0), from(0, 0), Status::SUCCESS),
@@ -251,7 +251,7 @@ fn fused_pairs_have_one_block_and_rules_of_their_own() {
         assert!(done.status().is_success() && done.step.starts_with("write second"), "{done:?}");
         assert!(world.ended.pop().unwrap().status().is_success());
     }
-    // A half that is refused takes the other one with it.
+    // If one half is refused, the other one fails, too.
     assert!(world.run(io, compare(ACT)).status().is(Status::INVALID_PROTECTION_INFORMATION));
     assert!(world.run(io, write(ACT, 512)).status().is(Status::ABORTED_FAILED_FUSED));
     assert!(world.run(io, compare(0)).cqe.is_none());
@@ -296,7 +296,7 @@ fn smart_counts_data_without_metadata() {
     }
     let get = ebof_nvme::log::GetLogPage::new(ebof_nvme::log::Lid::SMART_HEALTH, 512).encode(Nsid::ALL);
     let page = SmartHealth::read_from_bytes(&world.run(admin, with_data(get, 512)).data).unwrap();
-    // 125 times 32 KiB are 8000 units of 512 bytes: 8 thousand, and not one more for the metadata.
+    // 125 times 32 KiB are 8000 units of 512 bytes: 8 thousand; metadata are not counted.
     assert_eq!(page.duw.get(), 8);
 }
 
@@ -348,13 +348,13 @@ fn a_drive_creates_and_formats_protected_namespaces() {
     assert_eq!((of(0), of(1)), (1 << 20, 1 << 20));
     assert!(of(2) < 1 << 20 && of(2) / 512 == u64::from(data.npdg.get()) + 1);
     assert!(of(3) < 1 << 20 && of(3).is_multiple_of(4096) && granularities.of_format(4).is_none());
-    // The same bytes in other blocks.
+    // The same bytes with another block size.
     let format = |format: Format| with_data(format.encode(Nsid(1)), 0);
     let wanted = Format { metadata_extended: true, protection: ProtectionType::Type3, ..Format::new(3) };
     assert!(world.run(admin, format(wanted)).status().is_success());
     let data: IdentifyNamespace = identify(&mut world, admin, Cns::NAMESPACE, 1);
     assert_eq!((data.flbas, data.dps, data.nsze.get()), (0x13, 3, 2015 / 8));
-    // Where there is no protection information there is no place of it either.
+    // Without protection information its position must not be set.
     let wanted = Format { metadata_extended: true, protection_first: true, ..Format::new(2) };
     assert!(world.run(admin, format(wanted)).status().is_success());
     let data: IdentifyNamespace = identify(&mut world, admin, Cns::NAMESPACE, 1);

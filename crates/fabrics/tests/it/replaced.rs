@@ -1,8 +1,8 @@
-//! An NSID that comes to name another namespace while hosts are connected.
+//! An NSID that gets another namespace while hosts are connected.
 //!
-//! Linux removes its disk when it finds other identifiers under an NSID, and looks for the new
-//! namespace at the next event only. And until it has looked, whatever it writes is meant for the
-//! namespace that was.
+//! Linux removes its disk when it finds other identifiers for an NSID, and looks for the new
+//! namespace only at the next event. Until it has looked, its writes are meant for the old
+//! namespace.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ fn list(world: &mut World, host: &Host) -> Vec<u32> {
     list_after(world, host, 2, 0)
 }
 
-/// The namespaces behind an NSID: the attached ones (CNS 02h), or all that there are (10h).
+/// The namespaces after an NSID: the attached ones (CNS 02h), or all allocated ones (10h).
 fn list_after(world: &mut World, host: &Host, cns: u32, after: u32) -> Vec<u32> {
     let sqe = with_data(Sqe::new(admin::IDENTIFY).with_nsid(Nsid(after)), 4096).with_cdw(10, cns);
     let data = world.run(host.admin, sqe).data;
@@ -70,7 +70,7 @@ fn changed(world: &mut World, host: &Host) -> Vec<u32> {
     ChangedNamespaces::ref_from_bytes(&data).unwrap().iter().map(|nsid| nsid.0).collect()
 }
 
-/// What becomes of a write to namespace 1: its status and the device.
+/// The result of a write to namespace 1: its status and the device.
 fn write(world: &mut World, host: &Host) -> (Status, String) {
     let done = world.run(host.io, with_data(Sqe::new(nvm::WRITE).with_nsid(Nsid(1)), 512));
     (done.status(), done.step)
@@ -89,8 +89,8 @@ fn removal_and_addition_are_two_events_and_no_write_reaches_the_wrong_namespace(
     let events = |world: &World| world.events.iter().filter(|(at, _)| *at == host.admin).count();
     assert_eq!(events(&world), 1);
     assert_eq!(write(&mut world, &host).0, ABSENT);
-    // As Linux does: the log, then the list, in which namespace 1 is missing. Then there is the
-    // second event.
+    // As Linux does: the log, then the list, which does not have namespace 1. After that the second
+    // event is sent.
     assert_eq!(changed(&mut world, &host), [1]);
     assert_eq!(events(&world), 1);
     assert_eq!(list(&mut world, &host), [2]);
@@ -100,12 +100,12 @@ fn removal_and_addition_are_two_events_and_no_write_reaches_the_wrong_namespace(
     assert_eq!(changed(&mut world, &host), [1]);
     assert_eq!(list(&mut world, &host), [1, 2]);
     assert_eq!(write(&mut world, &host).0, NOT_YET);
-    // Now it knows what it has.
+    // Now it has identified the new namespace.
     assert_eq!(identify(&mut world, &host, 3, 1), Status::SUCCESS);
     let (status, step) = write(&mut world, &host);
     assert!(status.is_success() && step.contains("DeviceId(77)"), "{status} {step}");
     assert_eq!((events(&world), changed(&mut world, &host)), (2, vec![0_u32; 0]));
-    // It was told for good: the next change is the next.
+    // The change is complete: the next one is announced again.
     reload(&mut world, &[namespace(1), namespace(2)]);
     assert_eq!((events(&world), list(&mut world, &host)), (3, vec![2]));
 }
@@ -116,8 +116,8 @@ fn an_identify_before_the_log_was_read_does_not_count() {
     reload(&mut world, &[namespace(1)]);
     let host = connect(&mut world, ALICE, 4);
     reload(&mut world, &[other()]);
-    // Somebody lists namespaces before the kernel has come to it, which then reads the log and must
-    // not find the new one either.
+    // Another program lists namespaces before the kernel, which then reads the log and must not
+    // find the new one either.
     assert_eq!(list(&mut world, &host), NONE);
     assert_eq!(changed(&mut world, &host), [1]);
     assert_eq!(list(&mut world, &host), NONE);
@@ -133,7 +133,7 @@ fn an_identify_or_list_covers_only_its_own_nsids() {
     let host = connect(&mut world, ALICE, 4);
     reload(&mut world, &renewed(0x51));
     assert_eq!(changed(&mut world, &host), [1, 2]);
-    // By its number, the other one's, and by a list that begins behind it.
+    // Identify of its NSID, of the other one, and a list that begins after it.
     assert_eq!(identify(&mut world, &host, 3, 1), ABSENT);
     assert_eq!(changed(&mut world, &host), [1]);
     assert_eq!(list(&mut world, &host), [1]);
@@ -147,7 +147,7 @@ fn an_identify_or_list_covers_only_its_own_nsids() {
     assert_eq!(list(&mut world, &host), [2]);
 }
 
-/// Nothing is left of it once the host has seen that it is gone.
+/// When the host has seen that it is gone, nothing about it is kept.
 #[test]
 fn a_namespace_added_after_the_host_saw_the_removal_is_new() {
     let mut world = World::new();
@@ -176,7 +176,7 @@ fn hosts_without_events_find_it_when_they_identify_again() {
     }
     assert_eq!((list(&mut world, &deaf), list(&mut world, &deaf)), (vec![0_u32; 0], vec![0_u32; 0]));
     assert_eq!(list(&mut world, &deaf), [1]);
-    // Who asks for the namespace by its number sees it gone once, too.
+    // A host that identifies the namespace by its NSID is shown it as gone once, too.
     let by_number = connect(&mut world, ALICE, 0);
     reload(&mut world, &[namespace(1)]);
     assert_eq!(identify(&mut world, &by_number, 3, 1), ABSENT);
@@ -196,15 +196,15 @@ fn removal_and_addition_in_two_reloads_are_the_same_and_new_hosts_see_the_curren
     let fresh = connect(&mut world, ALICE, 4);
     assert_eq!(list(&mut world, &fresh), [1, 2]);
     assert!(write(&mut world, &fresh).0.is_success());
-    // Another I/O queue of the first controller knows no more than the others.
+    // Another I/O queue of the first controller has the same view as the others.
     let io = world.io_queue(DRIVE, ALICE, host.cntlid, 2);
     let second = Host { io, ..host };
     assert_eq!(write(&mut world, &second).0, ABSENT);
     assert_eq!(changed(&mut world, &second), [1]);
     assert_eq!(list(&mut world, &second), [2]);
     assert_eq!((write(&mut world, &second).0, world.events.len()), (NOT_YET, 2));
-    // A namespace that goes is gone after the look; one that comes back as it was has never been
-    // away.
+    // A removed namespace is gone after the look; one that is added again unchanged is not
+    // reported.
     reload(&mut world, &[other()]);
     reload(&mut world, &[other(), namespace(2)]);
     assert_eq!(list(&mut world, &second), [1, 2]);
@@ -218,7 +218,7 @@ fn a_namespace_that_only_grows_stays_in_use() {
     reload(&mut world, &[Namespace { blocks: 4096, ..namespace(1) }]);
     assert!(write(&mut world, &host).0.is_success());
     assert_eq!((changed(&mut world, &host), list(&mut world, &host)), (vec![1], vec![1]));
-    // Without any identifier there is nothing to tell them apart by but the device.
+    // Without any identifier only the device distinguishes them.
     let bare =
         |device| Namespace { uuid: Uuid::NIL, nguid: [0; 16], eui64: [0; 8], device: DeviceId(device), ..namespace(3) };
     reload(&mut world, &[bare(3)]);
@@ -236,14 +236,14 @@ fn a_reset_does_not_change_what_the_host_knows() {
     for cc in [0, Cc::ENABLE.0] {
         assert!(world.run(host.admin, Property::set(offset::CC, cc)).status().is_success());
     }
-    // Linux scans after a reset, and finds other identifiers only where there are some.
+    // Linux scans after a reset, and finds other identifiers only if there are any.
     assert_eq!(list(&mut world, &host), NONE);
     assert_eq!(world.run(host.admin, Sqe::new(admin::ASYNC_EVENT_REQUEST)).cqe, None);
     assert_eq!(world.events.last().unwrap().1.result(), 0x0004_0002);
     assert_eq!(list(&mut world, &host), [1]);
 }
 
-/// Has `by` delete namespace 1 and put another one in its place, attached to `to` and to itself.
+/// `by` deletes namespace 1 and creates another one with its NSID, attached to `to` and to itself.
 fn recreate(world: &mut World, by: &Host, to: &[&Host]) {
     if volume(world).is_some() {
         assert!(delete(world, by.admin, Nsid(1)).status().is_success());
@@ -255,7 +255,7 @@ fn recreate(world: &mut World, by: &Host, to: &[&Host]) {
     assert!(attach(world, by.admin, AttachmentSelect::Attach, Nsid(1), &controllers).status().is_success());
 }
 
-/// The number of events about attached namespaces that a host has got.
+/// The number of events about attached namespaces that a host has received.
 fn events(world: &World, host: &Host) -> usize {
     world.events.iter().filter(|(at, cqe)| *at == host.admin && cqe.result() == 0x0004_0002).count()
 }
@@ -269,7 +269,7 @@ fn a_replacement_by_one_host_is_two_events_for_the_others() {
     assert_eq!((changed(&mut world, &bob), list(&mut world, &bob)), (vec![1], vec![1]));
     assert!(write(&mut world, &bob).0.is_success());
     let before = events(&world, &bob);
-    // Deleted, created and attached before the other host has come to look.
+    // Deleted, created and attached before the other host has looked.
     recreate(&mut world, &alice, &[&alice, &bob]);
     assert_eq!(events(&world, &bob), before + 1);
     assert_eq!(write(&mut world, &bob).0, ABSENT);
@@ -284,7 +284,7 @@ fn a_replacement_by_one_host_is_two_events_for_the_others() {
     assert!(status.is_success() && step.contains(&device), "{status} {step}");
 }
 
-/// The drive's name for namespace 1.
+/// The drive's volume of namespace 1.
 fn volume(world: &World) -> Option<u64> {
     Some(world.drive.view().namespaces.first()?.1.volume.0)
 }
@@ -303,7 +303,7 @@ fn a_host_that_replaces_a_namespace_sees_it_immediately() {
             assert!(write(&mut world, host).0.is_success());
         }
     }
-    // What the drive's owner changes is news to everyone, until the host itself changes it again.
+    // A change by the drive itself is announced to all hosts, until a host changes it again.
     world.publish_drive();
     let gone = |world: &mut World| {
         let mut model = ebof_fabrics::Model::clone(world.registry.model());
@@ -331,7 +331,7 @@ fn attaching_another_namespace_is_a_replacement_and_the_same_one_is_not() {
         assert!(attach(&mut world, alice.admin, select, Nsid(1), &[bob.cntlid.0]).status().is_success());
     }
     assert!(write(&mut world, &bob).0.is_success());
-    // A host to which the old one was not attached has nothing to lose.
+    // A host to which the old one was not attached is shown the new one immediately.
     recreate(&mut world, &alice, &[&alice, &bob]);
     assert!(write(&mut world, &alice).0.is_success());
     assert_eq!(write(&mut world, &bob).0, ABSENT);

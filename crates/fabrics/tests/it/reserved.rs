@@ -40,7 +40,7 @@ impl Shared {
         assert!(world.run_with(alice_admin, attach, list.as_bytes()).status().is_success());
         let alice = world.io_queue(MANAGED, ALICE, alice, 1);
         let bob = world.io_queue(MANAGED, BOB, bob, 1);
-        // Bob knows that the namespace has come.
+        // Bob knows about the new namespace.
         let changed = Sqe::new(admin::GET_LOG_PAGE).with_cdw(10, u32::from(Lid::CHANGED_NAMESPACES.0) | 1023 << 16);
         assert_eq!(world.run(bob_admin, with_data(changed, 4096)).data[..4], [1, 0, 0, 0]);
         Self { world, alice, bob, bob_admin }
@@ -89,7 +89,7 @@ fn a_reservation_prevents_writes_of_others_until_it_is_preempted() {
     assert!(shared.transfer(bob, nvm::WRITE).is(CONFLICT));
     let flush = Sqe::new(nvm::FLUSH).with_nsid(NSID);
     assert!(shared.world.run(bob, with_data(flush, 0)).status().is(CONFLICT));
-    // Bob registers, and takes it over.
+    // Bob registers, and preempts Alice.
     assert!(shared.register(bob, 0, 0xb, RegisterAction::Register).is_success());
     assert!(shared.acquire(bob, 0xb, 0xa, AcquireAction::Preempt, ReservationType::ExclusiveAccess).is_success());
     assert!(shared.transfer(alice, nvm::READ).is(CONFLICT) && shared.transfer(alice, nvm::WRITE).is(CONFLICT));
@@ -119,7 +119,7 @@ fn a_report_has_registrants_with_their_current_controllers() {
     shared.world.close(bob);
     shared.world.close(bob_admin);
     assert_eq!(registrants(&mut shared), [(0xa, false, 0, id_a), (0xb, true, 0xffff, id_b)]);
-    // A host with room for the header only gets that.
+    // A host with room for the header only gets only that.
     assert_eq!(shared.report(alice, 64).data.len(), 64);
     let short = Report { bytes: 4096, extended: false };
     let status = shared.world.run(alice, with_data(short.encode(NSID), 4096)).status();
@@ -145,7 +145,7 @@ fn hosts_are_notified_of_their_registrations_unless_masked() {
     let notice = shared.notice();
     assert_eq!((notice.kind(), notice.nsid.get()), (Some(ReservationEvent::RegistrationPreempted), 1));
     assert_eq!(shared.notice(), ReservationNotification::default());
-    // Masked: no notice is made.
+    // Masked: no notification is created.
     let mask = Sqe::new(admin::SET_FEATURES)
         .with_nsid(NSID)
         .with_cdw(10, u32::from(Fid::RESERVATION_NOTIFICATION_MASK.0))
@@ -209,7 +209,7 @@ fn invalid_commands_are_refused() {
         let done = shared.world.run_with(bob, with_data(sqe, bytes), key.as_bytes());
         assert!(done.status().is(status), "{sqe:?}: {:?}", done.status());
     }
-    // Namespaces that are no drive's remember nothing.
+    // Plain namespaces do not support persistence.
     let (_, cntlid) = shared.world.controller(DRIVE, ALICE);
     let plain = shared.world.io_queue(DRIVE, ALICE, cntlid, 1);
     let register = Sqe::new(nvm::RESERVATION_REGISTER).with_nsid(NSID);

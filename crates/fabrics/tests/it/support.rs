@@ -1,5 +1,5 @@
-//! A target without sockets and devices: it carries steps out at once and delivers notices, so that
-//! a test speaks as a host does.
+//! A target without sockets and devices: it executes steps immediately and delivers notices, so
+//! that a test behaves like a host.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -100,7 +100,7 @@ pub(crate) fn model() -> Model {
     model
 }
 
-/// The drive of the managed subsystem, as it is at first.
+/// The drive of the managed subsystem in its initial state.
 pub(crate) fn drive_of_model() -> Drive {
     let identity = Identity { serial: "S0003".to_string(), model: "ebof drive".to_string(), uuid: [3; 16] };
     let managers = Managers::Only([ALICE.to_string()].into());
@@ -111,7 +111,7 @@ pub(crate) fn drive_of_model() -> Drive {
     Drive::new(State { identity, ..State::default() }, settings, capacity)
 }
 
-/// Device 1000 + volume behind every namespace.
+/// The device of every namespace: 1000 + volume.
 fn adopt(subsystem: &mut Subsystem, view: Arc<View>) {
     let backing = |namespace: &ebof_drive::Namespace| {
         let device = DeviceId(1000 + u32::try_from(namespace.volume.0).unwrap());
@@ -121,14 +121,14 @@ fn adopt(subsystem: &mut Subsystem, view: Arc<View>) {
     subsystem.adopt(view, backing).unwrap();
 }
 
-/// What came of a command.
+/// The result of a command.
 #[derive(Debug)]
 pub(crate) struct Done {
     /// The completion, if there was one.
     pub(crate) cqe: Option<Cqe>,
-    /// Data that went to the host.
+    /// Data sent to the host.
     pub(crate) data: Vec<u8>,
-    /// The step that the target would have carried out with a device, as text without its ticket.
+    /// The step that the target would have executed on a device, as text without its ticket.
     pub(crate) step: String,
 }
 
@@ -151,9 +151,9 @@ pub(crate) struct World {
     pub(crate) retries: Vec<u64>,
     pub(crate) now_ms: u64,
     pub(crate) port: PortId,
-    /// The address at which hosts reach it.
+    /// The address that hosts connect to.
     pub(crate) local: String,
-    /// The status with which devices answer.
+    /// The status that devices return.
     pub(crate) device_status: Status,
     pub(crate) drive: Drive,
     /// First halves of Compare and Write, by queue and identifier.
@@ -170,7 +170,7 @@ impl World {
         Self::with(Limits::default(), model())
     }
 
-    /// With the managed subsystem too.
+    /// Includes the managed subsystem.
     pub(crate) fn managed() -> Self {
         let mut managed = Subsystem::new(nqn(MANAGED), "S0003".to_string());
         managed.allow_any_host = true;
@@ -202,7 +202,7 @@ impl World {
         }
     }
 
-    /// A new connection; its name.
+    /// A new connection; its handle.
     pub(crate) fn open(&mut self) -> u64 {
         self.next_handle += 1;
         self.queues.insert(self.next_handle, Queue::new());
@@ -251,7 +251,7 @@ impl World {
         self.deliver(notices);
     }
 
-    /// Has the drive decide, and shows what it became; `None` where the queue is gone.
+    /// Executes a request to the drive, and applies the result; `None` if the queue has ended.
     pub(crate) fn ask_drive(&mut self, at: u64, executing: Executing, request: &Request) -> Option<Step> {
         let origin = self.queues.get(&at)?.association().expect("a connected queue").origin();
         let input = self.decision_input();
@@ -268,7 +268,7 @@ impl World {
         Some(self.queues.get_mut(&at)?.answer(executing, answer))
     }
 
-    /// Has the drive told something that is no command's own step.
+    /// Executes a request to the drive that is not a command's own step.
     pub(crate) fn tell_drive(&mut self, at: u64, request: &Request) {
         let origin = self.queues[&at].association().unwrap().origin();
         let input = self.decision_input();
@@ -277,13 +277,13 @@ impl World {
         self.publish_drive();
     }
 
-    /// Another one each time.
+    /// A different one each time.
     fn decision_input(&mut self) -> DecisionInput {
         self.moments = self.moments.wrapping_add(1);
         DecisionInput { unix_ms: self.now_ms, uptime_ms: self.now_ms, entropy: [self.moments; 32] }
     }
 
-    /// Shows what became of the drive, by itself.
+    /// Applies changes of the drive that no host has caused.
     pub(crate) fn publish_drive(&mut self) {
         self.show_drive(None);
     }
@@ -296,8 +296,7 @@ impl World {
         self.deliver(notices);
     }
 
-    /// Sends a command with a CID of its own, and carries out what comes of it; `data` is what the
-    /// host sends along.
+    /// Sends a command with a new CID, and executes its steps; `data` are the host's data.
     pub(crate) fn run_with(&mut self, at: u64, sqe: Sqe, data: &[u8]) -> Done {
         self.next_cid = self.next_cid.wrapping_add(1);
         let mut sqe = sqe;
@@ -315,7 +314,7 @@ impl World {
         self.run_with(at, sqe, &[])
     }
 
-    /// Carries a step out as a target would, with a device that does whatever it is told.
+    /// Executes a step as a target would, with a device that always succeeds.
     #[expect(clippy::too_many_lines, reason = "an arm for each step")]
     pub(crate) fn carry_out(&mut self, at: u64, step: Step, data: &[u8]) -> Done {
         let status = self.device_status;
@@ -401,7 +400,7 @@ impl World {
                 }
                 Task::Copy(plan) => format!("copy {plan:?}"),
                 Task::LbaStatus(query) => {
-                    // Two ranges of what is asked for.
+                    // Two ranges within the requested one.
                     let ranges = [(query.range.start, 1), (query.range.start + 2, 1 << 33)];
                     step = queue.lba_status(executing, &ranges, !query.allocated);
                     continue;
@@ -424,8 +423,7 @@ impl World {
         (cqe, refusal)
     }
 
-    /// Has the registry decide about a Connect; the Admin Queues that it wants to be looked at are
-    /// alive.
+    /// Has the registry decide a Connect; the Admin Queues that it wants to be checked are alive.
     pub(crate) fn ask_registry(&mut self, at: u64, executing: Executing, data: &[u8]) -> (Step, Option<Refusal>) {
         let mut executing = executing;
         loop {
@@ -475,7 +473,7 @@ pub(crate) fn admin_connect() -> Connect {
     Connect { recfmt: 0, qid: QueueId::ADMIN, entries: 32, cattr: 0, kato_ms: 0 }
 }
 
-/// The host's identifier is made from its name.
+/// The host's identifier is derived from its NQN.
 pub(crate) fn host_id(host: &str) -> HostId {
     let mut id = [0x5a; 16];
     let tail = host.as_bytes().iter().rev().take(16);
@@ -509,7 +507,7 @@ pub(crate) fn dump(bytes: &[u8]) -> String {
     out
 }
 
-/// A transfer, with what is done about protection information in front.
+/// A transfer, preceded by its checks of protection information.
 fn described(transfer: &Transfer) -> String {
     let Transfer { kind, extent, fused, checks } = transfer;
     let verb = match (kind, fused) {
