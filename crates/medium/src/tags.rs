@@ -422,10 +422,9 @@ impl Tags {
         }
     }
 
-    /// Logs a damaged block and notifies the owner, within limits.
+    /// Notifies the owner of a damaged block, within limits.
     pub(crate) fn report_corrupt(&mut self, thin: &Thin, block: u64) {
         if self.reports.may_report(self.shared.clock.now()) {
-            tracing::error!(instance = thin.volume.0, block, "a block is damaged: its checksum does not fit");
             self.shared.notify(Notice::Corrupt { volume: thin.volume, block });
         }
     }

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ebof_backend::Class;
+use ebof_drive::VolumeId;
 use ebof_fabrics::DeviceId;
 use ebof_manage::api::RefusalReason;
 use ebof_nvme::Nqn;
@@ -33,6 +34,8 @@ pub(crate) enum LogSubject {
     Host(Nqn),
     /// A device.
     Device(Option<DeviceId>),
+    /// The volume of a namespace on a drive.
+    Volume(VolumeId),
     /// This target.
     Target,
     /// Subjects beyond [`ENTRIES_MAX`].
@@ -72,8 +75,20 @@ pub(crate) enum Kind {
     Protection,
     /// The drive refused an admin command.
     DriveRefused,
+    /// The drive could not carry out an admin command.
+    DriveFailed,
     /// Blocks cannot be marked bad.
     NotMarked,
+    /// What belongs to no namespace any more cannot be removed.
+    NotRemoved,
+    /// A namespace has as much as it may have.
+    QuotaReached,
+    /// The drive has no space.
+    Full,
+    /// The drive has space again.
+    Room,
+    /// A block is damaged.
+    Damaged,
 }
 
 impl Kind {
@@ -82,6 +97,8 @@ impl Kind {
     fn lines(self) -> u32 {
         match self {
             Self::Connected | Self::Ended | Self::Broken => 256,
+            // The medium reports so many at once; each is of another block.
+            Self::Damaged => 16,
             Self::Device(_) => 1,
             _ => 5,
         }
@@ -100,7 +117,13 @@ impl Kind {
             Self::Device(_) => "device errors",
             Self::Protection => "mismatches of protection information",
             Self::DriveRefused => "refused admin commands",
+            Self::DriveFailed => "failed admin commands",
             Self::NotMarked => "blocks that cannot be marked bad",
+            Self::NotRemoved => "failed removals",
+            Self::QuotaReached => "writes beyond the capacity of a namespace",
+            Self::Full => "writes to a full drive",
+            Self::Room => "reports of space on the drive",
+            Self::Damaged => "damaged blocks",
         }
     }
 }
@@ -253,6 +276,7 @@ impl fmt::Display for LogSubject {
             Self::Host(nqn) => nqn.fmt(f),
             Self::Device(Some(device)) => write!(f, "device {}", device.0),
             Self::Device(None) => f.write_str("no device"),
+            Self::Volume(volume) => write!(f, "instance {}", volume.0),
             Self::Target => f.write_str("this target"),
             Self::Others => f.write_str("many others"),
         }

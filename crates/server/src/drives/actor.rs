@@ -90,7 +90,7 @@ pub(crate) struct DriveActor {
     /// Names on the medium that belong to no namespace any more, and could not be removed yet.
     leftovers: Mutex<BTreeSet<VolumeId>>,
     pub(super) jobs: Jobs,
-    /// Of what hosts ask.
+    /// Of what hosts can cause.
     pub(super) log_limit: LogLimit,
 }
 
@@ -242,7 +242,7 @@ impl DriveActor {
         self.drive().view()
     }
 
-    fn may_log(&self, about: LogSubject, kind: Kind) -> Option<Suppressed> {
+    pub(super) fn may_log(&self, about: LogSubject, kind: Kind) -> Option<Suppressed> {
         self.log_limit.admit(about, kind, self.age_us())
     }
 
@@ -426,11 +426,10 @@ impl DriveActor {
         let prepared = decision.before.iter().try_for_each(|&effect| self.take_effect(store, effect, &mut made));
         let committed = prepared.and_then(|()| self.commit(store, decision.changes));
         if let Err(error) = committed {
-            tracing::error!(
-                drive = self.name(),
-                request = request.name(),
-                "the drive cannot do what it was asked: {error}"
-            );
+            if let Some(more) = self.may_log(LogSubject::Host(origin.host.clone()), Kind::DriveFailed) {
+                let request = request.name();
+                tracing::error!(drive = self.name(), request, "the drive cannot do what it was asked: {error}{more}");
+            }
             self.leftovers().extend(made);
             self.remove_leftovers(store);
             return (Err(Refusal::transient(Status::INTERNAL_ERROR)), Vec::new());
@@ -493,7 +492,10 @@ impl DriveActor {
         left.retain(|&volume| match store.remove(volume) {
             Ok(()) | Err(ebof_medium::Error::Unknown(_)) => false,
             Err(error) => {
-                tracing::error!(drive = self.name(), instance = volume.0, "left on the medium for now: {error}");
+                if let Some(more) = self.may_log(LogSubject::Volume(volume), Kind::NotRemoved) {
+                    let instance = volume.0;
+                    tracing::error!(drive = self.name(), instance, "left on the medium for now: {error}{more}");
+                }
                 true
             }
         });

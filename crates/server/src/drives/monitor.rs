@@ -20,6 +20,7 @@ use ebof_nvme::{ControllerId, HostId, Nqn, Nsid};
 use super::actor::DriveActor;
 use super::faults::BackingFaults;
 use super::sensor::Sensor;
+use crate::log_limit::{Kind, LogSubject};
 
 /// What the target has counted since it was started, and the errors since the last one that the
 /// drive knows.
@@ -288,31 +289,7 @@ impl DriveActor {
 
     /// Handles a notice of the medium. On the drive's thread.
     pub(super) fn on_notice(self: &Arc<Self>, notice: Notice) {
-        let drive = self.name();
-        match notice {
-            Notice::Full(volume) => {
-                tracing::error!(drive, instance = volume.0, "the drive is full: writes that need space are refused");
-            }
-            Notice::QuotaReached(volume) => {
-                tracing::warn!(drive, instance = volume.0, "a namespace has all that it may have: writes are refused");
-            }
-            Notice::Room => tracing::info!(drive, "there is space on the drive again"),
-            Notice::JournalFailed(class) => {
-                tracing::error!(drive, ?class, "the journal cannot be written: changes are refused until it can");
-            }
-            Notice::JournalRecovered => tracing::info!(drive, "the journal is written again"),
-            Notice::Corrupt { volume, block } => {
-                let instance = volume.0;
-                tracing::error!(
-                    drive,
-                    instance,
-                    block,
-                    "a block is damaged: it cannot be read before it is written again"
-                );
-            }
-            Notice::Fails(fault) => self.on_fault(fault, true),
-            Notice::Works(fault) => self.on_fault(fault, false),
-        }
+        self.log_notice(notice);
         let mut monitor = self.monitor();
         match notice {
             Notice::Full(_) => monitor.full = true,
@@ -328,6 +305,48 @@ impl DriveActor {
         }
         drop(monitor);
         self.collect_soon();
+    }
+
+    /// Logs a notice, within limits where hosts can cause many.
+    fn log_notice(&self, notice: Notice) {
+        let drive = self.name();
+        match notice {
+            Notice::Full(volume) => {
+                if let Some(more) = self.may_log(LogSubject::Volume(volume), Kind::Full) {
+                    let instance = volume.0;
+                    tracing::error!(drive, instance, "the drive is full: writes that need space are refused{more}");
+                }
+            }
+            Notice::QuotaReached(volume) => {
+                if let Some(more) = self.may_log(LogSubject::Volume(volume), Kind::QuotaReached) {
+                    let instance = volume.0;
+                    tracing::warn!(drive, instance, "a namespace has all that it may have: writes are refused{more}");
+                }
+            }
+            Notice::Room => {
+                if let Some(more) = self.may_log(LogSubject::Target, Kind::Room) {
+                    tracing::info!(drive, "there is space on the drive again{more}");
+                }
+            }
+            Notice::JournalFailed(class) => {
+                tracing::error!(drive, ?class, "the journal cannot be written: changes are refused until it can");
+            }
+            Notice::JournalRecovered => tracing::info!(drive, "the journal is written again"),
+            Notice::Corrupt { volume, block } => {
+                if let Some(more) = self.may_log(LogSubject::Volume(volume), Kind::Damaged) {
+                    let instance = volume.0;
+                    tracing::error!(
+                        drive,
+                        instance,
+                        block,
+                        "a block is damaged, its checksum does not fit: it cannot be read before it is written \
+                         again{more}"
+                    );
+                }
+            }
+            Notice::Fails(fault) => self.on_fault(fault, true),
+            Notice::Works(fault) => self.on_fault(fault, false),
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use ebof_nvme::log::Lid;
 use ebof_nvme::{Nsid, Sqe, Status, opcode};
 
 use crate::drive_rig::{self, admin, connect, create, errors, health, serve, status, wait};
+use crate::drive_trouble::{lines_with, listen};
 
 const BLOCK: usize = 512;
 
@@ -29,6 +30,7 @@ fn damage(file: &Path, lba: u64) {
 
 #[test]
 fn a_damaged_block_is_an_error_with_a_log_entry_and_an_event_until_it_is_written() {
+    listen();
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("drive.img");
     let mut drive = drive_rig::drive(&file, Some(64 << 20));
@@ -52,6 +54,7 @@ fn a_damaged_block_is_an_error_with_a_log_entry_and_an_event_until_it_is_written
     let refused = status(namespace.read(0, &mut data));
     assert!(refused.is(Status::UNRECOVERED_READ_ERROR), "{refused}");
     assert!(data.iter().all(|&byte| byte == 0), "nothing of it came");
+    assert_eq!(lines_with(&["a block is damaged", "block=21"]), 1);
     let entry = errors(&host, 1).remove(0);
     assert!(entry.status().is(Status::UNRECOVERED_READ_ERROR));
     assert_eq!((entry.nsid.get(), entry.lba.get()), (1, 21), "the entry names the block, not where the command began");

@@ -9,16 +9,18 @@ use std::time::Duration;
 
 use ebof_initiator::{AdminData, Controller, Event, Namespace};
 use ebof_nvme::feature::{AsyncEventConfig, EnduranceGroupEvents, Fid};
+use ebof_nvme::identify::Csi;
 use ebof_nvme::log::{
     EventKind, GetLogPage, Lid, PersistentEvent, PersistentEvents, SelfTestCode, SelfTestLog, SelfTestResult,
     TelemetryHeader, critical_warning, endurance_warning, persistent_event, persistent_event_lsp,
     read_endurance_aggregate,
 };
 use ebof_nvme::media::SelfTest;
+use ebof_nvme::namespace::{ManagementSelect, NamespaceManagement, NewNamespace};
 use ebof_nvme::opcode::admin;
 use ebof_nvme::{Nsid, Sqe, Status};
 use ebof_server::{Settings, Target};
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::config;
 use crate::drive_rig::{self, LoopDevice, SmallFileSystem, connect, create, errors, health, start, status, wait};
@@ -39,15 +41,21 @@ impl Write for Tee {
     }
 }
 
-fn listen() {
+/// From now on what the targets log can be looked at.
+pub(crate) fn listen() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| tracing_subscriber::fmt().with_ansi(false).with_writer(|| Tee).init());
 }
 
 /// How many lines name this file, and say that.
 fn logged(backing: &Path, words: &str) -> usize {
+    lines_with(&[backing.to_str().unwrap(), words])
+}
+
+/// How many lines have all of these words.
+pub(crate) fn lines_with(words: &[&str]) -> usize {
     let log = String::from_utf8(LOG.lock().unwrap().clone()).unwrap();
-    log.lines().filter(|line| line.contains(backing.to_str().unwrap()) && line.contains(words)).count()
+    log.lines().filter(|line| words.iter().all(|words| line.contains(words))).count()
 }
 
 /// Has the controller tell of all that can be the matter with its health.
@@ -340,4 +348,26 @@ fn overwriting_remains_of_a_drive_causes_a_warning() {
     let target = wait("the lock of the file", || Target::start(config.clone(), settings()).ok());
     assert_eq!(logged(&file, "of a drive is there, whose superblocks are gone"), 1);
     target.stop(Duration::from_secs(5));
+}
+
+#[test]
+fn a_host_that_writes_beyond_a_namespace_s_capacity_does_not_fill_the_log() {
+    listen();
+    let directory = tempfile::tempdir().unwrap();
+    let mut drive = drive_rig::drive(&directory.path().join("drive.img"), Some(64 << 20));
+    drive.name = "small".to_owned();
+    let (_target, address) = drive_rig::serve(&drive);
+    let host = connect(address);
+    let command = NamespaceManagement { select: ManagementSelect::Create, csi: Csi::NVM };
+    let mut wanted = NewNamespace::new(32 << 11);
+    wanted.ncap = (1 << 11).into();
+    let cqe = host.admin(command.encode(Nsid::NONE), AdminData::FromHost(wanted.as_bytes()), None).unwrap();
+    assert!(cqe.status().is_success(), "{}", cqe.status());
+    let namespace = wait("the namespace", || host.namespace(Nsid(1)).ok());
+    assert!(write(&namespace, 0, 1).is_success());
+    for _ in 0..50 {
+        assert!(write(&namespace, 16, 1).is(Status::CAPACITY_EXCEEDED));
+    }
+    let lines = lines_with(&["drive=\"small\"", "has all that it may have"]);
+    assert!((1..=5).contains(&lines), "{lines} lines");
 }
