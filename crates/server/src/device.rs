@@ -23,25 +23,22 @@ impl DeviceIds {
 /// Every device that is served; replaced as a whole when namespaces come and go.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceTable {
-    /// By identifier: they are given out in order and never again, so the table stays small.
-    devices: Vec<Option<Arc<dyn Device>>>,
+    /// Sorted by identifier, not indexed: identifiers are not used again, and a host that formats
+    /// namespaces uses up any number of them.
+    devices: Vec<(DeviceId, Arc<dyn Device>)>,
 }
 
 impl DeviceTable {
     pub(crate) fn new(devices: impl IntoIterator<Item = (DeviceId, Arc<dyn Device>)>) -> Self {
-        let mut table = Vec::new();
-        for (id, device) in devices {
-            let at = id.0 as usize;
-            if table.len() <= at {
-                table.resize(at + 1, None);
-            }
-            table[at] = Some(device);
-        }
-        Self { devices: table }
+        let mut devices: Vec<_> = devices.into_iter().collect();
+        devices.sort_unstable_by_key(|(id, _)| *id);
+        Self { devices }
     }
 
+    #[inline]
     pub(crate) fn device(&self, id: DeviceId) -> Option<&Arc<dyn Device>> {
-        self.devices.get(id.0 as usize)?.as_ref()
+        let at = self.devices.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        Some(&self.devices[at].1)
     }
 }
 
@@ -59,5 +56,25 @@ pub(crate) fn status_of(error: &ebof_backend::Error, kind: Kind) -> Status {
         Class::Gone if kind == Kind::Read => Status::UNRECOVERED_READ_ERROR,
         Class::Gone => Status::WRITE_FAULT,
         Class::Invalid | Class::Internal => Status::INTERNAL_ERROR,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ebof_backend::Memory;
+
+    use super::*;
+
+    #[test]
+    fn a_table_has_as_many_entries_as_devices_however_many_there_were() {
+        let devices: Vec<Arc<dyn Device>> =
+            (1..4).map(|mib| Arc::new(Memory::new(mib << 20, 512, false)) as _).collect();
+        let ids = [DeviceId(900_000), DeviceId(7), DeviceId(1_000_000)];
+        let table = DeviceTable::new(ids.into_iter().zip(devices.iter().cloned()));
+        assert_eq!(table.devices.len(), 3);
+        for (id, device) in ids.into_iter().zip(&devices) {
+            assert!(table.device(id).is_some_and(|found| Arc::ptr_eq(found, device)));
+        }
+        assert!([0, 8, 900_001, u32::MAX].into_iter().all(|id| table.device(DeviceId(id)).is_none()));
     }
 }
