@@ -16,14 +16,12 @@ pub(crate) struct Outstanding {
     max: usize,
     /// Tickets given out.
     executing: usize,
-    /// Bytes of the replies that tickets given out carry.
-    reply_bytes: usize,
 }
 
 impl Outstanding {
     /// None, and room for `max`.
     pub(crate) fn new(max: usize) -> Self {
-        Self { cids: CidSet::default(), count: 0, max, executing: 0, reply_bytes: 0 }
+        Self { cids: CidSet::default(), count: 0, max, executing: 0 }
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -52,11 +50,6 @@ impl Outstanding {
         self.executing
     }
 
-    /// Bytes of the replies that these tickets carry.
-    pub(crate) fn reply_bytes(&self) -> usize {
-        self.reply_bytes
-    }
-
     /// The command `cid` is outstanding from now on; `false` if there is no room, or a command of
     /// that identifier.
     #[inline]
@@ -82,9 +75,8 @@ impl Outstanding {
 
     /// A ticket leaves the queue.
     #[inline]
-    pub(crate) fn give_out(&mut self, executing: &Executing) {
+    pub(crate) fn give_out(&mut self) {
         self.executing += 1;
-        self.reply_bytes += executing.reply_bytes as usize;
     }
 
     /// A ticket comes back.
@@ -92,7 +84,6 @@ impl Outstanding {
     pub(crate) fn take_back(&mut self, executing: &Executing) {
         debug_assert!(self.cids.contains(executing.cid), "a ticket of another queue");
         self.executing = self.executing.saturating_sub(1);
-        self.reply_bytes = self.reply_bytes.saturating_sub(executing.reply_bytes as usize);
     }
 }
 
@@ -107,7 +98,6 @@ pub struct Executing {
     fctype: u8,
     nsid: Nsid,
     length: u32,
-    reply_bytes: u32,
     /// Dwords 10 to 15.
     dwords: [u32; 6],
 }
@@ -121,7 +111,6 @@ impl Executing {
             fctype: sqe.fctype().unwrap_or(0),
             nsid: sqe.nsid(),
             length,
-            reply_bytes: 0,
             dwords: [&sqe.cdw10, &sqe.cdw11, &sqe.cdw12, &sqe.cdw13, &sqe.cdw14, &sqe.cdw15].map(|dword| dword.get()),
         }
     }
@@ -130,11 +119,6 @@ impl Executing {
     #[inline]
     pub(crate) fn with_length(self, length: u32) -> Self {
         Self { length, ..self }
-    }
-
-    /// The same command, with a reply of so many bytes.
-    pub(crate) fn with_reply(self, reply_bytes: u32) -> Self {
-        Self { reply_bytes, ..self }
     }
 
     /// The command without identifier and data pointer.

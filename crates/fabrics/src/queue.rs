@@ -101,7 +101,7 @@ impl Queue {
         match decide(self.live.as_mut()) {
             Ok(Decision::Go(Task::Transfer(transfer), length)) => {
                 let executing = self.outstanding.ticket(sqe, length);
-                self.outstanding.give_out(&executing);
+                self.outstanding.give_out();
                 Step::Execute(executing, Task::Transfer(transfer))
             }
             outcome => {
@@ -258,12 +258,6 @@ impl Queue {
         self.outstanding.executing()
     }
 
-    /// Bytes of [`Task::Reply`] that are not completed yet: stop submitting while they are many.
-    #[must_use]
-    pub fn reply_bytes(&self) -> usize {
-        self.outstanding.reply_bytes()
-    }
-
     /// Commands that may be outstanding: as many as the Submission Queue has entries; one before
     /// Connect. More are refused.
     #[must_use]
@@ -386,11 +380,8 @@ impl Queue {
     fn issue(&mut self, executing: Executing, outcome: Outcome) -> Step {
         match outcome {
             Ok(Decision::Go(task, length)) => {
-                let mut executing = executing.with_length(length);
-                if let Task::Reply(data) = &task {
-                    executing = executing.with_reply(u32::try_from(data.len()).expect("no more than the SGL says"));
-                }
-                self.outstanding.give_out(&executing);
+                let executing = executing.with_length(length);
+                self.outstanding.give_out();
                 if executing.opcode() == admin_opcode::ABORT
                     && let Some(controller) = self.controller_mut()
                 {

@@ -39,7 +39,7 @@ pub enum Task {
     /// Do something with blocks.
     Transfer(Transfer),
     /// Send these bytes to the host, no more than its buffer holds. Send or drop them before
-    /// submitting much more: `Queue::reply_bytes` says how much waits.
+    /// submitting much more.
     Reply(Vec<u8>),
     /// Fetch [`Executing::length`] bytes from the host, then `Queue::resume`.
     Receive,
