@@ -545,7 +545,7 @@ impl Commands {
 }
 
 /// What a device is asked for; `None` where the buffer for it is missing.
-fn operation(kind: TransferKind, extent: &Extent, buffer: Option<Buffer>) -> Option<Operation> {
+pub(crate) fn operation(kind: TransferKind, extent: &Extent, buffer: Option<Buffer>) -> Option<Operation> {
     let Extent { offset_bytes: offset, length_bytes, deallocate, fua, .. } = *extent;
     let len = length_bytes as usize;
     match kind {

@@ -18,12 +18,12 @@
 
 use std::sync::Arc;
 
-use ebof_backend::Operation;
-use ebof_fabrics::{Extent, FusedHalf};
+use ebof_fabrics::{Extent, FusedHalf, TransferKind};
 use ebof_nvme::{Cid, Status};
 
 use crate::command::{Command, Phase, Work, bytes_of};
 use crate::commands::Commands;
+use crate::execute::operation;
 use crate::link::{Link, Stopped};
 use crate::mailbox::CommandRef;
 use crate::range_lock::{FusedLocks, RangeLock};
@@ -60,10 +60,7 @@ impl Commands {
             command.lock = None;
             return self.go_to_device(slot, link, context);
         };
-        let operation = command.buffer.take().map(|buffer| {
-            let len = extent.length_bytes as usize;
-            Operation::Read { offset: extent.offset_bytes, len, data: buffer.into() }
-        });
+        let operation = operation(TransferKind::Compare, &extent, command.buffer.take());
         self.send_to_device(slot, extent.device, operation, link, context);
     }
 
@@ -125,13 +122,7 @@ impl Commands {
         // The half at the device has the lock: the other one may be given up meanwhile.
         *of_second = lock;
         let extent = transfer.extent;
-        let buffer = buffer.take();
-        let operation = buffer.map(|buffer| Operation::Write {
-            offset: extent.offset_bytes,
-            len: extent.length_bytes as usize,
-            data: buffer.into(),
-            fua: extent.fua,
-        });
+        let operation = operation(transfer.kind, &extent, buffer.take());
         self.finish(slot, Status::SUCCESS, link, context);
         self.send_to_device(second, extent.device, operation, link, context);
     }
@@ -233,7 +224,7 @@ fn partner(work: &Work) -> Option<Cid> {
 
 #[cfg(test)]
 mod tests {
-    use ebof_fabrics::{DeviceId, Handle, Transfer, TransferKind};
+    use ebof_fabrics::{DeviceId, Handle, Transfer};
     use ebof_nvme::Nsid;
 
     use super::*;
