@@ -23,15 +23,25 @@ const PROBE_AFTER: Duration = Duration::from_secs(30);
 /// # Errors
 /// The option that the system refuses, and its answer.
 pub(crate) fn prepare(listener: &TcpListener, port: &Port, ipv4: bool) -> Result<(), Refused> {
-    let options = SocketOptions {
+    options(port).set(listener, ipv4)
+}
+
+fn options(port: &Port) -> SocketOptions {
+    SocketOptions {
         tos: port.tos,
         so_priority: port.so_priority,
         busy_poll_us: port.busy_poll_us,
         zerocopy_send: port.zerocopy_send_bytes,
         prefer_busy_poll: port.prefer_busy_poll,
         busy_poll_budget: None,
-    };
-    options.set(listener, ipv4)
+    }
+}
+
+/// Whether a listening socket that was prepared for one port is as the other one asks for.
+pub(crate) fn is_same(one: &Port, other: &Port) -> bool {
+    // From how many bytes on is not the socket's matter.
+    let of_socket = |port: &Port| SocketOptions { zerocopy_send: port.zerocopy_send_bytes.map(|_| 0), ..options(port) };
+    of_socket(one) == of_socket(other)
 }
 
 /// Sets what all connections have, and what one does not have from the listening socket.

@@ -13,6 +13,7 @@ use ebof_nvme::Nqn;
 
 use super::{Deferred, Grown, Reload};
 use crate::control::Listening;
+use crate::sockets;
 use crate::startup::{NamespaceKey, OpenDrive, OpenNamespace, StartError, drive_of};
 
 impl<'c> Reload<'c> {
@@ -111,7 +112,7 @@ impl<'c> Reload<'c> {
                 None => rest.push(port),
                 Some(at) => {
                     let before = self.leaving_ports.remove(at);
-                    if socket_options(&before.port.config) == socket_options(port) {
+                    if sockets::is_same(&before.port.config, port) {
                         let now = if before.port.config == *port {
                             Arc::clone(&before.port)
                         } else {
@@ -216,10 +217,4 @@ pub(super) fn missing(drive: &Drive) -> Option<PathBuf> {
 pub(super) fn collide(open: SocketAddr, wanted: &Listen) -> bool {
     let overlap = open.ip() == wanted.address || open.ip().is_unspecified() || wanted.is_wildcard();
     wanted.port != 0 && open.port() == wanted.port && open.is_ipv4() == wanted.address.is_ipv4() && overlap
-}
-
-/// What is set on the listening socket.
-fn socket_options(port: &Port) -> impl PartialEq + use<> {
-    let zerocopy = port.zerocopy_send_bytes.is_some();
-    (port.tos, port.so_priority, port.busy_poll_us, port.prefer_busy_poll, zerocopy)
 }
