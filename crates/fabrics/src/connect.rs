@@ -24,7 +24,7 @@ pub struct Arrival {
     /// The local address that the host reached, without the TCP port: what discovery says for
     /// wildcard listeners.
     pub local: String,
-    /// The host's address, for status and journal.
+    /// The host's address, for status and connection log.
     pub peer: String,
 }
 

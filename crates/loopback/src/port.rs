@@ -37,8 +37,8 @@ impl Port {
     }
 
     /// Makes a queue of a controller without a Connect, as a host has that is attached to a target
-    /// directly. Where the target refuses it, the connection ends, and the target's journal of
-    /// refusals says why.
+    /// directly. Where the target refuses it, the connection ends, and the target's connection log
+    /// says why.
     ///
     /// # Errors
     /// The target does not take the connection.

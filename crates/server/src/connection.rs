@@ -185,7 +185,7 @@ impl Connection {
         self.is_unread || self.link.is_stalled() || self.commands.waits_for_turn()
     }
 
-    /// Books its end: its counters, the log, and the journal when it never became a queue.
+    /// Books its end: its counters, the log, and the connection log when it never became a queue.
     pub(crate) fn book_end(&self, end: &End, shared: &Shared) {
         let Self { link, commands, .. } = self;
         shared.retire(self.handle, &commands.stats);
