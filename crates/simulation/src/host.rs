@@ -10,6 +10,8 @@ pub use raw::RawHost;
 
 use std::time::{Duration, Instant};
 
+use ebof_nvme::Nqn;
+
 use crate::story::Failure;
 use crate::wire::{Command, Outcome, Wire};
 
@@ -131,4 +133,9 @@ impl Host {
             Self::Initiator(host) => host.step(now),
         }
     }
+}
+
+/// The name of a host or a subsystem.
+pub(crate) fn nqn(text: &str) -> Result<Nqn, Failure> {
+    Nqn::parse(text).map_err(|error| Failure(format!("{text}: {error}")))
 }

@@ -18,5 +18,6 @@ pub mod reach;
 mod rig;
 pub mod story;
 pub mod stream;
+mod target_life;
 pub mod whole_target;
 pub mod wire;

@@ -3,7 +3,6 @@
 //! NVMe/TCP on simulated streams.
 
 mod acts;
-mod life;
 mod world;
 
 pub use acts::{HostIo, Reserve, What};

@@ -13,20 +13,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ebof_drive::BlockFormat;
-use ebof_nvme::{Nqn, Status};
+use ebof_nvme::Status;
 
 use super::acts::{BLOCKS, HOSTS, SLOTS, What};
-use super::life::{Life, Setting};
-use crate::host::{Event, Host, InitiatorHost, RawHost};
+use crate::host::{Event, Host, InitiatorHost, RawHost, nqn};
 use crate::model::{Blocks, Op, Tick, serial};
 use crate::reach::Reach;
 use crate::rig::{Life as _, Rig, System};
 use crate::story::{Failure, fail};
 use crate::stream::{self, Carriage};
+use crate::target_life::{Life, SUBSYSTEM, Setting};
 use crate::wire::{Command, Outcome, Wire};
 
 /// Bytes of a drive: sixteen extents.
-pub(super) const CAPACITY: u64 = 4 << 20;
+const CAPACITY: u64 = 4 << 20;
 /// Extents of a namespace.
 const EXTENTS: u64 = 3;
 
@@ -162,13 +162,13 @@ impl World {
         // A block that is encrypted and has no checksum is a mixture when it is torn: of sectors
         // that nobody wrote.
         let checks = random.percent(25) || encrypts && rig.profile.sector_bytes == 512;
-        let setting = Setting { encrypts, checks, reactors: 1 + random.index(2), ..Setting::PLAIN };
+        let setting = Setting { encrypts, checks, reactors: 1 + random.index(2), ..Setting::of(CAPACITY) };
         let carriage = Carriage {
             latency: Duration::from_micros(1 << random.below(12)),
             window_bytes: 1 << (10 + random.below(8)),
             piece_bytes: 1 << (4 + random.below(13)),
         };
-        let subsystem = nqn(super::life::SUBSYSTEM)?;
+        let subsystem = nqn(SUBSYSTEM)?;
         let mut hosts = Vec::new();
         for number in 0..HOSTS {
             let name = nqn(&format!("nqn.2014-08.org.example:host{number}"))?;
@@ -523,10 +523,6 @@ impl System for World {
         self.settle(|_, _| true);
         self.compare()
     }
-}
-
-pub(super) fn nqn(text: &str) -> Result<Nqn, Failure> {
-    Nqn::parse(text).map_err(|error| Failure(format!("{text}: {error}")))
 }
 
 /// The command set's opcodes that name blocks, and their data.

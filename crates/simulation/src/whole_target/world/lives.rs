@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::super::life::Life;
 use super::{Kind, World};
 use crate::host::{Host, InitiatorHost};
 use crate::model::{BlockValue, serial};
 use crate::rig::System as _;
 use crate::story::Failure;
+use crate::target_life::Life;
 
 impl World {
     pub(super) fn open(&mut self) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! A target from when it is started to when it is stopped, killed or cut off.
+//! A target with one drive, from when it is started to when it is stopped, killed or cut off.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 use ebof_backend::{Device, OpenError, Spec};
 use ebof_clock::Clock;
 use ebof_loopback::HostEnd;
-use ebof_manage::config::{Attach, ManagedDrive, Port, Subsystem};
+use ebof_manage::config::{Attach, DriveProfile, ManagedDrive, Port, Subsystem};
 use ebof_manage::{Config, Listen};
 use ebof_nvme::Nqn;
 use ebof_server::{Environment, Settings, SteppedTarget, Storage};
 
-use super::world::CAPACITY;
 use crate::disk::Disk;
 use crate::drive;
 use crate::rig;
@@ -21,32 +20,48 @@ use crate::story::Failure;
 use crate::stream::End;
 
 /// The subsystem of the drive.
-pub(super) const SUBSYSTEM: &str = "nqn.2014-08.org.example:drive";
+pub(crate) const SUBSYSTEM: &str = "nqn.2014-08.org.example:drive";
 /// What the configuration calls the disk.
 const PATH: &str = "/simulated/disk";
 
 /// How the target and its drive are set up.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Setting {
+pub(crate) struct Setting {
     /// New and formatted namespaces are encrypted.
-    pub(super) encrypts: bool,
+    pub(crate) encrypts: bool,
     /// They keep a checksum with each block.
-    pub(super) checks: bool,
+    pub(crate) checks: bool,
     /// Threads that own queue pairs.
-    pub(super) reactors: usize,
+    pub(crate) reactors: usize,
     /// What it has room for.
-    pub(super) capacity_bytes: u64,
+    pub(crate) capacity_bytes: u64,
     /// Whom new namespaces are attached to.
-    pub(super) attach: Attach,
+    pub(crate) attach: Attach,
+    /// Its limits.
+    pub(crate) profile: DriveProfile,
+    /// Namespaces at most; `None` is what the profile says.
+    pub(crate) namespaces: Option<u32>,
+    /// They may promise more than it has room for.
+    pub(crate) overcommit: bool,
 }
 
 impl Setting {
-    /// Blocks as they are, for everyone.
-    pub(super) const PLAIN: Self =
-        Self { encrypts: false, checks: false, reactors: 1, capacity_bytes: CAPACITY, attach: Attach::Everyone };
+    /// A drive of this size, whose namespaces keep blocks as they are and are for everyone.
+    pub(crate) fn of(capacity_bytes: u64) -> Self {
+        Self {
+            encrypts: false,
+            checks: false,
+            reactors: 1,
+            capacity_bytes,
+            attach: Attach::Everyone,
+            profile: DriveProfile::Default,
+            namespaces: None,
+            overcommit: false,
+        }
+    }
 }
 
-pub(super) struct Life {
+pub(crate) struct Life {
     target: SteppedTarget,
     loopback: ebof_loopback::Port,
     port: String,
@@ -73,7 +88,7 @@ impl Storage for Shelf {
 
 impl Life {
     /// Starts a target that gets so many `Io`s of the system, or as many as it asks for.
-    pub(super) fn open(
+    pub(crate) fn open(
         disk: &Arc<Disk>,
         clock: &Clock,
         setting: Setting,
@@ -83,6 +98,8 @@ impl Life {
         let mut drive = ManagedDrive::new("d0", PATH.parse().map_err(|error| failed(&error))?);
         (drive.size_bytes, drive.attach) = (Some(setting.capacity_bytes), setting.attach);
         (drive.encryption, drive.checksums) = (setting.encrypts, setting.checks);
+        (drive.profile, drive.namespaces) = (setting.profile, setting.namespaces);
+        drive.overcommit = setting.overcommit;
         let port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 4420));
         let name = port.name.clone();
         let nqn = Nqn::parse(SUBSYSTEM).map_err(|error| failed(&error))?;
@@ -105,29 +122,29 @@ impl Life {
     }
 
     /// Where hosts reach it over the in-memory transport.
-    pub(super) fn port(&self) -> ebof_loopback::Port {
+    pub(crate) fn port(&self) -> ebof_loopback::Port {
         self.loopback.clone()
     }
 
     /// A connection over the in-memory transport.
-    pub(super) fn connect(&self, entries: usize) -> Option<HostEnd> {
+    pub(crate) fn connect(&self, entries: usize) -> Option<HostEnd> {
         self.loopback.connect(entries, Arc::new(|| {})).ok()
     }
 
     /// A connection over TCP, whose other end this is.
-    pub(super) fn accept(&mut self, stream: End) -> bool {
+    pub(crate) fn accept(&mut self, stream: End) -> bool {
         self.connections = self.connections.wrapping_add(1);
         let remote = SocketAddr::from(([127, 0, 0, 1], self.connections));
         self.target.connect(&self.port, remote, Box::new(stream)).is_ok()
     }
 
     /// Asks it to stop.
-    pub(super) fn shut_down(&mut self) {
+    pub(crate) fn shut_down(&mut self) {
         self.target.shut_down(Duration::from_secs(5));
     }
 
     /// Ends it when it has stopped.
-    pub(super) fn close(self) {
+    pub(crate) fn close(self) {
         self.target.close();
     }
 }
