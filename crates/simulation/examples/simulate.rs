@@ -6,6 +6,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use ebof_simulation::administration::Administration;
 use ebof_simulation::medium::Medium;
 use ebof_simulation::story::{self, Level, Report};
 use ebof_simulation::whole_target::WholeTarget;
@@ -19,8 +20,10 @@ simulate [--seed N] [--hours H] [--seconds S] [--stories N] [--level NAME]
   --hours H     until so many hours have passed in the stories, by default 1
   --seconds S   at most so many seconds of real time
   --stories N   at most so many stories
-  --level NAME  one level alone, without it each has half of the limits: medium, a drive's medium;
-                target, a whole target with hosts of the simulation's own and initiators";
+  --level NAME  one level alone; without it they share the limits 2:2:1:
+                medium, a drive's medium;
+                target, a whole target with hosts of the simulation's own and initiators;
+                administration, a whole target with many hosts that manage its drive";
 
 /// How long a story that fails is made shorter.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -56,10 +59,9 @@ fn main() -> ExitCode {
     let is_told = tracing_subscriber::filter::dynamic_filter_fn(|_, _| story::is_traced());
     let log = tracing_subscriber::fmt::layer().with_writer(|| Log).without_time().with_ansi(false);
     tracing_subscriber::registry().with(log.with_filter(is_told)).init();
-    let wanted = |name: &str| limits.level.as_deref().is_none_or(|level| level == name);
-    let done =
-        [!wanted(Medium::NAME) || run(&Medium, &limits), !wanted(WholeTarget::NAME) || run(&WholeTarget, &limits)];
-    if done == [true; 2] { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    // If one fails, the others are run all the same.
+    let done = [run(&Medium, 2, &limits), run(&WholeTarget, 2, &limits), run(&Administration, 1, &limits)];
+    if done == [true; 3] { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn limits() -> Option<Limits> {
@@ -77,18 +79,24 @@ fn limits() -> Option<Limits> {
             _ => return None,
         }
     }
-    if limits.level.is_none() {
-        (limits.time, limits.real) = (limits.time / 2, limits.real / 2);
-    }
     Some(limits)
 }
 
-/// Plays stories; `false` where one failed.
-fn run<L: Level>(level: &L, limits: &Limits) -> bool {
+/// Sum of the levels' shares of the limits.
+const SHARES: u32 = 5;
+
+/// Plays stories of a level that has this share of the limits; `false` where one failed.
+fn run<L: Level>(level: &L, share: u32, limits: &Limits) -> bool {
+    let share = match &limits.level {
+        Some(name) if name == L::NAME => SHARES,
+        Some(_) => return true,
+        None => share,
+    };
+    let (time, real) = (limits.time / SHARES * share, limits.real / SHARES * share);
     let begin = Instant::now();
     let mut all = Report::default();
     let mut stories = 0;
-    while all.time < limits.time && begin.elapsed() < limits.real && stories < limits.stories {
+    while all.time < time && begin.elapsed() < real && stories < limits.stories {
         let seed = limits.seed.wrapping_add(stories);
         match story::tell(level, seed, PATIENCE) {
             Ok(report) => all.add(&report),

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod acts;
+pub mod administration;
 pub mod disk;
 mod drive;
 pub mod host;

@@ -108,10 +108,10 @@ impl RawHost {
         self.phase == Phase::Live
     }
 
-    /// The controller's identifier.
+    /// The identifier of its controller, from when it was told it.
     #[must_use]
-    pub fn cntlid(&self) -> u16 {
-        self.cntlid
+    pub fn cntlid(&self) -> Option<u16> {
+        self.queues.first().filter(|admin| admin.is_connected).map(|_| self.cntlid)
     }
 
     /// Commands of its own that are under way.
