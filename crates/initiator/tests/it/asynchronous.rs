@@ -1,5 +1,5 @@
-//! A namespace as futures does what the blocking one does: split, retried, and with every buffer
-//! given back.
+//! An asynchronous namespace behaves like the blocking one: commands are split and retried, and
+//! every buffer is returned.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
 use std::time::Duration;
@@ -73,8 +73,8 @@ fn ranges_are_copied_in_parts_and_again_after_a_loss() {
         let wanted = [&first[3 * BLOCK..53 * BLOCK], &first[60 * BLOCK..62 * BLOCK], &first[70 * BLOCK..71 * BLOCK]];
         let wanted = wanted.concat();
         assert!(namespace.read(1000, vec![0; 53 * BLOCK]).await.unwrap() == wanted);
-        // The same in a blocking call, which shares nothing with this one but what it says.
-        // A range of nothing is in nobody's way, and hides none that is.
+        // The same in a blocking call, which has separate code. An empty range is ignored, and does
+        // not hide other ranges.
         for (ranges, to) in [(vec![(0, 10)], 9), (vec![(20, 10), (9, 2)], 0), (vec![(12, 0), (20, 10)], 11)] {
             let refused = namespace.copy(&ranges, to).await.unwrap_err();
             assert!(matches!(refused, Error::Overlap { .. }), "{refused}");
@@ -98,7 +98,7 @@ fn a_command_without_a_method_is_sent_unchanged() {
         let done = namespace.submit(block.encode(nvm::READ, Nsid(77)), Data::ToHost(vec![0; BLOCK])).await;
         assert!(matches!(done.data, Data::ToHost(buffer) if buffer == [9; BLOCK]));
         assert!(namespace.submit(block.encode(nvm::WRITE_UNCORRECTABLE, Nsid(1)), Data::None).await.result.is_ok());
-        // A status is a result; a loss is told and not tried again.
+        // A status is a result; a loss is reported and not retried.
         let beyond = BlockRange::new(4096, 1).encode(nvm::READ, Nsid(1));
         let done = namespace.submit(beyond, Data::ToHost(vec![0; BLOCK])).await;
         assert!(done.result.unwrap().status().is(Status::LBA_OUT_OF_RANGE));
@@ -121,7 +121,7 @@ fn a_refused_command_returns_its_buffer() {
         assert!(matches!(reason, Error::OutOfRange { lba: 4095, blocks: 2, size: 4096 }), "{reason}");
         assert_eq!(buffer.unwrap(), [7; 2 * BLOCK]);
         assert!(matches!(namespace.verify(4096, 1).await.unwrap_err(), Error::OutOfRange { .. }));
-        // The second of three commands fails: the whole buffer comes back.
+        // The second of three commands fails: the whole buffer is returned.
         let mut commands = 0;
         peer.state().on_io = Box::new(move |_| {
             commands += 1;
@@ -183,8 +183,8 @@ fn a_failed_connect_reports_what_was_tried() {
     assert!(long.starts_with(&short) && long.contains("\n  tried:  ") && long.contains("\n  to do:  "), "{long}");
 }
 
-/// Tasks on several threads share one namespace; a future that is dropped half-way leaves nothing
-/// behind.
+/// Tasks on several threads share one namespace; a future that is dropped in progress leaves
+/// nothing behind.
 #[test]
 fn tasks_share_a_namespace_and_may_be_dropped() {
     let peer = Peer::new();

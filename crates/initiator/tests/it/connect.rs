@@ -1,4 +1,4 @@
-//! Every way in which connecting fails, and the exact words that are said about it.
+//! Every way in which connecting fails, and the exact error messages.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
 use std::io::{Read, Write};
@@ -31,7 +31,7 @@ fn stranger(act: impl FnOnce(TcpStream) + Send + 'static) -> (SocketAddr, JoinHa
     (address, std::thread::spawn(move || act(listener.accept().unwrap().0)))
 }
 
-/// Sends `bytes` and waits until the other end has had enough.
+/// Sends `bytes` and waits until the other end closes.
 fn says(bytes: &'static [u8]) -> (SocketAddr, JoinHandle<()>) {
     stranger(move |mut stream| {
         stream.write_all(bytes).unwrap();
@@ -95,8 +95,7 @@ fn the_peer_is_silent() {
 
 #[test]
 fn the_peer_accepts_no_connection() {
-    // A queue of connections that is full: the kernel lets further ones wait, as a firewall that
-    // swallows packets does.
+    // A full listen queue: the kernel drops further attempts, as a firewall does.
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     listen(&socket, 0).unwrap();

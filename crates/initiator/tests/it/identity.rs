@@ -1,5 +1,5 @@
-//! A namespace that becomes another one under an open handle, and limits that change: at a
-//! reconnect and while connected.
+//! A namespace that is replaced while a handle is open, and limits that change: at a reconnect and
+//! while connected.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ fn write() -> Sqe {
     BlockRange::new(1, 1).encode(nvm::WRITE, Nsid(1))
 }
 
-/// Repeats `look` until it gives something.
+/// Repeats `look` until it returns something.
 fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + LONG;
     loop {
@@ -35,7 +35,7 @@ fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A peer whose I/O commands are counted from the moment that they are to be none.
+/// A peer that counts I/O commands from the time on at which there must be none.
 struct Counted {
     peer: Peer,
     forbidden: Arc<AtomicBool>,
@@ -105,7 +105,7 @@ fn a_namespace_replaced_before_a_reconnect_gets_no_command() {
         let error = queue.execute(write(), AdminData::FromHost(&[2; BLOCK])).unwrap_err();
         assert_eq!(error.kind(), "namespace-replaced", "{name}: {error}");
         assert_eq!(counted.came.load(Ordering::SeqCst), 0, "{name}: no command reaches the other namespace");
-        // Who opens it again means the one that is there now; the old handle stays dead.
+        // Opening it again gives the new namespace; the old handle stays invalid.
         let again = controller.namespace(Nsid(1)).unwrap();
         again.write(1, &[3; BLOCK], false).unwrap();
         assert_eq!(namespace.flush().unwrap_err().kind(), "namespace-replaced");
@@ -140,7 +140,7 @@ fn a_replacement_is_noticed_by_an_event_and_by_invalid_namespace() {
             state.ids.get_mut(&1).unwrap().nguid = [9; 16];
             state.events.push(AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED.encode());
         } else {
-            // Deleted without a word; then there is another one with its number.
+            // Deleted without an event; then another one has its NSID.
             counted.peer.state().namespaces.clear();
             assert!(namespace.write(1, &[1; BLOCK], false).is_err());
             eventually(|| (namespace.flush().unwrap_err().kind() == "no-such-namespace").then_some(()));
@@ -163,7 +163,7 @@ fn a_namespace_that_was_deleted_through_its_controller_gets_no_command() {
     let counted = Counted::new();
     let (controller, namespace) = counted.connect();
     namespace.write(1, &[1; BLOCK], false).unwrap();
-    // The controller sends no event to those who know; another host makes the next namespace.
+    // The controller sends no event to the host that deleted it; another host creates the next one.
     counted.peer.state().ids.insert(1, Ids { nguid: [9; 16], ..FIRST });
     counted.forbidden.store(true, Ordering::SeqCst);
     let delete = NamespaceManagement { select: ManagementSelect::Delete, csi: Csi::NVM }.encode(Nsid(1));
@@ -182,7 +182,7 @@ fn a_namespace_that_was_missing_continues_if_it_is_the_same() {
     peer.state().namespaces.clear();
     peer.hang_up();
     eventually(|| (namespace.flush().unwrap_err().kind() == "no-such-namespace").then_some(()));
-    // Without an event: some targets have none.
+    // Without an event: some targets do not support it.
     peer.state().namespaces = vec![1];
     eventually(|| namespace.flush().ok());
 }
@@ -227,7 +227,7 @@ fn limits_are_read_again_after_a_reconnect() {
         state.nvm.dmsl = 150.into();
         state.epoch += 1;
     }
-    // The first command finds the connection broken, and goes out again in smaller pieces.
+    // The first command finds the connection broken, and is sent again in smaller pieces.
     namespace.write(0, &data, false).unwrap();
     let limits = controller.limits();
     assert!(limits.volatile_cache);

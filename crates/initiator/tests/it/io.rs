@@ -1,4 +1,4 @@
-//! Admin commands, reads and writes against a scripted peer, in every way data can travel.
+//! Admin commands, reads and writes against a scripted peer, with every kind of data transfer.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
 use std::time::{Duration, Instant};
@@ -55,8 +55,8 @@ fn data_arrive_unchanged_with_and_without_digests() {
     }
 }
 
-/// Linux' target computes the digest over the whole command: its PDUs must not be cut where it does
-/// not ask for it.
+/// Linux' target computes the digest over the whole command: its PDUs must not be split unless it
+/// requests that.
 #[test]
 fn large_data_are_split_to_interleave_commands_except_with_data_digests() {
     for data_digest in [false, true] {
@@ -122,7 +122,7 @@ fn queues_are_opened_by_class() {
     options.nr_write_queues = 1;
     options.nr_poll_queues = 3;
     let controller = Controller::connect(&options).unwrap();
-    // Six were asked for, four are granted: the poll map is the one that shrinks.
+    // Six were requested, four are granted: the poll map shrinks.
     assert_eq!(controller.queue_maps(), QueueMaps { default: 1, read: 2, poll: 1 });
     let write: QueuePair = controller.queue_pair_of(QueueClass::Default).unwrap();
     let polled: QueuePair = controller.queue_pair_of(QueueClass::Poll).unwrap();
@@ -286,7 +286,7 @@ fn large_writes_complete_with_a_constant_stream_of_small_commands() {
     let mut queue: QueuePair = controller.queue_pair().unwrap();
     let mut small = 0;
     let mut large = 0;
-    // Far more than may be under way beside small commands, each with several R2Ts.
+    // Far more than may be in progress together with small commands, each with several R2Ts.
     for write in 0..12 {
         let range = BlockRange::new(write * 256, 256);
         let data = pattern(usize::try_from(write).unwrap(), LARGE);
@@ -329,7 +329,7 @@ fn held_requests_are_sent_at_their_limit_or_time_out() {
         assert!(queue.wait(None).unwrap().unwrap().result.is_ok());
     }
     assert!(began.elapsed() < Duration::from_millis(800), "four are enough: {:?}", began.elapsed());
-    // One alone waits its time; a call that waits for one command is not held.
+    // A single request is held for its time; a call that waits for one command is not held.
     let began = Instant::now();
     queue.submit(read(0), Data::ToHost(vec![1; BLOCK]), 0).unwrap();
     assert!(queue.wait(None).unwrap().unwrap().result.is_ok());

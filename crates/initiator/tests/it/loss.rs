@@ -1,4 +1,4 @@
-//! What happens when connections break, commands are not answered, and namespaces come and go.
+//! Connections that break, commands without a response, and namespaces that are added and removed.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
 use std::sync::mpsc::Receiver;
@@ -83,7 +83,7 @@ fn a_waiting_queue_notices_the_reconnect() {
     let mut queue: QueuePair = controller.queue_pair().unwrap();
     peer.state().closed = true;
     peer.hang_up();
-    // Submitted into the void, or refused: both are fine, as long as it ends.
+    // Submitted to a broken connection, or refused: both are correct if it ends.
     let waited = match queue.submit(read(), Data::ToHost(vec![0; BLOCK]), 1) {
         Ok(()) => queue.wait(Some(Instant::now() + LONG)).unwrap().unwrap().result.unwrap_err(),
         Err(refused) => refused.reason,
@@ -259,9 +259,9 @@ fn a_reset_reconnects_and_dropping_everything_disconnects() {
     assert_eq!(peer.state().shutdowns, 1);
 }
 
-/// What is unsent when a connection is given up must not arrive later, behind what is sent on the
-/// next one: the kernel is told to forget it. A connection on which nothing is under way ends as
-/// any other.
+/// Unsent data of an abandoned connection must not arrive after data of the next one: the
+/// connection is reset, which discards them. A connection without outstanding commands is closed
+/// normally.
 #[test]
 fn abandoned_connections_are_reset_and_others_are_closed() {
     let peer = Peer::new();

@@ -1,4 +1,4 @@
-//! The host's side against a scripted peer, which also misbehaves.
+//! The host against a scripted peer, which also misbehaves.
 
 mod asynchronous;
 mod connect;

@@ -1,6 +1,6 @@
 //! A small target on a loopback socket for tests of the initiator: `ebof_tcp::controller` with a
-//! disk in memory, and as many ways to misbehave as the tests need. It is not `ebof-server`, on
-//! purpose: that one behaves.
+//! disk in memory, and all the misbehaviour that the tests need. It is deliberately not
+//! `ebof-server`, which behaves well.
 #![allow(unreachable_pub, clippy::unwrap_used, reason = "test code")]
 
 use std::collections::HashMap;
@@ -34,20 +34,20 @@ pub const BLOCK: usize = 512;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Serve,
-    /// Never answer.
+    /// Never respond.
     Ignore,
     /// Close the connection.
     Hangup,
     Fail(Status),
-    /// Answer with bytes that are no PDU.
+    /// Respond with bytes that are not a PDU.
     Garbage,
-    /// Answer twice.
+    /// Respond twice.
     Twice,
-    /// Read: say success, but send only half of the data.
+    /// Read: report success, but send only half of the data.
     Half,
 }
 
-/// What tells a namespace from all others.
+/// The identifiers of a namespace.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ids {
     pub nguid: [u8; 16],
@@ -73,7 +73,7 @@ pub struct State {
     pub changed: Vec<u32>,
     pub mdts: u8,
     pub vwc: u8,
-    /// By namespace; none where there is nothing.
+    /// By namespace; none if there is none.
     pub ids: HashMap<u32, Ids>,
     /// LBADS of every namespace.
     pub lbads: u8,
@@ -81,26 +81,26 @@ pub struct State {
     pub no_descriptors: bool,
     /// Identify of the NVM command set's controller (CNS 06h).
     pub nvm: NvmController,
-    /// Answer these admin commands with success and this many bytes of the data.
+    /// Complete these admin commands with success and this many bytes of the data.
     pub short: Option<(u8, usize)>,
     pub in_capsule: u32,
     pub queues: u16,
     pub kind: ControllerType,
     pub ready: bool,
-    /// What Connect answers instead of success: status and result.
+    /// The response to Connect instead of success: status and result.
     pub connect: Option<(Status, u64)>,
     pub on_io: Box<dyn FnMut(&Sqe) -> Action + Send>,
     pub on_keep_alive: Action,
     pub aborts: Vec<(u16, u16)>,
     pub keep_alives: usize,
     pub shutdowns: usize,
-    /// How connections of hosts ended: in order, and by a reset.
+    /// How connections of hosts ended: by a close, and by a reset.
     pub ends: (usize, usize),
     /// The longest data of one PDU.
     pub longest_data: u32,
     pub connects: Vec<(u16, u32)>,
     pub log: Vec<DiscoveryEntry>,
-    /// Refuse all connections that come from now on (accept and close).
+    /// Refuse all new connections (accept and close).
     pub closed: bool,
     /// Asynchronous events to be sent: dword 0.
     pub events: Vec<u32>,
@@ -216,9 +216,9 @@ struct Session {
     shared: Arc<Shared>,
     connection: Connection,
     out: Vec<u8>,
-    /// Commands whose data are on their way.
+    /// Commands whose data have been requested.
     waiting: HashMap<u16, (Sqe, Vec<u8>)>,
-    /// The command whose data are under way.
+    /// The command whose data are being received.
     current: Cid,
     queue: u16,
     event_requests: Vec<Cid>,
@@ -448,7 +448,7 @@ impl Session {
                 self.shared.state.lock().unwrap().aborts.push(pair);
                 self.respond(sqe, Status::SUCCESS, 1);
             }
-            // An opcode of this peer only: never answered.
+            // An opcode of this peer only, which gets no response.
             0xc0 => {}
             _ => self.respond(sqe, Status::SUCCESS, 0),
         }
@@ -523,7 +523,7 @@ impl Session {
     }
 
     fn io(&mut self, sqe: &Sqe, data: &[u8]) {
-        // What came over a connection that is to be broken is not executed any more.
+        // Commands from a connection that is to be broken are not executed any more.
         if self.shared.state.lock().unwrap().epoch != self.epoch {
             self.over = true;
             return;

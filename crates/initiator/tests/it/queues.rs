@@ -1,5 +1,5 @@
-//! Queues that threads and futures share: data stay whose they are, room is given in order, nobody
-//! waits for ever.
+//! Queues that threads and futures share: data are not mixed up, slots are assigned in order, no
+//! call waits for ever.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
 use std::future::Future;
@@ -102,7 +102,7 @@ fn futures_run_without_a_runtime_and_return_their_buffers() {
         assert_eq!(pollster::block_on(write).unwrap(), pattern(i as u64, 4 * BLOCK));
     }
     pollster::block_on(drive.flush_async()).unwrap();
-    // More futures than places, awaited in the wrong order by several threads.
+    // More futures than slots, awaited in another order by several threads.
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
             let drive = &drive;
@@ -124,7 +124,7 @@ fn futures_run_without_a_runtime_and_return_their_buffers() {
     assert!(matches!(refused.reason, Error::OutOfRange { .. }) && refused.buffer.unwrap().len() == BLOCK);
 }
 
-/// A buffer that says when it is dropped.
+/// A buffer that reports its drop.
 struct Counted(Vec<u8>, Arc<AtomicUsize>);
 
 impl AsRef<[u8]> for Counted {
@@ -170,15 +170,15 @@ fn dropped_futures_keep_their_buffers_until_completion_and_free_their_slots() {
     waits.recv().unwrap();
     drop(sent);
     assert_eq!(drops.load(Ordering::Acquire), 0, "the controller may still fill them");
-    // Without a place: nothing is outstanding of it, and it is gone at once; also one that waits in
-    // line.
+    // Without a slot nothing is outstanding, and the buffer is dropped immediately; so is that of a
+    // future that waits for a slot.
     drop(start());
     let mut waiting = start();
     assert!(pin!(&mut waiting).poll(&mut Context::from_waker(Waker::noop())).is_pending());
     drop(waiting);
     assert_eq!(drops.load(Ordering::Acquire), 2);
     hold.store(false, Ordering::Release);
-    // All three places come back.
+    // All three slots become free.
     let again: Vec<_> = (0..3).map(|_| start()).collect();
     for one in again {
         assert!(pollster::block_on(one).result.unwrap().status().is_success());
@@ -317,7 +317,7 @@ fn a_future_may_drop_the_queues_in_its_own_driver() {
     let polled = pin!(&mut future).poll(&mut Context::from_waker(&Waker::from(Arc::clone(&waker))));
     *waker.0.lock().unwrap() = Some(future);
     drop(one);
-    // It may have been over before it was polled, or woken before it was put there.
+    // It may have completed before it was polled, or been woken before it was stored.
     if polled.is_pending() && waits.recv_timeout(Duration::from_secs(10)).is_err() {
         panic!("the future was not woken");
     }

@@ -1,5 +1,5 @@
-//! A controller without threads, over streams that are no sockets of its own, by a clock that
-//! stands still until the test moves it.
+//! A controller without threads, over simulated streams, with a clock that stands still until the
+//! test advances it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
@@ -19,7 +19,7 @@ use crate::peer::{BLOCK, Peer};
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// The way to a peer, as a simulation would have one.
+/// The connection to a peer, as in a simulation.
 struct Wire(TcpStream);
 
 impl SimulatedStream for Wire {
@@ -40,7 +40,7 @@ impl SimulatedStream for Wire {
     }
 }
 
-/// Nobody answers at the other end.
+/// The other end never responds.
 struct Silence;
 
 impl SimulatedStream for Silence {
@@ -59,7 +59,7 @@ impl SimulatedStream for Silence {
     }
 }
 
-/// Options by a clock of their own. As long as the second is set, connections are refused.
+/// Options with a separate clock. As long as the flag is set, connections are refused.
 fn options(peer: &Peer) -> (Options, Arc<AtomicBool>) {
     let mut options = peer.options();
     let refuses = Arc::new(AtomicBool::new(false));
@@ -77,7 +77,7 @@ fn options(peer: &Peer) -> (Options, Arc<AtomicBool>) {
     (options, refuses)
 }
 
-/// Steps until it is over. The peer has a thread of its own, so real time passes; the clock stands.
+/// Steps until the end. The peer has a thread, so real time passes; the clock stands still.
 fn finish<T>(sequence: &mut stepped::Sequence<T>, mut meanwhile: impl FnMut()) -> T {
     let began = Instant::now();
     loop {
@@ -140,7 +140,7 @@ fn a_queue_is_re_created_in_steps_after_a_loss() {
     let (controller, mut admin_queue) = finish(&mut stepped::connect(&options), || {}).unwrap();
     let mut opening = stepped::queue_pair::<Vec<u8>>(&controller);
     let mut queue = finish(&mut opening, || _ = admin_queue.step()).unwrap();
-    // The peer is a thread and needs real time to answer, so the clock goes at that pace.
+    // The peer is a thread and needs real time to respond, so the clock advances at that rate.
     let start = options.clock.now();
     let began = Instant::now();
     let mut step = || {

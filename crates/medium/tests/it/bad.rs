@@ -23,7 +23,7 @@ fn a_bad_block_whose_rewrite_was_lost_does_not_return_old_data() {
         on(&opened.medium, Store::sync).unwrap();
         let events = base.events.lock().unwrap().clone();
         opened.medium.stop();
-        // What was not flushed is there as far as it is the journal, and the blocks' bytes are not.
+        // Of what was not flushed the journal is kept, and the blocks' data are lost.
         let extents = medium_bytes(CAPACITY).unwrap() - CAPACITY;
         for cut in begin..=events.len() {
             let flushed = events[..cut].iter().rposition(|event| matches!(event, Event::Flush)).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Namespaces on one medium: reading and writing, space, errors, and what is there after closing
-//! and opening.
+//! Namespaces on one medium: reading and writing, space, errors, and their state after closing and
+//! opening.
 
 use ebof_backend::{Buffer, Class, Device, Engine, Io, Memory, Operation, Segment, Segments};
 use ebof_medium::{BlockFormat, Error, Notice, Notify, OpenError, Options, VolumeId, medium_bytes};
@@ -16,7 +16,7 @@ fn written_blocks_are_read_back_and_others_are_zeros() {
         let mut io = Io::with_engine(64, engine).unwrap();
         let device = create(&opened.medium, 1, 8 << 20);
         assert_eq!(read(&device, &mut io, 0, 4096), Ok(vec![0; 4096]));
-        // Inside an extent, across two, and across many.
+        // Within an extent, across two, and across many.
         for (offset, len, byte) in [(8192, 4096, 1), (EXTENT - 4096, 8192, 2), (2 * EXTENT, 1 << 20, 3)] {
             write(&device, &mut io, offset, &vec![byte; len]).unwrap();
             assert_eq!(read(&device, &mut io, offset, len), Ok(vec![byte; len]));
@@ -53,16 +53,16 @@ fn memory_in_several_pieces_works_like_a_buffer() {
     for (volume, block_format) in (1..).zip(block_formats) {
         let block = usize::try_from(block_format.block_bytes()).unwrap();
         let device = create_coded(&opened.medium, volume, 2048, block_format);
-        // First in nothing, then across extents with and without a place, then where there is one.
+        // First unmapped, then across mapped and unmapped extents, then mapped.
         for (first, blocks, seed) in [(0, 2, 1_u8), (1, 200, 2), (40, 30, 3)] {
             let (offset, len) = ((first * block) as u64, blocks * block);
             let bytes: Vec<u8> = (0..len).map(|at| (at / 100).to_le_bytes()[0] ^ seed).collect();
-            // In the middle of a block: also that may be.
+            // Pieces may also meet in the middle of a block.
             let mut data = halves(len, block + 13, 0);
             data.scatter(&bytes);
             let done = run(&device, &mut io, Operation::Write { offset, len, data, fua: seed == 2 });
             done.result.unwrap();
-            // What was written is in the caller's memory as it was.
+            // A write does not change the caller's memory.
             assert!(done.data.unwrap().gather(len).as_slice()[..len] == bytes);
             assert!(read(&device, &mut io, offset, len).unwrap() == bytes, "{block_format:?}");
             let operation = Operation::Read { offset, len, data: halves(len, 3 * block / 2, 0xEE) };
@@ -84,7 +84,7 @@ fn deallocated_blocks_are_zeros_and_their_extents_are_reused_zeroed() {
     let second = create(&opened.medium, 2, 1 << 20);
     write(&first, &mut io, 0, &vec![7; 1 << 20]).unwrap();
     assert_eq!(write(&second, &mut io, 0, &[1; 4096]), Err(Class::OutOfSpace));
-    // Half an extent is only zeroed.
+    // Half an extent is zeroed and not freed.
     deallocate(&first, &mut io, 0, EXTENT / 2).unwrap();
     assert_eq!(read(&first, &mut io, 0, 4096), Ok(vec![0; 4096]));
     assert_eq!(read(&first, &mut io, EXTENT / 2, 4096), Ok(vec![7; 4096]));
@@ -120,11 +120,11 @@ fn a_namespace_has_a_quota_and_a_full_drive_reports_it() {
         write(&large, &mut io, at << 24, &[1; 4096]).unwrap();
     }
     assert_eq!(write(&large, &mut io, 1 << 29, &[1; 4096]), Err(Class::OutOfSpace));
-    // A write that needs two and finds one leaves none behind.
+    // A write that needs two extents and finds one allocates none.
     deallocate(&large, &mut io, 0, EXTENT).unwrap();
     assert_eq!(write(&large, &mut io, EXTENT * 5 - 4096, &[1; 8192]), Err(Class::OutOfSpace));
     write(&large, &mut io, 1 << 29, &[1; 4096]).unwrap();
-    // Whether it was told to be full once more depends on when the extent came back.
+    // Whether it is reported full again depends on when the extent is freed.
     let told = told.lock().unwrap();
     assert_eq!(told[..3], [Notice::QuotaReached(VolumeId(1)), Notice::Full(VolumeId(2)), Notice::Room]);
     assert_eq!(medium.capacity().used_bytes, 1 << 20);
@@ -143,7 +143,7 @@ fn everything_is_kept_when_the_drive_is_opened_again() {
     on(&opened.medium, |store| store.remove(VolumeId(2))).unwrap();
     assert_eq!(read(&gone, &mut io, 0, 4096), Err(Class::Gone));
     on(&opened.medium, |store| store.mark_bad(VolumeId(1), 3..5)).unwrap();
-    // Killed: the thread that would write to the same memory is forgotten.
+    // Killed: the thread, which would write to the same memory, is leaked.
     std::mem::forget(opened.medium);
     for clean in [false, true, true] {
         let again = open(&base, None);
@@ -238,7 +238,7 @@ fn other_data_are_not_opened_and_not_overwritten() {
     write(&foreign, &mut io, 0, &[0x5a; 4096]).unwrap();
     assert!(matches!(refused(Arc::clone(&foreign), Some(1 << 20)), OpenError::HoldsData { at: 0, .. }));
     assert_eq!(read(&foreign, &mut io, 0, 4096), Ok(vec![0x5a; 4096]));
-    // The labels of file systems, RAIDs and pools are in other places; and data may be anywhere.
+    // Labels of file systems, RAIDs and pools are at other offsets; data may be anywhere.
     for at in [4096, 65536, 512 << 20, (1 << 30) - 4096] {
         let data: Arc<dyn Device> = memory(1 << 30);
         write(&data, &mut io, at, &[0x5a; 512]).unwrap();
@@ -305,7 +305,7 @@ fn several_threads_use_namespaces_that_are_created_and_deleted() {
     });
 }
 
-/// An earlier version let a drive's state grow, and could not write it down any more.
+/// An earlier version let a drive's state grow until it did not fit into a checkpoint.
 #[test]
 fn a_state_beyond_its_budget_is_kept_while_it_fits() {
     let (base, opened) = drive(1 << 20);
@@ -315,7 +315,7 @@ fn a_state_beyond_its_budget_is_kept_while_it_fits() {
         let bytes = move || vec![7; bytes.load(std::sync::atomic::Ordering::Relaxed)];
         store.set_snapshot(Box::new(bytes));
     });
-    // More than the journal takes: checkpoints are written.
+    // More than the journal holds: checkpoints are written.
     let commit = |count: usize| {
         (0..count).try_for_each(|_| on(&opened.medium, |store| store.commit(&[&[1; 900_000], &[2; 900_000]])))
     };

@@ -1,5 +1,5 @@
-//! Many threads on one drive, and a large drive: what is allocated, deallocated and removed while
-//! others read and write, on both engines; and how long it takes to open.
+//! Many threads on one drive: allocation, deallocation and removal while others read and write, on
+//! both engines; and how long a large drive takes to open.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,13 +21,12 @@ fn engine(engine: Engine) -> Option<Io> {
     Io::with_engine(64, engine).map_err(|error| println!("SKIPPED on {engine:?}: {error}")).ok()
 }
 
-/// Blocks of thread `thread`: every fourth of the namespace, so that all meet in each extent.
+/// Blocks of thread `thread`: every fourth of the namespace, so all threads share each extent.
 fn place(thread: u64, block: u64) -> u64 {
     (block * THREADS + thread) * 16384 % (16 << 20)
 }
 
-/// Writes, reads back and deallocates its own blocks of a namespace that all share, eight at a
-/// time.
+/// Writes, reads back and deallocates its own blocks of a shared namespace, eight at a time.
 fn use_it(medium: &Medium, engine: Engine, thread: u64, stop: &AtomicBool) -> u64 {
     let mut io = Io::with_engine(64, engine).unwrap();
     let device = medium.device(VolumeId(1)).unwrap();
@@ -68,8 +67,8 @@ fn use_it(medium: &Medium, engine: Engine, thread: u64, stop: &AtomicBool) -> u6
     rounds
 }
 
-/// A namespace that comes and goes: whole extents are written and deallocated, and it is removed
-/// under way.
+/// A namespace that is created and removed: whole extents are written and deallocated, and it is
+/// removed in between.
 fn come_and_go(medium: &Medium, engine: Engine, stop: &AtomicBool, next: &AtomicU64) -> u64 {
     let mut io = Io::with_engine(64, engine).unwrap();
     let mut rounds = 0;
@@ -85,7 +84,7 @@ fn come_and_go(medium: &Medium, engine: Engine, stop: &AtomicBool, next: &Atomic
         }
         let whole = Operation::Deallocate { ranges: vec![0..EXTENT, 2 * EXTENT..4 * EXTENT] };
         assert!(!matches!(device.submit(&mut io, Request::new(99, whole)), Submitted::Busy(_)));
-        // Some rounds remove it with all of that under way.
+        // In some rounds it is removed while all of these are in progress.
         if rounds % 2 == 0 {
             io.kick().unwrap();
             on(medium, move |store| store.remove(VolumeId(name))).unwrap();
@@ -138,7 +137,7 @@ fn threads_share_a_namespace_while_others_are_created_and_deleted() {
             println!("{kind:?}: {rounds} rounds, {gone} namespaces");
         });
         assert_eq!(medium.volumes(), [VolumeId(1)]);
-        // All that the others had is free.
+        // All extents of the others are free.
         let used = medium.thin(VolumeId(1)).unwrap().allocated_bytes();
         let end = Instant::now() + Duration::from_secs(60);
         while medium.capacity().used_bytes != used {
@@ -149,14 +148,14 @@ fn threads_share_a_namespace_while_others_are_created_and_deleted() {
     }
 }
 
-/// A drive of 10 TB whose map is full, and in pieces, is open in less than a second.
+/// A drive of 10 TB whose map is full and fragmented opens in less than a second.
 #[test]
 fn a_large_drive_opens_quickly() {
     const TEN_TB: u64 = 10_000_000_000_000;
     let layout = Layout::new(TEN_TB, [0; 16]).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("large.img");
-    // Sparse: only what the drive remembers is there.
+    // Sparse: only the drive's state is stored.
     let spec = format!("{},size={}", path.display(), layout.medium_bytes().next_multiple_of(4096));
     let options = Options { create: Some(TEN_TB), zeroed: true, ..Options::default() };
     let base = match ebof_backend::open(&spec.parse().unwrap()) {
@@ -191,7 +190,7 @@ fn a_large_drive_opens_quickly() {
     println!("{} MiB of map and state, open after {took:?}", body.len() >> 20);
     assert_eq!(opened.medium.volumes().len(), 100);
     assert_eq!(opened.medium.capacity().used_bytes, u64::from(each / 3 * 300) * layout.extent_bytes);
-    // What is promised holds for what users have; tests are built without most optimization, and
-    // share the machine.
+    // The promise is for release builds; tests are built without most optimization, and share the
+    // machine.
     assert!(took < Duration::from_secs(5), "{took:?}");
 }

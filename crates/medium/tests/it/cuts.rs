@@ -1,9 +1,9 @@
-//! A drive that is cut off at any moment, again and again: by a kill, which loses nothing that was
-//! written, and by a power loss, which loses any of what was not flushed, and tears it.
+//! A drive that ends suddenly at any time, again and again: by a kill, which loses no writes, and
+//! by a power loss, which loses or tears any unflushed writes.
 //!
-//! Every block says whose it is and which write it is of. For each block the model has all that it
-//! may hold: what was the last thing sure, and everything that was begun afterwards. A block with a
-//! tag is never a mixture: where the power loss has torn it, it cannot be read.
+//! Every block contains its namespace and the number of its write. For each block the model has all
+//! contents that are possible: the last durable one, and all that were begun afterwards. A block
+//! with a tag is never a mixture: if a power loss has torn it, it cannot be read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::tagged::block_formats;
 
 const CAPACITY: u64 = 2 << 20;
 const EXTENT: u64 = 256 << 10;
-/// Blocks of a namespace that the histories touch, spread over its extents.
+/// Blocks of a namespace that the histories use, spread over its extents.
 const BLOCKS: u64 = 12;
 /// Namespaces at a time.
 const SLOTS: u64 = 3;
@@ -34,22 +34,22 @@ enum Act {
     /// A whole extent, or one block of it.
     Deallocate(u64, u64, bool),
     Flush(u64),
-    /// Everything, with tags that are only in memory otherwise.
+    /// Flushes everything, including tags that are only in memory otherwise.
     Sync,
     Commit,
     /// More changes than a journal holds.
     Fill,
-    /// Closed in order and opened again.
+    /// Closed and opened again.
     Restart,
     /// The device fails: after how many writes and flushes, how many times, and whether they have
     /// happened all the same.
     Fault(Faults),
-    /// Nothing fails any more.
+    /// The device works again.
     Heal,
 }
 
-/// How an incarnation ends, after which part of what happened in it, and whose coins decide about
-/// what was not flushed.
+/// How an incarnation ends, after how many of its events, and the random choices about unflushed
+/// writes.
 #[derive(Clone, Debug)]
 struct End {
     power: bool,
@@ -88,11 +88,11 @@ fn incarnation() -> impl Strategy<Value = (Vec<Act>, End)> {
     })
 }
 
-/// What the incarnations have in common.
+/// The setup of all incarnations.
 #[derive(Clone, Copy, Debug)]
 struct Rules {
     block_format: BlockFormat,
-    /// What the medium writes as a whole when the power goes.
+    /// The unit that the medium writes atomically when power fails.
     sector: usize,
 }
 
@@ -102,8 +102,8 @@ impl Rules {
         self.block_format.blocks_per_extent(EXTENT)
     }
 
-    /// Where block `block` of the history lies: two in each extent, the last of one and the first
-    /// of the next beside each other.
+    /// The LBA of block `block` of the history: two in each extent; the last one of an extent and
+    /// the first one of the next are adjacent.
     fn lba(&self, block: u64) -> u64 {
         block.div_ceil(2) * self.extent() - block % 2
     }
@@ -127,25 +127,25 @@ impl Rules {
     }
 }
 
-/// What a block holds, sector by sector, and its metadata.
+/// The contents of a block by sectors, and its metadata.
 type Value = [u64; 9];
 
-/// Of a block that cannot be read.
+/// The contents of a block that cannot be read.
 const DAMAGED: Value = [u64::MAX; 9];
 
-/// One thing that a block, a namespace or the number of commits was made to be.
+/// One value of a block, a namespace or the number of commits.
 #[derive(Clone, Debug)]
 struct Step<T> {
     to: T,
-    /// Events of the incarnation when it was begun, and when it was acknowledged: never, where it
-    /// failed.
+    /// The number of events of the incarnation when it was begun, and when it was acknowledged:
+    /// never, if it failed.
     begun: usize,
     done: usize,
     /// It was acknowledged as durable.
     durable: bool,
 }
 
-/// What something was made to be, in order.
+/// The values of something, in order.
 #[derive(Clone, Debug)]
 struct History<T>(Vec<Step<T>>);
 
@@ -154,7 +154,7 @@ impl<T: Clone + PartialEq> History<T> {
         Self(vec![Step { to, begun: 0, done: 0, durable: true }])
     }
 
-    /// What it may be when `cut` events have happened, and all before `flushed` are on the medium.
+    /// The possible values after `cut` events, of which all before `flushed` are on the medium.
     fn possible(&self, cut: usize, flushed: usize) -> impl Iterator<Item = &T> {
         let sure = |step: &Step<T>| step.done <= if step.durable { cut } else { flushed };
         let from = self.0.iter().rposition(sure).unwrap_or_default();
@@ -169,9 +169,9 @@ impl<T: Clone + PartialEq> History<T> {
 
 const NEVER: usize = usize::MAX;
 
-/// All that is known of the drive.
+/// The expected state of the drive.
 struct Model {
-    /// By name on the medium: whether it is there, and its blocks.
+    /// By volume id: whether it exists, and its blocks.
     names: BTreeMap<u64, (History<bool>, Vec<History<Value>>)>,
     commits: History<u64>,
     /// Which of them is in which slot.
@@ -197,7 +197,7 @@ fn open(base: &Arc<Recorder>, state: &Arc<AtomicU64>) -> Result<Medium, TestCase
     let opened = opened.map_err(|error| TestCaseError::fail(format!("it does not open: {error}")))?;
     let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
     let mut commits = opened.snapshot.as_deref().map_or(0, word);
-    // Commits have two changes: neither is there without the other.
+    // Commits have two changes, which are atomic.
     let changes: Vec<u64> =
         opened.changes.iter().filter(|change| change.len() == 8).map(|change| word(change)).collect();
     for pair in changes.chunks(2) {
@@ -217,12 +217,12 @@ impl Incarnation<'_> {
         self.base.events.lock().expect("nobody panicked with it").len()
     }
 
-    /// Something was made to be something by what happened since `begun`.
+    /// Records a new value, written since `begun`.
     fn step<T>(&self, to: T, begun: usize, durable: bool) -> Step<T> {
         Step { to, begun, done: self.now(), durable }
     }
 
-    /// The same, if that failed: it may be so or not.
+    /// The same after a failure: the value may be the old or the new one.
     fn outcome<T, E>(&self, to: T, begun: usize, durable: bool, result: &Result<(), E>) -> Step<T> {
         let step = self.step(to, begun, durable);
         Step { done: if result.is_ok() { step.done } else { NEVER }, ..step }
@@ -234,7 +234,7 @@ impl Incarnation<'_> {
     }
 
     fn blocks(&mut self, name: u64, blocks: impl Iterator<Item = u64>, step: &Step<Value>) {
-        // What is written to a namespace that could not be removed is there only if that is.
+        // Data written to a namespace whose removal failed exist only if the namespace does.
         let (there, _) = &self.model.names[&name];
         if step.done != NEVER && there.has_failed() {
             let (begun, durable) = (step.begun, step.durable);
@@ -245,7 +245,7 @@ impl Incarnation<'_> {
         blocks.for_each(|block| all[usize::try_from(block).expect("few")].0.push(step.clone()));
     }
 
-    /// Free and mapped are all there is, as soon as what was given back is free.
+    /// All extents are free or mapped, once the released ones are free.
     fn counts(&self) -> Result<(), TestCaseError> {
         let thins = self.medium.volumes().into_iter().filter_map(|name| self.medium.thin(name));
         let used: u64 = thins.map(|thin| u64::from(thin.allocated_extents()) * EXTENT).sum();
@@ -318,7 +318,7 @@ impl Incarnation<'_> {
                 self.medium.stop();
                 let least = self.state.load(Ordering::SeqCst);
                 self.medium = open(&self.base, &self.state)?;
-                // Closed in order, all of it is flushed; nothing that was refused is there.
+                // After a close everything is flushed; nothing that was refused exists.
                 prop_assert_eq!(self.state.load(Ordering::SeqCst), least);
                 let names: Vec<u64> = self.medium.volumes().iter().map(|volume| volume.0).collect();
                 let slots: Vec<u64> = self.model.slots.values().copied().collect();
@@ -348,7 +348,7 @@ impl Incarnation<'_> {
         self.model.names.insert(name, (there, (0..BLOCKS).map(|_| History::new([0; 9])).collect()));
     }
 
-    /// Neighbours go in one request, which may need several extents.
+    /// Adjacent blocks are written by one request, which may need several extents.
     fn write(&mut self, slot: u64, blocks: std::ops::Range<u64>, fua: bool, begun: usize) {
         let Some((name, device)) = self.device(slot) else { return };
         let side_by_side = |first: u64| first % 2 == 1 && first + 1 < blocks.end;
@@ -366,7 +366,7 @@ impl Incarnation<'_> {
             let write =
                 Operation::Write { offset: self.rules.place(block), len: bytes.len(), data: buffer.into(), fua };
             let result = run(&device, &mut self.io, write).result;
-            // A full drive refuses it: nothing has changed then.
+            // A full drive refuses it, and nothing has changed.
             if !result.as_ref().is_err_and(|error| error.class() == Class::OutOfSpace) {
                 for block in block..block + count {
                     let step = self.outcome([stamp(block); 9], begun, fua, &result);
@@ -378,9 +378,9 @@ impl Incarnation<'_> {
     }
 }
 
-/// What is left of the events of an incarnation.
+/// The events of an incarnation that are kept.
 fn left(events: Vec<Event>, cut: usize, flushed: usize, end: &End, sector_bytes: usize) -> Vec<Event> {
-    // A coin for each event, and for each sector of one.
+    // A random bit for each event, and for each of its sectors.
     let coin = |at: usize, sector: usize| {
         let mixed =
             (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (sector as u64).wrapping_mul(0xd1b5_4a32_d192_ed03);
@@ -401,7 +401,7 @@ fn left(events: Vec<Event>, cut: usize, flushed: usize, end: &End, sector_bytes:
     kept
 }
 
-/// Each sector is of one of the values that are possible.
+/// Each sector has one of the possible values.
 fn sectors(bytes: &[u8], possible: &[Value]) -> Result<Value, String> {
     let mut found: Value = [0; 9];
     for (sector, bytes) in bytes.chunks(512).enumerate() {
@@ -415,7 +415,7 @@ fn sectors(bytes: &[u8], possible: &[Value]) -> Result<Value, String> {
     Ok(found)
 }
 
-/// All of the block, and its metadata, is of one of the values that are possible.
+/// The whole block, with its metadata, has one of the possible values.
 fn whole(bytes: &[u8], possible: &[Value], rules: Rules) -> Result<Value, String> {
     let word = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes"));
     let is_whole = bytes.len() == rules.bytes() && bytes.chunks(8).all(|bytes| bytes == word.to_le_bytes());
@@ -423,7 +423,7 @@ fn whole(bytes: &[u8], possible: &[Value], rules: Rules) -> Result<Value, String
     if is_whole && is_possible { Ok([word; 9]) } else { Err(format!("{word:x} of {possible:x?}")) }
 }
 
-/// Compares the drive with the model, and makes the model what the drive is.
+/// Compares the drive with the model, and sets the model to the drive's state.
 fn check(incarnation: &mut Incarnation<'_>, cut: usize, flushed: usize, power: bool) -> Result<(), TestCaseError> {
     let commits = incarnation.state.load(Ordering::SeqCst);
     prop_assert!(
@@ -456,14 +456,14 @@ fn check(incarnation: &mut Incarnation<'_>, cut: usize, flushed: usize, power: b
             let found = match bytes {
                 Ok(bytes) if rules.block_format.is_tagged() => whole(&bytes, &possible, rules),
                 Ok(bytes) => sectors(&bytes, &possible),
-                // Torn: nobody knows what it was to be.
+                // Torn: its value is unknown.
                 Err(Class::MediumRead) if possible.len() > 1 || possible == [DAMAGED] => Ok(DAMAGED),
                 Err(class) => Err(format!("{class:?} of {possible:x?}")),
             };
             let found = found.map_err(|what| TestCaseError::fail(format!("block {block} of {name}: {what}")))?;
             *history = History::new(found);
         }
-        // Bytes of others anywhere in what can be read.
+        // Data of other namespaces anywhere in readable blocks.
         let all = all.unwrap_or_default();
         for word in all.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes"))) {
             prop_assert!(word == 0 || word >> 48 == name + 1, "namespace {name} reads bytes of {}", (word >> 48) - 1);
@@ -481,7 +481,7 @@ fn check(incarnation: &mut Incarnation<'_>, cut: usize, flushed: usize, power: b
     incarnation.counts()
 }
 
-/// Lives one after the other; after the last one the drive is only looked at.
+/// Runs the incarnations one after the other; after the last one the drive is only checked.
 fn live(rules: Rules, incarnations: &[(Vec<Act>, End)]) -> Result<(), TestCaseError> {
     let mut model =
         Model { names: BTreeMap::new(), commits: History::new(0), slots: BTreeMap::new(), version: 0, next: 10 };
@@ -492,7 +492,7 @@ fn live(rules: Rules, incarnations: &[(Vec<Act>, End)]) -> Result<(), TestCaseEr
         let events = || base.events.lock().expect("nobody panicked with it").clone();
         let state = Arc::default();
         let medium = open(&base, &state)?;
-        // A drive that is being made is another matter.
+        // The creation of a drive is not tested here.
         let least = if number == 0 { events().len() } else { 0 };
         let io = Io::new(16).expect("an engine");
         let mut incarnation = Incarnation { base: Arc::clone(&base), medium, io, state, model: &mut model, rules };

@@ -1,6 +1,6 @@
-//! What the medium does to blocks with tags behind the drive's back: bytes that flip, extents that
-//! change places or are gone, old data that come back, pages of tags that cannot be read or
-//! written. Nobody ever reads what was not written.
+//! Damage of blocks with tags by the medium: flipped bytes, extents that are swapped or lost, stale
+//! data, pages of tags that cannot be read or written. No read ever returns data that were not
+//! written.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,8 +15,7 @@ use crate::tagged::{block, block_formats, kill, small};
 
 const EXTENT: u64 = 256 << 10;
 
-/// A drive of 4 MiB with one namespace, of which each block of the first three extents has been
-/// written.
+/// A drive of 4 MiB with one namespace; each block of its first three extents has been written.
 struct Victim {
     memory: Arc<Memory>,
     told: Arc<Mutex<Vec<Notice>>>,
@@ -59,12 +58,12 @@ impl Victim {
         read(&self.device(), &mut self.io, lba * self.block_format.block_bytes(), len)
     }
 
-    /// Where extent `index` of the namespace is: they were given in order.
+    /// The position of extent `index` of the namespace: they were allocated in order.
     fn extent(&self, index: u64) -> u64 {
         Layout::new(4 << 20, [0; 16]).unwrap().data() + index * EXTENT
     }
 
-    /// Where the data of a block are, and its tag.
+    /// The positions of a block's data and of its tag.
     fn places(&self, lba: u64) -> (u64, u64) {
         let (index, slot) = (lba / self.per_extent(), lba % self.per_extent());
         let tags = self.block_format.tags(EXTENT).unwrap().0;
@@ -94,7 +93,7 @@ impl Victim {
         self.put(at, &[byte]);
     }
 
-    /// Closed and opened again, with something happening between.
+    /// Closes the drive, calls the closure, and opens it again.
     fn between(mut self, happens: impl FnOnce(&mut Self)) -> Self {
         self.medium.stop();
         happens(&mut self);
@@ -102,8 +101,8 @@ impl Victim {
         self
     }
 
-    /// These blocks cannot be read, and that is told; all others are what they were. Then all are
-    /// written.
+    /// Checks that these blocks cannot be read, which is reported, and that all others are
+    /// unchanged. Then writes all of them.
     fn check(&mut self, lost: &[u64]) {
         self.told.lock().unwrap().clear();
         for lba in 0..self.per_extent() * 5 {
@@ -135,7 +134,7 @@ fn every_flipped_byte_is_detected_and_a_write_repairs_the_block() {
     for block_format in block_formats() {
         let mut victim = Victim::new(block_format);
         let per_extent = victim.per_extent();
-        // Of data that are read, also while the drive is open.
+        // In data, also while the drive is open.
         victim.flip(victim.places(3).0 + 7);
         let last = victim.places(per_extent * 2 - 1).0 + block_format.data_bytes() - 1;
         victim.flip(last);
@@ -150,12 +149,12 @@ fn every_flipped_byte_is_detected_and_a_write_repairs_the_block() {
         assert!(error.to_string().contains("block 3 of namespace 1"), "{error}");
         drop(device);
         victim.check(&[3]);
-        // Each byte of a tag.
+        // In each byte of a tag.
         for byte in 0..16 {
             victim = victim.between(|victim| victim.flip(victim.places(40).1 + byte));
             victim.check(&[40]);
         }
-        // Each byte of the header of a page: all its blocks are lost.
+        // In each byte of a page's header: all its blocks are lost.
         let blocks: Vec<u64> = (per_extent..per_extent + per_extent.min(255)).collect();
         for byte in [0, 7, 8, 11, 12, 15] {
             victim = victim.between(|victim| victim.flip(victim.places(per_extent).1 - 16 + byte));
@@ -172,7 +171,7 @@ fn misplaced_and_stale_blocks_are_detected() {
         let per_extent = victim.per_extent();
         let all: Vec<u64> = (0..per_extent).collect();
         let both: Vec<u64> = (0..per_extent * 2).collect();
-        // Two extents have changed places.
+        // Two extents are swapped.
         victim = victim.between(|victim| {
             let (one, other) = (victim.extent(0), victim.extent(1));
             let (first, second) = (victim.raw(one, EXTENT), victim.raw(other, EXTENT));
@@ -180,10 +179,10 @@ fn misplaced_and_stale_blocks_are_detected() {
             victim.put(other, &first);
         });
         victim.check(&both);
-        // One is all zeros: that is not an extent to which nothing was written.
+        // One is zeroed, which is not the same as an unwritten extent.
         victim = victim.between(|victim| victim.put(victim.extent(0), &[0; 256 << 10]));
         victim.check(&all);
-        // A block with its tag, in the place of another one.
+        // A block with its tag, copied over another one.
         victim = victim.between(|victim| {
             let (from, to) = (victim.places(9), victim.places(10));
             let (data, tag) = (victim.raw(from.0, block_format.data_bytes()), victim.raw(from.1, 16));
@@ -191,14 +190,14 @@ fn misplaced_and_stale_blocks_are_detected() {
             victim.put(to.1, &tag);
         });
         victim.check(&[10]);
-        // What a block was before it was written once more.
+        // The earlier contents of a block.
         let data = victim.raw(victim.places(20).0, block_format.data_bytes());
         victim.write(20, 0).unwrap();
         let byte = victim.byte(20);
         victim.put(victim.places(20).0, &data);
         assert_eq!(victim.read(20), Err(Class::MediumRead));
         victim.write(20, byte).unwrap();
-        // Bytes where nothing is: a block that was deallocated is zeros.
+        // Bytes in a deallocated block, which must be zeros.
         let offset = 30 * block_format.block_bytes();
         deallocate(&victim.device(), &mut victim.io, offset, block_format.block_bytes()).unwrap();
         assert_eq!(victim.read(30), Ok(vec![0; usize::try_from(block_format.block_bytes()).unwrap()]));
@@ -212,7 +211,7 @@ fn misplaced_and_stale_blocks_are_detected() {
     }
 }
 
-/// Blocks that a host marks bad are counted as its blocks are.
+/// Blocks that a host marks bad are counted in its block size.
 #[test]
 fn blocks_with_tags_can_be_marked_bad() {
     for block_format in block_formats() {
@@ -234,11 +233,11 @@ fn blocks_with_tags_can_be_marked_bad() {
     }
 }
 
-/// A device that fails at one place.
+/// A device that fails at one position.
 #[derive(Debug)]
 struct Faulty {
     memory: Memory,
-    /// Reads, or writes, that touch this byte fail.
+    /// Reads, or writes, that include this byte fail.
     place: AtomicU64,
     reads: AtomicBool,
 }
@@ -299,7 +298,7 @@ fn failures_to_read_or_write_tags_affect_nothing_else() {
     assert_eq!(read(&device, &mut io, 63 * 4096, 4096), Ok(vec![1; 4096]));
     base.place.store(u64::MAX, Ordering::SeqCst);
     assert_eq!(read(&device, &mut io, 0, 63 * 4096), Ok(vec![1; 63 * 4096]));
-    // It cannot be written: its tags are in the checkpoint, and the drive goes on.
+    // If it cannot be written, its tags are in the checkpoint, and the drive continues.
     base.reads.store(false, Ordering::SeqCst);
     base.place.store(page, Ordering::SeqCst);
     write(&device, &mut io, 5 * 4096, &[3; 4096]).unwrap();
@@ -311,14 +310,13 @@ fn failures_to_read_or_write_tags_affect_nothing_else() {
     let mut expected = vec![1; 63 * 4096];
     expected[5 * 4096..6 * 4096].fill(3);
     assert_eq!(read(&device, &mut io, 0, 63 * 4096), Ok(expected.clone()));
-    // A write of data that fails leaves what was there.
+    // A failed write of data leaves the old contents.
     base.place.store(page - 63 * 4096 + 7 * 4096, Ordering::SeqCst);
     assert_eq!(write(&device, &mut io, 6 * 4096, &[4; 8192]), Err(Class::MediumWrite));
     assert_eq!(read(&device, &mut io, 0, 63 * 4096), Ok(expected));
 }
 
-/// What a new incarnation makes of writes that failed in whatever step, and were done all the same
-/// or not.
+/// Recovery after writes that failed in any step, and may have been executed all the same.
 #[test]
 fn a_failed_write_is_atomic() {
     for block_format in block_formats() {
@@ -328,7 +326,7 @@ fn a_failed_write_is_atomic() {
             let mut io = Io::new(8).unwrap();
             let device = create_coded(&opened.medium, 1, 100, block_format);
             write(&device, &mut io, 0, &block(block_format, 1)).unwrap();
-            // The record with or without a flush behind it, then the data.
+            // The record with or without a flush after it, then the data.
             base.plan(Faults { after, count: 1, done });
             let result = write(&device, &mut io, 0, &block(block_format, 2));
             base.plan(Faults::default());
@@ -350,8 +348,7 @@ fn a_failed_write_is_atomic() {
     }
 }
 
-/// An extent that was made ready for blocks with tags, and was not given to them after all, goes to
-/// others without what was made.
+/// An extent that was prepared for blocks with tags, but not assigned, is reused without its pages.
 #[test]
 fn other_namespaces_never_read_pages_of_tags() {
     for after in 0..6 {
@@ -392,14 +389,14 @@ fn the_memory_of_tags_is_limited_and_many_journaled_tags_are_read_quickly() {
         }
     }
     assert!((3 << 20..=4 << 20).contains(&most), "{most}");
-    // As many as there may be, and a sudden end.
+    // The largest number, and a crash.
     let data = vec![9; 1 << 20];
     for at in 0..250 {
         write(&device, &mut io, at << 20, &data).unwrap();
     }
     drop(device);
     kill(medium);
-    // The machine may be busy with something else, but not each time.
+    // The machine may be busy, but not every time.
     let mut took = Vec::new();
     let medium = loop {
         let begin = Instant::now();
@@ -425,12 +422,12 @@ fn the_memory_of_tags_is_limited_and_many_journaled_tags_are_read_quickly() {
 }
 
 impl Victim {
-    /// Killed and opened again, with something happening between.
+    /// Kills the drive, calls the closure, and opens it again.
     fn killed(self, happens: impl FnOnce(&mut Self)) -> Self {
         let Self { memory, told, medium, io, block_format } = self;
         kill(medium);
         let memory = copied(&memory);
-        // Opened only when it has happened: what is here until then is another drive.
+        // Opened only after the closure; until then this is another drive.
         let nothing = Arc::new(Memory::new(medium_bytes(4 << 20).unwrap(), 512, false));
         let mut new = Self { medium: small(&nothing, &Arc::default()), memory, told, io, block_format };
         happens(&mut new);
@@ -456,7 +453,7 @@ impl Victim {
     }
 }
 
-/// A medium with the same bytes, that nobody else has.
+/// A separate medium with the same bytes.
 fn copied(memory: &Arc<Memory>) -> Arc<Memory> {
     let copy = Arc::new(Memory::new(memory.geometry().capacity_bytes, 512, false));
     let (from, to) = (Arc::clone(memory) as Arc<dyn Device>, Arc::clone(&copy) as Arc<dyn Device>);
@@ -471,8 +468,8 @@ fn copied(memory: &Arc<Memory>) -> Arc<Memory> {
     copy
 }
 
-/// What a block was before it was written and flushed is not what it is, also when all of it is
-/// still in the journal.
+/// After a flush the earlier contents of a block are not accepted, even if their tags are still in
+/// the journal.
 #[test]
 fn a_flush_excludes_older_contents_of_blocks() {
     for block_format in block_formats() {
@@ -484,8 +481,8 @@ fn a_flush_excludes_older_contents_of_blocks() {
         victim.write(6, 0xA6).unwrap();
         victim.flush();
         victim.write_durably(7, 0xA7);
-        // This one is not flushed: the power may take it. (The journal may be flushed with all that
-        // came before.)
+        // This one is not flushed, and may be lost. (The journal may be flushed with everything
+        // before it.)
         victim.write(9, 0xA9).unwrap();
         let mut at = victim.places(0);
         victim = victim.killed(|victim| {
@@ -504,8 +501,8 @@ fn a_flush_excludes_older_contents_of_blocks() {
         for lba in [4, 8, 9] {
             assert!(victim.read(lba) == Ok(block(block_format, victim.byte(lba))), "block {lba} of {block_format:?}");
         }
-        // What they are now is flushed in this incarnation: then it is what they are in the next
-        // one, too, although others were written.
+        // The current contents are flushed in this incarnation, so the next one keeps them,
+        // although other blocks were written.
         victim.flush();
         victim.write_durably(12, victim.byte(12));
         victim = victim.killed(|victim| {
@@ -518,7 +515,7 @@ fn a_flush_excludes_older_contents_of_blocks() {
         for lba in [4, 8, 9, 12] {
             assert!(victim.read(lba) == Ok(block(block_format, victim.byte(lba))), "block {lba} of {block_format:?}");
         }
-        // A write heals, and what is closed in order is what it was.
+        // A write repairs the block, and a close keeps everything.
         for lba in [3, 5, 6, 7, 10] {
             let byte = victim.byte(lba);
             victim.write(lba, byte).unwrap();
@@ -534,11 +531,11 @@ fn a_flush_excludes_older_contents_of_blocks() {
     }
 }
 
-/// What was ruled out stays so when the journal that ruled it out has given way to a checkpoint.
+/// Excluded tags stay excluded after the journal was replaced by a checkpoint.
 #[test]
 fn a_checkpoint_keeps_the_tags_excluded_by_a_flush() {
     for block_format in block_formats() {
-        // Its tags are on their pages before anything happens.
+        // Its tags are on their pages at the beginning.
         let mut victim = Victim::new(block_format).between(|_| ());
         let older = victim.data(5);
         victim.write(5, 0xA5).unwrap();
@@ -546,7 +543,7 @@ fn a_checkpoint_keeps_the_tags_excluded_by_a_flush() {
         victim.flush();
         let at = victim.places(5).0;
         victim = victim.killed(|victim| victim.put(at, &older));
-        // The first step of a purge is a checkpoint: before anybody has looked at the block.
+        // The first step of a purge is a checkpoint, before the block is checked.
         on(&victim.medium, |store| store.purge(&mut Purge::default())).unwrap();
         victim = victim.killed(|_| ());
         assert_eq!(victim.read(5), Err(Class::MediumRead), "{block_format:?}");

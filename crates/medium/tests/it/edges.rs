@@ -1,5 +1,4 @@
-//! What is easily got wrong: ends that are not in order, failures in the middle, and what hosts may
-//! do that is not usual.
+//! Edge cases: crashes, failures in the middle of operations, and unusual requests of hosts.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -18,7 +17,7 @@ fn options() -> Options {
     Options { zeroed: true, ..Options::default() }
 }
 
-/// A device with these events on it, whichever are kept.
+/// A device on which the kept ones of these events have happened.
 fn device(capacity: u64, events: &[Event], keep: impl Fn(usize, &Event) -> bool) -> Arc<dyn Device> {
     let kept = events.iter().enumerate().filter(|(at, event)| keep(*at, event));
     Arc::new(Recorder::with(capacity, &kept.map(|(_, event)| event.clone()).collect::<Vec<_>>()))
@@ -28,9 +27,9 @@ fn is_frame(event: &Event) -> bool {
     matches!(event, Event::Write(_, bytes) if bytes.starts_with(b"EBOFJRN1"))
 }
 
-/// Who opens a drive and stops before `set_snapshot` must not wipe its owner's state.
+/// A program that opens a drive and stops before `set_snapshot` must not lose the stored state.
 #[test]
-fn the_state_survives_a_stop_without_a_checkpoint() {
+fn the_state_survives_a_stop_before_a_snapshot_is_set() {
     let (base, opened) = drive(2 << 20);
     on(&opened.medium, |store| store.commit(&[b"one"])).unwrap();
     on(&opened.medium, |store| store.set_snapshot(Box::new(|| b"state".to_vec())));
@@ -41,7 +40,7 @@ fn the_state_survives_a_stop_without_a_checkpoint() {
 }
 
 #[test]
-fn changes_survive_a_stop_without_a_checkpoint() {
+fn changes_survive_a_stop_before_a_snapshot_is_set() {
     let (base, opened) = drive(2 << 20);
     on(&opened.medium, |store| store.commit(&[b"one"])).unwrap();
     std::mem::forget(opened);
@@ -49,8 +48,7 @@ fn changes_survive_a_stop_without_a_checkpoint() {
     assert_eq!(open(&base, None).changes, [b"one"]);
 }
 
-/// Frames of before a power loss, behind the place where the journal went on, are not its
-/// continuation.
+/// Old frames after the end of the journal, left by a power loss, are not replayed.
 #[test]
 fn frames_of_an_earlier_incarnation_are_not_replayed() {
     let (base, opened) = drive(2 << 20);
@@ -62,15 +60,14 @@ fn frames_of_an_earlier_incarnation_are_not_replayed() {
     }
     std::mem::forget(opened);
     let events = base.events.lock().unwrap().clone();
-    // The power goes: of three journal frames that were not flushed the first is lost, the others
-    // are not.
+    // Power loss: of three unflushed journal frames the first is lost, the others are not.
     let flushed = events.iter().rposition(|event| matches!(event, Event::Flush)).unwrap();
     let lost = (flushed..events.len()).find(|&at| is_frame(&events[at])).unwrap();
     assert_eq!(events[lost..].iter().filter(|event| is_frame(event)).count(), 3);
     let memory = device(2 << 20, &events, |at, _| at != lost);
     let second_life = ebof_medium::open(Arc::clone(&memory), options()).unwrap();
     let second = second_life.medium.device(VolumeId(2)).unwrap();
-    // One request, one frame: behind it lies the last one of before.
+    // One request, one frame: the last old frame follows it.
     write(&second, &mut io, 0, &vec![2; 768 << 10]).unwrap();
     std::mem::forget(second_life);
     let third_life = ebof_medium::open(memory, options()).expect("a healthy drive opens");
@@ -99,7 +96,7 @@ fn a_deallocation_of_a_fragmented_namespace_is_fast() {
     assert!(start.elapsed() < Duration::from_millis(500), "{:?} for {pieces} pieces", start.elapsed());
 }
 
-/// A device whose reads wait until they are let go.
+/// A device whose reads wait until they are released.
 #[derive(Debug)]
 struct Slow {
     memory: Memory,
@@ -133,8 +130,7 @@ fn slow() -> (Arc<Slow>, ebof_medium::Opened) {
     (base, opened)
 }
 
-/// What was deallocated is there again although a request that began before is still under way for
-/// a moment.
+/// Deallocated space can be reused although an earlier request is still in progress for a moment.
 #[test]
 fn a_full_namespace_can_rewrite_deallocated_blocks() {
     let (base, opened) = slow();
@@ -158,8 +154,7 @@ fn a_full_namespace_can_rewrite_deallocated_blocks() {
     thread.join().unwrap();
 }
 
-/// A write that waits for what was just given back holds up nobody else, and is answered when it
-/// has waited long enough.
+/// A write that waits for freed space does not delay others, and is completed after a time limit.
 #[test]
 fn a_write_that_waits_for_space_does_not_delay_others() {
     let (base, opened) = slow();
@@ -173,8 +168,8 @@ fn a_write_that_waits_for_space_does_not_delay_others() {
     base.hold.store(false, Ordering::SeqCst);
     deallocate(&first, &mut io, 0, EXTENT).unwrap();
     let block = |offset| Operation::Write { offset, len: 4096, data: Buffer::zeroed(4096).into(), fua: false };
-    // One of the same namespace that needs space, and what needs none: it is the thread's because
-    // it spans extents.
+    // A write to the same namespace that needs space, and one that does not: the thread executes it
+    // because it spans extents.
     assert!(matches!(second.submit(&mut io, Request::new(1, block(0))), Submitted::Pending));
     let spans =
         Operation::Write { offset: 3 * EXTENT - 2048, len: 4096, data: Buffer::zeroed(4096).into(), fua: false };
@@ -184,14 +179,14 @@ fn a_write_that_waits_for_space_does_not_delay_others() {
     let done = io.wait(None).unwrap().unwrap();
     assert_eq!((done.tag, done.result.unwrap_err().class()), (1, Class::Busy), "it was still being read");
     assert!(before - begin < begin.elapsed() / 2, "{:?} of {:?}", before - begin, begin.elapsed());
-    // One that waits when the drive is closed is answered, too.
+    // A write that waits when the drive is closed is completed, too.
     assert!(matches!(second.submit(&mut io, Request::new(3, block(0))), Submitted::Pending));
     opened.medium.stop();
     let done = io.wait(None).unwrap().unwrap();
     assert_eq!((done.tag, done.result.unwrap_err().class()), (3, Class::Busy));
 }
 
-/// A device that takes its time to take storage back.
+/// A device that is slow to release storage.
 #[derive(Debug)]
 struct Reluctant {
     memory: Memory,
@@ -219,7 +214,7 @@ impl Device for Reluctant {
     }
 }
 
-/// What one gives back is zeroed while others go on, and is there when it is needed.
+/// Freed extents are zeroed while others continue, and can be reused when they are needed.
 #[test]
 fn zeroing_freed_extents_does_not_delay_others() {
     let (open, gate) = mpsc::channel();
@@ -236,11 +231,11 @@ fn zeroing_freed_extents_does_not_delay_others() {
     while !base.waiting.load(Ordering::SeqCst) {
         std::thread::yield_now();
     }
-    // Nobody has what is being zeroed, and it is not forgotten.
+    // Extents that are being zeroed belong to no namespace, and are still counted.
     assert_eq!(on(medium, |store| (store.unclean(), store.is_reclaimed(), store.clean().unwrap())), (4, false, false));
     write(&second, &mut io, 0, &vec![2; 1 << 20]).unwrap();
     assert!(base.is_armed.load(Ordering::SeqCst), "it waited until the storage was taken back");
-    // The rest is what is being zeroed: whoever needs it waits, and gets it.
+    // Only extents that are being zeroed are left: a write that needs them waits, and gets them.
     let more = Operation::Write { offset: 1 << 20, len: 4096, data: Buffer::zeroed(4096).into(), fua: false };
     assert!(matches!(second.submit(&mut io, Request::new(7, more)), Submitted::Pending));
     on(medium, |_| ());
@@ -249,7 +244,7 @@ fn zeroing_freed_extents_does_not_delay_others() {
     while !on(medium, |store| store.clean().unwrap()) {}
     assert_eq!(on(medium, |store| store.unclean()), 0);
     assert_eq!(read(&second, &mut io, 1 << 20, 1 << 20).unwrap(), vec![0; 1 << 20]);
-    // A drive that is closed meanwhile has ended with it: nothing is zeroed later.
+    // After a close nothing is zeroed any more.
     base.waiting.store(false, Ordering::SeqCst);
     base.is_armed.store(true, Ordering::SeqCst);
     deallocate(&second, &mut io, 0, 1 << 20).unwrap();
@@ -263,7 +258,7 @@ fn zeroing_freed_extents_does_not_delay_others() {
     assert!(!base.is_armed.load(Ordering::SeqCst));
 }
 
-/// What somebody may still read is not given to anybody else.
+/// Extents that a request may still read are not reused.
 #[test]
 fn a_slow_request_never_reads_data_of_reused_extents() {
     let (base, opened) = slow();
@@ -287,9 +282,9 @@ fn a_slow_request_never_reads_data_of_reused_extents() {
     assert_eq!(write(&second, &mut io, 0, &[2; 4096]), Ok(()));
 }
 
-/// A request that nobody waits for does not keep the drive from being closed.
+/// A request whose caller does not wait does not prevent the close.
 #[test]
-fn stopping_does_not_wait_for_requests_at_the_device() {
+fn a_stop_does_not_wait_for_uncollected_requests() {
     let (base, opened) = slow();
     let mut io = Io::new(4).unwrap();
     let device = create(&opened.medium, 1, 1 << 20);
@@ -307,9 +302,9 @@ fn stopping_does_not_wait_for_requests_at_the_device() {
     assert!(receiver.recv_timeout(Duration::from_secs(5)).is_ok(), "it still stops");
 }
 
-/// What can be made can be opened again.
+/// Every namespace that can be created can be opened again.
 #[test]
-fn a_created_namespace_survives_a_power_loss() {
+fn a_created_namespace_is_kept_over_a_restart() {
     for block in
         [BlockFormat::plain(0), BlockFormat::plain(13), BlockFormat { metadata_bytes: 64, ..BlockFormat::plain(12) }]
     {
@@ -321,7 +316,7 @@ fn a_created_namespace_survives_a_power_loss() {
     }
 }
 
-/// A write with FUA is durable, also where the extent's record in the journal is not yet.
+/// A write with FUA is durable, even if the extent's record in the journal is not durable yet.
 #[test]
 fn a_write_with_fua_survives_a_power_loss() {
     let (base, opened) = drive(2 << 20);
@@ -334,7 +329,7 @@ fn a_write_with_fua_survives_a_power_loss() {
     std::mem::forget(opened);
     let events = base.events.lock().unwrap().clone();
     let flushed = events.iter().rposition(|event| matches!(event, Event::Flush)).unwrap();
-    // What FUA says of its own bytes is kept, the rest behind the last flush is not.
+    // Data written with FUA are kept, other unflushed data are not.
     let fua = |event: &Event| matches!(event, Event::Durable(..));
     let memory = device(2 << 20, &events, |at, event| at < flushed || fua(event));
     let again = ebof_medium::open(memory, options()).unwrap();
@@ -342,15 +337,15 @@ fn a_write_with_fua_survives_a_power_loss() {
     assert!(read(&first, &mut io, 4096, 4096) == Ok(vec![2; 4096]), "the bytes that FUA has acknowledged");
 }
 
-/// A device whose flushes fail when it is told so.
+/// A device whose flushes fail on demand.
 #[derive(Debug)]
 struct NoFlush {
     memory: Memory,
-    /// How many flushes still work; then one does not.
+    /// The number of flushes that succeed before one fails.
     good: AtomicU64,
     /// Writes before this are refused.
     bad_below: AtomicU64,
-    /// So many of those are done all the same.
+    /// The number of those that are executed all the same.
     done: AtomicU64,
 }
 
@@ -401,8 +396,8 @@ fn no_flush() -> (Arc<NoFlush>, ebof_medium::Opened) {
     (base, opened)
 }
 
-/// A checkpoint whose last flush failed is on the medium, perhaps; what is acknowledged afterwards
-/// must not be lost to it.
+/// A checkpoint whose last flush failed may be on the medium; what is acknowledged afterwards must
+/// not be lost because of it.
 #[test]
 fn a_checkpoint_that_failed_at_its_end_does_not_hide_later_changes() {
     for fails in 0..2 {
@@ -427,7 +422,7 @@ fn a_checkpoint_that_failed_at_its_end_does_not_hide_later_changes() {
     }
 }
 
-/// What was refused because it could not be made durable is not there later.
+/// Changes that were refused because they could not be made durable do not appear later.
 #[test]
 fn a_commit_that_could_not_be_flushed_has_not_happened() {
     let (base, opened) = no_flush();
@@ -440,7 +435,7 @@ fn a_commit_that_could_not_be_flushed_has_not_happened() {
     assert_eq!(ebof_medium::open(base, options()).unwrap().changes, [b"before".to_vec(), b"next".to_vec()]);
 }
 
-/// A commit is all there or not at all.
+/// A commit is atomic.
 #[test]
 fn the_changes_of_a_commit_are_atomic() {
     let (base, opened) = drive(2 << 20);
@@ -466,7 +461,7 @@ impl CompletionHook for Seen {
     }
 }
 
-/// What a device above has attached to a request is not lost.
+/// The companion that an upper device has attached to a request is kept.
 #[test]
 fn companions_of_requests_are_kept() {
     let (_, opened) = drive(2 << 20);
@@ -485,8 +480,8 @@ fn companions_of_requests_are_kept() {
     }
 }
 
-/// The backing device is closed with the drive: it can be opened again at once, in the same process
-/// too.
+/// The backing device is closed with the drive: it can be opened again immediately, even in the
+/// same process.
 #[test]
 fn a_closed_drive_releases_its_file() {
     let directory = tempfile::tempdir().unwrap();
@@ -505,9 +500,9 @@ fn a_closed_drive_releases_its_file() {
     }
 }
 
-/// A deallocation that failed may be in the journal all the same: what is written to its extent
-/// afterwards would be lost to it, and is acknowledged only when that is settled. Everything works
-/// again when the journal can be written, without a restart.
+/// A failed deallocation may be in the journal all the same, and later writes to its extent would
+/// be lost. So they are acknowledged only when this is resolved. When the journal can be written,
+/// everything works again without a restart.
 #[test]
 fn nothing_is_acknowledged_after_a_failed_record_until_the_journal_recovers() {
     let (base, opened) = no_flush();
@@ -520,7 +515,7 @@ fn nothing_is_acknowledged_after_a_failed_record_until_the_journal_recovers() {
     assert_eq!(deallocate(&device, &mut io, 0, EXTENT), Err(Class::MediumWrite));
     assert_eq!(read(&device, &mut io, 0, 8192), Ok(vec![1; 8192]), "it has not happened");
     let acknowledged = write(&device, &mut io, 4096, &[2; 4096]).is_ok();
-    // Killed in the middle of its troubles: what is there now is what the next incarnation finds.
+    // Killed during the failures: the next incarnation finds this state.
     let killed = copy(&base.memory);
     base.bad_below.store(0, Ordering::SeqCst);
     let again = ebof_medium::open(killed, options()).unwrap().medium;
@@ -531,7 +526,7 @@ fn nothing_is_acknowledged_after_a_failed_record_until_the_journal_recovers() {
     assert_eq!(read(&device, &mut io, 4096, 4096), Ok(vec![0; 4096]));
 }
 
-/// Another device with the same bytes.
+/// A separate device with the same bytes.
 fn copy(memory: &Memory) -> Arc<dyn Device> {
     let bytes = memory.geometry().capacity_bytes;
     let copy = Memory::new(bytes, 512, false);

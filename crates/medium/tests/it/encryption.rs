@@ -1,4 +1,4 @@
-//! Encrypted namespaces: what the medium shows of them, and what becomes of their keys.
+//! Encrypted namespaces: their bytes on the medium, and their keys.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::rig::{Recorder, deallocate, on, read, run, write};
 
 const EXTENT: u64 = 256 << 10;
 const CAPACITY: u64 = 4 << 20;
-/// Where the layout has the tables of keys, and where it has something else again.
+/// The area of the tables of keys in the layout.
 const KEYS: std::ops::Range<usize> = 64 << 10..1 << 20;
 
 fn encrypted(shift: u8) -> BlockFormat {
@@ -112,7 +112,7 @@ fn a_drive_with_a_key_file_cannot_be_opened_without_it() {
     drop(device);
     let key = bare_key(&base);
     opened.medium.stop();
-    // From now on the keys are wrapped.
+    // From here on the keys are wrapped.
     let opened = open(&base, Some([1; 32])).unwrap();
     let _second = create(&opened.medium, 2, 12);
     opened.medium.stop();
@@ -124,7 +124,7 @@ fn a_drive_with_a_key_file_cannot_be_opened_without_it() {
     assert_eq!(read(&device, &mut io, 0, 4096).unwrap(), [0x5a; 4096]);
 }
 
-/// Wherever the power goes: every namespace that is there has its key, and what it was given.
+/// After a power loss at any write every namespace has its key and its data.
 #[test]
 fn a_drive_opens_after_a_power_loss_at_any_write_of_its_keys() {
     let base = Arc::new(Recorder::new(medium_bytes(CAPACITY).unwrap()));

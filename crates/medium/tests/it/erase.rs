@@ -1,5 +1,4 @@
-//! What is left on the whole of the backing device of namespaces that were erased, and of a drive
-//! that was there before: nothing.
+//! Nothing is left on the backing device of erased namespaces, and of an earlier drive.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,7 +39,7 @@ fn parts(base: &Arc<dyn Device>) -> Vec<Vec<u8>> {
     used.map(|(at, part)| all[at * PART..(at * PART + part.len() + MORE).min(all.len())].to_vec()).collect()
 }
 
-/// Whether the bytes are somewhere.
+/// Whether the bytes are anywhere on the device.
 fn holds(parts: &[Vec<u8>], wanted: &[u8]) -> bool {
     parts.iter().any(|part| {
         let mut at = 0;
@@ -94,7 +93,7 @@ fn erase(medium: &Medium) {
         if done {
             return;
         }
-        // Others go on meanwhile: a change, and now and then a checkpoint.
+        // Concurrent activity: a change, and sometimes a checkpoint.
         on(medium, |store| store.commit(&[&[7; 100_000]])).unwrap();
     }
 }
@@ -109,8 +108,7 @@ fn nothing_of_an_erased_namespace_is_left_anywhere() {
         create(&opened.medium, 2, 1 << 20);
         fill(&opened.medium, 1, &secret());
         fill(&opened.medium, 2, &[3; 4096]);
-        // Checkpoints that carry tags: after a sudden end it is not known which of them blocks
-        // have.
+        // Checkpoints with tags: after a crash it is unknown which of them belong to blocks.
         for _ in 0..incarnation {
             std::mem::forget(opened);
             opened = open(&base);
@@ -132,7 +130,7 @@ fn nothing_of_an_erased_namespace_is_left_anywhere() {
         assert!(!holds(&after, DATA) && !holds(&after, &METADATA), "{removed} {incarnation}");
         // Also without their metadata.
         assert!(!tags.iter().step_by(20).any(|tag| holds(&after, &tag[..8])), "{removed} {incarnation}");
-        // What is not erased is there, now and after a sudden end.
+        // Other data are kept, now and after a crash.
         std::mem::forget(opened);
         let again = open(&base);
         let device = again.medium.device(VolumeId(2)).unwrap();
@@ -144,7 +142,7 @@ fn nothing_of_an_erased_namespace_is_left_anywhere() {
     }
 }
 
-/// Wherever the power goes while the past is overwritten, the drive opens with all that it has.
+/// After a power loss at any write of a purge the drive opens with all its data.
 #[test]
 fn a_drive_opens_after_a_power_loss_at_any_write_of_a_purge() {
     let base = Arc::new(Recorder::new(medium_bytes(CAPACITY).unwrap()));
@@ -188,7 +186,7 @@ fn encrypted(medium: &Medium, volume: u64) {
     create_coded(medium, volume, 16, BlockFormat { encrypted: true, ..BlockFormat::plain(12) });
 }
 
-/// A table that is cut off while a shorter one takes its place leaves no keys behind its end.
+/// A power loss while a shorter table replaces a longer one leaves no keys after its end.
 #[test]
 fn no_key_survives_its_namespace_after_a_power_loss_at_any_write() {
     for failing in [false, true] {
@@ -219,14 +217,14 @@ fn no_key_survives_its_namespace_after_a_power_loss_at_any_write() {
         for cut in begin..=events.len() {
             let again: Arc<dyn Device> = Arc::new(Recorder::with(CAPACITY, &events[..cut]));
             let opened = open(&again);
-            // The thread has begun when it answers.
+            // When the thread answers, it has begun.
             let there = on(&opened.medium, |store| (store.forget_keys().unwrap(), store.owes_keys()));
             assert_eq!(there, ((), false));
             let there = opened.medium.volumes();
             let parts = parts(&again);
             for (volume, key) in known.iter().rev().take(6) {
                 let expected = there.contains(volume);
-                // Some of a key is too much of it.
+                // Not even a part of a key may be left.
                 assert_eq!(holds(&parts, &key[24..64]), expected, "cut {cut}: key of {}", volume.0);
             }
             found.insert(there.len());
@@ -235,14 +233,14 @@ fn no_key_survives_its_namespace_after_a_power_loss_at_any_write() {
     }
 }
 
-/// What could not be made leaves no key.
+/// A namespace that could not be created leaves no key.
 #[test]
 fn a_namespace_that_could_not_be_created_leaves_no_key() {
     let base = Arc::new(Recorder::new(medium_bytes(CAPACITY).unwrap()));
     let device: Arc<dyn Device> = Arc::clone(&base) as Arc<dyn Device>;
     let opened = open(&device);
     encrypted(&opened.medium, 1);
-    // Both tables and their flushes go well, the journal does not.
+    // Both tables and their flushes succeed, the journal fails.
     base.plan(Faults { after: 4, count: 1, done: false });
     let block_format = BlockFormat { encrypted: true, ..BlockFormat::plain(12) };
     on(&opened.medium, move |store| store.create(VolumeId(2), 16, 16, block_format)).unwrap_err();
@@ -256,8 +254,7 @@ fn a_namespace_that_could_not_be_created_leaves_no_key() {
     assert_eq!(keys(&device).len(), 2);
 }
 
-/// A device that looks as if a drive had been there: everything but its superblocks, and what tells
-/// its parts.
+/// A device with remains of a drive: everything except its superblocks, and the names of its parts.
 fn with_an_earlier_drive() -> (Arc<dyn Device>, Vec<Vec<u8>>) {
     let base: Arc<dyn Device> = Arc::new(Memory::new(medium_bytes(CAPACITY).unwrap(), 512, false));
     let opened = open(&base);
@@ -316,7 +313,7 @@ fn a_drive_created_over_an_earlier_one_keeps_nothing_of_it() {
     while !on(&opened.medium, Store::clean).unwrap() {}
     let parts = parts(&base);
     assert!(!secrets.iter().any(|secret| holds(&parts, secret)));
-    // The same option over and over: what is there now stays.
+    // The option is set again: the existing drive is kept.
     create(&opened.medium, 5, 1 << 20);
     opened.medium.stop();
     drop(opened);
@@ -324,8 +321,7 @@ fn a_drive_created_over_an_earlier_one_keeps_nothing_of_it() {
     assert!(!again.created && again.medium.volumes() == [VolumeId(5)]);
 }
 
-/// A device on which a range that is to be zeroed below a place keeps its bytes, and reads as it
-/// did.
+/// A device that ignores requests to zero ranges below an offset.
 #[derive(Debug)]
 struct Keeps {
     base: Arc<dyn Device>,
@@ -349,7 +345,7 @@ impl Device for Keeps {
     }
 }
 
-/// File systems only note that a range is to be read as zeros: what was there stays on the disk.
+/// File systems only record that a range reads as zeros: the old data stay on the disk.
 #[test]
 fn remains_of_an_earlier_drive_are_overwritten_and_not_only_discarded() {
     let (base, secrets) = with_an_earlier_drive();
@@ -370,7 +366,7 @@ fn remains_of_an_earlier_drive_are_overwritten_and_not_only_discarded() {
     assert!(!secrets.iter().any(|secret| holds(&parts, secret)));
 }
 
-/// As an earlier version made them.
+/// A drive as an earlier version created it.
 #[test]
 fn an_old_drive_loses_the_keys_of_the_one_before_it() {
     let base: Arc<dyn Device> = Arc::new(Memory::new(medium_bytes(CAPACITY).unwrap(), 512, false));
@@ -392,7 +388,7 @@ fn an_old_drive_loses_the_keys_of_the_one_before_it() {
     }
 }
 
-/// A file system that is given blocks back keeps what was in them: an overwrite comes before that.
+/// Blocks that are released to a file system keep their data, so they are overwritten before.
 #[test]
 fn extents_to_be_overwritten_are_not_freed_before() {
     let base = Arc::new(Recorder::new(medium_bytes(CAPACITY).unwrap()));
@@ -406,7 +402,7 @@ fn extents_to_be_overwritten_are_not_freed_before() {
         store.remove(VolumeId(1)).unwrap();
     });
     while !on(&opened.medium, Store::is_reclaimed) {}
-    // Nothing to do: the thread would have the time to zero it.
+    // Without work the thread would have time to zero it.
     for _ in 0..200 {
         on(&opened.medium, |_| ());
         std::thread::yield_now();
@@ -420,7 +416,7 @@ fn extents_to_be_overwritten_are_not_freed_before() {
     let zeroed = events.iter().position(|event| matches!(event, Event::Zero(at, _) if *at >= data));
     let writes = events.iter().filter(|event| matches!(event, Event::Write(at, _) if *at >= data)).count();
     assert_eq!((zeroed, writes), (None, usize::try_from(extents).unwrap()));
-    // Then it is given back.
+    // Then it is freed.
     on(&opened.medium, |store| store.hold_unclean(false));
     while !on(&opened.medium, Store::clean).unwrap() {}
     assert!(!has(&device, &[0x34, 0x12, 0xa5, 0x5a]));

@@ -1,5 +1,5 @@
-//! Drives in real files: a file system that is full, a file that becomes shorter. The right errors,
-//! and everything works again when the cause is gone.
+//! Drives in real files: a full file system, a truncated file. Errors are correct, and everything
+//! works again when the cause is gone.
 
 use std::sync::{Arc, Mutex};
 
@@ -51,11 +51,11 @@ fn a_full_file_system_stops_writes_and_nothing_else() {
         }
         assert_eq!(write(&device, &mut io, written * EXTENT, &vec![7; 256 << 10]), Err(Class::OutOfSpace));
         assert!(written > 40, "{written} extents found room");
-        // It remembers what it is told, reads, and writes where it has something.
+        // Changes, reads, and writes to mapped extents still work.
         on(&opened.medium, |store| store.commit(&[&[1; 100_000]])).unwrap();
         assert_eq!(read(&device, &mut io, 0, 4096), Ok(vec![7; 4096]));
         assert_eq!(write(&device, &mut io, 4096, &[8; 4096]), Ok(()));
-        // What is given back is room for others, as soon as the thread has come to it.
+        // Freed space can be used when the thread has processed it.
         deallocate(&device, &mut io, 0, 20 * EXTENT).unwrap();
         let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
         while let Err(class) = write(&device, &mut io, (written + 5) * EXTENT, &vec![9; 256 << 10]) {
@@ -88,7 +88,7 @@ fn a_truncated_file_is_an_error_until_it_is_restored() {
     file.set_len(whole - CAPACITY + EXTENT).unwrap();
     assert_eq!(read(&device, &mut io, 0, 4096), Ok(vec![7; 4096]));
     assert_eq!(read(&device, &mut io, EXTENT, 4096), Err(Class::MediumRead));
-    // Across extents the drive's thread is asked.
+    // Requests across extents go to the drive's thread.
     assert_eq!(read(&device, &mut io, EXTENT - 4096, 8192), Err(Class::MediumRead));
     on(&opened.medium, |store| store.commit(&[b"still there"])).unwrap();
     file.set_len(whole).unwrap();
@@ -100,7 +100,7 @@ fn a_truncated_file_is_an_error_until_it_is_restored() {
     write(&device, &mut io, EXTENT, &[8; 4096]).unwrap();
     assert_eq!(read(&device, &mut io, EXTENT, 4096), Ok(vec![8; 4096]));
     opened.medium.stop();
-    // Whoever has a namespace, or the drive, holds the file open.
+    // The handles of namespaces and of the drive keep the file open.
     drop((device, opened));
     assert_eq!(open(&path, &told).medium.volumes(), [VolumeId(1)]);
 }

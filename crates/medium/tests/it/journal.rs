@@ -1,7 +1,6 @@
-//! What the medium does to what a drive says of itself, behind its back: frames of the journal,
-//! checkpoints and superblocks that change or are gone. Either nothing that was acknowledged is
-//! missing, or the drive is refused; opened for reading only, it gives what was written or nothing.
-//! It is never written then.
+//! Damage of a drive's own state by the medium: frames of the journal, checkpoints and superblocks
+//! that change or are lost. Either no acknowledged data are missing, or the drive is refused.
+//! Opened read-only, it returns correct data or errors, and is never written.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,8 +17,7 @@ const CAPACITY: u64 = 4 << 20;
 const EXTENT: u64 = 256 << 10;
 const CHECKED: BlockFormat = BlockFormat { checked: true, ..BlockFormat::plain(12) };
 
-/// What was acknowledged and flushed: by namespace, blocks of 4 KiB and their byte; and the
-/// changes.
+/// Acknowledged and flushed data: blocks of 4 KiB and their byte, by namespace; and the changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Known {
     namespaces: BTreeMap<u64, BTreeMap<u64, u8>>,
@@ -30,7 +28,7 @@ struct Known {
 struct Story {
     events: Vec<Event>,
     known: Known,
-    /// What frames there are in the journal.
+    /// The frames in the journal.
     frames: u64,
     generation: u64,
 }
@@ -43,7 +41,7 @@ fn raw(base: &Arc<Recorder>, at: u64, len: usize) -> Vec<u8> {
     read(&(Arc::clone(base) as Arc<dyn Device>), &mut Io::new(1).unwrap(), at, len).unwrap()
 }
 
-/// Something of everything; `restarts` is how often it is closed in order in between.
+/// A bit of everything; `restarts` is how often the drive is closed and opened in between.
 fn story(restarts: u64) -> Story {
     let (base, mut opened) = drive(CAPACITY);
     let mut io = Io::new(4).unwrap();
@@ -119,7 +117,7 @@ fn try_open(base: &Arc<Recorder>, read_only_if_damaged: bool) -> Result<Opened, 
     ebof_medium::open(Arc::clone(base) as Arc<dyn Device>, options)
 }
 
-/// All of it is there, and nothing else.
+/// Everything is there, and nothing else.
 fn assert_whole(opened: &Opened, known: &Known, what: &str) {
     let names: Vec<u64> = opened.medium.volumes().iter().map(|volume| volume.0).collect();
     assert_eq!(names, known.namespaces.keys().copied().collect::<Vec<_>>(), "{what}");
@@ -135,8 +133,8 @@ fn assert_whole(opened: &Opened, known: &Known, what: &str) {
     }
 }
 
-/// What can be read of it is right, and it is not written. Gives how many of the known blocks can
-/// be read.
+/// Readable data are correct, and the drive is not written. Returns how many of the known blocks
+/// can be read.
 fn assert_safe(base: &Arc<Recorder>, opened: &Opened, known: &Known, what: &str) -> usize {
     let before = base.events.lock().unwrap().len();
     let (mut io, mut count) = (Io::new(4).unwrap(), 0);
@@ -152,8 +150,8 @@ fn assert_safe(base: &Arc<Recorder>, opened: &Opened, known: &Known, what: &str)
                     assert!(bytes == [*byte; 4096], "{what}: block {block} of {}: {}", name.0, bytes[0]);
                     count += 1;
                 }
-                // What was given back may not have been: then it is its own; it is never another
-                // one's.
+                // If a deallocation was lost, the block has its own old data, and never those of
+                // another namespace.
                 (Ok(bytes), None) => {
                     assert!([0, name.0].contains(&u64::from(bytes[0] >> 4)), "{what}: block {block} of {}", name.0);
                 }
@@ -210,7 +208,7 @@ fn every_missing_flushed_frame_is_detected_and_readable_data_are_correct() {
     assert!(most >= 10, "{most} blocks can be read at best");
 }
 
-/// Also without the marks a frame that a later one knows to be flushed is missed.
+/// Even without marks, a missing frame is detected if a later one says that it was flushed.
 #[test]
 fn without_marks_frames_prove_the_frames_before_them() {
     let story = story(0);
@@ -234,7 +232,7 @@ fn without_marks_frames_prove_the_frames_before_them() {
     }
 }
 
-/// Whatever is lost together, also with one of the marks that say that it was there.
+/// Any combination of losses, including one of the marks.
 #[test]
 fn with_any_damage_to_the_journal_the_drive_is_correct_or_refused() {
     let story = story(1);
@@ -258,8 +256,7 @@ fn with_any_damage_to_the_journal_the_drive_is_correct_or_refused() {
                 _ => puts.push(flipped(&clean, begin + random(4096))),
             }
         }
-        // Of the last frame nothing but the newer mark says that it was there: the two of them are
-        // too much.
+        // Only the newer mark proves the last frame: the loss of both is not detected.
         let last = journal + (story.frames - 1) * 4096;
         let has_last = !puts.iter().any(|(at, bytes)| at + bytes.len() as u64 > last);
         if has_last && random(2) == 0 {
@@ -301,13 +298,13 @@ fn a_damaged_checkpoint_is_replaced_by_the_previous_one_or_the_drive_is_refused(
             let base = image(&story, std::slice::from_ref(&put));
             if restarts > 0 {
                 assert_whole(&try_open(&base, false).unwrap(), &story.known, &what);
-                // That was closed in order; a kill in its place leaves a whole drive, too.
+                // This was a close; a kill leaves a complete drive, too.
                 assert_whole(&try_open(&base, false).unwrap(), &story.known, &what);
                 let killed = image(&story, std::slice::from_ref(&put));
                 kill(try_open(&killed, false).unwrap().medium);
                 assert_whole(&try_open(&killed, false).unwrap(), &story.known, &what);
             }
-            // With what would make it good gone, it is refused.
+            // Without what would replace it, the drive is refused.
             let first = raw(&clean, journal, 8) == b"EBOFJRN1";
             for lost in [(older, vec![0; FRAME_BYTES]), (journal, vec![0; FRAME_BYTES])] {
                 if restarts == 0 && lost.0 == journal && !first {
@@ -332,7 +329,7 @@ fn a_damaged_superblock_is_restored_from_its_copy() {
         let base = image(&story, &[flipped(&clean, at + 20)]);
         assert_whole(&try_open(&base, false).unwrap(), &story.known, "one superblock");
         assert_eq!(raw(&base, at, FRAME_BYTES), raw(&clean, at, FRAME_BYTES), "it is whole again");
-        // Somebody may need what is there: it is left alone.
+        // The data may be needed: they are not overwritten.
         let base = image(&story, &[(at, vec![0x55; FRAME_BYTES])]);
         assert_whole(&try_open(&base, false).unwrap(), &story.known, "one superblock");
         assert_eq!(raw(&base, at, FRAME_BYTES), vec![0x55; FRAME_BYTES]);
@@ -341,7 +338,7 @@ fn a_damaged_superblock_is_restored_from_its_copy() {
     assert!(try_open(&image(&story, &[flipped(&clean, 20), flipped(&clean, 4196)]), false).is_err());
 }
 
-/// A frame that is whole, but of a version to come, is not the end of the journal.
+/// An intact frame of a later version is not the end of the journal.
 #[test]
 fn a_frame_with_unknown_records_is_refused() {
     let story = story(0);
@@ -358,7 +355,7 @@ fn a_frame_with_unknown_records_is_refused() {
     }
 }
 
-/// A medium of an earlier version, as text: place, how often, and bytes.
+/// A medium of an earlier version, as text: offset, repetitions, and bytes.
 fn old(text: &str) -> Arc<Recorder> {
     let mut events = Vec::new();
     for line in text.lines() {
@@ -377,8 +374,8 @@ fn old(text: &str) -> Arc<Recorder> {
     base
 }
 
-/// Drives that were made, used and killed, or closed, by the version before frames said what was
-/// flushed.
+/// Drives that were created, used, and killed or closed by the version before frames recorded what
+/// was flushed.
 #[test]
 fn drives_of_the_version_without_marks_open_and_get_marks() {
     let mut io = Io::new(4).unwrap();
@@ -405,7 +402,7 @@ fn drives_of_the_version_without_marks_open_and_get_marks() {
             }
         };
         check(&opened, &mut io);
-        // Killed at once, and after something was flushed: then all of it is known to be.
+        // Killed immediately, and after a flush, which covers everything.
         on(&opened.medium, |store| store.commit(&[b"fourth"])).unwrap();
         kill(opened.medium);
         let medium = medium_bytes(2 << 20).unwrap();

@@ -1,6 +1,6 @@
-//! A process that serves a drive is killed, again and again: this test binary, started anew, writes
-//! what says whose it is, and tells through a pipe what it begins and what was acknowledged. What
-//! the next process finds is compared with that.
+//! A process that serves a drive is killed, again and again: this test binary, started again,
+//! writes identifiable data, and reports through a pipe what it begins and what was acknowledged.
+//! The state that the next process finds is compared with that.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -27,7 +27,7 @@ const ROUNDS: u64 = 30;
 const FILE: &str = "EBOF_KILL_FILE";
 const ROUND: &str = "EBOF_KILL_ROUND";
 
-/// How a namespace is kept: in turn plainly and with tags, and every other one of each encrypted.
+/// The format of a namespace: alternately without and with tags, and every other one encrypted.
 fn block_format(name: u64) -> BlockFormat {
     let tagged =
         |block_shift, metadata_bytes| BlockFormat { metadata_bytes, checked: true, ..BlockFormat::plain(block_shift) };
@@ -60,7 +60,7 @@ fn open(file: &Path) -> ebof_medium::Opened {
     ebof_medium::open(base, Options { create: Some(CAPACITY), zeroed: true, ..Options::default() }).unwrap()
 }
 
-/// What was committed: a number in the snapshot, and one in each change behind it.
+/// What was committed: a number in the snapshot, and one in each change after it.
 fn commits(opened: &ebof_medium::Opened) -> u64 {
     let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
     let last = opened.changes.last().or(opened.snapshot.as_ref());
@@ -130,8 +130,8 @@ fn write_for_ever(medium: &Medium, names: &Mutex<Vec<u64>>, versions: &AtomicU64
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     loop {
         let mut batch: BTreeMap<u64, (u64, u64, u64)> = BTreeMap::new();
-        // Threads have blocks of their own: of two that write the same one at the same time, either
-        // may be the last.
+        // Threads have separate blocks: of two concurrent writes to one block, either may be the
+        // last.
         for _ in 0..8 {
             let names = names.lock().unwrap().clone();
             if names.is_empty() {
@@ -177,11 +177,11 @@ fn finish(batch: &mut BTreeMap<u64, (u64, u64, u64)>, done: &Completion, say: &d
     }
 }
 
-/// What the drive may hold: for each block all versions from the last acknowledged one on.
+/// The possible state of the drive: for each block all versions since the last acknowledged one.
 #[derive(Default)]
 struct Known {
     names: BTreeMap<u64, BTreeMap<u64, Vec<u64>>>,
-    /// Begun and not acknowledged: may be there or not.
+    /// Begun and not acknowledged: may have happened or not.
     unsure: Vec<u64>,
     commits: (u64, u64),
 }
@@ -204,8 +204,8 @@ impl Known {
                 self.names.remove(&number(1));
             }
             "write" | "written" => {
-                // It may be there though nobody heard that it was made: the process before was
-                // killed in between.
+                // It may exist although its creation was not reported: the process was killed in
+                // between.
                 let unsure = self.unsure.contains(&number(1));
                 let blocks = match self.names.get_mut(&number(1)) {
                     Some(blocks) => blocks,
@@ -226,7 +226,7 @@ impl Known {
         }
     }
 
-    /// Compares it with the drive, and takes over what is there.
+    /// Compares it with the drive, and adopts the drive's state.
     fn check(&mut self, file: &Path) {
         let opened = open(file);
         let found = commits(&opened);
@@ -290,7 +290,7 @@ fn a_killed_process_loses_no_acknowledged_data() {
             acknowledged += u64::from(line.starts_with("written"));
             known.hear(&line);
         }
-        // Now and then the next one has to cope with what two have left behind.
+        // Sometimes two are killed one after the other.
         if !round.is_multiple_of(3) {
             known.check(&file);
         }

@@ -1,4 +1,4 @@
-//! A drive's medium as its owner and its namespaces' users see it.
+//! A drive's medium through its public interface.
 
 #[cfg(test)]
 mod bad;

@@ -1,4 +1,4 @@
-//! What one namespace asks of the drive's thread, and how long others wait for theirs.
+//! Requests of one namespace to the drive's thread, and how long others wait because of them.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,7 +60,7 @@ fn a_write_to_another_namespace_does_not_wait_for_earlier_long_requests() {
     {
         write(device, &mut io, range.start, &[7; 4096]).unwrap();
     }
-    // All of it is there when the thread begins, the neighbour's request last.
+    // Everything is queued when the thread begins, the other namespace's request last.
     let gate = busy(medium);
     for (tag, device) in (0..24).zip(tenants.iter().cycle()) {
         submit(device, &mut io, tag, Operation::Deallocate { ranges: every_second(256) });
@@ -82,7 +82,7 @@ fn a_write_to_the_same_namespace_does_not_wait_for_long_requests() {
     for tag in 0..8 {
         submit(&device, &mut io, tag, Operation::Deallocate { ranges: every_second(256) });
     }
-    // Into the extent behind the first range.
+    // Into the extent after the first range.
     let Operation::Write { data, .. } = block(3) else { unreachable!() };
     submit(&device, &mut io, 100, Operation::Write { offset: EXTENT, len: 4096, data, fua: false });
     drop(gate);
@@ -150,7 +150,7 @@ fn long_requests_have_the_same_result_as_short_ones() {
             run(&device, &mut io, Operation::WriteZeroes { offset, len, deallocate, fua: true }).result.unwrap();
             check(&mut io, "write zeroes", &|at| (offset..offset + len).contains(&at));
         }
-        // It may end in the middle of the namespace's last extent, and begin with it.
+        // A range may start and end within the namespace's last extent.
         fill(&mut io);
         run(&device, &mut io, Operation::Deallocate { ranges: vec![0..size; 256] }).result.unwrap();
         check(&mut io, "all of it", &|_| true);
@@ -177,14 +177,14 @@ fn a_namespace_is_removed_and_the_thread_stopped_during_a_long_request() {
     let ending = std::thread::spawn(move || medium.stop());
     drop(gate);
     let done = io.wait(None).unwrap().expect("it ends");
-    // Whatever was there when it was told to stop is done.
+    // Requests that were queued before the stop are executed.
     assert!(done.result.is_ok());
     ending.join().unwrap();
     drop(base);
 }
 
-/// How long a neighbour's first write waits behind eight requests of 256 ranges, each the whole of
-/// a namespace of 1 TiB.
+/// How long another namespace's first write waits for eight requests of 256 ranges, each of the
+/// whole namespace of 1 TiB.
 #[test]
 fn discards_of_a_tebibyte_do_not_delay_another_namespace() {
     let capacity = 2_u64 << 40;
@@ -224,7 +224,7 @@ fn discards_of_a_tebibyte_do_not_delay_another_namespace() {
     opened.medium.stop();
 }
 
-/// A device in memory that forgets the data.
+/// A device in memory that does not store data.
 #[derive(Debug)]
 struct Forgetful {
     below: Memory,
@@ -250,8 +250,7 @@ impl Device for Forgetful {
     }
 }
 
-/// A namespace that is removed loses its extents some at a time, and others have their turns
-/// meanwhile.
+/// A removed namespace loses its extents in parts, with turns of others in between.
 #[test]
 fn removing_a_large_namespace_in_parts_delays_others_little() {
     let (capacity, extents) = (16_u64 << 30, 60_000);
@@ -273,8 +272,7 @@ fn removing_a_large_namespace_in_parts_delays_others_little() {
         order(&mut io, some.len());
     }
     assert_eq!(used(medium), extents);
-    // What was asked for before the thread begins is done in turns, one each. A slice of a request
-    // first.
+    // Requests queued before the thread begins are executed in turns. First a slice of a request.
     let thin = medium.thin(VolumeId(1)).unwrap();
     let (gate, (sender, slices)) = (busy(medium), mpsc::channel());
     let zero = Operation::WriteZeroes { offset: 0, len: 10_000 * EXTENT, deallocate: true, fua: false };
@@ -304,9 +302,9 @@ fn removing_a_large_namespace_in_parts_delays_others_little() {
         assert!(pair[0].0 - pair[1].0 <= 10_000, "{turns:?}");
     }
     assert!(turns[0].0 > extents - 20_000 && turns[19].0 == 0, "{turns:?}");
-    // Until all of it is zeroed it is not forgotten that it has to be.
+    // Until everything is zeroed, the work is remembered.
     assert!(turns[0].1 > 40_000, "{turns:?}");
-    // What was removed is not on the medium, also where that was the last thing to happen.
+    // Removed data are not on the medium, even if the removal was the last event.
     let again = create(medium, 1, capacity);
     submit(&again, &mut io, 1, block(1));
     order(&mut io, 1);
@@ -314,7 +312,7 @@ fn removing_a_large_namespace_in_parts_delays_others_little() {
     medium.stop();
 }
 
-/// A device whose driver has a mistake.
+/// A device whose driver panics.
 #[derive(Debug)]
 struct Broken {
     below: Arc<dyn Device>,
@@ -339,8 +337,8 @@ impl Device for Broken {
 /// Tells the test that it is the process that is to end.
 const CHILD: &str = "EBOF_TEST_CHILD";
 
-/// What is in memory may not be what is in the journal then, and those who wait would wait for
-/// ever: a supervisor starts the process again.
+/// The state in memory may differ from the journal after a panic, and callers would wait for ever:
+/// a supervisor restarts the process.
 #[test]
 fn a_panic_of_the_drives_thread_in_the_middle_of_requests_ends_the_process() {
     if std::env::var_os(CHILD).is_none() {
@@ -365,6 +363,6 @@ fn a_panic_of_the_drives_thread_in_the_middle_of_requests_ends_the_process() {
     submit(&device, &mut io, 4, Operation::Deallocate { ranges: every_second(32) });
     base.is_armed.store(true, Ordering::SeqCst);
     drop(gate);
-    // Not for ever where nothing ends the process: the parent sees that it went on.
+    // A time limit, in case nothing ends the process: the parent notices that.
     std::thread::sleep(std::time::Duration::from_secs(20));
 }

@@ -1,4 +1,4 @@
-//! Devices to put a drive on: one that remembers every write and flush, and fails on command.
+//! Devices for drives: one that records every write and flush, and fails on demand.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -8,20 +8,20 @@ use ebof_backend::{
 };
 use ebof_medium::{BlockFormat, Medium, Opened, Options, Store, VolumeId, medium_bytes};
 
-/// Where a drive says how much of its journal was flushed.
+/// The offset of the marks.
 pub(crate) const MARKS: std::ops::Range<u64> = 1016 << 10..1 << 20;
 
 /// What happened on the device, in order.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     Write(u64, Vec<u8>),
-    /// One that is on the medium when it is over.
+    /// One that is durable when it completes.
     Durable(u64, Vec<u8>),
     Zero(u64, u64),
     Flush,
 }
 
-/// A device in memory that remembers.
+/// A device in memory that records events.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     memory: Memory,
@@ -32,14 +32,14 @@ pub(crate) struct Recorder {
     writes: AtomicU64,
 }
 
-/// What goes wrong next.
+/// The next failures.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
-    /// So many writes and flushes go well.
+    /// The number of writes and flushes that succeed.
     pub(crate) after: u32,
-    /// Then so many do not.
+    /// The number that fail after that.
     pub(crate) count: u32,
-    /// Those have happened all the same, as far as they are writes.
+    /// Whether failed writes are executed all the same.
     pub(crate) done: bool,
 }
 
@@ -54,7 +54,7 @@ impl Recorder {
         }
     }
 
-    /// One for a drive of `capacity`, on which these events have happened.
+    /// A device for a drive of `capacity`, on which these events have happened.
     pub(crate) fn with(capacity: u64, events: &[Event]) -> Self {
         let new = Self::new(medium_bytes(capacity).expect("a legal size"));
         let mut io = Io::new(1).expect("an engine");
@@ -117,7 +117,7 @@ impl Device for Recorder {
             Operation::Flush => Some(Event::Flush),
             Operation::Read { .. } | Operation::Deallocate { .. } => None,
         };
-        // Marks are written when nothing else is: what is planned is about all other writes.
+        // Marks are written when the drive is idle: they are not counted.
         let is_mark = matches!(event, Some(Event::Write(offset, _)) if MARKS.contains(&offset));
         if let Some(event) = event.clone().filter(|_| is_mark) {
             self.events.lock().expect("nobody panicked with it").push(event);
@@ -161,7 +161,7 @@ impl Device for Recorder {
     }
 }
 
-/// A drive with `capacity` bytes on a device that remembers.
+/// A drive with `capacity` bytes on a recording device.
 pub(crate) fn drive(capacity: u64) -> (Arc<Recorder>, Opened) {
     let base = Arc::new(Recorder::new(medium_bytes(capacity).expect("a legal size")));
     let opened = open(&base, Some(capacity));
@@ -173,7 +173,7 @@ pub(crate) fn open(base: &Arc<Recorder>, create: Option<u64>) -> Opened {
     ebof_medium::open(base, Options { create, zeroed: true, ..Options::default() }).expect("a drive")
 }
 
-/// Has the drive's thread do something, and waits for it.
+/// Runs a closure on the drive's thread, and waits for it.
 pub(crate) fn on<T: Send + 'static>(medium: &Medium, work: impl FnOnce(&mut Store) -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     medium.run(Box::new(move |store| {

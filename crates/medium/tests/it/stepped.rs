@@ -1,5 +1,5 @@
-//! A drive without threads, on a disk and a clock that are simulated: the same seed does the same
-//! thing.
+//! A drive without threads, on a simulated disk with a simulated clock: the same seed gives the
+//! same result.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use ebof_medium::{BlockFormat, Medium, Opened, Options, Stepper, Store, VolumeId
 const CAPACITY: u64 = 16 << 20;
 const BLOCK: usize = 4096;
 
-/// A disk that ends requests in an order that follows from its clock's seed.
+/// A disk that completes requests in an order that follows from its clock's seed.
 #[derive(Debug)]
 struct Disk {
     memory: Memory,
@@ -31,7 +31,7 @@ impl Disk {
         self.pending.lock().unwrap()
     }
 
-    /// Ends one request, if there is any.
+    /// Completes one request, if there is any.
     fn advance(&self) -> bool {
         let mut pending = self.pending();
         if pending.is_empty() {
@@ -47,7 +47,7 @@ impl Disk {
         true
     }
 
-    /// Everything that it holds.
+    /// All its bytes.
     fn bytes(&self) -> Vec<u8> {
         let mut unused = Io::external(1, Box::new(|| false));
         let len = usize::try_from(self.memory.geometry().capacity_bytes).unwrap();
@@ -101,8 +101,7 @@ impl World {
         (Self { clock: clock.clone(), disk: Arc::clone(disk), io, medium, stepper }, opened)
     }
 
-    /// One part of what there is to do, whichever chance wants; `false` where there is nothing
-    /// before time goes on.
+    /// One randomly chosen part of the work; `false` if there is none until time advances.
     fn step(&mut self) -> bool {
         let is_due = self.stepper.due().is_some_and(|due| due <= self.clock.now());
         let can = [is_due, self.stepper.has_flushes(), self.stepper.has_zeroing(), !self.disk.pending().is_empty()];
@@ -119,7 +118,7 @@ impl World {
         true
     }
 
-    /// The same, and has time go on where there is nothing to do now; `false` where there never is.
+    /// The same, and advances time if there is nothing to do now; `false` if there never is.
     fn go_on(&mut self) -> bool {
         if self.step() {
             return true;
@@ -128,7 +127,7 @@ impl World {
         due.map(|due| self.clock.advance_to(due)).is_some()
     }
 
-    /// Has the drive's thread do something.
+    /// Runs a closure on the drive's thread.
     fn on<T: Send + 'static>(&mut self, work: impl FnOnce(&mut Store) -> T + Send + 'static) -> T {
         let done: Arc<Mutex<Option<T>>> = Arc::default();
         let answer = Arc::clone(&done);
@@ -141,7 +140,7 @@ impl World {
         }
     }
 
-    /// Does all of these at the same time.
+    /// Executes all of these concurrently.
     fn run(&mut self, device: &Arc<dyn Device>, operations: Vec<Operation>) -> Vec<Completion> {
         let mut done = Vec::new();
         for (tag, operation) in (0..).zip(operations) {
@@ -178,7 +177,7 @@ fn filled(byte: u8) -> Buffer {
 
 const KINDS: [(u64, bool, bool); 3] = [(1, false, false), (2, true, false), (3, false, true)];
 
-/// Uses a new drive, opens it again, and gives what is on its disk.
+/// Uses a new drive, opens it again, and returns the bytes of its disk.
 fn story(seed: u64) -> Vec<u8> {
     let clock = Clock::simulated(seed);
     let disk = Disk::new(&clock);
@@ -210,8 +209,7 @@ fn story(seed: u64) -> Vec<u8> {
         bytes[..256].fill(0);
         expected.push(bytes);
     }
-    // What was given back is zeroed while nothing else is asked for, and then the drive comes to
-    // rest.
+    // Freed extents are zeroed while there are no requests, and then the drive is idle.
     let parts = (0..10_000).take_while(|_| world.go_on()).count();
     assert!((1..10_000).contains(&parts), "{parts}");
     assert_eq!(world.on(|store| store.unclean()), 0);
@@ -230,7 +228,7 @@ fn story(seed: u64) -> Vec<u8> {
             );
         }
     }
-    // What is dropped without being stopped is killed: nothing more is written.
+    // A drive that is dropped without a stop is killed: nothing more is written.
     let before = disk.bytes();
     drop(world);
     assert!(!disk.advance() && disk.bytes() == before);

@@ -1,5 +1,5 @@
-//! Namespaces whose blocks have tags: what is written is read, with its metadata, and what is
-//! damaged is found out.
+//! Namespaces whose blocks have tags: data and metadata are read as written, and damage is
+//! detected.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +11,7 @@ use crate::rig::{Event, Recorder, create_coded, deallocate, drive, flush, on, re
 
 const EXTENT: u64 = 256 << 10;
 
-/// Every block_format with tags.
+/// Every block format with tags.
 pub(crate) fn block_formats() -> [BlockFormat; 8] {
     let block_format = |block_shift, metadata_bytes, checked| BlockFormat {
         metadata_bytes,
@@ -38,7 +38,7 @@ pub(crate) fn small(memory: &Arc<Memory>, told: &Arc<Mutex<Vec<Notice>>>) -> Med
     ebof_medium::open(Arc::clone(memory) as Arc<dyn Device>, options).unwrap().medium
 }
 
-/// A block of one byte again and again; its metadata, if there are any, of another one.
+/// A block filled with one byte; its metadata, if there are any, with another one.
 pub(crate) fn block(block_format: BlockFormat, byte: u8) -> Vec<u8> {
     block_of(block_format, byte, byte ^ 0xFF)
 }
@@ -49,7 +49,7 @@ fn block_of(block_format: BlockFormat, byte: u8, metadata: u8) -> Vec<u8> {
     block
 }
 
-/// Its thread has nothing to do any more, and is forgotten.
+/// A drive whose thread has no work any more is leaked.
 pub(crate) fn kill(medium: Medium) {
     while !on(&medium, Store::clean).unwrap() {}
     std::mem::forget(medium);
@@ -67,7 +67,7 @@ enum Act {
 }
 
 fn act() -> impl Strategy<Value = Act> {
-    // Around the ends of extents more often than elsewhere.
+    // More often around the ends of extents than elsewhere.
     let place = prop_oneof![0..1500_u64, (0..12_u64, 0..5_u64).prop_map(|(extent, by)| extent * 63 + by), Just(0)];
     let count = prop_oneof![1..4_u64, 1..700_u64];
     prop_oneof![
@@ -130,8 +130,8 @@ fn play(block_format: BlockFormat, acts: &[Act]) -> Result<(), TestCaseError> {
                     kill(medium);
                 }
                 prop_assert_eq!(&*told.lock().unwrap(), &[]);
-                // What is left of a killed incarnation may still look at blocks, which are not any
-                // more as it knows them.
+                // The thread of a killed incarnation may still check blocks, which have changed
+                // since.
                 told = Arc::default();
                 medium = small(&memory, &told);
             }
@@ -155,11 +155,11 @@ proptest! {
     }
 }
 
-/// What came together is done in some order, block by block; no read sees half of it.
+/// Concurrent requests are executed in some order, block by block; no read sees a partial write.
 #[test]
 fn requests_for_the_same_blocks_are_executed_one_by_one() {
     for (block_format, seed) in block_formats().into_iter().zip(0_u64..) {
-        // Threads do what is under way at the same time in any order.
+        // Threads execute concurrent requests in any order.
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("drive.img");
         let spec = format!("{},size={}", file.display(), medium_bytes(4 << 20).unwrap()).parse().unwrap();
@@ -199,15 +199,15 @@ fn requests_for_the_same_blocks_are_executed_one_by_one() {
                 let read = read(&device, &mut io, at * bytes, usize::try_from(bytes).unwrap()).unwrap();
                 let zeros = read.iter().all(|byte| *byte == 0);
                 let fits = values.iter().any(|&byte| byte > 0 && block(block_format, byte) == read);
-                // Without a request that changed it, it is what it was in the round before.
+                // Without a request that changed it, a block is as in the round before.
                 assert!(zeros || fits || values.len() == 1, "block {at} of {block_format:?}");
             }
         }
     }
 }
 
-/// What was given back is zeroed in the background: by then nobody finds it in its old place any
-/// more, whatever the power leaves.
+/// Freed extents are zeroed in the background: by then no namespace refers to them, after any power
+/// loss.
 #[test]
 fn extents_freed_before_a_power_loss_are_not_reported_as_damage() {
     for block_format in block_formats().into_iter().filter(|block_format| !block_format.encrypted) {
@@ -225,7 +225,7 @@ fn extents_freed_before_a_power_loss_are_not_reported_as_damage() {
         let events = base.events.lock().unwrap().clone();
         let zeroed = (before..events.len()).find(|&at| matches!(events[at], Event::Zero(_, EXTENT))).unwrap();
         let flushed = events[..zeroed].iter().rposition(|event| matches!(event, Event::Flush)).unwrap();
-        // All that was not flushed is lost, but for the zeros.
+        // All unflushed writes are lost, except for the zeros.
         let lost = |at: usize| at > flushed && matches!(events[at], Event::Write(..));
         let left: Vec<Event> = (0..=zeroed).filter(|&at| !lost(at)).map(|at| events[at].clone()).collect();
         let again = Arc::new(Recorder::with(4 << 20, &left));
@@ -237,8 +237,8 @@ fn extents_freed_before_a_power_loss_are_not_reported_as_damage() {
     }
 }
 
-/// Records of namespaces without tags are durable when somebody flushes: those of tags behind them
-/// in the journal are at once.
+/// Records of namespaces without tags become durable with a flush; those of tags after them in the
+/// journal are durable immediately.
 #[test]
 fn a_tag_is_durable_after_any_records_in_the_journal() {
     let block_format = BlockFormat { checked: true, ..BlockFormat::plain(9) };
@@ -253,7 +253,7 @@ fn a_tag_is_durable_after_any_records_in_the_journal() {
         write(&tagged, &mut io, 0, &block(block_format, round + 2)).unwrap();
         let events = base.events.lock().unwrap().clone();
         let flushed = events.iter().rposition(|event| matches!(event, Event::Flush)).unwrap();
-        // Of what was not flushed the data are there, and no frame of the journal.
+        // Of the unflushed writes the data are kept, and all frames of the journal are lost.
         let lost =
             |at: usize| at > flushed && matches!(&events[at], Event::Write(_, bytes) if bytes.starts_with(b"EBOFJRN1"));
         let left: Vec<Event> = (0..events.len()).filter(|&at| !lost(at)).map(|at| events[at].clone()).collect();

@@ -1,4 +1,4 @@
-//! What a medium tells of a backing device that fails, and when it works again.
+//! Reports about a backing device that fails, and works again.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ fn a_device_that_cannot_write_is_reported_once_until_it_can() {
     for _ in 0..2 {
         base.fail_after(0);
         for _ in 0..50 {
-            // Where there is an extent, without the drive's thread; and where there is none.
+            // To a mapped extent, without the drive's thread; and to an unmapped one.
             assert_eq!(write(&device, &mut io, 0, &[8; 4096]), Err(Class::MediumWrite));
             assert_eq!(write(&device, &mut io, 1 << 20, &[8; 4096]), Err(Class::MediumWrite));
         }
@@ -50,7 +50,7 @@ fn a_device_that_cannot_write_is_reported_once_until_it_can() {
             "{told:?}"
         );
     }
-    // What was tried has left nothing behind.
+    // Failed attempts have left nothing behind.
     assert_eq!(write(&device, &mut io, 0, &[1; 4096]), Ok(()));
     for extent in 0..CAPACITY / (256 << 10) {
         assert_eq!(read(&device, &mut io, extent * (256 << 10) + 4096, 4096), Ok(vec![0; 4096]));

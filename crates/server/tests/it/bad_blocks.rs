@@ -1,5 +1,5 @@
-//! Write Uncorrectable and Get LBA Status on a drive over real sockets: what cannot be read stays
-//! so, also after a restart.
+//! Write Uncorrectable and Get LBA Status on a drive over real sockets: unreadable blocks stay so,
+//! even after a restart.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -38,7 +38,7 @@ fn read(controller: &Controller, lba: u64) -> Status {
     }
 }
 
-/// Ranges, and whether they are all.
+/// Ranges, and whether the list is complete.
 fn ranges(
     controller: &Controller,
     action: StatusAction,
@@ -78,7 +78,7 @@ fn uncorrectable_blocks_cannot_be_read_until_they_are_written() {
     for action in [StatusAction::TRACKED, StatusAction::SCAN] {
         assert_eq!(ranges(&controller, action, 0, 0, 4), (bad.clone(), true));
     }
-    // A part of the namespace, and less room than there are ranges.
+    // A part of the namespace, and a buffer that is too small for all ranges.
     assert_eq!(ranges(&controller, StatusAction::TRACKED, 11, 2, 4), (vec![(11, 2)], true));
     assert_eq!(ranges(&controller, StatusAction::TRACKED, 0, 0, 1), (vec![(10, 4)], false));
     controller.disconnect();

@@ -1,10 +1,9 @@
-//! Commands that are wrong, over real connections to a drive: each has the status that the
-//! specification names, and an entry in the Error Information log which says which command it was,
-//! and what of it was wrong.
+//! Invalid commands, over real connections to a drive: each has the status of the specification,
+//! and an entry in the Error Information log with the command and the location of the error.
 //!
-//! NVMe Base 2.1 has reserved fields of a command ignored by the controller, but for values of a
-//! coded field that are reserved (an action, a format, an identifier): those are Invalid Field in
-//! Command. The first kind stands in the table as `Ignored`.
+//! In NVMe Base 2.1 a controller ignores reserved fields of a command, except for reserved values
+//! of a coded field (an action, a format, an identifier), which are Invalid Field in Command. The
+//! first kind is `Ignored` in the table.
 #![expect(clippy::too_many_lines, reason = "tables are long")]
 
 use std::cell::RefCell;
@@ -20,34 +19,33 @@ use zerocopy::FromBytes;
 
 use crate::drive_rig::{connect, create, errors, start, wait};
 
-/// Where a command goes.
+/// The queue of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum To {
     Admin,
     Io,
 }
 
-/// What goes with a command.
+/// The data of a command.
 #[derive(Clone, Debug)]
 enum Data {
     None,
-    /// So many bytes for the host.
+    /// This many bytes for the host.
     Host(usize),
     /// These bytes for the controller.
     Drive(Vec<u8>),
 }
 
-/// What is to become of a command.
+/// The expected result of a command.
 #[derive(Clone, Copy, Debug)]
 enum Becomes {
-    /// This status, with the byte of the command that is wrong where one is; repeating it is
-    /// pointless.
+    /// This status, with the location of the error if there is one, and with Do Not Retry.
     Refused(Status, Option<u8>),
-    /// The same, but it may succeed later.
+    /// The same without Do Not Retry.
     Later(Status, Option<u8>),
-    /// A status that is no error of the drive or the command: it is not entered.
+    /// A status that is not an error of the drive or the command: there is no entry.
     Said(Status),
-    /// What is wrong is of no account.
+    /// The field is ignored.
     Ignored,
 }
 
@@ -58,7 +56,7 @@ use To::{Admin, Io};
 type Case = (&'static str, To, Sqe, Data, Becomes);
 
 const BLOCKS: u64 = 32 << 11;
-/// Bytes of a command, by what stands there.
+/// Bytes of a command, by field.
 const OPCODE: Option<u8> = Some(0);
 const NSID: Option<u8> = Some(4);
 const CDW10: Option<u8> = Some(40);
@@ -110,7 +108,7 @@ fn run(line: &Line, to: To, sqe: Sqe, data: &Data) -> Cqe {
     }
 }
 
-/// Runs a case, and compares what came of it with what was to.
+/// Runs a case, and compares its result with the expected one.
 fn check(line: &Line, (what, to, sqe, data, becomes): &Case) {
     let before = errors(&line.host, 1)[0].ec.get();
     let cqe = run(line, *to, *sqe, data);
@@ -144,7 +142,7 @@ fn check(line: &Line, (what, to, sqe, data, becomes): &Case) {
     assert_eq!(entry, wanted, "{what}");
 }
 
-/// A drive whose namespace 1 this host has, and namespace 2 nobody.
+/// A drive whose namespace 1 is attached to this host, and namespace 2 to none.
 fn drive(directory: &std::path::Path) -> (ebof_server::Target, Line) {
     let (target, address) = start(&directory.join("drive.img"), Some(64 << 20));
     let host = connect(address);
@@ -161,13 +159,13 @@ fn drive(directory: &std::path::Path) -> (ebof_server::Target, Line) {
 fn all(cases: &[Case]) {
     let directory = tempfile::tempdir().unwrap();
     let (_target, line) = drive(directory.path());
-    // All of what is wrong is worth knowing.
+    // Report all errors, not only the first.
     let wrong = cases.iter().filter(|case| {
         let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&line, case)));
         checked.is_err()
     });
     assert_eq!(wrong.map(|case| case.0).collect::<Vec<_>>(), [""; 0]);
-    // It is as well as before.
+    // The drive still works.
     let namespace = line.host.namespace(Nsid(1)).unwrap();
     namespace.write(0, &[7; 512], false).unwrap();
     assert!(namespace.compare(0, &[7; 512]).unwrap());
@@ -178,8 +176,9 @@ fn blocks_and_namespaces_that_do_not_exist() {
     let sector = || Drive(vec![1; 512]);
     let mut cases: Vec<Case> = Vec::new();
     for nsid in [0, 2, 129, u32::MAX] {
-        // Deviation: an NSID that could exist and does not (2) is Invalid Field in Command by the
-        // specification; hosts make "not supported" of that, and other targets answer as here.
+        // Deviation: an NSID that is valid but not allocated (2) is Invalid Field in Command in the
+        // specification; hosts interpret that as "not supported", and other targets respond as
+        // here.
         let refused = Refused(Status::INVALID_NAMESPACE, NSID);
         cases.push(("read", Io, blocks(nvm::READ, nsid, 0, 1), Host(512), refused));
         cases.push(("write", Io, blocks(nvm::WRITE, nsid, 0, 1), sector(), refused));
@@ -803,7 +802,7 @@ fn commands_while_the_drive_is_sanitized() {
         .state()
     };
     for case in &cases {
-        // Which entry is about which blocks is nobody's business meanwhile.
+        // During a sanitize the log does not reveal LBAs.
         check_without_blocks(&line, case);
     }
     assert_eq!(state(), SanitizeState::InProgress, "16 passes over 64 MiB take longer than these commands");

@@ -8,7 +8,7 @@ use ebof_nvme::Nqn;
 /// The subsystem.
 pub(crate) const NQN: &str = "nqn.2014-08.org.example:drive0";
 
-/// The drives are its namespaces, from 1 on.
+/// The drives are its namespaces, numbered from 1.
 pub(crate) fn one_subsystem<'a>(drives: impl IntoIterator<Item = &'a str>) -> Config {
     let nqn = Nqn::parse(NQN).expect("a legal NQN");
     let port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 0));

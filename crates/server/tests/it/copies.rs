@@ -1,5 +1,4 @@
-//! Copy over real sockets: the bytes are where they belong, and whoever copies much keeps nobody
-//! waiting.
+//! Copy over real sockets: the data are correct, and large copies do not delay others.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -104,10 +103,10 @@ fn long(slba: u64) -> (Sqe, Vec<u8>) {
     copy(CopyFormat::Format0, 1, slba, &[CopySource::new(0, LONG); 4])
 }
 
-/// So many long copies at once.
+/// The number of concurrent long copies.
 const COPIES: u64 = 24;
 
-/// How often somebody else reads a block, one after the other, while one host copies.
+/// How often another host reads a block, one after the other, while one host copies.
 fn reads_beside_copies(copier: &mut QueuePair, reader: &mut QueuePair) -> u64 {
     for user in 0..COPIES {
         let (sqe, data) = long(u64::from(LONG));
@@ -134,9 +133,8 @@ fn large_copies_do_not_delay_others_and_stay_within_their_buffers() {
     let namespace = controller.namespace(Nsid(1)).unwrap();
     namespace.write(0, &pattern(LONG as usize, 3), false).unwrap();
     let (_other, mut reader) = host(address);
-    // In one turn as good as nothing is copied. Whoever had to wait for whole copies would never
-    // read more often than there are some; where the processors have much else to do, it takes more
-    // than one try to see it.
+    // A turn copies very little. If reads waited for whole copies, there would be no more reads
+    // than copies; on a busy machine it takes several attempts to see the difference.
     let mut tries = (0..20).map(|_| reads_beside_copies(&mut queue, &mut reader));
     assert!(
         tries.any(|reads| reads > COPIES),

@@ -1,5 +1,5 @@
-//! A file that is changed behind the drive's back: with checksums hosts are told, and never given
-//! what is wrong.
+//! A file that is modified outside of the drive: with checksums hosts get errors, and never wrong
+//! data.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -19,7 +19,7 @@ fn block(lba: u64) -> Vec<u8> {
     (0..BLOCK / 8).flat_map(|_| (0xdead_0000_0000 + lba).to_le_bytes()).collect()
 }
 
-/// Flips a bit of the block wherever the file has it.
+/// Flips a bit of the block in the file.
 fn damage(file: &Path, lba: u64) {
     let wanted = block(lba);
     let image = std::fs::read(file).unwrap();
@@ -62,7 +62,7 @@ fn a_damaged_block_is_an_error_with_a_log_entry_and_an_event_until_it_is_written
     let raised = Event::Asynchronous { kind: 1, info: 0, log_page: Lid::SMART_HEALTH.0 };
     wait("the event", || events.try_iter().any(|event| event == raised).then_some(()));
     assert_eq!(health(&host).cw & 4, 4, "the drive's reliability is degraded");
-    // Its neighbours are as they were, and so is Verify.
+    // Adjacent blocks are unchanged, also for Verify.
     for lba in (0..64).filter(|lba| *lba != 21) {
         namespace.read(lba, &mut data[..BLOCK]).unwrap();
         assert_eq!(data[..BLOCK], block(lba));

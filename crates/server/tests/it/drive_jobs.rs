@@ -1,5 +1,5 @@
-//! What a host sees of a drive that tests, formats and sanitizes itself: the initiator against a
-//! target over loopback.
+//! Self-tests, formats and sanitize operations of a drive: the initiator against a target over
+//! loopback.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -26,7 +26,7 @@ use crate::drive_rig::{self, admin, create, log, serve, try_serve, wait};
 const BLOCKS: u64 = 32 << 11;
 const OLD: u8 = 0xa7;
 
-/// A target with a drive of 64 MiB in a file, whose namespaces everybody has.
+/// A target with a drive of 64 MiB in a file, whose namespaces are attached to all controllers.
 fn start(directory: &Path) -> (Target, SocketAddr) {
     start_with(directory, |_| {})
 }
@@ -51,7 +51,7 @@ fn fill(controller: &Controller, bytes: u64) {
     namespace.flush().unwrap();
 }
 
-/// Whether the drive's file holds nothing of what was written.
+/// Whether the drive's file has none of the written data.
 fn is_gone(directory: &Path) -> bool {
     let image = std::fs::read(directory.join("drive.img")).unwrap();
     !image.chunks_exact(512).any(|block| block.iter().all(|&byte| byte == OLD))
@@ -127,7 +127,7 @@ fn a_formatted_namespace_has_the_new_block_size_and_no_data() {
     assert!(reads_zeros(&host));
 }
 
-/// Journals and checkpoints have checksums of blocks, and their metadata.
+/// Journals and checkpoints contain checksums and metadata of blocks.
 #[test]
 fn erased_data_are_not_in_the_file() {
     const BYTES: u64 = 1 << 20;
@@ -135,7 +135,7 @@ fn erased_data_are_not_in_the_file() {
     let (_target, address) = start_with(directory.path(), |drive| drive.checksums = true);
     let host = connect(address);
     create(&host, BYTES >> 9);
-    // The namespace is made anew by each, under the next name.
+    // Each format gives the namespace a new volume id.
     let tags = |volume| -> Vec<[u8; 16]> {
         let tag = |lba| Tag::new(VolumeId(volume), lba, &[OLD; 512], [0; 8]).0;
         (0..BYTES >> 9).step_by(100).map(tag).collect()
@@ -186,7 +186,7 @@ fn an_encrypted_namespace_is_erased_with_its_key() {
     let host = connect(address);
     assert_eq!(host.identify().fna & 4, 4);
     assert!(!is_gone(directory.path()), "what is there stays as it is");
-    // What was there before is erased the long way.
+    // Data from before encryption was enabled are overwritten.
     assert!(admin(&host, crypto_format).is_success());
     assert!(is_gone(directory.path()));
     wait("the host's view", || host.namespace(Nsid(1)).ok().filter(|namespace| namespace.block_bytes() == 4096));
@@ -329,8 +329,8 @@ fn telemetry_has_the_state_of_the_drive() {
     assert!(text(second, third).contains(r#""errors""#));
 }
 
-/// A drive of which everything is deallocated cannot sanitize without that: it says so, or does it
-/// all the same and says that.
+/// A drive always deallocates in a sanitize: with No-Deallocate it refuses the command, or executes
+/// it and reports that.
 #[test]
 fn no_deallocate_is_refused_or_executed_with_a_warning() {
     let directory = tempfile::tempdir().unwrap();
@@ -365,8 +365,8 @@ fn no_deallocate_is_refused_or_executed_with_a_warning() {
     assert!(set(0).is_success() && admin(&host, keep.encode()).is(Status::INVALID_FIELD));
 }
 
-/// What becomes of namespaces is told to every controller that wants it, also where they are
-/// attached to nobody.
+/// Changes of namespaces are announced to every controller that enables the event, even if they are
+/// not attached.
 #[test]
 fn changes_of_allocated_namespaces_are_announced() {
     let directory = tempfile::tempdir().unwrap();
@@ -377,8 +377,7 @@ fn changes_of_allocated_namespaces_are_announced() {
     assert_ne!(host.identify().oaes.get() & AsyncEventConfig::ALLOCATED_NAMESPACE_ATTRIBUTE.0, 0);
     let set = Sqe::new(opcode::SET_FEATURES).with_cdw(10, Fid::ASYNC_EVENT_CONFIG.0.into()).with_cdw(11, config.0);
     assert!(admin(&host, set).is_success());
-    // The initiator reads the log of every event that comes: another controller has the list for
-    // itself.
+    // The initiator reads the log after every event, so another controller is used for the list.
     let other = connect(address);
     let changed = || log::<ChangedNamespaces>(&other, Lid::CHANGED_ALLOCATED_NAMESPACES).iter().collect::<Vec<_>>();
     let lid = Lid::CHANGED_ALLOCATED_NAMESPACES.0;

@@ -1,5 +1,5 @@
-//! What a target makes a drive on, and what it leaves behind when it cannot; and what it does not
-//! take for a plain drive.
+//! On which backings a target creates a drive, what is left if that fails, and which files cannot
+//! be plain namespaces.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::drive_rig::{SmallFileSystem, connect, create, drive, serve, try_serve
 
 const CAPACITY: u64 = 64 << 20;
 
-/// Why the drive is not served, once nobody else has the file any more.
+/// The error of opening the drive, once no other process has the file open.
 fn refused(drive: &ManagedDrive) -> String {
     wait("the lock of the file", || {
         let error = try_serve(drive).map(|_| ()).expect_err("it is served").to_string();
@@ -46,12 +46,12 @@ fn a_drive_that_cannot_be_created_leaves_nothing_behind() {
     let path = small.path().join("drive.img");
     refused(&drive(&path, Some(CAPACITY)));
     assert!(!path.exists(), "a file is left of a drive that found no room");
-    // One that was there is as it was.
+    // An existing file is unchanged.
     std::fs::File::create(&path).unwrap().set_len(256 << 20).unwrap();
     refused(&drive(&path, Some(CAPACITY)));
     let after = std::fs::metadata(&path).unwrap();
     assert!(after.len() == 256 << 20 && after.blocks() <= 64, "{} blocks of it are taken", after.blocks());
-    // There is room, and it can be made after all.
+    // With enough room it can be created.
     small.resize(128);
     let (target, _) = serve(&drive(&path, Some(CAPACITY)));
     target.stop(Duration::from_secs(5));
@@ -61,7 +61,7 @@ fn a_drive_that_cannot_be_created_leaves_nothing_behind() {
 fn a_drive_is_not_created_over_data() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("disk.img");
-    // What file systems, partition tables, RAIDs and pools have; and any other data.
+    // Labels of file systems, partition tables, RAIDs and pools; and any other data.
     for at in [510, 1024, 4096, 32768, 65536, 100 << 20, (256 << 20) - 512] {
         let file = std::fs::File::create(&path).unwrap();
         file.set_len(256 << 20).unwrap();
@@ -83,7 +83,7 @@ fn a_drive_is_not_created_over_data() {
     host.disconnect();
     target.stop(Duration::from_secs(5));
     drop(target);
-    // An option that was left over does not make it anew.
+    // An option that is still set does not overwrite it.
     let (target, address) = serve(&over);
     assert_eq!(connect(address).namespaces().unwrap().len(), 1);
     target.stop(Duration::from_secs(5));
@@ -102,17 +102,17 @@ fn the_file_of_a_drive_is_not_a_plain_namespace() {
     });
     let advice = format!("--drive name=d0,backing={}", path.display());
     assert!(error.contains("holds a drive") && error.contains(&advice), "{error}");
-    // As the message says: it is a drive.
+    // As the message says: served as a drive.
     let backing: ManagedDrive = advice["--drive ".len()..].parse().unwrap();
     let (target, _) = serve(&backing);
     target.stop(Duration::from_secs(5));
     drop(target);
-    // Or a host keeps it in its namespace.
+    // Or as a namespace in which a host keeps a drive.
     assert!(error.contains("add `nested`"), "{error}");
     let target = wait("the lock of the file", || plain_as(&format!("{},nested", path.display())).ok());
     target.stop(Duration::from_secs(5));
     drop(target);
-    // Or it may go.
+    // Or overwritten.
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &vec![0; 1 << 20], 0).unwrap();
     drop(file);

@@ -1,4 +1,4 @@
-//! A target with a drive that its hosts manage, and what tests of it do again and again.
+//! A target with a drive that its hosts manage, and helpers for its tests.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -22,8 +22,8 @@ pub(crate) fn start(backing: &Path, size_bytes: Option<u64>) -> (Target, SocketA
     serve(&drive(backing, size_bytes))
 }
 
-/// A drive on this file or block device, whose namespaces everybody has. With a size a file is made
-/// where there is none.
+/// A drive on this file or block device, whose namespaces are attached to all controllers. With a
+/// size a missing file is created.
 pub(crate) fn drive(backing: &Path, size_bytes: Option<u64>) -> ManagedDrive {
     let mut drive = ManagedDrive::new("d0", backing.to_str().unwrap().parse().unwrap());
     drive.size_bytes = size_bytes;
@@ -33,7 +33,7 @@ pub(crate) fn drive(backing: &Path, size_bytes: Option<u64>) -> ManagedDrive {
 
 /// A target with this drive.
 pub(crate) fn serve(drive: &ManagedDrive) -> (Target, SocketAddr) {
-    // The kernel gives a file up a little after whoever had it.
+    // The kernel releases a file a little after its process has closed it.
     let target = wait("the lock of the file", || try_serve(drive).ok());
     let address = target.addresses()[0].1;
     (target, address)
@@ -62,7 +62,7 @@ pub(crate) fn connect_as(address: SocketAddr, host: &str) -> Controller {
 /// A controller with these options.
 pub(crate) fn connect_with(address: SocketAddr, change: impl FnOnce(&mut Options)) -> Controller {
     let mut options = Options::new(address.ip().to_string(), address.port(), Nqn::parse(NQN).unwrap());
-    // One for the namespaces, one for commands by themselves.
+    // One queue for namespaces, one for single commands.
     options.nr_io_queues = 2;
     change(&mut options);
     Controller::connect(&options).unwrap()
@@ -79,7 +79,7 @@ pub(crate) fn io(controller: &Controller, sqe: Sqe) -> Status {
     queue.execute(sqe, AdminData::None).unwrap().status()
 }
 
-/// Makes a namespace that may be shared.
+/// Creates a namespace that may be shared.
 pub(crate) fn create(controller: &Controller, blocks: u64) -> Nsid {
     let command = NamespaceManagement { select: ManagementSelect::Create, csi: ebof_nvme::identify::Csi::NVM };
     let mut wanted = NewNamespace::new(blocks);
@@ -91,7 +91,7 @@ pub(crate) fn create(controller: &Controller, blocks: u64) -> Nsid {
     nsid
 }
 
-/// What became of a command of a namespace.
+/// The result of a command of a namespace.
 pub(crate) fn status(outcome: Result<(), Error>) -> Status {
     match outcome {
         Ok(()) => Status::SUCCESS,
@@ -110,7 +110,7 @@ pub(crate) fn health(controller: &Controller) -> SmartHealth {
     log(controller, Lid::SMART_HEALTH)
 }
 
-/// The newest errors, the newest first.
+/// The latest errors, the newest first.
 pub(crate) fn errors(controller: &Controller, count: usize) -> Vec<ErrorInformation> {
     let mut page = vec![0; 64 * count];
     let get = GetLogPage::new(Lid::ERROR_INFORMATION, page.len() as u64).encode(Nsid::ALL);
@@ -133,7 +133,7 @@ pub(crate) fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 pub(crate) struct SmallFileSystem(tempfile::TempDir);
 
 impl SmallFileSystem {
-    /// `None` where mounting is not permitted.
+    /// `None` if mounting is not permitted.
     pub(crate) fn new(mib: u32) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let mounted = std::process::Command::new("mount")
@@ -165,7 +165,7 @@ impl Drop for SmallFileSystem {
 pub(crate) struct LoopDevice(String);
 
 impl LoopDevice {
-    /// On a file of so many bytes that is made; `None` where that is not permitted.
+    /// On a new file of this many bytes; `None` if that is not permitted.
     pub(crate) fn new(file: &Path, bytes: u64) -> Option<Self> {
         std::fs::File::create(file).unwrap().set_len(bytes).unwrap();
         let output = std::process::Command::new("losetup").args(["--find", "--show"]).arg(file).output().ok()?;

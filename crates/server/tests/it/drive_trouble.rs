@@ -1,5 +1,5 @@
-//! What hosts see when the device below a drive fails: the right statuses, a warning and an event,
-//! errors in the log, a line each in the target's log; and that everything works again, without a
+//! A drive whose backing device fails: hosts get the correct statuses, a warning, an event and log
+//! entries, and the target's log has a line for each fault. Everything works again, without a
 //! restart, when the cause is gone.
 
 use std::io::Write;
@@ -25,7 +25,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::config;
 use crate::drive_rig::{self, LoopDevice, SmallFileSystem, connect, create, errors, health, start, status, wait};
 
-/// What the targets of this process have logged.
+/// The log of the targets in this process.
 static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
 struct Tee;
@@ -47,7 +47,7 @@ pub(crate) fn listen() {
     ONCE.call_once(|| tracing_subscriber::fmt().with_ansi(false).with_writer(|| Tee).init());
 }
 
-/// How many lines name this file, and say that.
+/// The number of lines with this file and this text.
 fn logged(backing: &Path, words: &str) -> usize {
     lines_with(&[backing.to_str().unwrap(), words])
 }
@@ -58,7 +58,7 @@ pub(crate) fn lines_with(words: &[&str]) -> usize {
     log.lines().filter(|line| words.iter().all(|words| line.contains(words))).count()
 }
 
-/// Has the controller tell of all that can be the matter with its health.
+/// Enables all health events of the controller.
 fn watch(host: &Controller) -> std::sync::mpsc::Receiver<Event> {
     let config = AsyncEventConfig::NAMESPACE_ATTRIBUTE
         .with(AsyncEventConfig::SPARE)
@@ -69,7 +69,7 @@ fn watch(host: &Controller) -> std::sync::mpsc::Receiver<Event> {
     host.events()
 }
 
-/// Another controller, which is told of warnings about the endurance group.
+/// Another controller, with events for the endurance group.
 fn group_watcher(address: std::net::SocketAddr) -> (Controller, std::sync::mpsc::Receiver<Event>) {
     let host = drive_rig::connect_as(address, drive_rig::BOB);
     let events = AsyncEventConfig::NAMESPACE_ATTRIBUTE.with(AsyncEventConfig::ENDURANCE_GROUP);
@@ -86,7 +86,7 @@ fn group_watcher(address: std::net::SocketAddr) -> (Controller, std::sync::mpsc:
     (host, told)
 }
 
-/// Endurance groups of which there is something to be read.
+/// Endurance groups with unread events.
 fn groups(host: &Controller) -> Vec<u16> {
     let mut page = [0; 12];
     let get = GetLogPage::new(Lid::ENDURANCE_GROUP_AGGREGATE, 12).encode(Nsid::NONE);
@@ -162,7 +162,7 @@ fn a_full_file_system_is_reported_until_there_is_room() {
     assert!(page.neile.get() >= 201);
     assert_eq!(logged(&backing, "device error"), 1, "one line, not one for each command");
     assert_eq!(logged(&backing, "there is no space below the drive"), 1);
-    // What is there can be read and written.
+    // Mapped blocks can be read and written.
     assert!(reads(&namespace, 0, 7) && write(&namespace, 1, 8).is_success());
     assert_eq!(logged(&backing, "again"), 0);
 
@@ -264,7 +264,7 @@ fn a_self_test_finds_unreadable_blocks_and_the_drive_captures_telemetry() {
     let (header, text) = wait("telemetry", || Some(telemetry(&host)).filter(|(header, _)| header.tcda == 1));
     assert_eq!((header.lpi, header.tcdgn), (Lid::TELEMETRY_CONTROLLER.0, 1));
     assert!(text.contains(r#""capacity-bytes":268435456"#) && text.contains(r#""degraded":true"#), "{text}");
-    // Who reads it without retaining the event has seen it.
+    // Reading it without Retain Asynchronous Event clears the event.
     host.log_page(Nsid::ALL, Lid::TELEMETRY_CONTROLLER.0, 0, &mut [0; 512]).unwrap();
     assert_eq!(telemetry(&host).0.tcda, 0);
 
@@ -282,8 +282,8 @@ fn a_self_test_finds_unreadable_blocks_and_the_drive_captures_telemetry() {
     assert_eq!(telemetry(&host).0.tcdgn, 2);
 }
 
-/// A loop device whose file finds no room, and then is cut off, reports what a disk does that
-/// cannot write, and cannot read.
+/// A loop device whose file has no space, and then is truncated, fails like a disk that cannot
+/// write and cannot read.
 #[test]
 fn a_failing_block_device_is_reported_until_it_works() {
     let Some(small) = SmallFileSystem::new(100) else {

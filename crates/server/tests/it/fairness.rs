@@ -1,6 +1,6 @@
-//! How much of their rate hosts keep beside ones that misbehave, in time. Work is counted in
-//! `src/reactor/tests.rs`; here another program on the machine can spoil the result, so it runs
-//! only when asked to:
+//! How much of their rate hosts keep while others misbehave, measured in time. The tests in
+//! `src/reactor/tests.rs` count work instead; here other programs on the machine can distort the
+//! result, so it runs only on request:
 //! `cargo test --release -p ebof-server --test it fairness -- --ignored --nocapture`
 
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use ebof_server::{Settings, Target};
 
 use crate::config::{NQN, one_subsystem};
 
-/// Hosts that behave.
+/// Well-behaved hosts.
 const BEHAVED: u16 = 32;
 
 /// One measurement.
@@ -47,7 +47,7 @@ impl Host {
         self.next += 1;
     }
 
-    /// Takes what has come, and asks for as much again. Returns whether anything had.
+    /// Processes completions, and submits as many commands. Returns whether there were any.
     fn go_on(&mut self) -> bool {
         let before = self.over;
         let mut next = self.queue.poll().unwrap();
@@ -68,9 +68,9 @@ fn connect(address: SocketAddr, queues: u16) -> Controller {
     Controller::connect(&options).unwrap()
 }
 
-/// Commands per second of the behaved, each of whom has one to four of 4 KiB outstanding, beside
-/// `bad` ones: opcode, blocks and depth. One thread polls all of them in turn: what the bad ones
-/// cost here, they cost alike in every run.
+/// Commands per second of the well-behaved hosts, each with one to four commands of 4 KiB, together
+/// with `bad` ones: opcode, blocks and depth. One thread polls all of them in turn, so the cost of
+/// the bad ones here is the same in every run.
 fn rate(address: SocketAddr, bad: &[(u8, u32, usize)], mute: bool) -> f64 {
     let controller = connect(address, BEHAVED + 2);
     let other = connect(address, 2);
@@ -78,7 +78,7 @@ fn rate(address: SocketAddr, bad: &[(u8, u32, usize)], mute: bool) -> f64 {
         (0..BEHAVED).map(|i| Host::new(&controller, nvm::READ, 8, 1 + usize::from(i % 4))).collect();
     let mut bad: Vec<Host> =
         bad.iter().map(|&(opcode, blocks, depth)| Host::new(&other, opcode, blocks, depth)).collect();
-    // It asks for as much as it can, and is never polled.
+    // It requests as much as it can, and is never polled.
     let mut silent = mute.then(|| Host::new(&other, nvm::READ, 2048, 127));
     if let Some(silent) = &mut silent {
         silent.queue.flush().unwrap();
@@ -121,7 +121,7 @@ fn well_behaved_hosts_keep_their_rate_with_floods() {
         let mut alone = Vec::new();
         let mut beside = Vec::new();
         for _ in 0..5 {
-            // Two more that behave, in the place of the bad ones.
+            // Two more well-behaved hosts instead of the bad ones.
             alone.push(rate(address, &[(nvm::READ, 8, 2), (nvm::READ, 8, 3)], false));
             beside.push(rate(address, &[flood], true));
         }

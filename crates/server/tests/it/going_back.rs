@@ -1,5 +1,5 @@
-//! A configuration that fails at its last step: what was taken is given up, and what was released
-//! is taken again.
+//! A reload that fails at its last step: what was opened is closed, and what was released is
+//! reopened.
 
 use std::fs::Permissions;
 use std::net::{SocketAddr, TcpListener};
@@ -21,8 +21,8 @@ use crate::drive_rig;
 use crate::raw::{self, Raw, connect_data};
 use crate::reload_rig::{Over, a_number, block, connect, image, namespace, start_at_a_number, text};
 
-/// A port that covers the one at `at`, and cannot be had as long as the listener lives, which has a
-/// part of it. Ports are what a reload takes last.
+/// A wildcard port that includes the one at `at`, and cannot be bound while the returned listener,
+/// which has one of its addresses, exists. A reload binds ports last.
 fn out_of_reach(config: &mut Config, at: usize) -> TcpListener {
     let number = widen(config, at);
     TcpListener::bind(("127.0.0.2", number)).unwrap()
@@ -42,7 +42,7 @@ fn everywhere(config: &mut Config) {
     config.subsystems.iter_mut().for_each(|subsystem| subsystem.ports.clone_from(&names));
 }
 
-/// The configuration fails because of its port, and the one before is in force again, all of it.
+/// The reload fails because of its port, and the old configuration is completely in force again.
 fn fails_and_leaves(target: &Target, config: Config, before: &Config) {
     let error = target.apply(config).unwrap_err();
     let ApplyError::Failed { change, .. } = &error else { panic!("{error}") };
@@ -77,7 +77,7 @@ fn a_file_opened_with_other_options_is_reopened_as_before() {
     assert_eq!(block(&namespace(&connect(address), 1)), [7; 512]);
 }
 
-/// A file that only changes its number is never closed: it need not be possible to open it again.
+/// A file that only changes its NSID is never closed: it may be impossible to open it again.
 #[test]
 fn a_file_that_only_changed_its_nsid_is_never_closed() {
     let directory = tempfile::tempdir().unwrap();
@@ -98,14 +98,14 @@ fn ports_are_restored_with_their_limits_and_order() {
     let (target, mut config, address) = start_at_a_number(&["mem:1Mi"]);
     with_second_port(&target, &mut config);
     let addresses = target.addresses();
-    // The first can be had, and is given up again; the second cannot.
+    // The first can be bound, and is closed again; the second cannot.
     let mut other = config.clone();
     widen(&mut other, 0);
     let listener = out_of_reach(&mut other, 1);
     fails_and_leaves(&target, other, &config);
     assert_eq!(target.addresses(), addresses);
     assert!(addresses.iter().all(|(_, address)| connect(*address).io_queues() > 0));
-    // One stays, with other limits that are not in force; it comes behind the other.
+    // One stays, after the other; its new limits are not in force.
     let mut other = config.clone();
     other.ports[1].max_queue_size = 64;
     widen(&mut other, 0);
@@ -113,7 +113,7 @@ fn ports_are_restored_with_their_limits_and_order() {
     fails_and_leaves(&target, other, &config);
     assert_eq!(target.addresses(), addresses);
     assert!(connect(addresses[1].1).cap().mqes() > 64);
-    // What was in the way leaves: both are widened, one after the other.
+    // Without the conflicting listener both are bound to wildcards, one after the other.
     drop((listener, also));
     for at in 0..2 {
         widen(&mut config, at);
@@ -122,7 +122,7 @@ fn ports_are_restored_with_their_limits_and_order() {
     assert!(target.addresses().iter().all(|(_, address)| address.ip().is_unspecified()));
 }
 
-/// Somebody else listens as soon as the port is released.
+/// Another process listens as soon as the port is released.
 #[test]
 fn a_port_taken_by_another_process_is_no_longer_served() {
     let (target, mut config, address) = start_at_a_number(&["mem:1Mi"]);
@@ -166,7 +166,7 @@ fn connect_to(target: &Target, nqn: &str) -> Result<Controller, ebof_initiator::
     Controller::connect(&Options::new(address.ip().to_string(), address.port(), Nqn::parse(nqn).unwrap()))
 }
 
-/// A target with a drive on a file, namespace 1 of which holds sevens.
+/// A target with a drive in a file, whose namespace 1 is filled with sevens.
 fn with_drive(path: &Path) -> (Target, Config) {
     let drive = drive_rig::drive(path, Some(64 << 20));
     let (target, mut config, _) = start_at_a_number(&[]);
@@ -182,8 +182,7 @@ fn with_drive(path: &Path) -> (Target, Config) {
     (target, config)
 }
 
-/// The same configuration, with the file of the drive by another of its names: the drive has to be
-/// opened anew.
+/// The same configuration, with another name of the drive's file: the drive has to be reopened.
 fn by_another_path(config: &Config, directory: &Path) -> (Config, PathBuf) {
     let link = directory.join("link.img");
     if !link.exists() {
@@ -194,14 +193,14 @@ fn by_another_path(config: &Config, directory: &Path) -> (Config, PathBuf) {
     (other, link)
 }
 
-/// What a host is told that wants the subsystem.
+/// The result of connecting to the subsystem.
 fn connect_status(address: SocketAddr) -> Status {
     let mut host = Raw::initialized(address);
     host.send(raw::connect(0, 32), 1, connect_data(0xffff).as_bytes());
     host.completion().status()
 }
 
-/// Linux gives a controller up for good where Do Not Retry is said.
+/// Linux removes a controller if Do Not Retry is set.
 #[test]
 fn while_a_drive_is_reopened_refusals_allow_retries() {
     let directory = tempfile::tempdir().unwrap();
@@ -235,7 +234,7 @@ fn a_drive_opened_for_another_subsystem_is_reopened_as_before() {
     let controller = connect_to(&target, NQN).unwrap();
     assert_eq!(block(&namespace(&controller, 1)), [7; 512]);
     assert!(connect_to(&target, OTHER).is_err());
-    // One that only gets another name stays open, with the name that it had.
+    // A drive that only gets another name stays open, and keeps the old name.
     let mut other = config.clone();
     (other.drives[0].name, other.subsystems[0].drive) = ("other".to_owned(), Some("other".to_owned()));
     widen(&mut other, 0);
@@ -252,14 +251,14 @@ fn a_drive_that_cannot_be_reopened_is_reported_and_retried_by_the_next_reload() 
     let (target, config) = with_drive(&path);
     std::fs::set_permissions(&path, Permissions::from_mode(0o444)).unwrap();
     let (mut other, _) = by_another_path(&config, directory.path());
-    // The drive comes first; the port is there to show that it is not the one to blame.
+    // The drive is opened first; the port shows that the error is not about it.
     let _listener = out_of_reach(&mut other, 0);
     let error = target.apply(other).unwrap_err();
     let ApplyError::Incomplete { lost, .. } = &error else { panic!("{error}") };
     assert!(lost.len() == 1 && lost[0].starts_with(&format!("subsystem {NQN}: ")), "{lost:?}");
     let now = target.config();
     assert_eq!((now.subsystems.len(), now.drives.len(), target.status().drives.len()), (0, 0, 0));
-    // It is not about to return: hosts may give up.
+    // It will not return: hosts may give up.
     assert_eq!(connect_status(target.addresses()[0].1), Status::CONNECT_INVALID_PARAMETERS.dnr());
     std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
     target.apply(config.clone()).unwrap();

@@ -1,5 +1,4 @@
-//! What hosts can do wrong on the wire, and that only they feel it. The host here is bytes on a
-//! socket.
+//! Hosts that misbehave on the wire, which affects only themselves. The host is bytes on a socket.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -61,7 +60,7 @@ fn a_command_before_the_transport_is_initialized_ends_the_connection_with_a_term
 fn a_command_identifier_in_use_is_a_conflict() {
     let (_target, address) = start();
     let mut raw = Raw::admin(address);
-    // Its data are on their way.
+    // Its data have been requested.
     let mut sqe = Sqe::new(admin::SET_FEATURES).with_cdw(10, 0x16);
     sqe.dptr = SglDescriptor::encode(Sgl::Transport { length: 512 });
     raw.send(sqe, 5, &[]);
@@ -69,7 +68,7 @@ fn a_command_identifier_in_use_is_a_conflict() {
     raw.send(Sqe::new(admin::KEEP_ALIVE), 5, &[]);
     let refused = raw.completion();
     assert!(refused.status().is(Status::CID_CONFLICT), "{}", refused.status());
-    // A request for an event that has not come gives way.
+    // An outstanding Asynchronous Event Request is withdrawn.
     raw.send(Sqe::new(admin::ASYNC_EVENT_REQUEST), 6, &[]);
     raw.send(Sqe::new(admin::KEEP_ALIVE), 6, &[]);
     assert!(raw.completion().status().is_success());
@@ -184,7 +183,7 @@ fn more_large_writes_than_buffers_complete_in_any_order_of_data() {
             }
             other => panic!("PDU of type {other:02x}h"),
         }
-        // The first data only after the target has given out nearly all the buffers it has for one
+        // The first data are sent only when the target has used nearly all buffers of the
         // connection.
         if asked >= 60 {
             for r2t in waiting.drain(..) {

@@ -1,5 +1,5 @@
-//! The host library against the target, over NVMe/TCP and over loopback: the same scenarios, as
-//! nothing above a link knows which one it is.
+//! The host library against the target, over NVMe/TCP and over loopback: the same scenarios, since
+//! nothing above a link depends on it.
 
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -189,7 +189,7 @@ fn a_forbidden_connection_is_refused_with_the_reason() {
     }
 }
 
-/// Steps until it is over.
+/// Steps until the end.
 fn finish<T>(sequence: &mut stepped::Sequence<T>, mut meanwhile: impl FnMut()) -> T {
     let deadline = Instant::now() + LONG;
     loop {

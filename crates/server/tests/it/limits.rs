@@ -1,5 +1,5 @@
-//! The limits that are promised are reached: queues of a controller, entries of a queue, namespaces
-//! of a subsystem.
+//! The promised limits can be reached: queues of a controller, entries of a queue, namespaces of a
+//! subsystem.
 
 use ebof_initiator::{AdminData, Controller, Data, Options, QueuePair};
 use ebof_nvme::io::BlockRange;
@@ -40,7 +40,7 @@ fn a_controller_has_1024_queues_of_1024_entries_and_1024_namespaces() {
         let cqe = queue.execute(block, AdminData::FromHost(&[at as u8; 512])).unwrap();
         assert!(cqe.status().is_success(), "queue {}: {}", queue.id(), cqe.status());
     }
-    // One queue is as deep as it says: all of it is outstanding at once.
+    // One queue has its announced depth: as many commands are outstanding at once.
     let queue = &mut queues[777];
     for at in 0..queue.capacity() {
         let read = BlockRange::new(at as u64 % 128, 1).encode(nvm::READ, Nsid(at as u32 % NAMESPACES + 1));

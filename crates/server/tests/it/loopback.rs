@@ -22,7 +22,7 @@ const WRITE: u8 = 0x01;
 const COMPARE: u8 = 0x05;
 const IDENTIFY: u8 = 0x06;
 
-/// A queue of a host that waits for its answers.
+/// A queue of a host that waits for completions.
 struct Queue {
     end: HostEnd,
     rung: Receiver<()>,
@@ -84,8 +84,8 @@ impl Queue {
         (queue, connected.cqe.dw0.get() as u16)
     }
 
-    /// An I/O queue. The target may not have seen yet that the one before it with this number is
-    /// gone.
+    /// An I/O queue. The target may not have noticed yet that the earlier one with this identifier
+    /// has ended.
     fn io(port: &Port, controller: u16, id: u16) -> Self {
         let data = raw::connect_data(controller);
         loop {
@@ -181,7 +181,7 @@ fn each_end_is_notified_when_the_other_ends() {
     let (mut admin, controller) = Queue::admin(&port);
     let queue = Queue::io(&port, controller, 1);
     drop(queue);
-    // The controller has one queue less, and the same identifier is free again.
+    // The controller has one queue less, and the identifier is free again.
     let mut again = Queue::io(&port, controller, 1);
     assert!(again.end.breaker().sever());
     assert_eq!(again.completion().unwrap_err(), Closed);

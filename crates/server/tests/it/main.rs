@@ -1,4 +1,4 @@
-//! What hosts see of a target, over loopback.
+//! A target as hosts see it, over loopback.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,

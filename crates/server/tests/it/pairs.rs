@@ -1,5 +1,5 @@
-//! Compare and Write over real sockets: one operation, whoever else changes the same block, on
-//! whichever queue.
+//! Compare and Write over real sockets: atomic with respect to changes of the same block on any
+//! queue.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -43,7 +43,7 @@ fn block(value: u64) -> Vec<u8> {
     value.to_le_bytes().repeat(BLOCK / 8)
 }
 
-/// Everything that is outstanding ends; statuses by what the commands were submitted with.
+/// Waits for all outstanding commands; their statuses, by the number given at submission.
 fn collect(queue: &mut QueuePair<Vec<u8>>) -> BTreeMap<u64, (Status, Vec<u8>)> {
     let mut all = BTreeMap::new();
     while queue.in_flight() > 0 {
@@ -54,8 +54,8 @@ fn collect(queue: &mut QueuePair<Vec<u8>>) -> BTreeMap<u64, (Status, Vec<u8>)> {
     all
 }
 
-/// What is in a block. One of a file in the page cache that is being written is read again: it may
-/// be half of each.
+/// The contents of a block. If it is a mixture, because it is being written in the page cache, it
+/// is read again.
 fn read(queue: &mut QueuePair<Vec<u8>>, slba: u64) -> u64 {
     loop {
         queue.submit(command(nvm::READ, 0, slba), Data::ToHost(vec![0; BLOCK]), 0).unwrap();
@@ -100,12 +100,12 @@ fn many_pairs_among_other_commands_each_with_its_own_status() {
     for in_capsule in [8192, 0] {
         let (_target, address) = start("mem:1Mi", in_capsule);
         let (_controller, mut queue) = host(address);
-        // Pairs of block 0 count up; every second one finds something else than it expects.
+        // Pairs of block 0 count up; every second one fails its compare.
         for round in 0..20_u64 {
             queue.submit(command(nvm::COMPARE, 1, 0), Data::FromHost(block(round / 2)), 4 * round).unwrap();
             queue.submit(command(nvm::WRITE, 2, 0), Data::FromHost(block(round / 2 + 1)), 4 * round + 1).unwrap();
             queue.submit(command(nvm::WRITE, 0, 1 + round), Data::FromHost(block(round)), 4 * round + 2).unwrap();
-            // A lone first half.
+            // A first half without a second one.
             queue.submit(command(nvm::COMPARE, 1, 0), Data::FromHost(block(0)), 4 * round + 3).unwrap();
         }
         queue.submit(command(nvm::READ, 0, 20), Data::ToHost(vec![0; BLOCK]), 1000).unwrap();
@@ -125,7 +125,7 @@ fn many_pairs_among_other_commands_each_with_its_own_status() {
     }
 }
 
-/// Threads with queues of their own count one block up, and each success is one.
+/// Threads with separate queues count up in one block, and the sum equals the successes.
 fn count_together(drive: &str, in_capsule: u32) {
     const THREADS: u64 = 4;
     const EACH: u64 = 100;
@@ -180,25 +180,24 @@ fn an_acknowledged_write_is_not_overwritten_by_a_pair_that_missed_it() {
                     }
                 });
             }
-            // What this one writes has its number in the upper half; pairs only count in the lower
-            // one.
+            // Writes have their number in the upper half; pairs count only in the lower one.
             let (_controller, mut queue) = host(address);
             let _over = Guard(&over);
             let end = Instant::now() + Duration::from_secs(60);
             let mut number = 0_u64;
-            // At least this often, and until both others have written something: a busy machine
-            // may run neither of them for a while.
+            // At least this often, and until both other threads have written something: on a busy
+            // machine they may not run for a while.
             while number < 300 || starving.load(Relaxed) > 0 {
                 assert!(Instant::now() < end, "{starving:?} hosts never wrote anything in {number} rounds");
                 number += 1;
-                // Long ones, too: they are at the device for a while.
+                // Also long ones, which stay at the device for a while.
                 let blocks = if number.is_multiple_of(2) { 1 } else { 1024 };
                 let sqe = BlockRange::new(5, blocks).encode(nvm::WRITE, Nsid(1));
                 let data = block(number << 32).repeat(blocks as usize);
                 queue.submit(sqe, Data::FromHost(data), 0).unwrap();
                 assert_eq!(collect(&mut queue)[&0].0, Status::SUCCESS);
                 assert_eq!(read(&mut queue, 5) >> 32, number);
-                // Other blocks are not held up for ever either.
+                // Other blocks are not delayed for ever either.
                 write(&mut queue, 4, number);
             }
         });
@@ -207,7 +206,7 @@ fn an_acknowledged_write_is_not_overwritten_by_a_pair_that_missed_it() {
 
 struct Over(AtomicBool);
 
-/// The others end also when this one fails.
+/// The other threads end even if this one fails.
 struct Guard<'a>(&'a Over);
 
 impl Drop for Guard<'_> {
@@ -234,7 +233,7 @@ fn hosts_that_disconnect_during_a_pair_leave_nothing_behind() {
     let (controller, mut queue) = host(address);
     write(&mut queue, 5, 0);
     assert_eq!(compare_and_write(&mut queue, 5, 0, 1), (Status::SUCCESS, Status::SUCCESS));
-    // A lone half does not hold up the end of the target.
+    // A half without the other does not delay the end of the target.
     queue.submit(command(nvm::COMPARE, 1, 5), Data::FromHost(block(0)), 1).unwrap();
     queue.flush().unwrap();
     target.stop(Duration::from_secs(20));
@@ -251,7 +250,7 @@ fn both_halves_can_be_aborted() {
     queue.abort(1);
     let done = collect(&mut queue);
     assert!(done[&1].0.is(Status::ABORT_REQUESTED), "{}", done[&1].0);
-    // Its second has no first any more.
+    // Its second half has no first half any more.
     queue.submit(command(nvm::WRITE, 2, 5), Data::FromHost(block(1)), 2).unwrap();
     assert!(collect(&mut queue)[&2].0.is(Status::ABORTED_FAILED_FUSED));
     assert_eq!(read(&mut queue, 5), 0);

@@ -1,5 +1,5 @@
-//! Hosts that send more data than their commands need, or say who they are in unusual ways, byte by
-//! byte as they do it.
+//! Hosts that send more data than their commands need, or identify themselves in unusual ways, with
+//! the bytes that they send.
 
 use std::io::Write;
 
@@ -48,8 +48,8 @@ fn completions_have_the_head_of_the_queue_unless_flow_control_is_disabled() {
     };
     assert_eq!(head(&mut host, connect(0), 1, connect_data(0xffff).as_bytes()), 1);
     assert_eq!(head(&mut host, Property::set(offset::CC, Cc::ENABLE.0), 2, &[]), 2);
-    // An event request that waits, and gives way to a command of its identifier: two entries are
-    // free then.
+    // An event request that is withdrawn for a command with its identifier: two entries are free
+    // then.
     host.send(Sqe::new(admin::ASYNC_EVENT_REQUEST), 3, &[]);
     assert_eq!(head(&mut host, version(), 4, &[]), 3);
     assert_eq!(head(&mut host, version(), 3, &[]), 5);
@@ -83,7 +83,7 @@ fn excess_parameter_data_are_dropped_and_the_stream_continues() {
     ];
     for (opcode, cdw10, data) in steps {
         cid += 1;
-        // In pieces, so that what is dropped comes in several reads.
+        // In pieces, so that dropped data arrive in several reads.
         let capsule = Raw::capsule(command(opcode, cdw10), cid, &data);
         for piece in capsule.chunks(1000) {
             io.0.write_all(piece).unwrap();
@@ -91,7 +91,7 @@ fn excess_parameter_data_are_dropped_and_the_stream_continues() {
         let done = io.completion();
         assert_eq!((done.cid().0, done.status().is_success()), (cid, true), "{opcode:02x}h: {}", done.status());
     }
-    // By R2T no more is asked for than is needed.
+    // R2Ts request no more than is needed.
     let mut register = command(nvm::RESERVATION_REGISTER, 0);
     register.dptr = SglDescriptor::encode(Sgl::Transport { length: 4096 });
     io.send(register, 50, &[]);
@@ -109,7 +109,7 @@ fn excess_parameter_data_are_dropped_and_the_stream_continues() {
     io.send(command(nvm::FLUSH, 0), 52, &[9; 512]);
     let flushed = io.completion();
     assert_eq!((flushed.cid().0, flushed.status().is_success()), (52, true));
-    // Too few are too few, and blocks want their length exactly.
+    // Too few data are refused, and blocks need the exact length.
     io.send(command(nvm::RESERVATION_RELEASE, exclusive), 53, &[0; 7]);
     assert!(io.completion().status().is(ebof_nvme::Status::DATA_SGL_LENGTH_INVALID));
     io.send(BlockRange::new(0, 1).encode(nvm::WRITE, Nsid(1)), 54, &[0; 520]);
@@ -135,7 +135,7 @@ fn truenas_python_client_connects() {
     assert!(io.completion().status().is_success());
     io.send(BlockRange::new(0, 1).encode(nvm::WRITE, Nsid(1)), 2, &[7; 512]);
     assert!(io.completion().status().is_success());
-    // Registered as who its Admin Queue is.
+    // Registered with the identity of its Admin Queue.
     io.send(command(nvm::RESERVATION_REGISTER, 0), 3, &keys(0, 0xa, 16));
     assert!(io.completion().status().is_success());
     let mut report = command(nvm::RESERVATION_REPORT, 31).with_cdw(11, 1);

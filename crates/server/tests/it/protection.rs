@@ -1,5 +1,5 @@
-//! Protection information from end to end: what a host sees of every check of every command, over
-//! the wire and from a drive's medium.
+//! Protection information from end to end: the result of every check of every command, over the
+//! wire and from a drive's medium.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -27,7 +27,7 @@ const ALL: u8 = prinfo::CHECK_GUARD | prinfo::CHECK_APPLICATION | prinfo::CHECK_
 const APPLICATION: u16 = 0x0a0b;
 /// Namespaces by type of protection information; the last has metadata that are none.
 const BARE: u8 = 4;
-/// How the protection information of a block may be.
+/// The state of a block's protection information.
 const VARIANTS: [Variant; 6] =
     [Variant::Good, Variant::Guard, Variant::Application, Variant::Reference, Variant::Escape, Variant::EscapeAll];
 
@@ -38,19 +38,19 @@ enum Variant {
     Guard,
     Application,
     Reference,
-    /// Nothing is right, and the application tag says that nothing is checked: FFFFh.
+    /// Everything is wrong, and the application tag disables checks: FFFFh.
     Escape,
-    /// The reference tag says so, too.
+    /// The reference tag disables them, too.
     EscapeAll,
 }
 
 impl Variant {
-    /// What the checks find, by the specification.
+    /// The result of the checks in the specification.
     fn expected(self, kind: u8, checks: u8) -> Status {
         let found = match self {
             Self::Good | Self::EscapeAll => return Status::SUCCESS,
             Self::Escape if kind != 3 => return Status::SUCCESS,
-            // For type 3 it takes both tags: the guard is wrong, and the application tag.
+            // For type 3 both tags are needed: guard and application tag are wrong.
             Self::Escape if checks & prinfo::CHECK_GUARD != 0 => return Status::GUARD_CHECK_ERROR,
             Self::Escape => (prinfo::CHECK_APPLICATION, Status::APPLICATION_TAG_CHECK_ERROR),
             Self::Guard => (prinfo::CHECK_GUARD, Status::GUARD_CHECK_ERROR),
@@ -123,11 +123,11 @@ impl Bench {
         self.queue.submit(sqe, data, 0).unwrap();
         let done = self.queue.wait(None).unwrap().unwrap();
         let status = done.result.unwrap().status();
-        // Whether the error log has it is looked at elsewhere.
+        // Another test checks the error log.
         (Status(status.0 & 0x7ff), done.data.into_buffer().unwrap_or_default())
     }
 
-    /// A command of type `kind` with the tags that fit to blocks from `slba` on.
+    /// A command of type `kind` with the tags for blocks from `slba` on.
     fn sqe(&self, opcode: u8, kind: u8, slba: u64, blocks: usize, prinfo: u8) -> Sqe {
         let range = BlockRange { prinfo, ..BlockRange::new(slba, blocks as u32) };
         let sqe = range.encode(opcode, Nsid(kind.into()));
@@ -280,7 +280,7 @@ fn every_check_of_every_command_detects_exactly_its_errors() {
                     if ok || fails != Status::COMPARE_FAILURE { fails } else { expected },
                     "other data than {what}"
                 );
-                // What is refused is not written.
+                // Refused data are not written.
                 let target = slba + 100;
                 let before = bench.blocks(kind, target, 3);
                 assert_eq!(bench.write(kind, target, 0, &before), Status::SUCCESS);
@@ -290,7 +290,7 @@ fn every_check_of_every_command_detects_exactly_its_errors() {
                 assert_eq!(bench.write(kind, target, checks, &sent), expected, "write of {what}");
                 let after = if ok { &sent } else { &before };
                 assert!(bench.read(kind, target, 3, 0).1 == *after, "after a write of {what}");
-                // Copies: checked at their source, and then as they are, or made new.
+                // Copies: checked at the source, then kept or newly generated.
                 assert_eq!(bench.copy(kind, slba, 2000, 3, checks, 0), expected, "copy of {what}");
                 assert_eq!(bench.copy(kind, slba, 3000, 3, ACT | checks, ACT), expected, "renewing copy of {what}");
                 if ok {
@@ -383,7 +383,7 @@ fn unwritten_blocks_are_not_checked_and_zeros_are_kept() {
             assert!(status.is_success() && is(&blocks, 0xff), "type {kind}: {status}");
             assert_eq!(bench.read(kind, 0, 16, ACT | checks), (Status::SUCCESS, vec![0; 16 * data]));
             assert_eq!(bench.without_data(nvm::VERIFY, kind, 0, 4096, checks), Status::SUCCESS);
-            // Zeros with protection information of zeros are another thing.
+            // Zeros with protection information of zeros are different.
             assert_eq!(bench.write(kind, 0, 0, &vec![0; extended]), Status::SUCCESS);
             assert!(is(&bench.read(kind, 0, 1, 0).1, 0) && is(&bench.read(kind, 1, 1, 0).1, 0xff));
             assert_eq!(bench.write(kind, 1, 0, &bench.blocks(kind, 1, 1)), Status::SUCCESS);
@@ -399,7 +399,7 @@ fn unwritten_blocks_are_not_checked_and_zeros_are_kept() {
             let (status, read) = bench.read(kind, 2, half, checks);
             assert!(status.is_success() && read == zeros[..half * extended], "type {kind}: {status}");
             assert_eq!(bench.without_data(nvm::VERIFY, kind, 2, count, checks), Status::SUCCESS);
-            // What is deallocated is as if it had never been written.
+            // Deallocated blocks are like unwritten ones.
             let ranges = [DsmRange { cattr: 0.into(), nlb: 8.into(), slba: 1.into() }];
             let dsm = Dsm { ranges: 1, deallocate: true, integral_write: false, integral_read: false };
             let mut list = ranges.as_bytes().to_vec();
@@ -432,12 +432,12 @@ fn copies_in_many_pieces_have_the_tags_of_their_destination() {
                 status.is_success() && copied == retagged(bench, kind, 4000, blocks.clone(), None),
                 "{kind}: {status}"
             );
-            // As they are: the reference tags of type 1 are those of another place then.
+            // Kept: the reference tags of type 1 do not match the destination then.
             let expected = if kind == 1 { Status::REFERENCE_TAG_CHECK_ERROR } else { Status::SUCCESS };
             assert_eq!(bench.copy(kind, 5, 4000, count, checks, checks), expected);
             assert_eq!(bench.copy(kind, 5, 4000, count, checks, 0), Status::SUCCESS);
             assert!(bench.read(kind, 4000, count, 0).1 == blocks);
-            // What is wrong late in the source is found there.
+            // An error at the end of the source is found there.
             let mut last = blocks[(count - 1) * bench.extended()..].to_vec();
             last[0] ^= 1;
             assert_eq!(bench.write(kind, 5 + count as u64 - 1, 0, &last), Status::SUCCESS);
@@ -477,7 +477,7 @@ fn pairs_compare_and_write_with_checks_on_both_halves() {
         let data = bench.data_of(&old);
         assert_eq!(pair(bench, &new, ALL, &data, ACT), (ok, ok));
         assert!(bench.read(1, 9, 1, ALL).1 == old);
-        // What is stored is checked, too.
+        // Stored blocks are checked, too.
         assert_eq!(bench.write(1, 9, 0, &bad), ok);
         assert_eq!(pair(bench, &new, ALL, &new, ALL), (Status::GUARD_CHECK_ERROR, failed));
     });
@@ -492,7 +492,7 @@ fn metadata_without_protection_are_stored_unchanged() {
             let (status, read) = bench.read(BARE, slba, count, 0);
             assert!(status.is_success() && read == blocks, "{count} blocks: {status}");
             assert_eq!(bench.transfer(nvm::COMPARE, BARE, slba, 0, &blocks), Status::SUCCESS);
-            // Of these every bit is compared.
+            // Every bit is compared.
             *blocks.last_mut().unwrap() ^= 1;
             assert_eq!(bench.transfer(nvm::COMPARE, BARE, slba, 0, &blocks), Status::COMPARE_FAILURE);
         }
@@ -520,7 +520,7 @@ fn a_host_without_metadata_uses_pract() {
             assert!(!namespace.compare(3, &read).unwrap());
             let blocks = (data.len() / bench.data) as u64;
             namespace.verify(3, blocks).unwrap();
-            // What is copied has the tags of where it comes to.
+            // Copied blocks have the tags of the destination.
             namespace.copy(&[(10, 300), (500, 200)], 7000).unwrap();
             let mut copied = vec![0; 500 * bench.data];
             namespace.read(7000, &mut copied).unwrap();
@@ -537,12 +537,12 @@ fn a_host_without_metadata_uses_pract() {
             for (at, (read, data)) in read.chunks(bench.data).zip(data.chunks(bench.data)).enumerate() {
                 assert!(if zeroed(at) { read.iter().all(|&byte| byte == 0) } else { read == data }, "block {at}");
             }
-            // What it wrote has the tags that other hosts expect, as far as a host without tags can
+            // Its blocks have the tags that other hosts expect, as far as a host without tags can
             // know them.
             let sqe = BlockRange { prinfo: prinfo::CHECK_GUARD, ..BlockRange::new(3, 2) };
             let sqe = sqe.encode(nvm::VERIFY, Nsid(kind.into()));
             assert_eq!(bench.run(sqe, Data::None).0, Status::SUCCESS);
-            // A block that has become another one is found as it is read.
+            // A changed block is detected when it is read.
             let mut wrong = bench.blocks(kind, 4, 1);
             wrong[17] ^= 4;
             assert_eq!(bench.write(kind, 4, 0, &wrong), Status::SUCCESS);

@@ -1,4 +1,4 @@
-//! A host that is bytes on a socket: it says exactly what it is told to.
+//! A host that is bytes on a socket, and sends exactly what the test says.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,7 +10,7 @@ use ebof_nvme::sgl::SglDescriptor;
 use ebof_nvme::{Cqe, Nqn, QueueId, Sgl, Sqe};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The subsystem that it wants.
+/// The subsystem that it connects to.
 const NQN: &str = "nqn.2014-08.org.example:drive0";
 
 pub(crate) fn connect(queue: u16, entries: u32) -> Sqe {
@@ -26,11 +26,11 @@ pub(crate) fn connect_data(controller: u16) -> ConnectData {
     data
 }
 
-/// A host that says exactly what it is told to.
+/// A host that sends exactly what the test says.
 pub(crate) struct Raw(pub(crate) TcpStream);
 
 impl Raw {
-    /// Connected on the transport's level: ICReq sent, ICResp read.
+    /// An initialized connection: ICReq sent, ICResp read.
     pub(crate) fn initialized(address: SocketAddr) -> Self {
         let mut raw = Self(TcpStream::connect(address).unwrap());
         raw.0.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -57,7 +57,7 @@ impl Raw {
         (raw, connected.dw0.get() as u16)
     }
 
-    /// Sends the data that an R2T asks for.
+    /// Sends the data that an R2T requests.
     pub(crate) fn send_data(&mut self, r2t: &[u8], data: &[u8]) {
         assert_eq!(r2t[16..20], (data.len() as u32).to_le_bytes(), "the R2T asks for all of it");
         // H2CData with LAST: CCCID and TTAG as in the R2T, DATAO, DATAL.
@@ -95,7 +95,7 @@ impl Raw {
         pdu
     }
 
-    /// The next response, over data that come before it.
+    /// The next response; data before it are skipped.
     pub(crate) fn completion(&mut self) -> Cqe {
         loop {
             let pdu = self.pdu();
