@@ -1,4 +1,4 @@
-//! Both sorts of block device over blocks in memory.
+//! Both fronts over blocks in memory.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -21,7 +21,7 @@ pub(crate) const O_DIRECT: i32 = 0o40_000;
 /// open(2)
 const O_SYNC: i32 = 0o4_010_000;
 
-/// Why there can be no block device of this sort here.
+/// Why this front is not available here.
 pub(crate) fn missing(kind: Kind) -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("not root".to_owned());
@@ -29,7 +29,7 @@ pub(crate) fn missing(kind: Kind) -> Option<String> {
     device::choose(kind).err().map(|error| error.to_string())
 }
 
-/// Bytes at an address that direct I/O takes.
+/// Bytes at an address that is aligned for direct I/O.
 pub(crate) struct Aligned {
     storage: Vec<u8>,
     from: usize,
@@ -53,7 +53,7 @@ impl Aligned {
     }
 }
 
-/// A namespace in memory as a block device; everything goes when it is dropped.
+/// A namespace in memory as a block device; everything is removed on drop.
 struct Rig {
     directory: tempfile::TempDir,
     medium: Arc<Mutex<Medium>>,
@@ -118,7 +118,7 @@ pub(crate) fn run(program: &str, arguments: &[&str]) {
     assert!(output.status.success(), "{program} {arguments:?}: {text}");
 }
 
-/// Bytes that tell where they belong.
+/// Bytes that contain their position.
 pub(crate) fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
     let mut state = seed | 1;
     let mut next = || {
@@ -160,7 +160,7 @@ pub(crate) fn a_file_system_lives_on_the_device(kind: Kind) {
 pub(crate) fn zeroes_and_discards_reach_the_medium(kind: Kind) {
     let rig = Rig::new(kind, &namespace(7, 512, 32_768), 1);
     rig.medium.lock().unwrap().bytes.fill(0xaa);
-    // More than one command's worth: the namespace takes 1024 blocks at once.
+    // More than one command: the transfer limit is 1024 blocks.
     run("blkdiscard", &["--zeroout", "--offset", "1048576", "--length", "2097152", rig.device()]);
     {
         let medium = rig.medium.lock().unwrap();
@@ -174,7 +174,7 @@ pub(crate) fn zeroes_and_discards_reach_the_medium(kind: Kind) {
 }
 
 pub(crate) fn large_transfers_are_whole(kind: Kind) {
-    // A controller with a small transfer limit: large requests are cut, and come back in order.
+    // A controller with a small transfer limit: large requests are split, and data stay in order.
     let small = Namespace { transfer_max_bytes: 64 << 10, ..namespace(1, 4096, 4096) };
     for namespace in [namespace(1, 4096, 4096), small] {
         let rig = Rig::new(kind, &namespace, 2);
@@ -207,7 +207,7 @@ pub(crate) fn devices_come_and_go_under_load(kind: Kind) {
         move || {
             let device = OpenOptions::new().read(true).custom_flags(O_DIRECT).open(first).unwrap();
             let mut block = Aligned::new(&[1; 4096]);
-            // Ends with an error when the device goes, and must not hang.
+            // Ends with an error when the device is removed, and must not hang.
             while device.read_exact_at(block.bytes_mut(), 4096).is_ok() {}
         }
     });
@@ -217,8 +217,7 @@ pub(crate) fn devices_come_and_go_under_load(kind: Kind) {
     let mut block = [1; 4096];
     File::open(&second).unwrap().read_exact(&mut block).unwrap();
     front.remove("nvme0n2").unwrap();
-    // A loop device in use goes with its last user: what ends the user is the end of the file
-    // behind.
+    // A loop device in use is removed with its last user, which ends when the backing file fails.
     front.remove("nvme0n1").unwrap();
     reader.join().unwrap();
     let again = front.add("nvme0n1", &namespace(1, 4096, 2048)).unwrap();
@@ -230,7 +229,7 @@ pub(crate) fn devices_come_and_go_under_load(kind: Kind) {
     }
 }
 
-/// What only FUSE has: its file, seen by itself.
+/// The file of the FUSE front, used directly.
 pub(crate) fn the_file_follows_its_namespace() {
     let directory = tempfile::tempdir().unwrap();
     let table = Arc::new(Table::new());
@@ -253,7 +252,7 @@ pub(crate) fn the_file_follows_its_namespace() {
     assert!(rustix::fs::fallocate(&writer, zero, 4 << 20, 4096).is_err());
     assert!(table.remove("nvme0n1"));
     assert!(file.read_exact_at(&mut first, 0).is_err());
-    // What comes back under the name is another namespace: the open file stays dead.
+    // A new file with the name is another namespace: the open file stays invalid.
     table.insert("nvme0n1", namespace(7, 4096, 512));
     assert!(file.read_exact_at(&mut first, 0).is_err());
     let again = File::open(&path).unwrap();
@@ -262,7 +261,7 @@ pub(crate) fn the_file_follows_its_namespace() {
     let synchronous = OpenOptions::new().write(true).custom_flags(O_SYNC).open(&path).unwrap();
     synchronous.write_all_at(&[1; 4096], 4096).unwrap();
     assert_eq!(medium.lock().unwrap().forced_writes, 1, "O_SYNC forces unit access");
-    // The server goes under an open file: errors, no hang.
+    // The server ends while a file is open: errors, no hang.
     drop(server);
     assert!(again.read_exact_at(&mut first, 0).is_err());
 }
@@ -273,8 +272,8 @@ fn processor_time() -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap(), u32::try_from(time.tv_nsec).unwrap())
 }
 
-/// In an outage requests pile up in the kernel's queue: a worker that can take no more must not run
-/// in circles.
+/// During an outage requests accumulate in the kernel's queue: a worker that can take no more must
+/// not busy-loop.
 pub(crate) fn a_worker_that_can_take_no_more_sleeps() {
     let directory = tempfile::tempdir().unwrap();
     let table = Arc::new(Table::new());
@@ -288,8 +287,7 @@ pub(crate) fn a_worker_that_can_take_no_more_sleeps() {
             std::thread::spawn(move || file.read_exact_at(&mut [0; 4096], block * 4096).unwrap_err())
         })
         .collect();
-    // Until all of them wait in the kernel: /proc says so of a thread in disk sleep, but not of
-    // which. Long enough, then.
+    // Until all of them wait in the kernel, which cannot be queried exactly: long enough.
     std::thread::sleep(Duration::from_millis(300));
     let before = processor_time();
     std::thread::sleep(Duration::from_secs(1));

@@ -1,5 +1,5 @@
-//! What a host owes its users: no command to a namespace that is another one by now, one block
-//! device for a namespace, and a trace of what was lost.
+//! Promises of a host: no command reaches a replaced namespace, a namespace has one block device,
+//! and losses are recorded.
 
 use std::os::unix::fs::FileExt;
 
@@ -19,7 +19,7 @@ pub(crate) fn another_namespace_under_the_same_number_ends_the_device(kind: Kind
         let device = path(&attached);
         let file = direct(&device);
         file.write_all_at(Aligned::new(&[1; 4096]).bytes(), 0).unwrap();
-        // Another tenant's: the same number, the same size.
+        // Another user's namespace with the same NSID and size.
         let image = line.directory.path().join("second.img");
         let drive = format!("{}:16Mi", image.display());
         let mut other = Namespace::new(&Nqn::parse(NQN).unwrap(), 1, drive.parse().unwrap());
@@ -27,7 +27,7 @@ pub(crate) fn another_namespace_under_the_same_number_ends_the_device(kind: Kind
         line.config.subsystems[0].namespaces[0] = other;
         if restart {
             line.stop();
-            // Goes out as soon as there is a connection, if it ever does.
+            // Sent as soon as there is a connection, if at all.
             let writer = std::thread::spawn(move || file.write_all_at(Aligned::new(&[2; 4096]).bytes(), 8192));
             std::thread::sleep(std::time::Duration::from_millis(300));
             line.start();
@@ -35,8 +35,7 @@ pub(crate) fn another_namespace_under_the_same_number_ends_the_device(kind: Kind
         } else {
             line.target.as_ref().unwrap().apply(line.config.clone()).unwrap();
             let failed = || file.write_all_at(Aligned::new(&[2; 4096]).bytes(), 8192).err();
-            // The target says so in an event; what is written before it is read cannot be called
-            // back.
+            // The target sends an event; writes before the host has read it cannot be prevented.
             eventually(failed).expect("the device ends");
         }
         let ended = eventually(|| {
@@ -55,7 +54,7 @@ pub(crate) fn another_namespace_under_the_same_number_ends_the_device(kind: Kind
             let second = std::fs::read(&image).unwrap();
             assert!(second.iter().all(|&byte| byte == 0), "nothing reached the other namespace");
         }
-        // A new device shows the other one.
+        // The other namespace gets a new device.
         let mut block = Aligned::new(&[9; 4096]);
         direct(now.path.as_deref().unwrap()).read_exact_at(block.bytes_mut(), 0).unwrap();
         assert!(block.bytes() == [0; 4096]);
@@ -108,12 +107,12 @@ pub(crate) fn a_namespace_is_one_block_device(kind: Kind) {
         }
     }
     assert_eq!(line.records().len(), 1, "what was refused leaves nothing");
-    // Another host is another host; and who asks for it gets it.
+    // Another host NQN is another host; and duplicates are possible on demand.
     let mut other = by_port.clone();
     other.overrides.hostnqn = Some(Nqn::parse("nqn.2014-08.org.example:other").unwrap());
     connect_in(&line.states, &other).unwrap();
     connect_in(&line.states, &Request { duplicate_connect: true, ..by_port }).unwrap();
-    // A namespace that comes later is a device of one daemon only, too.
+    // A namespace that is added later is a device of one daemon only, too.
     let nqn = Nqn::parse(NQN).unwrap();
     let third = connect_in(&line.states, &line.request()).unwrap_err();
     assert!(matches!(third, Error::AlreadyConnected(_)), "{third}");
@@ -124,8 +123,7 @@ pub(crate) fn a_namespace_is_one_block_device(kind: Kind) {
             |record: ebof_attach::state::Record| record.state?.devices.into_iter().find(|device| device.nsid == 2);
         line.records().into_iter().map(second).collect::<Option<Vec<_>>>()
     };
-    // Of the first, the other host's and the one that asked for duplicates: the first has it,
-    // unless the third was quicker.
+    // Of the three daemons the first has it, unless the one that allows duplicates was faster.
     let is_there = |device: &Device| device.path.is_some();
     let refused = |device: &Device| device.problem.as_ref().is_some_and(|text| text.contains("already connected"));
     let devices = eventually(|| {
@@ -160,7 +158,7 @@ pub(crate) fn a_controller_that_was_given_up_is_remembered(kind: Kind) {
     let record = record.expect("a record of it");
     assert!(record.given_up().unwrap().reason.contains("refused"), "{:?}", record.given_up());
     assert!(std::fs::read_to_string(record.log()).unwrap().contains("gave up reconnecting"));
-    // Others leave it alone, and it says what it is.
+    // Other verbs do not change it, and it is listed with its state.
     assert!(ebof_attach::repair(&line.states).unwrap().is_empty());
     let error = open_in(&line.states, &attached.devices[0].name).unwrap_err();
     assert!(matches!(error, Error::GivenUp { .. }) && error.to_string().contains(" UTC: "), "{error}");

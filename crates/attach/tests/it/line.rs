@@ -1,5 +1,5 @@
-//! The whole line: a target in this process, a daemon in another (this program again), a block
-//! device in between.
+//! End to end: a target in this process, a daemon in another (this program again), a block device
+//! in between.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Seek, SeekFrom};
@@ -25,12 +25,11 @@ use zerocopy::FromBytes;
 
 use crate::front::{Aligned, O_DIRECT, pattern, run};
 
-/// What shall be left.
+/// The expected remains.
 pub(crate) const NOTHING: [&str; 0] = [];
 pub(crate) const NQN: &str = "nqn.2014-08.org.example:drive0";
 
-/// A target and a state directory; what is attached goes when it is dropped, whatever state it is
-/// in.
+/// A target and a state directory; everything attached is removed on drop, in any state.
 pub(crate) struct Line {
     pub(crate) directory: tempfile::TempDir,
     pub(crate) states: StateDir,
@@ -58,7 +57,7 @@ impl Line {
         line
     }
 
-    /// Starts the target, at the port that it had before.
+    /// Starts the target, at its previous port.
     pub(crate) fn start(&mut self) {
         let port = Port::new(1, Listen::new(self.address.ip(), self.address.port()));
         self.config.subsystems[0].ports = vec![port.name.clone()];
@@ -99,7 +98,7 @@ impl Line {
         self.states.records().unwrap()
     }
 
-    /// What is left in the state directory beside its lock, and of loop devices and mounts.
+    /// What is left in the state directory except for its lock, and loop devices and mounts.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let mut left: Vec<String> = self.records().into_iter().map(|record| record.name).collect();
         let loops = loopdev::all().into_iter().filter(|(_, file)| file.starts_with(self.directory.path()));
@@ -115,7 +114,7 @@ impl Drop for Line {
     fn drop(&mut self) {
         let place = self.directory.path().join("fs");
         if place.exists() {
-            // Not mounted is what it should be.
+            // An error means not mounted, as expected.
             let _status = Command::new("umount").arg("-l").arg(place).stderr(std::process::Stdio::null()).status();
         }
         for record in self.states.records().unwrap_or_default() {
@@ -130,7 +129,7 @@ impl Drop for Line {
     }
 }
 
-/// What `look` finds, when it finds something within 30 seconds.
+/// Repeats `look` until it finds something, for 30 seconds.
 pub(crate) fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let end = Instant::now() + Duration::from_secs(30);
     loop {
@@ -177,13 +176,13 @@ pub(crate) fn reads_and_writes_have_queues_of_their_own(kind: Kind) {
         let read: Vec<_> =
             queues.iter().filter(|(queue, read, _)| *read >= 4 << 20 && !written.contains(queue)).collect();
         assert!(written.len() == 1 && read.len() == 1, "round {round}: {queues:?}");
-        // Both come back after a loss.
+        // Both recover after a loss.
         if round == 0 {
             line.stop();
             line.start();
         }
     }
-    // Commands of clients find a queue that is free.
+    // Commands of clients use a free queue.
     let mut client = open_in(&line.states, &attached.devices[0].name).unwrap();
     let mut block = vec![0; client.device().unwrap().block_bytes as usize];
     let read = BlockRange::new(0, 1).encode(nvm::READ, Nsid(1));
@@ -201,7 +200,7 @@ pub(crate) fn a_connection_leaves_a_device_behind(kind: Kind) {
     direct(&device).read_exact_at(back.bytes_mut(), 1 << 20).unwrap();
     assert!(back.bytes() == data.bytes());
 
-    // The same place twice is refused, by name; on demand it is not.
+    // Connecting twice is refused, unless duplicates are requested.
     match connect_in(&line.states, &line.request()) {
         Err(Error::AlreadyConnected(existing)) => assert_eq!(existing.name, attached.name),
         other => panic!("{other:?}"),
@@ -212,7 +211,7 @@ pub(crate) fn a_connection_leaves_a_device_behind(kind: Kind) {
     let report = disconnect_in(&line.states, &Select::Device(second.name.clone()), false).unwrap();
     assert_eq!(report.disconnected, [(second.name, NQN.to_owned())]);
 
-    // Commands through the daemon see what the device wrote.
+    // Commands through the daemon read what was written to the device.
     let mut client = open_in(&line.states, &attached.devices[0].name).unwrap();
     assert_eq!((client.info().subnqn.as_str(), client.device().unwrap().nsid), (NQN, 1));
     let mut identify = [0; 4096];
@@ -230,7 +229,7 @@ pub(crate) fn a_connection_leaves_a_device_behind(kind: Kind) {
     assert!(!refused.unwrap().status().is_success());
     assert_eq!(client.status().unwrap().state, "live");
 
-    // A mounted device is not taken away, unless it has to be.
+    // A mounted device is not removed unless forced.
     run("mkfs.ext4", &["-q", "-F", device.to_str().unwrap()]);
     let place = line.directory.path().join("fs");
     std::fs::create_dir(&place).unwrap();
@@ -261,21 +260,21 @@ pub(crate) fn a_killed_daemon_is_repaired(kind: Kind) {
     assert!(line.records()[0].live);
     kill(state.pid);
     assert!(!line.records()[0].live, "a killed daemon is seen as dead at once");
-    // Whoever uses the device gets an error, and no hang.
+    // Users of the device get errors, and do not hang.
     assert!(
         eventually(|| std::fs::write(place.join("other"), "x")
             .and_then(|()| File::open(place.join("other"))?.sync_all())
             .err())
         .is_some()
     );
-    // The next one who connects cleans up, though the old file system is still mounted.
+    // The next connect cleans up, although the old file system is still mounted.
     let again = line.connect();
     let repaired = path(&again);
     let _status = Command::new("umount").arg(&place).status();
     run("mount", &[repaired.to_str().unwrap(), place.to_str().unwrap()]);
     assert!(std::fs::read(place.join("file")).unwrap() == data, "what was flushed is there");
     run("umount", &[place.to_str().unwrap()]);
-    // And once more, cleaned by a disconnect.
+    // Again, cleaned up by a disconnect.
     let state = line.records()[0].state.clone().unwrap();
     kill(state.pid);
     let report = disconnect_in(&line.states, &Select::All, false).unwrap();
@@ -289,7 +288,7 @@ fn kill(pid: u32) {
     rustix::process::kill_process(process, Signal::KILL).unwrap();
 }
 
-/// A loop device that only looks like one of ours is another daemon's, in another mount namespace.
+/// A loop device that looks like ours may belong to a daemon in another mount namespace.
 pub(crate) fn loop_devices_of_other_mount_namespaces_are_left_alone(kind: Kind) {
     let line = Line::new(kind, &["mem:16Mi"]);
     let attached = line.connect();
@@ -298,8 +297,7 @@ pub(crate) fn loop_devices_of_other_mount_namespaces_are_left_alone(kind: Kind) 
     kill(state.pid);
     let place = place.display();
     let name = &attached.devices[0].name;
-    // It stays as long as somebody is in the namespace, with the same path behind a device as there
-    // was behind ours.
+    // It exists as long as the mount namespace, and its device has the same backing path as ours.
     let script = format!(
         "umount -l {place}; mount -t tmpfs none {place} && truncate -s 1M {place}/{name} && \
          device=$(losetup --find --show {place}/{name}) && echo $device && {{ read _line; losetup --detach $device; }}"
@@ -320,7 +318,7 @@ pub(crate) fn loop_devices_of_other_mount_namespaces_are_left_alone(kind: Kind) 
     assert_eq!(line.leftovers(), NOTHING);
 }
 
-/// Whether there is a device with something behind it.
+/// Whether there is a device with a backing file.
 fn is_block_device(path: &Path) -> bool {
     std::fs::read_to_string(format!("/sys/block/{}/size", path.file_name().unwrap().to_str().unwrap()))
         .is_ok_and(|size| size.trim() != "0")
@@ -369,7 +367,7 @@ pub(crate) fn devices_fail_when_the_target_stays_away(kind: Kind) {
     assert!(device.read_exact_at(block.bytes_mut(), 8192).is_err(), "fast_io_fail_tmo");
     assert!(before.elapsed() < Duration::from_secs(20), "{:?}", before.elapsed());
     drop(device);
-    // After ctrl_loss_tmo the controller is gone, and everything with it but the record of that.
+    // After ctrl_loss_tmo the controller and everything else is removed, except for the record.
     let name = attached.name.as_str();
     let gone = eventually(|| (line.leftovers() == [name] && !line.records()[0].live).then_some(()));
     assert!(gone.is_some(), "{:?}", line.leftovers());
@@ -401,7 +399,7 @@ pub(crate) fn namespaces_come_and_go(kind: Kind) {
     let removed = eventually(|| (devices(&line) == [(1, true)]).then_some(()));
     assert!(removed.is_some(), "{:?}", devices(&line));
     direct(&path(&attached)).read_exact_at(block.bytes_mut(), 0).unwrap();
-    // What lies below the other one grows, and its device with it.
+    // The backing of the other namespace grows, and its device follows.
     let ebof_manage::Drive::File(file) = &mut line.config.subsystems[0].namespaces[0].drive else { unreachable!() };
     File::options().write(true).open(&file.path).unwrap().set_len(24 << 20).unwrap();
     file.size_bytes = Some(24 << 20);

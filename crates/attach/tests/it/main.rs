@@ -1,5 +1,5 @@
-//! Real block devices on this machine: FUSE and loop, with blocks in memory behind them. Needs root
-//! and /dev/fuse; says so and passes where there is none.
+//! Real block devices on this machine: FUSE and loop, backed by memory. Needs root and /dev/fuse;
+//! otherwise the tests print that, and pass.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use ebof_attach::Kind;
 
-/// A test, and the sort of block device that it needs.
+/// A test, and the front that it needs.
 type Test = (&'static str, fn(Kind));
 
 const TESTS: &[Test] = &[
@@ -52,7 +52,7 @@ const TESTS: &[Test] = &[
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
-        // What `ebof_attach::connect` starts: this program again, as the daemon.
+        // `ebof_attach::connect` starts this program again, as the daemon.
         Some(ebof_attach::daemon::ARGUMENT) => {
             tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
             return ebof_attach::daemon::run(Path::new(arguments.get(1).map_or("", String::as_str)));
@@ -85,7 +85,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Runs a test; 1 when it failed.
+/// Runs a test; returns 1 if it failed.
 fn run(name: &str, kind: Kind, test: impl Fn() + std::panic::RefUnwindSafe, wanted: &dyn Fn(&str) -> bool) -> u32 {
     if !wanted(name) {
         return 0;

@@ -1,5 +1,4 @@
-//! Blocks in memory, shared by the threads of a front: what the namespaces of the tests are made
-//! of.
+//! Blocks in memory, shared by the threads of a front: the namespaces of the tests.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,7 +9,7 @@ use std::time::Duration;
 use ebof_attach::block_queue::{BlockQueue, Done, Io, Namespace, Op};
 use rustix::event::{EventfdFlags, eventfd};
 
-/// What all threads see.
+/// The state that all threads share.
 #[derive(Debug, Default)]
 pub(crate) struct Medium {
     pub(crate) bytes: Vec<u8>,
@@ -97,7 +96,8 @@ impl BlockQueue for Memory {
     }
 }
 
-/// Blocks that take one command and never end it, until they are let go: a target that is away.
+/// Blocks that accept one command and do not complete it until they are released: an unreachable
+/// target.
 pub(crate) struct Away {
     held: Option<Io>,
     gone: Arc<AtomicBool>,

@@ -1,5 +1,5 @@
-//! `ebof bench` as a user sees it: groups that run together, queues as `connect` has them, sources
-//! side by side.
+//! `ebof bench` as a user sees it: groups that run together, queues as with `connect`, sources that
+//! are compared.
 
 use std::process::{Command, Output};
 
@@ -29,8 +29,8 @@ fn target() -> (Server, String) {
     (server, uri)
 }
 
-/// 16 threads that read 4 KiB at a time beside one that writes 1 MiB at depth, with queues of their
-/// own, all on one queue, and with reads apart from writes.
+/// 16 threads that read 4 KiB at a time, and one that writes 1 MiB at depth: with separate queues,
+/// with one shared queue, and with separate queues for reads and writes.
 #[test]
 fn small_readers_and_a_large_writer_run_together_and_are_reported_separately() {
     let (_server, uri) = target();

@@ -1,5 +1,5 @@
-//! A drive whose journal is damaged behind its back: `ebof serve` refuses it with what was found
-//! and what can be done, or serves what is left of it for reading only. It is never written.
+//! A drive with a damaged journal: `ebof serve` refuses it with the damage and what can be done, or
+//! serves the rest read-only. It is never written.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -34,7 +34,7 @@ fn connect(port: u16) -> Controller {
     Controller::connect(&options).unwrap()
 }
 
-/// Where the frames of the newest journal are in the file.
+/// The range of the newest journal's frames in the file.
 fn frames(file: &File) -> Vec<u64> {
     let mut found: Vec<(u64, u64)> = Vec::new();
     for at in (1 << 20..33 << 20).step_by(4096) {
@@ -48,8 +48,8 @@ fn frames(file: &File) -> Vec<u64> {
     found.into_iter().filter(|(generation, _)| *generation == newest).map(|(_, at)| at).collect()
 }
 
-/// A drive with two namespaces, of which blocks were written and flushed; killed. Gives where its
-/// journal was damaged.
+/// A drive with two namespaces, with written and flushed blocks, killed. Returns where its journal
+/// was damaged.
 fn make(file: &Path) -> u64 {
     let server = Server::start(NQN, &["--drive", &drive(file, "")]);
     create(server.port);
@@ -64,7 +64,7 @@ fn make(file: &Path) -> u64 {
     let image = OpenOptions::new().read(true).write(true).open(file).unwrap();
     let frames = frames(&image);
     assert!(frames.len() > 6, "{frames:?}");
-    // In the middle: the first namespace was made before it, the second behind it.
+    // In the middle: the first namespace was created before it, the second after it.
     let at = frames[frames.len() - 3];
     let mut byte = [0];
     image.read_exact_at(&mut byte, at + 80).unwrap();
@@ -113,12 +113,12 @@ fn the_rest_of_a_damaged_drive_is_served_read_only_and_hosts_are_notified() {
         namespace.read(lba, &mut data).unwrap();
         assert_eq!(data, [lba as u8 + 1; 4096]);
     }
-    // To what was never written, as far as is known, something may have been.
+    // Blocks that seem unwritten may have been written by lost records.
     assert!(namespace.read(500, &mut data).is_err());
     let refused = namespace.write(0, &data, false).unwrap_err();
     let protected = Status::NAMESPACE_WRITE_PROTECTED;
     assert!(refused.to_string().contains("Write Protected"), "{refused}, not {protected:?}");
-    // Soon after the start, at the first look.
+    // Soon after the start, at the first check.
     let end = Instant::now() + Duration::from_secs(60);
     loop {
         let run = ebof(server.port, "smart-log", &["-o", "json"]);

@@ -1,5 +1,5 @@
-//! `ebof demo` and `ebof bench` as a user sees them: what they print, how they end, and that
-//! nothing stays behind.
+//! `ebof demo` and `ebof bench` as a user sees them: their output, their ends, and that nothing is
+//! left behind.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -14,7 +14,7 @@ fn ebof(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_ebof")).args(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
-/// Runs the demonstration in a directory of its own, and expects it to end well.
+/// Runs the demonstration in a directory of its own; it must succeed.
 fn demo(arguments: &[&str]) -> (Value, String) {
     let parent = tempfile::tempdir().unwrap();
     let files = parent.path().join("files");
@@ -33,7 +33,7 @@ fn demo(arguments: &[&str]) -> (Value, String) {
     (serde_json::from_slice(&output.stdout).unwrap(), told)
 }
 
-/// No file, no mount, no loop device and no process that has to do with `place`.
+/// No file, mount, loop device or process that belongs to `place` is left.
 fn assert_nothing_left(place: &Path) {
     let name = place.to_str().unwrap();
     assert_eq!(fs::read_dir(place).unwrap().count(), 0, "{name} is not empty");
@@ -44,7 +44,7 @@ fn assert_nothing_left(place: &Path) {
     }
 }
 
-/// Whether this machine lets us make block devices with files behind them, and mount them.
+/// Whether this machine permits block devices backed by files, and mounts.
 fn can_mount() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap().trim();
@@ -68,7 +68,7 @@ fn assert_shown(shown: &Value, told: &str) {
 
 #[test]
 fn the_demonstration_runs_and_cleans_up() {
-    // Somebody has the port: another one is used, and that is said.
+    // The port is in use: another one is used, and that is printed.
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let (shown, told) = demo(&["--port", &port.to_string()]);
@@ -93,7 +93,7 @@ fn without_a_mount_the_library_verifies_the_drive() {
 #[test]
 fn an_interrupted_demonstration_cleans_up() {
     let parent = tempfile::tempdir().unwrap();
-    // Not the quick one: it must not be over before it is interrupted.
+    // Not the quick one, which might end before it is interrupted.
     let mut child = Command::new(env!("CARGO_BIN_EXE_ebof"))
         .args(["demo", "--port", "0", "--directory", parent.path().to_str().unwrap()])
         .current_dir(parent.path().parent().unwrap())
@@ -153,7 +153,7 @@ fn the_limit_of_the_loopback_is_compared() {
     assert_eq!(rows.iter().map(|row| row["depth"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 32, 128]);
     assert!(rows.iter().all(|row| row["ratio"].as_f64() > Some(0.0)), "{rows:?}");
     assert_eq!(document["idle"]["connections"], 64);
-    // The promise is 50 MB; the debug build keeps it too.
+    // The promise is 50 MB, which the debug build keeps, too.
     assert!(document["idle"]["resident_bytes"].as_u64().unwrap() < 50_000_000, "{}", document["idle"]);
     assert!(String::from_utf8_lossy(&output.stdout).contains("QD 128"));
 }

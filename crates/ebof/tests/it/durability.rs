@@ -1,5 +1,4 @@
-//! What was acknowledged after a flush or with FUA survives `kill -9` of the target in the middle
-//! of writing.
+//! Data acknowledged after a flush or with FUA survive `kill -9` of the target during writes.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +12,7 @@ use ebof_nvme::{Nqn, Nsid, Sqe};
 use crate::server::Server;
 
 const NQN: &str = "nqn.2014-08.org.example:durable";
-/// Places that are written, each of this many blocks of 512 bytes.
+/// The ranges that are written, each of this many blocks of 512 bytes.
 const SLOTS: usize = 200;
 const BLOCKS: u32 = 8;
 const SECTOR: usize = 512;
@@ -24,7 +23,7 @@ fn start_plain(file: &Path) -> Server {
     Server::start(NQN, &[&format!("{},size=8Mi", file.display())])
 }
 
-/// A drive in a file, with a thin namespace that is made at the first start.
+/// A drive in a file, with a thin namespace that is created at the first start.
 fn start_managed(file: &Path) -> Server {
     let new = !file.exists();
     let drive = format!("name=d0,backing={},size=16Mi,attach=everyone", file.display());
@@ -44,19 +43,19 @@ fn connect(server: &Server) -> Controller {
     Controller::connect(&options).unwrap()
 }
 
-/// What is known of one place.
+/// The expected state of one range.
 #[derive(Clone, Copy, Default)]
 struct Slot {
-    /// The oldest version that may be found.
+    /// The oldest version that is possible.
     durable: u64,
     /// The version whose write completed last, durable or not.
     written: u64,
-    /// The newest version that was ever sent.
+    /// The newest version that was sent.
     sent: u64,
     in_flight: bool,
 }
 
-/// A small generator of numbers: what a round does follows from its seed.
+/// A small random number generator: a round follows from its seed.
 struct Random(u64);
 
 impl Random {
@@ -79,7 +78,7 @@ fn content(slot: usize, version: u64) -> Vec<u8> {
     data
 }
 
-/// What a command that is under way was.
+/// An outstanding command.
 enum Sent {
     Write {
         slot: usize,
@@ -92,7 +91,7 @@ enum Sent {
     },
 }
 
-/// Writes until `end`, and books what is acknowledged. Ends with the connection.
+/// Writes until `end`, and records what is acknowledged. Ends with the connection.
 fn write_until_cut(
     queue: &mut QueuePair<Vec<u8>>,
     slots: &mut [Slot],
@@ -153,7 +152,7 @@ fn next_command(slots: &mut [Slot], random: &mut Random) -> (Sent, Sqe, Data) {
     (Sent::Write { slot, version, fua }, sqe, Data::FromHost(content(slot, version)))
 }
 
-/// Reads everything back; whatever is found is the version to go on from.
+/// Reads everything back; the versions found are the starting point of the next round.
 fn verify(controller: &Controller, slots: &mut [Slot], round: u64) -> usize {
     let namespace = controller.namespace(Nsid(1)).unwrap();
     let mut checked = 0;
@@ -188,8 +187,8 @@ fn acknowledged_data_survive_a_killed_target() {
     assert!(checked > SLOTS);
 }
 
-/// Blocks of a drive find their place at their first write: a kill may come before, in and after
-/// the journal's record of it.
+/// Blocks of a drive are allocated at their first write: a kill may come before, during and after
+/// its record in the journal.
 #[test]
 fn acknowledged_data_of_a_drive_survive_a_killed_target() {
     let checked = survives(start_managed);
@@ -197,8 +196,7 @@ fn acknowledged_data_of_a_drive_survive_a_killed_target() {
     assert!(checked > SLOTS);
 }
 
-/// Kills a target in the middle of writing, again and again, and says how many sectors were
-/// compared.
+/// Kills a target during writes, again and again; returns how many sectors were compared.
 fn survives(start: fn(&Path) -> Server) -> usize {
     let directory = tempfile::tempdir().unwrap();
     let drive = directory.path().join("disk.img");

@@ -1,4 +1,4 @@
-//! What a person and a script see of the host verbs: the program against a target over loopback.
+//! The host verbs as users and scripts see them: the program against a target over loopback.
 
 mod advice;
 mod commands;
@@ -26,13 +26,13 @@ const FRIEND_NQN: &str = "nqn.2014-08.org.example:friend";
 /// Blocks of namespace 1, of 512 bytes.
 const BLOCKS: u64 = 16_384;
 
-/// A running target, and a state directory that nobody else has.
+/// A running target, and a state directory of its own.
 struct Rig {
     target: Target,
     state: tempfile::TempDir,
 }
 
-/// What a run of the program ended with.
+/// The result of a run of the program.
 struct Run {
     code: Option<i32>,
     stdout: Vec<u8>,
@@ -45,12 +45,12 @@ impl Rig {
         Self { target: Target::start(config(), settings).unwrap(), state: tempfile::tempdir().unwrap() }
     }
 
-    /// Where a port listens: `any`, `discovery` or `plain` (without digests).
+    /// The address of a port: `any`, `discovery` or `plain` (without digests).
     fn address(&self, port: &str) -> SocketAddr {
         self.target.addresses().into_iter().find(|(name, _)| name == port).unwrap().1
     }
 
-    /// The URI of a subsystem on the port `any`, with what follows.
+    /// The URI of a subsystem on the port `any`, with a suffix.
     fn uri(&self, nqn: &str, rest: &str) -> String {
         format!("nvme+tcp://{}/{nqn}{rest}", self.address("any"))
     }
@@ -78,7 +78,7 @@ impl Rig {
 }
 
 impl Drop for Rig {
-    /// A test that failed leaves no holder behind: it would outlive the test run.
+    /// A failed test must not leave an attach daemon behind, which would outlive the test run.
     fn drop(&mut self) {
         let _ended = self.command(&["disconnect-all", "--force"]).output();
     }
@@ -92,19 +92,19 @@ impl From<Output> for Run {
 }
 
 impl Run {
-    /// The text on standard output of a run that succeeded.
+    /// The standard output of a successful run.
     fn ok(&self) -> String {
         assert_eq!(self.code, Some(0), "{}", self.stderr);
         String::from_utf8(self.stdout.clone()).unwrap()
     }
 
-    /// The message of a run that failed.
+    /// The message of a failed run.
     #[track_caller]
     fn failed(&self) -> &str {
         self.ended_with(1)
     }
 
-    /// The message of a run whose command line was not understood.
+    /// The message of a run with an invalid command line.
     #[track_caller]
     fn misused(&self) -> &str {
         self.ended_with(2)

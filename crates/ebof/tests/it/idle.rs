@@ -34,8 +34,7 @@ fn an_idle_target_with_64_connections_uses_no_processor_and_little_memory() {
         let queues = (0..3).map(|_| controller.queue_pair().unwrap()).collect();
         held.push((controller, queues));
     }
-    // What connecting cost is over after a moment; then the passing of time itself is what is
-    // measured.
+    // The cost of connecting ends after a moment; then only the passing of time is measured.
     std::thread::sleep(Duration::from_secs(2));
     let before = ticks(server.process());
     std::thread::sleep(Duration::from_secs(5));

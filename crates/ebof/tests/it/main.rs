@@ -1,4 +1,4 @@
-//! The program as a person, a script and an administrator see it.
+//! The program as users, scripts and administrators see it.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,

@@ -1,4 +1,4 @@
-//! A picture of a terminal: commands and what they printed, as SVG.
+//! A picture of a terminal: commands and their output, as SVG.
 
 use std::fmt::Write as _;
 
@@ -6,17 +6,17 @@ use std::fmt::Write as _;
 const COLUMN_TENTHS: usize = 78;
 const LINE: usize = 17;
 const MARGIN: usize = 16;
-/// Longer lines are cut.
+/// Longer lines are truncated.
 const COLUMNS: usize = 112;
-/// Lines of what one command printed that are shown.
+/// The most lines of output that are shown for a command.
 const LINES_MAX: usize = 9;
-/// Commands that are shown.
+/// The number of commands that are shown.
 const COMMANDS_MAX: usize = 5;
-/// What is typed, and what is printed.
+/// A command and its output.
 const TYPED: &str = "#7ee787";
 const PRINTED: &str = "#c9d1d9";
 
-/// The first commands, each with the beginning of what it printed.
+/// The first commands, each with the beginning of its output.
 pub(crate) fn svg(screen: &[(String, Vec<String>)]) -> String {
     let mut lines: Vec<(&str, String)> = Vec::new();
     for (command, printed) in screen.iter().take(COMMANDS_MAX) {
@@ -47,7 +47,7 @@ pub(crate) fn svg(screen: &[(String, Vec<String>)]) -> String {
     out
 }
 
-/// The commands that such a picture shows, as far as a line goes.
+/// The commands that such a picture shows, truncated to a line.
 pub(crate) fn commands(svg: &str) -> Vec<String> {
     let typed = svg.lines().filter(|line| line.contains(TYPED));
     let texts = typed.filter_map(|line| line.split_once("\"preserve\">")?.1.strip_suffix("</text>"));

@@ -1,14 +1,14 @@
-//! README's tour: every block of commands is run as it stands, in the order of the text, and what
-//! it prints is compared.
+//! README's tour: every block of commands is run as printed, in the order of the text, and its
+//! output is compared.
 //!
 //! The commands run in one shell as root, in a directory, a network and a `/run` of their own.
-//! `ebof serve` stays in the background, as in a terminal of its own, until the next one. In what
-//! is printed, `...` stands for any lines; identifiers, device numbers and other things that differ
-//! from run to run are compared by their form (see [`normalized`]). A block device in a command is
-//! the one that was printed in that one's place.
+//! `ebof serve` runs in the background, as in another terminal, until the next one. In output,
+//! `...` stands for any lines; identifiers, device numbers and other values that differ from run to
+//! run are compared by their form (see [`normalized`]). A block device in a command is replaced by
+//! the one that was printed here.
 //!
-//! With `EBOF_TOUR_PICTURE=FILE` the first commands and what they printed become a picture of a
-//! terminal: the one in README (`scripts/tour-picture.sh`).
+//! With `EBOF_TOUR_PICTURE=FILE` the first commands and their output become the picture of a
+//! terminal in README (`scripts/tour-picture.sh`).
 
 use std::collections::HashMap;
 use std::fs;
@@ -19,16 +19,16 @@ use std::time::{Duration, Instant};
 
 use crate::picture;
 
-/// How long a target is waited for.
+/// The time limit for the start of a target.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A line behind which a command's output ends.
+/// The line that marks the end of a command's output.
 const END: &str = "--- end of the output, status ";
 
-/// How the names of block devices begin.
+/// Prefixes of the names of block devices.
 const DEVICES: [&str; 2] = ["/dev/loop", "/dev/ublkb"];
 
-/// A command of the tour, and what it prints according to it.
+/// A command of the tour, and its expected output.
 #[derive(Debug)]
 struct Step {
     /// Line of README, from 1.
@@ -37,8 +37,8 @@ struct Step {
     expected: Vec<String>,
 }
 
-/// Whether a command goes on in the next line: by a backslash, or because its here-document has not
-/// ended.
+/// Whether a command continues in the next line: by a backslash, or because its here-document has
+/// not ended.
 fn continues(command: &str) -> bool {
     command.ends_with('\\') || (command.contains("<<END") && !command.ends_with("\nEND"))
 }
@@ -63,7 +63,7 @@ fn steps(readme: &str) -> Vec<Step> {
             steps.last_mut().expect("a block begins with a command").expected.push(line.to_owned());
         }
     }
-    // An empty line before the next command is for the eye.
+    // An empty line before the next command is not output.
     for step in &mut steps {
         while step.expected.last().is_some_and(String::is_empty) {
             step.expected.pop();
@@ -78,8 +78,8 @@ fn devices(lines: &[String]) -> Vec<String> {
     words.filter(|word| DEVICES.iter().any(|start| word.starts_with(start))).map(str::to_owned).collect()
 }
 
-/// The command with the devices of this machine in the places of those that README shows. One that
-/// nobody printed is somebody else's, and such a command is not run.
+/// The command with the devices of this machine instead of those in README. A device that was not
+/// printed before belongs to something else, and such a command is not run.
 fn with_devices(command: &str, known: &HashMap<String, String>) -> String {
     let mut command = command.to_owned();
     for device in devices(&[command.clone()]) {
@@ -89,7 +89,7 @@ fn with_devices(command: &str, known: &HashMap<String, String>) -> String {
     command
 }
 
-/// A line without what differs from run to run: UUIDs, numbers of devices, long numbers.
+/// A line without values that differ from run to run: UUIDs, device numbers, long numbers.
 fn normalized(line: &str) -> String {
     let mut out = String::new();
     let mut rest = line.trim_end();
@@ -106,18 +106,17 @@ fn normalized(line: &str) -> String {
             out.push_str("/dev/DEVICE");
             rest = after.trim_start_matches(|c: char| c.is_ascii_digit());
         } else {
-            // A whole word of letters and digits at once: digits within it are no number of their
-            // own.
+            // A whole word of letters and digits: digits within it are not separate numbers.
             let length = rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len()).max(first.len_utf8());
             out.push_str(&rest[..length]);
             rest = &rest[length..];
         }
     }
-    // The columns of a table are as wide as what is in them.
+    // The columns of a table are as wide as their cells.
     out.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Whether `actual` is what `expected` says, where `...` stands for any lines.
+/// Whether `actual` matches `expected`, where `...` stands for any lines.
 fn matches(expected: &[String], actual: &[String]) -> bool {
     match expected.split_first() {
         None => actual.is_empty(),
@@ -138,7 +137,7 @@ struct Shell {
 }
 
 impl Shell {
-    /// `None` where this machine does not let us.
+    /// `None` if this machine does not permit it.
     fn start(directory: &Path, programs: &Path) -> Option<Self> {
         let set_up = "ip link set lo up && mount -t tmpfs tmpfs /run && exec bash --norc";
         let path = format!("{}:{}:/usr/sbin:/sbin", programs.display(), std::env::var("PATH").unwrap_or_default());
@@ -155,12 +154,12 @@ impl Shell {
         let input = process.stdin.take().unwrap();
         let output = BufReader::new(process.stdout.take().unwrap());
         let mut shell = Self { process, input, output, directory: directory.to_owned(), servers: 0 };
-        // In a mount namespace of its own, so what it mounts goes with it.
+        // In a mount namespace of its own, so its mounts end with it.
         let (lines, _) = shell.run("exec 2>&1; echo ready")?;
         (lines == ["ready"]).then_some(shell)
     }
 
-    /// Runs a command: the lines it printed and its status; `None` when the shell is gone.
+    /// Runs a command: its output and its status; `None` if the shell has ended.
     fn run(&mut self, command: &str) -> Option<(Vec<String>, String)> {
         writeln!(self.input, "{{ {command}\n}} </dev/null\necho \"\n{END}$?\"").ok()?;
         let mut lines: Vec<String> = Vec::new();
@@ -171,7 +170,7 @@ impl Shell {
             }
             let line = line.trim_end_matches('\n');
             if let Some(status) = line.strip_prefix(END) {
-                // The empty line that was put before it, and those that README does not show.
+                // The empty line before the marker, and those that README does not show.
                 while lines.last().is_some_and(String::is_empty) {
                     lines.pop();
                 }
@@ -181,7 +180,7 @@ impl Shell {
         }
     }
 
-    /// Serves in the background, in place of whoever did before; waits until it has printed
+    /// Serves in the background, instead of the previous target; waits until it has printed
     /// `expected`.
     fn serve(&mut self, step: &Step) -> Vec<String> {
         let log = format!("server{}.log", self.servers);
@@ -208,7 +207,7 @@ impl Drop for Shell {
     }
 }
 
-/// Why the tour cannot be taken here.
+/// Why the tour cannot be run here.
 fn obstacle() -> Option<&'static str> {
     if !rustix::process::geteuid().is_root() {
         return Some("the tour needs root");

@@ -1,4 +1,4 @@
-//! SIGHUP and its kin, as an administrator sees them: the program, its configuration file and its
+//! SIGHUP and SIGUSR1, as an administrator sees them: the program, its configuration file and its
 //! log.
 
 use std::fs::File;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// `ebof serve --config`; it ends with this value.
+/// `ebof serve --config`; it is killed on drop.
 struct Server {
     child: Child,
     config: PathBuf,
@@ -46,13 +46,13 @@ impl Server {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Another text, and SIGHUP.
+    /// Writes another configuration, and sends SIGHUP.
     fn reload(&self, text: &str) {
         std::fs::write(&self.config, text).unwrap();
         self.signal(Signal::HUP);
     }
 
-    /// The lines of the log up to the one with `what`.
+    /// The lines of the log up to the one that contains `what`.
     fn wait(&self, what: &str) -> Vec<String> {
         let mut lines = Vec::new();
         loop {
@@ -95,7 +95,7 @@ fn a_truncated_configuration_removes_nothing() {
     assert!(server.wait("stays as it was").last().unwrap().contains("nothing of the namespaces"));
     server.reload(&text);
     server.wait("the configuration has not changed");
-    // Whoever means it says so.
+    // An explicit empty list removes them.
     server.reload(&format!("subsystems = []\n{PORTS}"));
     server.wait("remove subsystem nqn.2014-08.org.example:disks");
 }
@@ -154,7 +154,7 @@ fn a_target_notices_a_grown_file_on_request() {
     File::options().write(true).open(&path).unwrap().set_len(4 << 20).unwrap();
     server.signal(Signal::HUP);
     server.wait("grow namespace 1 of nqn.2014-08.org.example:disks: 3Mi -> 4Mi");
-    // Who is no target is not sent a signal that would end it.
+    // Other processes are not sent the signal, which would end them.
     let (success, errors) = rescan(std::process::id());
     assert!(!success && errors.contains("is no target"), "{errors}");
 }

@@ -3,19 +3,19 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
-/// The process; it ends with this value.
+/// The process; it is killed on drop.
 pub(crate) struct Server {
     child: Child,
     pub(crate) port: u16,
 }
 
 impl Server {
-    /// `ebof serve` on a free port of loopback, with these arguments besides.
+    /// `ebof serve` on a free port of loopback, with these additional arguments.
     pub(crate) fn start(nqn: &str, args: &[&str]) -> Self {
         Self::start_with(nqn, args, Stdio::null())
     }
 
-    /// The same, with its log there.
+    /// The same, with its log in this file.
     pub(crate) fn start_with(nqn: &str, args: &[&str], log: Stdio) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_ebof"))
             .args(["serve", "--listen", "tcp://127.0.0.1:0", "--nqn", nqn, "-o", "json"])
@@ -36,7 +36,7 @@ impl Server {
         Self { child, port }
     }
 
-    /// Ends it in order (SIGTERM), and waits until it is gone.
+    /// Ends it with SIGTERM, and waits for it.
     pub(crate) fn terminate(mut self) {
         let process = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
@@ -50,7 +50,7 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// Kills it (SIGKILL), and waits until it is gone.
+    /// Kills it with SIGKILL, and waits for it.
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -1,5 +1,5 @@
-//! Signals of a target whose configuration is not what it was: it ends when it is told to, whatever
-//! the file has become.
+//! Signals of a target whose configuration file was replaced: it ends on request, whatever the file
+//! is now.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::symlink;
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Nothing here takes that long, also on a machine that has much to do.
+/// Longer than anything here takes, even on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
 const CONFIG: &str = "[[ports]]\nlisten = \"tcp://127.0.0.1:0\"\n[[subsystems]]\nnqn = \"nqn.2014-08.org.example:drive0\"\n\
                       allow_any_host = true\nnamespaces = [\"mem:1Mi\"]\n";
 
-/// `ebof serve --config`; killed with this value.
+/// `ebof serve --config`; killed on drop.
 struct Server {
     child: Child,
     log: Receiver<String>,
@@ -42,7 +42,7 @@ impl Server {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Waits for a line of the log that has these words.
+    /// Waits for a line of the log with these words.
     fn expect(&self, words: &str) {
         let mut read = Vec::new();
         loop {
@@ -106,7 +106,7 @@ fn no_configuration_file_delays_signals_or_exhausts_memory() {
     server.expect("it is a character device");
 
     std::fs::remove_file(&path).unwrap();
-    // 1 TiB, of which nothing is there.
+    // 1 TiB, sparse.
     std::fs::File::create(&path).unwrap().set_len(1 << 40).unwrap();
     server.signal(Signal::HUP);
     server.expect("it has more than 16777216 bytes");
@@ -116,7 +116,7 @@ fn no_configuration_file_delays_signals_or_exhausts_memory() {
     server.signal(Signal::HUP);
     server.expect("it is a pipe");
 
-    // A key that never comes does not keep it either.
+    // A key file that is never readable does not delay it either.
     let key = directory.path().join("key");
     assert!(Command::new("mkfifo").arg(&key).status().unwrap().success());
     let drive = "[[drives]]\nname = \"d0\"\nbacking = \"d0.img\"\nsize = \"64Mi\"\nencryption = true\nkey_file = \"key\"\n\
@@ -144,7 +144,8 @@ fn a_target_that_cannot_serve_with_every_thread_ends() {
     assert!(said.contains("Too many open files"), "{said}");
 }
 
-/// A limit on the size of files makes a write fail, and ends nobody: what was begun is taken back.
+/// A limit on the size of files makes a write fail, and does not end the process: the file is
+/// removed.
 #[test]
 fn a_drive_larger_than_the_file_size_limit_leaves_no_file() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,4 @@
-//! The engine in the fio of the distribution, against a target in this process: what a user sees.
-//! Skips where there is no fio.
+//! The engine in the distribution's fio, against a target in this process. Skipped without fio.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "test code")]
 
 use std::path::{Path, PathBuf};
@@ -21,7 +20,7 @@ struct Bench {
     directory: tempfile::TempDir,
 }
 
-/// Says why and gives `None` where there is no fio that the engine is for.
+/// `None`, with a message, if no supported fio is installed.
 fn bench(drive: &str, change: impl FnOnce(&mut Subsystem, &mut Port)) -> Option<Bench> {
     let Ok(version) = Command::new("fio").arg("--version").output() else {
         println!("SKIPPED: there is no fio (Debian's package fio)");
@@ -61,7 +60,7 @@ impl Bench {
         format!("nvme+tcp://127.0.0.1:{}/{NQN}/1", self.port)
     }
 
-    /// As fio wants it in a file name.
+    /// Escaped for a file name of fio.
     fn escaped(&self) -> String {
         self.uri().replace(':', "\\:")
     }
@@ -77,7 +76,7 @@ impl Bench {
         self.command().args(arguments).output().unwrap()
     }
 
-    /// Runs it with the URI as file name; it must succeed. Gives the jobs of fio's report.
+    /// Runs fio with the URI as file name; it must succeed. Returns the jobs of fio's report.
     fn run(&self, arguments: &[&str]) -> Vec<Value> {
         let name = format!("--filename={}", self.escaped());
         let mut all = vec!["--name=job", name.as_str()];
@@ -137,7 +136,7 @@ fn the_depth_is_reached_and_commands_are_sent_in_batches() {
     let jobs = bench.run(&["--rw=randread", "--bs=4k", "--iodepth=32", "--runtime=1", "--time_based"]);
     assert!(done(&jobs[0], "read") > 1000);
     assert!(jobs[0]["iodepth_level"]["32"].as_f64().unwrap() > 90.0, "{}", jobs[0]["iodepth_level"]);
-    // The rates beside the depth: more than one at a time, on the whole.
+    // The depths that were reached: on average more than one command at a time.
     assert!(jobs[0]["iodepth_submit"]["4"].as_f64().unwrap() < 90.0, "{}", jobs[0]["iodepth_submit"]);
 }
 
@@ -179,7 +178,7 @@ fn a_block_beyond_the_transfer_limit_and_a_depth_beyond_the_queue_are_divided() 
         "{}",
         text(&output)
     );
-    // The note stands before the report.
+    // The note is printed before the report.
     let jobs = jobs(&output);
     assert_eq!((done(&jobs[0], "write"), done(&jobs[0], "read")), (32, 32));
 }
@@ -235,7 +234,7 @@ fn writes_to_a_write_protected_namespace_report_that() {
     bench.run(&["--rw=read", "--bs=4k"]);
 }
 
-/// A target that goes away in the middle of a job: fio ends, soon, and says why.
+/// A target that ends in the middle of a job: fio ends soon, and reports why.
 #[test]
 fn the_end_of_the_target_ends_the_job_with_the_reason() {
     let Some(bench) = plain("mem:64Mi") else { return };

@@ -1,4 +1,4 @@
-//! Log pages of drives against golden bytes, and their readers against whatever a peer may send.
+//! Log pages of drives against golden bytes, and their decoders against any bytes of a peer.
 
 use ebof_nvme::identify::Csi;
 use ebof_nvme::log::persistent_event::{ChangeNamespaceEvent, FirmwareCommitEvent, SetFeatureEvent, hardware_error};

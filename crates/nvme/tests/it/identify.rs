@@ -1,5 +1,5 @@
-//! Identify data structures against golden bytes, and lists and texts against whatever a peer may
-//! send.
+//! Identify data structures against golden bytes, and decoders of lists and texts against any bytes
+//! of a peer.
 
 use ebof_nvme::identify::{
     ControllerList, ControllerType, Csi, DescriptorError, DescriptorWriter, Descriptors, EnduranceGroupList, Full,

@@ -1,4 +1,4 @@
-//! Log pages against golden bytes, and their readers against whatever a peer may send.
+//! Log pages against golden bytes, and their decoders against any bytes of a peer.
 
 use ebof_nvme::feature::Fid;
 use ebof_nvme::log::{

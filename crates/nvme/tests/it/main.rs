@@ -1,4 +1,4 @@
-//! The words on the wire against golden bytes, and against whatever a peer may send.
+//! Data structures against golden bytes, and decoders against any bytes of a peer.
 
 mod drive_log;
 mod feature_event;

@@ -1,5 +1,5 @@
-//! Reading and writing allocates nothing once it is under way: target and host in this process,
-//! whose allocator counts.
+//! Reads and writes do not allocate after warming up: target and host are in this process, whose
+//! allocator counts.
 
 use std::alloc::System;
 
@@ -19,13 +19,12 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 /// Commands of one round.
 const ROUND: usize = 4000;
 
-/// Rounds without an allocation that are believed, and rounds in which they must have come. What is
-/// kept for reuse grows when more comes together in one turn than ever before, which happens a few
-/// times and then never again.
+/// The number of rounds without an allocation that is sufficient, and the number of rounds for it.
+/// Reused memory grows when a turn has more work than any before, which happens a few times only.
 const QUIET: usize = 3;
 const ROUNDS_MAX: usize = 25;
 
-/// What is read or written.
+/// The size of a read or write.
 #[derive(Clone, Copy, Debug)]
 struct Corner {
     nsid: u32,
@@ -34,7 +33,7 @@ struct Corner {
     depth: usize,
 }
 
-/// Keeps `depth` commands outstanding until `commands` are over.
+/// Keeps `depth` commands outstanding until `commands` have completed.
 fn run(queue: &mut QueuePair<Vec<u8>>, buffers: &mut Vec<Vec<u8>>, corner: Corner, commands: usize) {
     let Corner { nsid, opcode, bytes, .. } = corner;
     let places = (32 << 20) / bytes as u64;
@@ -60,7 +59,7 @@ fn run(queue: &mut QueuePair<Vec<u8>>, buffers: &mut Vec<Vec<u8>>, corner: Corne
     }
 }
 
-/// Runs rounds until a few in a row allocated nothing. Returns what the rounds allocated.
+/// Runs rounds until a few in a row did not allocate. Returns the allocations of the rounds.
 fn rounds(queue: &mut QueuePair<Vec<u8>>, corner: Corner) -> Vec<usize> {
     let mut buffers: Vec<Vec<u8>> = (0..corner.depth).map(|_| vec![0x5a; corner.bytes]).collect();
     let mut counts = Vec::with_capacity(ROUNDS_MAX);
@@ -94,11 +93,11 @@ fn reads_and_writes_do_not_allocate_after_warming_up() {
         options.data_digest = digests;
         options.zerocopy_send = zerocopy.then_some(4096);
         options.zerocopy_copied_max = u32::MAX;
-        // Nothing shall happen but what is measured.
+        // No background activity.
         options.keep_alive_ms = 0;
         let controller = Controller::connect(&options).unwrap();
         let mut queue = controller.queue_pair().unwrap();
-        // What drives in memory send is copied.
+        // Data of memory drives are copied.
         for nsid in if zerocopy { 2..=2 } else { 1..=2 } {
             for opcode in [nvm::READ, nvm::WRITE] {
                 for (bytes, depth) in [(4096, 1), (4096, 127), (128 << 10, 32), (1 << 20, 64)] {

@@ -1,5 +1,5 @@
 //! Both ends on a machine that wakes sleeping threads late, as a busy hypervisor does: they must
-//! not put each other to sleep with every batch. Being late is a property of the process.
+//! not make each other sleep with every batch. The delay is set for the process.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

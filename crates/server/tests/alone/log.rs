@@ -1,4 +1,4 @@
-//! What peers can make a target log. The log is the process's.
+//! Log lines that peers can cause. The log belongs to the process.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -48,7 +48,7 @@ impl Lines {
     }
 }
 
-/// Something that is no NVMe, until the target closes the connection.
+/// Sends bytes that are not NVMe, until the target closes the connection.
 fn garbage(address: SocketAddr) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -128,7 +128,7 @@ fn one_peer_cannot_fill_the_log() {
         let logged = lines.count() - before;
         assert!((1..CONNECTIONS / 4).contains(&logged), "{what}: {logged} lines");
     }
-    // What is not logged is counted all the same, and remembered.
+    // What is not logged is still counted, and in the connection log.
     let refused: u64 = ebof_manage::Target::status(&target).ports.iter().map(|port| port.refused).sum();
     assert_eq!(refused, 2 * CONNECTIONS as u64);
 }

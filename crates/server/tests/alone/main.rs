@@ -1,6 +1,6 @@
-//! What changes or measures its whole process: the limits of the system, the log, the allocator,
-//! late wake-ups. Each test runs in a process of its own, one after the other. What hosts see of a
-//! target otherwise is in `tests/it`.
+//! Tests that change or measure their whole process: limits of the system, the log, the allocator,
+//! late wake-ups. Each runs in a process of its own, one after the other. Other tests of a target
+//! are in `tests/it`.
 #![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test fails by panicking; sizes are small")]
 
 mod allocation;
@@ -17,11 +17,11 @@ mod zerocopy_refused;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
-/// The test that a process is for, by its name.
+/// The name of the test that a process is for.
 const TEST: &str = "EBOF_TEST_ALONE";
 
-/// Whether this process is for that test, which then runs. Otherwise the test has run when this
-/// comes back: in this program, started again for nothing else.
+/// Whether this process is for that test, which then runs. Otherwise the test has been run in a new
+/// process of this program when the function returns.
 #[expect(clippy::print_stdout, reason = "the test's output")]
 fn is_alone(test: &str) -> bool {
     static TURN: Mutex<()> = Mutex::new(());
@@ -37,7 +37,7 @@ fn is_alone(test: &str) -> bool {
         println!("| {line}");
     }
     println!("{}", String::from_utf8_lossy(&run.stderr));
-    // A name that is none would run no test, and succeed.
+    // A wrong name would run no test, and succeed.
     assert!(run.status.success() && output.contains("ok. 1 passed"), "{test}: {}", run.status);
     false
 }

@@ -1,5 +1,5 @@
-//! A target either serves with all its threads or does not start. The limit of open files is the
-//! process's.
+//! A target either serves with all its threads or does not start. The limit of open files belongs
+//! to the process.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ fn a_target_that_cannot_serve_with_every_thread_does_not_start() {
     let before = getrlimit(Resource::Nofile);
     let open = descriptors();
     let mut reactor_errors = 0;
-    // The limit is one of numbers, and low ones may be free.
+    // The limit is for descriptor numbers, and low ones may be free.
     for current in 3.. {
         assert!(current < 512, "a target needs no more descriptors than that");
         setrlimit(Resource::Nofile, Rlimit { current: Some(current), ..before }).unwrap();
@@ -31,7 +31,7 @@ fn a_target_that_cannot_serve_with_every_thread_does_not_start() {
         match started {
             Ok(target) => {
                 let address = target.addresses()[0].1;
-                // Without a processor of their own, threads are given connections in turns.
+                // Threads that are not pinned get connections round robin.
                 for _ in 0..2 * THREADS {
                     drop(Raw::admin(address));
                 }
@@ -44,7 +44,7 @@ fn a_target_that_cannot_serve_with_every_thread_does_not_start() {
             Err(StartError::Thread(_) | StartError::Listen { .. }) => {}
             Err(other) => panic!("{other}"),
         }
-        // Nothing of it is left: neither threads nor descriptors.
+        // Neither threads nor descriptors are left.
         assert_eq!(descriptors(), open);
         // The system lists a thread for a moment after it was joined.
         let end = Instant::now() + Duration::from_secs(10);
@@ -60,7 +60,7 @@ fn a_target_that_cannot_serve_with_every_thread_does_not_start() {
     assert!(reactor_errors >= THREADS, "each of them was short of descriptors once");
 }
 
-/// How many there are, with the one that looks.
+/// The number of threads, including this one.
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }

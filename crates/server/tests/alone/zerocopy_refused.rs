@@ -1,5 +1,5 @@
-//! Zero-copy send where the system lets a process pin very little: what is beyond is copied, and
-//! nobody fails. The limit is the process's.
+//! Zero-copy send if a process may pin very little memory: the rest is copied, and nothing fails.
+//! The limit belongs to the process.
 
 use ebof_initiator::{Controller, Data, Options, QueuePair};
 use ebof_nvme::io::BlockRange;
@@ -14,7 +14,7 @@ use crate::is_alone;
 
 const BYTES: u32 = 256 << 10;
 
-/// As for somebody who is not root, and who may pin four pages.
+/// Limits as for a user who is not root, and may pin four pages.
 fn limit_pinning() {
     let CapabilitySets { effective, permitted, inheritable } = capabilities(None).unwrap();
     let effective = effective - CapabilitySet::IPC_LOCK;
@@ -28,7 +28,7 @@ fn memory_that_the_kernel_cannot_pin_is_copied() {
     if !is_alone("zerocopy_refused::memory_that_the_kernel_cannot_pin_is_copied") {
         return;
     }
-    // Before there are threads: they have it from this one.
+    // Before threads are started: they inherit it.
     limit_pinning();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("drive");

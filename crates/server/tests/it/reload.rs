@@ -1,5 +1,5 @@
-//! Another configuration for a running target: what stays, what is released before it is taken
-//! again, and the way back.
+//! A new configuration for a running target: what stays open, what is released before it is opened
+//! again, and going back after a failure.
 
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -33,7 +33,7 @@ fn a_file_gets_another_nsid_and_keeps_its_data() {
     let controller = connect(address);
     namespace(&controller, 1).write(0, &[9; 512], false).unwrap();
     config.subsystems[0].namespaces[0].nsid = 5;
-    // Whatever it is called, it is looked at.
+    // Its size is checked, whatever its name is.
     File::options().write(true).open(&path).unwrap().set_len(2 << 20).unwrap();
     target.apply(config).unwrap();
     let moved = namespace(&controller, 5);
@@ -54,7 +54,7 @@ fn two_namespaces_swap_their_files() {
     assert_eq!((block(&namespace(&controller, 1))[0], block(&namespace(&controller, 2))[0]), (2, 1));
 }
 
-/// An I/O queue of a host that says exactly what it is told to.
+/// An I/O queue of a host that sends exactly what the test says.
 fn raw_queue(address: SocketAddr, controller: u16) -> Raw {
     let mut io = Raw::initialized(address);
     io.send(raw::connect(1, 32), 1, connect_data(controller).as_bytes());
@@ -76,7 +76,7 @@ fn a_write_to_the_old_namespace_of_a_file_does_not_reach_the_new_one() {
     assert_eq!(r2t[0], 9, "an R2T");
     config.subsystems[0].namespaces[0].nsid = 5;
     target.apply(config).unwrap();
-    // Somebody has it under its new number before the old data arrive.
+    // Another host uses it under its new NSID before the old data arrive.
     let fresh = namespace(&connect(address), 5);
     fresh.write(0, &[9; 512], false).unwrap();
     io.send_data(&r2t, &[3; 128 * 512]);
@@ -95,7 +95,7 @@ fn a_queue_connected_later_has_the_limits_of_its_controller() {
     let write = BlockRange::new(0, 16).encode(nvm::WRITE, Nsid(1));
     io.send(write, 2, &[3; 8192]);
     assert!(io.completion().status().is_success());
-    // Whoever comes now has been told less.
+    // A new controller has the lower limit.
     let (_admin, controller) = Raw::admin_and_controller(address);
     let mut io = raw_queue(address, controller);
     io.send(write, 2, &[3; 8192]);
@@ -116,11 +116,11 @@ fn a_file_gets_another_block_size_and_other_options() {
         config.subsystems[0].namespaces[0].write_protect = option == "readonly";
         match target.apply(config.clone()) {
             Ok(_) => assert_eq!(block(&namespace(&connect(address), 1)), [7; 4096], "{option}"),
-            // Not every file system has direct I/O; the file is served as it was then.
+            // Not every file system has direct I/O; then the file is served as before.
             Err(error) => assert!(error.to_string().contains("direct I/O"), "{error}"),
         }
     }
-    // The host that was there all the time was not thrown out.
+    // The first host was not disconnected.
     assert!(controller.namespaces().is_ok());
 }
 
@@ -156,10 +156,10 @@ fn a_grown_file_is_noticed_and_hosts_are_notified() {
     assert!(matches!(event, Event::NamespaceChanged(Nsid(1))), "{event:?}");
     seen.refresh().unwrap();
     assert_eq!(seen.blocks(), 6144);
-    // The same open device: what is behind the old end can be written and read.
+    // The same open device: blocks beyond the old end can be written and read.
     seen.write(6143, &[3; 512], true).unwrap();
     assert_eq!(target.status().subsystems[0].namespaces[0].size_bytes, 3 << 20);
-    // The same with the size in words, once the file has it.
+    // The same with a configured size, once the file has it.
     *drive_of(&mut config, 0) = format!("{}:4Mi", path.display()).parse().unwrap();
     let error = target.apply(config.clone()).unwrap_err();
     assert!(error.to_string().contains("4194304 bytes (4Mi) were asked for"), "{error}");
@@ -194,11 +194,11 @@ fn a_file_in_use_does_not_shrink() {
     assert!(error.contains("namespace 1") && error.contains("1048576") && error.contains("2097152"), "{error}");
     seen.refresh().unwrap();
     assert_eq!(seen.blocks(), 4096);
-    // What it has no more is not half a block.
+    // A size that is not a multiple of the block size is refused, too.
     File::options().write(true).open(&path).unwrap().set_len((2 << 20) + 100).unwrap();
     let error = target.apply(config.clone()).unwrap_err().to_string();
     assert!(error.contains("2097252 bytes, which is not a multiple"), "{error}");
-    // It may be taken away, and comes back as it is.
+    // It may be removed, and added again with its new size.
     File::options().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
     let removed = config.subsystems[0].namespaces.remove(0);
     target.apply(config.clone()).unwrap();
@@ -224,12 +224,12 @@ fn a_drive_gets_another_name_and_its_hosts_do_not_notice() {
     assert_eq!(block(&seen), [5; 512]);
     assert_eq!(target.status().drives[0].name, "other");
     assert_eq!(target.status().controllers.len(), 1);
-    // What hosts may do with it is so from now on: more than the drive has room for.
+    // New rules for hosts are in force: overcommit is allowed.
     config.drives[0].overcommit = true;
     target.apply(config.clone()).unwrap();
     let large = drive_rig::create(&controller, 1 << 20);
     assert_eq!(namespace(&controller, large.0).blocks(), 1 << 20);
-    // Another subsystem is something else: its hosts go, the drive and its data stay.
+    // In another subsystem its hosts are disconnected; the drive and its data stay.
     config.subsystems[0].nqn = Nqn::parse("nqn.2014-08.org.example:drive1").unwrap();
     target.apply(config).unwrap();
     let moved = drive_rig::connect_with(address, |options| {
@@ -254,12 +254,12 @@ fn a_port_gets_another_name_and_other_limits_and_its_connections_stay() {
     let after = target.status().ports[0].clone();
     assert_eq!((after.name.as_str(), after.connections), ("front", before.connections));
     assert_eq!(after.accepted, before.accepted);
-    // A controller keeps what it was told.
+    // An existing controller keeps its limits.
     seen.write(0, &[6; 8192], false).unwrap();
     assert_eq!(block(&seen), [6; 512]);
     let fresh = connect(address);
     assert_eq!((fresh.io_queues(), fresh.cap().mqes()), (1, 64));
-    // So it is with the transport's rules.
+    // The same applies to settings of the transport.
     config.ports[0].header_digest = Digest::Required;
     target.apply(config.clone()).unwrap();
     assert_eq!(block(&seen), [6; 512]);
@@ -270,7 +270,7 @@ fn a_port_gets_another_name_and_other_limits_and_its_connections_stay() {
     }
     options.hdr_digest = true;
     assert!(Controller::connect(&options).is_ok());
-    // A port that goes takes the connections with it that came before its limits changed.
+    // Removing a port also ends connections from before its limits changed.
     let other = Port::new(2, Listen::new([127, 0, 0, 1].into(), 0));
     config.subsystems[0].ports = vec![other.name.clone()];
     config.ports = vec![other];
@@ -296,7 +296,7 @@ fn other_socket_options_bind_the_address_again_and_connections_stay() {
     assert_eq!(target.addresses()[0].1, address);
     assert_eq!(block(&seen), [4; 512]);
     assert_eq!(block(&namespace(&connect(address), 1)), [4; 512]);
-    // Without the privilege it is refused, and the address is served as it was; root may.
+    // Without the privilege it is refused, and the address is served as before; root may.
     config.ports[0].busy_poll_us = Some(1_000_000);
     if let Err(error) = target.apply(config.clone()) {
         assert!(error.to_string().contains("busy_poll_us"), "{error}");
@@ -312,7 +312,7 @@ fn a_port_gets_another_id_and_a_wildcard_address() {
     let controller = connect(address);
     config.ports[0].id = 9;
     target.apply(config.clone()).unwrap();
-    // Its hosts come back by themselves.
+    // Its hosts reconnect by themselves.
     assert!(controller.wait_live(Some(Instant::now() + Duration::from_secs(30))));
     assert_eq!(target.status().ports[0].id, 9);
     config.ports[0] = Port::new(9, Listen::new([0, 0, 0, 0].into(), address.port()));
@@ -320,7 +320,7 @@ fn a_port_gets_another_id_and_a_wildcard_address() {
     target.apply(config).unwrap();
     assert_eq!(target.addresses()[0].1, SocketAddr::from(([0, 0, 0, 0], address.port())));
     assert_eq!(block(&namespace(&connect(address), 1)), [0; 512]);
-    // And to one that its own covers.
+    // And to one that its own includes.
     let mut config = target.config();
     config.ports[0] = Port::new(9, Listen::new([127, 0, 0, 1].into(), address.port()));
     config.subsystems[0].ports = vec![config.ports[0].name.clone()];
@@ -336,13 +336,13 @@ fn a_failed_reload_leaves_the_old_state() {
     let (target, config, address) = start_at_a_number(&[text(&path), "mem:1Mi"]);
     let controller = connect(address);
     namespace(&controller, 2).write(0, &[8; 512], false).unwrap();
-    // The address is released, and the new one cannot be had: somebody else listens on a part of
-    // it.
+    // The address is released, and the new one cannot be bound: another socket listens on one of
+    // its addresses.
     let _other = TcpListener::bind(("127.0.0.2", address.port())).unwrap();
     let mut wide = config.clone();
     wide.ports[0] = Port::new(1, Listen::new([0, 0, 0, 0].into(), address.port()));
     wide.subsystems[0].ports = vec![wide.ports[0].name.clone()];
-    // And before that a file has changed its number.
+    // Before that a file has changed its NSID.
     wide.subsystems[0].namespaces[0].nsid = 7;
     let error = target.apply(wide).unwrap_err();
     assert!(
@@ -352,8 +352,8 @@ fn a_failed_reload_leaves_the_old_state() {
     assert_eq!(target.config(), config);
     assert_eq!(block(&namespace(&controller, 1)), [7; 512]);
     assert_eq!(block(&namespace(&connect(address), 2)), [8; 512]);
-    // Blocks of another size that the file does not have a whole number of: the namespace is named,
-    // although other changes come first in the plan.
+    // A block size that does not divide the file's size: the error names the namespace, although
+    // other changes come first in the plan.
     let mut blocks = config.clone();
     blocks.subsystems[0].namespaces[0].block_size = Some(BlockSize::B4096);
     blocks.subsystems[0].namespaces.remove(1);
@@ -374,7 +374,7 @@ fn a_resource_that_cannot_be_reopened_is_reported_and_retried_by_the_next_reload
     let (target, config, address) = start(&[text(&path), "mem:1Mi"]);
     let controller = connect(address);
     namespace(&controller, 2).write(0, &[8; 512], false).unwrap();
-    // Open for writing, and not to be opened for it again.
+    // Open for writing, but it cannot be opened for writing again.
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o444)).unwrap();
     let mut blocks = config.clone();
     blocks.subsystems[0].namespaces[0].block_size = Some(BlockSize::B4096);
@@ -390,7 +390,7 @@ fn a_resource_that_cannot_be_reopened_is_reported_and_retried_by_the_next_reload
     assert_eq!(block(&namespace(&connect(address), 1)), [7; 4096]);
 }
 
-/// Under the same name, and yet another one: its hosts begin anew.
+/// The NQN is the same, but the subsystem is another one: its hosts start again.
 #[test]
 fn giving_a_subsystem_to_a_drive_ends_its_connections() {
     let directory = tempfile::tempdir().unwrap();
@@ -411,7 +411,7 @@ fn giving_a_subsystem_to_a_drive_ends_its_connections() {
     assert!(controller.identify().tnvmcap.get() > 0, "it is the drive's");
 }
 
-/// What a configuration's reader would have refused.
+/// A configuration that the parser would have refused.
 #[test]
 fn an_invalid_table_of_namespaces_changes_nothing() {
     let (target, config, address) = start(&["mem:1Mi"]);
@@ -441,8 +441,7 @@ fn files_created_for_a_failed_reload_are_removed() {
     assert!(!fresh.exists());
 }
 
-/// Hosts that are not concerned keep their connections; what was acknowledged before a move is
-/// there after it.
+/// Hosts that are not affected keep their connections; acknowledged data are kept over a move.
 #[test]
 fn io_of_other_hosts_continues_while_files_move() {
     let directory = tempfile::tempdir().unwrap();
@@ -466,12 +465,12 @@ fn io_of_other_hosts_continues_while_files_move() {
             let controller = connect(address);
             let data = vec![3; 128 << 10];
             while !over.load(Relaxed) {
-                // Namespace 1 is either file, or for a moment neither.
+                // Namespace 1 is one of the files, or for a moment none.
                 let Ok(seen) = controller.namespace(Nsid(1)) else { continue };
                 let _one_of_both = seen.write(256, &data, false);
             }
         });
-        // As long as it takes until the others have done something beside it.
+        // Until the others have made some progress.
         for turn in 0.. {
             if turn >= 20 && written.load(Relaxed) > 20 || bystander.is_finished() {
                 break;

@@ -1,4 +1,4 @@
-//! Targets whose configuration changes, and a host that looks at them.
+//! Targets whose configuration changes, and a host that checks them.
 
 use std::fs::File;
 use std::hash::{BuildHasher as _, RandomState};
@@ -52,7 +52,7 @@ pub(crate) fn block(namespace: &Namespace) -> Vec<u8> {
     data
 }
 
-/// A file of so many bytes whose first block is filled with `first`.
+/// A file of this many bytes whose first block is filled with `first`.
 pub(crate) fn image(directory: &Path, name: &str, bytes: u64, first: u8) -> PathBuf {
     let path = directory.join(name);
     std::fs::write(&path, [first; 4096]).unwrap();
@@ -64,7 +64,7 @@ pub(crate) fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// A configuration with this address for its port, which may be taken by somebody else meanwhile.
+/// A configuration with this address for its port, which another process may use meanwhile.
 pub(crate) fn start_at_a_number(drives: &[&str]) -> (Target, Config, SocketAddr) {
     for _ in 0..100 {
         let number = a_number();
@@ -79,18 +79,17 @@ pub(crate) fn start_at_a_number(drives: &[&str]) -> (Target, Config, SocketAddr)
     unreachable!("a hundred free ports were taken at once")
 }
 
-/// A port that the system gives to nobody who asks for any, in this process or beside it: below
-/// those that it chooses from (`net.ipv4.ip_local_port_range`). One that is given up for a moment
-/// is not another's then.
+/// A port that the system does not assign as an ephemeral one: below `ip_local_port_range`. So no
+/// other socket gets it while it is released for a moment.
 pub(crate) fn a_number() -> u16 {
-    // Each process begins somewhere else.
+    // Each process begins with another number.
     static NEXT: LazyLock<AtomicU64> = LazyLock::new(|| AtomicU64::new(RandomState::new().hash_one(())));
     let numbers = std::iter::repeat_with(|| 16_384 + NEXT.fetch_add(1, Relaxed) % 16_384);
     let mut numbers = numbers.filter_map(|number| u16::try_from(number).ok()).take(1000);
     numbers.find(|&number| TcpListener::bind(("0.0.0.0", number)).is_ok()).expect("a thousand ports are taken")
 }
 
-/// Says so when it goes away.
+/// Reports its drop.
 pub(crate) struct Over<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Over<'_> {

@@ -1,5 +1,5 @@
-//! Reservations of a drive's namespace where they meet other commands: those of another host that
-//! are under way when it is preempted, and those that erase.
+//! Reservations of a drive's namespace and other commands: those of another host that are
+//! outstanding when it is preempted, and those that erase.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -64,14 +64,13 @@ fn formatting_and_sanitizing_a_namespace_reserved_by_another_host_is_a_conflict(
     let mut data = [0; 4096];
     namespace.read(0, &mut data).unwrap();
     assert_eq!(data, [7; 4096], "nothing has happened");
-    // Who holds it may.
+    // The holder may.
     assert!(admin(&bob, Format::new(0).encode(Nsid(1))).is_success());
     assert!(reserve(&mut queue, nvm::RESERVATION_RELEASE, EXCLUSIVE, &0xb0b_u64.to_le_bytes()).is_success());
     assert!(admin(&alice, sanitize).is_success());
 }
 
-/// The I/O queue of a host that has sent a write, and not the data that the target has asked it
-/// for.
+/// The I/O queue of a host that has sent a write, but not the data that the target requests.
 fn slow_writer(address: std::net::SocketAddr) -> (Raw, Raw, Vec<u8>) {
     let (admin, controller) = Raw::admin_and_controller(address);
     let mut io = Raw::initialized(address);
@@ -100,7 +99,7 @@ fn preempt_and_abort_ends_outstanding_commands_of_the_other_host() {
     let (_admin, mut io, r2t) = slow_writer(address);
     let mut queue = registrant(&bob, 0xb0b);
     assert!(status(namespace.write(0, &[8; 512], false)).is(Status::RESERVATION_CONFLICT));
-    // RACQA 2h. It does not wait for data that never come.
+    // RACQA 2h. It does not wait for data that never arrive.
     let (done, finished) = mpsc::channel();
     let preempting = std::thread::spawn(move || {
         let answer = reserve(&mut queue, nvm::RESERVATION_ACQUIRE, EXCLUSIVE | 2, &keys(0xb0b, 0xa11ce));
@@ -110,7 +109,7 @@ fn preempt_and_abort_ends_outstanding_commands_of_the_other_host() {
     let answer = finished.recv_timeout(Duration::from_secs(20)).expect("it ends");
     assert!(answer.is_success(), "{answer}");
     let mut queue = preempting.join().unwrap();
-    // What the host sends now is of no account, and its command is over.
+    // Data that the host sends now are ignored, and its command has completed.
     io.send_data(&r2t, &[9; 128 * 512]);
     let ended = io.completion();
     assert_eq!(ended.cid().0, 4);
@@ -119,7 +118,7 @@ fn preempt_and_abort_ends_outstanding_commands_of_the_other_host() {
     namespace.read(0, &mut data).unwrap();
     assert!(data == vec![7; 128 * 512], "nothing of it was written");
     assert!(namespace.write(0, &[8; 512], false).is_ok());
-    // The other one is no registrant any more.
+    // The other host is not registered any more.
     io.send(BlockRange::new(0, 1).encode(nvm::VERIFY, Nsid(1)), 5, &[]);
     let refused = io.completion();
     assert!(refused.status().is(Status::RESERVATION_CONFLICT), "{}", refused.status());

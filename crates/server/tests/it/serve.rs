@@ -1,4 +1,4 @@
-//! What a host sees of a running target: the initiator against the target over loopback.
+//! A running target as a host sees it: the initiator against the target over loopback.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -227,7 +227,7 @@ fn garbage_silence_and_floods_of_connections_do_not_affect_others() {
     let mut settings = settings();
     settings.handshake_ms = 300;
     settings.connections_max = 300;
-    // The limit of one address is another test's.
+    // Another test checks the limit of one address.
     settings.address_share_percent = 100;
     let target = Target::start(config(&["mem:1Mi"]), settings).unwrap();
     let address = target.addresses()[0].1;
@@ -271,7 +271,7 @@ fn a_shutdown_completes_accepted_commands() {
                 assert!(cqe.status().is_success(), "{}", cqe.status());
                 acknowledged.push(completion.user);
             }
-            // Not accepted any more: the connection ended in good order.
+            // Not accepted any more: the connection was closed.
             Err(error) => assert_eq!(error.kind(), "connection-lost", "{error}"),
         }
     }
@@ -303,7 +303,7 @@ fn metrics_count_by_host_namespace_and_queue() {
     assert!(text.contains("ebof_command_latency_seconds_bucket"), "{text}");
     assert!(text.ends_with("# EOF\n"));
     assert!(line.contains("queue=\""), "{line}");
-    // Queues only where they are asked for: one line for all of a host's.
+    // Queues only on request: otherwise one line for all of a host's.
     let second = controller.namespace(Nsid(1)).unwrap();
     second.read(0, &mut [0; 4096]).unwrap();
     let text = target.metrics(Exposition::Text, MetricsDetail::Namespace);
@@ -312,7 +312,7 @@ fn metrics_count_by_host_namespace_and_queue() {
     assert_eq!(reads.collect::<Vec<_>>().len(), 1, "{text}");
 }
 
-/// Whoever polls on a processor would take it from a thread that cannot leave it.
+/// A program that polls would take the processor from a thread that is bound to it.
 #[test]
 fn threads_of_a_target_are_not_pinned_by_default() {
     let allowed = |status: String| {

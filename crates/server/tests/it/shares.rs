@@ -1,4 +1,4 @@
-//! What one host takes leaves something for the others.
+//! No host can use up what all share.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn serve(connections_max: u32, controllers_max: u32) -> (Target, SocketAddr) {
     (target, address)
 }
 
-/// Another host, that reads a block.
+/// Another host, which reads a block.
 fn other_host_works(address: SocketAddr) {
     let mut options = Options::new(address.ip().to_string(), address.port(), Nqn::parse(NQN).unwrap());
     options.set_host_nqn(Nqn::parse("nqn.2014-08.org.example:modest").unwrap());
@@ -60,7 +60,7 @@ fn a_host_cannot_use_all_connections() {
     let (target, address) = serve(40, 1000);
     let (admin, controller) = Raw::admin_and_controller(address);
     let mut admin = admin;
-    // Feature 07h: so many I/O queues.
+    // Feature 07h: the number of I/O queues.
     let queues = ebof_nvme::Sqe { opcode: 0x09, cdw10: 7.into(), cdw11: 0x00ff_00ff.into(), ..Default::default() };
     admin.send(queues, 3, &[]);
     assert!(admin.completion().status().is_success());
@@ -87,7 +87,7 @@ fn silent_connections_cannot_use_all_connections() {
     for _ in 0..300 {
         silent.push(TcpStream::connect(address).unwrap());
     }
-    // A flood comes from elsewhere than the host: another address of the loopback.
+    // The flood comes from another loopback address than the host.
     let mut stranger = connect_from([127, 0, 0, 2].into(), address);
     stranger.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut request = [0; 128];
@@ -97,7 +97,7 @@ fn silent_connections_cannot_use_all_connections() {
     let status = target.status();
     assert!(status.connections <= 11, "10 of one address, one of the other: {}", status.connections);
     assert_eq!(reasons(&target), [RefusalReason::AddressShare]);
-    // They go: there is room at the same address again.
+    // When they have ended, there is room for the same address again.
     drop(silent);
     let deadline = std::time::Instant::now() + Duration::from_secs(20);
     while target.status().connections > 5 {
@@ -121,7 +121,7 @@ fn a_host_cannot_use_all_buffers() {
     let mut greedy = Raw::initialized(address);
     greedy.send(connect(1, 64), 1, connect_data(controller).as_bytes());
     assert!(greedy.completion().status().is_success());
-    // Writes of 1 MiB whose data never come: each that has a buffer is asked for them.
+    // Writes of 1 MiB whose data never arrive: an R2T is sent for each that has a buffer.
     let mut write = BlockRange::new(0, 2048).encode(nvm::WRITE, Nsid(1));
     write.dptr = SglDescriptor::encode(Sgl::Transport { length: 1 << 20 });
     for cid in 0..20 {

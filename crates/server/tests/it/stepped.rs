@@ -26,7 +26,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::config::{NQN, one_subsystem};
 use crate::raw::{self, Raw};
 
-/// Memory by path, which outlives targets.
+/// Memory devices by path, which outlive targets.
 #[derive(Default)]
 pub(crate) struct Shelf(Mutex<BTreeMap<PathBuf, Arc<dyn Device>>>);
 
@@ -55,20 +55,20 @@ impl Storage for Shelf {
     }
 }
 
-/// Bytes on their way, and whether more will come.
+/// Bytes in transit, and whether more will follow.
 #[derive(Default)]
 struct Wire {
     bytes: VecDeque<u8>,
     closed: bool,
 }
 
-/// One end of a simulated connection: it takes and gives a few bytes at a time.
+/// One end of a simulated connection: it sends and receives a few bytes at a time.
 pub(crate) struct End {
     input: Arc<Mutex<Wire>>,
     output: Arc<Mutex<Wire>>,
 }
 
-/// Sends of more are cut.
+/// Larger sends are shortened.
 const SEND_MAX: usize = 1000;
 
 pub(crate) fn streams() -> (End, End) {
@@ -122,7 +122,7 @@ pub(crate) fn start(config: Config, environment: Environment) -> SteppedTarget {
     SteppedTarget::start(config, settings).unwrap()
 }
 
-/// Everything goes on until nothing does.
+/// Steps everything until nothing makes progress.
 pub(crate) fn settle(target: &mut SteppedTarget, clock: &Clock) {
     loop {
         let mut worked = (0..target.reactors()).fold(false, |worked, reactor| target.step(reactor) | worked);
@@ -144,7 +144,7 @@ pub(crate) fn remote() -> SocketAddr {
     ([192, 0, 2, 7], 40_000).into()
 }
 
-/// Sends `pdu` and gives all that comes back.
+/// Sends `pdu` and returns all that is received.
 pub(crate) fn exchange(target: &mut SteppedTarget, clock: &Clock, host: &mut End, pdu: &[u8]) -> Vec<u8> {
     let mut sent = 0;
     let mut got = Vec::new();
@@ -200,7 +200,7 @@ fn a_host_over_a_simulated_stream_is_served_without_a_thread() {
     let got = exchange(&mut target, &clock, &mut queue, &Raw::capsule(read, 4, &[]));
     assert_eq!((got[0], &got[24..24 + 4096]), (7, &[5; 4096][..]), "data");
 
-    // Nobody sends Keep Alive: the controller ends when its time has passed, and not before.
+    // Without Keep Alive the controller ends when its time-out has expired, and not before.
     let status = |target: &SteppedTarget| ebof_manage::api::Target::status(target.target()).controllers.len();
     assert_eq!(status(&target), 1);
     let begin = clock.now();
@@ -211,7 +211,7 @@ fn a_host_over_a_simulated_stream_is_served_without_a_thread() {
         clock.advance(Duration::from_millis(1));
         settle(&mut target, &clock);
     }
-    // Commands in the first interval count for it: the timer runs out in the second.
+    // Commands in the first interval count for it: the timer expires in the second.
     assert!((60..=121).contains(&(clock.now() - begin).as_secs()), "{:?}", clock.now() - begin);
     target.close();
 }
@@ -261,7 +261,7 @@ pub(crate) fn with_drive() -> Config {
     config
 }
 
-/// What a host sees of a drive on which it makes a namespace and writes to it, over a restart.
+/// A host creates a namespace on a drive and writes to it; its data after a restart.
 fn story(seed: u64, killed: bool) -> Vec<u8> {
     let shelf = Arc::new(Shelf::default());
     let mut seen = Vec::new();
@@ -303,7 +303,7 @@ fn story(seed: u64, killed: bool) -> Vec<u8> {
 #[test]
 fn a_drive_is_served_without_a_thread_and_the_same_seed_gives_the_same_identifiers() {
     let seen = story(5, false);
-    // Identify Namespace: NGUID. What is in use (NUSE) has changed meanwhile.
+    // Identify Namespace: NGUID. NUSE has changed meanwhile.
     assert_eq!(seen[104..120], seen[4096 + 104..4096 + 120], "the namespace is another one after the restart");
     assert!(seen == story(5, false), "the same seed has shown something else");
     assert!(seen != story(6, false), "nothing of what is shown depends on the seed");
@@ -314,8 +314,8 @@ fn dropping_a_target_is_a_kill_and_flushed_data_are_kept() {
     story(7, true);
 }
 
-/// The bell of a queue in memory rings once. Where the queue had used up its share of the turn, and
-/// of some turns to come, nobody took what the bell was about.
+/// The bell of a loopback queue rings once. A queue that had used up its share of this turn and of
+/// later ones was not served any more.
 #[test]
 fn a_loopback_queue_that_used_up_its_share_is_served_in_a_later_turn() {
     let environment = environment(8, &Arc::new(Shelf::default()));
@@ -332,7 +332,7 @@ fn a_loopback_queue_that_used_up_its_share_is_served_in_a_later_turn() {
         sqe.dptr = SglDescriptor::encode(Sgl::Transport { length: bytes });
         queue.0.submit(Capsule { sqe, data: None }).unwrap();
     };
-    // Who has company has a small share.
+    // A connection that is not alone has a small share.
     queues[1..].iter_mut().for_each(|queue| read(queue, 1, 512));
     target.step(0);
     read(&mut queues[0], 1, 1 << 20);

@@ -1,5 +1,5 @@
 //! A host and a target in one thread and in virtual time, over simulated streams and over loopback:
-//! nothing asks the kernel, and two runs are the same.
+//! nothing calls the kernel, and two runs are the same.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ struct World {
     target: SteppedTarget,
     clock: Clock,
     port: String,
-    /// The target's ends of streams that the host has dialled.
+    /// The target's ends of streams that the host has connected.
     dialled: Arc<Mutex<Vec<End>>>,
     admin_queue: Option<stepped::AdminQueue>,
 }
@@ -51,7 +51,7 @@ impl World {
         options
     }
 
-    /// All but what waits for `due`, which may then come.
+    /// Steps until everything waits for `due`, then advances time.
     fn step(&mut self, due: Option<Instant>) {
         for theirs in self.dialled.lock().unwrap().drain(..) {
             self.target.connect(&self.port, remote(), Box::new(theirs)).unwrap();
@@ -62,7 +62,7 @@ impl World {
             queue.due()
         });
         let all = [due, admin_due, self.target.due()];
-        // A little at a time: not every step waits for the clock.
+        // In small steps: not every step waits for the clock.
         let soon = self.clock.now() + Duration::from_millis(1);
         self.clock.advance_to(all.into_iter().flatten().min().map_or(soon, |due| due.min(soon)));
     }
@@ -95,7 +95,8 @@ impl World {
     }
 }
 
-/// Connects, writes and reads, idles for a minute, is reset, comes back, leaves. How long that was.
+/// Connects, writes and reads, idles for a minute, resets, reconnects, disconnects. Returns how
+/// long that took.
 fn play(loopback: bool) -> Duration {
     let mut world = World::new();
     let began = world.clock.now();
@@ -139,8 +140,7 @@ fn host_and_target_share_a_thread_and_a_clock_over_every_link() {
     }
 }
 
-/// Reads and writes by a handle of the namespace, across a reset, and as many at a time as there
-/// are not queues for.
+/// Reads and writes by a namespace handle, across a reset, with more concurrent calls than queues.
 fn use_namespace(loopback: bool) -> Duration {
     let mut world = World::new();
     let began = world.clock.now();
@@ -152,14 +152,14 @@ fn use_namespace(loopback: bool) -> Duration {
         world.finish(&mut stepped::write(&namespace, 8, vec![byte; 3000 * BLOCK], false)).unwrap();
         let mut reads = [stepped::read(&namespace, 8, vec![0; BLOCK]), stepped::read(&namespace, 3007, vec![0; BLOCK])];
         assert!(reads.each_mut().map(|read| read.step().is_none()) == [true; 2]);
-        // What is under way is repeated when there is a connection again.
+        // Outstanding commands are retried after the reconnect.
         controller.reset();
         for read in &mut reads {
             let (data, done) = world.finish(read);
             assert!(done.is_ok() && data == [byte; BLOCK], "{done:?}");
         }
     }
-    // A call that is given up gives its queue back: there is but one.
+    // A dropped call releases its queue, the only one.
     let mut given_up = stepped::flush(&namespace);
     assert!(given_up.step().is_none());
     drop(given_up);

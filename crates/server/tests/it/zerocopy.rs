@@ -1,5 +1,5 @@
-//! Zero-copy send at both ends over loopback, where what the receiver has not taken yet is sent
-//! from where it is: a buffer that is used again too early would be seen in what arrives.
+//! Zero-copy send at both ends over loopback, where unread data are still in the sender's buffers:
+//! a buffer that is reused too early would change the received data.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::config::{NQN, one_subsystem};
 const DRIVE_BYTES: usize = 64 << 20;
 const LARGE: usize = 256 << 10;
 
-/// What each block of 512 bytes holds.
+/// The contents of each block of 512 bytes.
 fn block(lba: u64, generation: u8) -> [u8; 512] {
     let mut block = [generation ^ lba as u8; 512];
     block[..8].copy_from_slice(&lba.to_le_bytes());
@@ -34,8 +34,8 @@ struct World {
 }
 
 impl World {
-    /// A target with a file that holds generation 1 of the pattern, and a null drive. It sends
-    /// without a copy, however often the kernel copies if `always`.
+    /// A target with a file with generation 1 of the pattern, and a null drive, with zero-copy
+    /// send. If `always`, it does not fall back to copying.
     fn new(always: bool) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("drive");
@@ -59,7 +59,7 @@ impl World {
         options
     }
 
-    /// A figure of the target.
+    /// A metric of the target.
     fn figure(&self, name: &str) -> u64 {
         let metrics = self.target.metrics(ebof_server::Exposition::OpenMetrics, ebof_server::MetricsDetail::Queue);
         let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix("_total "));
@@ -72,7 +72,7 @@ fn submit_read(queue: &mut QueuePair, lba: u64, bytes: usize) {
     queue.submit(sqe, Data::ToHost(vec![0; bytes]), lba).unwrap();
 }
 
-/// Takes all that is outstanding, each as generation 1 of the pattern.
+/// Receives all outstanding reads, which must have generation 1 of the pattern.
 fn verify_reads(queue: &mut QueuePair) {
     while queue.in_flight() > 0 {
         let completion = queue.wait(None).unwrap().unwrap();
@@ -90,8 +90,7 @@ fn unacknowledged_data_are_unchanged_while_others_use_the_buffers() {
         let mut slow: QueuePair = controller.queue_pair().unwrap();
         let mut quick: QueuePair = controller.queue_pair().unwrap();
         for round in 0..3_u64 {
-            // More than the sockets of both ends hold: the answers wait in them, and nobody takes
-            // them yet.
+            // More than the sockets of both ends hold: the data wait in them, unread.
             for i in 0..64 {
                 submit_read(&mut slow, (i + round) * 512, LARGE);
             }
@@ -151,7 +150,7 @@ fn writes_arrive_unchanged_although_their_buffers_are_reused() {
             assert!(back == pattern(lba, bytes, generation), "block {lba}");
         }
         drop(queue);
-        // A buffer that is lent for one call.
+        // A buffer that is borrowed for one call.
         let data = pattern(0, 3 << 20, 9);
         namespace.write(0, &data, false).unwrap();
         let mut back = vec![0; data.len()];
@@ -207,7 +206,7 @@ fn hosts_that_disconnect_or_never_read_do_not_keep_buffers_or_delay_the_end() {
         (0..64).for_each(|i| submit_read(queue, i * 512, LARGE));
         queue.flush().unwrap();
     };
-    // Away, with everything untaken, many times over: more than a reactor has of buffers.
+    // Disconnects without reading anything, many times: more than the reactor's buffers.
     for _ in 0..40 {
         let controller = Controller::connect(&world.options(false)).unwrap();
         let mut queue: QueuePair = controller.queue_pair().unwrap();
@@ -221,7 +220,7 @@ fn hosts_that_disconnect_or_never_read_do_not_keep_buffers_or_delay_the_end() {
     let mut queue: QueuePair = controller.queue_pair().unwrap();
     fill(&mut queue);
     verify_reads(&mut queue);
-    // And one that is there to the end.
+    // And one that stays to the end.
     fill(&mut queue);
     let started = Instant::now();
     world.target.stop(Duration::from_millis(300));

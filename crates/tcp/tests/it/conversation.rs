@@ -1,5 +1,4 @@
-//! The host's end against the controller's end in memory: what a driver on either side sees,
-//! however the stream is cut.
+//! The host's end against the controller's end in memory, with the stream split at any byte.
 
 use ebof_nvme::{Cid, Cqe, QueueId, Status, opcode};
 use ebof_tcp::{Digest, FatalStatus, controller, host};
@@ -24,7 +23,7 @@ fn done(host: &mut Host, cid: u16) -> Done {
     host.done.remove(at)
 }
 
-/// Reads, writes in and out of the capsule, and a flush; true data at both ends.
+/// Reads, writes in and out of the capsule, and a flush; the data are correct at both ends.
 fn every_kind_of_transfer(host: &mut Host, target: &mut Target, cut: &mut Cut) {
     let data = Random::new(2).bytes(40_000);
     host.write(1, 4096, data.clone(), false);
@@ -110,7 +109,7 @@ fn one_split_at_any_position_changes_nothing() {
     }
 }
 
-/// What a fresh target answers to these reads after initialization.
+/// The response of a new target to these reads after initialization.
 fn answer(config: host::Config, reads: &[&[u8]]) -> Vec<u8> {
     let (_, mut target) = connected(config, controller_config(), &mut Cut::Never);
     for read in reads {
@@ -232,8 +231,8 @@ fn data_of_an_abandoned_command_are_dropped() {
         host.answer_r2ts();
         let late = std::mem::take(&mut host.out);
 
-        // The target gives up in the middle of the first PDU and completes; the CID is used again
-        // at once.
+        // The target aborts in the middle of the first PDU and completes; the CID is reused
+        // immediately.
         let (front, back) = late.split_at(cut.min(2000));
         target.receive(front).unwrap();
         target.connection.abandon(Cid(1));
@@ -298,7 +297,7 @@ fn the_slot_of_an_abandoned_command_is_reused_only_after_its_data() {
     target.connection.request_data(Cid(2), 512, &mut target.out).unwrap();
     let first = target.out.split_off(0);
 
-    // Given away before anything came: the new R2T has another tag, and the late data break the
+    // Reused before any data arrived: the new R2T has another tag, and the late data end the
     // connection.
     target.connection.abandon(Cid(2));
     target.connection.request_data(Cid(3), 512, &mut target.out).unwrap();

@@ -1,5 +1,4 @@
-//! Every PDU, byte by byte: what the ends send is what `testdata` says, and what `testdata` says is
-//! understood.
+//! Every PDU, byte by byte: the ends send the bytes of `testdata`, and decode them.
 //!
 //! The vectors were written by hand from the specification's tables; digests are checked by a
 //! bitwise CRC32C.

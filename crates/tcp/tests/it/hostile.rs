@@ -1,5 +1,5 @@
-//! Bytes from peers that mean harm or are broken: no panic, no hang, no growth; after a violation
-//! nothing is heard.
+//! Bytes from malicious or broken peers: no panic, no hang, no growth; after a violation nothing
+//! more is processed.
 
 use std::sync::OnceLock;
 

@@ -1,4 +1,4 @@
-//! Both ends of the transport as drivers see them: in memory, however the stream is cut.
+//! Both ends of the transport in memory, with the stream split at any byte.
 
 mod conversation;
 mod golden;

@@ -1,5 +1,5 @@
-//! Random mixes of commands against what they must come to, over random parameters and random cuts
-//! of the stream.
+//! Random mixes of commands against a model, with random parameters and random splits of the
+//! stream.
 
 use ebof_nvme::{Cid, QueueId, Status};
 use ebof_tcp::{Digest, controller, host};

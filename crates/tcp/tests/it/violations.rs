@@ -1,6 +1,6 @@
-//! One row per way to break the transport: what the other end finds, the Fatal Error Status and the
-//! field it names. Each row is also fed byte by byte: the verdict must not depend on how the stream
-//! is cut.
+//! One row per violation of the transport: the Fatal Error Status and the field that the other end
+//! reports. Each row is also fed byte by byte: the result must not depend on how the stream is
+//! split.
 
 use ebof_nvme::{Cid, Cqe, QueueId, Sqe, Status};
 use ebof_tcp::{Digest, FatalError, FatalStatus, controller, digest, host};
@@ -36,7 +36,7 @@ impl Pdu {
         self
     }
 
-    /// Puts a right digest behind the header: HDGSTF, PLEN and the digest itself.
+    /// Adds a correct digest after the header: HDGSTF, PLEN and the digest itself.
     fn with_header_digest(mut self) -> Self {
         let hlen = usize::from(self.0[2]);
         self.0[1] |= 1;
@@ -83,7 +83,7 @@ fn r2t(cid: u16, offset: u32, length: u32) -> Pdu {
 
 type Row = (&'static str, Vec<Pdu>, FatalStatus, u32);
 
-/// An end of a connection that takes bytes until it finds a violation.
+/// An end of a connection that processes bytes until it detects a violation.
 trait End {
     fn feed(&mut self, bytes: &[u8]) -> Result<(), FatalError>;
 }

@@ -1,5 +1,5 @@
-//! Replays the committed fuzz corpus through the very functions that the fuzz targets call, on a
-//! stable toolchain.
+//! Replays the committed fuzz corpus through the functions of the fuzz targets, on a stable
+//! toolchain.
 
 use std::fs;
 use std::path::Path;
@@ -29,7 +29,7 @@ fn no_input_of_the_corpus_panics() {
     }
 }
 
-/// An input cut short, with some bytes changed: it takes other ways.
+/// A truncated input with some bytes changed, which takes other paths.
 fn variant(input: &[u8], random: &mut Random) -> Vec<u8> {
     let mut input = input[..input.len() - random.below(input.len()) / 2].to_vec();
     for _ in 0..random.below(8) {

@@ -1,11 +1,11 @@
-//! What a message advises is done, as it stands there, and works.
+//! Commands that messages suggest work as printed.
 
 use ebof_nvme::Nqn;
 
 use super::drive::{ALICE, Rig as Drive};
 use super::{FRIEND_NQN, NQN, PRIVATE_NQN, Rig, Run};
 
-/// The commands with arguments that stand between backticks in a message.
+/// The commands with arguments between backticks in a message.
 fn advised(message: &str) -> Vec<Vec<String>> {
     let spans = message.split('`').skip(1).step_by(2);
     let commands = spans.filter_map(|span| span.strip_prefix("ebof "));
@@ -13,8 +13,8 @@ fn advised(message: &str) -> Vec<Vec<String>> {
     words.filter(|words| words.len() > 1).collect()
 }
 
-/// Runs a verb that fails, then each command that its message advises, with these arguments
-/// besides.
+/// Runs a verb that fails, then each command that its message suggests, with these additional
+/// arguments.
 #[track_caller]
 fn follow(run: impl Fn(&[&str]) -> Run, args: &[&str], more: &[&str]) -> Vec<String> {
     let failed = run(args);
@@ -35,7 +35,7 @@ fn follow(run: impl Fn(&[&str]) -> Run, args: &[&str], more: &[&str]) -> Vec<Str
 fn hints_for_a_failed_connect_lead_to_a_connection() {
     let rig = Rig::new();
     let run = |args: &[&str]| rig.run(args);
-    // A wrong name, and a port that answers discovery only: what discovery lists can be connected.
+    // A wrong NQN, and a discovery-only port: subsystems that discovery lists can be connected.
     for address in [rig.address("any"), rig.address("discovery")] {
         let lists = follow(run, &["id-ctrl", &format!("nvme+tcp://{address}/nqn.2014-08.org.example:typo")], &[]);
         let [list] = lists.as_slice() else { panic!("{lists:?}") };
@@ -49,12 +49,12 @@ fn hints_for_a_failed_connect_lead_to_a_connection() {
         let nqn = value(entry, "subnqn");
         rig.run(&["id-ctrl", &format!("nvme+tcp://{traddr}:{port}/{nqn}")]).ok();
     }
-    // A host that is not allowed: as one that is.
+    // A host that is not allowed: with the NQN of one that is.
     let private = rig.uri(PRIVATE_NQN, "");
     let refused = rig.run(&["id-ctrl", &private, "--hostnqn", "nqn.2014-08.org.example:stranger"]);
     assert!(refused.failed().contains("or connect with --hostnqn of one that is"), "{}", refused.stderr);
     rig.run(&["id-ctrl", &private, "--hostnqn", FRIEND_NQN]).ok();
-    // Discovery of what is no discovery service: without its name.
+    // Discovery of an NQN that is not a discovery service: without the NQN.
     let port = rig.address("any").port().to_string();
     let discover = ["discover", "-a", "127.0.0.1", "-s", &port];
     let refused = rig.run(&[&discover[..], &["-n", NQN]].concat());
@@ -62,13 +62,13 @@ fn hints_for_a_failed_connect_lead_to_a_connection() {
     rig.run(&discover).ok();
     let named = rig.run(&["read", &rig.uri(Nqn::DISCOVERY, "/1")]);
     assert!(named.failed().contains("is a discovery service"), "{}", named.stderr);
-    // Digests that the port does not do: without them, and at a port that does.
+    // Digests that the port refuses: without them, and at a port that accepts them.
     let plain = format!("nvme+tcp://{}/{NQN}", rig.address("plain"));
     let refused = rig.run(&["id-ctrl", &plain, "--hdr-digest", "--data-digest"]);
     assert!(refused.failed().contains("connect without --hdr-digest and --data-digest"), "{}", refused.stderr);
     rig.run(&["id-ctrl", &plain]).ok();
     rig.run(&["id-ctrl", &rig.uri(NQN, ""), "--hdr-digest", "--data-digest"]).ok();
-    // An address that is not of this machine.
+    // An address that does not belong to this machine.
     let refused = rig.run(&["id-ctrl", &rig.uri(NQN, ""), "--host-traddr", "192.0.2.1"]);
     assert!(refused.failed().contains("give --host-traddr an address of this machine"), "{}", refused.stderr);
     rig.run(&["id-ctrl", &rig.uri(NQN, ""), "--host-traddr", "127.0.0.1"]).ok();
@@ -131,7 +131,7 @@ fn commands_in_hints_of_a_drives_refusals_work() {
     ] {
         follow(run, &[args, &alice].concat(), &alice);
     }
-    // What is more than one command may name is told with how much that is, which goes.
+    // Too much for one command: the message has the limit, which works.
     for verb in ["verify", "write-zeroes"] {
         let refused = rig.host(ALICE, verb, "/2", &["-c", "65535"]);
         assert!(
@@ -142,7 +142,7 @@ fn commands_in_hints_of_a_drives_refusals_work() {
         rig.host(ALICE, verb, "/2", &["-c", "32767"]).ok();
         rig.host(ALICE, verb, "/2", &["-s", "32768", "-c", "32767"]).ok();
     }
-    // A damaged image: it is sent again.
+    // A damaged image: it is downloaded again.
     rig.host(ALICE, "fw-download", "", &["-f", image]).ok();
     let refused = rig.host(ALICE, "fw-commit", "", &["-a", "1", "-s", "2"]);
     let again = advised(refused.failed());

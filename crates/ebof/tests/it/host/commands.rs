@@ -1,5 +1,5 @@
-//! Commands by their fields, properties, and what has no other view: against a target, by URI and
-//! by a connected device.
+//! Commands by their fields, properties, and verbs without other tests: against a target, by URI
+//! and by a connected device.
 
 use super::devices::can_attach;
 use super::drive::Server;
@@ -44,14 +44,14 @@ fn a_connected_device_accepts_any_command_and_shows_its_topology() {
 
 fn passes_commands(rig: &Rig, controller: &str, namespace: &str) {
     let run = |verb: &str, device: &str, args: &[&str]| rig.run(&[&[verb, device], args].concat());
-    // What came is what id-ctrl has.
+    // The data are those of id-ctrl.
     let identify = run("admin-passthru", controller, &[&IDENTIFY[..], &["-b"]].concat());
     assert_eq!((identify.code, identify.stdout.len()), (Some(0), 4096), "{}", identify.stderr);
     assert!(identify.stdout[..72] == rig.run(&["id-ctrl", controller, "-b"]).stdout[..72], "vendor to revision");
     assert!(identify.stderr.contains("admin-passthru: Identify Success, result: 0x0"), "{}", identify.stderr);
     let text = run("admin-passthru", controller, &IDENTIFY).ok();
     assert!(text.contains("0000: ") && text.lines().count() == 257, "{text}");
-    // Get Features, Number of Queues: all is in the completion.
+    // Get Features, Number of Queues: the result is in the completion.
     let json = run("admin-passthru", controller, &["-O", "0xa", "--cdw10", "7", "-o", "json"]).json();
     assert_eq!(json["name"], "Get Features", "{json}");
     assert!(json["result"].as_u64().unwrap() > 0 && json["data_size"] == 0, "{json}");
@@ -67,7 +67,7 @@ fn passes_commands(rig: &Rig, controller: &str, namespace: &str) {
     let expected = [[0x5a; 300].as_slice(), &[0xee; 212]].concat();
     assert!(std::fs::read(&back).unwrap() == expected, "what was written is read, --prefill behind it");
 
-    // Shown and not sent: the block is as it was.
+    // Shown and not sent: the block is unchanged.
     let shown = run("io-passthru", namespace, &["-O", "8", "-4", "5", "--dry-run"]);
     assert_eq!(shown.code, Some(0), "{}", shown.stderr);
     assert!(shown.ok().starts_with("opcode       : 08\nflags        : 00\nnsid         : 00000001\n"));
@@ -103,14 +103,14 @@ fn shows_properties(rig: &Rig, controller: &str, namespace: &str) {
     assert!(ana.failed().contains("reports no Asymmetric Namespace Access"), "{}", ana.stderr);
 }
 
-/// `ebof serve` with these arguments on a free port; what it says when it does not start.
+/// `ebof serve` with these arguments on a free port; its message if it does not start.
 fn serve_refuses(rig: &Rig, args: &[&str]) -> String {
     let run = rig.run(&[&["serve", "--threads", "1"], args].concat());
-    // 2 where the command line is at fault, 1 where a file is; which it is has tests of its own.
+    // 2 for errors of the command line, 1 for errors of a file; other tests check which.
     if run.code == Some(2) { run.misused().to_owned() } else { run.failed().to_owned() }
 }
 
-/// Each piece of advice is followed to the letter, and works.
+/// Each hint works as printed.
 #[test]
 fn hints_of_serve_work() {
     let rig = Rig::new();
@@ -127,7 +127,7 @@ fn hints_of_serve_work() {
     assert!(told.contains(&format!("`{read_only},readonly`")), "{told}");
     serves(&[&format!("{read_only},readonly")]);
 
-    // Not whole blocks: smaller ones, or a larger file.
+    // Not a multiple of the block size: smaller blocks, or a larger file.
     let small = path("small.img");
     write(&small, &[0; 4608]);
     let told = serve_refuses(&rig, &[&small, "--block-size", "4096"]);
@@ -154,7 +154,7 @@ fn hints_of_serve_work() {
     serves(&[&format!("{binary}:1Mi")]);
     serves(&[&binary]);
 
-    // The port that was asked for stays in the example.
+    // The requested port stays in the example.
     let told = serve_refuses(&rig, &["mem:1M", "--listen", "tcp://localhost:0"]);
     assert!(told.contains("write \"tcp://127.0.0.1:0\""), "{told}");
     // That is what each of these listens on.
@@ -209,7 +209,7 @@ fn dataset_management_accepts_all_bits_of_dword_11() {
     };
     assert!(dsm(&["--cdw11", "4"]) && dsm(&["-c", "0x7"]) && !dsm(&["-c", "3"]));
     assert_eq!(rig.run(&["dsm", &uri, "-s", "0", "-b", "8", "-d", "-c", "4"]).code, Some(2));
-    // What is given goes out as it stands.
+    // Values are sent as given.
     let shown = rig.run(&["dsm", &uri, "-s", "0", "-b", "8", "-c", "0x104", "--dry-run"]).ok();
     assert!(shown.contains("00000104"), "{shown}");
 }

@@ -1,5 +1,5 @@
-//! Connected devices: from connect to disconnect, with a real block device. Where this machine
-//! cannot make one, the test says so and ends.
+//! Connected devices: from connect to disconnect, with a real block device. If this machine does
+//! not permit one, the test prints that and ends.
 
 use std::net::SocketAddr;
 
@@ -96,7 +96,7 @@ fn connect_all_creates_one_device_for_a_subsystem_with_two_ports() {
         assert_eq!((connected.len(), skipped.len()), if round == 0 { (1, 1) } else { (0, 2) }, "{json}");
         assert!(skipped[0]["reason"].as_str().unwrap().contains("connected as nvme"), "{json}");
     }
-    // By the other port, one by one, it is refused too, and on demand it is not.
+    // Through the other port it is refused, too, unless duplicates are requested.
     let plain = rig.address("plain");
     let run = connect(&rig, plain, NQN, &[]);
     assert!(run.failed().contains("and the same namespace is nvme"), "{}", run.stderr);
@@ -118,7 +118,7 @@ fn mistakes_of_a_command_line_get_a_hint() {
     }
 }
 
-/// In mounts of its own, so that the state directory of this machine's superuser is left alone.
+/// In a mount namespace of its own, so root's state directory of this machine is not used.
 const TWO_USERS: &str = r#"
 set -e
 trap '/mnt/ebof disconnect-all --force >/dev/null' EXIT

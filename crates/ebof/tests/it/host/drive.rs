@@ -1,5 +1,5 @@
-//! A drive whose hosts manage it, from end to end: `ebof serve --drive` in a process of its own,
-//! which is ended and killed, and the verbs against it as several hosts.
+//! A drive that hosts manage, end to end: `ebof serve --drive` in a process of its own, which is
+//! stopped and killed, and verbs as several hosts.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -19,14 +19,14 @@ pub(super) const NQN: &str = "nqn.2014-08.org.example:drive0";
 pub(super) const ALICE: &str = "nqn.2014-08.org.example:alice";
 const BOB: &str = "nqn.2014-08.org.example:bob";
 
-/// A drive on a file, the target that serves it, and a state directory of its own.
+/// A drive in a file, the target that serves it, and a separate state directory.
 pub(super) struct Rig {
     server: Option<Server>,
     pub(super) directory: tempfile::TempDir,
 }
 
 impl Rig {
-    /// A target with a drive of this size, and with these keys besides.
+    /// A target with a drive of this size, with these additional keys.
     pub(super) fn new(size: &str, keys: &str) -> Self {
         let mut rig = Self { server: None, directory: tempfile::tempdir().unwrap() };
         rig.start(size, keys);
@@ -43,7 +43,7 @@ impl Rig {
         drop(self.server.take());
     }
 
-    /// Ends the target in order.
+    /// Ends the target with SIGTERM.
     fn end(&mut self) {
         self.server.take().unwrap().terminate();
     }
@@ -164,7 +164,7 @@ fn a_namespace_is_created_attached_listed_and_deleted_by_uri() {
     assert_eq!(run(create, &[]).ok(), "create-ns: Success, created nsid:1\n", "number and capacity are free again");
 }
 
-/// The same with a device, which has a disk as long as there is a namespace.
+/// The same with a connected device, which has a disk as long as there is a namespace.
 #[test]
 fn block_devices_follow_changes_of_namespaces() {
     if !can_attach() {
@@ -201,10 +201,10 @@ fn block_devices_follow_changes_of_namespaces() {
     assert_eq!(rig.run(&["list-ns", nvme]).ok(), "NVME Namespace List:\n[   0]:0x1\n");
     assert_eq!(rig.run(&["list-ctrl", nvme, "-n", "1"]).ok(), "num of ctrls present: 1\n[   0]:0\n");
 
-    // Neither of these needs a reset: the holder hears of it.
+    // None of these needs a reset: the attach daemon is notified.
     rig.run(&["detach-ns", nvme, "-n", "1", "-c", "0"]).ok();
     until("the disk goes when its namespace is detached", || disks().is_empty());
-    // It is there when the verb ends, and the verb says where.
+    // The block device exists when the verb ends, and the verb prints it.
     let attached = rig.run(&["attach-ns", nvme, "-n", "1", "-c", "0", "-o", "json"]).json();
     let path = &attached["block_devices"][0]["path"];
     assert!(path.is_string() && disks()[0]["DevicePath"] == *path, "{attached}");
@@ -213,8 +213,8 @@ fn block_devices_follow_changes_of_namespaces() {
     assert_eq!(rig.run(&["disconnect", "-n", NQN]).ok(), format!("NQN:{NQN} disconnected 1 controller(s)\n"));
 }
 
-/// Nothing takes away, or writes behind, what this machine uses: neither by the device nor by a URI
-/// of the subsystem.
+/// A namespace that this machine uses is not removed or overwritten, neither by the device nor by a
+/// URI of the subsystem.
 #[test]
 fn a_namespace_in_use_is_not_changed_unless_forced() {
     if !can_attach() {
@@ -255,7 +255,7 @@ fn a_namespace_in_use_is_not_changed_unless_forced() {
         assert!(text.contains("is in use on this machine. Nothing was done"), "{args:?}: {text}");
         assert!(text.contains(node) && text.contains("--force"), "{args:?}: {text}");
     }
-    // These only look, or tell the drive something about the data.
+    // These only read, or give hints about data.
     for args in [["verify", name].as_slice(), &["read", name, "-z", "512"], &["dsm", name, "-r", "-s", "0", "-b", "8"]]
     {
         assert_eq!(rig.run(args).code, Some(0), "{args:?}");
@@ -274,15 +274,15 @@ fn a_namespace_in_use_is_not_changed_unless_forced() {
     rig.run(&["disconnect", "-n", NQN]).ok();
 }
 
-/// Holds a block device open for itself alone.
+/// Opens a block device exclusively.
 fn claim(node: &str) -> std::fs::File {
     use std::os::unix::fs::OpenOptionsExt as _;
     let exclusive = i32::try_from(rustix::fs::OFlags::EXCL.bits()).unwrap();
     std::fs::OpenOptions::new().read(true).custom_flags(exclusive).open(node).unwrap()
 }
 
-/// What the manual of an Ethernet SSD has its users type, in its order and with its numbers: a
-/// namespace of 1.6 TB.
+/// The commands in the manual of an Ethernet SSD, in its order and with its numbers: a namespace of
+/// 1.6 TB.
 #[test]
 fn the_commands_of_an_ethernet_ssds_manual_work_unchanged() {
     if !can_attach() {
@@ -300,14 +300,14 @@ fn the_commands_of_an_ethernet_ssds_manual_work_unchanged() {
     until("the disk appears", || verb("list").lines().any(|line| line.contains("1.60  TB")));
     assert_eq!(verb("list-ns /dev/nvme0"), "NVME Namespace List:\n[   0]:0x1\n");
     assert_eq!(verb("list-ctrl /dev/nvme0"), "num of ctrls present: 1\n[   0]:0\n");
-    // At a terminal it asks; nobody can be asked here.
+    // At a terminal it asks; there is none here.
     assert_eq!(verb("delete-ns /dev/nvme0 -n 1 --force"), "delete-ns: Success, deleted nsid:1\n");
     assert_eq!(verb("list-ctrl /dev/nvme0"), "num of ctrls present: 1\n[   0]:0\n");
     assert_eq!(verb("list-ns /dev/nvme0 --all"), "NVME Namespace List:\n");
     rig.run(&["disconnect", "-n", NQN]).ok();
 }
 
-/// What a drive says of itself that no restart may change.
+/// The properties of a drive that a restart must not change.
 fn memory(rig: &Rig) -> Vec<Value> {
     let id = rig.json(ALICE, "id-ns", "/1", &[]);
     vec![
@@ -362,7 +362,7 @@ fn everything_is_kept_after_a_shutdown_and_after_a_kill() {
             (&round.into(), &unsafe_shutdowns.into()),
             "{now}"
         );
-        // The refusal above, once per start; a kill may forget those of its last seconds.
+        // The refusal above, once per start; a kill may lose those of the last seconds.
         let entries = &now["num_err_log_entries"];
         let first = health["num_err_log_entries"].as_u64().unwrap();
         assert!(entries.as_u64().unwrap() > first, "{now}");
@@ -443,8 +443,8 @@ fn only_managers_manage_and_only_within_their_quota() {
     assert!(run.failed().contains("Namespace Insufficient Capacity"), "beyond the quota: {}", run.stderr);
     rig.host(ALICE, "create-ns", "", &["-S", "4M"]).ok();
 
-    // The file is the drive's, the rules are the configuration's: with others, Bob may, and the
-    // quota is gone.
+    // The rules belong to the configuration, not to the drive's file: with others, Bob may manage,
+    // and there is no quota.
     rig.end();
     rig.start("64Mi", &format!(",manager={BOB}"));
     rig.host(BOB, "delete-ns", "", &["-n", "1", "--force"]).ok();
@@ -524,7 +524,7 @@ fn deallocation_frees_blocks_of_the_file_and_reduces_nuse() {
     until("the file gives the space back", || held() < empty + whole / 4);
 }
 
-/// What a file takes of its file system, in units of 512 bytes.
+/// The allocated size of a file, in units of 512 bytes.
 fn blocks_of(path: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     path.metadata().unwrap().blocks()

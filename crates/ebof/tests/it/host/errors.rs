@@ -1,4 +1,4 @@
-//! What connecting says when it fails: what was tried, what came back, what to do; as text and as
+//! Error messages of failed connects: what was tried, the response, what to do; as text and as
 //! JSON.
 
 use std::io::Write as _;
@@ -9,7 +9,7 @@ use ebof_nvme::Nqn;
 
 use super::{NQN, PRIVATE_NQN, Rig, SINGLE_NQN, write};
 
-/// Runs a verb that cannot connect; checks that both forms tell the same, and returns the text.
+/// Runs a verb that cannot connect; checks that text and JSON agree, and returns the text.
 fn told(rig: &Rig, args: &[&str], kind: &str) -> String {
     let text = rig.run(args).failed().to_owned();
     for part in ["\n  tried:  ", "\n  answer: ", "\n  to do:  "] {
@@ -84,7 +84,7 @@ fn a_peer_that_is_not_nvme() {
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            // The peer may be gone before it has read everything.
+            // The peer may close before it has read everything.
             let _unread = stream.unwrap().write_all(b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n");
         }
     });

@@ -1,6 +1,5 @@
-//! Namespaces with protection information, by the verbs: what `create-ns`, `format`, `read`,
-//! `write`, `compare`, `verify`, `write-zeroes` and `copy` make of it, and what a block device and
-//! `bench` do.
+//! Namespaces with protection information and the verbs `create-ns`, `format`, `read`, `write`,
+//! `compare`, `verify`, `write-zeroes` and `copy`, block devices and `bench`.
 
 use super::devices::can_attach;
 use super::drive::{ALICE, NQN, Rig, until};
@@ -14,7 +13,7 @@ fn create(rig: &Rig, args: &[&str]) {
 #[test]
 fn the_verbs_insert_check_and_strip_protection_information() {
     let rig = Rig::new("64Mi", "");
-    // Metadata in a buffer of its own is not for fabrics, and the advice says what is.
+    // A separate buffer for metadata is not possible over fabrics; the hint says what is.
     let refused = rig.host(ALICE, "create-ns", "", &["-s", "8", "-c", "8", "-f", "2"]);
     assert!(refused.failed().contains("Invalid Format (SCT 1h, SC 0ah"), "{}", refused.stderr);
     assert!(refused.stderr.contains("0x10 of --flbas"), "{}", refused.stderr);
@@ -23,7 +22,7 @@ fn the_verbs_insert_check_and_strip_protection_information() {
     assert_eq!((&id["flbas"], &id["dps"], &id["mc"], &id["dpc"]), (&0x12.into(), &1.into(), &1.into(), &0x1f.into()));
     assert_eq!(id["lbafs"].as_array().unwrap().len(), 4, "{id}");
 
-    // A block whose protection information the controller makes, and with it.
+    // A block without protection information, which the controller inserts, and one with it.
     let file = |name: &str, data: &[u8]| {
         let path = rig.directory.path().join(name);
         std::fs::write(&path, data).unwrap();
@@ -43,7 +42,7 @@ fn the_verbs_insert_check_and_strip_protection_information() {
     run("compare", &format!("-s 9 --prinfo 5 --ref-tag 9 -d {extended}")).ok();
     run("verify", "-s 9 --prinfo 5 --ref-tag 9").ok();
 
-    // What does not fit is refused with its name and a sentence about it.
+    // A mismatch is refused with the status and an explanation.
     for (verb, words, status, sentence) in [
         (
             "read",
@@ -83,7 +82,7 @@ fn the_verbs_insert_check_and_strip_protection_information() {
     run("copy", "-d 20 -s 9 -b 1 --prinfor 13 --expected-ref-tags 9 --prinfow 8 --ref-tag 20 --app-tag 8").ok();
     assert_eq!(run("read", "-s 21 -z 520").stdout[512..], [0, 0, 0, 8, 0, 0, 0, 21]);
 
-    // Another format; what was never written has FFh, and is not checked.
+    // Another format; unwritten blocks have FFh, and are not checked.
     run("format", "-l 3 --ms 1 --pi 3 --force").ok();
     let id = rig.json(ALICE, "id-ns", "/1", &[]);
     assert_eq!((&id["flbas"], &id["dps"], &id["nsze"]), (&0x13.into(), &3.into(), &512.into()));

@@ -1,5 +1,5 @@
-//! The keys of every JSON document, as a snapshot: a key that goes away or changes its type fails
-//! here, and means that the number in the document's schema has to go up.
+//! The keys of every JSON document, as a snapshot. If a key is removed or changes its type, the
+//! number in the document's schema has to be increased.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

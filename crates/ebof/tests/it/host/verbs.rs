@@ -1,4 +1,4 @@
-//! Each verb does what it says, over a URI.
+//! Every verb, over a URI.
 
 use std::process::Stdio;
 
@@ -90,7 +90,7 @@ fn blocks_are_written_read_and_compared() {
     let copy = rig.path("copy");
     rig.run(&["read", &namespace, "-s", "8", "-z", "4Ki", "-d", &copy]).ok();
     assert!(std::fs::read(&copy).unwrap() == data);
-    // nvme-cli cuts the output at --data-size.
+    // nvme-cli truncates the output at --data-size.
     assert_eq!(rig.run(&["read", &namespace, "-s", "8", "-z", "100"]).stdout, data[..100]);
     let compare = |start: &str| rig.run_with_input(&["compare", &namespace, "-s", start, "-c", "7"], &data);
     assert_eq!(compare("8").ok(), "compare: Success\n");

@@ -1,4 +1,4 @@
-//! Queues that end while a device has writes of them: how its host is answered meanwhile.
+//! Queues that end while their writes are at a device, and responses to their host in the meantime.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -28,7 +28,7 @@ struct State {
     kept: Mutex<Vec<Kept>>,
 }
 
-/// A request, for whom, and who does it.
+/// A request with its two threads.
 type Kept = (Remote, Arc<dyn Device>, Request);
 
 impl Device for Gate {
@@ -113,7 +113,7 @@ fn a_connection_whose_end_nobody_has_read_counts_as_ended() {
     let (mut rig, device, admin, queue) = rig();
     let (_new, controller) = Host::admin(&mut rig, Load::writes(4096, 1));
     let mut io = Host::asking(&mut rig, Load::writes(4096, 1), controller);
-    // All of this is there when the reactor looks: the Connect may be what it sees first.
+    // All of this has arrived when the reactor runs: it may process the Connect first.
     drop((admin, queue));
     turns(&mut rig);
     assert!(io.answer().is_none());
@@ -154,7 +154,7 @@ fn what_a_silent_association_has_at_a_device_is_over_before_a_new_one_begins() {
     turns(&mut rig);
     assert!(io.answer().is_none(), "what it wrote before may still land");
     device.open();
-    // What it writes from now on is not waited for.
+    // Later writes are not waited for.
     device.is_shut.store(true, Ordering::Relaxed);
     turns(&mut rig);
     queue.go_on();

@@ -1,4 +1,4 @@
-//! Hosts for the tests of a reactor: bytes on a socket that nobody waits for.
+//! Hosts for the tests of a reactor: bytes on a non-blocking socket.
 #![expect(clippy::cast_possible_truncation, reason = "the sizes of tests are small")]
 
 use std::io::{ErrorKind, Read, Write};
@@ -20,7 +20,7 @@ const ENTRIES: u32 = 128;
 /// the commands that they hold.
 pub(super) const DEPTH: usize = ENTRIES as usize - 1;
 
-/// What the namespaces hold, bytes: all commands are within it.
+/// Size of the namespaces, bytes: all commands are within it.
 const NAMESPACE_BYTES: u64 = 64 << 20;
 
 /// How the commands of a host move their data.
@@ -31,7 +31,7 @@ pub(super) enum Way {
     R2t,
 }
 
-/// What a host does.
+/// The load of a host.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     pub(super) way: Way,
@@ -39,7 +39,7 @@ pub(super) struct Load {
     pub(super) bytes: u32,
     /// Commands outstanding at all times.
     pub(super) depth: usize,
-    /// Whether it reads what it is sent.
+    /// Whether it reads responses.
     pub(super) listens: bool,
 }
 
@@ -56,13 +56,13 @@ impl Load {
         Self { way: Way::R2t, ..Self::reads(bytes, depth) }
     }
 
-    /// Asks for as much as it can, and reads nothing.
+    /// Requests as much as it can, and reads nothing.
     pub(super) fn mute(bytes: u32) -> Self {
         Self { listens: false, ..Self::reads(bytes, usize::MAX) }
     }
 }
 
-/// What a host got.
+/// The results of a host.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Count {
     pub(super) commands: u64,
@@ -83,7 +83,7 @@ pub(super) struct Host {
     next: u64,
     /// Not sent yet.
     out: Vec<u8>,
-    /// Received, not understood yet.
+    /// Received, not parsed yet.
     input: Vec<u8>,
     scratch: Vec<u8>,
 }
@@ -100,7 +100,7 @@ pub(super) fn capsule(mut sqe: Sqe, cid: u16, sgl: Sgl, data: &[u8]) -> Vec<u8> 
     pdu
 }
 
-/// The data that an R2T asks for.
+/// The data that an R2T requests.
 pub(super) fn h2c_data(r2t: &[u8], data: &[u8]) -> Vec<u8> {
     // H2CData with LAST: CCCID and TTAG as in the R2T, DATAO, DATAL.
     let mut pdu = vec![6, 4, 24, 24];
@@ -123,8 +123,8 @@ fn connect(queue: u16, entries: u32, controller: u16) -> Vec<u8> {
 }
 
 impl Host {
-    /// A host with a controller of its own; gives its I/O queue. The Admin Queue is idle, and kept
-    /// open.
+    /// A host with a controller of its own; returns its I/O queue. The Admin Queue is idle, and
+    /// kept open.
     pub(super) fn connect(rig: &mut Rig, load: Load) -> (Self, Self) {
         let (admin, controller) = Self::admin(rig, load);
         let mut queue = Self::initialize(rig, load);
@@ -147,14 +147,14 @@ impl Host {
         queue
     }
 
-    /// What has been answered.
+    /// The completions so far.
     pub(super) fn answer(&mut self) -> Option<Vec<u8>> {
         self.receive();
         self.pdu()
     }
 
     fn initialize(rig: &mut Rig, load: Load) -> Self {
-        // Nothing leaves: places are given out in order.
+        // Nothing is removed: slots are assigned in order.
         let index = rig.reactor.connections.len();
         let socket = rig.socket();
         let count = Count::default();
@@ -194,14 +194,14 @@ impl Host {
         cqe
     }
 
-    /// Sends `bytes`, which the socket takes.
+    /// Sends `bytes`, which fit into the socket.
     pub(super) fn put(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
         self.send();
         assert!(self.out.is_empty());
     }
 
-    /// Sends `request`. Gives what is answered within a few turns.
+    /// Sends `request`. Returns the responses within a few turns.
     pub(super) fn exchange(&mut self, rig: &mut Rig, request: &[u8]) -> Vec<u8> {
         self.out.extend_from_slice(request);
         for _ in 0..20 {
@@ -215,17 +215,17 @@ impl Host {
         panic!("no answer");
     }
 
-    /// Takes what came, answers it, and asks for more.
+    /// Processes received PDUs, responds to R2Ts, and submits more.
     pub(super) fn go_on(&mut self) {
         self.take();
-        // More than a socket takes is not needed.
+        // More than fits into a socket is not needed.
         while self.outstanding < self.load.depth && self.out.len() < 256 << 10 {
             self.submit();
         }
         self.send();
     }
 
-    /// Takes what came and answers it. Returns whether anything is under way to the target.
+    /// Processes received PDUs and responds to R2Ts. Returns whether anything is unsent.
     pub(super) fn take(&mut self) -> bool {
         if self.load.listens {
             self.receive();
@@ -241,7 +241,7 @@ impl Host {
         let Load { way, bytes, .. } = self.load;
         let places = NAMESPACE_BYTES / u64::from(bytes);
         let slba = self.next % places * u64::from(bytes) / 512;
-        // More identifiers than any depth that is meant seriously.
+        // More identifiers than any sensible depth.
         let cid = (self.next % 4000) as u16;
         self.next += 1;
         self.outstanding += 1;
@@ -256,7 +256,7 @@ impl Host {
 
     fn on_pdu(&mut self, pdu: &[u8]) {
         match pdu[0] {
-            // A response, or data that stand for it (SUCCESS).
+            // A response, or data that replace it (SUCCESS).
             5 => self.complete(Cqe::read_from_bytes(&pdu[8..24]).unwrap().status()),
             7 if pdu[1] & 8 != 0 => self.complete(Status::SUCCESS),
             7 => {}
@@ -290,7 +290,7 @@ impl Host {
     fn receive(&mut self) {
         loop {
             match (&self.socket).read(&mut self.scratch) {
-                // What it said before it closed is worth more.
+                // What it sent before it closed is more useful.
                 Ok(0) if !self.input.is_empty() => break,
                 Ok(0) => panic!("the target closed the connection"),
                 Ok(received) => {
@@ -303,7 +303,7 @@ impl Host {
         }
     }
 
-    /// Whether something of the target's waits in the socket.
+    /// Whether data of the target wait in the socket.
     pub(super) fn has_input(&self) -> bool {
         rustix::io::ioctl_fionread(&self.socket).unwrap() > 0
     }

@@ -8,12 +8,12 @@ use super::hosts::{Host, Load};
 const BATCH: usize = 100;
 /// Turns of each kind.
 const ROUNDS: usize = 20;
-/// Data of a read, bytes: enough to be sent from where they are.
+/// Data of a read, bytes: enough to be lent instead of copied.
 const READ_BYTES: u32 = 2048;
 /// Data of a write, bytes: copying more would count the C library.
 const WRITE_BYTES: u32 = 512;
 
-/// Keeps cases apart: the compiler merges functions with the same code.
+/// Makes the cases different: the compiler merges functions with the same code.
 #[inline(always)]
 fn unmerged(line: u32) {
     std::hint::black_box(line);

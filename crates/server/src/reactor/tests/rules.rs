@@ -1,4 +1,4 @@
-//! What a reactor must not do although a host, or the moment, invites it to: seen turn by turn.
+//! Mistakes that a reactor must not make in unusual sequences of events, tested turn by turn.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -60,7 +60,7 @@ fn an_abort_finds_a_command_that_was_sent_before_it() {
     assert_eq!((response[0], &response[20..24]), (5, &[5, 0, 0x0e, 0][..]), "Command Abort Requested");
 }
 
-/// A device that keeps requests waiting until it is let go.
+/// A device that delays requests until it is released.
 #[derive(Debug)]
 struct Slow {
     memory: Memory,
@@ -101,7 +101,7 @@ fn a_reset_waits_for_writes_of_a_queue_whose_connection_is_gone() {
     slow.go.store(true, Relaxed);
     let response = admin.exchange(&mut rig, &[]);
     assert_eq!((response[0], &response[20..24]), (5, &[7, 0, 0, 0][..]), "the reset is over");
-    // It took effect: the controller can be enabled again.
+    // The reset took effect: the controller can be enabled again.
     let response = admin.exchange(&mut rig, &capsule(Property::set(offset::CC, Cc::ENABLE.0), 8, Sgl::None, &[]));
     assert_eq!(&response[20..24], [8, 0, 0, 0]);
 }

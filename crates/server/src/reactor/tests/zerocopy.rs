@@ -1,4 +1,4 @@
-//! What becomes of buffers that a peer does not acknowledge.
+//! Buffers that a peer does not acknowledge.
 
 use std::io::{ErrorKind, Read};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(super) fn pair() -> (Socket, Socket) {
     (ours, listener.accept().unwrap().0)
 }
 
-/// Memory that says nothing of being memory: what is read goes by a buffer.
+/// Memory that is not `Resident`: reads use a buffer.
 #[derive(Debug)]
 struct Plain(Memory);
 
@@ -64,13 +64,13 @@ fn a_host_that_acknowledges_nothing_is_ended_and_its_buffers_come_back() {
         (buffers, buffers),
         "and charged"
     );
-    // What it has acknowledged is asked for twice, and is the same.
+    // The acknowledged bytes are checked twice, without a change.
     rig.turn(31_000_000);
     rig.turn(28_000_000);
     assert!(rig.reactor.connections[index].is_some(), "it has some time");
     assert_eq!(rig.reactor.pool.outstanding_bytes(), buffers);
     rig.turn(4_000_000);
-    // What a network card had would be looked at again.
+    // Buffers at a network card would be checked again.
     while rig.reactor.connections[index].is_some() {
         rig.turn(10_000);
     }
@@ -119,7 +119,7 @@ fn buffers_of_a_connection_that_is_gone_wake_up_who_waits_for_them() {
     rig.reactor.devices = Arc::new(DeviceTable::new([(DeviceId(1), device)]));
     let mut gone = rig.host(Load { listens: false, ..Load::reads(READ_BYTES, 2) });
     let mut waits = rig.host(Load::reads(READ_BYTES, 1));
-    // The budget is used up by what the first one has not acknowledged.
+    // Unacknowledged data of the first one use up the budget.
     gone.go_on();
     rig.turn(100);
     rig.turn(100);
@@ -131,7 +131,7 @@ fn buffers_of_a_connection_that_is_gone_wake_up_who_waits_for_them() {
         rig.turn(100);
     }
     assert!(!waits.has_input(), "there is no buffer for it");
-    // A network card takes a while to let go.
+    // A network card uses its buffers for a while.
     let now_ms = rig.now_us / 1000;
     let connection = rig.reactor.connections[gone.index()].as_mut().unwrap();
     connection.link.state = State::Gone;
@@ -142,7 +142,7 @@ fn buffers_of_a_connection_that_is_gone_wake_up_who_waits_for_them() {
     ebof_pinned::abort(&socket);
     let mut fds = [rustix::event::PollFd::new(&socket, rustix::event::PollFlags::empty())];
     rustix::event::poll(&mut fds, None).unwrap();
-    // It sleeps until the deadline, and goes on as long as it says that there was work.
+    // It sleeps until the deadline, and continues as long as there was work.
     let mut worked = rig.turn(10_000);
     while worked {
         worked = rig.turn(10);

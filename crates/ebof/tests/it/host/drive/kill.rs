@@ -1,14 +1,14 @@
-//! A target that is killed while a drive formats or sanitizes: it goes on when it is started again,
-//! and nothing of the old data is left.
+//! A target that is killed during a format or sanitize: the operation continues after a restart,
+//! and no old data are left.
 
 use std::time::Duration;
 
 use super::*;
 
-/// What the old data are made of.
+/// The pattern of the old data.
 const OLD: u8 = 0xa7;
 const MIB: usize = 1 << 20;
-/// How much of it there is.
+/// The amount of old data.
 const FILLED_MIB: usize = 32;
 
 /// A drive with a namespace that is full of old data.
@@ -28,7 +28,7 @@ fn fill(rig: &Rig, block: usize) {
     }
 }
 
-/// What a host finds: all of it old data, or all of it zeros.
+/// The data that a host reads: all old, or all zeros.
 fn found(rig: &Rig, block: usize) -> u8 {
     let first = rig.host(ALICE, "read", "/1", &["-z", "512"]).stdout.first().copied().unwrap();
     for mib in 0..FILLED_MIB {
@@ -39,7 +39,7 @@ fn found(rig: &Rig, block: usize) -> u8 {
     first
 }
 
-/// Whether nothing of the old data is in the drive's file.
+/// Whether no old data are in the drive's file.
 fn is_gone(rig: &Rig) -> bool {
     let image = std::fs::read(rig.directory.path().join("disk.img")).unwrap();
     !image.chunks_exact(512).any(|block| block.iter().all(|&byte| byte == OLD))
@@ -64,8 +64,7 @@ fn a_format_is_atomic_when_the_target_is_killed() {
     let mut format = 0_u64;
     let mut happened = 0;
     let mut not = 0;
-    // Where in it the target is killed is a matter of chance; some of these are before it, and some
-    // after.
+    // The time of the kill is random; some kills are before the operation, and some after it.
     for after_ms in [0, 8, 12, 16, 20, 25, 30, 40, 60, 2000] {
         let next = 1 - format;
         let index = next.to_string();
@@ -110,7 +109,7 @@ fn a_sanitize_continues_after_a_kill_and_leaves_nothing() {
     assert!(is(&rig, processing), "16 passes are not over in half a second");
     let refused = rig.host(ALICE, "read", "/1", &["-z", "512"]);
     assert!(refused.failed().contains("Sanitize In Progress"), "{}", refused.stderr);
-    // And once more, in another pass.
+    // Again, in another pass.
     std::thread::sleep(Duration::from_millis(300));
     rig.kill();
     rig.start("128Mi", ",attach=everyone");
@@ -123,7 +122,7 @@ fn a_sanitize_continues_after_a_kill_and_leaves_nothing() {
     fill(&rig, 512);
     kill_during(&mut rig, "sanitize", &["-a", "start-block-erase", "--force"], Duration::from_millis(30));
     until("it is not under way", || is(&rig, succeeded));
-    // The command may not have come.
+    // The command may not have arrived.
     let byte = found(&rig, 512);
     assert!(byte == OLD || byte == 0 && is_gone(&rig), "{byte:x}");
 }

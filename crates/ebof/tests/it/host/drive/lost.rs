@@ -1,4 +1,4 @@
-//! What is said when a device is lost and nobody looks: the system's log.
+//! The system log's entries about lost devices.
 
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::super::devices::can_attach;
 use super::{NQN, Rig};
 
-/// Connects with a system log of its own in /dev, which the holder keeps.
+/// Connects with a separate system log in /dev, which the attach daemon keeps using.
 const CONNECT: &str = r#"
 set -e
 mount -t tmpfs tmpfs /mnt
@@ -18,7 +18,7 @@ mount --bind "$LOG" /dev/log
 exec "$EBOF" connect -t tcp -a 127.0.0.1 -s "$PORT" -n "$NQN" -i 1 --front loop --ctrl-loss-tmo 1 --reconnect-delay 1
 "#;
 
-/// Whether mounts can be made in a namespace of one's own, over /dev too.
+/// Whether a new mount namespace is permitted, with a mount over /dev.
 fn can_mount() -> bool {
     let script = "mount -t tmpfs tmpfs /mnt && mkdir /mnt/u /mnt/w && \
                   mount -t overlay overlay -o lowerdir=/dev,upperdir=/mnt/u,workdir=/mnt/w /dev";
