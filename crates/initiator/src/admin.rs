@@ -82,7 +82,8 @@ struct Admin {
 
 /// An outstanding command of a caller.
 struct Pending {
-    reply: Reply,
+    /// `None` once the command has timed out for its caller.
+    reply: Option<Reply>,
     timeout_ms: u64,
     /// The namespace that it deletes or detaches.
     removes: Option<Nsid>,
@@ -231,7 +232,7 @@ impl Admin {
             let removes = removed_namespace(&sqe);
             match self.engine.submit(sqe, data, user, timeout_ms) {
                 Ok(()) => {
-                    self.pending.insert(user, Pending { reply, timeout_ms, removes });
+                    self.pending.insert(user, Pending { reply: Some(reply), timeout_ms, removes });
                 }
                 // The caller may have given up waiting.
                 Err((error, _)) => drop(reply.try_send(Err(error))),
@@ -311,13 +312,15 @@ impl Admin {
                     if let Some(nsid) = removes.filter(|_| is_done) {
                         self.namespace_removed(nsid);
                     }
-                    drop(reply.try_send(result.map(|cqe| (cqe, data))));
+                    if let Some(reply) = reply {
+                        drop(reply.try_send(result.map(|cqe| (cqe, data))));
+                    }
                 }
             }
         }
     }
 
-    /// A caller has deleted or detached a namespace. The controller need not send an event for
+    /// A caller's command has deleted or detached a namespace. The controller need not send an event for
     /// that, and another namespace may get the number before the next scan.
     fn namespace_removed(&mut self, nsid: Nsid) {
         let open = self.shared.namespaces.begin_scan();
@@ -394,8 +397,11 @@ impl Admin {
                 return Some(Loss::KeepAlive);
             }
             self.abort(QueueId::ADMIN, cid);
-            if let Some(Pending { reply, timeout_ms, .. }) = self.pending.remove(&user) {
-                drop(reply.try_send(Err(Error::Timeout { after_ms: timeout_ms })));
+            // The command may still succeed, and its completion is processed then.
+            if let Some(Pending { reply, timeout_ms, .. }) = self.pending.get_mut(&user)
+                && let Some(reply) = reply.take()
+            {
+                drop(reply.try_send(Err(Error::Timeout { after_ms: *timeout_ms })));
             }
         }
         None
@@ -405,7 +411,7 @@ impl Admin {
     fn fail_all(&mut self, loss: &Loss) {
         self.engine.lose(loss);
         while let Some(completion) = self.engine.pop() {
-            if let Some(Pending { reply, .. }) = self.pending.remove(&completion.user) {
+            if let Some(Pending { reply: Some(reply), .. }) = self.pending.remove(&completion.user) {
                 drop(reply.try_send(completion.result.map(|cqe| (cqe, completion.data))));
             }
         }

@@ -12,7 +12,7 @@ use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::identify::Csi;
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::namespace::{ManagementSelect, NamespaceManagement};
-use ebof_nvme::opcode::nvm;
+use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::{Nsid, Sqe};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -171,6 +171,25 @@ fn a_namespace_that_was_deleted_through_its_controller_gets_no_command() {
     let error = namespace.write(1, &[2; BLOCK], false).unwrap_err();
     assert!(["no-such-namespace", "namespace-replaced"].contains(&error.kind()), "{error}");
     eventually(|| (namespace.check().unwrap_err().kind() == "namespace-replaced").then_some(()));
+    assert_eq!(counted.came.load(Ordering::SeqCst), 0, "nothing reaches the other one");
+}
+
+#[test]
+fn a_namespace_whose_deletion_timed_out_and_succeeded_later_gets_no_command() {
+    let counted = Counted::new();
+    let (controller, namespace) = counted.connect();
+    namespace.write(1, &[1; BLOCK], false).unwrap();
+    counted.peer.state().held = Some(admin::NAMESPACE_MANAGEMENT);
+    let delete = NamespaceManagement { select: ManagementSelect::Delete, csi: Csi::NVM }.encode(Nsid(1));
+    let error = controller.admin(delete, AdminData::None, Some(Duration::from_millis(50))).unwrap_err();
+    assert!(matches!(error, Error::Timeout { after_ms: 50 }), "{error}");
+    namespace.check().unwrap();
+    // The controller could not abort it, and sends no event. Another host makes the next namespace.
+    counted.peer.state().ids.insert(1, Ids { nguid: [9; 16], ..FIRST });
+    counted.forbidden.store(true, Ordering::SeqCst);
+    counted.peer.state().held = None;
+    eventually(|| (namespace.check().err()?.kind() == "namespace-replaced").then_some(()));
+    assert_eq!(namespace.write(1, &[2; BLOCK], false).unwrap_err().kind(), "namespace-replaced");
     assert_eq!(counted.came.load(Ordering::SeqCst), 0, "nothing reaches the other one");
 }
 

@@ -91,6 +91,8 @@ pub struct State {
     pub connect: Option<(Status, u64)>,
     pub on_io: Box<dyn FnMut(&Sqe) -> Action + Send>,
     pub on_keep_alive: Action,
+    /// Admin commands with this opcode are answered when it is `None` again.
+    pub held: Option<u8>,
     pub aborts: Vec<(u16, u16)>,
     pub keep_alives: usize,
     pub shutdowns: usize,
@@ -138,6 +140,7 @@ impl Peer {
             connect: None,
             on_io: Box::new(|_| Action::Serve),
             on_keep_alive: Action::Serve,
+            held: None,
             aborts: Vec::new(),
             keep_alives: 0,
             shutdowns: 0,
@@ -222,6 +225,8 @@ struct Session {
     current: Cid,
     queue: u16,
     event_requests: Vec<Cid>,
+    /// Commands to be answered later: [`State::held`].
+    held: Vec<Sqe>,
     epoch: u64,
     over: bool,
 }
@@ -242,6 +247,7 @@ impl Session {
             current: Cid(0),
             queue: 0,
             event_requests: Vec::new(),
+            held: Vec::new(),
             epoch,
             over: false,
             shared,
@@ -264,6 +270,7 @@ impl Session {
                 }
             }
             self.send_events();
+            self.answer_held();
             if self.shared.state.lock().unwrap().epoch != self.epoch {
                 return;
             }
@@ -338,6 +345,14 @@ impl Session {
             let cqe =
                 Cqe::new(self.event_requests.remove(0), Status::SUCCESS).with_result(u64::from(state.events.remove(0)));
             self.connection.send_response(&cqe, &mut self.out);
+        }
+    }
+
+    fn answer_held(&mut self) {
+        if self.shared.state.lock().unwrap().held.is_none() {
+            for sqe in std::mem::take(&mut self.held) {
+                self.admin(&sqe);
+            }
         }
     }
 
@@ -417,6 +432,9 @@ impl Session {
     }
 
     fn admin(&mut self, sqe: &Sqe) {
+        if self.shared.state.lock().unwrap().held == Some(sqe.opcode) {
+            return self.held.push(*sqe);
+        }
         match sqe.opcode {
             admin::IDENTIFY => {
                 let refused = sqe.cdw10.to_bytes()[0] == Cns::NAMESPACE_ID_DESCRIPTORS.0
