@@ -414,9 +414,7 @@ impl Controller {
     /// Drops all connections and reconnects, as after a loss. Does not wait, but the controller is
     /// not live from here on until it has reconnected: see [`Controller::wait_live`].
     pub fn reset(&self) {
-        if self.state() == State::Live {
-            self.0.shared.set_down(State::Reconnecting);
-        }
+        self.0.shared.set_down(State::Reconnecting);
         self.0.shared.send(Message::Reset);
     }
 

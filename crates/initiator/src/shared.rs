@@ -184,10 +184,13 @@ impl Shared {
         self.wait_live(deadline)
     }
 
-    /// The state changes to one without a connection.
+    /// The state changes to one without a connection, unless the controller has ended before.
     pub(crate) fn set_down(&self, state: State) {
         {
             let mut status = lock(&self.status);
+            if matches!(status.state, State::Dead | State::Disconnected) {
+                return;
+            }
             status.state = state;
             status.lost_since.get_or_insert_with(|| self.waiter.time.now());
             let generation = self.generation.load(Ordering::Relaxed);
@@ -275,10 +278,57 @@ impl Shared {
 
     /// The thread ends: drops all messages and subscribers, which closes their channels.
     pub(crate) fn close(&self) {
-        if self.state() != State::Dead {
-            self.set_down(State::Disconnected);
-        }
+        self.set_down(State::Disconnected);
         drop(lock(&self.inbox).take());
         drop(lock(&self.subscribers).take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use ebof_clock::Clock;
+    use ebof_nvme::identify::IdentifyController;
+    use ebof_nvme::property::Cap;
+    use ebof_nvme::{ControllerId, Nqn};
+
+    use super::*;
+    use crate::limits::Limits;
+
+    fn shared() -> Shared {
+        let options = Options::new("127.0.0.1", 4420, Nqn::parse("nqn.2014-08.org.example:a").unwrap());
+        let identify = IdentifyController::default();
+        let info = Info {
+            id: ControllerId(1),
+            cap: Cap::new(128, 1),
+            limits: Limits::new(&identify, None, 4096),
+            identify: Arc::new(identify),
+            io_queues: 2,
+            io_entries: 128,
+            peer: SocketAddr::from(([0; 4], 0)),
+            namespaces: None,
+            inspected: Vec::new(),
+        };
+        let waiter = Waiter::stepped(&Clock::simulated(1));
+        let cancel = waiter.cancel().unwrap();
+        Shared::new(options, info, waiter, cancel).unwrap()
+    }
+
+    /// A reset may come from any thread, also when the background thread is ending.
+    #[test]
+    fn a_controller_that_has_ended_does_not_reconnect() {
+        let disconnected = shared();
+        disconnected.close();
+        disconnected.set_down(State::Reconnecting);
+        assert_eq!(disconnected.state(), State::Disconnected);
+        assert!(!disconnected.wait_live(None), "nobody waits for it");
+        let given_up = shared();
+        given_up.set_down(State::Reconnecting);
+        given_up.set_down(State::Dead);
+        given_up.close();
+        assert_eq!(given_up.state(), State::Dead);
+        given_up.set_down(State::Reconnecting);
+        assert_eq!(given_up.state(), State::Dead);
     }
 }
