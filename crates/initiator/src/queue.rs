@@ -22,7 +22,7 @@ use crate::limits::Limits;
 use crate::link::Link;
 use crate::maps::QueueClass;
 use crate::opened::{Binding, Restrictions};
-use crate::shared::{Message, Shared};
+use crate::shared::{Message, Shared, TakenQueue};
 use crate::state::State;
 use crate::wait::{Time, Waiter, Waker, run, shorter, step, wait};
 use opening::{Opening, open};
@@ -61,6 +61,8 @@ pub struct QueuePair<B: Buffer = Vec<u8>> {
     /// How long a wait spins before it sleeps.
     idle: Idle,
     time: Time,
+    /// The last field: the identifier is free again after the connection is closed.
+    _taken: TakenQueue,
 }
 
 /// Keeps a controller connected while it is held.
@@ -85,18 +87,20 @@ impl<B: Buffer> QueuePair<B> {
         waiter: Waiter,
     ) -> Result<Self, Error> {
         let system = |action| move |errno| Error::System { action, errno };
-        let waker = Arc::new(waiter.waker().map_err(system("making an event descriptor"))?);
-        let doorbell = Doorbell::new(&shared.options, &waiter).map_err(system("making a timer"))?.map(Box::new);
-        let readiness = match waiter.is_stepped() {
-            true => None,
-            false => Some(Readiness::new(&waker, doorbell.as_deref())?),
-        };
         if shared.state() != State::Live {
             return Err(shared.not_connected());
         }
         let info = shared.info();
         let granted = class.map_or(info.io_queues, |class| shared.maps().count(class));
-        let id = shared.take_queue(&waker, class).ok_or(Error::NoFreeQueue { granted })?;
+        let taken = shared.take_queue(class).ok_or(Error::NoFreeQueue { granted })?;
+        let waker = Arc::new(waiter.waker().map_err(system("making an event descriptor"))?);
+        taken.set_waker(&waker);
+        let doorbell = Doorbell::new(&shared.options, &waiter).map_err(system("making a timer"))?.map(Box::new);
+        let readiness = match waiter.is_stepped() {
+            true => None,
+            false => Some(Readiness::new(&waker, doorbell.as_deref())?),
+        };
+        let id = taken.id();
         let mut queue = Self {
             engine: Engine::new(info.io_entries - 1, true, waiter.time.clone()),
             idle: Idle::new(u64::from(shared.options.spin_us)),
@@ -114,6 +118,7 @@ impl<B: Buffer> QueuePair<B> {
             restrictions_version: 0,
             transfer_max: usize::MAX,
             next_expiry_ms: 0,
+            _taken: taken,
         };
         let link = open(Arc::clone(&queue.shared), id, Arc::clone(&info), waiter).await?;
         queue.attach(link, &info)?;
@@ -627,12 +632,6 @@ pub(crate) struct Piece {
     /// Its part of the buffer.
     pub(crate) start: usize,
     pub(crate) length: u32,
-}
-
-impl<B: Buffer> Drop for QueuePair<B> {
-    fn drop(&mut self) {
-        self.shared.free_queue(self.id);
-    }
 }
 
 impl<B: Buffer> AsFd for QueuePair<B> {

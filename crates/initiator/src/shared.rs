@@ -83,10 +83,49 @@ struct Status {
 
 #[derive(Default)]
 struct Queues {
-    owners: Vec<Option<Arc<Waker>>>,
+    owners: Vec<Owner>,
     /// Where the search for a free identifier begins: the target may not have noticed yet that a
     /// recently used one was closed.
     next: usize,
+}
+
+/// Who has a queue identifier.
+#[derive(Clone)]
+enum Owner {
+    Nobody,
+    /// A queue pair that is being made.
+    Unknown,
+    /// A queue pair, which is woken when the controller's state changes.
+    Known(Arc<Waker>),
+}
+
+/// A queue identifier in use. It is free again when this is dropped.
+pub(crate) struct TakenQueue {
+    shared: Arc<Shared>,
+    id: QueueId,
+}
+
+impl TakenQueue {
+    pub(crate) fn id(&self) -> QueueId {
+        self.id
+    }
+
+    /// Sets what is woken when the controller's state changes.
+    pub(crate) fn set_waker(&self, waker: &Arc<Waker>) {
+        self.set_owner(Owner::Known(Arc::clone(waker)));
+    }
+
+    fn set_owner(&self, owner: Owner) {
+        if let Some(present) = lock(&self.shared.queues).owners.get_mut(usize::from(self.id.0).wrapping_sub(1)) {
+            *present = owner;
+        }
+    }
+}
+
+impl Drop for TakenQueue {
+    fn drop(&mut self) {
+        self.set_owner(Owner::Nobody);
+    }
 }
 
 /// Unread events per receiver; further ones are dropped.
@@ -214,8 +253,10 @@ impl Shared {
 
     fn announce(&self) {
         self.changed.notify_all();
-        for waker in lock(&self.queues).owners.iter().flatten() {
-            waker.wake();
+        for owner in &lock(&self.queues).owners {
+            if let Owner::Known(waker) = owner {
+                waker.wake();
+            }
         }
     }
 
@@ -224,26 +265,22 @@ impl Shared {
         QueueMaps::assign(&self.options, self.info().io_queues)
     }
 
-    /// Reserves an unused queue identifier, of `class` if one is given.
-    pub(crate) fn take_queue(&self, waker: &Arc<Waker>, class: Option<QueueClass>) -> Option<QueueId> {
+    /// Takes an unused queue identifier, of `class` if one is given.
+    pub(crate) fn take_queue(self: &Arc<Self>, class: Option<QueueClass>) -> Option<TakenQueue> {
         let maps = self.maps();
         let granted = usize::from(maps.total());
         let wanted = |i: usize| class.is_none_or(|class| maps.ids(class).contains(&u16::try_from(i + 1).unwrap_or(0)));
         let mut queues = lock(&self.queues);
         if queues.owners.len() < granted {
-            queues.owners.resize(granted, None);
+            queues.owners.resize(granted, Owner::Nobody);
         }
         let start = queues.next;
-        let free = (0..granted).map(|i| (start + i) % granted).find(|&i| wanted(i) && queues.owners[i].is_none())?;
+        let is_free = |i: usize| matches!(queues.owners[i], Owner::Nobody);
+        let free = (0..granted).map(|i| (start + i) % granted).find(|&i| wanted(i) && is_free(i))?;
+        let id = u16::try_from(free + 1).ok().map(QueueId)?;
         queues.next = (free + 1) % granted;
-        queues.owners[free] = Some(Arc::clone(waker));
-        u16::try_from(free + 1).ok().map(QueueId)
-    }
-
-    pub(crate) fn free_queue(&self, queue: QueueId) {
-        if let Some(owner) = lock(&self.queues).owners.get_mut(usize::from(queue.0).wrapping_sub(1)) {
-            *owner = None;
-        }
+        queues.owners[free] = Owner::Unknown;
+        Some(TakenQueue { shared: Arc::clone(self), id })
     }
 
     /// Sends the thread a message. If it has ended, the message and its reply channel are dropped.

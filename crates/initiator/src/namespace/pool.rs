@@ -21,6 +21,9 @@ struct Inner {
     idle: Vec<QueuePair>,
     /// Queue pairs that exist or are being connected.
     made: usize,
+    /// Counts the reasons to look for a queue pair again: one was given back or closed, or could
+    /// not be connected.
+    freed: u64,
 }
 
 /// A queue pair for exclusive use, or the right to connect one. Dropping it closes the queue pair:
@@ -30,6 +33,10 @@ pub(crate) struct Lease<'a> {
     /// `None` while it is being connected.
     queue: Option<QueuePair>,
     is_idle: bool,
+    /// All queues are in use: others who look for one now would find the same.
+    is_refused: bool,
+    /// [`Inner::freed`] when it was taken.
+    freed: u64,
 }
 
 impl Lease<'_> {
@@ -46,14 +53,19 @@ impl Lease<'_> {
 
 impl Drop for Lease<'_> {
     fn drop(&mut self) {
-        match self.queue.take() {
-            Some(queue) if self.is_idle => lock(&self.pool.inner).idle.push(queue),
-            // Closed before `made` allows another one.
-            queue => {
-                drop(queue);
-                lock(&self.pool.inner).made -= 1;
-            }
+        // One that is not kept is closed here, before `made` allows another one.
+        let kept = self.queue.take().filter(|_| self.is_idle);
+        let mut inner = lock(&self.pool.inner);
+        match kept {
+            Some(queue) => inner.idle.push(queue),
+            None => inner.made -= 1,
         }
+        // Without this, two that are refused would wake each other until a queue is free.
+        if self.is_refused && inner.made > 0 {
+            return;
+        }
+        inner.freed += 1;
+        drop(inner);
         self.pool.freed.notify_one();
     }
 }
@@ -93,36 +105,35 @@ impl Pool {
                     return Ok(lease);
                 }
                 Err(error) => {
+                    lease.is_refused = matches!(error, Error::NoFreeQueue { .. });
+                    let Lease { is_refused, freed, .. } = lease;
                     drop(lease);
-                    if !matches!(error, Error::NoFreeQueue { .. }) || lock(&self.inner).made == 0 {
+                    if !is_refused || lock(&self.inner).made == 0 {
                         return Err(error);
                     }
+                    self.wait_for_idle(freed, waiter).await;
                 }
             }
-            self.wait_for_idle(waiter).await;
         }
     }
 
     fn find(&self) -> Found<'_> {
         let mut inner = lock(&self.inner);
         let queue = inner.idle.pop();
-        match queue {
-            Some(_) => Found::Idle(Lease { pool: self, queue, is_idle: false }),
-            None => {
-                inner.made += 1;
-                Found::Vacant(Lease { pool: self, queue, is_idle: false })
-            }
-        }
+        let is_vacant = queue.is_none();
+        inner.made += usize::from(is_vacant);
+        let lease = Lease { pool: self, queue, is_idle: false, is_refused: false, freed: inner.freed };
+        if is_vacant { Found::Vacant(lease) } else { Found::Idle(lease) }
     }
 
-    /// Waits until one may be idle or vacant.
-    async fn wait_for_idle(&self, waiter: &Waiter) {
+    /// Waits until one may be idle or vacant, unless that was so since `freed` was counted.
+    async fn wait_for_idle(&self, freed: u64, waiter: &Waiter) {
         if waiter.is_stepped() {
             waiter.step().await;
             return;
         }
         let inner = lock(&self.inner);
-        if inner.idle.is_empty() && inner.made > 0 {
+        if inner.freed == freed && inner.made > 0 {
             drop(self.freed.wait(inner).unwrap_or_else(PoisonError::into_inner));
         }
     }

@@ -1,6 +1,8 @@
 //! Admin commands, reads and writes against a scripted peer, with every kind of data transfer.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::peer::{Action, BLOCK, NQN, Peer};
@@ -337,4 +339,46 @@ fn held_requests_are_sent_at_their_limit_or_time_out() {
     let began = Instant::now();
     assert!(queue.execute(read(5), AdminData::ToHost(&mut [0; BLOCK])).unwrap().status().is_success());
     assert!(began.elapsed() < Duration::from_millis(800));
+}
+
+/// How often this thread has slept, and its processor time.
+fn effort() -> (u64, Duration) {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    (count.trim().parse().unwrap(), Duration::new(time.tv_sec.try_into().unwrap(), time.tv_nsec.try_into().unwrap()))
+}
+
+#[test]
+fn calls_that_wait_for_a_queue_pair_sleep_until_one_is_free() {
+    let peer = Peer::new();
+    let controller = Controller::connect(&peer.options()).unwrap();
+    let namespace = controller.namespace(Nsid(1)).unwrap();
+    // Of the two queues one belongs to the test, the other has a command that is not answered.
+    let _queue: QueuePair = controller.queue_pair().unwrap();
+    let asked = Arc::new(AtomicBool::new(false));
+    let was_asked = Arc::clone(&asked);
+    peer.state().on_io = Box::new(move |_| {
+        was_asked.store(true, Ordering::SeqCst);
+        Action::Ignore
+    });
+    let read = || {
+        namespace.read(0, &mut [0; BLOCK]).unwrap();
+        effort()
+    };
+    let efforts: Vec<(u64, Duration)> = std::thread::scope(|scope| {
+        let first = scope.spawn(read);
+        while !asked.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        let waiting: Vec<_> = (0..3).map(|_| scope.spawn(read)).collect();
+        std::thread::sleep(Duration::from_millis(500));
+        peer.state().on_io = Box::new(|_| Action::Serve);
+        peer.hang_up();
+        first.join().unwrap();
+        waiting.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    for (sleeps, time) in &efforts {
+        assert!(*sleeps < 40 && *time < Duration::from_millis(100), "they do not just wait: {efforts:?}");
+    }
 }
