@@ -2,18 +2,21 @@
 //! Admin Queue (callers' commands, Keep Alive, asynchronous events, aborts) and reconnects. It
 //! waits for the link, the inbox or a timer.
 
-use std::collections::{BTreeMap, VecDeque};
+mod aborts;
+mod pause;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use ebof_nvme::connect::Property;
 use ebof_nvme::event::{AsyncEvent, EventType};
-use ebof_nvme::log::GetLogPage;
+use ebof_nvme::log::{GetLogPage, Lid};
 use ebof_nvme::namespace::{AttachmentSelect, ManagementSelect, NamespaceManagement};
 use ebof_nvme::opcode::admin;
 use ebof_nvme::property::{Cc, Csts, offset};
-use ebof_nvme::{Cid, Cqe, Nsid, QueueId, Sqe};
+use ebof_nvme::{Cqe, Nsid, QueueId, Sqe};
 
 use crate::connect_error::ConnectError;
 use crate::data::{AdminData, Completion, Data};
@@ -27,6 +30,8 @@ use crate::shared::{AdminAnswer, AdminRequest, Message, Shared};
 use crate::state::State;
 use crate::stop::Stop;
 use crate::wait::{Time, Waiter};
+use aborts::Aborts;
+use pause::pause_ms;
 
 /// Meaning of `user` of a command; from `REQUEST` on, a caller's command.
 mod tag {
@@ -42,16 +47,13 @@ mod tag {
 const EVENT_REQUESTS: u16 = 4;
 /// Events per second that are handled; further ones wait for the next second.
 const EVENTS_PER_SECOND: u32 = 32;
-/// Slots of the Admin Queue reserved for the thread's own commands.
-const RESERVED: usize = 10;
+/// Slots of the Admin Queue reserved for the thread's own commands: Keep Alive, a scan, Get Log
+/// Page after an event, [`EVENT_REQUESTS`] and [`aborts::OUTSTANDING_MAX`].
+const RESERVED: usize = 11;
 /// The shortest time between two scans that no event requested.
 const RESCAN_PAUSE_MS: u64 = 1000;
-/// Aborts outstanding at once. Linux uses the controller's limit, which is usually 4.
-const ABORTS_MAX: usize = 4;
 /// How long to wait for the controller's shutdown before closing the connection.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(2);
-/// The first pause before reconnecting: most losses are restarts of the target.
-const FIRST_PAUSE_MS: u64 = 50;
 
 type Reply = SyncSender<AdminAnswer>;
 
@@ -72,7 +74,10 @@ struct Admin {
     events_to_request: u16,
     events_seen: u32,
     events_second: u64,
-    aborts: usize,
+    aborts: Aborts,
+    /// Log pages to read, one after the other, to clear their events.
+    to_clear: BTreeSet<u8>,
+    is_clearing: bool,
     rescan: Rescan,
     /// When the last scan ended.
     rescanned_ms: u64,
@@ -139,7 +144,9 @@ impl Admin {
             events_to_request: 0,
             events_seen: 0,
             events_second: 0,
-            aborts: 0,
+            aborts: Aborts::default(),
+            to_clear: BTreeSet::new(),
+            is_clearing: false,
             rescan: Rescan::default(),
             rescanned_ms: 0,
             rescan_due_ms: u64::MAX,
@@ -157,7 +164,9 @@ impl Admin {
         self.keep_alive_due_ms = self.keep_alive_ms.map_or(u64::MAX, |ms| self.time.now_ms() + ms);
         self.keep_alive_sent = false;
         self.events_to_request = EVENT_REQUESTS.min(info.identify.async_event_limit());
-        self.aborts = 0;
+        self.aborts = Aborts::default();
+        self.to_clear.clear();
+        self.is_clearing = false;
         for event in self.rescan.restart(info.namespaces.clone()) {
             self.shared.publish(&event);
         }
@@ -209,7 +218,7 @@ impl Admin {
         for message in self.shared.take_inbox() {
             match message {
                 Message::Admin(request) => self.waiting_for_slot.push_back(request),
-                Message::Abort { queue, cid } => self.abort(queue, cid),
+                Message::Abort { queue, cid } => self.aborts.push(queue, cid),
                 Message::Lost { generation, loss } if generation == self.shared.generation() => return Some(loss),
                 Message::Lost { .. } => {}
                 Message::Reset => return Some(Loss::Requested),
@@ -244,7 +253,9 @@ impl Admin {
             && !self.keep_alive_sent
         {
             self.keep_alive_sent = self.submit(Sqe::new(admin::KEEP_ALIVE), Data::None, tag::KEEP_ALIVE, 2 * half);
-            self.keep_alive_due_ms = u64::MAX;
+            if self.keep_alive_sent {
+                self.keep_alive_due_ms = u64::MAX;
+            }
         }
         if now / 1000 != self.events_second {
             self.events_second = now / 1000;
@@ -256,6 +267,8 @@ impl Admin {
             }
             self.events_to_request -= 1;
         }
+        self.submit_clear();
+        self.submit_aborts();
         if now >= self.rescan_due_ms {
             self.rescan_due_ms = u64::MAX;
             self.rescan.request();
@@ -276,13 +289,30 @@ impl Admin {
         u64::from(self.shared.options.admin_timeout_ms)
     }
 
-    fn abort(&mut self, queue: QueueId, cid: Cid) {
-        if self.aborts >= ABORTS_MAX {
+    fn submit_aborts(&mut self) {
+        while let Some((queue, cid)) = self.aborts.next() {
+            if queue.is_admin() && self.engine.slots().find(cid).is_none() {
+                continue;
+            }
+            let sqe = Sqe::new(admin::ABORT).with_cdw(10, u32::from(queue.0) | u32::from(cid.0) << 16);
+            if !self.submit(sqe, Data::None, tag::ABORT, self.admin_timeout_ms()) {
+                return self.aborts.not_sent(queue, cid);
+            }
+            self.aborts.sent();
+        }
+    }
+
+    /// Reads the log page of an event, which clears it: only then may the controller send the next
+    /// of its kind.
+    fn submit_clear(&mut self) {
+        if self.is_clearing {
             return;
         }
-        let sqe = Sqe::new(admin::ABORT).with_cdw(10, u32::from(queue.0) | u32::from(cid.0) << 16);
-        if self.submit(sqe, Data::None, tag::ABORT, self.admin_timeout_ms()) {
-            self.aborts += 1;
+        let Some(page) = self.to_clear.pop_first() else { return };
+        let sqe = GetLogPage::new(Lid(page), 512).encode(Nsid::ALL);
+        self.is_clearing = self.submit(sqe, Data::ToHost(vec![0; 512]), tag::CLEAR, self.admin_timeout_ms());
+        if !self.is_clearing {
+            self.to_clear.insert(page);
         }
     }
 
@@ -303,9 +333,9 @@ impl Admin {
                     self.on_event(AsyncEvent::decode(cqe.dw0.get()));
                 }
             }
-            tag::ABORT => self.aborts = self.aborts.saturating_sub(1),
+            tag::ABORT => self.aborts.completed(),
             tag::RESCAN => self.on_rescan(result.as_ref().ok(), &data),
-            tag::CLEAR => {}
+            tag::CLEAR => self.is_clearing = false,
             user => {
                 if let Some(Pending { reply, removes, .. }) = self.pending.remove(&user) {
                     let is_done = result.as_ref().is_ok_and(|cqe| cqe.status().is_success());
@@ -320,8 +350,8 @@ impl Admin {
         }
     }
 
-    /// A caller's command has deleted or detached a namespace. The controller need not send an event for
-    /// that, and another namespace may get the number before the next scan.
+    /// A caller's command has deleted or detached a namespace. The controller need not send an
+    /// event for that, and another namespace may get the number before the next scan.
     fn namespace_removed(&mut self, nsid: Nsid) {
         let open = self.shared.namespaces.begin_scan();
         let gone = open.into_iter().filter(|&open| open == nsid || nsid == Nsid::ALL);
@@ -344,11 +374,8 @@ impl Admin {
             info: event.info,
             log_page: event.log_page.0,
         });
-        // Reading the log page clears the event: only then may the controller send the next of its
-        // kind.
         if matches!(event.kind, EventType::Error | EventType::SmartHealth | EventType::Notice) {
-            let sqe = GetLogPage::new(event.log_page, 512).encode(ebof_nvme::Nsid::ALL);
-            self.submit(sqe, Data::ToHost(vec![0; 512]), tag::CLEAR, self.admin_timeout_ms());
+            self.to_clear.insert(event.log_page.0);
         }
     }
 
@@ -396,7 +423,7 @@ impl Admin {
             if user == tag::KEEP_ALIVE {
                 return Some(Loss::KeepAlive);
             }
-            self.abort(QueueId::ADMIN, cid);
+            self.aborts.push(QueueId::ADMIN, cid);
             // The command may still succeed, and its completion is processed then.
             if let Some(Pending { reply, timeout_ms, .. }) = self.pending.get_mut(&user)
                 && let Some(reply) = reply.take()
@@ -404,6 +431,7 @@ impl Admin {
                 drop(reply.try_send(Err(Error::Timeout { after_ms: *timeout_ms })));
             }
         }
+        self.submit_aborts();
         None
     }
 
@@ -548,34 +576,4 @@ async fn run_uncancellable(
     waiter: &Waiter,
 ) -> Result<Cqe, Stop> {
     establish::run(engine, sqe, &mut AdminData::None, deadline, waiter, None).await
-}
-
-/// The pause before attempt `attempt`, in milliseconds: doubles from [`FIRST_PAUSE_MS`] up to
-/// `delay_ms`, with a quarter of jitter so that hosts do not all come back at once.
-fn pause_ms(attempt: u32, delay_ms: u32, chance: u64) -> u64 {
-    let delay = u64::from(delay_ms).max(1);
-    let base = FIRST_PAUSE_MS.saturating_mul(1 << attempt.min(30)).min(delay);
-    let jitter = chance % (base / 2 + 1);
-    base - base / 4 + jitter
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use ebof_clock::Clock;
-
-    #[test]
-    fn retry_delays_grow_up_to_the_limit_with_jitter() {
-        for attempt in 0..40 {
-            let base = (50u64 << attempt.min(20)).min(10_000);
-            let pause = pause_ms(attempt, 10_000, Clock::system().jitter());
-            assert!(
-                (base * 3 / 4..=(base * 5).div_ceil(4)).contains(&pause),
-                "attempt {attempt}: {pause} ms around {base}"
-            );
-        }
-        let many: std::collections::HashSet<u64> =
-            (0..20).map(|_| pause_ms(20, 10_000, Clock::system().jitter())).collect();
-        assert!(many.len() > 1, "hosts must not all come back at once");
-    }
 }

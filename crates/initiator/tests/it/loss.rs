@@ -8,7 +8,7 @@ use crate::peer::{Action, BLOCK, Peer};
 use ebof_initiator::{AdminData, Controller, Data, Error, Event, QueuePair, State};
 use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::io::BlockRange;
-use ebof_nvme::opcode::nvm;
+use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::{Nsid, Sqe};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -192,6 +192,56 @@ fn an_unanswered_admin_command_times_out() {
     assert_eq!(peer.state().aborts[0].0, 0);
     assert_eq!(controller.state(), State::Live, "others go on");
     assert_eq!(controller.namespaces().unwrap(), [Nsid(1)]);
+}
+
+#[test]
+fn all_commands_that_time_out_at_once_are_aborted() {
+    let peer = Peer::new();
+    // As long as no Abort is answered, only a few are outstanding.
+    peer.state().held = Some(admin::ABORT);
+    let controller = Controller::connect(&peer.options()).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..7 {
+            scope.spawn(|| {
+                let timeout = Some(Duration::from_millis(100));
+                let error = controller.admin(Sqe::new(0xc0), AdminData::None, timeout).unwrap_err();
+                assert!(matches!(error, Error::Timeout { .. }), "{error}");
+            });
+        }
+    });
+    assert!(peer.state().aborts.is_empty());
+    peer.state().held = None;
+    let deadline = Instant::now() + LONG;
+    while peer.state().aborts.len() < 7 {
+        assert!(Instant::now() < deadline, "{:?}", peer.state().aborts);
+        std::thread::yield_now();
+    }
+    assert_eq!(controller.state(), State::Live);
+}
+
+#[test]
+fn keep_alive_goes_on_while_the_log_pages_of_many_events_are_not_sent() {
+    let peer = Peer::new();
+    peer.state().held = Some(admin::GET_LOG_PAGE);
+    let mut options = peer.options();
+    options.keep_alive_ms = 400;
+    let controller = Controller::connect(&options).unwrap();
+    // More than the Admin Queue has entries. The controller is not to send the second before the
+    // first is cleared, but this one does.
+    peer.state().events.extend([AsyncEvent::SPARE_BELOW_THRESHOLD.encode(); 60]);
+    let deadline = Instant::now() + LONG;
+    while !peer.state().events.is_empty() {
+        assert!(Instant::now() < deadline, "{} events are left", peer.state().events.len());
+        std::thread::yield_now();
+    }
+    let before = peer.state().keep_alives;
+    while peer.state().keep_alives < before + 3 {
+        assert!(Instant::now() < deadline, "no more Keep Alive");
+        std::thread::yield_now();
+    }
+    // The queue has room for callers, too.
+    assert!(controller.admin(Sqe::new(0xc1), AdminData::None, None).unwrap().status().is_success());
+    assert_eq!(controller.state(), State::Live);
 }
 
 #[test]
