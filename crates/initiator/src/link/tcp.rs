@@ -8,6 +8,8 @@ mod connect;
 mod mixed;
 mod send;
 mod socket;
+#[cfg(test)]
+mod unread;
 mod zerocopy;
 
 use std::collections::VecDeque;
@@ -37,6 +39,9 @@ pub(crate) struct Tcp {
     /// Data bytes that a command capsule may carry.
     in_capsule: usize,
     out: SendQueue,
+    /// The most bytes that the run of `out` can have while the controller answers only commands
+    /// that it has received.
+    run_max: usize,
     /// R2Ts whose data are not completely in `out`.
     r2ts: VecDeque<R2t>,
     /// Bytes sent or queued for R2Ts of outstanding commands.
@@ -69,6 +74,8 @@ pub(crate) struct Tcp {
 const SEND_AHEAD: usize = 1 << 20;
 /// The same while small commands are sent too, because they wait behind what is queued.
 const SEND_AHEAD_MIXED: usize = 128 << 10;
+/// Room in the run for a command: its capsule's headers and digests, and data that are copied.
+const RUN_PER_COMMAND: usize = SendQueue::COPY_MAX + 256;
 /// The largest H2CData PDU, so that small commands can be sent between two of them.
 const H2C_PIECE_MAX: usize = 128 << 10;
 /// While small commands are sent too, R2T data of another command are sent only if those of all
@@ -104,6 +111,7 @@ impl Tcp {
             connection,
             in_capsule: IN_CAPSULE_FIRST,
             out,
+            run_max: SEND_AHEAD,
             r2ts: VecDeque::new(),
             r2t_bytes: 0,
             r2t_bytes_by_slot: Box::default(),
@@ -213,6 +221,15 @@ impl Tcp {
         self.initialized.is_some_and(|parameters| parameters.data_digest)
     }
 
+    /// Adds an R2T. Before the list grows, those of commands that ended without their data are
+    /// removed.
+    fn add_r2t<B: AsRef<[u8]> + AsMut<[u8]>>(&mut self, r2t: R2t, slots: &Slots<B>) {
+        if self.r2ts.len() == self.r2ts.capacity() {
+            self.r2ts.retain(|r2t| slots.find(r2t.cid).is_some());
+        }
+        self.r2ts.push_back(r2t);
+    }
+
     /// Whether there is still something to send.
     fn has_more(&self) -> bool {
         self.out.queued() > 0 || !self.r2ts.is_empty()
@@ -245,6 +262,8 @@ impl Tcp {
 impl Transport for Tcp {
     fn set_slots(&mut self, slots: usize) {
         self.connection.set_queue_entries(slots);
+        // R2T data are queued up to `SEND_AHEAD`, headers included.
+        self.run_max = slots * RUN_PER_COMMAND + 2 * SEND_AHEAD;
         self.r2t_bytes_by_slot = vec![0; slots].into_boxed_slice();
     }
 
@@ -297,6 +316,11 @@ impl Transport for Tcp {
         lent: &AdminData<'_>,
         time: &Time,
     ) -> Result<(), Loss> {
+        // Commands leave their slots when they complete, so nothing else bounds the run if the
+        // controller completes commands that it does not receive.
+        if self.out.run().len() > self.run_max {
+            return Err(Loss::Protocol("responses to commands that were not sent".into()));
+        }
         let mut total = 0;
         loop {
             self.queue_requested_data(slots, lent, time)?;
@@ -434,7 +458,7 @@ impl Transport for Tcp {
                     }
                     None => self.connection.skip_data(),
                 },
-                Ok(Some(Event::R2t(r2t))) => self.r2ts.push_back(r2t),
+                Ok(Some(Event::R2t(r2t))) => self.add_r2t(r2t, slots),
                 Ok(Some(Event::Initialized(parameters))) => {
                     self.initialized = Some(parameters);
                     self.first_bytes = Vec::new();
