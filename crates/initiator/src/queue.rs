@@ -420,9 +420,14 @@ impl<B: Buffer> QueuePair<B> {
         }
     }
 
-    /// Makes the descriptor readable from another thread.
-    pub(crate) fn waker(&self) -> &Arc<Waker> {
-        &self.waker
+    /// Another waker that makes the descriptor readable. The queue pair does not clear it.
+    pub(crate) fn add_waker(&mut self) -> Result<Waker, Error> {
+        let system = |errno| Error::System { action: "making an event descriptor", errno };
+        let waker = self.shared.waiter.waker().map_err(system)?;
+        if let Some(readiness) = &self.readiness {
+            readiness.add_waker(&waker)?;
+        }
+        Ok(waker)
     }
 
     /// The generation of the controller that this queue has seen.

@@ -30,6 +30,13 @@ impl Readiness {
         Ok(Self { epoll, blocked: false })
     }
 
+    /// Watches another waker, too.
+    pub(super) fn add_waker(&self, waker: &Waker) -> Result<(), Error> {
+        let Some(descriptor) = waker.descriptor() else { return Ok(()) };
+        epoll::add(&self.epoll, descriptor, epoll::EventData::new_u64(3), epoll::EventFlags::IN)
+            .map_err(|errno| Error::System { action: "watching an event descriptor", errno })
+    }
+
     /// Adds a new link. The descriptor of the previous one is closed by now, which removes it.
     pub(super) fn add(&mut self, watch: Watch<'_>) -> Result<(), Error> {
         self.blocked = false;

@@ -48,7 +48,10 @@ pub(super) struct SharedQueue<B: Buffer> {
     idle: Mutex<Idle>,
     /// Readable when the queue pair has something to do.
     readiness: OwnedFd,
-    waker: Arc<Waker>,
+    /// Wakes the leader. Part of `readiness`, but apart from the queue pair's own waker, which
+    /// every thread that polls clears: the leader would sleep on if another thread polled before it
+    /// ran.
+    leader_waker: Waker,
     /// Whether callers poll for their completions.
     polled: bool,
     time: Time,
@@ -78,14 +81,14 @@ enum Polled {
 }
 
 impl<B: Buffer + 'static> SharedQueue<B> {
-    pub(super) fn new(queue: QueuePair<B>, polled: bool, spin_us: u64) -> Result<Self, Error> {
+    pub(super) fn new(mut queue: QueuePair<B>, polled: bool, spin_us: u64) -> Result<Self, Error> {
         let capacity = u16::try_from(queue.capacity()).unwrap_or(u16::MAX);
         let readiness = queue.as_fd().try_clone_to_owned().map_err(|error| Error::System {
             action: "duplicating a descriptor",
             errno: Errno::from_io_error(&error).unwrap_or(Errno::IO),
         })?;
         Ok(Self {
-            waker: Arc::clone(queue.waker()),
+            leader_waker: queue.add_waker()?,
             time: queue.time().clone(),
             core: Mutex::new(Core {
                 queue,
@@ -216,7 +219,7 @@ impl<B: Buffer + 'static> SharedQueue<B> {
         }
         // The leader may be waiting for one of these commands.
         if state.leader_sleeps && !leads {
-            self.waker.wake();
+            self.leader_waker.wake();
         }
     }
 
@@ -379,6 +382,7 @@ impl<B: Buffer + 'static> SharedQueue<B> {
                         std::thread::sleep(ERROR_PAUSE);
                     }
                     lock(&self.state).leader_sleeps = false;
+                    self.leader_waker.clear();
                 }
             }
         }
@@ -534,7 +538,7 @@ impl<B: Buffer + 'static> SharedQueue<B> {
     pub(super) fn stop(&self) {
         lock(&self.state).stop = true;
         self.tasks_changed.notify_one();
-        self.waker.wake();
+        self.leader_waker.wake();
         let futures_thread = lock(&self.futures_thread).take();
         let this: ThreadId = std::thread::current().id();
         // The last future may be dropped by that thread itself, which cannot join itself.

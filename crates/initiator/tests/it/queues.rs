@@ -322,3 +322,33 @@ fn a_future_may_drop_the_queues_in_its_own_driver() {
         panic!("the future was not woken");
     }
 }
+
+/// Another thread may receive the completion for which a thread sleeps, and poll again before that
+/// one runs.
+#[test]
+fn a_caller_that_sleeps_is_woken_although_another_thread_polls() {
+    let peer = Peer::new();
+    let mut options = peer.options();
+    options.nr_io_queues = 1;
+    options.spin_us = 0;
+    let queues: Queues<Vec<u8>> = Queues::new(&Controller::connect(&options).unwrap()).unwrap();
+    let sqe = BlockRange::new(1, 1).encode(nvm::READ, Nsid(1));
+    let over = AtomicBool::new(false);
+    let times: Vec<Duration> = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                queues.poll(&sqe);
+            }
+        });
+        let times = (0..1000).map(|_| {
+            let began = Instant::now();
+            drop(queues.execute(sqe, Data::ToHost(vec![0; BLOCK])));
+            began.elapsed()
+        });
+        let times = times.collect();
+        over.store(true, Ordering::Relaxed);
+        times
+    });
+    let longest = times.into_iter().max().unwrap();
+    assert!(longest < Duration::from_millis(900), "{longest:?}: only the regular check found it");
+}
