@@ -56,7 +56,7 @@ impl Clock {
     }
 
     /// A clock that stands still until it is advanced. Its random bytes follow from `seed`, and are
-    /// therefore no secret.
+    /// therefore not secret.
     #[must_use]
     pub fn simulated(seed: u64) -> Self {
         let simulated =
@@ -115,8 +115,8 @@ impl Clock {
         }
     }
 
-    /// Lets `time` pass: the thread sleeps, or a simulated clock is advanced. For those who poll
-    /// something that nobody notifies them of.
+    /// Lets `time` pass: the thread sleeps, or a simulated clock is advanced. For code that polls
+    /// something without notifications.
     pub fn sleep(&self, time: Duration) {
         match &self.0 {
             Source::System => std::thread::sleep(time),

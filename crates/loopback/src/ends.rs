@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use crate::pipe::Pipe;
 use crate::{Attachment, Bell, Capsule, Completion};
 
-/// What both ends share.
+/// The state that both ends share.
 #[derive(Debug)]
 struct Shared {
     commands: Pipe<Capsule>,
@@ -17,19 +17,19 @@ struct Shared {
     target_gone: AtomicBool,
 }
 
-/// The host's end. Dropping it ends the connection; the target still takes the commands that were
-/// sent.
+/// The host's end. Dropping it ends the connection; the target still receives the commands that
+/// were sent.
 #[derive(Debug)]
 pub struct HostEnd {
     shared: Arc<Shared>,
     entries: usize,
-    /// Commands sent whose completions were not taken.
+    /// Commands whose completions were not polled yet.
     outstanding: usize,
-    /// Completions that have come and were not taken.
+    /// Received completions that were not polled yet.
     arrived: VecDeque<Completion>,
 }
 
-/// The target's end. Dropping it ends the connection; the host still takes the completions that
+/// The target's end. Dropping it ends the connection; the host still receives the completions that
 /// were sent.
 #[derive(Debug)]
 pub struct TargetEnd {
@@ -38,20 +38,20 @@ pub struct TargetEnd {
     attachment: Option<Attachment>,
 }
 
-/// Breaks a connection from outside of it, as tests and simulations do.
+/// Breaks a connection from outside, for tests and simulations.
 #[derive(Clone, Debug)]
 pub struct Breaker(Weak<Shared>);
 
-/// The other end is gone, and nothing is left of what it had sent.
+/// The other end has ended, and everything that it had sent was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed;
 
-/// Why a command was not taken; it comes back.
+/// Why a command was refused, with the command.
 #[derive(Clone, Debug)]
 pub enum SubmitError {
     /// The queue is full: [`HostEnd::poll`] makes room.
     Full(Capsule),
-    /// The target is gone.
+    /// The target has ended the connection.
     Closed(Capsule),
 }
 
@@ -70,17 +70,17 @@ pub fn pair(entries: usize) -> (HostEnd, TargetEnd) {
 }
 
 impl HostEnd {
-    /// From now on `bell` rings when completions have come, or the target has gone. What came
-    /// before is not rung for.
+    /// From now on `bell` rings when completions arrive, or the target ends the connection. It does
+    /// not ring for earlier ones.
     pub fn set_bell(&self, bell: Bell) {
         self.shared.completions.set_bell(bell);
     }
 
-    /// Sends a command. The data stay shared until the target has copied or given up what it needs
-    /// of them.
+    /// Sends a command. The data are shared until the target has copied what it needs, or abandoned
+    /// the command.
     ///
     /// # Errors
-    /// The queue is full, or the target is gone. The command comes back.
+    /// The queue is full, or the target has ended the connection. The command is returned.
     pub fn submit(&mut self, capsule: Capsule) -> Result<(), SubmitError> {
         if self.shared.target_gone.load(Ordering::Acquire) {
             return Err(SubmitError::Closed(capsule));
@@ -93,13 +93,13 @@ impl HostEnd {
         Ok(())
     }
 
-    /// The next completion; `None` when there is none yet.
+    /// The next completion; `None` if there is none yet.
     ///
     /// # Errors
-    /// None will come any more.
+    /// There will be no more.
     pub fn poll(&mut self) -> Result<Option<Completion>, Closed> {
         if self.arrived.is_empty() {
-            // Asked first: what was sent before the end is there when this is seen.
+            // Checked first: what was sent before the end has then arrived.
             let gone = self.shared.target_gone.load(Ordering::Acquire);
             self.shared.completions.take(&mut self.arrived);
             if gone && self.arrived.is_empty() {
@@ -113,19 +113,19 @@ impl HostEnd {
         Ok(completion)
     }
 
-    /// Commands that can be outstanding at a time.
+    /// The most outstanding commands.
     #[must_use]
     pub fn entries(&self) -> usize {
         self.entries
     }
 
-    /// Commands sent whose completions were not taken.
+    /// Commands whose completions were not polled yet.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.outstanding
     }
 
-    /// What breaks this connection from outside.
+    /// A handle that breaks this connection from outside.
     #[must_use]
     pub fn breaker(&self) -> Breaker {
         Breaker(Arc::downgrade(&self.shared))
@@ -140,13 +140,13 @@ impl Drop for HostEnd {
 }
 
 impl TargetEnd {
-    /// From now on `bell` rings when commands have come, or the host has gone. What came before is
-    /// not rung for.
+    /// From now on `bell` rings when commands arrive, or the host ends the connection. It does not
+    /// ring for earlier ones.
     pub fn set_bell(&self, bell: Bell) {
         self.shared.commands.set_bell(bell);
     }
 
-    /// Who is attached without a Connect, if that is how the host came.
+    /// The attachment, if the host is attached without a Connect.
     #[must_use]
     pub fn attachment(&self) -> Option<&Attachment> {
         self.attachment.as_ref()
@@ -156,10 +156,10 @@ impl TargetEnd {
         self.attachment = attachment;
     }
 
-    /// Moves all commands that have come to the end of `into`.
+    /// Appends all received commands to `into`.
     ///
     /// # Errors
-    /// There are none, and none will come any more.
+    /// There are none, and there will be no more.
     pub fn take(&self, into: &mut VecDeque<Capsule>) -> Result<(), Closed> {
         let gone = self.host_is_gone();
         let before = into.len();
@@ -167,27 +167,27 @@ impl TargetEnd {
         if gone && into.len() == before { Err(Closed) } else { Ok(()) }
     }
 
-    /// Sends completions, in order. The host has room for them: it counts its commands until it has
-    /// taken their completions.
+    /// Sends completions, in order. The host has room for them: it counts commands until it has
+    /// polled their completions.
     pub fn complete(&self, completions: impl IntoIterator<Item = Completion>) {
         if !self.host_is_gone() {
             self.shared.completions.put(completions);
         }
     }
 
-    /// Commands that can be outstanding at a time.
+    /// The most outstanding commands.
     #[must_use]
     pub fn entries(&self) -> usize {
         self.entries
     }
 
-    /// Whether the host has ended the connection, also where commands are left that it sent before.
+    /// Whether the host has ended the connection, even if earlier commands are still unread.
     #[must_use]
     pub fn host_is_gone(&self) -> bool {
         self.shared.host_gone.load(Ordering::Acquire)
     }
 
-    /// What breaks this connection from outside.
+    /// A handle that breaks this connection from outside.
     #[must_use]
     pub fn breaker(&self) -> Breaker {
         Breaker(Arc::downgrade(&self.shared))
@@ -202,8 +202,8 @@ impl Drop for TargetEnd {
 }
 
 impl Breaker {
-    /// Ends the connection for both ends. What neither end has taken yet is lost. Returns whether
-    /// there was a connection.
+    /// Ends the connection for both ends. Unread messages are lost. Returns whether the connection
+    /// still existed.
     pub fn sever(&self) -> bool {
         let Some(shared) = self.0.upgrade() else { return false };
         shared.host_gone.store(true, Ordering::Release);

@@ -1,4 +1,4 @@
-//! One direction of a connection: what was put in and not taken yet.
+//! One direction of a connection: the unread items.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -7,10 +7,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::Bell;
 
-/// Items from one end to the other, in order. Its bound is its users': they count commands.
+/// Items from one end to the other, in order. Its users bound it: they count commands.
 pub(crate) struct Pipe<T> {
     items: Mutex<VecDeque<T>>,
-    /// Whether there may be items: spares the lock where there are none.
+    /// Whether there may be items: avoids the lock if there are none.
     pending: AtomicBool,
     bell: Mutex<Option<Bell>>,
 }
@@ -24,7 +24,7 @@ impl<T> Pipe<T> {
         *self.bell.lock().unwrap_or_else(PoisonError::into_inner) = Some(bell);
     }
 
-    /// Puts items in; rings when there were none.
+    /// Adds items; rings if there were none.
     pub(crate) fn put(&self, more: impl IntoIterator<Item = T>) {
         let mut items = self.items();
         let was_empty = items.is_empty();
@@ -37,7 +37,7 @@ impl<T> Pipe<T> {
         }
     }
 
-    /// Moves all items to the end of `into`.
+    /// Appends all items to `into`.
     pub(crate) fn take(&self, into: &mut VecDeque<T>) {
         if !self.pending.load(Ordering::Acquire) {
             return;
@@ -55,7 +55,7 @@ impl<T> Pipe<T> {
         self.items().clear();
     }
 
-    /// Wakes up who takes the items.
+    /// Wakes the receiver.
     pub(crate) fn ring(&self) {
         let bell = self.bell.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(bell) = bell {

@@ -1,55 +1,55 @@
-//! Where hosts find a target of the same process.
+//! The address of a target for hosts in the same process.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::{Attachment, Bell, HostEnd, TargetEnd, pair};
 
-/// What a target does with a connection that arrives.
+/// The target's function for new connections.
 type Accept = dyn Fn(TargetEnd) -> Result<(), ConnectError> + Send + Sync;
 
-/// A target's address for hosts in its process. Clones lead to the same target.
+/// A target's address for hosts in its process. Clones refer to the same target.
 #[derive(Clone)]
 pub struct Port(Arc<Accept>);
 
-/// Why a connection was not made.
+/// Why a connection was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectError {
-    /// Nobody serves the port any more.
+    /// The port is not served any more.
     NotListening,
-    /// The target has as many connections as it may have.
+    /// The target has reached its limit of connections.
     TooMany,
 }
 
 impl Port {
-    /// A port whose connections are given to `accept`, on the thread of the host that connects.
+    /// A port that passes its connections to `accept`, on the thread of the host that connects.
     pub fn new(accept: impl Fn(TargetEnd) -> Result<(), ConnectError> + Send + Sync + 'static) -> Self {
         Self(Arc::new(accept))
     }
 
-    /// Makes a connection for a queue with room for `entries` commands. `bell` rings when
-    /// completions have come.
+    /// Creates a connection for a queue with room for `entries` commands. `bell` rings when
+    /// completions arrive.
     ///
     /// # Errors
-    /// The target does not take it.
+    /// The target refuses it.
     pub fn connect(&self, entries: usize, bell: Bell) -> Result<HostEnd, ConnectError> {
         self.hand_over(entries, bell, None)
     }
 
-    /// Makes a queue of a controller without a Connect, as a host has that is attached to a target
-    /// directly. Where the target refuses it, the connection ends, and the target's connection log
-    /// says why.
+    /// Creates a queue of a controller without a Connect, for a host that is attached directly. If
+    /// the target refuses it, the connection ends, and the reason is in the target's connection
+    /// log.
     ///
     /// # Errors
-    /// The target does not take the connection.
+    /// The target refuses the connection.
     pub fn attach(&self, attachment: Attachment, entries: usize, bell: Bell) -> Result<HostEnd, ConnectError> {
         self.hand_over(entries, bell, Some(attachment))
     }
 
-    /// Takes a connection that came to another port, which leads here.
+    /// Accepts a connection that was made to another port.
     ///
     /// # Errors
-    /// The target does not take it.
+    /// The target refuses it.
     pub fn accept(&self, end: TargetEnd) -> Result<(), ConnectError> {
         (self.0)(end)
     }
@@ -58,7 +58,7 @@ impl Port {
         let (host, mut target) = pair(entries);
         target.set_attachment(attachment);
         self.accept(target)?;
-        // Nothing has come yet: the target completes only what the host sends.
+        // Nothing has arrived yet: the target completes only what the host sends.
         host.set_bell(bell);
         Ok(host)
     }

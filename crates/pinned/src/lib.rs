@@ -1,10 +1,9 @@
-//! Memory that the kernel sends from without a copy (`MSG_ZEROCOPY`, Linux
-//! `Documentation/networking/msg_zerocopy.rst`), for both ends of a connection: which sends the
-//! kernel has not finished with, and what it says about them.
+//! Zero-copy send (`MSG_ZEROCOPY`, Linux `Documentation/networking/msg_zerocopy.rst`) for both ends
+//! of a connection: tracks the sends whose memory the kernel still uses, and its notifications.
 //!
-//! Owns the socket option, the numbers of the sends and the error queue that tells about them. Does
-//! not send, does not decide what is sent so, and knows neither PDUs nor commands: what is pinned
-//! is the caller's `T`, a buffer or the name of one.
+//! Owns the socket option, the numbers of the sends and the error queue. It does not send, does not
+//! decide which payloads are sent this way, and knows neither PDUs nor commands: what is pinned is
+//! the caller's `T`, a buffer or a reference to one.
 #![forbid(unsafe_code)]
 
 mod sends;
@@ -20,62 +19,62 @@ use rustix::net::SendFlags;
 
 use sends::Sends;
 
-/// The least payload that may be sent so, bytes: what a page holds. Below it, pinning the page and
-/// reading the notification cost more than the copy, on any network card.
+/// The smallest payload that may be sent without a copy, bytes: a page. Below this size, pinning
+/// the page and reading the notification cost more than the copy, with any network card.
 pub const SEND_MIN: u32 = 4096;
 
-/// The most that the least payload may be, bytes.
+/// The largest value that can be configured for the smallest payload, bytes.
 pub const SEND_MIN_MAX: u32 = 16 << 20;
 
-/// What to do where [`enable`] fails.
+/// What to do if [`enable`] fails.
 pub const ADVICE: &str = "leave the option away: zero-copy send needs SO_ZEROCOPY, of Linux 4.14 or later and for TCP";
 
-/// Notifications in a row that say the kernel copied all the same: then it will go on doing so on
-/// this path (loopback, a pair of virtual interfaces, a card without gathering), and pinning was
-/// for nothing.
+/// After this many notifications in a row that report a copy by the kernel it can be expected to
+/// copy always on this path (loopback, a pair of virtual interfaces, a card without
+/// scatter-gather), so pinning is useless.
 pub const COPIED_MAX: u32 = 16;
 
-/// Notifications read in one go, so that one connection does not keep the others waiting.
+/// The most notifications read at a time, so that one connection does not delay the others.
 const COLLECT_MAX: usize = 64;
 
 /// The flag of a send from memory that is pinned.
 pub const FLAG: SendFlags = SendFlags::from_bits_retain(libc::MSG_ZEROCOPY.cast_unsigned());
 
-/// Lets a TCP socket send without a copy. A listening socket hands it on to its connections.
+/// Enables zero-copy send on a TCP socket. Connections inherit it from their listening socket.
 ///
 /// # Errors
-/// The system's answer: see [`ADVICE`].
+/// That of the system call: see [`ADVICE`].
 pub fn enable(socket: &impl AsFd) -> io::Result<()> {
     Ok(setsockopt(socket, Zerocopy, &1)?)
 }
 
-/// Breaks the connection off, so that the kernel lets go of everything that the peer has not
-/// acknowledged: nothing is sent again, and the peer is told by a reset. The socket stays, and with
-/// it the queue that brings the notifications.
+/// Aborts the connection, so that the kernel releases everything that the peer has not
+/// acknowledged: nothing is retransmitted, and the peer gets a reset. The socket stays open, with
+/// its error queue.
 pub fn abort(socket: &impl AsFd) {
     if rustix::net::connect_unspec(socket).is_err() {
-        // Then closing it shall do the same. Fails only on what is no socket.
+        // Then closing it does the same. Fails only if this is not a socket.
         let _ = socket2::SockRef::from(socket).set_linger(Some(Duration::ZERO));
     }
 }
 
-/// Bytes that the peer has acknowledged since the connection was made. Sends that follow each other
-/// are told of together, so notifications alone do not say whether a slow peer takes anything.
+/// Bytes that the peer has acknowledged since the connection was established. Consecutive sends are
+/// reported together, so notifications alone do not show whether a slow peer makes progress.
 ///
 /// # Errors
-/// The system's answer: this needs Linux 4.2, and TCP.
+/// That of the system call: this needs Linux 4.2, and TCP.
 pub fn acknowledged(socket: &impl AsFd) -> io::Result<u64> {
     Ok(getsockopt(socket, TcpInfo)?[TCPI_BYTES_ACKED])
 }
 
-/// What the kernel told.
+/// The kernel's notifications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// Sends that are over.
+    /// Completed sends.
     pub sends: u32,
-    /// Those among them that the kernel made with a copy all the same.
+    /// Those of them that the kernel copied.
     pub copied: u32,
-    /// That was once too often: the connection copies from now on.
+    /// The limit is reached: the connection copies from now on.
     pub fell_back: bool,
 }
 
@@ -87,17 +86,16 @@ pub struct Pinned<T> {
     least: usize,
     is_on: bool,
     copied_in_row: u32,
-    /// As many of them are one too many.
+    /// The number of copies in a row after which the connection copies.
     copied_max: u32,
     sends: Sends<T>,
-    /// Room for what comes with a notification.
+    /// The buffer for control messages.
     control: Vec<u8>,
 }
 
 impl<T> Pinned<T> {
-    /// For a connection whose payloads of `least` bytes or more are to be sent without a copy, at
-    /// least [`SEND_MIN`], until the kernel has copied `copied_max` times in a row all the same
-    /// ([`COPIED_MAX`]).
+    /// For a connection whose payloads of `least` bytes or more (at least [`SEND_MIN`]) are sent
+    /// without a copy, until the kernel has copied `copied_max` times in a row ([`COPIED_MAX`]).
     #[must_use]
     pub fn new(least: u32, copied_max: u32) -> Self {
         let least = usize::try_from(least.max(SEND_MIN)).unwrap_or(usize::MAX);
@@ -105,43 +103,42 @@ impl<T> Pinned<T> {
         Self { least, is_on: true, copied_in_row: 0, copied_max, sends: Sends::default(), control }
     }
 
-    /// Whether a payload of so many bytes is to be sent without a copy now. Too many sends that the
-    /// kernel has not finished with speak against it: a peer that acknowledges a little at a time
-    /// could make there be very many.
+    /// Whether a payload of this many bytes is to be sent without a copy now. Not if too many sends
+    /// are pending: a peer that acknowledges slowly could cause very many.
     #[must_use]
     pub fn wants(&self, bytes: usize) -> bool {
         bytes >= self.least && self.may_send()
     }
 
-    /// Whether there may be one more send without a copy, whatever the size.
+    /// Whether there may be one more send without a copy, of any size.
     #[must_use]
     pub fn may_send(&self) -> bool {
         self.is_on && !self.sends.is_full()
     }
 
-    /// A send with [`FLAG`] took a part of the payload under way, or all of it.
+    /// A send with [`FLAG`] accepted a part of the current payload, or all of it.
     pub fn note_send(&mut self) {
         self.sends.note();
     }
 
-    /// Nothing more of the payload under way will be sent. Gives it back when the kernel has
-    /// finished with it already, or never had it; otherwise it is kept until then.
+    /// Nothing more of the current payload will be sent. Returns the payload if the kernel does not
+    /// use it any more, or never did; otherwise it is kept until then.
     pub fn finish(&mut self, payload: T) -> Option<T> {
         self.sends.finish(payload)
     }
 
-    /// Whether there are sends that the kernel has not finished with.
+    /// Whether there are pending sends.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.sends.is_waiting()
     }
 
-    /// Reads what the kernel tells on the socket's error queue, without waiting; payloads that it
-    /// has finished with go to `released`.
+    /// Reads the notifications of the socket's error queue, without waiting; payloads that the
+    /// kernel does not use any more are passed to `released`.
     ///
     /// # Errors
-    /// What the system answers to reading the queue. The connection's own error is not among them:
-    /// whoever receives finds it.
+    /// Reading the queue failed. Errors of the connection itself are returned by receives, not
+    /// here.
     pub fn collect(&mut self, socket: &impl AsFd, mut released: impl FnMut(T)) -> io::Result<Collected> {
         let mut collected = Collected::default();
         for _ in 0..COLLECT_MAX {
@@ -178,13 +175,12 @@ impl<T> Pinned<T> {
         Ok(collected)
     }
 
-    /// Breaks the connection off where the kernel has not finished with everything, and waits until
-    /// it has, at most for `limit`: what it handed to the network card before may still be read by
-    /// that. Payloads that it has finished with go to `released`. Whether it has finished with all
-    /// of them.
+    /// Aborts the connection if sends are pending, and waits for their notifications, at most for
+    /// `limit`: the network card may still read what it was given before. Released payloads are
+    /// passed to `released`. Returns whether all of them were released.
     pub fn abort_and_wait(&mut self, socket: &impl AsFd, limit: Duration, mut released: impl FnMut(T)) -> bool {
         let started = Instant::now();
-        // What the peer has acknowledged needs no reset.
+        // If the peer has acknowledged everything, no reset is needed.
         let _ = self.collect(socket, &mut released);
         if self.is_waiting() {
             abort(socket);
@@ -200,9 +196,8 @@ impl<T> Pinned<T> {
         true
     }
 
-    /// Gives up what the kernel has not finished with, without freeing it: that memory is never
-    /// used for anything else. For a network card that does not give back what it was handed, not
-    /// even after [`abort`].
+    /// Leaks the payloads that the kernel still uses: their memory is never used for anything else.
+    /// For a network card that does not release them, not even after [`abort`].
     pub fn leak(&mut self) {
         std::mem::take(&mut self.sends).into_payloads().for_each(std::mem::forget);
     }
@@ -215,13 +210,13 @@ impl<T> Drop for Pinned<T> {
     }
 }
 
-/// Between two looks at what a network card has still to finish.
+/// The interval of checks for sends that a network card has not finished.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// `SO_EE_ORIGIN_ZEROCOPY` (linux/errqueue.h): the notification is about sends without a copy.
+/// `SO_EE_ORIGIN_ZEROCOPY` (linux/errqueue.h): a notification of zero-copy sends.
 const ORIGIN_ZEROCOPY: u8 = 5;
 
-/// `SO_EE_CODE_ZEROCOPY_COPIED` (linux/errqueue.h): the bytes were copied all the same.
+/// `SO_EE_CODE_ZEROCOPY_COPIED` (linux/errqueue.h): the kernel has copied the bytes.
 const CODE_COPIED: u32 = 1;
 
 sockopt_impl!(
@@ -233,10 +228,10 @@ sockopt_impl!(
     libc::c_int
 );
 
-/// `struct tcp_info` (linux/tcp.h) up to the field that is asked for.
+/// `struct tcp_info` (linux/tcp.h) up to the field that is needed.
 type Info = [u64; TCPI_BYTES_ACKED + 1];
 
-/// Place of `tcpi_bytes_acked`, in eight bytes each.
+/// Index of `tcpi_bytes_acked`, in units of eight bytes.
 const TCPI_BYTES_ACKED: usize = 120 / 8;
 
 sockopt_impl!(

@@ -1,14 +1,13 @@
-//! Which sends the kernel has not finished with, and which payloads they are of: numbers only, no
-//! socket.
+//! The pending sends, and the payloads that they belong to: numbers only, no socket.
 //!
-//! The kernel numbers the successful sends of a socket from 0 on, and tells ranges of numbers, not
-//! always in order: what was sent again, or thrown away when the connection broke off, may be told
-//! late. A payload takes one send or several, one behind the other.
+//! The kernel numbers the successful sends of a socket from 0 on, and reports ranges of numbers,
+//! not always in order: retransmitted or discarded data may be reported late. A payload takes one
+//! or several consecutive sends.
 
 use std::collections::VecDeque;
 
-/// Sends that the kernel has not finished with, at most: what comes beyond is sent with a copy.
-/// More than fill the buffer of a fast connection with payloads of a page.
+/// The most pending sends; further ones are copied. More than enough to fill the buffer of a fast
+/// connection with payloads of a page.
 const SENDS_MAX: usize = 4096;
 
 /// See the module.
@@ -20,9 +19,9 @@ pub(crate) struct Sends<T> {
     /// The number of the first of `payloads`.
     first_payload: u32,
     payloads: VecDeque<Payload<T>>,
-    /// Whether the last of `payloads` is under way: more sends of it may follow.
+    /// Whether the last of `payloads` is the current one: more sends of it may follow.
     is_open: bool,
-    /// Sends that are not over.
+    /// Pending sends.
     waiting: usize,
 }
 
@@ -35,9 +34,9 @@ struct Send {
 
 #[derive(Debug)]
 struct Payload<T> {
-    /// Sends of it that are not over.
+    /// Its pending sends.
     waiting: u32,
-    /// `None` while it is under way, and once it was given back.
+    /// `None` while it is the current one, and after it was returned.
     kept: Option<T>,
 }
 
@@ -50,17 +49,17 @@ impl<T> Default for Sends<T> {
 }
 
 impl<T> Sends<T> {
-    /// Whether no more may be made now.
+    /// Whether there may be no more sends now.
     pub(crate) fn is_full(&self) -> bool {
         self.sends.len() >= SENDS_MAX
     }
 
-    /// Whether any is not over.
+    /// Whether any is pending.
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting > 0
     }
 
-    /// One more, of the payload under way.
+    /// One more send, of the current payload.
     pub(crate) fn note(&mut self) {
         if !self.is_open {
             self.is_open = true;
@@ -69,14 +68,15 @@ impl<T> Sends<T> {
         if let Some(payload) = self.payloads.back_mut() {
             payload.waiting += 1;
         }
-        // Bounded by `is_full`: payloads have at least one send each, but for the one under way.
+        // Bounded by `is_full`: payloads have at least one send each, except for the current one.
         #[expect(clippy::cast_possible_truncation, reason = "at most SENDS_MAX + 1")]
         let behind_first = (self.payloads.len() - 1) as u32;
         self.sends.push_back(Send { payload: self.first_payload.wrapping_add(behind_first), is_over: false });
         self.waiting += 1;
     }
 
-    /// The payload under way is sent, or given up. Gives it back when no send of it is waited for.
+    /// The current payload is sent completely, or abandoned. Returns it if none of its sends is
+    /// pending.
     pub(crate) fn finish(&mut self, payload: T) -> Option<T> {
         if !std::mem::take(&mut self.is_open) {
             return Some(payload);
@@ -93,12 +93,12 @@ impl<T> Sends<T> {
         }
     }
 
-    /// The kernel has finished with the sends `first` to `last`, which count modulo 2^32. Returns
-    /// how many of them were waited for.
+    /// The kernel has completed the sends `first` to `last`, modulo 2^32. Returns how many of them
+    /// were pending.
     pub(crate) fn over(&mut self, first: u32, last: u32, mut released: impl FnMut(T)) -> u32 {
         let mut over = 0;
-        // Relative to the first that is known: a range may have begun before it, and what is behind
-        // the last was never sent.
+        // Relative to the first known one: a range may begin before it, and numbers after the last
+        // one were never sent.
         let relative = |number: u32| i64::from(number.wrapping_sub(self.first_send).cast_signed());
         let start = relative(first).max(0);
         let end = relative(last);
@@ -124,7 +124,7 @@ impl<T> Sends<T> {
         over
     }
 
-    /// Forgets what is over at the front.
+    /// Removes completed entries at the front.
     fn forget_over(&mut self) {
         while self.sends.front().is_some_and(|send| send.is_over) {
             self.sends.pop_front();
@@ -138,7 +138,7 @@ impl<T> Sends<T> {
         }
     }
 
-    /// What is kept.
+    /// The payloads that are kept.
     pub(crate) fn into_payloads(self) -> impl Iterator<Item = T> {
         self.payloads.into_iter().filter_map(|payload| payload.kept)
     }
@@ -150,7 +150,7 @@ mod tests {
     use proptest::prelude::*;
 
     impl<T> Sends<T> {
-        /// As a connection that has sent for a long time.
+        /// Like a connection that has sent for a long time.
         fn from(number: u32) -> Self {
             Self { first_send: number, first_payload: number, ..Self::default() }
         }
@@ -164,7 +164,7 @@ mod tests {
             begin in prop_oneof![Just(0u32), Just(u32::MAX - 20), any::<u32>()],
         ) {
             let mut sends = Sends::from(begin);
-            // By payload: the numbers of its sends. By number: whether it is over.
+            // By payload: the numbers of its sends. By number: whether it has completed.
             let mut of = Vec::new();
             let mut over: Vec<bool> = Vec::new();
             let mut back: Vec<usize> = Vec::new();

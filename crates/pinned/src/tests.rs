@@ -1,5 +1,5 @@
-//! Sends over the loopback. There the kernel copies what the receiver gets, so every notification
-//! says so; what is not received yet is sent from where it is.
+//! Sends over loopback, where the kernel copies when the receiver reads, and every notification
+//! reports this; unread data are still in the sender's memory.
 
 use std::net::{TcpListener, TcpStream};
 
@@ -76,7 +76,7 @@ fn unacknowledged_memory_stays_pinned_until_the_connection_is_aborted() {
     assert!(pinned.abort_and_wait(&ours, Duration::from_secs(10), |_| back += 1));
     assert_eq!(back, sends, "all of them come back");
     assert!(!pinned.is_waiting());
-    // The peer does not take it for an end in order.
+    // The peer sees an error, not an orderly end.
     let mut theirs = theirs;
     let ended = std::io::copy(&mut theirs, &mut std::io::sink());
     assert_eq!(ended.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
@@ -87,7 +87,7 @@ fn memory_that_the_kernel_uses_is_not_freed() {
     let payload = std::rc::Rc::new(());
     let (ours, _theirs) = pair("127.0.0.1:0");
     let mut pinned = Pinned::new(SEND_MIN, COPIED_MAX);
-    // A network card that never tells.
+    // A network card that never completes.
     pinned.note_send();
     assert!(pinned.finish(std::rc::Rc::clone(&payload)).is_none());
     assert!(!pinned.abort_and_wait(&ours, Duration::ZERO, |_| panic!("it was not told")));

@@ -1,9 +1,9 @@
-//! What a user may ask of a TCP socket beside what all of ebof's have: type of service, priority,
-//! busy polling, sending without a copy. The same for a target's listening sockets and a host's
-//! connections. Owns in which order they are set and which one was refused; which sockets have
-//! them, and what a refusal is called, is the caller's.
+//! The options of a TCP socket that users can set: type of service, priority, busy polling,
+//! zero-copy send. They are the same for a target's listening sockets and a host's connections.
+//! Owns their order, and reports which one was refused. Options of all sockets, and the names in
+//! messages, are up to the caller.
 //!
-//! Also the [`Stream`] that both send and receive on: a socket, or a simulated one.
+//! Also the [`Stream`] that both ends send and receive on: a socket, or a simulated one.
 
 #![forbid(unsafe_code)]
 
@@ -18,7 +18,7 @@ use nix::sys::socket::setsockopt;
 use nix::{setsockopt_impl, sockopt_impl};
 use socket2::SockRef;
 
-/// What is asked for; what is absent stays the system's.
+/// The requested options; absent ones keep the system's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SocketOptions {
     /// IP type of service.
@@ -27,7 +27,7 @@ pub struct SocketOptions {
     pub so_priority: Option<u32>,
     /// `SO_BUSY_POLL`, microseconds; more than `net.core.busy_read` needs `CAP_NET_ADMIN`.
     pub busy_poll_us: Option<u32>,
-    /// `SO_ZEROCOPY`: payload of so many bytes or more will be sent without a copy.
+    /// `SO_ZEROCOPY`: payloads of this many bytes or more will be sent without a copy.
     pub zerocopy_send: Option<u32>,
     /// `SO_PREFER_BUSY_POLL`; needs `CAP_NET_ADMIN`.
     pub prefer_busy_poll: bool,
@@ -38,11 +38,11 @@ pub struct SocketOptions {
 /// The option that the system refused.
 #[derive(Debug)]
 pub struct Refused {
-    /// Which: the name of the field.
+    /// The name of the field.
     pub option: &'static str,
-    /// The value; 1 where the option is on or off.
+    /// The value; 1 for a flag.
     pub value: u32,
-    /// The system's answer.
+    /// The system's error.
     pub error: io::Error,
 }
 
@@ -50,14 +50,14 @@ impl SocketOptions {
     /// Sets them on `socket`, of IPv4 or of IPv6.
     ///
     /// # Errors
-    /// The first that is refused: nobody shall measure what was not set.
+    /// The first one that is refused: an option must not be ignored silently.
     pub fn set(&self, socket: &impl AsFd, ipv4: bool) -> Result<(), Refused> {
         let options = SockRef::from(socket);
         let done = |option, value, set: io::Result<()>| set.map_err(|error| Refused { option, value, error });
         if let Some(tos) = self.tos.map(u32::from) {
             done("tos", tos, if ipv4 { options.set_tos_v4(tos) } else { options.set_tclass_v6(tos) })?;
         }
-        // Behind the type of service, which sets a priority of its own.
+        // After the type of service, which sets a priority as well.
         if let Some(priority) = self.so_priority {
             done("so_priority", priority, options.set_priority(priority))?;
         }

@@ -1,4 +1,4 @@
-//! The byte stream that a TCP connection's bytes go over: a socket, or a simulated one.
+//! The byte stream of a TCP connection: a socket, or a simulated one.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read};
@@ -7,9 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
-/// What one end of a simulated connection does. No method blocks: what cannot be done now is
-/// [`io::ErrorKind::WouldBlock`], and [`SimulatedStream::readiness`] says when it is worth another
-/// try.
+/// One end of a simulated connection. No method blocks: an operation that is not possible now fails
+/// with [`io::ErrorKind::WouldBlock`], and [`SimulatedStream::readiness`] says when to retry.
 pub trait SimulatedStream: Send {
     /// Fills `parts` in their order. 0 bytes are the end of the stream.
     ///
