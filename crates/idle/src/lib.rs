@@ -1,14 +1,14 @@
-//! How long a thread without work looks for more before it sleeps.
+//! How long a thread without work spins before it sleeps.
 //!
-//! Owns the decision: looking on, giving way to other threads of the processor, or sleeping; and
-//! what is learned for it from every sleep. It does not own the sources of work, the waiting
-//! itself, or a clock: the time is a parameter, in microseconds of any clock that does not go back.
+//! Owns the decision: spinning, yielding to other threads of the processor, or sleeping; and what
+//! is learned for it from every sleep. It does not own the sources of work, the waiting itself, or
+//! a clock: the time is a parameter, in microseconds of any monotonic clock.
 //!
-//! A thread that sleeps is woken late: by 10 µs on an idle machine, by tens of them in a virtual
-//! machine, by hundreds when the hypervisor is busy. Two ends that look for a shorter time than the
-//! other's wake-up takes put each other to sleep with every message. So [`Idle`] measures what a
-//! wake-up costs and looks on for some multiple of that, but only while work does come within that
-//! time; what comes later is waited for asleep, and an idle thread uses no processor.
+//! A sleeping thread is woken late: by 10 µs on an idle machine, by tens of them in a virtual
+//! machine, by hundreds when the hypervisor is busy. If two ends spin for a shorter time than the
+//! other's wake-up takes, each makes the other sleep with every message. So [`Idle`] measures the
+//! cost of a wake-up and spins for a multiple of it, but only while work arrives within that time.
+//! Otherwise the thread sleeps, and an idle thread uses no processor.
 
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
@@ -16,83 +16,79 @@ use std::time::{Duration, Instant};
 #[cfg(feature = "late-wakes")]
 pub mod late;
 
-/// Looks between two steps while nobody else wants the processor.
+/// Polls between two steps while no other thread needs the processor.
 const LOOKS_PER_STEP: u32 = 8;
 
-/// A `sched_yield` that takes this long has let another thread run; alone it takes a fraction of
-/// it.
+/// If `sched_yield` takes this long, another thread ran; otherwise it takes a fraction of it.
 const OTHERS_RAN: Duration = Duration::from_micros(2);
 
-/// No thread looks for work for longer than this, whatever a wake-up costs, microseconds. With 4 ms
-/// a pair of ends outlasts a hypervisor that takes 2 ms to run each of them.
+/// The longest spin time, whatever a wake-up costs, microseconds. With 4 ms two ends do not sleep
+/// on a hypervisor that takes 2 ms to run each of them.
 const SPIN_MAX_US: u64 = 4_000;
 
-/// Looking for work is worth this many times what a wake-up costs: at 8 to 11 µs, the cost on an
-/// idle machine, that is not much more than the 50 µs that are looked for in any case.
+/// Spinning pays off for this multiple of the cost of a wake-up: at 8 to 11 µs, the cost on an idle
+/// machine, that is not much more than the default of 50 µs.
 const WORTH: u64 = 8;
 
-/// The first sleep of a wait is at most this long, microseconds: when it ends tells how late this
-/// thread is woken.
+/// The longest first sleep of a wait, microseconds: its end shows how late this thread is woken.
 const PROBE_US: u64 = 50;
 
 /// A wait of this length, microseconds, or of twice the configured time if that is longer, was too
-/// long to be looked for, unless wake-ups are so late that it was worth it even so. What was
-/// learned is forgotten, and the next sleep is not bounded: a longer look and a second wake-up for
-/// each message are what an idle thread would spend most on.
+/// long for spinning, unless wake-ups are so late that it would have paid off. The learned time is
+/// reset, and the next sleep is not bounded: longer spinning and a second wake-up for each message
+/// would be the main costs of an idle thread.
 const SPARSE_US: u64 = 1_000;
 
-/// After so many of these waits in a row a thread sleeps at once: what comes is Keep Alives, or
-/// commands for a slow device, and looking for them would be most of what each of them costs. One
-/// such wait says nothing yet: bursts, and commands of several messages, have one before each of
-/// them.
+/// After this many of these waits in a row a thread sleeps immediately: its work is Keep Alives, or
+/// commands for a slow device, and spinning would be most of their cost. A single such wait is not
+/// significant: there is one before each burst, and before each command of several messages.
 const SPARSE_WAITS: u8 = 2;
 
-/// One sample of what a wake-up costs counts as this at most, microseconds: a thread that was
-/// stopped for a second says nothing about wake-ups.
+/// The upper bound of one sample of the cost, microseconds: a thread that was stopped for a second
+/// is not a late wake-up.
 const SAMPLE_MAX_US: u64 = 1_000;
 
-/// Of so many waits in which it was not measured what a wake-up costs, one looks for the configured
-/// time and measures it: a machine may have become quick, or slow.
+/// Of this many waits without a measurement, one spins for the configured time and measures: the
+/// machine may have become faster or slower.
 const REMEASURE_EVERY: u32 = 64;
 
-/// A thread looks for longer than the configured time only while it waits at least so often...
+/// A thread spins for longer than the configured time only while it waits at least this often...
 const TRAFFIC_WAITS: u32 = 100;
 
-/// ...in this time, microseconds: Keep Alives that come together are soon over, and would be looked
-/// for at the cost of more than all the rest of an idle thread. Two ends that take 2 ms to wake
-/// wait for each other as often as that.
+/// ...in this time, microseconds: bursts of Keep Alives end soon, and spinning for them would cost
+/// more than everything else that an idle thread does. Two ends that take 2 ms to wake wait for
+/// each other as often as that.
 const TRAFFIC_US: u64 = 500_000;
 
-/// What a thread that found no work does next.
+/// The next action of a thread without work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// [`Idle::give_way`], then look again.
+    /// [`Idle::give_way`], then poll again.
     GiveWay,
-    /// Sleep until there is work, or for so many microseconds at most; [`precisely`] if there is a
-    /// bound. [`Idle::woke`] is told when the sleep is over.
+    /// Sleep until there is work, or for at most this many microseconds; with [`precisely`] if
+    /// there is a bound. After the sleep call [`Idle::woke`].
     Sleep(Option<u64>),
 }
 
 /// The state of one waiting thread, or of one source of work that threads wait for in turns.
 ///
-/// Most threads call [`Idle::rest`] after every [`Idle::looks_per_step`] looks that found nothing.
-/// Where giving way and sleeping are places of their own, the order of calls is: [`Idle::step`]
-/// after every [`Idle::looks_per_step`] looks that found nothing, [`Idle::woke`] after every sleep,
-/// [`Idle::found`] whenever there was work, and [`Idle::stop`] by those who stop waiting without
-/// any.
+/// Most threads call [`Idle::rest`] after every [`Idle::looks_per_step`] polls without work. If
+/// yielding and sleeping are in separate places, the order of calls is: [`Idle::step`] after every
+/// [`Idle::looks_per_step`] polls without work, [`Idle::woke`] after every sleep, [`Idle::found`]
+/// whenever there was work, and [`Idle::stop`] when the thread stops waiting without work.
 #[derive(Clone, Debug)]
 pub struct Idle {
     base_us: u64,
-    /// What was learned: never less than `base_us`.
+    /// The learned spin time: never less than `base_us`.
     spin_us: u64,
     /// How late a wake-up is, as far as known.
     wake_cost_us: u64,
     wait: Option<Wait>,
-    /// Another thread ran when this one last gave way.
+    /// Another thread ran at the last yield.
     shares_processor: bool,
     /// Waits since a wake-up was last measured, without those within `base_us`.
     unmeasured: u32,
-    /// The last so many waits were too long; not counted beyond [`SPARSE_WAITS`].
+    /// The number of long waits in a row; not counted beyond [`SPARSE_WAITS`].
     sparse_waits: u8,
     traffic: Traffic,
 }
@@ -101,7 +97,7 @@ pub struct Idle {
 #[derive(Clone, Debug)]
 struct Wait {
     since_us: u64,
-    /// For how long to look.
+    /// How long to spin.
     spin_us: u64,
     sleep: Option<Sleep>,
 }
@@ -139,8 +135,8 @@ struct Sleep {
 }
 
 impl Idle {
-    /// `base_us`: how long to look for work at least, microseconds, unless work has become rare. 0
-    /// always sleeps at once; beyond 4 ms nothing is learned, and [`u64::MAX`] never sleeps.
+    /// `base_us`: the minimum spin time, microseconds, unless work is rare. 0 always sleeps
+    /// immediately; beyond 4 ms nothing is learned, and [`u64::MAX`] never sleeps.
     #[must_use]
     pub const fn new(base_us: u64) -> Self {
         Self {
@@ -155,13 +151,13 @@ impl Idle {
         }
     }
 
-    /// How many looks to take before [`Idle::step`] is asked.
+    /// The number of polls before [`Idle::step`] is called.
     #[must_use]
     pub const fn looks_per_step(&self) -> u32 {
         if self.shares_processor || self.sleeps_at_once() { 1 } else { LOOKS_PER_STEP }
     }
 
-    /// For how long work is looked for at present, microseconds.
+    /// The current spin time, microseconds.
     #[must_use]
     pub fn spin_us(&self) -> u64 {
         if self.sleeps_at_once() {
@@ -174,7 +170,7 @@ impl Idle {
         self.base_us == 0 || self.sparse_waits >= SPARSE_WAITS
     }
 
-    /// How long looking for work is at most worth it, microseconds.
+    /// The longest spin time that pays off, microseconds.
     fn reach_us(&self) -> u64 {
         (self.wake_cost_us * WORTH).min(SPIN_MAX_US).max(self.base_us)
     }
@@ -196,16 +192,16 @@ impl Idle {
         Step::Sleep(bound_us)
     }
 
-    /// Lets other threads of the processor run. The time for which they did does not count as time
-    /// spent looking: the other end may be one of them, and this thread only stood in its way.
+    /// Lets other threads of the processor run. Their time does not count as spinning: the other
+    /// end may be one of them, which was waiting for this thread's processor.
     pub fn give_way(&mut self) {
         let before = Instant::now();
         std::thread::yield_now();
         self.gave_way(before.elapsed());
     }
 
-    /// What a thread does that found no work in [`Idle::looks_per_step`] looks: gives way, or
-    /// sleeps as [`Idle::sleep`] does. Whether it slept.
+    /// To be called after [`Idle::looks_per_step`] polls without work: yields, or sleeps as
+    /// [`Idle::sleep`] does. Returns whether it slept.
     ///
     /// # Errors
     /// Those of `wait`.
@@ -223,9 +219,8 @@ impl Idle {
         }
     }
 
-    /// Sleeps as [`Step::Sleep`] asks, and learns from it. `wait` sleeps until something has come
-    /// that may be work, for the given time at most (`None`: [`Idle`] sets no bound), and says
-    /// whether something has.
+    /// Sleeps as [`Step::Sleep`] says, and learns from it. `wait` sleeps until there may be work,
+    /// at most for the given time (`None`: no bound), and returns whether there may be work.
     ///
     /// # Errors
     /// Those of `wait`.
@@ -244,7 +239,7 @@ impl Idle {
         woken
     }
 
-    /// As [`Idle::give_way`], where the caller gave way itself and was away for `away`.
+    /// Like [`Idle::give_way`], if the caller has yielded itself, for the time `away`.
     pub fn gave_way(&mut self, away: Duration) {
         self.shares_processor = away >= OTHERS_RAN;
         if self.shares_processor
@@ -255,8 +250,8 @@ impl Idle {
         }
     }
 
-    /// The sleep that [`Idle::step`] asked for is over; `by_event`: because of something that may
-    /// be work, not because the time was over.
+    /// The sleep that [`Idle::step`] requested has ended; `by_event`: because there may be work,
+    /// not because of the bound.
     pub fn woke(&mut self, now_us: u64, by_event: bool) {
         if let Some(Sleep { at_us, bound_us: Some(bound_us) }) = self.wait.as_ref().and_then(|wait| wait.sleep) {
             self.measure(now_us, at_us, bound_us);
@@ -270,8 +265,7 @@ impl Idle {
         self.unmeasured = 0;
         let asleep_us = now_us.saturating_sub(at_us).min(bound_us + SAMPLE_MAX_US);
         match asleep_us.checked_sub(bound_us) {
-            // Woken by work or by the timer, it ran again so much later than it was due at the
-            // latest.
+            // Woken by work or by the timer, it ran this much later than the end of the sleep.
             Some(late_us) if late_us >= self.wake_cost_us => {
                 self.wake_cost_us += (late_us - self.wake_cost_us).div_ceil(2);
             }
@@ -289,14 +283,14 @@ impl Idle {
         }
     }
 
-    /// Whether a wait is under way: spares those who found work at once a look at the clock.
+    /// Whether the thread is waiting: if not, its caller need not read the clock.
     #[inline]
     #[must_use]
     pub const fn is_waiting(&self) -> bool {
         self.wait.is_some()
     }
 
-    /// Nobody waits any more, for whatever reason.
+    /// The wait has ended, for whatever reason.
     pub fn stop(&mut self) {
         self.wait = None;
     }
@@ -320,8 +314,7 @@ impl Idle {
         }
         self.sparse_waits = 0;
         if is_worth_it && self.traffic.is_busy() {
-            // Had this thread looked for that long, it would not have slept. Twice that, as waits
-            // vary.
+            // With this spin time the thread would not have slept. Twice that, since waits vary.
             let enough_us = came_us.saturating_mul(2).min(SPIN_MAX_US);
             self.spin_us = self.spin_us.max(enough_us);
         } else {
@@ -333,7 +326,7 @@ impl Idle {
 /// Runs `sleep`, a wait of microseconds, without the slack that the kernel otherwise adds to a
 /// thread's timers, 50 µs.
 pub fn precisely<T>(sleep: impl FnOnce() -> T) -> T {
-    // Where the system refuses, wake-ups look later than they are.
+    // If the system refuses, wake-ups seem later than they are.
     let slack = rustix::thread::current_timer_slack().ok().and_then(NonZeroU64::new);
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     let result = sleep();
@@ -341,14 +334,14 @@ pub fn precisely<T>(sleep: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Microseconds since `began`, as [`Idle`] is told the time.
+/// Microseconds since `began`, the time format of [`Idle`].
 #[must_use]
 pub fn micros_since(began: Instant) -> u64 {
     u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
-/// To be called after every sleep, before the clock is read. Where tests ask for it, it comes back
-/// late; otherwise it is nothing.
+/// To be called after every sleep, before the clock is read. Tests can delay it; otherwise it does
+/// nothing.
 #[inline]
 pub fn after_sleep() {
     #[cfg(feature = "late-wakes")]

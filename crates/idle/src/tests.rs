@@ -1,9 +1,10 @@
-//! The policy on simulated machines: virtual time, wake-ups that cost what the test says.
+//! The policy on simulated machines: virtual time, and wake-ups with a given cost.
 
 use super::*;
 
-/// Waits from `now_us` for work that comes at `arrival_us`, on a machine on which every wake-up
-/// takes `cost_us`; returns when the work was found, and how long the thread was awake for nothing.
+/// Waits from `now_us` for work that arrives at `arrival_us`, on a machine on which every wake-up
+/// takes `cost_us`; returns when the work was found, and how long the thread was awake without
+/// work.
 fn wait(idle: &mut Idle, now_us: u64, arrival_us: u64, cost_us: u64) -> (u64, u64) {
     let (mut now_us, mut awake_us) = (now_us, 0);
     loop {
@@ -25,7 +26,7 @@ fn wait(idle: &mut Idle, now_us: u64, arrival_us: u64, cost_us: u64) -> (u64, u6
     }
 }
 
-/// Two ends that answer each other after 5 µs: how many messages in the first second.
+/// Two ends that respond after 5 µs: the number of messages in the first second.
 fn pair(first: &mut Idle, second: &mut Idle, cost_us: u64) -> u64 {
     let (mut messages, mut sent_us) = (0, 0);
     // Since when each end waits.
@@ -105,8 +106,7 @@ fn without_traffic_the_learned_time_is_reset() {
         (now_us, _) = wait(&mut idle, now_us, now_us + 900, 1000);
     }
     assert!(idle.spin_us() > 900, "{}", idle.spin_us());
-    // The last of the traffic is looked after once, and what comes a second later finds the
-    // configured time.
+    // After the last traffic the thread spins once, and a second later the configured time applies.
     let (found_us, awake_us) = wait(&mut idle, now_us, now_us + 1_100_000, 1000);
     assert!(awake_us <= SPIN_MAX_US);
     assert_eq!(idle.spin_us(), 50);
@@ -116,7 +116,7 @@ fn without_traffic_the_learned_time_is_reset() {
     assert_eq!(awake_us, 0, "work has become rare");
 }
 
-/// A command whose data come in a second message, every 20 ms: the data are looked for.
+/// A command whose data arrive in a second message, every 20 ms: the thread spins for the data.
 #[test]
 fn bursts_do_not_count_as_rare_work() {
     let mut idle = Idle::new(50);
@@ -130,7 +130,7 @@ fn bursts_do_not_count_as_rare_work() {
     }
 }
 
-/// The configured time is looked for as long as it is worth it, however long it is.
+/// A long configured time is used while work arrives within it.
 #[test]
 fn a_long_configured_time_is_respected() {
     let mut idle = Idle::new(20_000);
@@ -141,8 +141,7 @@ fn a_long_configured_time_is_respected() {
     assert_eq!(idle.spin_us(), 20_000);
 }
 
-/// Keep Alives of many connections: there is nothing to learn from them, and each costs one
-/// wake-up.
+/// Keep Alives of many connections: nothing is learned from them, and each costs one wake-up.
 #[test]
 fn rare_work_wakes_a_thread_once() {
     let mut idle = Idle::new(50);
@@ -165,11 +164,11 @@ fn rare_work_wakes_a_thread_once() {
     let often = (0..1000).map(|_| sleeps(&mut idle, 40_000)).sum::<u32>();
     assert!((1010..1020).contains(&often), "{often} sleeps in 1000 waits; few of them measure");
     assert_eq!((idle.spin_us(), idle.looks_per_step()), (0, 1), "and no look");
-    // Work that comes sooner is worth another look.
+    // If work arrives sooner, the thread spins again.
     assert_eq!((sleeps(&mut idle, 500), sleeps(&mut idle, 500)), (1, 2));
 }
 
-/// Keep Alives that come together, because the hosts connected together.
+/// Bursts of Keep Alives, because the hosts connected together.
 #[test]
 fn keep_alives_in_bursts_do_not_count_as_traffic() {
     let mut idle = Idle::new(50);
@@ -184,7 +183,7 @@ fn keep_alives_in_bursts_do_not_count_as_traffic() {
     assert!(awake_us <= 20 * 64 * 50, "{awake_us} µs awake");
 }
 
-/// A pair that was quick, and each end of which sleeps at once, when wake-ups become late.
+/// A fast pair, both ends of which sleep immediately, when wake-ups become late.
 #[test]
 fn a_machine_that_became_slow_is_noticed() {
     let ends = &mut (Idle::new(50), Idle::new(50));

@@ -1,4 +1,4 @@
-//! Everything that hosts can make grow, at its largest, and a checkpoint of it.
+//! The largest state that hosts can cause, and a checkpoint of it.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -67,7 +67,7 @@ fn unregister(key: u64) -> Command {
     Command::Register(register, RegisterKeys { crkey: key.into(), nrkey: 0.into() })
 }
 
-/// A drive with all the hosts that it can know.
+/// A drive with the largest number of hosts.
 fn with_all_cntlids() -> Drive {
     let profile = Profile { namespaces: NAMESPACES, ..Profile::unlimited() };
     let settings = Settings {
@@ -85,7 +85,7 @@ fn with_all_cntlids() -> Drive {
     drive
 }
 
-/// The same with all the namespaces, each with a host.
+/// The same with the largest number of namespaces, each with a host.
 fn drive() -> Drive {
     let mut drive = with_all_cntlids();
     let wanted = NewNamespace { blocks: 1 << 50, capacity_blocks: 1 << 50, shared: true, ..NewNamespace::default() };
@@ -105,7 +105,7 @@ fn attach_all(drive: &mut Drive) {
     };
     let (mut nsid, mut next) = (1, 1);
     let refused = loop {
-        // Many at a time as long as that goes well, then one by one.
+        // Many at a time as long as that succeeds, then one by one.
         let result = attach(drive, nsid, next..(next + 63).min(CNTLIDS));
         let result = result.or_else(|_| attach(drive, nsid, next..next + 1).inspect(|_| next -= 62));
         match result {
@@ -201,7 +201,7 @@ fn a_checkpoint_has_room_for_the_largest_state_that_hosts_can_cause() {
     let again = State::restore(&read.state, &[]).unwrap();
     assert_eq!(again.to_bytes(), state);
     assert!(body.len().is_multiple_of(FRAME_BYTES));
-    // What is refused at the limit, and what is not.
+    // Refused and accepted requests at the limit.
     let last = Request::Reserve(Nsid(9), register(5));
     let refused = ask(&mut drive, &origin(0, 1 << 40), last.clone()).unwrap_err();
     assert_eq!(refused, Status::INSUFFICIENT_RESOURCES);
@@ -212,8 +212,7 @@ fn a_checkpoint_has_room_for_the_largest_state_that_hosts_can_cause() {
     ask(&mut drive, &origin(0, 0), Request::Attach(Nsid(2), vec![ControllerId(4095)])).unwrap();
 }
 
-/// 64 namespaces with all the registrants that each can have: 14.7 MB, which an earlier version
-/// allowed.
+/// 64 namespaces with the largest number of registrants: 14.7 MB, which an earlier version allowed.
 #[test]
 fn a_drive_beyond_its_budget_works_and_accepts_no_more_entries() {
     let mut drive = drive();
@@ -234,7 +233,7 @@ fn a_drive_beyond_its_budget_works_and_accepts_no_more_entries() {
     assert_eq!(refused, Status::INSUFFICIENT_RESOURCES);
     ask(&mut drive, &origin(0, 5), Request::Reserve(Nsid(7), unregister(u64::MAX - 5))).unwrap();
     ask(&mut drive, &origin(0, 1), Request::Attach(Nsid(70), vec![ControllerId(9)])).unwrap();
-    // What is history goes first, and nothing else does.
+    // Only history is dropped.
     let mut state = drive.state().clone();
     assert!(state.shrink(before - 500_000) && !state.events.is_empty());
     assert!(state.shrink(1) && state.events.is_empty());
@@ -243,7 +242,7 @@ fn a_drive_beyond_its_budget_works_and_accepts_no_more_entries() {
     assert!(!State::default().shrink(STATE_BYTES_MAX));
 }
 
-/// Detaching one of all hosts names all the others.
+/// A change that detaches one host contains all the others.
 #[test]
 fn a_change_with_the_most_hosts_fits_into_the_journal() {
     let mut drive = with_all_cntlids();

@@ -1,4 +1,4 @@
-//! What a host that manages a drive sees.
+//! A drive as a host that manages it sees it.
 
 use super::*;
 use crate::change::Identity;
@@ -90,7 +90,7 @@ fn a_namespace_is_created_attached_detached_and_deleted() {
     let decision = bench.ask("a", 0, Request::Delete(Nsid(1))).unwrap();
     assert_eq!(decision.after, [Effect::Remove(volume)]);
     assert_eq!(bench.drive.unallocated_bytes(), 100 * GIB);
-    // The identifier is used again, the name on the medium is not.
+    // The NSID is reused, the volume id is not.
     assert_eq!(bench.create(8, false), Ok(Nsid(1)));
     assert_eq!(bench.drive.state().namespaces[&1].volume, VolumeId(1));
 }
@@ -115,7 +115,7 @@ fn a_format_with_metadata_is_refused_if_capacity_is_insufficient() {
     assert_eq!(formatted(Settings::default(), 100, 2), (100 * GIB / (256 << 10) * 496, 0));
     assert_eq!(formatted(Settings::default(), 100, 3), (100 * GIB / (256 << 10) * 63, 0));
     assert_eq!(formatted(Settings::default(), 100, 1), (100 * GIB / 4096, 0));
-    // Unless more may be promised than there is.
+    // Unless overcommit is allowed.
     let (blocks, _) = formatted(Settings { overcommit: true, ..Settings::default() }, 100, 2);
     assert_eq!(blocks, 100 * GIB / 512);
 }
@@ -277,7 +277,7 @@ fn changes_of_a_later_version_are_refused() {
     let error = State::restore(b"", &[br#"{"made-of-cheese":{}}"#.to_vec()]).unwrap_err();
     assert!(error.to_string().contains("later version"), "{error}");
     assert!(State::restore(b"{", &[]).is_err());
-    // What an earlier version did not write has its default.
+    // Fields that an earlier version did not write have defaults.
     assert_eq!(State::restore(b"{}", &[]).unwrap(), State::default());
 }
 
@@ -331,7 +331,7 @@ fn health_and_errors_survive_a_kill() {
     assert_eq!(bench.drive.record_errors(0, &[error]), crate::error_log::Urgency::AtOnce);
     let condition = bench.drive.condition();
     let turned = bench.drive.advance(&activity, condition, false, &origin("a", 0), &input);
-    // The drive has captured what it is like.
+    // The drive has captured telemetry.
     assert_eq!(turned.events, [AsyncEvent::TELEMETRY_LOG_CHANGED]);
     turned.changes.into_iter().for_each(|change| bench.keep(change));
     // Killed, and opened again.
@@ -393,7 +393,7 @@ fn firmware_is_downloaded_committed_and_activated_at_a_reset() {
     assert_eq!(bench.refused(Request::Commit(commit)), Status::INVALID_FIRMWARE_IMAGE.dnr());
 }
 
-/// Whoever deletes a namespace that is being erased does not bar the next one with its number.
+/// Deleting a namespace that is being erased does not affect the next one with its NSID.
 #[test]
 fn a_created_namespace_is_not_marked_as_being_erased() {
     let mut bench = Bench::new(Settings::default());
@@ -413,14 +413,14 @@ fn a_created_namespace_is_not_marked_as_being_erased() {
     bench.ask("a", 0, Request::Attach(nsid, vec![ControllerId(0)])).unwrap();
     let second = bench.ask("a", 0, format).unwrap().erased;
     bench.drive.set_erasing(&second, Some(100));
-    // The end of the first is not that of the second.
+    // The end of the first erasure is not that of the second.
     bench.drive.set_erasing(&erased, None);
     assert_eq!(bench.drive.view().erasing, [(1, 100)].into());
     bench.drive.set_erasing(&second, None);
     assert!(bench.drive.view().erasing.is_empty());
 }
 
-/// Global Data Erased is not claimed because the journal could not be written when hosts wrote.
+/// If the journal could not be written after hosts wrote, Global Data Erased is not reported.
 #[test]
 fn the_record_of_writes_by_hosts_is_repeated_until_it_is_durable() {
     let mut bench = Bench::new(Settings::default());
@@ -433,7 +433,7 @@ fn the_record_of_writes_by_hosts_is_repeated_until_it_is_durable() {
     };
     let idle = crate::health::Activity::default();
     assert_eq!(advance(&mut bench, &idle), None);
-    // Not applied: it could not be written down.
+    // Not applied: it could not be recorded.
     assert!(advance(&mut bench, &wrote).is_some());
     let change = advance(&mut bench, &idle).expect("it is forgotten that hosts have written");
     bench.keep(change);
@@ -441,7 +441,7 @@ fn the_record_of_writes_by_hosts_is_repeated_until_it_is_durable() {
     assert_eq!(advance(&mut bench, &wrote), None);
 }
 
-/// What was written before a sanitize operation is not written after it.
+/// Writes before a sanitize operation do not count as writes after it.
 #[test]
 fn a_sanitized_drive_has_no_data_of_hosts() {
     let mut bench = Bench::new(Settings::default());

@@ -1,4 +1,4 @@
-//! The rules that `promtool check metrics` holds metrics to, and the metrics of a drive.
+//! The rules of `promtool check metrics`, and the metrics of a drive.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,6 +1,6 @@
-//! Fairness among the connections of one reactor: what bad ones take of a turn, and what is left to
-//! the others. Counts work turn by turn, without a thread and with a clock of its own, so that it
-//! comes out the same on every machine.
+//! Fairness among the connections of one reactor: the parts of a turn that floods and other hosts
+//! get. Work is counted turn by turn, without a thread and with a virtual clock, so the result is
+//! the same on every machine.
 
 #[path = "../../tests/it/config.rs"]
 mod config;
@@ -33,14 +33,14 @@ use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::startup::Devices;
 
-/// Hosts that behave.
+/// Well-behaved hosts.
 const BEHAVED: usize = 32;
 
-/// What one connection may have of a turn in a crowd, bytes: its share, and a loan of the device's
-/// memory that goes beyond it.
+/// The most that one of many connections may get of a turn, bytes: its share, and a loan of the
+/// device's memory beyond it.
 const FLOOD_MAX: u64 = 2 * (128 << 10);
 
-/// Of what each of 34 that behave would have, the behaved must keep this much.
+/// The fraction of their rate with 34 well-behaved hosts that well-behaved hosts must keep.
 const KEPT: f64 = 0.8;
 
 /// A reactor without its thread.
@@ -59,12 +59,12 @@ impl Rig {
         Self::sending(None)
     }
 
-    /// With a port that sends payloads of `zerocopy` bytes or more without a copy.
+    /// With a port that uses zero-copy send for payloads of `zerocopy` bytes or more.
     fn sending(zerocopy: Option<u32>) -> Self {
         Self::with(zerocopy, |device| device)
     }
 
-    /// With devices made of the configuration's.
+    /// With devices derived from the configured ones.
     fn with(zerocopy: Option<u32>, wrap: impl Fn(Arc<dyn Device>) -> Arc<dyn Device>) -> Self {
         let mut config = one_subsystem(["mem:64Mi"]);
         config.ports[0].zerocopy_send_bytes = zerocopy;
@@ -111,7 +111,7 @@ impl Rig {
             if zerocopy { zerocopy::pair() } else { Socket::pair(Domain::UNIX, Type::STREAM, None).unwrap() };
         for socket in [&ours, &theirs] {
             socket.set_nonblocking(true).unwrap();
-            // As much as every system allows.
+            // The size that every system allows.
             socket.set_send_buffer_size(212_992).unwrap();
         }
         let nobody: std::net::SocketAddr = ([127, 0, 0, 1], 1).into();
@@ -137,30 +137,30 @@ impl Rig {
     }
 }
 
-/// What a reactor did in a while.
+/// The work of a reactor in some turns.
 #[derive(Debug, Default)]
 struct Served {
-    /// The least that a behaved host got of what it asked for, from 0 to 1.
+    /// The smallest fraction of its requests that a well-behaved host got, from 0 to 1.
     least: f64,
-    /// Bytes of the behaved.
+    /// Bytes of the well-behaved hosts.
     behaved: u64,
-    /// Bytes of the bad.
+    /// Bytes of the others.
     bad: u64,
-    /// The most that one of the bad had of one turn, bytes.
+    /// The most that one of the others got of one turn, bytes.
     bad_turn_max: u64,
 }
 
-/// Turns until everything is under way: the mute's answers have filled what they can.
+/// Turns of warming up: the responses to the host that never reads have filled its socket.
 const START: u64 = 100;
 
-/// Runs `turns` turns of `took_us` each. All hosts go on with whatever they get.
+/// Runs `turns` turns of `took_us` each. All hosts continue with what they receive.
 fn serve(rig: &mut Rig, behaved: &mut [Host], bad: &mut [Host], turns: u64, took_us: u64) -> Served {
     let moved = |hosts: &[Host], rig: &Rig| hosts.iter().map(|host| host.moved(rig)).collect::<Vec<_>>();
     let sum = |bytes: &[u64]| bytes.iter().sum::<u64>();
     let mut served = Served::default();
     let mut start = 0;
     for turn in 0..START + turns {
-        // The bad are first in the sockets' queue of events, and so first in the turn.
+        // The floods are first in epoll's queue, and so first in the turn.
         bad.iter_mut().chain(behaved.iter_mut()).for_each(Host::go_on);
         if turn == START {
             behaved.iter_mut().for_each(|host| host.count.commands = 0);
@@ -184,21 +184,20 @@ fn serve(rig: &mut Rig, behaved: &mut [Host], bad: &mut [Host], turns: u64, took
     served
 }
 
-/// All floods that are there, each beside one that asks and never reads, with 32 that behave as
-/// `behaved` says. In every turn each of these must get all that it asks for, and the bad may have
-/// little more of it than two that behave would.
+/// All kinds of floods, each with a host that never reads, and with 32 well-behaved hosts with the
+/// load `behaved`. In every turn each of these must get everything that it requests, and the floods
+/// may get little more than two well-behaved hosts would.
 fn floods_take_little(behaved: impl Fn(usize) -> Load) {
     let floods = [
         Load::reads(4096, hosts::DEPTH),
         Load::reads(1 << 20, hosts::DEPTH),
         Load::writes_by_r2t(1 << 20, hosts::DEPTH),
-        // Beyond the queue's depth: reads of memory take no place in the queue, writes do and are
-        // refused.
+        // Beyond the queue's depth: reads of memory take no slot, writes do and are refused.
         Load::reads(4096, 8 * hosts::DEPTH),
         Load::writes_by_r2t(4096, 8 * hosts::DEPTH),
     ];
     for flood in floods {
-        // A turn that takes long must not be a reason to let it take long.
+        // A long turn must not cause further long turns.
         for took_us in [20, 3000] {
             let mut rig = Rig::new();
             let mut bad = rig.hosts(&[flood, Load::mute(1 << 20)]);
@@ -273,8 +272,7 @@ fn floods_share_the_reactor_and_all_of_them_complete() {
     let mean = bytes.iter().sum::<u64>() / 12;
     println!("{bytes:?}");
     assert!(bytes.iter().all(|bytes| *bytes > mean / 2), "{bytes:?}");
-    // Nobody asks for more. As long as anything is left for the reactor to do it must say so, or it
-    // would sleep on it.
+    // No more requests. As long as the reactor has work it must say so, or it would sleep.
     for turn in 0.. {
         assert!(turn < 100_000, "there is no end to it");
         let under_way = floods.iter_mut().fold(false, |any, host| host.take() | any);

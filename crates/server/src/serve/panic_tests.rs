@@ -1,5 +1,5 @@
-//! What becomes of the process when a thread of the target panics. Each test runs once more in a
-//! process of its own.
+//! The end of the process when a thread of the target panics. Each test is run again in a process
+//! of its own.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
@@ -12,11 +12,11 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::*;
 
-/// Set in the environment of the process that is to end.
+/// The environment variable of the process that has to end.
 const CHILD: &str = "EBOF_TEST_CHILD";
 
-/// How the process of this test ends after `panics` was done to its target. One that goes on ends
-/// without an error.
+/// How the process of this test ends after `panics` was applied to its target. A process that
+/// continues ends without an error.
 fn fate(test: &str, panics: impl FnOnce(&Target)) -> ExitStatus {
     if std::env::var_os(CHILD).is_none() {
         let mut child = Command::new(std::env::current_exe().unwrap());

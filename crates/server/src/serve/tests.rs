@@ -1,5 +1,5 @@
-//! A target whose drive's thread is kept busy: how a host is answered while work of its last
-//! association is left there.
+//! A target whose drive's thread is kept busy: responses to a host while work of its last
+//! association is queued there.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test fails by panicking; sizes are small")]
 
 #[allow(dead_code, reason = "not every test uses all of it")]
@@ -48,8 +48,8 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Whoever connects again and again while the drive's thread hangs leaves something there each
-/// time: not without end.
+/// A host that connects again and again while the drive's thread hangs queues work there each time,
+/// which must be bounded.
 #[test]
 fn controllers_that_come_and_go_while_the_drives_thread_hangs_are_bounded() {
     let directory = tempfile::tempdir().unwrap();
@@ -76,8 +76,8 @@ fn controllers_that_come_and_go_while_the_drives_thread_hangs_are_bounded() {
     let (_admin, _controller) = Raw::admin_and_controller(address);
 }
 
-/// What is to be looked at at once is looked at once, however many commands failed before the
-/// drive's thread comes to it.
+/// A requested check is executed once, however many commands fail before the drive's thread gets to
+/// it.
 #[test]
 fn failures_while_the_drives_thread_is_busy_cause_one_check() {
     let directory = tempfile::tempdir().unwrap();
@@ -89,7 +89,7 @@ fn failures_while_the_drives_thread_is_busy_cause_one_check() {
         begun.send(()).unwrap();
         _ = gate.recv();
     }));
-    // What the start left to the thread is done then, and counts no more.
+    // Work of the start is done then, and does not count.
     busy.recv().unwrap();
     let before = Arc::strong_count(&actor);
     (0..1000).for_each(|_| actor.collect_soon());
@@ -123,7 +123,7 @@ fn requests_of_an_old_queue_on_the_drives_thread_end_before_the_next_queue_begin
     let mut io = Raw::initialized(address);
     io.send(connect(1, 32), 1, connect_data(controller).as_bytes());
     assert!(io.completion().status().is_success());
-    // From here on the drive's thread does nothing.
+    // From here on the drive's thread is blocked.
     let (open, gate) = mpsc::channel::<()>();
     let (_, actor) = target.shared.drives.actors().remove(0);
     actor.medium().run(Box::new(move |_| _ = gate.recv()));
@@ -135,7 +135,7 @@ fn requests_of_an_old_queue_on_the_drives_thread_end_before_the_next_queue_begin
     until("holding the Connect", || target.shared.registry().held_connects() == 1);
     open.send(()).unwrap();
     assert!(io.completion().status().is_success());
-    // The mark was there before: what is written now stays.
+    // The blocks were marked before: what is written now stays.
     io.send(BlockRange::new(0, 1).encode(nvm::WRITE, Nsid(1)), 2, &[7; 512]);
     assert!(io.completion().status().is_success());
     io.send(BlockRange::new(0, 1).encode(nvm::VERIFY, Nsid(1)), 3, &[]);
@@ -190,7 +190,7 @@ fn preempt_and_abort_waits_for_requests_of_the_other_host_on_the_drives_thread()
     for leaves in [false, true] {
         let directory = tempfile::tempdir().unwrap();
         let (target, address) = start(directory.path());
-        // There is one reactor: when it has answered twice it has done what it was asked before.
+        // There is one reactor: after two responses it has processed everything before.
         let (mut observer, _) = Raw::admin_and_controller(address);
         let mut settle = move || {
             for _ in 0..3 {
@@ -234,7 +234,7 @@ fn preempt_and_abort_waits_for_requests_of_the_other_host_on_the_drives_thread()
         }
         open_first.send(()).unwrap();
         reached.recv().unwrap();
-        // The preemption is decided, the mark is not made.
+        // The preemption is executed, the blocks are not marked.
         settle();
         bob.io.0.set_nonblocking(true).unwrap();
         let early = std::io::Read::read(&mut bob.io.0, &mut [0; 8]);
@@ -243,7 +243,7 @@ fn preempt_and_abort_waits_for_requests_of_the_other_host_on_the_drives_thread()
         open_second.send(()).unwrap();
         let cqe = bob.io.completion();
         assert!(cqe.status().is_success(), "{}", cqe.status());
-        // The mark was there before: what is written now stays.
+        // The blocks were marked before: what is written now stays.
         bob.run(BlockRange::new(0, 8).encode(nvm::WRITE, Nsid(1)), &[7; 4096]);
         bob.run(BlockRange::new(0, 8).encode(nvm::VERIFY, Nsid(1)), &[]);
         drop(alice);

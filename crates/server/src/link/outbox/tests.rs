@@ -1,4 +1,4 @@
-//! The outbox over a pair of sockets of the loopback.
+//! The outbox over a pair of loopback sockets.
 #![expect(clippy::cast_possible_truncation, reason = "patterns count modulo 256, and sizes are small")]
 
 use super::*;
@@ -141,7 +141,7 @@ fn the_arena_stays_small_if_the_socket_is_never_drained() {
     assert!(kept <= 4 * unsent_max + (1 << 20), "{kept} bytes for at most {unsent_max} unsent");
 }
 
-/// A pair whose first end may send without a copy, and an outbox that does.
+/// A pair whose first end can use zero-copy send, and an outbox that does.
 fn pinning(copied_max: u32) -> (TcpStream, TcpStream, Outbox) {
     let (a, b) = pair();
     a.set_nonblocking(true).unwrap();
@@ -151,7 +151,7 @@ fn pinning(copied_max: u32) -> (TcpStream, TcpStream, Outbox) {
     (a, b, outbox)
 }
 
-/// Waits until the socket takes more, if that is asked for, or the kernel has told something.
+/// Waits until the socket is writable, if requested, or there is a notification of the kernel.
 fn await_socket(socket: &TcpStream, room: bool) {
     let events = if room { rustix::event::PollFlags::OUT } else { rustix::event::PollFlags::empty() };
     rustix::event::poll(&mut [rustix::event::PollFd::new(socket, events)], None).unwrap();
@@ -182,7 +182,7 @@ fn zero_copy_payloads_arrive_in_order_although_returned_buffers_are_reused() {
     let total = expected.len();
     let reader = std::thread::spawn(move || {
         let mut got = vec![0; total];
-        // Little by little: most of what is sent waits in the sender's queue.
+        // In small steps: most of the data wait in the sender's queue.
         got.chunks_mut(50_000).for_each(|chunk| b.read_exact(chunk).unwrap());
         (got, b)
     });
@@ -206,7 +206,7 @@ fn zero_copy_payloads_arrive_in_order_although_returned_buffers_are_reused() {
         let outstanding = pool.outstanding_bytes();
         outbox.collect(&a, &mut pool).unwrap();
         if pool.outstanding_bytes() < outstanding {
-            // What comes back is used at once.
+            // Returned buffers are reused immediately.
             let spare: Vec<_> = sizes.iter().filter_map(|&size| pool.take(size)).collect();
             spare.into_iter().for_each(|mut buffer| {
                 buffer.as_mut_slice().fill(0xee);
@@ -237,7 +237,7 @@ fn buffers_stay_until_the_peer_has_acknowledged_them() {
     let sent = total - outbox.len();
     assert!(sent > 256 << 10);
     assert!(pool.outstanding_bytes() > outbox.len() + (256 << 10), "buffers came back that were not acknowledged");
-    // The first of them come back with what the peer takes, the others stay.
+    // The first of them are returned as the peer reads, the others stay.
     let mut got = vec![0; total];
     let (first, rest) = got.split_at_mut(sent);
     b.read_exact(first).unwrap();
