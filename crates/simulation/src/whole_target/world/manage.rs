@@ -14,7 +14,7 @@ use ebof_nvme::{Nsid, Sqe, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{CAPACITY, EXTENTS, Flight, Kind, World, command};
-use crate::model::Op;
+use crate::model::{Blocks, Op};
 use crate::rig::{EXTENT, System as _};
 use crate::story::{Failure, fail};
 use crate::wire::Outcome;
@@ -357,7 +357,11 @@ impl World {
             Some(Task::Format { nsid, format, erase }) => {
                 let formatted: Vec<u32> =
                     self.spaces.keys().copied().filter(|&one| nsid.is_none_or(|nsid| one == nsid)).collect();
-                let owners: BTreeSet<u16> = formatted.iter().map(|nsid| self.spaces[nsid].blocks.owner).collect();
+                // Where nobody has answered a format before, it may have left something that is not
+                // in the blocks of the namespace any more.
+                let blocks = formatted.iter().map(|nsid| &self.spaces[nsid].blocks);
+                let is_known = |blocks: &&Blocks| blocks.is_checked.is_some();
+                let owners: BTreeSet<u16> = blocks.filter(is_known).map(|blocks| blocks.owner).collect();
                 if erase > 0 {
                     self.find_remains(&format!("{op}: namespaces {formatted:?} were formatted"), |of| {
                         owners.contains(&of)
