@@ -442,7 +442,7 @@ mod tests {
 
     use super::*;
 
-    /// Tells the test that it is the process that is to end.
+    /// The environment variable of the process that has to end.
     const CHILD: &str = "EBOF_TEST_CHILD";
 
     #[test]

@@ -1,5 +1,5 @@
-//! Steps and their outcomes without a kernel: short transfers, refusals, what replaces what, and
-//! what a failed flush means for the next one.
+//! Steps and their results without a kernel: short transfers, refusals, fallbacks, and the effect
+//! of a failed flush on the next one.
 
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,7 +49,7 @@ fn zeroes(len: u64, deallocate: bool, fua: bool) -> Operation {
     Operation::WriteZeroes { offset: 4096, len, deallocate, fua }
 }
 
-/// The step in a form that compares.
+/// The step in a form that can be compared.
 fn step(job: &mut Job) -> String {
     match job.step() {
         Step::Read { offset, into } => format!("read {offset}+{}", into.len()),
@@ -185,7 +185,7 @@ fn deallocation_processes_all_ranges_and_ignores_failures() {
 #[test]
 fn after_a_failed_flush_later_flushes_fail() {
     let file = file(1, false);
-    // Both are under way when the first is told; the kernel tells only one of them.
+    // Both are in progress; the kernel reports the failure to only one of them.
     let (mut told, mut untold) = (job(&file, Operation::Flush), job(&file, Operation::Flush));
     assert_eq!(ends(&mut told, Err(Errno::IO)).unwrap_err().class(), Class::MediumWrite);
     let error = ends(&mut untold, Ok(0)).unwrap_err();

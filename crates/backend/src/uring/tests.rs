@@ -1,5 +1,4 @@
-//! What takes a request that stays in the kernel for as long as the test wants: a read of an empty
-//! pipe.
+//! Tests with a request that stays in the kernel as long as needed: a read of an empty pipe.
 
 use std::fs::File;
 use std::io::Write;
@@ -78,7 +77,7 @@ fn no_request_is_lost_if_there_are_more_cancels_than_entries() {
     let Some((mut ring, file, mut writer)) = ring_and_pipe() else { return };
     ring.start(read(&file, 0, 1)).unwrap();
     ring.kick().unwrap();
-    // These fill the submission queue, so that the next requests find no place in it.
+    // These fill the submission queue, so that the next requests do not fit.
     for _ in 0..10 {
         assert!(ring.cancel(0));
     }
@@ -103,7 +102,7 @@ fn a_short_read_continues_without_a_call() {
     ring.start(read(&file, 7, 1000)).unwrap();
     ring.kick().unwrap();
     writer.write_all(&[1; 400]).unwrap();
-    // Nothing but poll: it has to hand over what it continues.
+    // Only poll: it has to submit the continued request.
     assert!(ring.poll().is_none());
     writer.write_all(&[2; 600]).unwrap();
     let completion = loop {

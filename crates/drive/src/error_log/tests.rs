@@ -1,4 +1,4 @@
-//! Tests: errors as hosts read them, and what a kill leaves of them.
+//! Tests: errors as hosts read them, and after a kill.
 
 use super::*;
 use proptest::prelude::*;
@@ -26,7 +26,7 @@ fn page(log: &ErrorLog) -> Vec<ErrorInformation> {
     <[ErrorInformation]>::ref_from_bytes(&page).unwrap().to_vec()
 }
 
-/// What a restart makes of it.
+/// The log after a restart.
 fn restored(log: &ErrorLog) -> ErrorLog {
     serde_json::from_slice(&serde_json::to_vec(log).unwrap()).unwrap()
 }
@@ -69,7 +69,7 @@ fn lost_data_and_internal_errors_are_recorded_immediately() {
         Status::REFERENCE_TAG_CHECK_ERROR,
     ];
     let mut log = ErrorLog::default();
-    // The first one puts numbers aside.
+    // The first one reserves numbers.
     assert_eq!(log.record(&mild(0), 64), Urgency::AtOnce);
     flush(&mut log, &mut ErrorLog::default());
     for status in severe {
@@ -91,20 +91,20 @@ fn flushed_entries_survive_a_restart_and_numbers_are_never_reused() {
     assert_eq!(log.flush(), None);
     log.record(&mild(3), 64);
     let shown = log.count();
-    // Killed: the fourth is lost, its number is not given again.
+    // Killed: the fourth is lost, and its number is not reused.
     let mut log = restored(&durable);
     assert_eq!(page(&log).iter().filter(|entry| entry.ec.get() != 0).count(), 3);
     log.record(&mild(4), 64);
     assert!(log.count() > shown);
     assert_eq!(page(&log)[1].ec.get(), 3);
-    // Only what is new is written, and while it is being written, more may happen.
+    // Only new entries are written, and more may follow meanwhile.
     let flush = log.flush().unwrap();
     assert_eq!(flush.entries.len(), 1);
     log.record(&mild(6), 64);
     durable.apply(flush.clone());
     log.apply(flush);
     assert_eq!(log.flush().unwrap().entries.len(), 1);
-    // Closed properly, they go on without a gap.
+    // After a close the numbers continue without a gap.
     let count = log.count();
     let close = log.close().unwrap();
     durable.apply(close.clone());
@@ -149,7 +149,7 @@ proptest! {
     }
 }
 
-/// More errors than fit between two looks.
+/// More errors between two checks than the log holds.
 #[test]
 fn errors_that_are_only_counted_leave_a_gap_in_the_numbers() {
     let mut log = ErrorLog::default();

@@ -89,11 +89,11 @@ fn contexts_are_established_read_and_released() {
     let mut contexts = Contexts::default();
     let none = execute(&mut contexts, &log, READ, 1).unwrap_err();
     assert!(none.is(Status::COMMAND_SEQUENCE_ERROR));
-    // Releasing none is no error.
+    // Releasing without a context is not an error.
     assert_eq!(execute(&mut contexts, &log, RELEASE, 1).unwrap(), Reply::Nothing);
     let first = execute(&mut contexts, &log, ESTABLISH, 1).unwrap();
     assert!(execute(&mut contexts, &log, ESTABLISH, 1).unwrap_err().is(Status::COMMAND_SEQUENCE_ERROR));
-    // What happens meanwhile is in the log, not in what is being read.
+    // New events are in the log, but not in the context.
     log.apply(Event::critical_warning(&origin(), &at(2), 2));
     assert_eq!(execute(&mut contexts, &log, READ, 1).unwrap(), first);
     // Another controller has a context of its own.
@@ -119,7 +119,7 @@ fn the_header_can_be_read_with_and_without_a_context() {
     let whole = page(execute(&mut contexts, &log, READ, 1).unwrap());
     assert_eq!(whole.len(), 512);
     contexts.release(ControllerId(1));
-    // The generation is that of what is reported.
+    // The generation number is that of the reported log.
     assert_eq!(header(&mut contexts, &log).gnum, first.gnum);
     contexts.release(ControllerId(1));
     log.apply(Event::critical_warning(&origin(), &at(1), 1));
@@ -184,7 +184,7 @@ fn many_events_of_one_type_do_not_displace_others() {
         }
     }
     assert_eq!(log.len(), 32);
-    // Something else, and the same a minute later, are recorded.
+    // Another event, and the same one a minute later, are recorded.
     assert!(log.admits(&Event::critical_warning(&origin(), &at(1000), 4)));
     assert!(log.admits(&error(61_000)));
 }

@@ -60,12 +60,12 @@ fn an_image_round_trips() {
     assert!(bytes.len().is_multiple_of(GRANULARITY_BYTES));
     assert_eq!(&bytes[..8], b"EBOFFW\r\n");
     assert_eq!(Image::decode(&bytes).unwrap(), made);
-    // Without the padding, too, and with what is left out at its default.
+    // Without the padding, too, and with defaults for missing fields.
     let end = bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1;
     assert_eq!(Image::decode(&bytes[..end]).unwrap(), made);
 }
 
-/// An image with a payload of one's own, its checksums right.
+/// An image with the given payload and correct checksums.
 fn with_payload(payload: &[u8]) -> Vec<u8> {
     let mut bytes = image("1").encode().unwrap();
     bytes.truncate(64);
@@ -124,7 +124,7 @@ fn pieces_come_in_any_order_and_once() {
     download.take(HOST, 4096, pieces[1]).unwrap();
     let done = firmware.commit(&download, &ca(0, 2), &limits()).unwrap();
     assert_eq!((done.revision.as_str(), done.status, done.dword0), ("2.0", Status::SUCCESS, 0));
-    // The next image begins anew.
+    // The next image starts a new download.
     download.finish();
     assert!(download.is_empty());
     download.take(HOST, 0, pieces[0]).unwrap();
@@ -184,7 +184,7 @@ fn a_commit_replaces_immediately_and_activates_as_requested() {
     assert_eq!((page(&firmware).0, page(&firmware).1), (2, 3));
     let firmware = firmware.at_reset(&limits()).unwrap();
     assert_eq!(firmware.running(&limits()).revision, "3.0");
-    // 3 without an image: activate at once what is there.
+    // 3 without an image: activate the existing one immediately.
     let done = firmware.commit(&Download::default(), &ca(3, 1), &limits()).unwrap();
     assert!(done.activated && done.status.is_success());
     assert_eq!(done.next.running(&limits()).revision, "0.1.0");
@@ -207,7 +207,7 @@ fn changes_visible_to_hosts_require_a_reset() {
         assert_eq!(done.next.running(&limits()).revision, "0.1.0");
         let firmware = done.next.at_reset(&limits()).unwrap();
         assert_eq!(firmware.running(&limits()).personality, personality);
-        // Back again: nothing is lost by it, unless the name is.
+        // Back to the first slot: only the revision changes.
         let back = firmware.commit(&Download::default(), &ca(3, 1), &limits()).unwrap();
         assert_eq!(back.activated, personality.model_suffix.is_empty());
     }
@@ -276,7 +276,7 @@ fn the_drive_chooses_an_unused_slot() {
         firmware = done.next.at_reset(&read_only).unwrap();
         assert_eq!(firmware.running(&read_only).revision, revision);
     }
-    // To activate: the one that was written last.
+    // To be activated: the one that was written last.
     let back = firmware.commit(&Download::default(), &ca(2, 1), &read_only).unwrap().next.at_reset(&read_only).unwrap();
     assert_eq!(back.commit(&Download::default(), &ca(2, 0), &read_only).unwrap().slot, 3);
 }

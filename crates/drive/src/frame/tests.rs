@@ -1,4 +1,4 @@
-//! Records that go into frames and come back.
+//! Records are encoded into frames and decoded.
 
 use super::*;
 use alloc::string::String;
@@ -44,7 +44,7 @@ fn record() -> impl Strategy<Value = Record> {
     ]
 }
 
-/// Records that were cut to fit are put together again.
+/// Records that were split to fit are reassembled.
 fn joined(records: Vec<Record>) -> Vec<Record> {
     let mut out: Vec<Record> = Vec::new();
     for record in records {
@@ -140,7 +140,7 @@ fn kinds_are_numbered_from_1_without_gaps() {
     }
 }
 
-/// A record of each kind, with the bytes that drives in the field have.
+/// A record of each kind, with the bytes of existing drives.
 fn golden() -> Vec<(Record, &'static str)> {
     let (volume, first) = (VolumeId(0x1122), 0x0304);
     let block_format = BlockFormat { block_shift: 12, metadata_bytes: 8, checked: true, encrypted: true };

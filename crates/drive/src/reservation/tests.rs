@@ -1,4 +1,4 @@
-//! Tests: who may do what, type by type, and random commands of several hosts.
+//! Tests: access by type of reservation, and random commands of several hosts.
 
 use super::*;
 use alloc::vec;
@@ -174,7 +174,7 @@ fn a_key_is_registered_replaced_and_unregistered() {
     let mut namespace = Reservations::default();
     namespace.run(A, register(7));
     assert_eq!(namespace.key_of(A), Some(7));
-    // The same key again, as over another controller of the host, is no error; another one is.
+    // The same key again, as through another controller of the host, is accepted; another is not.
     namespace.run(A, register(7));
     assert!(namespace.refused(A, register(8)).is(Status::RESERVATION_CONFLICT));
     assert!(namespace.refused(A, replace(8, 9)).is(Status::RESERVATION_CONFLICT));
@@ -197,7 +197,7 @@ fn ignoring_the_key_replaces_without_one_and_unregisters_with_any() {
     namespace.run(A, ignoring(RegisterAction::Replace, 5));
     namespace.run(A, ignoring(RegisterAction::Replace, 6));
     assert_eq!(namespace.key_of(A), Some(6));
-    // Register does not look at the current key anyway, and does not replace one.
+    // Register ignores the current key, and does not replace a key.
     assert!(namespace.refused(A, ignoring(RegisterAction::Register, 7)).is(Status::RESERVATION_CONFLICT));
     namespace.run(A, ignoring(RegisterAction::Unregister, 0));
     assert!(namespace.is_empty());
@@ -253,14 +253,14 @@ fn acquire_needs_the_registrants_key_and_no_other_holder() {
     assert!(namespace.is_holder(A) && !namespace.is_holder(B));
     assert!(namespace.refused(B, acquire(2, WriteExclusive)).is(Status::RESERVATION_CONFLICT));
     assert!(namespace.refused(A, acquire(1, ExclusiveAccess)).is(Status::RESERVATION_CONFLICT));
-    // The holder's repetition is nothing that anybody would notice.
+    // A repetition by the holder has no visible effect.
     assert_eq!(namespace.run(A, acquire(1, WriteExclusive)), Done::default());
-    // Of the all-registrants types everybody is a holder.
+    // With the all-registrants types every registrant is a holder.
     let mut namespace = held(ExclusiveAccessAll);
     assert_eq!(namespace.run(B, acquire(2, ExclusiveAccessAll)), Done::default());
     assert!(namespace.refused(B, acquire(2, WriteExclusiveAll)).is(Status::RESERVATION_CONFLICT));
     assert!(namespace.is_holder(A) && namespace.is_holder(B) && !namespace.is_holder(D));
-    // Acquire and Release leave the generation alone.
+    // Acquire and Release do not change the generation.
     assert_eq!(namespace.generation(), 3);
 }
 
@@ -270,7 +270,7 @@ fn release_notifies_registrants_if_they_had_access() {
         let mut namespace = held(kind);
         assert!(namespace.refused(B, release(9, kind)).is(Status::RESERVATION_CONFLICT));
         if !kind.all_registrants() {
-            // Who does not hold it succeeds without effect, even with the wrong type.
+            // Release by another host succeeds without effect, even with the wrong type.
             assert_eq!(namespace.run(B, releasing(ReleaseAction::Release, 0, 2)), Done::default());
         }
         let told = namespace.run(A, release(1, kind)).notices;
@@ -292,7 +292,7 @@ fn unregistering_the_holder_releases_and_notifies_for_registrants_only_types() {
         let registrants_only = matches!(kind, WriteExclusiveRegistrants | ExclusiveAccessRegistrants);
         let expected = if registrants_only { vec![(B, ReservationReleased), (C, ReservationReleased)] } else { vec![] };
         assert_eq!(told, expected, "{kind:?}");
-        // Of the all-registrants types the others go on holding it, until the last one goes.
+        // With the all-registrants types the others remain holders, until the last one unregisters.
         assert_eq!(namespace.kind(), kind.all_registrants().then_some(kind));
         assert_eq!(namespace.run(B, unregister(2)).notices, []);
         assert_eq!(namespace.is_holder(C), kind.all_registrants());
@@ -305,7 +305,7 @@ fn unregistering_the_holder_releases_and_notifies_for_registrants_only_types() {
 fn preempting_the_holder_transfers_the_reservation() {
     let mut namespace = held(WriteExclusive);
     let done = namespace.run(B, preempt(2, 1, WriteExclusive));
-    // The type stays: nobody but the victim is told.
+    // The type is unchanged: only the preempted host is notified.
     assert_eq!((done.notices, done.abort), (vec![(A, RegistrationPreempted)], vec![]));
     assert!(namespace.is_holder(B) && namespace.key_of(A).is_none());
     assert_eq!(namespace.generation(), 4);
@@ -320,14 +320,14 @@ fn preempting_the_holder_transfers_the_reservation() {
 #[test]
 fn preempting_a_registrant_leaves_the_reservation() {
     let mut namespace = held(WriteExclusiveRegistrants);
-    // No type is needed where none is created.
+    // No type is needed if no reservation is created.
     let done = namespace.run(C, acquiring(AcquireAction::PreemptAndAbort, 0, 3, 2));
     assert_eq!((done.notices, done.abort), (vec![(B, RegistrationPreempted)], vec![B]));
     assert!(namespace.is_holder(A) && namespace.key_of(B).is_none());
-    // The key of nobody: executed, without a victim.
+    // A key without registrants: executed, without effect on others.
     assert_eq!(namespace.run(C, preempt(3, 99, WriteExclusive)).notices, []);
     assert_eq!(namespace.generation(), 5);
-    // Key 0 means all registrants only where all of them hold.
+    // Key 0 means all registrants only with the all-registrants types.
     assert!(namespace.refused(C, preempt(3, 0, WriteExclusive)).is(Status::INVALID_FIELD));
     assert!(namespace.refused(C, preempt(1, 1, WriteExclusive)).is(Status::RESERVATION_CONFLICT));
     assert!(namespace.refused(D, preempt(0, 1, WriteExclusive)).is(Status::RESERVATION_CONFLICT));
@@ -339,7 +339,7 @@ fn preempting_without_a_reservation_unregisters_only() {
     let done = namespace.run(A, preempt(1, 2, ExclusiveAccess));
     assert_eq!(done.notices, [(B, RegistrationPreempted)]);
     assert_eq!((namespace.kind(), namespace.key_of(A)), (None, Some(1)));
-    // Even oneself, which nobody has to be told.
+    // Even the host itself, which is not notified.
     assert_eq!(namespace.run(A, preempt(1, 1, ExclusiveAccess)).notices, []);
     assert_eq!((namespace.key_of(A), namespace.key_of(C)), (None, Some(3)));
 }
@@ -357,18 +357,18 @@ fn a_holder_can_preempt_itself_to_change_the_type() {
 
 #[test]
 fn preempting_all_registrants() {
-    // Key 0: everybody else.
+    // Key 0: all others.
     let mut namespace = held(WriteExclusiveAll);
     let done = namespace.run(B, acquiring(AcquireAction::PreemptAndAbort, ExclusiveAccess.encode(), 2, 0));
     assert_eq!(done.notices, [(A, RegistrationPreempted), (C, RegistrationPreempted)]);
     assert_eq!(done.abort, [A, C]);
     assert_eq!((namespace.kind(), namespace.is_holder(B), namespace.key_of(A)), (Some(ExclusiveAccess), true, None));
-    // A key: only its registrants, and the type is not touched.
+    // A key: only its registrants, and the type is unchanged.
     let mut namespace = held(WriteExclusiveAll);
     assert!(namespace.refused(B, preempt(2, 99, ExclusiveAccess)).is(Status::RESERVATION_CONFLICT));
     assert_eq!(namespace.run(B, preempt(2, 1, ExclusiveAccess)).notices, [(A, RegistrationPreempted)]);
     assert_eq!((namespace.kind(), namespace.is_holder(C)), (Some(WriteExclusiveAll), true));
-    // The last registrant by its own key: the reservation goes with it.
+    // The last registrant by its own key: the reservation ends, too.
     namespace.run(B, preempt(2, 3, ExclusiveAccess));
     namespace.run(B, preempt(2, 2, ExclusiveAccess));
     assert_eq!((namespace.kind(), namespace.is_empty()), (None, true));
@@ -392,7 +392,7 @@ fn persistence_through_power_loss_is_the_hosts_choice() {
     namespace.run(A, registering(RegisterAction::Register, PersistenceChange::Set, false, 0, 1));
     assert!(namespace.is_persistent());
     assert_eq!(namespace.after_power_loss(), namespace);
-    // A refused command changes nothing of it.
+    // A refused command changes nothing.
     assert!(
         namespace
             .refused(D, registering(RegisterAction::Unregister, PersistenceChange::Clear, false, 1, 0))
@@ -440,7 +440,7 @@ fn registrants_are_limited_and_existing_ones_are_kept_beyond_the_limit() {
     let refusal = namespace.execute(host(REGISTRANTS_MAX), &register(1)).unwrap_err();
     assert!(refusal.status.is(Status::INSUFFICIENT_RESOURCES) && !refusal.status.is_dnr());
     namespace.run(host(0), replace(1, 2));
-    // One change is small, however many there are.
+    // A single change is small for any number of registrants.
     let done = namespace.run(host(0), acquire(2, WriteExclusiveAll));
     assert!(serde_json::to_vec(&done.change).unwrap().len() < 200);
     assert_eq!(namespace.report(true, |_| None).unwrap().len(), 64 * (REGISTRANTS_MAX + 1));
@@ -464,7 +464,7 @@ fn notifications_are_queued_masked_and_counted_if_lost() {
     for _ in 0..300 {
         log.push(Nsid(3), ReservationPreempted);
     }
-    // The count goes on from the last notice; 300 came, 256 are kept.
+    // The count continues from the last notification; of 300, 256 are kept.
     assert_eq!((log.len(), log.page().lpc.get(), log.page().nalp), (256, 3, 255));
     let mut last = 0;
     while !log.is_empty() {
@@ -562,14 +562,14 @@ proptest! {
                 Command::Release(release, _) => u32::from(release.action == ReleaseAction::Clear),
             };
             prop_assert_eq!(namespace.generation(), before.generation() + steps);
-            // Nobody is told of what it did itself, and only those who were registered are told.
+            // A host is not notified of its own commands, and only registrants are notified.
             for (told, what) in &done.notices {
                 prop_assert!(*told != host && before.key_of(*told).is_some());
                 let gone = namespace.key_of(*told).is_none();
                 prop_assert_eq!(gone, *what != ReservationReleased);
             }
             prop_assert!(done.abort.iter().all(|victim| namespace.key_of(*victim).is_none() && *victim != host));
-            // Who lost its registration to another host is told.
+            // A host that lost its registration to another one is notified.
             for &other in hosts.iter().filter(|&&other| other != host) {
                 if before.key_of(other).is_some() && namespace.key_of(other).is_none() {
                     prop_assert!(done.notices.iter().any(|(told, _)| *told == other));

@@ -128,7 +128,7 @@ fn unsupported_operations_are_refused() {
     assert!(try_with(&new, start, preconditions).unwrap_err().is(Status::NAMESPACE_WRITE_PROTECTED));
     let preconditions = Preconditions { firmware_pending: true, ..Preconditions::default() };
     assert!(try_with(&new, start, preconditions).unwrap_err().is(Status::FIRMWARE_NEEDS_RESET));
-    // Nothing has failed that could be left.
+    // There is no failure to exit from.
     assert_eq!(try_to(&new, command(SanitizeAction::ExitFailure)), Ok(Done { next: None, started: false }));
     let running = started(&new, start);
     for action in [SanitizeAction::BlockErase, SanitizeAction::ExitFailure, SanitizeAction::Reserved(0)] {
@@ -174,7 +174,7 @@ fn an_unrestricted_failure_can_be_left() {
     let left = left.next.unwrap();
     assert_eq!((states(&left, 0).0, left.restriction()), (SanitizeState::Failed, None));
     assert!(!left.is_erased());
-    // Or another operation is started, of either kind.
+    // Or another operation of either kind is started.
     started(&failed.next, start);
     started(&failed.next, command(SanitizeAction::BlockErase));
 }

@@ -1,4 +1,4 @@
-//! Tests: tests from their command to their result.
+//! Tests: self-tests from the command to the result.
 
 use super::*;
 use alloc::vec;
@@ -23,7 +23,7 @@ fn refused(test: &SelfTest, code: SelfTestCode, nsid: Nsid) -> Status {
     test.execute(&origin(), code, nsid, &inventory(), 7).unwrap_err().status
 }
 
-/// Does all steps, each with what `result` says; the steps that were done.
+/// Executes all steps, each with the given `result`; returns the steps.
 fn run(test: &mut SelfTest, result: impl Fn(Step) -> Result<(), Failure>) -> Vec<Step> {
     let mut steps = Vec::new();
     while let Some(step) = test.step() {
@@ -63,7 +63,7 @@ fn progress_is_seen_while_it_runs() {
     }
     assert_eq!(test.page().current(), Some((SelfTestCode::EXTENDED, 50)));
     assert!(refused(&test, SelfTestCode::SHORT, Nsid(1)).is(Status::SELF_TEST_IN_PROGRESS));
-    // What is in the journal is resumed where it was.
+    // A test in the journal is resumed where it was.
     let kept: SelfTest = serde_json::from_slice(&serde_json::to_vec(&test).unwrap()).unwrap();
     assert_eq!(kept.interrupted(Cause::Restart, 9), None);
     assert_eq!(kept.step(), Some(Step::Extent { nsid: Nsid(2), ordinal: 500 }));
@@ -83,12 +83,12 @@ fn the_first_failure_is_reported_and_the_rest_is_tested() {
     assert_eq!((entry.result(), entry.snum), (SelfTestResult::FAILED_SEGMENT, 3));
     assert_eq!((entry.failing_nsid(), entry.failing_lba()), (Some(Nsid(1)), Some(900 * 256)));
     assert!(entry.failing_status().unwrap().is(Status::UNRECOVERED_READ_ERROR));
-    // A failure of something else names no block.
+    // Another kind of failure has no block.
     let mut test = start(SelfTestCode::SHORT, Nsid::NONE);
     run(&mut test, |step| if step == Step::Life { Err(Failure::Segment) } else { Ok(()) });
     let entry = test.page().results[0];
     assert_eq!((entry.result(), entry.snum, entry.failing_lba()), (SelfTestResult::FAILED_SEGMENT, 4, None));
-    // A fatal one ends it.
+    // A fatal failure ends the test.
     let mut test = start(SelfTestCode::SHORT, Nsid(1));
     assert_eq!(run(&mut test, |_| Err(Failure::Fatal)).len(), 1);
     assert_eq!(test.page().results[0].result(), SelfTestResult::FATAL);
@@ -99,7 +99,7 @@ fn a_host_aborts_it() {
     let test = start(SelfTestCode::EXTENDED, Nsid(1));
     let test = test.execute(&origin(), SelfTestCode::ABORT, Nsid::NONE, &inventory(), 9).unwrap().unwrap();
     assert_eq!((test.step(), test.page().results[0].result()), (None, SelfTestResult::ABORTED_BY_COMMAND));
-    // Where none runs, the log stays as it is.
+    // If none is running, the log is unchanged.
     assert_eq!(test.execute(&origin(), SelfTestCode::ABORT, Nsid::NONE, &inventory(), 9).unwrap(), None);
 }
 

@@ -46,11 +46,11 @@ fn only_managers_can_read_identities_of_hosts() {
     let others = text(&telemetry.page(Reader::Other));
     assert!(others.contains("ccc\0") && !others.contains("who"), "{others}");
     let mut host = HostTelemetry::default();
-    // What one host has captured is what the other reads, each in its own words.
+    // Both hosts read the same capture, each with its own form of identities.
     host.execute(CREATE, Reader::Manager, &telemetry, || capture([1, 1, 1]));
     assert!(text(&host.execute(0, Reader::Manager, &telemetry, Capture::default)).contains("who they are"));
     assert!(!text(&host.execute(0, Reader::Other, &telemetry, Capture::default)).contains("who"));
-    // Without area 3 nobody is.
+    // Without area 3 there are no identities.
     let page = host.execute(CREATE | 2 << 1, Reader::Manager, &telemetry, || capture([1, 1, 1]));
     assert!(!text(&page).contains("who"));
 }
@@ -81,7 +81,7 @@ fn the_drives_capture_survives_restarts_until_it_is_read() {
     let (header, bytes) = whole(&telemetry.page(Reader::Other));
     assert_eq!((header.lpi, header.tcda, header.tcdgn, header.thdgn_or_tcs), (8, 1, 1, 2));
     assert_eq!((header.last_block(1), header.last_block(3), bytes.len()), (2, 4, 512 * 5));
-    // The other log says that it is there.
+    // The host-initiated log reports its existence.
     assert_eq!(HostTelemetry::default().execute(0, Reader::Other, &telemetry, Capture::default).header().tcda, 1);
     let read = telemetry.acknowledged().unwrap();
     assert_eq!(

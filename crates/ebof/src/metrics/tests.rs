@@ -1,4 +1,4 @@
-//! The metrics endpoint and peers that say nothing.
+//! The metrics endpoint and silent peers.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use ebof_server::Settings;
 
 use super::*;
 
-/// No answer takes that long, also on a machine that has much to do.
+/// Longer than any response takes, even on a busy machine.
 const LONG: Duration = Duration::from_secs(20);
 
 fn target() -> Arc<Target> {
@@ -30,7 +30,7 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// The head and the body of the answer.
+/// Head and body of the response.
 fn get(address: SocketAddr, path: &str, accept: &str) -> (String, String) {
     let mut stream = connect(address);
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\nConnection: close\r\n\r\n");
@@ -56,10 +56,10 @@ fn half_open_connections_do_not_block_the_metrics() {
         }
     }
     assert!(get(address, "/metrics", "*/*").0.starts_with("HTTP/1.1 200"));
-    // The oldest have made room, although their time was not up.
+    // The oldest were closed before their time limit.
     for stream in &mut silent[..200 - listener::PER_ADDRESS] {
         let mut rest = Vec::new();
-        // Cut off with or without a word about it: not waited for.
+        // Closed with or without a response: not waited for.
         let end = stream.read_to_end(&mut rest);
         assert!(!matches!(end, Err(ref error) if error.kind() == std::io::ErrorKind::WouldBlock), "still open");
     }
@@ -102,7 +102,7 @@ fn addresses_that_other_machines_reach_are_public() {
     }
 }
 
-/// A target with a drive, a plain namespace and a host that has read and failed.
+/// A target with a drive, a plain namespace and a host with a successful and a failed read.
 fn busy_target() -> Arc<Target> {
     let text = "[[ports]]\nlisten = \"tcp://127.0.0.1:0\"\n[[drives]]\nname = \"d0\"\nbacking = \"mem:64Mi\"\n\
                 [[subsystems]]\nnqn = \"nqn.2014-08.org.example:drive0\"\nallow_any_host = true\nnamespaces = [\"mem:1Mi\"]\n\

@@ -1,4 +1,4 @@
-//! What is said at the start.
+//! Messages at the start.
 
 use ebof_manage::api::{IoCounters, NamespaceStatus, STATUS_SCHEMA, SubsystemStatus};
 
@@ -84,7 +84,7 @@ fn drives_and_namespaces_are_printed_with_their_subsystems() {
     );
 }
 
-/// Tells a test that it is the process that is to end.
+/// The environment variable of the process that has to end.
 const CHILD: &str = "EBOF_TEST_CHILD";
 
 #[test]
@@ -122,7 +122,7 @@ fn a_panic_of_any_thread_ends_the_target() {
         assert!(!serving.is_finished(), "it does not serve");
         std::thread::yield_now();
     }
-    // Any thread: this one is none of the target's.
+    // Any thread: this one does not belong to the target.
     let stranger = std::thread::spawn(|| panic!("a test wants it"));
     let _panicked = stranger.join();
     std::process::exit(0);

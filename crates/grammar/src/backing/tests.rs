@@ -1,5 +1,4 @@
-//! What is read, what is refused with which words, and that printing a drive reads back as the same
-//! drive.
+//! Accepted and refused texts, with their messages, and round trips of printed drives.
 
 use proptest::prelude::{Just, Strategy, any, prop_assert_eq, prop_oneof, proptest};
 
@@ -46,7 +45,7 @@ fn colons_and_commas_may_be_part_of_a_path() {
     assert_eq!(spec("./mem").source, file("./mem", None, None));
 }
 
-/// The configuration and the devices had a grammar each once: this is what both of them took.
+/// The texts that both earlier grammars, of configuration and devices, accepted.
 #[test]
 fn texts_of_both_earlier_grammars_are_accepted() {
     let taken = [
@@ -111,13 +110,13 @@ fn any_spec() -> impl Strategy<Value = Spec> {
     let source = prop_oneof![
         size.clone().prop_map(|size_bytes| Source::Memory { size_bytes }),
         size.clone().prop_map(|size_bytes| Source::Null { size_bytes }),
-        // A name that ends like a size is told apart by the option, so only with one.
+        // A path that ends like a size is unambiguous only if a size is given.
         (path, size, any::<Option<bool>>()).prop_map(|(path, size, direct)| file(&path, Some(size), direct)),
         ("[a-z,./=]{1,20}", any::<Option<bool>>()).prop_map(|(path, direct)| file(&path, None, direct)),
     ];
     let block = prop_oneof![Just(None), Just(Some(BlockBytes::B512)), Just(Some(BlockBytes::B4096))];
     (source, any::<bool>(), any::<bool>(), block).prop_map(|(source, read_only, nested, block_bytes)| {
-        // Only what has a path can be nested.
+        // Only backings with a path can be nested.
         let nested = nested && matches!(source, Source::Path { .. });
         Spec { source, read_only, nested, block_bytes }
     })

@@ -1,4 +1,4 @@
-//! The JSON shape is a promise: a changed snapshot here is a broken program somewhere.
+//! The JSON format is stable: a changed snapshot breaks programs that parse it.
 
 use super::*;
 use crate::load;

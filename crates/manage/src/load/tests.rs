@@ -1,4 +1,4 @@
-//! What is accepted, what comes of it, and what is said about the rest.
+//! Accepted configurations and their values, and diagnostics of others.
 
 use super::*;
 use crate::config::*;
@@ -25,13 +25,13 @@ fn first_line(text: &str) -> String {
     bad(text).lines().next().unwrap_or_default().to_owned()
 }
 
-/// The keys of a written configuration, but for the host NQNs that are keys of a table.
+/// The keys of a written configuration, except for the host NQNs that are keys of a table.
 fn keys_of(written: &str) -> impl Iterator<Item = &str> {
     let keys = written.lines().filter_map(|line| line.split_once(" = ")).map(|(key, _)| key);
     keys.filter(|key| !key.starts_with('"'))
 }
 
-/// A subsystem with one key more.
+/// A subsystem with one additional key.
 fn in_subsystem(line: &str) -> String {
     format!("[[subsystems]]\nnqn = \"n\"\nallow_any_host = true\n{line}\n")
 }
@@ -52,7 +52,7 @@ fn the_example_has_every_key_and_no_diagnostics() {
     assert_eq!((drives[0].size_bytes, drives[0].endurance_bytes), (Some(100_000_000_000), Some(600_000_000_000_000)));
     assert_eq!(drives[0].quotas[hosts[0].nqn.as_str()], 10_000_000_000_u64);
     assert!(subsystems[0].namespaces[1].write_protect, "a read-only drive is write-protected");
-    // Every key that a configuration is written with stands in the example.
+    // The example has every key of a written configuration.
     let written = loaded.config.to_toml().unwrap();
     for key in keys_of(&written) {
         assert!(EXAMPLE.contains(key), "the example does not show `{key}`");
@@ -236,7 +236,7 @@ fn all_mistakes_are_reported_at_once() {
                 [[subsystems]]\nnqn = \"\"\nports = [\"a\", \"b\"]\nnamespaces = [{ nsid = 0, drive = \"mem\" }]\n";
     let all = load("a.toml", text).unwrap_err();
     let places: Vec<_> = all.items.iter().filter(|item| item.severity == Severity::Error).map(|i| i.line).collect();
-    // The port is wrong, so naming it is not wrong a second time.
+    // The port has an error, so a reference to it is not a second error.
     assert_eq!(places, [2, 5, 6, 8, 9, 10, 10], "{all}");
 }
 
@@ -318,7 +318,7 @@ fn every_key_has_a_row_and_the_manual_the_limits_of_lists() {
 }
 
 proptest! {
-    /// Any text is either a configuration or has complaints, in bounded time and without panic.
+    /// Any text is either a configuration or has diagnostics, in bounded time and without panic.
     #[test]
     fn no_text_panics(cut in 0..EXAMPLE.len(), put in "[\\[\\]={}\", 0-9a-zé\n]{0,12}", take in 0_usize..40) {
         let (start, end) = (cut, (cut + take).min(EXAMPLE.len()));

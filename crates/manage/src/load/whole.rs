@@ -138,7 +138,7 @@ namespaces = ["b.img"]
         assert_eq!(objection("a.json", "{ \"target\": {} }"), Some(Objection::NoSubsystem { count: 2 }));
         assert_eq!(objection("a.json", "{ \"target\": {}, \"subsystems\": [] }"), None);
         assert_eq!(objection("a.toml", &format!("subsystems = []\n{ports}")), None);
-        // From nothing to nothing is no loss.
+        // Without subsystems before, nothing is removed.
         assert_eq!(load("a.toml", "").unwrap().objection(&Config::default()), None);
     }
 

@@ -1,4 +1,4 @@
-//! Files as nvmetcli writes them, and what is said about what they ask for.
+//! Files of nvmetcli, and diagnostics about them.
 
 use crate::config::{BlockSize, Config};
 use crate::diagnostic::{Diagnostic, Severity};
@@ -39,7 +39,7 @@ fn a_saved_file_is_imported_unchanged() {
     assert_eq!((device.nguid, device.ana_group), (None, 1));
     assert_eq!((file.nsid, file.drive.path(), file.block_size), (7, Some("/srv/a:1G"), Some(BlockSize::B4096)));
     assert!(file.nguid.is_some());
-    // What was imported can be written in ebof's own words.
+    // An imported configuration can be written with ebof's own keys.
     let toml = loaded.config.to_toml().unwrap();
     assert_eq!(load("a.toml", &toml).unwrap().config, loaded.config);
 }

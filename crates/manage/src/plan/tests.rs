@@ -1,4 +1,4 @@
-//! What changes, in which order, and how it reads.
+//! The changes of a plan, their order, and their texts.
 
 use super::*;
 use crate::load;
@@ -111,7 +111,7 @@ allow_any_host = true
 drive = "d0"
 "#;
 
-/// The plan from [`DRIVE`] to the same with other lines, in words.
+/// The plan from [`DRIVE`] to the same with other lines, as text.
 fn plan_with(from: &str, to: &str) -> (String, Option<Effect>) {
     let plan = Plan::between(&config(DRIVE), &config(&DRIVE.replace(from, to)));
     (plan.to_string(), plan.effect())
@@ -137,7 +137,7 @@ fn another_drive_of_a_subsystem_is_a_removal_and_an_addition() {
                  + add drive d0: other.img, 100Gi\n\
                  + add subsystem disks with drive d0";
     assert_eq!(plan_with("disk.img", "other.img").0, moved);
-    // What is on the file is the drive: another name is nothing to hosts.
+    // The drive is identified by its file: hosts do not notice another name.
     assert_eq!(
         plan_with("\"d0\"", "\"d1\""),
         ("~ alter drive d1: name \"d0\" -> \"d1\"".to_owned(), Some(Effect::Live))
@@ -168,7 +168,7 @@ fn which_settings_of_a_served_drive_can_change() {
     }
     let direct = plan_with("\"disk.img\"", "{ path = \"disk.img\", direct = true }");
     assert!(direct.0.ends_with("(needs a new start)") && direct.1 == Some(Effect::Restart), "{}", direct.0);
-    // Its serial number is its subsystem's, which hosts compare.
+    // Hosts compare the serial number, which belongs to the subsystem.
     let serial = with("serial = \"S1\"").0;
     assert!(
         serial.starts_with("~ alter drive d0: serial unset -> \"S1\" (connected hosts notice)\n~ alter subsystem"),
@@ -182,7 +182,7 @@ fn a_drive_keeps_its_size() {
     let refusal = "alter drive d0: size \"100Gi\" -> \"200Gi\"";
     let why = "impossible: a drive keeps the size that it was made with";
     assert_eq!((text, effect), (format!("~ {refusal} ({why})"), Some(Effect::Impossible)));
-    // Whoever says no size takes what there is.
+    // Without a size the existing one is used.
     assert_eq!(plan_with("size = \"100Gi\"", "").1, Some(Effect::Live));
     let unsaid = config(&DRIVE.replace("size = \"100Gi\"", ""));
     assert_eq!(Plan::between(&unsaid, &config(DRIVE)).effect(), Some(Effect::Restart));
@@ -207,7 +207,7 @@ fn a_file_of_another_size_is_the_same_file() {
     let plan = Plan::between(&config(BEFORE), &config(&grown));
     assert_eq!(plan.to_string(), "~ alter namespace 2 of disks: drive b.img -> b.img,size=2Gi");
     assert_eq!(plan.effect(), Some(Effect::Live));
-    // How it is opened is something that hosts see go and come.
+    // If it is opened differently, hosts see it disappear and appear.
     let direct = Plan::between(&config(BEFORE), &config(&BEFORE.replace("\"b.img\"", "\"b.img,direct\"")));
     assert_eq!(direct.changes.len(), 2, "{direct}");
 }

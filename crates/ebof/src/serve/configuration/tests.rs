@@ -1,4 +1,4 @@
-//! From arguments to a configuration that passes its own check.
+//! From arguments to a valid configuration.
 
 use clap::Parser;
 
@@ -111,7 +111,7 @@ fn conflicting_arguments_are_refused() {
         let said = refusal(args);
         assert!(said.contains(message), "{args:?}: {said}");
     }
-    // What the configuration's rules refuse is told as of a file.
+    // Violations of the configuration's rules are reported as for a file.
     let twice = from_arguments(&parse(&["--drive", drive, "--drive", drive, "--nqn", "n"])).unwrap();
     let all = twice.checked("command line").unwrap_err();
     assert!(all.to_string().contains("the drive name d0 is used twice"), "{all}");

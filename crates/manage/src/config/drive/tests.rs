@@ -1,4 +1,4 @@
-//! Drives in a configuration: what is accepted, what comes of it, and what is said about the rest.
+//! Drives in a configuration: accepted texts and their values, and diagnostics of others.
 
 use super::*;
 use crate::config::{Config, Subsystem};
@@ -7,7 +7,7 @@ use crate::drive::FileDrive;
 use crate::load;
 use proptest::prelude::*;
 
-/// A drive with more keys, and its subsystem.
+/// A drive with additional keys, and its subsystem.
 fn with_drive(lines: &str) -> String {
     format!(
         "[[subsystems]]\nnqn = \"n\"\nallow_any_host = true\ndrive = \"d0\"\n\
@@ -22,7 +22,7 @@ fn good(text: &str) -> Config {
     }
 }
 
-/// The first complaint: its place and message, and what it advises.
+/// The first diagnostic: its position, message and hint.
 fn complaint(text: &str) -> (String, String) {
     let all = load("a.toml", text).expect_err("this text has a mistake");
     let first = &all.items[0];
@@ -215,7 +215,7 @@ fn the_subsystem_of_a_drive_has_no_namespaces_of_its_own() {
     assert_eq!(said, "5:10: `serial` is \"S2\", and that of the drive is \"S1\"");
     assert_eq!(advised, "write it in one of the two places");
     assert_eq!(good(&text("serial = \"S1\"\ncntlid_min = 7")).subsystems[0].cntlid_min, 7);
-    // What the command line builds is what a file says.
+    // The command line gives the same value as a file.
     let config = good(&text(""));
     assert_eq!(Subsystem { ports: Vec::new(), ..config.subsystems[0].clone() }, {
         let built = Subsystem::of_drive(Nqn::parse("n").unwrap(), &config.drives[0]);

@@ -1,5 +1,5 @@
-//! What insert makes, check accepts; and each bit that is not right is found by the check that it
-//! concerns, unless the tags say that nothing is checked.
+//! Inserted information passes the checks, and each wrong bit is detected by its check, unless the
+//! tags disable checks.
 
 extern crate std;
 
@@ -16,7 +16,7 @@ fn tags(reference: u32, application: u16, application_mask: u16) -> Tags {
     Tags { storage_and_reference: reference.into(), application, application_mask, check_storage: false }
 }
 
-/// All that a type can check.
+/// All checks of a type.
 fn checks_of(kind: ProtectionType) -> u8 {
     if kind == ProtectionType::Type3 { ALL & !prinfo::CHECK_REFERENCE } else { ALL }
 }
@@ -37,7 +37,7 @@ fn blocks() -> impl Strategy<Value = (Vec<u8>, usize)> {
 fn the_guard_is_that_of_t10() {
     assert_eq!(guard(b"123456789"), 0xd0db);
     assert_eq!((guard(&[0; 512]), guard(&[0; 4096])), (0, 0));
-    // Two of the vectors that the specification has for guards.
+    // Two of the specification's test vectors for guards.
     let rising: Vec<u8> = (0..32).collect();
     assert_eq!((guard(&[0xff; 32]), guard(&rising)), (bitwise(&[0xff; 32]), bitwise(&rising)));
 }
@@ -68,7 +68,7 @@ fn reference_tags_follow_the_rules_of_each_type() {
         let tag = |at| Guard16::ref_from_bytes(&two[at..at + 8]).unwrap().reference_tag.get();
         (tag(512), tag(1032))
     };
-    // Of type 1 they are those of the addresses, whatever the command says.
+    // With type 1 they are derived from the addresses, whatever the command says.
     assert_eq!(of(ProtectionType::Type1, 0x5_ffff_ffff, 7), (u32::MAX, 0));
     assert_eq!(of(ProtectionType::Type2, 0x5_ffff_ffff, 7), (7, 8));
     assert_eq!(of(ProtectionType::Type2, 0, u32::MAX), (u32::MAX, 0));

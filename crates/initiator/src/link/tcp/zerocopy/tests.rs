@@ -1,4 +1,4 @@
-//! A controller that takes as little as its receive buffer holds, and answers when it likes.
+//! A controller that reads no more than its receive buffer holds, and responds at any time.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -64,7 +64,7 @@ impl World {
         world
     }
 
-    /// The write's end, once the answer to it has come.
+    /// The write's completion, after its response has arrived.
     fn end(&mut self) -> Option<Completion<Vec<u8>>> {
         while self.engine.slots().outstanding_of(7).next().is_some() {
             self.engine.receive(&mut AdminData::None).unwrap();
@@ -77,7 +77,7 @@ impl World {
     }
 }
 
-/// What the controller gets of the write, until `bytes` have come or the connection ends.
+/// The data of the write at the controller, until `bytes` have arrived or the connection ends.
 fn take(socket: &mut TcpStream, in_capsule: bool, bytes: usize) -> Vec<u8> {
     let header = if in_capsule { 0 } else { 24 };
     let mut got = Vec::new();
@@ -94,7 +94,7 @@ fn take(socket: &mut TcpStream, in_capsule: bool, bytes: usize) -> Vec<u8> {
 #[test]
 fn a_buffer_is_returned_only_when_its_bytes_are_acknowledged() {
     for bytes in [8192, 128 << 10] {
-        // With a copy it does at once: there is nothing to wait for.
+        // With a copy it is returned immediately: there is nothing to wait for.
         assert!(World::answered_early(bytes, false).end().is_some());
         let mut world = World::answered_early(bytes, true);
         assert!(world.end().is_none(), "the kernel still reads the buffer");
@@ -108,7 +108,7 @@ fn a_buffer_is_returned_only_when_its_bytes_are_acknowledged() {
             }
         };
         assert!(completion.result.unwrap().status().is_success());
-        // What the owner does with it now reaches nobody.
+        // Changes by the owner are not sent.
         completion.data.into_buffer().unwrap().fill(0xee);
         assert!(reader.join().unwrap() == [0x5a].repeat(bytes), "bytes differ");
         assert_eq!(world.engine.in_flight(), 0);
@@ -122,7 +122,7 @@ fn an_aborted_connection_sends_nothing_of_returned_buffers() {
     assert!(world.end().is_none() && world.is_pinning());
     world.engine.lose(&Loss::Requested);
     let completion = world.engine.pop().unwrap();
-    // The controller's answer had come.
+    // The controller's response had arrived.
     assert!(completion.result.unwrap().status().is_success());
     completion.data.into_buffer().unwrap().fill(0xee);
     let got = take(&mut world.socket, false, bytes);
@@ -133,7 +133,7 @@ fn an_aborted_connection_sends_nothing_of_returned_buffers() {
 fn a_buffer_that_a_network_card_still_uses_is_not_returned() {
     let mut world = World::answered_early(128 << 10, true);
     assert!(world.end().is_none() && world.is_pinning());
-    // One more send of it, of which nothing is ever told.
+    // One more send of it, which is never reported.
     let link = tcp(&mut world.engine);
     link.pinned.as_mut().unwrap().note_send();
     let slots = world.engine.slots();

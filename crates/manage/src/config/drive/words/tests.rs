@@ -1,4 +1,4 @@
-//! Words of the command line.
+//! Drives as arguments of the command line.
 
 use super::*;
 
