@@ -210,9 +210,9 @@ impl Tagged<'_> {
             }
         }
         // Some of a failed write may have been written: that is found out at once, if possible.
-        unresolved
-            .chunks(GROUP_PARTS)
-            .for_each(|blocks| store.tags.recover_blocks(&mut store.disk, &mut store.journal, blocks));
+        for blocks in unresolved.chunks(GROUP_PARTS) {
+            store.tags.recover_blocks(&mut store.disk, &mut store.journal, blocks);
+        }
     }
 }
 

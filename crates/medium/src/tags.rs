@@ -184,7 +184,11 @@ impl Tags {
             self.memory.resolve(thin.volume, block..block + 1);
             return true;
         }
-        self.memory.add_candidate(thin.volume, block, tag, false);
+        if written {
+            self.memory.add_candidate(thin.volume, block, tag, false);
+        } else {
+            self.memory.add_failed(thin.volume, block, tag);
+        }
         false
     }
 
@@ -303,11 +307,15 @@ impl Tags {
     pub(crate) fn write_back_all(&mut self, disk: &mut Disk, journal: &mut Journal) -> Result<Vec<Record>, Error> {
         if self.memory.unresolved_tags() > UNRESOLVED_MAX {
             let mut from = (VolumeId(0), 0);
+            let mut unreadable = Vec::new();
             while let some = self.memory.some_unresolved(from, AT_ONCE)
                 && let Some(&(volume, block)) = some.last()
             {
                 from = (volume, block + 1);
-                self.recover_blocks(disk, journal, &some);
+                unreadable.append(&mut self.recover_blocks(disk, journal, &some));
+            }
+            if self.memory.unresolved_tags() > UNRESOLVED_MAX {
+                self.give_up_failed_writes(disk, journal, unreadable)?;
             }
         }
         let failed = self.write_back(disk, journal)?;
@@ -324,6 +332,34 @@ impl Tags {
         Ok(self.memory.records(&failed))
     }
 
+    /// Has fewer tags of blocks that can be neither written nor read, so that all fit into a
+    /// checkpoint: otherwise none could be written, and everything else on the drive would fail
+    /// with these blocks. Of each only the last failed write counts then, and of as many as
+    /// necessary it counts alone. Their hosts know that it failed; if such a block with older data
+    /// can be read again later, it is damaged. Blocks whose last write has not failed are spared.
+    ///
+    /// # Errors
+    /// The flush failed: more than these blocks is broken, and nothing is given up.
+    fn give_up_failed_writes(
+        &mut self,
+        disk: &mut Disk,
+        journal: &mut Journal,
+        mut unreadable: Vec<(VolumeId, u64)>,
+    ) -> Result<(), Error> {
+        journal.flush(disk, &self.shared.journal)?;
+        unreadable.retain(|&(volume, block)| self.memory.forget_earlier_failures(volume, block));
+        let mut given_up = 0;
+        for some in unreadable.chunks(AT_ONCE) {
+            let excess = self.memory.unresolved_tags().saturating_sub(UNRESOLVED_MAX);
+            for (thin, block, ..) in self.locate(disk, journal, &some[..excess.min(some.len())]) {
+                self.resolve_as_damaged(&thin, block);
+                given_up += 1;
+            }
+        }
+        tracing::error!(blocks = given_up, "too many blocks can be neither written nor read: some are given up");
+        Ok(())
+    }
+
     /// Whether [`recover_some`](Self::recover_some) has something to do.
     pub(crate) fn has_unresolved(&self) -> bool {
         self.recovery_cursor.is_some_and(|from| !self.memory.some_unresolved(from, 1).is_empty())
@@ -338,9 +374,43 @@ impl Tags {
         self.recovery_cursor = some.last().map(|&(volume, block)| (volume, block + 1));
     }
 
-    /// Finds out which of several tags blocks have, by reading their data. Blocks that cannot be
-    /// read stay unresolved.
-    pub(crate) fn recover_blocks(&mut self, disk: &mut Disk, journal: &mut Journal, blocks: &[(VolumeId, u64)]) {
+    /// Finds out which of several tags blocks have, by reading their data. Returns the blocks that
+    /// cannot be read; they stay unresolved, and so do those whose tags cannot be read.
+    pub(crate) fn recover_blocks(
+        &mut self,
+        disk: &mut Disk,
+        journal: &mut Journal,
+        blocks: &[(VolumeId, u64)],
+    ) -> Vec<(VolumeId, u64)> {
+        let located = self.locate(disk, journal, blocks);
+        let read = |(thin, _, offset, _): &(Arc<Thin>, u64, u64, u64)| {
+            let len = usize::try_from(thin.block_layout.data_bytes).unwrap_or_default();
+            Operation::Read { offset: *offset, len, data: Buffer::zeroed(len).into() }
+        };
+        let operations = located.iter().map(read).collect();
+        let mut unreadable = Vec::new();
+        for ((thin, block, ..), completion) in located.iter().zip(disk.run(operations)) {
+            if let (Ok(()), Some(mut data)) = (completion.result, completion.data.and_then(Segments::into_buffer)) {
+                let len = usize::try_from(thin.block_layout.data_bytes).unwrap_or_default();
+                if self.match_block(thin, *block, &mut data.as_mut_slice()[..len]).is_none() {
+                    self.report_corrupt(thin, *block);
+                    self.resolve_as_damaged(thin, *block);
+                }
+            } else {
+                unreadable.push((thin.volume, *block));
+            }
+        }
+        unreadable
+    }
+
+    /// Where unresolved blocks have their data and their tags (offsets), whose pages are loaded.
+    /// Blocks are left out whose page cannot be loaded, and resolved where they are unmapped.
+    fn locate(
+        &mut self,
+        disk: &mut Disk,
+        journal: &mut Journal,
+        blocks: &[(VolumeId, u64)],
+    ) -> Vec<(Arc<Thin>, u64, u64, u64)> {
         self.memory.begin_use();
         let mut located: Vec<(Arc<Thin>, u64, u64, u64)> = Vec::new();
         for &(volume, block) in blocks {
@@ -354,20 +424,7 @@ impl Tags {
         let pages: Vec<_> = pages.collect();
         let failed = self.load(disk, journal, pages.into_iter());
         located.retain(|(.., page)| !failed.contains_key(page));
-        let read = |(thin, _, offset, _): &(Arc<Thin>, u64, u64, u64)| {
-            let len = usize::try_from(thin.block_layout.data_bytes).unwrap_or_default();
-            Operation::Read { offset: *offset, len, data: Buffer::zeroed(len).into() }
-        };
-        let operations = located.iter().map(read).collect();
-        for ((thin, block, ..), completion) in located.iter().zip(disk.run(operations)) {
-            if let (Ok(()), Some(mut data)) = (completion.result, completion.data.and_then(Segments::into_buffer)) {
-                let len = usize::try_from(thin.block_layout.data_bytes).unwrap_or_default();
-                if self.match_block(thin, *block, &mut data.as_mut_slice()[..len]).is_none() {
-                    self.report_corrupt(thin, *block);
-                    self.resolve_as_damaged(thin, *block);
-                }
-            }
-        }
+        located
     }
 
     /// Whether there are blocks with another tag than their newest one in the journal.

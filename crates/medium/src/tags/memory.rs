@@ -53,6 +53,8 @@ pub(crate) struct Candidates {
     pub(crate) tags: Vec<Tag>,
     /// It cannot have the one on its page.
     pub(crate) only: bool,
+    /// So many of the last are of writes that failed.
+    pub(crate) failed: usize,
 }
 
 struct Page {
@@ -257,6 +259,27 @@ impl Memory {
         if candidates.tags.last() != Some(&tag) {
             candidates.tags.push(tag);
         }
+        candidates.failed = 0;
+    }
+
+    /// Adds the tag of a write that failed: the block may have it nevertheless.
+    pub(crate) fn add_failed(&mut self, volume: VolumeId, block: u64, tag: Tag) {
+        let candidates = self.unresolved.entry((volume, block)).or_default();
+        if candidates.tags.last() != Some(&tag) {
+            candidates.tags.push(tag);
+            candidates.failed += 1;
+        }
+    }
+
+    /// Drops the tags of failed writes of a block but the last. Returns whether there is one.
+    pub(crate) fn forget_earlier_failures(&mut self, volume: VolumeId, block: u64) -> bool {
+        let Some(candidates) = self.unresolved.get_mut(&(volume, block)) else { return false };
+        let newest = candidates.tags.len().saturating_sub(1);
+        if candidates.failed > 1 {
+            candidates.tags.drain(newest + 1 - candidates.failed..newest);
+            candidates.failed = 1;
+        }
+        candidates.failed == 1
     }
 
     /// The tags that an unresolved block may have; `None` if it is resolved.
@@ -336,7 +359,7 @@ mod tests {
             tags.add_candidate(VolumeId(1), 7, Tag([version / 2; 16]), false);
         }
         let expected: Vec<Tag> = (0..20).map(|version| Tag([version; 16])).collect();
-        let candidates = Candidates { tags: expected, only: false };
+        let candidates = Candidates { tags: expected, only: false, failed: 0 };
         assert_eq!((tags.candidates(VolumeId(1), 7), tags.unresolved_tags()), (Some(&candidates), 20));
         tags.add_candidate(VolumeId(1), 8, Tag::LOST, false);
         tags.add_candidate(VolumeId(2), 7, Tag::UNWRITTEN, false);
@@ -355,5 +378,25 @@ mod tests {
         assert_eq!((&tags.records(&[])[..], tags.is_recovered()), (&expected[..], false));
         tags.forget_namespace(VolumeId(2));
         assert!(tags.is_recovered());
+    }
+
+    #[test]
+    fn of_writes_that_fail_again_and_again_only_the_last_tag_is_kept() {
+        let mut tags = Memory::new(0);
+        let (volume, tag) = (VolumeId(1), |version| Tag([version; 16]));
+        tags.add_candidate(volume, 7, tag(1), false);
+        tags.add_failed(volume, 7, tag(2));
+        // This one was written: what failed before it is as good as any other tag.
+        tags.add_candidate(volume, 7, tag(3), false);
+        (4..9).for_each(|version| tags.add_failed(volume, 7, tag(version)));
+        tags.add_candidate(volume, 8, tag(1), false);
+        assert_eq!(tags.unresolved_tags(), 9);
+        assert!(tags.forget_earlier_failures(volume, 7) && !tags.forget_earlier_failures(volume, 8));
+        let expected = Candidates { tags: [1, 2, 3, 8].map(tag).to_vec(), only: false, failed: 1 };
+        assert_eq!(tags.candidates(volume, 7), Some(&expected));
+        tags.add_failed(volume, 7, tag(9));
+        assert!(tags.forget_earlier_failures(volume, 7) && !tags.forget_earlier_failures(volume, 9));
+        let expected = Candidates { tags: [1, 2, 3, 9].map(tag).to_vec(), only: false, failed: 1 };
+        assert_eq!((tags.candidates(volume, 7), tags.unresolved_tags()), (Some(&expected), 5));
     }
 }
