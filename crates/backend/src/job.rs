@@ -96,8 +96,8 @@ impl Job {
     }
 
     /// The open file.
-    pub(crate) fn file(&self) -> Arc<OpenFile> {
-        Arc::clone(&self.file)
+    pub(crate) fn file(&self) -> &Arc<OpenFile> {
+        &self.file
     }
 
     /// The region of its memory, where it may be worth registering: with direct I/O the kernel

@@ -5,7 +5,8 @@
 //! Soundness rests on one rule. The pages of a region are accessed through its buffers only; these
 //! are made once, together with the region and without overlap, and cannot be copied. So the owner
 //! of a buffer owns its pages exclusively, and they are freed when the last buffer and the last
-//! registration of the region are dropped.
+//! other owner of the region are dropped. A ring may give the address of a region to the kernel,
+//! which then holds the pages itself; it accesses them only for requests, which own their buffers.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -21,42 +22,66 @@ use crate::registered::Registration;
 /// Page-aligned memory that is registered, and freed, as a whole. Its bytes are accessed through
 /// its buffers only.
 pub struct Region {
-    pages: NonNull<Page>,
-    count: usize,
+    pages: Pages,
     /// Its entry in a ring's table of buffers.
     registration: OnceLock<Registration>,
     /// Transfers of rings while it was not registered.
     uses: AtomicU32,
 }
 
-// SAFETY: a region owns its pages, as the box that they were made in did; what may be done with
-// them is up to its buffers.
+/// The pages of a region: a box of them, taken apart because several buffers have parts of it.
+struct Pages {
+    first: NonNull<Page>,
+    count: usize,
+}
+
+// SAFETY: it owns its pages, as the box that they were made in did; what may be done with them is
+// up to the buffers.
 // JUSTIFICATION: pages are behind a pointer, because several buffers have parts of them.
-unsafe impl Send for Region {}
-// SAFETY: a shared region gives no access to its pages.
+unsafe impl Send for Pages {}
+// SAFETY: a shared reference gives no access to the pages.
 // JUSTIFICATION: as above.
-unsafe impl Sync for Region {}
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    fn new(pages: Box<[Page]>) -> Pages {
+        let count = pages.len();
+        Pages { first: NonNull::from(Box::leak(pages)).cast(), count }
+    }
+
+    /// Takes the pages out, as the box that they were leaked from.
+    fn take(&mut self) -> Box<[Page]> {
+        let pages = NonNull::slice_from_raw_parts(self.first, self.count);
+        self.first = NonNull::dangling();
+        self.count = 0;
+        // SAFETY: pointer and length are those of the box that was leaked in `new`, or of no pages
+        // at all, and from here on there are none. No buffer has any of them: the region is
+        // borrowed exclusively, by its only buffer (`exchange`) or by its own end.
+        // JUSTIFICATION: pages are behind a pointer, because several buffers have parts of them.
+        unsafe { Box::from_raw(pages.as_ptr()) }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        drop(self.take());
+    }
+}
 
 impl Region {
     fn new(pages: Box<[Page]>) -> Region {
-        let count = pages.len();
-        Region {
-            pages: NonNull::from(Box::leak(pages)).cast(),
-            count,
-            registration: OnceLock::new(),
-            uses: AtomicU32::new(0),
-        }
+        Region { pages: Pages::new(pages), registration: OnceLock::new(), uses: AtomicU32::new(0) }
     }
 
     /// Size in bytes.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.count * PAGE_BYTES
+        self.pages.count * PAGE_BYTES
     }
 
-    /// Where it begins.
+    /// Where it begins, for the kernel.
     pub(crate) fn address(&self) -> *mut u8 {
-        self.pages.as_ptr().cast()
+        self.pages.first.as_ptr().cast()
     }
 
     /// Its entry in a ring's table, if it has one.
@@ -73,24 +98,6 @@ impl Region {
     /// In how many transfers it was before this one, while it was not registered.
     pub(crate) fn count_use(&self) -> u32 {
         self.uses.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Takes the pages out, as the box that they were leaked from.
-    fn take(&mut self) -> Box<[Page]> {
-        let pages = NonNull::slice_from_raw_parts(self.pages, self.count);
-        self.pages = NonNull::dangling();
-        self.count = 0;
-        // SAFETY: pointer and length are those of the box that was leaked in `new`, or of no pages
-        // at all, and from here on the region has none. No buffer has any of them: the region is
-        // borrowed exclusively, by its only buffer (`exchange`) or by its own end.
-        // JUSTIFICATION: pages are behind a pointer, because several buffers have parts of them.
-        unsafe { Box::from_raw(pages.as_ptr()) }
-    }
-}
-
-impl Drop for Region {
-    fn drop(&mut self) {
-        drop(self.take());
     }
 }
 
@@ -159,7 +166,7 @@ impl Buffer {
         // was made and live as long as this buffer holds it; no other buffer has them, and nobody
         // changes them while this one is borrowed.
         // JUSTIFICATION: safe code cannot give parts of one allocation to several owners.
-        unsafe { slice::from_raw_parts(self.region.pages.add(self.first as usize).as_ptr(), self.count as usize) }
+        unsafe { slice::from_raw_parts(self.region.pages.first.add(self.first as usize).as_ptr(), self.count as usize) }
             .as_bytes()
     }
 
@@ -168,8 +175,10 @@ impl Buffer {
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: as in `as_slice`; this buffer is borrowed exclusively.
         // JUSTIFICATION: as in `as_slice`.
-        unsafe { slice::from_raw_parts_mut(self.region.pages.add(self.first as usize).as_ptr(), self.count as usize) }
-            .as_mut_bytes()
+        unsafe {
+            slice::from_raw_parts_mut(self.region.pages.first.add(self.first as usize).as_ptr(), self.count as usize)
+        }
+        .as_mut_bytes()
     }
 
     /// Swaps its pages with `pages`. `false` if their number differs, or others use the region.
@@ -178,8 +187,8 @@ impl Buffer {
             return false;
         }
         match Arc::get_mut(&mut self.region) {
-            Some(region) if region.count == pages.len() => {
-                let own = region.take();
+            Some(region) if region.pages.count == pages.len() => {
+                let own = region.pages.take();
                 *region = Region::new(std::mem::replace(pages, own));
                 true
             }

@@ -248,7 +248,7 @@ impl Shared {
 fn perform(job: &mut Job) -> Result<usize, Errno> {
     // The descriptor and the step borrow the job in different ways, hence the second handle to the
     // file.
-    let file = job.file();
+    let file = Arc::clone(job.file());
     let fd = file.fd();
     match job.step() {
         Step::Read { offset, into } => rustix::io::pread(fd, into, offset),

@@ -100,11 +100,11 @@ fn match_tag(thin: &Thin, block: u64, data: &mut [u8], tags: impl Iterator<Item 
     };
     tags.into_iter().find_map(|on_medium| {
         // The tag of a block that was never written is not encrypted.
-        let (matches, tag) = match on_medium {
-            Tag::UNWRITTEN => (zeros, on_medium),
-            on_medium => (clear(on_medium).matches(thin.volume, block, data), clear(on_medium)),
-        };
-        matches.then(|| MatchedTag { on_medium, metadata: tag.metadata() })
+        if on_medium == Tag::UNWRITTEN {
+            return zeros.then(|| MatchedTag { on_medium, metadata: on_medium.metadata() });
+        }
+        let tag = clear(on_medium);
+        tag.matches(thin.volume, block, data).then(|| MatchedTag { on_medium, metadata: tag.metadata() })
     })
 }
 
