@@ -144,7 +144,7 @@ impl Controller {
     }
 
     /// Waits until the controller is live; `false` at `deadline`, or when it is disconnected or
-    /// given up.
+    /// given up. Does not wait for a controller that is stepped ([`crate::stepped`]).
     #[must_use]
     pub fn wait_live(&self, deadline: Option<Instant>) -> bool {
         self.0.shared.wait_live(deadline)
@@ -190,14 +190,14 @@ impl Controller {
     /// holds. The completion is returned whatever its status is.
     ///
     /// # Errors
-    /// [`Error::Lost`], [`Error::Timeout`], [`Error::NotConnected`].
+    /// [`Error::Lost`], [`Error::Timeout`], [`Error::NotConnected`], [`Error::Stepped`].
     pub fn admin(&self, sqe: Sqe, data: AdminData<'_>, timeout: Option<Duration>) -> Result<Cqe, Error> {
         let owned = match &data {
             AdminData::None => Data::None,
             AdminData::ToHost(buffer) => Data::ToHost(vec![0; buffer.len()]),
             AdminData::FromHost(bytes) => Data::FromHost(bytes.to_vec()),
         };
-        let (cqe, filled) = run(self.admin_with(&self.0.shared.waiter, sqe, owned, timeout))?;
+        let (cqe, filled) = self.0.shared.run(self.admin_with(&self.0.shared.waiter, sqe, owned, timeout))?;
         if let (AdminData::ToHost(buffer), Data::ToHost(filled)) = (data, filled) {
             buffer.copy_from_slice(&filled);
         }
@@ -325,7 +325,7 @@ impl Controller {
     /// # Errors
     /// As [`Controller::property_get`]; [`Error::NoSuchNamespace`] when it is not active.
     pub fn identify_namespace(&self, nsid: Nsid) -> Result<Box<IdentifyNamespace>, Error> {
-        run(self.identify_namespace_with(&self.0.shared.waiter, nsid))
+        self.0.shared.run(self.identify_namespace_with(&self.0.shared.waiter, nsid))
     }
 
     async fn identify_namespace_with(&self, waiter: &Waiter, nsid: Nsid) -> Result<Box<IdentifyNamespace>, Error> {
@@ -343,7 +343,7 @@ impl Controller {
     /// # Errors
     /// As [`Controller::property_get`].
     pub fn identify_bytes(&self, cns: Cns, nsid: Nsid) -> Result<Vec<u8>, Error> {
-        run(self.identify_with(&self.0.shared.waiter, cns, nsid))
+        self.0.shared.run(self.identify_with(&self.0.shared.waiter, cns, nsid))
     }
 
     async fn identify_with(&self, waiter: &Waiter, cns: Cns, nsid: Nsid) -> Result<Vec<u8>, Error> {
@@ -382,7 +382,7 @@ impl Controller {
     /// # Errors
     /// [`Error::NoSuchNamespace`], a format that cannot be used (metadata), or no I/O queue.
     pub fn namespace(&self, nsid: Nsid) -> Result<Namespace, Error> {
-        run(Namespace::open(self.clone(), nsid, &self.0.shared.waiter))
+        self.0.shared.run(Namespace::open(self.clone(), nsid, &self.0.shared.waiter))
     }
 
     /// Events from now on. A receiver holds up to 256 unread events; further ones are lost. The
@@ -397,7 +397,7 @@ impl Controller {
     ///
     /// # Errors
     /// [`Error::NoFreeQueue`] when all granted queues are in use; [`Error::Connect`] when the
-    /// target refuses.
+    /// target refuses; [`Error::Stepped`].
     pub fn queue_pair<B: Buffer>(&self) -> Result<QueuePair<B>, Error> {
         QueuePair::connect(Arc::clone(&self.0.shared), Some(self.guard()), None)
     }

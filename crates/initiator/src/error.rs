@@ -109,6 +109,10 @@ pub enum Error {
     /// A queue could not be connected.
     #[error(transparent)]
     Connect(Arc<ConnectError>),
+    /// The controller has no thread of its own, so a call that waits for it would wait for ever;
+    /// nothing was done. [`crate::stepped`] has the same operations in steps.
+    #[error("the controller is stepped by its caller: use the operations of `stepped`, which do not wait")]
+    Stepped,
     /// The operating system refused something.
     #[error("{action}: {}", errno_text(*.errno))]
     System {
@@ -139,6 +143,7 @@ impl Error {
             Self::Overlap { .. } => "overlap",
             Self::Malformed(_) => "malformed-answer",
             Self::Connect(_) => "connect",
+            Self::Stepped => "stepped",
             Self::System { .. } => "system",
         }
     }

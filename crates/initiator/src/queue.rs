@@ -76,7 +76,7 @@ impl<B: Buffer> QueuePair<B> {
         class: Option<QueueClass>,
     ) -> Result<Self, Error> {
         let waiter = shared.waiter.another();
-        run(Self::establish(shared, controller, class, waiter))
+        Arc::clone(&shared).run(Self::establish(shared, controller, class, waiter))
     }
 
     /// As [`QueuePair::connect`], waiting by `waiter`.

@@ -20,7 +20,7 @@ use crate::maps::{QueueClass, QueueMaps};
 use crate::opened::Namespaces;
 use crate::options::Options;
 use crate::state::State;
-use crate::wait::{Cancel, Waiter, Waker};
+use crate::wait::{Cancel, Waiter, Waker, run};
 
 /// The result of an admin command.
 pub(crate) type AdminAnswer = Result<(Cqe, Data), Error>;
@@ -185,8 +185,20 @@ impl Shared {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Waits until live; false at `deadline`, or when disconnected or dead.
+    /// Runs a sequence of a call that waits, on the caller's thread.
+    ///
+    /// # Errors
+    /// [`Error::Stepped`], before anything is done.
+    pub(crate) fn run<T>(&self, sequence: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        if self.waiter.is_stepped() { Err(Error::Stepped) } else { run(sequence) }
+    }
+
+    /// Waits until live; false at `deadline`, or when disconnected or dead. Does not
+    /// wait when stepped.
     pub(crate) fn wait_live(&self, deadline: Option<Instant>) -> bool {
+        if self.waiter.is_stepped() {
+            return self.state() == State::Live;
+        }
         let mut status = lock(&self.status);
         loop {
             match status.state {

@@ -35,7 +35,8 @@
 //! end or of another sequence of the same controller, and at its deadline: [`Sequence::due`],
 //! [`QueuePair::due`]. Namespaces are opened and used by [`namespace`], [`read`], [`write()`],
 //! [`flush`], [`write_zeroes`] and [`deallocate`]. Calls that wait ([`Controller::admin`] and those
-//! that run it, the rest of [`Namespace`], [`crate::Queues`]) are for controllers with a thread.
+//! that run it, the rest of [`Namespace`], [`crate::Queues`]) are for controllers with a thread; of
+//! a stepped one they return [`Error::Stepped`].
 
 use std::future::Future;
 use std::pin::Pin;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ebof_clock::Clock;
-use ebof_initiator::{ConnectErrorKind, Data, Dialer, Event, Options, State, Transport, stepped};
+use ebof_initiator::{ConnectErrorKind, Data, Dialer, Event, Options, Queues, State, Transport, stepped};
 use ebof_nvme::Nsid;
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
@@ -173,4 +173,38 @@ fn a_queue_is_re_created_in_steps_after_a_loss() {
             step();
         }
     }
+}
+
+#[test]
+fn calls_that_would_wait_for_ever_return_an_error() {
+    let peer = Peer::new();
+    let (options, _) = options(&peer);
+    let (controller, mut admin_queue) = finish(&mut stepped::connect(&options), || {}).unwrap();
+    let mut opening = stepped::namespace(&controller, Nsid(1));
+    let namespace = finish(&mut opening, || _ = admin_queue.step()).unwrap();
+    let errors = [
+        controller.namespaces().map(drop),
+        controller.namespace(Nsid(1)).map(drop),
+        controller.identify_namespace(Nsid(1)).map(drop),
+        controller.queue_pair::<Vec<u8>>().map(drop),
+        Queues::<Vec<u8>>::new(&controller).map(drop),
+        namespace.refresh(),
+        namespace.read(0, &mut [0; BLOCK]),
+        namespace.write(0, &[0; BLOCK], false),
+        namespace.compare(0, &[0; BLOCK]).map(drop),
+        namespace.flush(),
+        namespace.verify(0, 1),
+        namespace.deallocate(&[(0, 1)]),
+        namespace.copy(&[(0, 1)], 8),
+    ];
+    for (index, result) in errors.into_iter().enumerate() {
+        let error = result.unwrap_err();
+        assert_eq!(error.kind(), "stepped", "{index}: {error}");
+    }
+    assert!(controller.wait_live(None));
+    peer.hang_up();
+    while controller.state() == State::Live {
+        admin_queue.step();
+    }
+    assert!(!controller.wait_live(None), "not yet again, and nobody else would step it");
 }
