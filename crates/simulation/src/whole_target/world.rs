@@ -137,7 +137,7 @@ pub(super) struct World {
     ghosts: BTreeMap<Op, Flight>,
     manage: manage::Manage,
     /// While everything is compared: what is still to be read.
-    unread: Vec<(u32, Range<u64>)>,
+    unread: Vec<io::Unread>,
     /// What commands compare blocks with.
     compared: BTreeMap<Op, Vec<u8>>,
     pairs: compare::Pairs,
@@ -331,7 +331,8 @@ impl World {
                     }
                     self.forget_compared(op);
                     if self.rig.is_comparing && flight.kind == Kind::Read {
-                        self.unread.push((flight.nsid, flight.range.clone()));
+                        let (nsid, range) = (flight.nsid, flight.range.clone());
+                        self.unread.push(io::Unread { nsid, range, conflicts: false });
                     }
                     self.lost_manage(op, &flight);
                     self.ghosts.insert(op, flight);

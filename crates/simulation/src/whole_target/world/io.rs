@@ -19,6 +19,18 @@ use crate::wire::Outcome;
 /// Blocks that are compared at a time.
 const RUN_MAX: u64 = 6;
 
+/// How often hosts try at rest to read what they get Reservation Conflict for.
+const ROUNDS_MAX: usize = 50;
+
+/// Blocks that have not been read yet, at rest.
+#[derive(Clone, Debug)]
+pub(super) struct Unread {
+    pub(super) nsid: u32,
+    pub(super) range: Range<u64>,
+    /// The last try ended as a reservation conflict.
+    pub(super) conflicts: bool,
+}
+
 /// What commands to blocks end with where the disk fails.
 const DISK_STATUSES: [Status; 6] = [
     Status::CAPACITY_EXCEEDED,
@@ -202,7 +214,7 @@ impl World {
         space.blocks.end_unknown(op, range, now);
         let is_unsure = space.is_unsure || self.manage.is_sanitizing();
         if self.rig.is_comparing && !was_bad {
-            self.unread.push((flight.nsid, flight.range.clone()));
+            self.unread.push(Unread { nsid: flight.nsid, range: flight.range.clone(), conflicts });
         }
         if was_bad || may_fail || is_unsure || conflicts {
             self.rig.count("errors");
@@ -228,14 +240,22 @@ impl World {
             blocks.extend((0..BLOCKS).map(|block| self.lba(nsid, block)));
             blocks.sort_unstable();
             blocks.dedup();
-            self.unread.extend(self.runs(nsid, &blocks).into_iter().map(|range| (nsid, range)));
+            let unread = |range| Unread { nsid, range, conflicts: false };
+            self.unread.extend(self.runs(nsid, &blocks).into_iter().map(unread));
         }
         let end = self.rig.clock.now() + PATIENCE;
-        while !self.unread.is_empty() {
-            if self.rig.clock.now() > end {
-                return fail(format!("namespace and blocks that cannot be read, at rest: {:?}", self.unread));
+        for round in 0.. {
+            // A reservation may keep all out who can use the namespace.
+            if round > ROUNDS_MAX {
+                self.unread.retain(|unread| !unread.conflicts);
             }
-            for (nsid, range) in std::mem::take(&mut self.unread) {
+            if self.unread.is_empty() {
+                break;
+            }
+            if self.rig.clock.now() > end {
+                return fail(format!("what cannot be read, at rest: {:?}", self.unread));
+            }
+            for Unread { nsid, range, .. } in std::mem::take(&mut self.unread) {
                 if !self.read_at_rest(nsid, range)? {
                     return Ok(());
                 }
@@ -259,7 +279,7 @@ impl World {
                 return Ok(false);
             }
             if !self.hosts[host].is_live() {
-                self.unread.push((nsid, range));
+                self.unread.push(Unread { nsid, range, conflicts: false });
                 break;
             }
         }
