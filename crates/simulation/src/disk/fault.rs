@@ -31,14 +31,17 @@ pub enum FaultKind {
 }
 
 impl DiskFault {
-    /// What disks have: a few failures in a row, or some for a long time.
+    /// What disks have: one failure, a few in a row, or some for a long time.
     #[must_use]
     pub fn draw(random: &mut Random) -> Self {
         let few = (1 + random.below(5), 100);
         let some = (4 + random.below(60), 10 + random.below(50));
-        let (count, percent) = random.weighted(&[(3, few), (2, some)]);
+        let (count, percent) = random.weighted(&[(2, (1, 100)), (2, few), (2, some)]);
+        // At once, or in the middle of something that takes many requests.
+        let most = 2 << random.below(6);
+        let after = random.below(most);
         Self {
-            after: u32::try_from(random.below(6)).unwrap_or_default(),
+            after: u32::try_from(after).unwrap_or_default(),
             count: u32::try_from(count).unwrap_or_default(),
             kind: random.weighted(&[(7, FaultKind::Write), (2, FaultKind::Space), (2, FaultKind::Read)]),
             done: random.percent(50),
