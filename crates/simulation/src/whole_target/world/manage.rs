@@ -142,9 +142,7 @@ impl World {
     }
 
     pub(super) fn create(&mut self, host: usize, format: usize) -> Result<(), Failure> {
-        if !self.ready(host, None)? {
-            return Ok(());
-        }
+        let Some(host) = self.ready(host, None)? else { return Ok(()) };
         let format = self.format_index(format);
         let count = self.coding(format).blocks_per_extent(EXTENT) * EXTENTS;
         let mut new = NewNamespace::new(count);
@@ -157,7 +155,7 @@ impl World {
 
     pub(super) fn delete(&mut self, host: usize, slot: usize) -> Result<(), Failure> {
         let Some(nsid) = self.nsid(slot) else { return Ok(()) };
-        if self.ready(host, Some(nsid))? {
+        if let Some(host) = self.ready(host, Some(nsid))? {
             let sqe = NamespaceManagement { select: ManagementSelect::Delete, csi: Csi::NVM }.encode(Nsid(nsid));
             self.begin_task(host, Task::Delete { nsid }, sqe, None);
         }
@@ -166,7 +164,10 @@ impl World {
 
     pub(super) fn format(&mut self, host: usize, slot: Option<usize>, format: usize, erase: u8) -> Result<(), Failure> {
         let nsid = slot.and_then(|slot| self.nsid(slot));
-        if slot.is_some() == nsid.is_some() && self.ready(host, nsid)? && (nsid.is_some() || self.is_quiet(None)?) {
+        if slot.is_some() == nsid.is_some()
+            && let Some(host) = self.ready(host, nsid)?
+            && (nsid.is_some() || self.is_quiet(None)?)
+        {
             let format = self.format_index(format);
             // There is no key to destroy where nothing is encrypted.
             let erase = if self.setting.encrypts { erase } else { erase.min(1) };
@@ -186,7 +187,9 @@ impl World {
     }
 
     pub(super) fn sanitize(&mut self, host: usize, overwrite: bool) -> Result<(), Failure> {
-        if self.ready(host, None)? && self.is_quiet(None)? {
+        if let Some(host) = self.ready(host, None)?
+            && self.is_quiet(None)?
+        {
             self.send_sanitize(host, overwrite);
         }
         Ok(())
@@ -201,14 +204,28 @@ impl World {
         self.begin_task(host, Task::Sanitize { overwrite }, Sanitize::new(action).encode(), None);
     }
 
-    /// Whether such a command can be sent: nobody else's is under way, and nothing is to the
-    /// namespace.
-    fn ready(&mut self, host: usize, nsid: Option<u32>) -> Result<bool, Failure> {
-        if nsid.is_some_and(|nsid| !self.may_use(host, nsid)) {
-            return Ok(false);
+    /// Who can send such a command: this host, or another one. Waits a little for what others
+    /// change, and for what is under way to the namespace.
+    fn ready(&mut self, host: usize, nsid: Option<u32>) -> Result<Option<usize>, Failure> {
+        for _ in 0..self.rig.chances.below(200) {
+            if self.administrator(host, nsid).is_some() || self.rig.disk.is_off() {
+                break;
+            }
+            self.step()?;
         }
-        let can = |world: &Self| world.manage.is_idle() && world.hosts[host].is_live();
-        Ok(can(self) && (nsid.is_none() || self.is_quiet(nsid)?) && can(self))
+        let ready = self.administrator(host, nsid);
+        if ready.is_none() || nsid.is_some() && !self.is_quiet(nsid)? {
+            return Ok(None);
+        }
+        Ok(ready.filter(|&host| self.manage.is_idle() && self.hosts[host].is_live()))
+    }
+
+    /// This host or another one that may change the namespace now, or make one.
+    fn administrator(&mut self, host: usize, nsid: Option<u32>) -> Option<usize> {
+        let hosts = self.hosts.len();
+        let can =
+            |world: &mut Self, host: usize| nsid.map_or(world.hosts[host].is_live(), |nsid| world.may_use(host, nsid));
+        (0..hosts).map(|at| (host + at) % hosts).find(|&host| self.manage.is_idle() && can(self, host))
     }
 
     /// Waits a little for what is under way to the namespace, or to all.
@@ -293,6 +310,11 @@ impl World {
             Kind::Shape => {
                 let shape =
                     IdentifyNamespace::read_from_bytes(&ended.data).map_err(|error| Failure(error.to_string()))?;
+                if shape.format_percent_left().is_some_and(|percent| percent > 0) {
+                    // A format goes on although its host has gone.
+                    self.manage.stage = Stage::Unsure(self.rig.clock.now() + AGAIN);
+                    return Ok(());
+                }
                 self.shaped(flight.nsid, usize::from(shape.flbas & 0xf), shape.nsze.get())
             }
             _ => {
@@ -307,7 +329,10 @@ impl World {
         let task = self.manage.task;
         let began = self.manage.at.unwrap_or(flight.at);
         let may_fail = self.rig.may_fail(began) || self.may_be_aborted(flight, status);
-        let extents = |space: &super::Space| space.coding.extents(space.count, EXTENT);
+        // Of a namespace that may have been formatted it is not known how its blocks are kept.
+        let most = |coding: BlockFormat| BlockFormat { checked: true, encrypted: true, ..coding };
+        let coding = |space: &super::Space| space.blocks.is_checked.map_or(most(space.coding), |_| space.coding);
+        let extents = |space: &super::Space| coding(space).extents(space.count, EXTENT);
         let claimed: u64 = self.spaces.values().map(|space| extents(space) * EXTENT).sum();
         let is_full = status.is(Status::NAMESPACE_INSUFFICIENT_CAPACITY) && claimed + EXTENTS * EXTENT > CAPACITY;
         let conflicts = status.is(Status::RESERVATION_CONFLICT) && self.spaces.values().any(|space| space.is_reserved);
@@ -432,7 +457,7 @@ impl World {
     fn ask_next_shape(&mut self) {
         match self.manage.unknown.first() {
             Some(&nsid) => self.ask_shape(nsid),
-            None => self.known(),
+            None => self.manage.stage = Stage::Shown(SHOWN),
         }
     }
 
