@@ -16,6 +16,7 @@ use ebof_backend::{Action, Class, Device, Error, Geometry, Io, IoFactory, Operat
 use ebof_clock::Clock;
 
 use crate::image::Image;
+use crate::model::{LBA_BITS, SECTOR_BYTES};
 use crate::random::Random;
 
 use fault::refused;
@@ -120,6 +121,9 @@ struct State {
     interrupted: Option<Change>,
     /// Nothing is completed before then.
     stands_until: Option<Instant>,
+    /// Words that must not come any more, and one that did.
+    barred: BTreeSet<u64>,
+    late: Option<u64>,
     counts: BTreeMap<&'static str, u64>,
 }
 
@@ -163,6 +167,8 @@ impl Disk {
             is_off: false,
             interrupted: None,
             stands_until: None,
+            barred: BTreeSet::new(),
+            late: None,
             counts: BTreeMap::new(),
         };
         Arc::new(Self { profile, clock, state: Mutex::new(state) })
@@ -311,19 +317,30 @@ impl Disk {
         self.state().completed
     }
 
-    /// Whether a write is under way with a block (of 8 bytes or more, at a multiple of 8) that
-    /// begins with such a word.
-    pub fn is_writing(&self, mut is_it: impl FnMut(u64) -> bool) -> bool {
+    /// What `of` says of the words (of 8 bytes, at multiples of 8) in writes that are under way.
+    pub fn writes_under_way<T: Ord>(&self, of: impl Fn(u64) -> Option<T>) -> BTreeSet<T> {
         let state = self.state();
-        state.pending.iter().any(|pending| {
-            let Operation::Write { data, len, .. } = &pending.request.operation else { return false };
-            let mut found = false;
+        let mut found = BTreeSet::new();
+        for pending in &state.pending {
+            let Operation::Write { data, len, .. } = &pending.request.operation else { continue };
             data.for_each(0..*len, |part| {
                 let words = part.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("of 8 bytes")));
-                found |= words.into_iter().any(&mut is_it);
+                found.extend(words.filter_map(&of));
             });
-            found
-        })
+        }
+        found
+    }
+
+    /// From now on nobody may write a sector that begins with one of these words, less the bits of
+    /// [`LBA_BITS`].
+    pub fn bar(&self, words: impl Iterator<Item = u64>) {
+        self.state().barred.extend(words);
+    }
+
+    /// Such a word, when somebody has written it all the same.
+    #[must_use]
+    pub fn late(&self) -> Option<u64> {
+        self.state().late
     }
 
     /// What is there.
@@ -436,6 +453,20 @@ impl State {
             let number = self.number();
             self.interrupted = Some(Change::new(number, *offset, what));
         }
+    }
+
+    /// Looks at a write that begins for what must not come any more.
+    fn look_for_late(&mut self, operation: &Operation) {
+        let Operation::Write { data, len, .. } = operation else { return };
+        if self.barred.is_empty() {
+            return;
+        }
+        let Self { barred, late, .. } = self;
+        data.for_each(0..*len, |part| {
+            let sectors = part.chunks(SECTOR_BYTES).filter_map(|sector| sector.first_chunk());
+            let mut words = sectors.map(|word| u64::from_le_bytes(*word) & !LBA_BITS);
+            *late = late.or_else(|| words.find(|word| barred.contains(word)));
+        });
     }
 
     /// How much longer than others the next request takes.
@@ -562,6 +593,7 @@ impl Device for Disk {
         }
         let Some(remote) = io.remote() else { return Submitted::Busy(request) };
         let mut state = self.state();
+        state.look_for_late(&request.operation);
         let number = state.number();
         let (percent, slow) = self.profile.slow;
         let most = if state.random.percent(percent) { slow } else { self.profile.quick };

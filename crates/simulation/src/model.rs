@@ -18,6 +18,9 @@ pub type Op = u64;
 /// The smallest part of a block that a power loss leaves as a whole.
 pub const SECTOR_BYTES: usize = 512;
 
+/// The bits of a sector's words that say which block it is of.
+pub const LBA_BITS: u64 = 0xffff << 32;
+
 /// The serial number of what an operation writes.
 #[must_use]
 pub fn serial(op: Op) -> u32 {
@@ -172,9 +175,16 @@ impl Blocks {
         u32::try_from(word & 0xffff_ffff).ok().filter(|serial| *serial > 0)
     }
 
-    /// Whether a word of a block is from a write with one of these serial numbers.
-    pub fn is_of(&self, word: u64, serials: &BTreeSet<u32>) -> bool {
-        word >> 48 == u64::from(self.owner) && u32::try_from(word & 0xffff_ffff).is_ok_and(|low| serials.contains(&low))
+    /// Which write of these blocks a word of the disk is from.
+    pub fn serial_in(&self, word: u64) -> Option<u32> {
+        let serial = u32::try_from(word & 0xffff_ffff).ok();
+        serial.filter(|_| word >> 48 == u64::from(self.owner))
+    }
+
+    /// What a write has in each of its sectors, less [`LBA_BITS`].
+    #[must_use]
+    pub fn mark(&self, serial: u32) -> u64 {
+        self.word(0, serial)
     }
 
     fn word(&self, lba: u64, serial: u32) -> u64 {

@@ -108,6 +108,12 @@ impl RawHost {
         self.phase == Phase::Live
     }
 
+    /// Whether it waits for the controller to end: that closes the connections of I/O queues then.
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        matches!(self.phase, Phase::Leaving { .. })
+    }
+
     /// The identifier of its controller, from when it was told it.
     #[must_use]
     pub fn cntlid(&self) -> Option<u16> {

@@ -52,6 +52,14 @@ pub enum What {
         slot: usize,
         reserve: Reserve,
     },
+    /// A host that is registered and does not answer is preempted, as clusters do. Which host that
+    /// is follows from who is left.
+    Fence {
+        host: usize,
+        queue: usize,
+        kind: u8,
+        abort: bool,
+    },
     /// A connection breaks after so many bytes.
     Break {
         host: usize,
@@ -68,6 +76,8 @@ pub enum What {
         shutdown: bool,
         reset: bool,
     },
+    /// From now on hosts register with every namespace that they come to know.
+    Cluster,
     System(SystemAct),
 }
 
@@ -108,9 +118,14 @@ pub(super) fn story(random: &mut Random) -> Vec<Act<What>> {
     let count = 30 + random.below(220);
     // Some stories are about a disk or links that work.
     let (fails, breaks, reserves) = (random.percent(50), random.percent(70), random.percent(40));
-    let mut choices = acts::swarm(random, MANAGE.iter().copied());
+    // Others are about a drive that is changed and started again all the time, or about hosts that
+    // are a cluster.
+    let (changes, is_cluster) = (random.percent(25), reserves && random.percent(60));
+    let often = if changes { 4 } else { 1 };
+    let mut choices = acts::swarm(random, MANAGE.iter().map(|&(weight, kind)| (weight * often, kind)));
     choices.extend(IO);
-    let lives = acts::kinds(LIVES, Kind::System).chain([(15, Kind::System(SystemKind::Lag))]);
+    let restarts = (7 * (often - 1), Kind::System(SystemKind::Restart));
+    let lives = acts::kinds(LIVES, Kind::System).chain([restarts, (15, Kind::System(SystemKind::Lag))]);
     choices.extend(acts::swarm(random, lives));
     if fails {
         choices.extend(acts::swarm(random, acts::kinds(FAULTS, Kind::System)));
@@ -123,23 +138,42 @@ pub(super) fn story(random: &mut Random) -> Vec<Act<What>> {
     let (focus, pace) = (Focus::draw(random), acts::pace(random));
     let mut together = acts::kinds(TROUBLE, Kind::System).filter(|_| fails).collect::<Vec<_>>();
     together.extend(MEETING);
-    together.extend(LINKS.iter().filter(|_| breaks));
+    // A cluster is about hosts that fail.
+    together.extend(LINKS.iter().filter(|_| breaks || is_cluster));
     together.extend(RESERVATIONS.iter().filter(|_| reserves));
+    let (meetings, slow) = if is_cluster { (25, 90) } else { (12, 60) };
     acts::story(random, count, pace, |random, number| {
         let kind = if number < 3 { Kind::Create } else { random.weighted(&choices) };
-        if number >= 3 && random.percent(12) {
+        if number >= 3 && random.percent(meetings) {
             let narrow = focus.narrowed(random);
-            let slow = random.percent(60).then_some(Kind::System(SystemKind::Lag));
+            let slow = random.percent(slow).then_some(Kind::System(SystemKind::Lag));
             let kinds: Vec<Kind> = (0..4 + random.below(12)).map(|_| random.weighted(&together)).collect();
-            return slow.into_iter().chain(kinds).map(|kind| act(kind, narrow, random)).collect();
+            let kinds = slow.into_iter().chain(kinds);
+            return kinds.flat_map(|kind| with_answer(kind, narrow, reserves, random)).collect();
         }
-        let what = act(kind, focus, random);
-        // What takes several steps meets trouble in the middle of them.
+        let mut whats = with_answer(kind, focus, reserves, random);
+        if number == 0 && is_cluster {
+            whats.insert(0, What::Cluster);
+        }
+        // What takes several steps meets trouble in the middle of them: that is there before, or
+        // comes close behind.
         let is_long = matches!(kind, Kind::Create | Kind::Delete | Kind::Format | Kind::FormatAll | Kind::Sanitize);
-        let meets = fails && is_long && random.percent(40);
-        let trouble = meets.then(|| What::System(SystemAct::draw(SystemKind::Fail, random)));
-        trouble.into_iter().chain([what]).collect()
+        if fails && is_long && random.percent(50) {
+            let trouble = What::System(SystemAct::draw(SystemKind::Fail, random));
+            let at = if random.percent(40) { 0 } else { whats.len() };
+            whats.insert(at, trouble);
+        }
+        whats
     })
+}
+
+/// An act, and what follows from it: hosts answer that one of them has gone.
+fn with_answer(kind: Kind, focus: Focus, reserves: bool, random: &mut Random) -> Vec<What> {
+    let mut whats = vec![act(kind, focus, random)];
+    if reserves && matches!(kind, Kind::Break | Kind::Vanish | Kind::Leave) && random.percent(70) {
+        whats.push(act(Kind::Fence, focus, random));
+    }
+    whats
 }
 
 /// What the commands of a story are about: often the same blocks, so that commands meet.
@@ -194,6 +228,7 @@ enum Kind {
     FormatAll,
     Sanitize,
     Reserve,
+    Fence,
     Break,
     Vanish,
     Leave,
@@ -204,7 +239,7 @@ const IO: &[(u64, Kind)] = &[(600, Kind::Io)];
 const MANAGE: &[(u64, Kind)] =
     &[(40, Kind::Create), (12, Kind::Delete), (20, Kind::Format), (12, Kind::FormatAll), (6, Kind::Sanitize)];
 const LINKS: &[(u64, Kind)] = &[(30, Kind::Break), (20, Kind::Vanish), (40, Kind::Leave)];
-const RESERVATIONS: &[(u64, Kind)] = &[(200, Kind::Reserve)];
+const RESERVATIONS: &[(u64, Kind)] = &[(200, Kind::Reserve), (20, Kind::Fence)];
 /// What comes together, beside what the story is about.
 const MEETING: &[(u64, Kind)] = &[(400, Kind::Io), (60, Kind::System(SystemKind::Lag))];
 const TROUBLE: &[(u64, SystemKind)] = &[(10, SystemKind::Fail), (10, SystemKind::Stand)];
@@ -232,12 +267,13 @@ fn act(kind: Kind, focus: Focus, random: &mut Random) -> What {
         Kind::Create => What::Create { host, format: random.index(4) },
         Kind::Delete => What::Delete { host, slot },
         Kind::Format | Kind::FormatAll => {
-            let erase = random.weighted(&[(2, 0), (2, 1), (3, 2)]);
+            let erase = random.weighted(&[(1, 0), (2, 1), (3, 2)]);
             let slot = matches!(kind, Kind::Format).then_some(slot);
             What::Format { host, slot, format: random.index(4), erase }
         }
         Kind::Sanitize => What::Sanitize { host, overwrite: random.percent(30) },
         Kind::Reserve => What::Reserve { host, queue, slot, reserve: reserve(random) },
+        Kind::Fence => What::Fence { host, queue, kind: reservation_type(random), abort: random.percent(85) },
         Kind::Break => {
             let most = 1 << random.below(16);
             What::Break { host, queue: random.index(5), bytes: random.below(most) }
@@ -252,12 +288,17 @@ fn act(kind: Kind, focus: Focus, random: &mut Random) -> What {
 }
 
 fn reserve(random: &mut Random) -> Reserve {
-    let kind = 1 + u8::try_from(random.below(6)).unwrap_or_default();
-    match random.below(10) {
-        0..3 => Reserve::Register,
-        3..5 => Reserve::Acquire { kind },
-        5..8 => Reserve::Preempt { victim: random.index(HOSTS), kind, abort: random.percent(80) },
-        8 => Reserve::Release { kind },
+    let kind = reservation_type(random);
+    match random.below(20) {
+        0..7 => Reserve::Register,
+        7..12 => Reserve::Acquire { kind },
+        12..18 => Reserve::Preempt { victim: random.index(HOSTS), kind, abort: random.percent(80) },
+        18 => Reserve::Release { kind },
         _ => Reserve::Clear,
     }
+}
+
+/// Any; more often those with which all that are registered may write.
+fn reservation_type(random: &mut Random) -> u8 {
+    random.weighted(&[(1, 1), (1, 2), (3, 3), (2, 4), (3, 5), (2, 6)])
 }

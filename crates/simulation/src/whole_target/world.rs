@@ -75,11 +75,16 @@ struct Flight {
     at: Instant,
     /// The host repeats it when it is lost, until it has ended.
     repeats: bool,
+    /// The target has closed its connection: nothing of it is on its way.
+    is_cut_off: bool,
+    /// Of a Preempt and Abort: writes of the preempted host that were at the disk when it was sent.
+    preempts: BTreeSet<u32>,
 }
 
 impl Flight {
     fn new(host: usize, nsid: u32, kind: Kind, begun: Tick, at: Instant) -> Self {
-        Self { host, nsid, kind, range: 0..0, begun, at, repeats: false }
+        let preempts = BTreeSet::new();
+        Self { host, nsid, kind, range: 0..0, begun, at, repeats: false, is_cut_off: false, preempts }
     }
 
     fn is_write(&self) -> bool {
@@ -115,6 +120,8 @@ enum Kind {
     Stale,
     /// Who is preempted, and has his commands aborted.
     Preempt(usize),
+    /// Clear, and other preemptions; of which host, `None` for all.
+    Unregister(Option<usize>),
     Register,
     Reserve,
 }
@@ -145,8 +152,10 @@ pub(super) struct World {
     repeated: BTreeSet<u32>,
     /// Hosts that are surely registered with a namespace.
     registered: BTreeSet<(u32, usize)>,
-    /// When somebody may last have taken registrations of it away.
-    unregistered: BTreeMap<u32, Tick>,
+    /// When somebody may last have taken the registration of a host away.
+    unregistered: BTreeMap<(u32, usize), Tick>,
+    /// Hosts register with what they come to know.
+    is_cluster: bool,
     owners: u16,
     identities: u32,
     /// By serial number, what was written where.
@@ -201,6 +210,7 @@ impl World {
             repeated: BTreeSet::new(),
             registered: BTreeSet::new(),
             unregistered: BTreeMap::new(),
+            is_cluster: false,
             owners: 0,
             identities: 0,
             written: BTreeMap::new(),
@@ -324,8 +334,10 @@ impl World {
             Event::Ended(op, ended) => self.ended(op, &ended),
             Event::Lost(ops) => {
                 self.rig.note(|| format!("host {host} has lost its connections, with {ops:?}"));
+                let is_leaving = matches!(&self.hosts[host], Host::Raw(raw) if raw.is_leaving());
                 for op in ops {
                     let Some(flight) = self.flights.remove(&op) else { continue };
+                    let flight = Flight { is_cut_off: is_leaving, ..flight };
                     if let Some(space) = self.spaces.get_mut(&flight.nsid) {
                         space.blocks.end_read(op);
                     }
@@ -335,6 +347,11 @@ impl World {
                         self.unread.push(io::Unread { nsid, range, conflicts: false });
                     }
                     self.lost_manage(op, &flight);
+                    // Its time-out has passed: whether it is done yet is known when the controller
+                    // was reset.
+                    if flight.kind == Kind::Manage && self.hosts[host].is_live() {
+                        self.hosts[host].leave(false, true, self.rig.clock.now());
+                    }
                     self.ghosts.insert(op, flight);
                 }
                 Ok(())
@@ -345,7 +362,9 @@ impl World {
             }
             Event::SettledOnly(ops) => {
                 self.rig.count("reconnects");
-                self.settled("has connected again", host, |op, _| ops.contains(&op))
+                self.settled("has connected again", host, |op, _| ops.contains(&op))?;
+                self.join_all(host);
+                Ok(())
             }
             Event::Live => {
                 self.rig.note(|| format!("host {host} is connected"));
@@ -362,16 +381,20 @@ impl World {
     fn settle(&mut self, which: impl Fn(Op, &Flight) -> bool) {
         let now = self.rig.now();
         let spaces = &mut self.spaces;
+        let mut unregistered = Vec::new();
         self.ghosts.retain(|&op, flight| {
             let is_over = which(op, flight);
             if is_over && let Some(space) = spaces.get_mut(&flight.nsid) {
                 space.blocks.end_unknown(op, flight.range.clone(), now);
             }
+            unregistered.extend(flight.kind.unregisters().filter(|_| is_over).map(|host| (flight.nsid, host)));
             !is_over
         });
+        unregistered.into_iter().for_each(|(nsid, host)| _ = self.unregister(nsid, host));
     }
 
-    /// The same, as a host has it from the target: then no write of them is at the disk.
+    /// The same, as a host has it from the target: then no write of them is at the disk, nor comes
+    /// there.
     fn settled(&mut self, why: &str, host: usize, which: impl Fn(Op, &Flight) -> bool) -> Result<(), Failure> {
         let writes = self.ghosts.iter().filter(|(op, flight)| flight.is_write() && which(**op, flight));
         let mut serials: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
@@ -380,14 +403,23 @@ impl World {
         }
         self.settle(which);
         for (nsid, serials) in serials {
-            let Some(space) = self.spaces.get(&nsid) else { continue };
-            if self.rig.disk.is_writing(|word| space.blocks.is_of(word, &serials)) {
+            if let Some(space) = self.spaces.get(&nsid) {
+                self.rig.disk.bar(serials.iter().map(|&serial| space.blocks.mark(serial)));
+            }
+            if !self.at_disk(nsid, &serials).is_empty() {
                 return fail(format!(
                     "host {host} {why}, and a write of before to namespace {nsid} is still at the disk"
                 ));
             }
         }
         Ok(())
+    }
+
+    /// Which of these writes to a namespace are at the disk, as far as that can be seen: where
+    /// blocks are encrypted it cannot.
+    fn at_disk(&self, nsid: u32, serials: &BTreeSet<u32>) -> BTreeSet<u32> {
+        let Some(space) = self.spaces.get(&nsid) else { return BTreeSet::new() };
+        self.rig.disk.writes_under_way(|word| space.blocks.serial_in(word)).intersection(serials).copied().collect()
     }
 
     fn ended(&mut self, op: Op, ended: &Outcome) -> Result<(), Failure> {
@@ -403,7 +435,9 @@ impl World {
                 self.io_ended(op, &flight, ended)
             }
             Kind::Manage | Kind::List | Kind::Shape | Kind::Sanitizing => self.manage_ended(op, &flight, ended),
-            Kind::Preempt(_) | Kind::Register | Kind::Reserve => self.reserve_ended(op, &flight, status),
+            Kind::Preempt(_) | Kind::Unregister(_) | Kind::Register | Kind::Reserve => {
+                self.reserve_ended(op, &flight, status)
+            }
             Kind::Learn | Kind::Prepare => self.learn_ended(op, &flight, ended),
             Kind::Stale => self.stale_ended(&flight, status),
         }
@@ -447,6 +481,7 @@ impl System for World {
             What::Format { host, slot, format, erase } => self.format(host, slot, format, erase),
             What::Sanitize { host, overwrite } => self.sanitize(host, overwrite),
             What::Reserve { host, queue, slot, reserve } => self.reserve(host, queue, slot, reserve),
+            What::Fence { host, queue, kind, abort } => self.fence(host, queue, kind, abort),
             What::Break { host, queue, bytes } => {
                 self.hosts[host].break_after(queue, bytes);
                 Ok(())
@@ -459,6 +494,10 @@ impl System for World {
             What::Leave { host, shutdown, reset } => {
                 let host = self.busier(host);
                 self.hosts[host].leave(shutdown, reset, now);
+                Ok(())
+            }
+            What::Cluster => {
+                self.is_cluster = true;
                 Ok(())
             }
             What::System(act) => self.system_act(act),
@@ -480,6 +519,10 @@ impl System for World {
     }
 
     fn after_turns(&mut self) -> Result<(), Failure> {
+        if let Some(word) = self.rig.disk.late() {
+            let (owner, serial) = (word >> 48, word & 0xffff_ffff);
+            return fail(format!("write #{serial} of namespace {owner} begins after it was said to be over"));
+        }
         self.step_manage()
     }
 

@@ -63,6 +63,7 @@ impl World {
         if self.read_stale(host, queue, nsid) || !self.comes_to_use(host, nsid)? {
             return Ok(());
         }
+        self.join(host, nsid);
         let first = self.lba(nsid, block);
         let range = first..(first + count).min(self.spaces[&nsid].count);
         if io == HostIo::CompareAndWrite && !self.hosts[host].is_initiator() {

@@ -212,6 +212,7 @@ impl World {
                 if self.hosts[flight.host].is_initiator() {
                     self.handles.insert((flight.host, flight.nsid), (space.identity, space.format));
                 }
+                self.join(flight.host, flight.nsid);
             }
         }
         Ok(())

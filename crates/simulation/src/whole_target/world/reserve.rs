@@ -1,6 +1,7 @@
 //! Reservations. The model knows who is preempted: with Preempt and Abort nothing of him happens
 //! once that is answered.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ebof_nvme::reservation::{
@@ -12,15 +13,82 @@ use zerocopy::IntoBytes;
 
 use super::super::acts::Reserve;
 use super::{Flight, Kind, World, command};
-use crate::model::Op;
-use crate::story::Failure;
+use crate::model::{Op, serial};
+use crate::story::{Failure, fail};
+
+impl Kind {
+    /// Whose registrations the command takes away, `None` for all; `None` for another command.
+    pub(super) fn unregisters(self) -> Option<Option<usize>> {
+        match self {
+            Self::Preempt(victim) => Some(Some(victim)),
+            Self::Unregister(victim) => Some(victim),
+            _ => None,
+        }
+    }
+}
 
 impl World {
     pub(super) fn reserve(&mut self, host: usize, queue: usize, slot: usize, reserve: Reserve) -> Result<(), Failure> {
         let Some(nsid) = self.nsid(slot) else { return Ok(()) };
-        if !self.comes_to_use(host, nsid)? {
-            return Ok(());
+        if self.comes_to_use(host, nsid)? {
+            let reserve = match reserve {
+                Reserve::Preempt { victim, kind, abort } => {
+                    Reserve::Preempt { victim: self.preempted_host(victim, host, nsid), kind, abort }
+                }
+                other => other,
+            };
+            self.send_reserve(host, queue, nsid, reserve);
         }
+        Ok(())
+    }
+
+    /// Preempts a host that does not answer any more, where there is one, and wherever it is
+    /// registered: `host` does that, or another one that is registered there.
+    pub(super) fn fence(&mut self, host: usize, queue: usize, kind: u8, abort: bool) -> Result<(), Failure> {
+        let Some(victim) = self.gone() else { return Ok(()) };
+        let nsids: Vec<u32> =
+            self.registered.iter().filter(|(_, host)| *host == victim).map(|&(nsid, _)| nsid).collect();
+        for nsid in nsids {
+            let hosts = self.hosts.len();
+            let can = |host: &usize| self.hosts[*host].is_live() && self.registered.contains(&(nsid, *host));
+            let Some(by) = (0..hosts).map(|at| (host + at) % hosts).find(can) else { continue };
+            if self.comes_to_use(by, nsid)? {
+                self.send_reserve(by, queue, nsid, Reserve::Preempt { victim, kind, abort });
+            }
+        }
+        Ok(())
+    }
+
+    /// In a cluster, a host registers with every namespace that it knows.
+    pub(super) fn join_all(&mut self, host: usize) {
+        let known = self.spaces.iter().filter(|(_, space)| !space.strangers.contains(&host));
+        let nsids: Vec<u32> = known.map(|(&nsid, _)| nsid).collect();
+        nsids.into_iter().for_each(|nsid| self.join(host, nsid));
+    }
+
+    /// In a cluster, a host registers before it uses a namespace.
+    pub(super) fn join(&mut self, host: usize, nsid: u32) {
+        let is_asking = |flight: &Flight| flight.host == host && flight.nsid == nsid && flight.kind == Kind::Register;
+        let is_in = self.registered.contains(&(nsid, host)) || self.flights.values().any(is_asking);
+        if self.is_cluster && !is_in && self.may_use(host, nsid) {
+            self.send_reserve(host, 1, nsid, Reserve::Register);
+        }
+    }
+
+    /// A host that is registered somewhere and does not answer: the one that has most under way.
+    fn gone(&self) -> Option<usize> {
+        let gone = self.registered.iter().filter(|(_, host)| !self.hosts[*host].is_live());
+        gone.max_by_key(|&&(nsid, host)| self.count_of(host, nsid)).map(|&(_, host)| host)
+    }
+
+    /// Commands of a host to a namespace that may still be done.
+    fn count_of(&self, host: usize, nsid: u32) -> usize {
+        let all = self.flights.values().chain(self.ghosts.values());
+        all.filter(|flight| flight.host == host && flight.nsid == nsid).count()
+    }
+
+    fn send_reserve(&mut self, host: usize, queue: usize, nsid: u32, reserve: Reserve) {
+        let op = self.rig.number();
         let (own, id) = (key(host), Nsid(nsid));
         let acquire = |action, kind| Acquire { action, ignore_existing_key: false, rtype: kind }.encode(id);
         let (kind, sqe, data) = match reserve {
@@ -35,11 +103,14 @@ impl World {
                 (Kind::Reserve, acquire(AcquireAction::Acquire, kind), keys.as_bytes().to_vec())
             }
             Reserve::Preempt { victim, kind, abort } => {
-                let victim = self.preempted_host(victim, host, nsid);
                 let keys = AcquireKeys { crkey: own.into(), prkey: key(victim).into() };
                 let action = if abort { AcquireAction::PreemptAndAbort } else { AcquireAction::Preempt };
-                let is_registered = self.unregister(nsid, Some(victim));
-                let what = if abort && victim != host && is_registered { Kind::Preempt(victim) } else { Kind::Reserve };
+                let mut all = self.flights.values().chain(self.ghosts.values()).filter(|other| other.nsid == nsid);
+                let concerns = |whose: Option<usize>| whose.is_none_or(|whose| whose == victim);
+                let is_sure = !all.any(|other| other.kind.unregisters().is_some_and(concerns));
+                let is_registered = self.unregister(nsid, Some(victim)) && is_sure;
+                let aborts = abort && victim != host && is_registered;
+                let what = if aborts { Kind::Preempt(victim) } else { Kind::Unregister(Some(victim)) };
                 (what, acquire(action, kind), keys.as_bytes().to_vec())
             }
             Reserve::Release { kind } => {
@@ -49,17 +120,27 @@ impl World {
             Reserve::Clear => {
                 self.unregister(nsid, None);
                 let release = Release { action: ReleaseAction::Clear, ignore_existing_key: false, rtype: 0 };
-                (Kind::Reserve, release.encode(id), ReleaseKey { crkey: own.into() }.as_bytes().to_vec())
+                (Kind::Unregister(None), release.encode(id), ReleaseKey { crkey: own.into() }.as_bytes().to_vec())
             }
         };
-        let op = self.rig.number();
         let (begun, at) = (self.rig.now(), self.rig.clock.now());
-        let flight = Flight::new(host, nsid, kind, begun, at);
+        let preempts = match kind {
+            Kind::Preempt(victim) => self.at_disk(nsid, &self.writes_of(victim, nsid)),
+            _ => BTreeSet::new(),
+        };
+        let flight = Flight { preempts, ..Flight::new(host, nsid, kind, begun, at) };
         self.submit(op, host, queue, flight, command(sqe, Some(Arc::from(data)), 0));
         if let Some(space) = self.spaces.get_mut(&nsid) {
             space.is_reserved = true;
         }
-        Ok(())
+    }
+
+    /// Writes of a host to a namespace that may still be done, and that it does not repeat.
+    fn writes_of(&self, host: usize, nsid: u32) -> BTreeSet<u32> {
+        let sent = self.flights.iter().filter(|(_, flight)| !flight.repeats);
+        let all = sent.chain(&self.ghosts);
+        let is_his = |flight: &Flight| flight.host == host && flight.nsid == nsid && flight.is_write();
+        all.filter(|(_, flight)| is_his(flight)).map(|(&op, _)| serial(op)).collect()
     }
 
     /// This host, or the other one that has the most commands that may still be done.
@@ -67,32 +148,35 @@ impl World {
         if self.rig.chances.percent(50) {
             return victim;
         }
-        let all = || self.flights.values().chain(self.ghosts.values());
-        let under_way = |host: usize| all().filter(|flight| flight.host == host && flight.nsid == nsid).count();
         let others = (0..self.hosts.len()).filter(|&host| host != by);
-        others.max_by_key(|&one| (under_way(one), one == victim)).unwrap_or(victim)
+        others.max_by_key(|&one| (self.count_of(one, nsid), one == victim)).unwrap_or(victim)
     }
 
     /// Registrations of a namespace may be taken away from now on: of one host, or of all. Whether
     /// that one was registered.
     pub(super) fn unregister(&mut self, nsid: u32, host: Option<usize>) -> bool {
         let now = self.rig.now();
-        self.unregistered.insert(nsid, now);
+        let hosts = (0..self.hosts.len()).filter(|one| host.is_none_or(|host| host == *one));
+        self.unregistered.extend(hosts.map(|host| ((nsid, host), now)));
         let was = host.is_some_and(|host| self.registered.contains(&(nsid, host)));
         self.registered.retain(|(of, whose)| *of != nsid || host.is_some_and(|host| host != *whose));
         was
     }
 
     pub(super) fn reserve_ended(&mut self, op: Op, flight: &Flight, status: Status) -> Result<(), Failure> {
+        let whose = if let Kind::Preempt(victim) = flight.kind { victim } else { flight.host };
+        let since = self.unregistered.get(&(flight.nsid, whose)).copied().unwrap_or_default();
+        if let Some(host) = flight.kind.unregisters() {
+            // What was registered since it was sent may be gone, too.
+            self.unregister(flight.nsid, host);
+        }
         if status.is_success() {
             self.rig.count("reservations");
-            let since = self.unregistered.get(&flight.nsid).copied().unwrap_or_default();
-            if flight.kind == Kind::Register && flight.begun > since {
-                self.registered.insert((flight.nsid, flight.host));
-            }
-            if let Kind::Preempt(victim) = flight.kind {
-                let begun = flight.begun;
-                return self.preempted(victim, flight.nsid, begun);
+            let is_sure = flight.begun > since;
+            match flight.kind {
+                Kind::Register if is_sure => _ = self.registered.insert((flight.nsid, flight.host)),
+                Kind::Preempt(victim) if is_sure => return self.preempted(victim, flight),
+                _ => {}
             }
             return Ok(());
         }
@@ -105,12 +189,22 @@ impl World {
         Err(self.unexplained(op, flight, status))
     }
 
-    /// A host's registration was taken away: its commands to the namespace whose connections had
-    /// gone before are over. What still travels may arrive behind the preemption.
-    fn preempted(&mut self, victim: usize, nsid: u32, begun: u64) -> Result<(), Failure> {
+    /// A host's registration was taken away: its commands to the namespace are over that were at
+    /// the disk before, or whose connections the target had closed. What still travels may arrive
+    /// behind the preemption.
+    fn preempted(&mut self, victim: usize, by: &Flight) -> Result<(), Failure> {
+        let (nsid, at_disk) = (by.nsid, &by.preempts);
         self.rig.note(|| format!("host {victim} was preempted, and its lost commands to namespace {nsid} are over"));
-        let is_over = |_, flight: &Flight| flight.host == victim && flight.nsid == nsid && flight.begun < begun;
-        self.settled("was preempted", victim, is_over)
+        self.rig.count("preempted");
+        if !self.at_disk(nsid, at_disk).is_empty() {
+            return fail(format!(
+                "host {victim} was preempted, and a write of it to namespace {nsid} is still at the disk"
+            ));
+        }
+        let is_his = |flight: &Flight| flight.host == victim && flight.nsid == nsid && flight.begun < by.begun;
+        self.settled("was preempted", victim, |op, flight| {
+            is_his(flight) && (flight.is_cut_off || flight.is_write() && at_disk.contains(&serial(op)))
+        })
     }
 }
 
