@@ -43,6 +43,8 @@ pub(crate) struct Rig {
     last: Op,
     /// When the disk has last failed at something, or may have.
     failed: Option<Instant>,
+    /// The same, in the lives before.
+    failed_before: Option<Instant>,
     /// Steps in a row for which there was something due at once.
     hurries: u32,
     digest: u64,
@@ -78,6 +80,7 @@ impl Rig {
             tick: 1,
             last: 1,
             failed: None,
+            failed_before: None,
             hurries: 0,
             digest: 0,
             counts: BTreeMap::new(),
@@ -122,7 +125,9 @@ impl Rig {
 
     /// Whether something that began then may fail for what the disk did.
     pub(crate) fn may_fail(&self, began: Instant) -> bool {
-        self.disk.is_faulty() || self.failed.is_some_and(|failed| began <= failed + GRACE)
+        self.disk.is_faulty()
+            || self.failed.is_some_and(|failed| began <= failed + GRACE)
+            || self.failed_before.is_some_and(|failed| began <= failed)
     }
 
     /// How long something may still fail once the disk works again.
@@ -357,7 +362,8 @@ pub(crate) trait System: Sized {
         self.kill()?;
         let rig = self.rig();
         rig.disk.end(loss);
-        rig.failed = None;
+        // An initiator may still have the response to a command that failed before.
+        rig.failed_before = rig.failed.take().or(rig.failed_before);
         let now = rig.now();
         self.each_blocks(|blocks| match loss {
             Some(_) => blocks.lost_power(now),
