@@ -385,7 +385,8 @@ impl Blocks {
                 if !block.mixture.is_empty() && block.mixture != sectors {
                     return Err(format!("{sectors:?}, and it was {:?}", block.mixture));
                 }
-                if block.candidates.iter().all(|candidate| candidate.ended.is_some()) {
+                // A write may have come while this was read.
+                if block.candidates.iter().all(|candidate| candidate.ended.is_some_and(|ended| ended <= begun)) {
                     block.mixture = sectors;
                 }
                 Ok(())
@@ -551,6 +552,9 @@ mod tests {
         assert!(after.read(40, 3..4, &mixed, 41).is_ok());
         // It stays as it was found, until something else is written.
         after.begin_read(42, 42);
+        let mut written = after.clone();
+        write(&mut written, 5, false, 43);
+        assert!(written.read(42, 3..4, &mixed, 45).is_ok() && read(&mut written, 5, 46).is_ok(), "it came meanwhile");
         assert!(after.clone().read(42, 3..4, &mixed, 43).is_ok() && read(&mut after, 3, 44).is_err());
         // What is durable is there.
         write(&mut blocks, 4, true, 50);
