@@ -143,6 +143,7 @@ pub(super) struct World {
     /// Commands whose connections are gone: they may be done still.
     ghosts: BTreeMap<Op, Flight>,
     manage: manage::Manage,
+    failed_change: Option<manage::FailedChange>,
     /// While everything is compared: what is still to be read.
     unread: Vec<io::Unread>,
     /// What commands compare blocks with.
@@ -204,6 +205,7 @@ impl World {
             flights: BTreeMap::new(),
             ghosts: BTreeMap::new(),
             manage: manage::Manage::default(),
+            failed_change: None,
             unread: Vec::new(),
             compared: BTreeMap::new(),
             pairs: compare::Pairs::default(),

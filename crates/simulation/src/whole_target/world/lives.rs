@@ -18,6 +18,9 @@ impl World {
         self.initiators().for_each(|host| host.reach().set_target(port.clone()));
         self.resume();
         self.manage.doubt(self.rig.clock.now());
+        if let Some(failed) = &mut self.failed_change {
+            failed.is_restarted = true;
+        }
         if !self.until("hosts that are connected", |world| {
             world.manage.is_idle() && world.hosts.iter().all(Host::is_live)
         })? {

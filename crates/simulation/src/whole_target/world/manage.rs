@@ -46,6 +46,15 @@ pub(super) struct Manage {
     unknown: Vec<u32>,
 }
 
+/// A change that failed for what the disk did. Its record may be in the journal all the same: where
+/// the disk refuses to have it erased, it may come true with the next start.
+#[derive(Debug)]
+pub(super) struct FailedChange {
+    task: Task,
+    coding: Option<BlockFormat>,
+    pub(super) is_restarted: bool,
+}
+
 /// Something that changes namespaces as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Task {
@@ -346,7 +355,13 @@ impl World {
             }
             (Kind::Manage, Some(_)) if conflicts => self.known(),
             (Kind::Sanitizing, _) if may_fail => self.manage.stage = Stage::Sanitizing(again),
-            _ if may_fail => self.manage.stage = Stage::Unsure(again),
+            _ if may_fail => {
+                if let (Kind::Manage, Some(task)) = (flight.kind, task) {
+                    let coding = self.manage.coding;
+                    self.failed_change = Some(FailedChange { task, coding, is_restarted: false });
+                }
+                self.manage.stage = Stage::Unsure(again);
+            }
             _ => return Err(self.unexplained(op, flight, status)),
         }
         self.rig.count("refused changes");
@@ -370,6 +385,7 @@ impl World {
     }
 
     fn task_done(&mut self, op: Op, host: usize, nsid: u32) -> Result<(), Failure> {
+        self.failed_change = None;
         match self.manage.task {
             Some(Task::Create { format }) => {
                 if self.spaces.contains_key(&nsid) {
@@ -436,6 +452,12 @@ impl World {
     fn listed(&mut self, there: &BTreeSet<u32>) -> Result<(), Failure> {
         let new: Vec<u32> = there.iter().copied().filter(|nsid| !self.spaces.contains_key(nsid)).collect();
         let gone: Vec<u32> = self.spaces.keys().copied().filter(|nsid| !there.contains(nsid)).collect();
+        if self.manage.task.is_none()
+            && !(new.is_empty() && gone.is_empty())
+            && let Some(failed) = self.failed_change.take_if(|failed| failed.is_restarted)
+        {
+            (self.manage.task, self.manage.coding) = (Some(failed.task), failed.coding);
+        }
         match (self.manage.task, &new[..], &gone[..]) {
             (Some(Task::Create { .. }), &[nsid], []) => self.ask_shape(nsid),
             (Some(task @ Task::Format { .. }), [], []) => {
