@@ -2,7 +2,7 @@
 
 use ebof_nvme::log::ParameterErrorLocation;
 use ebof_nvme::opcode::Direction;
-use ebof_nvme::{Sgl, Sqe, Status};
+use ebof_nvme::{DataLocation, Sgl, Sqe, Status};
 
 use crate::step::Task;
 
@@ -120,7 +120,8 @@ impl SglRules {
         if sqe.flags & Sqe::PSDT_MASK != Sqe::PSDT_SGL {
             return Err(Fault::field(byte::FLAGS));
         }
-        match sqe.dptr.decode() {
+        let DataLocation::Sgl(sgl) = sqe.data_pointer().decode() else { return Err(Fault::field(byte::FLAGS)) };
+        match sgl {
             Sgl::None => Ok(0),
             Sgl::Transport { length } => Ok(length),
             Sgl::Keyed { length, .. } if self.keyed => Ok(length),
@@ -163,5 +164,30 @@ impl SglRules {
         } else {
             Err(Fault::at(Status::DATA_SGL_LENGTH_INVALID, byte::SGL_LENGTH))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ebof_nvme::sgl::SglDescriptor;
+
+    use super::*;
+
+    #[test]
+    fn data_are_at_one_descriptor_that_the_transport_has() {
+        let rules = SglRules { capsule_bytes: 4096, keyed: false };
+        let bytes = |rules: SglRules, flags, sgl| {
+            let sqe = Sqe { flags, dptr: SglDescriptor::encode(sgl), ..Sqe::new(1) };
+            rules.data_bytes(&sqe, Direction::HostToController).map_err(|fault| fault.status)
+        };
+        let transport = Sgl::Transport { length: 8192 };
+        assert_eq!(bytes(rules, Sqe::PSDT_SGL, transport).unwrap(), 8192);
+        // PRPs, SGLs for metadata, and the reserved value.
+        for flags in [0x00, 0x80, 0xc0] {
+            assert_eq!(bytes(rules, flags, transport).unwrap_err(), Status::INVALID_FIELD.dnr(), "{flags:02x}h");
+        }
+        let keyed = Sgl::Keyed { address: 0x1000, length: 512, key: 7, invalidate: false };
+        assert_eq!(bytes(rules, Sqe::PSDT_SGL, keyed).unwrap_err(), Status::SGL_TYPE_INVALID.dnr());
+        assert_eq!(bytes(SglRules { keyed: true, ..rules }, Sqe::PSDT_SGL, keyed).unwrap(), 512);
     }
 }

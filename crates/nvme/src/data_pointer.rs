@@ -40,6 +40,7 @@ impl DataPointer {
 
     /// Where the data are.
     #[must_use]
+    #[inline]
     pub fn decode(&self) -> DataLocation {
         if self.is_sgl {
             return DataLocation::Sgl(self.dptr.decode());
@@ -53,17 +54,6 @@ impl DataPointer {
     #[inline]
     pub const fn is_in_capsule(&self) -> bool {
         self.is_sgl && self.dptr.identifier == SglDescriptor::IN_CAPSULE
-    }
-}
-
-impl DataLocation {
-    /// The bytes that it announces; `None` where the command's other fields do.
-    #[must_use]
-    pub const fn length(&self) -> Option<u32> {
-        match self {
-            Self::Sgl(sgl) => Some(sgl.length()),
-            Self::Prp { .. } => None,
-        }
     }
 }
 
@@ -87,11 +77,9 @@ mod tests {
         let sgl = Sgl::Keyed { address: 0x1000, length: 4096, key: 7, invalidate: false };
         let mut sqe = Sqe { dptr: SglDescriptor::encode(sgl), ..Sqe::new(2) };
         assert_eq!(sqe.data_pointer().decode(), DataLocation::Sgl(sgl));
-        assert_eq!(sqe.data_pointer().decode().length(), Some(4096));
         sqe.flags = 0;
         sqe.as_mut_bytes()[24..40].copy_from_slice(&[0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0x20, 0, 0, 0, 0, 0, 0]);
         assert_eq!(sqe.data_pointer().decode(), DataLocation::Prp { first: 0x1000, second: 0x2000 });
-        assert_eq!(sqe.data_pointer().decode().length(), None);
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub fn nvme_command(input: &[u8]) {
 fn command(sqe: &Sqe) {
     let location = sqe.data_pointer().decode();
     let sgl = sqe.dptr.decode();
-    black_box((location.length(), sqe.fuse(), sqe.fctype(), sqe.nsid().names_one()));
+    black_box((location, sqe.fuse(), sqe.fctype(), sqe.nsid().names_one()));
     if !matches!(sgl, Sgl::Unsupported { .. }) {
         assert_eq!(SglDescriptor::encode(sgl).decode(), sgl);
     }
