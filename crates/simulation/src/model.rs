@@ -380,7 +380,7 @@ impl Blocks {
                 block.found_whole(now);
                 if block.mixture.is_empty() { Ok(()) } else { Err(format!("it was {:?}", block.mixture)) }
             }
-            _ if block.torn && self.is_checked != Some(true) => {
+            _ if (block.torn || begun < block.whole) && self.is_checked != Some(true) => {
                 // It stays as it is.
                 if !block.mixture.is_empty() && block.mixture != sectors {
                     return Err(format!("{sectors:?}, and it was {:?}", block.mixture));
@@ -555,6 +555,9 @@ mod tests {
         let mut written = after.clone();
         write(&mut written, 5, false, 43);
         assert!(written.read(42, 3..4, &mixed, 45).is_ok() && read(&mut written, 5, 46).is_ok(), "it came meanwhile");
+        let mut whole = after.clone();
+        write(&mut whole, 5, true, 43);
+        assert!(read(&mut whole, 5, 45).is_ok() && whole.read(42, 3..4, &mixed, 46).is_ok(), "it was torn then");
         assert!(after.clone().read(42, 3..4, &mixed, 43).is_ok() && read(&mut after, 3, 44).is_err());
         // What is durable is there.
         write(&mut blocks, 4, true, 50);
