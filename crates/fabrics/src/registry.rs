@@ -120,6 +120,8 @@ struct Entry {
     connected_ms: u64,
     /// The Admin Queue first.
     queues: Vec<Attached>,
+    /// When the last command of a queue that is gone came: it counts for the keep-alive timer.
+    command_of_gone_ms: u64,
     keep_alive: Option<KeepAlive>,
     /// The time by which the host has to enable the controller.
     enable_by_ms: Option<u64>,
@@ -251,6 +253,7 @@ impl Registry {
         let Some(key) = self.handles.remove(&handle) else { return notices };
         let Some(entry) = self.entries.get_mut(&key) else { return notices };
         let Some(at) = entry.queues.iter().position(|queue| queue.handle == handle) else { return notices };
+        entry.command_of_gone_ms = entry.last_command_ms();
         let queue = entry.queues.remove(at);
         let association = Arc::clone(&entry.association);
         if !association.discovery && self.effective.contains_key(&association.subsystem) {
@@ -432,7 +435,8 @@ impl Entry {
 
     fn last_command_ms(&self) -> u64 {
         let queues = self.queues.iter();
-        queues.map(|queue| queue.counters.last_command_ms.load(Ordering::Relaxed)).max().unwrap_or(0)
+        let of_queues = queues.map(|queue| queue.counters.last_command_ms.load(Ordering::Relaxed));
+        of_queues.fold(self.command_of_gone_ms, u64::max)
     }
 
     fn count_io_queues(&self) {

@@ -155,6 +155,7 @@ impl Registry {
             local: arrival.local.clone(),
             connected_ms: now_ms,
             queues: vec![attached],
+            command_of_gone_ms: 0,
             keep_alive: None,
             enable_by_ms: Some(now_ms.saturating_add(self.limits.enable_timeout_ms.into())),
             replaced: Replaced::default(),

@@ -207,6 +207,25 @@ fn any_command_on_any_queue_restarts_the_keep_alive_timer() {
     assert_eq!(world.registry.next_deadline(), None);
 }
 
+/// Linux sends no Keep Alive while other commands complete, and closes its I/O queues some time
+/// before it shuts the controller down through the Admin Queue.
+#[test]
+fn commands_of_a_queue_that_has_ended_count_for_the_keep_alive_timer() {
+    let mut world = World::new();
+    let at = with_keep_alive(&mut world, DRIVE, 5000);
+    let cntlid = world.registry.controllers().next().unwrap().cntlid;
+    let io = world.io_queue(DRIVE, ALICE, cntlid, 1);
+    // The timer is restarted at 6 s, and expires at 11 s.
+    for second in 6..=10 {
+        pass(&mut world, second * 1000);
+        assert!(world.run(io, with_data(Sqe::new(nvm::READ).with_nsid(Nsid(1)), 512)).status().is_success());
+    }
+    world.close(io);
+    pass(&mut world, 12_000);
+    assert_eq!(world.closes, [], "the host was last heard 2 s ago");
+    assert!(world.run(at, Sqe::new(admin::KEEP_ALIVE)).status().is_success());
+}
+
 #[test]
 fn after_the_target_was_stopped_timers_are_restarted_once() {
     let mut world = World::new();
