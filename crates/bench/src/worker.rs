@@ -95,8 +95,8 @@ pub(crate) struct Worker<'a> {
     idle: Vec<(u64, Block)>,
     /// The next operation, if it is not due yet.
     held: Option<Next>,
-    /// By slot: the outstanding operation, and when it was started.
-    outstanding: Vec<(Next, Instant)>,
+    /// By slot.
+    outstanding: Vec<Outstanding>,
     in_flight: usize,
     written: Written,
     stats: Stats,
@@ -129,7 +129,10 @@ impl<'a> Worker<'a> {
             counters,
             idle,
             held: None,
-            outstanding: vec![(Next { write: false, offset: 0 }, now); depth],
+            outstanding: vec![
+                Outstanding { next: Next { write: false, offset: 0 }, since: now, is_known: false };
+                depth
+            ],
             in_flight: 0,
             written: Written::new(job, part.0, part.1),
             stats,
@@ -196,7 +199,8 @@ impl<'a> Worker<'a> {
             if next.write && self.job.verify {
                 pattern::fill(self.job.seed, next.offset, block.as_mut());
             }
-            if !self.start(next, slot, block, now) {
+            let is_known = !next.write && self.job.verify && self.written.expects(next.offset);
+            if !self.start(Outstanding { next, since: now, is_known }, slot, block) {
                 *more &= self.job.continue_on_error;
                 return LOOK_AROUND;
             }
@@ -205,9 +209,9 @@ impl<'a> Worker<'a> {
         LOOK_AROUND
     }
 
-    fn start(&mut self, next: Next, slot: u64, block: Block, now: Instant) -> bool {
-        self.outstanding[usize::try_from(slot).unwrap_or(0)] = (next, now);
-        match self.lane.submit(next, slot, block) {
+    fn start(&mut self, operation: Outstanding, slot: u64, block: Block) -> bool {
+        self.outstanding[usize::try_from(slot).unwrap_or(0)] = operation;
+        match self.lane.submit(operation.next, slot, block) {
             Ok(()) => {
                 self.in_flight += 1;
                 true
@@ -242,7 +246,7 @@ impl<'a> Worker<'a> {
 
     fn take(&mut self, done: Done, now: Instant, counts: bool) {
         self.in_flight -= 1;
-        let (next, since) = self.outstanding[usize::try_from(done.slot).unwrap_or(0)];
+        let Outstanding { next, since, is_known } = self.outstanding[usize::try_from(done.slot).unwrap_or(0)];
         match done.result {
             Ok(()) => {
                 if counts {
@@ -254,7 +258,7 @@ impl<'a> Worker<'a> {
                 }
                 if next.write {
                     self.written.note(next.offset);
-                } else if self.job.verify && self.written.expects(next.offset) {
+                } else if is_known {
                     self.compare(next.offset, done.block.as_ref());
                 }
             }
@@ -284,7 +288,10 @@ impl<'a> Worker<'a> {
             let now = Instant::now();
             while more && let Some((slot, block)) = self.idle.pop() {
                 match offsets.next().filter(|_| !self.failed) {
-                    Some(offset) => more = self.start(Next { write: false, offset }, slot, block, now),
+                    Some(offset) => {
+                        let next = Next { write: false, offset };
+                        more = self.start(Outstanding { next, since: now, is_known: true }, slot, block);
+                    }
                     None => {
                         self.idle.push((slot, block));
                         more = false;
@@ -297,7 +304,7 @@ impl<'a> Worker<'a> {
             };
             while let Some(one) = done {
                 self.in_flight -= 1;
-                let offset = self.outstanding[usize::try_from(one.slot).unwrap_or(0)].0.offset;
+                let offset = self.outstanding[usize::try_from(one.slot).unwrap_or(0)].next.offset;
                 match one.result {
                     Ok(()) => self.compare(offset, one.block.as_ref()),
                     Err(error) => self.stats.fail(error),
@@ -307,6 +314,16 @@ impl<'a> Worker<'a> {
             }
         }
     }
+}
+
+/// An operation that was started.
+#[derive(Clone, Copy, Debug)]
+struct Outstanding {
+    next: Next,
+    since: Instant,
+    /// It reads a block that has been written. That was so when it was started: a read beside the
+    /// first write of its block may have been before it, also if it completes later.
+    is_known: bool,
 }
 
 /// The blocks that this thread has written.

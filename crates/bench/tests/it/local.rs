@@ -45,6 +45,19 @@ fn data_written_to_a_file_are_verified() {
     assert_eq!(run(&source, &other, quiet).unwrap().errors, 256);
 }
 
+/// A drive in memory reports what is done at once in the opposite order.
+#[test]
+fn a_read_started_before_the_first_write_of_its_block_may_find_either() {
+    let source = Source::Local(Spec::memory(64 << 10));
+    for seed in 0..10 {
+        let runtime = Some(Duration::from_millis(50));
+        let job = Job { verify: true, depth: 16, seed, runtime, ..once(Mix::RandRw) };
+        let report = run(&source, &job, quiet).unwrap();
+        assert_eq!((report.errors, report.first_error), (0, None), "seed {seed}");
+        assert!(report.verified_bytes > 0);
+    }
+}
+
 #[test]
 fn a_medium_that_loses_writes_is_detected_and_ends_the_job() {
     let source = Source::Local(Spec::null(1 << 20));
