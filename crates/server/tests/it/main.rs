@@ -34,4 +34,5 @@ mod stepped;
 mod together;
 mod turns;
 mod unbegun;
+mod waiting;
 mod zerocopy;

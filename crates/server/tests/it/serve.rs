@@ -14,6 +14,7 @@ use ebof_nvme::{Nqn, Nsid, Status};
 use ebof_server::{Exposition, MetricsDetail, Settings, Target};
 
 use crate::config::{NQN, one_subsystem};
+use crate::waiting::until;
 
 fn log() {
     use tracing_subscriber::EnvFilter;
@@ -43,18 +44,6 @@ fn options(address: SocketAddr) -> Options {
 
 fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add((i >> 8) as u8) ^ seed).collect()
-}
-
-/// Polls `what` until it holds, at most ten seconds.
-fn eventually(what: impl Fn() -> bool) -> bool {
-    let end = Instant::now() + Duration::from_secs(10);
-    while Instant::now() < end {
-        if what() {
-            return true;
-        }
-        std::thread::yield_now();
-    }
-    what()
 }
 
 #[test]
@@ -240,7 +229,7 @@ fn garbage_silence_and_floods_of_connections_do_not_affect_others() {
     assert_eq!(answer.first(), Some(&3), "a C2HTermReq: {answer:?}");
     let silent: Vec<_> = (0..400).filter_map(|_| TcpStream::connect(address).ok()).collect();
     namespace.write(0, &[1; 4096], false).unwrap();
-    assert!(eventually(|| target.status().connections <= 3), "{}", target.status().connections);
+    until("the closed connections are gone", || target.status().connections <= 3);
     drop(silent);
     namespace.read(0, &mut [0; 4096]).unwrap();
     let reasons: Vec<_> = target.refused().iter().map(|refusal| refusal.reason).collect();
