@@ -342,12 +342,15 @@ fn can_punch(file: &File, size_bytes: u64) -> bool {
 mod tests {
     use super::*;
 
+    fn small(path: &Path) -> PathSpec<'_> {
+        PathSpec { path, size_bytes: Some(4096), direct: None, read_only: false, block_bytes: None }
+    }
+
     #[test]
     fn a_file_that_was_closed_can_be_opened_while_a_process_that_is_being_started_still_has_it() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk.img");
-        let path_spec =
-            PathSpec { path: &path, size_bytes: Some(4096), direct: None, read_only: false, block_bytes: None };
+        let path_spec = small(&path);
         let file = path_spec.open().unwrap();
         // What a child has between fork and exec: a descriptor of the same open file.
         let of_child = file.handle.try_clone().unwrap();
@@ -356,12 +359,12 @@ mod tests {
         path_spec.open().unwrap();
         drop(of_child);
     }
+
     #[test]
     fn a_file_that_could_not_be_opened_is_not_locked_while_a_process_that_is_being_started_still_has_it() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk.img");
-        let path_spec =
-            PathSpec { path: &path, size_bytes: Some(4096), direct: None, read_only: false, block_bytes: None };
+        let path_spec = small(&path);
         let file = File::create_new(&path).unwrap();
         let of_child = file.try_clone().unwrap();
         // Fails after the file was locked.

@@ -185,7 +185,7 @@ impl Namespace {
     /// # Errors
     /// As [`Controller::identify_namespace`] and [`Namespace::check`].
     pub fn refresh(&self) -> Result<(), Error> {
-        drop(self.controller.shared().run(self.controller.open_namespace(self.nsid, self.waiter()))?);
+        drop(self.run(self.controller.open_namespace(self.nsid, self.waiter()))?);
         self.check()
     }
 
@@ -195,7 +195,7 @@ impl Namespace {
     /// [`Error::Unaligned`], [`Error::OutOfRange`], [`Error::Status`], and what ends a connection
     /// for good.
     pub fn read(&self, lba: u64, data: &mut [u8]) -> Result<(), Error> {
-        self.controller.shared().run(self.read_with(self.waiter(), lba, data))
+        self.run(self.read_with(self.waiter(), lba, data))
     }
 
     pub(crate) async fn read_with(&self, waiter: &Waiter, lba: u64, data: &mut [u8]) -> Result<(), Error> {
@@ -208,7 +208,7 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::read`].
     pub fn write(&self, lba: u64, data: &[u8], fua: bool) -> Result<(), Error> {
-        self.controller.shared().run(self.write_with(self.waiter(), lba, data, fua))
+        self.run(self.write_with(self.waiter(), lba, data, fua))
     }
 
     pub(crate) async fn write_with(&self, waiter: &Waiter, lba: u64, data: &[u8], fua: bool) -> Result<(), Error> {
@@ -226,7 +226,7 @@ impl Namespace {
         let range = BlockRange::new(lba, 1);
         let compared = if self.protection() == ProtectionType::None {
             let data = &mut AdminData::FromHost(data);
-            self.controller.shared().run(self.transfer(self.waiter(), "Compare", nvm::COMPARE, range, blocks, data))
+            self.run(self.transfer(self.waiter(), "Compare", nvm::COMPARE, range, blocks, data))
         } else {
             self.compare_protected(range, blocks, data)
         };
@@ -250,14 +250,13 @@ impl Namespace {
             }
             let length = u32::try_from(extended.len()).unwrap_or(u32::MAX);
             let piece = || std::iter::once(Piece { sqe: part.encode(nvm::COMPARE, self.nsid), start: 0, length });
-            self.controller.shared().run(self.execute(
-                self.waiter(),
-                "Compare",
-                piece,
-                &mut AdminData::FromHost(&extended),
-            ))?;
+            self.run(self.execute(self.waiter(), "Compare", piece, &mut AdminData::FromHost(&extended)))?;
         }
         Ok(())
+    }
+
+    fn run<T>(&self, sequence: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        self.controller.shared().run(sequence)
     }
 
     /// Makes all earlier writes durable.
@@ -265,7 +264,7 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::read`].
     pub fn flush(&self) -> Result<(), Error> {
-        self.controller.shared().run(self.flush_with(self.waiter()))
+        self.run(self.flush_with(self.waiter()))
     }
 
     pub(crate) async fn flush_with(&self, waiter: &Waiter) -> Result<(), Error> {
@@ -279,7 +278,7 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::read`].
     pub fn write_zeroes(&self, lba: u64, blocks: u64, deallocate: bool) -> Result<(), Error> {
-        self.controller.shared().run(self.write_zeroes_with(self.waiter(), lba, blocks, deallocate))
+        self.run(self.write_zeroes_with(self.waiter(), lba, blocks, deallocate))
     }
 
     pub(crate) async fn write_zeroes_with(
@@ -298,13 +297,7 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::read`].
     pub fn verify(&self, lba: u64, blocks: u64) -> Result<(), Error> {
-        self.controller.shared().run(self.without_data(
-            self.waiter(),
-            "Verify",
-            nvm::VERIFY,
-            BlockRange::new(lba, 1),
-            blocks,
-        ))
+        self.run(self.without_data(self.waiter(), "Verify", nvm::VERIFY, BlockRange::new(lba, 1), blocks))
     }
 
     /// Deallocates (trims) ranges of (lba, blocks).
@@ -312,7 +305,7 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::read`].
     pub fn deallocate(&self, ranges: &[(u64, u64)]) -> Result<(), Error> {
-        self.controller.shared().run(self.deallocate_with(self.waiter(), ranges))
+        self.run(self.deallocate_with(self.waiter(), ranges))
     }
 
     pub(crate) async fn deallocate_with(&self, waiter: &Waiter, ranges: &[(u64, u64)]) -> Result<(), Error> {
@@ -336,12 +329,7 @@ impl Namespace {
         while let Some((sqe, list)) = self.next_copy(&mut copies) {
             let length = u32::try_from(list.len()).unwrap_or(u32::MAX);
             let piece = || std::iter::once(Piece { sqe, start: 0, length });
-            self.controller.shared().run(self.execute(
-                self.waiter(),
-                "Copy",
-                piece,
-                &mut AdminData::FromHost(&list),
-            ))?;
+            self.run(self.execute(self.waiter(), "Copy", piece, &mut AdminData::FromHost(&list)))?;
         }
         Ok(())
     }

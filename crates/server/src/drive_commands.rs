@@ -25,9 +25,7 @@ impl Commands {
         link: &mut Link,
         context: &mut ReactorContext<'_>,
     ) {
-        let association = self.queue.association().cloned();
-        let actor = association.as_ref().and_then(|association| context.shared.drives.actor(&association.subsystem));
-        let (Some(association), Some(actor)) = (association, actor) else {
+        let Some((association, actor)) = self.drive(context) else {
             // The drive went away between the decision and now.
             let cqe = self.queue.complete(executing, Status::INVALID_FIELD.dnr());
             link.respond(&cqe, context);
@@ -165,9 +163,8 @@ impl Commands {
     /// Has `message` posted to this connection's reactor when the drive's thread has come to the
     /// end of what it was asked before. `false` if there is no such thread.
     fn post_after_drive(&self, message: Message, context: &ReactorContext<'_>) -> bool {
-        let association = self.queue.association();
-        let actor = association.and_then(|association| context.shared.drives.actor(&association.subsystem));
-        let (Some(actor), Some(mailbox)) = (actor, context.shared.mailbox_of(self.handle).cloned()) else {
+        let mailbox = context.shared.mailbox_of(self.handle).cloned();
+        let (Some((_, actor)), Some(mailbox)) = (self.drive(context), mailbox) else {
             return false;
         };
         actor.after_all(move || mailbox.post(message));
@@ -235,9 +232,7 @@ impl Commands {
     /// A reset is done as far as queues and devices go: the drive may make something of it before
     /// it completes.
     pub(crate) fn notify_drive_of_reset(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
-        let association = self.queue.association().cloned();
-        let actor = association.as_ref().and_then(|association| context.shared.drives.actor(&association.subsystem));
-        let (Some(association), Some(actor)) = (association, actor) else {
+        let Some((association, actor)) = self.drive(context) else {
             self.finish(slot, Status::SUCCESS, link, context);
             return;
         };
@@ -250,8 +245,7 @@ impl Commands {
 
     /// Has the drive save a severe error at once.
     pub(crate) fn notify_drive(&self, context: &ReactorContext<'_>) {
-        let association = self.queue.association();
-        if let Some(actor) = association.and_then(|association| context.shared.drives.actor(&association.subsystem)) {
+        if let Some((_, actor)) = self.drive(context) {
             actor.collect_soon();
         }
     }
@@ -264,13 +258,29 @@ impl Commands {
         actor: &Arc<DriveActor>,
         context: &ReactorContext<'_>,
     ) -> SubmittedRequest {
+        actor.submit(request, association.origin(), self.answer_to(slot, context))
+    }
+
+    /// The association, and the drive of its subsystem, if there are both.
+    fn drive(&self, context: &ReactorContext<'_>) -> Option<(Arc<Association>, Arc<DriveActor>)> {
+        let association = self.queue.association()?;
+        let actor = context.shared.drives.actor(&association.subsystem)?;
+        Some((Arc::clone(association), actor))
+    }
+
+    /// Posts the drive's answer to the command in `slot` to this connection's reactor.
+    fn answer_to(
+        &self,
+        slot: u32,
+        context: &ReactorContext<'_>,
+    ) -> impl FnOnce(Result<DriveReply, Refusal>) + Send + use<> {
         let reply = CommandRef { handle: self.handle, slot };
         let mailbox = context.shared.mailbox_of(self.handle).cloned();
-        actor.submit(request, association.origin(), move |answer| {
+        move |answer| {
             if let Some(mailbox) = mailbox {
                 mailbox.post(Message::Answer { reply, answer });
             }
-        })
+        }
     }
 
     /// Has the drive remember that blocks cannot be read; the command waits.
@@ -283,16 +293,10 @@ impl Commands {
         if let Some(command) = self.slots.get_mut(slot) {
             command.phase = Phase::Elsewhere;
         }
-        let reply = CommandRef { handle: self.handle, slot };
-        let mailbox = context.shared.mailbox_of(self.handle).cloned();
         let block = u64::from(device.geometry().logical_block_bytes.max(1));
         let first = extent.offset_bytes / block;
         let blocks = first..first + u64::from(extent.length_bytes) / block;
-        let request = actor.mark_bad(thin.volume(), blocks, move |answer| {
-            if let Some(mailbox) = mailbox {
-                mailbox.post(Message::Answer { reply, answer });
-            }
-        });
+        let request = actor.mark_bad(thin.volume(), blocks, self.answer_to(slot, context));
         self.drive_requests.insert(slot, request);
     }
 
@@ -320,8 +324,7 @@ impl Commands {
 
     /// Has the drive remember which host has which controller.
     pub(crate) fn assign_cntlid(&mut self, context: &ReactorContext<'_>) {
-        let Some(association) = self.queue.association() else { return };
-        if let Some(actor) = context.shared.drives.actor(&association.subsystem) {
+        if let Some((association, actor)) = self.drive(context) {
             // Not withdrawn when the association ends, but waited for.
             actor.submit(Request::AssignCntlid, association.origin(), |_| {});
             self.asked_for_cntlid = true;

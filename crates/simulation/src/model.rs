@@ -171,8 +171,7 @@ impl Blocks {
     /// The serial number of the write that brought a block's bytes; `None` for zeros.
     #[must_use]
     pub fn serial_of(&self, bytes: &[u8]) -> Option<u32> {
-        let word = u64::from_le_bytes(*bytes.first_chunk()?);
-        u32::try_from(word & 0xffff_ffff).ok().filter(|serial| *serial > 0)
+        self.serial_in(u64::from_le_bytes(*bytes.first_chunk()?))
     }
 
     /// Which write of these blocks a word of the disk is from.

@@ -160,7 +160,7 @@ pub(crate) fn exchange(target: &mut SteppedTarget, clock: &Clock, host: &mut End
 }
 
 /// A queue over TCP: the end of it, after its Connect.
-pub(crate) fn tcp_queue(target: &mut SteppedTarget, clock: &Clock, id: u16, controller: u16) -> (End, Cqe) {
+fn tcp_queue(target: &mut SteppedTarget, clock: &Clock, id: u16, controller: u16) -> (End, Cqe) {
     let (mut host, theirs) = streams();
     let port = target.target().addresses()[0].0.clone();
     target.connect(&port, remote(), Box::new(theirs)).unwrap();
@@ -170,6 +170,15 @@ pub(crate) fn tcp_queue(target: &mut SteppedTarget, clock: &Clock, id: u16, cont
     let connect = Raw::capsule(raw::connect(id, 32), 1, raw::connect_data(controller).as_bytes());
     let cqe = completion(&exchange(target, clock, &mut host, &connect));
     (host, cqe)
+}
+
+/// The Admin Queue of an enabled controller, and an I/O queue.
+pub(crate) fn tcp_queues(target: &mut SteppedTarget, clock: &Clock) -> (End, End) {
+    let (mut admin, connected) = tcp_queue(target, clock, 0, 0xffff);
+    let enable = Raw::capsule(Property::set(offset::CC, Cc::ENABLE.0), 2, &[]);
+    completion(&exchange(target, clock, &mut admin, &enable));
+    let (queue, _) = tcp_queue(target, clock, 1, connected.dw0.get() as u16);
+    (admin, queue)
 }
 
 pub(crate) fn completion(pdu: &[u8]) -> Cqe {
@@ -189,10 +198,7 @@ fn a_host_over_a_simulated_stream_is_served_without_a_thread() {
     let environment = environment(1, &shelf);
     let clock = environment.clock.clone();
     let mut target = start(one_subsystem(["disk:16M"]), environment);
-    let (mut admin, connected) = tcp_queue(&mut target, &clock, 0, 0xffff);
-    let enable = Raw::capsule(Property::set(offset::CC, Cc::ENABLE.0), 2, &[]);
-    completion(&exchange(&mut target, &clock, &mut admin, &enable));
-    let (mut queue, _) = tcp_queue(&mut target, &clock, 1, connected.dw0.get() as u16);
+    let (_admin, mut queue) = tcp_queues(&mut target, &clock);
     let write = Raw::capsule(transfer(0x01, 8, 8), 3, &[5; 4096]);
     completion(&exchange(&mut target, &clock, &mut queue, &write));
     let mut read = transfer(0x02, 8, 8);

@@ -20,7 +20,7 @@ use zerocopy::FromBytes;
 
 use crate::config::one_subsystem;
 use crate::raw::Raw;
-use crate::stepped::{Host, Shelf, completion, environment, exchange, settle, start, tcp_queue, transfer};
+use crate::stepped::{Host, Shelf, completion, environment, exchange, settle, start, tcp_queues, transfer};
 
 const WRITE: u8 = 0x01;
 const READ: u8 = 0x02;
@@ -130,10 +130,7 @@ fn a_second_half_whose_capsule_has_too_little_data_fails_both_halves() {
     let environment = environment(21, &Arc::new(Shelf::default()));
     let clock = environment.clock.clone();
     let mut target = start(one_subsystem(["disk:16M"]), environment);
-    let (mut admin, connected) = tcp_queue(&mut target, &clock, 0, 0xffff);
-    let enable = Raw::capsule(Property::set(offset::CC, Cc::ENABLE.0), 2, &[]);
-    completion(&exchange(&mut target, &clock, &mut admin, &enable));
-    let (mut queue, _) = tcp_queue(&mut target, &clock, 1, connected.dw0.get() as u16);
+    let (_admin, mut queue) = tcp_queues(&mut target, &clock);
     let mut pdus = Raw::capsule(half(COMPARE, 1), 5, &[0; 512]);
     let mut second = Raw::capsule(half(WRITE, 2), 6, &[1; 512]);
     second.truncate(72 + 256);
@@ -211,10 +208,7 @@ fn a_write_behind_the_end_of_the_connection_changes_nothing() {
     let environment = environment(24, &shelf);
     let clock = environment.clock.clone();
     let mut target = start(one_subsystem(["disk:16M"]), environment);
-    let (mut admin, connected) = tcp_queue(&mut target, &clock, 0, 0xffff);
-    let enable = Raw::capsule(Property::set(offset::CC, Cc::ENABLE.0), 2, &[]);
-    completion(&exchange(&mut target, &clock, &mut admin, &enable));
-    let (mut queue, _) = tcp_queue(&mut target, &clock, 1, connected.dw0.get() as u16);
+    let (_admin, mut queue) = tcp_queues(&mut target, &clock);
     let write = |byte| Raw::capsule(transfer(WRITE, 0, 1), 3, &[byte; 512]);
     let first_byte = || disk.resident().and_then(|bytes| Some(bytes.lend(0, 1, true)?.as_ref()[0]));
     completion(&exchange(&mut target, &clock, &mut queue, &write(1)));

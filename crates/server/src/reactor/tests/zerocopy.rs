@@ -30,7 +30,15 @@ pub(super) fn pair() -> (Socket, Socket) {
 
 /// Memory that is not `Resident`: reads use a buffer.
 #[derive(Debug)]
-struct Plain(Memory);
+pub(super) struct Plain(Memory);
+
+impl Plain {
+    /// Has the rig's drive be such a one.
+    pub(super) fn replace(rig: &mut Rig) {
+        let device: Arc<dyn Device> = Arc::new(Self(Memory::new(64 << 20, 512, false)));
+        rig.reactor.devices = Arc::new(DeviceTable::new([(DeviceId(1), device)]));
+    }
+}
 
 impl Device for Plain {
     fn geometry(&self) -> Geometry {
@@ -49,8 +57,7 @@ impl Device for Plain {
 #[test]
 fn a_host_that_acknowledges_nothing_is_ended_and_its_buffers_come_back() {
     let mut rig = Rig::sending(Some(4096));
-    let device: Arc<dyn Device> = Arc::new(Plain(Memory::new(64 << 20, 512, false)));
-    rig.reactor.devices = Arc::new(DeviceTable::new([(DeviceId(1), device)]));
+    Plain::replace(&mut rig);
     let mut host = rig.host(Load { listens: false, ..Load::reads(READ_BYTES, 2) });
     let buffers = 2 * Pool::size_of(READ_BYTES as usize);
     host.go_on();
@@ -82,8 +89,7 @@ fn a_host_that_acknowledges_nothing_is_ended_and_its_buffers_come_back() {
 #[test]
 fn a_host_that_goes_on_taking_is_not_ended_however_long_it_takes() {
     let mut rig = Rig::sending(Some(4096));
-    let device: Arc<dyn Device> = Arc::new(Plain(Memory::new(64 << 20, 512, false)));
-    rig.reactor.devices = Arc::new(DeviceTable::new([(DeviceId(1), device)]));
+    Plain::replace(&mut rig);
     let mut host = rig.host(Load { listens: false, ..Load::reads(READ_BYTES, 2) });
     host.go_on();
     let index = host.index();
