@@ -1,7 +1,7 @@
 //! Block devices: bytes at offsets.
 //!
-//! Owns everything between "read these bytes of that device" and the kernel: opening drives,
-//! page-aligned buffers, the io_uring (or the threads that replace it), and the requests in flight.
+//! Owns everything between "read these bytes of that device" and the kernel: opening drives, the
+//! io_uring (or the threads that replace it), and the requests in flight.
 //! Knows nothing of NVMe, logical block addresses or sockets: the caller converts blocks to bytes,
 //! and [`Class`] to a status.
 //!
@@ -35,9 +35,6 @@ mod name;
 mod null;
 mod open;
 mod open_file;
-mod page;
-#[expect(unsafe_code, reason = "several buffers have parts of one allocation; see the rule at the top of the file")]
-mod region;
 mod registered;
 mod remote;
 mod request;
@@ -52,6 +49,7 @@ mod vital;
 
 pub use ebof_grammar::backing::{BackingError, BlockBytes, Source, Spec};
 pub use ebof_grammar::units::format_size;
+pub use ebof_region::{Buffer, PAGE_BYTES, Region};
 
 pub use device::{Device, Submitted};
 pub use error::{Action, Class, Error, Holder, OpenError};
@@ -62,8 +60,6 @@ pub use memory::Memory;
 pub use name::Name;
 pub use null::Null;
 pub use open::open;
-pub use page::PAGE_BYTES;
-pub use region::{Buffer, Region};
 pub use remote::Remote;
 pub use request::{Completion, CompletionHook, Operation, Request};
 pub use resident::{Lent, Resident};

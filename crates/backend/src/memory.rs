@@ -11,11 +11,11 @@ use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard
 
 use zerocopy::IntoBytes;
 
-use crate::page::{PAGE_BYTES, Page, zeroed_pages};
 use crate::{
     Action, Buffer, Completion, Device, Error, Geometry, Io, Lent, Operation, Request, Resident, Segments, Submitted,
     format_size,
 };
+use ebof_region::{PAGE_BYTES, Page, zeroed_pages};
 
 /// Bytes per chunk. A compromise: a first write has to zero a whole one, and a large transfer takes
 /// a lock for each. It is a size of transfer that hosts like, and of the buffers that targets

@@ -10,9 +10,7 @@
 //! gets it. An entry that is not cleared yet keeps pages pinned, but no request names it; nothing
 //! more is registered until all of them are cleared. So never more is pinned than is in use.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-
+use ebof_region::{EntryTable, TableEntry};
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
 
@@ -27,33 +25,10 @@ const USES_MIN: u32 = 8;
 /// requests.
 pub(crate) const CLEARED_MAX: usize = 8;
 
-/// A region's entry in a ring's table. Dropping it gives the entry back to the ring.
-#[derive(Debug)]
-pub(crate) struct Registration {
-    returned: Arc<Returned>,
-    index: u16,
-}
-
-/// Entries whose regions are gone, for the ring to clear.
-#[derive(Debug, Default)]
-struct Returned {
-    indices: Mutex<Vec<u16>>,
-    /// Whether there are any: changed under the lock, and looked at without it.
-    any: AtomicBool,
-}
-
-impl Drop for Registration {
-    fn drop(&mut self) {
-        let mut indices = self.returned.indices.lock().unwrap_or_else(PoisonError::into_inner);
-        indices.push(self.index);
-        self.returned.any.store(true, Ordering::Relaxed);
-    }
-}
-
 /// The table of one ring.
 #[derive(Debug)]
 pub(crate) struct Registered {
-    returned: Arc<Returned>,
+    table: EntryTable,
     /// Entries without a region.
     free: Vec<u16>,
     state: State,
@@ -82,18 +57,16 @@ pub(crate) enum Choice {
 impl Registered {
     pub(crate) fn new() -> Registered {
         let state = if may_pin() { State::New } else { State::Off };
-        Registered { returned: Arc::default(), free: Vec::new(), state }
+        Registered { table: EntryTable::default(), free: Vec::new(), state }
     }
 
-    /// For a region with this registration; `uses` counts the transfers that it was in before.
+    /// For a region with this entry; `uses` counts the transfers that it was in before.
     #[inline]
-    pub(crate) fn choose(&self, registration: Option<&Registration>, uses: impl FnOnce() -> u32) -> Choice {
-        match registration {
-            Some(registration) if Arc::ptr_eq(&registration.returned, &self.returned) => {
-                Choice::Entry(registration.index)
-            }
+    pub(crate) fn choose(&self, entry: Option<&TableEntry>, uses: impl FnOnce() -> u32) -> Choice {
+        match entry {
+            Some(entry) => entry.index_in(&self.table).map_or(Choice::Address, Choice::Entry),
             None if self.state != State::Off && uses() >= USES_MIN => Choice::Register,
-            _ => Choice::Address,
+            None => Choice::Address,
         }
     }
 
@@ -123,25 +96,10 @@ impl Registered {
         self.free.push(index);
     }
 
-    /// Whether there are entries to be cleared.
+    /// Entries: which have come back, and those that regions have.
     #[inline]
-    pub(crate) fn has_returned(&self) -> bool {
-        self.returned.any.load(Ordering::Relaxed)
-    }
-
-    /// At most so many entries whose regions are gone, to be cleared and
-    /// [put back](Self::put_free).
-    pub(crate) fn take_returned(&self, max: usize) -> Vec<u16> {
-        let mut indices = self.returned.indices.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = indices.len().saturating_sub(max);
-        let taken = indices.split_off(kept);
-        self.returned.any.store(!indices.is_empty(), Ordering::Relaxed);
-        taken
-    }
-
-    /// For the region whose memory was put into this entry.
-    pub(crate) fn registration(&self, index: u16) -> Registration {
-        Registration { returned: Arc::clone(&self.returned), index }
+    pub(crate) fn table(&self) -> &EntryTable {
+        &self.table
     }
 }
 
@@ -166,7 +124,7 @@ mod tests {
     use super::*;
 
     fn table() -> Registered {
-        let mut registered = Registered { returned: Arc::default(), free: Vec::new(), state: State::New };
+        let mut registered = Registered { table: EntryTable::default(), free: Vec::new(), state: State::New };
         assert!(registered.needs_table());
         registered.table_made();
         registered
@@ -178,31 +136,31 @@ mod tests {
         assert_eq!(here.choose(None, || USES_MIN - 1), Choice::Address);
         assert_eq!(here.choose(None, || USES_MIN), Choice::Register);
         let index = here.take_free().unwrap();
-        let registration = here.registration(index);
-        assert_eq!(here.choose(Some(&registration), || USES_MIN), Choice::Entry(index));
-        assert_eq!(there.choose(Some(&registration), || USES_MIN), Choice::Address);
+        let entry = here.table().entry(index);
+        assert_eq!(here.choose(Some(&entry), || USES_MIN), Choice::Entry(index));
+        assert_eq!(there.choose(Some(&entry), || USES_MIN), Choice::Address);
     }
 
     #[test]
     fn the_entry_of_a_freed_region_returns_to_its_ring() {
         let (mut here, there) = (table(), table());
         let index = here.take_free().unwrap();
-        let registration = here.registration(index);
-        assert!(!here.has_returned());
-        std::thread::spawn(|| drop(registration)).join().unwrap();
-        assert!(here.has_returned() && !there.has_returned());
-        assert_eq!(here.take_returned(CLEARED_MAX), [index]);
-        assert!(!here.has_returned());
+        let entry = here.table().entry(index);
+        assert!(!here.table().has_returned());
+        std::thread::spawn(|| drop(entry)).join().unwrap();
+        assert!(here.table().has_returned() && !there.table().has_returned());
+        assert_eq!(here.table().take_returned(CLEARED_MAX), [index]);
+        assert!(!here.table().has_returned());
     }
 
     #[test]
     fn entries_come_back_a_few_at_a_time() {
         let mut table = table();
         let indices: Vec<u16> = (0..20).map(|_| table.take_free().unwrap()).collect();
-        indices.iter().for_each(|&index| drop(table.registration(index)));
+        indices.iter().for_each(|&index| drop(table.table().entry(index)));
         let mut returned = Vec::new();
-        while table.has_returned() {
-            let some = table.take_returned(CLEARED_MAX);
+        while table.table().has_returned() {
+            let some = table.table().take_returned(CLEARED_MAX);
             assert!(!some.is_empty() && some.len() <= CLEARED_MAX);
             returned.extend(some);
         }
@@ -214,9 +172,9 @@ mod tests {
     fn after_a_refusal_nothing_more_is_registered() {
         let mut registered = table();
         let index = registered.take_free().unwrap();
-        let registration = registered.registration(index);
+        let entry = registered.table().entry(index);
         registered.refused();
-        assert_eq!(registered.choose(Some(&registration), || USES_MIN), Choice::Entry(index), "what is there stays");
+        assert_eq!(registered.choose(Some(&entry), || USES_MIN), Choice::Entry(index), "what is there stays");
         assert_eq!(registered.choose(None, || USES_MIN), Choice::Address);
     }
 

@@ -11,7 +11,7 @@ use std::sync::RwLockReadGuard;
 use zerocopy::IntoBytes;
 
 use crate::Error;
-use crate::page::Page;
+use ebof_region::Page;
 
 /// The contents of unwritten parts of a device.
 pub(crate) static ZEROS: [Page; 32] = [Page::ZERO; 32];

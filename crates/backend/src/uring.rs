@@ -125,7 +125,7 @@ impl Ring {
             self.submit()?;
         }
         self.continued = false;
-        if self.registered.has_returned() {
+        if self.registered.table().has_returned() {
             self.clear_returned(CLEARED_MAX);
         }
         Ok(())
@@ -235,7 +235,7 @@ impl Ring {
             if self.in_flight() == 0 {
                 return Ok(None);
             }
-            if self.has_unpushed() || self.registered.has_returned() {
+            if self.has_unpushed() || self.registered.table().has_returned() {
                 self.kick()?;
             }
             self.stats.handovers += u64::from(self.pushed);
@@ -267,7 +267,7 @@ impl Ring {
     /// the transfer names its memory by address.
     #[inline]
     fn entry_of_region(ring: &IoUring, registered: &mut Registered, region: &Region) -> Option<u16> {
-        match registered.choose(region.registration(), || region.count_use()) {
+        match registered.choose(region.entry(), || region.count_use()) {
             Choice::Entry(index) => Some(index),
             Choice::Address => None,
             Choice::Register => Self::register(ring, registered, region),
@@ -288,13 +288,13 @@ impl Ring {
         }
         // What is freed is not to be pinned beside what is used in its place: it goes first, a few
         // entries with each `kick`.
-        if registered.has_returned() {
+        if registered.table().has_returned() {
             return None;
         }
         let index = registered.take_free()?;
         match update_entry(ring, index, vector(region.address(), region.capacity())) {
             // Where another ring was first, this entry comes back.
-            Ok(()) => region.set_registration(registered.registration(index)).then_some(index),
+            Ok(()) => region.set_entry(registered.table().entry(index)).then_some(index),
             Err(error) => {
                 // Once for each ring.
                 tracing::warn!(%error, "no more memory can be registered with io_uring: direct I/O takes more time");
@@ -308,7 +308,7 @@ impl Ring {
     /// Clears entries of regions that are gone, at most so many.
     #[cold]
     fn clear_returned(&mut self, max: usize) {
-        for index in self.registered.take_returned(max) {
+        for index in self.registered.table().take_returned(max) {
             match update_entry(&self.ring, index, vector(std::ptr::null_mut(), 0)) {
                 Ok(()) => self.registered.put_free(index),
                 // Its pages stay pinned until the ring ends; no other region gets the entry.

@@ -1,12 +1,15 @@
-//! The memory of transfers: regions, which can be registered as a whole with whoever moves the
-//! bytes (a ring of the kernel, an adapter), and the buffers cut out of them. Buffers are owned,
-//! page-aligned, and zeroed when they are made. It does not pool: whoever owns the queue does.
+//! Regions, which can be registered as a whole with whoever moves the bytes (a ring of the kernel,
+//! an adapter), and the buffers cut out of them. Buffers are owned, page-aligned, and zeroed when
+//! they are made.
 //!
 //! Soundness rests on one rule. The pages of a region are accessed through its buffers only; these
 //! are made once, together with the region and without overlap, and cannot be copied. So the owner
 //! of a buffer owns its pages exclusively, and they are freed when the last buffer and the last
 //! other owner of the region are dropped. A ring may give the address of a region to the kernel,
 //! which then holds the pages itself; it accesses them only for requests, which own their buffers.
+//! An adapter's registration is kept by the region and dropped before its pages are freed; the
+//! adapter accesses them only for operations, which own their buffers, or for a peer that was given
+//! the key of an operation's buffer.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -17,16 +20,19 @@ use std::sync::{Arc, OnceLock};
 use zerocopy::IntoBytes;
 
 use crate::page::{PAGE_BYTES, Page, zeroed_pages};
-use crate::registered::Registration;
+use crate::registration::{Registration, Registrations};
+use crate::table::TableEntry;
 
 /// Page-aligned memory that is registered, and freed, as a whole. Its bytes are accessed through
 /// its buffers only.
 pub struct Region {
-    pages: Pages,
+    /// Of adapters. Before the pages: dropped in this order.
+    registrations: Registrations,
     /// Its entry in a ring's table of buffers.
-    registration: OnceLock<Registration>,
+    entry: OnceLock<TableEntry>,
     /// Transfers of rings while it was not registered.
     uses: AtomicU32,
+    pages: Pages,
 }
 
 /// The pages of a region: a box of them, taken apart because several buffers have parts of it.
@@ -70,7 +76,12 @@ impl Drop for Pages {
 
 impl Region {
     fn new(pages: Box<[Page]>) -> Region {
-        Region { pages: Pages::new(pages), registration: OnceLock::new(), uses: AtomicU32::new(0) }
+        Region {
+            registrations: Registrations::default(),
+            entry: OnceLock::new(),
+            uses: AtomicU32::new(0),
+            pages: Pages::new(pages),
+        }
     }
 
     /// Size in bytes.
@@ -79,24 +90,42 @@ impl Region {
         self.pages.count * PAGE_BYTES
     }
 
-    /// Where it begins, for the kernel.
-    pub(crate) fn address(&self) -> *mut u8 {
+    /// Where it begins: for who registers it with a kernel or an adapter, and answers for what that
+    /// does with it.
+    #[must_use]
+    pub fn address(&self) -> *mut u8 {
         self.pages.first.as_ptr().cast()
+    }
+
+    /// What the adapter `owner` has registered, if that is a `T`.
+    #[inline]
+    #[must_use]
+    pub fn registration<T: Registration>(&self, owner: u64) -> Option<&T> {
+        self.registrations.find(owner)
+    }
+
+    /// Keeps `registration` until the region ends.
+    ///
+    /// # Errors
+    /// Its owner has one already, which stays; `registration` is given back.
+    pub fn register<T: Registration>(&self, registration: T) -> Result<(), T> {
+        self.registrations.add(registration)
     }
 
     /// Its entry in a ring's table, if it has one.
     #[inline]
-    pub(crate) fn registration(&self) -> Option<&Registration> {
-        self.registration.get()
+    #[must_use]
+    pub fn entry(&self) -> Option<&TableEntry> {
+        self.entry.get()
     }
 
-    /// `false` if there is one already: then `registration` is dropped.
-    pub(crate) fn set_registration(&self, registration: Registration) -> bool {
-        self.registration.set(registration).is_ok()
+    /// `false` if there is one already: then `entry` is dropped.
+    pub fn set_entry(&self, entry: TableEntry) -> bool {
+        self.entry.set(entry).is_ok()
     }
 
-    /// In how many transfers it was before this one, while it was not registered.
-    pub(crate) fn count_use(&self) -> u32 {
+    /// In how many transfers it was before this one, while it had no entry.
+    pub fn count_use(&self) -> u32 {
         self.uses.fetch_add(1, Ordering::Relaxed)
     }
 }
@@ -181,19 +210,32 @@ impl Buffer {
         .as_mut_bytes()
     }
 
-    /// Swaps its pages with `pages`. `false` if their number differs, or others use the region.
-    pub(crate) fn exchange(&mut self, pages: &mut Box<[Page]>) -> bool {
+    /// Swaps its pages with `pages`. `false` if their number differs, others use the region, or an
+    /// adapter has registered it: to register other pages takes longer than to copy them.
+    pub fn exchange(&mut self, pages: &mut Box<[Page]>) -> bool {
         if pages.len() != self.count as usize {
             return false;
         }
         match Arc::get_mut(&mut self.region) {
-            Some(region) if region.pages.count == pages.len() => {
+            Some(region) if region.pages.count == pages.len() && region.registrations.is_empty() => {
                 let own = region.pages.take();
                 *region = Region::new(std::mem::replace(pages, own));
                 true
             }
             _ => false,
         }
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+impl AsMut<[u8]> for Buffer {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self.as_mut_slice()
     }
 }
 
@@ -265,9 +307,19 @@ mod tests {
         assert!(!Buffer::zeroed(4096).exchange(&mut pages));
         let mut piece = Buffer::zeroed_together(8192, 2).swap_remove(0);
         assert!(!piece.exchange(&mut pages) && pages.as_bytes() == [1; 8192]);
-        let registered = Arc::clone(alone.region());
+        let shared = Arc::clone(alone.region());
         assert!(!alone.exchange(&mut pages));
-        drop(registered);
+        drop(shared);
         assert!(alone.exchange(&mut pages));
+        assert!(alone.region().register(Key).is_ok() && !alone.exchange(&mut pages));
+    }
+
+    #[derive(Debug)]
+    struct Key;
+
+    impl Registration for Key {
+        fn owner(&self) -> u64 {
+            1
+        }
     }
 }

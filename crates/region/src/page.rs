@@ -8,14 +8,16 @@ pub const PAGE_BYTES: usize = 4096;
 /// One page of memory; its alignment is what makes a slice of them usable for direct I/O.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(4096))]
-pub(crate) struct Page([u8; PAGE_BYTES]);
+pub struct Page([u8; PAGE_BYTES]);
 
 impl Page {
-    pub(crate) const ZERO: Page = Page([0; PAGE_BYTES]);
+    /// Zeros.
+    pub const ZERO: Page = Page([0; PAGE_BYTES]);
 }
 
-/// `count` zeroed pages on the heap.
-pub(crate) fn zeroed_pages(count: usize) -> Box<[Page]> {
+/// `count` zeroed pages on the heap. Aborts the process when memory is exhausted.
+#[must_use]
+pub fn zeroed_pages(count: usize) -> Box<[Page]> {
     match <[Page]>::new_box_zeroed_with_elems(count) {
         Ok(pages) => pages,
         Err(_exhausted) => std::alloc::handle_alloc_error(
