@@ -1,0 +1,302 @@
+//! An open device, as the connection manager has opened it: its protection domain, which all queue
+//! pairs and registrations of this process share, and its asynchronous events, which it passes on
+//! to the queue pairs that they are about.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::cm::{self, Channel, Id};
+use super::load::Functions;
+use super::receives::SharedQueue;
+use super::{check, ffi, inventory, last_error};
+use crate::{DeviceAttributes, Error};
+
+/// A device in use. The last queue pair and the last registration of it close it.
+pub(super) struct Device {
+    functions: &'static Functions,
+    context: NonNull<ffi::Context>,
+    domain: NonNull<ffi::Pd>,
+    attributes: DeviceAttributes,
+    iwarp: bool,
+    /// Of registrations for this end, for peers through windows, and for peers.
+    pub(super) local_owner: u64,
+    pub(super) windows_owner: u64,
+    pub(super) remote_owner: u64,
+    /// Written when a fault was recorded for a queue pair, never read: a queue pair waits for the
+    /// edge.
+    alarm: OwnedFd,
+    /// Whom asynchronous events may be about.
+    watched: Mutex<Vec<Arc<Watched>>>,
+    /// By the numbers of the shared slots.
+    shared_queues: Mutex<Vec<(u64, Weak<SharedQueue>)>>,
+    /// For the next completion queue.
+    vector: AtomicU32,
+    /// It is gone, or going: new connections do not use it.
+    removed: AtomicBool,
+    /// Bound to an address of the device: librdmacm closes a removed device when nothing is bound
+    /// to it any more, whatever else there is. Dropped last.
+    _open: Id,
+}
+
+// SAFETY: the library's objects belong to no thread, and its functions lock what they share. What
+// is read through the pointers does not change.
+// JUSTIFICATION: handles of a library are pointers.
+unsafe impl Send for Device {}
+// SAFETY: as above.
+// JUSTIFICATION: as above.
+unsafe impl Sync for Device {}
+
+/// A queue pair, as asynchronous events name it.
+pub(super) struct Watched {
+    queue_pair: usize,
+    completion_queue: usize,
+    shared_receives: usize,
+    /// In error, it has taken its last shared slot.
+    has_last_receive: AtomicBool,
+    /// The number of the event after which it is of no use, plus one; 0: none.
+    fault: AtomicI32,
+}
+
+impl Watched {
+    /// Whether it takes no shared slots any more, and completes those that it has.
+    pub(super) fn has_last_receive(&self) -> bool {
+        self.has_last_receive.load(Ordering::Acquire)
+    }
+
+    /// The first fault that was recorded.
+    pub(super) fn fault(&self) -> Option<&'static str> {
+        let event = self.fault.load(Ordering::Acquire).checked_sub(1).filter(|event| *event >= 0)?;
+        Some(match event {
+            ffi::EVENT_CQ_ERR => "its completion queue has overflowed",
+            ffi::EVENT_QP_REQ_ERR => "the other end has sent an invalid request",
+            ffi::EVENT_QP_ACCESS_ERR => "the other end has accessed memory that it may not access",
+            ffi::EVENT_DEVICE_FATAL => "the device has failed",
+            ffi::EVENT_SRQ_ERR => "its shared receive queue has failed",
+            _ => "the device has stopped it",
+        })
+    }
+}
+
+/// A number for registrations (`Registration::owner`) that no other device has. Those of simulated
+/// networks begin far above.
+fn next_owner() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// The devices in use.
+static DEVICES: Mutex<Vec<Weak<Device>>> = Mutex::new(Vec::new());
+
+impl Device {
+    /// The device that an identifier is bound to.
+    pub(super) fn of(id: &Id) -> Result<Arc<Device>, Error> {
+        let context = id.context().ok_or(Error::NoDevice(id.local().ip()))?;
+        let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+        devices.retain(|device| device.strong_count() > 0);
+        let usable = |device: &Arc<Device>| device.context == context && !device.removed.load(Ordering::Relaxed);
+        if let Some(device) = devices.iter().filter_map(Weak::upgrade).find(usable) {
+            return Ok(device);
+        }
+        let device = Arc::new(Device::open(id.functions(), context, id.local())?);
+        devices.push(Arc::downgrade(&device));
+        Ok(device)
+    }
+
+    /// `context` is that of the device with the address `local`, opened by the connection manager.
+    fn open(functions: &'static Functions, context: NonNull<ffi::Context>, local: SocketAddr) -> Result<Device, Error> {
+        let mut open = Id::new(functions, Channel::new(functions)?)?;
+        open.bind(with_port(local, 0))?;
+        if open.context() != Some(context) {
+            return Err(Error::NoDevice(local.ip()));
+        }
+        let attributes = inventory::attributes(functions, context)?;
+        let alarm = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| Error::Call { call: "eventfd", source: error.into() })?;
+        // SAFETY: the device is open, and stays so with the identifier.
+        // JUSTIFICATION: the library is in C.
+        let async_fd = unsafe { BorrowedFd::borrow_raw(context.as_ref().async_fd) };
+        cm::set_nonblocking(async_fd)?;
+        // SAFETY: the device is open.
+        // JUSTIFICATION: the library is in C.
+        let domain = unsafe { (functions.ibv_alloc_pd)(context.as_ptr()) };
+        let domain = NonNull::new(domain).ok_or_else(|| last_error("ibv_alloc_pd"))?;
+        Ok(Device {
+            functions,
+            context,
+            domain,
+            iwarp: inventory::is_iwarp(context),
+            attributes,
+            local_owner: next_owner(),
+            windows_owner: next_owner(),
+            remote_owner: next_owner(),
+            alarm,
+            watched: Mutex::default(),
+            shared_queues: Mutex::default(),
+            vector: AtomicU32::new(0),
+            removed: AtomicBool::new(false),
+            _open: open,
+        })
+    }
+
+    pub(super) fn functions(&self) -> &'static Functions {
+        self.functions
+    }
+
+    pub(super) fn context(&self) -> NonNull<ffi::Context> {
+        self.context
+    }
+
+    pub(super) fn domain(&self) -> NonNull<ffi::Pd> {
+        self.domain
+    }
+
+    /// `protocol` is that of its first port.
+    pub(super) fn attributes(&self) -> &DeviceAttributes {
+        &self.attributes
+    }
+
+    /// Whether the target of an RDMA READ is accessed like that of a peer's RDMA WRITE.
+    pub(super) fn is_iwarp(&self) -> bool {
+        self.iwarp
+    }
+
+    /// The completion vector for another queue pair: they take turns.
+    pub(super) fn next_vector(&self) -> i32 {
+        // SAFETY: the device is open.
+        // JUSTIFICATION: the library is in C.
+        let vectors = unsafe { self.context.as_ref().num_comp_vectors };
+        let turn = self.vector.fetch_add(1, Ordering::Relaxed);
+        u32::try_from(vectors).ok().and_then(|vectors| turn.checked_rem(vectors)).map_or(0, u32::cast_signed)
+    }
+
+    /// The shared receive queues of the device.
+    pub(super) fn shared_queues(&self) -> MutexGuard<'_, Vec<(u64, Weak<SharedQueue>)>> {
+        self.shared_queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It is being removed, the connection manager says.
+    pub(super) fn set_removed(&self) {
+        self.removed.store(true, Ordering::Relaxed);
+    }
+
+    /// Readable when there are asynchronous events, of any queue pair.
+    pub(super) fn events(&self) -> BorrowedFd<'_> {
+        // SAFETY: the device is open, and its descriptor with it.
+        // JUSTIFICATION: the library is in C.
+        unsafe { BorrowedFd::borrow_raw(self.context.as_ref().async_fd) }
+    }
+
+    /// Becomes readable again, for those who wait for the edge, when a fault was recorded.
+    pub(super) fn alarm(&self) -> BorrowedFd<'_> {
+        self.alarm.as_fd()
+    }
+
+    /// From now on faults of a queue pair, or of what it uses, are recorded.
+    pub(super) fn watch(
+        &self,
+        queue_pair: NonNull<ffi::Qp>,
+        completion_queue: NonNull<ffi::Cq>,
+        shared_receives: Option<NonNull<ffi::Srq>>,
+    ) -> Arc<Watched> {
+        let watched = Arc::new(Watched {
+            queue_pair: queue_pair.as_ptr() as usize,
+            completion_queue: completion_queue.as_ptr() as usize,
+            shared_receives: shared_receives.map_or(0, |pointer| pointer.as_ptr() as usize),
+            has_last_receive: AtomicBool::new(false),
+            fault: AtomicI32::new(0),
+        });
+        self.watched().push(Arc::clone(&watched));
+        watched
+    }
+
+    /// Undoes `watch`.
+    pub(super) fn forget(&self, watched: &Arc<Watched>) {
+        self.watched().retain(|other| !Arc::ptr_eq(other, watched));
+    }
+
+    fn watched(&self) -> MutexGuard<'_, Vec<Arc<Watched>>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes all asynchronous events that are waiting, whomever they are about.
+    pub(super) fn take_events(&self) -> Result<(), Error> {
+        let mut faults = false;
+        loop {
+            let mut event = ffi::AsyncEvent { element: ptr::null_mut(), event_type: 0 };
+            // SAFETY: the device is open; the event is written when 0 is returned.
+            // JUSTIFICATION: the library is in C.
+            if unsafe { (self.functions.ibv_get_async_event)(self.context.as_ptr(), &raw mut event) } != 0 {
+                let error = io::Error::last_os_error();
+                match error.kind() {
+                    io::ErrorKind::WouldBlock => break,
+                    io::ErrorKind::Interrupted => continue,
+                    _ => return Err(Error::Call { call: "ibv_get_async_event", source: error }),
+                }
+            }
+            let (element, kind) = (event.element as usize, event.event_type);
+            // SAFETY: an event that was got and not acknowledged; until then its element is not
+            // destroyed. Nothing refers to the element afterwards, but for comparisons.
+            // JUSTIFICATION: the library is in C.
+            unsafe { (self.functions.ibv_ack_async_event)(&raw mut event) };
+            faults |= self.record(element, kind);
+        }
+        if faults {
+            // Fails only when it is as full as it can be.
+            let _ = rustix::io::write(&self.alarm, &1_u64.to_ne_bytes());
+        }
+        Ok(())
+    }
+
+    /// Whether an event is a fault of somebody.
+    fn record(&self, element: usize, event: i32) -> bool {
+        let concerned = |watched: &Watched| match event {
+            ffi::EVENT_QP_FATAL | ffi::EVENT_QP_REQ_ERR | ffi::EVENT_QP_ACCESS_ERR => watched.queue_pair == element,
+            ffi::EVENT_CQ_ERR => watched.completion_queue == element,
+            ffi::EVENT_SRQ_ERR => watched.shared_receives == element,
+            ffi::EVENT_DEVICE_FATAL => true,
+            // Ports and addresses: the connection manager tells what becomes of a connection.
+            _ => false,
+        };
+        if event == ffi::EVENT_QP_LAST_WQE_REACHED {
+            let watched = self.watched();
+            if let Some(watched) = watched.iter().find(|watched| watched.queue_pair == element) {
+                watched.has_last_receive.store(true, Ordering::Release);
+            }
+            return false;
+        }
+        let mut faults = false;
+        for watched in self.watched().iter().filter(|watched| concerned(watched)) {
+            let _first_stays = watched.fault.compare_exchange(0, event + 1, Ordering::Release, Ordering::Relaxed);
+            faults = true;
+        }
+        faults
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // SAFETY: everything in the domain holds the device, and is gone.
+        // JUSTIFICATION: the library is in C.
+        let returned = unsafe { (self.functions.ibv_dealloc_pd)(self.domain.as_ptr()) };
+        debug_assert!(check("ibv_dealloc_pd", returned).is_ok(), "something is left in a protection domain");
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Device").field(&self.attributes.name).finish()
+    }
+}
+
+/// The address with another port.
+fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
+    address.set_port(port);
+    address
+}
