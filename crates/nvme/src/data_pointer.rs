@@ -49,6 +49,13 @@ impl DataPointer {
         DataLocation::Prp { first, second }
     }
 
+    /// The SGL descriptor as it stands in the command; `None` where PSDT says that it is none.
+    #[must_use]
+    #[inline]
+    pub const fn descriptor(&self) -> Option<SglDescriptor> {
+        if self.is_sgl { Some(self.dptr) } else { None }
+    }
+
     /// Whether the data are in the command's capsule.
     #[must_use]
     #[inline]

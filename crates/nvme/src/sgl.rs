@@ -50,6 +50,14 @@ pub enum Sgl {
         /// Whether the key is to be invalidated with the completion (subtype Fh).
         invalidate: bool,
     },
+    /// SGL Last Segment with offset subtype: `length` bytes of further descriptors inside the
+    /// capsule, `offset` bytes after ICDOFF, for RDMA.
+    LastSegment {
+        /// Offset in bytes.
+        offset: u64,
+        /// Length of the descriptors in bytes, 16 for each.
+        length: u32,
+    },
     /// Anything else: not usable on a message transport.
     Unsupported {
         /// The identifier byte.
@@ -58,12 +66,12 @@ pub enum Sgl {
 }
 
 impl Sgl {
-    /// The bytes that the descriptor announces.
+    /// The bytes of data that the descriptor announces; 0 for a segment, whose descriptors do.
     #[must_use]
     pub const fn length(&self) -> u32 {
         match *self {
             Self::InCapsule { length, .. } | Self::Transport { length } | Self::Keyed { length, .. } => length,
-            Self::None | Self::Unsupported { .. } => 0,
+            Self::None | Self::LastSegment { .. } | Self::Unsupported { .. } => 0,
         }
     }
 }
@@ -71,6 +79,8 @@ impl Sgl {
 impl SglDescriptor {
     /// Data block, offset subtype.
     pub const IN_CAPSULE: u8 = 0x01;
+    /// Last segment, offset subtype.
+    pub const LAST_SEGMENT: u8 = 0x31;
     /// Transport data block.
     pub const TRANSPORT: u8 = 0x5a;
     /// Keyed data block, address subtype.
@@ -83,6 +93,7 @@ impl SglDescriptor {
     pub fn decode(&self) -> Sgl {
         match self.identifier {
             Self::IN_CAPSULE => Sgl::InCapsule { offset: self.address.get(), length: self.length.get() },
+            Self::LAST_SEGMENT => Sgl::LastSegment { offset: self.address.get(), length: self.length.get() },
             Self::TRANSPORT => Sgl::Transport { length: self.length.get() },
             Self::KEYED | Self::KEYED_INVALIDATE => {
                 let high = self.length.to_bytes();
@@ -115,6 +126,11 @@ impl SglDescriptor {
                 out.address = offset.into();
                 out.length = length.into();
                 out.identifier = Self::IN_CAPSULE;
+            }
+            Sgl::LastSegment { offset, length } => {
+                out.address = offset.into();
+                out.length = length.into();
+                out.identifier = Self::LAST_SEGMENT;
             }
             Sgl::Transport { length } => {
                 out.length = length.into();

@@ -8,6 +8,10 @@
     reason = "a program for measurements stops when something is not as it should be; all sizes are small"
 )]
 
+// Beside this file it would be a program of its own.
+#[path = "instructions/rdma.rs"]
+mod rdma;
+
 use std::hint::black_box;
 
 use ebof_backend::{Action, Device, Memory};
@@ -34,6 +38,7 @@ fn main() {
     let (mut host, mut controller) = connected();
     let mut room = Room::default();
     let (_registry, mut queue) = fuzz::connected_queue();
+    let mut rdma = rdma::Ends::new();
     let memory = Memory::new(64 << 20, 512, false);
     for block in 0..BATCH {
         memory.resident().unwrap().store(u64::from(block) * SMALL as u64, &[1; SMALL]).unwrap();
@@ -42,6 +47,7 @@ fn main() {
         reads(&mut host, &mut controller, &mut room);
         small_writes(&mut host, &mut controller, &mut room);
         large_writes(&mut host, &mut controller, &mut room);
+        rdma.round();
         case_fabrics_read(&mut queue, &mut commands(nvm::READ));
         case_fabrics_write(&mut queue, &mut commands(nvm::WRITE));
         case_memory_lend(&memory);

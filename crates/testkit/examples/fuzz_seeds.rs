@@ -18,6 +18,9 @@ fn main() -> io::Result<()> {
     for (index, seed) in fuzz::host_seeds().iter().enumerate().step_by(3) {
         write(corpus, "tcp_host", &format!("conversation-{index:02}"), seed)?;
     }
+    for (index, seed) in fuzz::rdma_conversation_seeds().iter().enumerate() {
+        write(corpus, "rdma_conversation", &format!("random-{index}"), seed)?;
+    }
     for (name, sqe) in commands() {
         write(corpus, "nvme_command", name, sqe.as_bytes())?;
     }
@@ -71,12 +74,22 @@ fn golden(corpus: &Path) -> io::Result<()> {
             ][..],
         ),
         ("crates/tcp/testdata", &[("", "tcp_pdu")][..]),
+        (
+            "crates/rdma/testdata",
+            &[("command", "rdma_controller"), ("response", "rdma_host"), ("", "rdma_private_data")][..],
+        ),
     ] {
         for entry in fs::read_dir(directory)? {
             let path = entry?.path();
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             if let Some((_, target)) = targets.iter().find(|(prefix, _)| name.starts_with(prefix)) {
-                write(corpus, target, &name, &hex::read(&fs::read_to_string(&path)?))?;
+                let mut bytes = hex::read(&fs::read_to_string(&path)?);
+                match *target {
+                    "rdma_controller" => bytes.insert(0, u8::try_from(bytes.len()).unwrap_or(u8::MAX)),
+                    "rdma_host" => bytes.insert(0, 0),
+                    _ => {}
+                }
+                write(corpus, target, &name, &bytes)?;
             }
         }
     }

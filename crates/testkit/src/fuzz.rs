@@ -6,11 +6,13 @@ mod drive;
 mod fabrics;
 mod nvme;
 mod nvme_drive;
+mod rdma;
 mod tcp;
 
 pub use drive::drive_medium;
 pub use fabrics::{connected_queue, fabrics_submit};
 pub use nvme::{nvme_command, nvme_descriptors, nvme_discovery, nvme_identify, nvme_logs, nvme_names};
+pub use rdma::{rdma_controller, rdma_conversation, rdma_conversation_seeds, rdma_host, rdma_private_data};
 pub use tcp::{controller_seeds, host_seeds, tcp_controller, tcp_host, tcp_pdu};
 
 /// One fuzz target.
@@ -26,6 +28,10 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("nvme_identify", nvme_identify),
     ("nvme_logs", nvme_logs),
     ("nvme_names", nvme_names),
+    ("rdma_controller", rdma_controller),
+    ("rdma_conversation", rdma_conversation),
+    ("rdma_host", rdma_host),
+    ("rdma_private_data", rdma_private_data),
     ("tcp_controller", tcp_controller),
     ("tcp_host", tcp_host),
     ("tcp_pdu", tcp_pdu),

@@ -3,4 +3,5 @@
 pub mod fuzz;
 pub mod hex;
 pub mod random;
+pub mod rdma;
 pub mod tcp;

@@ -1,0 +1,5 @@
+//! NVMe/RDMA without verbs, from outside.
+
+mod conversation;
+mod golden;
+mod hostile;
