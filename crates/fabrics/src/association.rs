@@ -60,8 +60,8 @@ pub(crate) struct Identity {
     pub(crate) discovery: bool,
 }
 
-/// In-capsule data that every Admin Queue takes (NVMe/TCP, I/O Controller and Discovery Controller
-/// requirements: 8 KiB).
+/// In-capsule data that every Admin Queue takes over TCP (NVMe/TCP, I/O Controller and Discovery
+/// Controller requirements: 8 KiB).
 const ADMIN_CAPSULE_BYTES: u32 = 8192;
 
 impl Association {
@@ -121,12 +121,20 @@ impl Association {
         self.closing.load(Ordering::Relaxed)
     }
 
+    pub(crate) fn is_rdma(&self) -> bool {
+        self.port.trtype == TrType::RDMA
+    }
+
     pub(crate) fn admin_sgl(&self) -> SglRules {
-        SglRules { capsule_bytes: ADMIN_CAPSULE_BYTES, keyed: self.port.trtype == TrType::RDMA }
+        if self.is_rdma() {
+            // The capsules of all queues have the same size.
+            return self.io_sgl();
+        }
+        SglRules { capsule_bytes: ADMIN_CAPSULE_BYTES, keyed: false }
     }
 
     pub(crate) fn io_sgl(&self) -> SglRules {
-        SglRules { capsule_bytes: self.port.in_capsule_bytes, keyed: self.port.trtype == TrType::RDMA }
+        SglRules { capsule_bytes: self.port.in_capsule_bytes, keyed: self.is_rdma() }
     }
 }
 

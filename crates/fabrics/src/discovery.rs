@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use ebof_nvme::log::{
-    AddressFamily, DiscoveryEntry, DiscoveryHeader, EntryFlags, RdmaAddress, RdmaProvider, RdmaQueuePair, SecType,
-    SubsystemType, TrType, Treq, lsp,
+    AddressFamily, DiscoveryEntry, DiscoveryHeader, EntryFlags, RdmaAddress, RdmaQueuePair, SecType, SubsystemType,
+    TrType, Treq, lsp,
 };
 use ebof_nvme::{ControllerId, Nqn};
 use zerocopy::IntoBytes;
@@ -107,7 +107,7 @@ fn fill(entry: &mut DiscoveryEntry, nqn: &Nqn, port: &Port, view: View<'_>) -> b
         TrType::TCP => entry.set_security(port.security),
         TrType::RDMA => entry.set_rdma_address(RdmaAddress {
             queue_pair: RdmaQueuePair::CONNECTED,
-            provider: RdmaProvider::NOT_SPECIFIED,
+            provider: port.provider,
             connection_management: 1,
             partition_key: 0,
         }),

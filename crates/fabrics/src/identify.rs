@@ -16,7 +16,6 @@ use ebof_nvme::identify::{
     IdentifyNamespace, IndependentNamespace, IoCommandSets, LbaFormat, NamespaceGranularityList, NamespaceIdDescriptor,
     NamespaceList, NvmController, NvmNamespace,
 };
-use ebof_nvme::log::TrType;
 use ebof_nvme::opcode::Direction;
 use ebof_nvme::property::Version;
 use ebof_nvme::{Nqn, Nsid, Sqe, Status, Uuid};
@@ -353,9 +352,14 @@ fn controller_data(association: &Association, subsystem: &Subsystem) -> Box<Iden
     data.nwpc = nwpc::WRITE_PROTECT;
     data.ioccsz.set((64 + association.port.in_capsule_bytes) / 16);
     data.iorcsz.set(1);
-    data.msdbd = 1;
+    data.msdbd = if association.is_rdma() { keyed_descriptors(association.port.in_capsule_bytes) } else { 1 };
     data.ofcs.set(ofcs::DISCONNECT);
     data
+}
+
+/// MSDBD over RDMA: a list is in the capsule, 16 bytes for each descriptor, and has at most 16.
+fn keyed_descriptors(in_capsule_bytes: u32) -> u8 {
+    u8::try_from((in_capsule_bytes / 16).clamp(1, 16)).expect("at most 16")
 }
 
 /// OAES of every drive.
@@ -406,9 +410,11 @@ fn common(association: &Association, nqn: &Nqn) -> Box<IdentifyController> {
     data.elpe = zero_based(u16::try_from(error_log::ENTRIES).expect("64 fits"));
     data.kas.set(u16::try_from(KEEP_ALIVE_GRANULARITY_MS / 100).expect("10 fits"));
     data.maxcmd.set(association.max_queue_entries());
-    data.sgls.set(match association.port.trtype {
-        TrType::RDMA => sgls::SUPPORTED | sgls::KEYED | sgls::OFFSET,
-        _ => sgls::SUPPORTED | sgls::OFFSET | sgls::TRANSPORT,
+    data.sgls.set(match association.is_rdma() {
+        // Linux puts data into capsules if the bit is set, whatever IOCCSZ says.
+        true if association.port.in_capsule_bytes == 0 => sgls::SUPPORTED | sgls::KEYED,
+        true => sgls::SUPPORTED | sgls::KEYED | sgls::OFFSET,
+        false => sgls::SUPPORTED | sgls::OFFSET | sgls::TRANSPORT,
     });
     data
 }

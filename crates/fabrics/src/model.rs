@@ -11,7 +11,7 @@ use core::fmt;
 use ebof_drive::View;
 use ebof_drive::reservation::{Reservations, Right};
 use ebof_nvme::identify::ProtectionType;
-use ebof_nvme::log::{AddressFamily, SecType, TrType};
+use ebof_nvme::log::{AddressFamily, RdmaProvider, SecType, TrType};
 use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Status, Uuid};
 
 /// The target's name for a backend device.
@@ -232,10 +232,12 @@ pub struct Port {
     pub adrfam: AddressFamily,
     /// Address to listen on; `0.0.0.0` or `::` are described by the address that the host reached.
     pub traddr: String,
-    /// TCP port as text.
+    /// Port number as text.
     pub trsvcid: String,
-    /// Secure channel, for the discovery log's TSAS.
+    /// Secure channel, for the discovery log's TSAS over TCP.
     pub security: SecType,
+    /// Provider type, for the discovery log's TSAS over RDMA.
+    pub provider: RdmaProvider,
     /// Only the discovery subsystem answers here.
     pub discovery_only: bool,
     /// Data bytes that an I/O command capsule may carry (IOCCSZ less 64), a multiple of 16.

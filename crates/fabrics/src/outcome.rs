@@ -107,7 +107,8 @@ pub(crate) mod byte {
 pub(crate) struct SglRules {
     /// Data bytes that fit into a command capsule.
     pub(crate) capsule_bytes: u32,
-    /// Keyed descriptors (RDMA).
+    /// Keyed descriptors (RDMA). A list of them comes as a Transport SGL of their length, and data
+    /// may be anywhere in the capsule.
     pub(crate) keyed: bool,
 }
 
@@ -126,12 +127,12 @@ impl SglRules {
             Sgl::Transport { length } => Ok(length),
             Sgl::Keyed { length, .. } if self.keyed => Ok(length),
             Sgl::InCapsule { offset, length } if direction == Direction::HostToController => {
-                // ICDOFF is 0 and in-capsule data begins there: no other offset is of use to a
-                // host.
-                if offset != 0 {
+                // ICDOFF is 0 and in-capsule data begins there. Over TCP no other offset is of use
+                // to a host; over RDMA descriptors may be in front of the data.
+                if offset > if self.keyed { self.capsule_bytes.into() } else { 0 } {
                     return Err(Fault::at(Status::SGL_OFFSET_INVALID, byte::SGL_ADDRESS));
                 }
-                if length > self.capsule_bytes {
+                if offset + u64::from(length) > self.capsule_bytes.into() {
                     return Err(Fault::at(Status::SGL_OFFSET_INVALID, byte::SGL_LENGTH));
                 }
                 Ok(length)
@@ -189,5 +190,24 @@ mod tests {
         let keyed = Sgl::Keyed { address: 0x1000, length: 512, key: 7, invalidate: false };
         assert_eq!(bytes(rules, Sqe::PSDT_SGL, keyed).unwrap_err(), Status::SGL_TYPE_INVALID.dnr());
         assert_eq!(bytes(SglRules { keyed: true, ..rules }, Sqe::PSDT_SGL, keyed).unwrap(), 512);
+    }
+
+    #[test]
+    fn data_in_the_capsule_have_an_offset_over_rdma_only() {
+        let bytes = |keyed, offset, length| {
+            let dptr = SglDescriptor::encode(Sgl::InCapsule { offset, length });
+            let sqe = Sqe { dptr, ..Sqe::new(1) };
+            let rules = SglRules { capsule_bytes: 4096, keyed };
+            rules.data_bytes(&sqe, Direction::HostToController).map_err(|fault| fault.status)
+        };
+        let invalid = Err(Status::SGL_OFFSET_INVALID.dnr());
+        assert_eq!(
+            [bytes(false, 0, 4096), bytes(true, 0, 4096), bytes(true, 64, 4032)],
+            [Ok(4096), Ok(4096), Ok(4032)]
+        );
+        assert_eq!(bytes(false, 64, 512), invalid);
+        for (offset, length) in [(64, 4033), (4097, 0), (u64::MAX, 1), (0, 4097)] {
+            assert_eq!(bytes(true, offset, length), invalid, "{offset} {length}");
+        }
     }
 }

@@ -15,7 +15,7 @@ use ebof_fabrics::{self as fabrics, DeviceId, DiscoveryIdentity, Health, Model, 
 use ebof_manage::api::DriveStatus;
 use ebof_manage::config::{BlockSize, Config, ManagedDrive, Namespace, Port, Subsystem};
 use ebof_manage::{Drive, Listen};
-use ebof_nvme::log::{AddressFamily, SecType, TrType};
+use ebof_nvme::log::{AddressFamily, RdmaProvider, SecType, TrType};
 use ebof_nvme::{ControllerId, Nqn, Nsid};
 use ebof_sockets::Refused;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -370,6 +370,7 @@ fn port_of(port: &PortState) -> fabrics::Port {
         traddr: address.to_string(),
         trsvcid: port.address.port().to_string(),
         security: SecType::NONE,
+        provider: RdmaProvider::NOT_SPECIFIED,
         discovery_only: port.config.discovery_only,
         in_capsule_bytes: port.config.in_capsule_data_bytes,
         max_queue_entries: port.config.max_queue_size,

@@ -21,6 +21,9 @@ fn main() -> io::Result<()> {
     for (index, seed) in fuzz::rdma_conversation_seeds().iter().enumerate() {
         write(corpus, "rdma_conversation", &format!("random-{index}"), seed)?;
     }
+    for (index, seed) in fuzz::rdma_target_seeds().iter().enumerate() {
+        write(corpus, "rdma_target", &format!("commands-{index}"), seed)?;
+    }
     for (name, sqe) in commands() {
         write(corpus, "nvme_command", name, sqe.as_bytes())?;
     }

@@ -7,12 +7,14 @@ mod fabrics;
 mod nvme;
 mod nvme_drive;
 mod rdma;
+mod rdma_target;
 mod tcp;
 
 pub use drive::drive_medium;
 pub use fabrics::{connected_queue, fabrics_submit};
 pub use nvme::{nvme_command, nvme_descriptors, nvme_discovery, nvme_identify, nvme_logs, nvme_names};
 pub use rdma::{rdma_controller, rdma_conversation, rdma_conversation_seeds, rdma_host, rdma_private_data};
+pub use rdma_target::{rdma_target, rdma_target_seeds};
 pub use tcp::{controller_seeds, host_seeds, tcp_controller, tcp_host, tcp_pdu};
 
 /// One fuzz target.
@@ -32,6 +34,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("rdma_conversation", rdma_conversation),
     ("rdma_host", rdma_host),
     ("rdma_private_data", rdma_private_data),
+    ("rdma_target", rdma_target),
     ("tcp_controller", tcp_controller),
     ("tcp_host", tcp_host),
     ("tcp_pdu", tcp_pdu),

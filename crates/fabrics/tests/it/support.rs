@@ -12,7 +12,7 @@ use ebof_fabrics::{
     Transfer, TransferKind, Usage,
 };
 use ebof_nvme::connect::{Connect, ConnectData, Property};
-use ebof_nvme::log::{AddressFamily, SecType, TrType};
+use ebof_nvme::log::{AddressFamily, RdmaProvider, SecType, TrType};
 use ebof_nvme::property::{Cc, offset};
 use ebof_nvme::sgl::SglDescriptor;
 use ebof_nvme::{Cid, ControllerId, Cqe, HostId, Nqn, Nsid, QueueId, Sgl, Sqe, Status, Uuid};
@@ -62,6 +62,7 @@ pub(crate) fn port(id: u16, traddr: &str, trsvcid: &str) -> Port {
         traddr: traddr.to_string(),
         trsvcid: trsvcid.to_string(),
         security: SecType::NONE,
+        provider: RdmaProvider::NOT_SPECIFIED,
         discovery_only: false,
         in_capsule_bytes: 8192,
         max_queue_entries: 128,

@@ -15,7 +15,7 @@ use ebof_fabrics::{
 use ebof_nvme::connect::{Connect, ConnectData, Property, disconnect};
 use ebof_nvme::identify::ProtectionType;
 use ebof_nvme::io::{BlockRange, Dsm};
-use ebof_nvme::log::{AddressFamily, GetLogPage, Lid, SecType, TrType};
+use ebof_nvme::log::{AddressFamily, GetLogPage, Lid, RdmaProvider, SecType, TrType};
 use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::property::offset;
 use ebof_nvme::sgl::SglDescriptor;
@@ -483,6 +483,7 @@ fn model(namespaces: u32) -> Model {
         traddr: "0.0.0.0".to_string(),
         trsvcid: "4420".to_string(),
         security: SecType::NONE,
+        provider: RdmaProvider::NOT_SPECIFIED,
         discovery_only: false,
         in_capsule_bytes: 8192,
         max_queue_entries: 64,
