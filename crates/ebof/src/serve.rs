@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use ebof_manage::api::{DriveStatus, Status};
+use ebof_manage::api::{DriveStatus, PortStatus, Status};
 use ebof_manage::{Config, Loaded, Target as _};
 use ebof_server::{Settings, Target};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -46,8 +46,8 @@ pub(crate) struct Args {
     /// Everything from a file: TOML, or what `nvmetcli save` wrote
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["drives", "drive", "listen", "nqn", "allow_any_host", "host"])]
     config: Option<PathBuf>,
-    /// Where to listen, as tcp://ADDRESS:PORT; several times for several ports
-    /// [default: tcp://127.0.0.1:4420]
+    /// Where to listen, as tcp://ADDRESS:PORT or rdma://ADDRESS:PORT; several times for several
+    /// ports [default: tcp://127.0.0.1:4420]
     #[arg(short, long, value_name = "URI")]
     listen: Vec<String>,
     /// The subsystem's NQN [default: one made from this machine's identity and the first drive].
@@ -212,14 +212,13 @@ struct Serving<'a> {
 
 impl View for Serving<'_> {
     fn text(&self, _verbose: bool) -> String {
-        let addresses: Vec<SocketAddr> = self.target.addresses().into_iter().map(|(_, address)| address).collect();
-        text(&self.target.status(), &addresses, self.metrics)
+        text(&self.target.status(), self.metrics)
     }
 
     fn json(&self, _verbose: bool) -> Object {
-        let status = serde_json::to_value(self.target.status()).unwrap_or_default();
-        let listening: Vec<String> =
-            self.target.addresses().iter().map(|(_, address)| format!("tcp://{address}")).collect();
+        let status = self.target.status();
+        let listening: Vec<String> = status.ports.iter().map(listening).collect();
+        let status = serde_json::to_value(status).unwrap_or_default();
         Object::document("serve", 1)
             .with("pid", u64::from(std::process::id()))
             .with("listening", listening)
@@ -231,7 +230,12 @@ impl View for Serving<'_> {
 /// The most subsystems for which a command to attach them is printed.
 const ATTACH_LINES_MAX: usize = 4;
 
-fn text(status: &Status, addresses: &[SocketAddr], metrics: Option<SocketAddr>) -> String {
+/// `tcp://192.0.2.1:4420`
+fn listening(port: &PortStatus) -> String {
+    format!("{}://{}", port.transport, port.address)
+}
+
+fn text(status: &Status, metrics: Option<SocketAddr>) -> String {
     let mut lines = Vec::new();
     let drive_of = |nqn: &str| status.drives.iter().find(|drive| drive.subsystem_nqn.as_deref() == Some(nqn));
     for subsystem in &status.subsystems {
@@ -247,14 +251,14 @@ fn text(status: &Status, addresses: &[SocketAddr], metrics: Option<SocketAddr>) 
             lines.push(format!("  namespace {:<4} {size}, {block} B blocks{protected}: {drive}", namespace.nsid));
         }
     }
-    lines.extend(addresses.iter().map(|address| format!("listening on tcp://{address}")));
+    lines.extend(status.ports.iter().map(|port| format!("listening on {}", listening(port))));
     lines.extend(metrics.map(|address| format!("metrics on http://{address}/metrics")));
-    if let Some(address) = addresses.first() {
+    if let Some(PortStatus { transport, address, .. }) = status.ports.first() {
         let host = if address.ip().is_unspecified() { "ADDRESS".to_owned() } else { address.ip().to_string() };
         for subsystem in status.subsystems.iter().take(ATTACH_LINES_MAX) {
             let port = address.port();
             let nqn = &subsystem.nqn;
-            lines.push(format!("attach with: ebof connect -t tcp -a {host} -s {port} -n {nqn}"));
+            lines.push(format!("attach with: ebof connect -t {transport} -a {host} -s {port} -n {nqn}"));
         }
     }
     if status.drives.iter().any(|drive| drive.namespaces == 0) {

@@ -119,7 +119,7 @@ pub struct PortStatus {
     pub name: String,
     /// Its PORTID.
     pub id: u16,
-    /// The transport: `tcp`.
+    /// The transport: `tcp` or `rdma`.
     pub transport: String,
     /// The address it listens on; the port is the real one where the configuration said 0.
     pub address: SocketAddr,

@@ -1,4 +1,4 @@
-//! The address that a port listens on: `tcp://ADDR:PORT`.
+//! The address that a port listens on: `tcp://ADDR:PORT` or `rdma://ADDR:PORT`.
 //!
 //! Knows which transports there are and which of them this build serves. Resolves nothing: a host
 //! name is refused here, and a caller that wants one resolves it first.
@@ -13,22 +13,45 @@ use thiserror::Error;
 /// The port that IANA assigned to NVMe over Fabrics.
 pub const DEFAULT_PORT: u16 = 4420;
 
-/// An address to listen on over TCP, written `tcp://127.0.0.1:4420`, `tcp://[::1]:4420` or, for a
-/// link-local address, `tcp://[fe80::1%eth0]:4420`.
+/// How hosts reach a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Transport {
+    /// NVMe/TCP.
+    Tcp,
+    /// NVMe/RDMA.
+    Rdma,
+}
+
+impl Transport {
+    /// As it is written before `://`.
+    #[must_use]
+    pub const fn scheme(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Rdma => "rdma",
+        }
+    }
+}
+
+/// An address to listen on, written `tcp://127.0.0.1:4420`, `tcp://[::1]:4420` or, for a link-local
+/// address, `tcp://[fe80::1%eth0]:4420`; over RDMA, with `rdma://` in front.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Listen {
+    /// The transport. Ports over TCP and RDMA do not share port numbers: one of each may have the
+    /// same address and number.
+    pub transport: Transport,
     /// The IP address; an unspecified one (`0.0.0.0`, `[::]`) listens on all.
     pub address: IpAddr,
     /// The interface of a link-local IPv6 address, by name or index.
     pub interface: Option<String>,
-    /// The TCP port; 0 lets the system choose one.
+    /// The port number; 0 lets the system choose one.
     pub port: u16,
 }
 
 /// The error of an invalid address.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ListenError {
-    /// No `tcp://` in front.
+    /// No transport in front.
     #[error("`{text}` has no transport in front")]
     NoScheme {
         /// The whole text.
@@ -49,6 +72,8 @@ pub enum ListenError {
     /// A name instead of an address.
     #[error("`{name}` is a host name, and a port listens on an IP address")]
     HostName {
+        /// The transport before it.
+        transport: Transport,
         /// The name.
         name: String,
         /// The port that was given with it, or the usual one.
@@ -63,6 +88,8 @@ pub enum ListenError {
     /// An IPv6 address without brackets.
     #[error("the IPv6 address `{text}` needs brackets")]
     Brackets {
+        /// The transport before it.
+        transport: Transport,
         /// The address.
         text: String,
     },
@@ -70,7 +97,7 @@ pub enum ListenError {
     #[error("only a link-local IPv6 address (fe80::/10) takes an interface")]
     Interface,
     /// Not a port number.
-    #[error("`{text}` is not a TCP port")]
+    #[error("`{text}` is not a port number")]
     Port {
         /// The text in place of the port.
         text: String,
@@ -94,23 +121,42 @@ impl ListenError {
                 whole.parse::<Listen>().map_or_else(|error| error.advice(), |_legal| format!("write \"{whole}\""))
             }
             Self::NoScheme { .. } | Self::Address { .. } | Self::UnknownScheme { .. } | Self::Trailing { .. } => {
-                "accepted: tcp://ADDRESS:PORT, such as \"tcp://127.0.0.1:4420\" or \"tcp://[::1]:4420\"".into()
+                "accepted: tcp://ADDRESS:PORT or rdma://ADDRESS:PORT, such as \"tcp://127.0.0.1:4420\" or \
+                 \"tcp://[::1]:4420\""
+                    .into()
             }
-            Self::Unserved { .. } => "accepted: tcp://ADDRESS:PORT".into(),
-            Self::HostName { name, port } if name == "localhost" => format!("write \"tcp://127.0.0.1:{port}\""),
-            Self::HostName { port, .. } => {
-                format!("write its IP address, or \"tcp://0.0.0.0:{port}\" for all addresses of this machine")
+            Self::Unserved { .. } => "accepted: tcp://ADDRESS:PORT or rdma://ADDRESS:PORT".into(),
+            // No other machine reaches what is on 127.0.0.1, and RDMA is for other machines.
+            Self::HostName { transport: Transport::Tcp, name, port } if name == "localhost" => {
+                format!("write \"tcp://127.0.0.1:{port}\"")
             }
-            Self::Brackets { text } => match port_behind(text) {
-                Some((address, port)) => {
-                    format!(
-                        "write \"tcp://[{address}]:{port}\", or \"tcp://[{text}]:4420\" if all of it is the address"
-                    )
+            Self::HostName { transport, port, .. } => {
+                let scheme = transport.scheme();
+                format!("write its IP address, or \"{scheme}://0.0.0.0:{port}\" for all addresses of this machine")
+            }
+            Self::Brackets { transport, text } => {
+                let scheme = transport.scheme();
+                match port_behind(text) {
+                    Some((address, port)) => format!(
+                        "write \"{scheme}://[{address}]:{port}\", or \"{scheme}://[{text}]:4420\" if all of it is \
+                         the address"
+                    ),
+                    None => format!("write \"{scheme}://[{text}]:4420\""),
                 }
-                None => format!("write \"tcp://[{text}]:4420\""),
-            },
+            }
             Self::Interface => "leave out `%` and what follows it".into(),
             Self::Port { .. } => "accepted: 0 to 65535, 4420 when left out".into(),
+        }
+    }
+}
+
+impl ListenError {
+    /// The same about an address with this transport and port.
+    fn of(self, transport: Transport, port: u16) -> Self {
+        match self {
+            Self::HostName { name, .. } => Self::HostName { transport, name, port },
+            Self::Brackets { text, .. } => Self::Brackets { transport, text },
+            error => error,
         }
     }
 }
@@ -125,13 +171,19 @@ fn port_behind(text: &str) -> Option<(&str, u16)> {
 }
 
 impl Listen {
-    /// Listens on `address` and `port`.
+    /// Listens on `address` and `port` over TCP.
     #[must_use]
     pub fn new(address: IpAddr, port: u16) -> Self {
-        Self { address, interface: None, port }
+        Self { transport: Transport::Tcp, address, interface: None, port }
     }
 
-    /// The default: port 4420 of the loopback interface.
+    /// Listens on `address` and `port` over RDMA.
+    #[must_use]
+    pub fn rdma(address: IpAddr, port: u16) -> Self {
+        Self { transport: Transport::Rdma, ..Self::new(address, port) }
+    }
+
+    /// The default: TCP port 4420 of the loopback interface.
     #[must_use]
     pub fn loopback() -> Self {
         Self::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_PORT)
@@ -155,27 +207,23 @@ impl FromStr for Listen {
                 _ => ListenError::NoScheme { text: text.to_owned() },
             });
         };
-        match scheme {
-            "tcp" => {}
-            "rdma" => return Err(ListenError::Unserved { scheme: "rdma" }),
+        let transport = match scheme {
+            "tcp" => Transport::Tcp,
+            "rdma" => Transport::Rdma,
             "unix" => return Err(ListenError::Unserved { scheme: "unix" }),
             "vfio-user" => return Err(ListenError::Unserved { scheme: "vfio-user" }),
             _ => return Err(ListenError::UnknownScheme { scheme: scheme.to_owned() }),
-        }
+        };
         if let Some(at) = rest.find(['/', '?', '#']) {
             return Err(ListenError::Trailing { text: rest[at..].to_owned() });
         }
-        let (address, port) = split_port(rest)?;
+        let (address, port) = split_port(rest).map_err(|error| error.of(transport, DEFAULT_PORT))?;
         let port = match port {
             None => DEFAULT_PORT,
             Some(port) => parse_port(port)?,
         };
-        let with_port = |error| match error {
-            ListenError::HostName { name, .. } => ListenError::HostName { name, port },
-            error => error,
-        };
-        let (address, interface) = parse_address(address).map_err(with_port)?;
-        Ok(Self { address, interface, port })
+        let (address, interface) = parse_address(address).map_err(|error| error.of(transport, port))?;
+        Ok(Self { transport, address, interface, port })
     }
 }
 
@@ -197,7 +245,7 @@ fn split_port(text: &str) -> Result<(&str, Option<&str>), ListenError> {
     // An unbracketed IPv6 address cannot be told from an address with a port.
     if text.matches(':').count() > 1 {
         return Err(match text.parse::<Ipv6Addr>() {
-            Ok(_) => ListenError::Brackets { text: text.to_owned() },
+            Ok(_) => ListenError::Brackets { transport: Transport::Tcp, text: text.to_owned() },
             Err(_) => ListenError::Address { text: text.to_owned() },
         });
     }
@@ -217,7 +265,8 @@ pub(crate) fn parse_address(text: &str) -> Result<(IpAddr, Option<String>), List
         Ok(address) => address,
         // `1.2.3` and `1.2.3.4.5` are slips of the pen, not names.
         Err(_) if looks_like_name(address) => {
-            return Err(ListenError::HostName { name: address.to_owned(), port: DEFAULT_PORT });
+            let name = address.to_owned();
+            return Err(ListenError::HostName { transport: Transport::Tcp, name, port: DEFAULT_PORT });
         }
         Err(_) => return Err(ListenError::Address { text: text.to_owned() }),
     };
@@ -235,11 +284,12 @@ fn looks_like_name(text: &str) -> bool {
 
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { address, interface, port } = self;
+        let Self { transport, address, interface, port } = self;
+        let scheme = transport.scheme();
         match (address, interface) {
-            (IpAddr::V4(address), _) => write!(f, "tcp://{address}:{port}"),
-            (IpAddr::V6(address), None) => write!(f, "tcp://[{address}]:{port}"),
-            (IpAddr::V6(address), Some(interface)) => write!(f, "tcp://[{address}%{interface}]:{port}"),
+            (IpAddr::V4(address), _) => write!(f, "{scheme}://{address}:{port}"),
+            (IpAddr::V6(address), None) => write!(f, "{scheme}://[{address}]:{port}"),
+            (IpAddr::V6(address), Some(interface)) => write!(f, "{scheme}://[{address}%{interface}]:{port}"),
         }
     }
 }
@@ -262,7 +312,10 @@ mod tests {
 
     #[test]
     fn addresses_round_trip() {
-        for text in ["tcp://0.0.0.0:4420", "tcp://[::1]:8009", "tcp://[fe80::1%eth0]:4420", "tcp://10.0.0.1:0"] {
+        for text in ["tcp://0.0.0.0:4420", "tcp://[::1]:8009", "tcp://[fe80::1%eth0]:4420", "tcp://10.0.0.1:0"]
+            .into_iter()
+            .chain(["rdma://0.0.0.0:4420", "rdma://[fe80::1%eth0]:4421"])
+        {
             assert_eq!(text.parse::<Listen>().unwrap().to_string(), text);
         }
         assert_eq!("tcp://10.0.0.1".parse::<Listen>().unwrap().port, 4420);
@@ -272,15 +325,21 @@ mod tests {
 
     #[test]
     fn each_refusal_says_what_to_write() {
-        let form = "accepted: tcp://ADDRESS:PORT, such as \"tcp://127.0.0.1:4420\" or \"tcp://[::1]:4420\"";
+        let form = "accepted: tcp://ADDRESS:PORT or rdma://ADDRESS:PORT, such as \"tcp://127.0.0.1:4420\" or \"tcp://[::1]:4420\"";
         for (text, expected) in [
             ("127.0.0.1:4420", "`127.0.0.1:4420` has no transport in front; write \"tcp://127.0.0.1:4420\""),
             ("", &format!("`` has no transport in front; {form}")),
             (
-                "rdma://10.0.0.1:4420",
-                "`rdma` is a transport that this build does not serve; accepted: tcp://ADDRESS:PORT",
+                "unix:/run/x",
+                "`unix` is a transport that this build does not serve; \
+                 accepted: tcp://ADDRESS:PORT or rdma://ADDRESS:PORT",
             ),
-            ("unix:/run/x", "`unix` is a transport that this build does not serve; accepted: tcp://ADDRESS:PORT"),
+            (
+                "rdma://localhost",
+                "`localhost` is a host name, and a port listens on an IP address; \
+                 write its IP address, or \"rdma://0.0.0.0:4420\" for all addresses of this machine",
+            ),
+            ("rdma://::1", "the IPv6 address `::1` needs brackets; write \"rdma://[::1]:4420\""),
             ("http://10.0.0.1", &format!("`http` is not a transport; {form}")),
             (
                 "tcp://localhost:4420",
@@ -294,9 +353,9 @@ mod tests {
             ("tcp://fe80::1", "the IPv6 address `fe80::1` needs brackets; write \"tcp://[fe80::1]:4420\""),
             ("tcp://10.0.0", &format!("`10.0.0` is not an IP address; {form}")),
             ("tcp://[10.0.0.1]:1", &format!("`[10.0.0.1]:1` is not an IP address; {form}")),
-            ("tcp://10.0.0.1:70000", "`70000` is not a TCP port; accepted: 0 to 65535, 4420 when left out"),
-            ("tcp://10.0.0.1:", "`` is not a TCP port; accepted: 0 to 65535, 4420 when left out"),
-            ("tcp://10.0.0.1:+1", "`+1` is not a TCP port; accepted: 0 to 65535, 4420 when left out"),
+            ("tcp://10.0.0.1:70000", "`70000` is not a port number; accepted: 0 to 65535, 4420 when left out"),
+            ("tcp://10.0.0.1:", "`` is not a port number; accepted: 0 to 65535, 4420 when left out"),
+            ("tcp://10.0.0.1:+1", "`+1` is not a port number; accepted: 0 to 65535, 4420 when left out"),
             ("tcp://10.0.0.1/nqn", &format!("nothing may follow the address, and `/nqn` does; {form}")),
             (
                 "tcp://[2001:db8::1%eth0]",
@@ -309,14 +368,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_address_round_trips(bytes in any::<[u8; 16]>(), four in any::<bool>(), port in any::<u16>()) {
+        fn any_address_round_trips(
+            bytes in any::<[u8; 16]>(), four in any::<bool>(), rdma in any::<bool>(), port in any::<u16>()
+        ) {
             let v4 = IpAddr::from([bytes[0], bytes[1], bytes[2], bytes[3]]);
-            let listen = Listen::new(if four { v4 } else { IpAddr::from(bytes) }, port);
+            let address = if four { v4 } else { IpAddr::from(bytes) };
+            let listen = if rdma { Listen::rdma(address, port) } else { Listen::new(address, port) };
             prop_assert_eq!(listen.to_string().parse::<Listen>().unwrap(), listen);
         }
 
         #[test]
-        fn no_text_panics(text in "(tcp://)?[\\[\\]:%0-9a-z./é]*") {
+        fn no_text_panics(text in "((tcp|rdma)://)?[\\[\\]:%0-9a-z./é]*") {
             let _ = text.parse::<Listen>();
         }
     }

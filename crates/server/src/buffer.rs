@@ -105,6 +105,11 @@ impl Pool {
         }
     }
 
+    /// Buffers of so many bytes will not be returned: they are freed with who has them.
+    pub(crate) fn forget(&mut self, bytes: usize) {
+        self.outstanding_bytes = self.outstanding_bytes.saturating_sub(bytes);
+    }
+
     /// Bytes in buffers that are in use.
     pub(crate) fn outstanding_bytes(&self) -> usize {
         self.outstanding_bytes

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use ebof_backend::Buffer;
 use ebof_fabrics::{Handle, Notice, Queue};
-use ebof_nvme::{Nsid, Status};
+use ebof_nvme::{Cid, Cqe, Nsid, Status};
 
 use crate::buffer::Pool;
 use crate::command::{AbortRequest, Command, Phase, Waiter, Work};
@@ -208,6 +208,22 @@ impl Commands {
         let buffer = if in_capsule { context.pool.take(bytes) } else { context.pool.take_leaving_reserve(bytes) }?;
         self.buffers.add(buffer.capacity());
         Some(buffer)
+    }
+
+    /// Sends the data of a read and its completion.
+    pub(crate) fn send_read(
+        &mut self,
+        cid: Cid,
+        buffer: Buffer,
+        length: u32,
+        cqe: &Cqe,
+        link: &mut Link,
+        context: &mut ReactorContext<'_>,
+    ) {
+        // A copied payload leaves the buffer at once; the others are given back by `Link::flush`.
+        let before = context.pool.outstanding_bytes();
+        link.send_buffer(cid, buffer, length, cqe, context);
+        self.buffers.give(before - context.pool.outstanding_bytes());
     }
 
     pub(crate) fn give_buffer(&mut self, buffer: Buffer, context: &mut ReactorContext<'_>) {

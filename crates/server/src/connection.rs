@@ -51,7 +51,7 @@ impl Connection {
     fn receive_all(&mut self, scratch: &mut [u8], context: &mut ReactorContext<'_>) -> Result<usize, End> {
         let mut taken = 0;
         self.link.take_share(context);
-        while taken < READ_BUDGET && self.link.has_share() && !self.link.is_stalled() {
+        while taken < READ_BUDGET && self.link.has_share() && !self.link.is_shut() {
             let Some(received) = self.link.receive(scratch, context)? else { break };
             taken += received.total;
             let input = &scratch[..received.in_scratch];
@@ -257,6 +257,7 @@ fn refusal_of(end: &End, initialized: bool) -> Option<RefusalReason> {
             RefusalReason::DigestRefused
         }
         End::Fatal(_) if initialized => RefusalReason::ProtocolError,
+        End::Capsule(_) | End::OtherQueue { .. } => RefusalReason::ProtocolError,
         End::Fatal(_) => RefusalReason::NotNvme,
         End::Handshake(_) => RefusalReason::HandshakeTimeout,
         _ => return None,

@@ -2,6 +2,7 @@
 //! packets arrive, and runs the registry's timers.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -16,10 +17,12 @@ use rustix::event::epoll;
 use socket2::SockRef;
 
 use crate::admission;
+use crate::listener::{Bound, RdmaListener};
 use crate::log_limit::{Kind, LogSubject};
 use crate::mailbox::{Incoming, Mailbox, Message};
 use crate::peer::{Peer, PeerAddress};
 use crate::port::PortState;
+use crate::rdma_admission::{self, Accepting};
 use crate::reactor::timespec;
 use crate::shared::Shared;
 use crate::sockets;
@@ -29,6 +32,9 @@ const ACCEPT_BATCH: usize = 64;
 
 /// How long accepting pauses after the system ran out of descriptors or memory.
 const REST: Duration = Duration::from_millis(100);
+
+/// How often a port over RDMA tries to listen again after its device has gone, milliseconds.
+const REBIND_MS: u64 = 1_000;
 
 /// Deadlines of controllers are handled at most this much later, milliseconds, so that the Keep
 /// Alive Timers of many controllers are checked at once.
@@ -54,12 +60,12 @@ pub(crate) enum Order {
     Panic,
 }
 
-/// A port with its listening socket, which keeps the address in use.
+/// A port with what it listens with, which keeps the address in use.
 #[derive(Clone, Debug)]
 pub(crate) struct Listening {
     pub(crate) port: Arc<PortState>,
     /// `None` while it is being bound again.
-    pub(crate) socket: Option<Arc<TcpListener>>,
+    pub(crate) bound: Option<Bound>,
 }
 
 /// Sends messages to the control thread.
@@ -88,11 +94,14 @@ pub(crate) struct Control {
     bell: Mailbox,
     orders: Receiver<Order>,
     epoll: OwnedFd,
-    listeners: HashMap<u64, (Arc<TcpListener>, Arc<PortState>)>,
+    listeners: HashMap<u64, (Bound, Arc<PortState>)>,
     next_key: u64,
     /// Reactor by processor.
     placement: Placement,
     resting: bool,
+    /// When ports over RDMA that have lost their address try to listen again, milliseconds of the
+    /// target's clock.
+    rebind_ms: Option<u64>,
 }
 
 /// Which reactor serves a connection that arrives on a processor.
@@ -159,7 +168,17 @@ impl Control {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let descriptor = bell.descriptor().ok_or(io::ErrorKind::Unsupported)?;
         epoll::add(&epoll, descriptor, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
-        Ok(Self { shared, bell, orders, epoll, listeners: HashMap::new(), next_key: 0, placement, resting: false })
+        Ok(Self {
+            shared,
+            bell,
+            orders,
+            epoll,
+            listeners: HashMap::new(),
+            next_key: 0,
+            placement,
+            resting: false,
+            rebind_ms: None,
+        })
     }
 
     pub(crate) fn run(mut self) {
@@ -184,6 +203,8 @@ impl Control {
                     key => self.accept_some(key),
                 }
             }
+            self.look_at_rdma();
+            self.shared.bury();
             while let Ok(order) = self.orders.try_recv() {
                 if !self.obey(order) {
                     return;
@@ -197,7 +218,7 @@ impl Control {
         if self.resting {
             return Some(REST);
         }
-        let deadline_ms = next_deadline_ms(&self.shared)?;
+        let deadline_ms = next_deadline_ms(&self.shared).into_iter().chain(self.rebind_ms).min()?;
         // One millisecond more than the rest, so that the clock has passed the deadline on waking.
         Some(Duration::from_millis(deadline_ms.saturating_sub(self.shared.clock.now_ms()) + 1))
     }
@@ -205,17 +226,13 @@ impl Control {
     /// Returns false when it is time to end.
     fn obey(&mut self, order: Order) -> bool {
         match order {
-            Order::Listen(Listening { port, socket: Some(socket) }) => {
+            Order::Listen(Listening { port, bound: Some(bound) }) => {
                 let key = self.next_key;
                 self.next_key += 1;
-                match epoll::add(&self.epoll, &socket, epoll::EventData::new_u64(key), epoll::EventFlags::IN) {
-                    Ok(()) => {
-                        self.listeners.insert(key, (socket, port));
-                    }
-                    Err(error) => tracing::error!(port = port.name, "the port cannot be watched: {error}"),
-                }
+                self.watch(key, &bound, &port);
+                self.listeners.insert(key, (bound, port));
             }
-            Order::Listen(Listening { socket: None, .. }) => {}
+            Order::Listen(Listening { bound: None, .. }) => {}
             Order::Release(port, done) => {
                 self.release(&port);
                 // The receiver has given up.
@@ -237,10 +254,28 @@ impl Control {
         true
     }
 
+    /// From now on has events of a listener.
+    fn watch(&self, key: u64, bound: &Bound, port: &PortState) {
+        let data = epoll::EventData::new_u64(key);
+        let added =
+            bound.with_descriptor(|descriptor| epoll::add(&self.epoll, descriptor, data, epoll::EventFlags::IN));
+        if let Some(Err(error)) = added {
+            tracing::error!(port = port.name, "the port cannot be watched: {error}");
+        }
+        if let Bound::Rdma(listener) = bound {
+            // One without a descriptor is looked at whenever the bell has rung.
+            let bell = self.bell.clone();
+            listener.set_bell(Arc::new(move || bell.ring()));
+            // It does not ring for what was there before.
+            self.bell.ring();
+        }
+    }
+
     fn release(&mut self, port: &Arc<PortState>) {
-        for (_, (socket, _)) in self.listeners.extract_if(|_, (_, listening)| Arc::ptr_eq(listening, port)) {
+        for (_, (bound, _)) in self.listeners.extract_if(|_, (_, listening)| Arc::ptr_eq(listening, port)) {
             // Others may have the socket still: an epoll set forgets only what is closed.
-            if let Err(error) = epoll::delete(&self.epoll, &socket) {
+            let deleted = bound.with_descriptor(|descriptor| epoll::delete(&self.epoll, descriptor));
+            if let Some(Err(error)) = deleted {
                 tracing::error!(port = port.name, "the port is still watched: {error}");
             }
         }
@@ -248,37 +283,85 @@ impl Control {
 
     fn watch_listeners(&self, watch: bool) {
         let flags = if watch { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
-        for (key, (socket, port)) in &self.listeners {
-            if let Err(error) = epoll::modify(&self.epoll, socket, epoll::EventData::new_u64(*key), flags) {
+        for (key, (bound, port)) in &self.listeners {
+            let data = epoll::EventData::new_u64(*key);
+            let modified = bound.with_descriptor(|descriptor| epoll::modify(&self.epoll, descriptor, data, flags));
+            if let Some(Err(error)) = modified {
                 tracing::error!(port = port.name, "the port cannot be watched: {error}");
             }
         }
     }
 
+    /// Accepting pauses.
+    fn rest(&mut self, port: &PortState, error: &dyn fmt::Display) {
+        if let Some(more) = self.shared.may_log(LogSubject::Target, Kind::AcceptPaused) {
+            tracing::error!(port = port.name, "accepting connections rests for {REST:?}: {error}{more}");
+        }
+        self.resting = true;
+        self.watch_listeners(false);
+    }
+
     fn accept_some(&mut self, key: u64) {
-        let Some((listener, port)) = self.listeners.get(&key) else { return };
-        let listener = Arc::clone(listener);
+        let Some((bound, port)) = self.listeners.get(&key) else { return };
         let port = Arc::clone(port);
+        match bound.clone() {
+            Bound::Tcp(listener) => self.accept_tcp(&listener, &port),
+            Bound::Rdma(listener) => self.accept_rdma(&listener, &port),
+        }
+    }
+
+    fn accept_rdma(&mut self, listener: &RdmaListener, port: &Arc<PortState>) {
+        match rdma_admission::accept_some(&self.shared, listener, port) {
+            Ok(Accepting::Goes) => {}
+            Ok(Accepting::Lost) => self.rebind_ms = Some(self.shared.clock.now_ms()),
+            Err(error) => self.rest(port, &error),
+        }
+    }
+
+    /// Looks at the listeners of RDMA that no descriptor tells of, and has those listen again that
+    /// have lost their address.
+    fn look_at_rdma(&mut self) {
+        let simulated = |(key, (bound, _)): (&u64, &(Bound, Arc<PortState>))| {
+            (matches!(bound, Bound::Rdma(_)) && bound.with_descriptor(|_| ()).is_none()).then_some(*key)
+        };
+        let keys: Vec<u64> = self.listeners.iter().filter_map(simulated).collect();
+        keys.into_iter().for_each(|key| self.accept_some(key));
+        let now_ms = self.shared.clock.now_ms();
+        if self.rebind_ms.is_some_and(|at| at <= now_ms) {
+            let is_left = self.listeners.iter().filter(|(key, (bound, port))| !self.listens_again(**key, bound, port));
+            self.rebind_ms = (is_left.count() > 0).then_some(now_ms + REBIND_MS);
+        }
+    }
+
+    /// Has a listener listen again if it has lost its address. Returns whether it listens.
+    fn listens_again(&self, key: u64, bound: &Bound, port: &PortState) -> bool {
+        let Bound::Rdma(listener) = bound else { return true };
+        if listener.is_bound() {
+            return true;
+        }
+        if let Err(error) = listener.bind_again() {
+            tracing::debug!(port = port.name, "not listening again yet: {error}");
+            return false;
+        }
+        self.watch(key, bound, port);
+        tracing::info!(port = port.name, "listening again");
+        true
+    }
+
+    fn accept_tcp(&mut self, listener: &TcpListener, port: &Arc<PortState>) {
         for _ in 0..ACCEPT_BATCH {
             match listener.accept() {
                 Ok((socket, peer)) => {
                     let processor = SockRef::from(&socket).cpu_affinity().ok();
                     let queue = if sockets::groups(&port.config) { sockets::incoming_queue(&socket) } else { None };
                     let reactor = self.placement.choose_grouped(queue, processor);
-                    admit(&self.shared, reactor, socket, peer, &port);
+                    admit(&self.shared, reactor, socket, peer, port);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // A connection that was reset before it was accepted says nothing about the next.
                 Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {
                 }
-                Err(error) => {
-                    if let Some(more) = self.shared.may_log(LogSubject::Target, Kind::AcceptPaused) {
-                        tracing::error!(port = port.name, "accepting connections rests for {REST:?}: {error}{more}");
-                    }
-                    self.resting = true;
-                    self.watch_listeners(false);
-                    return;
-                }
+                Err(error) => return self.rest(port, &error),
             }
         }
     }

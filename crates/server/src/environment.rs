@@ -1,5 +1,5 @@
-//! What a target has from the system below it, or from a simulation: time, chance, and what its
-//! namespaces and drives are stored in.
+//! What a target has from the system below it, or from a simulation: time, chance, what its
+//! namespaces and drives are stored in, and the RDMA network.
 
 use std::fmt;
 use std::path::Path;
@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use ebof_backend::{Device, IoFactory, OpenError, Spec};
 use ebof_clock::Clock;
+use ebof_verbs::{LoadError, Network};
 
 /// What a target uses of the system, or of a simulation of it. The default is the system's.
 #[derive(Clone)]
@@ -17,6 +18,32 @@ pub struct Environment {
     pub io: IoFactory,
     /// Where devices are.
     pub storage: Arc<dyn Storage>,
+    /// Where ports over RDMA listen.
+    pub rdma: RdmaNetwork,
+}
+
+/// Where connections over RDMA come from.
+#[derive(Clone, Debug, Default)]
+pub enum RdmaNetwork {
+    /// The devices of this machine, through rdma-core, which is loaded for the first port over RDMA
+    /// and not needed without one.
+    #[default]
+    System,
+    /// Another network.
+    Other(Network),
+}
+
+impl RdmaNetwork {
+    /// The network itself.
+    ///
+    /// # Errors
+    /// rdma-core cannot be used.
+    pub(crate) fn open(&self) -> Result<Network, LoadError> {
+        match self {
+            Self::System => Network::system(),
+            Self::Other(network) => Ok(network.clone()),
+        }
+    }
 }
 
 /// Opens what namespaces and drives are stored in.
@@ -54,7 +81,7 @@ impl Storage for System {
 
 impl Default for Environment {
     fn default() -> Self {
-        Self { clock: Clock::system(), io: IoFactory::default(), storage: Arc::new(System) }
+        Self { clock: Clock::system(), io: IoFactory::default(), storage: Arc::new(System), rdma: RdmaNetwork::System }
     }
 }
 

@@ -291,7 +291,8 @@ impl Commands {
         let Some(command) = self.slots.get_mut(slot) else { return self.give_buffer(buffer, context) };
         command.buffer = Some(buffer);
         if !is_intact {
-            command.failed = Some(Status::TRANSIENT_TRANSPORT_ERROR);
+            // Those of a command that was aborted are not waited for.
+            command.failed.get_or_insert(Status::TRANSIENT_TRANSPORT_ERROR);
         }
         self.data_complete(slot, link, context);
     }
@@ -505,11 +506,7 @@ impl Commands {
         let is_read = command.work.transfer_kind() == Some(TransferKind::Read);
         match command.buffer {
             Some(buffer) if is_read && status.is_success() => {
-                // A copied payload leaves the buffer at once; the others are given back by
-                // `Link::flush`.
-                let before = context.pool.outstanding_bytes();
-                link.send_buffer(command.cid, buffer, command.length, &cqe, context);
-                self.buffers.give(before - context.pool.outstanding_bytes());
+                self.send_read(command.cid, buffer, command.length, &cqe, link, context);
             }
             buffer => {
                 if let Some(buffer) = buffer {

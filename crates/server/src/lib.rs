@@ -28,6 +28,7 @@ mod fairness;
 mod fused;
 mod handle;
 mod link;
+mod listener;
 mod log_limit;
 mod mailbox;
 mod metrics;
@@ -35,6 +36,8 @@ mod peer;
 mod port;
 mod protection;
 mod range_lock;
+mod rdma_admission;
+mod rdma_connection;
 mod reactor;
 mod reactor_context;
 mod reload;
@@ -56,7 +59,7 @@ pub mod firmware {
 }
 
 pub use drives::DriveOpenError;
-pub use environment::{Environment, Storage};
+pub use environment::{Environment, RdmaNetwork, Storage};
 pub use metrics::{Exposition, MetricsDetail};
 pub use serve::{Target, TextError};
 pub use settings::Settings;

@@ -22,6 +22,7 @@ mod end;
 mod loopback;
 mod message_queue;
 mod outbox;
+mod rdma;
 mod tcp;
 mod transport;
 mod zerocopy;
@@ -43,6 +44,7 @@ use crate::share::Waiting;
 pub(crate) use any::AnyTransport;
 pub(crate) use end::End;
 pub(crate) use loopback::Loopback;
+pub(crate) use rdma::Rdma;
 pub(crate) use tcp::Tcp;
 #[cfg(test)]
 pub(crate) use zerocopy::AwaitingRelease;
@@ -93,6 +95,23 @@ pub(crate) struct Fetch {
     /// Where the data start in the buffer, and how many bytes of them are kept; more may come.
     pub(crate) offset: usize,
     pub(crate) length: u32,
+}
+
+impl Fetch {
+    /// Copies the data, which a link of whole messages has in memory, into the buffer. `false` if
+    /// `source` has less than the command says.
+    fn fill(&mut self, source: Option<&[u8]>) -> bool {
+        let length = self.length as usize;
+        let source = source.and_then(|source| source.get(..length));
+        let target = self.buffer.as_mut_slice().get_mut(self.offset..self.offset + length);
+        match (source, target) {
+            (Some(source), Some(target)) => {
+                target.copy_from_slice(source);
+                true
+            }
+            _ => length == 0,
+        }
+    }
 }
 
 /// Data that came with a command, in its capsule.
@@ -167,6 +186,8 @@ pub(crate) struct Link {
     last_received_ms: u64,
     /// Whether it is on the reactor's list of connections to flush.
     pub(crate) dirty: bool,
+    /// Whether it is on the reactor's list of connections to look at.
+    pub(crate) listed: bool,
     /// Bytes that may still be received, or asked for by reads, in the turn of this number. Below
     /// zero when a command was larger than its share: the next turns pay for it.
     credit: (u32, i64),
@@ -191,6 +212,7 @@ impl Link {
             blocked_since_ms: None,
             last_received_ms: 0,
             dirty: false,
+            listed: false,
             credit: (0, 0),
             charged: 0,
         }
@@ -213,7 +235,22 @@ impl Link {
 
     /// Whether the other end rings a bell, once, when it has sent something.
     pub(crate) fn rings(&self) -> bool {
-        self.descriptor().is_none() && self.readiness().is_none()
+        self.transport.rings()
+    }
+
+    /// Whether it is to be looked at in every turn, until [`Link::arm`] has been successful.
+    #[inline]
+    pub(crate) fn is_polled(&self) -> bool {
+        self.transport.is_polled() && self.state != State::Gone
+    }
+
+    /// Has its descriptor or bell tell when there is something. `false`: there is something
+    /// already.
+    ///
+    /// # Errors
+    /// The connection has failed.
+    pub(crate) fn arm(&mut self) -> Result<bool, End> {
+        if self.is_polled() { self.transport.arm() } else { Ok(true) }
     }
 
     /// Whether both ends have agreed on how to talk.
@@ -332,9 +369,14 @@ impl Link {
         self.transport.unsent_bytes()
     }
 
-    /// Whether something received waits for room: then nothing more is received.
+    /// Whether something received waits for room.
     pub(crate) fn is_stalled(&self) -> bool {
         self.transport.is_stalled()
+    }
+
+    /// Whether nothing is received until there is room for what was received before.
+    pub(crate) fn is_shut(&self) -> bool {
+        self.transport.is_stalled() && !self.transport.receives_when_stalled()
     }
 
     /// Whether data of the host are awaited that come behind what was received: then everything is
@@ -378,7 +420,7 @@ impl Link {
 
     /// The data in the capsule of the last command, if all of them have arrived.
     #[inline]
-    pub(crate) fn take_inline<'a>(&mut self, input: &mut &'a [u8]) -> Option<Inline<'a>> {
+    pub(crate) fn take_inline<'s, 'i: 's>(&'s mut self, input: &mut &'i [u8]) -> Option<Inline<'s>> {
         self.transport.take_inline(input)
     }
 
@@ -449,6 +491,12 @@ impl Link {
     ) {
         self.transport.send_buffer(cid, buffer, length, cqe, context.pool);
         self.mark_dirty(context);
+    }
+
+    /// Whether [`Link::lend`] can be used.
+    #[inline]
+    pub(crate) fn lends(&self) -> bool {
+        self.transport.lends()
     }
 
     /// Sends what `device`, whose bytes are in memory, holds when they are sent, and the
@@ -524,7 +572,7 @@ impl Link {
 
     /// Whether the peer has closed its end or is gone, also where what it sent before is still to
     /// be taken.
-    pub(crate) fn peer_is_gone(&self) -> bool {
+    pub(crate) fn peer_is_gone(&mut self) -> bool {
         self.transport.peer_is_gone()
     }
 

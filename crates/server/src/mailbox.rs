@@ -17,6 +17,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::device::DeviceTable;
 use crate::peer::Peer;
 use crate::port::PortState;
+use crate::rdma_connection::RdmaConnection;
 use crate::share::Waiting;
 
 /// A message to a reactor.
@@ -78,6 +79,7 @@ pub(crate) struct Accepted {
 /// The transport of a new connection.
 pub(crate) enum Incoming {
     Tcp(Stream),
+    Rdma(Box<RdmaConnection>),
     Loopback(TargetEnd),
 }
 

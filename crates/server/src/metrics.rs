@@ -52,6 +52,14 @@ pub(crate) struct Snapshot {
     pub(crate) totals: Totals,
     pub(crate) refusals: Vec<Refusal>,
     pub(crate) zerocopy: Figures,
+    pub(crate) capsules: CapsuleMemory,
+}
+
+/// What connections over RDMA have of the memory for capsules.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CapsuleMemory {
+    pub(crate) used_bytes: u64,
+    pub(crate) max_bytes: u64,
 }
 
 /// Renders everything.
@@ -93,12 +101,13 @@ type Labels = Vec<(&'static str, String)>;
 
 impl Collector for Collected {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let Snapshot { status, refusals, zerocopy, .. } = &self.snapshot;
+        let Snapshot { status, refusals, zerocopy, capsules, .. } = &self.snapshot;
         encode_build(&status.version, &mut encoder)?;
         encode_target(status, &mut encoder)?;
         encode_refusals(refusals, &mut encoder)?;
         drives::encode(&status.drives, &mut encoder)?;
         encode_zerocopy(*zerocopy, &mut encoder)?;
+        encode_capsules(*capsules, &mut encoder)?;
         self.encode_commands(&mut encoder)
     }
 }
@@ -134,6 +143,15 @@ fn encode_target(status: &Status, encoder: &mut DescriptorEncoder<'_>) -> fmt::R
         }
     }
     Ok(())
+}
+
+fn encode_capsules(capsules: CapsuleMemory, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let mut bytes = |name, help, value| {
+        let metric = encoder.encode_descriptor(name, help, Some(&Unit::Bytes), MetricType::Gauge)?;
+        ConstGauge::new(signed(value)).encode(metric)
+    };
+    bytes("ebof_rdma_capsule_memory", "Memory for capsules of connections over RDMA", capsules.used_bytes)?;
+    bytes("ebof_rdma_capsule_memory_limit", "Memory allowed for capsules over RDMA", capsules.max_bytes)
 }
 
 fn encode_refusals(refusals: &[Refusal], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

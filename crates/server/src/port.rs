@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use ebof_fabrics::PortId;
 use ebof_manage::config;
+use ebof_nvme::log::RdmaProvider;
 use ebof_tcp::Digest;
 use ebof_tcp::controller::Config;
 
@@ -17,6 +18,10 @@ pub(crate) struct PortState {
     /// Where it really listens: the configuration may leave the port number to the system.
     pub(crate) address: SocketAddr,
     pub(crate) config: config::Port,
+    /// Over RDMA, what kind of device it listens on.
+    pub(crate) provider: RdmaProvider,
+    /// Entries that queues of that device have at most.
+    pub(crate) device_entries: u16,
     pub(crate) counts: Arc<PortCounts>,
 }
 
@@ -33,13 +38,22 @@ pub(crate) struct PortCounts {
 
 impl PortState {
     pub(crate) fn new(config: config::Port, address: SocketAddr) -> Self {
-        Self { id: PortId(config.id), name: config.name.clone(), address, config, counts: Arc::default() }
+        let name = config.name.clone();
+        let provider = RdmaProvider::NOT_SPECIFIED;
+        let device_entries = u16::MAX;
+        Self { id: PortId(config.id), name, address, config, provider, device_entries, counts: Arc::default() }
+    }
+
+    /// The deepest I/O queue, in entries.
+    pub(crate) fn max_queue_entries(&self) -> u16 {
+        self.config.max_queue_size.min(self.device_entries)
     }
 
     /// The same port with another configuration: its connections stay, with what they were offered.
     /// Under another id it is another port to hosts.
     pub(crate) fn altered(&self, config: config::Port) -> Self {
         let altered = Self::new(config, self.address);
+        let altered = Self { provider: self.provider, device_entries: self.device_entries, ..altered };
         if altered.id == self.id { Self { counts: Arc::clone(&self.counts), ..altered } } else { altered }
     }
 

@@ -5,6 +5,7 @@
 //! yielding the processor now and then, and then sleeps in the kernel: an idle target costs no CPU.
 
 mod message;
+mod polled;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -65,6 +66,10 @@ pub(crate) struct Reactor {
     /// Pairs that wait until no older change of their bytes is left at a device.
     pub(crate) barriers: Vec<Barrier>,
     dirty: VecDeque<u32>,
+    /// Connections to look at in every turn, by index: nothing tells that they have something.
+    polled: Vec<u32>,
+    /// The list of before, while it is gone through; its memory is kept.
+    polling: Vec<u32>,
     /// Aborts that came in the last turn: what they are about was sent before them, but may have
     /// come after the sockets were asked.
     aborts: Vec<Message>,
@@ -116,6 +121,8 @@ impl Reactor {
             retry: VecDeque::new(),
             barriers: Vec::new(),
             dirty: VecDeque::new(),
+            polled: Vec::new(),
+            polling: Vec::new(),
             aborts: Vec::new(),
             waiting: Vec::new(),
             resuming: Vec::new(),
@@ -179,14 +186,18 @@ impl Reactor {
         let events: Vec<_> =
             self.connections.iter().flatten().filter_map(|connection| simulated_event(connection)).collect();
         let now_us = self.shared.clock.now_us();
-        self.turn(now_us, false, &events, &mut Vec::new())
+        let worked = self.turn(now_us, false, &events, &mut Vec::new());
+        // Its caller may wait for something to happen.
+        let armed = self.arm_polled(now_us);
+        worked || !armed
     }
 
     /// When [`Reactor::step`] has something to do although nothing happens before, milliseconds of
     /// the target's clock: in the past where there is something to do at once.
     pub(crate) fn due_ms(&self) -> Option<u64> {
         let ready = || self.connections.iter().flatten().any(|connection| simulated_event(connection).is_some());
-        if self.mailbox.has_messages() || !self.aborts.is_empty() || !self.dirty.is_empty() || ready() {
+        let has_work = !(self.aborts.is_empty() && self.dirty.is_empty() && self.polled.is_empty());
+        if self.mailbox.has_messages() || has_work || ready() {
             return Some(0);
         }
         self.next_deadline_ms(self.shared.clock.now_ms())
@@ -219,6 +230,7 @@ impl Reactor {
                 }
             }
         }
+        worked |= self.look_at_polled(now_us);
         for abort in aborts {
             worked = true;
             self.on_message(abort, now_us);
@@ -280,7 +292,7 @@ impl Reactor {
         if self.last_work_us.is_some_and(|last| now_ms.saturating_sub(last / 1000) >= SHRINK_MS) {
             self.shrink();
         }
-        if !self.mailbox.fall_asleep() {
+        if !(self.arm_polled(now_us) && self.mailbox.fall_asleep()) {
             return Some(Duration::ZERO);
         }
         let shrink_ms = self.last_work_us.map(|last| last / 1000 + SHRINK_MS);
@@ -363,6 +375,10 @@ impl Reactor {
             connection.armed_ms = Some(deadline);
             self.deadlines.push(Reverse((deadline, connection.handle)));
         }
+        if connection.link.is_polled() && !connection.link.listed {
+            connection.link.listed = true;
+            self.polled.push(index);
+        }
         if connection.waits_for_turn() && !self.waiting.contains(&index) {
             self.waiting.push(index);
             self.watch(&connection);
@@ -395,7 +411,7 @@ impl Reactor {
             if flags.contains(epoll::EventFlags::ERR) && connection.link.reports_sent_by_errors() {
                 worked |= connection.on_sent(context)?;
             }
-            if connection.link.is_stalled() {
+            if connection.link.is_shut() {
                 // Nothing is read while the queue is full, but a peer that has gone is noticed.
                 let gone = flags.contains(epoll::EventFlags::HUP).then_some(End::PeerClosed);
                 let failed = || flags.contains(epoll::EventFlags::ERR).then(|| connection.link.failure()).flatten();

@@ -26,6 +26,7 @@ use ebof_nvme::Nqn;
 
 use crate::control::{Listening, Order};
 use crate::drives::{DriveThreads, Drives};
+use crate::environment::Environment;
 use crate::mailbox::Message;
 use crate::port::PortState;
 use crate::serve::{InForce, Target};
@@ -169,6 +170,10 @@ impl<'c> Reload<'c> {
         &self.target.shared.settings.environment.clock
     }
 
+    fn environment(&self) -> &'c Environment {
+        &self.target.shared.settings.environment
+    }
+
     fn take_one(&mut self, deferred: Deferred<'c>) -> Result<(), StartError> {
         match deferred {
             Deferred::Namespace(nqn, namespace) => {
@@ -183,11 +188,11 @@ impl<'c> Reload<'c> {
                 self.note_made(missing, &opened.backing);
                 self.taken_drives.push(opened);
             }
-            Deferred::Port(port) => self.taken_ports.push(listen(port)?),
+            Deferred::Port(port) => self.taken_ports.push(listen(port, self.environment())?),
             Deferred::Rebind(before, port) => {
-                let (socket, _) = listen_at(port, Some(before.port.address))?;
+                let (bound, _) = listen_at(port, Some(before.port.address), self.environment())?;
                 let port = Arc::new(before.port.altered(port.clone()));
-                self.taken_ports.push(Listening { port, socket: Some(Arc::new(socket)) });
+                self.taken_ports.push(Listening { port, bound: Some(bound) });
             }
         }
         Ok(())
@@ -264,7 +269,7 @@ impl<'c> Reload<'c> {
             match deferred {
                 Deferred::Rebind(before, _) => released.ports.push(Arc::clone(&before.port)),
                 Deferred::Port(port) => {
-                    let collides = self.leaving_ports.iter().filter(|open| collide(open.port.address, &port.listen));
+                    let collides = self.leaving_ports.iter().filter(|open| collide(&open.port, &port.listen));
                     released.ports.extend(collides.map(|open| Arc::clone(&open.port)));
                 }
                 // What it needs is unknown: release all that leaves.
@@ -286,17 +291,14 @@ impl<'c> Reload<'c> {
     /// Closes the listening sockets of these ports.
     fn release_ports(&mut self, ports: &[Arc<PortState>]) {
         let is_it = |listening: &Listening| ports.iter().any(|port| Arc::ptr_eq(port, &listening.port));
-        self.leaving_ports
-            .iter_mut()
-            .filter(|listening| is_it(listening))
-            .for_each(|listening| listening.socket = None);
+        self.leaving_ports.iter_mut().filter(|listening| is_it(listening)).for_each(|listening| listening.bound = None);
         for deferred in &mut self.deferred {
             if let Deferred::Rebind(before, _) = deferred {
-                before.socket = None;
+                before.bound = None;
             }
         }
         for listening in self.target.in_force().ports.iter_mut().filter(|listening| is_it(listening)) {
-            listening.socket = None;
+            listening.bound = None;
         }
         for port in ports {
             let (done, released) = mpsc::channel();

@@ -1,8 +1,8 @@
-//! Reads and writes of devices whose bytes are in memory, completed immediately: they need no
-//! buffer and no slot. Commands that cannot be completed this way take the usual path in
-//! `execute.rs`.
+//! Reads and writes of devices whose bytes are in memory, completed immediately: they need no slot,
+//! and no buffer unless the link sends from buffers only. Commands that cannot be completed this
+//! way take the usual path in `execute.rs`.
 
-use ebof_backend::{Action, Error};
+use ebof_backend::{Action, Error, Resident};
 use ebof_fabrics::{Executing, Step, Task, Transfer};
 use ebof_nvme::Status;
 
@@ -25,7 +25,8 @@ impl Commands {
         context: &mut ReactorContext<'_>,
     ) -> Option<Step> {
         let devices = context.devices;
-        let Some(device) = devices.device(transfer.extent.device).filter(|device| device.resident().is_some()) else {
+        let device = devices.device(transfer.extent.device);
+        let Some((device, resident)) = device.and_then(|device| Some((device, device.resident()?))) else {
             return Some(Step::Execute(executing, Task::Transfer(transfer)));
         };
         let offset = transfer.extent.offset_bytes;
@@ -35,9 +36,22 @@ impl Commands {
             self.fail_resident(executing, &error, Kind::Read, origin, link, context);
             return None;
         }
+        if link.lends() {
+            self.count_resident(Kind::Read, length, false, origin, context);
+            let cqe = self.queue.complete(executing, Status::SUCCESS);
+            link.lend(origin.cid, device, (offset, length), &cqe, context);
+            return None;
+        }
+        // Those that wait for a buffer come first.
+        let has_turn = self.awaiting_buffer.is_empty();
+        let buffer = if has_turn { self.take_buffer(length as usize, false, context) } else { None };
+        let Some(mut buffer) = buffer else {
+            return Some(Step::Execute(executing, Task::Transfer(transfer)));
+        };
+        copy(resident, offset, &mut buffer.as_mut_slice()[..length as usize]);
         self.count_resident(Kind::Read, length, false, origin, context);
         let cqe = self.queue.complete(executing, Status::SUCCESS);
-        link.lend(origin.cid, device, (offset, length), &cqe, context);
+        self.send_read(origin.cid, buffer, length, &cqe, link, context);
         None
     }
 
@@ -102,5 +116,18 @@ impl Commands {
         if let Some((_, stats)) = self.stats_of(origin.nsid, context).and_then(|at| self.stats.get(at)) {
             stats.count(kind, bytes.into(), failed, 0);
         }
+    }
+}
+
+/// Copies bytes of the device, as a read does: those of a chunk together.
+fn copy(resident: &dyn Resident, mut offset: u64, mut into: &mut [u8]) {
+    while !into.is_empty() {
+        // It may block: the loan of the piece before is over.
+        let lent = resident.lend(offset, into.len(), true).expect("refused to those only that must not block");
+        let bytes = lent.as_ref();
+        let (piece, rest) = into.split_at_mut(bytes.len().min(into.len()));
+        piece.copy_from_slice(&bytes[..piece.len()]);
+        offset += piece.len() as u64;
+        into = rest;
     }
 }

@@ -103,7 +103,8 @@ impl Target {
     /// running then.
     pub fn start(config: Config, settings: Settings) -> Result<Self, StartError> {
         let devices = Devices::open(&config, &settings.environment, &mut DriveThreads::Own)?;
-        let ports = config.ports.iter().map(listen).collect::<Result<Vec<_>, _>>()?;
+        let ports = config.ports.iter().map(|port| listen(port, &settings.environment));
+        let ports = ports.collect::<Result<Vec<_>, _>>()?;
         let processors = place_reactors(&settings);
         let mailboxes = (0..processors.len()).map(|_| Mailbox::new()).collect::<io::Result<Vec<_>>>()?;
         let bell = Mailbox::new()?;
@@ -233,6 +234,10 @@ impl Target {
             totals: self.shared.totals(),
             refusals: self.shared.refusals(),
             zerocopy: self.shared.zerocopy.figures(),
+            capsules: metrics::CapsuleMemory {
+                used_bytes: self.shared.message_memory.used_bytes() as u64,
+                max_bytes: self.shared.message_memory.max_bytes() as u64,
+            },
         };
         metrics::render(snapshot, exposition, detail)
     }
@@ -367,7 +372,7 @@ fn port_status(port: &PortState) -> PortStatus {
     PortStatus {
         name: port.name.clone(),
         id: port.id.0,
-        transport: "tcp".to_owned(),
+        transport: port.config.listen.transport.scheme().to_owned(),
         address: port.address,
         discovery_only: port.config.discovery_only,
         connections: port.counts.connections.load(Relaxed),

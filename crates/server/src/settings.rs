@@ -33,6 +33,10 @@ pub struct Settings {
     pub connection_buffer_bytes: usize,
     /// Payload buffers of one thread, bytes.
     pub reactor_buffer_bytes: usize,
+    /// Capsules of all connections over RDMA, bytes: memory that is registered with the devices. A
+    /// queue has as many as it has entries, each of 64 bytes and the in-capsule data of its port. A
+    /// connection beyond it is refused.
+    pub message_memory_bytes: usize,
     /// Requests that one thread has in flight at file and block devices.
     pub device_queue_depth: u32,
     /// Sends without a copy (`zerocopy_send` of a port) that the kernel copies all the same, in a
@@ -57,6 +61,7 @@ impl Settings {
             address_share_percent: target.address_share,
             handshake_ms: u64::try_from(target.handshake_timeout.as_millis()).unwrap_or(u64::MAX),
             refused_journal: target.refused_journal as usize,
+            message_memory_bytes: usize::try_from(target.rdma_memory_bytes).unwrap_or(usize::MAX),
             ..Self::default()
         }
     }
@@ -75,6 +80,7 @@ impl Default for Settings {
             handshake_ms: 30_000,
             connection_buffer_bytes: 64 << 20,
             reactor_buffer_bytes: 512 << 20,
+            message_memory_bytes: 1 << 30,
             device_queue_depth: 1024,
             zerocopy_copied_max: ebof_pinned::COPIED_MAX,
             refused_journal: 1024,

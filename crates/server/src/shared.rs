@@ -20,6 +20,7 @@ use crate::mailbox::{Mailbox, Message};
 use crate::peer::{Peer, PeerAddress};
 use crate::port::PortState;
 use crate::range_lock::FusedLocks;
+use crate::rdma_connection::{MessageMemory, Registered};
 use crate::sent::Counts;
 use crate::settings::Settings;
 use crate::share::Unadmitted;
@@ -67,6 +68,11 @@ pub(crate) struct Shared {
     pub(crate) drives: Drives,
     pub(crate) fused_locks: Arc<FusedLocks>,
     pub(crate) log_limit: LogLimit,
+    /// What queue pairs of RDMA have for messages.
+    pub(crate) message_memory: Arc<MessageMemory>,
+    /// Queue pairs that are done with. To destroy one takes the system longer than a reactor should
+    /// be away.
+    graveyard: Mutex<Vec<Registered>>,
     registry: Mutex<Registry>,
     connection_log: Mutex<ConnectionLog>,
     stats: Mutex<Stats>,
@@ -95,6 +101,7 @@ impl Shared {
         reactors: Vec<Mailbox>,
         control: Mailbox,
     ) -> Self {
+        let message_memory = Arc::new(MessageMemory::new(settings.message_memory_bytes));
         Self {
             connection_log: Mutex::new(ConnectionLog::new(settings.refused_journal)),
             clock: Uptime::start(settings.environment.clock.clone()),
@@ -105,6 +112,8 @@ impl Shared {
             drives,
             fused_locks: Arc::new(FusedLocks::new(reactors.clone())),
             log_limit: LogLimit::default(),
+            message_memory,
+            graveyard: Mutex::default(),
             registry: Mutex::new(registry),
             stats: Mutex::default(),
             digests: Mutex::default(),
@@ -188,6 +197,18 @@ impl Shared {
     /// Has the control thread look at the registry's deadlines again.
     pub(crate) fn wake_control(&self) {
         self.control.ring();
+    }
+
+    /// The control thread destroys the queue pair.
+    pub(crate) fn leave_to_control(&self, pair: Registered) {
+        self.graveyard.lock().unwrap_or_else(PoisonError::into_inner).push(pair);
+        self.wake_control();
+    }
+
+    /// Destroys the queue pairs that were left.
+    pub(crate) fn bury(&self) {
+        let pairs = std::mem::take(&mut *self.graveyard.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(pairs);
     }
 
     pub(crate) fn connection_gone(&self, port: &PortState) {

@@ -2,6 +2,7 @@
 //!
 //! Nothing here is visible to a host until all of it has succeeded.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
@@ -14,8 +15,9 @@ use ebof_drive::View;
 use ebof_fabrics::{self as fabrics, DeviceId, DiscoveryIdentity, Health, Model, NamespaceTable, PortId};
 use ebof_manage::api::DriveStatus;
 use ebof_manage::config::{BlockSize, Config, ManagedDrive, Namespace, Port, Subsystem};
+use ebof_manage::listen::Transport;
 use ebof_manage::{Drive, Listen};
-use ebof_nvme::log::{AddressFamily, RdmaProvider, SecType, TrType};
+use ebof_nvme::log::{AddressFamily, SecType, TrType};
 use ebof_nvme::{ControllerId, Nqn, Nsid};
 use ebof_sockets::Refused;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -23,7 +25,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::control::Listening;
 use crate::device::DeviceIds;
 use crate::drives::{self, DriveActor, DriveOpenError, DriveThreads};
-use crate::environment::Environment;
+use crate::environment::{Environment, RdmaNetwork};
+use crate::listener::{Bound, RdmaListener, as_io_error};
 use crate::port::PortState;
 use crate::sockets;
 
@@ -78,7 +81,7 @@ pub enum StartError {
         /// The system's answer.
         error: io::Error,
         /// What to do.
-        advice: &'static str,
+        advice: Cow<'static, str>,
     },
     /// What has to be released before it is taken again is still in use.
     #[error("{what} is still in use by requests of hosts after {}", ebof_manage::units::format_duration(*.waited))]
@@ -365,37 +368,65 @@ fn port_of(port: &PortState) -> fabrics::Port {
     let address = port.config.advertise.unwrap_or(port.address.ip());
     fabrics::Port {
         id: PortId(port.config.id),
-        trtype: TrType::TCP,
+        trtype: match port.config.listen.transport {
+            Transport::Tcp => TrType::TCP,
+            Transport::Rdma => TrType::RDMA,
+        },
         adrfam: if address.is_ipv4() { AddressFamily::IPV4 } else { AddressFamily::IPV6 },
         traddr: address.to_string(),
         trsvcid: port.address.port().to_string(),
         security: SecType::NONE,
-        provider: RdmaProvider::NOT_SPECIFIED,
+        provider: port.provider,
         discovery_only: port.config.discovery_only,
         in_capsule_bytes: port.config.in_capsule_data_bytes,
-        max_queue_entries: port.config.max_queue_size,
+        max_queue_entries: port.max_queue_entries(),
         max_io_queues: port.config.max_io_queues,
     }
 }
 
 /// Opens a port.
-pub(crate) fn listen(port: &Port) -> Result<Listening, StartError> {
-    let state = |address| Arc::new(PortState::new(port.clone(), address));
-    listen_at(port, None).map(|(socket, address)| Listening { port: state(address), socket: Some(Arc::new(socket)) })
+pub(crate) fn listen(port: &Port, environment: &Environment) -> Result<Listening, StartError> {
+    let (bound, address) = listen_at(port, None, environment)?;
+    let mut state = PortState::new(port.clone(), address);
+    if let Bound::Rdma(listener) = &bound {
+        state.provider = listener.provider();
+        state.device_entries = listener.queue_entries();
+    }
+    Ok(Listening { port: Arc::new(state), bound: Some(bound) })
 }
 
-/// Opens the listening socket of a port, at `address` if the system has chosen one before.
-pub(crate) fn listen_at(port: &Port, address: Option<SocketAddr>) -> Result<(TcpListener, SocketAddr), StartError> {
-    let failed = |error: io::Error| {
-        let advice = match error.kind() {
-            io::ErrorKind::AddrInUse => "another program listens there: stop it, or choose another port",
-            io::ErrorKind::AddrNotAvailable => "this machine has no such address: see `ip addr`",
-            io::ErrorKind::PermissionDenied => "ports below 1024 need root, or CAP_NET_BIND_SERVICE",
-            _ => "check the address",
-        };
-        StartError::Listen { listen: Box::new(port.listen.clone()), error, advice }
+/// Listens where a port does, at `address` if the system has chosen one before.
+pub(crate) fn listen_at(
+    port: &Port,
+    address: Option<SocketAddr>,
+    environment: &Environment,
+) -> Result<(Bound, SocketAddr), StartError> {
+    let address = address.map_or_else(|| socket_address(&port.listen), Ok).map_err(|error| refused(port, error))?;
+    match port.listen.transport {
+        Transport::Tcp => {
+            let (listener, address) = listen_tcp(port, address)?;
+            Ok((Bound::Tcp(Arc::new(listener)), address))
+        }
+        Transport::Rdma => {
+            let listener = listen_rdma(port, address, environment)?;
+            let address = listener.address();
+            Ok((Bound::Rdma(Arc::new(listener)), address))
+        }
+    }
+}
+
+fn refused(port: &Port, error: io::Error) -> StartError {
+    let advice = match error.kind() {
+        io::ErrorKind::AddrInUse => "another program listens there: stop it, or choose another port",
+        io::ErrorKind::AddrNotAvailable => "this machine has no such address: see `ip addr`",
+        io::ErrorKind::PermissionDenied => "ports below 1024 need root, or CAP_NET_BIND_SERVICE",
+        _ => "check the address",
     };
-    let address = address.map_or_else(|| socket_address(&port.listen), Ok).map_err(failed)?;
+    StartError::Listen { listen: Box::new(port.listen.clone()), error, advice: advice.into() }
+}
+
+fn listen_tcp(port: &Port, address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+    let failed = |error| refused(port, error);
     let bound = bind(address).map_err(failed)?;
     sockets::prepare(&bound, port, address.is_ipv4()).map_err(|refused| {
         let Refused { option, value, error } = refused;
@@ -405,10 +436,26 @@ pub(crate) fn listen_at(port: &Port, address: Option<SocketAddr>) -> Result<(Tcp
             "leave the option away, give it a smaller value, or run with CAP_NET_ADMIN"
         };
         let error = io::Error::new(error.kind(), format!("{option} {value}: {error}"));
-        StartError::Listen { listen: Box::new(port.listen.clone()), error, advice }
+        StartError::Listen { listen: Box::new(port.listen.clone()), error, advice: advice.into() }
     })?;
     let address = bound.local_addr().map_err(failed)?;
     Ok((bound, address))
+}
+
+fn listen_rdma(port: &Port, address: SocketAddr, environment: &Environment) -> Result<RdmaListener, StartError> {
+    let network = environment.rdma.open().map_err(|error| {
+        let advice = "RDMA needs rdma-core; ports over TCP do not".into();
+        StartError::Listen { listen: Box::new(port.listen.clone()), error: io::Error::other(error), advice }
+    })?;
+    RdmaListener::bind(network, address).map_err(|error| {
+        let error = as_io_error(error);
+        if error.kind() == io::ErrorKind::AddrInUse || !matches!(environment.rdma, RdmaNetwork::System) {
+            return refused(port, error);
+        }
+        // What is missing is often further down: a module, a device, a link.
+        let advice = "`rdma link` lists the devices and the states of their ports".into();
+        StartError::Listen { listen: Box::new(port.listen.clone()), error, advice }
+    })
 }
 
 fn bind(address: SocketAddr) -> io::Result<TcpListener> {

@@ -4,10 +4,12 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
 use ebof_loopback::ConnectError;
+use ebof_manage::listen::Transport;
 use ebof_manage::{Config, config};
 use ebof_medium::Stepper;
 use ebof_sockets::{SimulatedStream, Stream};
@@ -15,13 +17,16 @@ use ebof_sockets::{SimulatedStream, Stream};
 use crate::admission;
 use crate::control::{self, Listening};
 use crate::drives::{DriveThreads, SteppedDrive};
+use crate::environment::{Environment, RdmaNetwork};
+use crate::listener::{Bound, RdmaListener};
 use crate::mailbox::{Incoming, Mailbox, Message};
 use crate::peer::{Peer, PeerAddress};
 use crate::port::PortState;
+use crate::rdma_admission;
 use crate::reactor::Reactor;
 use crate::serve::{Assembled, Target};
 use crate::settings::Settings;
-use crate::startup::{Devices, StartError};
+use crate::startup::{self, Devices, StartError};
 
 /// A target that does its work when its caller steps it.
 ///
@@ -37,6 +42,51 @@ pub struct SteppedTarget {
     drives: Vec<SteppedDrive>,
     reactors: Vec<Reactor>,
     target: Target,
+    requests: Requests,
+}
+
+/// Requests of hosts for connections over RDMA, where its network is not the system's.
+struct Requests {
+    /// By the names of their ports.
+    listeners: Vec<(String, Arc<RdmaListener>)>,
+    /// Whether there may be some.
+    has_rung: Arc<AtomicBool>,
+}
+
+impl Requests {
+    fn of(ports: &[Listening]) -> Self {
+        let has_rung = Arc::new(AtomicBool::new(false));
+        let listeners = ports.iter().filter_map(|listening| match &listening.bound {
+            Some(Bound::Rdma(listener)) => Some((listening.port.name.clone(), Arc::clone(listener))),
+            _ => None,
+        });
+        let requests = Self { listeners: listeners.collect(), has_rung };
+        requests.listeners.iter().for_each(|(_, listener)| requests.hear(listener));
+        requests
+    }
+
+    fn hear(&self, listener: &RdmaListener) {
+        let has_rung = Arc::clone(&self.has_rung);
+        listener.set_bell(Arc::new(move || has_rung.store(true, SeqCst)));
+    }
+
+    fn take(&self, target: &Target) {
+        // Those that have lost their address listen again as soon as a device has it.
+        for (_, listener) in self.listeners.iter().filter(|(_, listener)| !listener.is_bound()) {
+            if listener.bind_again().is_ok() {
+                self.hear(listener);
+            }
+        }
+        if !self.has_rung.swap(false, SeqCst) || target.shared.stopping.load(Relaxed) {
+            return;
+        }
+        for (name, listener) in &self.listeners {
+            let Some(port) = target.port(name) else { continue };
+            if let Err(error) = rdma_admission::accept_some(&target.shared, listener, &port) {
+                tracing::error!(port = name, "requests for connections cannot be taken: {error}");
+            }
+        }
+    }
 }
 
 impl SteppedTarget {
@@ -48,7 +98,8 @@ impl SteppedTarget {
     pub fn start(config: Config, settings: Settings) -> Result<Self, StartError> {
         let mut drives = Vec::new();
         let devices = Devices::open(&config, &settings.environment, &mut DriveThreads::Stepped(&mut drives))?;
-        let ports = config.ports.iter().map(unheard).collect();
+        let ports = config.ports.iter().map(|port| open(port, &settings.environment)).collect::<Result<Vec<_>, _>>()?;
+        let requests = Requests::of(&ports);
         let count = settings.threads.unwrap_or(1).max(1);
         let mailboxes: Vec<_> = (0..count).map(|_| Mailbox::without_bell()).collect();
         let bell = Mailbox::without_bell();
@@ -64,7 +115,7 @@ impl SteppedTarget {
             })
         };
         let reactors = mailboxes.into_iter().enumerate().map(reactor).collect::<Result<_, _>>()?;
-        Ok(Self { drives, reactors, target })
+        Ok(Self { drives, reactors, target, requests })
     }
 
     /// A host at `remote` connects to a port over TCP: `stream` is this end of it.
@@ -114,8 +165,11 @@ impl SteppedTarget {
         self.reactors[reactor].step()
     }
 
-    /// What the control thread does beside accepting: deadlines of controllers that have passed.
+    /// What the control thread does: deadlines of controllers that have passed, and requests for
+    /// connections over an RDMA network that is not the system's.
     pub fn keep_time(&mut self) {
+        self.requests.take(&self.target);
+        self.target.shared.bury();
         control::keep_time(&self.target.shared);
     }
 
@@ -131,7 +185,8 @@ impl SteppedTarget {
         let clock = &self.target.shared.clock;
         let reactors = self.reactors.iter().filter(|reactor| !reactor.is_shut_down()).filter_map(Reactor::due_ms);
         let of_control = control::next_deadline_ms(&self.target.shared);
-        let of_target = reactors.chain(of_control).min().map(|ms| clock.moment(ms));
+        let of_requests = self.requests.has_rung.load(SeqCst).then_some(0);
+        let of_target = reactors.chain(of_control).chain(of_requests).min().map(|ms| clock.moment(ms));
         self.drives.iter_mut().filter_map(|drive| drive.stepper.due()).chain(of_target).min()
     }
 
@@ -158,10 +213,13 @@ impl SteppedTarget {
     }
 }
 
-/// A port at which nobody listens.
-fn unheard(port: &config::Port) -> Listening {
+/// A port at which nobody listens, unless it is one of an RDMA network that is not the system's.
+fn open(port: &config::Port, environment: &Environment) -> Result<Listening, StartError> {
+    if port.listen.transport == Transport::Rdma && matches!(environment.rdma, RdmaNetwork::Other(_)) {
+        return startup::listen(port, environment);
+    }
     let address = SocketAddr::new(port.listen.address, port.listen.port);
-    Listening { port: Arc::new(PortState::new(port.clone(), address)), socket: None }
+    Ok(Listening { port: Arc::new(PortState::new(port.clone(), address)), bound: None })
 }
 
 impl fmt::Debug for SteppedTarget {

@@ -112,6 +112,7 @@ impl Life {
             clock: clock.clone(),
             io: disk.io_factory(ios_max),
             storage: Arc::new(Shelf(Arc::clone(disk))),
+            ..Environment::default()
         };
         let settings =
             Settings { threads: Some(setting.reactors), pin: false, spin_us: 0, environment, ..Settings::of(&config) };

@@ -49,6 +49,13 @@ const SIDES: &[Side] = &[
         foreign: &["Commands", "Executing", "Operation", "Queue", "Step", "Work", "opcode", "Opcode"],
     },
     Side {
+        name: "a link over RDMA",
+        folder: "crates/server/src",
+        files: &["link/rdma", "link/rdma/closing", "link/rdma/completions", "link/rdma/held"],
+        // Work is what its core has it post.
+        foreign: &["Commands", "Executing", "Operation", "Queue", "Step", "opcode", "Opcode"],
+    },
+    Side {
         name: "the host's engine",
         folder: "crates/initiator/src",
         files: &["engine", "engine/required", "slots"],

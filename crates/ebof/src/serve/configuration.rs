@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use ebof_manage::config::{BlockSize, Host, ManagedDrive, Namespace, Port, Subsystem};
+use ebof_manage::listen::Transport;
 use ebof_manage::{Config, Drive, Listen, Loaded};
 use ebof_nvme::{Nqn, Uuid};
 
@@ -144,12 +145,14 @@ fn ports(args: &Args) -> anyhow::Result<Vec<Port>> {
     let mut ports = Vec::new();
     for (id, listen) in (1..).zip(listens) {
         let mut port = Port::new(id, listen);
-        port.c2h_success = !args.no_c2h_success;
-        port.tos = args.tos;
-        port.so_priority = args.so_priority;
-        port.busy_poll_us = args.busy_poll;
-        port.prefer_busy_poll = args.prefer_busy_poll;
-        port.zerocopy_send_bytes = args.zerocopy_send;
+        if port.listen.transport == Transport::Tcp {
+            port.c2h_success = !args.no_c2h_success;
+            port.tos = args.tos;
+            port.so_priority = args.so_priority;
+            port.busy_poll_us = args.busy_poll;
+            port.prefer_busy_poll = args.prefer_busy_poll;
+            port.zerocopy_send_bytes = args.zerocopy_send;
+        }
         if let Some(bytes) = in_capsule {
             port.in_capsule_data_bytes = bytes;
         }

@@ -1,6 +1,6 @@
 //! Messages at the start.
 
-use ebof_manage::api::{IoCounters, NamespaceStatus, STATUS_SCHEMA, SubsystemStatus};
+use ebof_manage::api::{IoCounters, NamespaceStatus, PortStatus, STATUS_SCHEMA, SubsystemStatus};
 
 use super::*;
 
@@ -12,7 +12,20 @@ fn subsystem(nqn: &str, namespaces: Vec<NamespaceStatus>) -> SubsystemStatus {
     SubsystemStatus { nqn: nqn.to_owned(), serial, model, allow_any_host: true, allowed_hosts, ports, namespaces }
 }
 
-fn status(subsystems: Vec<SubsystemStatus>, drives: Vec<DriveStatus>) -> Status {
+fn port(transport: &str, address: &str) -> PortStatus {
+    PortStatus {
+        name: "a".to_owned(),
+        id: 1,
+        transport: transport.to_owned(),
+        address: address.parse().unwrap(),
+        discovery_only: false,
+        connections: 0,
+        accepted: 0,
+        refused: 0,
+    }
+}
+
+fn status(ports: Vec<PortStatus>, subsystems: Vec<SubsystemStatus>, drives: Vec<DriveStatus>) -> Status {
     Status {
         schema: STATUS_SCHEMA,
         version: String::new(),
@@ -20,7 +33,7 @@ fn status(subsystems: Vec<SubsystemStatus>, drives: Vec<DriveStatus>) -> Status 
         generation: 1,
         connections: 0,
         connections_max: 1,
-        ports: Vec::new(),
+        ports,
         subsystems,
         drives,
         controllers: Vec::new(),
@@ -44,9 +57,10 @@ fn drive(namespaces: u32, unallocated_bytes: u64) -> DriveStatus {
 
 #[test]
 fn a_drive_without_namespaces_is_served_with_a_hint() {
-    let status = status(vec![subsystem("nqn.a", Vec::new())], vec![drive(0, 100_000_000_000)]);
+    let ports = vec![port("tcp", "127.0.0.1:4420")];
+    let status = status(ports, vec![subsystem("nqn.a", Vec::new())], vec![drive(0, 100_000_000_000)]);
     assert_eq!(
-        text(&status, &["127.0.0.1:4420".parse().unwrap()], None),
+        text(&status, None),
         "subsystem nqn.a\n\
          \x20 drive d0: 100.00 GB (93.13 GiB), profile default, no namespace yet: disk.img\n\
          listening on tcp://127.0.0.1:4420\n\
@@ -69,18 +83,20 @@ fn drives_and_namespaces_are_printed_with_their_subsystems() {
         io: IoCounters::default(),
     };
     let subsystems = vec![subsystem("nqn.plain", vec![namespace]), subsystem("nqn.a", Vec::new())];
-    let status = status(subsystems, vec![drive(2, 40_000_000_000)]);
+    let ports = vec![port("rdma", "0.0.0.0:4420"), port("tcp", "[::1]:8009")];
+    let status = status(ports, subsystems, vec![drive(2, 40_000_000_000)]);
     let metrics = Some("127.0.0.1:9464".parse().unwrap());
     assert_eq!(
-        text(&status, &["0.0.0.0:4420".parse().unwrap()], metrics),
+        text(&status, metrics),
         "subsystem nqn.plain\n\
          \x20 namespace 1    1.00 GB (953.67 MiB), 512 B blocks, write protected: mem:1Gi\n\
          subsystem nqn.a\n\
          \x20 drive d0: 100.00 GB (93.13 GiB), 40.00 GB unallocated, profile default, 2 namespaces: disk.img\n\
-         listening on tcp://0.0.0.0:4420\n\
+         listening on rdma://0.0.0.0:4420\n\
+         listening on tcp://[::1]:8009\n\
          metrics on http://127.0.0.1:9464/metrics\n\
-         attach with: ebof connect -t tcp -a ADDRESS -s 4420 -n nqn.plain\n\
-         attach with: ebof connect -t tcp -a ADDRESS -s 4420 -n nqn.a\n"
+         attach with: ebof connect -t rdma -a ADDRESS -s 4420 -n nqn.plain\n\
+         attach with: ebof connect -t rdma -a ADDRESS -s 4420 -n nqn.a\n"
     );
 }
 

@@ -35,7 +35,7 @@ pub struct Refusal {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum RefusalReason {
-    /// What arrived first is not an NVMe/TCP PDU.
+    /// What arrived first is not an NVMe/TCP PDU, or not the private data of an NVMe/RDMA host.
     NotNvme,
     /// A PDU broke the transport's rules.
     ProtocolError,
@@ -45,6 +45,8 @@ pub enum RefusalReason {
     HandshakeTimeout,
     /// All connections are taken.
     TooManyConnections,
+    /// The memory for capsules over RDMA is used up, or the device has no more queue pairs.
+    NoResources,
     /// No subsystem has this NQN.
     UnknownSubsystem,
     /// The subsystem is not reached through this port.
@@ -81,9 +83,7 @@ impl RefusalReason {
     #[must_use]
     pub const fn advice(self) -> &'static str {
         match self {
-            Self::NotNvme => {
-                "only NVMe/TCP hosts should reach this port: a port scanner, a health check or a wrong port?"
-            }
+            Self::NotNvme => "only NVMe hosts should reach this port: a port scanner, a health check or a wrong port?",
             Self::ProtocolError => {
                 "the host, or something between, damages PDUs: compare versions, capture the traffic"
             }
@@ -94,6 +94,10 @@ impl RefusalReason {
                 "the host or the network is too slow, or something connects and says nothing: see handshake_timeout"
             }
             Self::TooManyConnections => "raise max_connections, or connect with fewer queues (-i)",
+            Self::NoResources => {
+                "connect with fewer or shallower queues (-i, -Q), lower in_capsule_data of the port, or raise \
+                 rdma_memory; memory that may be locked (`ulimit -l`) counts, too"
+            }
             Self::UnknownSubsystem => "connect to an NQN that `ebof discover` lists",
             Self::SubsystemNotOnPort => "add the port to the subsystem's ports, or connect through one that has it",
             Self::DiscoveryPort => "this port answers discovery only: connect to an address that `ebof discover` lists",

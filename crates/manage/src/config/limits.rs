@@ -39,5 +39,7 @@ pub const MODEL_CHARS_MAX: usize = 40;
 pub const FIRMWARE_CHARS_MAX: usize = 8;
 /// In-capsule data in bytes; a multiple of 16, because IOCCSZ counts in 16 bytes.
 pub const IN_CAPSULE_DATA_BYTES: RangeInclusive<u64> = 0..=256 << 10;
+/// Memory for capsules over RDMA in bytes.
+pub const RDMA_MEMORY_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 40;
 /// Entries of an I/O queue.
 pub const QUEUE_SIZE: RangeInclusive<u64> = 2..=1024;

@@ -10,7 +10,7 @@ use super::limits;
 use super::written::{as_optional_size, as_size};
 use crate::keys::Absent::{Required, Value, Words};
 use crate::keys::{Form, Key, Refused, store};
-use crate::listen::{Listen, parse_address};
+use crate::listen::{Listen, Transport, parse_address};
 
 /// Where hosts reach the target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -109,6 +109,28 @@ impl Port {
     pub fn is_same(&self, other: &Self) -> bool {
         self.listen == other.listen && (self.listen.port != 0 || self.name == other.name)
     }
+
+    /// The keys that are set to something that the port's transport has not.
+    pub(crate) fn misplaced_keys(&self) -> Vec<&'static str> {
+        if self.listen.transport == Transport::Tcp {
+            return Vec::new();
+        }
+        let without = Self::new(self.id, self.listen.clone());
+        [
+            ("max_h2c_data", self.max_h2c_data_bytes != without.max_h2c_data_bytes),
+            ("c2h_success", self.c2h_success != without.c2h_success),
+            ("header_digest", self.header_digest != without.header_digest),
+            ("data_digest", self.data_digest != without.data_digest),
+            ("tos", self.tos.is_some()),
+            ("so_priority", self.so_priority.is_some()),
+            ("busy_poll_us", self.busy_poll_us.is_some()),
+            ("prefer_busy_poll", self.prefer_busy_poll),
+            ("zerocopy_send", self.zerocopy_send_bytes.is_some()),
+        ]
+        .into_iter()
+        .filter_map(|(key, is_set)| is_set.then_some(key))
+        .collect()
+    }
 }
 
 impl Port {
@@ -120,10 +142,12 @@ impl Port {
             name: "listen",
             form: Form::Other("string"),
             default: Required,
-            text: "`tcp://ADDRESS:PORT`, where ADDRESS is IPv4, `[IPv6]` or `[fe80::1%eth0]`; the \
-                   default PORT is 4420, 0 lets the system choose one. Host names are refused. \
-                   `rdma://`, `unix:` and `vfio-user:` are reserved and not supported by this \
-                   build",
+            text: "`tcp://ADDRESS:PORT` or `rdma://ADDRESS:PORT`, where ADDRESS is IPv4, `[IPv6]` \
+                   or `[fe80::1%eth0]`; the default PORT is 4420, 0 lets the system choose one. \
+                   Host names are refused. Over RDMA, what concerns TCP (`max_h2c_data` to \
+                   `data_digest`, and from `tos` on) can only have its default, and an \
+                   iWARP device shares the PORTs of TCP: a `tcp` port of the same address needs \
+                   another one. `unix:` and `vfio-user:` are reserved and not supported by this build",
         },
         Key {
             name: "name",

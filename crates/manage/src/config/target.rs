@@ -6,7 +6,8 @@ use std::time::Duration;
 use ebof_nvme::Nqn;
 use serde::Serialize;
 
-use super::written::{as_duration, as_optional_text};
+use super::limits;
+use super::written::{as_duration, as_optional_text, as_size64};
 use crate::keys::Absent::{Value, Words};
 use crate::keys::{Form, Key, Refused, store};
 
@@ -31,6 +32,9 @@ pub struct TargetOptions {
     pub refused_journal: u32,
     /// How many entries the Error Information log of a controller has.
     pub error_log_entries: u16,
+    /// The most memory for capsules over RDMA, in bytes.
+    #[serde(rename = "rdma_memory", serialize_with = "as_size64")]
+    pub rdma_memory_bytes: u64,
     /// Where OpenMetrics are served over HTTP; `None` is nowhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<SocketAddr>,
@@ -50,6 +54,7 @@ impl Default for TargetOptions {
             handshake_timeout: Duration::from_secs(30),
             refused_journal: 1024,
             error_log_entries: 64,
+            rdma_memory_bytes: 1 << 30,
             metrics: None,
             discovery_nqn: None,
         }
@@ -131,6 +136,19 @@ impl TargetOptions {
             },
             default: Value,
             text: "entries of each controller's Error Information log",
+        },
+        Key {
+            name: "rdma_memory",
+            form: Form::Size {
+                range: limits::RDMA_MEMORY_BYTES,
+                step: 1,
+                set: Some(|target, bytes| target.rdma_memory_bytes = bytes),
+            },
+            default: Value,
+            text: "memory for the capsules of all connections over RDMA, which is registered with \
+                   the devices and not swapped. A queue takes as many capsules as it has entries, \
+                   each of 64 bytes and the `in_capsule_data` of its port; connections beyond the \
+                   limit are refused",
         },
         Key {
             name: "metrics",

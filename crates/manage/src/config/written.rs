@@ -30,6 +30,11 @@ pub(super) fn as_size<S: Serializer>(bytes: &u32, serializer: S) -> Result<S::Ok
     serializer.serialize_str(&format_size(u64::from(*bytes)))
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands references")]
+pub(super) fn as_size64<S: Serializer>(bytes: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&format_size(*bytes))
+}
+
 pub(super) fn as_optional_size<S: Serializer>(bytes: &Option<u32>, serializer: S) -> Result<S::Ok, S::Error> {
     match bytes {
         Some(bytes) => as_size(bytes, serializer),

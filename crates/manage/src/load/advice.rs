@@ -33,7 +33,9 @@ fn fixes_suggested_for_ports_work() {
         ("listen = \"tcp://nas\"", "\"tcp://0.0.0.0:4420\"", "listen = \"tcp://0.0.0.0:4420\""),
         ("listen = \"tcp://::1\"", "write \"tcp://[::1]:4420\"", "listen = \"tcp://[::1]:4420\""),
         ("listen = \"tcp://::1:4421\"", "write \"tcp://[::1]:4421\"", "listen = \"tcp://[::1]:4421\""),
-        ("listen = \"rdma://10.0.0.1\"", "tcp://ADDRESS:PORT", "listen = \"tcp://10.0.0.1:4420\""),
+        ("listen = \"vfio-user://10.0.0.1\"", "rdma://ADDRESS:PORT", "listen = \"rdma://10.0.0.1:4420\""),
+        ("listen = \"rdma://::1\"", "write \"rdma://[::1]:4420\"", "listen = \"rdma://[::1]:4420\""),
+        ("listen = \"rdma://10.0.0.1\"\ndata_digest = \"required\"", "leave it out", "listen = \"rdma://10.0.0.1\""),
         ("listen = \"tcp://[::1%lo]\"", "leave out `%` and what follows it", "listen = \"tcp://[::1]\""),
         ("listen = \"tcp://[::1]:x\"", "4420 when left out", "listen = \"tcp://[::1]\""),
         ("name = \"a\"", "add listen = \"tcp://127.0.0.1:4420\"", "name = \"a\"\nlisten = \"tcp://127.0.0.1:4420\""),
@@ -207,6 +209,7 @@ fn both_ends_of_a_range_are_accepted() {
             "address_share",
             "refused_journal",
             "error_log_entries",
+            "rdma_memory",
         ]
         .map(|key| (target(key), "-1")),
     );
@@ -303,7 +306,7 @@ fn fixes_suggested_for_files_of_nvmetcli_work() {
     for (before, advice, after) in [
         (port("\"trtype\": \"tcp\""), "add \"traddr\": \"127.0.0.1\"", tcp.clone()),
         (port("\"trtype\": \"x\", \"traddr\": \"127.0.0.1\""), "accepted: \"tcp\"", tcp.clone()),
-        (port("\"trtype\": \"rdma\", \"traddr\": \"127.0.0.1\""), "with \"trtype\": \"tcp\"", tcp.clone()),
+        (port("\"trtype\": \"fc\", \"traddr\": \"127.0.0.1\""), "with \"trtype\": \"tcp\"", tcp.clone()),
         (port("\"trtype\": \"tcp\", \"traddr\": \"nas\""), "accepted: an IP address", tcp.clone()),
         (
             tcp.replace("\"subsystems\": [\"n\"]", "\"subsystems\": []"),

@@ -156,8 +156,8 @@ fn each_mistake_is_reported() {
         ("[ports]\nlisten = \"tcp://[::1]\"", "1:1: error: `ports` is a table, and there can be several"),
         ("[[ports]]\nname = \"a\"", "1:1: error: a port has no `listen`"),
         (
-            "[[ports]]\nlisten = \"rdma://10.0.0.1\"",
-            "2:10: error: `rdma` is a transport that this build does not serve",
+            "[[ports]]\nlisten = \"vfio-user://10.0.0.1\"",
+            "2:10: error: `vfio-user` is a transport that this build does not serve",
         ),
         ("[[ports]]\nlisten = \"tcp://nas\"", "2:10: error: `nas` is a host name, and a port listens on an IP address"),
         (same_port, "4:10: error: the address tcp://[::1]:1 is used twice"),

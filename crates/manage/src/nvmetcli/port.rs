@@ -3,12 +3,15 @@
 use super::{Import, ignore_unknown, loose_boolean, loose_integer, loose_string};
 use crate::config::{Port, limits};
 use crate::diagnostic::{Collector, Span};
-use crate::listen::{DEFAULT_PORT, Listen, parse_address, parse_port};
+use crate::listen::{DEFAULT_PORT, Listen, Transport, parse_address, parse_port};
 use crate::read::table::{Table, as_string, beginning};
 use crate::read::tree::Node;
 
 /// What nvmet-tcp takes when the file says -1: four pages (Linux, drivers/nvme/target/tcp.c).
 const NVMET_TCP_INLINE_BYTES: u32 = 16384;
+
+/// What nvmet-rdma takes when the file says -1: one page (Linux, drivers/nvme/target/rdma.c).
+const NVMET_RDMA_INLINE_BYTES: u32 = 4096;
 
 /// Reads a port; `None` where it is left out or wrong.
 pub(super) fn read(import: &mut Import, node: &Node, out: &mut Collector<'_>) -> Option<Port> {
@@ -44,7 +47,11 @@ pub(super) fn read(import: &mut Import, node: &Node, out: &mut Collector<'_>) ->
         let span = beginning(&address?.span);
         import.known.unique.claim("the address", &listen.to_string(), &span, out);
     }
-    let mut port = Port { name, in_capsule_data_bytes: NVMET_TCP_INLINE_BYTES, ..Port::new(id, listen) };
+    let in_capsule_data_bytes = match listen.transport {
+        Transport::Tcp => NVMET_TCP_INLINE_BYTES,
+        Transport::Rdma => NVMET_RDMA_INLINE_BYTES,
+    };
+    let mut port = Port { name, in_capsule_data_bytes, ..Port::new(id, listen) };
     import.known.ports.push((port.name.clone(), false));
     if let Some(node) = params {
         read_params(node, &mut port, out);
@@ -81,19 +88,21 @@ fn read_address(node: &Node, out: &mut Collector<'_>) -> Option<(Listen, bool)> 
     ignore_unknown(&table, out);
     let transport_node = transport?;
     let transport = loose_string("trtype", transport_node, out)?;
-    match transport.as_str() {
-        "tcp" => {}
-        "rdma" | "fc" | "loop" | "pci" => {
-            let message = format!("this build serves tcp only: the {transport} port is left out");
+    let transport = match transport.as_str() {
+        "tcp" => Transport::Tcp,
+        "rdma" => Transport::Rdma,
+        "fc" | "loop" | "pci" => {
+            let message = format!("this build serves tcp and rdma: the {transport} port is left out");
             out.warning(transport_node.span.clone(), message, "hosts cannot reach its subsystems through it");
             return Some((Listen::loopback(), true));
         }
         _ => {
             let message = format!("`{transport}` is not a transport");
-            out.error(transport_node.span.clone(), message, "accepted: \"tcp\" (known: rdma, fc, loop, pci)");
+            let accepted = "accepted: \"tcp\" or \"rdma\" (known: fc, loop, pci)";
+            out.error(transport_node.span.clone(), message, accepted);
             return None;
         }
-    }
+    };
     let mut left_out = false;
     for (key, node) in [("treq", treq), ("tsas", tsas)].into_iter().filter_map(|(key, node)| Some((key, node?))) {
         let value = loose_string(key, node, out)?;
@@ -104,7 +113,7 @@ fn read_address(node: &Node, out: &mut Collector<'_>) -> Option<(Listen, bool)> 
             left_out = true;
         }
     }
-    let listen = read_listen(traddr, trsvcid, &table.place(), out)?;
+    let listen = Listen { transport, ..read_listen(traddr, trsvcid, &table.place(), out)? };
     if let Some(node) = family {
         check_family(node, &listen, out);
     }
@@ -138,7 +147,7 @@ fn read_listen(traddr: Option<&Node>, trsvcid: Option<&Node>, span: &Span, out: 
         }
     };
     let ((address, interface), port) = address.zip(service)?;
-    Some(Listen { address, interface, port })
+    Some(Listen { interface, ..Listen::new(address, port) })
 }
 
 fn check_family(node: &Node, listen: &Listen, out: &mut Collector<'_>) {

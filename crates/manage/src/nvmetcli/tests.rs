@@ -45,18 +45,30 @@ fn a_saved_file_is_imported_unchanged() {
 }
 
 #[test]
+fn a_port_over_rdma_is_imported() {
+    let (config, _remarks) = with("\"trtype\": \"tcp\"", "\"trtype\": \"rdma\"").unwrap();
+    assert_eq!(config.ports[0].listen.to_string(), "rdma://192.168.122.33:4420");
+    assert_eq!(config.ports[0].in_capsule_data_bytes, 16384, "as the file says");
+    let plain = "{\"ports\": [{\"portid\": 1, \"addr\": {\"trtype\": \"rdma\", \"traddr\": \"10.0.0.1\"}}]}";
+    let config = load("a.json", plain).unwrap().config;
+    assert_eq!(config.ports[0].in_capsule_data_bytes, 4096);
+    let toml = config.to_toml().unwrap();
+    assert_eq!(load("a.toml", &toml).unwrap().config.ports, config.ports, "written with ebof's own keys");
+}
+
+#[test]
 fn other_transports_are_left_out() {
-    let rdma = with("\"trtype\": \"tcp\"", "\"trtype\": \"rdma\"").unwrap_err();
+    let fc = with("\"trtype\": \"tcp\"", "\"trtype\": \"fc\"").unwrap_err();
     assert_eq!(
-        rdma,
+        fc,
         [
             "8:5: error: no port is left that this build can serve",
-            "14:19: warning: this build serves tcp only: the rdma port is left out",
+            "14:19: warning: this build serves tcp and rdma: the fc port is left out",
             "78:14: warning: every port that has this subsystem is left out: no host can reach it",
             "50:20: note: `version` has no effect: ebof announces the version it implements",
         ]
     );
-    let two = "{\"ports\": [{\"portid\": 1, \"addr\": {\"trtype\": \"rdma\", \"traddr\": \"10.0.0.1\"}},
+    let two = "{\"ports\": [{\"portid\": 1, \"addr\": {\"trtype\": \"fc\", \"traddr\": \"10.0.0.1\"}},
         {\"portid\": 2, \"addr\": {\"trtype\": \"tcp\", \"traddr\": \"10.0.0.1\"}}]}";
     assert_eq!(load("a.json", two).unwrap().config.ports.len(), 1);
 }
@@ -117,7 +129,7 @@ fn mistakes_have_positions() {
             "\"storage.example\"",
             "11:19: error: `storage.example` is a host name, and a port listens on an IP address",
         ),
-        ("\"4420\"", "\"nvme\"", "13:20: error: `nvme` is not a TCP port"),
+        ("\"4420\"", "\"nvme\"", "13:20: error: `nvme` is not a port number"),
         ("\"ipv4\"", "\"ipv6\"", "10:19: error: `adrfam` is \"ipv6\", and 192.168.122.33 is ipv4"),
         ("\"trtype\": \"tcp\"", "\"trtype\": \"quic\"", "14:19: error: `quic` is not a transport"),
         ("\"16384\"", "\"9999999\"", "26:29: error: `inline_data_size` is 9999999"),

@@ -127,6 +127,12 @@ fn read_port(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<
         name_span = span;
     }
     table.take(Port::KEYS, &mut port, out);
+    for key in port.misplaced_keys() {
+        if let Some(entry) = table.entry(key) {
+            let message = format!("`{key}` is for ports over TCP, and this one is over RDMA");
+            out.error(entry.key_span.clone(), message, "leave it out");
+        }
+    }
     table.finish(out);
     // The same address twice would fail at bind(2); port 0 is a different one each time.
     if let Some(listen) = parsed.as_ref().filter(|listen| listen.port != 0) {

@@ -8,6 +8,7 @@ use ebof_nvme::{Cid, Cqe};
 use ebof_sockets::Readiness;
 
 use super::loopback::Loopback;
+use super::rdma::Rdma;
 use super::tcp::Tcp;
 use super::transport::Transport;
 use super::{End, Event, Fetch, Flushed, Inline, Opening, Received, Stopped};
@@ -20,6 +21,8 @@ use crate::reactor_context::ReactorContext;
 #[expect(clippy::large_enum_variant, reason = "nearly all are TCP, and a connection is boxed as a whole")]
 pub(crate) enum AnyTransport {
     Tcp(Tcp),
+    /// In a box: it is much larger than a pointer, and TCP's are accessed more often.
+    Rdma(Box<Rdma>),
     Loopback(Loopback),
 }
 
@@ -28,6 +31,7 @@ macro_rules! each {
     ($any:ident, $transport:ident => $work:expr) => {
         match $any {
             AnyTransport::Tcp($transport) => $work,
+            AnyTransport::Rdma($transport) => $work,
             AnyTransport::Loopback($transport) => $work,
         }
     };
@@ -42,6 +46,21 @@ impl Transport for AnyTransport {
     #[inline]
     fn readiness(&self) -> Option<Readiness> {
         each!(self, transport => transport.readiness())
+    }
+
+    #[inline]
+    fn rings(&self) -> bool {
+        each!(self, transport => transport.rings())
+    }
+
+    #[inline]
+    fn is_polled(&self) -> bool {
+        each!(self, transport => transport.is_polled())
+    }
+
+    #[inline]
+    fn arm(&mut self) -> Result<bool, End> {
+        each!(self, transport => transport.arm())
     }
 
     #[inline]
@@ -115,12 +134,17 @@ impl Transport for AnyTransport {
     }
 
     #[inline]
+    fn receives_when_stalled(&self) -> bool {
+        each!(self, transport => transport.receives_when_stalled())
+    }
+
+    #[inline]
     fn awaits_data(&self) -> bool {
         each!(self, transport => transport.awaits_data())
     }
 
     #[inline]
-    fn take_inline<'a>(&mut self, input: &mut &'a [u8]) -> Option<Inline<'a>> {
+    fn take_inline<'s, 'i: 's>(&'s mut self, input: &mut &'i [u8]) -> Option<Inline<'s>> {
         each!(self, transport => transport.take_inline(input))
     }
 
@@ -147,6 +171,11 @@ impl Transport for AnyTransport {
     #[inline]
     fn send_buffer(&mut self, cid: Cid, buffer: Buffer, length: u32, cqe: &Cqe, pool: &mut Pool) {
         each!(self, transport => transport.send_buffer(cid, buffer, length, cqe, pool));
+    }
+
+    #[inline]
+    fn lends(&self) -> bool {
+        each!(self, transport => transport.lends())
     }
 
     #[inline]
@@ -190,7 +219,7 @@ impl Transport for AnyTransport {
     }
 
     #[inline]
-    fn peer_is_gone(&self) -> bool {
+    fn peer_is_gone(&mut self) -> bool {
         each!(self, transport => transport.peer_is_gone())
     }
 

@@ -3,7 +3,9 @@
 use std::io;
 
 use ebof_fabrics::{CloseReason, RefusalReason};
+use ebof_nvme::QueueId;
 use ebof_tcp::{FatalError, Termination};
+use ebof_verbs::WorkStatus;
 
 use super::STALLED_MS;
 
@@ -16,11 +18,25 @@ pub(crate) enum End {
     Socket(#[from] io::Error),
     #[error("the host broke the transport: {0}")]
     Fatal(#[from] FatalError),
+    #[error("the host broke the transport: {0}")]
+    Capsule(#[from] ebof_rdma::FatalError),
+    #[error(
+        "the host broke the transport: Connect is for queue {connect}, and the private data were for {private_data}"
+    )]
+    OtherQueue { private_data: QueueId, connect: QueueId },
+    #[error("the queue pair failed: {0}")]
+    Work(WorkStatus),
+    #[error("the queue pair failed: {0}")]
+    QueuePair(&'static str),
+    #[error("the RDMA device failed: {0}")]
+    Verbs(#[from] ebof_verbs::Error),
+    #[error("the RDMA device was removed")]
+    DeviceRemoved,
     #[error("the host sent a TermReq: {0}")]
     TermReceived(Termination),
     #[error("the host may not be attached: {0}")]
     NotAttached(RefusalReason),
-    #[error("no valid ICReq and Connect within {0} ms")]
+    #[error("no valid Connect within {0} ms")]
     Handshake(u64),
     #[error("the host read nothing for {STALLED_MS} ms")]
     Stalled,

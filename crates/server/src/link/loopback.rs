@@ -13,7 +13,7 @@ use ebof_nvme::{Cid, Cqe, Sqe};
 
 use super::message_queue::MessageQueue;
 use super::transport::Transport;
-use super::{End, Event, Fetch, Flushed, Inline, Opening, Received, Stopped};
+use super::{End, Event, Fetch, Flushed, Opening, Received, Stopped};
 use crate::buffer::Pool;
 use crate::peer::Peer;
 use crate::reactor_context::ReactorContext;
@@ -70,20 +70,10 @@ impl Loopback {
     }
 
     /// Copies the data of a command, which it announced as `fetch.length` bytes.
-    fn copy(&mut self, fetch: Fetch) {
-        let Fetch { cid, slot, mut buffer, offset, length, .. } = fetch;
-        let length = length as usize;
-        let data = self.forget_data(cid);
-        let source = data.as_deref().and_then(|data| data.get(..length));
-        let target = buffer.as_mut_slice().get_mut(offset..offset + length);
-        let is_intact = match (source, target) {
-            (Some(source), Some(target)) => {
-                target.copy_from_slice(source);
-                true
-            }
-            // The host brought less than the command says.
-            _ => length == 0,
-        };
+    fn copy(&mut self, mut fetch: Fetch) {
+        let data = self.forget_data(fetch.cid);
+        let is_intact = fetch.fill(data.as_deref());
+        let Fetch { slot, buffer, .. } = fetch;
         self.fetched.push_back(Fetched { slot, buffer, is_intact });
     }
 }
@@ -95,10 +85,6 @@ impl Transport for Loopback {
 
     fn is_initialized(&self) -> bool {
         true
-    }
-
-    fn digests(&self) -> Option<(bool, bool)> {
-        None
     }
 
     fn open(&mut self, opening: &Opening) {
@@ -118,14 +104,6 @@ impl Transport for Loopback {
         Ok((total > 0).then_some(Received { total, in_scratch: 0, room: usize::MAX }))
     }
 
-    fn discard(&mut self, limit: usize, scratch: &mut [u8]) -> Result<Option<Received>, End> {
-        let received = self.receive(limit, scratch);
-        self.commands.clear();
-        received
-    }
-
-    fn place_data(&mut self, _input: &mut &[u8]) {}
-
     fn is_at_command(&self, _input: &[u8]) -> bool {
         self.fetched.is_empty() && !self.commands.is_empty()
     }
@@ -144,30 +122,12 @@ impl Transport for Loopback {
         Ok(Some(Event::Command { sqe, in_capsule: 0 }))
     }
 
-    fn after_command(&mut self) {}
-
-    fn keep_unparsed(&mut self, _bytes: &[u8]) {}
-
-    fn take_unparsed(&mut self) -> (Vec<u8>, usize) {
-        (Vec::new(), 0)
-    }
-
-    fn put_unparsed(&mut self, _kept: Vec<u8>, _left: usize) {}
-
     fn unparsed(&self) -> usize {
         self.commands.len() + self.fetched.len()
     }
 
     fn is_stalled(&self) -> bool {
         self.unparsed() > 0
-    }
-
-    fn awaits_data(&self) -> bool {
-        false
-    }
-
-    fn take_inline<'a>(&mut self, _input: &mut &'a [u8]) -> Option<Inline<'a>> {
-        None
     }
 
     fn fetch(&mut self, fetch: Fetch) -> Result<(), Buffer> {
@@ -238,7 +198,7 @@ impl Transport for Loopback {
         self.break_off();
     }
 
-    fn peer_is_gone(&self) -> bool {
+    fn peer_is_gone(&mut self) -> bool {
         self.end.as_ref().is_none_or(TargetEnd::host_is_gone)
     }
 

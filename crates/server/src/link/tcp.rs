@@ -301,7 +301,7 @@ impl Transport for Tcp {
     }
 
     #[inline]
-    fn take_inline<'a>(&mut self, input: &mut &'a [u8]) -> Option<Inline<'a>> {
+    fn take_inline<'s, 'i: 's>(&'s mut self, input: &mut &'i [u8]) -> Option<Inline<'s>> {
         let InCapsule { bytes, digest_ok: is_intact } = self.core.take_in_capsule(input)?;
         self.inline = InlineState::None;
         Some(Inline { bytes, is_intact })
@@ -422,7 +422,7 @@ impl Transport for Tcp {
         self.pinned_since_ms = None;
     }
 
-    fn peer_is_gone(&self) -> bool {
+    fn peer_is_gone(&mut self) -> bool {
         match &self.stream {
             Stream::Socket(socket) => sockets::peer_is_gone(socket),
             Stream::Simulated(stream) => stream.readiness().closed,

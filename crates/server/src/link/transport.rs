@@ -21,7 +21,13 @@ use crate::reactor_context::ReactorContext;
 ///
 /// Input comes in two steps: [`receive`](Self::receive) takes what is there into memory, and
 /// [`poll`](Self::poll) takes it apart, event by event. What the command side has no room for stays
-/// with the transport (*unparsed*), and nothing more is received meanwhile.
+/// with the transport (*unparsed*), and nothing more is received meanwhile, unless the transport
+/// says otherwise.
+///
+/// A stream of bytes is received into the reactor's memory, which is the `input` of
+/// [`poll`](Self::poll) and of the methods beside it. A transport of messages has them in memory of
+/// its own, puts nothing into `scratch`, and is given an empty `input`; what is about bytes has a
+/// default.
 ///
 /// # Queues of messages and queues in memory
 ///
@@ -55,11 +61,34 @@ pub(crate) trait Transport {
         None
     }
 
+    /// Whether the other end rings a bell, once, when it has sent something.
+    fn rings(&self) -> bool {
+        self.descriptor().is_none() && self.readiness().is_none()
+    }
+
+    /// Whether it is to be looked at in every turn: neither its descriptor nor a bell tells that
+    /// there is something, until [`arm`](Self::arm) asks for that.
+    #[inline]
+    fn is_polled(&self) -> bool {
+        false
+    }
+
+    /// Has its descriptor or bell tell when there is something from now on. `false`: there is
+    /// something already, and it is polled as before.
+    ///
+    /// # Errors
+    /// The connection has failed.
+    fn arm(&mut self) -> Result<bool, End> {
+        Ok(true)
+    }
+
     /// Whether both ends have agreed on how to talk.
     fn is_initialized(&self) -> bool;
 
-    /// Header and data digest that both ends have agreed on.
-    fn digests(&self) -> Option<(bool, bool)>;
+    /// Header and data digest that both ends have agreed on, where the transport has any.
+    fn digests(&self) -> Option<(bool, bool)> {
+        None
+    }
 
     /// The connection is a queue of a controller from now on.
     fn open(&mut self, opening: &Opening);
@@ -72,14 +101,18 @@ pub(crate) trait Transport {
     fn receive(&mut self, limit: usize, scratch: &mut [u8]) -> Result<Option<Received>, End>;
 
     /// Takes and drops what a peer still sends that was asked to close: nothing of it is in
-    /// `scratch`. `None`: nothing is there.
+    /// `scratch`. `None`: nothing is there. Not called where [`start_closing`](Self::start_closing)
+    /// awaits nothing.
     ///
     /// # Errors
     /// The peer has closed, or the connection has failed.
-    fn discard(&mut self, limit: usize, scratch: &mut [u8]) -> Result<Option<Received>, End>;
+    fn discard(&mut self, _limit: usize, _scratch: &mut [u8]) -> Result<Option<Received>, End> {
+        Ok(None)
+    }
 
     /// Puts data of the host that are in front of `input` where they belong.
-    fn place_data(&mut self, input: &mut &[u8]);
+    #[inline]
+    fn place_data(&mut self, _input: &mut &[u8]) {}
 
     /// Whether the next event may be a command that has come.
     fn is_at_command(&self, input: &[u8]) -> bool;
@@ -92,31 +125,48 @@ pub(crate) trait Transport {
     fn poll(&mut self, input: &mut &[u8], draining: bool) -> Result<Option<Event>, End>;
 
     /// The last command is dealt with: unused data in its capsule are dropped.
-    fn after_command(&mut self);
+    #[inline]
+    fn after_command(&mut self) {}
 
     /// Keeps received bytes that cannot be taken yet.
-    fn keep_unparsed(&mut self, bytes: &[u8]);
+    fn keep_unparsed(&mut self, _bytes: &[u8]) {}
 
     /// The received bytes that were kept, and the offset of the first that has not been parsed. To
     /// be returned with [`put_unparsed`](Self::put_unparsed).
-    fn take_unparsed(&mut self) -> (Vec<u8>, usize);
+    fn take_unparsed(&mut self) -> (Vec<u8>, usize) {
+        (Vec::new(), 0)
+    }
 
     /// Returns what [`take_unparsed`](Self::take_unparsed) gave: all but the last `left` bytes have
     /// been parsed.
-    fn put_unparsed(&mut self, kept: Vec<u8>, left: usize);
+    fn put_unparsed(&mut self, _kept: Vec<u8>, _left: usize) {}
 
     /// How much waits for room, in bytes or messages: changes when some of it is taken.
     fn unparsed(&self) -> usize;
 
-    /// Whether something waits for room: then nothing more is received.
+    /// Whether something waits for room: then nothing more is received, unless
+    /// [`receives_when_stalled`](Self::receives_when_stalled).
     fn is_stalled(&self) -> bool;
+
+    /// Whether it receives all the same while commands wait for room, because what it sends and
+    /// fetches is over only when it has received that. It bounds what it keeps.
+    #[inline]
+    fn receives_when_stalled(&self) -> bool {
+        false
+    }
 
     /// Whether data of the host are awaited that come behind what was received: then everything is
     /// received and taken on.
-    fn awaits_data(&self) -> bool;
+    #[inline]
+    fn awaits_data(&self) -> bool {
+        false
+    }
 
-    /// The data in the capsule of the last command, if all of them have arrived.
-    fn take_inline<'a>(&mut self, input: &mut &'a [u8]) -> Option<Inline<'a>>;
+    /// The data in the capsule of the last command, if all of them have arrived. They are in
+    /// `input`, or in memory of the transport until [`after_command`](Self::after_command).
+    fn take_inline<'s, 'i: 's>(&'s mut self, _input: &mut &'i [u8]) -> Option<Inline<'s>> {
+        None
+    }
 
     /// Gets data of a command into a buffer: from the host, or from the capsule of the last
     /// command, as its data pointer says. [`Event::Fetched`] follows.
@@ -149,6 +199,13 @@ pub(crate) trait Transport {
     /// when they are sent, which may be at once.
     fn send_buffer(&mut self, cid: Cid, buffer: Buffer, length: u32, cqe: &Cqe, pool: &mut Pool);
 
+    /// Whether [`lend`](Self::lend) can be used. Otherwise what a device has in memory is read into
+    /// a buffer, as what others have.
+    #[inline]
+    fn lends(&self) -> bool {
+        true
+    }
+
     /// Queues what `device`, whose bytes are in memory, holds when they are sent, and the
     /// completion.
     fn lend(&mut self, cid: Cid, device: &Arc<dyn Device>, range: (u64, u32), cqe: &Cqe);
@@ -175,7 +232,7 @@ pub(crate) trait Transport {
 
     /// Whether the peer has closed its end or is gone, also where what it sent before is still to
     /// be taken.
-    fn peer_is_gone(&self) -> bool;
+    fn peer_is_gone(&mut self) -> bool;
 
     /// Releases memory that a burst left behind.
     fn shrink(&mut self);

@@ -97,7 +97,13 @@ fn snapshot() -> Snapshot {
         advice: String::new(),
         count: 4,
     };
-    Snapshot { status, totals, refusals: vec![refusal], zerocopy: Figures::default() }
+    Snapshot {
+        status,
+        totals,
+        refusals: vec![refusal],
+        zerocopy: Figures::default(),
+        capsules: CapsuleMemory::default(),
+    }
 }
 
 fn value(text: &str, start: &str) -> f64 {

@@ -12,7 +12,7 @@ use super::{Reactor, end_connection};
 use crate::command::AbortRequest;
 use crate::connection::Connection;
 use crate::handle::{handle, index_of};
-use crate::link::{AnyTransport, End, Link, Loopback, State, Tcp};
+use crate::link::{AnyTransport, End, Link, Loopback, Rdma, State, Tcp};
 use crate::log_limit::Kind;
 use crate::mailbox::{Accepted, CommandRef, Incoming, Message};
 use crate::port::PortState;
@@ -196,6 +196,11 @@ impl Reactor {
             Incoming::Tcp(stream) => {
                 AnyTransport::Tcp(Tcp::new(stream, &peer.port, self.shared.settings.zerocopy_copied_max))
             }
+            Incoming::Rdma(connection) => {
+                let mailbox = self.mailbox.clone();
+                let bell = Arc::new(move || mailbox.post(Message::Arrived { handle }));
+                AnyTransport::Rdma(Box::new(Rdma::new(*connection, bell)))
+            }
             Incoming::Loopback(end) => {
                 attachment = end.attachment().map(attachment_of(end.entries()));
                 let mailbox = self.mailbox.clone();
@@ -214,7 +219,7 @@ impl Reactor {
             return;
         }
         tracing::debug!(peer = %address, local = link.peer().local(), reactor = self.index, "connection accepted");
-        let has_descriptor = link.descriptor().is_some();
+        let is_told = link.descriptor().is_some() && !link.is_polled();
         let mut connection = Connection::new(handle, link);
         connection.armed_ms = Some(deadline_ms);
         self.connections[index as usize] = Some(Box::new(connection));
@@ -222,16 +227,16 @@ impl Reactor {
         if let Some(attachment) = attachment {
             self.with(index, now_us, |connection, context| connection.attach(&attachment, context));
         }
-        if !has_descriptor {
-            // What came before it had a bell.
+        if !is_told {
+            // What came before it had a bell, or was armed.
             self.arrived(handle, now_us);
         }
     }
 
-    /// The connection of `handle`, which has no descriptor, has something to receive, or has ended.
+    /// The connection of `handle` has something to receive, or has ended, and no event says so.
     fn arrived(&mut self, handle: Handle, now_us: u64) {
         let index = index_of(handle);
-        let known = self.connections.get(index as usize).and_then(Option::as_ref);
+        let known = self.connections.get_mut(index as usize).and_then(Option::as_mut);
         let Some(connection) = known.filter(|connection| connection.handle == handle) else { return };
         let mut flags = epoll::EventFlags::IN;
         flags.set(epoll::EventFlags::HUP, connection.link.peer_is_gone());

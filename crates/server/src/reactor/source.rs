@@ -83,7 +83,7 @@ fn interest(link: &Link) -> Option<epoll::EventFlags> {
         State::Closing { .. } => Some(epoll::EventFlags::IN),
         State::Handshake { .. } | State::Open | State::Draining => {
             let mut flags = epoll::EventFlags::empty();
-            flags.set(epoll::EventFlags::IN, !link.is_stalled());
+            flags.set(epoll::EventFlags::IN, !link.is_shut());
             flags.set(epoll::EventFlags::OUT, link.is_blocked());
             Some(flags)
         }
@@ -98,7 +98,7 @@ pub(super) fn simulated_event(connection: &Connection) -> Option<epoll::Event> {
     let mut flags = epoll::EventFlags::empty();
     flags.set(epoll::EventFlags::IN, readiness.readable && interest.contains(epoll::EventFlags::IN));
     flags.set(epoll::EventFlags::OUT, readiness.writable && interest.contains(epoll::EventFlags::OUT));
-    flags.set(epoll::EventFlags::HUP, readiness.closed && link.is_stalled());
+    flags.set(epoll::EventFlags::HUP, readiness.closed && link.is_shut());
     let data = epoll::EventData::new_u64(u64::from(index_of(connection.handle)));
     (!flags.is_empty()).then_some(epoll::Event { flags, data })
 }

@@ -7,6 +7,7 @@ mod config;
 mod drains;
 mod hosts;
 mod instructions;
+mod rdma_host;
 mod rules;
 mod zerocopy;
 
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use ebof_backend::Device;
 use ebof_fabrics::{Limits, Registry};
+use ebof_manage::{Config, Listen};
 use rustix::event::epoll;
 use socket2::{Domain, Socket, Type};
 
@@ -68,11 +70,22 @@ impl Rig {
     fn with(zerocopy: Option<u32>, wrap: impl Fn(Arc<dyn Device>) -> Arc<dyn Device>) -> Self {
         let mut config = one_subsystem(["mem:64Mi"]);
         config.ports[0].zerocopy_send_bytes = zerocopy;
+        Self::of(&config, wrap)
+    }
+
+    /// With a port over RDMA.
+    fn over_rdma() -> Self {
+        let mut config = one_subsystem(["mem:64Mi"]);
+        config.ports[0].listen = Listen::rdma([127, 0, 0, 1].into(), 4420);
+        Self::of(&config, |device| device)
+    }
+
+    fn of(config: &Config, wrap: impl Fn(Arc<dyn Device>) -> Arc<dyn Device>) -> Self {
         let port = config.ports[0].clone();
-        let devices = Devices::open(&config, &Environment::default(), &mut DriveThreads::Own).unwrap();
+        let devices = Devices::open(config, &Environment::default(), &mut DriveThreads::Own).unwrap();
         let port = Arc::new(PortState::new(port, ([127, 0, 0, 1], 4420).into()));
-        let listening = Listening { port: Arc::clone(&port), socket: None };
-        let model = devices.model(&config, &[listening], 1).unwrap();
+        let listening = Listening { port: Arc::clone(&port), bound: None };
+        let model = devices.model(config, &[listening], 1).unwrap();
         let registry = Registry::new(Limits::default(), Arc::new(model), 1);
         let mailbox = Mailbox::new().unwrap();
         let settings = Settings::default();

@@ -77,9 +77,9 @@ impl Reload<'_> {
         let stay = self.ports_stay.drain(..).map(|(before, _)| before);
         let mut ports: Vec<Listening> = stay.chain(self.leaving_ports.drain(..)).collect();
         for port in released {
-            match listen_at(&port.config, Some(port.address)) {
-                Ok((socket, _)) => {
-                    let again = Listening { port: Arc::clone(port), socket: Some(Arc::new(socket)) };
+            match listen_at(&port.config, Some(port.address), self.environment()) {
+                Ok((bound, _)) => {
+                    let again = Listening { port: Arc::clone(port), bound: Some(bound) };
                     self.target.orders.give(Order::Listen(again.clone()));
                     let entry = ports.iter_mut().find(|listening| Arc::ptr_eq(&listening.port, port));
                     entry.into_iter().for_each(|entry| *entry = again.clone());

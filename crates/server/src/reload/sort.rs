@@ -2,7 +2,6 @@
 //! something to be released.
 
 use std::collections::HashSet;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,6 +12,7 @@ use ebof_nvme::Nqn;
 
 use super::{Deferred, Grown, Reload};
 use crate::control::Listening;
+use crate::port::PortState;
 use crate::sockets;
 use crate::startup::{NamespaceKey, OpenDrive, OpenNamespace, StartError, drive_of};
 
@@ -118,8 +118,8 @@ impl<'c> Reload<'c> {
                         } else {
                             Arc::new(before.port.altered(port.clone()))
                         };
-                        let socket = before.socket.clone();
-                        self.ports_stay.push((before, Listening { port: now, socket }));
+                        let bound = before.bound.clone();
+                        self.ports_stay.push((before, Listening { port: now, bound }));
                     } else {
                         self.deferred.push(Deferred::Rebind(before.clone(), port));
                         self.leaving_ports.push(before);
@@ -153,7 +153,7 @@ impl<'c> Reload<'c> {
     pub(super) fn is_in_the_way(&self, deferred: &Deferred<'_>) -> bool {
         match deferred {
             Deferred::Rebind(..) => true,
-            Deferred::Port(port) => self.leaving_ports.iter().any(|open| collide(open.port.address, &port.listen)),
+            Deferred::Port(port) => self.leaving_ports.iter().any(|open| collide(&open.port, &port.listen)),
             Deferred::Namespace(..) | Deferred::Drive(..) => {
                 let Some(id) = file_id(deferred) else { return false };
                 let mut open = self.leaving.values().map(|plain| &plain.device);
@@ -213,8 +213,14 @@ pub(super) fn missing(drive: &Drive) -> Option<PathBuf> {
     drive.path().map(PathBuf::from).filter(|path| !path.exists())
 }
 
-/// Whether two listening sockets cannot be at the same time.
-pub(super) fn collide(open: SocketAddr, wanted: &Listen) -> bool {
-    let overlap = open.ip() == wanted.address || open.ip().is_unspecified() || wanted.is_wildcard();
-    wanted.port != 0 && open.port() == wanted.port && open.is_ipv4() == wanted.address.is_ipv4() && overlap
+/// Whether two ports cannot listen at the same time. Those of TCP and RDMA can, as far as is known
+/// here: whether a device has the ports of its own is the system's matter.
+pub(super) fn collide(open: &PortState, wanted: &Listen) -> bool {
+    let address = open.address;
+    let overlap = address.ip() == wanted.address || address.ip().is_unspecified() || wanted.is_wildcard();
+    wanted.transport == open.config.listen.transport
+        && wanted.port != 0
+        && address.port() == wanted.port
+        && address.is_ipv4() == wanted.address.is_ipv4()
+        && overlap
 }

@@ -25,6 +25,8 @@ mod pairs;
 mod peers;
 mod protection;
 mod raw;
+mod rdma;
+mod rdma_rig;
 mod reload;
 mod reload_rig;
 mod reservations;

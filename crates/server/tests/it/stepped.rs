@@ -114,7 +114,7 @@ impl SimulatedStream for End {
 pub(crate) fn environment(seed: u64, shelf: &Arc<Shelf>) -> Environment {
     let storage: Arc<dyn Storage> = Arc::clone(shelf) as Arc<dyn Storage>;
     let io = IoFactory::new(|entries| Ok(Io::external(entries, Box::new(|| false))));
-    Environment { clock: Clock::simulated(seed), io, storage }
+    Environment { clock: Clock::simulated(seed), io, storage, ..Environment::default() }
 }
 
 pub(crate) fn start(config: Config, environment: Environment) -> SteppedTarget {

@@ -1,0 +1,531 @@
+//! NVMe/RDMA: a queue pair, the transport core, and the buffers that the adapter moves data of.
+//!
+//! Capsules lie in the queue pair's own memory: a receive is posted again when the command in it is
+//! dealt with, and data in its capsule are used from there. Data elsewhere in the host's memory are
+//! read and written by the adapter, between there and buffers that the queue pair holds meanwhile.
+//! What the core says is posted by [`flush`](Transport::flush), once per turn.
+//!
+//! A queue pair that was busy a moment ago is polled; it is armed before its reactor sleeps, or
+//! when nothing has come for a while.
+
+mod closing;
+mod completions;
+mod held;
+mod pointers;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use ebof_backend::{Buffer, Device};
+use ebof_nvme::{Cid, Cqe, QueueId, Status};
+use ebof_rdma::Segments;
+use ebof_rdma::capsule::{RESPONSE_BYTES, encode_response};
+use ebof_rdma::controller::{Cancelled, Command, Connection, Location, Work};
+use ebof_verbs::{Bell, Error, QueuePair, Remote};
+
+use self::closing::Closing;
+use self::held::{HeldBuffers, Origin};
+use self::pointers::Pointers;
+use super::message_queue::MessageQueue;
+use super::transport::Transport;
+use super::{End, Event, Fetch, Flushed, Inline, Opening, Received, Stopped};
+use crate::buffer::Pool;
+use crate::peer::Peer;
+use crate::rdma_connection::{RdmaConnection, Registered};
+use crate::reactor_context::ReactorContext;
+
+/// One connection's NVMe/RDMA.
+pub(crate) struct Rdma {
+    /// `None` once it is gone.
+    pair: Option<Registered>,
+    core: Connection,
+    sends_with_invalidate: bool,
+    queue: MessageQueue,
+    /// Capsules that have come and are not taken yet; at most as many as there are receives.
+    received: VecDeque<Capsule>,
+    /// The last command that was taken, until it is dealt with.
+    current: Option<Current>,
+    /// Where commands that are under way have their data in the host's memory.
+    pointers: Pointers,
+    /// Buffers that the adapter reads data into, by slot of the command.
+    fetching: Vec<Option<Fetching>>,
+    /// Data that are in their buffers, and not reported yet.
+    fetched: VecDeque<Fetched>,
+    /// Buffers that the adapter writes data from.
+    outgoing: HeldBuffers,
+    /// What was posted with each send slot.
+    sending: Vec<Sending>,
+    /// Buffers whose data are written, for the pool.
+    returned: Vec<Buffer>,
+    /// A buffer for data that do not come from a device, kept for the next ones.
+    spare: Option<Buffer>,
+    unsent_bytes: usize,
+    /// The most data that a capsule may carry, where the controller has a limit of its own.
+    in_capsule_bytes_max: u32,
+    is_established: bool,
+    /// Its descriptor or bell tells when there is something.
+    is_armed: bool,
+    /// Looks that found nothing, since one that did.
+    idle_looks: u32,
+    /// Bytes that were collected and not reported yet.
+    collected_bytes: usize,
+    /// Something is over that the next flush can make use of.
+    has_progress: bool,
+    /// Why it ends, until that is reported.
+    end: Option<End>,
+    /// The peer's end of the connection is gone.
+    peer_is_gone: bool,
+    /// How much was ever sent or fetched.
+    done: u64,
+    /// Since when that has not changed although something is under way, milliseconds, and what it
+    /// was.
+    standstill: Option<(u64, u64)>,
+    is_refusal_logged: bool,
+    closing: Option<Closing>,
+}
+
+/// A command capsule, by its receive slot.
+#[derive(Clone, Copy, Debug)]
+struct Capsule {
+    slot: u32,
+    length: u32,
+}
+
+/// A command whose receive is not posted again yet.
+#[derive(Debug)]
+struct Current {
+    slot: u32,
+    /// Its data in the capsule.
+    data: Range<usize>,
+}
+
+/// A buffer that data of a command are read into.
+#[derive(Debug)]
+struct Fetching {
+    held: ebof_verbs::Held,
+    /// Where in the buffer they go.
+    offset: u32,
+    length: u32,
+    buffer_bytes: usize,
+    /// The host has as much as the command needs.
+    is_enough: bool,
+}
+
+/// The fields of [`Event::Fetched`].
+struct Fetched {
+    slot: u32,
+    buffer: Buffer,
+    is_intact: bool,
+}
+
+/// A response that was posted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sending {
+    /// The buffer of its data.
+    tag: Option<u32>,
+    bytes: usize,
+}
+
+/// In-capsule data that no controller limits.
+const UNLIMITED: u32 = u32::MAX;
+
+impl Rdma {
+    /// `bell` rings where there is no descriptor.
+    pub(crate) fn new(connection: RdmaConnection, bell: Bell) -> Self {
+        let RdmaConnection { core, sends, entries, sends_with_invalidate, pair } = connection;
+        pair.pair.set_bell(bell);
+        let entries = entries as usize;
+        Self {
+            pair: Some(pair),
+            core,
+            sends_with_invalidate,
+            queue: MessageQueue::new(),
+            received: VecDeque::with_capacity(entries),
+            current: None,
+            pointers: Pointers::new(entries),
+            fetching: Vec::with_capacity(entries),
+            fetched: VecDeque::with_capacity(entries),
+            outgoing: HeldBuffers::new(entries + sends as usize),
+            sending: vec![Sending::default(); sends as usize],
+            returned: Vec::with_capacity(entries),
+            spare: None,
+            unsent_bytes: 0,
+            in_capsule_bytes_max: UNLIMITED,
+            is_established: false,
+            is_armed: false,
+            idle_looks: 0,
+            collected_bytes: 0,
+            has_progress: false,
+            end: None,
+            peer_is_gone: false,
+            done: 0,
+            standstill: None,
+            is_refusal_logged: false,
+            closing: None,
+        }
+    }
+
+    /// The queue pair, while there is one.
+    #[inline]
+    fn pair(&mut self) -> Option<&mut QueuePair> {
+        self.pair.as_mut().map(|registered| &mut registered.pair)
+    }
+
+    fn post_receive(&mut self, slot: u32) {
+        if let Some(pair) = self.pair() {
+            pair.post_receive(slot);
+        }
+    }
+
+    fn push_response(&mut self, cqe: &Cqe, segments: Option<Segments>) {
+        self.unsent_bytes += RESPONSE_BYTES as usize;
+        self.core.respond(&self.queue.complete(cqe), segments);
+    }
+
+    /// Queues the first `length` bytes of `buffer` and the completion. Gives the buffer back, with
+    /// the reason, if the device does not take it: the command fails then.
+    fn push_data(
+        &mut self,
+        segments: Segments,
+        buffer: Buffer,
+        length: u32,
+        cqe: &Cqe,
+        origin: Origin,
+    ) -> Result<(), (Buffer, Option<Error>)> {
+        let Some(Registered { pair, .. }) = &mut self.pair else { return Err((buffer, None)) };
+        let bytes = buffer.capacity();
+        match pair.hold(buffer) {
+            Ok(held) => {
+                let tag = self.outgoing.insert(held, bytes, length, origin);
+                self.unsent_bytes += RESPONSE_BYTES as usize + length as usize;
+                self.core.respond_with_data(tag, segments, length, &self.queue.complete(cqe));
+                Ok(())
+            }
+            Err((buffer, error)) => Err((buffer, Some(error))),
+        }
+    }
+
+    /// The device does not register a buffer: fails the command that needs it.
+    fn refuse_data(&mut self, cid: Cid, segments: Segments, error: Option<Error>) {
+        self.log_refusal(error);
+        let failed = Cqe::new(cid, Status::DATA_TRANSFER_ERROR);
+        self.push_response(&failed, Some(segments));
+    }
+
+    /// Once for each connection: nearly everything fails then.
+    fn log_refusal(&mut self, error: Option<Error>) {
+        if let Some(error) = error
+            && !std::mem::replace(&mut self.is_refusal_logged, true)
+        {
+            tracing::error!(
+                "a buffer cannot be registered with the RDMA device: {error}; commands with data fail; see `ulimit -l`"
+            );
+        }
+    }
+
+    /// Posts what the core says, as far as there is room.
+    fn post(&mut self) -> Result<(), End> {
+        let Some(Registered { pair, .. }) = &mut self.pair else { return Err(End::PeerClosed) };
+        while let Some(work) = self.core.poll_work(pair.room()) {
+            match work {
+                Work::Read { tag, offset, length, remote } => {
+                    let fetching = self.fetching.get(tag as usize).and_then(Option::as_ref);
+                    let fetching = fetching.expect("the core reads for those only that were given to it");
+                    pair.post_read(fetching.held, fetching.offset + offset, length, of(remote), tag.into());
+                }
+                Work::Write { tag, offset, length, remote } => {
+                    pair.post_write(self.outgoing.held(tag), offset, length, of(remote), None);
+                }
+                Work::Send { cqe, invalidate, tag } => {
+                    let slot = pair.take_send_slot().expect("the core knows how many there are");
+                    let capsule = encode_response(&cqe);
+                    pair.send_slot(slot)[..capsule.len()].copy_from_slice(&capsule);
+                    // The host may ask for what the device cannot do: it finds its key valid then,
+                    // and invalidates it itself, as Linux does.
+                    pair.post_send(slot, RESPONSE_BYTES, invalidate.filter(|_| self.sends_with_invalidate));
+                    let data = tag.map_or(0, |tag| self.outgoing.length(tag)) as usize;
+                    if self.sending.len() <= slot as usize {
+                        self.sending.resize(slot as usize + 1, Sending::default());
+                    }
+                    self.sending[slot as usize] = Sending { tag, bytes: RESPONSE_BYTES as usize + data };
+                }
+            }
+        }
+        Ok(pair.flush()?)
+    }
+
+    /// Takes the next capsule. `None`: there is none.
+    fn take_capsule(&mut self, draining: bool) -> Result<Option<Event>, End> {
+        let Some(Capsule { slot, length }) = self.received.pop_front() else { return Ok(None) };
+        let Some(Registered { pair, .. }) = &mut self.pair else { return Ok(None) };
+        let capsule = pair.received(slot).get(..length as usize).unwrap_or_default();
+        let Command { sqe, data, .. } = self.core.receive(capsule)?;
+        let (segments, range) = match data {
+            Ok(Location::Remote(segments)) => (Some(segments), 0..0),
+            Ok(Location::InCapsule { offset, length }) => (None, offset as usize..(offset + length) as usize),
+            Ok(Location::None) | Err(_) => (None, 0..0),
+        };
+        if draining {
+            self.core.withdraw(segments);
+            self.post_receive(slot);
+            return Ok(Some(Event::Progress { answered: true }));
+        }
+        let in_capsule = u32::try_from(range.len()).unwrap_or(u32::MAX);
+        let status = match data {
+            Err(status) => Some(status),
+            Ok(_) if in_capsule > self.in_capsule_bytes_max => Some(Status::SGL_OFFSET_INVALID.dnr()),
+            Ok(_) => None,
+        };
+        if let Some(status) = status {
+            self.post_receive(slot);
+            self.push_response(&Cqe::new(sqe.cid(), status), segments);
+            return Ok(Some(Event::Progress { answered: true }));
+        }
+        if let Some(segments) = segments {
+            self.pointers.insert(sqe.cid(), segments);
+        }
+        self.current = Some(Current { slot, data: range });
+        Ok(Some(Event::Command { sqe, in_capsule }))
+    }
+
+    /// Copies the data in the capsule of the last command.
+    fn fetch_inline(&mut self, mut fetch: Fetch) {
+        let source = self.current.as_ref().zip(self.pair.as_ref());
+        let is_intact =
+            fetch
+                .fill(source.and_then(|(current, registered)| {
+                    registered.pair.received(current.slot).get(current.data.clone())
+                }));
+        let Fetch { slot, buffer, .. } = fetch;
+        self.fetched.push_back(Fetched { slot, buffer, is_intact });
+    }
+}
+
+fn of(remote: ebof_rdma::Remote) -> Remote {
+    Remote { address: remote.address, key: remote.key }
+}
+
+impl Transport for Rdma {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.pair.as_ref().and_then(|registered| registered.pair.descriptor())
+    }
+
+    fn rings(&self) -> bool {
+        // Rather it is polled until it is armed, and then nothing is missed.
+        false
+    }
+
+    #[inline]
+    fn is_polled(&self) -> bool {
+        !self.is_armed && self.pair.is_some()
+    }
+
+    fn arm(&mut self) -> Result<bool, End> {
+        self.arm_and_look()
+    }
+
+    fn is_initialized(&self) -> bool {
+        self.is_established
+    }
+
+    fn open(&mut self, opening: &Opening) {
+        self.queue.open(opening.submission_queue);
+        self.in_capsule_bytes_max = opening.in_capsule_bytes.unwrap_or(UNLIMITED);
+        let QueueId(asked) = self.core.queue();
+        if asked != opening.id.0 {
+            self.end = Some(End::OtherQueue { private_data: QueueId(asked), connect: opening.id });
+        }
+    }
+
+    fn receive(&mut self, limit: usize, _scratch: &mut [u8]) -> Result<Option<Received>, End> {
+        self.look(limit)?;
+        let total = std::mem::take(&mut self.collected_bytes);
+        Ok((total > 0).then_some(Received { total, in_scratch: 0, room: usize::MAX }))
+    }
+
+    fn is_at_command(&self, _input: &[u8]) -> bool {
+        self.fetched.is_empty() && !self.has_progress && !self.received.is_empty()
+    }
+
+    #[inline]
+    fn poll(&mut self, _input: &mut &[u8], draining: bool) -> Result<Option<Event>, End> {
+        if let Some(Fetched { slot, buffer, is_intact }) = self.fetched.pop_front() {
+            return Ok(Some(Event::Fetched { slot, buffer, is_intact }));
+        }
+        if std::mem::take(&mut self.has_progress) {
+            return Ok(Some(Event::Progress { answered: true }));
+        }
+        self.take_capsule(draining)
+    }
+
+    #[inline]
+    fn after_command(&mut self) {
+        if let Some(Current { slot, .. }) = self.current.take() {
+            self.post_receive(slot);
+        }
+    }
+
+    fn unparsed(&self) -> usize {
+        self.received.len() + self.fetched.len()
+    }
+
+    fn is_stalled(&self) -> bool {
+        self.unparsed() > 0
+    }
+
+    fn receives_when_stalled(&self) -> bool {
+        true
+    }
+
+    fn take_inline<'s, 'i: 's>(&'s mut self, _input: &mut &'i [u8]) -> Option<Inline<'s>> {
+        let Current { slot, data } = self.current.as_ref().filter(|current| !current.data.is_empty())?;
+        let bytes = self.pair.as_ref()?.pair.received(*slot).get(data.clone())?;
+        Some(Inline { bytes, is_intact: true })
+    }
+
+    fn fetch(&mut self, fetch: Fetch) -> Result<(), Buffer> {
+        if fetch.pointer.is_in_capsule() {
+            self.fetch_inline(fetch);
+            return Ok(());
+        }
+        let Fetch { slot, buffer, offset, length, .. } = fetch;
+        let Some(segments) = Segments::of(&fetch.pointer).filter(|_| length > 0) else {
+            self.fetched.push_back(Fetched { slot, buffer, is_intact: length == 0 });
+            return Ok(());
+        };
+        let Some(Registered { pair, .. }) = &mut self.pair else { return Err(buffer) };
+        let buffer_bytes = buffer.capacity();
+        let held = match pair.hold(buffer) {
+            Ok(held) => held,
+            Err((buffer, error)) => {
+                self.log_refusal(Some(error));
+                return Err(buffer);
+            }
+        };
+        let is_enough = segments.length() >= length;
+        let offset = u32::try_from(offset).expect("buffers are far below 4 GiB");
+        if self.fetching.len() <= slot as usize {
+            self.fetching.resize_with(slot as usize + 1, || None);
+        }
+        self.fetching[slot as usize] = Some(Fetching { held, offset, length, buffer_bytes, is_enough });
+        let has_reads = self.core.read(slot, segments, length);
+        debug_assert!(has_reads, "neither the command nor its segments are empty");
+        Ok(())
+    }
+
+    fn stop_fetching(&mut self, _cid: Cid, slot: u32) -> Stopped {
+        if let Some(at) = self.fetched.iter().position(|fetched| fetched.slot == slot) {
+            return Stopped::Ended(self.fetched.remove(at).map(|fetched| fetched.buffer));
+        }
+        match self.core.cancel(slot) {
+            Cancelled::UnderWay => Stopped::Arriving,
+            Cancelled::Ended => Stopped::Ended(self.take_fetching(slot).map(|(_, buffer)| buffer)),
+        }
+    }
+
+    fn withdraw(&mut self) {
+        // Asynchronous Event Requests only end so, and they have no data.
+        self.queue.withdraw();
+        self.core.withdraw(None);
+    }
+
+    #[inline]
+    fn respond(&mut self, cqe: &Cqe) {
+        let segments = self.pointers.take(cqe.cid());
+        self.push_response(cqe, segments);
+    }
+
+    fn send_bytes(&mut self, cid: Cid, data: &[u8], cqe: &Cqe) {
+        let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        let pointer = self.pointers.take(cid);
+        let Some(segments) = pointer.filter(|_| length > 0) else {
+            return self.push_response(cqe, pointer);
+        };
+        let spare = self.spare.take().filter(|buffer| buffer.capacity() >= data.len());
+        let mut buffer = spare.unwrap_or_else(|| Buffer::zeroed(data.len()));
+        buffer.as_mut_slice()[..data.len()].copy_from_slice(data);
+        if let Err((_, error)) = self.push_data(segments, buffer, length, cqe, Origin::Own) {
+            self.refuse_data(cid, segments, error);
+        }
+    }
+
+    fn send_buffer(&mut self, cid: Cid, buffer: Buffer, length: u32, cqe: &Cqe, pool: &mut Pool) {
+        let pointer = self.pointers.take(cid);
+        let Some(segments) = pointer.filter(|_| length > 0) else {
+            pool.put(buffer);
+            return self.push_response(cqe, pointer);
+        };
+        if let Err((buffer, error)) = self.push_data(segments, buffer, length, cqe, Origin::Pool) {
+            pool.put(buffer);
+            self.refuse_data(cid, segments, error);
+        }
+    }
+
+    fn lends(&self) -> bool {
+        // The adapter reads the bytes when it sends them, and nothing orders a write beside that: a
+        // block could be torn. A copy is made under the lock of their chunk.
+        false
+    }
+
+    fn lend(&mut self, _cid: Cid, _device: &Arc<dyn Device>, _range: (u64, u32), cqe: &Cqe) {
+        debug_assert!(false, "it does not lend");
+        self.respond(cqe);
+    }
+
+    #[inline]
+    fn unsent_bytes(&self) -> usize {
+        self.unsent_bytes
+    }
+
+    fn flush(&mut self, context: &mut ReactorContext<'_>) -> Result<Flushed, End> {
+        self.returned.drain(..).for_each(|buffer| context.pool.put(buffer));
+        self.post()?;
+        self.note_standstill(context.now_ms);
+        Ok(Flushed::All)
+    }
+
+    fn drop_input(&mut self, give: &mut dyn FnMut(Buffer)) {
+        self.received.clear();
+        self.current = None;
+        self.fetched.drain(..).for_each(|fetched| give(fetched.buffer));
+    }
+
+    fn start_closing(&mut self, _end: &End, pool: &mut Pool) -> bool {
+        // The transport has no message about a reason.
+        self.disconnect();
+        self.take_back(pool);
+        false
+    }
+
+    fn close(&mut self, peer: &Peer, context: &mut ReactorContext<'_>) {
+        self.disconnect();
+        self.settle(peer, context);
+    }
+
+    fn peer_is_gone(&mut self) -> bool {
+        self.take_events();
+        self.peer_is_gone
+    }
+
+    fn shrink(&mut self) {
+        self.spare = None;
+    }
+
+    fn unacknowledged_since_ms(&self) -> Option<u64> {
+        self.standstill.map(|(since_ms, _)| since_ms)
+    }
+
+    fn look_at_stall(&mut self, now_ms: u64) {
+        self.note_standstill(now_ms);
+    }
+
+    fn settle(&mut self, _peer: &Peer, context: &mut ReactorContext<'_>) {
+        self.settle_held(context);
+    }
+
+    fn settle_ms(&self) -> Option<u64> {
+        self.closing.as_ref().map(|closing| closing.look_ms)
+    }
+}

@@ -1,0 +1,95 @@
+//! The end of a connection: nothing of its buffers goes back to the pool before the adapter is done
+//! with them.
+
+use super::Rdma;
+use super::held::Origin;
+use crate::buffer::Pool;
+use crate::reactor_context::ReactorContext;
+
+/// How long the adapter may take to give everything back, milliseconds. After that the queue pair
+/// is destroyed with what it holds.
+const SETTLE_MS: u64 = 2_000;
+
+/// How often that is looked at, milliseconds.
+const LOOK_MS: u64 = 5;
+
+/// A connection that was broken off.
+#[derive(Debug)]
+pub(super) struct Closing {
+    /// When to look next, milliseconds of the target's clock.
+    pub(super) look_ms: u64,
+    /// When it takes too long; `None` until it was looked at.
+    until_ms: Option<u64>,
+}
+
+impl Rdma {
+    /// Ends the connection: what is under way comes back.
+    pub(super) fn disconnect(&mut self) {
+        if let Some(pair) = self.pair() {
+            pair.disconnect();
+            self.closing.get_or_insert(Closing { look_ms: 0, until_ms: None });
+        }
+        self.unsent_bytes = 0;
+        self.standstill = None;
+        self.pointers.clear();
+        self.peer_is_gone = true;
+    }
+
+    /// Gives the pool what the adapter is done with. Returns whether that is everything.
+    pub(super) fn take_back(&mut self, pool: &mut Pool) -> bool {
+        self.returned.drain(..).for_each(|buffer| pool.put(buffer));
+        let Some(registered) = &mut self.pair else { return true };
+        let pair = &mut registered.pair;
+        // What it was does not matter any more: all of it is over.
+        while let Ok(Some(_)) = pair.poll() {}
+        for fetching in &mut self.fetching {
+            if let Some(buffer) = fetching.as_ref().and_then(|fetching| pair.release(fetching.held)) {
+                pool.put(buffer);
+                *fetching = None;
+            }
+        }
+        let mut is_all = self.fetching.iter().all(Option::is_none);
+        for tag in self.outgoing.tags() {
+            let Some(outgoing) = self.outgoing.peek(tag).copied() else { continue };
+            let Some(buffer) = pair.release(outgoing.held) else {
+                is_all = false;
+                continue;
+            };
+            self.outgoing.remove(tag);
+            if outgoing.origin == Origin::Pool {
+                pool.put(buffer);
+            }
+        }
+        is_all
+    }
+
+    /// Looks again at what the adapter has. When that is nothing, or it takes too long, the control
+    /// thread destroys the queue pair.
+    pub(super) fn settle_held(&mut self, context: &mut ReactorContext<'_>) {
+        let now_ms = context.now_ms;
+        let Some(Closing { until_ms, .. }) = &mut self.closing else { return };
+        let until_ms = *until_ms.get_or_insert(now_ms + SETTLE_MS);
+        if !self.take_back(context.pool) {
+            if now_ms < until_ms {
+                self.closing = Some(Closing { look_ms: now_ms + LOOK_MS, until_ms: Some(until_ms) });
+                return;
+            }
+            self.abandon_held(context.pool);
+        }
+        self.closing = None;
+        if let Some(pair) = self.pair.take() {
+            context.shared.leave_to_control(pair);
+        }
+    }
+
+    /// What is still held goes with the queue pair.
+    fn abandon_held(&mut self, pool: &mut Pool) {
+        let fetching = self.fetching.drain(..).flatten().map(|fetching| fetching.buffer_bytes);
+        pool.forget(fetching.sum());
+        for tag in self.outgoing.tags() {
+            if let Some(outgoing) = self.outgoing.remove(tag).filter(|outgoing| outgoing.origin == Origin::Pool) {
+                pool.forget(outgoing.buffer_bytes);
+            }
+        }
+    }
+}
