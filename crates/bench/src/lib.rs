@@ -23,6 +23,7 @@ mod pattern;
 mod plan;
 mod process;
 pub mod raw;
+pub mod rdma;
 mod report;
 mod run;
 mod shared;

@@ -234,7 +234,7 @@ fn live(progress: &Progress) -> String {
 }
 
 /// A size with fio's units: `4K` is 4096.
-fn bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     text.parse().or_else(|_not_plain| parse_fio_size(text).map_err(|error| error.to_string()))
 }
 

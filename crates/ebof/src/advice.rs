@@ -139,7 +139,7 @@ fn fill(words: &[String]) -> Vec<String> {
             continue;
         } else if word.starts_with('{') && !word.contains(':') {
             match after {
-                "-a" => "127.0.0.1",
+                "-a" | "--listen" => "127.0.0.1",
                 "-s" => "4420",
                 "-n" | "-f" => "1",
                 _ => "nvme0",
@@ -150,6 +150,7 @@ fn fill(words: &[String]) -> Vec<String> {
         } else {
             let uri = "nvme+tcp://127.0.0.1/nqn.2014-08.org.example:drive0/1";
             let names = [
+                ("ADDRESS", "127.0.0.1"),
                 ("DEVICE", "nvme0"),
                 ("DIRECTORY", "x"),
                 ("SOURCE", "mem:1G"),

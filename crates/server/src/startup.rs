@@ -20,6 +20,7 @@ use ebof_manage::{Drive, Listen};
 use ebof_nvme::log::{AddressFamily, SecType, TrType};
 use ebof_nvme::{ControllerId, Nqn, Nsid};
 use ebof_sockets::Refused;
+use ebof_verbs::diagnosis::Facts;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::control::Listening;
@@ -453,7 +454,11 @@ fn listen_rdma(port: &Port, address: SocketAddr, environment: &Environment) -> R
             return refused(port, error);
         }
         // What is missing is often further down: a module, a device, a link.
-        let advice = "`rdma link` lists the devices and the states of their ports".into();
+        let obstacles = Facts::collect(None).obstacles_to(address.ip(), Ok(address.ip()));
+        let advice = match obstacles.first() {
+            Some(obstacle) => format!("{obstacle}; {}", obstacle.advice()).into(),
+            None => "`ebof rdma-check` lists the devices, their ports and the addresses of their interfaces".into(),
+        };
         StartError::Listen { listen: Box::new(port.listen.clone()), error, advice }
     })
 }

@@ -17,6 +17,7 @@ mod attributes;
 mod completion;
 mod connecting;
 mod device;
+pub mod diagnosis;
 mod error;
 mod event;
 mod held;
@@ -28,6 +29,7 @@ mod request;
 mod select;
 pub mod simulated;
 mod slots;
+pub mod sysfs;
 #[expect(unsafe_code, reason = "rdma-core is in C")]
 mod system;
 mod windows;

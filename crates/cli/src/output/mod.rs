@@ -23,6 +23,7 @@ pub(crate) mod namespace;
 pub(crate) mod passthru;
 pub(crate) mod persistent;
 pub(crate) mod raw;
+pub(crate) mod rdma;
 pub(crate) mod registers;
 pub(crate) mod reservation;
 pub(crate) mod sanitize;

@@ -32,6 +32,7 @@ mod on_device;
 pub(crate) mod passthru;
 pub(crate) mod property;
 mod question;
+pub(crate) mod rdma_check;
 pub(crate) mod reservations;
 pub(crate) mod security;
 pub(crate) mod self_test;
@@ -49,7 +50,7 @@ impl Program {
 
 /// The verbs, by nvme-cli's names where it has them, in the order of the help. To add one: its
 /// arguments and what it does in a file here, its row below, and the manual (docs/cli.md).
-pub(crate) static VERBS: [Verb; 79] = [
+pub(crate) static VERBS: [Verb; 80] = [
     Verb::new(Group::Serve, "config", &Of(config::run))
         .about("Check a target's configuration")
         .example("ebof config check ebof.toml"),
@@ -274,6 +275,9 @@ pub(crate) static VERBS: [Verb; 79] = [
     Verb::new(Group::Measure, "bench", &Of::<crate::bench::Args>(|args, global| crate::bench::run(&args, global)))
         .about("Measure a load on namespaces, files and devices")
         .example("ebof bench disk.img --rw randread --bs 4K --iodepth 32"),
+    Verb::new(Group::Measure, "rdma-check", &Of(rdma_check::RdmaCheck::run))
+        .about("Show RDMA devices, tell why a connection cannot be made, and measure a link")
+        .example("ebof rdma-check 192.168.13.147"),
     Verb::new(Group::Measure, "demo", &Of::<crate::demo::Args>(|args, global| crate::demo::run(&args, global)))
         .about("Demonstrate ebof on this machine: serve, attach, mount, compare, measure (`make run`)")
         .example("ebof demo")
