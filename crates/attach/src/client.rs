@@ -191,6 +191,8 @@ pub enum Select {
     Nqn(String),
     /// The controller with this name, or with this namespace or block device.
     Device(String),
+    /// Every controller that is connected over the transport (`tcp`, `rdma`).
+    Transport(String),
     /// Everything.
     All,
 }
@@ -286,6 +288,7 @@ fn acknowledge(states: &StateDir, record: Record, nqn: String, report: &mut Repo
 fn selects(select: &Select, record: &Record) -> bool {
     match select {
         Select::All => true,
+        Select::Transport(transport) => record.request().is_some_and(|request| request.transport == *transport),
         Select::Nqn(nqn) => record.request().is_some_and(|request| request.nqn == *nqn),
         Select::Device(name) => record.name == bare(name) || device_of(record, name).is_some(),
     }

@@ -23,11 +23,11 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Request {
-    /// Transport: `tcp`.
+    /// Transport: `tcp` or `rdma`.
     pub transport: String,
     /// Host name or address of the port.
     pub traddr: String,
-    /// TCP port.
+    /// Port (TRSVCID).
     pub trsvcid: u16,
     /// The subsystem.
     pub nqn: String,

@@ -1,6 +1,8 @@
 //! The buffer of one operation.
 
-use ebof_backend::Buffer;
+use std::sync::Arc;
+
+use ebof_backend::{Buffer, Region};
 
 /// A buffer of exactly the job's block.
 #[derive(Debug)]
@@ -13,6 +15,13 @@ impl Block {
     pub(crate) fn new(length: usize) -> Self {
         Self { buffer: Buffer::zeroed(length), length }
     }
+
+    /// `count` blocks in one region, which an RDMA adapter then knows by one registration.
+    pub(crate) fn together(length: usize, count: usize) -> Vec<Self> {
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        let buffers = Buffer::zeroed_together(length, count).into_iter();
+        buffers.map(|buffer| Self { buffer, length }).collect()
+    }
 }
 
 impl AsRef<[u8]> for Block {
@@ -24,5 +33,11 @@ impl AsRef<[u8]> for Block {
 impl AsMut<[u8]> for Block {
     fn as_mut(&mut self) -> &mut [u8] {
         &mut self.buffer.as_mut_slice()[..self.length]
+    }
+}
+
+impl ebof_initiator::Buffer for Block {
+    fn region(&self) -> Option<&Arc<Region>> {
+        Some(self.buffer.region())
     }
 }

@@ -61,6 +61,15 @@ impl Lane {
         }
     }
 
+    /// `count` buffers of `length` bytes.
+    pub(crate) fn blocks(&self, length: usize, count: usize) -> Vec<Block> {
+        match self {
+            Self::Fabric { .. } | Self::Shared { .. } => Block::together(length, count),
+            // Memory drives exchange pages with a buffer that is a whole region.
+            Self::Local { .. } => (0..count).map(|_| Block::new(length)).collect(),
+        }
+    }
+
     /// Starts an operation; nothing is sent before [`Lane::wait`]. On failure nothing was started.
     pub(crate) fn submit(&mut self, next: Next, slot: u64, block: Block) -> Result<(), (String, Block)> {
         match self {

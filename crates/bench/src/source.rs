@@ -90,11 +90,14 @@ impl Source {
         }
     }
 
-    /// The source in reports: `nvme+tcp://...`, or the device's specification.
+    /// The source in reports: its URI, or the device's specification.
     #[must_use]
     pub fn describe(&self) -> String {
         match self {
-            Self::Fabric(options, nsid) => format!("nvme+tcp://{}/{}/{nsid}", options.address(), options.nqn),
+            Self::Fabric(options, nsid) => {
+                let transport = options.transport.protocol().name();
+                format!("nvme+{transport}://{}/{}/{nsid}", options.address(), options.nqn)
+            }
             Self::Local(spec) => match &spec.source {
                 ebof_backend::Source::Memory { .. } => "mem".to_owned(),
                 ebof_backend::Source::Null { .. } => "null".to_owned(),

@@ -114,7 +114,7 @@ impl<'a> Worker<'a> {
     ) -> Self {
         let length = usize::try_from(job.block_bytes).unwrap_or(0);
         let depth = usize::from(job.depth).min(lane.capacity());
-        let mut idle: Vec<(u64, Block)> = (0..depth).map(|slot| (slot as u64, Block::new(length))).collect();
+        let mut idle: Vec<(u64, Block)> = (0..).zip(lane.blocks(length, depth)).collect();
         for (slot, block) in &mut idle {
             // Not zeros: some media handle those faster.
             pattern::fill(job.seed, *slot * u64::from(job.block_bytes), block.as_mut());

@@ -25,7 +25,7 @@ use ebof_nvme::uri::Uri;
 use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::device::{QueueArgs, UriArgs, parse_uri};
+use crate::device::{QueueArgs, UriArgs, check_options, parse_uri};
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::show;
@@ -36,8 +36,8 @@ use view::Reports;
 /// A load.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The sources, one after the other: nvme+tcp://HOST[:PORT]/NQN/NSID, a file, a block device,
-    /// mem:SIZE or null:SIZE
+    /// The sources, one after the other: nvme+tcp://HOST[:PORT]/NQN/NSID, the same with nvme+rdma,
+    /// a file, a block device, mem:SIZE or null:SIZE
     #[arg(value_name = "SOURCE", required_unless_present_any = ["compare_raw", "raw"])]
     sources: Vec<String>,
     /// read, write, randread, randwrite, rw or randrw
@@ -197,8 +197,10 @@ impl Args {
                 .map_err(|error| Failure::usage(format!("the source `{text}`: {error}"), error.advice()))?);
         }
         let uri = parse_uri(text)?;
+        let overrides = self.queues.overrides(self.uri.overrides());
+        check_options(uri.transport, &overrides)?;
         let mut options = Options::from_uri(&uri);
-        self.queues.overrides(self.uri.overrides()).apply(&mut options);
+        overrides.apply(&mut options);
         Ok(Source::Fabric(Box::new(options), uri.nsid.unwrap_or(Nsid(1))))
     }
 }
@@ -326,5 +328,11 @@ mod tests {
             panic!("a URI is a namespace");
         };
         assert_eq!((options.trsvcid, nsid), (4421, Nsid(7)));
+        for uri in [
+            "nvme+tcp://127.0.0.1:4421/nqn.2014-08.org.example:a/7",
+            "nvme+rdma://[::1]:4420/nqn.2014-08.org.example:a/1",
+        ] {
+            assert_eq!(args.source(uri, &[]).unwrap().describe(), uri);
+        }
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use ebof_attach::usage::LocalDevice;
 use ebof_initiator::overrides::parse;
 use ebof_initiator::{AdminData, Options, Overrides};
-use ebof_nvme::uri::Uri;
+use ebof_nvme::uri::{Transport, Uri};
 use ebof_nvme::{Cqe, HostId, Nqn, Nsid, Sqe};
 
 use crate::failure::Failure;
@@ -73,7 +73,7 @@ pub(crate) trait Device {
 /// The DEVICE argument and the options for connecting to it.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct DeviceArgs {
-    /// A connected device (nvme0, nvme0n1) or a URI: nvme+tcp://HOST[:PORT]/NQN[/NSID]
+    /// A connected device (nvme0, nvme0n1) or a URI: nvme+tcp://HOST[:PORT]/NQN[/NSID], nvme+rdma
     #[arg(value_name = "DEVICE")]
     device: String,
     /// Show the first command that changes something instead of sending it
@@ -212,8 +212,10 @@ impl DeviceArgs {
             return Ok(Box::new(attached::Attached::open(&self.device, global)?));
         }
         let uri = parse_uri(&self.device)?;
+        let overrides = self.uri.overrides();
+        check_options(uri.transport, &overrides)?;
         let mut options = Options::from_uri(&uri);
-        self.uri.overrides().apply(&mut options);
+        overrides.apply(&mut options);
         options.nr_io_queues = u16::from(needs == Needs::Io);
         Ok(Box::new(remote::Remote::connect(&self.device, &options, uri.nsid, global)?))
     }
@@ -222,28 +224,40 @@ impl DeviceArgs {
 /// Reads a URI.
 ///
 /// # Errors
-/// It is invalid, or its transport is not supported.
+/// It is invalid.
 pub(crate) fn parse_uri(text: &str) -> Result<Uri, Failure> {
-    let advice =
-        "a URI is nvme+tcp://HOST[:PORT]/NQN[/NSID], as in nvme+tcp://127.0.0.1:4420/nqn.2014-08.org.example:drive0/1";
+    let advice = "a URI is nvme+tcp://HOST[:PORT]/NQN[/NSID] or the same with nvme+rdma, as in \
+                  nvme+tcp://127.0.0.1:4420/nqn.2014-08.org.example:drive0/1";
     let uri =
         Uri::parse(text).map_err(|error| Failure::usage(format!("{text:?} is no device URI: {error}"), advice))?;
-    check_transport(uri.transport.name())?;
     Ok(uri)
 }
 
-/// Refuses transports that are not supported.
+/// The transport of this name.
 ///
 /// # Errors
-/// Any transport but `tcp`.
-pub(crate) fn check_transport(transport: &str) -> Result<(), Failure> {
-    match transport {
-        "tcp" => Ok(()),
-        "rdma" | "fc" | "loop" | "pcie" => Err(Failure::unsupported(
+/// Any transport but `tcp` and `rdma`.
+pub(crate) fn check_transport(transport: &str) -> Result<Transport, Failure> {
+    Transport::from_name(transport).ok_or_else(|| match transport {
+        "fc" | "loop" | "pcie" => Failure::unsupported(
             format!("transport {transport} is not supported by this version of ebof"),
-            "use tcp: -t tcp, or a URI that begins with nvme+tcp://",
+            "use -t tcp or -t rdma, or a URI that begins with nvme+tcp:// or nvme+rdma://",
+        ),
+        other => Failure::usage(format!("{other:?} is no NVMe transport"), "use -t tcp or -t rdma"),
+    })
+}
+
+/// Refuses options that the transport does not have.
+///
+/// # Errors
+/// The first such option.
+pub(crate) fn check_options(transport: Transport, overrides: &Overrides) -> Result<(), Failure> {
+    match overrides.tcp_option() {
+        Some(option) if transport == Transport::Rdma => Err(Failure::usage(
+            format!("{option} is an option of TCP: NVMe/RDMA does not have it"),
+            "leave it away, or connect with -t tcp (nvme+tcp://)",
         )),
-        other => Err(Failure::usage(format!("{other:?} is no NVMe transport"), "use tcp: -t tcp")),
+        _ => Ok(()),
     }
 }
 

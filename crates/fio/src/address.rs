@@ -12,6 +12,7 @@ use ebof_nvme::{Nqn, Nsid};
 /// A namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NamespaceAddress {
+    pub(crate) transport: Transport,
     pub(crate) traddr: String,
     pub(crate) trsvcid: u16,
     pub(crate) nqn: Nqn,
@@ -50,7 +51,7 @@ impl NamespaceAddress {
         if let Some(uri) = uri {
             return Self::of_uri(uri);
         }
-        if name == "nvme+tcp" || name.starts_with("//") {
+        if matches!(name, "nvme+tcp" | "nvme+rdma") || name.starts_with("//") {
             return Err(AddressError(format!(
                 "fio divided the file name at its colons, and {name:?} is left of it: {FORMS}"
             )));
@@ -61,15 +62,10 @@ impl NamespaceAddress {
     fn of_uri(text: &str) -> Result<Self, AddressError> {
         let uri =
             Uri::parse(text).map_err(|error| AddressError(format!("{text:?} is no URI of a namespace: {error}")))?;
-        if uri.transport != Transport::Tcp {
-            return Err(AddressError(format!(
-                "{text:?}: transport {} is not supported, use nvme+tcp",
-                uri.transport.name()
-            )));
-        }
         let no_nqn =
             || AddressError(format!("{text:?} names no subsystem: a namespace is nvme+tcp://HOST:PORT/NQN/NSID"));
         Ok(Self {
+            transport: uri.transport,
             traddr: uri.traddr,
             trsvcid: uri.trsvcid,
             nqn: uri.nqn.ok_or_else(no_nqn)?,
@@ -80,6 +76,7 @@ impl NamespaceAddress {
     /// Parses words like nvme-cli's options and SPDK's transport identifiers.
     fn of_words(text: &str) -> Result<Self, AddressError> {
         let wrong = |word: &str, want: &str| AddressError(format!("{word:?} in the file name {text:?}: {want}"));
+        let mut transport = Transport::Tcp;
         let mut traddr = None;
         let mut trsvcid = Uri::DEFAULT_PORT;
         let mut nqn = None;
@@ -98,8 +95,10 @@ impl NamespaceAddress {
                     let id = value.parse().ok().map(Nsid).filter(|id| id.names_one());
                     nsid = id.ok_or_else(|| wrong(word, "want a namespace from 1 to 4294967294"))?;
                 }
-                "trtype" if value.eq_ignore_ascii_case("tcp") => {}
-                "trtype" => return Err(wrong(word, "only tcp is supported")),
+                "trtype" => {
+                    let named = Transport::from_name(&value.to_ascii_lowercase());
+                    transport = named.ok_or_else(|| wrong(word, "only tcp and rdma are supported"))?;
+                }
                 "adrfam" => {}
                 _ => {
                     return Err(wrong(
@@ -111,7 +110,7 @@ impl NamespaceAddress {
         }
         let missing = |what| AddressError(format!("the file name {text:?} has no {what}: {FORMS}"));
         let traddr = traddr.filter(|text| !text.is_empty()).ok_or_else(|| missing("traddr"))?;
-        Ok(Self { traddr, trsvcid, nqn: nqn.ok_or_else(|| missing("nqn"))?, nsid })
+        Ok(Self { transport, traddr, trsvcid, nqn: nqn.ok_or_else(|| missing("nqn"))?, nsid })
     }
 }
 
@@ -138,6 +137,13 @@ mod tests {
             assert_eq!(NamespaceAddress::find(same, None).unwrap(), address, "{same}");
         }
         assert_eq!(NamespaceAddress::find("readers.0.0", Some(URI)).unwrap(), address);
+        let rdma = NamespaceAddress { transport: Transport::Rdma, ..address.clone() };
+        for same in [
+            "nvme+rdma://127.0.0.1:4421/nqn.2014-08.org.example:drive0/3",
+            "trtype=RDMA traddr=127.0.0.1 trsvcid=4421 nqn=nqn.2014-08.org.example:drive0 ns=3",
+        ] {
+            assert_eq!(NamespaceAddress::find(same, None).unwrap(), rdma, "{same}");
+        }
         let other = URI.replace("drive0/3", "drive1");
         let found = NamespaceAddress::find(&other, Some(URI)).unwrap();
         assert_eq!((found.nqn.as_str(), found.nsid), ("nqn.2014-08.org.example:drive1", Nsid(1)));
@@ -149,12 +155,11 @@ mod tests {
         assert!(fail("//127.0.0.1").contains("backslash before every colon"));
         assert!(fail("job.0.0").contains("says no namespace"));
         assert!(fail("nvme+tcp://127.0.0.1:4420").contains("names no subsystem"));
-        assert!(fail("nvme+rdma://127.0.0.1/nqn.2014-08.org.example:a/1").contains("rdma"));
         assert!(fail("nvme+tcp://127.0.0.1/nqn.2014-08.org.example:a/0").contains("no URI"));
         assert!(fail("traddr=127.0.0.1 ns=1").contains("has no nqn"));
         assert!(fail("traddr=127.0.0.1 trsvcid=0 nqn=nqn.2014-08.org.example:a").contains("\"trsvcid=0\""));
         assert!(fail("traddr=127.0.0.1 nqn=nqn.2014-08.org.example:a ns=0").contains("\"ns=0\""));
         assert!(fail("traddr=127.0.0.1 what=ever").contains("the keys are"));
-        assert!(fail("traddr=127.0.0.1 trtype=rdma").contains("only tcp"));
+        assert!(fail("traddr=127.0.0.1 trtype=fc").contains("only tcp and rdma"));
     }
 }

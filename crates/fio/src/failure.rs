@@ -72,11 +72,12 @@ fn advice(error: &Error) -> &'static str {
 
 /// The URI of a namespace.
 fn name(address: &NamespaceAddress) -> String {
-    let NamespaceAddress { traddr, trsvcid, nqn, nsid } = address;
+    let NamespaceAddress { transport, traddr, trsvcid, nqn, nsid } = address;
+    let transport = transport.name();
     if traddr.contains(':') {
-        format!("nvme+tcp://[{traddr}]:{trsvcid}/{}/{nsid}", nqn.as_str())
+        format!("nvme+{transport}://[{traddr}]:{trsvcid}/{}/{nsid}", nqn.as_str())
     } else {
-        format!("nvme+tcp://{traddr}:{trsvcid}/{}/{nsid}", nqn.as_str())
+        format!("nvme+{transport}://{traddr}:{trsvcid}/{}/{nsid}", nqn.as_str())
     }
 }
 

@@ -21,7 +21,7 @@ use zerocopy::IntoBytes as _;
 
 use crate::address::NamespaceAddress;
 use crate::failure::Failure;
-use crate::memory::Lent;
+use crate::memory::{Lent, Payload};
 use crate::settings::Settings;
 
 /// The kind of an operation.
@@ -115,31 +115,6 @@ struct Remaining {
     offset: u64,
     length: u64,
     memory: Lent,
-}
-
-/// The data of a command.
-#[derive(Debug)]
-enum Payload {
-    Lent(Lent),
-    Range([u8; 16]),
-}
-
-impl AsRef<[u8]> for Payload {
-    fn as_ref(&self) -> &[u8] {
-        match self {
-            Self::Lent(lent) => lent.as_ref(),
-            Self::Range(range) => range,
-        }
-    }
-}
-
-impl AsMut<[u8]> for Payload {
-    fn as_mut(&mut self) -> &mut [u8] {
-        match self {
-            Self::Lent(lent) => lent.as_mut(),
-            Self::Range(range) => range,
-        }
-    }
 }
 
 /// The outstanding operations, by slot.

@@ -9,6 +9,8 @@ use std::ffi::{CStr, c_char, c_int};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use ebof_initiator::Buffer;
+
 use crate::job::{Kind, Request};
 use crate::layout::{FILE_KIND_BLOCK, File, IoUnit, MARK, RawSettings, THREAD_DATA_BYTES_MIN, ThreadData, direction};
 use crate::settings::Settings;
@@ -63,6 +65,33 @@ impl AsMut<[u8]> for Lent {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
     }
 }
+
+/// The data of a command.
+#[derive(Debug)]
+pub(crate) enum Payload {
+    Lent(Lent),
+    Range([u8; 16]),
+}
+
+impl AsRef<[u8]> for Payload {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Self::Lent(lent) => lent.as_ref(),
+            Self::Range(range) => range,
+        }
+    }
+}
+
+impl AsMut<[u8]> for Payload {
+    fn as_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Lent(lent) => lent.as_mut(),
+            Self::Range(range) => range,
+        }
+    }
+}
+
+impl Buffer for Payload {}
 
 /// The request of `unit`; `None` if the engine does not know its direction.
 ///

@@ -47,6 +47,7 @@ impl Settings {
     /// only.
     pub(crate) fn options(&self, address: &NamespaceAddress, depth: usize) -> Result<Options, SettingsError> {
         let mut options = Options::new(address.traddr.clone(), address.trsvcid, address.nqn.clone());
+        options.transport = address.transport.into();
         let host_nqn = self
             .host_nqn
             .as_ref()

@@ -6,7 +6,9 @@ mod text;
 use std::fmt;
 use std::net::SocketAddr;
 
+use ebof_nvme::uri::Transport;
 use ebof_nvme::{Nqn, Status};
+use ebof_rdma::private_data::RejectStatus;
 use ebof_tcp::Termination;
 use rustix::io::Errno;
 
@@ -30,8 +32,10 @@ struct Failure {
 pub struct Tried {
     /// Address or host name as given.
     pub traddr: String,
-    /// TCP port.
+    /// Port.
     pub trsvcid: u16,
+    /// The protocol of the transport.
+    pub transport: Transport,
     /// The address that the name meant, once known.
     pub address: Option<SocketAddr>,
     /// The subsystem.
@@ -51,6 +55,12 @@ pub enum Step {
     Resolve,
     /// The TCP handshake.
     Tcp,
+    /// RDMA: finding the adapter for the address, and the route.
+    Address,
+    /// RDMA: making the queue pair and its memory.
+    QueuePair,
+    /// RDMA: the connection manager's handshake, which is NVMe/RDMA's, too.
+    Rdma,
     /// `ICReq` and `ICResp`, NVMe/TCP's own handshake.
     Init,
     /// The Connect command.
@@ -105,6 +115,32 @@ pub enum ConnectErrorKind {
     NotNvme {
         /// The first bytes that came, at most 64.
         first_bytes: Vec<u8>,
+    },
+    /// This machine has no RDMA: rdma-core is not installed.
+    NoRdma {
+        /// What is missing.
+        reason: String,
+    },
+    /// No RDMA adapter of this machine reaches the address.
+    NoRdmaDevice {
+        /// What the connection manager said.
+        reason: String,
+    },
+    /// The RDMA adapter is too small for the queue.
+    RdmaLimit {
+        /// Of what there is not enough.
+        reason: String,
+    },
+    /// The target rejected the queue in the RDMA handshake.
+    Rejected {
+        /// Why.
+        status: RejectStatus,
+    },
+    /// The other end's connection manager rejected the connection, or its program without a word of
+    /// NVMe/RDMA.
+    RejectedByManager {
+        /// InfiniBand's reason, or a negative error number with iWARP.
+        reason: i32,
     },
     /// The target does not grant a requested digest.
     DigestRefused {
@@ -241,6 +277,10 @@ impl ConnectError {
             | K::ControllerBusy { .. }
             | K::NotReady { .. }
             | K::NameNotResolved { .. }
+            | K::RejectedByManager { .. }
+            | K::Rejected { status: RejectStatus::NO_RESOURCES }
+            // A device that comes back after it was reset.
+            | K::NoRdmaDevice { .. }
             | K::System { .. } => true,
             K::Status { status, .. } => !status.is_dnr(),
             _ => false,
@@ -261,6 +301,11 @@ impl ConnectErrorKind {
             Self::TimedOut { .. } => "timed-out",
             Self::ClosedDuringInit { .. } => "closed-during-init",
             Self::NotNvme { .. } => "not-nvme",
+            Self::NoRdma { .. } => "no-rdma",
+            Self::NoRdmaDevice { .. } => "no-rdma-device",
+            Self::RdmaLimit { .. } => "rdma-limit",
+            Self::Rejected { .. } => "rejected",
+            Self::RejectedByManager { .. } => "rejected-by-manager",
             Self::DigestRefused { .. } => "digest-refused",
             Self::WrongNqn => "wrong-nqn",
             Self::HostNotAllowed => "host-not-allowed",
@@ -287,6 +332,7 @@ impl Tried {
         Self {
             traddr: options.traddr.clone(),
             trsvcid: options.trsvcid,
+            transport: options.transport.protocol(),
             address: None,
             nqn: options.nqn.clone(),
             host_nqn: options.host_nqn.clone(),
@@ -303,6 +349,9 @@ impl Step {
         match self {
             Self::Resolve => "name lookup",
             Self::Tcp => "TCP connect",
+            Self::Address => "RDMA address and route",
+            Self::QueuePair => "making an RDMA queue pair",
+            Self::Rdma => "RDMA connect",
             Self::Init => "NVMe/TCP handshake (ICReq)",
             Self::Connect => "Connect command",
             Self::Enable => "enabling the controller",

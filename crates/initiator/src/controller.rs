@@ -168,10 +168,11 @@ impl Controller {
         self.0.shared.info().io_entries
     }
 
-    /// The largest transfer of one command in bytes, `None` where the controller sets no limit.
+    /// The largest transfer of one command in bytes, `None` where neither the controller nor the
+    /// transport has a limit.
     #[must_use]
     pub fn max_transfer_bytes(&self) -> Option<u64> {
-        self.0.shared.info().max_transfer_bytes()
+        self.limits().transfer_bytes
     }
 
     /// The limits of one command and the optional commands supported, as of the last (re)connect.

@@ -1,13 +1,34 @@
 //! The data of a command and its completion.
 
+use std::sync::Arc;
+
 use ebof_nvme::Cqe;
+use ebof_region::Region;
 
 use crate::error::Error;
 
 /// A buffer that a queue pair owns while a command is outstanding. `as_ref` and `as_mut` must
 /// return the same memory at every call.
-pub trait Buffer: AsRef<[u8]> + AsMut<[u8]> + Send {}
-impl<T: AsRef<[u8]> + AsMut<[u8]> + Send> Buffer for T {}
+///
+/// Memory that an RDMA adapter moves has to be registered with it. A [`Region`] is registered once,
+/// when the first command uses it; data of a buffer that lies in one are moved directly. Those of
+/// other buffers are copied, through memory of the queue pair.
+pub trait Buffer: AsRef<[u8]> + AsMut<[u8]> + Send {
+    /// The region that all bytes of `as_ref` lie in; `None` for other memory. The target can read
+    /// and write a region that was registered, as a whole, until it is freed.
+    fn region(&self) -> Option<&Arc<Region>> {
+        None
+    }
+}
+
+impl Buffer for Vec<u8> {}
+impl Buffer for Box<[u8]> {}
+
+impl Buffer for ebof_region::Buffer {
+    fn region(&self) -> Option<&Arc<Region>> {
+        Some(ebof_region::Buffer::region(self))
+    }
+}
 
 /// The data of a command. The queue pair owns the buffer until the command completes.
 #[derive(Debug, Default)]

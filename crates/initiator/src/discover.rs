@@ -54,7 +54,7 @@ pub fn discover(options: &Options) -> Result<DiscoveryLog, ConnectError> {
     tried.address = Some(info.peer);
     tried.step = Step::Identify;
     let time = Duration::from_millis(u64::from(options.admin_timeout_ms));
-    let read = read_log(log_piece(info.max_transfer_bytes()), |sqe, data| {
+    let read = read_log(log_piece(info.limits.transfer_bytes), |sqe, data| {
         let answer = run(establish::run(
             &mut engine,
             sqe,

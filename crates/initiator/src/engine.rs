@@ -9,7 +9,7 @@ mod required;
 
 use ebof_nvme::{Sqe, Status};
 
-use crate::data::{AdminData, Completion, Data};
+use crate::data::{AdminData, Buffer, Completion, Data};
 use crate::error::{Error, Loss};
 use crate::link::{DataDirection, Finished, Link, Received, Transport, either};
 use crate::slots::{Payload, Slots};
@@ -18,6 +18,10 @@ use crate::wait::Time;
 /// A connection with its commands.
 pub(crate) struct Engine<B> {
     link: Option<Link>,
+    /// The most data bytes of one command over the link.
+    transfer_max: u32,
+    /// The owner polls again and again, and asks for no notifications.
+    spins: bool,
     slots: Slots<B>,
     time: Time,
     /// Set for I/O queues, where nearly every command has to transfer all of its data: see
@@ -31,17 +35,31 @@ pub(crate) struct Engine<B> {
 /// too.
 const RECEIVES_MAX: usize = 64;
 
-impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
+impl<B: Buffer> Engine<B> {
     /// An engine without a connection, for up to `limit` outstanding commands.
     pub(crate) fn new(limit: u16, strict: bool, time: Time) -> Self {
-        Self { link: None, slots: Slots::new(limit), time, strict, namespace_missed: false }
+        Self {
+            link: None,
+            transfer_max: u32::MAX,
+            spins: false,
+            slots: Slots::new(limit),
+            time,
+            strict,
+            namespace_missed: false,
+        }
     }
 
     /// Uses `link` from now on. A previous link is closed.
     pub(crate) fn attach(&mut self, mut link: Link) {
         self.close_link();
         either!(&mut link, link => link.set_slots(self.slots.table_size()));
+        self.transfer_max = either!(&link, link => link.transfer_max()).unwrap_or(u32::MAX);
         self.link = Some(link);
+    }
+
+    /// The most data bytes of one command, if the transport has a limit.
+    pub(crate) fn transfer_max(&self) -> Option<u32> {
+        self.link.as_ref().and_then(|link| either!(link, link => link.transfer_max()))
     }
 
     /// Data bytes that a command capsule may carry from now on.
@@ -91,7 +109,8 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
     /// Queues a command that owns its data.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] beyond 4 GiB, [`Error::QueueFull`], also without a link; with the data.
+    /// [`Error::TooLarge`] beyond the transport's limit, 4 GiB over TCP; [`Error::QueueFull`], also
+    /// without a link. With the data.
     pub(crate) fn submit(
         &mut self,
         sqe: Sqe,
@@ -103,6 +122,9 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
             Data::None => 0,
             Data::ToHost(buffer) | Data::FromHost(buffer) => buffer.as_ref().len(),
         };
+        if length > self.transfer_max as usize {
+            return Err((Error::TooLarge { bytes: length }, data));
+        }
         let Ok(length) = u32::try_from(length) else { return Err((Error::TooLarge { bytes: length }, data)) };
         let payload = match data {
             Data::None => Payload::None,
@@ -123,7 +145,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
     /// passed to every call until the command completes.
     ///
     /// # Errors
-    /// [`Error::QueueFull`], also without a link.
+    /// [`Error::TooLarge`]; [`Error::QueueFull`], also without a link.
     pub(crate) fn submit_lent(
         &mut self,
         sqe: Sqe,
@@ -133,6 +155,9 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
         timeout_ms: u64,
     ) -> Result<(), Error> {
         let bytes = usize::try_from(length).unwrap_or(usize::MAX);
+        if length > self.transfer_max {
+            return Err(Error::TooLarge { bytes });
+        }
         let payload = Payload::Lent { start, length: bytes };
         self.enqueue(sqe, payload, length, user, timeout_ms, lent).map_err(|_| Error::QueueFull)
     }
@@ -171,10 +196,27 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
     }
 
     /// Processes everything that was received and sends the data that the controller requested. The
-    /// caller may sleep afterwards.
+    /// caller may sleep afterwards, unless it spins.
     pub(crate) fn receive(&mut self, lent: &mut AdminData<'_>) -> Result<(), Loss> {
         let Some(link) = &mut self.link else { return Ok(()) };
-        either!(link, link => receive(link, &mut self.slots, lent, &self.time, &mut self.namespace_missed))
+        let ask = !self.spins;
+        either!(link, link => receive(link, &mut self.slots, lent, &self.time, &mut self.namespace_missed, ask))
+    }
+
+    /// Says whether the caller polls again and again. Before it sleeps, it receives once without
+    /// spinning if [`Engine::is_unnotified`]. Returns what was said before.
+    pub(crate) fn set_spinning(&mut self, spins: bool) -> bool {
+        std::mem::replace(&mut self.spins, spins)
+    }
+
+    /// Whether nothing would wake a caller that spins if it slept now.
+    pub(crate) fn is_unnotified(&self) -> bool {
+        self.spins && self.link.as_ref().is_some_and(|link| either!(link, link => link.is_notified_on_request()))
+    }
+
+    /// Whether [`Engine::pop`] has something.
+    pub(crate) fn has_completed(&self) -> bool {
+        self.slots.has_completed()
     }
 
     /// Whether a command failed with Invalid Namespace since the last call.
@@ -219,18 +261,22 @@ impl<B> Drop for Engine<B> {
     }
 }
 
-/// See [`Engine::receive`].
-fn receive<B: AsRef<[u8]> + AsMut<[u8]>>(
+/// See [`Engine::receive`]. `ask`: asks for a notification of what arrives later.
+fn receive<B: Buffer>(
     link: &mut impl Transport,
     slots: &mut Slots<B>,
     lent: &mut AdminData<'_>,
     time: &Time,
     namespace_missed: &mut bool,
+    mut ask: bool,
 ) -> Result<(), Loss> {
     link.reclaim(slots)?;
     for _ in 0..RECEIVES_MAX {
         let received = link.receive(slots, lent)?;
         if received == Received::Nothing {
+            if std::mem::take(&mut ask) && link.prepare_to_sleep()? {
+                continue;
+            }
             break;
         }
         link.poll(slots, lent, |slots, Finished { index, cqe, transferred }| {

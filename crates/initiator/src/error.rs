@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ebof_nvme::{Nsid, Status};
 use ebof_tcp::Termination;
+use ebof_verbs::WorkStatus;
 use rustix::io::Errno;
 
 use crate::connect_error::{ConnectError, errno_text};
@@ -218,6 +219,12 @@ pub enum Loss {
     /// The target ended it with a reason (`C2HTermReq`).
     #[error("the target ended the connection: {0}")]
     Terminated(Termination),
+    /// The RDMA adapter reported that work on the queue has failed.
+    #[error("RDMA work failed: {0}")]
+    Rdma(WorkStatus),
+    /// The RDMA adapter reported an event that ends the connection.
+    #[error("{0}")]
+    RdmaEvent(&'static str),
     /// Keep Alive was not answered in time.
     #[error("the target did not answer Keep Alive")]
     KeepAlive,

@@ -22,7 +22,7 @@ use crate::data::AdminData;
 use crate::engine::Engine;
 use crate::error::{Error, Loss};
 use crate::limits::Limits;
-use crate::link::{self, Link};
+use crate::link::{self, Link, Wanted};
 use crate::opened::{Inspection, Refusal};
 use crate::options::Options;
 use crate::rescan::NAMESPACES_MAX;
@@ -49,11 +49,6 @@ pub(crate) struct Info {
 }
 
 impl Info {
-    /// MDTS in bytes.
-    pub(crate) fn max_transfer_bytes(&self) -> Option<u64> {
-        self.identify.max_transfer_bytes(self.cap.page_min_bytes())
-    }
-
     /// The in-capsule data size of I/O commands, bytes.
     pub(crate) fn in_capsule_bytes(&self) -> usize {
         // ICDOFF is 0 in NVMe/TCP; without a defined meaning, nothing is sent in capsules.
@@ -124,7 +119,14 @@ struct Attempt<'a> {
 impl Attempt<'_> {
     async fn controller(&mut self, discovery: Option<bool>) -> Result<(Engine<Vec<u8>>, Info), Kind> {
         let mut engine = Engine::new(ADMIN_ENTRIES - 1, false, self.waiter.time.clone());
-        let peer = self.open(&mut engine, QueueId::ADMIN, ADMIN_ENTRIES).await?;
+        let admin = Wanted {
+            queue: QueueId::ADMIN,
+            entries: ADMIN_ENTRIES,
+            controller: ControllerId(0),
+            // As of the Linux host, which sends no data in capsules of the Admin Queue over RDMA.
+            in_capsule: 0,
+        };
+        let peer = self.open(&mut engine, admin).await?;
         let id = self.connect(&mut engine, QueueId::ADMIN, ADMIN_ENTRIES, ControllerId::DYNAMIC).await?;
         self.tried.step = Step::Enable;
         let cap = Cap(self.property(&mut engine, Property::get(offset::CAP, 8), "Property Get (CAP)").await?);
@@ -136,7 +138,7 @@ impl Attempt<'_> {
         self.async_events(&mut engine, &identify).await?;
         let namespaces = if io_queues > 0 { self.namespaces(&mut engine).await? } else { None };
         let nvm = if io_queues > 0 { self.nvm_controller(&mut engine).await? } else { None };
-        let limits = Limits::new(&identify, nvm.as_ref(), cap.page_min_bytes());
+        let limits = Limits::new(&identify, nvm.as_ref(), cap.page_min_bytes()).within(engine.transfer_max());
         let io_entries = u32::from(self.options.queue_entries()).min(cap.mqes());
         let io_entries = u16::try_from(io_entries).unwrap_or(u16::MAX);
         let maxcmd = identify.maxcmd.get();
@@ -160,15 +162,15 @@ impl Attempt<'_> {
     async fn io_queue(&mut self, queue: QueueId, info: &Info) -> Result<Link, Kind> {
         // For the Connect command.
         let mut engine = Engine::new(1, false, self.waiter.time.clone());
-        self.open(&mut engine, queue, info.io_entries).await?;
+        let (entries, controller, in_capsule) = (info.io_entries, info.id, info.in_capsule_bytes());
+        self.open(&mut engine, Wanted { queue, entries, controller, in_capsule }).await?;
         self.connect(&mut engine, queue, info.io_entries, info.id).await?;
         engine.detach().ok_or(Kind::Closed { errno: None })
     }
 
     /// A link for the queue.
-    async fn open(&mut self, engine: &mut Engine<Vec<u8>>, queue: QueueId, entries: u16) -> Result<SocketAddr, Kind> {
-        let (link, peer) =
-            link::connect(self.options, queue, entries, &mut self.tried, self.waiter, self.cancel).await?;
+    async fn open(&mut self, engine: &mut Engine<Vec<u8>>, wanted: Wanted) -> Result<SocketAddr, Kind> {
+        let (link, peer) = link::connect(self.options, wanted, &mut self.tried, self.waiter, self.cancel).await?;
         engine.attach(link);
         Ok(peer)
     }

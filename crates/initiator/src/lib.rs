@@ -1,5 +1,5 @@
-//! The host's I/O over NVMe/TCP: connect to a subsystem, run admin commands, own queue pairs, read
-//! and write namespaces.
+//! The host's I/O over NVMe/TCP and NVMe/RDMA: connect to a subsystem, run admin commands, own
+//! queue pairs, read and write namespaces.
 //!
 //! ```no_run
 //! use ebof_initiator::{Controller, Options};
@@ -14,10 +14,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Layouts are in `ebof-nvme` and the protocol's state machine is in `ebof-tcp`; this crate has the
-//! sockets, threads, timers and buffers. There is no async runtime: a [`QueuePair`] belongs to one
-//! thread that submits and polls, and sleeps in poll(2) when there is nothing to do. One background
-//! thread per controller serves the Admin Queue.
+//! Layouts are in `ebof-nvme`, the protocols' state machines in `ebof-tcp` and `ebof-rdma`, RDMA's
+//! queue pairs in `ebof-verbs`; this crate has the sockets, threads, timers and buffers. There is
+//! no async runtime: a [`QueuePair`] belongs to one thread that submits and polls, and sleeps in
+//! poll(2) when there is nothing to do. One background thread per controller serves the Admin
+//! Queue.
 //!
 //! The target is not trusted: nothing that it sends can make the host panic, hang or allocate
 //! without bound.

@@ -9,7 +9,8 @@ use ebof_nvme::identify::{IdentifyController, NvmController};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Data of one command, bytes (MDTS): at least a memory page. `None` for no limit.
+    /// Data of one command, bytes: MDTS, or the transport's limit (8 MiB over RDMA) if that is
+    /// less. At least a memory page. `None` for no limit.
     pub transfer_bytes: Option<u64>,
     /// Write Zeroes is supported (ONCS).
     pub write_zeroes: bool,
@@ -60,6 +61,13 @@ impl Limits {
 }
 
 impl Limits {
+    /// These limits over a transport that has one, bytes.
+    pub(crate) fn within(self, transport: Option<u32>) -> Self {
+        let transport = transport.map(u64::from);
+        let transfer_bytes = self.transfer_bytes.into_iter().chain(transport).min();
+        Self { transfer_bytes, ..self }
+    }
+
     /// These limits after a reconnect, where `before` held until then.
     pub(crate) fn after(self, before: Self) -> Self {
         Self { volatile_cache: self.volatile_cache || before.volatile_cache, ..self }
@@ -82,6 +90,12 @@ mod tests {
         let limits = Limits::new(&identify, Some(&nvm), 4096);
         assert_eq!((limits.write_zeroes_bytes, limits.verify_bytes), (Some(32 << 10), None));
         assert_eq!((limits.dsm_ranges, limits.dsm_range_blocks, limits.dsm_blocks), (1, 7, 9));
+        // The transport's limit is one of data.
+        let least = |transport| (limits.within(transport).transfer_bytes, limits.within(transport).write_zeroes_bytes);
+        assert_eq!(least(Some(64 << 10)), (Some(64 << 10), Some(32 << 10)));
+        assert_eq!(least(Some(8 << 20)), (Some(128 << 10), Some(32 << 10)));
+        let unlimited = Limits::new(&IdentifyController::default(), None, 4096);
+        assert_eq!((unlimited.within(None).transfer_bytes, unlimited.within(Some(7)).transfer_bytes), (None, Some(7)));
         let most = NvmController { wzsl: 63, ..NvmController::default() };
         assert_eq!(Limits::new(&identify, Some(&most), 4096).write_zeroes_bytes, None);
     }

@@ -13,17 +13,20 @@
 //! | [`Transport::receive`], [`Transport::poll`], [`Transport::has_unqueued_data`] | receive: data into the commands' buffers, completions one by one |
 //! | [`Transport::reclaim`] | release buffers whose zero-copy send is complete |
 //! | [`Transport::watch`], [`Transport::has_unsent`] | what to poll the descriptor for |
+//! | [`Transport::prepare_to_sleep`] | asks for a notification, where there is none otherwise |
 //! | [`Transport::allow_graceful_close`], [`Transport::close`] | the end of the connection |
 
+mod address;
 mod loopback;
+mod rdma;
 pub(crate) mod tcp;
 
 use std::net::SocketAddr;
 
-use ebof_nvme::{Cqe, QueueId, Sqe};
+use ebof_nvme::{ControllerId, Cqe, QueueId, Sqe};
 
 use crate::connect_error::{ConnectErrorKind, Tried};
-use crate::data::AdminData;
+use crate::data::{AdminData, Buffer};
 use crate::error::Loss;
 use crate::options::Options;
 use crate::slots::Slots;
@@ -66,9 +69,14 @@ pub(crate) trait Transport {
     /// Sets how many data bytes the controller takes in a command capsule.
     fn set_in_capsule(&mut self, bytes: usize);
 
+    /// The most data bytes of one command, if the transport has a limit below that of lengths.
+    fn transfer_max(&self) -> Option<u32> {
+        None
+    }
+
     /// Queues the command in slot `index`, with its data if they go in the capsule. Sets the SQE's
     /// data pointer.
-    fn submit<B: AsRef<[u8]> + AsMut<[u8]>>(
+    fn submit<B: Buffer>(
         &mut self,
         sqe: &mut Sqe,
         index: u16,
@@ -79,23 +87,14 @@ pub(crate) trait Transport {
     );
 
     /// Sends as much as the connection takes, up to a bound that keeps other connections served.
-    fn flush<B: AsRef<[u8]> + AsMut<[u8]>>(
-        &mut self,
-        slots: &mut Slots<B>,
-        lent: &AdminData<'_>,
-        time: &Time,
-    ) -> Result<(), Loss>;
+    fn flush<B: Buffer>(&mut self, slots: &mut Slots<B>, lent: &AdminData<'_>, time: &Time) -> Result<(), Loss>;
 
     /// Reads once. Process the result with [`Transport::poll`], then read again if it was
     /// [`Received::Full`].
-    fn receive<B: AsRef<[u8]> + AsMut<[u8]>>(
-        &mut self,
-        slots: &mut Slots<B>,
-        lent: &mut AdminData<'_>,
-    ) -> Result<Received, Loss>;
+    fn receive<B: Buffer>(&mut self, slots: &mut Slots<B>, lent: &mut AdminData<'_>) -> Result<Received, Loss>;
 
     /// Processes all that was read: data into their buffers, completions to `on_finished`.
-    fn poll<B: AsRef<[u8]> + AsMut<[u8]>>(
+    fn poll<B: Buffer>(
         &mut self,
         slots: &mut Slots<B>,
         lent: &mut AdminData<'_>,
@@ -104,6 +103,17 @@ pub(crate) trait Transport {
 
     /// Whether the controller requested data that are not queued yet: flush.
     fn has_unqueued_data(&self) -> bool;
+
+    /// Whether the descriptor becomes readable only after [`Transport::prepare_to_sleep`].
+    fn is_notified_on_request(&self) -> bool {
+        false
+    }
+
+    /// Makes the descriptor readable when something arrives from now on. `true`: something may have
+    /// arrived before, so read once more before sleeping.
+    fn prepare_to_sleep(&mut self) -> Result<bool, Loss> {
+        Ok(false)
+    }
 
     /// Releases buffers whose zero-copy send is complete.
     fn reclaim<B>(&mut self, slots: &mut Slots<B>) -> Result<(), Loss>;
@@ -128,7 +138,19 @@ pub(crate) trait Transport {
 #[expect(clippy::large_enum_variant, reason = "nearly all links are TCP")]
 pub(crate) enum Link {
     Tcp(tcp::Tcp),
+    Rdma(rdma::Rdma),
     Loopback(loopback::Loopback),
+}
+
+/// The queue that a link is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) queue: QueueId,
+    pub(crate) entries: u16,
+    /// The controller of an I/O queue.
+    pub(crate) controller: ControllerId,
+    /// Data bytes that the controller takes in a command capsule of an I/O queue.
+    pub(crate) in_capsule: usize,
 }
 
 /// Calls a method of [`Transport`] on the link's variant.
@@ -136,6 +158,7 @@ macro_rules! either {
     ($link:expr, $inner:ident => $call:expr) => {
         match $link {
             Link::Tcp($inner) => $call,
+            Link::Rdma($inner) => $call,
             Link::Loopback($inner) => $call,
         }
     };
@@ -156,20 +179,27 @@ impl Link {
     }
 }
 
-/// Connects `queue` by `options`, with `entries` entries. Records its progress in `tried`. Also
-/// returns the target's address, 0.0.0.0:0 for transports without addresses.
+/// Connects a queue by `options`. Records its progress in `tried`. Also returns the target's
+/// address, 0.0.0.0:0 for transports without addresses.
 pub(crate) async fn connect(
     options: &Options,
-    queue: QueueId,
-    entries: u16,
+    wanted: Wanted,
     tried: &mut Tried,
     waiter: &Waiter,
     cancel: &Cancel,
 ) -> Result<(Link, SocketAddr), ConnectErrorKind> {
-    if let transport::Transport::Loopback(port) = &options.transport {
-        let link = loopback::Loopback::connect(port, entries, tried, waiter)?;
-        return Ok((Link::Loopback(link), SocketAddr::from(([0; 4], 0))));
+    match &options.transport {
+        transport::Transport::Loopback(port) => {
+            let link = loopback::Loopback::connect(port, wanted.entries, tried, waiter)?;
+            Ok((Link::Loopback(link), SocketAddr::from(([0; 4], 0))))
+        }
+        transport::Transport::Rdma | transport::Transport::QueuePairs(_) => {
+            let (link, peer) = rdma::connect(options, &wanted, tried, waiter, cancel).await?;
+            Ok((Link::Rdma(link), peer))
+        }
+        transport::Transport::Tcp | transport::Transport::Streams(_) => {
+            let (link, peer) = tcp::connect(options, wanted.queue, tried, waiter, cancel).await?;
+            Ok((Link::Tcp(link), peer))
+        }
     }
-    let (link, peer) = tcp::connect(options, queue, tried, waiter, cancel).await?;
-    Ok((Link::Tcp(link), peer))
 }

@@ -20,11 +20,12 @@ use crate::transport::Transport;
 pub struct Options {
     /// Address or host name of the target (nvme-cli's `--traddr`).
     pub traddr: String,
-    /// TCP port (`--trsvcid`).
+    /// Port of TCP or of the RDMA connection manager (`--trsvcid`).
     pub trsvcid: u16,
     /// Local address to connect from (`--host-traddr`).
     pub host_traddr: Option<String>,
-    /// Network interface to connect through (`--host-iface`); needs the right to bind to a device.
+    /// Network interface to connect through (`--host-iface`; TCP only); needs the right to bind to
+    /// a device.
     pub host_iface: Option<String>,
     /// The subsystem (`--nqn`).
     pub nqn: Nqn,
@@ -45,9 +46,9 @@ pub struct Options {
     /// Keep Alive Timeout in milliseconds (`--keep-alive-tmo` counts seconds); 0 switches it off. A
     /// discovery connection that is read once needs none.
     pub keep_alive_ms: u32,
-    /// Ask for header digests (`--hdr-digest`).
+    /// Ask for header digests (`--hdr-digest`; TCP only).
     pub hdr_digest: bool,
-    /// Ask for data digests (`--data-digest`).
+    /// Ask for data digests (`--data-digest`; TCP only).
     pub data_digest: bool,
     /// Ask for SQ flow control to be disabled (`--disable-sqflow`).
     pub disable_sqflow: bool,
@@ -163,10 +164,12 @@ impl Options {
         }
     }
 
-    /// The defaults for the subsystem of `uri`, or for the discovery subsystem if it has none.
+    /// The defaults for the subsystem of `uri`, or for the discovery subsystem if it has none, over
+    /// the transport of `uri`.
     #[must_use]
     pub fn from_uri(uri: &Uri) -> Self {
-        Self::new(uri.traddr.clone(), uri.trsvcid, uri.nqn.clone().unwrap_or_else(Nqn::discovery))
+        let nqn = uri.nqn.clone().unwrap_or_else(Nqn::discovery);
+        Self { transport: uri.transport.into(), ..Self::new(uri.traddr.clone(), uri.trsvcid, nqn) }
     }
 
     /// The defaults for subsystem `nqn` of a target in the same process.

@@ -103,6 +103,39 @@ pub struct Overrides {
 }
 
 impl Overrides {
+    /// The first of the set options that NVMe/RDMA does not have: they are about sockets and
+    /// digests. Linux refuses the same, or has none of that name.
+    #[must_use]
+    pub fn tcp_option(&self) -> Option<&'static str> {
+        let set = [
+            ("--host-iface", self.host_iface.is_some()),
+            ("--so-priority", self.so_priority.is_some()),
+            ("--busy-poll", self.busy_poll_us.is_some()),
+            ("--prefer-busy-poll", self.prefer_busy_poll),
+            ("--busy-poll-budget", self.busy_poll_budget.is_some()),
+            ("--zerocopy-send", self.zerocopy_send.is_some()),
+            ("--hdr-digest", self.hdr_digest),
+            ("--data-digest", self.data_digest),
+        ];
+        set.into_iter().find(|(_, set)| *set).map(|(option, _)| option)
+    }
+
+    /// The same without the options of [`Overrides::tcp_option`].
+    #[must_use]
+    pub fn without_tcp_options(&self) -> Self {
+        Self {
+            host_iface: None,
+            so_priority: None,
+            busy_poll_us: None,
+            prefer_busy_poll: false,
+            busy_poll_budget: None,
+            zerocopy_send: None,
+            hdr_digest: false,
+            data_digest: false,
+            ..self.clone()
+        }
+    }
+
     /// Sets the given options. Another host NQN without a Host Identifier gets one of its own:
     /// Linux refuses one identifier with two NQNs.
     pub fn apply(&self, options: &mut Options) {
@@ -261,6 +294,8 @@ mod tests {
             data_digest: true,
             disable_sqflow: true,
         };
+        let rest = all.without_tcp_options();
+        assert_eq!((all.tcp_option(), rest.tcp_option(), rest.tos), (Some("--host-iface"), None, Some(184)));
         let options = applied(&all);
         let expected = Options {
             host_traddr: Some("127.0.0.2".to_owned()),

@@ -2,6 +2,7 @@
 //! `engine`; this file has waiting, time-outs and reconnecting.
 
 mod opening;
+mod pieces;
 mod readiness;
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,7 +11,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use ebof_idle::{Idle, Step};
-use ebof_nvme::{Cqe, QueueId, Sqe};
+use ebof_nvme::{QueueId, Sqe};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::data::{AdminData, Buffer, Completion, Data};
@@ -24,8 +25,9 @@ use crate::maps::QueueClass;
 use crate::opened::{Binding, Restrictions};
 use crate::shared::{Message, Shared, TakenQueue};
 use crate::state::State;
-use crate::wait::{Time, Waiter, Waker, run, shorter, step, wait};
+use crate::wait::{Time, Waiter, Waker, shorter, step, wait};
 use opening::{Opening, open};
+pub(crate) use pieces::Piece;
 use readiness::Readiness;
 
 /// An I/O queue pair: one connection to the controller. It belongs to one thread at a time and
@@ -234,7 +236,15 @@ impl<B: Buffer> QueuePair<B> {
             return Ok(Some(completion));
         }
         ready?;
-        self.service(&mut AdminData::None)?;
+        // A notification costs calls of the system. It is needed when there is nothing else.
+        let spins = self.engine.set_spinning(true);
+        let looked = self.service(&mut AdminData::None);
+        let unnotified = !spins && self.engine.is_unnotified() && !self.engine.has_completed();
+        self.engine.set_spinning(spins);
+        looked?;
+        if unnotified {
+            self.service(&mut AdminData::None)?;
+        }
         Ok(self.engine.pop())
     }
 
@@ -251,6 +261,13 @@ impl<B: Buffer> QueuePair<B> {
     /// # Errors
     /// As [`QueuePair::poll`].
     pub fn wait(&mut self, deadline: Option<Instant>) -> Result<Option<Completion<B>>, Error> {
+        self.engine.set_spinning(true);
+        let done = self.spin(deadline);
+        self.engine.set_spinning(false);
+        done
+    }
+
+    fn spin(&mut self, deadline: Option<Instant>) -> Result<Option<Completion<B>>, Error> {
         loop {
             let mut connected = true;
             for _ in 0..self.idle.looks_per_step() {
@@ -285,98 +302,6 @@ impl<B: Buffer> QueuePair<B> {
         }
     }
 
-    /// Runs one command with borrowed data and waits for it. Earlier commands stay outstanding;
-    /// their completions are kept for `poll`.
-    ///
-    /// # Errors
-    /// [`Error::Lost`], [`Error::QueueFull`], [`Error::NotConnected`]. A status other than success
-    /// is no error here; it is in the entry.
-    pub fn execute(&mut self, sqe: Sqe, mut data: AdminData<'_>) -> Result<Cqe, Error> {
-        let length = match &data {
-            AdminData::None => 0,
-            AdminData::ToHost(bytes) => bytes.len(),
-            AdminData::FromHost(bytes) => bytes.len(),
-        };
-        let piece =
-            Piece { sqe, start: 0, length: u32::try_from(length).map_err(|_| Error::TooLarge { bytes: length })? };
-        let mut last = None;
-        let waiter = self.shared.waiter.another();
-        run(self.execute_pieces(&waiter, None, std::iter::once(piece), &mut data, |cqe| {
-            last = Some(cqe);
-            Ok(())
-        }))?;
-        last.ok_or(Error::Malformed("a command without an end"))
-    }
-
-    /// Runs commands that share one lent buffer, as many at a time as the queue takes. After the
-    /// first failure no more are submitted, but the outstanding ones are waited for, because the
-    /// buffer is lent for this call only.
-    pub(crate) async fn execute_pieces(
-        &mut self,
-        waiter: &Waiter,
-        binding: Option<Binding>,
-        pieces: impl IntoIterator<Item = Piece>,
-        data: &mut AdminData<'_>,
-        on_done: impl FnMut(Cqe) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let done = self.run_pieces(waiter, binding, pieces, data, on_done).await;
-        if self.engine.slots().lent() > 0 {
-            // Only after a failed system call. The buffer is about to return to its owner, so the
-            // connection has to be closed.
-            self.lost(Loss::Requested);
-            while self.engine.slots().pop_lent().is_some() {}
-        }
-        done
-    }
-
-    async fn run_pieces(
-        &mut self,
-        waiter: &Waiter,
-        binding: Option<Binding>,
-        pieces: impl IntoIterator<Item = Piece>,
-        data: &mut AdminData<'_>,
-        mut on_done: impl FnMut(Cqe) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let mut pieces = pieces.into_iter().peekable();
-        let mut failure = None;
-        loop {
-            while failure.is_none()
-                && let Some(piece) = pieces.peek()
-            {
-                let timeout_ms = self.timeout_ms();
-                let length = piece.length as usize;
-                let queued = self.ready().and_then(|()| self.admit(binding, &piece.sqe, length)).and_then(|()| {
-                    self.engine.submit_lent(piece.sqe, (piece.start, piece.length), data, 0, timeout_ms)
-                });
-                match queued {
-                    Ok(()) => drop(pieces.next()),
-                    // Retried after the next completion, unless the caller's own commands fill the
-                    // queue.
-                    Err(Error::QueueFull) if self.engine.slots().lent() > 0 => break,
-                    Err(error) => failure = Some(error),
-                }
-            }
-            if self.engine.slots().lent() > 0 {
-                self.service(data)?;
-            }
-            let mut progress = false;
-            while let Some((_, result)) = self.engine.slots().pop_lent() {
-                progress = true;
-                if let Err(error) = result.and_then(&mut on_done) {
-                    failure.get_or_insert(error);
-                }
-            }
-            if self.engine.slots().lent() == 0 && (failure.is_some() || pieces.peek().is_none()) {
-                return failure.map_or(Ok(()), Err);
-            }
-            if !progress {
-                self.idle_with(waiter).await?;
-            } else if self.idle.is_waiting() {
-                self.idle.found(self.now_us());
-            }
-        }
-    }
-
     /// There was nothing: as [`QueuePair::idle`], or gives way.
     async fn idle_with(&mut self, waiter: &Waiter) -> Result<(), Error> {
         if !waiter.is_stepped() {
@@ -395,6 +320,16 @@ impl<B: Buffer> QueuePair<B> {
                 Ok(())
             }
             Step::Sleep(bound_us) => {
+                if self.engine.is_unnotified() {
+                    // Nobody has lent data while a queue pair spins.
+                    self.engine.set_spinning(false);
+                    let received = self.service(&mut AdminData::None);
+                    self.engine.set_spinning(true);
+                    received?;
+                    if self.engine.has_completed() {
+                        return Ok(());
+                    }
+                }
                 let timeout = self.sleep_max(deadline);
                 let Some(readiness) = &self.readiness else { return Ok(()) };
                 let mut ready = [PollFd::new(&readiness.epoll, PollFlags::IN)];
@@ -629,14 +564,6 @@ impl<B: Buffer> QueuePair<B> {
 
 fn transfer_max(limits: &Limits) -> usize {
     limits.transfer_bytes.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(usize::MAX)
-}
-
-/// One command of several that share a buffer.
-pub(crate) struct Piece {
-    pub(crate) sqe: Sqe,
-    /// Its part of the buffer.
-    pub(crate) start: usize,
-    pub(crate) length: u32,
 }
 
 impl<B: Buffer> AsFd for QueuePair<B> {

@@ -2,10 +2,12 @@
 //! collected.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use ebof_nvme::{Cid, Cqe};
+use ebof_region::Region;
 
-use crate::data::{AdminData, Completion, Data};
+use crate::data::{AdminData, Buffer, Completion, Data};
 use crate::error::Error;
 
 /// Where a command's data live.
@@ -134,7 +136,7 @@ impl<B> Slots<B> {
     }
 }
 
-impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
+impl<B: Buffer> Slots<B> {
     /// Room for `limit` commands, at least 1 and at most 4096.
     pub(crate) fn new(limit: u16) -> Self {
         let limit = limit.clamp(1, 4096);
@@ -221,6 +223,18 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
         }
     }
 
+    /// The region that all data of a command lie in, and their address in this process; `None` if
+    /// there is no such region, or if the slot does not own them.
+    pub(crate) fn in_region(&self, index: u16) -> Option<(&Arc<Region>, usize)> {
+        let (Payload::ToHost(buffer) | Payload::FromHost(buffer)) = &self.slots.get(usize::from(index))?.payload else {
+            return None;
+        };
+        let (region, bytes) = (buffer.region()?, buffer.as_ref());
+        let offset = bytes.as_ptr().addr().checked_sub(region.address().addr())?;
+        let end = offset.checked_add(bytes.len())?;
+        (end <= region.capacity()).then_some((region, offset))
+    }
+
     /// The buffer that a command receives into; `None` if there is none.
     pub(crate) fn data_mut<'a>(&'a mut self, index: u16, lent: &'a mut AdminData<'_>) -> Option<&'a mut [u8]> {
         match (&mut self.slots.get_mut(usize::from(index))?.payload, lent) {
@@ -258,6 +272,11 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
                 self.complete(index);
             }
         }
+    }
+
+    /// Whether [`Slots::pop`] has something.
+    pub(crate) fn has_completed(&self) -> bool {
+        !self.completed.is_empty()
     }
 
     /// The next completed command that owned its data.

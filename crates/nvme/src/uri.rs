@@ -26,6 +26,21 @@ impl Transport {
             Self::Rdma => "rdma",
         }
     }
+
+    /// The transport of this [`Transport::name`]; `None` for others, which no URI can name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Tcp, Self::Rdma].into_iter().find(|transport| transport.name() == name)
+    }
+
+    /// Its name in texts: NVMe/TCP.
+    #[must_use]
+    pub const fn full_name(self) -> &'static str {
+        match self {
+            Self::Tcp => "NVMe/TCP",
+            Self::Rdma => "NVMe/RDMA",
+        }
+    }
 }
 
 /// A parsed URI. The host part is kept as text: resolving names is the caller's.
@@ -91,7 +106,7 @@ impl Uri {
         text.contains("://")
     }
 
-    /// Parses `nvme+tcp://HOST[:PORT][/NQN[/NSID]]`.
+    /// Parses `nvme+tcp://HOST[:PORT][/NQN[/NSID]]`, or the same with `nvme+rdma`.
     ///
     /// # Errors
     /// Which part is wrong.
@@ -233,8 +248,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn uris_round_trip(host in "[a-z0-9.]{1,20}", port in 1u16.., nqn in "[a-z/%:.]{1,40}", nsid in 1u32..100) {
-            let uri = Uri { transport: Transport::Tcp, traddr: host, trsvcid: port, nqn: Some(Nqn::parse(&nqn).unwrap()), nsid: Some(Nsid(nsid)) };
+        fn uris_round_trip(
+            name in "tcp|rdma",
+            host in "[a-z0-9.]{1,20}",
+            port in 1u16..,
+            nqn in "[a-z/%:.]{1,40}",
+            nsid in 1u32..100,
+        ) {
+            let transport = Transport::from_name(&name).unwrap();
+            let uri = Uri { transport, traddr: host, trsvcid: port, nqn: Some(Nqn::parse(&nqn).unwrap()), nsid: Some(Nsid(nsid)) };
             prop_assert_eq!(Uri::parse(&uri.to_string()).unwrap(), uri);
         }
 

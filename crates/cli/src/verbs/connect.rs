@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use ebof_attach::{Kind, Report, Select};
 use ebof_nvme::Nqn;
-use ebof_nvme::log::{DiscoveryEntry, SubsystemType, TrType};
+use ebof_nvme::log::{DiscoveryEntry, SubsystemType};
+use ebof_nvme::uri::Transport;
 
 use super::Outcome;
 use super::discover::{ask, services};
@@ -96,9 +97,9 @@ impl ConnectAll {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         let mut run = Everything { front: self.front.into(), ..Everything::default() };
         let mut waiting = services(&self.fabric)?;
-        let mut asked: Vec<(Option<String>, Option<u16>)> = Vec::new();
+        let mut asked: Vec<(String, Option<String>, Option<u16>)> = Vec::new();
         while let Some(service) = waiting.pop() {
-            let place = (service.traddr.clone(), service.trsvcid);
+            let place = (service.transport.clone(), service.traddr.clone(), service.trsvcid);
             if asked.contains(&place) || asked.len() >= SERVICES_MAX {
                 continue;
             }
@@ -122,8 +123,8 @@ impl ConnectAll {
 struct Everything {
     front: Kind,
     view: ConnectAllView,
-    /// Records that were followed: subsystem, address, port.
-    followed: HashSet<(String, String, u16)>,
+    /// Records that were followed: transport, subsystem, address, port.
+    followed: HashSet<(Transport, String, String, u16)>,
     /// The connected subsystems, with the names of their controllers.
     connected: HashMap<String, String>,
     /// Connections that were tried.
@@ -154,15 +155,17 @@ impl Everything {
         let traddr = entry.address().as_str().map(str::to_owned);
         let trsvcid = entry.service_id().as_str().and_then(|port| port.parse::<u16>().ok());
         let nqn = Nqn::from_field(&entry.subnqn);
-        let (TrType::TCP, Some(traddr), Some(trsvcid), Ok(nqn)) = (entry.transport(), traddr, trsvcid, nqn) else {
+        let transport = Transport::from_name(entry.transport().name());
+        let (Some(transport), Some(traddr), Some(trsvcid), Ok(nqn)) = (transport, traddr, trsvcid, nqn) else {
             let nqn = entry.subsystem_nqn();
             let transport = entry.transport().name();
             self.view.skipped.push((nqn.to_string(), format!("its {transport} address cannot be used")));
             return;
         };
-        if !self.followed.insert((nqn.to_string(), traddr.clone(), trsvcid)) {
+        if !self.followed.insert((transport, nqn.to_string(), traddr.clone(), trsvcid)) {
             return;
         }
+        let service = &service.over(transport);
         match entry.subsystem_type() {
             SubsystemType::NVM => {
                 if count > PROGRESS_FROM {
@@ -256,12 +259,10 @@ pub(crate) struct DisconnectAll {
 impl DisconnectAll {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         let mut view = DisconnectView { verb: "disconnect-all", ..DisconnectView::default() };
-        // Every connection is over TCP.
-        if self.transport.as_deref().is_none_or(|transport| transport == "tcp") {
-            tell_of_root(&Select::All);
-            let report: Report = ebof_attach::disconnect(&Select::All, self.force)?;
-            view.add(report);
-        }
+        let select = self.transport.map_or(Select::All, Select::Transport);
+        tell_of_root(&select);
+        let report: Report = ebof_attach::disconnect(&select, self.force)?;
+        view.add(report);
         finish(&view, global)
     }
 }
@@ -283,6 +284,8 @@ fn safe_lines(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use ebof_nvme::log::TrType;
+
     use super::*;
     use crate::verbs::discover::parse_conf;
 
@@ -313,5 +316,21 @@ mod tests {
         run.tried -= 1;
         run.follow_all(&service, &[record(4421), record(4422)], &mut waiting);
         assert_eq!(run.view.skipped.len(), 3);
+    }
+
+    #[test]
+    fn records_are_followed_over_their_own_transport() {
+        let service = parse_conf("-t tcp -a 127.0.0.1 --hdr-digest --tos 8").unwrap().remove(0);
+        let mut run = Everything::default();
+        let referral =
+            |trtype: TrType| DiscoveryEntry { trtype: trtype.0, subtype: SubsystemType::REFERRAL.0, ..record(4420) };
+        let mut waiting = Vec::new();
+        let log = [TrType::TCP, TrType::RDMA, TrType::RDMA, TrType(2)].map(referral);
+        run.follow_all(&service, &log, &mut waiting);
+        let found = |service: &FabricArgs| (service.transport.clone(), service.overrides.hdr_digest);
+        let found: Vec<_> = waiting.iter().map(found).collect();
+        assert_eq!(found, [("tcp".to_owned(), true), ("rdma".to_owned(), false)]);
+        assert!(waiting.iter().all(|service| service.overrides.tos == Some(8) && service.check().is_ok()));
+        assert!(run.view.skipped[0].1.contains("fc address"), "{:?}", run.view.skipped);
     }
 }

@@ -122,10 +122,17 @@ pub(super) fn ask(service: &FabricArgs, global: &Global) -> Result<DiscoveryLog,
     };
     match service.trsvcid {
         Some(port) => at(port),
-        None => match at(DISCOVERY_PORT) {
-            Err(error) if *error.kind() == ConnectErrorKind::Refused => at(IO_PORT),
-            answer => answer,
-        },
+        None => {
+            let [first, second] = match service.transport.as_str() {
+                // nvme-cli's port for it: 8009 is assigned to TCP only.
+                "rdma" => [IO_PORT, DISCOVERY_PORT],
+                _ => [DISCOVERY_PORT, IO_PORT],
+            };
+            match at(first) {
+                Err(error) if *error.kind() == ConnectErrorKind::Refused => at(second),
+                answer => answer,
+            }
+        }
     }
 }
 

@@ -6,12 +6,13 @@ use std::time::Duration;
 use ebof_attach::{Kind, Request};
 use ebof_initiator::{Options, Overrides};
 use ebof_nvme::Nqn;
+use ebof_nvme::uri::Transport;
 
-use crate::device::{check_transport, strange_name};
+use crate::device::{check_options, check_transport, strange_name};
 use crate::failure::Failure;
 use crate::output::say;
 
-/// Port of NVMe/TCP I/O controllers.
+/// Port of I/O controllers, and of discovery controllers over RDMA.
 pub(super) const IO_PORT: u16 = 4420;
 /// Port of NVMe/TCP discovery controllers.
 pub(super) const DISCOVERY_PORT: u16 = 8009;
@@ -19,7 +20,7 @@ pub(super) const DISCOVERY_PORT: u16 = 8009;
 /// Address, identity and connection options.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct FabricArgs {
-    /// Transport: tcp
+    /// Transport: tcp or rdma
     #[arg(short = 't', long, value_name = "TRANSPORT", default_value = "tcp")]
     pub(super) transport: String,
     /// Address or host name of the target
@@ -118,7 +119,8 @@ impl FabricArgs {
     /// # Errors
     /// The first such option.
     pub(super) fn check(&self) -> Result<(), Failure> {
-        check_transport(&self.transport)?;
+        let transport = check_transport(&self.transport)?;
+        check_options(transport, &self.overrides)?;
         if let Some(traddr) = &self.traddr {
             check_address(traddr)?;
         }
@@ -135,7 +137,20 @@ impl FabricArgs {
     pub(super) fn options(&self, traddr: &str, trsvcid: u16, nqn: Nqn) -> Options {
         let mut options = Options::new(traddr, trsvcid, nqn);
         self.overrides.apply(&mut options);
+        if let Some(transport) = Transport::from_name(&self.transport) {
+            options.transport = transport.into();
+        }
         options
+    }
+
+    /// The same options for another transport, which a discovery log names. Those that it does not
+    /// have are left out, as nvme-cli does.
+    pub(super) fn over(&self, transport: Transport) -> Self {
+        let overrides = match transport {
+            Transport::Tcp => self.overrides.clone(),
+            Transport::Rdma => self.overrides.without_tcp_options(),
+        };
+        Self { transport: transport.name().to_owned(), overrides, ..self.clone() }
     }
 
     /// The attach daemon's request to connect to `nqn` at `traddr`:`trsvcid`.
@@ -203,6 +218,18 @@ mod tests {
         for traddr in ["127.0.0.1", "::1", "fd00::1:4420", "target.example"] {
             check_address(traddr).unwrap();
         }
+    }
+
+    #[test]
+    fn options_of_tcp_are_refused_over_rdma() {
+        let check =
+            |line: &str| super::super::discover::parse_conf(line).unwrap()[0].check().map_err(|e| e.to_string());
+        check("-t rdma -a 192.0.2.1 --tos 8 -i 2 -P 1 -Q 64 -l 10").unwrap();
+        let refused = check("-t rdma -a 192.0.2.1 --data-digest").unwrap_err();
+        assert!(refused.starts_with("--data-digest is an option of TCP"), "{refused}");
+        check("-t tcp -a 192.0.2.1 --data-digest").unwrap();
+        assert!(check("-t fc -a 192.0.2.1").unwrap_err().contains("not supported by this version"));
+        assert!(check("-t quic -a 192.0.2.1").unwrap_err().contains("no NVMe transport"));
     }
 
     #[test]

@@ -1,5 +1,9 @@
 //! A part of a buffer, so that a transfer is split without copying.
 
+use std::sync::Arc;
+
+use ebof_region::Region;
+
 use crate::data::Buffer;
 
 /// The data of one command.
@@ -51,6 +55,15 @@ impl<B: Buffer> AsMut<[u8]> for Span<B> {
         match self {
             Self::Part { buffer, start, length } => &mut buffer.as_mut()[*start..][..*length],
             Self::Scratch(data) => data,
+        }
+    }
+}
+
+impl<B: Buffer> Buffer for Span<B> {
+    fn region(&self) -> Option<&Arc<Region>> {
+        match self {
+            Self::Part { buffer, .. } => buffer.region(),
+            Self::Scratch(_) => None,
         }
     }
 }

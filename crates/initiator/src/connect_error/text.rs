@@ -3,6 +3,8 @@
 
 use ebof_nvme::connect::field_name;
 use ebof_nvme::property::Csts;
+use ebof_nvme::uri::Transport;
+use ebof_rdma::private_data::RejectStatus;
 use rustix::io::Errno;
 
 use super::{ConnectErrorKind as K, Step, Tried};
@@ -25,6 +27,13 @@ pub(super) fn summary(kind: &K, tried: &Tried) -> String {
             Some(what) => format!("cannot connect to {to}: that is not an NVMe/TCP target but {what}"),
             None => format!("cannot connect to {to}: that is not an NVMe/TCP target"),
         },
+        K::NoRdma { .. } => format!("cannot connect to {to}: this machine cannot use RDMA"),
+        K::NoRdmaDevice { .. } => format!("cannot connect to {to}: no RDMA device of this machine reaches it"),
+        K::RdmaLimit { .. } => format!("cannot connect to {to}: the RDMA device is too small for the queue"),
+        K::Rejected { status } => format!("cannot connect to {to}: the target rejects {}: {status}", queue(tried)),
+        K::RejectedByManager { .. } => {
+            format!("cannot connect to {to}: the other end rejects the connection without a word of NVMe/RDMA")
+        }
         K::DigestRefused { header, data } => {
             format!("cannot connect to {to}: the target refuses the {}", digests(*header, *data))
         }
@@ -45,7 +54,9 @@ pub(super) fn summary(kind: &K, tried: &Tried) -> String {
         K::Status { command, .. } => format!("cannot connect to {to}: the target refused {command}"),
         K::Closed { .. } => format!("cannot connect to {to}: the target closed the connection ({})", tried.step.name()),
         K::Terminated(_) => format!("cannot connect to {to}: the target ended the connection with a complaint"),
-        K::Protocol { .. } => format!("cannot connect to {to}: the target broke the NVMe/TCP protocol"),
+        K::Protocol { .. } => {
+            format!("cannot connect to {to}: the target broke the {} protocol", tried.transport.full_name())
+        }
         K::NotReady { .. } => format!("cannot connect to {to}: the controller does not become ready"),
         K::Unsupported { what } => format!("cannot connect to {to}: {what}"),
         K::System { action, .. } => format!("cannot connect to {to}: {action} failed on this machine"),
@@ -55,20 +66,19 @@ pub(super) fn summary(kind: &K, tried: &Tried) -> String {
 
 /// What was tried.
 pub(super) fn tried(tried: &Tried) -> String {
-    let queue = match tried.queue {
-        0 => "Admin Queue".to_owned(),
-        queue => format!("I/O queue {queue}"),
-    };
+    let queue = queue(tried);
     let address = match tried.address {
         Some(found) if found.ip().to_string() != tried.traddr => format!("{} ({found})", address(tried)),
         _ => address(tried),
     };
-    format!(
-        "{} of the {queue}, address {address}, subsystem {}, as host {}",
-        tried.step.name(),
-        tried.nqn,
-        tried.host_nqn
-    )
+    format!("{} of {queue}, address {address}, subsystem {}, as host {}", tried.step.name(), tried.nqn, tried.host_nqn)
+}
+
+fn queue(tried: &Tried) -> String {
+    match tried.queue {
+        0 => "the Admin Queue".to_owned(),
+        queue => format!("the I/O queue {queue}"),
+    }
 }
 
 /// What came back.
@@ -84,6 +94,15 @@ pub(super) fn answer(kind: &K, tried: &Tried) -> String {
         K::ClosedDuringInit { reset: true } => errno_text(Errno::CONNRESET),
         K::ClosedDuringInit { reset: false } => "end of stream where ICResp was expected".to_owned(),
         K::NotNvme { first_bytes } => format!("the first bytes are {}", show(first_bytes)),
+        K::NoRdma { reason } | K::NoRdmaDevice { reason } | K::RdmaLimit { reason } => reason.clone(),
+        K::Rejected { status } => match status.meaning() {
+            Some(meaning) => format!("NVMe/RDMA reject, {status}: {meaning}"),
+            None => format!("NVMe/RDMA reject, {status}"),
+        },
+        K::RejectedByManager { reason } => match reason {
+            ..0 => errno_text(Errno::from_raw_os_error(reason.saturating_neg())),
+            reason => format!("a reject of the connection manager, reason {reason}"),
+        },
         K::DigestRefused { header, data } => format!("ICResp without the {}", digests(*header, *data)),
         K::WrongNqn => format!(
             "{}, field {}",
@@ -116,6 +135,9 @@ const LOCAL_ADDRESS: &str = "give --host-traddr an address of this machine, and 
 
 /// What to do.
 pub(super) fn to_do(kind: &K, tried: &Tried) -> String {
+    if let Some(text) = to_do_over_rdma(kind, tried) {
+        return text;
+    }
     match kind {
         K::NameNotResolved { .. } => "check the spelling of --traddr, or give the address itself".to_owned(),
         K::LocalAddress { .. } => LOCAL_ADDRESS.to_owned(),
@@ -127,13 +149,7 @@ pub(super) fn to_do(kind: &K, tried: &Tried) -> String {
             tried.trsvcid
         ),
         K::Unreachable { .. } => "check the address, the route (`ip route get ADDRESS`) and the firewalls".to_owned(),
-        K::TimedOut { .. } if tried.step <= Step::Tcp => {
-            "check the address and that no firewall swallows the packets: `ping`, then `nc -zv ADDRESS PORT`".to_owned()
-        }
-        K::TimedOut { .. } if tried.step == Step::Init => "something accepts connections there but does not speak: check \
-            that the port is an NVMe/TCP port, and that the target is not stopped or overloaded"
-            .to_owned(),
-        K::TimedOut { .. } => "the target is alive but slow: see its log, or give it more time".to_owned(),
+        K::TimedOut { .. } => to_do_about_time(tried.step).to_owned(),
         K::ClosedDuringInit { .. } => "the target may have reached its limit of connections, may want TLS on this port, may \
             be behind a proxy that has nobody behind it, or is not NVMe/TCP: see its log, and check the port"
             .to_owned(),
@@ -141,6 +157,9 @@ pub(super) fn to_do(kind: &K, tried: &Tried) -> String {
             "this port wants TLS: connect to a port without it".to_owned()
         }
         K::NotNvme { .. } => "check the port: NVMe/TCP subsystems are usually on port 4420, discovery services on 8009".to_owned(),
+        K::NoRdma { .. } | K::NoRdmaDevice { .. } | K::RdmaLimit { .. } | K::Rejected { .. } | K::RejectedByManager { .. } => {
+            "connect with -t tcp".to_owned()
+        }
         K::DigestRefused { header, data } => {
             let flag = match (header, data) {
                 (true, true) => "--hdr-digest and --data-digest",
@@ -150,9 +169,9 @@ pub(super) fn to_do(kind: &K, tried: &Tried) -> String {
             format!("connect without {flag}, or allow digests on the target's port")
         }
         K::WrongNqn => format!(
-            "compare the name with what `ebof discover -t tcp -a {} -s {}` lists; a subsystem that does not admit host \
-             {} may be hidden from it",
-            tried.traddr, tried.trsvcid, tried.host_nqn
+            "compare the name with what `ebof discover -t {} -a {} -s {}` lists; a subsystem that does not admit \
+             host {} may be hidden from it",
+            tried.transport.name(), tried.traddr, tried.trsvcid, tried.host_nqn
         ),
         K::HostNotAllowed => format!(
             "add host {} to the subsystem's allowed hosts on the target, or connect with --hostnqn of one that is",
@@ -165,8 +184,8 @@ pub(super) fn to_do(kind: &K, tried: &Tried) -> String {
         }
         K::InvalidParameter { in_data, offset, .. } => advice(*in_data, *offset).to_owned(),
         K::IsDiscovery => format!(
-            "list what it offers with `ebof discover -t tcp -a {} -s {}`, then connect to one of those",
-            tried.traddr, tried.trsvcid
+            "list what it offers with `ebof discover -t {} -a {} -s {}`, then connect to one of those",
+            tried.transport.name(), tried.traddr, tried.trsvcid
         ),
         K::NotDiscovery => "use `ebof connect` for it; to discover, leave the NQN away or give the discovery service's".to_owned(),
         K::AuthenticationRequired => {
@@ -186,6 +205,63 @@ pub(super) fn to_do(kind: &K, tried: &Tried) -> String {
         K::System { .. } => "see the system's limits and log (`dmesg`)".to_owned(),
         K::Cancelled => "nothing".to_owned(),
     }
+}
+
+/// What to do if there was no answer in time.
+fn to_do_about_time(step: Step) -> &'static str {
+    match step {
+        Step::Resolve | Step::Tcp => {
+            "check the address and that no firewall swallows the packets: `ping`, then `nc -zv ADDRESS PORT`"
+        }
+        Step::Address | Step::QueuePair | Step::Rdma => {
+            "check that the address answers (`ping`), that both ends speak the same RDMA (`ebof rdma-check` shows RoCE v1, \
+             RoCE v2 or iWARP), and that no firewall swallows its packets (RoCE v2: UDP port 4791)"
+        }
+        Step::Init => {
+            "something accepts connections there but does not speak: check that the port is an NVMe/TCP port, and that the \
+             target is not stopped or overloaded"
+        }
+        Step::Connect | Step::Enable | Step::Identify => {
+            "the target is alive but slow: see its log, or give it more time"
+        }
+    }
+}
+
+/// What to do over RDMA, where that differs.
+fn to_do_over_rdma(kind: &K, tried: &Tried) -> Option<String> {
+    if tried.transport != Transport::Rdma {
+        return None;
+    }
+    Some(match kind {
+        K::Refused => format!(
+            "see whether the target runs and listens on port {} for RDMA: on its machine `rdma resource show cm_id`; a \
+             target that listens for TCP only is reached with -t tcp",
+            tried.trsvcid
+        ),
+        K::NoRdma { .. } => "install or load what is missing, or connect with -t tcp".to_owned(),
+        K::NoRdmaDevice { .. } => format!(
+            "`ebof rdma-check {}` tells what prevents a connection; an Ethernet interface without an RDMA adapter can have \
+             soft-RoCE: `rdma link add rxe0 type rxe netdev INTERFACE`",
+            tried.traddr
+        ),
+        K::RdmaLimit { .. } => {
+            "ask for shorter or fewer queues (--queue-size, --nr-io-queues), or raise the limit of locked \
+            memory (`ulimit -l`)"
+                .to_owned()
+        }
+        K::Rejected { status: RejectStatus::INVALID_HSQSIZE } => "ask for shorter queues (--queue-size)".to_owned(),
+        K::Rejected { status: RejectStatus::INVALID_QID } => "ask for fewer queues (--nr-io-queues)".to_owned(),
+        K::Rejected { status: RejectStatus::NO_RESOURCES } => "disconnect a host that is not needed, ask for fewer or \
+            shorter queues (--nr-io-queues, --queue-size), or raise the target's limit"
+            .to_owned(),
+        K::Rejected { .. } => "one of the two ends has a bug, or is of another time: see the target's log".to_owned(),
+        K::RejectedByManager { .. } => "see the target's log; the port may be that of another RDMA service".to_owned(),
+        K::System { errno: Errno::NOMEM, .. } => {
+            "raise the limit of locked memory (`ulimit -l`), which RDMA takes, or ask for shorter or fewer queues"
+                .to_owned()
+        }
+        _ => return None,
+    })
 }
 
 fn address(tried: &Tried) -> String {

@@ -1,6 +1,8 @@
 //! The engine's cases for `cargo xtask instructions`: commands from submit to completion over a
-//! socket whose other end is in the same thread, so that counts are reproducible. System calls are
-//! not counted.
+//! socket or a queue pair whose other end is in the same thread, so that counts are reproducible.
+//! System calls are not counted, nor are adapters.
+
+mod rdma;
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -12,7 +14,7 @@ use ebof_tcp::controller;
 
 use super::Engine;
 use super::pair::pair;
-use crate::data::{AdminData, Data};
+use crate::data::{AdminData, Buffer, Data};
 
 /// Commands per call of a case: `xtask` divides by it.
 const BATCH: u16 = 100;
@@ -115,7 +117,7 @@ fn case_engine_complete_write(engine: &mut Engine<Vec<u8>>, buffers: &mut Vec<Ve
 }
 
 #[inline(always)]
-fn complete(engine: &mut Engine<Vec<u8>>, buffers: &mut Vec<Vec<u8>>) {
+fn complete<B: Buffer>(engine: &mut Engine<B>, buffers: &mut Vec<B>) {
     engine.receive(&mut AdminData::None).unwrap();
     while let Some(completion) = engine.pop() {
         assert!(completion.result.unwrap().status().is_success());
@@ -130,4 +132,5 @@ fn cases() {
         world.round(nvm::READ);
         world.round(nvm::WRITE);
     }
+    rdma::cases();
 }

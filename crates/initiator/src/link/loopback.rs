@@ -9,7 +9,7 @@ use ebof_nvme::{Sgl, Sqe};
 
 use super::{DataDirection, Finished, Received, Transport};
 use crate::connect_error::{ConnectErrorKind as Kind, Step, Tried};
-use crate::data::AdminData;
+use crate::data::{AdminData, Buffer};
 use crate::error::Loss;
 use crate::slots::Slots;
 use crate::wait::{Time, Waiter, Waker, Watch};
@@ -51,7 +51,7 @@ impl Transport for Loopback {
     // The target fetches the host's data; none are in capsules.
     fn set_in_capsule(&mut self, _bytes: usize) {}
 
-    fn submit<B: AsRef<[u8]> + AsMut<[u8]>>(
+    fn submit<B: Buffer>(
         &mut self,
         sqe: &mut Sqe,
         index: u16,
@@ -69,12 +69,7 @@ impl Transport for Loopback {
         self.out.push_back(Capsule { sqe: *sqe, data });
     }
 
-    fn flush<B: AsRef<[u8]> + AsMut<[u8]>>(
-        &mut self,
-        _slots: &mut Slots<B>,
-        _lent: &AdminData<'_>,
-        _time: &Time,
-    ) -> Result<(), Loss> {
+    fn flush<B: Buffer>(&mut self, _slots: &mut Slots<B>, _lent: &AdminData<'_>, _time: &Time) -> Result<(), Loss> {
         while let Some(capsule) = self.out.pop_front() {
             match self.end.submit(capsule) {
                 Ok(()) => {}
@@ -91,11 +86,7 @@ impl Transport for Loopback {
         Ok(())
     }
 
-    fn receive<B: AsRef<[u8]> + AsMut<[u8]>>(
-        &mut self,
-        _slots: &mut Slots<B>,
-        _lent: &mut AdminData<'_>,
-    ) -> Result<Received, Loss> {
+    fn receive<B: Buffer>(&mut self, _slots: &mut Slots<B>, _lent: &mut AdminData<'_>) -> Result<Received, Loss> {
         self.bell.clear();
         loop {
             match self.end.poll() {
@@ -109,7 +100,7 @@ impl Transport for Loopback {
         }
     }
 
-    fn poll<B: AsRef<[u8]> + AsMut<[u8]>>(
+    fn poll<B: Buffer>(
         &mut self,
         slots: &mut Slots<B>,
         lent: &mut AdminData<'_>,

@@ -26,7 +26,7 @@ use rustix::io::Errno;
 pub(crate) use connect::connect;
 
 use super::{DataDirection, Finished, Received, Transport};
-use crate::data::AdminData;
+use crate::data::{AdminData, Buffer};
 use crate::error::Loss;
 use crate::slots::Slots;
 use crate::wait::{Time, Watch};
@@ -134,13 +134,7 @@ impl Tcp {
         self.initialized
     }
 
-    fn submit_in_capsule<B: AsRef<[u8]> + AsMut<[u8]>>(
-        &mut self,
-        sqe: &mut Sqe,
-        index: u16,
-        slots: &mut Slots<B>,
-        lent: &AdminData<'_>,
-    ) {
+    fn submit_in_capsule<B: Buffer>(&mut self, sqe: &mut Sqe, index: u16, slots: &mut Slots<B>, lent: &AdminData<'_>) {
         let payload = slots.data(index, lent).unwrap_or_default();
         let trailer = self.connection.send_command(sqe, Transfer::InCapsule { payload }, self.out.run());
         if payload.len() <= SendQueue::COPY_MAX {
@@ -160,12 +154,7 @@ impl Tcp {
 
     /// `length` bytes were received directly into the command's buffer. Returns how many were
     /// taken.
-    fn take_direct<B: AsRef<[u8]> + AsMut<[u8]>>(
-        &mut self,
-        slots: &mut Slots<B>,
-        lent: &mut AdminData<'_>,
-        length: usize,
-    ) -> usize {
+    fn take_direct<B: Buffer>(&mut self, slots: &mut Slots<B>, lent: &mut AdminData<'_>, length: usize) -> usize {
         let (index, offset) = self.incoming;
         let Some(bytes) = slots.data_mut(index, lent).and_then(|room| room.get(offset..offset + length)) else {
             return 0;
@@ -176,7 +165,7 @@ impl Tcp {
     }
 
     /// Moves requested data (R2T) into the send queue, up to its limit.
-    fn queue_requested_data<B: AsRef<[u8]> + AsMut<[u8]>>(
+    fn queue_requested_data<B: Buffer>(
         &mut self,
         slots: &mut Slots<B>,
         lent: &AdminData<'_>,
@@ -223,7 +212,7 @@ impl Tcp {
 
     /// Adds an R2T. Before the list grows, those of commands that ended without their data are
     /// removed.
-    fn add_r2t<B: AsRef<[u8]> + AsMut<[u8]>>(&mut self, r2t: R2t, slots: &Slots<B>) {
+    fn add_r2t<B: Buffer>(&mut self, r2t: R2t, slots: &Slots<B>) {
         if self.r2ts.len() == self.r2ts.capacity() {
             self.r2ts.retain(|r2t| slots.find(r2t.cid).is_some());
         }
@@ -237,7 +226,7 @@ impl Tcp {
 
     /// The first R2T whose data may be sent while small commands are sent too: of a command that
     /// has begun to send, or of another one within [`R2T_BYTES_MIXED`].
-    fn next_r2t<B: AsRef<[u8]> + AsMut<[u8]>>(&self, slots: &mut Slots<B>) -> Option<usize> {
+    fn next_r2t<B: Buffer>(&self, slots: &mut Slots<B>) -> Option<usize> {
         self.r2ts.iter().position(|r2t| {
             let Some(index) = slots.find(r2t.cid).filter(|_| r2t.length > 0) else { return true };
             let is_begun = self.r2t_bytes_by_slot[usize::from(index)] > 0;
@@ -284,7 +273,7 @@ impl Transport for Tcp {
     }
 
     #[inline]
-    fn submit<B: AsRef<[u8]> + AsMut<[u8]>>(
+    fn submit<B: Buffer>(
         &mut self,
         sqe: &mut Sqe,
         index: u16,
@@ -310,12 +299,7 @@ impl Transport for Tcp {
         self.out.commit();
     }
 
-    fn flush<B: AsRef<[u8]> + AsMut<[u8]>>(
-        &mut self,
-        slots: &mut Slots<B>,
-        lent: &AdminData<'_>,
-        time: &Time,
-    ) -> Result<(), Loss> {
+    fn flush<B: Buffer>(&mut self, slots: &mut Slots<B>, lent: &AdminData<'_>, time: &Time) -> Result<(), Loss> {
         // Commands leave their slots when they complete, so nothing else bounds the run if the
         // controller completes commands that it does not receive.
         if self.out.run().len() > self.run_max {
@@ -367,11 +351,7 @@ impl Transport for Tcp {
         }
     }
 
-    fn receive<B: AsRef<[u8]> + AsMut<[u8]>>(
-        &mut self,
-        slots: &mut Slots<B>,
-        lent: &mut AdminData<'_>,
-    ) -> Result<Received, Loss> {
+    fn receive<B: Buffer>(&mut self, slots: &mut Slots<B>, lent: &mut AdminData<'_>) -> Result<Received, Loss> {
         let (index, offset) = self.incoming;
         let wanted = self.connection.data_wanted();
         // Everything received before is parsed, so the receive buffer is empty.
@@ -414,7 +394,7 @@ impl Transport for Tcp {
 
     // Inlined into the engine's `receive`, so that completions are passed in registers.
     #[inline(always)]
-    fn poll<B: AsRef<[u8]> + AsMut<[u8]>>(
+    fn poll<B: Buffer>(
         &mut self,
         slots: &mut Slots<B>,
         lent: &mut AdminData<'_>,

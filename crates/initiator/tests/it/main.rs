@@ -7,4 +7,6 @@ mod io;
 mod loss;
 mod peer;
 mod queues;
+mod rdma;
+mod rdma_peer;
 mod stepped;

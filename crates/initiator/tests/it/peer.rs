@@ -1,7 +1,7 @@
 //! A small target on a loopback socket for tests of the initiator: `ebof_tcp::controller` with a
 //! disk in memory, and all the misbehaviour that the tests need. It is deliberately not
 //! `ebof-server`, which behaves well.
-#![allow(unreachable_pub, clippy::unwrap_used, reason = "test code")]
+#![allow(unreachable_pub, clippy::unwrap_used, clippy::panic, reason = "test code")]
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
@@ -22,7 +22,7 @@ use ebof_nvme::io::{BlockRange, DsmRange};
 use ebof_nvme::log::{ChangedNamespaces, DiscoveryEntry, DiscoveryHeader, GetLogPage, Lid};
 use ebof_nvme::opcode::{admin, fabrics, nvm};
 use ebof_nvme::property::{Cap, Cc, Csts, Version, offset};
-use ebof_nvme::{Cid, Cqe, Nqn, Nsid, QueueId, Sqe, Status, Uuid};
+use ebof_nvme::{Cid, Cqe, Nqn, Nsid, QueueId, Sgl, Sqe, Status, Uuid};
 use ebof_tcp::Digest;
 use ebof_tcp::controller::{Config, Connection, Event};
 use zerocopy::{FromBytes, IntoBytes};
@@ -45,6 +45,10 @@ pub enum Action {
     Twice,
     /// Read: report success, but send only half of the data.
     Half,
+    /// Respond to a command that is not outstanding.
+    Stray,
+    /// RDMA: invalidate a key that is not the command's to invalidate.
+    Invalidate,
 }
 
 /// The identifiers of a namespace.
@@ -111,8 +115,8 @@ pub struct State {
     cc: Cc,
 }
 
-impl Peer {
-    pub fn new() -> Self {
+impl Shared {
+    pub fn new() -> Arc<Self> {
         let state = State {
             config: Config {
                 in_capsule_bytes: 4096,
@@ -153,9 +157,19 @@ impl Peer {
             epoch: 0,
             cc: Cc(0),
         };
+        Arc::new(Self { stop: AtomicBool::new(false), state: Mutex::new(state) })
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+}
+
+impl Peer {
+    pub fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let shared = Arc::new(Shared { stop: AtomicBool::new(false), state: Mutex::new(state) });
+        let shared = Shared::new();
         let acceptor = std::thread::spawn({
             let shared = Arc::clone(&shared);
             move || accept(&listener, &shared)
@@ -216,62 +230,73 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 /// One connection.
 struct Session {
     stream: TcpStream,
-    shared: Arc<Shared>,
     connection: Connection,
     out: Vec<u8>,
     /// Commands whose data have been requested.
     waiting: HashMap<u16, (Sqe, Vec<u8>)>,
     /// The command whose data are being received.
     current: Cid,
-    queue: u16,
+    executor: Executor,
+}
+
+/// What a command is answered with, over any transport.
+pub enum Answer {
+    Response(Cqe),
+    /// The first bytes of the data; a response follows.
+    Data(Cid, Vec<u8>),
+    /// A response that invalidates a key.
+    Invalidating(Cqe, u32),
+    /// Not a response.
+    Garbage,
+}
+
+/// The controller's side of one queue.
+pub struct Executor {
+    shared: Arc<Shared>,
+    pub queue: u16,
+    pub entries: u32,
     event_requests: Vec<Cid>,
     /// Commands to be answered later: [`State::held`].
     held: Vec<Sqe>,
     epoch: u64,
-    over: bool,
+    pub over: bool,
+    pub answers: Vec<Answer>,
 }
 
 impl Session {
     fn new(stream: TcpStream, shared: Arc<Shared>) -> Self {
         stream.set_read_timeout(Some(Duration::from_millis(2))).unwrap();
         stream.set_nodelay(true).unwrap();
-        let (config, epoch) = {
-            let state = shared.state.lock().unwrap();
-            (state.config, state.epoch)
-        };
+        let config = shared.state.lock().unwrap().config;
         Self {
             stream,
             connection: Connection::new(config),
             out: Vec::new(),
             waiting: HashMap::new(),
             current: Cid(0),
-            queue: 0,
-            event_requests: Vec::new(),
-            held: Vec::new(),
-            epoch,
-            over: false,
-            shared,
+            executor: Executor::new(shared),
         }
     }
 
     fn serve(mut self) {
         let mut buffer = vec![0; 64 << 10];
-        while !self.over && !self.shared.stop.load(Ordering::Acquire) {
+        while !self.executor.over && !self.executor.shared.stop.load(Ordering::Acquire) {
             match self.stream.read(&mut buffer) {
                 Ok(0) => {
-                    self.shared.state.lock().unwrap().ends.0 += 1;
+                    self.executor.shared.state.lock().unwrap().ends.0 += 1;
                     return;
                 }
                 Ok(read) => self.take(&buffer[..read]),
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
                 Err(_) => {
-                    self.shared.state.lock().unwrap().ends.1 += 1;
+                    self.executor.shared.state.lock().unwrap().ends.1 += 1;
                     return;
                 }
             }
-            self.send_events();
-            self.answer_held();
-            if self.shared.state.lock().unwrap().epoch != self.epoch {
+            self.executor.send_events();
+            self.executor.answer_held();
+            self.send_answers();
+            if self.executor.shared.state.lock().unwrap().epoch != self.executor.epoch {
                 return;
             }
             if self.stream.write_all(&self.out).is_err() {
@@ -297,7 +322,7 @@ impl Session {
                 Err(error) => {
                     self.connection.send_term(&error, &mut self.out);
                     drop(self.stream.write_all(&self.out));
-                    self.over = true;
+                    self.executor.over = true;
                     return;
                 }
             };
@@ -306,7 +331,7 @@ impl Session {
                 Event::Command { sqe, in_capsule } => {
                     let wanted = if in_capsule > 0 { in_capsule } else { data_from_host(&sqe) };
                     if wanted == 0 {
-                        self.execute(sqe, &[]);
+                        self.executor.execute(sqe, &[]);
                     } else {
                         self.waiting.insert(sqe.cid().0, (sqe, Vec::new()));
                         if in_capsule == 0 {
@@ -316,27 +341,74 @@ impl Session {
                 }
                 Event::Data { cid, length, .. } => {
                     self.current = cid;
-                    let mut state = self.shared.state.lock().unwrap();
+                    let mut state = self.executor.shared.state.lock().unwrap();
                     state.longest_data = state.longest_data.max(length);
                 }
                 Event::DataEnd { cid, digest_ok, complete } => {
                     assert!(digest_ok);
                     if complete {
                         let (sqe, data) = self.waiting.remove(&cid.0).unwrap();
-                        self.execute(sqe, &data);
+                        self.executor.execute(sqe, &data);
                     } else {
                         self.connection.pump_r2t(cid, &mut self.out);
                     }
                 }
-                Event::TermReceived(_) => self.over = true,
+                Event::TermReceived(_) => self.executor.over = true,
             }
-            if self.over {
+            self.send_answers();
+            if self.executor.over {
                 return;
             }
         }
     }
 
-    fn send_events(&mut self) {
+    fn send_answers(&mut self) {
+        if self.executor.entries > 0 {
+            let queue = QueueId(self.executor.queue);
+            self.connection.set_queue(queue, std::mem::take(&mut self.executor.entries) as usize);
+        }
+        for answer in std::mem::take(&mut self.executor.answers) {
+            match answer {
+                Answer::Response(cqe) | Answer::Invalidating(cqe, _) => {
+                    self.connection.send_response(&cqe, &mut self.out);
+                }
+                Answer::Data(cid, data) => {
+                    let trailer = self.connection.send_data(cid, 0, &data, true, false, &mut self.out);
+                    self.out.extend_from_slice(&data);
+                    self.out.extend_from_slice(&trailer.unwrap_or_default()[..if trailer.is_some() { 4 } else { 0 }]);
+                }
+                Answer::Garbage => self.out.extend_from_slice(&[0x7f; 200]),
+            }
+        }
+    }
+}
+
+impl Executor {
+    pub fn new(shared: Arc<Shared>) -> Self {
+        let epoch = shared.state.lock().unwrap().epoch;
+        Self {
+            shared,
+            queue: 0,
+            entries: 0,
+            event_requests: Vec::new(),
+            held: Vec::new(),
+            epoch,
+            over: false,
+            answers: Vec::new(),
+        }
+    }
+
+    /// The host has closed the connection.
+    pub fn shared_ended(&self) {
+        self.shared.state.lock().unwrap().ends.0 += 1;
+    }
+
+    /// Whether [`Peer::hang_up`] was called.
+    pub fn is_hung_up(&self) -> bool {
+        self.shared.state.lock().unwrap().epoch != self.epoch
+    }
+
+    pub fn send_events(&mut self) {
         if self.queue != 0 {
             return;
         }
@@ -344,11 +416,11 @@ impl Session {
         while !self.event_requests.is_empty() && !state.events.is_empty() {
             let cqe =
                 Cqe::new(self.event_requests.remove(0), Status::SUCCESS).with_result(u64::from(state.events.remove(0)));
-            self.connection.send_response(&cqe, &mut self.out);
+            self.answers.push(Answer::Response(cqe));
         }
     }
 
-    fn answer_held(&mut self) {
+    pub fn answer_held(&mut self) {
         if self.shared.state.lock().unwrap().held.is_none() {
             for sqe in std::mem::take(&mut self.held) {
                 self.admin(&sqe);
@@ -357,25 +429,22 @@ impl Session {
     }
 
     fn respond(&mut self, sqe: &Sqe, status: Status, result: u64) {
-        self.connection.send_response(&Cqe::new(sqe.cid(), status).with_result(result), &mut self.out);
+        self.answers.push(Answer::Response(Cqe::new(sqe.cid(), status).with_result(result)));
     }
 
     fn respond_data(&mut self, sqe: &Sqe, data: &[u8]) {
         let short = self.shared.state.lock().unwrap().short.filter(|_| self.queue == 0);
         if let Some((_, bytes)) = short.filter(|(opcode, _)| *opcode == sqe.opcode) {
             if bytes > 0 {
-                let _no_digest = self.connection.send_data(sqe.cid(), 0, &data[..bytes], true, false, &mut self.out);
-                self.out.extend_from_slice(&data[..bytes]);
+                self.answers.push(Answer::Data(sqe.cid(), data[..bytes].to_vec()));
             }
             return self.respond(sqe, Status::SUCCESS, 0);
         }
-        let trailer = self.connection.send_data(sqe.cid(), 0, data, true, false, &mut self.out);
-        self.out.extend_from_slice(data);
-        self.out.extend_from_slice(&trailer.unwrap_or_default()[..if trailer.is_some() { 4 } else { 0 }]);
+        self.answers.push(Answer::Data(sqe.cid(), data.to_vec()));
         self.respond(sqe, Status::SUCCESS, 0);
     }
 
-    fn execute(&mut self, sqe: Sqe, data: &[u8]) {
+    pub fn execute(&mut self, sqe: Sqe, data: &[u8]) {
         if sqe.fctype().is_some() {
             self.fabrics(&sqe, data);
         } else if self.queue == 0 {
@@ -402,7 +471,7 @@ impl Session {
                     return self.respond(sqe, Status::CONNECT_INVALID_PARAMETERS.dnr(), at.encode());
                 }
                 self.queue = connect.qid.0;
-                self.connection.set_queue(QueueId(connect.qid.0), connect.entries as usize);
+                self.entries = connect.entries;
                 self.respond(sqe, Status::SUCCESS, 7);
             }
             fabrics::PROPERTY_GET => {
@@ -540,6 +609,7 @@ impl Session {
         page
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each misbehaviour and opcode")]
     fn io(&mut self, sqe: &Sqe, data: &[u8]) {
         // Commands from a connection that is to be broken are not executed any more.
         if self.shared.state.lock().unwrap().epoch != self.epoch {
@@ -549,13 +619,21 @@ impl Session {
         let action = (self.shared.state.lock().unwrap().on_io)(sqe);
         match action {
             Action::Serve | Action::Half => {}
+            Action::Stray => {
+                let cqe = Cqe::new(Cid(sqe.cid().0 ^ 0x4000), Status::SUCCESS);
+                return self.answers.push(Answer::Response(cqe));
+            }
+            Action::Invalidate => {
+                let Sgl::Keyed { key, .. } = sqe.dptr.decode() else { panic!("not over RDMA") };
+                return self.answers.push(Answer::Invalidating(Cqe::new(sqe.cid(), Status::SUCCESS), key));
+            }
             Action::Ignore => return,
             Action::Hangup => {
                 self.over = true;
                 return;
             }
             Action::Fail(status) => return self.respond(sqe, status, 0),
-            Action::Garbage => return self.out.extend_from_slice(&[0x7f; 200]),
+            Action::Garbage => return self.answers.push(Answer::Garbage),
             Action::Twice => {
                 self.respond(sqe, Status::INTERNAL_ERROR, 0);
                 return self.respond(sqe, Status::INTERNAL_ERROR, 0);
@@ -580,9 +658,7 @@ impl Session {
                 drop(state);
                 if action == Action::Half {
                     let half = &bytes[..bytes.len() / 2];
-                    let trailer = self.connection.send_data(sqe.cid(), 0, half, true, false, &mut self.out);
-                    self.out.extend_from_slice(half);
-                    assert!(trailer.is_none());
+                    self.answers.push(Answer::Data(sqe.cid(), half.to_vec()));
                     return self.respond(sqe, Status::SUCCESS, 0);
                 }
                 return self.respond_data(sqe, &bytes);
@@ -622,7 +698,7 @@ fn copy(disk: &mut [u8], mut to: usize, data: &[u8]) {
     }
 }
 
-fn data_from_host(sqe: &Sqe) -> u32 {
+pub fn data_from_host(sqe: &Sqe) -> u32 {
     let code = sqe.fctype().unwrap_or(sqe.opcode);
     if code & 3 == 1 { sqe.dptr.decode().length() } else { 0 }
 }

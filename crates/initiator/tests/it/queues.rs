@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::peer::{Action, BLOCK, Peer};
 use ebof_initiator::queues::SharedNamespace;
-use ebof_initiator::{Controller, Data, Error, QueueMaps, Queues};
+use ebof_initiator::{Buffer, Controller, Data, Error, QueueMaps, Queues};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nsid, Status};
@@ -138,6 +138,8 @@ impl AsMut<[u8]> for Counted {
         &mut self.0
     }
 }
+
+impl Buffer for Counted {}
 
 impl Drop for Counted {
     fn drop(&mut self) {

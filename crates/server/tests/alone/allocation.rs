@@ -2,12 +2,16 @@
 //! allocator counts.
 
 use std::alloc::System;
+use std::ops::RangeInclusive;
 
-use ebof_initiator::{Controller, Data, Options, QueuePair};
+use ebof_backend::Buffer as Registered;
+use ebof_initiator::{Buffer, Controller, Data, Options, QueuePair, Transport};
+use ebof_manage::Listen;
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nqn, Nsid};
-use ebof_server::{Settings, Target};
+use ebof_server::{Environment, RdmaNetwork, Settings, Target};
+use ebof_verbs::{Network, simulated};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 use crate::config::{NQN, one_subsystem};
@@ -34,7 +38,7 @@ struct Corner {
 }
 
 /// Keeps `depth` commands outstanding until `commands` have completed.
-fn run(queue: &mut QueuePair<Vec<u8>>, buffers: &mut Vec<Vec<u8>>, corner: Corner, commands: usize) {
+fn run<B: Buffer>(queue: &mut QueuePair<B>, buffers: &mut Vec<B>, corner: Corner, commands: usize) {
     let Corner { nsid, opcode, bytes, .. } = corner;
     let places = (32 << 20) / bytes as u64;
     let mut begun = 0;
@@ -60,8 +64,8 @@ fn run(queue: &mut QueuePair<Vec<u8>>, buffers: &mut Vec<Vec<u8>>, corner: Corne
 }
 
 /// Runs rounds until a few in a row did not allocate. Returns the allocations of the rounds.
-fn rounds(queue: &mut QueuePair<Vec<u8>>, corner: Corner) -> Vec<usize> {
-    let mut buffers: Vec<Vec<u8>> = (0..corner.depth).map(|_| vec![0x5a; corner.bytes]).collect();
+fn rounds<B: Buffer>(queue: &mut QueuePair<B>, corner: Corner, buffer: fn(usize) -> B) -> Vec<usize> {
+    let mut buffers: Vec<B> = (0..corner.depth).map(|_| buffer(corner.bytes)).collect();
     let mut counts = Vec::with_capacity(ROUNDS_MAX);
     while counts.len() < ROUNDS_MAX && (counts.len() < QUIET || counts[counts.len() - QUIET..].iter().any(|&n| n > 0)) {
         let region = Region::new(ALLOCATOR);
@@ -70,6 +74,29 @@ fn rounds(queue: &mut QueuePair<Vec<u8>>, corner: Corner) -> Vec<usize> {
         counts.push(change.allocations + change.reallocations + change.deallocations);
     }
     counts
+}
+
+/// The corners whose allocations do not end.
+#[expect(clippy::print_stdout, reason = "the test's output")]
+fn loud_corners<B: Buffer>(
+    queue: &mut QueuePair<B>,
+    namespaces: RangeInclusive<u32>,
+    buffer: fn(usize) -> B,
+) -> Vec<Corner> {
+    let mut loud = Vec::new();
+    for nsid in namespaces {
+        for opcode in [nvm::READ, nvm::WRITE] {
+            for (bytes, depth) in [(4096, 1), (4096, 127), (128 << 10, 32), (1 << 20, 64)] {
+                let corner = Corner { nsid, opcode, bytes, depth };
+                let counts = rounds(queue, corner, buffer);
+                println!("{corner:?}: {counts:?}");
+                if counts[counts.len() - QUIET..].iter().any(|&n| n > 0) {
+                    loud.push(corner);
+                }
+            }
+        }
+    }
+    loud
 }
 
 #[test]
@@ -98,20 +125,42 @@ fn reads_and_writes_do_not_allocate_after_warming_up() {
         let controller = Controller::connect(&options).unwrap();
         let mut queue = controller.queue_pair().unwrap();
         // Data of memory drives are copied.
-        for nsid in if zerocopy { 2..=2 } else { 1..=2 } {
-            for opcode in [nvm::READ, nvm::WRITE] {
-                for (bytes, depth) in [(4096, 1), (4096, 127), (128 << 10, 32), (1 << 20, 64)] {
-                    let corner = Corner { nsid, opcode, bytes, depth };
-                    let counts = rounds(&mut queue, corner);
-                    println!("{corner:?}, digests {digests}, zero-copy {zerocopy}: {counts:?}");
-                    if counts[counts.len() - QUIET..].iter().any(|&n| n > 0) {
-                        loud.push((corner, digests, zerocopy));
-                    }
-                }
-            }
-        }
+        let namespaces = if zerocopy { 2..=2 } else { 1..=2 };
+        let loud_corners = loud_corners(&mut queue, namespaces, |bytes| vec![0x5a; bytes]);
+        loud.extend(loud_corners.into_iter().map(|corner| (corner, digests, zerocopy)));
         drop(queue);
         controller.disconnect();
     }
     assert!(loud.is_empty(), "allocations do not end: {loud:#?}");
+}
+
+#[test]
+fn reads_and_writes_over_rdma_do_not_allocate_after_warming_up() {
+    if !is_alone("allocation::reads_and_writes_over_rdma_do_not_allocate_after_warming_up") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("drive");
+    std::fs::File::create(&path).unwrap().set_len(64 << 20).unwrap();
+    let network = Network::from(simulated::Network::new());
+    let mut config = one_subsystem(["mem:64Mi", path.to_str().unwrap()]);
+    config.ports[0].listen = Listen::rdma([127, 0, 0, 1].into(), 4420);
+    let environment = Environment { rdma: RdmaNetwork::Other(network.clone()), ..Environment::default() };
+    let settings = Settings { threads: Some(1), pin: false, environment, ..Settings::default() };
+    let target = Target::start(config, settings).unwrap();
+    let address = target.addresses()[0].1;
+    let mut options = Options::new(address.ip().to_string(), address.port(), Nqn::parse(NQN).unwrap());
+    options.transport = Transport::QueuePairs(network);
+    options.nr_io_queues = 2;
+    options.keep_alive_ms = 0;
+    let controller = Controller::connect(&options).unwrap();
+    // Data that are copied, and data in registered regions.
+    let mut queue = controller.queue_pair().unwrap();
+    let copied = loud_corners(&mut queue, 1..=2, |bytes| vec![0x5a; bytes]);
+    drop(queue);
+    let mut queue = controller.queue_pair().unwrap();
+    let registered = loud_corners(&mut queue, 1..=2, Registered::zeroed);
+    drop(queue);
+    controller.disconnect();
+    assert!(copied.is_empty() && registered.is_empty(), "allocations do not end: {copied:#?}, {registered:#?}");
 }

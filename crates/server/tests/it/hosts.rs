@@ -1,39 +1,73 @@
-//! The host library against the target, over NVMe/TCP and over loopback: the same scenarios, since
-//! nothing above a link depends on it.
+//! The host library against the target, over NVMe/TCP, NVMe/RDMA and loopback: the same scenarios,
+//! since nothing above a link depends on it.
 
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
+use ebof_backend::{Buffer, Device, Geometry, Io, Memory, OpenError, Request, Spec, Submitted};
 use ebof_initiator::{
-    AdminData, ConnectErrorKind, Controller, Data, Error, Event, Options, QueuePair, Queues, State, discover, stepped,
+    AdminData, ConnectErrorKind, Controller, Data, Error, Event, Loss, Options, QueuePair, Queues, State, Transport,
+    discover, stepped,
 };
+use ebof_manage::api::Target as _;
+use ebof_manage::config::{Namespace, Port};
+use ebof_manage::{Config, Listen};
 use ebof_nvme::identify::Cns;
 use ebof_nvme::io::BlockRange;
+use ebof_nvme::log::TrType;
 use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::{Nqn, Nsid, Sqe};
-use ebof_server::{Settings, Target};
+use ebof_server::{Storage, Target};
+use ebof_verbs::simulated;
 
 use crate::config::one_subsystem;
+use crate::rdma_rig::settings;
+use crate::reload_rig::{Over, a_number};
+use crate::waiting::until;
 
 const LONG: Duration = Duration::from_secs(20);
 const BLOCK: usize = 512;
 
-/// A target, and options that reach it over each link.
-fn target() -> (Target, [Options; 2]) {
-    let config = one_subsystem(["mem:16M"]);
-    let name = config.ports[0].name.clone();
-    let nqn = config.subsystems[0].nqn.clone();
-    let target = Target::start(config, Settings { threads: Some(2), pin: false, ..Settings::default() }).unwrap();
-    let address = target.addresses()[0].1;
-    let mut both = [
-        Options::new(address.ip().to_string(), address.port(), nqn.clone()),
-        Options::loopback(target.loopback(&name).unwrap(), nqn),
+/// The configuration of a target that is reached over each link.
+fn config(tcp: u16, drive: &str) -> Config {
+    let mut config = one_subsystem([drive]);
+    let subsystem = &mut config.subsystems[0];
+    config.ports = vec![
+        Port::new(1, Listen::new([127, 0, 0, 1].into(), tcp)),
+        Port::new(2, Listen::rdma([127, 0, 0, 1].into(), 4420)),
     ];
-    for options in &mut both {
+    subsystem.ports = config.ports.iter().map(|port| port.name.clone()).collect();
+    config
+}
+
+/// Options that reach the target over NVMe/TCP, NVMe/RDMA and loopback.
+fn links(target: &Target, network: &simulated::Network) -> [Options; 3] {
+    let nqn = Nqn::parse(crate::config::NQN).unwrap();
+    let addresses = target.addresses();
+    let over = |at: usize| {
+        let address: std::net::SocketAddr = addresses[at].1;
+        Options::new(address.ip().to_string(), address.port(), nqn.clone())
+    };
+    let mut rdma = over(1);
+    rdma.transport = Transport::QueuePairs(network.clone().into());
+    let loopback = Options::loopback(target.loopback(&addresses[0].0).unwrap(), nqn.clone());
+    let mut links = [over(0), rdma, loopback];
+    for options in &mut links {
         options.nr_io_queues = 2;
         options.reconnect_delay_ms = 50;
     }
-    (target, both)
+    links
+}
+
+/// A target, and options that reach it over each link.
+fn target() -> (Target, [Options; 3]) {
+    let network = simulated::Network::new();
+    let target = Target::start(config(0, "mem:16M"), settings(&network)).unwrap();
+    let links = links(&target, &network);
+    (target, links)
 }
 
 fn pattern(seed: usize, bytes: usize) -> Vec<u8> {
@@ -47,8 +81,8 @@ fn await_event(events: &Receiver<Event>, wanted: &Event) {
 
 #[test]
 fn written_data_are_read_back_in_every_size() {
-    let (_target, both) = target();
-    for options in both {
+    let (_target, links) = target();
+    for options in links {
         let controller = Controller::connect(&options).unwrap();
         let namespace = controller.namespace(Nsid(1)).unwrap();
         for (seed, blocks) in [1, 2, 9, 64, 257, 5000].into_iter().enumerate() {
@@ -77,8 +111,8 @@ fn written_data_are_read_back_in_every_size() {
 
 #[test]
 fn every_command_of_a_full_queue_completes() {
-    let (_target, both) = target();
-    for options in both {
+    let (_target, links) = target();
+    for options in links {
         let controller = Controller::connect(&options).unwrap();
         let mut queue: QueuePair = controller.queue_pair().unwrap();
         let commands = queue.capacity() as u64;
@@ -108,8 +142,8 @@ fn every_command_of_a_full_queue_completes() {
 
 #[test]
 fn threads_and_futures_share_queues() {
-    let (_target, both) = target();
-    for options in both {
+    let (_target, links) = target();
+    for options in links {
         let controller = Controller::connect(&options).unwrap();
         let queues: Queues = Queues::new(&controller).unwrap();
         let drive = queues.namespace(Nsid(1)).unwrap();
@@ -131,8 +165,8 @@ fn threads_and_futures_share_queues() {
 
 #[test]
 fn a_host_reconnects_after_a_reset_with_its_queues() {
-    let (_target, both) = target();
-    for options in both {
+    let (_target, links) = target();
+    for options in links {
         let controller = Controller::connect(&options).unwrap();
         let events = controller.events();
         let mut queue: QueuePair = controller.queue_pair().unwrap();
@@ -149,8 +183,8 @@ fn a_host_reconnects_after_a_reset_with_its_queues() {
 
 #[test]
 fn the_end_of_a_target_is_reported() {
-    let (target, both) = target();
-    let hosts = both.map(|mut options| {
+    let (target, links) = target();
+    let hosts = links.map(|mut options| {
         options.ctrl_loss_tmo = Some(Duration::from_millis(300));
         let controller = Controller::connect(&options).unwrap();
         let queue: QueuePair = controller.queue_pair().unwrap();
@@ -172,8 +206,8 @@ fn the_end_of_a_target_is_reported() {
 
 #[test]
 fn a_forbidden_connection_is_refused_with_the_reason() {
-    let (_target, both) = target();
-    for options in both {
+    let (_target, links) = target();
+    for options in links {
         let mut unknown = options.clone();
         unknown.nqn = Nqn::parse("nqn.2014-08.org.example:nobody").unwrap();
         assert_eq!(*Controller::connect(&unknown).unwrap_err().kind(), ConnectErrorKind::WrongNqn);
@@ -181,12 +215,220 @@ fn a_forbidden_connection_is_refused_with_the_reason() {
         service.nqn = Nqn::discovery();
         service.nr_io_queues = 0;
         let log = discover(&service).unwrap();
-        assert!(log.entries.iter().any(|entry| Nqn::from_field(&entry.subnqn).is_ok_and(|nqn| nqn == options.nqn)));
+        let entries =
+            log.entries.iter().filter(|entry| Nqn::from_field(&entry.subnqn).is_ok_and(|nqn| nqn == options.nqn));
+        // Whatever it is asked over.
+        let transports: Vec<TrType> = entries.map(|entry| entry.transport()).collect();
+        assert_eq!(transports, [TrType::TCP, TrType::RDMA], "{}", options.address());
         let controller = Controller::connect(&options).unwrap();
         let queues: Vec<QueuePair> = (0..2).map(|_| controller.queue_pair().unwrap()).collect();
         assert!(matches!(controller.queue_pair::<Vec<u8>>(), Err(Error::NoFreeQueue { granted: 2 })));
         drop(queues);
     }
+}
+
+#[test]
+fn buffers_in_a_region_have_the_data_that_others_have() {
+    let (_target, links) = target();
+    for options in links {
+        let controller = Controller::connect(&options).unwrap();
+        let mut queue: QueuePair<Buffer> = controller.queue_pair().unwrap();
+        let namespace = controller.namespace(Nsid(1)).unwrap();
+        let blocks = 24;
+        for (round, mut buffer) in Buffer::zeroed_together(blocks * BLOCK, 8).into_iter().enumerate() {
+            buffer.as_mut_slice().copy_from_slice(&pattern(round, blocks * BLOCK));
+            let range = BlockRange::new((round * blocks) as u64, blocks as u32);
+            queue.submit(range.encode(nvm::WRITE, Nsid(1)), Data::FromHost(buffer), 0).unwrap();
+            let done = queue.wait(Some(Instant::now() + LONG)).unwrap().expect("in time");
+            assert!(done.result.unwrap().status().is_success());
+            let mut back = vec![0; blocks * BLOCK];
+            namespace.read((round * blocks) as u64, &mut back).unwrap();
+            assert!(back == pattern(round, blocks * BLOCK), "{}", options.address());
+            let mut buffer = done.data.into_buffer().unwrap();
+            buffer.as_mut_slice().fill(0);
+            queue.submit(range.encode(nvm::READ, Nsid(1)), Data::ToHost(buffer), 0).unwrap();
+            let done = queue.wait(Some(Instant::now() + LONG)).unwrap().expect("in time");
+            assert!(done.data.into_buffer().unwrap().as_slice() == back, "{}", options.address());
+        }
+    }
+}
+
+#[test]
+fn changes_of_namespaces_are_reported() {
+    let (target, links) = target();
+    let hosts = links.map(|options| {
+        let controller = Controller::connect(&options).unwrap();
+        let events = controller.events();
+        (controller, events)
+    });
+    let mut config = config(0, "mem:16M");
+    let subsystem = &mut config.subsystems[0];
+    subsystem.namespaces.push(Namespace::new(&subsystem.nqn, 2, "mem:1Mi".parse().unwrap()));
+    let both = config.clone();
+    target.apply(config).unwrap();
+    for (controller, events) in &hosts {
+        await_event(events, &Event::NamespaceAdded(Nsid(2)));
+        assert_eq!(controller.namespace(Nsid(2)).unwrap().blocks(), 2048);
+    }
+    let mut config = both;
+    config.subsystems[0].namespaces.pop();
+    target.apply(config).unwrap();
+    for (controller, events) in hosts {
+        await_event(&events, &Event::NamespaceRemoved(Nsid(2)));
+        assert!(controller.namespace(Nsid(2)).is_err());
+    }
+}
+
+#[test]
+fn hosts_come_back_to_a_target_that_was_killed() {
+    let directory = tempfile::tempdir().unwrap();
+    let drive = format!("{}:16M", directory.path().join("disk.img").display());
+    let network = simulated::Network::new();
+    // Another process may take the port.
+    let first = (0..100).find_map(|_| Target::start(config(a_number(), &drive), settings(&network)).ok());
+    let first = first.expect("a hundred free ports were taken at once");
+    let port = first.addresses()[0].1.port();
+    let [tcp, rdma, _] = links(&first, &network);
+    let mut hosts = [tcp, rdma].map(|mut options| {
+        options.command_timeout_ms = 60_000;
+        let controller = Controller::connect(&options).unwrap();
+        let queue: QueuePair = controller.queue_pair().unwrap();
+        let events = controller.events();
+        (controller, queue, events)
+    });
+    let at = |host: usize| BlockRange::new(host as u64 * 64, 64);
+    for (host, (_, queue, _)) in hosts.iter_mut().enumerate() {
+        let write = at(host).encode(nvm::WRITE, Nsid(1));
+        let data = pattern(host, 64 * BLOCK);
+        assert!(queue.execute(write, AdminData::FromHost(&data)).unwrap().status().is_success());
+        for user in 0..20 {
+            let read = at(host).encode(nvm::READ, Nsid(1));
+            queue.submit(read, Data::ToHost(vec![0; 64 * BLOCK]), user).unwrap();
+        }
+        queue.flush().unwrap();
+    }
+    drop(first);
+    for (_, queue, events) in &mut hosts {
+        // Those that were answered before the end have succeeded.
+        for _ in 0..20 {
+            let done = queue.wait(Some(Instant::now() + LONG)).unwrap().expect("in time");
+            assert!(done.data.into_buffer().is_some());
+        }
+        let deadline = Instant::now() + LONG;
+        while !matches!(events.recv_timeout(deadline - Instant::now()).expect("a loss"), Event::ConnectionLost(_)) {}
+    }
+    let _second = Target::start(config(port, &drive), settings(&network)).unwrap();
+    for (host, (_, queue, events)) in hosts.iter_mut().enumerate() {
+        await_event(events, &Event::Reconnected);
+        let mut back = vec![0; 64 * BLOCK];
+        let read = at(host).encode(nvm::READ, Nsid(1));
+        assert!(queue.execute(read, AdminData::ToHost(&mut back)).unwrap().status().is_success());
+        assert!(back == pattern(host, 64 * BLOCK));
+    }
+    drop(hosts);
+    until("queue pairs are left", || network.queue_pairs() == 0);
+}
+
+/// A device that begins nothing while it is shut.
+#[derive(Debug)]
+struct Gate {
+    memory: Memory,
+    open: Arc<AtomicBool>,
+}
+
+impl Device for Gate {
+    fn geometry(&self) -> Geometry {
+        self.memory.geometry()
+    }
+
+    fn submit(&self, io: &mut Io, request: Request) -> Submitted {
+        if self.open.load(Relaxed) { self.memory.submit(io, request) } else { Submitted::Busy(request) }
+    }
+
+    fn describe(&self) -> String {
+        "a gate".to_owned()
+    }
+}
+
+/// Has one such device.
+struct Gates(Arc<AtomicBool>);
+
+impl Storage for Gates {
+    fn open(&self, _spec: &Spec) -> Result<Arc<dyn Device>, OpenError> {
+        let memory = Memory::new(16 << 20, BLOCK as u32, false);
+        Ok(Arc::new(Gate { memory, open: Arc::clone(&self.0) }))
+    }
+
+    fn is_missing(&self, _path: &Path) -> bool {
+        false
+    }
+
+    fn remove(&self, _path: &Path) {}
+}
+
+#[test]
+fn commands_that_a_device_keeps_time_out_and_do_nothing_after_the_reconnect() {
+    let network = simulated::Network::new();
+    // It is read once at the start.
+    let open = Arc::new(AtomicBool::new(true));
+    let mut settings = settings(&network);
+    settings.environment.storage = Arc::new(Gates(Arc::clone(&open)));
+    let target = Target::start(config(0, "disk:16M"), settings).unwrap();
+    // A target ends when its devices have answered.
+    let _last = Over(&open);
+    for mut options in links(&target, &network) {
+        options.command_timeout_ms = 200;
+        let controller = Controller::connect(&options).unwrap();
+        let events = controller.events();
+        let mut queue: QueuePair = controller.queue_pair().unwrap();
+        open.store(false, Relaxed);
+        for user in 0..8 {
+            // In capsules and not, where the link makes a difference.
+            let blocks = if user % 2 == 0 { 8 } else { 64 };
+            let opcode = if user % 4 < 2 { nvm::WRITE } else { nvm::READ };
+            let buffer = vec![0xee; blocks as usize * BLOCK];
+            let data = if opcode == nvm::WRITE { Data::FromHost(buffer) } else { Data::ToHost(buffer) };
+            queue.submit(BlockRange::new(user * 64, blocks).encode(opcode, Nsid(1)), data, user).unwrap();
+        }
+        for _ in 0..8 {
+            let done = queue.wait(Some(Instant::now() + LONG)).unwrap().expect("in time");
+            let lost = matches!(done.result, Err(Error::Lost(Loss::CommandTimeout | Loss::Association)));
+            assert!(lost, "{}: {:?}", options.address(), done.result);
+            assert!(done.data.into_buffer().is_some());
+        }
+        open.store(true, Relaxed);
+        await_event(&events, &Event::Reconnected);
+        let data = pattern(5, 512 * BLOCK);
+        let range = BlockRange::new(0, 512);
+        let write = range.encode(nvm::WRITE, Nsid(1));
+        assert!(queue.execute(write, AdminData::FromHost(&data)).unwrap().status().is_success());
+        let mut back = vec![0; 512 * BLOCK];
+        let read = range.encode(nvm::READ, Nsid(1));
+        assert!(queue.execute(read, AdminData::ToHost(&mut back)).unwrap().status().is_success());
+        assert!(back == data, "{}: an old write has landed", options.address());
+    }
+}
+
+#[test]
+fn a_host_whose_packets_are_lost_connects_again() {
+    let network = simulated::Network::new();
+    let target = Target::start(config(0, "mem:16M"), settings(&network)).unwrap();
+    let [_, mut options, ..] = links(&target, &network);
+    options.keep_alive_ms = 1000;
+    let controller = Controller::connect(&options).unwrap();
+    let events = controller.events();
+    let mut queue: QueuePair = controller.queue_pair().unwrap();
+    let flush = Sqe::new(nvm::FLUSH).with_nsid(Nsid(1));
+    assert!(queue.execute(flush, AdminData::None).unwrap().status().is_success());
+    network.connections().iter().for_each(simulated::Connection::lose);
+    queue.submit(flush, Data::None, 1).unwrap();
+    let done = queue.wait(Some(Instant::now() + LONG)).unwrap().expect("in time");
+    assert!(matches!(done.result, Err(Error::Lost(_))), "{:?}", done.result);
+    await_event(&events, &Event::Reconnected);
+    assert!(queue.execute(flush, AdminData::None).unwrap().status().is_success());
+    // The target has found out by itself, too.
+    until("a controller is left", || target.status().controllers.len() == 1);
+    until("queue pairs are left", || network.queue_pairs() == 4);
 }
 
 /// Steps until the end.
@@ -204,8 +446,14 @@ fn finish<T>(sequence: &mut stepped::Sequence<T>, mut meanwhile: impl FnMut()) -
 
 #[test]
 fn a_host_without_threads_connects_and_reconnects() {
-    let (_target, [_, options]) = target();
-    let (controller, mut admin_queue) = finish(&mut stepped::connect(&options), || {}).unwrap();
+    let (_target, [_, rdma, loopback]) = target();
+    for options in [rdma, loopback] {
+        connects_and_reconnects(&options);
+    }
+}
+
+fn connects_and_reconnects(options: &Options) {
+    let (controller, mut admin_queue) = finish(&mut stepped::connect(options), || {}).unwrap();
     let mut opening = stepped::queue_pair::<Vec<u8>>(&controller);
     let mut queue = finish(&mut opening, || _ = admin_queue.step()).unwrap();
     let identify = Sqe::new(admin::IDENTIFY).with_cdw(10, u32::from(Cns::CONTROLLER.0));

@@ -175,11 +175,15 @@ fn refusals_are_explained() {
             vec!["id-ctrl", "nvme+tcp://h:0/x"],
             vec!["the port must be a number from 1 to 65535", "nvme+tcp://HOST[:PORT]/NQN[/NSID]"],
         ),
-        (1, vec!["id-ctrl", "nvme+rdma://h/x"], vec!["transport rdma is not supported by this version"]),
+        (
+            2,
+            vec!["id-ctrl", "nvme+rdma://h/x", "--hdr-digest"],
+            vec!["--hdr-digest is an option of TCP", "nvme+tcp://"],
+        ),
         (
             1,
-            vec!["connect", "-t", "rdma", "-a", "h", "-n", "x"],
-            vec!["transport rdma is not supported by this version"],
+            vec!["connect", "-t", "fc", "-a", "h", "-n", "x"],
+            vec!["transport fc is not supported by this version", "-t rdma"],
         ),
         (1, vec!["connect", "-a", "h", "-n", "x", "--tls"], vec!["--tls cannot be used", "TLS is not supported"]),
         (1, vec!["connect", "-a", "h", "-n", "x", "-S", "DHHC-1:x"], vec!["--dhchap-secret cannot be used"]),

@@ -1,7 +1,7 @@
 //! Making a TCP connection: name lookup, local address and interface, time-out.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use ebof_sockets::{Refused, SocketOptions};
@@ -11,6 +11,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::errno;
 use crate::connect_error::{ConnectErrorKind as Kind, Step, Tried};
+use crate::link::address::{local_address, local_error, resolve};
 use crate::options::Options;
 use crate::wait::{Cancel, Time, wait};
 
@@ -35,18 +36,6 @@ pub(super) fn connect(
         }
     }
     Err(last)
-}
-
-fn local_address(options: &Options) -> Result<Option<IpAddr>, Kind> {
-    let Some(text) = &options.host_traddr else { return Ok(None) };
-    let address = text.parse().map_err(|_| local_error(options, Errno::INVAL))?;
-    Ok(Some(address))
-}
-
-fn resolve(options: &Options, local: Option<IpAddr>) -> Result<Vec<SocketAddr>, Kind> {
-    let found = (options.traddr.as_str(), options.trsvcid).to_socket_addrs();
-    let found = found.map_err(|error| Kind::NameNotResolved { reason: error.to_string() })?;
-    Ok(found.filter(|address| local.is_none_or(|local| local.is_ipv4() == address.is_ipv4())).collect())
 }
 
 fn connect_to(
@@ -139,11 +128,6 @@ pub(super) fn connect_kind(options: &Options, errno: Errno) -> Kind {
         Errno::ADDRNOTAVAIL if options.host_traddr.is_some() => local_error(options, errno),
         errno => Kind::System { action: "connect", errno },
     }
-}
-
-fn local_error(options: &Options, errno: Errno) -> Kind {
-    let value = options.host_traddr.as_deref().unwrap_or_default();
-    Kind::LocalAddress { option: format!("--host-traddr {value}"), errno }
 }
 
 fn system(action: &'static str, error: &io::Error) -> Kind {
