@@ -14,6 +14,8 @@ use ebof_initiator::Binding;
 use ebof_nvme::identify::ProtectionType;
 use rustix::io::Errno;
 
+use crate::buffer::Buffer;
+
 /// A namespace as a front sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Namespace {
@@ -119,7 +121,7 @@ pub struct Io {
     /// How many; 0 for [`Op::Flush`].
     pub blocks: u32,
     /// Data of a write, buffer of a read (filled completely), otherwise empty.
-    pub data: Vec<u8>,
+    pub data: Buffer,
     /// Returned with the result.
     pub user: u64,
 }
@@ -132,7 +134,7 @@ pub struct Done {
     /// Success, or the error for the block layer.
     pub result: Result<(), Errno>,
     /// The buffer, filled after a successful read.
-    pub data: Vec<u8>,
+    pub data: Buffer,
 }
 
 /// A queue of block commands, owned by one thread.

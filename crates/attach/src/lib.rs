@@ -10,6 +10,7 @@
 //! [`daemon::run`] when it is started with the hidden argument [`daemon::ARGUMENT`].
 
 pub mod block_queue;
+pub mod buffer;
 mod claims;
 mod client;
 pub mod control;

@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use crate::block_queue::{BlockQueue, Done, Io, Op};
+use crate::buffer::Buffer;
 use crate::thread_queues::ThreadQueues;
 
 /// Retries of a command with a transient status, as in the Linux host.
@@ -213,7 +214,7 @@ impl NvmeQueue {
         self.completed.push(Done { user: command.io.user, result: Err(error), data: command.io.data });
     }
 
-    fn complete(&mut self, completion: Completion<Vec<u8>>, done: &mut Vec<Done>) {
+    fn complete(&mut self, completion: Completion<Buffer>, done: &mut Vec<Done>) {
         let index = usize::try_from(completion.user).unwrap_or(usize::MAX);
         let Some(mut command) = self.slots.get_mut(index).and_then(Option::take) else {
             tracing::error!(user = completion.user, "a completion that nobody waits for");
@@ -359,7 +360,7 @@ impl BlockQueue for NvmeQueue {
 
 /// Encodes the next part, and moves its data out of the command. `EINVAL` if no NVMe command can
 /// express it.
-fn encode(command: &mut Command) -> Result<(Sqe, Data<Vec<u8>>), Errno> {
+fn encode(command: &mut Command) -> Result<(Sqe, Data<Buffer>), Errno> {
     let (slba, blocks, part) = command.next();
     let io = &mut command.io;
     let whole = command.parts.is_none();
@@ -371,14 +372,14 @@ fn encode(command: &mut Command) -> Result<(Sqe, Data<Vec<u8>>), Errno> {
     }
     let (sqe, data) = match io.op {
         Op::Read => {
-            let room = if whole { std::mem::take(&mut io.data) } else { vec![0; part.len()] };
+            let room = if whole { std::mem::take(&mut io.data) } else { Buffer::zeroed(part.len()) };
             (range.encode(nvm::READ, nsid), Data::ToHost(room))
         }
         Op::Write { fua } => {
             let sqe = BlockRange { fua, ..range }.encode(nvm::WRITE, nsid);
             let bytes = match whole {
                 true => std::mem::take(&mut io.data),
-                false => io.data.get(part).ok_or(Errno::INVAL)?.to_vec(),
+                false => Buffer::copy_of(io.data.get(part).ok_or(Errno::INVAL)?),
             };
             (sqe, Data::FromHost(bytes))
         }
@@ -389,14 +390,14 @@ fn encode(command: &mut Command) -> Result<(Sqe, Data<Vec<u8>>), Errno> {
         Op::Deallocate => {
             let dsm = Dsm { ranges: 1, deallocate: true, integral_write: false, integral_read: false };
             let range = DsmRange { cattr: 0.into(), nlb: blocks.into(), slba: slba.into() };
-            (dsm.encode(nsid), Data::FromHost(range.as_bytes().to_vec()))
+            (dsm.encode(nsid), Data::FromHost(Buffer::copy_of(range.as_bytes())))
         }
     };
     Ok((left_to_controller(io.reference.protection, sqe), data))
 }
 
 /// Moves the data back into the command.
-fn restore(command: &mut Command, data: Data<Vec<u8>>) {
+fn restore(command: &mut Command, data: Data<Buffer>) {
     let (_, _, part) = command.next();
     let io = &mut command.io;
     match (data, command.parts.is_some()) {
@@ -449,27 +450,27 @@ mod tests {
     fn commands_are_encoded() {
         let reference = NamespaceRef { nsid: 3, binding: None, block_bytes: 512, protection: ProtectionType::Type1 };
         let io = |op, blocks, data| Command::new(Io { reference, op, slba: 1 << 40, blocks, data, user: 0 });
-        let (sqe, data) = encode(&mut io(Op::Write { fua: true }, 8, vec![1; 4096])).unwrap();
+        let (sqe, data) = encode(&mut io(Op::Write { fua: true }, 8, Buffer::zeroed(4096))).unwrap();
         let range = BlockRange::decode(&sqe);
         assert_eq!((sqe.opcode, sqe.nsid().0, range.slba, range.blocks, range.fua), (nvm::WRITE, 3, 1 << 40, 8, true));
         // The controller handles protection information (PRACT).
         assert_eq!(range.prinfo, 8);
         assert!(matches!(data, Data::FromHost(buffer) if buffer.len() == 4096));
-        let (sqe, data) = encode(&mut io(Op::WriteZeroes { deallocate: true }, 65_536, Vec::new())).unwrap();
+        let (sqe, data) = encode(&mut io(Op::WriteZeroes { deallocate: true }, 65_536, Buffer::default())).unwrap();
         assert!(BlockRange::decode(&sqe).deallocate && matches!(data, Data::None));
-        let (sqe, data) = encode(&mut io(Op::Deallocate, u32::MAX, Vec::new())).unwrap();
+        let (sqe, data) = encode(&mut io(Op::Deallocate, u32::MAX, Buffer::default())).unwrap();
         assert_eq!(BlockRange::decode(&sqe).prinfo, 0);
         assert!(Dsm::decode(&sqe).deallocate && matches!(data, Data::FromHost(buffer) if buffer.len() == 16));
-        assert!(encode(&mut io(Op::Read, 0, Vec::new())).is_err());
-        assert!(encode(&mut io(Op::WriteZeroes { deallocate: false }, 65_537, Vec::new())).is_err());
+        assert!(encode(&mut io(Op::Read, 0, Buffer::default())).is_err());
+        assert!(encode(&mut io(Op::WriteZeroes { deallocate: false }, 65_537, Buffer::default())).is_err());
     }
 
     #[test]
     fn large_commands_are_sent_in_parts() {
         let reference = NamespaceRef { nsid: 3, binding: None, block_bytes: 512, protection: ProtectionType::None };
-        let data: Vec<u8> = (0..5u8).flat_map(|block| [block; 512]).collect();
+        let data: Vec<u8> = (1..6u8).flat_map(|block| [block; 512]).collect();
         for op in [Op::Write { fua: false }, Op::Read] {
-            let data = if op == Op::Read { vec![0xff; data.len()] } else { data.clone() };
+            let data = if op == Op::Read { Buffer::zeroed(data.len()) } else { Buffer::copy_of(&data) };
             let mut command = Command::new(Io { reference, op, slba: 7, blocks: 5, data, user: 0 });
             command.parts = Some(Parts { step: 2, done: 0 });
             let mut sent = Vec::new();
@@ -478,7 +479,7 @@ mod tests {
                 let range = BlockRange::decode(&sqe);
                 sent.push((range.slba, range.blocks));
                 let mut buffer = part.into_buffer().unwrap();
-                let blocks = buffer.chunks_mut(512).zip(range.slba - 7..);
+                let blocks = buffer.chunks_mut(512).zip(range.slba - 6..);
                 if op == Op::Read {
                     blocks.for_each(|(bytes, block)| bytes.fill(u8::try_from(block).unwrap()));
                     restore(&mut command, Data::ToHost(buffer));
@@ -491,7 +492,7 @@ mod tests {
                 }
             }
             assert_eq!(sent, [(7, 2), (9, 2), (11, 1)]);
-            assert!(command.io.data.chunks(512).zip(0u8..).all(|(bytes, block)| bytes == [block; 512]));
+            assert!(command.io.data.chunks(512).zip(1u8..).all(|(bytes, block)| bytes == [block; 512]));
         }
     }
 

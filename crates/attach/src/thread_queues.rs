@@ -9,14 +9,16 @@ use ebof_nvme::Sqe;
 use ebof_nvme::opcode::nvm;
 use rustix::event::epoll;
 
+use crate::buffer::Buffer;
+
 /// The queue pairs of one thread.
 pub(crate) struct ThreadQueues {
-    main: QueuePair<Vec<u8>>,
+    main: QueuePair<Buffer>,
     reads: Option<Reads>,
 }
 
 struct Reads {
-    queue: QueuePair<Vec<u8>>,
+    queue: QueuePair<Buffer>,
     /// Holds the descriptors of both.
     epoll: OwnedFd,
 }
@@ -29,7 +31,7 @@ impl ThreadQueues {
         if !separate_reads {
             return Ok(Self { main, reads: None });
         }
-        let queue: QueuePair<Vec<u8>> = controller.queue_pair_of(QueueClass::Read)?;
+        let queue: QueuePair<Buffer> = controller.queue_pair_of(QueueClass::Read)?;
         let system = |errno| Error::System { action: "making an epoll descriptor", errno };
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
         for (number, queue) in [(0, main.as_fd()), (1, queue.as_fd())] {
@@ -49,9 +51,9 @@ impl ThreadQueues {
         &mut self,
         binding: Option<Binding>,
         sqe: Sqe,
-        data: Data<Vec<u8>>,
+        data: Data<Buffer>,
         user: u64,
-    ) -> Result<(), SubmitError<Vec<u8>>> {
+    ) -> Result<(), SubmitError<Buffer>> {
         let queue = match &mut self.reads {
             Some(reads) if sqe.opcode == nvm::READ => &mut reads.queue,
             _ => &mut self.main,
@@ -69,7 +71,7 @@ impl ThreadQueues {
 
     /// As [`QueuePair::poll`]. Completions of one queue are returned even while the other one is
     /// not connected.
-    pub(crate) fn poll(&mut self) -> Result<Option<Completion<Vec<u8>>>, Error> {
+    pub(crate) fn poll(&mut self) -> Result<Option<Completion<Buffer>>, Error> {
         let main = self.main.poll();
         match (&mut self.reads, main) {
             (Some(reads), Ok(None)) => reads.queue.poll(),

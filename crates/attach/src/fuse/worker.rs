@@ -19,6 +19,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::wire::{self, init, opcode, open};
 use super::{FILE_SYSTEM, Shared};
 use crate::block_queue::{BlockQueue, Done, Entry, Io, NamespaceRef, Op, Table, View};
+use crate::buffer::{Buffer, Spare};
 
 /// Bytes read in front of the data buffer: the header and the body of READ and WRITE, so that the
 /// data buffer gets exactly the data of a WRITE.
@@ -37,8 +38,6 @@ const ROOT: u64 = 1;
 const VALID_S: u64 = 0;
 /// The most background requests of the kernel, which asynchronous direct I/O counts as.
 const BACKGROUND_MAX: u16 = 256;
-/// The most spare receive buffers for large writes.
-const SPARE_BUFFERS_MAX: usize = 16;
 
 /// A request without a reply yet.
 #[derive(Debug)]
@@ -66,7 +65,7 @@ impl ZeroRange {
         let slba = self.next;
         self.next += u64::from(blocks);
         let op = Op::WriteZeroes { deallocate: self.deallocate };
-        Some(Io { reference: self.reference, op, slba, blocks, data: Vec::new(), user })
+        Some(Io { reference: self.reference, op, slba, blocks, data: Buffer::default(), user })
     }
 }
 
@@ -80,8 +79,8 @@ pub(super) struct Worker<B> {
     /// would wake all the time.
     epoll_full: OwnedFd,
     head: [u8; HEAD_BYTES],
-    buffer: Vec<u8>,
-    spare: Vec<Vec<u8>>,
+    buffer: Buffer,
+    spare: Spare,
     pending: Vec<Option<Pending>>,
     free: Vec<usize>,
     backlog: VecDeque<Io>,
@@ -108,7 +107,7 @@ impl<B: BlockQueue> Worker<B> {
             epoll::add(set, &shared.stop_event, data, epoll::EventFlags::IN)?;
             epoll::add(set, blocks.fd(), data, epoll::EventFlags::IN)?;
         }
-        let buffer = vec![0; receive_bytes(&shared)];
+        let buffer = Buffer::zeroed(receive_bytes(&shared));
         let view = View::new(table);
         Ok(Self {
             shared,
@@ -118,7 +117,7 @@ impl<B: BlockQueue> Worker<B> {
             epoll_full,
             head: [0; HEAD_BYTES],
             buffer,
-            spare: Vec::new(),
+            spare: Spare::default(),
             pending: Vec::new(),
             free: Vec::new(),
             backlog: VecDeque::new(),
@@ -348,7 +347,7 @@ impl<B: BlockQueue> Worker<B> {
         let (slba, blocks) = namespace.range(request.offset, bytes)?;
         let reference = namespace.reference();
         let blocks = u32::try_from(blocks).map_err(|_too_many| Errno::INVAL)?;
-        let data = self.buffer_of(usize::try_from(bytes).map_err(|_too_many| Errno::INVAL)?);
+        let data = self.spare.take(usize::try_from(bytes).map_err(|_too_many| Errno::INVAL)?);
         let user = self.add_pending(Pending::Read { unique: header.unique });
         self.submit(Io { reference, op: Op::Read, slba, blocks, data, user });
         Ok(())
@@ -380,43 +379,23 @@ impl<B: BlockQueue> Worker<B> {
     }
 
     /// The payload of the request just received, as a buffer of its size.
-    fn take_payload(&mut self, bytes: usize) -> Vec<u8> {
+    fn take_payload(&mut self, bytes: usize) -> Buffer {
         if bytes <= COPY_MAX_BYTES {
-            let mut data = self.buffer_of(bytes);
+            let mut data = self.spare.take(bytes);
             data.copy_from_slice(&self.buffer[..bytes]);
             return data;
         }
-        let next = self.spare.pop().unwrap_or_default();
+        let next = self.spare.take(receive_bytes(&self.shared));
         let mut data = std::mem::replace(&mut self.buffer, next);
-        self.buffer.resize(receive_bytes(&self.shared), 0);
         data.truncate(bytes);
         data
-    }
-
-    /// A buffer of exactly `bytes`, from the spare ones where one fits without waste.
-    fn buffer_of(&mut self, bytes: usize) -> Vec<u8> {
-        let fits = |spare: &Vec<u8>| spare.capacity() >= bytes && spare.capacity() <= bytes.saturating_mul(4);
-        match self.spare.iter().rposition(fits) {
-            Some(index) => {
-                let mut data = self.spare.swap_remove(index);
-                data.resize(bytes, 0);
-                data
-            }
-            None => vec![0; bytes],
-        }
-    }
-
-    fn recycle(&mut self, data: Vec<u8>) {
-        if data.capacity() > 0 && self.spare.len() < SPARE_BUFFERS_MAX {
-            self.spare.push(data);
-        }
     }
 
     fn fsync(&mut self, header: wire::InHeader) -> Result<(), Errno> {
         let namespace = &self.view.by_id(header.nodeid).ok_or(Errno::NOENT)?.namespace;
         let reference = namespace.reference();
         let user = self.add_pending(Pending::Flush { unique: header.unique });
-        self.submit(Io { reference, op: Op::Flush, slba: 0, blocks: 0, data: Vec::new(), user });
+        self.submit(Io { reference, op: Op::Flush, slba: 0, blocks: 0, data: Buffer::default(), user });
         Ok(())
     }
 
@@ -515,7 +494,7 @@ impl<B: BlockQueue> Worker<B> {
             }
             (Pending::Flush { unique } | Pending::Zero { unique, .. }, Ok(())) => self.reply(unique, &[]),
         }
-        self.recycle(done.data);
+        self.spare.give(done.data);
     }
 
     fn reply(&self, unique: u64, body: &[u8]) {

@@ -15,6 +15,7 @@ use rustix::io::{Errno, pread, pwrite};
 use super::wire::{self, IoCommand, op};
 use super::{Descriptors, QueueRing};
 use crate::block_queue::{BlockQueue, Done, Io, Namespace, Op};
+use crate::buffer::{Buffer, Spare};
 
 /// Entries of a ring; more commands are submitted in batches.
 const RING_ENTRIES: u32 = 256;
@@ -72,6 +73,7 @@ pub(super) struct Worker<B> {
     watching_wake: bool,
     device_queues: Vec<Option<DeviceQueue>>,
     backlog: VecDeque<Io>,
+    spare: Spare,
     completions: Vec<(u64, i32)>,
     done: Vec<Done>,
     ended: bool,
@@ -89,6 +91,7 @@ impl<B: BlockQueue> Worker<B> {
             watching_wake: false,
             device_queues: Vec::new(),
             backlog: VecDeque::new(),
+            spare: Spare::default(),
             completions: Vec::new(),
             done: Vec::new(),
             ended: false,
@@ -255,12 +258,12 @@ impl<B: BlockQueue> Worker<B> {
             namespace.range(offset, bytes)?
         };
         let blocks = u32::try_from(blocks).map_err(|_too_many| Errno::INVAL)?;
-        let mut data = Vec::new();
+        let mut data = Buffer::default();
         if matches!(operation, Op::Read | Op::Write { .. }) {
             if bytes > u64::from(namespace.transfer_max_bytes) {
                 return Err(Errno::INVAL);
             }
-            data.resize(usize::try_from(bytes).map_err(|_too_many| Errno::INVAL)?, 0);
+            data = self.spare.take(usize::try_from(bytes).map_err(|_too_many| Errno::INVAL)?);
         }
         if matches!(operation, Op::Write { .. }) {
             move_data(&mut data, wire::data_position(self.queue, tag), |part, at| {
@@ -308,6 +311,7 @@ impl<B: BlockQueue> Worker<B> {
             }
             Ok(request.bytes)
         });
+        self.spare.give(done.data);
         self.commit(slot, tag, result.unwrap_or_else(|error| -error.raw_os_error()))
     }
 
