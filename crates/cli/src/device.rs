@@ -111,6 +111,9 @@ pub(crate) struct UriArgs {
     /// real network cards
     #[arg(long, help_heading = URI_HEADING, value_name = "SIZE", value_parser = parse::zerocopy_send)]
     zerocopy_send: Option<u32>,
+    /// Over RDMA, give each command a key of its own, for a target that is not trusted
+    #[arg(long, help_heading = URI_HEADING)]
+    memory_windows: bool,
 }
 
 impl UriArgs {
@@ -124,6 +127,7 @@ impl UriArgs {
             hdr_digest: self.hdr_digest,
             data_digest: self.data_digest,
             zerocopy_send: self.zerocopy_send,
+            memory_windows: self.memory_windows,
             ..Overrides::default()
         }
     }
@@ -252,12 +256,19 @@ pub(crate) fn check_transport(transport: &str) -> Result<Transport, Failure> {
 /// # Errors
 /// The first such option.
 pub(crate) fn check_options(transport: Transport, overrides: &Overrides) -> Result<(), Failure> {
-    match overrides.tcp_option() {
-        Some(option) if transport == Transport::Rdma => Err(Failure::usage(
-            format!("{option} is an option of TCP: NVMe/RDMA does not have it"),
-            "leave it away, or connect with -t tcp (nvme+tcp://)",
-        )),
-        _ => Ok(()),
+    let (foreign, other, advice) = match transport {
+        Transport::Rdma => (overrides.tcp_option(), Transport::Tcp, "-t tcp (nvme+tcp://)"),
+        Transport::Tcp => (overrides.rdma_option(), Transport::Rdma, "-t rdma (nvme+rdma://)"),
+    };
+    match foreign {
+        Some(option) => {
+            let [has, has_not] = [other, transport].map(|transport| transport.name().to_uppercase());
+            Err(Failure::usage(
+                format!("{option} is an option of {has}: NVMe/{has_not} does not have it"),
+                format!("leave it away, or connect with {advice}"),
+            ))
+        }
+        None => Ok(()),
     }
 }
 

@@ -52,6 +52,11 @@ pub struct Options {
     pub data_digest: bool,
     /// Ask for SQ flow control to be disabled (`--disable-sqflow`).
     pub disable_sqflow: bool,
+    /// Over RDMA, each command has a key for its own data, which is invalid when it completes
+    /// (`--memory-windows`), instead of one for each region. It costs two more operations of the
+    /// adapter for each command, one if the target invalidates. Devices without memory windows
+    /// refuse it.
+    pub memory_windows: bool,
     /// IP type of service (`--tos`); `None` leaves the system's.
     pub tos: Option<u8>,
     /// Priority of what is sent (`SO_PRIORITY`; `--so-priority`, as nvme-tcp's module parameter);
@@ -141,6 +146,7 @@ impl Options {
             hdr_digest: false,
             data_digest: false,
             disable_sqflow: false,
+            memory_windows: false,
             tos: None,
             so_priority: None,
             busy_poll_us: None,

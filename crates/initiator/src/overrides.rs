@@ -100,6 +100,9 @@ pub struct Overrides {
     /// Submission queue flow control off
     #[cfg_attr(feature = "clap", arg(long))]
     pub disable_sqflow: bool,
+    /// Over RDMA, give each command a key of its own, for a target that is not trusted
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub memory_windows: bool,
 }
 
 impl Overrides {
@@ -136,6 +139,18 @@ impl Overrides {
         }
     }
 
+    /// The first of the set options that only NVMe/RDMA has.
+    #[must_use]
+    pub fn rdma_option(&self) -> Option<&'static str> {
+        self.memory_windows.then_some("--memory-windows")
+    }
+
+    /// The same without the options of [`Overrides::rdma_option`].
+    #[must_use]
+    pub fn without_rdma_options(&self) -> Self {
+        Self { memory_windows: false, ..self.clone() }
+    }
+
     /// Sets the given options. Another host NQN without a Host Identifier gets one of its own:
     /// Linux refuses one identifier with two NQNs.
     pub fn apply(&self, options: &mut Options) {
@@ -167,6 +182,7 @@ impl Overrides {
         options.hdr_digest = self.hdr_digest;
         options.data_digest = self.data_digest;
         options.disable_sqflow = self.disable_sqflow;
+        options.memory_windows = self.memory_windows;
     }
 }
 
@@ -293,7 +309,9 @@ mod tests {
             hdr_digest: true,
             data_digest: true,
             disable_sqflow: true,
+            memory_windows: true,
         };
+        assert_eq!((all.rdma_option(), all.without_rdma_options().rdma_option()), (Some("--memory-windows"), None));
         let rest = all.without_tcp_options();
         assert_eq!((all.tcp_option(), rest.tcp_option(), rest.tos), (Some("--host-iface"), None, Some(184)));
         let options = applied(&all);
@@ -322,6 +340,7 @@ mod tests {
             hdr_digest: true,
             data_digest: true,
             disable_sqflow: true,
+            memory_windows: true,
             ..applied(&Overrides::default())
         };
         assert_eq!(format!("{options:?}"), format!("{expected:?}"));

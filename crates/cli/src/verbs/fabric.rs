@@ -147,7 +147,7 @@ impl FabricArgs {
     /// have are left out, as nvme-cli does.
     pub(super) fn over(&self, transport: Transport) -> Self {
         let overrides = match transport {
-            Transport::Tcp => self.overrides.clone(),
+            Transport::Tcp => self.overrides.without_rdma_options(),
             Transport::Rdma => self.overrides.without_tcp_options(),
         };
         Self { transport: transport.name().to_owned(), overrides, ..self.clone() }
@@ -228,6 +228,9 @@ mod tests {
         let refused = check("-t rdma -a 192.0.2.1 --data-digest").unwrap_err();
         assert!(refused.starts_with("--data-digest is an option of TCP"), "{refused}");
         check("-t tcp -a 192.0.2.1 --data-digest").unwrap();
+        check("-t rdma -a 192.0.2.1 --memory-windows").unwrap();
+        let refused = check("-t tcp -a 192.0.2.1 --memory-windows").unwrap_err();
+        assert!(refused.starts_with("--memory-windows is an option of RDMA"), "{refused}");
         assert!(check("-t fc -a 192.0.2.1").unwrap_err().contains("not supported by this version"));
         assert!(check("-t quic -a 192.0.2.1").unwrap_err().contains("no NVMe transport"));
     }

@@ -245,8 +245,8 @@ fn to_do_over_rdma(kind: &K, tried: &Tried) -> Option<String> {
             tried.traddr
         ),
         K::RdmaLimit { .. } => {
-            "ask for shorter or fewer queues (--queue-size, --nr-io-queues), or raise the limit of locked \
-            memory (`ulimit -l`)"
+            "ask for shorter or fewer queues (--queue-size, --nr-io-queues), raise the limit of locked \
+            memory (`ulimit -l`), or leave --memory-windows away if the device has none"
                 .to_owned()
         }
         K::Rejected { status: RejectStatus::INVALID_HSQSIZE } => "ask for shorter queues (--queue-size)".to_owned(),

@@ -11,11 +11,12 @@
 
 mod bounce;
 mod connect;
+mod keys;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ebof_nvme::{Cid, Sqe};
+use ebof_nvme::{Cid, Cqe, Sqe};
 use ebof_rdma::Remote;
 use ebof_rdma::capsule::KEYED_LENGTH_MAX;
 use ebof_rdma::host::{Connection, Finished as Over, Transfer};
@@ -24,6 +25,7 @@ use rustix::io::Errno;
 
 use self::bounce::Bounce;
 pub(super) use self::connect::connect;
+use self::keys::RemoteKeys;
 use super::{DataDirection, Finished, Received, Transport};
 use crate::data::{AdminData, Buffer};
 use crate::error::Loss;
@@ -46,6 +48,7 @@ pub(crate) struct Rdma {
     /// Commands that are not posted yet: they wait for memory or for an answer.
     waiting: VecDeque<Waiting>,
     bounce: Bounce,
+    keys: RemoteKeys,
     /// By slot of the engine: what its command took from `bounce`.
     copies: Box<[Option<ebof_region::Buffer>]>,
     /// By send slot: the command in it.
@@ -83,7 +86,9 @@ impl Rdma {
     /// Puts the command into a send slot and posts it. `false`: there is no room, or no memory for
     /// its data, before others are over.
     fn post<B: Buffer>(&mut self, waiting: &mut Waiting, slots: &mut Slots<B>, lent: &AdminData<'_>) -> bool {
-        if self.commands >= self.commands_max || self.pair.room() == 0 {
+        // A message, and its key.
+        let entries = if self.keys.operations() > 0 { 2 } else { 1 };
+        if self.commands >= self.commands_max || self.pair.room() < entries {
             return false;
         }
         let Waiting { sqe, index, direction } = waiting;
@@ -101,7 +106,7 @@ impl Rdma {
         // There are as many as commands, and each is free before its command is over.
         let slot = self.pair.take_send_slot().expect("a slot for each command");
         let transfer = match remote {
-            Some(remote) => Transfer::Keyed { remote, length, invalidate: false },
+            Some(remote) => Transfer::Keyed { remote, length, invalidate: self.keys.may_be_invalidated() },
             None if in_capsule => {
                 // As long as it was when it was submitted, unless the buffer's `AsRef` is broken.
                 let payload = slots.data(index, lent).and_then(|bytes| bytes.get(..length as usize));
@@ -128,10 +133,10 @@ impl Rdma {
         let length = slots.at(index).expected;
         if let Some((region, offset)) = slots.in_region(index)
             // A region that cannot be registered, for want of locked memory for example, is copied.
-            && let Ok(key) = self.pair.remote_key(region)
+            && let Ok(key) = self.keys.key(&mut self.pair, index, (region, offset, length), direction)
         {
             let address = (region.address().addr() + offset) as u64;
-            return Some(Remote { address, key });
+            return key.map(|key| Remote { address, key });
         }
         let mut copy = self.bounce.take(length as usize)?;
         if direction == DataDirection::FromHost {
@@ -139,21 +144,23 @@ impl Rdma {
             let length = bytes.len().min(length as usize);
             copy.as_mut_slice()[..length].copy_from_slice(&bytes[..length]);
         }
-        match self.pair.remote_key(copy.region()) {
-            Ok(key) => {
+        match self.keys.key(&mut self.pair, index, (copy.region(), copy.offset(), length), direction) {
+            Ok(Some(key)) => {
                 let address = copy.as_slice().as_ptr().addr() as u64;
                 self.copies[usize::from(index)] = Some(copy);
                 Some(Remote { address, key })
             }
-            Err(error) => {
+            refused => {
                 self.bounce.give(copy);
-                self.ended.get_or_insert(connect::loss(&error));
+                if let Err(error) = refused {
+                    self.ended.get_or_insert(connect::loss(&error));
+                }
                 None
             }
         }
     }
 
-    /// A response has come, and its command's message was sent: copies its data to their buffer.
+    /// A response has come, and its command's message was sent.
     fn finish<B: Buffer>(
         &mut self,
         over: Over,
@@ -166,6 +173,22 @@ impl Rdma {
         let Some(index) = slots.find(cqe.cid()) else {
             return Err(Loss::Protocol("a response to a command that is not outstanding".into()));
         };
+        // The memory is somebody else's when the controller cannot access it any more.
+        if self.keys.end(&mut self.pair, index, cqe) {
+            self.complete(index, cqe, slots, lent, on_finished);
+        }
+        Ok(())
+    }
+
+    /// A command is over: copies its data to their buffer.
+    fn complete<B: Buffer>(
+        &mut self,
+        index: u16,
+        cqe: Cqe,
+        slots: &mut Slots<B>,
+        lent: &mut AdminData<'_>,
+        on_finished: &mut impl FnMut(&mut Slots<B>, Finished),
+    ) {
         let length = slots.at(index).expected;
         if let Some(copy) = self.copies.get_mut(usize::from(index)).and_then(Option::take) {
             if cqe.status().is_success()
@@ -180,7 +203,6 @@ impl Rdma {
         }
         // The adapter does not tell how many bytes the controller has moved.
         on_finished(slots, Finished { index, cqe, transferred: length });
-        Ok(())
     }
 
     /// Looks for events of the connection manager and the adapter.
@@ -221,6 +243,7 @@ fn ended_by(event: &Event) -> Option<Loss> {
 impl Transport for Rdma {
     fn set_slots(&mut self, slots: usize) {
         self.copies = (0..slots).map(|_| None).collect();
+        self.keys.set_slots(slots);
         self.waiting.reserve(slots);
     }
 
@@ -297,7 +320,12 @@ impl Transport for Rdma {
                     over.map_err(|fatal| Loss::Protocol(fatal.to_string().into()))?
                 }
                 Completion::Sent { slot } => self.connection.on_sent(self.sent[slot as usize]),
-                Completion::Done { .. } => None,
+                Completion::Done { id } => {
+                    if let Some((index, cqe)) = self.keys.ended(id) {
+                        self.complete(index, cqe, slots, lent, &mut on_finished);
+                    }
+                    None
+                }
                 Completion::Failed { status, .. } => return Err(self.on_failure(status)),
             };
             if let Some(over) = over {
@@ -309,7 +337,7 @@ impl Transport for Rdma {
     }
 
     fn has_unqueued_data(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.waiting.is_empty() || self.keys.are_invalidated() && self.pair.unflushed() > 0
     }
 
     fn is_notified_on_request(&self) -> bool {

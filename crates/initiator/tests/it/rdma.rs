@@ -129,6 +129,55 @@ fn a_transfer_is_bounded_by_what_a_descriptor_can_name() {
 }
 
 #[test]
+fn a_key_of_a_command_is_invalid_when_the_command_is_over() {
+    // The controller invalidates it, or this end does.
+    for by_peer in [true, false] {
+        let device = DeviceAttributes { window_invalidation: by_peer, ..simulated::device() };
+        let peer = RdmaPeer::with_device(device);
+        let mut options = peer.options();
+        options.memory_windows = true;
+        let controller = Controller::connect(&options).unwrap();
+        let mut queue: QueuePair<Buffer> = controller.queue_pair().unwrap();
+        let (blocks, commands) = (16, queue.capacity() as u64);
+        for round in 0..300_u64 {
+            let opcode = if round % 2 == 0 { nvm::WRITE } else { nvm::READ };
+            for user in 0..commands {
+                let mut buffer = Buffer::zeroed(blocks * BLOCK);
+                let sqe = BlockRange::new(user * blocks as u64, blocks as u32).encode(opcode, Nsid(1));
+                buffer.as_mut_slice().fill((user + round) as u8);
+                let data = if opcode == nvm::WRITE { Data::FromHost(buffer) } else { Data::ToHost(buffer) };
+                queue.submit(sqe, data, user).unwrap();
+            }
+            for _ in 0..commands {
+                let done = queue.wait(Some(Instant::now() + LONG)).unwrap().expect("in time");
+                assert!(done.result.unwrap().status().is_success(), "round {round}");
+                let buffer = done.data.into_buffer().unwrap();
+                let wanted = (done.user + round / 2 * 2) as u8;
+                assert!(buffer.as_slice().iter().all(|byte| *byte == wanted), "round {round}");
+                // Windows keep the regions of keys that are valid.
+                assert_eq!(std::sync::Arc::strong_count(buffer.region()), 1, "round {round}");
+            }
+        }
+        let ways = peer.target.ways(16 * 512);
+        assert!(ways.iter().all(|way| *way == if by_peer { "own key" } else { "keyed" }), "{:?}", ways[0]);
+        // Buffers that are copied, too.
+        let namespace = controller.namespace(Nsid(1)).unwrap();
+        let data = pattern(1, 3000 * BLOCK);
+        namespace.write(11, &data, false).unwrap();
+        let mut back = vec![0; data.len()];
+        namespace.read(11, &mut back).unwrap();
+        assert!(back == data);
+    }
+    let device = DeviceAttributes { memory_windows: 0, ..simulated::device() };
+    let peer = RdmaPeer::with_device(device);
+    let mut options = peer.options();
+    options.memory_windows = true;
+    let error = Controller::connect(&options).unwrap_err();
+    assert!(matches!(error.kind(), ConnectErrorKind::RdmaLimit { .. }), "{error:?}");
+    assert!(format!("{error:#}").contains("memory windows"), "{error:#}");
+}
+
+#[test]
 fn a_controller_with_few_receives_gets_few_commands_at_a_time() {
     let peer = RdmaPeer::new();
     peer.manners.lock().unwrap().receives = Some(3);

@@ -1,5 +1,5 @@
-//! The host library against the target, over NVMe/TCP, NVMe/RDMA and loopback: the same scenarios,
-//! since nothing above a link depends on it.
+//! The host library against the target, over NVMe/TCP, NVMe/RDMA (with and without keys of single
+//! commands) and loopback: the same scenarios, since nothing above a link depends on it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -43,8 +43,9 @@ fn config(tcp: u16, drive: &str) -> Config {
     config
 }
 
-/// Options that reach the target over NVMe/TCP, NVMe/RDMA and loopback.
-fn links(target: &Target, network: &simulated::Network) -> [Options; 3] {
+/// Options that reach the target over NVMe/TCP, NVMe/RDMA with keys of regions and of commands, and
+/// loopback.
+fn links(target: &Target, network: &simulated::Network) -> [Options; 4] {
     let nqn = Nqn::parse(crate::config::NQN).unwrap();
     let addresses = target.addresses();
     let over = |at: usize| {
@@ -53,8 +54,10 @@ fn links(target: &Target, network: &simulated::Network) -> [Options; 3] {
     };
     let mut rdma = over(1);
     rdma.transport = Transport::QueuePairs(network.clone().into());
+    let mut windows = rdma.clone();
+    windows.memory_windows = true;
     let loopback = Options::loopback(target.loopback(&addresses[0].0).unwrap(), nqn.clone());
-    let mut links = [over(0), rdma, loopback];
+    let mut links = [over(0), rdma, windows, loopback];
     for options in &mut links {
         options.nr_io_queues = 2;
         options.reconnect_delay_ms = 50;
@@ -63,7 +66,7 @@ fn links(target: &Target, network: &simulated::Network) -> [Options; 3] {
 }
 
 /// A target, and options that reach it over each link.
-fn target() -> (Target, [Options; 3]) {
+fn target() -> (Target, [Options; 4]) {
     let network = simulated::Network::new();
     let target = Target::start(config(0, "mem:16M"), settings(&network)).unwrap();
     let links = links(&target, &network);
@@ -288,8 +291,8 @@ fn hosts_come_back_to_a_target_that_was_killed() {
     let first = (0..100).find_map(|_| Target::start(config(a_number(), &drive), settings(&network)).ok());
     let first = first.expect("a hundred free ports were taken at once");
     let port = first.addresses()[0].1.port();
-    let [tcp, rdma, _] = links(&first, &network);
-    let mut hosts = [tcp, rdma].map(|mut options| {
+    let [tcp, rdma, windows, _] = links(&first, &network);
+    let mut hosts = [tcp, rdma, windows].map(|mut options| {
         options.command_timeout_ms = 60_000;
         let controller = Controller::connect(&options).unwrap();
         let queue: QueuePair = controller.queue_pair().unwrap();
@@ -446,8 +449,8 @@ fn finish<T>(sequence: &mut stepped::Sequence<T>, mut meanwhile: impl FnMut()) -
 
 #[test]
 fn a_host_without_threads_connects_and_reconnects() {
-    let (_target, [_, rdma, loopback]) = target();
-    for options in [rdma, loopback] {
+    let (_target, [_, rdma, windows, loopback]) = target();
+    for options in [rdma, windows, loopback] {
         connects_and_reconnects(&options);
     }
 }

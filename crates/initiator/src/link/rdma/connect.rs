@@ -14,7 +14,7 @@ use ebof_rdma::private_data::ConnectReject;
 use ebof_verbs::{Attributes, Bell, ConnectOptions, Connecting, Error, Event, Handshake, Network, QueuePair};
 use rustix::io::Errno;
 
-use super::{ADMIN_BOUNCE_BYTES, Bounce, IN_CAPSULE_MAX, IO_BOUNCE_BYTES, Rdma};
+use super::{ADMIN_BOUNCE_BYTES, Bounce, IN_CAPSULE_MAX, IO_BOUNCE_BYTES, Rdma, RemoteKeys};
 use crate::connect_error::{ConnectErrorKind as Kind, Step, Tried};
 use crate::error::Loss;
 use crate::link::Wanted;
@@ -99,11 +99,14 @@ impl Attempt<'_> {
         let config = Config { queue: self.wanted.queue, entries: self.wanted.entries, cntlid: self.wanted.controller };
         let connection = Connection::new(config);
         let sends = u32::from(self.wanted.entries);
+        let keys = RemoteKeys::new(self.options.memory_windows, connecting.device());
         let attributes = Attributes {
             receives: connection.receives(),
             receive_bytes: Connection::RECEIVE_BYTES,
             sends,
             send_bytes: COMMAND_BYTES + u32::try_from(in_capsule).unwrap_or(0),
+            operations: sends * keys.operations(),
+            windows: if keys.operations() > 0 { sends } else { 0 },
             ..Attributes::default()
         };
         let reads = connecting.device().map_or(1, |device| device.responder_resources);
@@ -120,6 +123,7 @@ impl Attempt<'_> {
             commands: 0,
             waiting: VecDeque::new(),
             bounce: Bounce::new(bounce_bytes),
+            keys,
             copies: Box::default(),
             sent: vec![Cid(0); sends as usize].into_boxed_slice(),
             next: None,
