@@ -118,15 +118,15 @@ impl Host {
         }
     }
 
-    /// Does what there is to do. `connect` makes a connection for a queue of a [`RawHost`] with so
-    /// many entries, where the target takes one.
+    /// Does what there is to do. `connect` makes a connection for a queue of a [`RawHost`] with
+    /// this identifier and so many entries, where the target takes one.
     ///
     /// # Errors
     /// Something that a host must not see.
     pub fn step(
         &mut self,
         now: Instant,
-        connect: &mut dyn FnMut(usize) -> Option<Wire>,
+        connect: &mut dyn FnMut(u16, usize) -> Option<Wire>,
     ) -> Result<Vec<Event>, Failure> {
         match self {
             Self::Raw(host) => host.step(now, connect),

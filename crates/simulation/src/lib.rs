@@ -10,6 +10,7 @@ pub mod acts;
 pub mod administration;
 pub mod disk;
 mod drive;
+pub mod fabric;
 pub mod host;
 pub mod image;
 pub mod medium;

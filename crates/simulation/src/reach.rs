@@ -1,5 +1,6 @@
 //! How the product's initiator reaches whichever target is running: over TCP on simulated streams,
-//! or over the in-memory transport. Connections can be broken from outside.
+//! over RDMA on a simulated network, or over the in-memory transport. Connections can be broken
+//! from outside.
 
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,6 +13,7 @@ use ebof_sockets::Stream;
 
 use crate::random::Random;
 use crate::stream::{self, Carriage, End, Watch};
+use crate::wire::Way;
 
 /// One host's way to the target. Clones are the same way.
 #[derive(Clone, Debug)]
@@ -28,15 +30,16 @@ struct State {
     arriving: Vec<End>,
     streams: Vec<Watch>,
     breakers: Vec<Breaker>,
+    way: Way,
 }
 
 /// In-memory connections that are remembered, to be broken: more than a host has.
 const BREAKERS_MAX: usize = 32;
 
 impl Reach {
-    /// A way that leads nowhere yet.
+    /// A way that leads nowhere yet, but for `way`.
     #[must_use]
-    pub fn new(clock: &Clock, carriage: Carriage, seed: u64) -> Self {
+    pub fn new(clock: &Clock, carriage: Carriage, way: Way, seed: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
             clock: clock.clone(),
             carriage,
@@ -45,6 +48,7 @@ impl Reach {
             arriving: Vec::new(),
             streams: Vec::new(),
             breakers: Vec::new(),
+            way,
         })))
     }
 
@@ -68,6 +72,12 @@ impl Reach {
             state.streams.push(watch);
             io::Result::Ok(Stream::Simulated(Box::new(ours)))
         })
+    }
+
+    /// For connections over RDMA.
+    #[must_use]
+    pub fn way(&self) -> Way {
+        self.state().way.clone()
     }
 
     /// For connections over the in-memory transport.
@@ -102,6 +112,7 @@ impl Reach {
     /// transport.
     pub fn break_after(&self, connection: usize, bytes: u64) {
         let state = self.state();
+        state.way.break_after(connection, bytes);
         let back = |count: usize| count.checked_sub(1 + connection % count.max(1));
         if let Some(stream) = back(state.streams.len()).and_then(|at| state.streams.get(at)) {
             stream.break_after(bytes);
@@ -128,13 +139,16 @@ impl Reach {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fabric::Fabric;
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
     #[test]
     fn connections_go_to_the_target_that_is_there_and_are_all_cut() {
         let carriage = Carriage { latency: Duration::from_micros(50), window_bytes: 1000, piece_bytes: 300 };
-        let reach = Reach::new(&Clock::simulated(1), carriage, 7);
+        let clock = Clock::simulated(1);
+        let way = Way { fabric: Fabric::new(&clock, 1), from: Fabric::address(1) };
+        let reach = Reach::new(&clock, carriage, way, 7);
         let bell = || Arc::new(|| {});
         assert_eq!(reach.port().connect(4, bell()).unwrap_err(), ConnectError::NotListening);
         let (sender, ends) = channel();

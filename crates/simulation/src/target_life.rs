@@ -11,10 +11,11 @@ use ebof_loopback::HostEnd;
 use ebof_manage::config::{Attach, DriveProfile, ManagedDrive, Port, Subsystem};
 use ebof_manage::{Config, Listen};
 use ebof_nvme::Nqn;
-use ebof_server::{Environment, Settings, SteppedTarget, Storage};
+use ebof_server::{Environment, RdmaNetwork, Settings, SteppedTarget, Storage};
 
 use crate::disk::Disk;
 use crate::drive;
+use crate::fabric::{Fabric, TARGET};
 use crate::rig;
 use crate::story::Failure;
 use crate::stream::End;
@@ -66,6 +67,8 @@ pub(crate) struct Life {
     loopback: ebof_loopback::Port,
     port: String,
     clock: Clock,
+    /// Where it has a port over RDMA.
+    fabric: Option<Fabric>,
     connections: u16,
     /// Reactors that did something in their last turn.
     is_busy: Vec<bool>,
@@ -87,12 +90,14 @@ impl Storage for Shelf {
 }
 
 impl Life {
-    /// Starts a target that gets so many `Io`s of the system, or as many as it asks for.
+    /// Starts a target that gets so many `Io`s of the system, or as many as it asks for. With a
+    /// network it has a port over RDMA, too.
     pub(crate) fn open(
         disk: &Arc<Disk>,
         clock: &Clock,
         setting: Setting,
         ios_max: Option<usize>,
+        fabric: Option<&Fabric>,
     ) -> Result<Self, Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure(format!("the target does not start: {error:#}"));
         let mut drive = ManagedDrive::new("d0", PATH.parse().map_err(|error| failed(&error))?);
@@ -105,21 +110,24 @@ impl Life {
         let nqn = Nqn::parse(SUBSYSTEM).map_err(|error| failed(&error))?;
         let mut subsystem = Subsystem::of_drive(nqn, &drive);
         subsystem.allow_any_host = true;
-        subsystem.ports = vec![name.clone()];
-        let config =
-            Config { ports: vec![port], subsystems: vec![subsystem], drives: vec![drive], ..Config::default() };
+        let over_rdma = Port::new(2, Listen::rdma(TARGET.ip(), TARGET.port()));
+        let ports: Vec<_> = [port].into_iter().chain(fabric.map(|_| over_rdma)).collect();
+        subsystem.ports = ports.iter().map(|port| port.name.clone()).collect();
+        let config = Config { ports, subsystems: vec![subsystem], drives: vec![drive], ..Config::default() };
+        let rdma = fabric.map_or(RdmaNetwork::System, |fabric| RdmaNetwork::Other(fabric.network()));
         let environment = Environment {
             clock: clock.clone(),
             io: disk.io_factory(ios_max),
             storage: Arc::new(Shelf(Arc::clone(disk))),
-            ..Environment::default()
+            rdma,
         };
         let settings =
             Settings { threads: Some(setting.reactors), pin: false, spin_us: 0, environment, ..Settings::of(&config) };
         let target = SteppedTarget::start(config, settings).map_err(|error| failed(&error))?;
         let loopback = target.loopback(&name).ok_or_else(|| Failure("there is no such port".to_owned()))?;
         let is_busy = vec![false; target.reactors()];
-        Ok(Self { target, loopback, port: name, clock: clock.clone(), connections: 0, is_busy })
+        let fabric = fabric.cloned();
+        Ok(Self { target, loopback, port: name, clock: clock.clone(), fabric, connections: 0, is_busy })
     }
 
     /// Where hosts reach it over the in-memory transport.
@@ -152,7 +160,7 @@ impl Life {
 
 impl rig::Life for Life {
     fn parts(&self) -> usize {
-        self.target.reactors() + drive::PARTS + 1
+        self.target.reactors() + drive::PARTS + 1 + usize::from(self.fabric.is_some())
     }
 
     fn turn(&mut self, part: usize) {
@@ -162,16 +170,19 @@ impl rig::Life for Life {
             return;
         }
         let part = part - self.target.reactors();
-        if part == drive::PARTS {
+        if part < drive::PARTS {
+            self.target.drives().for_each(|stepper| drive::turn(stepper, part, now));
+        } else if part == drive::PARTS {
             self.target.keep_time();
         } else {
-            self.target.drives().for_each(|stepper| drive::turn(stepper, part, now));
+            self.fabric.iter().for_each(Fabric::turn);
         }
     }
 
     fn due(&mut self) -> Option<Instant> {
         let is_busy = self.is_busy.contains(&true) || self.target.drives().any(drive::is_busy);
-        if is_busy { Some(self.clock.now()) } else { self.target.due() }
+        let of_fabric = self.fabric.as_ref().and_then(Fabric::due);
+        if is_busy { Some(self.clock.now()) } else { self.target.due().into_iter().chain(of_fabric).min() }
     }
 
     fn is_over(&self) -> bool {

@@ -1,8 +1,13 @@
-//! The host's end of one queue, over either transport: commands go in, what became of them comes
+//! The host's end of one queue, over any transport: commands go in, what became of them comes
 //! out.
+
+mod rdma;
+
+pub use self::rdma::RdmaWire;
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, IoSlice, IoSliceMut};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,6 +18,7 @@ use ebof_sockets::SimulatedStream as _;
 use ebof_tcp::Digest;
 use ebof_tcp::host::{Config, Connection, Event, R2t, Transfer};
 
+use crate::fabric::Fabric;
 use crate::stream::{End, Watch};
 
 /// A command and its data.
@@ -51,6 +57,17 @@ pub enum Wire {
     Loopback(HostEnd, Breaker),
     /// Over NVMe/TCP.
     Tcp(Box<TcpWire>),
+    /// Over NVMe/RDMA.
+    Rdma(Box<RdmaWire>, Way),
+}
+
+/// A way over an RDMA network.
+#[derive(Clone, Debug)]
+pub struct Way {
+    /// The network.
+    pub fabric: Fabric,
+    /// The host's address.
+    pub from: IpAddr,
 }
 
 /// An NVMe/TCP connection over a simulated stream.
@@ -103,11 +120,19 @@ impl Wire {
         }))
     }
 
+    /// Over NVMe/RDMA, where there is a device for it.
+    #[must_use]
+    pub fn rdma(way: &Way, queue: u16, entries: usize, seed: u64) -> Option<Self> {
+        let connecting = way.fabric.connect(way.from)?;
+        Some(Self::Rdma(Box::new(RdmaWire::new(connecting, queue, entries, seed)), way.clone()))
+    }
+
     /// Whether commands can be sent.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         match self {
             Self::Loopback(..) => true,
+            Self::Rdma(rdma, _) => rdma.is_ready(),
             Self::Tcp(tcp) => tcp.core.initialized().is_some(),
         }
     }
@@ -128,6 +153,7 @@ impl Wire {
                 tcp.submit(command);
                 Ok(())
             }
+            Self::Rdma(rdma, _) => rdma.submit(command),
         }
     }
 
@@ -149,26 +175,39 @@ impl Wire {
                 }
             }
             Self::Tcp(tcp) => tcp.poll(),
+            Self::Rdma(rdma, _) => rdma.poll(),
         }
     }
 
-    /// Breaks the connection, where it can be counted after so many bytes.
+    /// Breaks the connection, where it can be counted after so many bytes. Over RDMA it is one of
+    /// the host's.
     pub fn break_after(&self, bytes: u64) {
         match self {
             Self::Loopback(_, breaker) => {
                 breaker.sever();
             }
             Self::Tcp(tcp) => tcp.watch.break_after(bytes),
+            Self::Rdma(_, way) => way.break_after(0, bytes),
         }
     }
 
-    /// When bytes arrive that are on their way.
+    /// When bytes arrive that are on their way, or there is something to do.
     #[must_use]
-    pub fn due(&self) -> Option<Instant> {
+    pub fn due(&self, now: Instant) -> Option<Instant> {
         match self {
             Self::Loopback(..) => None,
             Self::Tcp(tcp) => tcp.watch.due(),
+            Self::Rdma(rdma, _) => rdma.is_busy().then_some(now),
         }
+    }
+}
+
+impl Way {
+    /// Breaks one of the latest connections of the host when about so many bytes more have moved.
+    pub fn break_after(&self, connection: usize, bytes: u64) {
+        /// What moves with one thing that happens, for the same effect as over other transports.
+        const BYTES: u64 = 64;
+        self.fabric.break_after(self.from, connection, bytes.div_ceil(BYTES));
     }
 }
 

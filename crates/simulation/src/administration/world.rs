@@ -232,7 +232,7 @@ impl System for World {
                 continue;
             }
             let life = &self.life;
-            let mut connect = |entries: usize| life.as_ref()?.connect(entries).map(Wire::loopback);
+            let mut connect = |_queue, entries: usize| life.as_ref()?.connect(entries).map(Wire::loopback);
             let had = one.cntlid();
             let events = one.step(now, &mut connect)?;
             if let (None, Some(cntlid), false) = (had, one.cntlid(), self.rig.disk.is_off()) {
@@ -261,7 +261,7 @@ impl System for World {
     fn each_blocks(&mut self, _change: impl FnMut(&mut Blocks)) {}
 
     fn start(&mut self) -> Result<(), Failure> {
-        self.life = Some(Life::open(&self.rig.disk, &self.rig.clock, self.setting, None)?);
+        self.life = Some(Life::open(&self.rig.disk, &self.rig.clock, self.setting, None, None)?);
         if self.present.is_empty() {
             self.introduce()?;
         }

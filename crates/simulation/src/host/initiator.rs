@@ -15,10 +15,11 @@ use ebof_nvme::{Cid, Cqe, HostId, Nqn, Nsid, Sqe, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::Event;
+use crate::fabric::TARGET;
 use crate::random::Random;
 use crate::reach::Reach;
 use crate::story::{Failure, fail, trace};
-use crate::wire::{Command, Outcome};
+use crate::wire::{Command, Outcome, Way};
 
 /// Virtual time after which connecting and disconnecting are over.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -87,8 +88,15 @@ impl InitiatorHost {
     pub fn new(name: Nqn, id: [u8; 16], subsystem: Nqn, reach: Reach, clock: &Clock, random: &mut Random) -> Self {
         let few = |random: &mut Random, bound| u16::try_from(random.below(bound)).unwrap_or_default();
         let mut options = Options::loopback(reach.port(), subsystem);
-        if random.percent(60) {
-            options.transport = Transport::Streams(reach.dialer());
+        match random.weighted(&[(4, 0), (3, 1), (3, 2)]) {
+            0 => options.transport = Transport::Streams(reach.dialer()),
+            1 => {
+                let Way { fabric, from } = reach.way();
+                options.transport = Transport::QueuePairs(fabric.network());
+                (options.traddr, options.trsvcid) = (TARGET.ip().to_string(), TARGET.port());
+                options.host_traddr = Some(from.to_string());
+            }
+            _ => {}
         }
         (options.host_nqn, options.host_id) = (name, HostId(id));
         options.clock = clock.clone();
@@ -114,6 +122,12 @@ impl InitiatorHost {
             lost_before: Vec::new(),
             events: Vec::new(),
         }
+    }
+
+    /// Whether its queues are queue pairs of the RDMA network.
+    #[must_use]
+    pub fn is_over_rdma(&self) -> bool {
+        matches!(self.options.transport, Transport::QueuePairs(_))
     }
 
     /// Its way to the target.

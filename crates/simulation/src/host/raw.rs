@@ -209,18 +209,18 @@ impl RawHost {
             Phase::Live => Some(self.keep_alive_at.max(now)),
             Phase::Enabling | Phase::Queues | Phase::Leaving { .. } => self.look_at,
         };
-        own.into_iter().chain(open.filter_map(|queue| queue.wire.due())).min()
+        own.into_iter().chain(open.filter_map(|queue| queue.wire.due(now))).min()
     }
 
-    /// Does what there is to do. `connect` makes a connection for a queue with so many entries,
-    /// where the target takes one.
+    /// Does what there is to do. `connect` makes a connection for a queue with this identifier and
+    /// so many entries, where the target takes one.
     ///
     /// # Errors
     /// Something that a host must not see.
     pub fn step(
         &mut self,
         now: Instant,
-        connect: &mut dyn FnMut(usize) -> Option<Wire>,
+        connect: &mut dyn FnMut(u16, usize) -> Option<Wire>,
     ) -> Result<Vec<Event>, Failure> {
         let mut events = Vec::new();
         self.begin(now, connect);
@@ -251,11 +251,11 @@ impl RawHost {
     }
 
     /// Asks for an Admin Queue when it is time.
-    fn begin(&mut self, now: Instant, connect: &mut dyn FnMut(usize) -> Option<Wire>) {
+    fn begin(&mut self, now: Instant, connect: &mut dyn FnMut(u16, usize) -> Option<Wire>) {
         if let Phase::Down { until } = self.phase
             && until <= now
         {
-            match connect(ADMIN_ENTRIES) {
+            match connect(0, ADMIN_ENTRIES) {
                 Some(wire) => {
                     self.queues = vec![Queue::new(wire, 0, ADMIN_ENTRIES)];
                     (self.phase, self.since, self.look_at) = (Phase::Enabling, now, None);
@@ -269,7 +269,7 @@ impl RawHost {
     fn go_on(
         &mut self,
         now: Instant,
-        connect: &mut dyn FnMut(usize) -> Option<Wire>,
+        connect: &mut dyn FnMut(u16, usize) -> Option<Wire>,
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
         for at in 0..self.queues.len() {
@@ -285,7 +285,7 @@ impl RawHost {
                 if next > self.io_queues {
                     (self.phase, self.keep_alive_at) = (Phase::Live, now + KEEP_ALIVE / 2);
                     events.extend([Event::Settled, Event::Live]);
-                } else if let Some(wire) = connect(self.entries) {
+                } else if let Some(wire) = connect(next, self.entries) {
                     self.queues.push(Queue::new(wire, next, self.entries));
                     self.since = now;
                 } else {

@@ -76,6 +76,10 @@ pub enum What {
         shutdown: bool,
         reset: bool,
     },
+    /// The RDMA device is gone for some time.
+    Unplug {
+        time: Duration,
+    },
     /// From now on hosts register with every namespace that they come to know.
     Cluster,
     System(SystemAct),
@@ -232,13 +236,14 @@ enum Kind {
     Break,
     Vanish,
     Leave,
+    Unplug,
     System(SystemKind),
 }
 
 const IO: &[(u64, Kind)] = &[(600, Kind::Io)];
 const MANAGE: &[(u64, Kind)] =
     &[(40, Kind::Create), (12, Kind::Delete), (20, Kind::Format), (12, Kind::FormatAll), (6, Kind::Sanitize)];
-const LINKS: &[(u64, Kind)] = &[(30, Kind::Break), (20, Kind::Vanish), (40, Kind::Leave)];
+const LINKS: &[(u64, Kind)] = &[(30, Kind::Break), (20, Kind::Vanish), (40, Kind::Leave), (6, Kind::Unplug)];
 const RESERVATIONS: &[(u64, Kind)] = &[(200, Kind::Reserve), (20, Kind::Fence)];
 /// What comes together, beside what the story is about.
 const MEETING: &[(u64, Kind)] = &[(400, Kind::Io), (60, Kind::System(SystemKind::Lag))];
@@ -283,6 +288,7 @@ fn act(kind: Kind, focus: Focus, random: &mut Random) -> What {
             let (shutdown, reset) = random.weighted(&[(3, (false, true)), (2, (true, false)), (3, (true, true))]);
             What::Leave { host, shutdown, reset }
         }
+        Kind::Unplug => What::Unplug { time: Duration::from_micros(1 << random.below(22)) },
         Kind::System(kind) => What::System(SystemAct::draw(kind, random)),
     }
 }

@@ -16,6 +16,7 @@ use ebof_drive::BlockFormat;
 use ebof_nvme::Status;
 
 use super::acts::{BLOCKS, HOSTS, SLOTS, What};
+use crate::fabric::Fabric;
 use crate::host::{Event, Host, InitiatorHost, RawHost, nqn};
 use crate::model::{Blocks, Op, Tick, serial};
 use crate::reach::Reach;
@@ -23,7 +24,7 @@ use crate::rig::{Life as _, Rig, System};
 use crate::story::{Failure, fail};
 use crate::stream::{self, Carriage};
 use crate::target_life::{Life, SUBSYSTEM, Setting};
-use crate::wire::{Command, Outcome, Wire};
+use crate::wire::{Command, Outcome, Way, Wire};
 
 /// Bytes of a drive: sixteen extents.
 const CAPACITY: u64 = 4 << 20;
@@ -130,6 +131,9 @@ pub(super) struct World {
     rig: Rig,
     setting: Setting,
     carriage: Carriage,
+    fabric: Fabric,
+    /// Which of the simulation's own hosts have connected over RDMA.
+    over_rdma: [bool; HOSTS],
     life: Option<Life>,
     hosts: Vec<Host>,
     spaces: BTreeMap<u32, Space>,
@@ -178,6 +182,7 @@ impl World {
             window_bytes: 1 << (10 + random.below(8)),
             piece_bytes: 1 << (4 + random.below(13)),
         };
+        let fabric = Fabric::new(&clock, random.number());
         let subsystem = nqn(SUBSYSTEM)?;
         let mut hosts = Vec::new();
         for number in 0..HOSTS {
@@ -185,7 +190,8 @@ impl World {
             let id = [u8::try_from(number + 1).unwrap_or(u8::MAX); 16];
             // One at least can use every format: the initiator leaves those with metadata alone.
             hosts.push(if number > 0 && random.percent(60) {
-                let reach = Reach::new(&clock, carriage, random.number());
+                let way = Way { fabric: fabric.clone(), from: Fabric::address(number) };
+                let reach = Reach::new(&clock, carriage, way, random.number());
                 Host::Initiator(Box::new(InitiatorHost::new(name, id, subsystem.clone(), reach, &clock, random)))
             } else {
                 let (queues, entries) = (1 + u16::try_from(random.below(3)).unwrap_or(0), 4 << random.below(4));
@@ -196,6 +202,8 @@ impl World {
             rig,
             setting,
             carriage,
+            fabric,
+            over_rdma: [false; HOSTS],
             life: None,
             hosts,
             spaces: BTreeMap::new(),
@@ -307,8 +315,17 @@ impl World {
                 let _is_taken = life.as_mut().is_some_and(|life| life.accept(end));
             }
         }
-        let mut connect = |entries: usize| -> Option<Wire> {
+        let is_over_rdma = &mut self.over_rdma[host];
+        let way = Way { fabric: self.fabric.clone(), from: Fabric::address(host) };
+        let mut connect = |queue: u16, entries: usize| -> Option<Wire> {
             let life = life.as_mut()?;
+            // The queues of a controller are connected through one port: RDMA has its own.
+            if queue == 0 {
+                *is_over_rdma = chances.percent(35);
+            }
+            if *is_over_rdma {
+                return Wire::rdma(&way, queue, entries, chances.number());
+            }
             if chances.percent(40) {
                 return life.connect(entries).map(Wire::loopback);
             }
@@ -374,6 +391,9 @@ impl World {
                 self.handles.retain(|(of, _), _| *of != host);
                 self.scan(host);
                 self.rig.count("associations");
+                if self.is_over_rdma(host) {
+                    self.rig.count("associations over RDMA");
+                }
                 Ok(())
             }
         }
@@ -498,6 +518,10 @@ impl System for World {
                 self.hosts[host].leave(shutdown, reset, now);
                 Ok(())
             }
+            What::Unplug { time } => {
+                self.fabric.remove_device(time);
+                Ok(())
+            }
             What::Cluster => {
                 self.is_cluster = true;
                 Ok(())
@@ -553,7 +577,12 @@ impl System for World {
             self.rig.wind_up(&mut life)?;
             life.close();
         }
-        self.drop_hosts(false)
+        self.drop_hosts(false)?;
+        let (queue_pairs, bytes) = self.fabric.in_use();
+        if !self.initiators().any(InitiatorHost::is_over_rdma) && (queue_pairs, bytes) != (0, 0) {
+            return fail(format!("{queue_pairs} queue pairs and {bytes} bytes of registered memory are left"));
+        }
+        Ok(())
     }
 
     fn kill(&mut self) -> Result<(), Failure> {

@@ -32,13 +32,14 @@ impl World {
     /// Starts the target, in some cases with another configuration. Sometimes the system has not
     /// all that it needs: then it does not start, and does the next time.
     fn begin_life(&mut self) -> Result<(), Failure> {
+        self.fabric.restore_device();
         if self.rig.chances.percent(40) {
             self.setting.encrypts = !self.setting.encrypts;
             self.setting.checks |= self.setting.encrypts && self.rig.profile.sector_bytes == 512;
         }
         if self.rig.chances.percent(10) {
             let ios_max = self.rig.chances.index(6);
-            match Life::open(&self.rig.disk, &self.rig.clock, self.setting, Some(ios_max)) {
+            match Life::open(&self.rig.disk, &self.rig.clock, self.setting, Some(ios_max), Some(&self.fabric)) {
                 Ok(life) => {
                     self.life = Some(life);
                     return Ok(());
@@ -49,11 +50,19 @@ impl World {
             // What it had begun is done, or not.
             self.rig.disk.end(None);
         }
-        self.life = Some(Life::open(&self.rig.disk, &self.rig.clock, self.setting, None)?);
+        self.life = Some(Life::open(&self.rig.disk, &self.rig.clock, self.setting, None, Some(&self.fabric))?);
         Ok(())
     }
 
-    fn initiators(&self) -> impl Iterator<Item = &InitiatorHost> {
+    /// Whether the queues of a host are over RDMA.
+    pub(super) fn is_over_rdma(&self, host: usize) -> bool {
+        match &self.hosts[host] {
+            Host::Raw(_) => self.over_rdma[host],
+            Host::Initiator(initiator) => initiator.is_over_rdma(),
+        }
+    }
+
+    pub(super) fn initiators(&self) -> impl Iterator<Item = &InitiatorHost> {
         self.hosts.iter().filter_map(|host| match host {
             Host::Initiator(host) => Some(&**host),
             Host::Raw(_) => None,
@@ -62,6 +71,9 @@ impl World {
 
     /// The target is gone, and all connections with it. Initiators come back by themselves.
     pub(super) fn drop_hosts(&mut self, at_once: bool) -> Result<(), Failure> {
+        if at_once {
+            self.fabric.cut();
+        }
         for host in self.initiators() {
             host.reach().set_target(None);
             if at_once {
