@@ -5,7 +5,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -40,9 +40,11 @@ pub(super) struct Device {
     vector: AtomicU32,
     /// It is gone, or going: new connections do not use it.
     removed: AtomicBool,
+    /// Its files are closed.
+    closed: AtomicBool,
     /// Bound to an address of the device: librdmacm closes a removed device when nothing is bound
     /// to it any more, whatever else there is. Dropped last.
-    _open: Id,
+    open: Id,
 }
 
 // SAFETY: the library's objects belong to no thread, and its functions lock what they share. What
@@ -141,7 +143,8 @@ impl Device {
             shared_queues: Mutex::default(),
             vector: AtomicU32::new(0),
             removed: AtomicBool::new(false),
-            _open: open,
+            closed: AtomicBool::new(false),
+            open,
         })
     }
 
@@ -280,12 +283,62 @@ impl Device {
     }
 }
 
+impl Device {
+    /// The device of an identifier is being removed, the connection manager says.
+    pub(super) fn was_removed(id: &Id) {
+        let devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = devices.iter().filter_map(Weak::upgrade).filter(|device| Some(device.context) == id.context());
+        let same: Vec<_> = same.collect();
+        // The last reference of a device is not to be dropped under the lock.
+        drop(devices);
+        for device in same {
+            device.set_removed();
+            device.close_if_removed();
+        }
+    }
+
+    /// Closes the files of a removed device if it has no queue pairs any more. librdmacm keeps them
+    /// open until it looks for devices again, and registered regions need the device as long as
+    /// they live; but the kernel waits for all programs before it removes a device whose driver
+    /// cannot do without them, such as soft-RoCE and soft-iWARP.
+    pub(super) fn close_if_removed(&self) {
+        if !self.watched().is_empty() {
+            return;
+        }
+        while let Ok(Some(event)) = self.open.channel().next() {
+            if event.kind == ffi::CM_DEVICE_REMOVAL {
+                self.set_removed();
+            }
+        }
+        if self.removed.load(Ordering::Relaxed) && !self.closed.swap(true, Ordering::Relaxed) {
+            self.close_files();
+        }
+    }
+
+    /// The kernel destroys what is left of the device's objects. What anybody does with the device
+    /// fails from now on. The numbers of the files stay librdmacm's, which closes them.
+    fn close_files(&self) {
+        let Ok(null) = std::fs::File::options().read(true).write(true).open("/dev/null") else { return };
+        // SAFETY: the context is alive, as `open` is. The files are its own, and commands to
+        // another one fail; memory that it has mapped stays mapped.
+        // JUSTIFICATION: files that are a library's can be closed by their numbers only.
+        unsafe {
+            let context = self.context.as_ref();
+            for file in [context.cmd_fd, context.async_fd] {
+                libc::dup3(null.as_raw_fd(), file, libc::O_CLOEXEC);
+            }
+        }
+    }
+}
+
 impl Drop for Device {
     fn drop(&mut self) {
+        self.close_if_removed();
         // SAFETY: everything in the domain holds the device, and is gone.
         // JUSTIFICATION: the library is in C.
         let returned = unsafe { (self.functions.ibv_dealloc_pd)(self.domain.as_ptr()) };
-        debug_assert!(check("ibv_dealloc_pd", returned).is_ok(), "something is left in a protection domain");
+        let is_freed = check("ibv_dealloc_pd", returned).is_ok() || *self.closed.get_mut();
+        debug_assert!(is_freed, "something is left in a protection domain");
     }
 }
 

@@ -68,7 +68,10 @@ impl Listener {
                 continue;
             }
             match event.kind {
-                ffi::CM_DEVICE_REMOVAL => return Ok(Some(ListenerEvent::DeviceRemoved)),
+                ffi::CM_DEVICE_REMOVAL => {
+                    Device::was_removed(&self.id);
+                    return Ok(Some(ListenerEvent::DeviceRemoved));
+                }
                 ffi::CM_ADDR_CHANGE => return Ok(Some(ListenerEvent::AddressChanged)),
                 _ => {}
             }

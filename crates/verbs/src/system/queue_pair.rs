@@ -559,12 +559,14 @@ impl Drop for QueuePair {
             let _ = fail(&parts.device, self.pointer);
             parts.sends.windows().clear();
         }
+        let device = Arc::clone(&parts.device);
         if destroy(&mut parts.id, self.pointer) {
             parts.receives.give_back();
             drop(parts);
         } else {
             std::mem::forget(parts);
         }
+        device.close_if_removed();
     }
 }
 

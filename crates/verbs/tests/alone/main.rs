@@ -10,4 +10,5 @@ mod ends;
 mod failures;
 mod memory;
 mod messages;
+mod removal;
 mod windows;
