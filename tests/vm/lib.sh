@@ -7,7 +7,8 @@
 # output is indented, and for human readers only.
 
 # shellcheck disable=SC2034 # used by the files that read this one
-failed=0 # checks that failed, on this side
+failed=0      # checks that failed, on this side
+transport=tcp # or rdma: what the steps connect by
 
 step() { echo "-- $*"; }
 note() { sed 's/^/     | /'; }
@@ -105,6 +106,45 @@ until_true() {
   done
 }
 
+# ---- processes, on either side
+
+# free_port: prints a port of 127.0.0.1 that nobody listens on.
+free_port() {
+  local port
+  while :; do
+    port=$((20000 + RANDOM % 12000)) # below the range from which the kernel takes ports for outgoing connections
+    reachable "$port" || { echo "$port"; return; }
+  done
+}
+reachable() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+
+# start NAME COMMAND...: a process that runs until the scenario ends; its output goes to
+# $work/NAME.log.
+declare -A process=()
+start() {
+  local name=$1
+  shift
+  "$@" >>"$work/$name.log" 2>&1 &
+  process[$name]=$!
+}
+# stop NAME SIGNAL SECONDS: ends it and returns its status; 124 if it had to be killed.
+stop() {
+  local pid=${process[$1]:-} status=0
+  [[ -n $pid ]] || return 0
+  unset "process[$1]"
+  { # bash would report the end by a signal
+    kill "-$2" "$pid"
+    if until_true "$3" eval "! kill -0 $pid"; then
+      wait "$pid" || status=$?
+    else
+      kill -KILL "$pid"
+      wait "$pid"
+      status=124
+    fi
+  } 2>/dev/null
+  return "$status"
+}
+
 # ---- in the guest: requests to the machine
 
 asked=0
@@ -118,6 +158,28 @@ ask() {
   until_true 240 test -e "/ctl/answer.$id" || { fail "the machine answers '$*'"; return 1; }
   answer=$(<"/ctl/answer.$id")
   return "$answer"
+}
+
+# tell GUEST VERB [WORD...]: has another guest execute do_VERB, and returns its status.
+tell() { ask tell "$@"; }
+
+# obey: executes what other guests tell this one, until one of them, or the machine because the
+# others have ended, says "end".
+obey() {
+  local file verb id
+  while :; do
+    for file in /ctl/order.*; do
+      [[ -e $file && $file != *.new ]] || continue
+      id=${file##*.}
+      read -ra verb <"$file"
+      rm "$file"
+      [[ ${verb[0]} != end ]] || return 0
+      "do_${verb[0]}" "${verb[@]:1}"
+      echo $? >"/ctl/done.$id.new"
+      mv "/ctl/done.$id.new" "/ctl/done.$id"
+    done
+    sleep 0.1
+  done
 }
 
 # ---- in the guest: the kernel's own target
@@ -137,15 +199,16 @@ nvmet_subsystem() {
   done
 }
 
-# nvmet_port ID ADDRESS PORT NQN...: a TCP port for these subsystems; it listens once it has one.
+# nvmet_port ID tcp|rdma ADDRESS PORT NQN...: a port for these subsystems; it listens once it has
+# one.
 nvmet_port() {
   local directory=$nvmet/ports/$1 nqn
   mkdir "$directory"
-  echo tcp >"$directory/addr_trtype"
+  echo "$2" >"$directory/addr_trtype"
   echo ipv4 >"$directory/addr_adrfam"
-  echo "$2" >"$directory/addr_traddr"
-  echo "$3" >"$directory/addr_trsvcid"
-  shift 3
+  echo "$3" >"$directory/addr_traddr"
+  echo "$4" >"$directory/addr_trsvcid"
+  shift 4
   for nqn in "$@"; do ln -s "$nvmet/subsystems/$nqn" "$directory/subsystems/" || return 1; done
 }
 

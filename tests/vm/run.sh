@@ -36,6 +36,7 @@ find_binary() {
 
 ebof='' # the binary
 work='' # the scenario's directory; $work/ctl is the guest's /ctl, $work/share its /host
+borrowed=() # files of scenarios/ that the guest finds at /ctl beside its own
 tools=$EBOF_VM_CACHE/tools/bin # e2fsck and others, which the machine may lack
 export PATH=$PATH:$tools
 
@@ -50,83 +51,116 @@ needs_ebof() {
   strip -o "$work/share/ebof" "$ebof" 2>/dev/null || cp "$ebof" "$work/share/ebof"
 }
 
-# free_port: prints a port of 127.0.0.1 that nobody listens on.
-free_port() {
-  local port
-  while :; do
-    port=$((20000 + RANDOM % 12000)) # below the range from which the kernel takes ports for outgoing connections
-    reachable "$port" || { echo "$port"; return; }
-  done
-}
-reachable() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
-
-# start NAME COMMAND...: a process on the machine, until the scenario ends; its output goes to
-# $work/NAME.log.
-declare -A process=()
-start() {
-  local name=$1
-  shift
-  "$@" >>"$work/$name.log" 2>&1 &
-  process[$name]=$!
-}
-# stop NAME SIGNAL SECONDS: ends it and returns its status; 124 if it had to be killed.
-stop() {
-  local pid=${process[$1]:-} status=0
-  [[ -n $pid ]] || return 0
-  unset "process[$1]"
-  { # bash would report the end by a signal
-    kill "-$2" "$pid"
-    if until_true "$3" eval "! kill -0 $pid"; then
-      wait "$pid" || status=$?
-    else
-      kill -KILL "$pid"
-      wait "$pid"
-      status=124
-    fi
-  } 2>/dev/null
-  return "$status"
-}
-
 # boot_guest [VM-OPTION...] -- [ARGUMENT...]: boots a guest, runs the scenario's function guest with
-# the arguments in it, and executes its requests. If QEMU aborts (status 134), the whole scenario is
-# repeated.
+# the arguments in it, and executes its requests, until it ends.
 boot_guest() {
-  local options=() request id verb status=0 vm
+  start_guest guest "$@"
+  serve_guests
+}
+
+# start_guest NAME [VM-OPTION...] -- [ARGUMENT...]: boots one of several guests, which runs the
+# function NAME. Its control directory is $work/NAME, but $work/ctl for "guest". serve_guests
+# executes the requests of all.
+declare -A guest_control=() # by name: those that run
+start_guest() {
+  local name=$1 options=() control=$work/$1 label=''
+  shift
   while (($#)) && [[ $1 != -- ]]; do
     options+=("$1")
     shift
   done
   shift
-  cp "$scenario_file" "$work/ctl/"
-  cat >"$work/guest-main.sh" <<GUEST
+  if [[ $name == guest ]]; then control=$work/ctl; else label=-$name; fi
+  mkdir -p "$control"
+  cp "$scenario_file" "$control/"
+  # What a scenario takes from another one.
+  ((!${#borrowed[@]})) || cp "${borrowed[@]/#/$here/scenarios/}" "$control/"
+  cat >"$work/$name-main.sh" <<GUEST
 EBOF_VM_VERBOSE=${EBOF_VM_VERBOSE:-}
 . /ctl/lib.sh
 . /ctl/host.sh
 . /ctl/$scenario.sh
-guest "\$@"
+$name "\$@"
 exit \$((failed > 0))
 GUEST
-  EBOF_VM_RETRY=0 "$here/vm.sh" -n "$scenario" -c "$work/ctl" -s "$work/share" "${options[@]}" "$work/guest-main.sh" "$@" &
-  vm=$!
-  process[vm]=$vm
-  while kill -0 "$vm" 2>/dev/null; do
-    for request in "$work"/ctl/ask.*; do
-      [[ -e $request && $request != *.new ]] || continue
-      id=${request##*.}
-      read -ra verb <"$request"
-      rm "$request"
-      "on_${verb[0]}" "${verb[@]:1}"
-      echo $? >"$work/ctl/answer.$id.new"
-      mv "$work/ctl/answer.$id.new" "$work/ctl/answer.$id"
+  local command=(
+    "$here/vm.sh" -n "$scenario$label" -c "$control" -s "$work/share" "${options[@]}" "$work/$name-main.sh" "$@"
+  )
+  # Of several guests each names itself in its checks; through a filter, so that lines stay whole.
+  if [[ $name == guest ]]; then
+    EBOF_VM_RETRY=0 "${command[@]}" &
+  else
+    EBOF_VM_RETRY=0 "${command[@]}" > >(sed -u -E "s/^(ok  |FAIL|skip|--) /&$name: /") 2>&1 &
+  fi
+  process[$name]=$!
+  guest_control[$name]=$control
+}
+
+# Executes the requests of the guests until all have ended. Its variables and serve_requests' hide a
+# scenario's of the same names from its functions.
+serve_guests() {
+  local guest_name
+  while ((${#guest_control[@]})); do
+    for guest_name in "${!guest_control[@]}"; do
+      [[ -v guest_control[$guest_name] ]] || continue # its power failed
+      serve_requests "${guest_control[$guest_name]}"
+      [[ -v guest_control[$guest_name] ]] || continue
+      kill -0 "${process[$guest_name]}" 2>/dev/null && continue
+      serve_requests "${guest_control[$guest_name]}" # of its last moment
+      guest_ended "$guest_name"
     done
     sleep 0.1
   done
-  wait "$vm" || status=$?
-  unset 'process[vm]'
+}
+
+# guest_ended NAME: takes its status. The others are told to end (lib.sh's obey). If QEMU aborts
+# (status 134), the whole scenario is repeated.
+guest_ended() {
+  local other status=0
+  wait "${process[$1]}" || status=$?
+  unset "process[$1]" "guest_control[$1]"
   [[ $status != 134 ]] || exit 134
-  guest_status=$status
   # Status 1 means failed checks, which have been counted.
-  ((status <= 1)) || fail "the guest ends by itself (status $status)"
+  ((status <= 1)) || fail "$1 ends by itself (status $status)"
+  guest_status=$((guest_status > status ? guest_status : status))
+  for other in "${guest_control[@]}"; do order "$other" end; done
+}
+
+# power_off NAME: ends a guest as if its power failed. The others go on; NAME may be started again
+# under another name.
+power_off() {
+  unset "guest_control[$1]"
+  stop "$1" TERM 10
+}
+
+# serve_requests DIRECTORY: executes what the guest with this control directory has asked for.
+serve_requests() {
+  local request request_id request_words
+  for request in "$1"/ask.*; do
+    [[ -e $request && $request != *.new ]] || continue
+    request_id=${request##*.}
+    read -ra request_words <"$request"
+    rm "$request"
+    "on_${request_words[0]}" "${request_words[@]:1}"
+    echo $? >"$1/answer.$request_id.new"
+    mv "$1/answer.$request_id.new" "$1/answer.$request_id"
+  done
+}
+
+# on_tell GUEST VERB [WORD...]: a request of one guest to another, which obeys (lib.sh).
+on_tell() {
+  local control=$work/$1
+  shift
+  order "$control" "$@"
+  until_true 120 test -e "$control/done.$orders" || { fail "the other guest obeys '$*'"; return 1; }
+  return "$(<"$control/done.$orders")"
+}
+# order DIRECTORY VERB [WORD...]: without waiting.
+orders=0
+order() {
+  orders=$((orders + 1))
+  echo "${*:2}" >"$1/order.$orders.new"
+  mv "$1/order.$orders.new" "$1/order.$orders"
 }
 
 # ---- running them

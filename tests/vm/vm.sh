@@ -5,8 +5,12 @@
 #   -s DIR        share DIR with the guest, read-only, at /host
 #   -c DIR        control directory, read-write in the guest at /ctl (default: a new one, removed after success)
 #   -f PORT:PORT  forward a port of the machine's 127.0.0.1 to one of the guest's; may be repeated
+#   -e LOCAL:REMOTE:ADDRESS  eth1 on an Ethernet with another guest, which has the ports exchanged: UDP on the machine's
+#                 127.0.0.1 carries its frames from port LOCAL to port REMOTE. ADDRESS is like
+#                 10.7.0.1/24
 #   -t SECONDS    wall-clock limit (300); after it the guest is killed and the status is 124
 #   -m MIB        memory (1024)
+#   -p            a thread of the machine for each of the guest's two processors, for measurements
 #   -k ARGUMENTS  more kernel arguments
 #   -n NAME       the guest's name: host name, host NQN (guest)
 #
@@ -19,15 +23,17 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${EBOF_VM_CACHE:-${HOME:?}/.cache/ebof-vm}
-share='' control='' forwards='' limit=300 memory=1024 kernel_arguments='' name=guest interactive=''
-while getopts is:c:f:t:m:k:n: option; do
+share='' control='' forwards='' ethernet='' limit=300 memory=1024 kernel_arguments='' name=guest interactive='' threads=single
+while getopts is:c:f:e:t:m:pk:n: option; do
   case $option in
     i) interactive=yes limit=86400 ;;
     s) share=$(cd "$OPTARG" && pwd) ;;
     c) control=$(cd "$OPTARG" && pwd) ;;
     f) forwards+=,hostfwd=tcp:127.0.0.1:${OPTARG%:*}-:${OPTARG#*:} ;;
+    e) ethernet=$OPTARG ;;
     t) limit=$OPTARG ;;
     m) memory=$OPTARG ;;
+    p) threads=multi ;;
     k) kernel_arguments=$OPTARG ;;
     n) name=$OPTARG ;;
     *) sed -n '2,/^set/{/^#/p}' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
@@ -57,12 +63,15 @@ fi
 kernel_arguments+=" vm.name=$name vm.args=$(IFS=,; echo "${arguments[*]}")"
 
 # One thread emulates both processors: on few cores this is as fast as one thread each, which also
-# aborts now and then.
+# aborts now and then. But a program that spins then takes the other processor's time, too, for up
+# to 100 ms.
+# A machine that is busy at the wrong moment has the kernel measure the processor's clock by the PIT
+# so wrong that the guest's time passes five times as fast. Without a PIT it uses the HPET.
 # shellcheck disable=SC2054 # the commas are QEMU's
 # Only disk, network, console and files are paravirtual. Mitigations would only cost time here.
 qemu=(
   "$cache/tools/bin/qemu" -L "$cache/tools/usr/share/qemu" -L "$cache/tools/usr/share/seabios"
-  -machine q35 -cpu max -smp 2 -m "$memory" -accel tcg,thread=single,tb-size=512
+  -machine q35,pit=off -cpu max -smp 2 -m "$memory" -accel tcg,thread=$threads,tb-size=512
   -nodefaults -display none -vga none -no-reboot
   -kernel "$cache/kernel/vmlinuz" -initrd "$cache/kernel/initrd.gz"
   -drive "file=$cache/root.ext4,format=raw,if=none,id=root,snapshot=on,cache=unsafe" -device virtio-blk-pci,drive=root
@@ -70,6 +79,15 @@ qemu=(
   -netdev "user,id=net0,net=10.0.2.0/24$forwards" -device virtio-net-pci,netdev=net0,mac=52:54:00:00:00:01,romfile=
   -device virtio-serial-pci -device isa-debug-exit,iobase=0xf4,iosize=0x04
 )
+if [[ -n $ethernet ]]; then
+  IFS=: read -r from to ip1 <<<"$ethernet"
+  kernel_arguments+=" vm.ip1=$ip1"
+  # shellcheck disable=SC2054
+  qemu+=(
+    -netdev "dgram,id=net1,local.type=inet,local.host=127.0.0.1,local.port=$from,remote.type=inet,remote.host=127.0.0.1,remote.port=$to"
+    -device "virtio-net-pci,netdev=net1,mac=52:54:00:00:$(printf '%02x:%02x' $((from >> 8)) $((from & 255))),romfile="
+  )
+fi
 [[ -z $share ]] || qemu+=(-virtfs "local,path=$share,mount_tag=host,security_model=none,readonly=on")
 if [[ -n $interactive ]]; then
   qemu+=(-serial mon:stdio)

@@ -13,7 +13,7 @@ bob=nqn.2014-08.org.nvmexpress:uuid:b0b00000-3c1f-4f7e-9d1e-5a5be6ff0002
 
 machine() {
   needs_ebof || return
-  drive_port=$(free_port)
+  drive_address=127.0.0.1 drive_port=$(free_port)
   step "a drive of 256 MiB on 127.0.0.1:$drive_port"
   check "ebof serve --drive listens" on_target up || return
   boot_guest -t 600 -- "$drive_port"
@@ -30,17 +30,19 @@ on_target() {
     stop drive KILL 30
     [[ $? == 137 ]]
   else
-    start drive "$ebof" serve --listen "tcp://127.0.0.1:$drive_port" --nqn "$drive_nqn" --allow-any-host \
-      --drive "name=d0,backing=$work/disk.img,size=256Mi"
-    until_true 60 reachable "$drive_port" || { cat "$work/drive.log"; return 1; }
+    start drive "$ebof" serve --listen "$transport://$drive_address:$drive_port" ${drive_also:+--listen "$drive_also"} \
+      --nqn "$drive_nqn" --allow-any-host --drive "name=d0,backing=$work/disk.img,size=256Mi"
+    until_true 60 drive_listens || { cat "$work/drive.log"; return 1; }
   fi
 }
+drive_listens() { reachable "$drive_port"; }
+drive_also='' # where else it listens
 target_down() { ask target down; }
 target_up() { ask target up; }
 on_ebof() {
   local verb=$1
   shift
-  EBOF_STATE_DIR=$work/state "$ebof" "$verb" "nvme+tcp://127.0.0.1:$drive_port/$drive_nqn" "$@" >>"$work/verbs.log" 2>&1
+  EBOF_STATE_DIR=$work/state "$ebof" "$verb" "nvme+$transport://$drive_address:$drive_port/$drive_nqn" "$@" >>"$work/verbs.log" 2>&1
 }
 # held now: measures the backing file. held below MIB, held above MIB: how much it has grown since.
 held_before=0
@@ -84,7 +86,7 @@ number() {
   "$@" -o json 2>/dev/null | jq "$key"
 }
 
-nvme_connect() { nvme connect -t tcp -a "$address" -s "$port" -n "$nqn" "$@"; }
+nvme_connect() { nvme connect -t "$transport" -a "$address" -s "$port" -n "$nqn" "$@"; }
 has_no_namespace() { ! namespace_device "$1"; }
 
 step_empty() {
@@ -263,7 +265,7 @@ step_two_hosts() {
   local a b first second cntlid
   step "two hosts, one namespace, reservations"
   check "the kernel's host is loaded again, without multipath" eval \
-    'rmmod nvme-tcp nvme-fabrics nvme-core && modprobe nvme-core multipath=N && modprobe nvme-tcp' || return
+    "rmmod nvme-$transport nvme-fabrics nvme-core && modprobe nvme-core multipath=N && modprobe nvme-$transport" || return
   head -c 4096 /dev/urandom >/tmp/pattern
   check "nvme connect as Alice" nvme_connect -q "$alice" -I "${alice##*:}"
   first=$(controllers "$nqn")

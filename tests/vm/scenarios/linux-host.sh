@@ -86,6 +86,7 @@ guest() {
   step_commands
   kernel_log_is_clean "so far"
   step_reset
+  step_idle
   clear_kernel_log
   step_unplug
   clear_kernel_log

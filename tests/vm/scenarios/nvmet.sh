@@ -9,8 +9,7 @@ nqn=nqn.2014-08.org.example:kernel
 
 machine() {
   needs_ebof || return
-  port=$(free_port)
-  uri=nvme+tcp://127.0.0.1:$port/$nqn
+  address=127.0.0.1 port=$(free_port)
   boot_guest -t 420 -f "$port:4420" -- "$port"
 }
 cleanup() { [[ -z $attached ]] || "$ebof" disconnect -n "$nqn" >/dev/null 2>&1; }
@@ -19,7 +18,7 @@ guest() {
   check "modprobe" modprobe -a nvmet nvmet-tcp
   check "two RAM disks" modprobe brd rd_nr=2 rd_size=$((64 * 1024)) || return
   check "nvmet: a subsystem with two namespaces" nvmet_subsystem "$nqn" /dev/ram0 /dev/ram1
-  check "nvmet: a TCP port" nvmet_port 1 0.0.0.0 4420 "$nqn" || return
+  check "nvmet: a TCP port" nvmet_port 1 tcp 0.0.0.0 4420 "$nqn" || return
   ask by_uri
   check "the RAM disk has the data written by URI" eval \
     "dd if=/dev/ram0 iflag=direct bs=64k skip=16 count=1 status=none | cmp - /ctl/pattern"
@@ -41,12 +40,12 @@ guest() {
 no_connections() { [[ -z $(ss -Htn state established '( sport = :4420 )') ]]; }
 
 on_by_uri() {
-  local size=65536
-  step "ebof to the kernel's target at 127.0.0.1:$port, by URI"
+  local size=65536 uri=nvme+$transport://$address:$port/$nqn
+  step "ebof to the kernel's target at $uri"
   # QEMU accepts connections before the guest listens, but the guest sends this request afterwards.
-  check_says "ebof discover lists the subsystem" "$nqn" "$ebof" discover -t tcp -a 127.0.0.1 -s "$port"
+  check_says "ebof discover lists the subsystem" "$nqn" "$ebof" discover -t "$transport" -a "$address" -s "$port"
   note <<<"$out"
-  check "ebof discover -o json is JSON" eval "'$ebof' discover -t tcp -a 127.0.0.1 -s $port -o json | jq -e ."
+  check "ebof discover -o json is JSON" eval "'$ebof' discover -t $transport -a $address -s $port -o json | jq -e ."
   check_says "ebof id-ctrl" "^subnqn .*$nqn" "$ebof" id-ctrl "$uri"
   check_says "ebof id-ns" '^nsze ' "$ebof" id-ns "$uri/1"
   check_says "ebof list-ns has both namespaces" '0x2$' "$ebof" list-ns "$uri"
@@ -58,10 +57,12 @@ on_by_uri() {
   check "ebof flush" "$ebof" flush "$uri/1"
   check "ebof read" "$ebof" read "$uri/1" -s 2048 -c 127 -z $size -d "$work/back"
   check "the data read are those written" cmp "$work/ctl/pattern" "$work/back"
-  local digests=(--hdr-digest --data-digest)
-  check "ebof write with digests" "$ebof" write "$uri/1" "${digests[@]}" -s 2048 -c 127 -z $size -d "$work/ctl/pattern"
-  check "ebof read with digests" "$ebof" read "$uri/1" "${digests[@]}" -s 2048 -c 127 -z $size -d "$work/back"
-  check "the data read are those written" cmp "$work/ctl/pattern" "$work/back"
+  if [[ $transport == tcp ]]; then
+    local digests=(--hdr-digest --data-digest)
+    check "ebof write with digests" "$ebof" write "$uri/1" "${digests[@]}" -s 2048 -c 127 -z $size -d "$work/ctl/pattern"
+    check "ebof read with digests" "$ebof" read "$uri/1" "${digests[@]}" -s 2048 -c 127 -z $size -d "$work/back"
+    check "the data read are those written" cmp "$work/ctl/pattern" "$work/back"
+  fi
   # Linux 6.12 has no Compare: ebof must not report that the data differ.
   check_fails "ebof compare reports that the target does not support it" 'invalid.*opcode|not supported' \
     "$ebof" compare "$uri/1" -s 2048 -c 127 -z $size -d "$work/ctl/pattern"
@@ -70,14 +71,14 @@ on_by_uri() {
   check "they are zeros" cmp -n $size "$work/back" /dev/zero
   check_fails "a read beyond the end fails" 'error|range' "$ebof" read "$uri/1" -s 131072 -c 0 -z 512 -d "$work/back"
   check_fails "a namespace that does not exist is reported" 'namespace' "$ebof" id-ns "$uri/77"
-  check_fails "an unknown NQN is reported" 'nqn.2014-08.org.example:wrong' "$ebof" id-ctrl "nvme+tcp://127.0.0.1:$port/nqn.2014-08.org.example:wrong"
+  check_fails "an unknown NQN is reported" 'nqn.2014-08.org.example:wrong' "$ebof" id-ctrl "nvme+$transport://$address:$port/nqn.2014-08.org.example:wrong"
 }
 
 attached='' # not empty while ebof connect is in effect
 # connects_device [FLAG...]: ebof connect; sets $device to the block device of namespace 2.
 device=''
 connects_device() {
-  check "ebof connect -n $nqn $*" "$ebof" connect -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" "$@" || return 1
+  check "ebof connect -n $nqn $*" "$ebof" connect -t "$transport" -a "$address" -s "$port" -n "$nqn" "$@" || return 1
   note <<<"$out"
   attached=yes
   device=$(grep -oE '/dev/(ublkb|loop)[0-9]+' <<<"$out" | sort -u | sed -n 2p)

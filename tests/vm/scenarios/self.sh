@@ -23,7 +23,7 @@ guest() {
   check "modprobe" modprobe -a nvmet nvmet-tcp nvme-tcp
   check "two RAM disks" modprobe brd rd_nr=2 rd_size=$((96 * 1024)) || return
   check "nvmet: a subsystem with two namespaces" nvmet_subsystem "$nqn" /dev/ram0 /dev/ram1
-  check "nvmet: a TCP port" nvmet_port 1 0.0.0.0 4420 "$nqn" || return
+  check "nvmet: a TCP port" nvmet_port 1 tcp 0.0.0.0 4420 "$nqn" || return
   address=127.0.0.1 port=4420 step_discover
   step_refusals
   clear_kernel_log
@@ -36,6 +36,7 @@ guest() {
   step_commands
   kernel_log_is_clean "so far"
   step_reset
+  step_idle
   clear_kernel_log
   step_unplug
   clear_kernel_log
