@@ -3,6 +3,7 @@
 #
 # run.sh [SCENARIO...]        without a name, all of scenarios/ but peers; -l lists them
 #   EBOF             the binary under test (default: target/release/ebof, else target/debug/ebof, of this repository)
+#   EBOF_VERBS_TESTS crates/verbs/tests/alone, built (default: the newest one in target/debug/deps)
 #   EBOF_VM_CACHE    where setup.sh builds (default ~/.cache/ebof-vm)
 #   EBOF_VM_VERBOSE=1  show the output of every checked command, not only of those that fail
 #   EBOF_VM_KEEP=1   keep each scenario's directory also after success
@@ -51,6 +52,23 @@ needs_ebof() {
   strip -o "$work/share/ebof" "$ebof" 2>/dev/null || cp "$ebof" "$work/share/ebof"
 }
 
+# needs_verbs_tests: the same for the tests of RDMA devices, which are /host/devices.
+needs_verbs_tests() {
+  local program=${EBOF_VERBS_TESTS:-} candidate
+  if [[ -z $program ]]; then
+    for candidate in "${CARGO_TARGET_DIR:-$repository/target}"/debug/deps/alone-*; do
+      [[ -x $candidate && ! $program -nt $candidate ]] || continue
+      # Other crates have tests of this name.
+      ! grep -q 'needs an RDMA device: tests/vm' "$candidate" || program=$candidate
+    done
+  fi
+  if [[ ! -x $program ]]; then
+    fail "the tests of RDMA devices are built: cargo test --no-run -p ebof-verbs, or set EBOF_VERBS_TESTS"
+    return 1
+  fi
+  strip -o "$work/share/devices" "$program" 2>/dev/null || cp "$program" "$work/share/devices"
+}
+
 # boot_guest [VM-OPTION...] -- [ARGUMENT...]: boots a guest, runs the scenario's function guest with
 # the arguments in it, and executes its requests, until it ends.
 boot_guest() {
@@ -79,6 +97,7 @@ start_guest() {
 EBOF_VM_VERBOSE=${EBOF_VM_VERBOSE:-}
 . /ctl/lib.sh
 . /ctl/host.sh
+. /ctl/links.sh
 . /ctl/$scenario.sh
 $name "\$@"
 exit \$((failed > 0))
@@ -207,7 +226,7 @@ if [[ ${1:-} == -l ]]; then
   exit
 fi
 scenarios=("$@")
-((${#scenarios[@]})) || scenarios=(self linux-host drive media protection nvmet ublk)
+((${#scenarios[@]})) || scenarios=(self linux-host drive media protection nvmet ublk verbs rdma rdma-drive rdma-host rdma-two)
 for name in "${scenarios[@]}"; do
   [[ -f $here/scenarios/$name.sh ]] || { echo "run.sh: no scenario $name (run.sh -l lists them)" >&2; exit 2; }
 done

@@ -30,6 +30,12 @@ root_packages=(
   rdma-core ibverbs-providers ibverbs-utils rdmacm-utils perftest
   nvme-stas python3-libnvme dbus
 )
+# What builds soft iWARP, which Debian's kernel has the source of but not the module. Its size is
+# why it is unpacked as little of as possible: only the compiler, the headers and the sources of
+# siw.
+siw_packages=(make bash coreutils sed grep mawk)
+siw_unwanted='^(linux-(image|base).*|initramfs.*|klibc.*|libklibc|dracut.*|cpio|kmod|udev|mount|logsave|openssl.*|pahole|lib(.*san[0-9]|itm1|quadmath0|gprofng0|pam.*|seccomp2|apparmor1|audit.*|systemd.*|mount1|bpf1))$'
+
 # The clients of the release before, unpacked to /opt/before with what they need of it.
 before_suite=bookworm
 before_packages=(nvme-cli)
@@ -266,7 +272,54 @@ build_kernel() {
   build_initrd "$out/usr/lib/modules/$release" "$out/initrd" "$out/initrd.gz"
   rm -rf "$tree" "$out/initrd"
   echo "$release" >"$out/release"
+  dpkg-deb -f "$debs/$package"_*.deb Version >"$out/package-version"
   say "kernel: $(describe "${files[@]}"), $(wc -l <"$out/modules.list") modules kept"
+}
+
+# Builds siw.ko with the compiler, headers and source of the kernel's own packages, in a directory
+# that looks like a small Debian to them. Where that is impossible there is no siw.ko, but a file
+# that says why, which becomes the reason of skipped checks.
+build_siw() {
+  if ! make_siw "$1"; then
+    say "siw: not built: $(<"$1/missing")"
+    rm -rf "$1/tree" "$1/siw.ko"
+  fi
+}
+make_siw() {
+  local out=$1 tree=$1/tree release version major files source root=/usr/src
+  release=$(<"$work/kernel/release") version=$(<"$work/kernel/package-version")
+  major=$(cut -d . -f 1,2 <<<"$release")
+  echo "the packages to build it could not be downloaded" >"$out/missing"
+  say "siw: downloading the kernel's source and a compiler"
+  mapfile -t files < <(download "$unwanted|$siw_unwanted" '' "linux-headers-$release" "${siw_packages[@]}")
+  source=$(download '' "^linux-source-$major$" "linux-source-$major=$version" | grep /linux-source-) || return
+  ((${#files[@]} > 20)) || return
+  echo "the kernel module could not be built (setup.sh printed why)" >"$out/missing"
+  unpack "$tree" "${files[@]}"
+  mkdir -p "$tree"/{dev,tmp,siw}
+  [[ -e $tree/usr/bin/sh ]] || ln -s bash "$tree/usr/bin/sh"
+  [[ -e $tree/usr/bin/awk ]] || ln -s mawk "$tree/usr/bin/awk"
+  dpkg-deb --fsys-tarfile "$source" | tar -xO "./usr/src/linux-source-$major.tar.xz" |
+    "$work/tools/bin/xz" -dc | tar -x -C "$tree/siw" --strip-components=5 "linux-source-$major/drivers/infiniband/sw/siw" || return
+  # Type information for BPF would need one more program.
+  in_tree "$tree" make -s -j "$(nproc)" -C "$root/linux-headers-$release" M=/siw \
+    CONFIG_RDMA_SIW=m CONFIG_DEBUG_INFO_BTF_MODULES= modules >"$out/log" 2>&1 &&
+    in_tree "$tree" objcopy --strip-debug /siw/siw.ko >>"$out/log" 2>&1 || { sed 's/^/    /' "$out/log"; return 1; }
+  mv "$tree/siw/siw.ko" "$out/"
+  rm -rf "$tree" "$out/missing"
+  say "siw: $(describe "${files[@]}" "$source")"
+}
+# in_tree DIRECTORY COMMAND...: runs a program of an unpacked Debian with that as its root
+# directory, as root or else in a user namespace.
+in_tree() {
+  if ((EUID == 0)); then
+    [[ -c $1/dev/null ]] || mknod -m 666 "$1/dev/null" c 1 3
+    chroot "$@"
+  else
+    : >>"$1/dev/null"
+    # shellcheck disable=SC2016 # the other shell expands them
+    unshare -rm sh -c 'mount --bind /dev/null "$1/dev/null" && exec chroot "$@"' sh "$@"
+  fi
 }
 
 build_before() {
@@ -314,6 +367,12 @@ for directory in sys.argv[2:]:
   fi
   release=$(<"$work/kernel/release")
   cp -a "$work/kernel/usr/lib/modules" "$out/tree/usr/lib/"
+  if [[ -e $work/siw/siw.ko ]]; then
+    install -D -m 644 "$work/siw/siw.ko" "$out/tree/usr/lib/modules/$release/updates/siw.ko"
+    "$work/tools/bin/depmod" -b "$out/tree/usr" "$release"
+  else
+    cp "$work/siw/missing" "$out/tree/etc/siw-missing"
+  fi
   # 300 MB of room for what scenarios write; the image is sparse, and a guest's changes go to a
   # temporary overlay.
   size=$(($(du -sm "$out/tree" | cut -f 1) + 300))
@@ -332,6 +391,7 @@ use_suite "$newest_suite"
 update_lists || exit 1
 part tools
 part kernel
+part siw
 part root
 
 # All parts exist: put them into place, the stamp last.

@@ -48,7 +48,7 @@ if [[ -z $control ]]; then
   control=$(mktemp -d "$cache/run/$name.XXXXXX")
   own_control=yes
 fi
-cp "$here"/{init,lib,host}.sh "$control/"
+cp "$here"/{init,lib,host,links}.sh "$control/"
 chmod +x "$control/init.sh"
 arguments=()
 if [[ -z $interactive ]]; then
