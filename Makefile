@@ -1,9 +1,10 @@
 # The menu. The work is done by scripts/ (bash), xtask/ (Rust) and tests/vm/ (virtual machines). CI
 # uses the same targets.
-# Variables: TARGET and SECONDS (fuzz), ARGS (run, bench: further arguments of the program).
+# Variables: TARGET and SECONDS (fuzz), ARGS (run, bench, bench-vm: further arguments of the
+# program).
 
 .DEFAULT_GOAL := help
-.PHONY: help build check test run bench fuzz fmt doc clean
+.PHONY: help build check test run bench bench-vm fuzz fmt doc clean
 
 CARGO ?= cargo
 BIN = $${CARGO_TARGET_DIR:-target}/release/ebof
@@ -12,7 +13,7 @@ TARGET ?= tcp_controller
 ARGS ?=
 
 help: ## this menu
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## the program and the engine for fio, optimized: target/release/ebof, target/release/libebof_fio.so
 	$(CARGO) build --release --locked -p ebof
@@ -32,6 +33,10 @@ run: ## a demonstration: serves a drive with files, attaches and mounts it, comp
 bench: ## ebof, the raw limit and other installed targets, measured alternately and compared with the goals (docs/performance.md); ARGS="--only read4k --rounds 3"
 	$(CARGO) build --release --locked -p ebof
 	@$(CARGO) xtask bench $(ARGS)
+
+bench-vm: ## ebof's target beside the kernel's, over RDMA and TCP, in a virtual machine: ratios (docs/performance.md); ARGS="-r 3 rdma"
+	$(CARGO) build --release --locked -p ebof
+	@tests/vm/bench.sh $(ARGS)
 
 fuzz: ## one fuzz target for a time: make fuzz TARGET=tcp_host SECONDS=600
 	@scripts/fuzz.sh $(TARGET) $(SECONDS)
