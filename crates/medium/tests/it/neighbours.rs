@@ -12,10 +12,16 @@ use crate::rig::{create, create_coded, drive, on, read, run, write};
 
 const EXTENT: u64 = 256 << 10;
 
-/// The drive's thread does nothing until the sender is dropped.
+/// The drive's thread does nothing until the sender is dropped. It has begun to when this returns:
+/// before, it could take a request of the test's first, and what follows would not need it.
 fn busy(medium: &Medium) -> mpsc::Sender<()> {
     let (open, gate) = mpsc::channel::<()>();
-    medium.run(Box::new(move |_| _ = gate.recv()));
+    let (begin, begun) = mpsc::channel();
+    medium.run(Box::new(move |_| {
+        begin.send(()).unwrap();
+        _ = gate.recv();
+    }));
+    begun.recv().unwrap();
     open
 }
 
