@@ -85,23 +85,30 @@ const READS_PER_EVENT: u32 = 4096;
 impl Rdma {
     /// Puts the command into a send slot and posts it. `false`: there is no room, or no memory for
     /// its data, before others are over.
-    fn post<B: Buffer>(&mut self, waiting: &mut Waiting, slots: &mut Slots<B>, lent: &AdminData<'_>) -> bool {
+    fn post<B: Buffer>(
+        &mut self,
+        sqe: &mut Sqe,
+        index: u16,
+        direction: DataDirection,
+        slots: &mut Slots<B>,
+        lent: &AdminData<'_>,
+    ) -> bool {
         // A message, and its key.
         let entries = if self.keys.operations() > 0 { 2 } else { 1 };
         if self.commands >= self.commands_max || self.pair.room() < entries {
             return false;
         }
-        let Waiting { sqe, index, direction } = waiting;
-        let (index, direction) = (*index, *direction);
         let length = slots.at(index).expected;
         let in_capsule = direction == DataDirection::FromHost && length as usize <= self.in_capsule;
         let remote = match direction {
             DataDirection::None => None,
             DataDirection::FromHost if in_capsule => None,
-            DataDirection::FromHost | DataDirection::ToHost => match self.place(index, direction, slots, lent) {
-                Some(remote) => Some(remote),
-                None => return false,
-            },
+            DataDirection::FromHost | DataDirection::ToHost => {
+                match self.place(index, direction, length, slots, lent) {
+                    Some(remote) => Some(remote),
+                    None => return false,
+                }
+            }
         };
         // There are as many as commands, and each is free before its command is over.
         let slot = self.pair.take_send_slot().expect("a slot for each command");
@@ -127,10 +134,10 @@ impl Rdma {
         &mut self,
         index: u16,
         direction: DataDirection,
+        length: u32,
         slots: &mut Slots<B>,
         lent: &AdminData<'_>,
     ) -> Option<Remote> {
-        let length = slots.at(index).expected;
         if let Some((region, offset)) = slots.in_region(index)
             // A region that cannot be registered, for want of locked memory for example, is copied.
             && let Ok(key) = self.keys.key(&mut self.pair, index, (region, offset, length), direction)
@@ -264,15 +271,15 @@ impl Transport for Rdma {
         slots: &mut Slots<B>,
         lent: &AdminData<'_>,
     ) {
-        let mut waiting = Waiting { sqe: *sqe, index, direction };
-        if !self.waiting.is_empty() || !self.post(&mut waiting, slots, lent) {
-            self.waiting.push_back(waiting);
+        if !self.waiting.is_empty() || !self.post(sqe, index, direction, slots, lent) {
+            self.waiting.push_back(Waiting { sqe: *sqe, index, direction });
         }
     }
 
     fn flush<B: Buffer>(&mut self, slots: &mut Slots<B>, lent: &AdminData<'_>, _time: &Time) -> Result<(), Loss> {
         while let Some(mut waiting) = self.waiting.pop_front() {
-            if !self.post(&mut waiting, slots, lent) {
+            let Waiting { sqe, index, direction } = &mut waiting;
+            if !self.post(sqe, *index, *direction, slots, lent) {
                 self.waiting.push_front(waiting);
                 break;
             }

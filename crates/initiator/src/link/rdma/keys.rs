@@ -66,6 +66,7 @@ impl RemoteKeys {
 
     /// A key for the command in slot `index`, whose data are `length` bytes of the region, from
     /// `offset` on. `None`: there is none before others are invalid.
+    #[inline(always)]
     pub(super) fn key(
         &mut self,
         pair: &mut QueuePair,
@@ -73,7 +74,19 @@ impl RemoteKeys {
         (region, offset, length): (&Arc<Region>, usize, u32),
         direction: DataDirection,
     ) -> Result<Option<u32>, Error> {
-        let Self::OfCommands { windows, .. } = self else { return pair.remote_key(region).map(Some) };
+        match self {
+            Self::OfRegions => pair.remote_key(region).map(Some),
+            Self::OfCommands { windows, .. } => Self::bind(windows, pair, index, (region, offset, length), direction),
+        }
+    }
+
+    fn bind(
+        windows: &mut [State],
+        pair: &mut QueuePair,
+        index: u16,
+        (region, offset, length): (&Arc<Region>, usize, u32),
+        direction: DataDirection,
+    ) -> Result<Option<u32>, Error> {
         let access = match direction {
             DataDirection::FromHost => WindowAccess::Read,
             DataDirection::ToHost | DataDirection::None => WindowAccess::Write,
