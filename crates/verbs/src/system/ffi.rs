@@ -247,8 +247,10 @@ pub(super) struct QpAttr {
 
 /// `enum ibv_qp_state`: everything that is outstanding is flushed
 pub(super) const QPS_ERR: c_int = 6;
+pub(super) const QPS_RTS: c_int = 3;
 /// `enum ibv_qp_attr_mask`
 pub(super) const QP_STATE: c_int = 1;
+pub(super) const QP_MIN_RNR_TIMER: c_int = 1 << 15;
 
 /// `struct ibv_sge`: a piece of registered memory
 #[repr(C)]

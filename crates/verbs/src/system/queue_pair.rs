@@ -81,6 +81,10 @@ const INLINE_BYTES: u32 = 64;
 /// so in microseconds, soft-RoCE in a few milliseconds at worst; soft-iWARP does not tell.
 const LAST_RECEIVE_TIMEOUT: Duration = Duration::from_millis(20);
 
+/// How long a peer waits whose message found no shared receive: 0.64 ms (InfiniBand Architecture
+/// Specification, encoding for RNR NAK timer field).
+const RNR_DELAY: u8 = 12;
+
 impl QueuePair {
     /// A queue pair for an identifier that is bound to `device`, with its receives posted. The
     /// identifier comes back if there is none.
@@ -154,11 +158,15 @@ impl QueuePair {
     }
 
     pub(crate) fn accept(&mut self, handshake: &Handshake<'_>) -> Result<(), Error> {
+        let pointer = self.pointer;
         let parts = self.parts_mut();
-        match parts.offered {
-            Some(offered) => parts.begin(handshake, ACCEPT_PRIVATE_DATA_MAX, offered),
-            None => Err(Error::State("a host's, which does not accept")),
+        let Some(offered) = parts.offered else { return Err(Error::State("a host's, which does not accept")) };
+        parts.begin(handshake, ACCEPT_PRIVATE_DATA_MAX, offered)?;
+        if parts.receives.shared_queue().is_some() && !parts.device.is_iwarp() {
+            // Without it peers wait for longer.
+            let _ = shorten_rnr_delay(&parts.device, pointer);
         }
+        Ok(())
     }
 
     pub(crate) fn disconnect(&mut self) {
@@ -532,6 +540,22 @@ fn fail(device: &Device, pointer: NonNull<ffi::Qp>) -> Result<(), Error> {
     // SAFETY: the queue pair is alive.
     // JUSTIFICATION: the library is in C.
     let returned = unsafe { (device.functions().ibv_modify_qp)(pointer.as_ptr(), &raw mut attributes, ffi::QP_STATE) };
+    check("ibv_modify_qp", returned)
+}
+
+/// Has a peer whose message finds no receive try again soon. The connection manager sets the
+/// longest delay that there is, 655 ms, which is of no matter as long as each peer has its own
+/// receives.
+fn shorten_rnr_delay(device: &Device, pointer: NonNull<ffi::Qp>) -> Result<(), Error> {
+    // SAFETY: a structure of numbers.
+    // JUSTIFICATION: it has many members, of which two are used.
+    let mut attributes: ffi::QpAttr = unsafe { std::mem::zeroed() };
+    attributes.qp_state = ffi::QPS_RTS;
+    attributes.min_rnr_timer = RNR_DELAY;
+    let mask = ffi::QP_STATE | ffi::QP_MIN_RNR_TIMER;
+    // SAFETY: the queue pair is alive.
+    // JUSTIFICATION: the library is in C.
+    let returned = unsafe { (device.functions().ibv_modify_qp)(pointer.as_ptr(), &raw mut attributes, mask) };
     check("ibv_modify_qp", returned)
 }
 

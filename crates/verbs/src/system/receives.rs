@@ -2,7 +2,7 @@
 //! the adapter's, and lends the others only.
 
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::device::Device;
 use super::memory::MessageSlots;
@@ -26,7 +26,8 @@ pub(super) struct Own {
 /// What a queue pair has of the slots that it shares.
 pub(super) struct Borrowed {
     queue: Arc<SharedQueue>,
-    chain: Chain,
+    /// The slots that are to be posted.
+    queued: Vec<u32>,
     /// The slots that it has received messages in and not posted again.
     mine: Box<[bool]>,
 }
@@ -58,9 +59,8 @@ impl Receives {
     }
 
     pub(super) fn shared(queue: Arc<SharedQueue>) -> Receives {
-        let chain = Chain::new(&queue.slots);
         let mine = vec![false; queue.slots.count() as usize].into();
-        Receives::Shared(Borrowed { queue, chain, mine })
+        Receives::Shared(Borrowed { queue, queued: Vec::new(), mine })
     }
 
     pub(super) fn shared_queue(&self) -> Option<NonNull<ffi::Srq>> {
@@ -111,22 +111,18 @@ impl Receives {
     /// Queues a slot of the caller's.
     #[inline]
     pub(super) fn post(&mut self, slot: u32) {
-        let (is_callers, chain) = match self {
-            Receives::Own(own) => (!std::mem::replace(&mut own.posted[slot as usize], true), &mut own.chain),
-            Receives::Shared(lent) => (std::mem::take(&mut lent.mine[slot as usize]), &mut lent.chain),
+        let (is_callers, queued) = match self {
+            Receives::Own(own) => (!std::mem::replace(&mut own.posted[slot as usize], true), &mut own.chain.queued),
+            Receives::Shared(lent) => (std::mem::take(&mut lent.mine[slot as usize]), &mut lent.queued),
         };
         assert!(is_callers, "receive slot {slot} is the adapter's");
-        chain.queued.push(slot);
+        queued.push(slot);
     }
 
     pub(super) fn queued(&self) -> usize {
-        self.chain().queued.len()
-    }
-
-    fn chain(&self) -> &Chain {
         match self {
-            Receives::Own(own) => &own.chain,
-            Receives::Shared(lent) => &lent.chain,
+            Receives::Own(own) => own.chain.queued.len(),
+            Receives::Shared(lent) => lent.queued.len(),
         }
     }
 
@@ -138,7 +134,7 @@ impl Receives {
         let from = refused.len();
         let result = match self {
             Receives::Own(own) => own.post_all(queue_pair, refused),
-            Receives::Shared(lent) => lent.queue.post(&mut lent.chain, refused),
+            Receives::Shared(lent) => lent.queue.post(&mut lent.queued, refused),
         };
         self.taken_back(&refused[from..]);
         result
@@ -151,7 +147,7 @@ impl Receives {
             Receives::Own(own) => refused.append(&mut own.chain.queued),
             // Others can use them.
             Receives::Shared(lent) => {
-                let _ = lent.queue.post(&mut lent.chain, refused);
+                let _ = lent.queue.post(&mut lent.queued, refused);
             }
         }
         self.taken_back(&refused[from..]);
@@ -173,11 +169,11 @@ impl Receives {
         let Receives::Shared(lent) = self else { return };
         for slot in 0..lent.queue.slots.count() {
             if std::mem::take(&mut lent.mine[slot as usize]) {
-                lent.chain.queued.push(slot);
+                lent.queued.push(slot);
             }
         }
         // A slot that is refused is lost: the shared queue is broken then.
-        let _ = lent.queue.post(&mut lent.chain, &mut Vec::new());
+        let _ = lent.queue.post(&mut lent.queued, &mut Vec::new());
     }
 }
 
@@ -260,6 +256,8 @@ pub(super) struct SharedQueue {
     device: Arc<Device>,
     pointer: NonNull<ffi::Srq>,
     slots: MessageSlots,
+    /// Of whoever posts; the library locks the queue as well.
+    chain: Mutex<Chain>,
 }
 
 // SAFETY: the library's objects belong to no thread.
@@ -297,15 +295,22 @@ impl SharedQueue {
         // JUSTIFICATION: the library is in C.
         let pointer = unsafe { (device.functions().ibv_create_srq)(device.domain().as_ptr(), &raw mut attributes) };
         let pointer = NonNull::new(pointer).ok_or_else(|| last_error("ibv_create_srq"))?;
-        let queue = SharedQueue { device: Arc::clone(device), pointer, slots };
-        let mut chain = Chain::new(&queue.slots);
-        chain.queued.extend(0..count);
-        queue.post(&mut chain, &mut Vec::new())?;
+        let chain = Mutex::new(Chain::new(&slots));
+        let queue = SharedQueue { device: Arc::clone(device), pointer, slots, chain };
+        queue.post(&mut (0..count).collect::<Vec<u32>>(), &mut Vec::new())?;
         Ok(queue)
     }
 
-    /// Gives all queued slots of a chain to the adapter.
-    fn post(&self, chain: &mut Chain, refused: &mut Vec<u32>) -> Result<(), Error> {
+    /// Gives slots to the adapter: `queued` is empty then.
+    fn post(&self, queued: &mut Vec<u32>, refused: &mut Vec<u32>) -> Result<(), Error> {
+        let mut chain = self.chain.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::swap(&mut chain.queued, queued);
+        let result = self.post_all(&mut chain, refused);
+        std::mem::swap(&mut chain.queued, queued);
+        result
+    }
+
+    fn post_all(&self, chain: &mut Chain, refused: &mut Vec<u32>) -> Result<(), Error> {
         let Some(first) = chain.link() else { return Ok(()) };
         let mut bad: *mut ffi::RecvWr = ptr::null_mut();
         // SAFETY: the queue is alive; the requests are a list that ends, whose slots are the
