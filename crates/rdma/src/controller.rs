@@ -133,6 +133,13 @@ impl Connection {
         self.queue
     }
 
+    /// Commands that the host may have outstanding.
+    #[must_use]
+    #[inline]
+    pub const fn entries(&self) -> u32 {
+        self.entries
+    }
+
     /// Reads a command capsule. Its bytes stay with the caller until the data in them are used.
     ///
     /// # Errors

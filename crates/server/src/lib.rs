@@ -47,6 +47,7 @@ mod serve;
 mod settings;
 mod share;
 mod shared;
+mod shared_receives;
 mod slots;
 mod sockets;
 mod startup;

@@ -10,6 +10,8 @@ use ebof_nvme::log::RdmaProvider;
 use ebof_tcp::Digest;
 use ebof_tcp::controller::Config;
 
+use crate::shared_receives::ReceiveSets;
+
 /// A port that listens.
 #[derive(Debug)]
 pub(crate) struct PortState {
@@ -22,6 +24,8 @@ pub(crate) struct PortState {
     pub(crate) provider: RdmaProvider,
     /// Entries that queues of that device have at most.
     pub(crate) device_entries: u16,
+    /// Receives that connections share, if the configuration says so.
+    pub(crate) receive_sets: Arc<ReceiveSets>,
     pub(crate) counts: Arc<PortCounts>,
 }
 
@@ -41,7 +45,16 @@ impl PortState {
         let name = config.name.clone();
         let provider = RdmaProvider::NOT_SPECIFIED;
         let device_entries = u16::MAX;
-        Self { id: PortId(config.id), name, address, config, provider, device_entries, counts: Arc::default() }
+        Self {
+            id: PortId(config.id),
+            name,
+            address,
+            config,
+            provider,
+            device_entries,
+            receive_sets: Arc::default(),
+            counts: Arc::default(),
+        }
     }
 
     /// The deepest I/O queue, in entries.
@@ -54,6 +67,12 @@ impl PortState {
     pub(crate) fn altered(&self, config: config::Port) -> Self {
         let altered = Self::new(config, self.address);
         let altered = Self { provider: self.provider, device_entries: self.device_entries, ..altered };
+        let of_receives = |config: &config::Port| (config.srq_size, config.in_capsule_data_bytes);
+        let altered = if of_receives(&altered.config) == of_receives(&self.config) {
+            Self { receive_sets: Arc::clone(&self.receive_sets), ..altered }
+        } else {
+            altered
+        };
         if altered.id == self.id { Self { counts: Arc::clone(&self.counts), ..altered } } else { altered }
     }
 

@@ -15,8 +15,9 @@ use crate::log_limit::Kind;
 use crate::mailbox::Incoming;
 use crate::peer::{Peer, PeerAddress};
 use crate::port::PortState;
-use crate::rdma_connection::{RdmaConnection, Registered};
+use crate::rdma_connection::{RdmaConnection, Registered, Reserved};
 use crate::shared::Shared;
+use crate::shared_receives::{NoMemory, Share, Wish};
 
 /// Requests taken from one listener before the others are looked at.
 const ACCEPT_BATCH: usize = 64;
@@ -85,20 +86,25 @@ fn admit(shared: &Shared, request: Request, port: &Arc<PortState>) {
             return reject(request, status);
         }
     };
-    let Accepted { connection: core, request: asked, reply, receives, receive_bytes, sends, send_bytes, .. } = accepted;
-    let bytes = (receives as usize).saturating_mul(receive_bytes as usize) + sends as usize * send_bytes as usize;
-    let Some(memory) = shared.message_memory.reserve(bytes) else {
-        let detail = format!(
-            "queue {} wants {bytes} bytes for its capsules, and {} bytes are for all",
-            asked.qid,
-            shared.message_memory.max_bytes()
-        );
-        refuse(RefusalReason::NoResources, detail);
-        return reject(request, RejectStatus::NO_RESOURCES);
+    let reactor = shared.next_reactor();
+    let (share, memory) = match reserve(shared, port, reactor, request.device(), &accepted) {
+        Ok(reserved) => reserved,
+        Err(NoMemory { bytes }) => {
+            let detail = format!(
+                "queue {} wants {bytes} bytes for its capsules, and {} bytes are for all",
+                accepted.request.qid,
+                shared.message_memory.max_bytes()
+            );
+            refuse(RefusalReason::NoResources, detail);
+            return reject(request, RejectStatus::NO_RESOURCES);
+        }
     };
+    let Accepted { connection: core, request: asked, reply, receives, receive_bytes, sends, send_bytes, .. } = accepted;
     let operations = accepted.operations;
     let sends_with_invalidate = request.device().send_with_invalidate;
-    let attributes = Attributes { receives, receive_bytes, sends, send_bytes, operations, ..Attributes::default() };
+    let shared_receives = share.as_ref().map(Share::receives);
+    let attributes =
+        Attributes { receives, receive_bytes, sends, send_bytes, operations, shared_receives, ..Attributes::default() };
     let mut pair = match request.open(&attributes) {
         Ok(pair) => pair,
         Err((request, error)) => {
@@ -120,10 +126,36 @@ fn admit(shared: &Shared, request: Request, port: &Arc<PortState>) {
         }
         return;
     }
-    let pair = Registered::new(pair, memory);
-    let connection = Box::new(RdmaConnection { core, sends, entries: receives, sends_with_invalidate, pair });
+    let shares_receives = share.is_some();
+    let pair = Registered::new(pair, share, memory);
+    let entries = receives;
+    let connection = Box::new(RdmaConnection { core, sends, entries, sends_with_invalidate, shares_receives, pair });
     let peer = Peer { port: Arc::clone(port), address };
-    admission::hand_over(shared, shared.next_reactor(), Incoming::Rdma(connection), peer, waiting);
+    admission::hand_over(shared, reactor, Incoming::Rdma(connection), peer, waiting);
+}
+
+/// The memory for a connection's capsules: receives of its own, or a part in those that the
+/// reactor's queue pairs share, and what it sends.
+fn reserve(
+    shared: &Shared,
+    port: &PortState,
+    reactor: usize,
+    device: &DeviceAttributes,
+    accepted: &Accepted,
+) -> Result<(Option<Share>, Reserved), NoMemory> {
+    let Accepted { receives, receive_bytes, sends, send_bytes, .. } = *accepted;
+    let memory = &shared.message_memory;
+    let share = match port.config.srq_size {
+        None => None,
+        Some(count) => {
+            let wish = Wish { count, bytes: receive_bytes, entries: receives };
+            port.receive_sets.share(reactor, device, wish, memory)?
+        }
+    };
+    let own = if share.is_some() { 0 } else { receives };
+    let bytes = (own as usize).saturating_mul(receive_bytes as usize) + sends as usize * send_bytes as usize;
+    let reserved = memory.reserve(bytes).ok_or(NoMemory { bytes })?;
+    Ok((share, reserved))
 }
 
 fn limits(port: &PortState, device: &DeviceAttributes) -> Limits {

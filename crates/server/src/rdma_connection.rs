@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use ebof_rdma::controller::Connection;
 use ebof_verbs::QueuePair;
 
+use crate::shared_receives::Share;
+
 /// A connection that was accepted on the control thread.
 #[derive(Debug)]
 pub(crate) struct RdmaConnection {
@@ -20,6 +22,8 @@ pub(crate) struct RdmaConnection {
     pub(crate) entries: u32,
     /// The device can send responses that invalidate a key.
     pub(crate) sends_with_invalidate: bool,
+    /// Its receives are not its own.
+    pub(crate) shares_receives: bool,
     pub(crate) pair: Registered,
 }
 
@@ -28,6 +32,7 @@ pub(crate) struct RdmaConnection {
 #[derive(Debug)]
 pub(crate) struct Registered {
     pub(crate) pair: QueuePair,
+    _share: Option<Share>,
     _memory: Reserved,
 }
 
@@ -69,8 +74,9 @@ impl MessageMemory {
 }
 
 impl Registered {
-    pub(crate) fn new(pair: QueuePair, memory: Reserved) -> Self {
-        Self { pair, _memory: memory }
+    /// `share`: where its receives are, if they are not its own.
+    pub(crate) fn new(pair: QueuePair, share: Option<Share>, memory: Reserved) -> Self {
+        Self { pair, _share: share, _memory: memory }
     }
 }
 

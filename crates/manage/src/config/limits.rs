@@ -41,5 +41,7 @@ pub const FIRMWARE_CHARS_MAX: usize = 8;
 pub const IN_CAPSULE_DATA_BYTES: RangeInclusive<u64> = 0..=256 << 10;
 /// Memory for capsules over RDMA in bytes.
 pub const RDMA_MEMORY_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 40;
+/// Receives of a shared receive queue.
+pub const SRQ_SIZE: RangeInclusive<u64> = 64..=32_768;
 /// Entries of an I/O queue.
 pub const QUEUE_SIZE: RangeInclusive<u64> = 2..=1024;

@@ -45,6 +45,10 @@ pub struct Port {
     pub max_queue_size: u16,
     /// The most I/O queues of a controller.
     pub max_io_queues: u16,
+    /// Receives that the queue pairs of a thread and device share, over RDMA; `None`: each queue
+    /// pair has its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub srq_size: Option<u32>,
     /// IP type of service of sent packets; `None` is the system's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tos: Option<u8>,
@@ -95,6 +99,7 @@ impl Port {
             data_digest: Digest::Allowed,
             max_queue_size: 1024,
             max_io_queues: 1024,
+            srq_size: None,
             tos: None,
             so_priority: None,
             busy_poll_us: None,
@@ -113,7 +118,7 @@ impl Port {
     /// The keys that are set to something that the port's transport has not.
     pub(crate) fn misplaced_keys(&self) -> Vec<&'static str> {
         if self.listen.transport == Transport::Tcp {
-            return Vec::new();
+            return self.srq_size.is_some().then_some("srq_size").into_iter().collect();
         }
         let without = Self::new(self.id, self.listen.clone());
         [
@@ -230,6 +235,18 @@ impl Port {
             form: Form::Integer { range: 1..=1024, set: Some(|port, queues| store(&mut port.max_io_queues, queues)) },
             default: Value,
             text: "I/O queues of a controller",
+        },
+        Key {
+            name: "srq_size",
+            form: Form::Integer {
+                range: limits::SRQ_SIZE,
+                set: Some(|port, size| port.srq_size = u32::try_from(size).ok()),
+            },
+            default: Words("none: each queue pair has as many receives as its queue has entries"),
+            text: "over RDMA, receives that all queue pairs of a thread share, for each device \
+                   (shared receive queue), or as many as the device allows. Each has 64 bytes and \
+                   `in_capsule_data`. Saves memory where there are many queues, of which few are \
+                   busy at a time; see [operation](operations.md#shared-receive-queues)",
         },
         Key {
             name: "tos",

@@ -44,7 +44,10 @@ fn the_example_has_every_key_and_no_diagnostics() {
     assert_eq!(target.metrics, Some("127.0.0.1:9464".parse().unwrap()));
     assert_eq!((ports[0].id, ports[1].id, ports[1].discovery_only), (1, 2, true));
     assert_eq!(subsystems[0].allowed_hosts, [hosts[0].nqn.clone()]);
-    assert_eq!(subsystems[1].ports, ["storage"]);
+    assert_eq!(
+        (ports[2].srq_size, subsystems[1].ports.as_slice()),
+        (Some(1024), ["storage".into(), "rdma".into()].as_slice())
+    );
     let numbers = |subsystem: &Subsystem| subsystem.namespaces.iter().map(|ns| ns.nsid).collect::<Vec<_>>();
     assert_eq!((numbers(&subsystems[0]), numbers(&subsystems[1])), (vec![1, 2], vec![1, 2, 3]));
     assert_eq!((subsystems[2].drive.as_deref(), subsystems[2].cntlid_min), (Some("d0"), 0));
@@ -165,6 +168,11 @@ fn each_mistake_is_reported() {
         ("[[ports]]\nlisten = \"tcp://[::1]\"\nin_capsule_data = \"8X\"", "3:19: error: `8X` has an unknown unit"),
         ("[[ports]]\nlisten = \"tcp://[::1]\"\ntos = 256", "3:7: error: `tos` is 256"),
         ("[[ports]]\nlisten = \"tcp://[::1]\"\nbusy_poll_us = -1", "3:16: error: `busy_poll_us` is -1"),
+        ("[[ports]]\nlisten = \"rdma://[::1]\"\nsrq_size = 8", "3:12: error: `srq_size` is 8"),
+        (
+            "[[ports]]\nlisten = \"tcp://[::1]\"\nsrq_size = 1024",
+            "3:1: error: `srq_size` is for ports over RDMA, and this one is over TCP",
+        ),
         ("[[ports]]\nlisten = \"tcp://[::1]\"\nzerocopy_send = \"2Ki\"", "3:17: error: `zerocopy_send` is 2Ki"),
         ("[[ports]]\nlisten = \"tcp://[::1]\"\nin_capsule_data = 100", "3:19: error: `in_capsule_data` is 100"),
         ("[[ports]]\nlisten = \"tcp://[::1]\"\ndata_digest = true", "3:15: error: `data_digest` is a boolean"),

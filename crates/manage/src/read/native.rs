@@ -8,7 +8,7 @@ use ebof_nvme::Nqn;
 
 use crate::config::{Assigned, Config, Host, Port, TargetOptions, limits};
 use crate::diagnostic::{Collector, MAX_ITEMS};
-use crate::listen::Listen;
+use crate::listen::{Listen, Transport};
 use crate::nearest::nearest;
 use crate::read::table::{Table, as_string};
 use crate::read::tree::{Node, Value};
@@ -129,7 +129,11 @@ fn read_port(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<
     table.take(Port::KEYS, &mut port, out);
     for key in port.misplaced_keys() {
         if let Some(entry) = table.entry(key) {
-            let message = format!("`{key}` is for ports over TCP, and this one is over RDMA");
+            let (meant, this) = match port.listen.transport {
+                Transport::Tcp => ("RDMA", "TCP"),
+                _ => ("TCP", "RDMA"),
+            };
+            let message = format!("`{key}` is for ports over {meant}, and this one is over {this}");
             out.error(entry.key_span.clone(), message, "leave it out");
         }
     }

@@ -42,8 +42,10 @@ pub(crate) struct Rdma {
     pair: Option<Registered>,
     core: Connection,
     sends_with_invalidate: bool,
+    /// Its receives are those of others, too: they are posted again whatever becomes of it.
+    shares_receives: bool,
     queue: MessageQueue,
-    /// Capsules that have come and are not taken yet; at most as many as there are receives.
+    /// Capsules that have come and are not taken yet; at most as many as the queue has entries.
     received: VecDeque<Capsule>,
     /// The last command that was taken, until it is dealt with.
     current: Option<Current>,
@@ -134,13 +136,14 @@ const UNLIMITED: u32 = u32::MAX;
 impl Rdma {
     /// `bell` rings where there is no descriptor.
     pub(crate) fn new(connection: RdmaConnection, bell: Bell) -> Self {
-        let RdmaConnection { core, sends, entries, sends_with_invalidate, pair } = connection;
+        let RdmaConnection { core, sends, entries, sends_with_invalidate, shares_receives, pair } = connection;
         pair.pair.set_bell(bell);
         let entries = entries as usize;
         Self {
             pair: Some(pair),
             core,
             sends_with_invalidate,
+            shares_receives,
             queue: MessageQueue::new(),
             received: VecDeque::with_capacity(entries),
             current: None,
@@ -176,6 +179,14 @@ impl Rdma {
     fn post_receive(&mut self, slot: u32) {
         if let Some(pair) = self.pair() {
             pair.post_receive(slot);
+        }
+    }
+
+    /// Others wait for the receives of commands that have begun: not until those are complete.
+    fn flush_receives(&mut self) -> Result<(), End> {
+        match self.pair() {
+            Some(pair) if pair.unflushed() > 0 => Ok(pair.flush()?),
+            _ => Ok(()),
         }
     }
 
@@ -258,7 +269,12 @@ impl Rdma {
 
     /// Takes the next capsule. `None`: there is none.
     fn take_capsule(&mut self, draining: bool) -> Result<Option<Event>, End> {
-        let Some(Capsule { slot, length }) = self.received.pop_front() else { return Ok(None) };
+        let Some(Capsule { slot, length }) = self.received.pop_front() else {
+            if self.shares_receives {
+                self.flush_receives()?;
+            }
+            return Ok(None);
+        };
         let Some(Registered { pair, .. }) = &mut self.pair else { return Ok(None) };
         let capsule = pair.received(slot).get(..length as usize).unwrap_or_default();
         let Command { sqe, data, .. } = self.core.receive(capsule)?;
@@ -487,6 +503,9 @@ impl Transport for Rdma {
     }
 
     fn drop_input(&mut self, give: &mut dyn FnMut(Buffer)) {
+        if self.shares_receives {
+            self.return_receives();
+        }
         self.received.clear();
         self.current = None;
         self.fetched.drain(..).for_each(|fetched| give(fetched.buffer));

@@ -1,13 +1,12 @@
 //! The host library against the target, over NVMe/TCP, NVMe/RDMA (with and without keys of single
 //! commands) and loopback: the same scenarios, since nothing above a link depends on it.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use ebof_backend::{Buffer, Device, Geometry, Io, Memory, OpenError, Request, Spec, Submitted};
+use ebof_backend::Buffer;
 use ebof_initiator::{
     AdminData, ConnectErrorKind, Controller, Data, Error, Event, Loss, Options, QueuePair, Queues, State, Transport,
     discover, stepped,
@@ -20,10 +19,11 @@ use ebof_nvme::io::BlockRange;
 use ebof_nvme::log::TrType;
 use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::{Nqn, Nsid, Sqe};
-use ebof_server::{Storage, Target};
+use ebof_server::Target;
 use ebof_verbs::simulated;
 
 use crate::config::one_subsystem;
+use crate::gate::Gates;
 use crate::rdma_rig::settings;
 use crate::reload_rig::{Over, a_number};
 use crate::waiting::until;
@@ -38,26 +38,30 @@ fn config(tcp: u16, drive: &str) -> Config {
     config.ports = vec![
         Port::new(1, Listen::new([127, 0, 0, 1].into(), tcp)),
         Port::new(2, Listen::rdma([127, 0, 0, 1].into(), 4420)),
+        Port { srq_size: Some(64), ..Port::new(3, Listen::rdma([127, 0, 0, 1].into(), 4421)) },
     ];
     subsystem.ports = config.ports.iter().map(|port| port.name.clone()).collect();
     config
 }
 
-/// Options that reach the target over NVMe/TCP, NVMe/RDMA with keys of regions and of commands, and
-/// loopback.
-fn links(target: &Target, network: &simulated::Network) -> [Options; 4] {
+/// Options that reach the target over NVMe/TCP, NVMe/RDMA with keys of regions and of commands and
+/// with receives that queue pairs share, and loopback.
+fn links(target: &Target, network: &simulated::Network) -> [Options; 5] {
     let nqn = Nqn::parse(crate::config::NQN).unwrap();
     let addresses = target.addresses();
     let over = |at: usize| {
         let address: std::net::SocketAddr = addresses[at].1;
         Options::new(address.ip().to_string(), address.port(), nqn.clone())
     };
-    let mut rdma = over(1);
-    rdma.transport = Transport::QueuePairs(network.clone().into());
+    let [rdma, shared] = [1, 2].map(|at| {
+        let mut options = over(at);
+        options.transport = Transport::QueuePairs(network.clone().into());
+        options
+    });
     let mut windows = rdma.clone();
     windows.memory_windows = true;
     let loopback = Options::loopback(target.loopback(&addresses[0].0).unwrap(), nqn.clone());
-    let mut links = [over(0), rdma, windows, loopback];
+    let mut links = [over(0), rdma, windows, shared, loopback];
     for options in &mut links {
         options.nr_io_queues = 2;
         options.reconnect_delay_ms = 50;
@@ -66,7 +70,7 @@ fn links(target: &Target, network: &simulated::Network) -> [Options; 4] {
 }
 
 /// A target, and options that reach it over each link.
-fn target() -> (Target, [Options; 4]) {
+fn target() -> (Target, [Options; 5]) {
     let network = simulated::Network::new();
     let target = Target::start(config(0, "mem:16M"), settings(&network)).unwrap();
     let links = links(&target, &network);
@@ -222,7 +226,7 @@ fn a_forbidden_connection_is_refused_with_the_reason() {
             log.entries.iter().filter(|entry| Nqn::from_field(&entry.subnqn).is_ok_and(|nqn| nqn == options.nqn));
         // Whatever it is asked over.
         let transports: Vec<TrType> = entries.map(|entry| entry.transport()).collect();
-        assert_eq!(transports, [TrType::TCP, TrType::RDMA], "{}", options.address());
+        assert_eq!(transports, [TrType::TCP, TrType::RDMA, TrType::RDMA], "{}", options.address());
         let controller = Controller::connect(&options).unwrap();
         let queues: Vec<QueuePair> = (0..2).map(|_| controller.queue_pair().unwrap()).collect();
         assert!(matches!(controller.queue_pair::<Vec<u8>>(), Err(Error::NoFreeQueue { granted: 2 })));
@@ -291,8 +295,8 @@ fn hosts_come_back_to_a_target_that_was_killed() {
     let first = (0..100).find_map(|_| Target::start(config(a_number(), &drive), settings(&network)).ok());
     let first = first.expect("a hundred free ports were taken at once");
     let port = first.addresses()[0].1.port();
-    let [tcp, rdma, windows, _] = links(&first, &network);
-    let mut hosts = [tcp, rdma, windows].map(|mut options| {
+    let [tcp, rdma, windows, shared, _] = links(&first, &network);
+    let mut hosts = [tcp, rdma, windows, shared].map(|mut options| {
         options.command_timeout_ms = 60_000;
         let controller = Controller::connect(&options).unwrap();
         let queue: QueuePair = controller.queue_pair().unwrap();
@@ -330,43 +334,6 @@ fn hosts_come_back_to_a_target_that_was_killed() {
     }
     drop(hosts);
     until("queue pairs are left", || network.queue_pairs() == 0);
-}
-
-/// A device that begins nothing while it is shut.
-#[derive(Debug)]
-struct Gate {
-    memory: Memory,
-    open: Arc<AtomicBool>,
-}
-
-impl Device for Gate {
-    fn geometry(&self) -> Geometry {
-        self.memory.geometry()
-    }
-
-    fn submit(&self, io: &mut Io, request: Request) -> Submitted {
-        if self.open.load(Relaxed) { self.memory.submit(io, request) } else { Submitted::Busy(request) }
-    }
-
-    fn describe(&self) -> String {
-        "a gate".to_owned()
-    }
-}
-
-/// Has one such device.
-struct Gates(Arc<AtomicBool>);
-
-impl Storage for Gates {
-    fn open(&self, _spec: &Spec) -> Result<Arc<dyn Device>, OpenError> {
-        let memory = Memory::new(16 << 20, BLOCK as u32, false);
-        Ok(Arc::new(Gate { memory, open: Arc::clone(&self.0) }))
-    }
-
-    fn is_missing(&self, _path: &Path) -> bool {
-        false
-    }
-
-    fn remove(&self, _path: &Path) {}
 }
 
 #[test]
@@ -449,8 +416,8 @@ fn finish<T>(sequence: &mut stepped::Sequence<T>, mut meanwhile: impl FnMut()) -
 
 #[test]
 fn a_host_without_threads_connects_and_reconnects() {
-    let (_target, [_, rdma, windows, loopback]) = target();
-    for options in [rdma, windows, loopback] {
+    let (_target, [_, rdma, windows, shared, loopback]) = target();
+    for options in [rdma, windows, shared, loopback] {
         connects_and_reconnects(&options);
     }
 }

@@ -47,6 +47,7 @@ pub(crate) struct Queue {
     rung: Receiver<()>,
     pub(crate) memory: Buffer,
     responses: VecDeque<Response>,
+    is_connected: bool,
     has_ended: bool,
 }
 
@@ -86,7 +87,7 @@ impl Queue {
             Handshake { private_data, responder_resources: 4, initiator_depth: 0, retry_count: 7, rnr_retry_count: 7 };
         pair.connect(&handshake).unwrap();
         let memory = Buffer::zeroed(MEMORY_BYTES);
-        Self { pair, rung, memory, responses: VecDeque::new(), has_ended: false }
+        Self { pair, rung, memory, responses: VecDeque::new(), is_connected: false, has_ended: false }
     }
 
     /// A queue before its Connect.
@@ -160,7 +161,9 @@ impl Queue {
         let mut found = false;
         while let Some(event) = self.pair.poll_event().unwrap() {
             found = true;
-            self.has_ended |= !matches!(event, Event::Established { .. });
+            let is_connected = matches!(event, Event::Established { .. });
+            self.is_connected |= is_connected;
+            self.has_ended |= !is_connected;
         }
         while let Some(completion) = self.pair.poll().unwrap() {
             found = true;
@@ -180,6 +183,19 @@ impl Queue {
             self.pair.flush().unwrap();
         }
         found
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.is_connected
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// Responses that are there.
+    pub(crate) fn responses(&self) -> usize {
+        self.responses.len()
     }
 
     /// A response that is there.

@@ -1,6 +1,8 @@
 //! The end of a connection: nothing of its buffers goes back to the pool before the adapter is done
 //! with them.
 
+use ebof_verbs::{Completion, WorkRequest};
+
 use super::Rdma;
 use super::held::Origin;
 use crate::buffer::Pool;
@@ -41,7 +43,16 @@ impl Rdma {
         let Some(registered) = &mut self.pair else { return true };
         let pair = &mut registered.pair;
         // What it was does not matter any more: all of it is over.
-        while let Ok(Some(_)) = pair.poll() {}
+        while let Ok(Some(completion)) = pair.poll() {
+            if let Some(slot) = receive_of(completion).filter(|_| self.shares_receives) {
+                pair.post_receive(slot);
+            }
+        }
+        if self.shares_receives {
+            // Whether it is taken: the queue pair gives back what it still has when it is
+            // destroyed.
+            let _ = pair.flush();
+        }
         for fetching in &mut self.fetching {
             if let Some(buffer) = fetching.as_ref().and_then(|fetching| pair.release(fetching.held)) {
                 pool.put(buffer);
@@ -61,6 +72,14 @@ impl Rdma {
             }
         }
         is_all
+    }
+
+    /// Posts the receives of capsules that nobody will take: others wait for them.
+    pub(super) fn return_receives(&mut self) {
+        let current = self.current.take().map(|current| current.slot);
+        let Some(registered) = &mut self.pair else { return };
+        let slots = self.received.drain(..).map(|capsule| capsule.slot).chain(current);
+        slots.for_each(|slot| registered.pair.post_receive(slot));
     }
 
     /// Looks again at what the adapter has. When that is nothing, or it takes too long, the control
@@ -91,5 +110,13 @@ impl Rdma {
                 pool.forget(outgoing.buffer_bytes);
             }
         }
+    }
+}
+
+/// The receive that has come back.
+fn receive_of(completion: Completion) -> Option<u32> {
+    match completion {
+        Completion::Received { slot, .. } | Completion::Failed { what: WorkRequest::Receive(slot), .. } => Some(slot),
+        _ => None,
     }
 }

@@ -2,6 +2,7 @@
 //! and the end of the connection.
 
 use ebof_backend::Buffer;
+use ebof_rdma::FatalError;
 use ebof_verbs::{Completion, Event, WorkStatus};
 
 use super::super::End;
@@ -104,6 +105,10 @@ impl Rdma {
                     break;
                 }
             }
+        }
+        // With receives of its own, a host cannot send more commands than that.
+        if self.received.len() > self.core.entries() as usize {
+            return Err(FatalError::TooManyCommands { entries: self.core.entries() }.into());
         }
         self.end.take().map_or(Ok(()), Err)
     }
