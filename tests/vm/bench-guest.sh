@@ -24,18 +24,19 @@ must() {
 # The disks: ram0 is the kernel's memory drive, ram1 has files for all, ram2 to ram4 are for file
 # systems.
 set_up_disks() {
-  must modprobe brd rd_nr=5 rd_size=$((256 * 1024))
+  must modprobe brd rd_nr=5 rd_size=$((384 * 1024))
   must mkfs.ext4 -q -F /dev/ram1
   mkdir -p "$files"
   must mount /dev/ram1 "$files"
   local name
-  for name in nvmet ebof-rdma ebof-tcp; do
+  for name in {nvmet,ebof-rdma,ebof-tcp}{,-buffered}; do
     must dd if=/dev/urandom of="$files/$name" bs=1M count=$mebibytes oflag=direct
   done
 }
 
 # Both targets, each over both transports: subsystem TARGET-TRANSPORT, with memory as namespace 1, a
-# file as 2, a RAM disk as 3.
+# file past the page cache as 2 (the default of the kernel's target), one through it as 3, a RAM
+# disk as 4.
 set_up_targets() {
   local transport port=4430 disk=()
   must modprobe -a nvme-rdma nvme-tcp nvmet-rdma nvmet-tcp
@@ -43,15 +44,22 @@ set_up_targets() {
     port=$((port + 1))
     disk=()
     [[ $transport != rdma ]] || disk=(/dev/ram4)
-    must nvmet_subsystem "${drive}nvmet-$transport" /dev/ram0 "$files/nvmet" /dev/ram3
+    must nvmet_subsystem "${drive}nvmet-$transport" /dev/ram0 "$files/nvmet" "$files/nvmet-buffered" /dev/ram3
+    nvmet_buffered "${drive}nvmet-$transport" 3
     must nvmet_port $port "$transport" "$address" $port "${drive}nvmet-$transport"
     connect nvmet "$transport" $port
     port=$((port + 1))
     ebof serve --listen "$transport://$address:$port" --nqn "${drive}ebof-$transport" --allow-any-host \
-      mem:${mebibytes}Mi "$files/ebof-$transport" "${disk[@]}" >"/ctl/ebof-$transport.log" 2>&1 &
+      mem:${mebibytes}Mi "$files/ebof-$transport,direct" "$files/ebof-$transport-buffered" "${disk[@]}" >"/ctl/ebof-$transport.log" 2>&1 &
     until_true 30 listens "$transport" $port || { echo "bench: ebof does not listen"; cat "/ctl/ebof-$transport.log"; exit 1; }
     connect ebof "$transport" $port
   done
+}
+
+# nvmet_buffered NQN NSID: the page cache is used for a namespace that is a file.
+nvmet_buffered() {
+  local namespace=$nvmet/subsystems/$1/namespaces/$2 step
+  for step in enable=0 buffered_io=1 enable=1; do echo "${step#*=}" >"$namespace/${step%=*}"; done
 }
 
 # connect TARGET TRANSPORT PORT: with one queue for each of the guest's processors.
@@ -63,7 +71,8 @@ connect() {
   udevadm settle
   device[memory/$1/$2]=$(namespace_device 1)
   device[file/$1/$2]=$(namespace_device 2)
-  device[disk/$1/$2]=$(namespace_device 3)
+  device[buffered/$1/$2]=$(namespace_device 3)
+  device[disk/$1/$2]=$(namespace_device 4)
   must dd if=/dev/urandom of="${device[memory/$1/$2]}" bs=1M count=$mebibytes oflag=direct
 }
 
@@ -100,9 +109,11 @@ rows=(
 )
 # bench_targets TRANSPORT ROUND: the kernel's target and ebof's.
 bench_targets() {
-  local storage row
-  for storage in memory file; do
-    for row in "${rows[@]}"; do
+  local storage row of
+  for storage in memory file buffered; do
+    of=("${rows[@]}")
+    [[ $storage != buffered ]] || of=("${rows[@]:0:4}")
+    for row in "${of[@]}"; do
       measure "$1-$storage" "${row%%:*}" "$2" "${row#*:}" \
         "nvmet=${device[$storage/nvmet/$1]}" "ebof=${device[$storage/ebof/$1]}"
     done
