@@ -81,6 +81,24 @@ impl Fault {
         Self { detail: Detail::Result(result), ..self }
     }
 
+    /// What a link says of a command's data pointer, with the byte of the command that is wrong. Of
+    /// a list, which is behind the command in its capsule, that is known only where the list itself
+    /// cannot be found.
+    pub(crate) fn of_data_pointer(sqe: &Sqe, status: Status) -> Self {
+        let is_list = matches!(sqe.data_pointer().decode(), DataLocation::Sgl(Sgl::LastSegment { .. }));
+        let byte = if status.is(Status::SGL_OFFSET_INVALID) {
+            Some(byte::SGL_ADDRESS)
+        } else if status.is(Status::INVALID_SGL_SEGMENT) {
+            Some(byte::SGL_LENGTH)
+        } else if status.is(Status::SGL_TYPE_INVALID) && !is_list {
+            Some(byte::SGL_IDENTIFIER)
+        } else {
+            None
+        };
+        let location = byte.map(|byte| ParameterErrorLocation { byte, bit: 0 });
+        Self { location, ..Self::transient(status) }
+    }
+
     /// Invalid Field in Command, with the byte of the command that is wrong.
     pub(crate) const fn field(byte: u8) -> Self {
         Self::at(Status::INVALID_FIELD, byte)

@@ -76,6 +76,22 @@ impl Queue {
         self.submit_one(sqe)
     }
 
+    /// Takes a command whose data pointer the link understands only so far that it is wrong: it
+    /// completes with `status`.
+    #[cold]
+    pub fn refuse(&mut self, sqe: &Sqe, status: Status, now_ms: u64) -> Step {
+        self.touch(now_ms);
+        let fault = Fault::of_data_pointer(sqe, status);
+        if self.io_subsystem().is_some() {
+            return self.refuse_fused(sqe, fault);
+        }
+        self.accept(sqe, |live| match live {
+            // Whatever its data pointer says, it comes too early.
+            None => connect::submit(sqe).and(Err(fault)),
+            Some(_) => Err(fault),
+        })
+    }
+
     /// Takes a command that stands for itself.
     fn submit_one(&mut self, sqe: &Sqe) -> Step {
         self.accept(sqe, |live| match live {

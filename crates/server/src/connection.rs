@@ -10,6 +10,7 @@ use ebof_tcp::FatalStatus;
 
 use crate::command::AbortRequest;
 use crate::commands::Commands;
+use crate::execute::Origin;
 use crate::link::{End, Event, Flushed, Link, READ_BUDGET, State};
 use crate::log_limit::Kind;
 use crate::port::PortState;
@@ -95,6 +96,10 @@ impl Connection {
                 Some(Event::Command { sqe, in_capsule }) => {
                     commands.on_command(&sqe, in_capsule, &mut input, link, context);
                     link.after_command();
+                }
+                Some(Event::Refused { sqe, status }) => {
+                    let step = commands.queue.refuse(&sqe, status, context.now_ms);
+                    commands.advance(step, Origin::without_data(sqe.cid(), sqe.nsid()), link, context);
                 }
                 Some(Event::Fetched { slot, buffer, is_intact }) => {
                     commands.on_fetched(slot, buffer, is_intact, link, context);

@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use ebof_backend::{Buffer, Device};
 use ebof_fabrics::{Handle, SubmissionQueue};
-use ebof_nvme::{Cid, Cqe, DataPointer, QueueId, Sqe};
+use ebof_nvme::{Cid, Cqe, DataPointer, QueueId, Sqe, Status};
 use ebof_sockets::Readiness;
 
 use self::transport::Transport;
@@ -146,6 +146,8 @@ pub(crate) struct Opening {
 pub(crate) enum Event {
     /// A command, with so many bytes of data behind it in its capsule.
     Command { sqe: Sqe, in_capsule: u32 },
+    /// A command whose data cannot be found: it is to be completed with this status.
+    Refused { sqe: Sqe, status: Status },
     /// The data of a command are in its buffer.
     Fetched { slot: u32, buffer: Buffer, is_intact: bool },
     /// Something that is the link's own; the transport may have queued an answer.

@@ -44,6 +44,21 @@ impl Queue {
         }
     }
 
+    /// Refuses a command of an I/O queue, which may be fused, or follow the first of a pair.
+    pub(super) fn refuse_fused(&mut self, sqe: &Sqe, fault: Fault) -> Step {
+        let first = self.fused.take();
+        let refused = self.accept_refused(sqe, fault);
+        if sqe.fuse() == Fuse::First {
+            self.fused = Some(First::Failed);
+        }
+        let Some(First::Waiting { cid, .. }) = first else { return refused };
+        let status = match sqe.fuse() {
+            Fuse::Second => Status::ABORTED_FAILED_FUSED,
+            _ => Status::ABORTED_MISSING_FUSED.dnr(),
+        };
+        Step::Unpaired(cid, status, Box::new(refused))
+    }
+
     /// Whether the first half of a pair waits for its second.
     #[must_use]
     pub fn awaits_second(&self) -> bool {

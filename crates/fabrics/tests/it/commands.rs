@@ -1,6 +1,6 @@
 //! Commands and their statuses; the steps for the target; the error log.
 
-use ebof_fabrics::Limits;
+use ebof_fabrics::{Limits, Step};
 use ebof_nvme::connect::{Property, disconnect};
 use ebof_nvme::io::{BlockRange, Dsm, DsmRange};
 use ebof_nvme::log::{ErrorInformation, SmartHealth};
@@ -320,6 +320,42 @@ fn errors_are_in_the_log_newest_first_with_their_location() {
     let smart = world.run(admin_queue, get_log(2, 512)).data;
     let smart = SmartHealth::ref_from_bytes(&smart).unwrap();
     assert_eq!((smart.mdie.get(), smart.neile.get()), (1, 2));
+}
+
+#[test]
+fn what_a_link_refuses_is_in_the_log_with_the_byte_that_is_wrong() {
+    let (mut world, admin_queue, io) = world();
+    let list = Sgl::LastSegment { offset: 0, length: 32 };
+    let segment = Status::INVALID_SGL_SEGMENT.dnr();
+    let keyed = Sgl::Transport { length: 4096 };
+    let rows = [
+        (sgl(write(1, 5, 8, 0), Sgl::InCapsule { offset: 9000, length: 4096 }), OFFSET, Some(24)),
+        (sgl(write(1, 5, 8, 0), list), segment, Some(32)),
+        (sgl(write(1, 5, 8, 0), list), TYPE, None),
+        (sgl(read(1, 5, 8, 0), keyed), TYPE, Some(39)),
+        (read(1, 5, 8, 4096), Status::INTERNAL_ERROR, None),
+    ];
+    for (count, (sqe, status, byte)) in (1..).zip(rows) {
+        let refused = world.refuse(io, sqe, status);
+        assert_eq!(refused.status(), status.more());
+        assert_eq!((world.queues[&io].outstanding(), world.queues[&io].executing()), (0, 0));
+        let log = world.run(admin_queue, get_log(1, 64)).data;
+        let entry = ErrorInformation::ref_from_bytes(&log).unwrap();
+        assert_eq!((entry.ec.get(), entry.sqid.get(), entry.nsid.get(), entry.lba.get()), (count, 1, 1, 5));
+        assert_eq!((entry.cid.get(), entry.opc), (refused.cqe.unwrap().cid().0, sqe.opcode));
+        assert!(entry.status().is(status), "{}", entry.status());
+        assert_eq!(entry.parameter_error_location().map(|at| at.byte), byte, "{status}");
+    }
+    // Before Connect every other command comes too early, whatever is wrong with it.
+    let early = world.open();
+    let sequence = Status::COMMAND_SEQUENCE_ERROR.dnr();
+    assert_eq!(world.refuse(early, read(1, 5, 8, 4096), TYPE).status(), sequence);
+    // The identifier and the room in the queue are looked at first, as for every command.
+    let hold = Sqe { cid: 7_u16.into(), ..Sqe::new(admin::ASYNC_EVENT_REQUEST) };
+    let queue = world.queues.get_mut(&admin_queue).unwrap();
+    assert!(matches!(queue.submit(&hold, 0), Step::Held));
+    let twice = Sqe { cid: 7_u16.into(), ..get_log(1, 64) };
+    assert!(matches!(queue.refuse(&twice, TYPE, 0), Step::Withdrawn(_)));
 }
 
 #[test]

@@ -103,6 +103,27 @@ fn halves_that_do_not_match() {
 }
 
 #[test]
+fn halves_that_the_link_refuses() {
+    let refused = Status::SGL_OFFSET_INVALID.dnr();
+    for (name, next, of_first) in
+        [("the second", write(0), FAILED), ("another", read(), MISSING), ("another first", compare(1), MISSING)]
+    {
+        let (mut world, _, io) = world();
+        world.run(io, compare(0));
+        assert_eq!(world.refuse(io, next, refused).status(), refused.more(), "{name}");
+        assert_eq!(world.ended[0].status(), of_first, "{name}");
+        assert_eq!((world.queues[&io].outstanding(), world.queues[&io].executing()), (0, 0), "{name}");
+        let expected = if name == "another first" { FAILED } else { MISSING };
+        assert_eq!(world.run(io, write(1)).status(), expected, "{name}");
+        world.run(io, compare(3));
+        assert_eq!(world.run(io, write(3)).status(), Status::SUCCESS, "{name}");
+    }
+    let (mut world, _, io) = world();
+    assert_eq!(world.refuse(io, compare(0), refused).status(), refused.more());
+    assert_eq!(world.run(io, write(0)).status(), FAILED);
+}
+
+#[test]
 fn a_second_half_without_a_first_and_two_first_halves() {
     let (mut world, admin, io) = world();
     assert_eq!(world.run(io, write(0)).status(), MISSING);

@@ -311,6 +311,14 @@ impl World {
         done
     }
 
+    /// Sends a command with a new CID that the link refuses with `status`.
+    pub(crate) fn refuse(&mut self, at: u64, sqe: Sqe, status: Status) -> Done {
+        self.next_cid = self.next_cid.wrapping_add(1);
+        let sqe = Sqe { cid: self.next_cid.into(), ..sqe };
+        let step = self.queues.get_mut(&at).expect("an open connection").refuse(&sqe, status, self.now_ms);
+        self.carry_out(at, step, &[])
+    }
+
     pub(crate) fn run(&mut self, at: u64, sqe: Sqe) -> Done {
         self.run_with(at, sqe, &[])
     }

@@ -296,8 +296,7 @@ impl Rdma {
         };
         if let Some(status) = status {
             self.post_receive(slot);
-            self.push_response(&Cqe::new(sqe.cid(), status), segments);
-            return Ok(Some(Event::Progress { answered: true }));
+            return Ok(Some(Event::Refused { sqe, status }));
         }
         if let Some(segments) = segments {
             self.pointers.insert(sqe.cid(), segments);
