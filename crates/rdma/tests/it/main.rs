@@ -1,5 +1,6 @@
 //! NVMe/RDMA without verbs, from outside.
 
 mod conversation;
+mod fairness;
 mod golden;
 mod hostile;
