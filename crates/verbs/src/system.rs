@@ -34,6 +34,7 @@ pub(crate) use connecting::Connecting;
 pub(crate) use listener::{Listener, ListenerEvent, Request};
 pub(crate) use queue_pair::QueuePair;
 
+use device::Device;
 use load::Functions;
 
 /// rdma-core, loaded.
@@ -59,6 +60,7 @@ impl Network {
         from: Option<IpAddr>,
         options: &ConnectOptions,
     ) -> Result<Connecting, Error> {
+        Device::close_removed();
         Connecting::new(self.0, to, from, options)
     }
 }

@@ -291,10 +291,25 @@ impl Device {
         let same: Vec<_> = same.collect();
         // The last reference of a device is not to be dropped under the lock.
         drop(devices);
-        for device in same {
+        for device in &same {
             device.set_removed();
             device.close_if_removed();
         }
+        // Nothing of it is left but what librdmacm has opened.
+        if same.is_empty()
+            && let Some(context) = id.context()
+        {
+            close_files(context);
+        }
+    }
+
+    /// Closes the files of devices whose removal nobody was told of, since nothing of them was in
+    /// use but memory.
+    pub(super) fn close_removed() {
+        let devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+        let all: Vec<_> = devices.iter().filter_map(Weak::upgrade).collect();
+        drop(devices);
+        all.iter().for_each(|device| device.close_if_removed());
     }
 
     /// Closes the files of a removed device if it has no queue pairs any more. librdmacm keeps them
@@ -311,22 +326,23 @@ impl Device {
             }
         }
         if self.removed.load(Ordering::Relaxed) && !self.closed.swap(true, Ordering::Relaxed) {
-            self.close_files();
+            close_files(self.context);
         }
     }
+}
 
-    /// The kernel destroys what is left of the device's objects. What anybody does with the device
-    /// fails from now on. The numbers of the files stay librdmacm's, which closes them.
-    fn close_files(&self) {
-        let Ok(null) = std::fs::File::options().read(true).write(true).open("/dev/null") else { return };
-        // SAFETY: the context is alive, as `open` is. The files are its own, and commands to
-        // another one fail; memory that it has mapped stays mapped.
-        // JUSTIFICATION: files that are a library's can be closed by their numbers only.
-        unsafe {
-            let context = self.context.as_ref();
-            for file in [context.cmd_fd, context.async_fd] {
-                libc::dup3(null.as_raw_fd(), file, libc::O_CLOEXEC);
-            }
+/// The kernel destroys what is left of the device's objects. What anybody does with the device
+/// fails from now on. The numbers of the files stay librdmacm's, which closes them. `context` is
+/// that of an identifier, which the caller has.
+fn close_files(context: NonNull<ffi::Context>) {
+    let Ok(null) = std::fs::File::options().read(true).write(true).open("/dev/null") else { return };
+    // SAFETY: the context is alive as long as something is bound to it. The files are its own, and
+    // commands to another one fail; memory that it has mapped stays mapped.
+    // JUSTIFICATION: files that are a library's can be closed by their numbers only.
+    unsafe {
+        let context = context.as_ref();
+        for file in [context.cmd_fd, context.async_fd] {
+            libc::dup3(null.as_raw_fd(), file, libc::O_CLOEXEC);
         }
     }
 }
@@ -349,7 +365,7 @@ impl fmt::Debug for Device {
 }
 
 /// The address with another port.
-fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
+pub(super) fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
     address.set_port(port);
     address
 }

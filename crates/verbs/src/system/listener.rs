@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use super::cm::{Channel, CmEvent, Id};
-use super::device::Device;
+use super::device::{Device, with_port};
 use super::load::Functions;
 use super::queue_pair::{Depths, QueuePair};
 use super::{ffi, inventory};
@@ -17,6 +17,9 @@ use crate::{Attributes, Bell, DeviceAttributes, Error, REJECT_PRIVATE_DATA_MAX};
 pub(crate) struct Listener {
     id: Id,
     local: SocketAddr,
+    /// A listener for all addresses belongs to no device, so it is told of no removal. An
+    /// identifier for each device that has had requests is told instead.
+    watches: Vec<Id>,
 }
 
 /// What has happened there.
@@ -38,7 +41,7 @@ impl Listener {
         id.bind(address).map_err(|error| explain(error, address))?;
         id.listen(backlog).map_err(|error| explain(error, address))?;
         let local = id.local();
-        Ok(Listener { id, local })
+        Ok(Listener { id, local, watches: Vec::new() })
     }
 
     #[expect(clippy::unnecessary_wraps, reason = "simulated ones have none")]
@@ -58,7 +61,14 @@ impl Listener {
             if let Some(id) = event.request.take() {
                 // Without a device there is nothing to accept it with: it is rejected.
                 if let Ok(request) = Request::new(id, event) {
+                    self.watch(&request.id);
                     return Ok(Some(ListenerEvent::Request(Box::new(request))));
+                }
+                continue;
+            }
+            if let Some(at) = self.watches.iter().position(|watch| watch.name() == event.id) {
+                if event.kind == ffi::CM_DEVICE_REMOVAL {
+                    Device::was_removed(&self.watches.swap_remove(at));
                 }
                 continue;
             }
@@ -77,6 +87,23 @@ impl Listener {
             }
         }
         Ok(None)
+    }
+}
+
+impl Listener {
+    /// From now on the removal of a request's device is told, also when nothing is left of its
+    /// connections.
+    fn watch(&mut self, request: &Id) {
+        let is_watched = |watch: &Id| watch.context() == request.context();
+        if self.id.context().is_some() || self.watches.iter().any(is_watched) {
+            return;
+        }
+        // Fails if the device is going already; its queue pairs are told then.
+        let bound = Id::new(self.id.functions(), Arc::clone(self.id.channel())).and_then(|mut id| {
+            id.bind(with_port(request.local(), 0))?;
+            Ok(id)
+        });
+        self.watches.extend(bound.ok().filter(is_watched));
     }
 }
 

@@ -68,7 +68,8 @@ pub(crate) fn connect(
     target: &Attributes,
     handshake: &Handshake<'_>,
 ) -> (QueuePair, QueuePair) {
-    let mut host = resolve(listener.local_address()).open(host).unwrap();
+    let to = SocketAddr::new(address(), listener.local_address().port());
+    let mut host = resolve(to).open(host).unwrap();
     host.connect(handshake).unwrap();
     let mut target = request(listener).open(target).unwrap();
     target.accept(handshake).unwrap();
