@@ -142,6 +142,11 @@ pub enum ConnectErrorKind {
         /// InfiniBand's reason, or a negative error number with iWARP.
         reason: i32,
     },
+    /// The RDMA connection was made, and failed.
+    RdmaFailed {
+        /// What of it.
+        reason: String,
+    },
     /// The target does not grant a requested digest.
     DigestRefused {
         /// The header digest was refused.
@@ -273,6 +278,7 @@ impl ConnectError {
             | K::TimedOut { .. }
             | K::ClosedDuringInit { .. }
             | K::Closed { .. }
+            | K::RdmaFailed { .. }
             | K::Terminated(_)
             | K::ControllerBusy { .. }
             | K::NotReady { .. }
@@ -306,6 +312,7 @@ impl ConnectErrorKind {
             Self::RdmaLimit { .. } => "rdma-limit",
             Self::Rejected { .. } => "rejected",
             Self::RejectedByManager { .. } => "rejected-by-manager",
+            Self::RdmaFailed { .. } => "rdma-failed",
             Self::DigestRefused { .. } => "digest-refused",
             Self::WrongNqn => "wrong-nqn",
             Self::HostNotAllowed => "host-not-allowed",

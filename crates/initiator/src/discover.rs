@@ -12,6 +12,7 @@ use crate::data::AdminData;
 use crate::error::Error;
 use crate::establish;
 use crate::options::Options;
+use crate::stop;
 use crate::wait::{Waiter, run};
 
 /// A discovery log page, read in one consistent state.
@@ -77,9 +78,7 @@ fn log_kind(error: Error) -> Kind {
         Error::Status { command, status } => Kind::Status { command, status },
         Error::Timeout { after_ms } => Kind::TimedOut { after_ms },
         Error::System { action, errno } => Kind::System { action, errno },
-        Error::Lost(crate::error::Loss::Network(errno)) => Kind::Closed { errno: Some(errno) },
-        Error::Lost(crate::error::Loss::Closed) => Kind::Closed { errno: None },
-        Error::Lost(crate::error::Loss::Terminated(termination)) => Kind::Terminated(termination),
+        Error::Lost(loss) => stop::of_loss(loss),
         other => Kind::Protocol { violation: other.to_string() },
     }
 }

@@ -225,6 +225,14 @@ pub enum Loss {
     /// The RDMA adapter reported an event that ends the connection.
     #[error("{0}")]
     RdmaEvent(&'static str),
+    /// A function of rdma-core failed.
+    #[error("{call}: {}", errno_text(*.errno))]
+    RdmaCall {
+        /// Its name.
+        call: &'static str,
+        /// What it returned.
+        errno: Errno,
+    },
     /// Keep Alive was not answered in time.
     #[error("the target did not answer Keep Alive")]
     KeepAlive,

@@ -26,11 +26,7 @@ impl Stop {
             Self::Cancelled => Kind::Cancelled,
             Self::TimedOut => Kind::TimedOut { after_ms: u64::from(options.connect_timeout_ms) },
             Self::System(errno) => Kind::System { action: "waiting for an answer", errno },
-            Self::Lost(Loss::Network(errno)) => Kind::Closed { errno: Some(errno) },
-            Self::Lost(Loss::Protocol(violation)) => Kind::Protocol { violation: violation.to_string() },
-            Self::Lost(Loss::Terminated(termination)) => Kind::Terminated(termination),
-            Self::Lost(_) => Kind::Closed { errno: None },
-            Self::Failed(Error::Lost(loss)) => Self::Lost(loss).into_kind(options),
+            Self::Lost(loss) | Self::Failed(Error::Lost(loss)) => of_loss(loss),
             Self::Failed(error) => Kind::Protocol { violation: error.to_string() },
         }
     }
@@ -43,6 +39,19 @@ impl Stop {
             Self::Lost(loss) => Error::Lost(loss),
             Self::Failed(error) => error,
             Self::System(errno) => Error::System { action: "waiting for an answer", errno },
+        }
+    }
+}
+
+/// Why a connection cannot be used that is lost already.
+pub(crate) fn of_loss(loss: Loss) -> Kind {
+    match loss {
+        Loss::Network(errno) => Kind::Closed { errno: Some(errno) },
+        Loss::Protocol(violation) => Kind::Protocol { violation: violation.to_string() },
+        Loss::Terminated(termination) => Kind::Terminated(termination),
+        Loss::Rdma(_) | Loss::RdmaEvent(_) | Loss::RdmaCall { .. } => Kind::RdmaFailed { reason: loss.to_string() },
+        Loss::Closed | Loss::KeepAlive | Loss::CommandTimeout | Loss::Association | Loss::Requested => {
+            Kind::Closed { errno: None }
         }
     }
 }
@@ -60,4 +69,30 @@ pub(crate) async fn await_ready(
     let waker = cancel.map(Cancel::waker);
     waiter.wait(Some(watch), waker.as_slice(), Some(deadline)).await.map_err(Stop::System)?;
     if cancel.is_some_and(Cancel::is_set) { Err(Stop::Cancelled) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use ebof_nvme::Nqn;
+    use ebof_verbs::WorkStatus;
+
+    use super::*;
+    use crate::connect_error::{ConnectError, Tried};
+
+    #[test]
+    fn an_rdma_connection_that_fails_before_it_is_used_names_what_failed() {
+        let options = Options::new("127.0.0.1", 4420, Nqn::discovery());
+        for (loss, reason) in [
+            (Loss::Rdma(WorkStatus::RetryExceeded), "RDMA work failed: the other end does not answer"),
+            (Loss::RdmaEvent("the RDMA device was removed"), "the RDMA device was removed"),
+            (
+                Loss::RdmaCall { call: "ibv_post_send", errno: Errno::NOMEM },
+                "ibv_post_send: ENOMEM (Cannot allocate memory)",
+            ),
+        ] {
+            let error = ConnectError::new(of_loss(loss), Tried::new(&options, 0));
+            assert_eq!((error.kind().name(), error.answer().as_str()), ("rdma-failed", reason));
+            assert!(error.is_transient());
+        }
+    }
 }

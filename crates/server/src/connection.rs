@@ -264,7 +264,7 @@ fn refusal_of(end: &End, initialized: bool) -> Option<RefusalReason> {
         End::Fatal(_) if initialized => RefusalReason::ProtocolError,
         End::Capsule(_) | End::OtherQueue { .. } => RefusalReason::ProtocolError,
         End::Fatal(_) => RefusalReason::NotNvme,
-        End::Handshake(_) => RefusalReason::HandshakeTimeout,
+        End::Handshake(_) | End::NotEstablished(_) => RefusalReason::HandshakeTimeout,
         _ => return None,
     })
 }

@@ -65,7 +65,7 @@ pub(crate) enum Kind {
     Ended,
     /// A queue came to an end that was not wanted.
     Broken,
-    /// A socket cannot be watched.
+    /// A connection cannot be watched.
     Unwatched,
     /// A network card keeps memory.
     Pinned,
@@ -112,7 +112,7 @@ impl Kind {
             Self::Connected => "connected queues",
             Self::Tolerated => "connections accepted although something was wrong",
             Self::Unconnected | Self::Ended | Self::Broken => "ended connections",
-            Self::Unwatched => "sockets that cannot be watched",
+            Self::Unwatched => "connections that cannot be watched",
             Self::Pinned => "network cards that keep memory",
             Self::Device(_) => "device errors",
             Self::Protection => "mismatches of protection information",

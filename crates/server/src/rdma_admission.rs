@@ -108,7 +108,10 @@ fn admit(shared: &Shared, request: Request, port: &Arc<PortState>) {
     let mut pair = match request.open(&attributes) {
         Ok(pair) => pair,
         Err((request, error)) => {
-            refuse(RefusalReason::NoResources, format!("no queue pair for queue {}: {error}", asked.qid));
+            refuse(
+                RefusalReason::NoResources,
+                format!("no queue pair for queue {}: {error}; rejected with {}", asked.qid, RejectStatus::NO_RESOURCES),
+            );
             return reject(request, RejectStatus::NO_RESOURCES);
         }
     };

@@ -391,7 +391,7 @@ impl Reactor {
         if let Err(error) = self.source.watch(connection) {
             let peer = connection.link.peer().address;
             if let Some(more) = self.shared.may_log(peer.about(), Kind::Unwatched) {
-                tracing::error!(%peer, "the events of a socket could not be chosen: {error}{more}");
+                tracing::error!(%peer, "a connection cannot be watched: {error}{more}");
             }
         }
     }

@@ -20,6 +20,7 @@ use ebof_manage::{Drive, Listen};
 use ebof_nvme::log::{AddressFamily, SecType, TrType};
 use ebof_nvme::{ControllerId, Nqn, Nsid};
 use ebof_sockets::Refused;
+use ebof_verbs::Network;
 use ebof_verbs::diagnosis::Facts;
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -448,8 +449,14 @@ fn listen_rdma(port: &Port, address: SocketAddr, environment: &Environment) -> R
         let advice = "RDMA needs rdma-core; ports over TCP do not".into();
         StartError::Listen { listen: Box::new(port.listen.clone()), error: io::Error::other(error), advice }
     })?;
-    RdmaListener::bind(network, address).map_err(|error| {
+    RdmaListener::bind(network.clone(), address).map_err(|error| {
         let error = as_io_error(error);
+        if error.kind() == io::ErrorKind::AddrInUse && has_iwarp(&network) {
+            let advice = "with iWARP, RDMA and TCP share port numbers, and a listener of either kind has this one: \
+                          choose another port for one of them"
+                .into();
+            return StartError::Listen { listen: Box::new(port.listen.clone()), error, advice };
+        }
         if error.kind() == io::ErrorKind::AddrInUse || !matches!(environment.rdma, RdmaNetwork::System) {
             return refused(port, error);
         }
@@ -461,6 +468,12 @@ fn listen_rdma(port: &Port, address: SocketAddr, environment: &Environment) -> R
         };
         StartError::Listen { listen: Box::new(port.listen.clone()), error, advice }
     })
+}
+
+/// Whether a device listens by TCP.
+fn has_iwarp(network: &Network) -> bool {
+    let devices = network.devices().unwrap_or_default();
+    devices.iter().any(|device| device.attributes.protocol == ebof_verbs::Protocol::Iwarp)
 }
 
 fn bind(address: SocketAddr) -> io::Result<TcpListener> {

@@ -82,6 +82,8 @@ impl fmt::Display for WorkStatus {
             Self::RemoteOperation => "the other end's adapter failed",
             Self::RetryExceeded => "the other end does not answer",
             Self::RnrRetryExceeded => "the other end has posted no receive buffer",
+            // Soft-RoCE reports messages that are too long like this.
+            Self::Other(2) => "the adapter cannot do the work, such as to receive a long message (status 2)",
             Self::Other(number) => return write!(f, "work completion status {number}"),
         })
     }

@@ -61,6 +61,16 @@ pub enum Error {
         /// The limit.
         max: u64,
     },
+    /// The device makes no queue pair: too large a one, or one too many.
+    #[error("the RDMA device makes no queue pair with {sends} entries to send and {receives} to receive: {source}")]
+    QueuePair {
+        /// Entries of the send queue.
+        sends: u32,
+        /// Entries of the receive queue.
+        receives: u32,
+        /// What the system says.
+        source: io::Error,
+    },
     /// Private data are too long.
     #[error("{length} bytes of private data, but at most {max} can be sent")]
     PrivateData {

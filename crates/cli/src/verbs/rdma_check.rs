@@ -213,7 +213,9 @@ fn failure(error: &Error, address: SocketAddr) -> anyhow::Error {
             address.ip()
         ),
         Error::Closed | Error::Work { .. } => "look at the link (`ip -s link`) and at what the other end says".into(),
-        Error::Verbs(ebof_verbs::Error::AddressInUse(_)) => "another program listens there; choose another -s".into(),
+        Error::Verbs(ebof_verbs::Error::AddressInUse(_)) => {
+            "another program listens there (with iWARP also one for TCP); choose another -s".into()
+        }
         Error::Verbs(_) => "`ebof rdma-check` shows the devices, `ebof rdma-check ADDRESS --no-measure` the way".into(),
     };
     Failure::new("rdma", message, advice).into()

@@ -34,6 +34,9 @@ pub(super) fn summary(kind: &K, tried: &Tried) -> String {
         K::RejectedByManager { .. } => {
             format!("cannot connect to {to}: the other end rejects the connection without a word of NVMe/RDMA")
         }
+        K::RdmaFailed { .. } => {
+            format!("cannot connect to {to}: the RDMA connection failed ({})", tried.step.name())
+        }
         K::DigestRefused { header, data } => {
             format!("cannot connect to {to}: the target refuses the {}", digests(*header, *data))
         }
@@ -94,7 +97,9 @@ pub(super) fn answer(kind: &K, tried: &Tried) -> String {
         K::ClosedDuringInit { reset: true } => errno_text(Errno::CONNRESET),
         K::ClosedDuringInit { reset: false } => "end of stream where ICResp was expected".to_owned(),
         K::NotNvme { first_bytes } => format!("the first bytes are {}", show(first_bytes)),
-        K::NoRdma { reason } | K::NoRdmaDevice { reason } | K::RdmaLimit { reason } => reason.clone(),
+        K::NoRdma { reason } | K::NoRdmaDevice { reason } | K::RdmaLimit { reason } | K::RdmaFailed { reason } => {
+            reason.clone()
+        }
         K::Rejected { status } => match status.meaning() {
             Some(meaning) => format!("NVMe/RDMA reject, {status}: {meaning}"),
             None => format!("NVMe/RDMA reject, {status}"),
@@ -195,7 +200,7 @@ pub(super) fn to_do(kind: &K, tried: &Tried) -> String {
         K::RestartDiscovery => "run discovery again and connect to what it lists now".to_owned(),
         K::Status { status, .. } if !status.is_dnr() => "see the target's log; trying again may help".to_owned(),
         K::Status { .. } => "see the target's log: it says that trying again would not help".to_owned(),
-        K::Closed { .. } => "see the target's log, and try again".to_owned(),
+        K::Closed { .. } | K::RdmaFailed { .. } => "see the target's log, and try again".to_owned(),
         K::Terminated(_) | K::Protocol { .. } => "one of the two ends has a bug: report it with this text and, if you can, a \
             packet capture (`tcpdump -w`)"
             .to_owned(),
@@ -255,6 +260,9 @@ fn to_do_over_rdma(kind: &K, tried: &Tried) -> Option<String> {
             shorter queues (--nr-io-queues, --queue-size), or raise the target's limit"
             .to_owned(),
         K::Rejected { .. } => "one of the two ends has a bug, or is of another time: see the target's log".to_owned(),
+        K::RdmaFailed { .. } => {
+            format!("see the target's log, and the link between both ends with `ebof rdma-check {}`", tried.traddr)
+        }
         K::RejectedByManager { .. } => "see the target's log; the port may be that of another RDMA service".to_owned(),
         K::System { errno: Errno::NOMEM, .. } => {
             "raise the limit of locked memory (`ulimit -l`), which RDMA takes, or ask for shorter or fewer queues"

@@ -42,7 +42,7 @@ impl Readiness {
         self.blocked = false;
         let Some(descriptor) = watch.descriptor else { return Ok(()) };
         epoll::add(&self.epoll, descriptor, epoll::EventData::new_u64(1), epoll::EventFlags::IN)
-            .map_err(|errno| Error::System { action: "watching a socket", errno })
+            .map_err(|errno| Error::System { action: "watching a connection", errno })
     }
 
     pub(super) fn change(&mut self, watch: Watch<'_>) -> Result<(), Error> {
@@ -50,6 +50,6 @@ impl Readiness {
         let Some(descriptor) = watch.descriptor else { return Ok(()) };
         let room = if watch.blocked { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
         epoll::modify(&self.epoll, descriptor, epoll::EventData::new_u64(1), epoll::EventFlags::IN | room)
-            .map_err(|errno| Error::System { action: "watching a socket", errno })
+            .map_err(|errno| Error::System { action: "watching a connection", errno })
     }
 }

@@ -37,7 +37,7 @@ pub struct Refusal {
 pub enum RefusalReason {
     /// What arrived first is not an NVMe/TCP PDU, or not the private data of an NVMe/RDMA host.
     NotNvme,
-    /// A PDU broke the transport's rules.
+    /// A PDU or capsule broke the transport's rules.
     ProtocolError,
     /// The digests that the host asked for, or did not, are against the port's rules.
     DigestRefused,
@@ -85,7 +85,7 @@ impl RefusalReason {
         match self {
             Self::NotNvme => "only NVMe hosts should reach this port: a port scanner, a health check or a wrong port?",
             Self::ProtocolError => {
-                "the host, or something between, damages PDUs: compare versions, capture the traffic"
+                "the host, or something between, damages PDUs or capsules: compare versions, capture the traffic"
             }
             Self::DigestRefused => {
                 "set the host's --hdr-digest and --data-digest as the port's header_digest and data_digest say"

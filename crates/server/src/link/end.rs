@@ -28,7 +28,9 @@ pub(crate) enum End {
     Work(WorkStatus),
     #[error("the queue pair failed: {0}")]
     QueuePair(&'static str),
-    #[error("the RDMA device failed: {0}")]
+    #[error("the host did not complete the RDMA connection: {0}")]
+    NotEstablished(io::Error),
+    #[error("the RDMA connection failed: {0}")]
     Verbs(#[from] ebof_verbs::Error),
     #[error("the RDMA device was removed")]
     DeviceRemoved,

@@ -189,6 +189,10 @@ impl Device {
         self.removed.store(true, Ordering::Relaxed);
     }
 
+    pub(super) fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::Relaxed)
+    }
+
     /// Readable when there are asynchronous events, of any queue pair.
     pub(super) fn events(&self) -> BorrowedFd<'_> {
         // SAFETY: the device is open, and its descriptor with it.

@@ -459,6 +459,7 @@ impl Made {
     fn create(&mut self, id: &mut Id, device: &Arc<Device>, send_entries: u32) -> Result<NonNull<ffi::Qp>, Error> {
         let completions = self.completions.pointer().as_ptr();
         let shared = self.receives.shared_queue();
+        let receives = if shared.is_some() { 0 } else { self.receives.count() };
         let mut attempt = |inline| {
             let mut attributes = ffi::QpInitAttr {
                 qp_context: ptr::null_mut(),
@@ -467,7 +468,7 @@ impl Made {
                 srq: shared.map_or(ptr::null_mut(), NonNull::as_ptr),
                 cap: ffi::QpCap {
                     max_send_wr: send_entries,
-                    max_recv_wr: if shared.is_some() { 0 } else { self.receives.count() },
+                    max_recv_wr: receives,
                     max_send_sge: 1,
                     max_recv_sge: 1,
                     max_inline_data: inline,
@@ -482,7 +483,12 @@ impl Made {
             Ok((pointer, attributes.cap.max_inline_data))
         };
         // Not every adapter copies messages into work requests.
-        let (pointer, inline_max) = attempt(INLINE_BYTES).or_else(|_: Error| attempt(0))?;
+        let made = attempt(INLINE_BYTES).or_else(|_: Error| attempt(0));
+        let (pointer, inline_max) = made.map_err(|error| match error {
+            _ if device.is_removed() => Error::DeviceRemoved,
+            Error::Call { source, .. } => Error::QueuePair { sends: send_entries, receives, source },
+            error => error,
+        })?;
         self.sends.set_inline_max(inline_max.min(INLINE_BYTES));
         Ok(pointer)
     }

@@ -248,7 +248,9 @@ fn kind(error: &Error) -> Kind {
         },
         Error::NoDevice(_) | Error::DeviceRemoved => Kind::NoRdmaDevice { reason: error.to_string() },
         Error::Refused(_) => Kind::Refused,
-        Error::Limit { .. } | Error::Register { .. } => Kind::RdmaLimit { reason: error.to_string() },
+        Error::Limit { .. } | Error::QueuePair { .. } | Error::Register { .. } => {
+            Kind::RdmaLimit { reason: error.to_string() }
+        }
         Error::ConnectionManager(_) => Kind::NoRdma { reason: error.to_string() },
         Error::Call { call, source } => {
             Kind::System { action: call, errno: Errno::from_io_error(source).unwrap_or(Errno::IO) }
@@ -262,13 +264,16 @@ fn kind(error: &Error) -> Kind {
 /// How the error of a call ends a connection.
 pub(super) fn loss(error: &Error) -> Loss {
     match error {
-        Error::Call { source, .. } | Error::Address { source, .. } | Error::Route { source, .. } => {
+        Error::Call { call, source } => {
+            Loss::RdmaCall { call, errno: Errno::from_io_error(source).unwrap_or(Errno::IO) }
+        }
+        Error::Address { source, .. } | Error::Route { source, .. } => {
             Loss::Network(Errno::from_io_error(source).unwrap_or(Errno::IO))
         }
         Error::Refused(_) => Loss::Network(Errno::CONNREFUSED),
         Error::DeviceRemoved => Loss::RdmaEvent("the RDMA device was removed"),
         Error::State(state) => Loss::RdmaEvent(state),
-        Error::Limit { .. } => Loss::RdmaEvent("the RDMA device has not enough resources"),
+        Error::Limit { .. } | Error::QueuePair { .. } => Loss::RdmaEvent("the RDMA device has not enough resources"),
         Error::Register { .. } => Loss::RdmaEvent("memory could not be registered with the RDMA device"),
         Error::ConnectionManager(_) => Loss::RdmaEvent("the kernel's RDMA connection manager is not available"),
         Error::NoDevice(_) | Error::AddressInUse(_) | Error::PrivateData { .. } => Loss::Network(Errno::IO),

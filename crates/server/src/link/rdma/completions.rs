@@ -1,6 +1,8 @@
 //! What the adapter reports: capsules that came, responses that were sent, data that were moved,
 //! and the end of the connection.
 
+use std::io;
+
 use ebof_backend::Buffer;
 use ebof_rdma::FatalError;
 use ebof_verbs::{Completion, Event, WorkStatus};
@@ -72,6 +74,9 @@ impl Rdma {
                     self.core.on_established();
                     self.has_progress = true;
                     self.collected_bytes += COMPLETION_BYTES;
+                }
+                Event::Unreachable(status) if status < 0 && !self.is_established => {
+                    self.note_end(End::NotEstablished(io::Error::from_raw_os_error(status.saturating_neg())));
                 }
                 Event::Disconnected | Event::Unreachable(_) | Event::Rejected { .. } => self.note_end(End::PeerClosed),
                 Event::DeviceRemoved => self.note_end(End::DeviceRemoved),
