@@ -30,13 +30,12 @@ on_target() {
     stop drive KILL 30
     [[ $? == 137 ]]
   else
-    start drive "$ebof" serve --listen "$transport://$drive_address:$drive_port" ${drive_also:+--listen "$drive_also"} \
+    start drive "$ebof" serve --listen "$transport://$drive_address:$drive_port" \
       --nqn "$drive_nqn" --allow-any-host --drive "name=d0,backing=$work/disk.img,size=256Mi"
     until_true 60 drive_listens || { cat "$work/drive.log"; return 1; }
   fi
 }
 drive_listens() { reachable "$drive_port"; }
-drive_also='' # where else it listens
 target_down() { ask target down; }
 target_up() { ask target up; }
 on_ebof() {

@@ -18,16 +18,10 @@ ask() {
   "on_$verb" "$@"
 }
 drive_listens() { listens rdma "$drive_port"; }
-# What another host does meanwhile is done over TCP.
-on_ebof() {
-  local verb=$1
-  shift
-  EBOF_STATE_DIR=$work/state "$ebof" "$verb" "nvme+$drive_also/$drive_nqn" "$@" >>"$work/verbs.log" 2>&1
-}
 
 guest() {
   address=10.0.2.15 port=4420 transport=rdma nqn=$drive_nqn
-  drive_address=$address drive_port=$port drive_also=tcp://$address:$port
+  drive_address=$address drive_port=$port
   ebof_in_guest || return
   check "soft RoCE on eth0" rdma_link rxe eth0 || return
   check "modprobe nvme-rdma" modprobe nvme-rdma || return
