@@ -57,3 +57,22 @@ until_says() {
   done
   return 1
 }
+
+# run_tests LINK PROGRAM ARGUMENT...: runs those tests of a program that cargo builds and ignores; a
+# check for each.
+run_tests() {
+  local link=$1 program=$2 line
+  shift 2
+  LIMIT=150 attempt "$program" --ignored --test-threads=1 "$@"
+  while read -r line; do
+    case $line in
+      "test "*" ... ok") line=${line#test } && pass "$link: ${line% ... ok}" ;;
+      "test "*" ... FAILED") line=${line#test } && fail "$link: ${line% ... FAILED}" ;;
+    esac
+  done <<<"$out"
+  # With the output of those that failed; also if it has ended before they did.
+  if ((status != 0)) || ! grep -q '^test result: ok' <<<"$out"; then
+    fail "$link: the tests end with the status 0: it is $status"
+    sed -n '/^failures:/,$p' <<<"$out" | head -c 6000 | note
+  fi
+}

@@ -4,6 +4,7 @@
 # run.sh [SCENARIO...]        without a name, all of scenarios/ but peers; -l lists them
 #   EBOF             the binary under test (default: target/release/ebof, else target/debug/ebof, of this repository)
 #   EBOF_VERBS_TESTS crates/verbs/tests/alone, built (default: the newest one in target/debug/deps)
+#   EBOF_SERVER_TESTS crates/server/tests/it, likewise
 #   EBOF_VM_CACHE    where setup.sh builds (default ~/.cache/ebof-vm)
 #   EBOF_VM_VERBOSE=1  show the output of every checked command, not only of those that fail
 #   EBOF_VM_KEEP=1   keep each scenario's directory also after success
@@ -54,19 +55,29 @@ needs_ebof() {
 
 # needs_verbs_tests: the same for the tests of RDMA devices, which are /host/devices.
 needs_verbs_tests() {
-  local program=${EBOF_VERBS_TESTS:-} candidate
+  needs_tests devices "${EBOF_VERBS_TESTS:-}" alone 'needs an RDMA device: tests/vm' && return
+  fail "the tests of RDMA devices are built: cargo test --no-run -p ebof-verbs, or set EBOF_VERBS_TESTS"
+  return 1
+}
+# needs_server_tests: the same for the tests with a target over RDMA, which are /host/hosts.
+needs_server_tests() {
+  needs_tests hosts "${EBOF_SERVER_TESTS:-}" it 'needs an RDMA target: tests/vm' && return
+  fail "the tests with a target over RDMA are built: cargo test --no-run -p ebof-server, or set EBOF_SERVER_TESTS"
+  return 1
+}
+# needs_tests NAME PROGRAM TEST TEXT: has the guest find a program with tests at /host/NAME; without
+# one the newest TEST that cargo has built whose tests are ignored because of this text.
+needs_tests() {
+  local program=$2 candidate
   if [[ -z $program ]]; then
-    for candidate in "${CARGO_TARGET_DIR:-$repository/target}"/debug/deps/alone-*; do
+    for candidate in "${CARGO_TARGET_DIR:-$repository/target}"/debug/deps/"$3"-*; do
       [[ -x $candidate && ! $program -nt $candidate ]] || continue
       # Other crates have tests of this name.
-      ! grep -q 'needs an RDMA device: tests/vm' "$candidate" || program=$candidate
+      ! grep -q "$4" "$candidate" || program=$candidate
     done
   fi
-  if [[ ! -x $program ]]; then
-    fail "the tests of RDMA devices are built: cargo test --no-run -p ebof-verbs, or set EBOF_VERBS_TESTS"
-    return 1
-  fi
-  strip -o "$work/share/devices" "$program" 2>/dev/null || cp "$program" "$work/share/devices"
+  [[ -x $program ]] || return 1
+  strip -o "$work/share/$1" "$program" 2>/dev/null || cp "$program" "$work/share/$1"
 }
 
 # boot_guest [VM-OPTION...] -- [ARGUMENT...]: boots a guest, runs the scenario's function guest with
@@ -226,7 +237,7 @@ if [[ ${1:-} == -l ]]; then
   exit
 fi
 scenarios=("$@")
-((${#scenarios[@]})) || scenarios=(self linux-host drive media protection nvmet ublk verbs rdma rdma-drive rdma-host rdma-two)
+((${#scenarios[@]})) || scenarios=(self linux-host drive media protection nvmet ublk verbs rdma rdma-drive rdma-host rdma-two rdma-hostile)
 for name in "${scenarios[@]}"; do
   [[ -f $here/scenarios/$name.sh ]] || { echo "run.sh: no scenario $name (run.sh -l lists them)" >&2; exit 2; }
 done

@@ -27,6 +27,7 @@ mod peers;
 mod protection;
 mod raw;
 mod rdma;
+mod rdma_hostile;
 mod rdma_rig;
 mod rdma_shared;
 mod reload;

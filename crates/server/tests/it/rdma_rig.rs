@@ -1,7 +1,9 @@
-//! A host over a simulated RDMA network that sends exactly what the test says.
+//! A host over RDMA that sends exactly what the test says: over a simulated network, or over an
+//! adapter.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::BorrowedFd;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,6 +17,7 @@ use ebof_nvme::{ControllerId, Cqe, Nsid, QueueId, Sgl, Sqe};
 use ebof_rdma::private_data::{ConnectReject, ConnectRequest, RejectStatus};
 use ebof_server::{Environment, RdmaNetwork, Settings, Target};
 use ebof_verbs::{Attributes, Completion, ConnectOptions, Event, Handshake, Network, QueuePair, simulated};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::config::one_subsystem;
@@ -32,6 +35,22 @@ pub(crate) enum Data<'a> {
     Memory(u32),
     /// The same, and the key may be invalidated.
     Invalidated(u32),
+}
+
+/// Where connections of a host come from.
+pub(crate) trait Way {
+    fn network(&self) -> Network;
+
+    /// The host's own address, if it matters.
+    fn from(&self) -> Option<IpAddr> {
+        None
+    }
+}
+
+impl Way for simulated::Network {
+    fn network(&self) -> Network {
+        self.clone().into()
+    }
 }
 
 /// A response.
@@ -59,17 +78,19 @@ pub(crate) fn request(queue: u16, entries: u16, controller: u16) -> [u8; Connect
 
 impl Queue {
     /// Sends a request, and waits for the answer of the connection manager.
-    pub(crate) fn ask(network: &simulated::Network, to: SocketAddr, private_data: &[u8]) -> (Self, Event) {
-        let mut queue = Self::silent(network, to, private_data, 64);
+    pub(crate) fn ask(way: &impl Way, to: SocketAddr, private_data: &[u8]) -> (Self, Event) {
+        let mut queue = Self::silent(way, to, private_data, 64);
         let answer = queue.event();
         (queue, answer)
     }
 
     /// Sends a request and looks at nothing. There are so many receives.
-    pub(crate) fn silent(network: &simulated::Network, to: SocketAddr, private_data: &[u8], receives: u32) -> Self {
-        let network = Network::from(network.clone());
-        let mut connecting = network.connect(to, None, &ConnectOptions::default()).unwrap();
-        assert!(connecting.poll().unwrap());
+    pub(crate) fn silent(way: &impl Way, to: SocketAddr, private_data: &[u8], receives: u32) -> Self {
+        let mut connecting = way.network().connect(to, way.from(), &ConnectOptions::default()).unwrap();
+        while !connecting.poll().unwrap() {
+            let descriptor = connecting.descriptor().expect("a simulated network takes no time");
+            assert!(is_readable(descriptor), "neither address nor route");
+        }
         let attributes = Attributes {
             receives,
             receive_bytes: 16,
@@ -91,23 +112,23 @@ impl Queue {
     }
 
     /// A queue before its Connect.
-    pub(crate) fn accepted(network: &simulated::Network, to: SocketAddr, queue: u16, entries: u16) -> Self {
-        let (queue, answer) = Self::ask(network, to, &request(queue, entries, 0xffff));
+    pub(crate) fn accepted(way: &impl Way, to: SocketAddr, queue: u16, entries: u16) -> Self {
+        let (queue, answer) = Self::ask(way, to, &request(queue, entries, 0xffff));
         assert!(matches!(answer, Event::Established { .. }), "{answer:?}");
         queue
     }
 
     /// An Admin Queue with its controller, which is enabled.
-    pub(crate) fn admin(network: &simulated::Network, to: SocketAddr) -> (Self, u16) {
-        let mut queue = Self::accepted(network, to, 0, 32);
+    pub(crate) fn admin(way: &impl Way, to: SocketAddr) -> (Self, u16) {
+        let mut queue = Self::accepted(way, to, 0, 32);
         let controller = queue.connect(0, 32, 0xffff);
         queue.done(Property::set(offset::CC, Cc::ENABLE.0), Data::None);
         (queue, controller)
     }
 
     /// An I/O queue.
-    pub(crate) fn io(network: &simulated::Network, to: SocketAddr, controller: u16, id: u16) -> Self {
-        let mut queue = Self::accepted(network, to, id, 64);
+    pub(crate) fn io(way: &impl Way, to: SocketAddr, controller: u16, id: u16) -> Self {
+        let mut queue = Self::accepted(way, to, id, 64);
         queue.connect(id, 64, controller);
         queue
     }
@@ -147,13 +168,22 @@ impl Queue {
         self.pair.flush().unwrap();
     }
 
-    fn event(&mut self) -> Event {
+    pub(crate) fn event(&mut self) -> Event {
         loop {
             if let Some(event) = self.pair.poll_event().unwrap() {
                 return event;
             }
-            self.rung.recv_timeout(Duration::from_secs(20)).expect("an answer");
+            self.wait();
         }
+    }
+
+    /// Until there may be something.
+    pub(crate) fn wait(&self) {
+        let is_there = match self.pair.descriptor() {
+            Some(descriptor) => is_readable(descriptor),
+            None => self.rung.recv_timeout(PATIENCE).is_ok(),
+        };
+        assert!(is_there, "no answer");
     }
 
     /// Takes what is there; `false` if that is nothing.
@@ -214,7 +244,7 @@ impl Queue {
             }
             self.pair.arm().unwrap();
             if !self.look() {
-                self.rung.recv_timeout(Duration::from_secs(20)).expect("an answer");
+                self.wait();
             }
         }
     }
@@ -229,6 +259,14 @@ impl Queue {
         assert!(response.cqe.status().is_success(), "{}", response.cqe.status());
         response
     }
+}
+
+/// How long a test waits for anything.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn is_readable(descriptor: BorrowedFd<'_>) -> bool {
+    let patience = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
+    poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&patience)).unwrap() > 0
 }
 
 /// Why a request was rejected.
