@@ -7,7 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -23,6 +23,8 @@ pub(super) struct Device {
     functions: &'static Functions,
     context: NonNull<ffi::Context>,
     domain: NonNull<ffi::Pd>,
+    /// Of soft-iWARP; otherwise null.
+    spacer: AtomicPtr<ffi::Cq>,
     attributes: DeviceAttributes,
     iwarp: bool,
     /// Of registrations for this end, for peers through windows, and for peers.
@@ -133,6 +135,7 @@ impl Device {
             functions,
             context,
             domain,
+            spacer: AtomicPtr::new(spacer(functions, context)),
             iwarp: inventory::is_iwarp(context),
             attributes,
             local_owner: next_owner(),
@@ -330,7 +333,18 @@ impl Device {
             }
         }
         if self.removed.load(Ordering::Relaxed) && !self.closed.swap(true, Ordering::Relaxed) {
+            // What is mapped keeps the files open.
+            self.free_spacer();
             close_files(self.context);
+        }
+    }
+
+    fn free_spacer(&self) {
+        let spacer = self.spacer.swap(ptr::null_mut(), Ordering::Relaxed);
+        if !spacer.is_null() {
+            // SAFETY: nothing uses it, and it is destroyed once.
+            // JUSTIFICATION: the library is in C.
+            unsafe { (self.functions.ibv_destroy_cq)(spacer) };
         }
     }
 }
@@ -354,6 +368,7 @@ fn close_files(context: NonNull<ffi::Context>) {
 impl Drop for Device {
     fn drop(&mut self) {
         self.close_if_removed();
+        self.free_spacer();
         // SAFETY: everything in the domain holds the device, and is gone.
         // JUSTIFICATION: the library is in C.
         let returned = unsafe { (self.functions.ibv_dealloc_pd)(self.domain.as_ptr()) };
@@ -366,6 +381,21 @@ impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Device").field(&self.attributes.name).finish()
     }
+}
+
+/// A completion queue for nothing, as the first thing on soft-iWARP; null on others. The kernel
+/// names memory of queues by where it would be in the device's file, page after page, and libsiw
+/// takes one of these names for a failure: that of page 144, which is reached with a dozen of queue
+/// pairs. This one has all pages up to there.
+fn spacer(functions: &Functions, context: NonNull<ffi::Context>) -> *mut ffi::Cq {
+    // Of 32 bytes each.
+    const ENTRIES: i32 = 145 * 4096 / 32;
+    if !inventory::is_soft_iwarp(functions, context) {
+        return ptr::null_mut();
+    }
+    // SAFETY: the device is open.
+    // JUSTIFICATION: the library is in C.
+    unsafe { (functions.ibv_create_cq)(context.as_ptr(), ENTRIES, ptr::null_mut(), ptr::null_mut(), 0) }
 }
 
 /// The address with another port.

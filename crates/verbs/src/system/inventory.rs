@@ -55,6 +55,11 @@ pub(super) fn attributes(functions: &Functions, context: NonNull<ffi::Context>) 
     Ok(decode(functions, context, &raw, &gids(functions, context)))
 }
 
+/// Whether it is soft-iWARP.
+pub(super) fn is_soft_iwarp(functions: &Functions, context: NonNull<ffi::Context>) -> bool {
+    query_device(functions, context).is_ok_and(|raw| raw.vendor_id == SIW_VENDOR)
+}
+
 fn query_device(functions: &Functions, context: NonNull<ffi::Context>) -> Result<Box<ffi::DeviceAttr>, Error> {
     // SAFETY: a structure of numbers.
     // JUSTIFICATION: it has many members, which the library writes.

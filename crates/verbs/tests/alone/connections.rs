@@ -10,9 +10,24 @@ use ebof_verbs::{
 };
 
 use crate::ends::{
-    Ends, PATIENCE, address, attributes, completion, connect, event, handshake, is_iwarp, network, request, resolve,
-    until,
+    Ends, PATIENCE, address, attributes, completion, connect, event, handshake, is_iwarp, network, receive, request,
+    resolve, send, until,
 };
+
+/// On both sides.
+#[test]
+#[ignore = "needs an RDMA device: tests/vm"]
+fn a_device_has_many_queue_pairs() {
+    let Ends { host, target, mut listener } = Ends::connected();
+    let mut all = vec![(host, target)];
+    for _ in 0..40 {
+        all.push(connect(&mut listener, &attributes(), &attributes(), &handshake(&[])));
+    }
+    for (host, target) in &mut all {
+        send(host, b"hello");
+        assert_eq!(receive(target), b"hello");
+    }
+}
 
 #[test]
 #[ignore = "needs an RDMA device: tests/vm"]
