@@ -5,7 +5,7 @@
 //! buffers are cut out of regions; what of a region is not in use stays as long as a part of it is.
 //! Not shared between threads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ebof_backend::{Buffer, Region};
@@ -121,14 +121,19 @@ impl Pool {
         self.budget_bytes = bytes;
     }
 
-    /// Frees the regions of which nothing is in use.
+    /// Frees the regions of which nothing is in use: of which all buffers are here, but for those
+    /// that were forgotten and are freed.
     pub(crate) fn shrink(&mut self) {
-        for (free, bytes) in self.free.iter_mut().zip(CLASSES) {
-            let mut free_bytes: BTreeMap<*const Region, usize> = BTreeMap::new();
+        for free in &mut self.free {
+            let mut counts: BTreeMap<*const Region, usize> = BTreeMap::new();
             for buffer in &*free {
-                *free_bytes.entry(Arc::as_ptr(buffer.region())).or_default() += bytes;
+                *counts.entry(Arc::as_ptr(buffer.region())).or_default() += 1;
             }
-            free.retain(|buffer| free_bytes[&Arc::as_ptr(buffer.region())] < buffer.region().capacity());
+            let is_in_use = |region: &Arc<Region>| Arc::strong_count(region) > counts[&Arc::as_ptr(region)];
+            // Before any of them is dropped.
+            let in_use: BTreeSet<*const Region> =
+                free.iter().map(Buffer::region).filter(|region| is_in_use(region)).map(Arc::as_ptr).collect();
+            free.retain(|buffer| in_use.contains(&Arc::as_ptr(buffer.region())));
             free.shrink_to_fit();
         }
         self.free_bytes = self.free.iter().zip(CLASSES).map(|(free, bytes)| free.len() * bytes).sum();
@@ -179,6 +184,21 @@ mod tests {
         pool.put(kept);
         pool.shrink();
         assert_eq!((pool.free_bytes, pool.outstanding_bytes()), (0, 0));
+    }
+
+    /// Of a connection that was given up: its buffer is freed with its queue pair.
+    #[test]
+    fn a_region_is_freed_when_one_of_its_buffers_was_forgotten_and_is_freed() {
+        let mut pool = Pool::new(4 << 20);
+        let (kept, forgotten) = (pool.take(1000).unwrap(), pool.take(1000).unwrap());
+        let region = Arc::downgrade(kept.region());
+        pool.put(kept);
+        pool.forget(forgotten.capacity());
+        pool.shrink();
+        assert_eq!(pool.free_bytes, REGION_BYTES - 4096);
+        drop(forgotten);
+        pool.shrink();
+        assert_eq!((pool.free_bytes, pool.outstanding_bytes(), region.strong_count()), (0, 0, 0));
     }
 
     #[test]
