@@ -4,11 +4,13 @@
 //! ```text
 //! a capsule was received       command = connection.receive(bytes)?
 //! the command needs its data   connection.read(tag, segments, length)
-//! the command is complete      connection.respond(&cqe, segments), or respond_with_data(...)
+//! the command is complete      connection.respond(&cqe, segments), or respond_with_data(...);
+//!                              or post connection.respond_now(...) at once, if it returns anything
 //! established                  connection.on_established()
 //! a READ has completed         connection.on_read_done(tag) -> Fetched
 //! a message was sent           connection.on_sent()
 //! then                         while let Some(work) = connection.poll_work(room) { post it }
+//! and when it is flushed       connection.on_flushed()
 //! ```
 //! Post a receive again before the response to the command that came in it, or the host's next
 //! command may find none.
@@ -90,6 +92,18 @@ pub enum Work {
     },
 }
 
+/// A response that is to be posted now: an RDMA WRITE, if there is any, then the message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Posting {
+    /// Bytes of data from the beginning of the command's buffer, not zero, and where they go.
+    pub write: Option<(u32, Remote)>,
+    /// The key to be invalidated with the message.
+    pub invalidate: Option<u32>,
+}
+
+/// Entries of the send queue that a [`Posting`] takes at most.
+const POSTING_ENTRIES: usize = 2;
+
 /// The reads of a command are over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fetched {
@@ -114,8 +128,10 @@ pub struct Connection {
     queue: QueueId,
     /// Commands that may be outstanding.
     entries: u32,
-    /// Commands whose responses have not been posted.
+    /// Commands whose responses the host cannot have: they have not been posted, or
     outstanding: u32,
+    /// they have, by [`Connection::respond_now`], and have not been flushed.
+    answered: u32,
     in_capsule_bytes: u32,
     is_established: bool,
     lists: Lists,
@@ -203,6 +219,38 @@ impl Connection {
     pub fn respond_with_data(&mut self, tag: u32, segments: Segments, length: u32, cqe: &Cqe) {
         let sequence = self.next_sequence();
         self.responses.push(*cqe, Some(segments), Some(Data { tag, length }), sequence);
+    }
+
+    /// The response to a command behind the first `length` bytes of its data, if it can be posted
+    /// now: nothing waits before it, the send queue has `room`, and the data go to one piece of
+    /// memory. `None`: it has to be queued, with the same meaning, by [`respond`](Self::respond) or
+    /// [`respond_with_data`](Self::respond_with_data). What was posted is flushed with a call of
+    /// [`on_flushed`](Self::on_flushed).
+    #[inline]
+    pub fn respond_now(&mut self, segments: Option<Segments>, length: u32, room: usize) -> Option<Posting> {
+        let is_next = self.responses.has_turn() && self.reads.next_sequence().is_none();
+        if !self.is_established || !is_next || room < POSTING_ENTRIES {
+            return None;
+        }
+        let posting = match segments {
+            None => Posting { write: None, invalidate: None },
+            Some(segments) => {
+                let (announced, remote, invalidate) = segments.single()?;
+                let length = length.min(announced);
+                let write = if length > 0 { Some((length, remote)) } else { None };
+                Posting { write, invalidate: if invalidate { Some(remote.key) } else { None } }
+            }
+        };
+        self.responses.on_posted();
+        // The host has not seen it before it is flushed: until then its command counts.
+        self.answered += 1;
+        Some(posting)
+    }
+
+    /// What was posted is flushed now: the host may send further commands.
+    #[inline]
+    pub fn on_flushed(&mut self) {
+        self.outstanding = self.outstanding.saturating_sub(core::mem::take(&mut self.answered));
     }
 
     /// A command has ended without a response. `segments` are its own, as in

@@ -59,8 +59,18 @@ impl Segments {
         Self { length, place: Place::One { remote, invalidate } }
     }
 
+    /// Bytes, place, and whether its key is to be invalidated; `None` where they are a list.
+    #[inline]
+    pub(crate) const fn single(&self) -> Option<(u32, Remote, bool)> {
+        match self.place {
+            Place::One { remote, invalidate } => Some((self.length, remote, invalidate)),
+            Place::List(_) => None,
+        }
+    }
+
     /// Bytes of data, not zero.
     #[must_use]
+    #[inline]
     pub const fn length(&self) -> u32 {
         self.length
     }

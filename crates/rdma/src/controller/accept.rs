@@ -89,6 +89,7 @@ impl Connection {
                 queue: qid,
                 entries,
                 outstanding: 0,
+                answered: 0,
                 in_capsule_bytes: limits.in_capsule_bytes,
                 is_established: false,
                 lists: Lists::new(capsules),

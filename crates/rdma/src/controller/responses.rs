@@ -78,8 +78,20 @@ impl Responses {
     pub(super) fn post(&mut self) -> Option<(Cqe, Option<Segments>, Option<u32>)> {
         let Response { cqe, segments, data, .. } = self.queue.pop_front()?;
         self.begun = None;
-        self.under_way += 1;
+        self.on_posted();
         Some((cqe, segments, data.map(|data| data.tag)))
+    }
+
+    /// Whether a response that is not queued may be posted.
+    #[inline]
+    pub(super) fn has_turn(&self) -> bool {
+        self.queue.is_empty() && self.under_way < self.sends
+    }
+
+    /// A response is posted.
+    #[inline]
+    pub(super) const fn on_posted(&mut self) {
+        self.under_way += 1;
     }
 
     #[inline]

@@ -4,7 +4,7 @@
 use ebof_nvme::sgl::SglDescriptor;
 use ebof_nvme::{Cid, ControllerId, Cqe, QueueId, Sgl, Sqe, Status};
 use ebof_rdma::FatalError;
-use ebof_rdma::controller::{Connection, Limits, Location};
+use ebof_rdma::controller::{Connection, Limits, Location, Posting};
 use ebof_rdma::private_data::{ConnectRequest, RejectStatus};
 use ebof_testkit::rdma::LIMITS;
 use zerocopy::IntoBytes;
@@ -70,5 +70,11 @@ fn a_short_capsule_and_too_many_commands_end_the_connection() {
     assert_eq!(connection.receive(&[0; 64]), Err(FatalError::TooManyCommands { entries: 4 }), "it is not posted");
     connection.on_established();
     assert!(connection.poll_work(1).is_some());
+    assert!(connection.receive(&[0; 64]).is_ok());
+
+    let posting = connection.respond_now(None, 0, 2).expect("nothing waits");
+    assert_eq!(posting, Posting { write: None, invalidate: None });
+    assert!(connection.receive(&[0; 64]).is_err(), "it is not flushed");
+    connection.on_flushed();
     assert!(connection.receive(&[0; 64]).is_ok());
 }

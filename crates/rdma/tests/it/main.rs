@@ -4,3 +4,4 @@ mod conversation;
 mod fairness;
 mod golden;
 mod hostile;
+mod posting;
