@@ -23,6 +23,7 @@ mod memory;
 mod queue_pair;
 mod receives;
 mod sends;
+mod waits;
 mod windows;
 
 use std::io;

@@ -1,18 +1,14 @@
 //! A queue pair of an adapter, with its connection.
 //!
-//! Its one descriptor is an epoll set of four: events of the connection, the announcement of
-//! completions, asynchronous events of the device (whoever is first takes them for all), and the
-//! device's alarm, by which the others learn of it.
+//! Its one descriptor is a [`Waits`].
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ebof_region::{Buffer, Region};
-use rustix::event::epoll;
-use rustix::time::Timespec;
 
 use super::cm::{CmEvent, Id};
 use super::completions::{self, Completions};
@@ -20,6 +16,7 @@ use super::device::{Device, Watched};
 use super::memory::{self, Access};
 use super::receives::{RECEIVE, Receives, SharedQueue};
 use super::sends::Sends;
+use super::waits::{Sources, Waits};
 use super::{check, ffi};
 use crate::{
     ACCEPT_PRIVATE_DATA_MAX, Attributes, Bell, Completion, Error, Event, Handshake, Held, REQUEST_PRIVATE_DATA_MAX,
@@ -52,7 +49,7 @@ struct Parts {
     ended: bool,
     /// `connect` or `accept` was called.
     begun: bool,
-    waits: OwnedFd,
+    waits: Waits,
     device: Arc<Device>,
 }
 
@@ -66,12 +63,6 @@ pub(super) struct Depths {
 // SAFETY: the library's objects belong to no thread.
 // JUSTIFICATION: a handle of a library is a pointer.
 unsafe impl Send for QueuePair {}
-
-/// What is in the epoll set.
-const CONNECTION: u64 = 0;
-const COMPLETIONS: u64 = 1;
-const DEVICE: u64 = 2;
-const ALARM: u64 = 3;
 
 /// Largest message that is copied into its work request, which is as large as the largest of them:
 /// a command without data, and a completion.
@@ -129,7 +120,7 @@ impl QueuePair {
         let send_entries = u32::try_from(sends.capacity()).unwrap_or(u32::MAX);
         let entries = receives.count().saturating_add(send_entries);
         let completions = Completions::new(device, entries, attributes.polled)?;
-        let waits = wait_set(id, &completions, device)?;
+        let waits = Waits::new(id, &completions, device)?;
         let mut made = Made { completions, receives, sends, waits };
         let pointer = made.create(id, device, send_entries)?;
         if let Err(error) = made.post_all(pointer) {
@@ -182,7 +173,7 @@ impl QueuePair {
 
     #[expect(clippy::unnecessary_wraps, reason = "simulated ones have none")]
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.parts().waits.as_fd())
+        Some(self.parts().waits.descriptor())
     }
 
     /// The descriptor tells.
@@ -350,23 +341,22 @@ impl Parts {
 
     fn poll_event(&mut self) -> Result<Option<Event>, Error> {
         loop {
-            let mut ready = [const { None }; 4];
-            if !wait(&self.waits, &mut ready)? && self.watched.fault().is_none() {
+            let ready = self.waits.ready()?;
+            if ready == Sources::default() && self.watched.fault().is_none() {
                 return Ok(None);
             }
-            let is_ready = |source| ready.contains(&Some(source));
-            let event = if is_ready(CONNECTION) { self.id.channel().next()? } else { None };
+            let event = if ready.connection { self.id.channel().next()? } else { None };
             if let Some(event) = event.and_then(|event| self.translate(event)) {
                 return Ok(Some(event));
             }
-            if is_ready(DEVICE) {
+            if ready.device {
                 self.device.take_events()?;
             }
             if let Some(fault) = self.watched.fault().filter(|_| !self.fault_reported) {
                 self.fault_reported = true;
                 return Ok(Some(Event::Fatal(fault)));
             }
-            if !is_ready(CONNECTION) && !is_ready(DEVICE) {
+            if !ready.connection && !ready.device {
                 return Ok(None);
             }
         }
@@ -452,7 +442,7 @@ struct Made {
     completions: Completions,
     receives: Receives,
     sends: Sends,
-    waits: OwnedFd,
+    waits: Waits,
 }
 
 impl Made {
@@ -500,40 +490,6 @@ impl Made {
             self.receives.flush(pointer, &mut Vec::new())?;
         }
         Ok(())
-    }
-}
-
-/// The epoll set of a queue pair. Before anything is posted: `Id::migrate` comes first.
-fn wait_set(id: &Id, completions: &Completions, device: &Device) -> Result<OwnedFd, Error> {
-    let failed = |error: rustix::io::Errno| Error::Call { call: "epoll_ctl", source: error.into() };
-    let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
-    let add = |descriptor: BorrowedFd<'_>, source, flags| {
-        epoll::add(&set, descriptor, epoll::EventData::new_u64(source), flags).map_err(failed)
-    };
-    add(id.channel().descriptor(), CONNECTION, epoll::EventFlags::IN)?;
-    if let Some(descriptor) = completions.descriptor() {
-        add(descriptor, COMPLETIONS, epoll::EventFlags::IN)?;
-    }
-    add(device.events(), DEVICE, epoll::EventFlags::IN)?;
-    // The edge: it is never read, so that every queue pair sees it.
-    add(device.alarm(), ALARM, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
-    Ok(set)
-}
-
-/// Which sources are ready now. `false`: none.
-fn wait(set: &OwnedFd, ready: &mut [Option<u64>; 4]) -> Result<bool, Error> {
-    let none = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
-    let mut events = [none; 4];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    match epoll::wait(set, &mut events[..], Some(&now)) {
-        Ok(count) => {
-            for (ready, event) in ready.iter_mut().zip(&events[..count]) {
-                *ready = Some(event.data.u64());
-            }
-            Ok(count > 0)
-        }
-        Err(rustix::io::Errno::INTR) => Ok(false),
-        Err(error) => Err(Error::Call { call: "epoll_wait", source: error.into() }),
     }
 }
 
