@@ -19,8 +19,12 @@ pub(crate) struct Ledger {
     held: Vec<HeldBuffer>,
     /// Indices in `held` without a buffer.
     free: Vec<u32>,
-    /// What is in the send queue, or about to be, by [`Ledger::index`]; `None`: over.
-    entries: Box<[Option<Entry>]>,
+    /// What is in the send queue, or about to be, by [`Ledger::index`].
+    entries: Box<[Entry]>,
+    /// The buffers that were given with entries, likewise.
+    given: Box<[Option<Buffer>]>,
+    /// Those whose entries are over.
+    returned: Vec<Buffer>,
     capacity: usize,
     /// Everything before this number is over.
     oldest: u64,
@@ -46,19 +50,40 @@ struct HeldBuffer {
     uses: u32,
 }
 
+/// Compact, since each is written and read for every message.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    what: WorkRequest,
-    about: About,
+    state: State,
+    /// What it uses: the slot of a message, the index of a buffer in `held` or of a window, or
+    /// [`NOTHING`] or [`GIVEN`].
+    used: u32,
+    /// Of an operation, as posted.
+    id: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum About {
-    Nothing,
-    /// It uses a buffer: the index in `held`.
-    Buffer(u32),
-    /// It invalidates a window.
-    Window(u32),
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Over,
+    Unsignalled,
+    Message,
+    Operation,
+    /// An operation that invalidates a window.
+    Invalidation,
+}
+
+impl Entry {
+    const OVER: Self = Self { state: State::Over, used: NOTHING, id: 0 };
+}
+
+/// No index: there are far fewer buffers and windows.
+const NOTHING: u32 = u32::MAX;
+/// A buffer of its own.
+const GIVEN: u32 = u32::MAX - 1;
+
+/// Where a buffer is.
+#[inline]
+fn address_of(buffer: &Buffer) -> u64 {
+    buffer.region().address().addr() as u64 + buffer.offset() as u64
 }
 
 /// A part of a held buffer.
@@ -75,7 +100,9 @@ impl Ledger {
         Self {
             held: Vec::with_capacity(capacity),
             free: Vec::with_capacity(capacity),
-            entries: vec![None; capacity.next_power_of_two()].into(),
+            entries: vec![Entry::OVER; capacity.next_power_of_two()].into(),
+            given: (0..capacity.next_power_of_two()).map(|_| None).collect(),
+            returned: Vec::with_capacity(capacity),
             capacity,
             oldest: 0,
             implied: 0,
@@ -86,11 +113,12 @@ impl Ledger {
     }
 
     /// `key` is that of its region, for work of this end.
-    #[inline]
+    #[cfg_attr(feature = "counted", inline(never))]
+    #[cfg_attr(not(feature = "counted"), inline)]
     pub(crate) fn hold(&mut self, buffer: Buffer, key: u32) -> Held {
         let index = self.free.pop().unwrap_or_else(|| self.add());
         let entry = &mut self.held[index as usize];
-        entry.address = buffer.region().address().addr() as u64 + buffer.offset() as u64;
+        entry.address = address_of(&buffer);
         entry.length = u32::try_from(buffer.capacity()).unwrap_or(u32::MAX);
         entry.key = key;
         entry.buffer = Some(buffer);
@@ -106,7 +134,8 @@ impl Ledger {
     }
 
     /// `None` if it is in use, or was released.
-    #[inline]
+    #[cfg_attr(feature = "counted", inline(never))]
+    #[cfg_attr(not(feature = "counted"), inline)]
     pub(crate) fn release(&mut self, held: Held) -> Option<Buffer> {
         let entry = self.held.get_mut(held.index as usize)?;
         if entry.uses != 0 || entry.generation != held.generation {
@@ -124,11 +153,23 @@ impl Ledger {
         self.held[held.index as usize].buffer.as_ref().expect("it is held, as the look-up of its part has found")
     }
 
+    /// The memory of a buffer; `None` if it is in use, or was released.
+    #[cfg_attr(feature = "counted", inline(never))]
+    #[cfg_attr(not(feature = "counted"), inline)]
+    pub(crate) fn memory(&mut self, held: Held) -> Option<&mut [u8]> {
+        let entry = self.held.get_mut(held.index as usize)?;
+        if entry.uses != 0 || entry.generation != held.generation {
+            return None;
+        }
+        entry.buffer.as_mut().map(Buffer::as_mut_slice)
+    }
+
     /// A part of a buffer.
     ///
     /// # Panics
     /// It has no such part, or there is no such buffer.
-    #[inline]
+    #[cfg_attr(feature = "counted", inline(never))]
+    #[cfg_attr(not(feature = "counted"), inline)]
     pub(crate) fn part(&self, held: Held, offset: u32, length: u32) -> Part {
         let entry = &self.held[held.index as usize];
         assert!(entry.generation == held.generation && entry.buffer.is_some(), "the buffer was released");
@@ -137,7 +178,8 @@ impl Ledger {
     }
 
     /// Free entries of the send queue.
-    #[inline]
+    #[cfg_attr(feature = "counted", inline(never))]
+    #[cfg_attr(not(feature = "counted"), inline)]
     pub(crate) fn room(&self) -> usize {
         self.capacity - usize::try_from(self.next - self.oldest).expect("at most its capacity")
     }
@@ -159,17 +201,50 @@ impl Ledger {
         self.entries.len()
     }
 
-    /// Adds an entry to the send queue, and returns its number.
+    /// Adds a message to the send queue, and returns its number.
     ///
     /// # Panics
     /// There is no room.
-    #[inline]
-    pub(crate) fn post(&mut self, what: WorkRequest, held: Option<Held>) -> u64 {
-        let about = held.map_or(About::Nothing, |held| About::Buffer(held.index));
-        if let Some(held) = held {
-            self.held[held.index as usize].uses += 1;
-        }
-        self.add_entry(what, about)
+    #[cfg_attr(feature = "counted", inline(never))]
+    #[cfg_attr(not(feature = "counted"), inline)]
+    pub(crate) fn post_message(&mut self, slot: u32) -> u64 {
+        self.add_entry(Entry { state: State::Message, used: slot, id: 0 })
+    }
+
+    /// Adds an RDMA READ or WRITE that uses a buffer, and returns its number. `None`: it has no
+    /// completion of its own.
+    ///
+    /// # Panics
+    /// There is no room.
+    #[cfg_attr(feature = "counted", inline(never))]
+    #[cfg_attr(not(feature = "counted"), inline)]
+    pub(crate) fn post_operation(&mut self, held: Held, id: Option<u64>) -> u64 {
+        self.held[held.index as usize].uses += 1;
+        let state = if id.is_some() { State::Operation } else { State::Unsignalled };
+        self.add_entry(Entry { state, used: held.index, id: id.unwrap_or_default() })
+    }
+
+    /// Adds an RDMA WRITE of a buffer, which [`Ledger::take_returned`] gives back when it is over.
+    /// Returns its number and where the buffer is.
+    ///
+    /// # Panics
+    /// There is no room, or `length` is more than the size of the buffer.
+    #[cfg_attr(feature = "counted", inline(never))]
+    #[cfg_attr(not(feature = "counted"), inline)]
+    pub(crate) fn post_given(&mut self, buffer: Buffer, length: u32) -> (u64, u64) {
+        assert!(length as usize <= buffer.capacity(), "beyond the buffer");
+        let address = address_of(&buffer);
+        let number = self.add_entry(Entry { state: State::Unsignalled, used: GIVEN, id: 0 });
+        let at = self.index(number);
+        self.given[at] = Some(buffer);
+        (number, address)
+    }
+
+    /// A buffer that was given, and is not used any more.
+    #[cfg_attr(feature = "counted", inline(never))]
+    #[cfg_attr(not(feature = "counted"), inline)]
+    pub(crate) fn take_returned(&mut self) -> Option<Buffer> {
+        self.returned.pop()
     }
 
     /// Adds an entry that binds a free window to a part of a region, and returns its number as
@@ -177,38 +252,43 @@ impl Ledger {
     ///
     /// # Panics
     /// There is no room.
-    #[inline]
+    #[cfg_attr(feature = "counted", inline(never))]
+    #[cfg_attr(not(feature = "counted"), inline)]
     pub(crate) fn post_bind(&mut self, region: &Arc<Region>) -> Option<(u64, Window)> {
         let window = self.windows.bind(region)?;
-        Some((self.add_entry(WorkRequest::Unsignalled, About::Nothing), window))
+        Some((self.add_entry(Entry { state: State::Unsignalled, ..Entry::OVER }), window))
     }
 
     /// Adds an entry that invalidates a window, and returns its number.
     ///
     /// # Panics
     /// There is no room, or the window is not bound.
-    #[inline]
+    #[cfg_attr(feature = "counted", inline(never))]
+    #[cfg_attr(not(feature = "counted"), inline)]
     pub(crate) fn post_invalidate(&mut self, window: Window, id: u64) -> u64 {
         self.windows.end(window);
-        self.add_entry(WorkRequest::Operation(id), About::Window(window.index))
+        self.add_entry(Entry { state: State::Invalidation, used: window.index, id })
     }
 
     #[inline]
-    fn add_entry(&mut self, what: WorkRequest, about: About) -> u64 {
-        assert!(self.room() > 0, "there is no room in the send queue");
+    fn add_entry(&mut self, entry: Entry) -> u64 {
         let number = self.next;
-        self.entries[self.index(number)] = Some(Entry { what, about });
-        self.next += 1;
+        assert!(number - self.oldest < self.capacity as u64, "there is no room in the send queue");
+        let at = self.index(number);
+        self.entries[at] = entry;
+        self.next = number + 1;
         number
     }
 
-    #[inline]
+    #[cfg_attr(feature = "counted", inline(never))]
+    #[cfg_attr(not(feature = "counted"), inline)]
     pub(crate) fn is_bound(&self, window: Window) -> bool {
         self.windows.is_bound(window)
     }
 
     /// The peer has invalidated a key.
-    #[inline]
+    #[cfg_attr(feature = "counted", inline(never))]
+    #[cfg_attr(not(feature = "counted"), inline)]
     pub(crate) fn invalidated(&mut self, key: u32) {
         self.windows.invalidated(key);
     }
@@ -221,17 +301,29 @@ impl Ledger {
     /// The entry `number` is over, and so are those before it that have no completion of their own.
     /// Returns what it was; `None` if it was over before, or never posted. If it has failed, see
     /// [`Ledger::take_lost`].
-    #[inline]
+    #[cfg_attr(feature = "counted", inline(never))]
+    #[cfg_attr(not(feature = "counted"), inline)]
     pub(crate) fn complete(&mut self, number: u64, has_failed: bool) -> Option<WorkRequest> {
         let what = self.end(number, has_failed)?;
-        while self.implied < number {
-            let at = self.index(self.implied);
-            if self.entries[at].is_some_and(|entry| entry.what == WorkRequest::Unsignalled) {
-                self.end(self.implied, has_failed);
+        let mut before = self.implied.max(self.oldest);
+        // Whether nothing before it is left.
+        let mut is_oldest = before == self.oldest;
+        while before < number {
+            let at = self.index(before);
+            match self.entries[at].state {
+                State::Unsignalled => {
+                    self.entries[at].state = State::Over;
+                    self.free(at);
+                }
+                State::Over => {}
+                State::Message | State::Operation | State::Invalidation => is_oldest = false,
             }
-            self.implied += 1;
+            before += 1;
         }
         self.implied = self.implied.max(number + 1);
+        if is_oldest {
+            self.oldest = number + 1;
+        }
         self.advance();
         Some(what)
     }
@@ -249,19 +341,50 @@ impl Ledger {
         if !(self.oldest..self.next).contains(&number) {
             return None;
         }
-        let Entry { what, about } = self.entries[self.index(number)].take()?;
-        match about {
-            About::Nothing => {}
-            About::Buffer(index) => self.held[index as usize].uses -= 1,
-            About::Window(index) if has_failed => self.lost.push((index, self.windows.lost(index))),
-            About::Window(index) => self.windows.ended(index),
+        let at = self.index(number);
+        let entry = &mut self.entries[at];
+        let Entry { state, used, id } = *entry;
+        entry.state = State::Over;
+        match state {
+            State::Message => Some(WorkRequest::Send(used)),
+            State::Over => None,
+            State::Unsignalled => {
+                self.free(at);
+                Some(WorkRequest::Unsignalled)
+            }
+            State::Operation => {
+                self.free(at);
+                Some(WorkRequest::Operation(id))
+            }
+            State::Invalidation => {
+                self.end_window(used, has_failed);
+                Some(WorkRequest::Operation(id))
+            }
         }
-        Some(what)
+    }
+
+    /// The buffer that an RDMA READ or WRITE has used, which is over, is free.
+    #[inline]
+    fn free(&mut self, at: usize) {
+        match self.entries[at].used {
+            GIVEN => self.returned.extend(self.given[at].take()),
+            NOTHING => {}
+            held => self.held[held as usize].uses -= 1,
+        }
+    }
+
+    #[cold]
+    fn end_window(&mut self, index: u32, has_failed: bool) {
+        if has_failed {
+            self.lost.push((index, self.windows.lost(index)));
+        } else {
+            self.windows.ended(index);
+        }
     }
 
     #[inline]
     fn advance(&mut self) {
-        while self.oldest < self.next && self.entries[self.index(self.oldest)].is_none() {
+        while self.oldest < self.next && self.entries[self.index(self.oldest)].state == State::Over {
             self.oldest += 1;
         }
     }
@@ -277,14 +400,15 @@ mod tests {
     fn work_without_a_completion_is_over_with_a_later_one() {
         let mut ledger = Ledger::new(3, Windows::default());
         let held = ledger.hold(Buffer::zeroed(4096), 0);
-        assert_eq!(ledger.post(WorkRequest::Unsignalled, Some(held)), 0);
-        assert_eq!(ledger.post(READ, Some(held)), 1);
-        assert_eq!(ledger.post(WorkRequest::Send(2), None), 2);
+        assert_eq!(ledger.post_operation(held, None), 0);
+        assert_eq!(ledger.post_operation(held, Some(7)), 1);
+        assert_eq!(ledger.post_message(2), 2);
         assert_eq!((ledger.room(), ledger.complete(3, false)), (0, None));
-        assert!(ledger.release(held).is_none());
+        assert!(ledger.release(held).is_none() && ledger.memory(held).is_none());
         assert_eq!(ledger.complete(1, false), Some(READ));
         assert_eq!((ledger.room(), ledger.complete(0, false)), (2, None));
-        assert!(ledger.release(held).is_some() && ledger.release(held).is_none());
+        assert_eq!(ledger.memory(held).map(|memory| memory.len()), Some(4096));
+        assert!(ledger.release(held).is_some() && ledger.release(held).is_none() && ledger.memory(held).is_none());
         assert_eq!(ledger.complete(2, false), Some(WorkRequest::Send(2)));
         assert_eq!((ledger.complete(2, false), ledger.room()), (None, 3));
     }
@@ -293,9 +417,9 @@ mod tests {
     fn work_with_a_completion_is_not_over_with_a_later_one() {
         let mut ledger = Ledger::new(4, Windows::default());
         let [read, write] = [(); 2].map(|()| ledger.hold(Buffer::zeroed(4096), 0));
-        ledger.post(READ, Some(read));
-        ledger.post(WorkRequest::Unsignalled, Some(write));
-        ledger.post(WorkRequest::Send(0), None);
+        ledger.post_operation(read, Some(7));
+        ledger.post_operation(write, None);
+        ledger.post_message(0);
         assert_eq!(ledger.complete(2, false), Some(WorkRequest::Send(0)));
         assert!(ledger.release(read).is_none(), "its data have not come");
         assert!(ledger.release(write).is_some());
@@ -309,12 +433,31 @@ mod tests {
     fn what_is_cancelled_says_nothing_of_others() {
         let mut ledger = Ledger::new(2, Windows::default());
         let held = ledger.hold(Buffer::zeroed(4096), 0);
-        ledger.post(WorkRequest::Unsignalled, Some(held));
-        ledger.post(READ, None);
+        ledger.post_operation(held, None);
+        let other = ledger.hold(Buffer::zeroed(4096), 0);
+        ledger.post_operation(other, Some(7));
         assert_eq!(ledger.cancel(1), Some(READ));
         assert!(ledger.release(held).is_none());
         assert_eq!(ledger.cancel(0), Some(WorkRequest::Unsignalled));
         assert!(ledger.release(held).is_some());
+    }
+
+    #[test]
+    fn a_buffer_that_was_given_comes_back_when_its_work_is_over() {
+        let mut ledger = Ledger::new(2, Windows::default());
+        for round in 0..3 {
+            let buffer = Buffer::zeroed(4096);
+            let address = buffer.as_slice().as_ptr() as u64;
+            assert_eq!(ledger.post_given(buffer, 4096), (2 * round, address));
+            ledger.post_message(1);
+            assert!(ledger.take_returned().is_none());
+            assert_eq!(ledger.complete(2 * round + 1, false), Some(WorkRequest::Send(1)));
+            assert_eq!(ledger.take_returned().map(|buffer| buffer.as_slice().as_ptr() as u64), Some(address));
+            assert!(ledger.take_returned().is_none());
+        }
+        ledger.post_given(Buffer::zeroed(4096), 1);
+        assert_eq!(ledger.cancel(6), Some(WorkRequest::Unsignalled));
+        assert!(ledger.take_returned().is_some() && ledger.room() == 2);
     }
 
     #[test]

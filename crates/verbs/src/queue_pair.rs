@@ -92,7 +92,8 @@ impl QueuePair {
     ///
     /// # Errors
     /// The completion queue is broken: the connection is of no use any more.
-    #[inline]
+    #[cfg_attr(feature = "counted", inline(never))]
+    #[cfg_attr(not(feature = "counted"), inline)]
     pub fn poll(&mut self) -> Result<Option<Completion>, Error> {
         either!(&mut self.inner, pair => pair.poll())
     }
@@ -112,7 +113,8 @@ impl QueuePair {
     /// # Errors
     /// The system fails, or there is no connection yet: nothing of the send queue can be flushed
     /// before [`QueuePair::accept`], or before [`Event::Established`] of a host.
-    #[inline]
+    #[cfg_attr(feature = "counted", inline(never))]
+    #[cfg_attr(not(feature = "counted"), inline)]
     pub fn flush(&mut self) -> Result<(), Error> {
         either!(&mut self.inner, pair => pair.flush())
     }
@@ -127,7 +129,8 @@ impl QueuePair {
     /// and everything that was posted before it, is over. What is over is found by polling, also
     /// where that returns nothing.
     #[must_use]
-    #[inline]
+    #[cfg_attr(feature = "counted", inline(never))]
+    #[cfg_attr(not(feature = "counted"), inline)]
     pub fn room(&self) -> usize {
         either!(&self.inner, pair => pair.room())
     }
@@ -141,7 +144,8 @@ impl QueuePair {
     /// # Panics
     /// The slot is not the caller's.
     #[must_use]
-    #[inline]
+    #[cfg_attr(feature = "counted", inline(never))]
+    #[cfg_attr(not(feature = "counted"), inline)]
     pub fn received(&self, slot: u32) -> &[u8] {
         either!(&self.inner, pair => pair.received(slot))
     }
@@ -150,14 +154,16 @@ impl QueuePair {
     ///
     /// # Panics
     /// The slot is not the caller's.
-    #[inline]
+    #[cfg_attr(feature = "counted", inline(never))]
+    #[cfg_attr(not(feature = "counted"), inline)]
     pub fn post_receive(&mut self, slot: u32) {
         either!(&mut self.inner, pair => pair.post_receive(slot));
     }
 
     /// A free send slot; `None` if all are under way.
     #[must_use]
-    #[inline]
+    #[cfg_attr(feature = "counted", inline(never))]
+    #[cfg_attr(not(feature = "counted"), inline)]
     pub fn take_send_slot(&mut self) -> Option<u32> {
         either!(&mut self.inner, pair => pair.take_send_slot())
     }
@@ -167,7 +173,8 @@ impl QueuePair {
     /// # Panics
     /// The slot is not the caller's.
     #[must_use]
-    #[inline]
+    #[cfg_attr(feature = "counted", inline(never))]
+    #[cfg_attr(not(feature = "counted"), inline)]
     pub fn send_slot(&mut self, slot: u32) -> &mut [u8] {
         either!(&mut self.inner, pair => pair.send_slot(slot))
     }
@@ -179,7 +186,8 @@ impl QueuePair {
     /// # Panics
     /// The slot is not the caller's, `length` is more than its size, or there is no
     /// [`room`](QueuePair::room).
-    #[inline]
+    #[cfg_attr(feature = "counted", inline(never))]
+    #[cfg_attr(not(feature = "counted"), inline)]
     pub fn post_send(&mut self, slot: u32, length: u32, invalidate: Option<u32>) {
         either!(&mut self.inner, pair => pair.post_send(slot, length, invalidate));
     }
@@ -192,7 +200,8 @@ impl QueuePair {
     ///
     /// # Errors
     /// The device or the system refuses. The buffer is returned.
-    #[inline]
+    #[cfg_attr(feature = "counted", inline(never))]
+    #[cfg_attr(not(feature = "counted"), inline)]
     pub fn hold(&mut self, buffer: Buffer) -> Result<Held, (Buffer, Error)> {
         either!(&mut self.inner, pair => pair.hold(buffer))
     }
@@ -201,16 +210,25 @@ impl QueuePair {
     /// in error, poll until everything has come back. An RDMA WRITE without an id is over with the
     /// completion of anything that was posted after it; if nothing was, polling finds out, although
     /// it returns nothing.
-    #[inline]
+    #[cfg_attr(feature = "counted", inline(never))]
+    #[cfg_attr(not(feature = "counted"), inline)]
     pub fn release(&mut self, held: Held) -> Option<Buffer> {
         either!(&mut self.inner, pair => pair.release(held))
+    }
+
+    /// The memory of a buffer that is held. `None`: it is in use by work that is not over.
+    #[cfg_attr(feature = "counted", inline(never))]
+    #[cfg_attr(not(feature = "counted"), inline)]
+    pub fn memory(&mut self, held: Held) -> Option<&mut [u8]> {
+        either!(&mut self.inner, pair => pair.memory(held))
     }
 
     /// Reads `length` bytes of the peer's memory into a buffer, from `offset` on.
     ///
     /// # Panics
     /// The buffer is not held, the range is not in it, or there is no [`room`](QueuePair::room).
-    #[inline]
+    #[cfg_attr(feature = "counted", inline(never))]
+    #[cfg_attr(not(feature = "counted"), inline)]
     pub fn post_read(&mut self, held: Held, offset: u32, length: u32, from: Remote, id: u64) {
         either!(&mut self.inner, pair => pair.post_read(held, offset, length, from, id));
     }
@@ -220,9 +238,33 @@ impl QueuePair {
     ///
     /// # Panics
     /// The buffer is not held, the range is not in it, or there is no [`room`](QueuePair::room).
-    #[inline]
+    #[cfg_attr(feature = "counted", inline(never))]
+    #[cfg_attr(not(feature = "counted"), inline)]
     pub fn post_write(&mut self, held: Held, offset: u32, length: u32, to: Remote, id: Option<u64>) {
         either!(&mut self.inner, pair => pair.post_write(held, offset, length, to, id));
+    }
+
+    /// As [`QueuePair::post_write`], of the first `length` bytes of a buffer that is not held, and
+    /// without an id. It is the queue pair's until the work is over, and then
+    /// [`QueuePair::take_written`] gives it back. That is less work than to hold it for one
+    /// message.
+    ///
+    /// # Errors
+    /// As [`QueuePair::hold`].
+    ///
+    /// # Panics
+    /// The buffer has fewer bytes, or there is no [`room`](QueuePair::room).
+    #[cfg_attr(feature = "counted", inline(never))]
+    #[cfg_attr(not(feature = "counted"), inline)]
+    pub fn post_write_of(&mut self, buffer: Buffer, length: u32, to: Remote) -> Result<(), (Buffer, Error)> {
+        either!(&mut self.inner, pair => pair.post_write_of(buffer, length, to))
+    }
+
+    /// A buffer that [`QueuePair::post_write_of`] was given, and whose work is over.
+    #[cfg_attr(feature = "counted", inline(never))]
+    #[cfg_attr(not(feature = "counted"), inline)]
+    pub fn take_written(&mut self) -> Option<Buffer> {
+        either!(&mut self.inner, pair => pair.take_written())
     }
 
     /// The key of a region for the peer: with it, the peer can read and write the whole region, at
@@ -254,7 +296,8 @@ impl QueuePair {
     ///
     /// # Panics
     /// The range is empty or not in the region, or there is no [`room`](QueuePair::room).
-    #[inline]
+    #[cfg_attr(feature = "counted", inline(never))]
+    #[cfg_attr(not(feature = "counted"), inline)]
     pub fn post_bind(
         &mut self,
         region: &Arc<Region>,
@@ -275,7 +318,8 @@ impl QueuePair {
     ///
     /// # Panics
     /// The window is not bound, or there is no [`room`](QueuePair::room).
-    #[inline]
+    #[cfg_attr(feature = "counted", inline(never))]
+    #[cfg_attr(not(feature = "counted"), inline)]
     pub fn post_invalidate(&mut self, window: Window, id: u64) {
         either!(&mut self.inner, pair => pair.post_invalidate(window, id));
     }
@@ -283,7 +327,8 @@ impl QueuePair {
     /// Whether a window gives the peer access: neither has a message of the peer been polled that
     /// invalidates its key, nor was its invalidation posted.
     #[must_use]
-    #[inline]
+    #[cfg_attr(feature = "counted", inline(never))]
+    #[cfg_attr(not(feature = "counted"), inline)]
     pub fn is_bound(&self, window: Window) -> bool {
         either!(&self.inner, pair => pair.is_bound(window))
     }

@@ -348,7 +348,7 @@ impl QueuePair {
     pub(crate) fn post_send(&mut self, slot: u32, length: u32, invalidate: Option<u32>) {
         let memory = self.sends[slot as usize].take().expect("a slot of the caller: see `QueuePair::post_send`");
         assert!(length as usize <= memory.len(), "longer than the slot");
-        self.ledger.post(WorkRequest::Send(slot), None);
+        self.ledger.post_message(slot);
         self.new_work.push_back(SendEntry::Message { memory, length, invalidate });
     }
 
@@ -361,6 +361,11 @@ impl QueuePair {
     }
 
     #[inline]
+    pub(crate) fn memory(&mut self, held: Held) -> Option<&mut [u8]> {
+        self.ledger.memory(held)
+    }
+
+    #[inline]
     pub(crate) fn release(&mut self, held: Held) -> Option<Buffer> {
         self.ledger.release(held)
     }
@@ -368,16 +373,31 @@ impl QueuePair {
     #[inline]
     pub(crate) fn post_read(&mut self, held: Held, offset: u32, length: u32, from: Remote, id: u64) {
         let to = self.span(held, offset, length);
-        self.ledger.post(WorkRequest::Operation(id), Some(held));
+        self.ledger.post_operation(held, Some(id));
         self.new_work.push_back(SendEntry::Read { to, from });
     }
 
     #[inline]
     pub(crate) fn post_write(&mut self, held: Held, offset: u32, length: u32, to: Remote, id: Option<u64>) {
         let from = self.span(held, offset, length);
-        let what = id.map_or(WorkRequest::Unsignalled, WorkRequest::Operation);
-        self.ledger.post(what, Some(held));
+        self.ledger.post_operation(held, id);
         self.new_work.push_back(SendEntry::Write { from, to, signalled: id.is_some() });
+    }
+
+    #[inline]
+    pub(crate) fn post_write_of(&mut self, buffer: Buffer, length: u32, to: Remote) -> Result<(), (Buffer, Error)> {
+        if let Err(error) = self.shared.registry.register(buffer.region()) {
+            return Err((buffer, error));
+        }
+        let from = Span::of(&buffer, 0, length).expect("beyond the buffer");
+        self.ledger.post_given(buffer, length);
+        self.new_work.push_back(SendEntry::Write { from, to, signalled: false });
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn take_written(&mut self) -> Option<Buffer> {
+        self.ledger.take_returned()
     }
 
     #[inline]

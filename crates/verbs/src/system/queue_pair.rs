@@ -217,8 +217,7 @@ impl QueuePair {
         } else {
             Ok(())
         };
-        let sent = parts.sends.flush(pointer);
-        received.and(sent)
+        received.and(parts.sends.flush(pointer))
     }
 
     pub(crate) fn unflushed(&self) -> usize {
@@ -258,11 +257,15 @@ impl QueuePair {
 
     #[inline]
     pub(crate) fn hold(&mut self, buffer: Buffer) -> Result<Held, (Buffer, Error)> {
-        let parts = self.parts_mut();
-        match memory::keys(&parts.device, buffer.region(), Access::Local) {
-            Ok(keys) => Ok(parts.sends.hold(buffer, keys.local)),
+        match memory::keys(&self.parts().device, buffer.region(), Access::Local) {
+            Ok(keys) => Ok(self.parts_mut().sends.hold(buffer, keys.local)),
             Err(error) => Err((buffer, error)),
         }
+    }
+
+    #[inline]
+    pub(crate) fn memory(&mut self, held: Held) -> Option<&mut [u8]> {
+        self.parts_mut().sends.memory(held)
     }
 
     #[inline]
@@ -278,6 +281,20 @@ impl QueuePair {
     #[inline]
     pub(crate) fn post_write(&mut self, held: Held, offset: u32, length: u32, to: Remote, id: Option<u64>) {
         self.parts_mut().sends.post_write(held, offset, length, to, id);
+    }
+
+    #[inline]
+    pub(crate) fn post_write_of(&mut self, buffer: Buffer, length: u32, to: Remote) -> Result<(), (Buffer, Error)> {
+        match memory::keys(&self.parts().device, buffer.region(), Access::Local) {
+            Ok(keys) => self.parts_mut().sends.post_write_of(buffer, length, keys.local, to),
+            Err(error) => return Err((buffer, error)),
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn take_written(&mut self) -> Option<Buffer> {
+        self.parts_mut().sends.take_written()
     }
 
     #[inline]

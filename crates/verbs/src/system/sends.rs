@@ -105,6 +105,11 @@ impl Sends {
     }
 
     #[inline]
+    pub(super) fn memory(&mut self, held: Held) -> Option<&mut [u8]> {
+        self.ledger.memory(held)
+    }
+
+    #[inline]
     pub(super) fn release(&mut self, held: Held) -> Option<Buffer> {
         self.ledger.release(held)
     }
@@ -133,7 +138,8 @@ impl Sends {
         let entry = self.slots.entry(slot, length);
         let inline = if length <= self.inline_max { ffi::SEND_INLINE } else { 0 };
         let opcode = if invalidate.is_some() { ffi::WR_SEND_WITH_INV } else { ffi::WR_SEND };
-        let request = self.queue(WorkRequest::Send(slot), None, entry);
+        let number = self.ledger.post_message(slot);
+        let request = self.prepare(number, entry);
         request.opcode = opcode;
         request.send_flags = ffi::SEND_SIGNALED | inline;
         request.invalidate_rkey = invalidate.unwrap_or_default();
@@ -141,18 +147,40 @@ impl Sends {
 
     #[inline]
     pub(super) fn post_read(&mut self, held: Held, offset: u32, length: u32, from: Remote, id: u64) {
-        let request = self.operate(WorkRequest::Operation(id), held, offset, length, from);
+        let request = self.operate(Some(id), held, offset, length, from);
         request.opcode = ffi::WR_RDMA_READ;
         request.send_flags = ffi::SEND_SIGNALED;
     }
 
     #[inline]
     pub(super) fn post_write(&mut self, held: Held, offset: u32, length: u32, to: Remote, id: Option<u64>) {
-        let what = id.map_or(WorkRequest::Unsignalled, WorkRequest::Operation);
-        let is_signalled = id.is_some() || self.signals_all;
-        let request = self.operate(what, held, offset, length, to);
+        let flags = self.write_flags(id.is_some());
+        let request = self.operate(id, held, offset, length, to);
         request.opcode = ffi::WR_RDMA_WRITE;
-        request.send_flags = if is_signalled { ffi::SEND_SIGNALED } else { 0 };
+        request.send_flags = flags;
+    }
+
+    /// `key` is that of the buffer's region.
+    #[inline]
+    pub(super) fn post_write_of(&mut self, buffer: Buffer, length: u32, key: u32, to: Remote) {
+        let (number, address) = self.ledger.post_given(buffer, length);
+        let flags = self.write_flags(false);
+        let request = self.prepare(number, ffi::Sge { addr: address, length, lkey: key });
+        request.opcode = ffi::WR_RDMA_WRITE;
+        request.send_flags = flags;
+        request.remote_addr = to.address;
+        request.rkey = to.key;
+    }
+
+    #[inline]
+    pub(super) fn take_written(&mut self) -> Option<Buffer> {
+        self.ledger.take_returned()
+    }
+
+    /// Of an RDMA WRITE.
+    #[inline]
+    fn write_flags(&self, is_signalled: bool) -> u32 {
+        if is_signalled || self.signals_all { ffi::SEND_SIGNALED } else { 0 }
     }
 
     /// `registration` is that of the region, for windows. `None`: there is no free window.
@@ -211,18 +239,13 @@ impl Sends {
     }
 
     #[inline]
-    fn operate(&mut self, what: WorkRequest, held: Held, offset: u32, length: u32, remote: Remote) -> &mut ffi::SendWr {
+    fn operate(&mut self, id: Option<u64>, held: Held, offset: u32, length: u32, remote: Remote) -> &mut ffi::SendWr {
         let Part { address, length, key } = self.ledger.part(held, offset, length);
-        let request = self.queue(what, Some(held), ffi::Sge { addr: address, length, lkey: key });
+        let number = self.ledger.post_operation(held, id);
+        let request = self.prepare(number, ffi::Sge { addr: address, length, lkey: key });
         request.remote_addr = remote.address;
         request.rkey = remote.key;
         request
-    }
-
-    #[inline]
-    fn queue(&mut self, what: WorkRequest, held: Option<Held>, entry: ffi::Sge) -> &mut ffi::SendWr {
-        let number = self.ledger.post(what, held);
-        self.prepare(number, entry)
     }
 
     /// The request of a number, with one scatter entry.
