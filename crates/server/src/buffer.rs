@@ -26,12 +26,24 @@ pub(crate) struct Pool {
     outstanding_bytes: usize,
     budget_bytes: usize,
     host_share_bytes: usize,
+    /// Bytes in buffers that connections keep between commands.
+    kept_bytes: usize,
 }
+
+/// The part of the budget that connections may keep besides it.
+const KEPT_PART: usize = 16;
 
 impl Pool {
     pub(crate) fn new(budget_bytes: usize) -> Self {
         let host_share_bytes = budget_bytes;
-        Self { free: Default::default(), free_bytes: 0, outstanding_bytes: 0, budget_bytes, host_share_bytes }
+        Self {
+            free: Default::default(),
+            free_bytes: 0,
+            outstanding_bytes: 0,
+            budget_bytes,
+            host_share_bytes,
+            kept_bytes: 0,
+        }
     }
 
     /// The same, of which one host may have so many percent.
@@ -50,16 +62,26 @@ impl Pool {
     ///
     /// A `len` beyond the largest class is served by a buffer of its own, within the same budget.
     pub(crate) fn take(&mut self, len: usize) -> Option<Buffer> {
-        if !self.has_room(len) {
+        self.take_within(len, self.budget_bytes)
+    }
+
+    #[inline]
+    fn take_within(&mut self, len: usize, limit_bytes: usize) -> Option<Buffer> {
+        let class = Self::class_of(len);
+        let bytes = class.map_or_else(|| len.next_multiple_of(4096), |class| CLASSES[class]);
+        if self.outstanding_bytes + bytes > limit_bytes {
             return None;
         }
-        let bytes = Self::size_of(len);
         self.outstanding_bytes += bytes;
-        let class = CLASSES.iter().position(|&size| size == bytes);
         if let Some(buffer) = class.and_then(|class| self.free[class].pop()) {
             self.free_bytes -= bytes;
             return Some(buffer);
         }
+        self.allocate(class, bytes)
+    }
+
+    #[cold]
+    fn allocate(&mut self, class: Option<usize>, bytes: usize) -> Option<Buffer> {
         let region_bytes = if bytes <= PIECE_BYTES_MAX { REGION_BYTES } else { bytes };
         let more = region_bytes - bytes;
         if self.outstanding_bytes + self.free_bytes + more > self.budget_bytes {
@@ -77,16 +99,22 @@ impl Pool {
         }
     }
 
+    /// The smallest class for `len` bytes.
+    #[inline]
+    fn class_of(len: usize) -> Option<usize> {
+        if len <= CLASSES[0] { Some(0) } else { CLASSES.iter().position(|&size| size >= len) }
+    }
+
     /// Bytes that a buffer for `len` bytes takes.
+    #[inline]
     pub(crate) fn size_of(len: usize) -> usize {
-        CLASSES.iter().find(|&&size| size >= len).copied().unwrap_or(len.next_multiple_of(4096))
+        Self::class_of(len).map_or_else(|| len.next_multiple_of(4096), |class| CLASSES[class])
     }
 
     /// As [`Pool::take`], but leaves a sixteenth of the budget for commands that cannot wait.
     pub(crate) fn take_leaving_reserve(&mut self, len: usize) -> Option<Buffer> {
-        let reserve = self.budget_bytes / 16;
-        let fits = self.outstanding_bytes + Self::size_of(len) + reserve <= self.budget_bytes;
-        if fits || self.outstanding_bytes == 0 { self.take(len) } else { None }
+        let reserve = if self.outstanding_bytes == 0 { 0 } else { self.budget_bytes / 16 };
+        self.take_within(len, self.budget_bytes - reserve)
     }
 
     /// Whether a buffer of `len` bytes is available now.
@@ -97,9 +125,14 @@ impl Pool {
     /// Returns a buffer, which is kept for reuse: until [`Pool::shrink`], or until another
     /// size needs its memory.
     pub(crate) fn put(&mut self, buffer: Buffer) {
+        self.outstanding_bytes = self.outstanding_bytes.saturating_sub(buffer.capacity());
+        self.store(buffer);
+    }
+
+    #[inline]
+    fn store(&mut self, buffer: Buffer) {
         let bytes = buffer.capacity();
-        self.outstanding_bytes = self.outstanding_bytes.saturating_sub(bytes);
-        if let Some(class) = CLASSES.iter().position(|&size| size == bytes) {
+        if let Some(class) = Self::class_of(bytes).filter(|class| CLASSES[*class] == bytes) {
             self.free_bytes += bytes;
             self.free[class].push(buffer);
         }
@@ -110,9 +143,36 @@ impl Pool {
         self.outstanding_bytes = self.outstanding_bytes.saturating_sub(bytes);
     }
 
+    /// Has a connection keep a buffer of so many bytes between its commands, if there is room for
+    /// that: it does not count as in use any more.
+    pub(crate) fn keep(&mut self, bytes: usize) -> bool {
+        if self.kept_bytes + bytes > self.budget_bytes / KEPT_PART {
+            return false;
+        }
+        self.kept_bytes += bytes;
+        self.outstanding_bytes = self.outstanding_bytes.saturating_sub(bytes);
+        true
+    }
+
+    /// Returns a buffer that was kept.
+    pub(crate) fn put_kept(&mut self, buffer: Buffer) {
+        self.forget_kept(buffer.capacity());
+        self.store(buffer);
+    }
+
+    /// Kept buffers of so many bytes will not be returned.
+    pub(crate) fn forget_kept(&mut self, bytes: usize) {
+        self.kept_bytes = self.kept_bytes.saturating_sub(bytes);
+    }
+
     /// Bytes in buffers that are in use.
     pub(crate) fn outstanding_bytes(&self) -> usize {
         self.outstanding_bytes
+    }
+
+    #[cfg(test)]
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.kept_bytes
     }
 
     /// Another budget, of a test.
@@ -199,6 +259,18 @@ mod tests {
         drop(forgotten);
         pool.shrink();
         assert_eq!((pool.free_bytes, pool.outstanding_bytes(), region.strong_count()), (0, 0, 0));
+    }
+
+    #[test]
+    fn connections_keep_a_part_of_the_budget_besides_it() {
+        let mut pool = Pool::new(16 * 8192);
+        let mut taken: Vec<Buffer> = (0..32).map(|_| pool.take(4096).unwrap()).collect();
+        assert!(pool.take(1).is_none());
+        assert_eq!([(); 3].map(|()| pool.keep(4096)), [true, true, false]);
+        assert_eq!((pool.outstanding_bytes(), pool.kept_bytes()), (30 * 4096, 2 * 4096));
+        pool.put_kept(taken.pop().unwrap());
+        pool.forget_kept(4096);
+        assert_eq!((pool.outstanding_bytes(), pool.kept_bytes()), (30 * 4096, 0));
     }
 
     #[test]

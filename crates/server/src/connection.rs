@@ -8,6 +8,7 @@ use ebof_manage::api::RefusalReason;
 use ebof_nvme::Nqn;
 use ebof_tcp::FatalStatus;
 
+use crate::buffer::Pool;
 use crate::command::AbortRequest;
 use crate::commands::Commands;
 use crate::execute::Origin;
@@ -249,8 +250,8 @@ impl Connection {
     }
 
     /// Releases memory that a burst left behind.
-    pub(crate) fn shrink(&mut self) {
-        self.link.shrink();
+    pub(crate) fn shrink(&mut self, pool: &mut Pool) {
+        self.link.shrink(pool);
     }
 }
 

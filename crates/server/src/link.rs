@@ -10,7 +10,7 @@
 //! |---|---|
 //! | [`Link::fetch`], [`Link::take_inline`] | data of a command into a buffer; [`Event::Fetched`] when they are there |
 //! | [`Link::stop_fetching`] | the command ends without its data |
-//! | [`Link::send_buffer`], [`Link::send_bytes`], [`Link::lend`] | data to the host, with the completion |
+//! | [`Link::send_buffer`], [`Link::send_bytes`], [`Link::send_own`], [`Link::lend`] | data to the host, with the completion |
 //! | [`Link::respond`] | a completion |
 //! | [`Link::withdraw`] | a command ends without one |
 //! | [`Link::has_completion_room`] | whether another completion would be taken |
@@ -36,6 +36,7 @@ use ebof_nvme::{Cid, Cqe, DataPointer, QueueId, Sqe, Status};
 use ebof_sockets::Readiness;
 
 use self::transport::Transport;
+use crate::buffer::Pool;
 use crate::handle::index_of;
 use crate::peer::Peer;
 use crate::reactor_context::ReactorContext;
@@ -495,6 +496,20 @@ impl Link {
         self.mark_dirty(context);
     }
 
+    /// Memory of the link's own for `length` bytes of data, if it has any to spare: they are sent
+    /// by [`Link::send_own`], to be called next.
+    #[inline]
+    pub(crate) fn own_memory(&mut self, length: u32) -> Option<&mut [u8]> {
+        self.transport.own_memory(length)
+    }
+
+    /// Sends the `length` bytes that were put into [`Link::own_memory`], and the completion.
+    #[inline]
+    pub(crate) fn send_own(&mut self, cid: Cid, length: u32, cqe: &Cqe, context: &mut ReactorContext<'_>) {
+        self.transport.send_own(cid, length, cqe);
+        self.mark_dirty(context);
+    }
+
     /// Whether [`Link::lend`] can be used.
     #[inline]
     pub(crate) fn lends(&self) -> bool {
@@ -632,8 +647,8 @@ impl Link {
     }
 
     /// Releases memory that a burst left behind.
-    pub(crate) fn shrink(&mut self) {
-        self.transport.shrink();
+    pub(crate) fn shrink(&mut self, pool: &mut Pool) {
+        self.transport.shrink(pool);
     }
 
     #[cfg(test)]

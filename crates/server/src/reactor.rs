@@ -313,11 +313,11 @@ impl Reactor {
     /// Releases memory that a burst left behind, once.
     fn shrink(&mut self) {
         self.last_work_us = None;
+        for connection in self.connections.iter_mut().flatten() {
+            connection.shrink(&mut self.pool);
+        }
         self.pool.shrink();
         self.io.release_memory();
-        for connection in self.connections.iter_mut().flatten() {
-            connection.shrink();
-        }
     }
 
     /// Runs `work` on the connection at `index`, and ends it when that fails.

@@ -44,6 +44,13 @@ impl Commands {
         }
         // Those that wait for a buffer come first.
         let has_turn = self.awaiting_buffer.is_empty();
+        if has_turn && let Some(memory) = link.own_memory(length) {
+            copy(resident, offset, memory);
+            self.count_resident(Kind::Read, length, false, origin, context);
+            let cqe = self.queue.complete(executing, Status::SUCCESS);
+            link.send_own(origin.cid, length, &cqe, context);
+            return None;
+        }
         let buffer = if has_turn { self.take_buffer(length as usize, false, context) } else { None };
         let Some(mut buffer) = buffer else {
             return Some(Step::Execute(executing, Task::Transfer(transfer)));

@@ -174,6 +174,16 @@ impl Transport for AnyTransport {
     }
 
     #[inline]
+    fn own_memory(&mut self, length: u32) -> Option<&mut [u8]> {
+        each!(self, transport => transport.own_memory(length))
+    }
+
+    #[inline]
+    fn send_own(&mut self, cid: Cid, length: u32, cqe: &Cqe) {
+        each!(self, transport => transport.send_own(cid, length, cqe));
+    }
+
+    #[inline]
     fn lends(&self) -> bool {
         each!(self, transport => transport.lends())
     }
@@ -224,8 +234,8 @@ impl Transport for AnyTransport {
     }
 
     #[inline]
-    fn shrink(&mut self) {
-        each!(self, transport => transport.shrink());
+    fn shrink(&mut self, pool: &mut Pool) {
+        each!(self, transport => transport.shrink(pool));
     }
 
     #[inline]

@@ -202,7 +202,7 @@ impl Transport for Loopback {
         self.end.as_ref().is_none_or(TargetEnd::host_is_gone)
     }
 
-    fn shrink(&mut self) {
+    fn shrink(&mut self, _pool: &mut Pool) {
         self.commands.shrink_to_fit();
         self.completions.shrink_to_fit();
     }

@@ -3,7 +3,8 @@
 //! Capsules lie in the queue pair's own memory: a receive is posted again when the command in it is
 //! dealt with, and data in its capsule are used from there. Data elsewhere in the host's memory are
 //! read and written by the adapter, between there and buffers that the queue pair holds meanwhile.
-//! What the core says is posted by [`flush`](Transport::flush), once per turn.
+//! What the core says is posted by [`flush`](Transport::flush), once per turn; responses that wait
+//! for nothing are posted at once, and flushed with the rest.
 //!
 //! A queue pair that was busy a moment ago is polled; it is armed before its reactor sleeps, or
 //! when nothing has come for a while.
@@ -12,6 +13,7 @@ mod closing;
 mod completions;
 mod held;
 mod pointers;
+mod sending;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -21,12 +23,11 @@ use std::sync::Arc;
 use ebof_backend::{Buffer, Device};
 use ebof_nvme::{Cid, Cqe, QueueId, Status};
 use ebof_rdma::Segments;
-use ebof_rdma::capsule::{RESPONSE_BYTES, encode_response};
-use ebof_rdma::controller::{Cancelled, Command, Connection, Location, Work};
-use ebof_verbs::{Bell, Error, QueuePair, Remote};
+use ebof_rdma::controller::{Cancelled, Command, Connection, Location};
+use ebof_verbs::{Bell, QueuePair, Remote};
 
 use self::closing::Closing;
-use self::held::{HeldBuffers, Origin};
+use self::held::{HeldBuffers, Kept, Origin, Outgoing};
 use self::pointers::Pointers;
 use super::message_queue::MessageQueue;
 use super::transport::Transport;
@@ -55,12 +56,16 @@ pub(crate) struct Rdma {
     fetching: Vec<Option<Fetching>>,
     /// Data that are in their buffers, and not reported yet.
     fetched: VecDeque<Fetched>,
-    /// Buffers that the adapter writes data from.
+    /// Buffers of the responses that are queued.
     outgoing: HeldBuffers,
-    /// What was posted with each send slot.
+    /// The responses that are posted, by send slot.
     sending: Vec<Sending>,
-    /// Buffers whose data are written, for the pool.
-    returned: Vec<Buffer>,
+    /// Held buffers whose data are written.
+    returned: Vec<Outgoing>,
+    /// Bytes in buffers that were given to the queue pair with their data.
+    given_bytes: usize,
+    /// Those that stay.
+    kept: Kept,
     /// A buffer for data that do not come from a device, kept for the next ones.
     spare: Option<Buffer>,
     unsent_bytes: usize,
@@ -101,6 +106,9 @@ struct Current {
     slot: u32,
     /// Its data in the capsule.
     data: Range<usize>,
+    cid: Cid,
+    /// Its data in the host's memory, while they are not among the [`Pointers`].
+    segments: Option<Segments>,
 }
 
 /// A buffer that data of a command are read into.
@@ -125,9 +133,10 @@ struct Fetched {
 /// A response that was posted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sending {
-    /// The buffer of its data.
-    tag: Option<u32>,
-    bytes: usize,
+    /// Bytes of the data before it.
+    length: u32,
+    /// Their buffer, if it is held.
+    held: Option<Outgoing>,
 }
 
 /// In-capsule data that no controller limits.
@@ -153,6 +162,8 @@ impl Rdma {
             outgoing: HeldBuffers::new(entries + sends as usize),
             sending: vec![Sending::default(); sends as usize],
             returned: Vec::with_capacity(entries),
+            given_bytes: 0,
+            kept: Kept::new(entries),
             spare: None,
             unsent_bytes: 0,
             in_capsule_bytes_max: UNLIMITED,
@@ -184,87 +195,13 @@ impl Rdma {
 
     /// Others wait for the receives of commands that have begun: not until those are complete.
     fn flush_receives(&mut self) -> Result<(), End> {
-        match self.pair() {
-            Some(pair) if pair.unflushed() > 0 => Ok(pair.flush()?),
+        match &mut self.pair {
+            Some(Registered { pair, .. }) if pair.unflushed() > 0 => {
+                self.core.on_flushed();
+                Ok(pair.flush()?)
+            }
             _ => Ok(()),
         }
-    }
-
-    fn push_response(&mut self, cqe: &Cqe, segments: Option<Segments>) {
-        self.unsent_bytes += RESPONSE_BYTES as usize;
-        self.core.respond(&self.queue.complete(cqe), segments);
-    }
-
-    /// Queues the first `length` bytes of `buffer` and the completion. Gives the buffer back, with
-    /// the reason, if the device does not take it: the command fails then.
-    fn push_data(
-        &mut self,
-        segments: Segments,
-        buffer: Buffer,
-        length: u32,
-        cqe: &Cqe,
-        origin: Origin,
-    ) -> Result<(), (Buffer, Option<Error>)> {
-        let Some(Registered { pair, .. }) = &mut self.pair else { return Err((buffer, None)) };
-        let bytes = buffer.capacity();
-        match pair.hold(buffer) {
-            Ok(held) => {
-                let tag = self.outgoing.insert(held, bytes, length, origin);
-                self.unsent_bytes += RESPONSE_BYTES as usize + length as usize;
-                self.core.respond_with_data(tag, segments, length, &self.queue.complete(cqe));
-                Ok(())
-            }
-            Err((buffer, error)) => Err((buffer, Some(error))),
-        }
-    }
-
-    /// The device does not register a buffer: fails the command that needs it.
-    fn refuse_data(&mut self, cid: Cid, segments: Segments, error: Option<Error>) {
-        self.log_refusal(error);
-        let failed = Cqe::new(cid, Status::DATA_TRANSFER_ERROR);
-        self.push_response(&failed, Some(segments));
-    }
-
-    /// Once for each connection: nearly everything fails then.
-    fn log_refusal(&mut self, error: Option<Error>) {
-        if let Some(error) = error
-            && !std::mem::replace(&mut self.is_refusal_logged, true)
-        {
-            tracing::error!(
-                "a buffer cannot be registered with the RDMA device: {error}; commands with data fail; see `ulimit -l`"
-            );
-        }
-    }
-
-    /// Posts what the core says, as far as there is room.
-    fn post(&mut self) -> Result<(), End> {
-        let Some(Registered { pair, .. }) = &mut self.pair else { return Err(End::PeerClosed) };
-        while let Some(work) = self.core.poll_work(pair.room()) {
-            match work {
-                Work::Read { tag, offset, length, remote } => {
-                    let fetching = self.fetching.get(tag as usize).and_then(Option::as_ref);
-                    let fetching = fetching.expect("the core reads for those only that were given to it");
-                    pair.post_read(fetching.held, fetching.offset + offset, length, of(remote), tag.into());
-                }
-                Work::Write { tag, offset, length, remote } => {
-                    pair.post_write(self.outgoing.held(tag), offset, length, of(remote), None);
-                }
-                Work::Send { cqe, invalidate, tag } => {
-                    let slot = pair.take_send_slot().expect("the core knows how many there are");
-                    let capsule = encode_response(&cqe);
-                    pair.send_slot(slot)[..capsule.len()].copy_from_slice(&capsule);
-                    // The host may ask for what the device cannot do: it finds its key valid then,
-                    // and invalidates it itself, as Linux does.
-                    pair.post_send(slot, RESPONSE_BYTES, invalidate.filter(|_| self.sends_with_invalidate));
-                    let data = tag.map_or(0, |tag| self.outgoing.length(tag)) as usize;
-                    if self.sending.len() <= slot as usize {
-                        self.sending.resize(slot as usize + 1, Sending::default());
-                    }
-                    self.sending[slot as usize] = Sending { tag, bytes: RESPONSE_BYTES as usize + data };
-                }
-            }
-        }
-        Ok(pair.flush()?)
     }
 
     /// Takes the next capsule. `None`: there is none.
@@ -298,11 +235,17 @@ impl Rdma {
             self.post_receive(slot);
             return Ok(Some(Event::Refused { sqe, status }));
         }
-        if let Some(segments) = segments {
-            self.pointers.insert(sqe.cid(), segments);
-        }
-        self.current = Some(Current { slot, data: range });
+        self.current = Some(Current { slot, data: range, cid: sqe.cid(), segments });
         Ok(Some(Event::Command { sqe, in_capsule }))
+    }
+
+    /// Where a command that is over has its data in the host's memory.
+    #[inline]
+    fn take_segments(&mut self, cid: Cid) -> Option<Segments> {
+        match &mut self.current {
+            Some(current) if current.cid == cid => current.segments.take(),
+            _ => self.pointers.take(cid),
+        }
     }
 
     /// Copies the data in the capsule of the last command.
@@ -377,7 +320,10 @@ impl Transport for Rdma {
 
     #[inline]
     fn after_command(&mut self) {
-        if let Some(Current { slot, .. }) = self.current.take() {
+        if let Some(Current { slot, cid, segments, .. }) = self.current.take() {
+            if let Some(segments) = segments {
+                self.pointers.insert(cid, segments);
+            }
             self.post_receive(slot);
         }
     }
@@ -395,7 +341,7 @@ impl Transport for Rdma {
     }
 
     fn take_inline<'s, 'i: 's>(&'s mut self, _input: &mut &'i [u8]) -> Option<Inline<'s>> {
-        let Current { slot, data } = self.current.as_ref().filter(|current| !current.data.is_empty())?;
+        let Current { slot, data, .. } = self.current.as_ref().filter(|current| !current.data.is_empty())?;
         let bytes = self.pair.as_ref()?.pair.received(*slot).get(data.clone())?;
         Some(Inline { bytes, is_intact: true })
     }
@@ -415,7 +361,7 @@ impl Transport for Rdma {
         let held = match pair.hold(buffer) {
             Ok(held) => held,
             Err((buffer, error)) => {
-                self.log_refusal(Some(error));
+                self.log_refusal(&error);
                 return Err(buffer);
             }
         };
@@ -448,34 +394,35 @@ impl Transport for Rdma {
 
     #[inline]
     fn respond(&mut self, cqe: &Cqe) {
-        let segments = self.pointers.take(cqe.cid());
+        let segments = self.take_segments(cqe.cid());
         self.push_response(cqe, segments);
     }
 
     fn send_bytes(&mut self, cid: Cid, data: &[u8], cqe: &Cqe) {
         let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        let pointer = self.pointers.take(cid);
+        let pointer = self.take_segments(cid);
         let Some(segments) = pointer.filter(|_| length > 0) else {
             return self.push_response(cqe, pointer);
         };
         let spare = self.spare.take().filter(|buffer| buffer.capacity() >= data.len());
         let mut buffer = spare.unwrap_or_else(|| Buffer::zeroed(data.len()));
         buffer.as_mut_slice()[..data.len()].copy_from_slice(data);
-        if let Err((_, error)) = self.push_data(segments, buffer, length, cqe, Origin::Own) {
-            self.refuse_data(cid, segments, error);
-        }
+        let _ = self.hold_and_push(segments, buffer, length, cqe, Origin::Own);
     }
 
+    #[inline]
     fn send_buffer(&mut self, cid: Cid, buffer: Buffer, length: u32, cqe: &Cqe, pool: &mut Pool) {
-        let pointer = self.pointers.take(cid);
-        let Some(segments) = pointer.filter(|_| length > 0) else {
-            pool.put(buffer);
-            return self.push_response(cqe, pointer);
-        };
-        if let Err((buffer, error)) = self.push_data(segments, buffer, length, cqe, Origin::Pool) {
-            pool.put(buffer);
-            self.refuse_data(cid, segments, error);
-        }
+        self.push_data(cid, buffer, length, cqe, pool);
+    }
+
+    #[inline]
+    fn own_memory(&mut self, length: u32) -> Option<&mut [u8]> {
+        self.memory_of_kept(length)
+    }
+
+    #[inline]
+    fn send_own(&mut self, cid: Cid, length: u32, cqe: &Cqe) {
+        self.push_kept(cid, length, cqe);
     }
 
     fn lends(&self) -> bool {
@@ -495,7 +442,7 @@ impl Transport for Rdma {
     }
 
     fn flush(&mut self, context: &mut ReactorContext<'_>) -> Result<Flushed, End> {
-        self.returned.drain(..).for_each(|buffer| context.pool.put(buffer));
+        self.give_returned(context.pool);
         self.post()?;
         self.note_standstill(context.now_ms);
         Ok(Flushed::All)
@@ -527,8 +474,9 @@ impl Transport for Rdma {
         self.peer_is_gone
     }
 
-    fn shrink(&mut self) {
+    fn shrink(&mut self, pool: &mut Pool) {
         self.spare = None;
+        self.give_kept(pool);
     }
 
     fn unacknowledged_since_ms(&self) -> Option<u64> {

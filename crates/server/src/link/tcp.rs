@@ -429,7 +429,7 @@ impl Transport for Tcp {
         }
     }
 
-    fn shrink(&mut self) {
+    fn shrink(&mut self, _pool: &mut Pool) {
         self.outbox.shrink();
         self.unparsed.shrink_to_fit();
     }

@@ -199,6 +199,20 @@ pub(crate) trait Transport {
     /// when they are sent, which may be at once.
     fn send_buffer(&mut self, cid: Cid, buffer: Buffer, length: u32, cqe: &Cqe, pool: &mut Pool);
 
+    /// Memory of its own for `length` bytes of data, if it has any to spare. What is put there is
+    /// sent by [`send_own`](Self::send_own), to be called next.
+    #[inline]
+    fn own_memory(&mut self, _length: u32) -> Option<&mut [u8]> {
+        None
+    }
+
+    /// Queues the `length` bytes that are in [`own_memory`](Self::own_memory), and the completion.
+    #[inline]
+    fn send_own(&mut self, _cid: Cid, _length: u32, cqe: &Cqe) {
+        debug_assert!(false, "it has no memory to spare");
+        self.respond(cqe);
+    }
+
     /// Whether [`lend`](Self::lend) can be used. Otherwise what a device has in memory is read into
     /// a buffer, as what others have.
     #[inline]
@@ -234,8 +248,8 @@ pub(crate) trait Transport {
     /// be taken.
     fn peer_is_gone(&mut self) -> bool;
 
-    /// Releases memory that a burst left behind.
-    fn shrink(&mut self);
+    /// Releases memory that a burst left behind; buffers go to `pool`.
+    fn shrink(&mut self, pool: &mut Pool);
 
     /// Whether errors of the descriptor also tell which buffers were sent.
     fn reports_sent_by_errors(&self) -> bool {

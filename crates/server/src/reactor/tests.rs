@@ -7,6 +7,7 @@ mod config;
 mod drains;
 mod hosts;
 mod instructions;
+mod rdma_buffers;
 mod rdma_host;
 mod rules;
 mod zerocopy;

@@ -29,6 +29,8 @@ impl Rdma {
     pub(super) fn disconnect(&mut self) {
         if let Some(pair) = self.pair() {
             pair.disconnect();
+            // What this turn has posted comes back, too: it fails as all work does from now on.
+            let _ = pair.flush();
             self.closing.get_or_insert(Closing { look_ms: 0, until_ms: None });
         }
         self.unsent_bytes = 0;
@@ -39,7 +41,6 @@ impl Rdma {
 
     /// Gives the pool what the adapter is done with. Returns whether that is everything.
     pub(super) fn take_back(&mut self, pool: &mut Pool) -> bool {
-        self.returned.drain(..).for_each(|buffer| pool.put(buffer));
         let Some(registered) = &mut self.pair else { return true };
         let pair = &mut registered.pair;
         // What it was does not matter any more: all of it is over.
@@ -60,18 +61,27 @@ impl Rdma {
             }
         }
         let mut is_all = self.fetching.iter().all(Option::is_none);
-        for tag in self.outgoing.tags() {
-            let Some(outgoing) = self.outgoing.peek(tag).copied() else { continue };
+        // Those of which it is not done yet are left in `returned`.
+        self.returned.extend(self.outgoing.drain());
+        self.returned.extend(self.sending.iter_mut().filter_map(|sending| sending.held.take()));
+        self.returned.retain(|outgoing| {
             let Some(buffer) = pair.release(outgoing.held) else {
                 is_all = false;
-                continue;
+                return true;
             };
-            self.outgoing.remove(tag);
-            if outgoing.origin == Origin::Pool {
-                pool.put(buffer);
+            match outgoing.origin {
+                Origin::Pool => pool.put(buffer),
+                Origin::Kept => pool.put_kept(buffer),
+                Origin::Own => {}
             }
+            false
+        });
+        while let Some(buffer) = pair.take_written() {
+            self.given_bytes -= buffer.capacity();
+            pool.put(buffer);
         }
-        is_all
+        self.give_kept(pool);
+        is_all && self.given_bytes == 0
     }
 
     /// Posts the receives of capsules that nobody will take: others wait for them.
@@ -105,9 +115,12 @@ impl Rdma {
     fn abandon_held(&mut self, pool: &mut Pool) {
         let fetching = self.fetching.drain(..).flatten().map(|fetching| fetching.buffer_bytes);
         pool.forget(fetching.sum());
-        for tag in self.outgoing.tags() {
-            if let Some(outgoing) = self.outgoing.remove(tag).filter(|outgoing| outgoing.origin == Origin::Pool) {
-                pool.forget(outgoing.buffer_bytes);
+        pool.forget(std::mem::take(&mut self.given_bytes));
+        for outgoing in self.returned.drain(..) {
+            match outgoing.origin {
+                Origin::Pool => pool.forget(outgoing.buffer_bytes as usize),
+                Origin::Kept => pool.forget_kept(outgoing.buffer_bytes as usize),
+                Origin::Own => {}
             }
         }
     }

@@ -8,8 +8,7 @@ use ebof_rdma::FatalError;
 use ebof_verbs::{Completion, Event, WorkStatus};
 
 use super::super::End;
-use super::held::Origin;
-use super::{Capsule, Fetched, Fetching, Rdma, Sending};
+use super::{Capsule, Fetched, Fetching, Rdma};
 
 /// What a completion costs of the connection's share at least, bytes.
 const COMPLETION_BYTES: usize = 16;
@@ -22,9 +21,6 @@ const EVENTS_EVERY: u32 = 16;
 
 /// The most that is collected before the reactor may sleep, bytes: there is nothing normally.
 const LOOK_BYTES: usize = 1 << 20;
-
-/// Replies are small, but for large logs: no more is kept for the next one.
-const SPARE_BYTES_MAX: usize = 16 << 10;
 
 impl Rdma {
     /// Collects what is there, up to `limit` bytes.
@@ -116,32 +112,6 @@ impl Rdma {
             return Err(FatalError::TooManyCommands { entries: self.core.entries() }.into());
         }
         self.end.take().map_or(Ok(()), Err)
-    }
-
-    #[inline]
-    fn on_sent(&mut self, slot: u32) {
-        self.done += 1;
-        self.has_progress = true;
-        self.core.on_sent();
-        let Some(sent) = self.sending.get_mut(slot as usize) else { return };
-        let Sending { tag, bytes } = std::mem::take(sent);
-        self.unsent_bytes = self.unsent_bytes.saturating_sub(bytes);
-        if let Some(tag) = tag {
-            self.free_outgoing(tag);
-        }
-    }
-
-    /// The data of a response are written.
-    fn free_outgoing(&mut self, tag: u32) {
-        let Some(outgoing) = self.outgoing.peek(tag).copied() else { return };
-        // Writes are over with the response behind them.
-        let Some(buffer) = self.pair().and_then(|pair| pair.release(outgoing.held)) else { return };
-        self.outgoing.remove(tag);
-        match outgoing.origin {
-            Origin::Pool => self.returned.push(buffer),
-            Origin::Own if buffer.capacity() <= SPARE_BYTES_MAX => self.spare = Some(buffer),
-            Origin::Own => {}
-        }
     }
 
     #[inline]

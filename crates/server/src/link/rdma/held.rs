@@ -1,4 +1,5 @@
-//! Buffers that the adapter writes to the host from, until the response behind their data is sent.
+//! Buffers that the adapter writes to the host from: of responses that are queued, by tag, and
+//! those that are kept for the next data.
 
 use ebof_verbs::Held;
 
@@ -7,22 +8,24 @@ use ebof_verbs::Held;
 pub(super) enum Origin {
     /// The reactor's pool, whose budget it counts in.
     Pool,
+    /// It is [`Kept`].
+    Kept,
     /// The connection itself.
     Own,
 }
 
-/// One of them.
+/// A buffer with data on their way to the host.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outgoing {
     pub(super) held: Held,
     /// Its size, and
-    pub(super) buffer_bytes: usize,
+    pub(super) buffer_bytes: u32,
     /// bytes of data in it.
-    length: u32,
+    pub(super) length: u32,
     pub(super) origin: Origin,
 }
 
-/// All of a connection, by tag.
+/// Those of responses that are queued, by tag.
 #[derive(Debug)]
 pub(super) struct HeldBuffers {
     table: Vec<Option<Outgoing>>,
@@ -37,30 +40,18 @@ impl HeldBuffers {
 
     /// Its tag.
     #[inline]
-    pub(super) fn insert(&mut self, held: Held, buffer_bytes: usize, length: u32, origin: Origin) -> u32 {
-        let outgoing = Some(Outgoing { held, buffer_bytes, length, origin });
+    pub(super) fn insert(&mut self, outgoing: Outgoing) -> u32 {
         if let Some(tag) = self.free.pop() {
-            self.table[tag as usize] = outgoing;
+            self.table[tag as usize] = Some(outgoing);
             return tag;
         }
-        self.table.push(outgoing);
+        self.table.push(Some(outgoing));
         u32::try_from(self.table.len() - 1).expect("no more than responses that are outstanding")
     }
 
     #[inline]
-    fn get(&self, tag: u32) -> &Outgoing {
-        self.table[tag as usize].as_ref().expect("until its response is sent")
-    }
-
-    #[inline]
     pub(super) fn held(&self, tag: u32) -> Held {
-        self.get(tag).held
-    }
-
-    /// Bytes of data.
-    #[inline]
-    pub(super) fn length(&self, tag: u32) -> u32 {
-        self.get(tag).length
+        self.table[tag as usize].as_ref().expect("until its response is posted").held
     }
 
     #[inline]
@@ -70,12 +61,78 @@ impl HeldBuffers {
         Some(outgoing)
     }
 
-    /// The tags in use.
-    pub(super) fn tags(&self) -> Vec<u32> {
-        (0..).zip(&self.table).filter_map(|(tag, outgoing)| outgoing.is_some().then_some(tag)).collect()
+    /// All of them.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Outgoing> + '_ {
+        self.free.clear();
+        self.table.drain(..).flatten()
+    }
+}
+
+/// Buffers that stay with the queue pair after their data are sent, for data that are copied into
+/// them. They count in a budget of the pool's own ([`Pool::keep`](crate::buffer::Pool::keep)).
+#[derive(Debug)]
+pub(super) struct Kept {
+    /// Those without data.
+    free: Vec<Held>,
+    /// All of them.
+    count: usize,
+    max: usize,
+    /// Commands that would have used one more.
+    missed: usize,
+}
+
+impl Kept {
+    /// Size of each: what a reading host mostly asks for.
+    pub(super) const BYTES: u32 = 4096;
+
+    /// At most `max`, for which no memory has to be allocated later.
+    pub(super) fn new(max: usize) -> Self {
+        Self { free: Vec::with_capacity(max), count: 0, max, missed: 0 }
     }
 
-    pub(super) fn peek(&self, tag: u32) -> Option<&Outgoing> {
-        self.table.get(tag as usize)?.as_ref()
+    /// The next one for `length` bytes of data. It stays the next one until it is taken.
+    #[inline]
+    pub(super) fn next(&mut self, length: u32) -> Option<Held> {
+        if length > Self::BYTES {
+            return None;
+        }
+        let next = self.free.last().copied();
+        if next.is_none() {
+            self.missed = self.max.min(self.missed + 1);
+        }
+        next
+    }
+
+    #[inline]
+    pub(super) fn take(&mut self) -> Option<Held> {
+        self.free.pop()
+    }
+
+    /// One of them has no data any more.
+    #[inline]
+    pub(super) fn put(&mut self, held: Held) {
+        self.free.push(held);
+    }
+
+    /// Whether another one would be of use.
+    #[inline]
+    pub(super) fn wants(&mut self) -> bool {
+        if self.missed == 0 || self.count == self.max {
+            return false;
+        }
+        self.missed -= 1;
+        true
+    }
+
+    pub(super) fn add(&mut self, held: Held) {
+        self.count += 1;
+        self.free.push(held);
+    }
+
+    /// Takes one of them out for good.
+    pub(super) fn remove(&mut self) -> Option<Held> {
+        let held = self.free.pop()?;
+        self.count -= 1;
+        Some(held)
     }
 }

@@ -1,4 +1,4 @@
-//! A host over a stepped RDMA network, for the counts of instructions: what its adapter and the
+//! A host over a stepped RDMA network: what its adapter and the
 //! target's do happens in [`RdmaHost::carry`], between the reactor's turns.
 #![expect(clippy::cast_possible_truncation, reason = "the sizes of tests are small")]
 
@@ -155,6 +155,13 @@ impl RdmaHost {
                 self.post(&sqe, &[]);
             }
         }
+        self.pair.flush().unwrap();
+    }
+
+    /// Sends what is too short for a command, which ends the connection.
+    pub(super) fn submit_nonsense(&mut self) {
+        let slot = self.pair.take_send_slot().unwrap();
+        self.pair.post_send(slot, 10, None);
         self.pair.flush().unwrap();
     }
 

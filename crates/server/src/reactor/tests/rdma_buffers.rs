@@ -1,0 +1,72 @@
+//! Where the buffers of reads over RDMA are: with the pool, with the connection, or nowhere.
+
+use super::Rig;
+use super::rdma_host::{RdmaHost, RdmaWay};
+use super::zerocopy::Plain;
+
+const READS: usize = 5;
+const READ_BYTES: u32 = 4096;
+
+fn read(rig: &mut Rig, host: &mut RdmaHost) {
+    host.submit(RdmaWay::Read, READS, READ_BYTES);
+    let mut answered = 0;
+    for _ in 0..4 {
+        host.carry();
+        rig.turn(20);
+        host.carry();
+        answered += host.take();
+    }
+    assert_eq!(answered, READS);
+}
+
+#[test]
+fn buffers_for_copies_stay_with_a_connection_until_its_reactor_is_idle() {
+    let mut rig = Rig::over_rdma();
+    let (_admin, mut host) = RdmaHost::connect(&mut rig);
+    for _ in 0..3 {
+        read(&mut rig, &mut host);
+        let pool = &rig.reactor.pool;
+        assert_eq!((pool.outstanding_bytes(), pool.kept_bytes()), (0, READS * READ_BYTES as usize));
+    }
+    rig.reactor.shrink();
+    assert_eq!((rig.reactor.pool.outstanding_bytes(), rig.reactor.pool.kept_bytes()), (0, 0));
+    read(&mut rig, &mut host);
+    host.submit_nonsense();
+    ends(&mut rig, &mut host);
+}
+
+#[test]
+fn buffers_of_devices_go_back_to_the_pool() {
+    let mut rig = Rig::over_rdma();
+    let (_admin, mut host) = RdmaHost::connect(&mut rig);
+    Plain::replace(&mut rig);
+    for _ in 0..3 {
+        read(&mut rig, &mut host);
+        assert_eq!((rig.reactor.pool.outstanding_bytes(), rig.reactor.pool.kept_bytes()), (0, 0));
+    }
+}
+
+#[test]
+fn a_connection_that_ends_in_the_turn_of_its_last_commands_leaves_no_buffer_behind() {
+    for is_resident in [true, false] {
+        let mut rig = Rig::over_rdma();
+        let (_admin, mut host) = RdmaHost::connect(&mut rig);
+        if !is_resident {
+            Plain::replace(&mut rig);
+        }
+        read(&mut rig, &mut host);
+        // Their responses are posted, and not flushed yet, when the connection ends.
+        host.submit(RdmaWay::Read, READS, READ_BYTES);
+        host.submit_nonsense();
+        ends(&mut rig, &mut host);
+    }
+}
+
+/// Everything comes back much sooner than the queue pair would be given up.
+fn ends(rig: &mut Rig, host: &mut RdmaHost) {
+    for _ in 0..10 {
+        host.carry();
+        rig.turn(6_000);
+    }
+    assert_eq!((rig.reactor.pool.outstanding_bytes(), rig.reactor.pool.kept_bytes()), (0, 0));
+}
