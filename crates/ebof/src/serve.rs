@@ -84,10 +84,12 @@ pub(crate) struct Args {
     /// Priority of what is sent (`SO_PRIORITY`)
     #[arg(long, value_name = "N")]
     so_priority: Option<u32>,
-    /// How long a receive may poll the network card's queue, microseconds (`SO_BUSY_POLL`)
+    /// How long a receive may poll the network card's queue, microseconds (`SO_BUSY_POLL`); over
+    /// RDMA, how long a thread polls for completions before it sleeps
     #[arg(long, value_name = "US")]
     busy_poll: Option<u32>,
-    /// Polling stands in for the network card's interrupts (`SO_PREFER_BUSY_POLL`)
+    /// Polling stands in for the network card's interrupts (`SO_PREFER_BUSY_POLL`); over RDMA,
+    /// threads with connections never sleep
     #[arg(long)]
     prefer_busy_poll: bool,
     /// Send data of reads of this size or more without a copy (`MSG_ZEROCOPY`), 4Ki or more: for

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use ebof_fabrics::PortId;
 use ebof_manage::config;
+use ebof_manage::listen::Transport;
 use ebof_nvme::log::RdmaProvider;
 use ebof_tcp::Digest;
 use ebof_tcp::controller::Config;
@@ -60,6 +61,17 @@ impl PortState {
     /// The deepest I/O queue, in entries.
     pub(crate) fn max_queue_entries(&self) -> u16 {
         self.config.max_queue_size.min(self.device_entries)
+    }
+
+    /// How long a thread with connections of the port looks for work before it sleeps,
+    /// microseconds; [`u64::MAX`] without end. 0: as long as others.
+    pub(crate) fn polls_us(&self) -> u64 {
+        match self.config.listen.transport {
+            Transport::Rdma if self.config.prefer_busy_poll => u64::MAX,
+            Transport::Rdma => self.config.busy_poll_us.unwrap_or_default().into(),
+            // There these are options of sockets.
+            Transport::Tcp => 0,
+        }
     }
 
     /// The same port with another configuration: its connections stay, with what they were offered.

@@ -132,9 +132,11 @@ fn admit(shared: &Shared, request: Request, port: &Arc<PortState>) {
     let shares_receives = share.is_some();
     let pair = Registered::new(pair, share, memory);
     let entries = receives;
-    let connection = Box::new(RdmaConnection { core, sends, entries, sends_with_invalidate, shares_receives, pair });
+    let is_busy_polled = port.polls_us() > 0;
+    let connection =
+        RdmaConnection { core, sends, entries, sends_with_invalidate, shares_receives, is_busy_polled, pair };
     let peer = Peer { port: Arc::clone(port), address };
-    admission::hand_over(shared, reactor, Incoming::Rdma(connection), peer, waiting);
+    admission::hand_over(shared, reactor, Incoming::Rdma(Box::new(connection)), peer, waiting);
 }
 
 /// The memory for a connection's capsules: receives of its own, or a part in those that the

@@ -24,6 +24,8 @@ pub(crate) struct RdmaConnection {
     pub(crate) sends_with_invalidate: bool,
     /// Its receives are not its own.
     pub(crate) shares_receives: bool,
+    /// Its port has completions polled.
+    pub(crate) is_busy_polled: bool,
     pub(crate) pair: Registered,
 }
 

@@ -4,6 +4,7 @@
 //! connection with one gathered send. A reactor without work polls its sources for a short while,
 //! yielding the processor now and then, and then sleeps in the kernel: an idle target costs no CPU.
 
+mod memory;
 mod message;
 mod polled;
 mod source;
@@ -21,6 +22,8 @@ use ebof_fabrics::Handle;
 use ebof_idle::{Idle, Step};
 use rustix::event::epoll;
 
+use self::memory::SHRINK_MS;
+use self::polled::BusyPoll;
 use self::source::{DEVICES, MAILBOX, Source, simulated_event};
 use crate::buffer::Pool;
 use crate::command::Phase;
@@ -39,9 +42,6 @@ pub(crate) use source::timespec;
 
 /// One read of a socket takes up to this much, bytes.
 const SCRATCH_BYTES: usize = 256 << 10;
-
-/// A reactor that was idle for this long gives memory back, milliseconds.
-const SHRINK_MS: u64 = 1_000;
 
 /// Of so many turns one asks the kernel which sockets have something, even while the busy ones are
 /// looked at directly.
@@ -86,6 +86,7 @@ pub(crate) struct Reactor {
     last_work_us: Option<u64>,
     fairness: Fairness,
     idle: Idle,
+    busy_poll: BusyPoll,
     /// Running number of the turn.
     turns: u32,
 }
@@ -132,6 +133,7 @@ impl Reactor {
             last_work_us: None,
             fairness: Fairness::default(),
             idle,
+            busy_poll: BusyPoll::default(),
             turns: 0,
         })
     }
@@ -281,6 +283,10 @@ impl Reactor {
         if !idle_turns.is_multiple_of(self.idle.looks_per_step()) {
             return Some(Duration::ZERO);
         }
+        if self.polls_on(now_us) {
+            self.idle.give_way();
+            return Some(Duration::ZERO);
+        }
         let probe_us = match self.idle.step(now_us) {
             Step::GiveWay => {
                 self.idle.give_way();
@@ -289,9 +295,7 @@ impl Reactor {
             Step::Sleep(bound_us) => bound_us,
         };
         let now_ms = now_us / 1000;
-        if self.last_work_us.is_some_and(|last| now_ms.saturating_sub(last / 1000) >= SHRINK_MS) {
-            self.shrink();
-        }
+        self.shrink_after_a_while(now_us);
         if !(self.arm_polled(now_us) && self.mailbox.fall_asleep()) {
             return Some(Duration::ZERO);
         }
@@ -308,16 +312,6 @@ impl Reactor {
         // then.
         let again_ms = self.kick_failed.then_some(now_ms + 10);
         [deadline_ms, self.shutdown_ms, again_ms].into_iter().flatten().min()
-    }
-
-    /// Releases memory that a burst left behind, once.
-    fn shrink(&mut self) {
-        self.last_work_us = None;
-        for connection in self.connections.iter_mut().flatten() {
-            connection.shrink(&mut self.pool);
-        }
-        self.pool.shrink();
-        self.io.release_memory();
     }
 
     /// Runs `work` on the connection at `index`, and ends it when that fails.
@@ -357,6 +351,7 @@ impl Reactor {
         if connection.is_finished() {
             // Closing the socket takes it out of the epoll set.
             self.free.push(index);
+            self.busy_poll.is_outdated = true;
             self.shared.connection_gone(&connection.link.peer().port);
             for waiter in &connection.commands.waiters {
                 waiter.notify(&self.shared);
@@ -367,6 +362,7 @@ impl Reactor {
             return;
         }
         if connection.link.state != state_before {
+            self.busy_poll.is_outdated = true;
             self.watch(&connection);
         }
         if let Some(deadline) = connection.deadline_ms()

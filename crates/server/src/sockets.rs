@@ -8,6 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use ebof_manage::config::Port;
+use ebof_manage::listen::Transport;
 use ebof_sockets::{Refused, SocketOptions};
 use nix::sys::socket::getsockopt;
 use nix::{getsockopt_impl, sockopt_impl};
@@ -39,6 +40,9 @@ fn options(port: &Port) -> SocketOptions {
 
 /// Whether a listening socket that was prepared for one port is as the other one asks for.
 pub(crate) fn is_same(one: &Port, other: &Port) -> bool {
+    if one.listen.transport != Transport::Tcp {
+        return true;
+    }
     // From how many bytes on is not the socket's matter.
     let of_socket = |port: &Port| SocketOptions { zerocopy_send: port.zerocopy_send_bytes.map(|_| 0), ..options(port) };
     of_socket(one) == of_socket(other)

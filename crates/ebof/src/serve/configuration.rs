@@ -149,10 +149,10 @@ fn ports(args: &Args) -> anyhow::Result<Vec<Port>> {
             port.c2h_success = !args.no_c2h_success;
             port.tos = args.tos;
             port.so_priority = args.so_priority;
-            port.busy_poll_us = args.busy_poll;
-            port.prefer_busy_poll = args.prefer_busy_poll;
             port.zerocopy_send_bytes = args.zerocopy_send;
         }
+        port.busy_poll_us = args.busy_poll;
+        port.prefer_busy_poll = args.prefer_busy_poll;
         if let Some(bytes) = in_capsule {
             port.in_capsule_data_bytes = bytes;
         }

@@ -56,10 +56,12 @@ pub struct Port {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub so_priority: Option<u32>,
     /// How long a receive may poll the network card's queue, in microseconds (`SO_BUSY_POLL`);
-    /// connections of one such queue are then served by one thread. `None` is the system's.
+    /// connections of one such queue are then served by one thread. `None` is the system's. Over
+    /// RDMA, how long a thread looks for completions before it sleeps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub busy_poll_us: Option<u32>,
-    /// Whether polling replaces the network card's interrupts (`SO_PREFER_BUSY_POLL`).
+    /// Whether polling replaces the network card's interrupts (`SO_PREFER_BUSY_POLL`). Over RDMA,
+    /// whether threads never sleep that have connections of the port.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub prefer_busy_poll: bool,
     /// Payloads of this size or more are sent without a copy (`MSG_ZEROCOPY`) where they are in
@@ -128,8 +130,6 @@ impl Port {
             ("data_digest", self.data_digest != without.data_digest),
             ("tos", self.tos.is_some()),
             ("so_priority", self.so_priority.is_some()),
-            ("busy_poll_us", self.busy_poll_us.is_some()),
-            ("prefer_busy_poll", self.prefer_busy_poll),
             ("zerocopy_send", self.zerocopy_send_bytes.is_some()),
         ]
         .into_iter()
@@ -150,7 +150,7 @@ impl Port {
             text: "`tcp://ADDRESS:PORT` or `rdma://ADDRESS:PORT`, where ADDRESS is IPv4, `[IPv6]` \
                    or `[fe80::1%eth0]`; the default PORT is 4420, 0 lets the system choose one. \
                    Host names are refused. Over RDMA, what concerns TCP (`max_h2c_data` to \
-                   `data_digest`, and from `tos` on) can only have its default, and an \
+                   `data_digest`, `tos`, `so_priority`, `zerocopy_send`) can only have its default, and an \
                    iWARP device shares the PORTs of TCP: a `tcp` port of the same address needs \
                    another one. `unix:` and `vfio-user:` are reserved and not supported by this build",
         },
@@ -275,14 +275,17 @@ impl Port {
             text: "microseconds that a receive may poll the network card's queue (`SO_BUSY_POLL`); \
                    more than `net.core.busy_read` needs `CAP_NET_ADMIN`. Connections that arrive \
                    through the same queue of the card (with the same NAPI id) are then served by \
-                   one thread",
+                   one thread. Over RDMA: how long a thread with connections of the port polls \
+                   completion queues after the last work, before it asks for events and sleeps",
         },
         Key {
             name: "prefer_busy_poll",
             form: Form::Boolean { set: Some(|port, prefer| port.prefer_busy_poll = prefer) },
             default: Value,
             text: "polling replaces the network card's interrupts (`SO_PREFER_BUSY_POLL`); needs \
-                   `CAP_NET_ADMIN`",
+                   `CAP_NET_ADMIN`. Over RDMA: threads with connections of the port poll \
+                   completion queues without end and never sleep, each for a processor of its \
+                   own",
         },
         Key {
             name: "zerocopy_send",

@@ -45,8 +45,8 @@ fn the_example_has_every_key_and_no_diagnostics() {
     assert_eq!((ports[0].id, ports[1].id, ports[1].discovery_only), (1, 2, true));
     assert_eq!(subsystems[0].allowed_hosts, [hosts[0].nqn.clone()]);
     assert_eq!(
-        (ports[2].srq_size, subsystems[1].ports.as_slice()),
-        (Some(1024), ["storage".into(), "rdma".into()].as_slice())
+        ((ports[2].srq_size, ports[2].busy_poll_us), subsystems[1].ports.as_slice()),
+        ((Some(1024), Some(200)), ["storage".into(), "rdma".into()].as_slice())
     );
     let numbers = |subsystem: &Subsystem| subsystem.namespaces.iter().map(|ns| ns.nsid).collect::<Vec<_>>();
     assert_eq!((numbers(&subsystems[0]), numbers(&subsystems[1])), (vec![1, 2], vec![1, 2, 3]));

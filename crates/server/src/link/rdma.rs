@@ -74,6 +74,8 @@ pub(crate) struct Rdma {
     is_established: bool,
     /// Its descriptor or bell tells when there is something.
     is_armed: bool,
+    /// It is armed only when its reactor is about to sleep.
+    is_busy_polled: bool,
     /// Looks that found nothing, since one that did.
     idle_looks: u32,
     /// Bytes that were collected and not reported yet.
@@ -145,7 +147,8 @@ const UNLIMITED: u32 = u32::MAX;
 impl Rdma {
     /// `bell` rings where there is no descriptor.
     pub(crate) fn new(connection: RdmaConnection, bell: Bell) -> Self {
-        let RdmaConnection { core, sends, entries, sends_with_invalidate, shares_receives, pair } = connection;
+        let RdmaConnection { core, sends, entries, sends_with_invalidate, shares_receives, is_busy_polled, pair } =
+            connection;
         pair.pair.set_bell(bell);
         let entries = entries as usize;
         Self {
@@ -169,6 +172,7 @@ impl Rdma {
             in_capsule_bytes_max: UNLIMITED,
             is_established: false,
             is_armed: false,
+            is_busy_polled,
             idle_looks: 0,
             collected_bytes: 0,
             has_progress: false,

@@ -223,6 +223,7 @@ impl Reactor {
         let mut connection = Connection::new(handle, link);
         connection.armed_ms = Some(deadline_ms);
         self.connections[index as usize] = Some(Box::new(connection));
+        self.busy_poll.is_outdated = true;
         self.deadlines.push(Reverse((deadline_ms, handle)));
         if let Some(attachment) = attachment {
             self.with(index, now_us, |connection, context| connection.attach(&attachment, context));

@@ -4,6 +4,16 @@
 use rustix::event::epoll;
 
 use super::Reactor;
+use crate::link::State;
+
+/// How long the ports of a reactor's connections have it look for work before it sleeps.
+#[derive(Debug, Default)]
+pub(super) struct BusyPoll {
+    /// The longest, microseconds; [`u64::MAX`]: it never sleeps.
+    us: u64,
+    /// A connection has come or gone since.
+    pub(super) is_outdated: bool,
+}
 
 impl Reactor {
     /// Looks at the connections that are polled. Returns whether one of them had something.
@@ -16,6 +26,23 @@ impl Reactor {
         }
         self.polling = polling;
         worked
+    }
+
+    /// Whether a port has the reactor go on looking, after the last work that it had. When it does
+    /// sleep, all connections are armed, whatever their ports say.
+    pub(super) fn polls_on(&mut self, now_us: u64) -> bool {
+        if std::mem::take(&mut self.busy_poll.is_outdated) {
+            let open = self.connections.iter().flatten().filter(|connection| connection.link.state != State::Gone);
+            self.busy_poll.us = open.map(|connection| connection.link.peer().port.polls_us()).max().unwrap_or(0);
+        }
+        match self.busy_poll.us {
+            0 => false,
+            u64::MAX => {
+                self.shrink_after_a_while(now_us);
+                true
+            }
+            us => self.last_work_us.is_some_and(|last| now_us.saturating_sub(last) < us),
+        }
     }
 
     /// Has the connections that are polled tell when they have something. Returns whether none has

@@ -2,6 +2,7 @@
 //! get. Work is counted turn by turn, without a thread and with a virtual clock, so the result is
 //! the same on every machine.
 
+mod busy_poll;
 #[path = "../../tests/it/config.rs"]
 mod config;
 mod drains;

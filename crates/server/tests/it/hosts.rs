@@ -38,14 +38,14 @@ fn config(tcp: u16, drive: &str) -> Config {
     config.ports = vec![
         Port::new(1, Listen::new([127, 0, 0, 1].into(), tcp)),
         Port::new(2, Listen::rdma([127, 0, 0, 1].into(), 4420)),
-        Port { srq_size: Some(64), ..Port::new(3, Listen::rdma([127, 0, 0, 1].into(), 4421)) },
+        Port { srq_size: Some(64), busy_poll_us: Some(500), ..Port::new(3, Listen::rdma([127, 0, 0, 1].into(), 4421)) },
     ];
     subsystem.ports = config.ports.iter().map(|port| port.name.clone()).collect();
     config
 }
 
 /// Options that reach the target over NVMe/TCP, NVMe/RDMA with keys of regions and of commands and
-/// with receives that queue pairs share, and loopback.
+/// with receives that queue pairs share and completions that are polled for longer, and loopback.
 fn links(target: &Target, network: &simulated::Network) -> [Options; 5] {
     let nqn = Nqn::parse(crate::config::NQN).unwrap();
     let addresses = target.addresses();

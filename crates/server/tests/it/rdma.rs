@@ -368,6 +368,33 @@ fn ports_over_rdma_come_and_go_with_a_reload() {
 }
 
 #[test]
+fn completions_are_polled_while_the_configuration_says_so() {
+    let network = simulated::Network::new();
+    let with = |prefer_busy_poll| {
+        let mut config = over_rdma(one_subsystem(["mem:16M"]));
+        config.ports[0].prefer_busy_poll = prefer_busy_poll;
+        config
+    };
+    let settings = Settings { threads: Some(1), ..settings(&network) };
+    let target = Target::start(with(true), settings).unwrap();
+    let address = target.addresses()[0].1;
+    let (mut admin, controller) = Queue::admin(&network, address);
+    let mut polled = Queue::io(&network, address, controller, 1);
+    polled.done(transfer(WRITE, 0, 8), Data::InCapsule(&[1; 4096]));
+    // Its connections stay.
+    target.apply(with(false)).unwrap();
+    let mut queue = Queue::io(&network, address, controller, 2);
+    for _ in 0..20 {
+        polled.done(transfer(READ, 0, 8), Data::Memory(4096));
+        queue.done(transfer(READ, 0, 8), Data::Memory(4096));
+    }
+    drop(polled);
+    until("it is left", || target.status().connections == 2);
+    queue.done(transfer(READ, 0, 8), Data::Memory(4096));
+    admin.done(Sqe::new(IDENTIFY).with_cdw(10, 1), Data::Memory(4096));
+}
+
+#[test]
 fn a_write_that_is_aborted_while_its_data_are_read_says_so() {
     let network = simulated::Network::new();
     let settings = Settings { threads: Some(1), ..settings(&network) };

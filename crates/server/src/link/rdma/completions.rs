@@ -35,8 +35,8 @@ impl Rdma {
             self.idle_looks = 0;
             return Ok(());
         }
-        self.idle_looks += 1;
-        if was_armed || self.idle_looks >= IDLE_LOOKS_MAX {
+        self.idle_looks = self.idle_looks.wrapping_add(1);
+        if was_armed || (self.idle_looks >= IDLE_LOOKS_MAX && !self.is_busy_polled) {
             self.arm_and_look()?;
         }
         Ok(())

@@ -94,6 +94,13 @@ impl RdmaHost {
         host
     }
 
+    /// Ends, and the target is told.
+    pub(super) fn leave(self) {
+        let network = self.network.clone();
+        drop(self);
+        while network.step() {}
+    }
+
     /// The adapters do everything that there is to do.
     pub(super) fn carry(&mut self) {
         while self.network.step() {}
