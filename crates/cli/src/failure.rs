@@ -4,6 +4,7 @@
 use std::fmt;
 use std::io;
 
+use ebof_bench::{BenchError, SourceError};
 use ebof_initiator::ConnectError;
 use ebof_manage::Diagnostics;
 use ebof_nvme::Status;
@@ -129,7 +130,7 @@ fn kind(error: &anyhow::Error) -> &str {
         connect.kind().name()
     } else if let Some(failure) = error.downcast_ref::<Failure>() {
         failure.kind
-    } else if let Some(error) = error.downcast_ref::<ebof_initiator::Error>() {
+    } else if let Some(error) = initiator_error(error) {
         error.kind()
     } else if let Some(error) = error.downcast_ref::<ebof_attach::Error>() {
         attach_error_kind(error)
@@ -167,17 +168,34 @@ fn connect_error(error: &anyhow::Error) -> Option<&ConnectError> {
     if let Some(connect) = error.downcast_ref::<ConnectError>() {
         return Some(connect);
     }
-    if let Some(ebof_bench::SourceError::Connect(connect)) = error.downcast_ref() {
+    if let Some(SourceError::Connect(connect)) = source_error(error) {
         return Some(connect);
     }
-    let initiator = match error.downcast_ref::<ebof_attach::Error>() {
-        Some(ebof_attach::Error::Connect(connect)) => return Some(connect),
-        Some(ebof_attach::Error::Initiator(initiator)) => Some(&**initiator),
-        _ => error.downcast_ref::<ebof_initiator::Error>(),
-    };
-    match initiator {
+    if let Some(ebof_attach::Error::Connect(connect)) = error.downcast_ref() {
+        return Some(connect);
+    }
+    match initiator_error(error) {
         Some(ebof_initiator::Error::Connect(connect)) => Some(connect),
         _ => None,
+    }
+}
+
+/// The error of the library for hosts in it.
+fn initiator_error(error: &anyhow::Error) -> Option<&ebof_initiator::Error> {
+    if let Some(SourceError::Fabric(initiator)) = source_error(error) {
+        return Some(initiator);
+    }
+    match error.downcast_ref::<ebof_attach::Error>() {
+        Some(ebof_attach::Error::Initiator(initiator)) => Some(initiator),
+        _ => error.downcast_ref::<ebof_initiator::Error>(),
+    }
+}
+
+/// The error of what a measurement reads and writes.
+fn source_error(error: &anyhow::Error) -> Option<&SourceError> {
+    match error.downcast_ref::<BenchError>() {
+        Some(BenchError::Source(source)) => Some(source),
+        _ => error.downcast_ref::<SourceError>(),
     }
 }
 
@@ -193,7 +211,7 @@ fn daemons_connect_error(error: &anyhow::Error) -> Option<[&str; 4]> {
 
 fn status(error: &anyhow::Error) -> Option<(Status, Option<&'static str>)> {
     let failure = error.downcast_ref::<Failure>().and_then(|failure| failure.status);
-    let initiator = || error.downcast_ref::<ebof_initiator::Error>().and_then(ebof_initiator::Error::status);
+    let initiator = || initiator_error(error).and_then(ebof_initiator::Error::status);
     failure.or_else(|| initiator().map(|status| (status, status.name())))
 }
 
@@ -239,6 +257,20 @@ mod tests {
         let error = anyhow::Error::new(ebof_attach::Error::Daemon { message, kind: Some("wrong-nqn".to_owned()) });
         let expected = r#"{"kind":"wrong-nqn","message":"cannot connect","tried":"this","answer":"that","advice":"something else"}"#;
         assert_eq!(serde_json::to_string(&details(&error)).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_measurement_that_cannot_connect_is_reported_in_parts() {
+        // Port 1 is tcpmux, which nobody runs.
+        let options = ebof_initiator::Options::new("127.0.0.1", 1, ebof_nvme::Nqn::discovery());
+        let source = ebof_bench::Source::Fabric(Box::new(options), ebof_nvme::Nsid(1));
+        let run = ebof_bench::run(&source, &ebof_bench::Job::new(ebof_bench::Mix::RandRead), |_| {
+            std::ops::ControlFlow::Continue(())
+        });
+        let error = anyhow::Error::new(run.unwrap_err());
+        let text = text(&error);
+        assert!(text.contains("\n  tried:  ") && text.contains("\n  to do:  "), "{text}");
+        assert_eq!(kind(&error), "refused");
     }
 
     #[test]
