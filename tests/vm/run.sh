@@ -237,7 +237,7 @@ if [[ ${1:-} == -l ]]; then
   exit
 fi
 scenarios=("$@")
-((${#scenarios[@]})) || scenarios=(self linux-host drive media protection nvmet ublk verbs rdma rdma-drive rdma-host rdma-two rdma-hostile)
+((${#scenarios[@]})) || scenarios=(self linux-host drive media protection nvmet ublk rdma-two rdma rdma-host rdma-hostile rdma-shared rdma-drive verbs)
 for name in "${scenarios[@]}"; do
   [[ -f $here/scenarios/$name.sh ]] || { echo "run.sh: no scenario $name (run.sh -l lists them)" >&2; exit 2; }
 done

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2034,SC2154 # variables of lib.sh, host.sh and run.sh, which read this file
 # rdma-shared: ebof's target with shared receives, and the Linux kernel's host in one guest: with
-# soft RoCE, in short with soft iWARP.
+# soft RoCE, in short with soft iWARP, over which completions are polled, too.
 #
 # Two hosts share receives; connections come and go, some of them by force; the device is removed.
 # ebof's own host has more commands outstanding than there are receives, which the Linux host over
@@ -16,7 +16,7 @@ machine() {
 }
 
 # One thread, so that all queues share.
-receives=1024
+receives=1024 polls=false
 target_up() {
   cat >/root/ebof.toml <<END
 [target]
@@ -26,6 +26,7 @@ metrics = "127.0.0.1:9464"
 name = "rdma"
 listen = "rdma://$address:4420"
 srq_size = $receives
+prefer_busy_poll = $polls
 [[subsystems]]
 nqn = "$open"
 allow_any_host = true
@@ -40,6 +41,13 @@ capsule_memory() {
   printf 'GET /metrics HTTP/1.0\r\n\r\n' >&3
   awk '$1 == "ebof_rdma_capsule_memory_bytes" { print int($2) }' <&3
   exec 3>&-
+}
+# processor_ticks: what the target uses of a processor in a second, of 100.
+processor_ticks() {
+  local before
+  before=$(awk '{ print $14 + $15 }' "/proc/${process[target]}/stat")
+  sleep 1
+  awk -v before="$before" '{ print $14 + $15 - before }' "/proc/${process[target]}/stat"
 }
 # What ebof's process has of shared receive queues.
 shared_queues() { rdma -j resource show srq | jq '[.[] | select(.comm // "" | startswith("ebof"))] | length'; }
@@ -103,10 +111,10 @@ step_rounds() {
   stays=$(controllers "$nqn")
   udevadm settle
   round_robin
-  fio --name=verify --filename="$(namespace_device 2)" --rw=randwrite --bs=4k --size=16M --rate_iops=",250" --ioengine=libaio \
+  fio --name=verify --filename="$(namespace_device 2)" --rw=randwrite --bs=4k --size=8M --rate_iops=",250" --ioengine=libaio \
     --iodepth=16 --direct=1 --verify=crc32c --do_verify=1 --verify_fatal=1 >/tmp/load.out 2>&1 &
   local writer=$! status=0 other
-  for round in {1..6}; do
+  for round in {1..4}; do
     connect_as 2 -i 2
     other=$(controllers "$nqn" | grep -vx "$stays")
     until_true 60 controller_is "$other" live
@@ -186,8 +194,9 @@ step_iwarp() {
     skip "soft iWARP" "$(no_siw_because)"
     return
   fi
-  step "soft iWARP"
-  receives=512
+  local ticks
+  step "soft iWARP, polled"
+  receives=512 polls=true
   check "soft iWARP on eth0" rdma_link siw eth0 || return
   check "ebof serve listens" target_up || return
   idle=$(held_objects)
@@ -199,8 +208,12 @@ step_iwarp() {
   echo "capsules: $(capsule_memory) bytes; $(held_objects)" | note
   round_robin
   step_verify "iWARP" 4
+  ticks=$(processor_ticks)
+  check "a thread polls while there are connections ($ticks %)" test "$ticks" -ge 40
   disconnects
   check "nothing is left in the adapter" holds_nothing || { held_objects; capsule_memory; shared_queues; } | note
+  ticks=$(processor_ticks)
+  check "and not without them ($ticks %)" test "$ticks" -lt 20
   connect_as 1 -i 2
   disconnects
   check "nothing is left in the adapter" holds_nothing
