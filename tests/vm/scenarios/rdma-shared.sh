@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2034,SC2154 # variables of lib.sh, host.sh and run.sh, which read this file
-# rdma-shared: ebof's target with shared receives, and the Linux kernel's host in one guest: with
-# soft RoCE, in short with soft iWARP, over which completions are polled, too.
+# rdma-shared: ebof's target with shared receives, and the Linux kernel's host in one guest with
+# soft RoCE; at the end completions are polled, too.
 #
 # Two hosts share receives; connections come and go, some of them by force; the device is removed.
 # ebof's own host has more commands outstanding than there are receives, which the Linux host over
@@ -72,7 +72,7 @@ guest() {
   step_rounds
   step_removed
   step_few
-  step_iwarp
+  step_polled
 }
 
 round_robin() {
@@ -188,16 +188,12 @@ target_ends() {
   check "it did not panic" eval "! grep -n panicked '$work/target.log'"
 }
 
-# Two hosts of which all but the last queue fit into the receives.
-step_iwarp() {
-  if ! has_siw; then
-    skip "soft iWARP" "$(no_siw_because)"
-    return
-  fi
+# Two hosts, and a port that is polled.
+step_polled() {
   local ticks
-  step "soft iWARP, polled"
-  receives=512 polls=true
-  check "soft iWARP on eth0" rdma_link siw eth0 || return
+  step "polled"
+  receives=1024 polls=true
+  check "soft RoCE on eth0" rdma_link rxe eth0 || return
   check "ebof serve listens" target_up || return
   idle=$(held_objects)
   connect_as 1 -i 2 -Q 128
@@ -207,7 +203,7 @@ step_iwarp() {
   check_equal "one shared receive queue" 1 "$(shared_queues)"
   echo "capsules: $(capsule_memory) bytes; $(held_objects)" | note
   round_robin
-  step_verify "iWARP" 4
+  step_verify "polled" 4
   ticks=$(processor_ticks)
   check "a thread polls while there are connections ($ticks %)" test "$ticks" -ge 40
   disconnects
