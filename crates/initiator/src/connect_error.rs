@@ -133,7 +133,7 @@ pub enum ConnectErrorKind {
     },
     /// The target rejected the queue in the RDMA handshake.
     Rejected {
-        /// Why.
+        /// What the target rejects it with.
         status: RejectStatus,
     },
     /// The other end's connection manager rejected the connection, or its program without a word of

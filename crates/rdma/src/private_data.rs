@@ -38,7 +38,7 @@ pub struct ConnectAccept {
 /// What a controller rejects with (RDMA_CM_REJECT).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectReject {
-    /// Why.
+    /// The field of the request, or the resource, that the controller refuses.
     pub status: RejectStatus,
 }
 

@@ -30,7 +30,7 @@ pub enum Completion {
     Failed {
         /// What it was. Receive and send slots, and buffers, belong to the owner again.
         what: WorkRequest,
-        /// Why.
+        /// What the adapter reports; [`WorkStatus::Flushed`] if something before it had failed.
         status: WorkStatus,
     },
 }
