@@ -270,6 +270,14 @@ impl Ledger {
         self.add_entry(Entry { state: State::Invalidation, used: window.index, id })
     }
 
+    /// Adds an RDMA READ or WRITE that uses nothing and is nobody's, and returns its number.
+    ///
+    /// # Panics
+    /// There is no room.
+    pub(crate) fn post_nothing(&mut self) -> u64 {
+        self.add_entry(Entry { state: State::Unsignalled, ..Entry::OVER })
+    }
+
     #[inline]
     fn add_entry(&mut self, entry: Entry) -> u64 {
         let number = self.next;

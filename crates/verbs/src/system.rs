@@ -20,6 +20,7 @@ mod inventory;
 mod listener;
 mod load;
 mod memory;
+mod nudge;
 mod queue_pair;
 mod receives;
 mod sends;

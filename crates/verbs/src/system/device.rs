@@ -27,6 +27,7 @@ pub(super) struct Device {
     spacer: AtomicPtr<ffi::Cq>,
     attributes: DeviceAttributes,
     iwarp: bool,
+    is_soft_iwarp: bool,
     /// Of registrations for this end, for peers through windows, and for peers.
     pub(super) local_owner: u64,
     pub(super) windows_owner: u64,
@@ -131,12 +132,14 @@ impl Device {
         // JUSTIFICATION: the library is in C.
         let domain = unsafe { (functions.ibv_alloc_pd)(context.as_ptr()) };
         let domain = NonNull::new(domain).ok_or_else(|| last_error("ibv_alloc_pd"))?;
+        let is_soft_iwarp = inventory::is_soft_iwarp(functions, context);
         Ok(Device {
             functions,
             context,
             domain,
-            spacer: AtomicPtr::new(spacer(functions, context)),
+            spacer: AtomicPtr::new(if is_soft_iwarp { spacer(functions, context) } else { ptr::null_mut() }),
             iwarp: inventory::is_iwarp(context),
+            is_soft_iwarp,
             attributes,
             local_owner: next_owner(),
             windows_owner: next_owner(),
@@ -171,6 +174,10 @@ impl Device {
     /// Whether the target of an RDMA READ is accessed like that of a peer's RDMA WRITE.
     pub(super) fn is_iwarp(&self) -> bool {
         self.iwarp
+    }
+
+    pub(super) fn is_soft_iwarp(&self) -> bool {
+        self.is_soft_iwarp
     }
 
     /// The completion vector for another queue pair: they take turns.
@@ -383,16 +390,13 @@ impl fmt::Debug for Device {
     }
 }
 
-/// A completion queue for nothing, as the first thing on soft-iWARP; null on others. The kernel
-/// names memory of queues by where it would be in the device's file, page after page, and libsiw
-/// takes one of these names for a failure: that of page 144, which is reached with a dozen of queue
-/// pairs. This one has all pages up to there.
+/// A completion queue for nothing, as the first thing on soft-iWARP. The kernel names memory of
+/// queues by where it would be in the device's file, page after page, and libsiw takes one of these
+/// names for a failure: that of page 144, which is reached with a dozen of queue pairs. This one
+/// has all pages up to there.
 fn spacer(functions: &Functions, context: NonNull<ffi::Context>) -> *mut ffi::Cq {
     // Of 32 bytes each.
     const ENTRIES: i32 = 145 * 4096 / 32;
-    if !inventory::is_soft_iwarp(functions, context) {
-        return ptr::null_mut();
-    }
     // SAFETY: the device is open.
     // JUSTIFICATION: the library is in C.
     unsafe { (functions.ibv_create_cq)(context.as_ptr(), ENTRIES, ptr::null_mut(), ptr::null_mut(), 0) }

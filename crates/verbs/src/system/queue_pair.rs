@@ -14,6 +14,7 @@ use super::cm::{CmEvent, Id};
 use super::completions::{self, Completions};
 use super::device::{Device, Watched};
 use super::memory::{self, Access};
+use super::nudge::Nudge;
 use super::receives::{RECEIVE, Receives, SharedQueue};
 use super::sends::Sends;
 use super::waits::{Sources, Waits};
@@ -49,6 +50,8 @@ struct Parts {
     ended: bool,
     /// `connect` or `accept` was called.
     begun: bool,
+    /// With soft-iWARP, since the connection is established and as long as there is reason to.
+    nudge: Option<Nudge>,
     waits: Waits,
     device: Arc<Device>,
 }
@@ -102,6 +105,7 @@ impl QueuePair {
                     depths: Depths::default(),
                     ended: false,
                     begun: false,
+                    nudge: None,
                     waits,
                     device: Arc::clone(device),
                 };
@@ -186,7 +190,8 @@ impl QueuePair {
     }
 
     pub(crate) fn poll_event(&mut self) -> Result<Option<Event>, Error> {
-        self.parts_mut().poll_event()
+        let pointer = self.pointer;
+        self.parts_mut().poll_event(pointer)
     }
 
     #[inline]
@@ -356,7 +361,7 @@ impl Parts {
         })
     }
 
-    fn poll_event(&mut self) -> Result<Option<Event>, Error> {
+    fn poll_event(&mut self, pointer: NonNull<ffi::Qp>) -> Result<Option<Event>, Error> {
         loop {
             let ready = self.waits.ready()?;
             if ready == Sources::default() && self.watched.fault().is_none() {
@@ -369,6 +374,9 @@ impl Parts {
             if ready.device {
                 self.device.take_events()?;
             }
+            if ready.timer {
+                self.nudge(pointer)?;
+            }
             if let Some(fault) = self.watched.fault().filter(|_| !self.fault_reported) {
                 self.fault_reported = true;
                 return Ok(Some(Event::Fatal(fault)));
@@ -379,6 +387,12 @@ impl Parts {
         }
     }
 
+    /// Has soft-iWARP look for what it may have overlooked.
+    fn nudge(&mut self, pointer: NonNull<ffi::Qp>) -> Result<(), Error> {
+        self.nudge = self.nudge.take().filter(|_| !self.ended).and_then(|nudge| nudge.post(&mut self.sends));
+        if self.nudge.is_none() { Ok(()) } else { self.sends.flush(pointer) }
+    }
+
     /// What an event of the connection manager means to the owner; `None`: nothing.
     fn translate(&mut self, event: CmEvent) -> Option<Event> {
         Some(match event.kind {
@@ -387,6 +401,10 @@ impl Parts {
                     let Depths { responder_resources, initiator_depth } = &mut self.depths;
                     *responder_resources = event.responder_resources.min(*responder_resources);
                     *initiator_depth = event.initiator_depth.min(*initiator_depth);
+                }
+                let is_host = self.offered.is_none();
+                if self.device.is_soft_iwarp() && (is_host || self.depths.initiator_depth > 0) {
+                    self.nudge = Nudge::start(&self.waits, is_host);
                 }
                 Event::Established {
                     private_data: if self.offered.is_none() { event.private_data } else { Vec::new() },

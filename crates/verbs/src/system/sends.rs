@@ -95,6 +95,11 @@ impl Sends {
         self.ledger.room()
     }
 
+    /// How much was ever posted.
+    pub(super) fn posted(&self) -> u64 {
+        self.ledger.next()
+    }
+
     pub(super) fn queued(&self) -> usize {
         usize::try_from(self.ledger.next() - self.flushed).expect("at most the length of the queue")
     }
@@ -221,6 +226,17 @@ impl Sends {
         request.opcode = ffi::WR_LOCAL_INV;
         request.send_flags = ffi::SEND_SIGNALED;
         request.invalidate_rkey = window.key;
+    }
+
+    /// An RDMA READ or WRITE of no bytes, which has no completion for the owner unless it fails. No
+    /// key and no address are checked for it.
+    pub(super) fn post_nothing(&mut self, opcode: i32) {
+        let number = self.ledger.post_nothing();
+        let request = self.prepare(number, ffi::Sge::default());
+        request.opcode = opcode;
+        request.send_flags = ffi::SEND_SIGNALED;
+        request.remote_addr = 0;
+        request.rkey = 0;
     }
 
     #[inline]

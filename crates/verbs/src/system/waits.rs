@@ -10,9 +10,9 @@ use super::completions::Completions;
 use super::device::Device;
 use crate::Error;
 
-/// An epoll set of four: events of the connection, the announcement of completions, asynchronous
-/// events of the device (whoever is first takes them for all), and the device's alarm, by which the
-/// others learn of it.
+/// An epoll set: events of the connection, the announcement of completions, asynchronous events of
+/// the device (whoever is first takes them for all), the device's alarm, by which the others learn
+/// of it, and the timer of nudges if there are any.
 pub(super) struct Waits(OwnedFd);
 
 /// What is in the epoll set.
@@ -20,12 +20,14 @@ const CONNECTION: u64 = 0;
 const COMPLETIONS: u64 = 1;
 const DEVICE: u64 = 2;
 const ALARM: u64 = 3;
+const TIMER: u64 = 4;
 
 /// Which sources are ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sources {
     pub(super) connection: bool,
     pub(super) device: bool,
+    pub(super) timer: bool,
     /// Completions, or the alarm.
     pub(super) other: bool,
 }
@@ -48,6 +50,11 @@ impl Waits {
         Ok(Self(set))
     }
 
+    /// Until it is closed.
+    pub(super) fn add_timer(&self, timer: &OwnedFd) -> rustix::io::Result<()> {
+        epoll::add(&self.0, timer, epoll::EventData::new_u64(TIMER), epoll::EventFlags::IN)
+    }
+
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -55,7 +62,7 @@ impl Waits {
     /// Does not wait.
     pub(super) fn ready(&self) -> Result<Sources, Error> {
         let none = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
-        let mut events = [none; 4];
+        let mut events = [none; 5];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let count = match epoll::wait(&self.0, &mut events[..], Some(&now)) {
             Ok(count) => count,
@@ -67,6 +74,7 @@ impl Waits {
             match event.data.u64() {
                 CONNECTION => ready.connection = true,
                 DEVICE => ready.device = true,
+                TIMER => ready.timer = true,
                 _ => ready.other = true,
             }
         }

@@ -14,6 +14,29 @@ use crate::ends::{
     resolve, send, until,
 };
 
+/// Soft-iWARP overlooks what comes while it accepts. Each end has the other one look, a host after
+/// one second and a target after three, of which nobody sees anything.
+#[test]
+#[ignore = "needs an RDMA device: tests/vm"]
+fn ends_on_which_nothing_happens_send_nothing_but_with_soft_iwarp() {
+    let Ends { mut host, mut target, .. } = Ends::connected();
+    send(&mut host, b"first");
+    let before = (host.room(), target.room());
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(3700) {
+        assert!(host.poll_event().unwrap().is_none() && target.poll_event().unwrap().is_none());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let posted = (before.0 - host.room(), before.1 - target.room());
+    assert_eq!(posted, if is_iwarp() { (3, 1) } else { (0, 0) });
+    assert_eq!(receive(&mut target), b"first");
+    assert!(matches!(completion(&mut host), Completion::Sent { .. }));
+    send(&mut target, b"second");
+    assert_eq!(receive(&mut host), b"second");
+    assert!(matches!(completion(&mut target), Completion::Sent { .. }));
+    assert_eq!((host.room(), target.room()), (before.0 + 1, before.1));
+}
+
 /// On both sides.
 #[test]
 #[ignore = "needs an RDMA device: tests/vm"]
