@@ -1,9 +1,9 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2034,SC2154 # variables of lib.sh, host.sh and run.sh, which read this file
 # rdma-hostile: ebof's target over RDMA with the Linux host, which writes and verifies, and with a
-# host at another address that breaks all rules meanwhile (crates/server/tests/it/rdma_hostile.rs),
-# over soft RoCE. The target rejects and logs what that one does; nothing is left of it, and the
-# Linux host notices nothing. The scenario rdma-hostile-iwarp is the same over soft iWARP.
+# host at another address that breaks all rules meanwhile (crates/server/tests/it/rdma_hostile.rs):
+# over soft RoCE, then over soft iWARP. The target rejects and logs what that one does; nothing is
+# left of it, and the Linux host notices nothing.
 
 open=nqn.2014-08.org.example:drive0
 rude=10.0.2.16 # the other host's address
@@ -11,7 +11,7 @@ rude=10.0.2.16 # the other host's address
 machine() {
   needs_ebof || return
   needs_server_tests || return
-  boot_guest -t 200 -m 1536 --
+  boot_guest -t 280 -m 1536 --
 }
 
 guest() {
@@ -33,9 +33,13 @@ allow_any_host = true
 namespaces = ["mem:64Mi", "mem:64Mi"]
 TOML
   export EBOF_RDMA_TARGET=$address:$port EBOF_RDMA_HOST=$rude
-  over_links
+  over_link rxe
+  if has_siw; then
+    over_link siw
+  else
+    skip "soft iWARP" "$(no_siw_because)"
+  fi
 }
-over_links() { over_link rxe; }
 
 # What the target holds: RDMA objects, descriptors, connections, memory for capsules.
 held() {

@@ -67,7 +67,8 @@ pub(crate) struct Queue {
     pub(crate) memory: Buffer,
     responses: VecDeque<Response>,
     is_connected: bool,
-    has_ended: bool,
+    /// What has ended the connection.
+    ended: Option<String>,
 }
 
 /// Private data of a request for a queue.
@@ -108,7 +109,7 @@ impl Queue {
             Handshake { private_data, responder_resources: 4, initiator_depth: 0, retry_count: 7, rnr_retry_count: 7 };
         pair.connect(&handshake).unwrap();
         let memory = Buffer::zeroed(MEMORY_BYTES);
-        Self { pair, rung, memory, responses: VecDeque::new(), is_connected: false, has_ended: false }
+        Self { pair, rung, memory, responses: VecDeque::new(), is_connected: false, ended: None }
     }
 
     /// A queue before its Connect.
@@ -191,9 +192,11 @@ impl Queue {
         let mut found = false;
         while let Some(event) = self.pair.poll_event().unwrap() {
             found = true;
-            let is_connected = matches!(event, Event::Established { .. });
-            self.is_connected |= is_connected;
-            self.has_ended |= !is_connected;
+            if matches!(event, Event::Established { .. }) {
+                self.is_connected = true;
+            } else {
+                self.ended.get_or_insert_with(|| format!("{event:?}"));
+            }
         }
         while let Some(completion) = self.pair.poll().unwrap() {
             found = true;
@@ -205,11 +208,11 @@ impl Queue {
                     self.pair.post_receive(slot);
                 }
                 Completion::Sent { .. } => {}
-                Completion::Failed { .. } => self.has_ended = true,
+                Completion::Failed { .. } => _ = self.ended.get_or_insert_with(|| format!("{completion:?}")),
                 Completion::Done { .. } => panic!("nothing was read or written"),
             }
         }
-        if !self.has_ended {
+        if self.ended.is_none() {
             self.pair.flush().unwrap();
         }
         found
@@ -220,7 +223,7 @@ impl Queue {
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        self.has_ended
+        self.ended.is_some()
     }
 
     /// Responses that are there.
@@ -239,7 +242,7 @@ impl Queue {
             if let Some(response) = self.responses.pop_front() {
                 return Some(response);
             }
-            if self.has_ended {
+            if self.ended.is_some() {
                 return None;
             }
             self.pair.arm().unwrap();
@@ -251,7 +254,7 @@ impl Queue {
 
     pub(crate) fn call(&mut self, sqe: Sqe, data: Data<'_>) -> Response {
         self.send(sqe, 1, data);
-        self.response().expect("the connection stays")
+        self.response().unwrap_or_else(|| panic!("the connection has ended: {:?}", self.ended))
     }
 
     pub(crate) fn done(&mut self, sqe: Sqe, data: Data<'_>) -> Response {
