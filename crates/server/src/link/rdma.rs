@@ -4,7 +4,7 @@
 //! dealt with, and data in its capsule are used from there. Data elsewhere in the host's memory are
 //! read and written by the adapter, between there and buffers that the queue pair holds meanwhile.
 //! What the core says is posted by [`flush`](Transport::flush), once per turn; responses that wait
-//! for nothing are posted at once, and flushed with the rest.
+//! for nothing are posted at once, and begun when there are a few, or with the rest.
 //!
 //! A queue pair that was busy a moment ago is polled; it is armed before its reactor sleeps, or
 //! when nothing has come for a while.
@@ -141,6 +141,10 @@ struct Sending {
     held: Option<Outgoing>,
 }
 
+/// What may be posted and not begun when the next command is taken: two reads, or three writes,
+/// with their receives. The adapter works on them while the thread executes the next ones.
+const UNFLUSHED_MAX: usize = 6;
+
 /// In-capsule data that no controller limits.
 const UNLIMITED: u32 = u32::MAX;
 
@@ -197,10 +201,11 @@ impl Rdma {
         }
     }
 
-    /// Others wait for the receives of commands that have begun: not until those are complete.
-    fn flush_receives(&mut self) -> Result<(), End> {
+    /// Begins what is posted, if that is at least so much.
+    #[inline]
+    fn flush_if(&mut self, entries: usize) -> Result<(), End> {
         match &mut self.pair {
-            Some(Registered { pair, .. }) if pair.unflushed() > 0 => {
+            Some(Registered { pair, .. }) if pair.unflushed() >= entries => {
                 self.core.on_flushed();
                 Ok(pair.flush()?)
             }
@@ -210,9 +215,12 @@ impl Rdma {
 
     /// Takes the next capsule. `None`: there is none.
     fn take_capsule(&mut self, draining: bool) -> Result<Option<Event>, End> {
+        self.flush_if(UNFLUSHED_MAX)?;
         let Some(Capsule { slot, length }) = self.received.pop_front() else {
             if self.shares_receives {
-                self.flush_receives()?;
+                // Others wait for the receives of commands that have begun: not until those are
+                // complete.
+                self.flush_if(1)?;
             }
             return Ok(None);
         };

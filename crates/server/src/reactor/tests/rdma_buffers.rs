@@ -1,8 +1,15 @@
 //! Where the buffers of reads over RDMA are: with the pool, with the connection, or nowhere.
 
+use std::sync::Arc;
+
+use ebof_backend::{Device, Geometry, Io, Memory, Request, Submitted};
+use ebof_fabrics::DeviceId;
+use ebof_verbs::simulated;
+
 use super::Rig;
 use super::rdma_host::{RdmaHost, RdmaWay};
 use super::zerocopy::Plain;
+use crate::device::DeviceTable;
 
 const READS: usize = 5;
 const READ_BYTES: u32 = 4096;
@@ -60,6 +67,43 @@ fn a_connection_that_ends_in_the_turn_of_its_last_commands_leaves_no_buffer_behi
         host.submit_nonsense();
         ends(&mut rig, &mut host);
     }
+}
+
+/// Memory whose accesses take so long that adapters do everything meanwhile.
+#[derive(Debug)]
+struct Slow {
+    memory: Memory,
+    network: simulated::Network,
+}
+
+impl Device for Slow {
+    fn geometry(&self) -> Geometry {
+        self.memory.geometry()
+    }
+
+    fn submit(&self, io: &mut Io, request: Request) -> Submitted {
+        while self.network.step() {}
+        self.memory.submit(io, request)
+    }
+
+    fn describe(&self) -> String {
+        "slow".to_owned()
+    }
+}
+
+#[test]
+fn responses_begin_while_later_commands_of_the_turn_execute() {
+    let mut rig = Rig::over_rdma();
+    let (_admin, mut host) = RdmaHost::connect(&mut rig);
+    let slow: Arc<dyn Device> = Arc::new(Slow { memory: Memory::new(64 << 20, 512, false), network: host.network() });
+    rig.reactor.devices = Arc::new(DeviceTable::new([(DeviceId(1), slow)]));
+    // What follows the commands in the same turn ends the connection, with what has not begun then.
+    host.submit(RdmaWay::Read, READS, READ_BYTES);
+    host.submit_nonsense();
+    host.carry();
+    rig.turn(20);
+    assert_eq!(host.answered_before_end(), 4);
+    ends(&mut rig, &mut host);
 }
 
 /// Everything comes back much sooner than the queue pair would be given up.

@@ -165,6 +165,19 @@ impl RdmaHost {
         self.pair.flush().unwrap();
     }
 
+    pub(super) fn network(&self) -> simulated::Network {
+        self.network.clone()
+    }
+
+    /// How many responses have come, of a connection that has ended.
+    pub(super) fn answered_before_end(&mut self) -> usize {
+        let mut answered = 0;
+        while let Some(completion) = self.pair.poll().unwrap() {
+            answered += usize::from(matches!(completion, Completion::Received { .. }));
+        }
+        answered
+    }
+
     /// Sends what is too short for a command, which ends the connection.
     pub(super) fn submit_nonsense(&mut self) {
         let slot = self.pair.take_send_slot().unwrap();
