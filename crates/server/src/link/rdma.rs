@@ -141,8 +141,9 @@ struct Sending {
     held: Option<Outgoing>,
 }
 
-/// What may be posted and not begun when the next command is taken: two reads, or three writes,
-/// with their receives. The adapter works on them while the thread executes the next ones.
+/// What may be posted and not begun when the next command is taken, or a command of a device is
+/// over: two reads, or three writes, with their receives. The adapter works on them while the
+/// thread goes on.
 const UNFLUSHED_MAX: usize = 6;
 
 /// In-capsule data that no controller limits.

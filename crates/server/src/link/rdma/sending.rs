@@ -9,7 +9,7 @@ use ebof_verbs::{Error, Held};
 
 use super::super::End;
 use super::held::{Kept, Origin, Outgoing};
-use super::{Rdma, Sending, of};
+use super::{Rdma, Sending, UNFLUSHED_MAX, of};
 use crate::buffer::Pool;
 use crate::rdma_connection::Registered;
 
@@ -172,6 +172,11 @@ impl Rdma {
         let invalidate = if self.sends_with_invalidate { invalidate } else { None };
         pair.post_send(slot, RESPONSE_BYTES, invalidate);
         self.sending[slot as usize] = sending;
+        // Not before the receive of the command that executes is posted again.
+        if self.current.is_none() {
+            // What cannot be begun comes back as failed.
+            let _ = self.flush_if(UNFLUSHED_MAX);
+        }
     }
 
     /// A response was sent, and the data before it are written.
