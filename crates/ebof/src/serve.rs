@@ -123,12 +123,13 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     }
     let config = loaded.config;
     let settings = settings(args, &config);
+    let descriptors = Settings::descriptors_of_connection(&config);
     // Signals are handled before anything is opened, so that none ends the process in between.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1]).context("catching signals")?;
     // Beyond a limit on file sizes a write shall fail, but SIGXFSZ must not end the process.
     signal_hook::flag::register(SIGXFSZ, Arc::default()).context("catching signals")?;
     let mut settings = settings;
-    settings.connections_max = with_enough_descriptors(settings.connections_max);
+    settings.connections_max = with_enough_descriptors(settings.connections_max, descriptors);
     let metrics = args.metrics.or(config.target.metrics);
     let target = Arc::new(Target::start(config, settings)?);
     let metrics = match metrics {
@@ -183,27 +184,32 @@ fn settings(args: &Args, config: &Config) -> Settings {
     Settings { pin: args.pin, spin_us: args.spin, ..Settings::of(config) }
 }
 
-/// The most connections. Each needs a descriptor, and the usual limit of descriptors (1024) is far
-/// below the allowed connections, so it is raised as far as the system permits. Some descriptors
-/// are reserved, so that a flood of connections cannot prevent opening drives and answering
-/// metrics.
-fn with_enough_descriptors(connections: u32) -> u32 {
+/// The most connections, each of which takes `descriptors`. The usual limit of descriptors (1024)
+/// is far below the allowed connections, so it is raised as far as the system permits. Some
+/// descriptors are reserved, so that a flood of connections cannot prevent opening drives and
+/// answering metrics.
+fn with_enough_descriptors(connections: u32, descriptors: u32) -> u32 {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         tracing::warn!("the limit of open files cannot be raised: {error}");
     }
     let now = getrlimit(Resource::Nofile).current;
-    let room = now.map_or(u64::MAX, |files| files.saturating_sub(DESCRIPTORS_KEPT).max(files / 2));
-    let possible = u32::try_from(room).unwrap_or(u32::MAX);
+    let possible = now.map_or(u32::MAX, |files| connections_within(files, descriptors));
     if possible < connections {
         let files = now.unwrap_or_default();
         tracing::warn!(
-            "{connections} connections are allowed but only {files} open files, and so {possible} connections: raise it \
-             (LimitNOFILE= of systemd, ulimit -n), or lower max_connections"
+            "{connections} connections are allowed, each of up to {descriptors} open files, but only {files} open files, \
+             and so {possible} connections: raise it (LimitNOFILE= of systemd, ulimit -n), or lower max_connections"
         );
     }
     connections.min(possible)
+}
+
+/// How many connections there can be that take `descriptors` each, with a limit of `files`.
+fn connections_within(files: u64, descriptors: u32) -> u32 {
+    let room = files.saturating_sub(DESCRIPTORS_KEPT).max(files / 2) / u64::from(descriptors);
+    u32::try_from(room).unwrap_or(u32::MAX)
 }
 
 /// What is served, printed once at the start.

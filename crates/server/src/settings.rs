@@ -1,6 +1,9 @@
 //! What can be set for a whole target, with the figures that measured best as defaults.
 
 use ebof_manage::Config;
+use ebof_manage::config::Port;
+use ebof_manage::listen::Transport;
+use ebof_verbs::QueuePair;
 
 use crate::environment::Environment;
 
@@ -64,6 +67,13 @@ impl Settings {
             message_memory_bytes: usize::try_from(target.rdma_memory_bytes).unwrap_or(usize::MAX),
             ..Self::default()
         }
+    }
+
+    /// Descriptors that a connection to a port of `config` takes at most.
+    #[must_use]
+    pub fn descriptors_of_connection(config: &Config) -> u32 {
+        let is_rdma = |port: &Port| port.listen.transport == Transport::Rdma;
+        if config.ports.iter().any(is_rdma) { QueuePair::DESCRIPTORS } else { 1 }
     }
 }
 

@@ -35,6 +35,10 @@ enum Inner {
 
 /// The connection.
 impl QueuePair {
+    /// Descriptors that one has at most: events of the connection, notifications of completions,
+    /// the set of both, and a timer with some adapters. A simulated one has none.
+    pub const DESCRIPTORS: u32 = 4;
+
     /// Sends the request of a host. [`Event::Established`], [`Event::Rejected`] or
     /// [`Event::Unreachable`] follows.
     ///

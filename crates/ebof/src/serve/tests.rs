@@ -104,6 +104,20 @@ fn drives_and_namespaces_are_printed_with_their_subsystems() {
 const CHILD: &str = "EBOF_TEST_CHILD";
 
 #[test]
+fn connections_leave_descriptors_for_everything_else() {
+    for (files, descriptors, expected) in [
+        (1024, 1, 512),
+        (1024, 4, 128),
+        (65_536, 1, 65_024),
+        (65_536, 4, 16_256),
+        (100, 4, 12),
+        (u64::MAX, 1, u32::MAX),
+    ] {
+        assert_eq!(connections_within(files, descriptors), expected, "{files} {descriptors}");
+    }
+}
+
+#[test]
 fn a_panic_of_any_thread_ends_the_target() {
     use std::os::unix::process::ExitStatusExt;
 
