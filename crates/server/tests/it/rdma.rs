@@ -5,7 +5,7 @@ use std::time::Duration;
 use ebof_manage::api::{RefusalReason, Target as _};
 use ebof_manage::{Config, Listen};
 use ebof_nvme::connect::Property;
-use ebof_nvme::log::{DiscoveryEntries, ErrorInformation, RdmaProvider, TrType};
+use ebof_nvme::log::{DiscoveryEntries, RdmaProvider, TrType};
 use ebof_nvme::property::offset;
 use ebof_nvme::sgl::SglDescriptor;
 use ebof_nvme::{Sgl, Sqe, Status};
@@ -13,19 +13,18 @@ use ebof_rdma::private_data::RejectStatus;
 use ebof_server::{Settings, SteppedTarget, Target};
 use ebof_verbs::simulated::Side;
 use ebof_verbs::{DeviceAttributes, Event, simulated};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 use crate::config::one_subsystem;
 use crate::raw::{self, Raw};
 use crate::rdma_rig::{
-    Data, MEMORY_BYTES, Queue, over_rdma, reject_of, request, settings, target, target_on, transfer,
+    Data, MEMORY_BYTES, Queue, over_rdma, refuses_bad_sgls, reject_of, request, settings, target, target_on, transfer,
 };
 use crate::waiting::until;
 
 const FLUSH: u8 = 0x00;
 const WRITE: u8 = 0x01;
 const READ: u8 = 0x02;
-const GET_LOG_PAGE: u8 = 0x02;
 const COMPARE: u8 = 0x05;
 const IDENTIFY: u8 = 0x06;
 const ABORT: u8 = 0x08;
@@ -213,27 +212,7 @@ fn what_is_wrong_with_an_sgl_fails_the_command_only() {
     let (network, _target, address) = target("mem:16M");
     let (mut admin, controller) = Queue::admin(&network, address);
     let mut queue = Queue::io(&network, address, controller, 1);
-    let with = |sgl| {
-        let mut sqe = transfer(WRITE, 0, 8);
-        sqe.dptr = SglDescriptor::encode(sgl);
-        sqe
-    };
-    let rows = [
-        (with(Sgl::InCapsule { offset: 8192, length: 4096 }), Status::SGL_OFFSET_INVALID),
-        (with(Sgl::InCapsule { offset: 0, length: 4096 }), Status::SGL_OFFSET_INVALID),
-        (with(Sgl::LastSegment { offset: 0, length: 16 }), Status::SGL_OFFSET_INVALID),
-        (with(Sgl::LastSegment { offset: 0, length: 0 }), Status::INVALID_SGL_SEGMENT),
-        (with(Sgl::Transport { length: 4096 }), Status::SGL_TYPE_INVALID),
-        (with(Sgl::None), Status::DATA_SGL_LENGTH_INVALID),
-    ];
-    for (count, (sqe, status)) in (1..).zip(rows) {
-        assert_eq!(queue.call(sqe, Data::None).cqe.status(), status.dnr().more());
-        // The controller's error log has it, as over TCP.
-        admin.done(Sqe::new(GET_LOG_PAGE).with_cdw(10, 1 | 15 << 16), Data::Memory(64));
-        let entry = ErrorInformation::read_from_bytes(&admin.memory.as_slice()[..64]).unwrap();
-        assert_eq!((entry.ec.get(), entry.sqid.get(), entry.opc), (count, 1, WRITE));
-        assert!(entry.status().is(status), "{}", entry.status());
-    }
+    refuses_bad_sgls(&mut admin, &mut queue);
     queue.done(transfer(WRITE, 0, 8), Data::InCapsule(&[1; 4096]));
 }
 

@@ -8,7 +8,6 @@ use std::net::{IpAddr, SocketAddr};
 
 use ebof_backend::Buffer;
 use ebof_nvme::connect::Property;
-use ebof_nvme::log::ErrorInformation;
 use ebof_nvme::property::{Cc, offset};
 use ebof_nvme::sgl::SglDescriptor;
 use ebof_nvme::{Cqe, Sgl, Sqe, Status};
@@ -17,11 +16,10 @@ use ebof_verbs::{Completion, Event, Network, Protocol, Remote};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::raw;
-use crate::rdma_rig::{Data, Queue, Way, request, transfer};
+use crate::rdma_rig::{Data, Queue, Way, refuses_bad_sgls, request, transfer};
 
 const WRITE: u8 = 0x01;
 const READ: u8 = 0x02;
-const GET_LOG_PAGE: u8 = 0x02;
 const IDENTIFY: u8 = 0x06;
 
 /// The adapters of this machine.
@@ -140,34 +138,15 @@ fn what_comes_before_connect_or_is_for_another_queue_does_no_harm() {
 fn sgls_that_point_nowhere_fail_their_command_and_are_logged() {
     let adapter = Adapter::new();
     let (mut admin, mut io) = adapter.connected();
-    let with = |sgl| {
-        let mut sqe = transfer(WRITE, 0, 8);
-        sqe.dptr = SglDescriptor::encode(sgl);
-        sqe
-    };
-    let rows = [
-        (with(Sgl::InCapsule { offset: 8192, length: 4096 }), Status::SGL_OFFSET_INVALID),
-        (with(Sgl::InCapsule { offset: u64::MAX, length: 1 }), Status::SGL_OFFSET_INVALID),
-        (with(Sgl::InCapsule { offset: 0, length: u32::MAX }), Status::SGL_OFFSET_INVALID),
-        (with(Sgl::LastSegment { offset: 4096, length: 16 }), Status::SGL_OFFSET_INVALID),
-        (with(Sgl::LastSegment { offset: 0, length: 0 }), Status::INVALID_SGL_SEGMENT),
-        (with(Sgl::Transport { length: 4096 }), Status::SGL_TYPE_INVALID),
-        (with(Sgl::None), Status::DATA_SGL_LENGTH_INVALID),
-    ];
-    for (count, (sqe, status)) in (1..).zip(rows) {
-        assert_eq!(io.call(sqe, Data::None).cqe.status(), status.dnr().more());
-        admin.done(Sqe::new(GET_LOG_PAGE).with_cdw(10, 1 | 15 << 16), Data::Memory(64));
-        let entry = ErrorInformation::read_from_bytes(&admin.memory.as_slice()[..64]).unwrap();
-        assert_eq!((entry.ec.get(), entry.sqid.get(), entry.opc), (count, 1, WRITE));
-        assert!(entry.status().is(status), "{}", entry.status());
-    }
+    refuses_bad_sgls(&mut admin, &mut io);
     // A list in the capsule that has too many descriptors, or such of another type.
     let key = SglDescriptor::encode(Sgl::Keyed { address: 0, length: 512, key: 1, invalidate: false });
     for (descriptors, status) in [
         (vec![key; 17], Status::INVALID_SGL_COUNT),
         (vec![SglDescriptor::encode(Sgl::Transport { length: 4096 })], Status::SGL_TYPE_INVALID),
     ] {
-        let mut sqe = with(Sgl::LastSegment { offset: 0, length: 16 * descriptors.len() as u32 });
+        let mut sqe = transfer(WRITE, 0, 8);
+        sqe.dptr = SglDescriptor::encode(Sgl::LastSegment { offset: 0, length: 16 * descriptors.len() as u32 });
         sqe.cid = 9_u16.into();
         io.send_capsule(&[sqe.as_bytes(), descriptors.as_bytes()].concat());
         let refused = io.response().unwrap().cqe;

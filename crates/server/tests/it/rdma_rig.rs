@@ -11,9 +11,10 @@ use std::time::Duration;
 use ebof_backend::Buffer;
 use ebof_manage::{Config, Listen};
 use ebof_nvme::connect::Property;
+use ebof_nvme::log::ErrorInformation;
 use ebof_nvme::property::{Cc, offset};
 use ebof_nvme::sgl::SglDescriptor;
-use ebof_nvme::{ControllerId, Cqe, Nsid, QueueId, Sgl, Sqe};
+use ebof_nvme::{ControllerId, Cqe, Nsid, QueueId, Sgl, Sqe, Status};
 use ebof_rdma::private_data::{ConnectReject, ConnectRequest, RejectStatus};
 use ebof_server::{Environment, RdmaNetwork, Settings, Target};
 use ebof_verbs::{Attributes, Completion, ConnectOptions, Event, Handshake, Network, QueuePair, simulated};
@@ -285,6 +286,32 @@ pub(crate) fn reject_of(answer: &Event) -> RejectStatus {
 /// Blocks of 512 bytes.
 pub(crate) fn transfer(opcode: u8, block: u32, blocks: u32) -> Sqe {
     Sqe::new(opcode).with_nsid(Nsid(1)).with_cdw(10, block).with_cdw(12, blocks - 1)
+}
+
+/// Writes whose SGLs are wrong fail, and the controller's error log has each of them, as over TCP.
+pub(crate) fn refuses_bad_sgls(admin: &mut Queue, io: &mut Queue) {
+    const WRITE: u8 = 0x01;
+    const GET_LOG_PAGE: u8 = 0x02;
+    let rows = [
+        (Sgl::InCapsule { offset: 8192, length: 4096 }, Status::SGL_OFFSET_INVALID),
+        (Sgl::InCapsule { offset: 0, length: 4096 }, Status::SGL_OFFSET_INVALID),
+        (Sgl::InCapsule { offset: u64::MAX, length: 1 }, Status::SGL_OFFSET_INVALID),
+        (Sgl::InCapsule { offset: 0, length: u32::MAX }, Status::SGL_OFFSET_INVALID),
+        (Sgl::LastSegment { offset: 0, length: 16 }, Status::SGL_OFFSET_INVALID),
+        (Sgl::LastSegment { offset: 4096, length: 16 }, Status::SGL_OFFSET_INVALID),
+        (Sgl::LastSegment { offset: 0, length: 0 }, Status::INVALID_SGL_SEGMENT),
+        (Sgl::Transport { length: 4096 }, Status::SGL_TYPE_INVALID),
+        (Sgl::None, Status::DATA_SGL_LENGTH_INVALID),
+    ];
+    for (count, (sgl, status)) in (1..).zip(rows) {
+        let mut sqe = transfer(WRITE, 0, 8);
+        sqe.dptr = SglDescriptor::encode(sgl);
+        assert_eq!(io.call(sqe, Data::None).cqe.status(), status.dnr().more());
+        admin.done(Sqe::new(GET_LOG_PAGE).with_cdw(10, 1 | 15 << 16), Data::Memory(64));
+        let entry = ErrorInformation::read_from_bytes(&admin.memory.as_slice()[..64]).unwrap();
+        assert_eq!((entry.ec.get(), entry.sqid.get(), entry.opc), (count, 1, WRITE));
+        assert!(entry.status().is(status), "{}", entry.status());
+    }
 }
 
 /// The configuration with a port over RDMA in place of the one over TCP.
