@@ -67,6 +67,8 @@ enum State {
     Unsignalled,
     Message,
     Operation,
+    /// An operation of no bytes that is nobody's, with a completion of its own.
+    Empty,
     /// An operation that invalidates a window.
     Invalidation,
 }
@@ -275,7 +277,7 @@ impl Ledger {
     /// # Panics
     /// There is no room.
     pub(crate) fn post_nothing(&mut self) -> u64 {
-        self.add_entry(Entry { state: State::Unsignalled, ..Entry::OVER })
+        self.add_entry(Entry { state: State::Empty, ..Entry::OVER })
     }
 
     #[inline]
@@ -324,7 +326,7 @@ impl Ledger {
                     self.free(at);
                 }
                 State::Over => {}
-                State::Message | State::Operation | State::Invalidation => is_oldest = false,
+                State::Message | State::Operation | State::Empty | State::Invalidation => is_oldest = false,
             }
             before += 1;
         }
@@ -360,6 +362,7 @@ impl Ledger {
                 self.free(at);
                 Some(WorkRequest::Unsignalled)
             }
+            State::Empty => Some(WorkRequest::Unsignalled),
             State::Operation => {
                 self.free(at);
                 Some(WorkRequest::Operation(id))
@@ -419,6 +422,14 @@ mod tests {
         assert!(ledger.release(held).is_some() && ledger.release(held).is_none() && ledger.memory(held).is_none());
         assert_eq!(ledger.complete(2, false), Some(WorkRequest::Send(2)));
         assert_eq!((ledger.complete(2, false), ledger.room()), (None, 3));
+    }
+
+    #[test]
+    fn work_of_nobody_is_over_with_its_own_completion() {
+        let mut ledger = Ledger::new(2, Windows::default());
+        assert_eq!((ledger.post_nothing(), ledger.post_message(1)), (0, 1));
+        assert_eq!((ledger.complete(1, false), ledger.room()), (Some(WorkRequest::Send(1)), 0));
+        assert_eq!((ledger.complete(0, false), ledger.room()), (Some(WorkRequest::Unsignalled), 2));
     }
 
     #[test]

@@ -20,15 +20,18 @@ use super::ffi;
 use super::sends::Sends;
 use super::waits::Waits;
 
-/// After how long. A target must not send before the host has taken its answer (RFC 5044, section
-/// 7.1.2), and a host of ebof has nudged it by then.
+/// After how long a host does so, and a target, which a host of ebof has nudged by then.
+//
+// Deviation: a responder sends nothing before something has come (RFC 5044, section 7.1.2), because
+// until then the initiator may take it for a part of the answer. Soft-iWARP, which this is for, has
+// taken the answer long before.
 const HOST_PERIOD: Duration = Duration::from_secs(1);
 const TARGET_PERIOD: Duration = Duration::from_secs(3);
 
-/// How often, of a connection on which nothing happens.
+/// How often, where nothing comes.
 const TIMES: u64 = 3;
 
-/// The nudges of one connection.
+/// The nudges of a connection to which nothing has come: it is dropped with the first message.
 pub(super) struct Nudge {
     /// In the queue pair's [`Waits`], until this is dropped.
     timer: OwnedFd,
@@ -48,15 +51,15 @@ impl Nudge {
         Some(Self { timer, is_host, sent: 0 })
     }
 
-    /// The timer has expired: posts a nudge if nothing seems to have come. `None`: there are no
-    /// more of them.
+    /// The timer has expired: posts a nudge if one is due. `None`: there are no more of them.
     pub(super) fn post(mut self, sends: &mut Sends) -> Option<Self> {
         // How often it has expired is of no interest.
         let _ = rustix::io::read(&self.timer, &mut [0; 8]);
         if !is_due(self.is_host, sends.posted(), self.sent) {
             return None;
         }
-        if sends.room() > 0 {
+        // The last entry may be one that the owner counts on.
+        if sends.room() > 1 {
             sends.post_nothing(if self.is_host { ffi::WR_RDMA_WRITE } else { ffi::WR_RDMA_READ });
             self.sent += 1;
         }
@@ -65,7 +68,7 @@ impl Nudge {
 }
 
 /// Whether a nudge is due when so much was posted to the send queue, among it so many nudges: a
-/// host has sent its first message and nothing since, a target has answered none.
+/// host has sent its first message and nothing since, a target nothing.
 fn is_due(is_host: bool, posted: u64, nudges: u64) -> bool {
     nudges < TIMES && posted - nudges == u64::from(is_host)
 }

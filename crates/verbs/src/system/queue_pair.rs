@@ -375,7 +375,7 @@ impl Parts {
                 self.device.take_events()?;
             }
             if ready.timer {
-                self.nudge(pointer)?;
+                self.nudge(pointer);
             }
             if let Some(fault) = self.watched.fault().filter(|_| !self.fault_reported) {
                 self.fault_reported = true;
@@ -388,9 +388,13 @@ impl Parts {
     }
 
     /// Has soft-iWARP look for what it may have overlooked.
-    fn nudge(&mut self, pointer: NonNull<ffi::Qp>) -> Result<(), Error> {
+    fn nudge(&mut self, pointer: NonNull<ffi::Qp>) {
         self.nudge = self.nudge.take().filter(|_| !self.ended).and_then(|nudge| nudge.post(&mut self.sends));
-        if self.nudge.is_none() { Ok(()) } else { self.sends.flush(pointer) }
+        if self.nudge.is_some() {
+            // Where the connection is ending: work that was refused comes back, and the end is
+            // told.
+            let _ = self.sends.flush(pointer);
+        }
     }
 
     /// What an event of the connection manager means to the owner; `None`: nothing.
@@ -414,7 +418,10 @@ impl Parts {
             }
             ffi::CM_REJECTED => Event::Rejected { reason: event.status, private_data: event.private_data },
             ffi::CM_UNREACHABLE | ffi::CM_CONNECT_ERROR => Event::Unreachable(event.status),
-            ffi::CM_DISCONNECTED => Event::Disconnected,
+            ffi::CM_DISCONNECTED => {
+                self.nudge = None;
+                Event::Disconnected
+            }
             ffi::CM_DEVICE_REMOVAL => {
                 self.device.set_removed();
                 Event::DeviceRemoved
@@ -432,6 +439,9 @@ impl Parts {
         let slot = u32::try_from(completion.wr_id & !RECEIVE).unwrap_or(u32::MAX);
         if !self.receives.take(slot) {
             return Err(Error::State("in error: a completion is of nothing that was posted"));
+        }
+        if self.nudge.is_some() {
+            self.nudge = None;
         }
         Ok(Some(if completion.status == ffi::WC_SUCCESS {
             let invalidated = (completion.wc_flags & ffi::WC_WITH_INV != 0).then_some(completion.invalidated_rkey);

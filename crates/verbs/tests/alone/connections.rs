@@ -14,8 +14,8 @@ use crate::ends::{
     resolve, send, until,
 };
 
-/// Soft-iWARP overlooks what comes while it accepts. Each end has the other one look, a host after
-/// one second and a target after three, of which nobody sees anything.
+/// Soft-iWARP, the only iWARP here, overlooks what comes while it accepts. Each end has the other
+/// one look, a host after one second and a target after three, of which nobody sees anything.
 #[test]
 #[ignore = "needs an RDMA device: tests/vm"]
 fn ends_on_which_nothing_happens_send_nothing_but_with_soft_iwarp() {
