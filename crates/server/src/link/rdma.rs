@@ -84,6 +84,8 @@ pub(crate) struct Rdma {
     has_progress: bool,
     /// Why it ends, until that is reported.
     end: Option<End>,
+    /// Why what was posted early could not be begun, until the next flush.
+    not_begun: Option<End>,
     /// The peer's end of the connection is gone.
     peer_is_gone: bool,
     /// How much was ever sent or fetched.
@@ -141,10 +143,10 @@ struct Sending {
     held: Option<Outgoing>,
 }
 
-/// What may be posted and not begun when the next command is taken, or a command of a device is
-/// over: two reads, or three writes, with their receives. The adapter works on them while the
-/// thread goes on.
-const UNFLUSHED_MAX: usize = 6;
+/// When as much is posted and not begun, it is begun before the next command: that is two reads or
+/// three writes of a drive in memory, with their receives, or as many again of other devices. The
+/// adapter works on them while the thread goes on.
+const FLUSH_AT: usize = 6;
 
 /// In-capsule data that no controller limits.
 const UNLIMITED: u32 = u32::MAX;
@@ -182,6 +184,7 @@ impl Rdma {
             collected_bytes: 0,
             has_progress: false,
             end: None,
+            not_begun: None,
             peer_is_gone: false,
             done: 0,
             standstill: None,
@@ -216,7 +219,7 @@ impl Rdma {
 
     /// Takes the next capsule. `None`: there is none.
     fn take_capsule(&mut self, draining: bool) -> Result<Option<Event>, End> {
-        self.flush_if(UNFLUSHED_MAX)?;
+        self.flush_if(FLUSH_AT)?;
         let Some(Capsule { slot, length }) = self.received.pop_front() else {
             if self.shares_receives {
                 // Others wait for the receives of commands that have begun: not until those are

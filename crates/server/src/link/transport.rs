@@ -2,8 +2,8 @@
 //! commands, data and completions can travel.
 //!
 //! A transport moves bytes. It knows neither the state of its connection nor its share of a turn,
-//! which are the link's, nor what a command means. Methods that queue something for the host send
-//! nothing themselves: [`Transport::flush`] does, once per turn.
+//! which are the link's, nor what a command means. Methods that queue something for the host may
+//! leave it to [`Transport::flush`], which comes once per turn.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

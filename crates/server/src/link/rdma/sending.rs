@@ -9,7 +9,7 @@ use ebof_verbs::{Error, Held};
 
 use super::super::End;
 use super::held::{Kept, Origin, Outgoing};
-use super::{Rdma, Sending, UNFLUSHED_MAX, of};
+use super::{FLUSH_AT, Rdma, Sending, of};
 use crate::buffer::Pool;
 use crate::rdma_connection::Registered;
 
@@ -137,6 +137,9 @@ impl Rdma {
 
     /// Posts what the core says, as far as there is room, and begins everything that is posted.
     pub(super) fn post(&mut self) -> Result<(), End> {
+        if let Some(end) = self.not_begun.take() {
+            return Err(end);
+        }
         while let Some(Registered { pair, .. }) = &mut self.pair {
             let Some(work) = self.core.poll_work(pair.room()) else {
                 self.core.on_flushed();
@@ -173,9 +176,10 @@ impl Rdma {
         pair.post_send(slot, RESPONSE_BYTES, invalidate);
         self.sending[slot as usize] = sending;
         // Not before the receive of the command that executes is posted again.
-        if self.current.is_none() {
-            // What cannot be begun comes back as failed.
-            let _ = self.flush_if(UNFLUSHED_MAX);
+        if self.current.is_none()
+            && let Err(end) = self.flush_if(FLUSH_AT)
+        {
+            self.not_begun.get_or_insert(end);
         }
     }
 
