@@ -69,7 +69,8 @@ impl Settings {
         }
     }
 
-    /// Descriptors that a connection to a port of `config` takes at most.
+    /// Descriptors that a connection to a port of `config` takes at most. Ports over RDMA that are
+    /// added later are not considered.
     #[must_use]
     pub fn descriptors_of_connection(config: &Config) -> u32 {
         let is_rdma = |port: &Port| port.listen.transport == Transport::Rdma;
@@ -96,5 +97,22 @@ impl Default for Settings {
             refused_journal: 1024,
             environment: Environment::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ebof_manage::Listen;
+
+    use super::*;
+
+    #[test]
+    fn a_port_over_rdma_makes_connections_take_more_descriptors() {
+        let mut config = Config::default();
+        let listens = |listen| vec![Port::new(1, listen)];
+        config.ports = listens(Listen::new([127, 0, 0, 1].into(), 4420));
+        assert_eq!(Settings::descriptors_of_connection(&config), 1);
+        config.ports = listens(Listen::rdma([127, 0, 0, 1].into(), 4420));
+        assert_eq!(Settings::descriptors_of_connection(&config), 4);
     }
 }
