@@ -34,6 +34,7 @@ pub mod sgl;
 pub mod status;
 pub mod uri;
 pub mod uuid;
+pub mod virtualization;
 
 pub use command::{Cqe, Sqe};
 pub use data_pointer::{DataLocation, DataPointer};

@@ -11,6 +11,8 @@ const UNRECOGNIZED: &str = "unrecognized";
 pub struct TrType(pub u8);
 
 impl TrType {
+    /// PCI Express: a controller whose queues are in the host's memory. No discovery log has it.
+    pub const PCIE: Self = Self(0);
     /// RDMA.
     pub const RDMA: Self = Self(1);
     /// Fibre Channel.

@@ -4,3 +4,4 @@ mod drive_log;
 mod feature_event;
 mod identify;
 mod log;
+mod virtualization;
