@@ -1,0 +1,212 @@
+//! What is known of one flow: its share, its place in virtual time, and what it has had.
+
+use crate::bucket::Bucket;
+use crate::requests::List;
+
+/// Cost that a flow of weight 1 gets for one step of virtual time, as a power of two.
+const TAG_SHIFT: u32 = 12;
+
+/// How much of a rate may be used at once, microseconds of it: a thread looks at its timers late,
+/// and a limit is to be reached all the same.
+const BURST_US: u64 = 20_000;
+
+/// How much of its minimum a flow may catch up, microseconds of it.
+const CATCH_UP_US: u64 = 50_000;
+
+/// A flow that was served for its minimum is not further ahead than by so many of its last
+/// requests: what it has got above its share is not held against it for ever.
+const AHEAD_MAX: u64 = 16;
+
+/// A flow, by its number: of a drive the function, 0 for the primary controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Flow(u16);
+
+impl Flow {
+    /// Flows of a scheduler.
+    pub const MAX: usize = 129;
+
+    /// The flow of number `number`, less than [`Flow::MAX`].
+    #[must_use]
+    pub const fn new(number: u16) -> Option<Self> {
+        if (number as usize) < Self::MAX { Some(Self(number)) } else { None }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn number(self) -> u16 {
+        self.0
+    }
+
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What a flow is to get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Its part, relative to the weights of the others that have something to do; at least 1.
+    pub weight: u16,
+    /// Requests per second at most.
+    pub iops: Option<u64>,
+    /// Bytes per second at most.
+    pub bytes_per_second: Option<u64>,
+    /// Requests per second that come before the others', as far as the device gets them done.
+    pub minimum_iops: Option<u64>,
+}
+
+impl Default for Share {
+    fn default() -> Self {
+        Self { weight: 100, iops: None, bytes_per_second: None, minimum_iops: None }
+    }
+}
+
+/// What a flow has had since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Requests that went to the device.
+    pub admitted: u64,
+    /// Their cost, in 256ths of a page.
+    pub cost: u64,
+    /// How long those waited together, microseconds.
+    pub waited_us: u64,
+    /// How long a limit kept the flow from the device, microseconds.
+    pub throttled_us: u64,
+    /// Requests that wait now.
+    pub waiting: u32,
+    /// Requests at the device now.
+    pub at_device: u32,
+}
+
+/// The state of a flow.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) share: Share,
+    /// Start tag of its next request.
+    pub(crate) start: u64,
+    /// What division left over at the last steps of `start`.
+    remainder: u64,
+    pub(crate) waiting: List,
+    iops: Option<Bucket>,
+    bytes: Option<Bucket>,
+    minimum: Option<Bucket>,
+    /// Since when a limit keeps it, while it has something waiting.
+    throttled_since_us: Option<u64>,
+    /// When it last had something to do.
+    pub(crate) seen_us: Option<u64>,
+    pub(crate) figures: Figures,
+}
+
+impl State {
+    pub(crate) fn new() -> Self {
+        Self {
+            share: Share::default(),
+            start: 0,
+            remainder: 0,
+            waiting: List::default(),
+            iops: None,
+            bytes: None,
+            minimum: None,
+            throttled_since_us: None,
+            seen_us: None,
+            figures: Figures::default(),
+        }
+    }
+
+    pub(crate) fn set_share(&mut self, share: Share, now_us: u64) {
+        let share = Share { weight: share.weight.max(1), ..share };
+        if share.weight != self.share.weight {
+            self.remainder = 0;
+        }
+        self.share = share;
+        set(&mut self.iops, share.iops, BURST_US, now_us);
+        set(&mut self.bytes, share.bytes_per_second, BURST_US, now_us);
+        set(&mut self.minimum, share.minimum_iops, 0, now_us);
+    }
+
+    /// Whether limits have to be looked at.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.iops.is_some() || self.bytes.is_some()
+    }
+
+    /// It has something to do again: it has no credit from before.
+    pub(crate) fn begin(&mut self, virtual_time: u64, now_us: u64) {
+        self.start = self.start.max(virtual_time);
+        if let Some(minimum) = &mut self.minimum {
+            minimum.forget_unused(now_us);
+        }
+    }
+
+    /// It has nothing waiting any more.
+    pub(crate) fn end(&mut self, now_us: u64) {
+        self.note_throttled(now_us, None);
+    }
+
+    /// When its limits let the next request through, microseconds: in the past if they do now.
+    pub(crate) fn ready_us(&self) -> u64 {
+        let ready = |bucket: &Option<Bucket>| bucket.as_ref().map_or(0, Bucket::ready_us);
+        ready(&self.iops).max(ready(&self.bytes))
+    }
+
+    /// A limit keeps it from now on.
+    pub(crate) fn throttle(&mut self, now_us: u64) {
+        self.throttled_since_us.get_or_insert(now_us);
+    }
+
+    /// No limit keeps it: while one did, it was as good as idle.
+    pub(crate) fn unthrottle(&mut self, virtual_time: u64, now_us: u64) {
+        if self.throttled_since_us.is_some() {
+            self.note_throttled(now_us, None);
+            self.start = self.start.max(virtual_time);
+        }
+    }
+
+    fn note_throttled(&mut self, now_us: u64, since_us: Option<u64>) {
+        if let Some(since) = core::mem::replace(&mut self.throttled_since_us, since_us) {
+            self.figures.throttled_us += now_us.saturating_sub(since);
+        }
+    }
+
+    /// Its figures, with what has passed until now.
+    pub(crate) fn figures(&self, now_us: u64) -> Figures {
+        let since = self.throttled_since_us.map_or(0, |since| now_us.saturating_sub(since));
+        Figures { throttled_us: self.figures.throttled_us + since, ..self.figures }
+    }
+
+    /// Since when it has had less than its minimum, microseconds; `None` if it has had it.
+    pub(crate) fn lags_since_us(&self, now_us: u64) -> Option<u64> {
+        let earned_us = self.minimum.as_ref()?.ready_us();
+        (earned_us <= now_us).then_some(earned_us)
+    }
+
+    /// A request of `cost` and `bytes` goes to the device.
+    pub(crate) fn charge(&mut self, cost: u32, bytes: u64, by_minimum: bool, virtual_time: u64, now_us: u64) {
+        let weight = u64::from(self.share.weight);
+        let scaled = (u64::from(cost) << TAG_SHIFT) + self.remainder;
+        let step = scaled / weight;
+        self.remainder = scaled % weight;
+        self.start = self.start.saturating_add(step);
+        if by_minimum {
+            self.start = self.start.min(virtual_time.saturating_add(AHEAD_MAX * step));
+        }
+        if let Some(iops) = &mut self.iops {
+            iops.take(1, now_us);
+        }
+        if let Some(rate) = &mut self.bytes {
+            rate.take(bytes, now_us);
+        }
+        if let Some(minimum) = &mut self.minimum {
+            minimum.take(1, now_us.saturating_sub(CATCH_UP_US));
+        }
+        self.figures.admitted += 1;
+        self.figures.cost += u64::from(cost);
+    }
+}
+
+fn set(bucket: &mut Option<Bucket>, per_second: Option<u64>, burst_us: u64, now_us: u64) {
+    match (bucket.as_mut(), per_second) {
+        (_, None) => *bucket = None,
+        (None, Some(rate)) => *bucket = Some(Bucket::new(rate, burst_us)),
+        (Some(known), Some(rate)) => known.set_rate(rate, now_us),
+    }
+}

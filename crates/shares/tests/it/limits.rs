@@ -1,0 +1,79 @@
+//! Limits and minimums.
+
+use ebof_shares::{Depth, Kind, Request, Share};
+
+use crate::support::{Host, Service, World, assert_near, second};
+
+#[test]
+fn limits_are_kept_and_reached() {
+    for service in [Service::Constant, Service::Jittery] {
+        for iops in [200, 3_333, 10_000] {
+            let limited = Host::reader(64).with(Share { iops: Some(iops), ..Share::default() });
+            assert_near(second(service, 8, vec![limited])[0], iops, 2);
+            let got = second(service, 8, vec![limited, Host::reader(64), Host::reader(64)]);
+            assert_near(got[0], iops, 2);
+            let alone = second(service, 8, vec![Host::reader(640)]);
+            assert!(got.iter().sum::<u64>() * 100 >= alone[0] * 97, "the others have the rest: {got:?} of {alone:?}");
+        }
+        let stream = Host { request: Request { kind: Kind::Read, bytes: 131_072 }, ..Host::reader(16) };
+        let limited = stream.with(Share { bytes_per_second: Some(250 << 20), ..Share::default() });
+        let got = second(service, 8, vec![limited, Host::reader(64)]);
+        assert_near(got[0], (250 << 20) / 131_072, 2);
+    }
+}
+
+#[test]
+fn a_limit_that_changes_holds_at_once() {
+    let limited = Host::reader(64).with(Share { iops: Some(1_000), ..Share::default() });
+    let mut world = World::new(Depth::adaptive(), Service::Constant, 8, vec![limited]);
+    world.run(1_000_000);
+    world.scheduler.set_share(World::flow(0), Share { iops: Some(5_000), ..Share::default() }, world.now_us);
+    world.run(1_010_000);
+    assert_near(world.measure(2_010_000)[0], 5_000, 2);
+    world.scheduler.set_share(World::flow(0), Share { iops: Some(500), ..Share::default() }, world.now_us);
+    assert_near(world.measure(3_010_000)[0], 500, 5);
+    let figures = world.scheduler.figures(World::flow(0), world.now_us);
+    assert!(figures.throttled_us > 2_500_000, "{figures:?}");
+    assert!(figures.waited_us > 0);
+}
+
+#[test]
+fn a_minimum_is_kept_beside_any_weights_and_nobody_starves() {
+    for service in [Service::Constant, Service::Jittery] {
+        let share = Share { weight: 1, minimum_iops: Some(20_000), ..Share::default() };
+        let mut hosts = vec![Host::reader(256).with(Share { weight: 1000, ..Share::default() }); 4];
+        hosts[0] = Host::reader(256).with(share);
+        let got = second(service, 8, hosts.clone());
+        let total: u64 = got.iter().sum();
+        assert!(total > 44_000, "more than the minimum is there: {got:?}");
+        assert_near(got[0], 20_000, 3);
+        // More is promised than there is: the others are not starved.
+        hosts[0].share.minimum_iops = Some(10_000_000);
+        let got = second(service, 8, hosts);
+        assert!(got[0] * 100 >= total * 80, "{got:?}");
+        assert!(got[1..].iter().all(|&other| other * 50 >= total), "{got:?}");
+    }
+}
+
+#[test]
+fn what_a_minimum_gave_is_not_held_against_a_flow_for_ever() {
+    let share = Share { weight: 1, minimum_iops: Some(20_000), ..Share::default() };
+    let mut hosts = vec![Host::reader(256); 2];
+    hosts[0] = Host::reader(256).with(share);
+    let mut world = World::new(Depth::adaptive(), Service::Constant, 8, hosts);
+    world.run(5_000_000);
+    world.scheduler.set_share(World::flow(0), Share::default(), world.now_us);
+    world.run(5_100_000);
+    let got = world.measure(5_300_000);
+    assert_near(got[0], got[1], 3);
+}
+
+#[test]
+fn the_least_weight_is_served() {
+    let mut hosts = vec![Host::reader(256).with(Share { weight: 1000, ..Share::default() }); 5];
+    hosts[0].share.weight = 1;
+    let mut world = World::new(Depth::adaptive(), Service::Constant, 8, hosts);
+    world.run(1_000_000);
+    let got = world.measure(11_000_000);
+    assert_near(got[0] * 1000, got[1], 5);
+}
