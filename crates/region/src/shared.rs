@@ -1,0 +1,477 @@
+//! Memory that another process shares with this one, and changes whenever it wants to.
+//!
+//! Soundness rests on three rules.
+//!
+//! - No reference to such memory is ever made, neither `&[u8]` nor `&mut [u8]`: its bytes change
+//!   behind the compiler's back. They are copied, by raw pointers; what is copied is checked in the
+//!   copy. Doorbells and phase tags are accessed atomically.
+//! - A mapping lives as long as somebody holds a piece of it, and every access is checked against
+//!   its length.
+//! - The file cannot become shorter than the mapping: it is sealed against that before its size is
+//!   looked at. An access beyond the end of a file kills a process (SIGBUS), and a client could
+//!   shorten its file at any time.
+
+use std::ffi::CString;
+use std::fmt;
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use thiserror::Error;
+
+use crate::page::PAGE_BYTES;
+
+/// What may be done with memory that another process shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// It may be read.
+    pub readable: bool,
+    /// It may be written.
+    pub writable: bool,
+}
+
+impl Access {
+    /// Both.
+    pub const ALL: Self = Self { readable: true, writable: true };
+}
+
+/// Why a file is not mapped.
+#[derive(Debug, Error)]
+pub enum MapError {
+    /// It has no seals, or not this one.
+    #[error(
+        "the file may be shortened while it is used: share memory of memfd_create that is sealed against shrinking \
+         (F_SEAL_SHRINK; QEMU: -object memory-backend-memfd,share=on)"
+    )]
+    NotSealed,
+    /// It is in huge pages: holes that are punched into it cannot always be filled again.
+    #[error("memory in huge pages of the system (hugetlb) cannot be shared; leave out hugetlb=on")]
+    HugePages,
+    /// It ends before the range does.
+    #[error("a range of {length} bytes at {offset:#x} of a file of {size} bytes")]
+    TooShort {
+        /// Offset in the file.
+        offset: u64,
+        /// Bytes to be mapped.
+        length: u64,
+        /// Bytes of the file.
+        size: u64,
+    },
+    /// Offset or length is not a multiple of a page, or nothing is to be mapped.
+    #[error("a range of {length} bytes at {offset:#x} of a file, which is not whole pages")]
+    Misaligned {
+        /// Offset in the file.
+        offset: u64,
+        /// Bytes to be mapped.
+        length: u64,
+    },
+    /// The system refuses.
+    #[error("memory cannot be shared: {0}")]
+    System(#[from] io::Error),
+}
+
+/// A range of a file, mapped. Unmapped when it and all its [pieces](SharedPiece) are dropped.
+pub struct SharedMapping {
+    first: NonNull<u8>,
+    length: usize,
+    access: Access,
+}
+
+// SAFETY: it gives no reference to the memory, which other processes change at any time anyway:
+// threads of this one may do so, too. It belongs to no thread.
+// JUSTIFICATION: the memory is behind a pointer.
+unsafe impl Send for SharedMapping {}
+// SAFETY: as above.
+// JUSTIFICATION: as above.
+unsafe impl Sync for SharedMapping {}
+
+/// What hugetlbfs calls itself.
+const HUGETLBFS: i64 = 0x9584_58f6;
+/// Copies up to this many bytes read each word exactly once.
+const SMALL_BYTES: usize = 512;
+const WORD_BYTES: usize = size_of::<u64>();
+
+impl SharedMapping {
+    /// Maps `length` bytes from `offset` on; both are multiples of [`PAGE_BYTES`]. The file is not
+    /// needed afterwards.
+    ///
+    /// # Errors
+    /// The file may become shorter, is too short, or cannot be mapped.
+    pub fn map(file: impl AsFd, offset: u64, length: u64, access: Access) -> Result<Arc<Self>, MapError> {
+        let file = file.as_fd();
+        let page = PAGE_BYTES as u64;
+        if length == 0 || !offset.is_multiple_of(page) || !length.is_multiple_of(page) {
+            return Err(MapError::Misaligned { offset, length });
+        }
+        match rustix::fs::fcntl_get_seals(file) {
+            Ok(seals) if seals.contains(SealFlags::SHRINK) => {}
+            // EINVAL: a file without seals.
+            Ok(_) | Err(Errno::INVAL) => return Err(MapError::NotSealed),
+            Err(error) => return Err(MapError::System(error.into())),
+        }
+        #[expect(clippy::useless_conversion, reason = "its type differs between architectures")]
+        let kind = i64::from(rustix::fs::fstatfs(file).map_err(io::Error::from)?.f_type);
+        if kind == HUGETLBFS {
+            return Err(MapError::HugePages);
+        }
+        let size = u64::try_from(rustix::fs::fstat(file).map_err(io::Error::from)?.st_size).unwrap_or(0);
+        let fits = offset.checked_add(length).is_some_and(|end| end <= size);
+        let (true, Ok(bytes)) = (fits, usize::try_from(length)) else {
+            return Err(MapError::TooShort { offset, length, size });
+        };
+        Self::map_checked(file, offset, bytes, access).map(Arc::new).map_err(MapError::System)
+    }
+
+    /// New memory of `length` bytes (a multiple of [`PAGE_BYTES`]), all zero, and the file to share
+    /// it by. It is sealed: nobody can change its size.
+    ///
+    /// # Errors
+    /// The system has no memory or no descriptor left.
+    pub fn create(name: &str, length: u64) -> Result<(OwnedFd, Arc<Self>), MapError> {
+        let name = CString::new(name).unwrap_or_default();
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create(&name, flags).map_err(io::Error::from)?;
+        rustix::fs::ftruncate(&file, length).map_err(io::Error::from)?;
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&file, seals).map_err(io::Error::from)?;
+        let mapping = Self::map(&file, 0, length, Access::ALL)?;
+        Ok((file, mapping))
+    }
+
+    fn map_checked(file: BorrowedFd<'_>, offset: u64, length: usize, access: Access) -> io::Result<Self> {
+        let mut protection = ProtFlags::READ;
+        if access.writable {
+            protection |= ProtFlags::WRITE;
+        }
+        // SAFETY: a new mapping at an address that the system chooses changes no memory of others.
+        // JUSTIFICATION: memory of another process can be accessed only where it is mapped.
+        let first = unsafe { rustix::mm::mmap(ptr::null_mut(), length, protection, MapFlags::SHARED, file, offset)? };
+        let first = NonNull::new(first.cast()).ok_or(Errno::NOMEM)?;
+        let mapping = Self { first, length, access };
+        // A host's memory is not ours to write into a core dump. SAFETY: the range is the
+        // mapping's, and the advice changes no bytes.
+        // JUSTIFICATION: there is no safe interface.
+        unsafe { rustix::mm::madvise(mapping.first.as_ptr().cast(), length, Advice::LinuxDontDump)? };
+        Ok(mapping)
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub const fn length(&self) -> usize {
+        self.length
+    }
+
+    /// What may be done with it.
+    #[must_use]
+    pub const fn access(&self) -> Access {
+        self.access
+    }
+
+    /// The address of `length` bytes at `offset`; `None` if they are not all there.
+    #[inline]
+    fn at(&self, offset: usize, length: usize) -> Option<NonNull<u8>> {
+        if offset.checked_add(length).is_none_or(|end| end > self.length) {
+            return None;
+        }
+        // SAFETY: within the mapping, which was checked.
+        // JUSTIFICATION: the memory has no slice to index.
+        Some(unsafe { self.first.add(offset) })
+    }
+
+    /// The same, to be written.
+    #[inline]
+    fn at_mut(&self, offset: usize, length: usize) -> Option<NonNull<u8>> {
+        if self.access.writable { self.at(offset, length) } else { None }
+    }
+
+    /// Copies bytes out. `None` if they are not all there.
+    #[inline]
+    pub fn read(&self, offset: usize, into: &mut [u8]) -> Option<()> {
+        let from = self.at(offset, into.len())?;
+        copy_out(from, into);
+        Some(())
+    }
+
+    /// Copies bytes in. `None` if there is not room for all of them, or they may not be written.
+    #[inline]
+    pub fn write(&self, offset: usize, from: &[u8]) -> Option<()> {
+        let into = self.at_mut(offset, from.len())?;
+        copy_in(from, into);
+        Some(())
+    }
+
+    /// Fills with zeros. `None` as for [`write`](Self::write).
+    pub fn clear(&self, offset: usize, length: usize) -> Option<()> {
+        let into = self.at_mut(offset, length)?;
+        // SAFETY: so many bytes are there and may be written.
+        // JUSTIFICATION: the memory has no slice to fill.
+        unsafe { into.as_ptr().write_bytes(0, length) };
+        Some(())
+    }
+
+    /// Loads a little-endian number atomically; what another process stored before it stored this
+    /// one is seen afterwards. `None` if it is not there or not aligned.
+    #[inline]
+    #[must_use]
+    pub fn load(&self, offset: usize) -> Option<u32> {
+        let word = aligned::<u32>(self.at(offset, size_of::<u32>())?)?;
+        // SAFETY: the number is in the mapping, and aligned; this process accesses it at the same
+        // time at most by copies, which give any of its values, as another process would.
+        // JUSTIFICATION: a number that others store needs an atomic access.
+        let value = unsafe { AtomicU32::from_ptr(word.as_ptr()) }.load(Ordering::Acquire);
+        Some(u32::from_le(value))
+    }
+
+    /// Stores a little-endian number atomically, after everything that was written before, and
+    /// before anything is loaded that is loaded afterwards. `None` as for [`write`](Self::write),
+    /// or if it is not aligned.
+    #[inline]
+    pub fn store(&self, offset: usize, value: u32) -> Option<()> {
+        let word = aligned::<u32>(self.at_mut(offset, size_of::<u32>())?)?;
+        // SAFETY: as in `load`.
+        // JUSTIFICATION: as in `load`.
+        unsafe { AtomicU32::from_ptr(word.as_ptr()) }.store(value.to_le(), Ordering::Release);
+        fence(Ordering::SeqCst);
+        Some(())
+    }
+
+    /// Writes 16 bytes, the last 4 of them after the others and after everything that was written
+    /// before. `None` as for [`store`](Self::store); aligned is a multiple of 16.
+    #[inline]
+    pub fn write_tagged(&self, offset: usize, entry: &[u8; 16]) -> Option<()> {
+        let into = self.at_mut(offset, entry.len())?;
+        if !offset.is_multiple_of(entry.len()) {
+            return None;
+        }
+        let [a, b, c, d, e, f, g, h, i, j, k, l, tag @ ..] = *entry;
+        let first = u64::from_ne_bytes([a, b, c, d, e, f, g, h]);
+        let second = u32::from_ne_bytes([i, j, k, l]);
+        let third = u32::from_ne_bytes(tag);
+        let (first_at, second_at) = (aligned::<u64>(into)?, aligned::<u32>(self.at(offset + 8, 8)?)?);
+        // SAFETY: 16 bytes are in the mapping, may be written and are aligned to 16, as the mapping
+        // is to a page.
+        // JUSTIFICATION: another process reads the tag while this is written.
+        unsafe {
+            AtomicU64::from_ptr(first_at.as_ptr()).store(first, Ordering::Relaxed);
+            AtomicU32::from_ptr(second_at.as_ptr()).store(second, Ordering::Relaxed);
+            AtomicU32::from_ptr(second_at.as_ptr().add(1)).store(third, Ordering::Release);
+        }
+        Some(())
+    }
+
+    /// A piece of it, for I/O. `None` if its bytes are not all there.
+    #[must_use]
+    #[inline]
+    pub fn piece(self: &Arc<Self>, offset: usize, length: usize) -> Option<SharedPiece> {
+        self.at(offset, length)?;
+        Some(SharedPiece { mapping: Arc::clone(self), offset, length })
+    }
+}
+
+impl Drop for SharedMapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is that of the mapping. Nobody has a piece of it any more, and no
+        // reference was ever made to it.
+        // JUSTIFICATION: there is no safe interface.
+        let unmapped = unsafe { rustix::mm::munmap(self.first.as_ptr().cast(), self.length) };
+        debug_assert!(unmapped.is_ok(), "a mapping can be unmapped");
+    }
+}
+
+impl fmt::Debug for SharedMapping {
+    /// The size only: the bytes are a host's.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedMapping").field("length", &self.length).field("access", &self.access).finish()
+    }
+}
+
+/// Bytes of a mapping, which it keeps alive: the memory of a transfer.
+#[derive(Clone, Debug)]
+pub struct SharedPiece {
+    mapping: Arc<SharedMapping>,
+    offset: usize,
+    length: usize,
+}
+
+impl SharedPiece {
+    /// Bytes.
+    #[must_use]
+    #[inline]
+    pub const fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it may be written.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.mapping.access.writable
+    }
+
+    /// Its first byte. Who passes this on to the kernel or an adapter keeps the piece meanwhile,
+    /// and has them write there only if it [is writable](Self::is_writable).
+    #[must_use]
+    #[inline]
+    pub fn address(&self) -> *mut u8 {
+        self.mapping.first.as_ptr().wrapping_add(self.offset)
+    }
+
+    /// Copies bytes out, from `at` on. What is beyond its end is left as it is in `into`.
+    pub fn read(&self, at: usize, into: &mut [u8]) {
+        let length = into.len().min(self.length.saturating_sub(at));
+        let copied = self.mapping.read(self.offset.saturating_add(at), &mut into[..length]);
+        debug_assert!(copied.is_some() || length == 0, "a piece is within its mapping");
+    }
+
+    /// Copies bytes in, from `at` on, as far as it goes. Nothing if it may not be written.
+    pub fn write(&self, at: usize, from: &[u8]) {
+        let length = from.len().min(self.length.saturating_sub(at));
+        let copied = self.mapping.write(self.offset.saturating_add(at), &from[..length]);
+        debug_assert!(copied.is_some() || length == 0, "a piece for a read of a device is writable");
+    }
+
+    /// Fills with zeros, from `at` on. Nothing if it may not be written.
+    pub fn clear(&self, at: usize, length: usize) {
+        let length = length.min(self.length.saturating_sub(at));
+        let cleared = self.mapping.clear(self.offset.saturating_add(at), length);
+        debug_assert!(cleared.is_some() || length == 0, "a piece for a read of a device is writable");
+    }
+
+    /// A part of it, for a system call: from `at` on, at most `length` bytes.
+    #[must_use]
+    pub fn io_slice(&self, at: usize, length: usize) -> SharedIoSlice<'_> {
+        let at = at.min(self.length);
+        let length = length.min(self.length - at);
+        let vector = libc::iovec { iov_base: self.address().wrapping_add(at).cast(), iov_len: length };
+        SharedIoSlice { vector, writable: self.is_writable(), piece: PhantomData }
+    }
+}
+
+/// A part of a [`SharedPiece`], as a system call takes it. Unlike [`io::IoSlice`], it is no slice.
+#[derive(Clone, Copy)]
+pub struct SharedIoSlice<'a> {
+    vector: libc::iovec,
+    writable: bool,
+    piece: PhantomData<&'a SharedPiece>,
+}
+
+// SAFETY: it is an address and a length within a mapping that may be accessed by any thread.
+// JUSTIFICATION: a pointer is in it.
+unsafe impl Send for SharedIoSlice<'_> {}
+
+impl SharedIoSlice<'_> {
+    /// First byte and number of bytes, for the kernel. As for [`SharedPiece::address`].
+    #[must_use]
+    pub fn as_iovec(&self) -> libc::iovec {
+        self.vector
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.vector.iov_len
+    }
+}
+
+impl fmt::Debug for SharedIoSlice<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedIoSlice").field("length", &self.length()).finish_non_exhaustive()
+    }
+}
+
+/// Reads from a file at `offset` into shared memory, as preadv does. At most 1024 slices.
+///
+/// # Errors
+/// As preadv; EFAULT if a slice may not be written.
+pub fn read_at(file: BorrowedFd<'_>, into: &[SharedIoSlice<'_>], offset: u64) -> io::Result<usize> {
+    if into.iter().any(|slice| !slice.writable) {
+        return Err(Errno::FAULT.into());
+    }
+    let vectors: Vec<libc::iovec> = into.iter().map(SharedIoSlice::as_iovec).collect();
+    let (count, offset) = vector_arguments(&vectors, offset)?;
+    // SAFETY: each vector is within a mapping that may be written and lives as long as its piece,
+    // which `into` borrows.
+    // JUSTIFICATION: rustix and nix take slices, which must not be made of this memory.
+    let done = unsafe { libc::preadv(file.as_raw_fd(), vectors.as_ptr(), count, offset) };
+    transferred(done)
+}
+
+/// Writes shared memory to a file at `offset`, as pwritev does; with `sync` they are durable
+/// afterwards (RWF_DSYNC). At most 1024 slices.
+///
+/// # Errors
+/// As pwritev2.
+pub fn write_at(file: BorrowedFd<'_>, from: &[SharedIoSlice<'_>], offset: u64, sync: bool) -> io::Result<usize> {
+    let vectors: Vec<libc::iovec> = from.iter().map(SharedIoSlice::as_iovec).collect();
+    let (count, offset) = vector_arguments(&vectors, offset)?;
+    let file = file.as_raw_fd();
+    // SAFETY: each vector is within a mapping that lives as long as its piece, which `from`
+    // borrows.
+    // JUSTIFICATION: rustix and nix take slices, which must not be made of this memory.
+    let done = unsafe {
+        if sync {
+            libc::pwritev2(file, vectors.as_ptr(), count, offset, libc::RWF_DSYNC)
+        } else {
+            libc::pwritev(file, vectors.as_ptr(), count, offset)
+        }
+    };
+    transferred(done)
+}
+
+fn vector_arguments(vectors: &[libc::iovec], offset: u64) -> io::Result<(libc::c_int, libc::off_t)> {
+    let count = libc::c_int::try_from(vectors.len()).map_err(|_many| Errno::INVAL)?;
+    let offset = libc::off_t::try_from(offset).map_err(|_large| Errno::INVAL)?;
+    Ok((count, offset))
+}
+
+fn transferred(done: isize) -> io::Result<usize> {
+    usize::try_from(done).map_err(|_negative| io::Error::last_os_error())
+}
+
+/// The pointer, if it is aligned for a `T`.
+#[inline]
+fn aligned<T>(pointer: NonNull<u8>) -> Option<NonNull<T>> {
+    let pointer = pointer.cast::<T>();
+    pointer.is_aligned().then_some(pointer)
+}
+
+/// Copies `into.len()` bytes, all of which are in a mapping.
+#[inline]
+fn copy_out(from: NonNull<u8>, into: &mut [u8]) {
+    match aligned::<u64>(from) {
+        // What is decided by, such as commands and pointers, is loaded once, whatever is done with
+        // the copy: a volatile access cannot be repeated.
+        Some(words) if into.len() <= SMALL_BYTES && into.len().is_multiple_of(WORD_BYTES) => {
+            for (at, place) in into.as_chunks_mut::<WORD_BYTES>().0.iter_mut().enumerate() {
+                // SAFETY: the caller's bytes are there, these are some of them, and aligned.
+                // JUSTIFICATION: another process changes them; safe code could not read them.
+                *place = unsafe { words.add(at).as_ptr().read_volatile() }.to_ne_bytes();
+            }
+        }
+        _ => copy_bytes(from.as_ptr(), into.as_mut_ptr(), into.len()),
+    }
+}
+
+/// Copies `from` to a mapping that has room for it and may be written.
+#[inline]
+fn copy_in(from: &[u8], into: NonNull<u8>) {
+    copy_bytes(from.as_ptr(), into.as_ptr(), from.len());
+}
+
+/// A call, so that its bytes are read where it stands, and once: the compiler must not take them
+/// from the other process's memory again where the copy is used.
+#[inline(never)]
+fn copy_bytes(from: *const u8, into: *mut u8, length: usize) {
+    // SAFETY: callers have checked that so many bytes are at both; memory of this process and of a
+    // mapping do not overlap.
+    // JUSTIFICATION: there is no slice of a mapping to copy from or to.
+    unsafe { ptr::copy_nonoverlapping(from, into, length) };
+}
+
+#[cfg(test)]
+mod tests;
