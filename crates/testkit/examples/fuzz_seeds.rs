@@ -24,6 +24,17 @@ fn main() -> io::Result<()> {
     for (index, seed) in fuzz::rdma_target_seeds().iter().enumerate() {
         write(corpus, "rdma_target", &format!("commands-{index}"), seed)?;
     }
+    for (index, seed) in fuzz::vfio_messages_seeds().iter().enumerate() {
+        write(corpus, "vfio_messages", &format!("client-{index}"), seed)?;
+    }
+    for (index, seed) in fuzz::vfio_pointer_seeds().iter().enumerate() {
+        write(corpus, "vfio_pointer", &format!("lists-{index}"), seed)?;
+    }
+    for shadow in 0..2_u8 {
+        let acts = (0..=255_u8).flat_map(|act| [act, act / 8 % 9, 0]);
+        let seed: Vec<u8> = [6, 4, shadow].into_iter().chain(acts).collect();
+        write(corpus, "vfio_rings", &format!("acts-{shadow}"), &seed)?;
+    }
     for (name, sqe) in commands() {
         write(corpus, "nvme_command", name, sqe.as_bytes())?;
     }

@@ -9,6 +9,7 @@ mod nvme_drive;
 mod rdma;
 mod rdma_target;
 mod tcp;
+mod vfio;
 
 pub use drive::drive_medium;
 pub use fabrics::{connected_queue, fabrics_submit};
@@ -16,6 +17,7 @@ pub use nvme::{nvme_command, nvme_descriptors, nvme_discovery, nvme_identify, nv
 pub use rdma::{rdma_controller, rdma_conversation, rdma_conversation_seeds, rdma_host, rdma_private_data};
 pub use rdma_target::{rdma_target, rdma_target_seeds};
 pub use tcp::{controller_seeds, host_seeds, tcp_controller, tcp_host, tcp_pdu};
+pub use vfio::{vfio_messages, vfio_messages_seeds, vfio_pointer, vfio_pointer_seeds, vfio_rings};
 
 /// One fuzz target.
 pub type Target = fn(&[u8]);
@@ -38,4 +40,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("tcp_controller", tcp_controller),
     ("tcp_host", tcp_host),
     ("tcp_pdu", tcp_pdu),
+    ("vfio_messages", vfio_messages),
+    ("vfio_pointer", vfio_pointer),
+    ("vfio_rings", vfio_rings),
 ];

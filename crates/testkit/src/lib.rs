@@ -5,3 +5,4 @@ pub mod hex;
 pub mod random;
 pub mod rdma;
 pub mod tcp;
+pub mod vfio;
