@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::{Completion, FileDevice, Geometry, Io, Request, Resident};
+use crate::{Completion, FileDevice, Geometry, Io, Request, Resident, Segments};
 
 /// The result of a submission.
 #[derive(Debug)]
@@ -25,6 +25,12 @@ pub trait Device: Send + Sync + fmt::Debug {
 
     /// Starts a request, or does it at once. Never blocks on the medium.
     fn submit(&self, io: &mut Io, request: Request) -> Submitted;
+
+    /// Whether reads and writes use this memory as it is. Otherwise a request takes a copy, which
+    /// belongs to no budget: callers that have one use a buffer of their own instead.
+    fn uses(&self, _memory: &Segments) -> bool {
+        true
+    }
 
     /// Direct access to the bytes, for devices in memory.
     fn resident(&self) -> Option<&dyn Resident> {

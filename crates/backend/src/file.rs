@@ -13,11 +13,12 @@ use std::sync::atomic::Ordering;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
+use crate::bounce::Bounce;
 use crate::job::Job;
 use crate::name::Name;
 use crate::open_file::{Kind, OpenFile};
 use crate::size::{check_blocks, round_up};
-use crate::{Device, Error, Geometry, Io, OpenError, Operation, Request, Submitted, format_size};
+use crate::{Device, Error, Geometry, Io, OpenError, Operation, Request, Segments, Submitted, format_size};
 
 /// Identifies a file or block device, independent of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -114,6 +115,15 @@ impl FileDevice {
         self.file.capacity_bytes.fetch_max(capacity_bytes, Ordering::Relaxed);
     }
 
+    /// Whether its memory is shared, and not made of whole blocks.
+    #[inline]
+    fn needs_bounce(&self, request: &Request) -> bool {
+        match &request.operation {
+            Operation::Read { data, .. } | Operation::Write { data, .. } => !self.uses(data),
+            _ => false,
+        }
+    }
+
     /// The result of a request that needs no system call; `None` for others.
     fn complete_early(&self, request: &mut Request) -> Option<Result<(), Error>> {
         let file = &self.file;
@@ -123,7 +133,7 @@ impl FileDevice {
         let action = request.operation.action();
         if let Operation::Read { offset, len, data } | Operation::Write { offset, len, data, .. } = &request.operation {
             let block_bytes = file.geometry.block_bytes;
-            if !data.is_aligned(block_bytes as usize) {
+            if data.as_shared().is_none() && !data.is_aligned(block_bytes as usize) {
                 return Some(Err(Error::Misaligned { action, offset: *offset, len: *len as u64, block_bytes }));
             }
         }
@@ -163,10 +173,21 @@ impl Device for FileDevice {
         if let Some(result) = self.complete_early(&mut request) {
             return Submitted::Done(request.complete(result));
         }
+        let bounce = if self.needs_bounce(&request) { Bounce::begin(&mut request) } else { None };
         match io.start(Job::new(Arc::clone(&self.file), request)) {
             Ok(()) => Submitted::Pending,
-            Err(job) => Submitted::Busy(job.into_request()),
+            Err(job) => {
+                let mut request = job.into_request();
+                if let Some(bounce) = bounce {
+                    bounce.undo(&mut request);
+                }
+                Submitted::Busy(request)
+            }
         }
+    }
+
+    fn uses(&self, memory: &Segments) -> bool {
+        memory.as_buffer().is_some() || memory.is_aligned(self.file.geometry.block_bytes as usize)
     }
 
     fn next_data(&self, from: u64) -> Option<u64> {

@@ -12,6 +12,7 @@
 //! ```
 
 use std::io::{self, IoSlice, IoSliceMut};
+use std::ops::Range;
 use std::sync::Arc;
 
 use rustix::fs::FallocateFlags;
@@ -20,17 +21,61 @@ use zerocopy::IntoBytes;
 
 use crate::open_file::{OpenFile, ZeroMethod};
 use crate::resident::ZEROS;
+use crate::segments::{Segments, SharedRange};
 use crate::{Action, Completion, Error, Operation, Region, Request};
 
 /// One system call's worth of a request.
 #[derive(Debug)]
 pub(crate) enum Step<'a> {
-    Read { offset: u64, into: &'a mut [u8] },
-    Write { offset: u64, from: &'a [u8], sync: bool },
-    ReadSegments { offset: u64, into: Vec<IoSliceMut<'a>> },
-    WriteSegments { offset: u64, from: Vec<IoSlice<'a>>, sync: bool },
-    Allocate { mode: FallocateFlags, offset: u64, len: u64 },
+    Read {
+        offset: u64,
+        into: &'a mut [u8],
+    },
+    Write {
+        offset: u64,
+        from: &'a [u8],
+        sync: bool,
+    },
+    ReadSegments {
+        offset: u64,
+        into: Vec<IoSliceMut<'a>>,
+    },
+    WriteSegments {
+        offset: u64,
+        from: Vec<IoSlice<'a>>,
+        sync: bool,
+    },
+    /// At most [`SEGMENTS_MAX`] of its pieces.
+    ReadShared {
+        offset: u64,
+        into: SharedRange<'a>,
+    },
+    /// The same.
+    WriteShared {
+        offset: u64,
+        from: SharedRange<'a>,
+        sync: bool,
+    },
+    Allocate {
+        mode: FallocateFlags,
+        offset: u64,
+        len: u64,
+    },
     Sync,
+}
+
+impl<'a> Step<'a> {
+    /// A read into memory that is not one buffer.
+    fn read_several(offset: u64, data: &'a mut Segments, range: Range<usize>) -> Step<'a> {
+        if data.as_shared().is_some() {
+            return match data.shared(range) {
+                Some(into) => Step::ReadShared { offset, into },
+                None => Step::ReadSegments { offset, into: Vec::new() },
+            };
+        }
+        let into = data.slices_mut(range).take(SEGMENTS_MAX).map(IoSliceMut::new).collect();
+        Step::ReadSegments { offset, into }
+    }
 }
 
 /// What follows a step.
@@ -67,7 +112,7 @@ pub(crate) struct Job {
 /// The longest single transfer: the kernel cuts longer ones a little below 2 GiB anyway.
 const STEP_BYTES_MAX: usize = 1 << 30;
 /// Segments of one step: what the system takes (UIO_MAXIOV). Those behind them are another step's.
-const SEGMENTS_MAX: usize = 1024;
+pub(crate) const SEGMENTS_MAX: usize = 1024;
 /// How often a step is retried before its error becomes that of the request.
 const RETRIES_MAX: u32 = 64;
 
@@ -141,10 +186,7 @@ impl Job {
                 let end = (*len).min(start.saturating_add(STEP_BYTES_MAX));
                 let offset = *offset + done;
                 if data.as_buffer().is_none() {
-                    let mut into = Vec::new();
-                    data.for_each_mut(start..end, |part| into.push(IoSliceMut::new(part)));
-                    into.truncate(SEGMENTS_MAX);
-                    return Step::ReadSegments { offset, into };
+                    return Step::read_several(offset, data, start..end);
                 }
                 let into = data.as_mut_buffer().map_or(&mut [][..], |buffer| &mut buffer.as_mut_slice()[start..end]);
                 Step::Read { offset, into }
@@ -156,12 +198,13 @@ impl Job {
                 let sync = *fua;
                 match data.as_buffer() {
                     Some(buffer) => Step::Write { offset, from: &buffer.as_slice()[start..end], sync },
-                    None => {
-                        let mut from = Vec::new();
-                        data.for_each(start..end, |part| from.push(IoSlice::new(part)));
-                        from.truncate(SEGMENTS_MAX);
-                        Step::WriteSegments { offset, from, sync }
-                    }
+                    None => match data.shared(start..end) {
+                        Some(from) => Step::WriteShared { offset, from, sync },
+                        None => {
+                            let from = data.slices(start..end).take(SEGMENTS_MAX).map(IoSlice::new).collect();
+                            Step::WriteSegments { offset, from, sync }
+                        }
+                    },
                 }
             }
             (Operation::WriteZeroes { offset, len, .. }, Phase::Zero(ZeroMethod::Punch)) => {

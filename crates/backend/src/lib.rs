@@ -23,6 +23,7 @@
 //! ```
 
 mod block;
+mod bounce;
 mod device;
 mod error;
 mod external;
@@ -37,9 +38,12 @@ mod open;
 mod open_file;
 mod registered;
 mod remote;
+mod removable;
 mod request;
 mod resident;
 mod segments;
+#[expect(unsafe_code, reason = "system calls that no safe interface has; see the rule at the top of the file")]
+mod signal;
 mod size;
 mod stats;
 mod threads;
@@ -49,7 +53,7 @@ mod vital;
 
 pub use ebof_grammar::backing::{BackingError, BlockBytes, Source, Spec};
 pub use ebof_grammar::units::format_size;
-pub use ebof_region::{Buffer, PAGE_BYTES, Region};
+pub use ebof_region::{Buffer, PAGE_BYTES, Region, SharedPiece};
 
 pub use device::{Device, Submitted};
 pub use error::{Action, Class, Error, Holder, OpenError};
@@ -61,8 +65,10 @@ pub use name::Name;
 pub use null::Null;
 pub use open::open;
 pub use remote::Remote;
+pub use removable::{Removable, Remover};
 pub use request::{Completion, CompletionHook, Operation, Request};
 pub use resident::{Lent, Resident};
 pub use segments::{Segment, Segments};
+pub use signal::{prepare_signals, signal};
 pub use stats::IoStats;
 pub use vital::Vital;

@@ -131,14 +131,10 @@ impl Memory {
             let within = span(position, len - done);
             let chunk = self.chunk(position).map(read_lock);
             let bytes = chunk.as_deref().and_then(Option::as_ref).map(|pages| &pages.as_bytes()[within.clone()]);
-            let mut at = 0;
-            data.for_each_mut(done..done + within.len(), |part| {
-                match bytes {
-                    Some(bytes) => part.copy_from_slice(&bytes[at..at + part.len()]),
-                    None => part.fill(0),
-                }
-                at += part.len();
-            });
+            match bytes {
+                Some(bytes) => data.write(done, bytes),
+                None => data.clear(done..done + within.len()),
+            }
             done += within.len();
         }
     }
@@ -151,12 +147,7 @@ impl Memory {
             let within = span(position, len - done);
             let mut chunk = write_lock(self.chunk_to_write(position));
             let pages = chunk.get_or_insert_with(|| zeroed_pages(CHUNK_BYTES / PAGE_BYTES));
-            let mut rest = &mut pages.as_mut_bytes()[within.clone()];
-            data.for_each(done..done + within.len(), |part| {
-                let (piece, later) = std::mem::take(&mut rest).split_at_mut(part.len());
-                piece.copy_from_slice(part);
-                rest = later;
-            });
+            data.read(done, &mut pages.as_mut_bytes()[within.clone()]);
             done += within.len();
         }
     }

@@ -1,8 +1,12 @@
-//! The memory of a transfer: one buffer from its beginning, or segments of several buffers that are
-//! contiguous on the device.
+//! The memory of a transfer: one buffer from its beginning, segments of several buffers, or pieces
+//! of memory that another process shares, which are contiguous on the device.
+//!
+//! Shared memory changes at any time and has no slices: it is copied, or left to the kernel.
 
 use std::fmt;
 use std::ops::Range;
+
+use ebof_region::{SharedIoSlice, SharedPiece};
 
 use crate::Buffer;
 
@@ -59,8 +63,14 @@ pub struct Segments(Memory);
 #[derive(Debug)]
 enum Memory {
     One(Buffer),
-    #[expect(clippy::box_collection, reason = "no larger than a buffer, so that requests stay as small as they are")]
-    Several(Box<Vec<Segment>>),
+    /// No larger than a buffer, so that requests stay as small as they are.
+    Several(Box<Several>),
+}
+
+#[derive(Debug)]
+enum Several {
+    Buffers(Vec<Segment>),
+    Shared(Vec<SharedPiece>),
 }
 
 impl From<Buffer> for Segments {
@@ -71,7 +81,15 @@ impl From<Buffer> for Segments {
 
 impl From<Vec<Segment>> for Segments {
     fn from(segments: Vec<Segment>) -> Segments {
-        Segments(Memory::Several(Box::new(segments)))
+        Segments(Memory::Several(Box::new(Several::Buffers(segments))))
+    }
+}
+
+impl From<Vec<SharedPiece>> for Segments {
+    /// For a read of the device, all of them have to be writable: what is read is not put where
+    /// that is not permitted.
+    fn from(pieces: Vec<SharedPiece>) -> Segments {
+        Segments(Memory::Several(Box::new(Several::Shared(pieces))))
     }
 }
 
@@ -81,7 +99,7 @@ impl Segments {
     pub fn capacity(&self) -> usize {
         match &self.0 {
             Memory::One(buffer) => buffer.capacity(),
-            Memory::Several(segments) => segments.iter().map(|segment| segment.range.len()).sum(),
+            Memory::Several(several) => several.capacity(),
         }
     }
 
@@ -112,7 +130,8 @@ impl Segments {
         }
     }
 
-    /// The segments; a single buffer is one segment.
+    /// The segments of buffers; a single buffer is one segment. Shared memory is dropped, and gives
+    /// none.
     #[must_use]
     pub fn into_segments(self) -> Vec<Segment> {
         match self.0 {
@@ -120,45 +139,128 @@ impl Segments {
                 let range = 0..buffer.capacity();
                 vec![Segment { buffer, range }]
             }
-            Memory::Several(segments) => *segments,
+            Memory::Several(several) => match *several {
+                Several::Buffers(segments) => segments,
+                Several::Shared(_) => Vec::new(),
+            },
         }
     }
 
-    /// Calls `visit` with the parts of memory that `range` covers, in order. Bytes beyond the
-    /// capacity are left out.
-    pub fn for_each<'a>(&'a self, range: Range<usize>, mut visit: impl FnMut(&'a [u8])) {
+    /// The pieces of shared memory; `None` for buffers.
+    #[must_use]
+    pub fn as_shared(&self) -> Option<&[SharedPiece]> {
         match &self.0 {
-            Memory::One(buffer) => visit(&buffer.as_slice()[within(&range, 0, buffer.capacity())]),
-            Memory::Several(segments) => {
-                let mut at = 0;
-                for segment in segments.iter() {
-                    let part = within(&range, at, segment.range.len());
-                    at += segment.range.len();
-                    if !part.is_empty() {
-                        visit(&segment.as_ref()[part]);
-                    }
-                }
-            }
+            Memory::Several(several) => match &**several {
+                Several::Shared(pieces) => Some(pieces),
+                Several::Buffers(_) => None,
+            },
+            Memory::One(_) => None,
         }
+    }
+
+    /// The pieces of shared memory; buffers are dropped, and give `None`.
+    #[must_use]
+    pub fn into_shared(self) -> Option<Vec<SharedPiece>> {
+        match self.0 {
+            Memory::Several(several) => match *several {
+                Several::Shared(pieces) => Some(pieces),
+                Several::Buffers(_) => None,
+            },
+            Memory::One(_) => None,
+        }
+    }
+
+    /// The segments of several buffers, as far as they are covered by `range`, in order. Those of
+    /// shared memory are [`shared`](Self::shared).
+    pub(crate) fn slices(&self, range: Range<usize>) -> impl Iterator<Item = &[u8]> {
+        let segments = match &self.0 {
+            Memory::Several(several) => several.segments(),
+            Memory::One(_) => &[],
+        };
+        parts(segments, range, |segment| segment.range.len()).map(|(segment, part)| &segment.as_ref()[part])
     }
 
     /// The same, mutable.
-    pub fn for_each_mut<'a>(&'a mut self, range: Range<usize>, mut visit: impl FnMut(&'a mut [u8])) {
-        match &mut self.0 {
-            Memory::One(buffer) => {
-                let part = within(&range, 0, buffer.capacity());
-                visit(&mut buffer.as_mut_slice()[part]);
+    pub(crate) fn slices_mut(&mut self, range: Range<usize>) -> impl Iterator<Item = &mut [u8]> {
+        let segments = match &mut self.0 {
+            Memory::Several(several) => several.segments_mut(),
+            Memory::One(_) => &mut [],
+        };
+        let mut at = 0;
+        segments.iter_mut().filter_map(move |segment| {
+            let part = within(&range, at, segment.range.len());
+            at += segment.range.len();
+            (!part.is_empty()).then(|| &mut segment.as_mut()[part])
+        })
+    }
+
+    /// The shared memory that `range` covers, in order; `None` for buffers.
+    #[inline]
+    pub(crate) fn shared(&self, range: Range<usize>) -> Option<SharedRange<'_>> {
+        self.as_shared().map(|pieces| SharedRange { pieces, range })
+    }
+
+    /// Copies bytes from position `at` on out. What is beyond the capacity is left as it is in
+    /// `into`.
+    pub fn read(&self, at: usize, into: &mut [u8]) {
+        let range = at..at.saturating_add(into.len());
+        if let Some(pieces) = self.as_shared() {
+            let mut rest = into;
+            for (piece, part) in parts(pieces, range, SharedPiece::length) {
+                let (now, later) = std::mem::take(&mut rest).split_at_mut(part.len());
+                piece.read(part.start, now);
+                rest = later;
             }
-            Memory::Several(segments) => {
-                let mut at = 0;
-                for segment in segments.iter_mut() {
-                    let part = within(&range, at, segment.range.len());
-                    at += segment.range.len();
-                    if !part.is_empty() {
-                        visit(&mut segment.as_mut()[part]);
-                    }
-                }
+            return;
+        }
+        if let Some(buffer) = self.as_buffer() {
+            let part = within(&range, 0, buffer.capacity());
+            into[..part.len()].copy_from_slice(&buffer.as_slice()[part]);
+            return;
+        }
+        let mut rest = into;
+        for part in self.slices(range) {
+            let (now, later) = std::mem::take(&mut rest).split_at_mut(part.len());
+            now.copy_from_slice(part);
+            rest = later;
+        }
+    }
+
+    /// Copies `from` to position `at` and behind, as far as it fits.
+    pub fn write(&mut self, at: usize, from: &[u8]) {
+        let range = at..at.saturating_add(from.len());
+        if let Some(pieces) = self.as_shared() {
+            let mut rest = from;
+            for (piece, part) in parts(pieces, range, SharedPiece::length) {
+                let (now, later) = rest.split_at(part.len());
+                piece.write(part.start, now);
+                rest = later;
             }
+            return;
+        }
+        if let Some(buffer) = self.as_mut_buffer() {
+            let part = within(&range, 0, buffer.capacity());
+            let length = part.len();
+            buffer.as_mut_slice()[part].copy_from_slice(&from[..length]);
+            return;
+        }
+        let mut rest = from;
+        for part in self.slices_mut(range) {
+            let (now, later) = rest.split_at(part.len());
+            part.copy_from_slice(now);
+            rest = later;
+        }
+    }
+
+    /// Fills the bytes `range` with zeros, as far as there are any.
+    pub fn clear(&mut self, range: Range<usize>) {
+        if let Some(buffer) = self.as_mut_buffer() {
+            let part = within(&range, 0, buffer.capacity());
+            buffer.as_mut_slice()[part].fill(0);
+        } else if let Some(pieces) = self.as_shared() {
+            parts(pieces, range, SharedPiece::length).for_each(|(piece, part)| piece.clear(part.start, part.len()));
+        } else {
+            self.slices_mut(range).for_each(|part| part.fill(0));
         }
     }
 
@@ -166,35 +268,85 @@ impl Segments {
     #[must_use]
     pub fn gather(&self, len: usize) -> Buffer {
         let mut buffer = Buffer::zeroed(len);
-        let mut rest = buffer.as_mut_slice();
-        self.for_each(0..len, |part| {
-            let (now, later) = std::mem::take(&mut rest).split_at_mut(part.len());
-            now.copy_from_slice(part);
-            rest = later;
-        });
+        self.read(0, &mut buffer.as_mut_slice()[..len]);
         buffer
     }
 
     /// Copies `bytes` to the beginning, as far as they fit.
     pub fn scatter(&mut self, bytes: &[u8]) {
-        let mut rest = bytes;
-        self.for_each_mut(0..bytes.len(), |part| {
-            let (now, later) = rest.split_at(part.len());
-            part.copy_from_slice(now);
-            rest = later;
-        });
+        self.write(0, bytes);
     }
 
-    /// Whether every segment begins and ends at a multiple of `bytes`. A single buffer does at its
-    /// beginning; its end is checked with the length of the transfer.
+    /// Whether every segment or piece begins and ends at a multiple of `bytes`. A single buffer
+    /// does at its beginning; its end is checked with the length of the transfer.
     pub(crate) fn is_aligned(&self, bytes: usize) -> bool {
         match &self.0 {
             Memory::One(_) => true,
-            Memory::Several(segments) => segments
-                .iter()
-                .all(|Segment { range, .. }| range.start.is_multiple_of(bytes) && range.end.is_multiple_of(bytes)),
+            Memory::Several(several) => several.is_aligned(bytes),
         }
     }
+}
+
+impl Several {
+    fn capacity(&self) -> usize {
+        match self {
+            Several::Buffers(segments) => segments.iter().map(|segment| segment.range.len()).sum(),
+            Several::Shared(pieces) => pieces.iter().map(SharedPiece::length).sum(),
+        }
+    }
+
+    fn segments(&self) -> &[Segment] {
+        match self {
+            Several::Buffers(segments) => segments,
+            Several::Shared(_) => &[],
+        }
+    }
+
+    fn segments_mut(&mut self) -> &mut [Segment] {
+        match self {
+            Several::Buffers(segments) => segments,
+            Several::Shared(_) => &mut [],
+        }
+    }
+
+    fn is_aligned(&self, bytes: usize) -> bool {
+        match self {
+            Several::Buffers(segments) => segments
+                .iter()
+                .all(|Segment { range, .. }| range.start.is_multiple_of(bytes) && range.end.is_multiple_of(bytes)),
+            Several::Shared(pieces) => {
+                let is_aligned = |piece: &SharedPiece| piece.address().addr().is_multiple_of(bytes);
+                pieces.iter().all(|piece| is_aligned(piece) && piece.length().is_multiple_of(bytes))
+            }
+        }
+    }
+}
+
+/// A part of the shared memory of a transfer.
+#[derive(Debug)]
+pub(crate) struct SharedRange<'a> {
+    pieces: &'a [SharedPiece],
+    range: Range<usize>,
+}
+
+impl<'a> SharedRange<'a> {
+    /// What a system call takes, in order. None of them is empty.
+    #[inline]
+    pub(crate) fn io_slices(&self) -> impl Iterator<Item = SharedIoSlice<'a>> {
+        parts(self.pieces, self.range.clone(), SharedPiece::length)
+            .map(|(piece, part)| piece.io_slice(part.start, part.len()))
+    }
+}
+
+/// The parts that are covered by `range`, in order, none of them empty.
+#[inline]
+fn parts<T>(all: &[T], range: Range<usize>, len: impl Fn(&T) -> usize) -> impl Iterator<Item = (&T, Range<usize>)> {
+    let mut at = 0;
+    all.iter().filter_map(move |each| {
+        let part = within(&range, at, len(each));
+        at += len(each);
+        (!part.is_empty()).then_some((each, part))
+    })
 }
 
 /// The part of `range` in a segment of `len` bytes that begins at `at`, relative to the segment.
@@ -215,13 +367,8 @@ mod tests {
     }
 
     fn put(segments: &mut Segments, range: Range<usize>, bytes: &[u8]) {
-        let mut left = bytes;
-        segments.for_each_mut(range, |part| {
-            let (now, later) = left.split_at(part.len());
-            part.copy_from_slice(now);
-            left = later;
-        });
-        assert!(left.is_empty());
+        assert_eq!(range.len(), bytes.len());
+        segments.write(range.start, bytes);
     }
 
     #[test]
@@ -232,9 +379,10 @@ mod tests {
         assert_eq!(get(&segments, 0..9), b"abcdefg\0\0");
     }
 
+    /// As many bytes of the range as there are.
     fn get(segments: &Segments, range: Range<usize>) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        segments.for_each(range, |part| bytes.extend_from_slice(part));
+        let mut bytes = vec![0; range.len().min(segments.capacity().saturating_sub(range.start))];
+        segments.read(range.start, &mut bytes);
         bytes
     }
 

@@ -6,7 +6,7 @@
 //! When the engine is dropped, they finish what it accepted and end.
 
 use std::collections::VecDeque;
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -15,7 +15,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use crate::job::{Job, Progress, Step};
+use crate::job::{Job, Progress, SEGMENTS_MAX, Step};
 use crate::remote::{Inbox, Remote};
 use crate::stats::IoStats;
 use crate::{Completion, Error, Vital};
@@ -261,9 +261,21 @@ fn perform(job: &mut Job) -> Result<usize, Errno> {
             rustix::io::pwritev2(fd, &from, offset, ReadWriteFlags::DSYNC)
         }
         Step::WriteSegments { offset, from, sync: false } => rustix::io::pwritev(fd, &from, offset),
+        Step::ReadShared { offset, into } => {
+            let into: Vec<_> = into.io_slices().take(SEGMENTS_MAX).collect();
+            ebof_region::read_at(fd, &into, offset).map_err(|error| errno(&error))
+        }
+        Step::WriteShared { offset, from, sync } => {
+            let from: Vec<_> = from.io_slices().take(SEGMENTS_MAX).collect();
+            ebof_region::write_at(fd, &from, offset, sync).map_err(|error| errno(&error))
+        }
         Step::Allocate { mode, offset, len } => rustix::fs::fallocate(fd, mode, offset, len).map(|()| 0),
         Step::Sync => rustix::fs::fdatasync(fd).map(|()| 0),
     }
+}
+
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
 /// A lock is poisoned when a thread panicked while it held it; nothing here panics between two

@@ -1,4 +1,4 @@
-//! The engine on io_uring, and the only unsafe code of this crate: entries that point into buffers.
+//! The engine on io_uring. Its entries point into buffers, which takes unsafe code.
 //!
 //! Soundness rests on one rule. A [`Job`], and with it its memory and its open file, sits in a slot
 //! from before its entry is pushed until the kernel has completed that entry, and nobody touches it
@@ -14,9 +14,10 @@ use std::time::Duration;
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use rustix::io::Errno;
 
-use crate::job::{Job, Progress, Step};
+use crate::job::{Job, Progress, SEGMENTS_MAX, Step};
 use crate::registered::{CLEARED_MAX, Choice, ENTRIES, Registered};
 use crate::remote::{Inbox, Remote};
+use crate::segments::SharedRange;
 use crate::stats::IoStats;
 use crate::{Completion, Error, Region};
 
@@ -390,7 +391,8 @@ impl Ring {
         // completed the entry: the job stays in its slot until `take_in` sees that completion,
         // nobody reads or writes the buffer meanwhile (`cancel` only sets a flag beside it), the
         // slots are never reallocated, a buffer's bytes do not move with it, and `drop` waits or
-        // leaks.
+        // leaks. Shared memory may be changed by others meanwhile, and nothing refers to it; its
+        // pieces, which the job holds, keep it mapped.
         // JUSTIFICATION: io_uring has no safe interface; one call per batch instead of one per
         // request is worth 4 to 7 times the requests at depth.
         let pushed = unsafe { self.ring.submission().push(&entry) };
@@ -490,10 +492,38 @@ fn entry_of(fd: types::Fd, step: Step<'_>, region: Option<u16>, vectors: &mut Ve
                 .rw_flags(sync_flag(sync))
                 .build()
         }
+        Step::ReadShared { offset, into } => match shared_vectors(&into, vectors) {
+            Some(one) => opcode::Read::new(fd, one.iov_base.cast(), transfer_len(one.iov_len)).offset(offset).build(),
+            None => opcode::Readv::new(fd, vectors.as_ptr(), vector_count(vectors)).offset(offset).build(),
+        },
+        Step::WriteShared { offset, from, sync } => {
+            let flags = sync_flag(sync);
+            match shared_vectors(&from, vectors) {
+                Some(one) => opcode::Write::new(fd, one.iov_base.cast(), transfer_len(one.iov_len))
+                    .offset(offset)
+                    .rw_flags(flags)
+                    .build(),
+                None => opcode::Writev::new(fd, vectors.as_ptr(), vector_count(vectors))
+                    .offset(offset)
+                    .rw_flags(flags)
+                    .build(),
+            }
+        }
         Step::Allocate { mode, offset, len } => {
             opcode::Fallocate::new(fd, len).offset(offset).mode(mode.bits().cast_signed()).build()
         }
         Step::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
+    }
+}
+
+/// The pieces of shared memory, for the kernel: the only one, or all of them in `vectors`.
+#[inline]
+fn shared_vectors(range: &SharedRange<'_>, vectors: &mut Vec<libc::iovec>) -> Option<libc::iovec> {
+    vectors.clear();
+    vectors.extend(range.io_slices().take(SEGMENTS_MAX).map(|slice| slice.as_iovec()));
+    match vectors[..] {
+        [one] => Some(one),
+        _ => None,
     }
 }
 

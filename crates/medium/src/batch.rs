@@ -300,7 +300,7 @@ impl<'a> Batch<'a> {
                     let len = into.len();
                     let at = *offset + into.start as u64;
                     let bytes = &mut buffer_of_mut(data).as_mut_slice()[into];
-                    read.for_each(0..len, |read| bytes.copy_from_slice(read));
+                    read.read(0, &mut bytes[..len]);
                     if let Some(cipher) = &item.thin.cipher {
                         let (first, block_bytes) = item.thin.first_block(at);
                         cipher.decrypt(first, block_bytes, bytes);

@@ -135,7 +135,7 @@ impl Item {
     }
 }
 
-/// Replaces several segments by one buffer with a copy. Returns the segments.
+/// Replaces several segments, or shared memory, by one buffer with a copy. Returns the segments.
 pub(crate) fn gather(operation: &mut Operation) -> Option<Segments> {
     let (Operation::Read { len, data, .. } | Operation::Write { len, data, .. }) = operation else { return None };
     if data.as_buffer().is_some() {
@@ -149,7 +149,7 @@ pub(crate) fn gather(operation: &mut Operation) -> Option<Segments> {
 pub(crate) fn scatter(operation: &mut Operation, mut segments: Segments) {
     match operation {
         Operation::Read { len, data, .. } => {
-            data.for_each(0..*len, |bytes| segments.scatter(bytes));
+            segments.scatter(&buffer_of(data).as_slice()[..*len]);
             *data = segments;
         }
         Operation::Write { data, .. } => *data = segments,

@@ -6,7 +6,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use ebof_backend::{Class, CompletionHook, Device, Error, Geometry, Io, Operation, Request, Submitted, format_size};
+use ebof_backend::{
+    Class, CompletionHook, Device, Error, Geometry, Io, Operation, Request, Segments, Submitted, format_size,
+};
 use ebof_drive::BlockFormat;
 use ebof_drive::map::{ExtentMap, Mapping};
 
@@ -322,13 +324,16 @@ impl Thin {
     }
 
     /// Encrypts the data of a write, and has those of a read decrypted when it completes. The
-    /// request is for the namespace's bytes from `offset` on.
+    /// request is for the namespace's bytes from `offset` on, and its memory is one buffer: others
+    /// went to the drive's thread.
     #[cold]
     fn encrypt(&self, cipher: &Arc<Cipher>, offset: u64, request: &mut Request) {
         let (first, block_bytes) = self.first_block(offset);
         match &mut request.operation {
             Operation::Write { len, data, .. } => {
-                data.for_each_mut(0..*len, |bytes| cipher.encrypt(first, block_bytes, bytes));
+                if let Some(buffer) = data.as_mut_buffer() {
+                    cipher.encrypt(first, block_bytes, &mut buffer.as_mut_slice()[..*len]);
+                }
             }
             Operation::Read { len, .. } => {
                 let cipher = Arc::clone(cipher);
@@ -345,8 +350,10 @@ impl Thin {
     #[cold]
     fn undo_encrypt(&self, cipher: &Cipher, offset: u64, request: &mut Request) {
         let (first, block_bytes) = self.first_block(offset);
-        if let Operation::Write { len, data, .. } = &mut request.operation {
-            data.for_each_mut(0..*len, |bytes| cipher.decrypt(first, block_bytes, bytes));
+        if let Operation::Write { len, data, .. } = &mut request.operation
+            && let Some(buffer) = data.as_mut_buffer()
+        {
+            cipher.decrypt(first, block_bytes, &mut buffer.as_mut_slice()[..*len]);
         }
     }
 
@@ -393,7 +400,8 @@ pub(crate) fn stopped(operation: &Operation) -> Error {
     refused(operation, Class::Gone, "the drive is being closed")
 }
 
-/// Whether the memory of an operation is in several segments: one block may then lie in two.
+/// Whether the memory of an operation is not one buffer: a block may lie in two of several
+/// segments, and shared memory cannot be computed on.
 #[cold]
 fn is_scattered(operation: &Operation) -> bool {
     match operation {
@@ -434,7 +442,7 @@ impl Device for ThinDevice {
         match &mut request.operation {
             Operation::Read { offset, len, data } => match thin.translate(*offset, *len as u64) {
                 Location::Unmapped => {
-                    data.for_each_mut(0..*len, |part| part.fill(0));
+                    data.clear(0..*len);
                     return Submitted::Done(request.complete(Ok(())));
                 }
                 Location::Contiguous(at) => *offset = at,
@@ -473,6 +481,12 @@ impl Device for ThinDevice {
             }
             submitted => submitted,
         }
+    }
+
+    fn uses(&self, memory: &Segments) -> bool {
+        // Ciphers and tags are computed on the bytes.
+        let computes = self.0.is_tagged || self.0.cipher.is_some();
+        memory.as_buffer().is_some() || !computes && self.0.shared.base.uses(memory)
     }
 
     fn describe(&self) -> String {

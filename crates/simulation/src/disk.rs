@@ -323,10 +323,9 @@ impl Disk {
         let mut found = BTreeSet::new();
         for pending in &state.pending {
             let Operation::Write { data, len, .. } = &pending.request.operation else { continue };
-            data.for_each(0..*len, |part| {
-                let words = part.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("of 8 bytes")));
-                found.extend(words.filter_map(&of));
-            });
+            let bytes = data.gather(*len);
+            let words = bytes.as_slice()[..*len].as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+            found.extend(words.filter_map(&of));
         }
         found
     }
@@ -462,11 +461,10 @@ impl State {
             return;
         }
         let Self { barred, late, .. } = self;
-        data.for_each(0..*len, |part| {
-            let sectors = part.chunks(SECTOR_BYTES).filter_map(|sector| sector.first_chunk());
-            let mut words = sectors.map(|word| u64::from_le_bytes(*word) & !LBA_BITS);
-            *late = late.or_else(|| words.find(|word| barred.contains(word)));
-        });
+        let bytes = data.gather(*len);
+        let sectors = bytes.as_slice()[..*len].chunks(SECTOR_BYTES).filter_map(|sector| sector.first_chunk());
+        let mut words = sectors.map(|word| u64::from_le_bytes(*word) & !LBA_BITS);
+        *late = late.or_else(|| words.find(|word| barred.contains(word)));
     }
 
     /// How much longer than others the next request takes.

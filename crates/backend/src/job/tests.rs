@@ -63,6 +63,13 @@ fn step(job: &mut Job) -> String {
             let lengths = lengths(from.iter().map(|part| part.len()));
             format!("write {offset}+{lengths:?}{}", if sync { " sync" } else { "" })
         }
+        Step::ReadShared { offset, into } => {
+            format!("read {offset}+{:?} shared", lengths(into.io_slices().map(|part| part.length())))
+        }
+        Step::WriteShared { offset, from, sync } => {
+            let lengths = lengths(from.io_slices().map(|part| part.length()));
+            format!("write {offset}+{lengths:?} shared{}", if sync { " sync" } else { "" })
+        }
         Step::Allocate { mode: PUNCH, offset, len } => format!("punch {offset}+{len}"),
         Step::Allocate { offset, len, .. } => format!("zero {offset}+{len}"),
         Step::Sync => "sync".to_owned(),
@@ -211,6 +218,26 @@ fn a_failed_fua_write_counts_as_a_failed_flush_only_behind_a_page_cache() {
     assert_eq!(error.class(), Class::OutOfSpace);
     assert!(error.to_string().ends_with("free space on the file system that holds it"), "{error}");
     assert!(file.check_cache(Action::Flush).is_ok());
+}
+
+#[test]
+fn shared_memory_is_given_to_the_system_where_it_is() {
+    let file = file(512, true);
+    let (_file, mapping) = ebof_region::SharedMapping::create("test", 16384).unwrap();
+    let pieces =
+        || [(0, 1024), (4096, 512), (8192, 2048)].map(|(at, bytes)| mapping.piece(at, bytes).unwrap()).to_vec();
+    let mut reading = job(&file, Operation::Read { offset: 512, len: 3072, data: pieces().into() });
+    let Step::ReadShared { into, .. } = reading.step() else { panic!("shared memory is no slices") };
+    let first = into.io_slices().next().unwrap().as_iovec();
+    assert_eq!(first.iov_base.cast(), pieces()[0].address());
+    assert_eq!(step(&mut reading), "read 512+[1024, 512, 1536] shared");
+    // A short transfer goes on within a piece.
+    again(&mut reading, Ok(2048));
+    assert_eq!(step(&mut reading), "read 2560+[1024] shared");
+    ends(&mut reading, Ok(1024)).unwrap();
+    let mut writing = job(&file, Operation::Write { offset: 0, len: 1536, data: pieces().into(), fua: true });
+    assert_eq!(step(&mut writing), "write 0+[1024, 512] shared sync");
+    assert!(reading.region().is_none(), "nothing that could be registered");
 }
 
 #[test]

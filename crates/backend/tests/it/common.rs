@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebof_backend::{
-    Buffer, Completion, Device, Engine, Error, Io, Operation, Request, Segment, Segments, Spec, Submitted, open,
+    Buffer, Completion, Device, Engine, Error, Io, Operation, PAGE_BYTES, Request, Segment, Segments, SharedPiece,
+    Spec, Submitted, open,
 };
+use ebof_region::SharedMapping;
 
 /// Longer than any request takes on a busy machine; reaching it is a failure.
 pub(crate) const LIMIT: Option<Duration> = Some(Duration::from_secs(60));
@@ -103,6 +105,60 @@ pub(crate) fn write_pieces(
     data.scatter(bytes);
     let completion = run(device, io, Operation::Write { offset, len, data, fua });
     assert!(completion.data.is_some());
+    completion.result
+}
+
+/// Memory for `len` bytes that another process could share, in pieces of `piece` bytes with `piece`
+/// bytes between them, the first of them `shift` bytes from the beginning; none of it is zero.
+pub(crate) fn shared(len: usize, piece: usize, shift: usize) -> (Arc<SharedMapping>, Vec<SharedPiece>) {
+    let bytes = (shift + 2 * len + 2 * piece).next_multiple_of(PAGE_BYTES);
+    let (_file, mapping) = SharedMapping::create("test", bytes as u64).unwrap();
+    mapping.write(0, &vec![0xEE; bytes]).unwrap();
+    let piece_at = |at: usize| mapping.piece(shift + 2 * at, piece.min(len - at)).unwrap();
+    let pieces = (0..len).step_by(piece).map(piece_at).collect();
+    (mapping, pieces)
+}
+
+/// Reads into shared memory.
+pub(crate) fn read_shared(
+    device: &dyn Device,
+    io: &mut Io,
+    offset: u64,
+    len: usize,
+    (piece, shift): (usize, usize),
+) -> Result<Vec<u8>, Error> {
+    let (mapping, pieces) = shared(len, piece, shift);
+    let completion = run(device, io, Operation::Read { offset, len, data: pieces.into() });
+    completion.result?;
+    let pieces = completion.data.expect("the memory always comes back").into_shared().expect("as it was");
+    let mut all = vec![0; mapping.length()];
+    mapping.read(0, &mut all).unwrap();
+    let mut bytes = Vec::new();
+    for piece in pieces {
+        let mut part = vec![0; piece.length()];
+        piece.read(0, &mut part);
+        bytes.extend(part);
+        let begin = shift + 2 * (bytes.len() - piece.length());
+        all[begin..begin + piece.length()].fill(0xEE);
+    }
+    assert!(all.iter().all(|byte| *byte == 0xEE), "something was read beside the pieces");
+    Ok(bytes)
+}
+
+/// Writes from shared memory.
+pub(crate) fn write_shared(
+    device: &dyn Device,
+    io: &mut Io,
+    offset: u64,
+    bytes: &[u8],
+    (piece, shift): (usize, usize),
+    fua: bool,
+) -> Result<(), Error> {
+    let (_mapping, pieces) = shared(bytes.len(), piece, shift);
+    let mut data = Segments::from(pieces);
+    data.scatter(bytes);
+    let completion = run(device, io, Operation::Write { offset, len: bytes.len(), data, fua });
+    assert!(completion.data.is_some_and(|data| data.as_shared().is_some()));
     completion.result
 }
 

@@ -2,9 +2,16 @@
 //! descriptor, dropping.
 
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::common::{LIMIT, direct_works, engines, open_text, read, read_pieces, run, write, write_of, write_pieces};
-use ebof_backend::{Buffer, Class, Device, Engine, Io, Operation, Request, Submitted};
+use crate::common::{
+    LIMIT, direct_works, engines, open_text, read, read_pieces, read_shared, run, shared, write, write_of,
+    write_pieces, write_shared,
+};
+use ebof_backend::{
+    Buffer, Class, Completion, CompletionHook, Device, Engine, Io, Operation, Request, Segments, Submitted,
+};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -215,6 +222,59 @@ fn more_pieces_than_one_system_call_accepts_are_several_steps() {
     for mut io in engines(4) {
         write_pieces(&*device, &mut io, 4096, (&bytes, 64), true).unwrap();
         assert_eq!(read_pieces(&*device, &mut io, 4096, bytes.len(), 64).unwrap(), bytes);
+    }
+}
+
+#[test]
+fn more_shared_pieces_than_one_system_call_accepts_are_several_steps() {
+    let directory = tempfile::tempdir().unwrap();
+    let device = open_text(&format!("{}/disk.img:4Mi", directory.path().display()));
+    let bytes: Vec<u8> = (0..3000 * 64_usize).map(|at| (at / 64).to_le_bytes()[0] ^ at.to_le_bytes()[0]).collect();
+    for mut io in engines(4) {
+        write_shared(&*device, &mut io, 4096, &bytes, (64, 12), true).unwrap();
+        assert_eq!(read_shared(&*device, &mut io, 4096, bytes.len(), (64, 4)).unwrap(), bytes);
+    }
+}
+
+/// Counts its calls, as a device on top does with what it holds for a request.
+#[derive(Debug, Default)]
+struct Count(AtomicUsize);
+
+impl CompletionHook for Count {
+    fn finish(&self, completion: &mut Completion) {
+        assert!(completion.data.as_ref().is_some_and(|data| data.as_shared().is_some()), "the memory is back");
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn shared_memory_that_direct_io_cannot_use_is_copied_and_comes_back() {
+    let directory = tempfile::tempdir().unwrap();
+    if !direct_works(directory.path()) {
+        return;
+    }
+    let device = open_text(&format!("{}/disk.img,size=64Ki,direct", directory.path().display()));
+    let block = device.geometry().block_bytes as usize;
+    for mut io in engines(1) {
+        let count = Arc::new(Count::default());
+        let request = |tag: u64| {
+            let mut data = Segments::from(shared(2 * block, block, 20).1);
+            data.scatter(&vec![u8::try_from(tag).unwrap(); 2 * block]);
+            let operation = Operation::Write { offset: 0, len: 2 * block, data, fua: false };
+            Request { hook: Some(Arc::clone(&count) as Arc<dyn CompletionHook>), ..Request::new(tag, operation) }
+        };
+        assert!(matches!(device.submit(&mut io, request(1)), Submitted::Pending));
+        // One that has not begun is as it was, hook and memory, and can be submitted again.
+        let Submitted::Busy(refused) = device.submit(&mut io, request(2)) else { panic!("only one is allowed") };
+        let Operation::Write { data, .. } = &refused.operation else { panic!("it is a write") };
+        assert!(data.as_shared().is_some() && refused.hook.is_some());
+        assert_eq!(count.0.load(Ordering::Relaxed), 0);
+        io.wait(LIMIT).unwrap().unwrap().result.unwrap();
+        assert!(matches!(device.submit(&mut io, refused), Submitted::Pending));
+        let done = io.wait(LIMIT).unwrap().unwrap();
+        assert!(done.result.is_ok() && done.data.is_some_and(|data| data.as_shared().is_some()));
+        assert_eq!(count.0.load(Ordering::Relaxed), 2);
+        assert_eq!(read_shared(&*device, &mut io, 0, 2 * block, (block / 2, 4)).unwrap(), vec![2; 2 * block]);
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
-use crate::common::{LoopDevice, direct_works, engines, open_text, read, read_pieces, run, write, write_pieces};
+use crate::common::{
+    LoopDevice, direct_works, engines, open_text, read, read_pieces, read_shared, run, write, write_pieces,
+    write_shared,
+};
 use ebof_backend::{Device, Io, Operation, Spec, open};
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::test_runner::TestCaseError;
@@ -16,6 +19,9 @@ enum Act {
     /// With memory in pieces of this many bytes.
     ReadPieces(Range<usize>, usize),
     WritePieces(Range<usize>, u8, usize),
+    /// With shared memory in pieces of this many bytes, so far from the beginning of a page.
+    ReadShared(Range<usize>, (usize, usize)),
+    WriteShared(Range<usize>, u8, (usize, usize)),
     Zero(Range<usize>, bool, bool),
     Deallocate(Vec<Range<usize>>),
     Flush,
@@ -33,6 +39,12 @@ fn pieces(block: usize) -> impl Strategy<Value = usize> {
     (CAPACITY / 32 / block..CAPACITY / 2 / block).prop_map(move |blocks| blocks * block)
 }
 
+/// Size and alignment of pieces of shared memory: whole blocks, or not.
+fn shared_pieces(block: usize) -> impl Strategy<Value = (usize, usize)> {
+    let odd = (CAPACITY / 64..CAPACITY / 2, 0_usize..4096);
+    prop_oneof![pieces(block).prop_map(|piece| (piece, 0)), odd]
+}
+
 fn acts(block: usize) -> impl Strategy<Value = Vec<Act>> {
     let act = prop_oneof![
         4 => range(block).prop_map(Act::Read),
@@ -40,6 +52,9 @@ fn acts(block: usize) -> impl Strategy<Value = Vec<Act>> {
         2 => (range(block), pieces(block)).prop_map(|(range, piece)| Act::ReadPieces(range, piece)),
         2 => (range(block), any::<u8>(), pieces(block))
             .prop_map(|(range, seed, piece)| Act::WritePieces(range, seed, piece)),
+        2 => (range(block), shared_pieces(block)).prop_map(|(range, pieces)| Act::ReadShared(range, pieces)),
+        2 => (range(block), any::<u8>(), shared_pieces(block))
+            .prop_map(|(range, seed, pieces)| Act::WriteShared(range, seed, pieces)),
         2 => (range(block), any::<bool>(), any::<bool>())
             .prop_map(|(range, deallocate, fua)| Act::Zero(range, deallocate, fua)),
         1 => proptest::collection::vec(range(block), 0..4).prop_map(Act::Deallocate),
@@ -75,6 +90,15 @@ fn apply(device: &dyn Device, io: &mut Io, model: &mut [u8], act: &Act) -> Resul
         Act::WritePieces(range, seed, piece) => {
             let data = pattern(range, *seed);
             write_pieces(device, io, range.start as u64, (&data, *piece), seed % 2 == 0).unwrap();
+            model[range.clone()].copy_from_slice(&data);
+        }
+        Act::ReadShared(range, pieces) => {
+            let got = read_shared(device, io, range.start as u64, range.len(), *pieces).unwrap();
+            prop_assert!(got == model[range.clone()], "{:?} differs in shared memory", range);
+        }
+        Act::WriteShared(range, seed, pieces) => {
+            let data = pattern(range, *seed);
+            write_shared(device, io, range.start as u64, &data, *pieces, seed % 2 == 0).unwrap();
             model[range.clone()].copy_from_slice(&data);
         }
         Act::Zero(range, deallocate, fua) => {
@@ -161,6 +185,7 @@ proptest! {
                 apply(&*device, &mut io, &mut vec![0; CAPACITY], &match act {
                     // Null stores nothing: there is nothing to compare.
                     Act::Write(range, ..) => Act::Read(range.clone()),
+                    Act::WriteShared(range, _, pieces) => Act::ReadShared(range.clone(), *pieces),
                     other => other.clone(),
                 })?;
             }

@@ -3,6 +3,7 @@
 
 use ebof_backend::{Buffer, Class, Device, Engine, Io, Memory, Operation, Segment, Segments};
 use ebof_medium::{BlockFormat, Error, Notice, Notify, OpenError, Options, VolumeId, medium_bytes};
+use ebof_region::SharedMapping;
 use std::sync::{Arc, Mutex};
 
 use crate::rig::{create, create_coded, deallocate, drive, flush, on, open, read, run, write};
@@ -40,8 +41,25 @@ fn halves(len: usize, cut: usize, fill: u8) -> Segments {
     Segments::from(vec![piece(cut), piece(len - cut)])
 }
 
+/// The same of memory that another process shares.
+fn shared_halves(len: usize, cut: usize, fill: u8) -> Segments {
+    let (_file, mapping) = SharedMapping::create("test", (len as u64 + 4096).next_multiple_of(4096)).unwrap();
+    mapping.write(0, &vec![fill; mapping.length()]).unwrap();
+    let piece = |offset: usize, bytes: usize| mapping.piece(offset, bytes).unwrap();
+    Segments::from(vec![piece(100 + len - cut, cut), piece(100, len - cut)])
+}
+
 #[test]
 fn memory_in_several_pieces_works_like_a_buffer() {
+    several_pieces(halves);
+}
+
+#[test]
+fn shared_memory_works_like_a_buffer() {
+    several_pieces(shared_halves);
+}
+
+fn several_pieces(halves: fn(usize, usize, u8) -> Segments) {
     let (_, opened) = drive(32 << 20);
     let mut io = Io::new(64).unwrap();
     let block_formats = [

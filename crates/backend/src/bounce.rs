@@ -1,0 +1,60 @@
+//! A buffer in place of shared memory that direct I/O cannot use: pieces that do not begin and end
+//! at multiples of the file's blocks, as a host may describe them.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::{Buffer, Completion, CompletionHook, Operation, Request, Segments};
+
+/// The hook that puts the shared memory back, after it has copied to it what was read.
+#[derive(Debug)]
+pub(crate) struct Bounce {
+    shared: Mutex<Option<Segments>>,
+    /// Bytes to copy back.
+    read: usize,
+    /// The hook that the request had before.
+    above: Option<Arc<dyn CompletionHook>>,
+}
+
+impl Bounce {
+    /// Gives a read or write a buffer in place of its memory, with the data of a write.
+    pub(crate) fn begin(request: &mut Request) -> Option<Arc<Bounce>> {
+        let (buffer, data, read) = match &mut request.operation {
+            Operation::Read { len, data, .. } => (Buffer::zeroed(*len), data, *len),
+            Operation::Write { len, data, .. } => (data.gather(*len), data, 0),
+            Operation::Flush | Operation::WriteZeroes { .. } | Operation::Deallocate { .. } => return None,
+        };
+        let shared = std::mem::replace(data, buffer.into());
+        let bounce = Arc::new(Bounce { shared: Mutex::new(Some(shared)), read, above: request.hook.take() });
+        request.hook = Some(Arc::clone(&bounce) as Arc<dyn CompletionHook>);
+        Some(bounce)
+    }
+
+    /// The request has not begun, and gets back what it had.
+    pub(crate) fn undo(&self, request: &mut Request) {
+        request.hook.clone_from(&self.above);
+        if let (Some(shared), Operation::Read { data, .. } | Operation::Write { data, .. }) =
+            (self.take(), &mut request.operation)
+        {
+            *data = shared;
+        }
+    }
+
+    fn take(&self) -> Option<Segments> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl CompletionHook for Bounce {
+    fn finish(&self, completion: &mut Completion) {
+        if let Some(mut shared) = self.take() {
+            if let (Ok(()), Some(buffer)) = (&completion.result, completion.data.as_ref().and_then(Segments::as_buffer))
+            {
+                shared.write(0, &buffer.as_slice()[..self.read]);
+            }
+            completion.data = Some(shared);
+        }
+        if let Some(above) = &self.above {
+            above.finish(completion);
+        }
+    }
+}
