@@ -22,6 +22,9 @@ pub const REGISTRANTS_MAX: usize = 65_536;
 /// refused with Namespace Attachment Limit Exceeded.
 pub const ATTACHMENTS_BYTES_MAX: usize = 2 << 20;
 
+/// Bytes that the number of a function takes in a list of the state, with a comma.
+pub(crate) const FUNCTION_BYTES: usize = 4;
+
 /// Bytes that an NQN takes in a list of the state: with quotation marks, a comma, and what has to
 /// be escaped.
 pub(crate) fn nqn_bytes(nqn: &str) -> usize {
@@ -34,9 +37,11 @@ impl State {
         self.reservations.values().map(|reservations| reservations.registrants()).sum()
     }
 
-    /// Bytes that the NQNs of attached hosts take.
+    /// Bytes that the NQNs of attached hosts and the numbers of attached functions take.
     pub(crate) fn attachment_bytes(&self) -> usize {
-        self.namespaces.values().flat_map(|namespace| &namespace.hosts).map(|host| nqn_bytes(host)).sum()
+        let functions: usize = self.namespaces.values().map(|namespace| namespace.functions.len()).sum();
+        let hosts = self.namespaces.values().flat_map(|namespace| &namespace.hosts);
+        hosts.map(|host| nqn_bytes(host)).sum::<usize>() + functions * FUNCTION_BYTES
     }
 
     /// Drops history (a capture of telemetry, then the oldest events) until the state has at most

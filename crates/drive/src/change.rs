@@ -3,6 +3,8 @@
 //! Applying a change never fails: it was decided before it was journaled. A change of a later
 //! version that this one does not know is an error, and is not skipped.
 
+mod functions;
+
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -15,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::error_log::{self, ErrorLog};
 use crate::event_log::{Event, EventLog};
 use crate::firmware::Firmware;
+use crate::function::{self, Function, Primary};
 use crate::health::Health;
 use crate::hex;
 use crate::namespace::{Namespace, Shape, VolumeId};
@@ -22,6 +25,7 @@ use crate::reservation::{self, Reservations};
 use crate::sanitize::Sanitize;
 use crate::self_test::SelfTest;
 use crate::telemetry::Telemetry;
+use crate::unfinished::Unfinished;
 
 /// The drive's identity; it never changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,6 +80,14 @@ pub struct State {
     pub telemetry: Telemetry,
     /// Data that were not encrypted may be on the medium.
     pub plaintext: bool,
+    /// Functions by number; those that were never touched are not in it. More than there are now,
+    /// where the configuration had more.
+    pub functions: BTreeMap<u16, Function>,
+    /// Flexible resources of the primary controller.
+    pub primary: Primary,
+    /// Transactions of the box that are not over, by their identifiers.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub transactions: BTreeMap<String, Unfinished>,
 }
 
 /// A change of the state.
@@ -112,6 +124,23 @@ pub enum Change {
         nsid: u32,
         /// Their NQNs.
         hosts: BTreeSet<String>,
+    },
+    /// Functions, their resources, or what is attached to them changed.
+    Functions {
+        /// How.
+        change: function::Change,
+    },
+    /// A transaction of the box began.
+    Began {
+        /// Its identifier.
+        transaction: String,
+        /// What its objects here are.
+        before: Unfinished,
+    },
+    /// A transaction of the box is over.
+    Over {
+        /// Its identifier.
+        transaction: String,
     },
     /// A namespace was write protected, or the protection was removed.
     Protected {
@@ -259,6 +288,13 @@ impl State {
                     namespace.for_everyone = false;
                     namespace.hosts.retain(|host| !hosts.contains(host));
                 }
+            }
+            Change::Functions { change } => self.apply_functions(change),
+            Change::Began { transaction, before } => {
+                self.transactions.insert(transaction, before);
+            }
+            Change::Over { transaction } => {
+                self.transactions.remove(&transaction);
             }
             Change::Protected { nsid, protected } => {
                 if let Some(namespace) = self.namespaces.get_mut(&nsid) {

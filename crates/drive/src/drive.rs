@@ -10,9 +10,12 @@ mod lifecycle;
 mod manage;
 mod media;
 mod pages;
+mod place;
 mod reserve;
 #[cfg(test)]
 mod tests;
+mod transact;
+mod virtualize;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -23,20 +26,23 @@ use alloc::vec::Vec;
 use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::firmware::Commit;
 use ebof_nvme::log::{Lid, ReservationEvent, SelfTestCode};
-
+use ebof_nvme::virtualization::VirtualizationManagement;
 use ebof_nvme::{ControllerId, HostId, Nsid, Status};
 
 use crate::block_format::BlockFormat;
 use crate::change::{Change, State};
 use crate::event_log::Contexts;
 use crate::firmware::Download;
+use crate::function::{FunctionId, Share};
 use crate::health::{Condition, TEMPERATURE_KELVIN, Thresholds};
 use crate::namespace::{Namespace, NewNamespace, Shape, VolumeId};
+use crate::placement::{Attachments, Placement};
 use crate::profile::Profile;
 use crate::request::{Answer, DecisionInput, Origin, Refusal};
 use crate::reservation;
 use crate::sanitize::SanitizeSpeed;
 use crate::telemetry::HostTelemetry;
+use crate::unfinished::Unfinished;
 use crate::view::View;
 
 pub use capture::MediumStatus;
@@ -71,6 +77,8 @@ pub struct Settings {
     pub revision: String,
     /// NQN of the subsystem.
     pub subsystem: String,
+    /// Functions, up to [`FunctionId::MAX`].
+    pub functions: u16,
 }
 
 /// Which hosts may manage a drive.
@@ -127,6 +135,27 @@ pub enum Request {
     Sanitize(ebof_nvme::media::Sanitize),
     /// Set Features, Sanitize Config: No-Deallocate is disregarded instead of refused.
     SanitizeConfig(bool),
+    /// Virtualization Management.
+    Virtualize(VirtualizationManagement),
+    /// A function is given to the port with this name, or to none.
+    GiveTo(FunctionId, Option<String>),
+    /// A function gets another share of the drive.
+    SetShare(FunctionId, Share),
+    /// A namespace is detached from every function, from every host if it may have one controller
+    /// only, and attached to this function.
+    Map(Nsid, Option<FunctionId>),
+    /// A function gets these resources, this state and this port, in one step.
+    Place(FunctionId, Placement),
+    /// A namespace is attached to these, and to nobody else.
+    AttachExactly(Nsid, Attachments),
+    /// A transaction of the box with this identifier begins: what its objects here are.
+    Begin(String, Unfinished),
+    /// It is over, and made.
+    End(String),
+    /// It is taken back, and over.
+    Undo(String),
+    /// The primary controller is reset, which takes all functions offline.
+    ResetPrimary,
 }
 
 impl Request {
@@ -150,6 +179,16 @@ impl Request {
             Self::Format(..) => "format a namespace",
             Self::Sanitize(_) => "sanitize the drive",
             Self::SanitizeConfig(_) => "change how sanitizing answers",
+            Self::Virtualize(_) => "change the resources of functions",
+            Self::GiveTo(..) => "give a function to a port",
+            Self::SetShare(..) => "change the share of a function",
+            Self::Map(..) => "move a namespace to a function",
+            Self::Place(..) => "place a function",
+            Self::AttachExactly(..) => "attach a namespace to others",
+            Self::Begin(..) => "begin a transaction",
+            Self::End(_) => "end a transaction",
+            Self::Undo(_) => "take a transaction back",
+            Self::ResetPrimary => "reset the primary controller",
         }
     }
 }
@@ -192,6 +231,10 @@ pub struct Decision {
     pub notices: Vec<(Nsid, HostId, ReservationEvent)>,
     /// Commands of these hosts to the namespaces have to end before the answer.
     pub abort: Vec<(Nsid, HostId)>,
+    /// Namespaces that these functions lose ([`Nsid::ALL`]: all of theirs, and their ports), or
+    /// (`None`) those hosts of the drive's own subsystem that are not attached any more: their
+    /// commands to them have to end before others have the namespaces.
+    pub lost: Vec<(Nsid, Option<FunctionId>)>,
     /// Events for all controllers.
     pub events: Vec<AsyncEvent>,
     /// If there are any: the host is answered, and commands to these namespaces are executed, only
@@ -323,7 +366,7 @@ impl Drive {
             Request::Delete(nsid) => self.delete(*nsid, origin, input),
             Request::Attach(nsid, controllers) => self.attach(*nsid, controllers, origin),
             Request::Detach(nsid, controllers) => self.detach(*nsid, controllers, origin),
-            Request::Protect(nsid, protected) => self.protect(*nsid, *protected),
+            Request::Protect(nsid, protected) => self.protect(*nsid, *protected, origin),
             Request::Reserve(nsid, command) => self.reserve(*nsid, command, origin),
             Request::Persist(nsid, persistent) => self.persist(*nsid, *persistent, origin),
             Request::AssignCntlid => Ok(self.assign_cntlid(origin, input)),
@@ -335,10 +378,20 @@ impl Drive {
             Request::Format(nsid, command) => self.format(*nsid, *command, origin, input),
             Request::Sanitize(command) => self.sanitize(command, origin, input),
             Request::SanitizeConfig(warn) => {
-                self.may_manage(&origin.host)?;
+                self.may_manage(origin)?;
                 self.no_deallocate_warns = *warn;
                 Ok(Decision::nothing())
             }
+            Request::Virtualize(command) => self.virtualize(command, origin),
+            Request::GiveTo(id, port) => self.give_to(*id, port.as_ref(), origin),
+            Request::SetShare(id, share) => self.set_share(*id, *share, origin),
+            Request::Map(nsid, to) => self.map(*nsid, *to, origin),
+            Request::Place(id, to) => self.place(*id, to, origin),
+            Request::AttachExactly(nsid, to) => self.attach_exactly(*nsid, to, origin),
+            Request::Begin(id, before) => self.begin(id, before, origin),
+            Request::End(id) => self.end(id, origin),
+            Request::Undo(id) => self.undo(id, origin),
+            Request::ResetPrimary => self.reset_primary(origin),
         }
     }
 
@@ -362,11 +415,7 @@ impl Drive {
 
     fn find_attached(&self, nsid: Nsid, origin: &Origin) -> Result<&Namespace, Refusal> {
         let namespace = self.find(nsid)?;
-        if namespace.is_attached(origin.host.as_str()) {
-            Ok(namespace)
-        } else {
-            Err(Refusal::at(Status::INVALID_NAMESPACE, NSID))
-        }
+        if namespace.is_attached_to(origin) { Ok(namespace) } else { Err(Refusal::at(Status::INVALID_NAMESPACE, NSID)) }
     }
 
     fn find(&self, nsid: Nsid) -> Result<&Namespace, Refusal> {
@@ -383,6 +432,7 @@ impl Decision {
             after: Vec::new(),
             notices: Vec::new(),
             abort: Vec::new(),
+            lost: Vec::new(),
             events: Vec::new(),
             erased: Vec::new(),
         }

@@ -19,6 +19,7 @@ pub mod error_log;
 pub mod event_log;
 pub mod firmware;
 pub mod frame;
+pub mod function;
 pub mod health;
 mod hex;
 pub mod keys;
@@ -26,6 +27,7 @@ pub mod layout;
 pub mod map;
 pub mod mark;
 pub mod namespace;
+pub mod placement;
 pub mod profile;
 pub mod request;
 pub mod reservation;
@@ -33,6 +35,7 @@ pub mod sanitize;
 pub mod self_test;
 pub mod tag;
 pub mod telemetry;
+pub mod unfinished;
 pub mod view;
 
 pub use block_format::BlockFormat;
@@ -41,7 +44,10 @@ pub use drive::{
     Capacity, Decision, Drive, Effect, HealthUpdate, LogQuery, Managers, MediumStatus, Request, Sanitized, Settings,
     is_offered, keeps_page,
 };
+pub use function::{Function, FunctionId, Primary, Share};
 pub use namespace::{FORMATS, Format, Namespace, NewNamespace, Protection, Shape, VolumeId};
+pub use placement::{Attachments, Placement};
 pub use profile::Profile;
 pub use request::{Answer, DecisionInput, Origin, Refusal};
+pub use unfinished::Unfinished;
 pub use view::View;

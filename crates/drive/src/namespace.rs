@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::block_format::{BlockFormat, METADATA_BYTES};
 use crate::hex;
-use crate::request::{DecisionInput, Refusal};
+use crate::request::{DecisionInput, Origin, Refusal};
 
 /// The name of a namespace on the medium. It is never used again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -117,6 +117,9 @@ pub struct Namespace {
     /// NQNs of the hosts that are attached to it.
     #[serde(default)]
     pub hosts: BTreeSet<String>,
+    /// The functions that it is attached to.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub functions: BTreeSet<u16>,
     /// NQN of the host that created it; empty for the configuration.
     #[serde(default)]
     pub owner: String,
@@ -213,6 +216,7 @@ impl Namespace {
             shared,
             for_everyone: false,
             hosts: BTreeSet::new(),
+            functions: BTreeSet::new(),
             owner,
             nguid: uuid,
             eui64,
@@ -221,9 +225,19 @@ impl Namespace {
         }
     }
 
-    /// Whether `host` is attached to it.
+    /// Whether `host` is attached to it, over the drive's own subsystem.
     #[must_use]
     pub fn is_attached(&self, host: &str) -> bool {
         self.for_everyone || self.hosts.contains(host)
+    }
+
+    /// Whether the controller that a command came from is attached to it: that of a function, or
+    /// one of a host.
+    #[must_use]
+    pub fn is_attached_to(&self, origin: &Origin) -> bool {
+        match origin.function {
+            Some(function) => self.functions.contains(&function.0),
+            None => self.is_attached(origin.host.as_str()),
+        }
     }
 }

@@ -5,6 +5,8 @@ use alloc::vec::Vec;
 use ebof_nvme::log::ParameterErrorLocation;
 use ebof_nvme::{ControllerId, HostId, Nqn, Status};
 
+use crate::function::FunctionId;
+
 /// The origin of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
@@ -14,6 +16,26 @@ pub struct Origin {
     pub host: Nqn,
     /// The host's identifier (Connect, HOSTID).
     pub host_id: HostId,
+    /// The function that the host reached the drive through; `None` for the drive's own subsystem.
+    pub function: Option<FunctionId>,
+    /// The box itself asks, which may do everything.
+    pub is_box: bool,
+}
+
+impl Origin {
+    /// A host that reached the drive through its own subsystem.
+    #[must_use]
+    pub fn host(cntlid: ControllerId, host: Nqn, host_id: HostId) -> Self {
+        Self { cntlid, host, host_id, function: None, is_box: false }
+    }
+
+    /// The box that the drive is in: no host and no controller.
+    #[must_use]
+    pub fn box_() -> Self {
+        // Only for messages: a host may call itself the same.
+        let host = Nqn::discovery();
+        Self { cntlid: ControllerId::DYNAMIC, host, host_id: HostId::default(), function: None, is_box: true }
+    }
 }
 
 /// Time and random bytes for a decision.

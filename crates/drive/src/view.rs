@@ -10,6 +10,7 @@ use ebof_nvme::{ControllerId, Nsid};
 
 use crate::drive::{Capacity, Drive, Managers};
 use crate::firmware::Personality;
+use crate::function::{Function, Primary};
 use crate::health::Condition;
 use crate::namespace::Namespace;
 use crate::profile::Profile;
@@ -62,6 +63,10 @@ pub struct View {
     pub reservations: BTreeMap<u32, Arc<Reservations>>,
     /// The hosts that controller identifiers are assigned to.
     pub assigned_cntlids: BTreeMap<u16, String>,
+    /// Functions by number: all that the configuration says.
+    pub functions: BTreeMap<u16, Function>,
+    /// Flexible resources of the primary controller.
+    pub primary: Primary,
 }
 
 impl View {
@@ -97,6 +102,8 @@ impl View {
                 .iter()
                 .map(|(&cntlid, assignment)| (cntlid, assignment.host.clone()))
                 .collect(),
+            functions: drive.functions(),
+            primary: state.primary,
         }
     }
 

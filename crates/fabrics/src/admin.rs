@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use ebof_nvme::connect::Property;
-use ebof_nvme::opcode::{admin, fabrics};
+use ebof_nvme::opcode::{FABRICS, admin, fabrics};
 use ebof_nvme::{Cid, QueueId, Sqe, Status};
 
 use crate::controller::{Controller, Kind};
@@ -12,10 +12,20 @@ use crate::executing::Executing;
 use crate::outcome::{Decision, Fault, Outcome, byte};
 use crate::property::{Effect, Phase};
 use crate::step::Task;
-use crate::{drive, feature, identify, lba_status, log};
+use crate::{drive, feature, identify, lba_status, log, memory};
 
 /// Takes a command.
 pub(crate) fn submit(controller: &mut Controller, sqe: &Sqe) -> Outcome {
+    if controller.association.is_memory_based() {
+        // CC is a register there, and what the link makes of its writes comes another way
+        // ([`set_property`]), with the identifier that hosts may not use.
+        if sqe.opcode == FABRICS {
+            return Err(Fault::at(Status::INVALID_OPCODE, byte::OPCODE));
+        }
+        if sqe.cid() == REGISTER_WRITE {
+            return Err(Fault::field(byte::CID));
+        }
+    }
     if let Some(fctype) = sqe.fctype() {
         return fabrics_command(controller, sqe, fctype);
     }
@@ -46,6 +56,9 @@ pub(crate) fn submit(controller: &mut Controller, sqe: &Sqe) -> Outcome {
         (admin::GET_LBA_STATUS, Kind::Io(subsystem)) if subsystem.drive.is_some() => {
             lba_status::submit(&controller.association, subsystem, sqe)
         }
+        (opcode, Kind::Io(_)) if memory::has(opcode) && controller.association.is_memory_based() => {
+            memory::submit(controller, sqe)
+        }
         (opcode, Kind::Io(subsystem)) if drive::decides(opcode) => match &subsystem.drive {
             Some(view) => drive::submit(controller, &Arc::clone(view), sqe),
             None => Err(Fault::at(Status::INVALID_OPCODE, byte::OPCODE)),
@@ -56,10 +69,24 @@ pub(crate) fn submit(controller: &mut Controller, sqe: &Sqe) -> Outcome {
     }
 }
 
+/// The identifier of a command that a write of a register is (Base, Error Information: FFFFh names
+/// no command, so that hosts should not use it).
+pub const REGISTER_WRITE: Cid = Cid(0xffff);
+
+/// A command that a write of CC is, where properties are registers.
+pub(crate) fn register_write(offset: u32, value: u32) -> Sqe {
+    Sqe { cid: REGISTER_WRITE.0.into(), ..Property::set(offset, value) }
+}
+
+/// Takes what [`register_write`] has made.
+pub(crate) fn set_property(controller: &mut Controller, sqe: &Sqe) -> Outcome {
+    property_set(controller, Property::decode(sqe))
+}
+
 /// Goes on with a command whose data has come.
 pub(crate) fn resume(controller: &mut Controller, executing: &Executing, data: &[u8]) -> Outcome {
     match executing.opcode() {
-        admin::SET_FEATURES => feature::set_data(controller, data),
+        admin::SET_FEATURES => feature::set_data(controller, executing, data),
         opcode if drive::decides(opcode) => drive::resume(executing, data),
         _ => Err(Fault::new(Status::INTERNAL_ERROR)),
     }
@@ -117,6 +144,10 @@ fn abort(controller: &mut Controller, sqe: &Sqe) -> Outcome {
         return Err(Fault::transient(Status::ABORT_LIMIT_EXCEEDED));
     }
     let (queue, cid) = abort_target(sqe.cdw10.get());
+    if queue.is_admin() && cid == REGISTER_WRITE && controller.association.is_memory_based() {
+        // The write of a register is no command that the host knows of.
+        return Ok(Decision::Done(1));
+    }
     if queue.is_admin() && controller.events.abort(cid) {
         return Ok(Decision::Done(0));
     }

@@ -5,12 +5,13 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
+use ebof_drive::FunctionId;
 use ebof_nvme::log::TrType;
 use ebof_nvme::{ControllerId, HostId, Nqn};
 
 use crate::error_log::ErrorLog;
 use crate::model::{Limits, Port, Subsystem};
-use crate::outcome::SglRules;
+use crate::outcome::{MemoryRules, SglRules};
 
 /// A host's association with a controller.
 #[derive(Debug)]
@@ -21,8 +22,12 @@ pub struct Association {
     pub subsystem: Nqn,
     /// The host.
     pub host: Nqn,
-    /// The host's identifier.
-    pub host_id: HostId,
+    /// The host's identifier: a host that is attached directly says it later.
+    host_id: [AtomicU64; 2],
+    /// The function whose subsystem it is.
+    pub function: Option<FunctionId>,
+    /// The drive's own subsystem, where `subsystem` is that of a function; otherwise the same.
+    pub drive: Nqn,
     /// The host said no name; `host` is one made of its identifier.
     pub nameless: bool,
     /// Whether it is a discovery controller.
@@ -54,10 +59,17 @@ pub struct Association {
 pub(crate) struct Identity {
     pub(crate) cntlid: ControllerId,
     pub(crate) subsystem: Nqn,
+    pub(crate) function: Option<FunctionId>,
+    pub(crate) drive: Nqn,
     pub(crate) host: Nqn,
     pub(crate) host_id: HostId,
     pub(crate) nameless: bool,
     pub(crate) discovery: bool,
+}
+
+fn halves(host_id: HostId) -> [u64; 2] {
+    let [a, b] = [&host_id.0[..8], &host_id.0[8..]];
+    [a, b].map(|half| half.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte)))
 }
 
 /// In-capsule data that every Admin Queue takes over TCP (NVMe/TCP, I/O Controller and Discovery
@@ -66,12 +78,14 @@ const ADMIN_CAPSULE_BYTES: u32 = 8192;
 
 impl Association {
     pub(crate) fn new(identity: Identity, port: Port, limits: Limits, errors: Arc<ErrorLog>) -> Self {
-        let Identity { cntlid, subsystem, host, host_id, nameless, discovery } = identity;
+        let Identity { cntlid, subsystem, function, drive, host, host_id, nameless, discovery } = identity;
         let association = Self {
             cntlid,
             subsystem,
+            function,
+            drive,
             host,
-            host_id,
+            host_id: halves(host_id).map(AtomicU64::new),
             nameless,
             discovery,
             port,
@@ -89,10 +103,35 @@ impl Association {
         association
     }
 
+    /// The host's identifier; zeros for none.
+    #[must_use]
+    pub fn host_id(&self) -> HostId {
+        let [first, second] =
+            [&self.host_id[0], &self.host_id[1]].map(|half| half.load(Ordering::Relaxed).to_le_bytes());
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&first);
+        bytes[8..].copy_from_slice(&second);
+        HostId(bytes)
+    }
+
+    /// The host of a controller without Connect has said who it is. Both halves are read together
+    /// only under the registry's lock, where this is called, and by the thread of its Admin Queue.
+    pub(crate) fn set_host_id(&self, host_id: HostId) {
+        for (half, value) in self.host_id.iter().zip(halves(host_id)) {
+            half.store(value, Ordering::Relaxed);
+        }
+    }
+
     /// Whether the controller executes I/O commands.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Relaxed)
+    }
+
+    /// Whether the controller is the secondary controller of its function, whose number is fixed.
+    #[must_use]
+    pub fn is_secondary(&self) -> bool {
+        self.function.is_some_and(|function| function.0 == self.cntlid.0)
     }
 
     /// Entries of a queue at most (CAP.MQES): what the port and the limits allow.
@@ -114,7 +153,8 @@ impl Association {
 
     /// Whether the host may use a subsystem.
     pub(crate) fn may_use(&self, subsystem: &Subsystem) -> bool {
-        self.named_host().map_or(subsystem.allow_any_host, |host| subsystem.allows(host))
+        self.is_memory_based() && subsystem.function.is_some()
+            || self.named_host().map_or(subsystem.allow_any_host, |host| subsystem.allows(host))
     }
 
     pub(crate) fn is_closing(&self) -> bool {
@@ -125,16 +165,26 @@ impl Association {
         self.port.trtype == TrType::RDMA
     }
 
+    /// Whether the host's queues are in its memory: it is attached directly.
+    pub(crate) fn is_memory_based(&self) -> bool {
+        self.port.is_memory_based()
+    }
+
     pub(crate) fn admin_sgl(&self) -> SglRules {
+        if self.is_memory_based() {
+            // Base, Common Command Format, PSDT: over PCIe, Admin commands use no SGLs.
+            return SglRules { memory: Some(MemoryRules::Prp), ..self.io_sgl() };
+        }
         if self.is_rdma() {
             // The capsules of all queues have the same size.
             return self.io_sgl();
         }
-        SglRules { capsule_bytes: ADMIN_CAPSULE_BYTES, keyed: false }
+        SglRules { capsule_bytes: ADMIN_CAPSULE_BYTES, keyed: false, memory: None }
     }
 
     pub(crate) fn io_sgl(&self) -> SglRules {
-        SglRules { capsule_bytes: self.port.in_capsule_bytes, keyed: self.is_rdma() }
+        let memory = self.is_memory_based().then_some(MemoryRules::PrpOrSgl);
+        SglRules { capsule_bytes: self.port.in_capsule_bytes, keyed: self.is_rdma(), memory }
     }
 }
 

@@ -95,6 +95,9 @@ pub enum RefusalReason {
     /// The subsystem is missing for a moment.
     #[error("the subsystem is being opened anew")]
     SubsystemReturning,
+    /// The function whose subsystem it is is offline: on no port, for now.
+    #[error("the function is offline")]
+    FunctionOffline,
     /// The host is not on the subsystem's list.
     #[error("the host is not allowed to use this subsystem")]
     HostNotAllowed,
@@ -175,7 +178,7 @@ pub(crate) fn submit(sqe: &Sqe) -> Outcome {
         return Err(Fault::new(Status::COMMAND_SEQUENCE_ERROR));
     }
     // The transport of the queue is not known here; it refuses descriptors that it does not have.
-    let rules = SglRules { capsule_bytes: 8192, keyed: true };
+    let rules = SglRules { capsule_bytes: 8192, keyed: true, memory: None };
     let length = rules.exactly(sqe, Direction::HostToController, ConnectData::BYTES as u64)?;
     Ok(Decision::Go(Task::Connect, length))
 }
@@ -231,7 +234,9 @@ impl RefusalReason {
             Self::QueueSize => never(invalid(false, Connect::SQSIZE_OFFSET)),
             Self::QueueId => never(invalid(false, Connect::QID_OFFSET)),
             Self::UnknownSubsystem => never(invalid(true, ConnectData::SUBNQN_OFFSET)),
-            Self::SubsystemReturning | Self::PortRemoved => invalid(true, ConnectData::SUBNQN_OFFSET),
+            Self::SubsystemReturning | Self::FunctionOffline | Self::PortRemoved => {
+                invalid(true, ConnectData::SUBNQN_OFFSET)
+            }
             Self::HostNotAllowed => Fault::new(Status::CONNECT_INVALID_HOST),
             Self::StaticController => never(invalid(true, ConnectData::CNTLID_OFFSET)),
             Self::HostIdInUse => invalid(true, ConnectData::HOSTID_OFFSET),

@@ -15,6 +15,7 @@ use ebof_nvme::log::{ChangedNamespaces, Lid, ReservationEvent, critical_warning}
 
 use crate::association::Association;
 use crate::event::Events;
+use crate::memory::Rings;
 use crate::model::{DiscoveryIdentity, Namespace, NamespaceTable, Subsystem};
 use crate::property::Registers;
 pub(crate) use features::Features;
@@ -37,6 +38,8 @@ pub(crate) struct Controller {
     pub(crate) group_event: bool,
     /// What became of the host's registrations and reservations.
     pub(crate) reservations: NotificationLog,
+    /// The I/O queues, if they are in the host's memory.
+    pub(crate) rings: Rings,
     /// Abort commands under way.
     pub(crate) aborts: usize,
     /// Critical warnings that hold, so that only new ones become events.
@@ -65,6 +68,7 @@ impl Controller {
             changed_allocated: BTreeSet::new(),
             group_event: false,
             reservations: NotificationLog::default(),
+            rings: Rings::default(),
             aborts: 0,
             warnings: 0,
         }
@@ -167,6 +171,7 @@ impl Controller {
         self.group_event = false;
         self.reservations.clear();
         self.warnings = 0;
+        self.rings = Rings::default();
         let association = &self.association;
         association.write_cache.store(true, Ordering::Relaxed);
         association.copy_formats.store(0, Ordering::Relaxed);

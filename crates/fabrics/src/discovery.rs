@@ -119,6 +119,10 @@ fn fill(entry: &mut DiscoveryEntry, nqn: &Nqn, port: &Port, view: View<'_>) -> b
 /// Where the host finds `port`. A wildcard is described by the address that the host itself has
 /// just reached, if the listener covers its family.
 fn address<'a>(port: &'a Port, view: View<'a>) -> Option<(AddressFamily, &'a str)> {
+    if port.is_memory_based() {
+        // No host of a network gets there.
+        return None;
+    }
     if !port.is_wildcard() {
         return Some((port.adrfam, &port.traddr));
     }

@@ -13,12 +13,14 @@ use ebof_nvme::log::{GetLogPage, Lid};
 use ebof_nvme::media;
 use ebof_nvme::namespace::{AttachmentSelect, ManagementSelect, NamespaceManagement, NewNamespace};
 use ebof_nvme::opcode::{Direction, admin};
+use ebof_nvme::virtualization::VirtualizationManagement;
 use ebof_nvme::{Nsid, Sqe, Status};
 use zerocopy::FromBytes;
 
 use crate::association::Association;
 use crate::controller::Controller;
 use crate::executing::Executing;
+use crate::model::Subsystem;
 use crate::outcome::{Decision, Detail, Fault, Outcome, byte};
 use crate::step::Task;
 
@@ -33,18 +35,20 @@ pub(crate) fn decides(opcode: u8) -> bool {
             | admin::DEVICE_SELF_TEST
             | admin::FORMAT_NVM
             | admin::SANITIZE
+            | admin::VIRTUALIZATION_MANAGEMENT
     )
 }
 
 /// Takes a command.
 pub(crate) fn submit(controller: &Controller, drive: &View, sqe: &Sqe) -> Outcome {
     let association = &controller.association;
-    if !is_offered(drive, sqe.opcode) {
+    let Some(subsystem) = controller.subsystem() else { return Err(Fault::at(Status::INVALID_OPCODE, byte::OPCODE)) };
+    if !is_offered(drive, sqe.opcode) || sqe.opcode == admin::VIRTUALIZATION_MANAGEMENT && drive.functions.is_empty() {
         return Err(Fault::at(Status::INVALID_OPCODE, byte::OPCODE));
     }
     // A self-test reads what the host may read, and changes nothing.
     let everyone = sqe.opcode == admin::DEVICE_SELF_TEST;
-    if !everyone && !drive.managers.contains(association.host.as_str()) {
+    if !everyone && !is_manager(association, subsystem) {
         return Err(Fault::new(Status::OPERATION_DENIED));
     }
     match sqe.opcode {
@@ -57,8 +61,19 @@ pub(crate) fn submit(controller: &Controller, drive: &View, sqe: &Sqe) -> Outcom
             Ok(Decision::Go(Task::Drive(Box::new(request)), 0))
         }
         admin::DEVICE_SELF_TEST | admin::FORMAT_NVM | admin::SANITIZE => media(association, drive, sqe),
+        admin::VIRTUALIZATION_MANAGEMENT => {
+            association.admin_sgl().at_least(sqe, Direction::HostToController, 0)?;
+            let request = Request::Virtualize(VirtualizationManagement::decode(sqe));
+            Ok(Decision::Go(Task::Drive(Box::new(request)), 0))
+        }
         _ => Err(Fault::at(Status::INVALID_OPCODE, byte::OPCODE)),
     }
+}
+
+/// Whether the host manages the drive: it has to have reached it through the drive's own subsystem.
+pub(crate) fn is_manager(association: &Association, subsystem: &Subsystem) -> bool {
+    let listed = |drive: &Arc<View>| drive.managers.contains(association.host.as_str());
+    subsystem.function.is_none() && subsystem.drive.as_ref().is_some_and(listed)
 }
 
 /// Whether the firmware that runs has the command.
@@ -227,7 +242,8 @@ impl Association {
     /// Whose commands these are, for the drive.
     #[must_use]
     pub fn origin(&self) -> Origin {
-        Origin { cntlid: self.cntlid, host: self.host.clone(), host_id: self.host_id }
+        let function = self.function;
+        Origin { function, ..Origin::host(self.cntlid, self.host.clone(), self.host_id()) }
     }
 }
 

@@ -35,6 +35,11 @@ impl Events {
         Ok(Decision::Held)
     }
 
+    /// Requests that are outstanding.
+    pub(crate) fn waiting(&self) -> usize {
+        self.held.len() + self.ended.len()
+    }
+
     /// An event happened. Nothing comes of it if the host does not want it or has not yet read
     /// about the last one.
     pub(crate) fn raise(&mut self, event: AsyncEvent, config: AsyncEventConfig) {

@@ -59,6 +59,13 @@ impl Outstanding {
         is_new
     }
 
+    /// The same whether there is room or not.
+    pub(crate) fn add_beyond(&mut self, cid: Cid) -> bool {
+        let is_new = self.cids.insert(cid);
+        self.count += usize::from(is_new);
+        is_new
+    }
+
     /// The command is completed, or will not be.
     #[inline]
     pub(crate) fn remove(&mut self, cid: Cid) {

@@ -12,13 +12,15 @@ use ebof_nvme::feature::{
 };
 use ebof_nvme::log::endurance_warning;
 use ebof_nvme::opcode::Direction;
-use ebof_nvme::{Nsid, Sqe, Status};
+use ebof_nvme::{HostId, Nsid, Sqe, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::association::Association;
 use crate::controller::{Controller, Features, Kind};
+use crate::executing::Executing;
 use crate::outcome::{Decision, Fault, Outcome, byte};
 use crate::step::Task;
-use crate::{drive, identify};
+use crate::{drive, identify, memory};
 
 /// The features of a controller.
 pub(crate) fn identifiers(kind: &Kind) -> &'static [Fid] {
@@ -68,25 +70,32 @@ fn is_namespace_specific(fid: Fid) -> bool {
     )
 }
 
-fn capabilities(fid: Fid) -> Capabilities {
+fn capabilities(fid: Fid, association: &Association) -> Capabilities {
     Capabilities {
         saveable: false,
         namespace_specific: is_namespace_specific(fid),
-        changeable: fid != Fid::HOST_IDENTIFIER,
+        changeable: fid != Fid::HOST_IDENTIFIER || association.is_memory_based(),
     }
+}
+
+/// The features that only controllers with queues in the host's memory have: those of interrupts.
+pub(crate) const OF_MEMORY: &[Fid] = &[Fid::INTERRUPT_COALESCING, Fid::INTERRUPT_VECTOR];
+
+fn has(controller: &Controller, fid: Fid) -> bool {
+    identifiers(&controller.kind).contains(&fid) || controller.association.is_memory_based() && OF_MEMORY.contains(&fid)
 }
 
 /// Get Features.
 pub(crate) fn get(controller: &Controller, sqe: &Sqe) -> Outcome {
     let GetFeature { fid, select } = GetFeature::decode(sqe.cdw10.get());
-    if !identifiers(&controller.kind).contains(&fid) {
+    if !has(controller, fid) {
         return Err(Fault::field(byte::CDW10));
     }
     let default = match select {
         Select::Current => false,
         // Nothing is ever saved, so the saved value is the default.
         Select::Default | Select::Saved => true,
-        Select::Supported => return Ok(Decision::Done(capabilities(fid).encode().into())),
+        Select::Supported => return Ok(Decision::Done(capabilities(fid, &controller.association).encode().into())),
         Select::Reserved(_) => return Err(Fault::field(byte::CDW10 + 1)),
     };
     match fid {
@@ -103,6 +112,7 @@ pub(crate) fn get(controller: &Controller, sqe: &Sqe) -> Outcome {
             let warnings = if default { 0 } else { controller.features.group_warnings };
             Ok(Decision::Done(EnduranceGroupEvents { group, warnings }.encode().into()))
         }
+        Fid::INTERRUPT_VECTOR => interrupt_vector(controller, sqe, default),
         _ if default => Ok(Decision::Done(default_value(controller, fid).into())),
         _ => Ok(Decision::Done(current_value(controller, fid).into())),
     }
@@ -114,12 +124,50 @@ fn reply(controller: &Controller, sqe: &Sqe, value: &[u8]) -> Outcome {
     Ok(Decision::Go(Task::Reply(value.to_vec()), length))
 }
 
-fn host_identifier(controller: &Controller, sqe: &Sqe) -> Outcome {
-    // EXHID: over fabrics, only the 128-bit identifier.
-    if sqe.cdw11.get() & 1 == 0 {
-        return Err(Fault::field(byte::CDW11));
+/// Interrupt Vector Configuration of the vector that the command names.
+fn interrupt_vector(controller: &Controller, sqe: &Sqe, default: bool) -> Outcome {
+    let vector = vector(controller, sqe.cdw11.get())?;
+    let disabled = !default && controller.features.uncoalesced.contains(&vector);
+    Ok(Decision::Done(u64::from(vector) | u64::from(disabled) << 16))
+}
+
+fn vector(controller: &Controller, cdw11: u32) -> Result<u16, Fault> {
+    let [a, b, ..] = cdw11.to_le_bytes();
+    let vector = u16::from_le_bytes([a, b]);
+    if vector < memory::vectors(controller) { Ok(vector) } else { Err(Fault::field(byte::CDW11)) }
+}
+
+/// Bytes of the Host Identifier that the command is about (EXHID).
+fn host_id_bytes(association: &Association, sqe: &Sqe) -> Result<usize, Fault> {
+    match sqe.cdw11.get() & 1 {
+        1 => Ok(size_of::<HostId>()),
+        _ if association.is_memory_based() => Ok(8),
+        // Over fabrics, only the 128-bit identifier.
+        _ => Err(Fault::field(byte::CDW11)),
     }
-    reply(controller, sqe, &controller.association.host_id.0)
+}
+
+fn host_identifier(controller: &Controller, sqe: &Sqe) -> Outcome {
+    let association = &controller.association;
+    let bytes = host_id_bytes(association, sqe)?;
+    reply(controller, sqe, &association.host_id().0[..bytes])
+}
+
+/// Goes on with Set Features of the Host Identifier of a host that is attached directly, whose data
+/// has come.
+fn set_host_id(controller: &mut Controller, executing: &Executing, data: &[u8]) -> Outcome {
+    let bytes = host_id_bytes(&controller.association, &executing.sqe())?;
+    let mut host_id = HostId::default();
+    let data = data.get(..bytes).ok_or(Fault::new(Status::INVALID_FIELD))?;
+    host_id.0[..bytes].copy_from_slice(data);
+    let known = controller.association.host_id();
+    // What it has registered and reserved is that host's until the controller is reset.
+    if known != HostId::default() && known != host_id {
+        return Err(Fault::new(Status::COMMAND_SEQUENCE_ERROR));
+    }
+    controller.features.new_host_id = Some(host_id);
+    // Who else it is, and what that leaves to it, the registry knows.
+    Ok(Decision::Go(Task::Shared, 0))
 }
 
 fn of_namespace(controller: &Controller, fid: Fid, nsid: Nsid, default: bool) -> Outcome {
@@ -188,6 +236,7 @@ fn current_value(controller: &Controller, fid: Fid) -> u32 {
             NumberOfQueues { submission: queues, completion: queues }.encode()
         }
         Fid::WRITE_ATOMICITY => features.atomicity.encode(),
+        Fid::INTERRUPT_COALESCING => features.coalescing,
         Fid::SANITIZE_CONFIG => {
             SanitizeConfig { warn: drive::of(controller).is_some_and(|drive| drive.no_deallocate_warns) }.encode()
         }
@@ -206,7 +255,7 @@ fn has_cache(controller: &Controller) -> bool {
 /// Set Features.
 pub(crate) fn set(controller: &mut Controller, sqe: &Sqe) -> Outcome {
     let SetFeature { fid, save } = SetFeature::decode(sqe.cdw10.get());
-    if !identifiers(&controller.kind).contains(&fid) {
+    if !has(controller, fid) {
         return Err(Fault::field(byte::CDW10));
     }
     if save {
@@ -251,6 +300,12 @@ pub(crate) fn set(controller: &mut Controller, sqe: &Sqe) -> Outcome {
             let length = controller.association.admin_sgl().at_least(sqe, Direction::HostToController, bytes)?;
             return Ok(Decision::Go(Task::Receive, length));
         }
+        Fid::HOST_IDENTIFIER if controller.association.is_memory_based() => {
+            let bytes = host_id_bytes(&controller.association, sqe)?;
+            let rules = controller.association.admin_sgl();
+            let length = rules.at_least(sqe, Direction::HostToController, bytes as u64)?;
+            return Ok(Decision::Go(Task::Receive, length));
+        }
         // Fabrics: the host said who it is in Connect.
         Fid::HOST_IDENTIFIER => return Err(Fault::new(Status::COMMAND_SEQUENCE_ERROR)),
         _ => set_value(controller, fid, sqe.nsid(), value)?,
@@ -280,7 +335,7 @@ fn check_namespace(controller: &Controller, fid: Fid, nsid: Nsid) -> Result<(), 
 fn set_number_of_queues(controller: &Controller, value: u32) -> Outcome {
     let wanted = NumberOfQueues::decode(value).ok_or(Fault::field(byte::CDW11))?;
     let association = &controller.association;
-    if association.io_queues.load(Ordering::Relaxed) > 0 {
+    if association.io_queues.load(Ordering::Relaxed) > 0 || !controller.rings.is_empty() {
         return Err(Fault::new(Status::COMMAND_SEQUENCE_ERROR));
     }
     // Over fabrics every queue is a pair.
@@ -291,8 +346,20 @@ fn set_number_of_queues(controller: &Controller, value: u32) -> Outcome {
 
 fn set_value(controller: &mut Controller, fid: Fid, nsid: Nsid, value: u32) -> Result<(), Fault> {
     let has_cache = has_cache(controller);
+    if fid == Fid::INTERRUPT_VECTOR {
+        let vector = vector(controller, value)?;
+        let uncoalesced = &mut controller.features.uncoalesced;
+        // CD. Nothing is coalesced; what the host said is what it reads.
+        if value & 1 << 16 != 0 {
+            uncoalesced.insert(vector)
+        } else {
+            uncoalesced.remove(&vector)
+        };
+        return Ok(());
+    }
     let features = &mut controller.features;
     match fid {
+        Fid::INTERRUPT_COALESCING => features.coalescing = value & 0xffff,
         Fid::ARBITRATION => features.arbitration = Arbitration::decode(value),
         Fid::POWER_MANAGEMENT => {
             let power = PowerManagement::decode(value);
@@ -406,8 +473,11 @@ fn set_reservation_mask(controller: &mut Controller, nsid: Nsid, value: u32) -> 
     Ok(())
 }
 
-/// Goes on with Set Features of Host Behavior Support, whose data has come.
-pub(crate) fn set_data(controller: &mut Controller, data: &[u8]) -> Outcome {
+/// Goes on with Set Features of Host Behavior Support or the Host Identifier, whose data has come.
+pub(crate) fn set_data(controller: &mut Controller, executing: &Executing, data: &[u8]) -> Outcome {
+    if SetFeature::decode(executing.cdw10()).fid == Fid::HOST_IDENTIFIER {
+        return set_host_id(controller, executing, data);
+    }
     let Ok(wanted) = HostBehaviorSupport::read_from_bytes(data) else {
         return Err(Fault::new(Status::DATA_SGL_LENGTH_INVALID));
     };

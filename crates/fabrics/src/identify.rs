@@ -6,6 +6,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use ebof_drive::firmware::{GRANULARITY_BYTES, Personality};
+use ebof_drive::function::{primary_capabilities, secondary_controllers};
 use ebof_drive::{FORMATS, event_log, health};
 use ebof_nvme::identify::field::{
     cdfs, cmic, ctratt, dlfeat, dpc, dps, dsto, fpi, frmw, fuses, lpa, mc, nmic, nsattr, nsfeat, nstat, nwpc, oacs,
@@ -18,7 +19,7 @@ use ebof_nvme::identify::{
 };
 use ebof_nvme::opcode::Direction;
 use ebof_nvme::property::Version;
-use ebof_nvme::{Nqn, Nsid, Sqe, Status, Uuid};
+use ebof_nvme::{ControllerId, Nqn, Nsid, Sqe, Status, Uuid};
 use zerocopy::IntoBytes;
 
 use crate::association::Association;
@@ -27,7 +28,7 @@ use crate::outcome::{Decision, Fault, Outcome, byte};
 use crate::property::VERSION;
 use crate::step::Task;
 use crate::transfer::FUSED_BLOCKS_MAX;
-use crate::{copy, error_log};
+use crate::{copy, drive, error_log};
 
 /// Keep alive granularity (KAS) in milliseconds. The target's timers are finer, but a host gains
 /// nothing from that.
@@ -122,6 +123,13 @@ pub(crate) fn structure(association: &Association, subsystem: &Subsystem, sqe: &
         }
         Cns::NAMESPACE_GRANULARITY_LIST if drive.is_some() => {
             drive.map(|drive| bytes(&granularities(drive.capacity.extent_bytes)))
+        }
+        Cns::PRIMARY_CONTROLLER_CAPABILITIES if subsystem.has_functions() => {
+            drive.map(|drive| bytes(&primary_capabilities(&drive.primary, &drive.functions)))
+        }
+        Cns::SECONDARY_CONTROLLER_LIST if subsystem.has_functions() => {
+            let least = ControllerId(u16::from_le_bytes(cntid));
+            drive.map(|drive| bytes(&secondary_controllers(&drive.functions, least)))
         }
         Cns::IO_COMMAND_SETS => {
             // CNTID: FFFFh means this controller.
@@ -307,7 +315,7 @@ fn controller_data(association: &Association, subsystem: &Subsystem) -> Box<Iden
     data.oncs.set(PLAIN_COMMANDS);
     if let Some(drive) = &subsystem.drive {
         let personality = &drive.personality;
-        data.oacs.set(admin_commands(personality));
+        data.oacs.set(admin_commands(personality, association, subsystem));
         data.frmw = drive.frmw;
         data.fwug = u8::try_from(GRANULARITY_BYTES / 4096).expect("small");
         data.oaes.set(MANAGED_EVENTS);
@@ -323,7 +331,7 @@ fn controller_data(association: &Association, subsystem: &Subsystem) -> Box<Iden
             data.dsto = dsto::ONE_IN_SUBSYSTEM;
             data.edstt.set(extended_test_minutes(drive.capacity.total_bytes));
         }
-        if personality.sanitize {
+        if personality.sanitize && subsystem.function.is_none() {
             data.sanicap.set(drive.sanicap);
         }
         if personality.telemetry {
@@ -354,7 +362,20 @@ fn controller_data(association: &Association, subsystem: &Subsystem) -> Box<Iden
     data.iorcsz.set(1);
     data.msdbd = if association.is_rdma() { keyed_descriptors(association.port.in_capsule_bytes) } else { 1 };
     data.ofcs.set(ofcs::DISCONNECT);
+    if association.is_memory_based() {
+        of_function(&mut data);
+    }
     data
+}
+
+/// What is different where the queues are in the host's memory.
+fn of_function(data: &mut IdentifyController) {
+    data.oacs.set(data.oacs.get() | oacs::DOORBELL_BUFFER);
+    data.ioccsz.set(0);
+    data.iorcsz.set(0);
+    data.msdbd = 0;
+    data.ofcs.set(0);
+    data.maxcmd.set(0);
 }
 
 /// MSDBD over RDMA: a list is in the capsule, 16 bytes for each descriptor, and has at most 16.
@@ -370,11 +391,17 @@ const MANAGED_EVENTS: u32 =
 const PLAIN_COMMANDS: u16 =
     oncs::COMPARE | oncs::DATASET_MANAGEMENT | oncs::WRITE_ZEROES | oncs::SAVE_SELECT | oncs::VERIFY | oncs::COPY;
 
-/// OACS of a drive, as its firmware has it.
-fn admin_commands(personality: &Personality) -> u16 {
-    let offered = [(personality.device_self_test, oacs::DEVICE_SELF_TEST), (personality.format, oacs::FORMAT_NVM)];
-    let always = oacs::NAMESPACE_MANAGEMENT | oacs::FIRMWARE | oacs::GET_LBA_STATUS;
-    offered.iter().filter(|(on, _)| *on).fold(always, |bits, (_, bit)| bits | bit)
+/// OACS of a drive, as its firmware has it. Controllers of a function manage nothing.
+fn admin_commands(personality: &Personality, association: &Association, subsystem: &Subsystem) -> u16 {
+    let is_own = subsystem.function.is_none();
+    let virtualizes = subsystem.has_functions() && drive::is_manager(association, subsystem);
+    let offered = [
+        (personality.device_self_test, oacs::DEVICE_SELF_TEST),
+        (personality.format && is_own, oacs::FORMAT_NVM),
+        (is_own, oacs::NAMESPACE_MANAGEMENT | oacs::FIRMWARE),
+        (virtualizes, oacs::VIRTUALIZATION_MANAGEMENT),
+    ];
+    offered.iter().filter(|(on, _)| *on).fold(oacs::GET_LBA_STATUS, |bits, (_, bit)| bits | bit)
 }
 
 /// EDSTT: how long an extended self-test takes at most if nothing else goes on, on a disk of 100
@@ -410,6 +437,10 @@ fn common(association: &Association, nqn: &Nqn) -> Box<IdentifyController> {
     data.elpe = zero_based(u16::try_from(error_log::ENTRIES).expect("64 fits"));
     data.kas.set(u16::try_from(KEEP_ALIVE_GRANULARITY_MS / 100).expect("10 fits"));
     data.maxcmd.set(association.max_queue_entries());
+    if association.is_memory_based() {
+        data.sgls.set(sgls::SUPPORTED | sgls::OVERSIZE);
+        return data;
+    }
     data.sgls.set(match association.is_rdma() {
         // Linux puts data into capsules if the bit is set, whatever IOCCSZ says.
         true if association.port.in_capsule_bytes == 0 => sgls::SUPPORTED | sgls::KEYED,

@@ -35,6 +35,9 @@ pub(crate) fn submit(association: &Association, subsystem: &Subsystem, sqe: &Sqe
 /// Takes a command that is not one of the two that matter for speed.
 fn submit_other(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> Outcome {
     if let Some(fctype) = sqe.fctype() {
+        if association.is_memory_based() {
+            return Err(Fault::at(Status::INVALID_OPCODE, byte::OPCODE));
+        }
         return fabrics_command(sqe, fctype);
     }
     ready(association)?;

@@ -25,10 +25,12 @@ mod event;
 mod executing;
 mod extent;
 mod feature;
+mod function;
 mod identify;
 mod io;
 mod lba_status;
 mod log;
+pub mod memory;
 pub mod model;
 mod notice;
 mod outcome;
@@ -46,6 +48,7 @@ pub use ebof_drive::reservation::Right;
 pub use association::{Association, Counters, Counts};
 pub use connect::{Arrival, Attachment, Refusal, RefusalReason, SubmissionQueue, Tolerated};
 pub use executing::Executing;
+pub use function::{Function, function_nqn};
 pub use model::{
     DeviceId, DiscoveryIdentity, Health, Limits, Metadata, Model, Namespace, NamespaceTable, Port, PortId, Provision,
     Subsystem, TableError, Usage,
@@ -54,5 +57,5 @@ pub use notice::{CloseReason, Handle, Notice, Notices};
 pub use provision::Backing;
 pub use queue::{Failure, Queue};
 pub use registry::{ControllerInfo, Drain, ProtectionChange, QueueInfo, Registry};
-pub use step::{ByteRange, CopyChecks, CopyPlan, CopyRange, LbaStatusQuery, Quiesce, Step, Task};
+pub use step::{ByteRange, CopyChecks, CopyPlan, CopyRange, LbaStatusQuery, Quiesce, RingTask, Step, Task};
 pub use transfer::{Extent, FusedHalf, ProtectionChecks, Transfer, TransferKind};

@@ -71,15 +71,29 @@ pub(crate) fn get_log_page(controller: &mut Controller, sqe: &Sqe) -> Outcome {
         Lid::RESERVATION_NOTIFICATION => controller.reservations.page().as_bytes().to_vec(),
         Lid::COMMAND_EFFECTS => {
             let mut effects = command_effects(drive::of(controller).map(|drive| &drive.personality));
+            if controller.subsystem().is_some_and(|subsystem| subsystem.has_functions()) {
+                let supported = CommandEffects::CSUPP.with_scope(scope::SUBSYSTEM);
+                effects.set_admin(admin::VIRTUALIZATION_MANAGEMENT, supported);
+            }
             // Deviation: nvme-cli 2.x asks for the zoned commands, too, of every controller that
             // has command sets to choose from, and shows nothing when that is refused: of other
             // sets than NVM no I/O command is supported.
             if log.csi != Csi::NVM {
                 effects.iocs.fill(0.into());
             }
+            if controller.association.is_memory_based() {
+                memory_effects(&mut effects);
+            }
             effects.as_bytes().to_vec()
         }
-        _ => feature_effects(&controller.kind).as_bytes().to_vec(),
+        _ => {
+            let mut effects = feature_effects(&controller.kind);
+            if controller.association.is_memory_based() {
+                let own = crate::feature::OF_MEMORY;
+                own.iter().for_each(|&fid| effects.set(fid, FeatureEffects::FSUPP.with_scope(scope::CONTROLLER)));
+            }
+            effects.as_bytes().to_vec()
+        }
     };
     let answer = Decision::Go(Task::Reply(part(&log, page)?), length);
     if !log.retain_event {
@@ -243,6 +257,23 @@ fn command_effects(drive: Option<&Personality>) -> CommandsSupportedAndEffects {
         log.set_io(nvm::WRITE_UNCORRECTABLE, supported.with(CommandEffects::LBCC));
     }
     log
+}
+
+/// The commands that only controllers with queues in the host's memory have, in place of Fabrics
+/// commands.
+fn memory_effects(log: &mut CommandsSupportedAndEffects) {
+    let of_controller = CommandEffects::CSUPP.with_scope(scope::CONTROLLER);
+    for opcode in [
+        admin::CREATE_IO_CQ,
+        admin::CREATE_IO_SQ,
+        admin::DELETE_IO_CQ,
+        admin::DELETE_IO_SQ,
+        admin::DOORBELL_BUFFER_CONFIG,
+    ] {
+        log.set_admin(opcode, of_controller);
+    }
+    log.set_admin(FABRICS, CommandEffects::default());
+    log.set_io(FABRICS, CommandEffects::default());
 }
 
 /// Feature Identifiers Supported and Effects.

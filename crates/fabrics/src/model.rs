@@ -14,6 +14,8 @@ use ebof_nvme::identify::ProtectionType;
 use ebof_nvme::log::{AddressFamily, RdmaProvider, SecType, TrType};
 use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Status, Uuid};
 
+use crate::function::Function;
+
 /// The target's name for a backend device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceId(pub u32);
@@ -85,6 +87,8 @@ pub struct Subsystem {
     pub pending: BTreeSet<Nsid>,
     /// The drive behind the subsystem, which its hosts may manage.
     pub drive: Option<Arc<View>>,
+    /// The function of the drive that this is the subsystem of.
+    pub function: Option<Function>,
     /// What the SMART log says about the medium.
     pub health: Health,
 }
@@ -182,6 +186,8 @@ pub struct Provision {
     pub shared: bool,
     /// NQNs of the hosts that are attached to it; `None` is every host.
     pub hosts: Option<BTreeSet<String>>,
+    /// The functions that it is attached to.
+    pub functions: BTreeSet<u16>,
     /// Registrants and the reservation; `None` where there never were any.
     pub reservations: Option<Arc<Reservations>>,
     /// The status that commands of all hosts to it are refused with for now.
@@ -336,6 +342,7 @@ impl Subsystem {
             allocated: None,
             pending: BTreeSet::new(),
             drive: None,
+            function: None,
             health: Health::default(),
         }
     }
@@ -404,6 +411,7 @@ impl Namespace {
         let provision = self.provision.as_deref().map(|provision| {
             let bare = Provision {
                 hosts: None,
+                functions: BTreeSet::new(),
                 reservations: None,
                 barred: None,
                 format_percent_left: 0,
@@ -576,6 +584,13 @@ impl PartialEq for Usage {
 }
 
 impl Port {
+    /// Whether its hosts have their queues in memory, and are attached without a Connect: their
+    /// controllers are those of a PCI function. Discovery does not list it.
+    #[must_use]
+    pub fn is_memory_based(&self) -> bool {
+        self.trtype == TrType::PCIE
+    }
+
     /// Whether `traddr` is a wildcard that no host can connect to.
     #[must_use]
     pub fn is_wildcard(&self) -> bool {

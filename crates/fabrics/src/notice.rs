@@ -52,6 +52,9 @@ pub enum CloseReason {
     /// The subsystem is no longer served, or not on this port.
     #[error("the subsystem was removed")]
     SubsystemRemoved,
+    /// The function was taken offline, or given to another port.
+    #[error("the function was taken offline, or given to another port")]
+    FunctionTaken,
     /// The host may no longer use the subsystem.
     #[error("the host is no longer allowed")]
     HostNotAllowed,

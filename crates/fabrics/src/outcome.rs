@@ -109,6 +109,7 @@ impl Fault {
 pub(crate) mod byte {
     pub(crate) const OPCODE: u8 = 0;
     pub(crate) const FLAGS: u8 = 1;
+    pub(crate) const CID: u8 = 2;
     pub(crate) const NSID: u8 = 4;
     pub(crate) const SGL_ADDRESS: u8 = 24;
     pub(crate) const SGL_LENGTH: u8 = 32;
@@ -128,6 +129,30 @@ pub(crate) struct SglRules {
     /// Keyed descriptors (RDMA). A list of them comes as a Transport SGL of their length, and data
     /// may be anywhere in the capsule.
     pub(crate) keyed: bool,
+    /// What a queue in the host's memory has in place of that.
+    pub(crate) memory: Option<MemoryRules>,
+}
+
+/// Which data pointers a queue in the host's memory understands. Whether what they lead to has
+/// room for the data, the link finds out: lists are in the host's memory, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MemoryRules {
+    /// PRP entries only: NVMe over PCIe, Admin commands.
+    Prp,
+    /// PRP entries and SGLs.
+    PrpOrSgl,
+}
+
+impl MemoryRules {
+    fn check(self, sqe: &Sqe) -> Result<(), Fault> {
+        let psdt = sqe.flags & Sqe::PSDT_MASK;
+        match self {
+            _ if psdt == 0 => Ok(()),
+            // The other values are metadata SGLs and reserved.
+            Self::PrpOrSgl if psdt == Sqe::PSDT_SGL => Ok(()),
+            Self::Prp | Self::PrpOrSgl => Err(Fault::field(byte::FLAGS)),
+        }
+    }
 }
 
 impl SglRules {
@@ -166,6 +191,9 @@ impl SglRules {
     /// sends 16 bytes with all reservation commands of its ioctls, where some have 8. What the
     /// command's fields say is enough to know what it means.
     pub(crate) fn at_least(self, sqe: &Sqe, direction: Direction, bytes: u64) -> Result<u32, Fault> {
+        if let Some(rules) = self.memory {
+            return rules.check(sqe).and(length_of(bytes));
+        }
         let announced = self.data_bytes(sqe, direction)?;
         match u32::try_from(bytes) {
             Ok(bytes) if announced >= bytes => Ok(bytes),
@@ -177,6 +205,9 @@ impl SglRules {
     /// means that the host takes them for others than they are (their size, their metadata), and
     /// for Connect.
     pub(crate) fn exactly(self, sqe: &Sqe, direction: Direction, bytes: u64) -> Result<u32, Fault> {
+        if let Some(rules) = self.memory {
+            return rules.check(sqe).and(length_of(bytes));
+        }
         let announced = self.data_bytes(sqe, direction)?;
         if u64::from(announced) == bytes {
             Ok(announced)
@@ -184,6 +215,10 @@ impl SglRules {
             Err(Fault::at(Status::DATA_SGL_LENGTH_INVALID, byte::SGL_LENGTH))
         }
     }
+}
+
+fn length_of(bytes: u64) -> Result<u32, Fault> {
+    u32::try_from(bytes).map_err(|_| Fault::at(Status::DATA_SGL_LENGTH_INVALID, byte::CDW10))
 }
 
 #[cfg(test)]
@@ -194,7 +229,7 @@ mod tests {
 
     #[test]
     fn data_are_at_one_descriptor_that_the_transport_has() {
-        let rules = SglRules { capsule_bytes: 4096, keyed: false };
+        let rules = SglRules { capsule_bytes: 4096, keyed: false, memory: None };
         let bytes = |rules: SglRules, flags, sgl| {
             let sqe = Sqe { flags, dptr: SglDescriptor::encode(sgl), ..Sqe::new(1) };
             rules.data_bytes(&sqe, Direction::HostToController).map_err(|fault| fault.status)
@@ -215,7 +250,7 @@ mod tests {
         let bytes = |keyed, offset, length| {
             let dptr = SglDescriptor::encode(Sgl::InCapsule { offset, length });
             let sqe = Sqe { dptr, ..Sqe::new(1) };
-            let rules = SglRules { capsule_bytes: 4096, keyed };
+            let rules = SglRules { capsule_bytes: 4096, keyed, memory: None };
             rules.data_bytes(&sqe, Direction::HostToController).map_err(|fault| fault.status)
         };
         let invalid = Err(Status::SGL_OFFSET_INVALID.dnr());

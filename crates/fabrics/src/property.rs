@@ -178,10 +178,15 @@ impl Registers {
 
 /// CAP of a controller.
 pub(crate) fn cap(association: &Association) -> Cap {
-    let units = association.limits.ready_timeout_ms.div_ceil(500).clamp(1, 255);
-    let cap = Cap::new(association.max_queue_entries().into(), u8::try_from(units).unwrap_or(u8::MAX));
+    cap_of(association.max_queue_entries(), association.limits.ready_timeout_ms, !association.discovery)
+}
+
+/// CAP of a controller with queues of so many entries; `io` says whether it has I/O queues.
+pub(crate) fn cap_of(queue_entries: u16, ready_timeout_ms: u32, io: bool) -> Cap {
+    let units = ready_timeout_ms.div_ceil(500).clamp(1, 255);
+    let cap = Cap::new(queue_entries.into(), u8::try_from(units).unwrap_or(u8::MAX));
     // Base, CC: for discovery controllers CSS is 000b.
-    let cap = if association.discovery { cap } else { cap.with_all_command_sets() };
+    let cap = if io { cap.with_all_command_sets() } else { cap };
     // CRMS.CRWMS: the controller is ready with its media, in the time that CRTO says.
     Cap(cap.0 | 1 << 59)
 }

@@ -82,6 +82,7 @@ fn shown(view: &View, nsid: Nsid, namespace: &ebof_drive::Namespace, backing: Ba
         format: namespace.shape.format,
         shared: namespace.shared,
         hosts,
+        functions: namespace.functions.clone(),
         reservations: view.reservations.get(&nsid.0).cloned(),
         barred: match view.restriction {
             Some(restriction) => Some(restriction.status()),

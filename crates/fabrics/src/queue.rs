@@ -16,8 +16,10 @@ use core::sync::atomic::Ordering;
 use ebof_drive::error_log::Error;
 use ebof_nvme::command::Fuse;
 use ebof_nvme::opcode::{FABRICS, admin as admin_opcode, fabrics, nvm};
+use ebof_nvme::property::{Csts, offset};
 use ebof_nvme::{Cid, Cqe, Nqn, Nsid, QueueId, Sqe, Status};
 
+pub use crate::admin::REGISTER_WRITE;
 use crate::association::{Association, Counters};
 use crate::connect::{SubmissionQueue, Tolerated};
 use crate::controller::Controller;
@@ -26,13 +28,15 @@ use crate::model::Subsystem;
 use crate::notice::{Handle, Notice};
 use crate::outcome::{Decision, Fault, Outcome};
 use crate::step::{Step, Task};
-use crate::{admin, connect, io};
+use crate::{admin, connect, io, memory};
 use fused::First;
 
 /// The queue of one connection, owned by the thread that serves it.
 #[derive(Debug)]
 pub struct Queue {
     outstanding: Outstanding,
+    /// Commands that are under way at a time, where more wait in the host's memory.
+    fetched_max: usize,
     closing: bool,
     /// A fused command whose other half must come next.
     fused: Option<First>,
@@ -63,7 +67,7 @@ impl Queue {
     /// Sequence Error.
     #[must_use]
     pub fn new() -> Self {
-        Self { outstanding: Outstanding::new(1), closing: false, fused: None, live: None }
+        Self { outstanding: Outstanding::new(1), fetched_max: usize::MAX, closing: false, fused: None, live: None }
     }
 
     /// Takes a command. Never fails: what cannot be executed is completed with the status that says
@@ -74,6 +78,51 @@ impl Queue {
             return self.submit_fused(sqe);
         }
         self.submit_one(sqe)
+    }
+
+    /// Takes a write of CC, which is a register where queues are in the host's memory: as a
+    /// Property Set command with an identifier that no command of a host has ([`REGISTER_WRITE`]).
+    /// It needs no room: whatever a host has outstanding, it can reset its controller. The last one
+    /// has to be through. Its completion is for the link.
+    pub fn write_cc(&mut self, value: u32, now_ms: u64) -> Step {
+        self.touch(now_ms);
+        let sqe = admin::register_write(offset::CC, value);
+        if !self.outstanding.add_beyond(REGISTER_WRITE) {
+            return Step::Complete(self.respond_failed(&Subject::of_command(&sqe), Fault::new(Status::CID_CONFLICT)));
+        }
+        self.begin(&sqe, |live| match live {
+            Some(Live { role: Role::Admin(controller), .. }) => admin::set_property(controller, &sqe),
+            _ => Err(Fault::new(Status::INTERNAL_ERROR)),
+        })
+    }
+
+    /// Whether another command may be fetched, where commands wait in the host's memory until then:
+    /// as many as the Submission Queue has entries are executed at a time. The host cannot overrun
+    /// such a queue, and no command of it is refused for want of room.
+    #[must_use]
+    #[inline]
+    pub fn may_fetch(&self) -> bool {
+        self.outstanding.count() < self.fetched_max || self.fetches_beyond()
+    }
+
+    #[cold]
+    fn fetches_beyond(&self) -> bool {
+        match &self.live {
+            // Events that are waited for are no work.
+            Some(Live { role: Role::Admin(controller), .. }) => {
+                self.outstanding.count() - controller.events.waiting() < self.fetched_max
+            }
+            _ => false,
+        }
+    }
+
+    /// CSTS of the controller; `None` unless this is its Admin Queue.
+    #[must_use]
+    pub fn csts(&self) -> Option<Csts> {
+        match &self.live {
+            Some(Live { role: Role::Admin(controller), .. }) => Some(controller.registers.csts()),
+            _ => None,
+        }
     }
 
     /// Takes a command whose data pointer the link understands only so far that it is wrong: it
@@ -187,6 +236,7 @@ impl Queue {
         }
         self.take(&executing);
         self.quiesced(&executing);
+        self.created(&executing);
         self.succeed(&executing, result)
     }
 
@@ -197,6 +247,7 @@ impl Queue {
         let Failure { status, result, lba } = failure;
         self.take(&executing);
         self.quiesced(&executing);
+        self.not_created(&executing);
         self.first_failed(executing.cid());
         let subject = Subject { lba: lba.unwrap_or(executing.starting_lba()), ..Subject::of_ticket(&executing) };
         self.retire_failed(&subject, Fault::transient(status).with_result(result))
@@ -210,6 +261,26 @@ impl Queue {
             && let Some(controller) = self.controller_mut()
         {
             controller.registers.quiesced();
+        }
+    }
+
+    /// A queue in the host's memory that was created exists.
+    #[inline]
+    fn created(&mut self, executing: &Executing) {
+        if executing.opcode() == admin_opcode::CREATE_IO_SQ
+            && let Some(controller) = self.controller_mut()
+        {
+            controller.rings.created(memory::queue_id(&executing.sqe()));
+        }
+    }
+
+    /// A queue in the host's memory that could not be created does not exist.
+    #[inline]
+    fn not_created(&mut self, executing: &Executing) {
+        if matches!(executing.opcode(), admin_opcode::CREATE_IO_CQ | admin_opcode::CREATE_IO_SQ)
+            && let Some(controller) = self.controller_mut()
+        {
+            controller.rings.forget(executing.opcode(), memory::queue_id(&executing.sqe()));
         }
     }
 
@@ -274,8 +345,9 @@ impl Queue {
         self.outstanding.executing()
     }
 
-    /// Commands that may be outstanding: as many as the Submission Queue has entries; one before
-    /// Connect. More are refused.
+    /// Commands that may be outstanding: as many as the Submission Queue has entries, and where it
+    /// is in the host's memory events that are waited for and a register that is written; one
+    /// before Connect. More are refused.
     #[must_use]
     pub fn commands_max(&self) -> usize {
         self.outstanding.max()
@@ -369,7 +441,16 @@ impl Queue {
 
     /// The queue takes commands of a controller from now on.
     pub(crate) fn go_live(&mut self, live: Live) {
-        self.outstanding.set_max(live.submission_queue.entries.into());
+        let entries = usize::from(live.submission_queue.entries);
+        // An entry of a queue in memory is free as soon as the link has its command: what bounds
+        // them is what is fetched.
+        let held = if live.association.is_memory_based() {
+            self.fetched_max = entries;
+            usize::from(live.association.limits.async_events) + 1
+        } else {
+            0
+        };
+        self.outstanding.set_max(entries + held);
         self.live = Some(live);
     }
 

@@ -215,8 +215,10 @@ impl Registry {
                 && before.get(&association.subsystem) != Some(now)
             {
                 if let Some(before) = before.get(&association.subsystem) {
-                    let shown = |all: &Arc<Subsystem>| all.shown_to(&association.host, association.host_id);
-                    entry.replaced.note(&shown(before), &shown(now), by == Some(&association.host));
+                    let shown = |all: &Arc<Subsystem>| all.shown_to(&association.host, association.host_id());
+                    // A manager's command is one to the drive's own subsystem.
+                    let own = association.function.is_none() && by == Some(&association.host);
+                    entry.replaced.note(&shown(before), &shown(now), own);
                 }
                 entry.notify(now, &mut notices);
             }
@@ -224,15 +226,22 @@ impl Registry {
         notices
     }
 
-    /// Replaces the subsystem with the NQN of `subsystem`; does nothing if there is none. `by` is
-    /// the host whose command caused the change, if any: its controllers are shown the namespaces
-    /// immediately, others in two steps. The caller delivers the notices.
-    pub fn replace_subsystem(&mut self, subsystem: Arc<Subsystem>, by: Option<&Nqn>) -> Notices {
+    /// Replaces the subsystems with the NQNs of `subsystems`; does nothing for one that there is
+    /// not. `by` is the host whose command caused the change, if any: its controllers are shown the
+    /// namespaces immediately, others in two steps. The caller delivers the notices.
+    pub fn replace_subsystems(&mut self, subsystems: Vec<Subsystem>, by: Option<&Nqn>) -> Notices {
         let mut model = Model::clone(&self.model);
-        let Some(place) = model.subsystems.iter_mut().find(|served| served.nqn == subsystem.nqn) else {
-            return Notices::new();
-        };
-        *place = subsystem;
+        let mut is_discovered = false;
+        let mut next: BTreeMap<Nqn, Subsystem> =
+            subsystems.into_iter().map(|subsystem| (subsystem.nqn.clone(), subsystem)).collect();
+        for place in &mut model.subsystems {
+            let Some(subsystem) = next.remove(&place.nqn) else { continue };
+            is_discovered |= place.ports != subsystem.ports;
+            if **place != subsystem {
+                *place = Arc::new(subsystem);
+            }
+        }
+        model.generation += u64::from(is_discovered);
         self.replace(Arc::new(model), by)
     }
 
@@ -314,7 +323,7 @@ impl Registry {
                 subsystem: association.subsystem.clone(),
                 cntlid: association.cntlid,
                 host: association.host.clone(),
-                host_id: association.host_id,
+                host_id: association.host_id(),
                 port: association.port.id,
                 peer: entry.peer.clone(),
                 discovery: association.discovery,
@@ -339,22 +348,29 @@ impl Registry {
         self.errors.get(nqn).map(|log| log.since(after)).unwrap_or_default()
     }
 
-    /// Raises an event on all controllers of a subsystem. The caller delivers the notices.
+    /// Raises an event on all controllers of a drive, those of its functions included. The caller
+    /// delivers the notices.
     #[must_use]
-    pub fn raise(&self, nqn: &Nqn, event: AsyncEvent) -> Notices {
-        let entries = self.entries.values().filter(|entry| entry.association.subsystem == *nqn);
+    pub fn raise(&self, drive: &Nqn, event: AsyncEvent) -> Notices {
+        let entries = self.entries.values().filter(|entry| entry.association.drive == *drive);
         let live = entries.filter(|entry| !entry.association.is_closing() && !entry.association.discovery);
         live.filter_map(|entry| Some((entry.queues.first()?.handle, Notice::Event(event)))).collect()
     }
 
     /// The same on one controller, if it still exists.
-    pub fn raise_on(&self, nqn: &Nqn, controller: ControllerId, event: AsyncEvent) -> Notices {
+    pub fn raise_on(&self, drive: &Nqn, controller: ControllerId, event: AsyncEvent) -> Notices {
         let is_it = |entry: &&Entry| {
             let association = &entry.association;
-            association.subsystem == *nqn && association.cntlid == controller && !association.is_closing()
+            association.drive == *drive && association.cntlid == controller && !association.is_closing()
         };
         let live = self.entries.values().filter(is_it);
         live.filter_map(|entry| Some((entry.queues.first()?.handle, Notice::Event(event)))).collect()
+    }
+
+    /// The subsystems of a drive: its own, and those of its functions.
+    pub fn subsystems_of(&self, drive: &Nqn) -> impl Iterator<Item = &Nqn> {
+        let of_drive = self.model.subsystems.iter().filter(move |subsystem| subsystem.drive_nqn() == drive);
+        of_drive.map(|subsystem| &subsystem.nqn)
     }
 
     /// The counters of a subsystem since the registry was created, including those of controllers
@@ -407,6 +423,7 @@ fn no_longer_served(model: &Model, association: &Association) -> Option<CloseRea
     match subsystem.filter(|subsystem| !port.discovery_only && subsystem.ports.contains(&port.id)) {
         Some(subsystem) if association.may_use(subsystem) => None,
         Some(_) => Some(CloseReason::HostNotAllowed),
+        None if subsystem.is_some_and(|subsystem| subsystem.function.is_some()) => Some(CloseReason::FunctionTaken),
         None => Some(CloseReason::SubsystemRemoved),
     }
 }
@@ -430,7 +447,7 @@ impl Entry {
 
     /// The subsystem as the host's Admin Queue and its I/O queues are shown it.
     fn views(&self, subsystem: &Arc<Subsystem>) -> (Arc<Subsystem>, Arc<Subsystem>) {
-        self.replaced.views(subsystem.shown_to(&self.association.host, self.association.host_id))
+        self.replaced.views(subsystem.shown_to(&self.association.host, self.association.host_id()))
     }
 
     fn last_command_ms(&self) -> u64 {

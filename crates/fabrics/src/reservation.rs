@@ -55,7 +55,7 @@ pub(crate) fn submit(association: &Association, namespace: &Namespace, sqe: &Sqe
     }
     // RHII: Base, "Reservations": a host without an identifier has no part in them, whatever it
     // asks for.
-    if association.host_id == HostId::default() {
+    if association.host_id() == HostId::default() {
         return Err(Fault::new(Status::HOST_ID_NOT_INITIALIZED));
     }
     let sgl = association.io_sgl();

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use ebof_nvme::protection::Rules;
-use ebof_nvme::{Cid, Cqe, Nsid, Status};
+use ebof_nvme::{Cid, Cqe, Nsid, QueueId, Status};
 
 use crate::executing::Executing;
 use crate::model::DeviceId;
@@ -69,6 +69,48 @@ pub enum Task {
     Abort(Handle, Cid),
     /// Close and flush what is named, then complete with success: CC.EN was cleared or CC.SHN set.
     Reset(Quiesce),
+    /// Have the link change the queues in the host's memory. Where it cannot, the status says why.
+    Rings(RingTask),
+}
+
+/// What is done with queues in the host's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RingTask {
+    /// A new I/O Completion Queue.
+    CreateCompletionQueue {
+        /// Its identifier, which is free.
+        id: QueueId,
+        /// Its entries.
+        entries: u16,
+        /// Where it begins in the host's memory: at a page.
+        base: u64,
+        /// The interrupt that tells of its entries.
+        vector: Option<u16>,
+    },
+    /// A Completion Queue without Submission Queues goes away.
+    DeleteCompletionQueue {
+        /// Its identifier.
+        id: QueueId,
+    },
+    /// A new I/O Submission Queue: attach it (`Registry::attach`).
+    CreateSubmissionQueue {
+        /// Its identifier, which is free.
+        id: QueueId,
+        /// Its entries.
+        entries: u16,
+        /// Where it begins in the host's memory: at a page.
+        base: u64,
+        /// Its Completion Queue, which exists.
+        completion: QueueId,
+    },
+    /// The host writes doorbells to memory, and says by an event index when it wants to be asked
+    /// to write the registers, too (Doorbell Buffer Config).
+    ShadowDoorbells {
+        /// The page of the doorbells.
+        doorbells: u64,
+        /// The page of the event indexes.
+        event_indexes: u64,
+    },
 }
 
 /// Bytes of a device to deallocate.
@@ -152,4 +194,7 @@ pub struct Quiesce {
     pub close: Vec<Handle>,
     /// Then flush these devices (normal shutdown).
     pub flush: Vec<DeviceId>,
+    /// Then tell the drive: the controller is reset or shut down. Otherwise a queue is deleted,
+    /// which is no matter of the drive's.
+    pub is_reset: bool,
 }

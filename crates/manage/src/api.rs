@@ -119,10 +119,14 @@ pub struct PortStatus {
     pub name: String,
     /// Its PORTID.
     pub id: u16,
-    /// The transport: `tcp` or `rdma`.
+    /// The transport: `tcp`, `rdma` or `vfio-user`.
     pub transport: String,
-    /// The address it listens on; the port is the real one where the configuration said 0.
+    /// The address it listens on; the port is the real one where the configuration said 0. Without
+    /// meaning where there is a socket.
     pub address: SocketAddr,
+    /// The path of its socket, for vfio-user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket: Option<String>,
     /// Whether it serves the discovery subsystem only.
     pub discovery_only: bool,
     /// Connections open now.

@@ -26,7 +26,7 @@ pub use namespace::{BlockSize, Eui64, Namespace, Nguid};
 pub use numbers::Assigned;
 pub use port::{Digest, Port};
 pub use subsystem::{Host, Subsystem};
-pub use target::TargetOptions;
+pub use target::{NO_CONTROL, TargetOptions};
 
 /// The configuration of a target. [`load`](crate::load()) reads its serialized form to the same
 /// value.
@@ -52,6 +52,21 @@ impl Config {
         let namespaces = self.subsystems.iter_mut().flat_map(|subsystem| &mut subsystem.namespaces);
         namespaces.for_each(|namespace| namespace.drive.rebase(base));
         self.drives.iter_mut().for_each(|drive| drive.rebase(base));
+        for port in &mut self.ports {
+            let is_anonymous = port.name == port.listen.to_string();
+            port.listen.rebase(base);
+            if is_anonymous && !port.listen.is_network() {
+                let name = port.listen.to_string();
+                let subsystems = self.subsystems.iter_mut().flat_map(|subsystem| &mut subsystem.ports);
+                subsystems.filter(|reached| **reached == port.name).for_each(|reached| reached.clone_from(&name));
+                port.name = name;
+            }
+        }
+        if let Some(path) = self.target.control.as_mut().filter(|path| *path != NO_CONTROL)
+            && let Some(joined) = base.join(&path).to_str()
+        {
+            *path = joined.to_owned();
+        }
     }
 
     /// Writes the configuration as TOML that [`load`](crate::load()) reads to the same value.

@@ -1,16 +1,17 @@
 //! The configuration of a target, its status, and the changes from one configuration to another.
 //!
 //! This crate owns the declarative configuration ([`config`], [`load`](mod@load)), the importer of
-//! the Linux target's saved state ([`nvmetcli`]), the difference of two configurations ([`plan`])
-//! and the types of the management API ([`api`]). It deliberately owns no HTTP, no files and no
-//! sockets: text comes in, values and messages come out, and whoever runs a target implements
-//! [`api::Target`].
+//! the Linux target's saved state ([`nvmetcli`]), the difference of two configurations ([`plan`]),
+//! the types of the management API ([`api`]) and the management of a box's drives ([`enclosure`]).
+//! It deliberately owns no HTTP, no files and no sockets: text comes in, values and messages come
+//! out, and whoever runs a target implements [`api::Target`].
 #![forbid(unsafe_code)]
 
 pub mod api;
 pub mod config;
 pub mod diagnostic;
 pub mod drive;
+pub mod enclosure;
 mod keys;
 pub mod listen;
 pub mod load;

@@ -1,10 +1,11 @@
-//! The address that a port listens on: `tcp://ADDR:PORT` or `rdma://ADDR:PORT`.
+//! The address that a port listens on: `tcp://ADDR:PORT`, `rdma://ADDR:PORT` or `vfio-user:PATH`.
 //!
 //! Knows which transports there are and which of them this build serves. Resolves nothing: a host
 //! name is refused here, and a caller that wants one resolves it first.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
@@ -20,21 +21,34 @@ pub enum Transport {
     Tcp,
     /// NVMe/RDMA.
     Rdma,
+    /// A PCI function for a virtual machine, over vfio-user.
+    VfioUser,
 }
 
 impl Transport {
-    /// As it is written before `://`.
+    /// As it is written before `://`, or before `:` and a path.
     #[must_use]
     pub const fn scheme(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
             Self::Rdma => "rdma",
+            Self::VfioUser => "vfio-user",
+        }
+    }
+
+    /// As a person calls it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "TCP",
+            Self::Rdma => "RDMA",
+            Self::VfioUser => "vfio-user",
         }
     }
 }
 
 /// An address to listen on, written `tcp://127.0.0.1:4420`, `tcp://[::1]:4420` or, for a link-local
-/// address, `tcp://[fe80::1%eth0]:4420`; over RDMA, with `rdma://` in front.
+/// address, `tcp://[fe80::1%eth0]:4420`; over RDMA, with `rdma://` in front. A virtual machine
+/// reaches a socket in the file system, written `vfio-user:/run/ebof/direct1.sock`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Listen {
     /// The transport. Ports over TCP and RDMA do not share port numbers: one of each may have the
@@ -46,7 +60,12 @@ pub struct Listen {
     pub interface: Option<String>,
     /// The port number; 0 lets the system choose one.
     pub port: u16,
+    /// The path of the socket, for vfio-user; address and port mean nothing then.
+    pub socket: Option<PathBuf>,
 }
+
+/// Bytes of the path of a socket (`sun_path`, with its end).
+const SOCKET_PATH_MAX: usize = 107;
 
 /// The error of an invalid address.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -102,6 +121,12 @@ pub enum ListenError {
         /// The text in place of the port.
         text: String,
     },
+    /// A path that no socket can have.
+    #[error("`{path}` cannot be the path of a socket")]
+    Path {
+        /// The path.
+        path: String,
+    },
     /// Something behind the address.
     #[error("nothing may follow the address, and `{text}` does")]
     Trailing {
@@ -122,10 +147,11 @@ impl ListenError {
             }
             Self::NoScheme { .. } | Self::Address { .. } | Self::UnknownScheme { .. } | Self::Trailing { .. } => {
                 "accepted: tcp://ADDRESS:PORT or rdma://ADDRESS:PORT, such as \"tcp://127.0.0.1:4420\" or \
-                 \"tcp://[::1]:4420\""
+                 \"tcp://[::1]:4420\", and vfio-user:PATH"
                     .into()
             }
-            Self::Unserved { .. } => "accepted: tcp://ADDRESS:PORT or rdma://ADDRESS:PORT".into(),
+            Self::Unserved { .. } => "accepted: tcp://ADDRESS:PORT, rdma://ADDRESS:PORT or vfio-user:PATH".into(),
+            Self::Path { .. } => format!("accepted: vfio-user:PATH, where PATH has 1 to {SOCKET_PATH_MAX} bytes"),
             // No other machine reaches what is on 127.0.0.1, and RDMA is for other machines.
             Self::HostName { transport: Transport::Tcp, name, port } if name == "localhost" => {
                 format!("write \"tcp://127.0.0.1:{port}\"")
@@ -174,7 +200,7 @@ impl Listen {
     /// Listens on `address` and `port` over TCP.
     #[must_use]
     pub fn new(address: IpAddr, port: u16) -> Self {
-        Self { transport: Transport::Tcp, address, interface: None, port }
+        Self { transport: Transport::Tcp, address, interface: None, port, socket: None }
     }
 
     /// Listens on `address` and `port` over RDMA.
@@ -189,10 +215,38 @@ impl Listen {
         Self::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_PORT)
     }
 
+    /// Listens for a virtual machine at the socket `path`.
+    #[must_use]
+    pub fn vfio_user(path: impl Into<PathBuf>) -> Self {
+        let nowhere = Self::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+        Self { transport: Transport::VfioUser, socket: Some(path.into()), ..nowhere }
+    }
+
     /// Whether this listens on every address of the machine.
     #[must_use]
     pub fn is_wildcard(&self) -> bool {
         self.address.is_unspecified()
+    }
+
+    /// Whether hosts of a network reach it.
+    #[must_use]
+    pub fn is_network(&self) -> bool {
+        self.socket.is_none()
+    }
+
+    /// Whether it is the same place each time: not if the system chooses the port.
+    #[must_use]
+    pub fn is_fixed(&self) -> bool {
+        self.port != 0 || self.socket.is_some()
+    }
+
+    /// Puts `base` in front of a relative path.
+    pub(crate) fn rebase(&mut self, base: &Path) {
+        if let Some(socket) = &mut self.socket
+            && socket.is_relative()
+        {
+            *socket = base.join(&*socket);
+        }
     }
 }
 
@@ -200,10 +254,15 @@ impl FromStr for Listen {
     type Err = ListenError;
 
     fn from_str(text: &str) -> Result<Self, ListenError> {
+        if let Some(path) = text.strip_prefix("vfio-user:") {
+            // Some programs write it as they write addresses.
+            let path = path.strip_prefix("//").unwrap_or(path);
+            let legal = (1..=SOCKET_PATH_MAX).contains(&path.len()) && !path.contains('\0');
+            return if legal { Ok(Self::vfio_user(path)) } else { Err(ListenError::Path { path: path.to_owned() }) };
+        }
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err(match text.split_once(':').map(|(scheme, _)| scheme) {
                 Some("unix") => ListenError::Unserved { scheme: "unix" },
-                Some("vfio-user") => ListenError::Unserved { scheme: "vfio-user" },
                 _ => ListenError::NoScheme { text: text.to_owned() },
             });
         };
@@ -211,7 +270,6 @@ impl FromStr for Listen {
             "tcp" => Transport::Tcp,
             "rdma" => Transport::Rdma,
             "unix" => return Err(ListenError::Unserved { scheme: "unix" }),
-            "vfio-user" => return Err(ListenError::Unserved { scheme: "vfio-user" }),
             _ => return Err(ListenError::UnknownScheme { scheme: scheme.to_owned() }),
         };
         if let Some(at) = rest.find(['/', '?', '#']) {
@@ -223,7 +281,7 @@ impl FromStr for Listen {
             Some(port) => parse_port(port)?,
         };
         let (address, interface) = parse_address(address).map_err(|error| error.of(transport, port))?;
-        Ok(Self { transport, address, interface, port })
+        Ok(Self { transport, address, interface, port, socket: None })
     }
 }
 
@@ -284,8 +342,11 @@ fn looks_like_name(text: &str) -> bool {
 
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { transport, address, interface, port } = self;
+        let Self { transport, address, interface, port, socket } = self;
         let scheme = transport.scheme();
+        if let Some(socket) = socket {
+            return write!(f, "{scheme}:{}", socket.display());
+        }
         match (address, interface) {
             (IpAddr::V4(address), _) => write!(f, "{scheme}://{address}:{port}"),
             (IpAddr::V6(address), None) => write!(f, "{scheme}://[{address}]:{port}"),
@@ -315,6 +376,7 @@ mod tests {
         for text in ["tcp://0.0.0.0:4420", "tcp://[::1]:8009", "tcp://[fe80::1%eth0]:4420", "tcp://10.0.0.1:0"]
             .into_iter()
             .chain(["rdma://0.0.0.0:4420", "rdma://[fe80::1%eth0]:4421"])
+            .chain(["vfio-user:/run/x y.sock", "vfio-user:relative.sock"])
         {
             assert_eq!(text.parse::<Listen>().unwrap().to_string(), text);
         }
@@ -325,14 +387,18 @@ mod tests {
 
     #[test]
     fn each_refusal_says_what_to_write() {
-        let form = "accepted: tcp://ADDRESS:PORT or rdma://ADDRESS:PORT, such as \"tcp://127.0.0.1:4420\" or \"tcp://[::1]:4420\"";
+        let form = "accepted: tcp://ADDRESS:PORT or rdma://ADDRESS:PORT, such as \"tcp://127.0.0.1:4420\" or \"tcp://[::1]:4420\", and vfio-user:PATH";
         for (text, expected) in [
             ("127.0.0.1:4420", "`127.0.0.1:4420` has no transport in front; write \"tcp://127.0.0.1:4420\""),
             ("", &format!("`` has no transport in front; {form}")),
             (
                 "unix:/run/x",
                 "`unix` is a transport that this build does not serve; \
-                 accepted: tcp://ADDRESS:PORT or rdma://ADDRESS:PORT",
+                 accepted: tcp://ADDRESS:PORT, rdma://ADDRESS:PORT or vfio-user:PATH",
+            ),
+            (
+                "vfio-user:",
+                "`` cannot be the path of a socket; accepted: vfio-user:PATH, where PATH has 1 to 107 bytes",
             ),
             (
                 "rdma://localhost",

@@ -437,7 +437,8 @@ fn drive_effect(difference: &Difference) -> Effect {
         "backing" if !to.as_ref().is_some_and(|to| to.starts_with('{')) => Effect::Impossible,
         // Whether the size is the one that the drive has is found out when it is opened; what the
         // profile says of firmware slots and queues is fixed when a drive is.
-        "size" | "backing" | "profile" | "key_file" => Effect::Restart,
+        // Controller ids of connected hosts depend on whether there are functions.
+        "size" | "backing" | "profile" | "key_file" | "functions" => Effect::Restart,
         // Identify Controller says them: hosts read it when they connect, and compare serial and
         // model numbers between paths.
         "namespaces" => Effect::NewConnections,

@@ -1,10 +1,12 @@
 //! The end of queues: resets that wait for others to close, and what the registry learns of those
 //! that close.
 
-use ebof_backend::Operation;
+use ebof_backend::{Error, Operation};
 use ebof_fabrics::{Executing, Quiesce};
+use ebof_nvme::Nsid;
+use ebof_nvme::Status;
 
-use crate::command::{Command, Work};
+use crate::command::{Command, Phase, Work};
 use crate::commands::Commands;
 use crate::execute::Origin;
 use crate::link::Link;
@@ -30,6 +32,26 @@ impl Commands {
         !self.reported_closed
     }
 
+    /// Cancels what is at devices of a namespace, or of all for [`Nsid::ALL`]. What has begun there
+    /// may end as if it had not been cancelled.
+    pub(crate) fn cancel(&mut self, nsid: Nsid, link: &mut Link, context: &mut ReactorContext<'_>) {
+        let is_meant =
+            |command: &Command| command.phase == Phase::AtDevice && (nsid == Nsid::ALL || command.concerns(nsid));
+        let slots: Vec<_> = self.slots.iter().filter(|(_, command)| is_meant(command)).map(|(slot, _)| slot).collect();
+        for slot in slots {
+            let tag = context.tag(self.handle, slot);
+            if context.io.cancel(tag) {
+                continue;
+            }
+            // The device had no room for it so far.
+            let Some(at) = context.retry.iter().position(|(_, request)| request.tag == tag) else { continue };
+            if let Some((_, request)) = context.retry.remove(at) {
+                let action = request.operation.action();
+                self.on_device(request.complete(Err(Error::Aborted { action })), link, context);
+            }
+        }
+    }
+
     /// Starts a reset or shutdown of the controller: closes the I/O queues that it names.
     pub(crate) fn reset(
         &mut self,
@@ -39,7 +61,8 @@ impl Commands {
         link: &mut Link,
         context: &mut ReactorContext<'_>,
     ) {
-        let work = Work::Reset { closing: quiesce.close.len(), flush: quiesce.flush, drive_notified: false };
+        let work =
+            Work::Reset { closing: quiesce.close.len(), flush: quiesce.flush, drive_notified: !quiesce.is_reset };
         let command = self.command(origin, executing, work, 0, context);
         let slot = self.slots.insert(command);
         for handle in quiesce.close {
@@ -59,14 +82,17 @@ impl Commands {
 
     /// A reset completes when the other queues are gone, and what it names is flushed.
     pub(crate) fn go_on_resetting(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
-        let Some(Command { work: Work::Reset { closing: 0, flush, .. }, .. }) = self.slots.get_mut(slot) else {
+        let Some(Command { work: Work::Reset { closing: 0, flush, drive_notified }, .. }) = self.slots.get_mut(slot)
+        else {
             return;
         };
+        let drive_notified = *drive_notified;
         let devices = context.devices;
         // A device whose namespace was removed meanwhile has nothing to flush for anybody.
         let next = std::iter::from_fn(|| flush.pop()).find(|device| devices.device(*device).is_some());
         match next {
             Some(device) => self.send_to_device(slot, device, Some(Operation::Flush), link, context),
+            None if drive_notified => self.finish(slot, Status::SUCCESS, link, context),
             None => self.notify_drive_of_reset(slot, link, context),
         }
     }

@@ -6,15 +6,18 @@
 
 use std::ops::Range;
 
-use ebof_backend::{Buffer, Error};
+use ebof_backend::{Buffer, Error, Segments};
 use ebof_drive::Answer;
 use ebof_fabrics::{ByteRange, DeviceId, Executing, Extent, FusedHalf, Transfer, TransferKind};
 use ebof_nvme::{Cid, DataPointer, Nsid, Status};
+use ebof_region::Way;
 
 use crate::copy::Copy;
+use crate::drain::DrainToken;
 use crate::mailbox::{CommandRef, Message};
 use crate::range_lock::RangeLock;
 use crate::shared::Shared;
+use crate::shares::Ticket;
 use crate::stats::Kind;
 
 /// The work of a command, once its data (if any) have arrived.
@@ -30,6 +33,8 @@ pub(crate) enum Work {
     Connect,
     /// An Abort that waits for another queue's answer.
     Abort,
+    /// A queue in the host's memory that the reactor creates.
+    Rings,
     /// A request that waits for the drive's answer; with the answer, for so many queues whose
     /// commands it preempts.
     Drive {
@@ -41,7 +46,7 @@ pub(crate) enum Work {
     Reset {
         closing: usize,
         flush: Vec<DeviceId>,
-        /// The drive was notified, and has not answered yet.
+        /// The drive was notified, and has not answered yet; or it need not be.
         drive_notified: bool,
     },
 }
@@ -50,8 +55,8 @@ pub(crate) enum Work {
 /// `Commands::forget`.
 ///
 /// ```text
-/// submit -> AwaitingBuffer -> Receiving (in-capsule data, R2T) -> Waiting (pairs) -> AtDevice -> finish
-///        \_____________________________________________________________________________/^
+/// submit -> AwaitingBuffer -> Receiving (in-capsule data, R2T) -> Waiting (pairs) -> Held -> AtDevice -> finish
+///        \_____________________________________________________________________________________/^
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -61,10 +66,22 @@ pub(crate) enum Phase {
     Receiving,
     /// Has all that it needs, and waits for its other half or for a lock.
     Waiting,
+    /// Has all that it needs, and waits for its function's share of the drive.
+    Held,
     /// Waits for the device.
     AtDevice,
     /// Waits for another queue (Abort, reset) or the drive.
     Elsewhere,
+}
+
+impl Phase {
+    /// Whether nothing of the command has been done, and ending it is up to its queue.
+    pub(crate) fn is_before_device(self) -> bool {
+        match self {
+            Self::AwaitingBuffer | Self::Receiving | Self::Waiting | Self::Held => true,
+            Self::AtDevice | Self::Elsewhere => false,
+        }
+    }
 }
 
 /// One command under way.
@@ -78,6 +95,8 @@ pub(crate) struct Command {
     pub(crate) work: Work,
     pub(crate) phase: Phase,
     pub(crate) buffer: Option<Buffer>,
+    /// Where the link has mapped them: its data, in place of a buffer.
+    pub(crate) mapped: Option<Segments>,
     /// Bytes of data that the command moves.
     pub(crate) length: u32,
     /// The status that it will fail with once its data have arrived (a data digest did not match).
@@ -91,6 +110,8 @@ pub(crate) struct Command {
     pub(crate) lock: Option<Box<RangeLock>>,
     /// Index of its counters in the connection's list.
     pub(crate) stats: Option<usize>,
+    /// While it waits for its share of the drive, or is at the device with it.
+    pub(crate) ticket: Option<Ticket>,
 }
 
 impl Command {
@@ -102,6 +123,45 @@ impl Command {
             // The devices of a drive have one namespace on them and nothing else: the block's
             // number is its address.
             self.failed_lba = Some(*block);
+        }
+    }
+
+    /// Whether it reads or changes this namespace, or any for [`Nsid::ALL`].
+    pub(crate) fn concerns(&self, nsid: Nsid) -> bool {
+        let is_source = || if let Work::Copy(copy) = &self.work { copy.reads(nsid) } else { false };
+        self.work.is_io() && (nsid == Nsid::ALL || self.nsid == nsid || is_source())
+    }
+
+    /// Whether it has failed without having reached a device, and is only kept until data of the
+    /// host that are on their way have come.
+    pub(crate) fn only_awaits_data(&self) -> bool {
+        self.failed.is_some() && self.phase.is_before_device()
+    }
+
+    /// The memory that a device reads or writes.
+    pub(crate) fn take_memory(&mut self) -> Option<Segments> {
+        if self.mapped.is_some() {
+            return self.mapped.take();
+        }
+        self.buffer.take().map(Segments::from)
+    }
+
+    /// Bytes of buffer that it needs.
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        if self.mapped.is_some() { 0 } else { self.work.buffer_bytes(self.length) }
+    }
+
+    /// The direction in which a device may use the host's memory itself: nothing is looked at on
+    /// the way, which the host could change meanwhile.
+    pub(crate) fn direct_way(&self) -> Option<Way> {
+        let Work::Transfer(Transfer { kind, checks: None, fused: None, .. }) = self.work else { return None };
+        match kind {
+            TransferKind::Read => Some(Way::ToHost),
+            TransferKind::Write => Some(Way::FromHost),
+            TransferKind::Compare
+            | TransferKind::Verify
+            | TransferKind::WriteZeroes
+            | TransferKind::WriteUncorrectable => None,
         }
     }
 
@@ -140,6 +200,7 @@ impl Work {
             | Self::Parameter
             | Self::Connect
             | Self::Abort
+            | Self::Rings
             | Self::Drive { .. }
             | Self::Reset { .. } => Kind::Other,
         }
@@ -165,7 +226,12 @@ impl Work {
             }
             Self::Copy(copy) => copy.buffer_bytes(),
             Self::Parameter | Self::Connect => length as usize,
-            Self::Flush(_) | Self::Deallocate(..) | Self::Abort | Self::Drive { .. } | Self::Reset { .. } => 0,
+            Self::Flush(_)
+            | Self::Deallocate(..)
+            | Self::Abort
+            | Self::Rings
+            | Self::Drive { .. }
+            | Self::Reset { .. } => 0,
         }
     }
 
@@ -180,6 +246,7 @@ impl Work {
             | Self::Parameter
             | Self::Connect
             | Self::Abort
+            | Self::Rings
             | Self::Drive { .. }
             | Self::Reset { .. } => false,
         }
@@ -197,6 +264,7 @@ impl Work {
             | Self::Parameter
             | Self::Connect
             | Self::Abort
+            | Self::Rings
             | Self::Drive { .. }
             | Self::Reset { .. } => 0,
         }
@@ -206,7 +274,9 @@ impl Work {
     pub(crate) fn is_io(&self) -> bool {
         match self {
             Self::Transfer(_) | Self::Copy(_) | Self::Flush(_) | Self::Deallocate(..) => true,
-            Self::Parameter | Self::Connect | Self::Abort | Self::Drive { .. } | Self::Reset { .. } => false,
+            Self::Parameter | Self::Connect | Self::Abort | Self::Rings | Self::Drive { .. } | Self::Reset { .. } => {
+                false
+            }
         }
     }
 
@@ -216,7 +286,9 @@ impl Work {
             Self::Transfer(transfer) => Some(transfer.extent.device),
             Self::Flush(device) | Self::Deallocate(device, _) => Some(*device),
             Self::Copy(_) => self.changed_device(),
-            Self::Parameter | Self::Connect | Self::Abort | Self::Drive { .. } | Self::Reset { .. } => None,
+            Self::Parameter | Self::Connect | Self::Abort | Self::Rings | Self::Drive { .. } | Self::Reset { .. } => {
+                None
+            }
         }
     }
 
@@ -230,6 +302,7 @@ impl Work {
             | Self::Parameter
             | Self::Connect
             | Self::Abort
+            | Self::Rings
             | Self::Drive { .. }
             | Self::Reset { .. } => None,
         }
@@ -248,6 +321,7 @@ impl Work {
             | Self::Parameter
             | Self::Connect
             | Self::Abort
+            | Self::Rings
             | Self::Drive { .. }
             | Self::Reset { .. } => false,
         }
@@ -272,6 +346,7 @@ impl Work {
             | Self::Flush(_)
             | Self::Deallocate(..)
             | Self::Abort
+            | Self::Rings
             | Self::Drive { .. }
             | Self::Reset { .. } => false,
         }
@@ -292,6 +367,8 @@ fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
 pub(crate) enum Waiter {
     /// Reservation Acquire with Preempt and Abort: for all commands to this namespace.
     Preempt(Nsid, CommandRef),
+    /// The host has lost the namespace, or all for [`Nsid::ALL`]; the token is dropped.
+    Drain(Nsid, #[expect(dead_code, reason = "dropping it is the notice")] DrainToken),
     /// A Connect of the same host: for these, by slot and time of arrival, and, if `on_drive`,
     /// until the drive's thread has begun what was asked of it before.
     Connect { reply: CommandRef, commands: Vec<(u32, u64)>, on_drive: bool },
@@ -301,6 +378,7 @@ impl Waiter {
     /// There are none any more.
     pub(crate) fn notify(&self, shared: &Shared) {
         match *self {
+            Self::Drain(..) => {}
             Self::Preempt(_, reply) => shared.post(reply.handle, Message::Preempted { reply }),
             Self::Connect { reply, .. } => shared.looked(reply.handle),
         }

@@ -19,6 +19,7 @@ use crate::link::Link;
 use crate::mailbox::{CommandRef, Message};
 use crate::reactor_context::ReactorContext;
 use crate::share::BufferUse;
+use crate::shares::{HeldCommands, KnownLane};
 use crate::slots::Slots;
 use crate::stats::QueueStats;
 
@@ -34,6 +35,10 @@ pub(crate) struct Commands {
     pub(crate) awaiting_buffer: VecDeque<u32>,
     /// Copies that go on in the next turn.
     pub(crate) pending_copies: VecDeque<u32>,
+    /// Commands that wait for their function's share of the drive.
+    pub(crate) held: HeldCommands,
+    /// By which its commands reach a drive that functions share.
+    pub(crate) lane: KnownLane,
     pub(crate) at_device: usize,
     pub(crate) drive_requests: DriveRequests,
     /// The connection has ended, and the drive's thread has not said yet that it is done with what
@@ -62,6 +67,8 @@ impl Commands {
             slots: Slots::new(1),
             awaiting_buffer: VecDeque::new(),
             pending_copies: VecDeque::new(),
+            held: HeldCommands::default(),
+            lane: KnownLane::unknown(),
             at_device: 0,
             drive_requests: DriveRequests::default(),
             awaits_drive: false,
@@ -107,7 +114,8 @@ impl Commands {
         let limit = context.shared.settings.connection_buffer_bytes + half;
         // While data of the host are awaited everything is read on: they come on the same stream. A
         // host that overruns its queue meanwhile is refused by the queue.
-        let has_slot = !self.slots.is_full() || link.awaits_data();
+        let may_fetch = self.queue.may_fetch() && !self.slots.is_full() && self.held.has_room();
+        let has_slot = may_fetch || link.awaits_data();
         let more = 2 * in_capsule;
         let buffers = self.buffers.own() + more <= limit
             && context.pool.has_room(more)
@@ -119,7 +127,7 @@ impl Commands {
     pub(crate) fn on_abort(&mut self, request: AbortRequest, link: &mut Link, context: &mut ReactorContext<'_>) {
         let found = self.slots.iter().find(|(_, command)| command.cid == request.cid).map(|(slot, c)| (slot, c.phase));
         let aborted = match found {
-            Some((slot, Phase::AwaitingBuffer | Phase::Receiving | Phase::Waiting)) => {
+            Some((slot, Phase::AwaitingBuffer | Phase::Receiving | Phase::Waiting | Phase::Held)) => {
                 self.stop(slot, Status::ABORT_REQUESTED, link, context);
                 true
             }
@@ -179,9 +187,10 @@ impl Commands {
 
     /// Drops one command without an answer: its connection is gone.
     pub(crate) fn forget(&mut self, slot: u32, context: &mut ReactorContext<'_>) {
+        let held = self.withdraw_held(slot);
         if let Some(command) = self.slots.remove(slot) {
             self.queue.abandon(command.executing);
-            if let Some(buffer) = command.buffer {
+            if let Some(buffer) = command.buffer.or(held) {
                 self.give_buffer(buffer, context);
             }
         }

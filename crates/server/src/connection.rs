@@ -185,6 +185,11 @@ impl Connection {
         self.commands.slots.len() == 0 && self.link.unsent_bytes() == 0
     }
 
+    /// Whether no command is under way; outstanding Asynchronous Event Requests do not count.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.commands.slots.len() == 0 && self.link.unparsed() == 0
+    }
+
     /// Whether something goes on without anything else happening first, as soon as there is room or
     /// another turn.
     pub(crate) fn waits_for_turn(&self) -> bool {
@@ -219,6 +224,17 @@ impl Connection {
     /// What waits for room: changes when some of it went on.
     pub(crate) fn backlog(&self) -> (usize, usize) {
         (self.link.unparsed(), self.commands.awaiting_buffer.len())
+    }
+
+    /// Whether the function that it is a queue of has to be looked at: its Admin Queue has done
+    /// something, the queue has ended, or there is something to tell the host.
+    #[inline]
+    pub(crate) fn concerns_function(&self, state_before: State) -> bool {
+        self.link.is_ring()
+            && (self.commands.queue.is_admin()
+                || self.link.state != state_before
+                || self.is_finished()
+                || self.link.has_news())
     }
 
     /// Whether what is left of the connection can be dropped.

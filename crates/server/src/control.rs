@@ -17,6 +17,7 @@ use rustix::event::epoll;
 use socket2::SockRef;
 
 use crate::admission;
+use crate::direct::DirectListener;
 use crate::listener::{Bound, RdmaListener};
 use crate::log_limit::{Kind, LogSubject};
 use crate::mailbox::{Incoming, Mailbox, Message};
@@ -99,6 +100,8 @@ pub(crate) struct Control {
     /// Reactor by processor.
     placement: Placement,
     resting: bool,
+    /// Direct ports that accept nobody for a while, because much of former clients is not closed.
+    paused: Vec<u64>,
     /// When ports over RDMA that have lost their address try to listen again, milliseconds of the
     /// target's clock.
     rebind_ms: Option<u64>,
@@ -177,6 +180,7 @@ impl Control {
             next_key: 0,
             placement,
             resting: false,
+            paused: Vec::new(),
             rebind_ms: None,
         })
     }
@@ -197,6 +201,9 @@ impl Control {
             if std::mem::take(&mut self.resting) {
                 self.watch_listeners(true);
             }
+            for key in std::mem::take(&mut self.paused) {
+                self.watch_listener(key, true);
+            }
             for event in &events {
                 match event.data.u64() {
                     BELL => self.bell.silence(),
@@ -215,7 +222,7 @@ impl Control {
     }
 
     fn timeout(&self) -> Option<Duration> {
-        if self.resting {
+        if self.resting || !self.paused.is_empty() {
             return Some(REST);
         }
         let deadline_ms = next_deadline_ms(&self.shared).into_iter().chain(self.rebind_ms).min()?;
@@ -247,7 +254,14 @@ impl Control {
                 self.release(&port);
                 self.shared.post_all(|| Message::PortGone(Arc::clone(&port)));
             }
-            Order::Stop => return false,
+            Order::Stop => {
+                for (bound, _) in self.listeners.values() {
+                    if let Bound::Direct(listener) = bound {
+                        listener.remove();
+                    }
+                }
+                return false;
+            }
             #[cfg(test)]
             Order::Panic => panic!("a test wants it"),
         }
@@ -273,6 +287,9 @@ impl Control {
 
     fn release(&mut self, port: &Arc<PortState>) {
         for (_, (bound, _)) in self.listeners.extract_if(|_, (_, listening)| Arc::ptr_eq(listening, port)) {
+            if let Bound::Direct(listener) = &bound {
+                listener.remove();
+            }
             // Others may have the socket still: an epoll set forgets only what is closed.
             let deleted = bound.with_descriptor(|descriptor| epoll::delete(&self.epoll, descriptor));
             if let Some(Err(error)) = deleted {
@@ -282,13 +299,16 @@ impl Control {
     }
 
     fn watch_listeners(&self, watch: bool) {
+        self.listeners.keys().for_each(|key| self.watch_listener(*key, watch));
+    }
+
+    fn watch_listener(&self, key: u64, watch: bool) {
+        let Some((bound, port)) = self.listeners.get(&key) else { return };
         let flags = if watch { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
-        for (key, (bound, port)) in &self.listeners {
-            let data = epoll::EventData::new_u64(*key);
-            let modified = bound.with_descriptor(|descriptor| epoll::modify(&self.epoll, descriptor, data, flags));
-            if let Some(Err(error)) = modified {
-                tracing::error!(port = port.name, "the port cannot be watched: {error}");
-            }
+        let data = epoll::EventData::new_u64(key);
+        let modified = bound.with_descriptor(|descriptor| epoll::modify(&self.epoll, descriptor, data, flags));
+        if let Some(Err(error)) = modified {
+            tracing::error!(port = port.name, "the port cannot be watched: {error}");
         }
     }
 
@@ -307,6 +327,30 @@ impl Control {
         match bound.clone() {
             Bound::Tcp(listener) => self.accept_tcp(&listener, &port),
             Bound::Rdma(listener) => self.accept_rdma(&listener, &port),
+            Bound::Direct(listener) => self.accept_direct(key, &listener, &port),
+        }
+    }
+
+    /// Clients of a direct port, which go all to one reactor: there is one at a time.
+    fn accept_direct(&mut self, key: u64, listener: &DirectListener, port: &Arc<PortState>) {
+        for _ in 0..ACCEPT_BATCH {
+            if !port.reaper.has_room() {
+                self.watch_listener(key, false);
+                return self.paused.push(key);
+            }
+            match listener.accept() {
+                Ok(Some(client)) => {
+                    let peer = Peer { port: Arc::clone(port), address: PeerAddress::Direct };
+                    let Ok(waiting) = admission::room_for(&self.shared, peer.address, port) else {
+                        port.reaper.hang_up(client);
+                        continue;
+                    };
+                    let reactor = *port.reactor.get_or_init(|| self.shared.next_reactor());
+                    admission::hand_over(&self.shared, reactor, Incoming::Direct(client), peer, waiting);
+                }
+                Ok(None) => return,
+                Err(error) => return self.rest(port, &error),
+            }
         }
     }
 

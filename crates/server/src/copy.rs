@@ -101,6 +101,11 @@ impl Copy {
         self.source == self.plan.sources.len()
     }
 
+    /// Whether something of this namespace is copied.
+    pub(crate) fn reads(&self, nsid: Nsid) -> bool {
+        self.plan.sources.iter().any(|source| source.nsid == nsid)
+    }
+
     /// What was read of which namespace.
     pub(crate) fn read_bytes(&self) -> Vec<(Nsid, u64)> {
         let mut all: Vec<(Nsid, u64)> = Vec::new();

@@ -1,11 +1,11 @@
-//! The block devices behind the namespaces, by the identifier that the model uses, and what their
-//! errors are to hosts.
+//! The block devices behind the namespaces, by the identifier that the model uses, what is
+//! asked of them, and what their errors are to hosts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use ebof_backend::{Class, Device};
-use ebof_fabrics::DeviceId;
+use ebof_backend::{Class, Device, Operation, Segments};
+use ebof_fabrics::{DeviceId, Extent, TransferKind};
 use ebof_nvme::Status;
 
 use crate::stats::Kind;
@@ -39,6 +39,25 @@ impl DeviceTable {
     pub(crate) fn device(&self, id: DeviceId) -> Option<&Arc<dyn Device>> {
         let at = self.devices.binary_search_by_key(&id, |(id, _)| *id).ok()?;
         Some(&self.devices[at].1)
+    }
+}
+
+/// What a device is asked for; `None` where the buffer for it is missing.
+pub(crate) fn operation(kind: TransferKind, extent: &Extent, memory: Option<Segments>) -> Option<Operation> {
+    let Extent { offset_bytes: offset, length_bytes, deallocate, fua, .. } = *extent;
+    let len = length_bytes as usize;
+    match kind {
+        TransferKind::Read | TransferKind::Compare | TransferKind::Verify => {
+            memory.map(|data| Operation::Read { offset, len, data })
+        }
+        TransferKind::Write => memory.map(|data| Operation::Write { offset, len, data, fua }),
+        // With a buffer, where blocks have protection information: zeros with theirs.
+        TransferKind::WriteZeroes => Some(match memory {
+            Some(data) => Operation::Write { offset, len, data, fua },
+            None => Operation::WriteZeroes { offset, len: length_bytes.into(), deallocate, fua },
+        }),
+        // The drive's, not the device's.
+        TransferKind::WriteUncorrectable => None,
     }
 }
 

@@ -9,6 +9,7 @@ use ebof_nvme::{Nsid, Status};
 
 use crate::command::{Command, Phase, Waiter, Work};
 use crate::commands::Commands;
+use crate::drain::DrainToken;
 use crate::drives::{DriveActor, SubmittedRequest};
 use crate::execute::Origin;
 use crate::link::Link;
@@ -63,12 +64,12 @@ impl Commands {
             Ok(reply) => reply,
             Err(refusal) => return self.finish_answer(slot, Err(refusal), link, context),
         };
-        let subsystem = self.queue.association().map(|association| association.subsystem.clone());
+        let drive = self.queue.association().map(|association| association.drive.clone());
         let reply = CommandRef { handle: self.handle, slot };
         let mut preempted = Vec::new();
         for (nsid, host) in abort {
             let registry = context.shared.registry();
-            let queues = subsystem.as_ref().map(|nqn| registry.queues_of(nqn, host)).unwrap_or_default();
+            let queues = drive.as_ref().map(|nqn| registry.queues_of(nqn, host)).unwrap_or_default();
             preempted.extend(queues.into_iter().map(|handle| (handle, nsid)));
         }
         if preempted.is_empty() {
@@ -102,7 +103,7 @@ impl Commands {
         context: &mut ReactorContext<'_>,
     ) {
         let Some(command) = self.slots.remove(slot) else { return };
-        let origin = Origin::without_data(command.cid, command.nsid);
+        let origin = Origin::of(&command);
         let step = self.queue.answer(command.executing, answer);
         self.advance(step, origin, link, context);
     }
@@ -115,7 +116,7 @@ impl Commands {
         link: &mut Link,
         context: &mut ReactorContext<'_>,
     ) {
-        let concerned = self.slots.iter().filter(|(_, command)| command.nsid == nsid && command.work.is_io());
+        let concerned = self.slots.iter().filter(|(_, command)| command.concerns(nsid));
         let concerned: Vec<_> = concerned.map(|(slot, command)| (slot, command.phase)).collect();
         for (slot, phase) in concerned {
             match phase {
@@ -123,13 +124,35 @@ impl Commands {
                     self.fail_with(slot, Status::PREEMPT_ABORT);
                     context.io.cancel(context.tag(self.handle, slot));
                 }
-                Phase::AwaitingBuffer | Phase::Receiving | Phase::Waiting => {
+                Phase::AwaitingBuffer | Phase::Receiving | Phase::Waiting | Phase::Held => {
                     self.stop(slot, Status::PREEMPT_ABORT, link, context);
                 }
                 Phase::Elsewhere => {}
             }
         }
         self.waiters.push(Waiter::Preempt(nsid, reply));
+    }
+
+    /// The host has lost a namespace, or all for [`Nsid::ALL`]. What is at a device ends as it may,
+    /// a Copy with the piece that is there; what has still to go there is refused.
+    pub(crate) fn on_drain(
+        &mut self,
+        nsid: Nsid,
+        token: DrainToken,
+        link: &mut Link,
+        context: &mut ReactorContext<'_>,
+    ) {
+        let status = Status::INVALID_NAMESPACE.dnr();
+        let concerned = self.slots.iter().filter(|(_, command)| command.concerns(nsid));
+        let concerned: Vec<_> = concerned.map(|(slot, command)| (slot, command.phase)).collect();
+        for (slot, phase) in concerned {
+            if phase.is_before_device() {
+                self.stop(slot, status, link, context);
+            } else if matches!(self.slots.get(slot), Some(Command { work: Work::Copy(_), .. })) {
+                self.fail_with(slot, status);
+            }
+        }
+        self.waiters.push(Waiter::Drain(nsid, token));
     }
 
     /// Ends a command with `status` if it waits for the drive's thread to begin it. Returns whether
@@ -177,7 +200,7 @@ impl Commands {
     /// data may never come.
     pub(crate) fn await_changes(&mut self, reply: CommandRef, context: &ReactorContext<'_>) {
         let under_way = |slot: u32, command: &Command| match command.phase {
-            Phase::AtDevice | Phase::Elsewhere => true,
+            Phase::Held | Phase::AtDevice | Phase::Elsewhere => true,
             Phase::Waiting => command.work.fused().is_none() || self.is_pair_under_way(slot),
             Phase::AwaitingBuffer | Phase::Receiving => false,
         };
@@ -215,8 +238,13 @@ impl Commands {
         };
         self.waiters.retain(|waiter| {
             let busy = match waiter {
+                // Whatever phases a command has still to go through: only those that cannot reach a
+                // device any more do not count.
+                Waiter::Drain(nsid, _) => {
+                    commands.iter().any(|(_, command)| command.concerns(*nsid) && !command.only_awaits_data())
+                }
                 Waiter::Preempt(nsid, _) => {
-                    commands.iter().any(|(_, command)| command.nsid == *nsid && changes(command))
+                    commands.iter().any(|(_, command)| command.concerns(*nsid) && changes(command))
                 }
                 Waiter::Connect { commands: awaited, on_drive, .. } => {
                     *on_drive || commands.iter().any(|(slot, command)| awaited.contains(&(slot, command.started_us)))
@@ -264,7 +292,7 @@ impl Commands {
     /// The association, and the drive of its subsystem, if there are both.
     fn drive(&self, context: &ReactorContext<'_>) -> Option<(Arc<Association>, Arc<DriveActor>)> {
         let association = self.queue.association()?;
-        let actor = context.shared.drives.actor(&association.subsystem)?;
+        let actor = context.shared.drives.actor(&association.drive)?;
         Some((Arc::clone(association), actor))
     }
 
@@ -285,7 +313,7 @@ impl Commands {
 
     /// Has the drive remember that blocks cannot be read; the command waits.
     pub(crate) fn mark_bad(&mut self, slot: u32, extent: Extent, link: &mut Link, context: &mut ReactorContext<'_>) {
-        let kept = self.queue.association().and_then(|of| context.shared.drives.thin(&of.subsystem, extent.device));
+        let kept = self.queue.association().and_then(|of| context.shared.drives.thin(&of.drive, extent.device));
         let devices = context.devices;
         let (Some((actor, thin)), Some(device)) = (kept, devices.device(extent.device)) else {
             return self.finish(slot, Status::INVALID_NAMESPACE.dnr(), link, context);
@@ -309,7 +337,7 @@ impl Commands {
         link: &mut Link,
         context: &mut ReactorContext<'_>,
     ) {
-        let kept = self.queue.association().and_then(|of| context.shared.drives.thin(&of.subsystem, query.device));
+        let kept = self.queue.association().and_then(|of| context.shared.drives.thin(&of.drive, query.device));
         let block = context.devices.device(query.device).map(|device| u64::from(device.geometry().logical_block_bytes));
         let step = match kept.zip(block) {
             Some(((_, thin), block)) => {
@@ -325,6 +353,9 @@ impl Commands {
     /// Has the drive remember which host has which controller.
     pub(crate) fn assign_cntlid(&mut self, context: &ReactorContext<'_>) {
         if let Some((association, actor)) = self.drive(context) {
+            if association.is_secondary() {
+                return;
+            }
             // Not withdrawn when the association ends, but waited for.
             actor.submit(Request::AssignCntlid, association.origin(), |_| {});
             self.asked_for_cntlid = true;

@@ -4,37 +4,44 @@
 //! The configuration's thread and the drives' threads change both. One lock orders them; it is
 //! taken before the registry's, and never while a drive's thread is waited for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ebof_backend::Device;
-use ebof_drive::VolumeId;
 use ebof_drive::health::Usage as Work;
+use ebof_drive::{FunctionId, VolumeId};
+use ebof_fabrics::Counts;
 use ebof_fabrics::model::TableError;
-use ebof_fabrics::{Backing, DeviceId, Model, Subsystem, Usage};
+use ebof_fabrics::{Backing, DeviceId, Handle, Model, PortId, Registry, Subsystem, Usage};
 use ebof_medium::{Stepper, Thin};
-use ebof_nvme::Nqn;
 use ebof_nvme::event::AsyncEvent;
+use ebof_nvme::{Nqn, Nsid};
 
 use crate::device::{DeviceIds, DeviceTable};
 use crate::mailbox::Message;
 use crate::shared::Shared;
-use crate::stats::Kind;
+use crate::stats::{Kind, Series};
 
 mod actor;
+mod direct_ports;
 mod faults;
+mod handover;
 mod jobs;
 mod monitor;
 mod open;
+mod process;
 mod request;
 mod sensor;
 #[cfg(test)]
 mod tests;
+mod unfinished;
 
 pub use actor::DriveOpenError;
 pub(crate) use actor::{DriveActor, DriveCallbacks, Event};
+use direct_ports::DirectPorts;
+use handover::Lost;
 use monitor::Observed;
-pub(crate) use open::{open, settings};
+pub(crate) use open::{Opened, open, settings};
 pub(crate) use request::SubmittedRequest;
 
 /// What runs the drives.
@@ -65,6 +72,11 @@ pub(crate) struct DriveTable {
     plain: Vec<(DeviceId, Arc<dyn Device>)>,
     /// Drive actors by the subsystem of the drive.
     actors: BTreeMap<Nqn, ServedDrive>,
+    /// Ports by name: functions are given to them.
+    ports: BTreeMap<String, PortId>,
+    /// Subsystems of functions that hosts are kept from.
+    withheld: BTreeSet<Nqn>,
+    direct: DirectPorts,
 }
 
 /// A drive, and the names of its namespaces' devices.
@@ -111,22 +123,28 @@ impl Drives {
         &self,
         plain: Vec<(DeviceId, Arc<dyn Device>)>,
         actors: &[(Nqn, Arc<DriveActor>)],
+        ports: BTreeMap<String, PortId>,
         mut model: Model,
         show: impl FnOnce(Arc<DeviceTable>, Model),
     ) -> Result<Vec<Arc<DriveActor>>, (Nqn, TableError)> {
         let mut shown = self.shown();
-        let mut next = DriveTable { plain, actors: BTreeMap::new() };
+        let (withheld, direct) = (shown.withheld.clone(), shown.direct.clone());
+        let mut next = DriveTable { plain, actors: BTreeMap::new(), ports, withheld, direct };
         for (nqn, actor) in actors {
             let before = shown.actors.get(nqn).filter(|served| Arc::ptr_eq(&served.actor, actor));
             let served = ServedDrive {
                 actor: Arc::clone(actor),
                 names: self.names(actor, before.map_or(&BTreeMap::new(), |served| &served.names)),
             };
-            if let Some(subsystem) = model.subsystems.iter_mut().find(|subsystem| subsystem.nqn == *nqn) {
-                served.adopt(Arc::make_mut(subsystem)).map_err(|error| (nqn.clone(), error))?;
+            if let Some(at) = model.subsystems.iter().position(|subsystem| subsystem.nqn == *nqn) {
+                let own = Subsystem::clone(&model.subsystems[at]);
+                let subsystems = served.subsystems(own, &next.ports).map_err(|error| (nqn.clone(), error))?;
+                model.subsystems.splice(at..=at, subsystems.into_iter().map(Arc::new));
             }
             next.actors.insert(nqn.clone(), served);
         }
+        next.direct.settle_model(&mut model);
+        next.withhold(&mut model);
         show(Arc::new(next.table()), model);
         let before = std::mem::replace(&mut *shown, next);
         let served = |actor: &Arc<DriveActor>| shown.actors.values().any(|served| Arc::ptr_eq(&served.actor, actor));
@@ -143,26 +161,59 @@ impl Drives {
         events: &[AsyncEvent],
         shared: &Shared,
     ) {
+        let mut free = Vec::new();
         let mut shown = self.shown();
-        let Some(served) = shown.actors.get(nqn) else { return };
-        let served = ServedDrive { actor: Arc::clone(&served.actor), names: self.names(&served.actor, &served.names) };
-        shown.actors.insert(nqn.clone(), served.clone());
-        // Devices first: a queue that learns of a namespace finds its device.
-        let table = Arc::new(shown.table());
-        shared.post_all(|| Message::Devices(Arc::clone(&table)));
+        self.name_devices(&mut shown, nqn, shared);
         let mut registry = shared.registry();
-        let Some(subsystem) = registry.model().subsystem(nqn) else { return };
-        let mut subsystem = Subsystem::clone(subsystem);
-        match served.adopt(&mut subsystem) {
-            Ok(()) => {
-                // Delivered under the lock, so that no queue hears of an older model later.
-                let notices = registry.replace_subsystem(Arc::new(subsystem), by);
-                shared.deliver(notices);
-                shared.deliver(registry.reservation_notices(nqn, reservations));
-                events.iter().for_each(|&event| shared.deliver(registry.raise(nqn, event)));
-            }
-            Err(error) => tracing::error!(%nqn, "the namespaces of the drive cannot be shown: {error}"),
+        if let Some(ports) = shown.publish(nqn, by, &mut registry, shared) {
+            free = ports;
+            shared.deliver(registry.reservation_notices(nqn, reservations));
+            events.iter().for_each(|&event| shared.deliver(registry.raise(nqn, event)));
         }
+        drop(registry);
+        let waiting = shown.waiting_for(&free, nqn);
+        drop(shown);
+        waiting.iter().for_each(|drive| self.publish(drive, None, &[], &[], shared));
+    }
+
+    /// Whether a function could be shown at a port: it is there, serves more than discovery, and,
+    /// if it is a direct one, has no other subsystem.
+    pub(crate) fn is_free_for(&self, port: &str, nqn: &Nqn) -> bool {
+        let shown = self.shown();
+        shown.ports.get(port).is_some_and(|port| shown.direct.is_free_for(*port, nqn))
+    }
+
+    /// Keeps a function's subsystem from hosts: those that it has are told to leave, and those that
+    /// come may try again.
+    pub(crate) fn withhold(&self, nqn: &Nqn, shared: &Shared) {
+        let mut shown = self.shown();
+        shown.withheld.insert(nqn.clone());
+        let mut registry = shared.registry();
+        let mut model = Model::clone(registry.model());
+        model.generation += 1;
+        shown.withhold(&mut model);
+        let notices = registry.replace_model(Arc::new(model));
+        shared.deliver(notices);
+    }
+
+    /// Shows hosts a function's subsystem again, at the port that it is given to now.
+    pub(crate) fn show_again(&self, drive: &Nqn, nqn: &Nqn, shared: &Shared) {
+        let mut shown = self.shown();
+        shown.withheld.remove(nqn);
+        self.name_devices(&mut shown, drive, shared);
+        let mut registry = shared.registry();
+        // With its ports first: until then a host may try again, instead of learning that there is
+        // no such subsystem.
+        let free = shown.publish(drive, None, &mut registry, shared).unwrap_or_default();
+        let mut model = Model::clone(registry.model());
+        model.generation += 1;
+        model.returning.retain(|returning| returning != nqn);
+        let notices = registry.replace_model(Arc::new(model));
+        shared.deliver(notices);
+        drop(registry);
+        let waiting = shown.waiting_for(&free, drive);
+        drop(shown);
+        waiting.iter().for_each(|drive| self.publish(drive, None, &[], &[], shared));
     }
 
     /// Has every drive publish through `shared`.
@@ -171,6 +222,8 @@ impl Drives {
             let of_publish: (Weak<Shared>, Nqn) = (Arc::downgrade(shared), nqn.clone());
             let of_observe = of_publish.clone();
             let of_send_event = of_publish.clone();
+            let of_drain = of_publish.clone();
+            let of_cancel = of_publish.clone();
             actor.join(DriveCallbacks {
                 publish: Box::new(move |by, reservations, events| {
                     let (shared, nqn) = &of_publish;
@@ -185,12 +238,35 @@ impl Drives {
                         shared.deliver(registry.raise_on(nqn, controller, event));
                     }
                 }),
+                drain: Box::new(move |lost, token| {
+                    let (shared, nqn) = &of_drain;
+                    let Some(shared) = shared.upgrade() else { return };
+                    for (handle, nsid) in queues_that_lost(&shared, nqn, lost) {
+                        shared.post(handle, Message::Drain { handle, nsid, token: token.clone() });
+                    }
+                }),
+                cancel: Box::new(move |lost| {
+                    let (shared, nqn) = &of_cancel;
+                    let Some(shared) = shared.upgrade() else { return };
+                    for (handle, nsid) in queues_that_lost(&shared, nqn, lost) {
+                        shared.post(handle, Message::Cancel { handle, nsid });
+                    }
+                }),
                 observe: Box::new(move |after| {
                     let (shared, nqn) = &of_observe;
                     shared.upgrade().map(|shared| observe(&shared, nqn, after)).unwrap_or_default()
                 }),
             });
         }
+    }
+
+    /// Gives names to a drive's devices, and shows all to the queues: before they learn of a
+    /// namespace they find its device.
+    fn name_devices(&self, shown: &mut DriveTable, nqn: &Nqn, shared: &Shared) {
+        let Some(served) = shown.actors.get_mut(nqn) else { return };
+        served.names = self.names(&served.actor, &served.names);
+        let table = Arc::new(shown.table());
+        shared.post_all(|| Message::Devices(Arc::clone(&table)));
     }
 
     /// The devices of a drive's namespaces; those that had a name keep it. A volume that no
@@ -212,6 +288,54 @@ impl Drives {
 }
 
 impl DriveTable {
+    /// Shows what a drive is now, by a command of host `by` if it was one, if that is possible.
+    /// Gives the direct ports that are free now.
+    fn publish(
+        &mut self,
+        nqn: &Nqn,
+        by: Option<&Nqn>,
+        registry: &mut Registry,
+        shared: &Shared,
+    ) -> Option<Vec<PortId>> {
+        let (served, subsystem) = (self.actors.get(nqn)?, registry.model().subsystem(nqn)?);
+        let mut subsystems = match served.subsystems(Subsystem::clone(subsystem), &self.ports) {
+            Ok(subsystems) => subsystems,
+            Err(error) => {
+                tracing::error!(%nqn, "the namespaces of the drive cannot be shown: {error}");
+                return None;
+            }
+        };
+        let free = self.direct.settle(&mut subsystems);
+        let withheld = subsystems.iter_mut().filter(|subsystem| self.withheld.contains(&subsystem.nqn));
+        withheld.for_each(|subsystem| subsystem.ports.clear());
+        // Delivered under the lock, so that no queue hears of an older model later.
+        let notices = registry.replace_subsystems(subsystems, by);
+        shared.shares.follow(registry.model());
+        shared.deliver(notices);
+        Some(free)
+    }
+
+    /// Drives beside `nqn` with functions that are given to one of these ports.
+    fn waiting_for(&self, free: &[PortId], nqn: &Nqn) -> Vec<Nqn> {
+        let wants = |served: &ServedDrive| {
+            let given = |function: &ebof_drive::Function| function.port.as_ref().and_then(|port| self.ports.get(port));
+            let view = served.actor.view();
+            view.functions.values().filter_map(given).any(|port| free.contains(port))
+        };
+        let others = self.actors.iter().filter(|(other, served)| *other != nqn && !free.is_empty() && wants(served));
+        others.map(|(other, _)| other.clone()).collect()
+    }
+
+    /// Takes the ports from the subsystems that hosts are kept from.
+    fn withhold(&self, model: &mut Model) {
+        for subsystem in model.subsystems.iter_mut().filter(|subsystem| self.withheld.contains(&subsystem.nqn)) {
+            Arc::make_mut(subsystem).ports.clear();
+            if !model.returning.contains(&subsystem.nqn) {
+                model.returning.push(subsystem.nqn.clone());
+            }
+        }
+    }
+
     fn table(&self) -> DeviceTable {
         let plain = self.plain.iter().map(|(id, device)| (*id, Arc::clone(device)));
         let named = self.actors.values().flat_map(|served| served.names.values());
@@ -220,9 +344,16 @@ impl DriveTable {
 }
 
 impl ServedDrive {
+    /// The subsystem of the drive, made of its own, and those of the drive's functions.
+    fn subsystems(&self, mut own: Subsystem, ports: &BTreeMap<String, PortId>) -> Result<Vec<Subsystem>, TableError> {
+        self.adopt(&mut own)?;
+        let functions = own.functions(|port| ports.get(port).copied());
+        Ok([own].into_iter().chain(functions).collect())
+    }
+
     /// Makes `subsystem` that of the drive.
     fn adopt(&self, subsystem: &mut Subsystem) -> Result<(), TableError> {
-        subsystem.adopt(self.actor.view(), |namespace| {
+        subsystem.adopt(self.actor.shown(), |namespace| {
             let (device, backing) = self.names.get(&namespace.volume)?;
             let geometry = backing.geometry();
             let thin = self.actor.medium().thin(namespace.volume)?;
@@ -237,12 +368,23 @@ impl ServedDrive {
     }
 }
 
+/// The queues that may have commands to what was lost, with what each has lost.
+fn queues_that_lost(shared: &Shared, drive: &Nqn, lost: &Lost) -> Vec<(Handle, Nsid)> {
+    let registry = shared.registry();
+    let queues = |&(nsid, function): &(Nsid, Option<FunctionId>)| {
+        registry.queues_that_lost(drive, nsid, function).into_iter().map(move |handle| (handle, nsid))
+    };
+    lost.iter().flat_map(queues).collect()
+}
+
 /// What the hosts of a drive did since the target was started.
 fn observe(shared: &Shared, nqn: &Nqn, after: u64) -> Observed {
     let mut usage: BTreeMap<u32, Work> = BTreeMap::new();
     let mut writers: BTreeMap<u32, BTreeMap<String, u64>> = BTreeMap::new();
     let totals = shared.totals();
-    for (series, kinds) in totals.iter().filter(|(series, _)| series.subsystem == nqn.as_str()) {
+    let names: BTreeSet<String> = shared.registry().subsystems_of(nqn).map(Nqn::to_string).collect();
+    let is_of_drive = |series: &Series| names.contains(&series.subsystem);
+    for (series, kinds) in totals.iter().filter(|(series, _)| is_of_drive(series)) {
         let [read, write] = [Kind::Read, Kind::Write].map(|kind| kinds[kind as usize]);
         usage.entry(series.nsid).or_default().add(&Work {
             bytes_read: read.bytes,
@@ -251,12 +393,13 @@ fn observe(shared: &Shared, nqn: &Nqn, after: u64) -> Observed {
             write_commands: write.commands,
         });
     }
-    for (series, kinds) in totals.iter().filter(|(series, _)| series.subsystem == nqn.as_str()) {
+    for (series, kinds) in totals.iter().filter(|(series, _)| is_of_drive(series)) {
         let count = kinds[Kind::Write as usize].commands;
         *writers.entry(series.nsid).or_default().entry(series.host.clone()).or_default() += count;
     }
     let registry = shared.registry();
-    let counts = registry.subsystem_counts(nqn);
+    let counts =
+        registry.subsystems_of(nqn).map(|nqn| registry.subsystem_counts(nqn)).fold(Counts::default(), Counts::plus);
     let errors = registry.errors_since(nqn, after);
     Observed { errors, usage, writers, busy_ms: counts.busy_ms, media_errors: counts.media_errors }
 }

@@ -4,20 +4,21 @@
 
 use std::sync::Arc;
 
-use ebof_backend::{Buffer, Class, Completion, Device, Operation, Request, Segments, Submitted};
+use ebof_backend::{Buffer, Class, Completion, Operation, Segments};
 use ebof_drive::error_log::is_severe;
-use ebof_fabrics::{DeviceId, Executing, Extent, Failure, FusedHalf, Step, Task, Transfer, TransferKind};
+use ebof_fabrics::{Executing, Failure, FusedHalf, Step, Task, Transfer, TransferKind};
 use ebof_nvme::connect::ConnectData;
 use ebof_nvme::{Cid, DataPointer, Nqn, Nsid, Sqe, Status};
 
 use crate::command::{Command, Phase, Work};
 use crate::commands::Commands;
 use crate::copy::Copy;
-use crate::device::status_of;
+use crate::device::{operation, status_of};
 use crate::link::{Fetch, Link};
 use crate::log_limit::{self, LogSubject};
 use crate::mailbox::{CommandRef, Message};
 use crate::reactor_context::ReactorContext;
+use crate::rings::map;
 use crate::stats::{QueueStats, SERIES_MAX};
 
 /// Length of the data of Connect, bytes.
@@ -36,6 +37,11 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
+    /// A command that goes on: its parameters have come, or its drive has answered.
+    pub(crate) fn of(command: &Command) -> Self {
+        Self { cid: command.cid, nsid: command.nsid, pointer: command.pointer, in_capsule: 0 }
+    }
+
     /// A command of which no more data will come.
     pub(crate) fn without_data(cid: Cid, nsid: Nsid) -> Self {
         Self { cid, nsid, pointer: DataPointer::NONE, in_capsule: 0 }
@@ -141,10 +147,7 @@ impl Commands {
                 let length = transfer.transfer_bytes();
                 (Work::Transfer(transfer), length)
             }
-            Task::Reply(data) => {
-                let cqe = self.queue.complete(executing, Status::SUCCESS);
-                return link.send_bytes(origin.cid, &data, &cqe, context);
-            }
+            Task::Reply(data) => return self.reply(origin, executing, &data, link, context),
             Task::Receive => {
                 let length = executing.length();
                 (Work::Parameter, length)
@@ -181,6 +184,7 @@ impl Commands {
                 return context.shared.post(handle, Message::Abort { handle, cid, reply });
             }
             Task::Reset(quiesce) => return self.reset(origin, executing, quiesce, link, context),
+            Task::Rings(task) => return self.change_rings(origin, executing, &task, link, context),
         };
         let command = self.command(origin, executing, work, length, context);
         self.start(command, origin, link, context);
@@ -204,12 +208,14 @@ impl Commands {
             work,
             phase: Phase::Elsewhere,
             buffer: None,
+            mapped: None,
             length,
             failed: None,
             failed_lba: None,
             started_us: context.now_us,
             lock: None,
             stats,
+            ticket: None,
         }
     }
 
@@ -228,7 +234,13 @@ impl Commands {
             let slot = self.slots.insert(command);
             return self.end(slot, Status::DATA_SGL_LENGTH_INVALID.dnr(), link, context);
         }
-        let bytes = command.work.buffer_bytes(command.length);
+        if link.is_ring()
+            && let Err(status) = map(&mut command, link, context.devices)
+        {
+            let slot = self.slots.insert(command);
+            return self.end(slot, status, link, context);
+        }
+        let bytes = command.buffer_bytes();
         if bytes > 0 {
             command.buffer = if in_capsule || self.awaiting_buffer.is_empty() {
                 self.take_buffer(bytes, in_capsule, context)
@@ -253,7 +265,7 @@ impl Commands {
     /// Starts a command that has its buffer: fetches its data, or goes to the device.
     fn set_off(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
         let Some(command) = self.slots.get_mut(slot) else { return };
-        if !command.work.takes_data() {
+        if !command.work.takes_data() || command.mapped.is_some() {
             return self.data_complete(slot, link, context);
         }
         if let Some(fetch) = self.fetch(slot)
@@ -342,11 +354,11 @@ impl Commands {
                 if kind == TransferKind::WriteUncorrectable {
                     return self.mark_bad(slot, extent, link, context);
                 }
-                let operation = operation(kind, &extent, command.buffer.take());
+                let operation = operation(kind, &extent, command.take_memory());
                 self.send_to_device(slot, extent.device, operation, link, context);
             }
             Work::Copy(_) => self.copy_on(slot, link, context),
-            Work::Parameter | Work::Connect | Work::Abort | Work::Drive { .. } | Work::Reset { .. } => {}
+            Work::Parameter | Work::Connect | Work::Abort | Work::Rings | Work::Drive { .. } | Work::Reset { .. } => {}
             Work::Flush(device) => {
                 self.send_to_device(slot, device, Some(Operation::Flush), link, context);
             }
@@ -364,7 +376,7 @@ impl Commands {
         let Some(mut command) = self.slots.remove(slot) else { return };
         let buffer = command.buffer.take();
         let data = buffer.as_ref().map_or(&[][..], |buffer| &buffer.as_slice()[..command.length as usize]);
-        let origin = Origin::without_data(command.cid, command.nsid);
+        let origin = Origin::of(&command);
         let step = if matches!(command.work, Work::Connect) {
             self.connect(command.executing, data, link, context)
         } else {
@@ -379,43 +391,6 @@ impl Commands {
         self.advance(step, origin, link, context);
     }
 
-    pub(crate) fn send_to_device(
-        &mut self,
-        slot: u32,
-        device: DeviceId,
-        operation: Option<Operation>,
-        link: &mut Link,
-        context: &mut ReactorContext<'_>,
-    ) {
-        let devices = context.devices;
-        let (Some(operation), Some(device)) = (operation, devices.device(device)) else {
-            // The namespace went away between the decision and now.
-            self.end(slot, Status::INVALID_NAMESPACE.dnr(), link, context);
-            return;
-        };
-        if let Some(command) = self.slots.get_mut(slot) {
-            command.phase = Phase::AtDevice;
-            self.at_device += 1;
-        }
-        let request = Request::new(context.tag(self.handle, slot), operation);
-        self.submit(device, request, link, context);
-    }
-
-    /// Hands a request to the device, now or when the thread's `Io` has room.
-    fn submit(
-        &mut self,
-        device: &Arc<dyn Device>,
-        request: Request,
-        link: &mut Link,
-        context: &mut ReactorContext<'_>,
-    ) {
-        match device.submit(context.io, request) {
-            Submitted::Done(completion) => self.on_device(completion, link, context),
-            Submitted::Pending => {}
-            Submitted::Busy(request) => context.retry.push_back((Arc::clone(device), request)),
-        }
-    }
-
     /// Takes the completion of a device.
     pub(crate) fn on_device(&mut self, completion: Completion, link: &mut Link, context: &mut ReactorContext<'_>) {
         let slot = ReactorContext::slot_of(completion.tag);
@@ -423,6 +398,7 @@ impl Commands {
         let Some(command) = self.slots.get_mut(slot) else { return };
         command.buffer = completion.data.and_then(Segments::into_buffer);
         command.phase = Phase::Elsewhere;
+        Self::note_share_done(&mut command.ticket, context);
         if link.has_ended() {
             self.forget(slot, context);
             self.report_closed(link, context);
@@ -517,8 +493,18 @@ impl Commands {
         }
     }
 
-    /// The counters for commands about `nsid` on this queue: their place in `stats`.
+    /// The counters for commands about `nsid` on this queue: their place in `stats`. Most queues
+    /// work on one namespace.
+    #[inline]
     pub(crate) fn stats_of(&mut self, nsid: Nsid, context: &ReactorContext<'_>) -> Option<usize> {
+        match self.stats.first() {
+            Some((known, _)) if *known == nsid => Some(0),
+            _ => self.find_stats(nsid, context),
+        }
+    }
+
+    #[inline(never)]
+    fn find_stats(&mut self, nsid: Nsid, context: &ReactorContext<'_>) -> Option<usize> {
         if let Some(at) = self.stats.iter().position(|(known, _)| *known == nsid) {
             return Some(at);
         }
@@ -538,25 +524,6 @@ impl Commands {
         context.shared.add_stats(&stats);
         self.stats.push((nsid, stats));
         Some(self.stats.len() - 1)
-    }
-}
-
-/// What a device is asked for; `None` where the buffer for it is missing.
-pub(crate) fn operation(kind: TransferKind, extent: &Extent, buffer: Option<Buffer>) -> Option<Operation> {
-    let Extent { offset_bytes: offset, length_bytes, deallocate, fua, .. } = *extent;
-    let len = length_bytes as usize;
-    match kind {
-        TransferKind::Read | TransferKind::Compare | TransferKind::Verify => {
-            buffer.map(|buffer| Operation::Read { offset, len, data: buffer.into() })
-        }
-        TransferKind::Write => buffer.map(|buffer| Operation::Write { offset, len, data: buffer.into(), fua }),
-        // With a buffer, where blocks have protection information: zeros with theirs.
-        TransferKind::WriteZeroes => Some(match buffer {
-            Some(buffer) => Operation::Write { offset, len, data: buffer.into(), fua },
-            None => Operation::WriteZeroes { offset, len: length_bytes.into(), deallocate, fua },
-        }),
-        // The drive's, not the device's.
-        TransferKind::WriteUncorrectable => None,
     }
 }
 

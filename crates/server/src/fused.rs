@@ -23,7 +23,7 @@ use ebof_nvme::{Cid, Status};
 
 use crate::command::{Command, Phase, Work, bytes_of};
 use crate::commands::Commands;
-use crate::execute::operation;
+use crate::device::operation;
 use crate::link::{Link, Stopped};
 use crate::mailbox::CommandRef;
 use crate::range_lock::{FusedLocks, RangeLock};
@@ -58,9 +58,12 @@ impl Commands {
         }
         let Some(extent) = first_half(&command.work) else {
             command.lock = None;
+            if self.ask_again(slot, link, context) {
+                return;
+            }
             return self.go_to_device(slot, link, context);
         };
-        let operation = operation(TransferKind::Compare, &extent, command.buffer.take());
+        let operation = operation(TransferKind::Compare, &extent, command.take_memory());
         self.send_to_device(slot, extent.device, operation, link, context);
     }
 
@@ -122,7 +125,7 @@ impl Commands {
         // The half at the device has the lock: the other one may be given up meanwhile.
         *of_second = lock;
         let extent = transfer.extent;
-        let operation = operation(transfer.kind, &extent, buffer.take());
+        let operation = operation(transfer.kind, &extent, buffer.take().map(Into::into));
         self.finish(slot, Status::SUCCESS, link, context);
         self.send_to_device(second, extent.device, operation, link, context);
     }
@@ -165,6 +168,11 @@ impl Commands {
                 Stopped::Arriving => return command.failed = Some(status),
                 Stopped::Ended(buffer) => command.buffer = buffer,
             }
+        }
+        if let Some(buffer) = self.withdraw_held(slot)
+            && let Some(command) = self.slots.get_mut(slot)
+        {
+            command.buffer = Some(buffer);
         }
         self.awaiting_buffer.retain(|&waiting| waiting != slot);
         self.pending_copies.retain(|&pending| pending != slot);

@@ -15,16 +15,22 @@ mod command;
 mod commands;
 mod connect;
 mod connection;
+mod contradictions;
 mod control;
 mod copy;
 mod copy_steps;
 mod device;
+mod direct;
+mod drain;
 mod drive_commands;
 mod drive_requests;
 mod drives;
+mod enclosure;
 mod environment;
 mod execute;
 mod fairness;
+mod function_load;
+mod functions;
 mod fused;
 mod handle;
 mod link;
@@ -42,17 +48,22 @@ mod reactor;
 mod reactor_context;
 mod reload;
 mod resident;
+mod rings;
 mod sent;
 mod serve;
 mod settings;
 mod share;
 mod shared;
 mod shared_receives;
+mod shares;
 mod slots;
 mod sockets;
 mod startup;
 mod stats;
 mod stepped;
+mod submit;
+mod unfinished;
+mod uptime;
 
 /// Firmware images of drives, for those who make them.
 pub mod firmware {
@@ -60,7 +71,9 @@ pub mod firmware {
 }
 
 pub use drives::DriveOpenError;
+pub use enclosure::{Observer, RunningEnclosure};
 pub use environment::{Environment, RdmaNetwork, Storage};
+pub use function_load::FunctionLoad;
 pub use metrics::{Exposition, MetricsDetail};
 pub use serve::{Target, TextError};
 pub use settings::Settings;

@@ -8,6 +8,7 @@
 //!
 //! | what the command side asks | |
 //! |---|---|
+//! | [`Link::map`] | the host's memory itself, for a device |
 //! | [`Link::fetch`], [`Link::take_inline`] | data of a command into a buffer; [`Event::Fetched`] when they are there |
 //! | [`Link::stop_fetching`] | the command ends without its data |
 //! | [`Link::send_buffer`], [`Link::send_bytes`], [`Link::send_own`], [`Link::lend`] | data to the host, with the completion |
@@ -23,6 +24,7 @@ mod loopback;
 mod message_queue;
 mod outbox;
 mod rdma;
+mod ring;
 mod tcp;
 mod transport;
 mod zerocopy;
@@ -31,8 +33,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use ebof_backend::{Buffer, Device};
-use ebof_fabrics::{Handle, SubmissionQueue};
+use ebof_fabrics::{Handle, RingTask, SubmissionQueue};
 use ebof_nvme::{Cid, Cqe, DataPointer, QueueId, Sqe, Status};
+use ebof_region::Way;
 use ebof_sockets::Readiness;
 
 use self::transport::Transport;
@@ -42,11 +45,13 @@ use crate::peer::Peer;
 use crate::reactor_context::ReactorContext;
 use crate::share::Waiting;
 
-pub(crate) use any::AnyTransport;
+pub(crate) use any::{AnyTransport, InMemory};
 pub(crate) use end::End;
 pub(crate) use loopback::Loopback;
 pub(crate) use rdma::Rdma;
+pub(crate) use ring::Ring;
 pub(crate) use tcp::Tcp;
+pub(crate) use transport::Mapping;
 #[cfg(test)]
 pub(crate) use zerocopy::AwaitingRelease;
 
@@ -256,6 +261,18 @@ impl Link {
         if self.is_polled() { self.transport.arm() } else { Ok(true) }
     }
 
+    /// Whether it is a queue in the memory of a host that is attached directly.
+    #[inline]
+    pub(crate) fn is_ring(&self) -> bool {
+        matches!(self.transport, AnyTransport::InMemory(InMemory::Ring(_)))
+    }
+
+    /// Whether its function has something to tell that host.
+    #[inline]
+    pub(crate) fn has_news(&self) -> bool {
+        matches!(&self.transport, AnyTransport::InMemory(InMemory::Ring(ring)) if ring.has_news())
+    }
+
     /// Whether both ends have agreed on how to talk.
     pub(crate) fn is_initialized(&self) -> bool {
         self.transport.is_initialized()
@@ -425,6 +442,29 @@ impl Link {
     #[inline]
     pub(crate) fn take_inline<'s, 'i: 's>(&'s mut self, input: &mut &'i [u8]) -> Option<Inline<'s>> {
         self.transport.take_inline(input)
+    }
+
+    /// The memory of the host that holds a command's data, if devices can use it directly.
+    #[inline]
+    pub(crate) fn map(&mut self, pointer: &DataPointer, length: u32, way: Way) -> Mapping {
+        self.transport.map(pointer, length, way)
+    }
+
+    /// Whether a command's data can be where its pointer says.
+    ///
+    /// # Errors
+    /// The status of the command.
+    #[inline]
+    pub(crate) fn check(&mut self, pointer: &DataPointer, length: u32, way: Way) -> Result<(), Status> {
+        self.transport.check(pointer, length, way)
+    }
+
+    /// Changes the queues in the host's memory.
+    ///
+    /// # Errors
+    /// The status of the command.
+    pub(crate) fn change_rings(&mut self, task: &RingTask) -> Result<(), Status> {
+        self.transport.change_rings(task)
     }
 
     /// Gets data of a command from the host, or those in the capsule of the last command.

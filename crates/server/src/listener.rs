@@ -10,11 +10,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ebof_nvme::log::RdmaProvider;
 use ebof_verbs::{Bell, DeviceInfo, Error, Gid, Listener, ListenerEvent, Network, Protocol};
 
+use crate::direct::DirectListener;
+
 /// What a port listens with, which keeps the address in use.
 #[derive(Clone, Debug)]
 pub(crate) enum Bound {
     Tcp(Arc<TcpListener>),
     Rdma(Arc<RdmaListener>),
+    Direct(Arc<DirectListener>),
 }
 
 impl Bound {
@@ -23,6 +26,7 @@ impl Bound {
     pub(crate) fn with_descriptor<R>(&self, work: impl FnOnce(BorrowedFd<'_>) -> R) -> Option<R> {
         match self {
             Self::Tcp(listener) => Some(work(listener.as_fd())),
+            Self::Direct(listener) => Some(work(listener.descriptor())),
             Self::Rdma(listener) => listener.lock().as_ref().and_then(Listener::descriptor).map(work),
         }
     }

@@ -65,6 +65,8 @@ pub(crate) enum Kind {
     Ended,
     /// A queue came to an end that was not wanted.
     Broken,
+    /// A virtual machine asked for what it does not get.
+    ClientRefused,
     /// A connection cannot be watched.
     Unwatched,
     /// A network card keeps memory.
@@ -112,6 +114,7 @@ impl Kind {
             Self::Connected => "connected queues",
             Self::Tolerated => "connections accepted although something was wrong",
             Self::Unconnected | Self::Ended | Self::Broken => "ended connections",
+            Self::ClientRefused => "refused requests of virtual machines",
             Self::Unwatched => "connections that cannot be watched",
             Self::Pinned => "network cards that keep memory",
             Self::Device(_) => "device errors",

@@ -4,21 +4,25 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ebof_drive::{Answer, Refusal};
-use ebof_fabrics::{DeviceId, Handle, Notice};
+use ebof_fabrics::{DeviceId, Handle, Notice, RingTask};
 use ebof_loopback::TargetEnd;
 use ebof_nvme::{Cid, HostId, Nsid};
+use ebof_shares::Ticket;
 use ebof_sockets::Stream;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::device::DeviceTable;
+use crate::drain::DrainToken;
 use crate::peer::Peer;
 use crate::port::PortState;
 use crate::rdma_connection::RdmaConnection;
 use crate::share::Waiting;
+use crate::shares::DriveShares;
 
 /// A message to a reactor.
 pub(crate) enum Message {
@@ -41,8 +45,14 @@ pub(crate) enum Message {
     Preempt { handle: Handle, nsid: Nsid, reply: CommandRef },
     /// The answer to an earlier `Preempt`.
     Preempted { reply: CommandRef },
+    /// End the commands of the queue `handle` to a namespace that its host has lost, all for
+    /// [`Nsid::ALL`]; the token is dropped when nothing of them is left at a device.
+    Drain { handle: Handle, nsid: Nsid, token: DrainToken },
     /// End the connection `handle`; `reply` is notified when nothing of it is left at a device.
     Close { handle: Handle, reply: CommandRef },
+    /// Cancel what the connection `handle` has at devices of a namespace, or of all for
+    /// [`Nsid::ALL`].
+    Cancel { handle: Handle, nsid: Nsid },
     /// The answer to an earlier `Close`.
     Closed { reply: CommandRef },
     /// The drive's thread has nothing left of the connection `handle`, which has ended.
@@ -58,6 +68,13 @@ pub(crate) enum Message {
     Barrier(Barrier),
     /// The command with this number on the wait list has the lock.
     LockGranted { reply: CommandRef, number: u64 },
+    /// A queue in the memory of a host that is attached directly needs a connection; `reply` is the
+    /// command of its Admin Queue that waits.
+    CreateQueue { reply: CommandRef, task: RingTask },
+    /// The command that waits for its share of the drive with this ticket may go.
+    Admitted { reply: CommandRef, ticket: Ticket },
+    /// Something waits for a limit of a drive's function, and no reactor may know until when.
+    ShareDue(Arc<DriveShares>),
     /// A port was removed: its connections end.
     PortGone(Arc<PortState>),
     /// Complete what was accepted, then end; whatever is left at the deadline (milliseconds of the
@@ -81,6 +98,8 @@ pub(crate) enum Incoming {
     Tcp(Stream),
     Rdma(Box<RdmaConnection>),
     Loopback(TargetEnd),
+    /// A client of vfio-user.
+    Direct(UnixStream),
 }
 
 /// A command that waits for an answer, by its connection and slot.

@@ -4,6 +4,7 @@
 //! units, counters that end in `_total`, a help text for each.
 
 mod drives;
+mod functions;
 mod text;
 
 #[cfg(test)]
@@ -21,6 +22,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::function_load::FunctionLoad;
 use crate::sent::Figures;
 use crate::stats::{Kind, KindTotals, LATENCY_BOUNDS_US, Series, Totals};
 
@@ -53,6 +55,7 @@ pub(crate) struct Snapshot {
     pub(crate) refusals: Vec<Refusal>,
     pub(crate) zerocopy: Figures,
     pub(crate) capsules: CapsuleMemory,
+    pub(crate) functions: Vec<FunctionLoad>,
 }
 
 /// What connections over RDMA have of the memory for capsules.
@@ -101,11 +104,14 @@ type Labels = Vec<(&'static str, String)>;
 
 impl Collector for Collected {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let Snapshot { status, refusals, zerocopy, capsules, .. } = &self.snapshot;
+        let Snapshot { status, refusals, zerocopy, capsules, functions, .. } = &self.snapshot;
         encode_build(&status.version, &mut encoder)?;
         encode_target(status, &mut encoder)?;
         encode_refusals(refusals, &mut encoder)?;
         drives::encode(&status.drives, &mut encoder)?;
+        if !functions.is_empty() {
+            functions::encode(functions, &mut encoder)?;
+        }
         encode_zerocopy(*zerocopy, &mut encoder)?;
         encode_capsules(*capsules, &mut encoder)?;
         self.encode_commands(&mut encoder)

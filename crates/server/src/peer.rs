@@ -28,6 +28,8 @@ pub(crate) enum PeerAddress {
     },
     /// In this process.
     SameProcess,
+    /// A virtual machine on this one.
+    Direct,
 }
 
 impl Peer {
@@ -41,7 +43,7 @@ impl Peer {
     pub(crate) fn local(&self) -> String {
         match self.address {
             PeerAddress::Network { local, .. } => local.ip().to_canonical().to_string(),
-            PeerAddress::SameProcess => String::new(),
+            PeerAddress::SameProcess | PeerAddress::Direct => String::new(),
         }
     }
 }
@@ -50,7 +52,7 @@ impl PeerAddress {
     pub(crate) fn about(self) -> LogSubject {
         match self {
             Self::Network { remote, .. } => remote.ip().into(),
-            Self::SameProcess => LogSubject::Target,
+            Self::SameProcess | Self::Direct => LogSubject::Target,
         }
     }
 
@@ -59,6 +61,7 @@ impl PeerAddress {
         match self {
             Self::Network { remote, .. } => api::Peer::Network(remote),
             Self::SameProcess => api::Peer::SameProcess,
+            Self::Direct => api::Peer::Direct,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! A port as the target's threads see it: what connections that arrive there are offered.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::{Arc, OnceLock};
 
 use ebof_fabrics::PortId;
 use ebof_manage::config;
@@ -11,6 +11,7 @@ use ebof_nvme::log::RdmaProvider;
 use ebof_tcp::Digest;
 use ebof_tcp::controller::Config;
 
+use crate::direct::Reaper;
 use crate::shared_receives::ReceiveSets;
 
 /// A port that listens.
@@ -28,7 +29,15 @@ pub(crate) struct PortState {
     /// Receives that connections share, if the configuration says so.
     pub(crate) receive_sets: Arc<ReceiveSets>,
     pub(crate) counts: Arc<PortCounts>,
+    /// Which reactor serves the clients of a direct port.
+    pub(crate) reactor: Arc<OnceLock<usize>>,
+    /// Closes what the clients of a direct port have sent.
+    pub(crate) reaper: Arc<Reaper>,
 }
+
+/// How long a thread looks for work of a virtual machine, microseconds: about as long as the
+/// interrupt and the next doorbell take where processors are busy. One without work sleeps.
+const DIRECT_POLLS_US: u32 = 100;
 
 /// What was counted of a port, under all the configurations that it has had.
 #[derive(Debug, Default)]
@@ -55,6 +64,8 @@ impl PortState {
             device_entries,
             receive_sets: Arc::default(),
             counts: Arc::default(),
+            reactor: Arc::default(),
+            reaper: Arc::default(),
         }
     }
 
@@ -67,18 +78,26 @@ impl PortState {
     /// microseconds; [`u64::MAX`] without end. 0: as long as others.
     pub(crate) fn polls_us(&self) -> u64 {
         match self.config.listen.transport {
-            Transport::Rdma if self.config.prefer_busy_poll => u64::MAX,
+            Transport::Rdma | Transport::VfioUser if self.config.prefer_busy_poll => u64::MAX,
             Transport::Rdma => self.config.busy_poll_us.unwrap_or_default().into(),
+            Transport::VfioUser => self.config.busy_poll_us.unwrap_or(DIRECT_POLLS_US).into(),
             // There these are options of sockets.
             Transport::Tcp => 0,
         }
+    }
+
+    /// Whether the doorbells of a direct port are memory: then its thread has to look at them now
+    /// and then, also while nobody rings.
+    pub(crate) fn maps_doorbells(&self) -> bool {
+        self.config.prefer_busy_poll || self.config.busy_poll_us.is_some_and(|us| us > 0)
     }
 
     /// The same port with another configuration: its connections stay, with what they were offered.
     /// Under another id it is another port to hosts.
     pub(crate) fn altered(&self, config: config::Port) -> Self {
         let altered = Self::new(config, self.address);
-        let altered = Self { provider: self.provider, device_entries: self.device_entries, ..altered };
+        let (reactor, reaper) = (Arc::clone(&self.reactor), Arc::clone(&self.reaper));
+        let altered = Self { provider: self.provider, device_entries: self.device_entries, reactor, reaper, ..altered };
         let of_receives = |config: &config::Port| (config.srq_size, config.in_capsule_data_bytes);
         let altered = if of_receives(&altered.config) == of_receives(&self.config) {
             Self { receive_sets: Arc::clone(&self.receive_sets), ..altered }

@@ -4,6 +4,9 @@
 //! connection with one gathered send. A reactor without work polls its sources for a short while,
 //! yielding the processor now and then, and then sleeps in the kernel: an idle target costs no CPU.
 
+mod barrier;
+mod devices;
+mod direct;
 mod memory;
 mod message;
 mod polled;
@@ -17,16 +20,16 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebof_backend::{Completion, Device, Io, Request, Submitted, Vital};
+use ebof_backend::{Device, Io, Request, Vital};
 use ebof_fabrics::Handle;
 use ebof_idle::{Idle, Step};
 use rustix::event::epoll;
 
+use self::direct::DirectDevice;
 use self::memory::SHRINK_MS;
 use self::polled::BusyPoll;
-use self::source::{DEVICES, MAILBOX, Source, simulated_event};
+use self::source::{DEVICES, DIRECT, MAILBOX, Source, simulated_event};
 use crate::buffer::Pool;
-use crate::command::Phase;
 use crate::connection::Connection;
 use crate::device::DeviceTable;
 use crate::fairness::Fairness;
@@ -37,6 +40,7 @@ use crate::mailbox::{Barrier, Mailbox, Message};
 use crate::reactor_context::ReactorContext;
 use crate::share::HostBuffers;
 use crate::shared::Shared;
+use crate::shares::LocalShares;
 
 pub(crate) use source::timespec;
 
@@ -60,11 +64,17 @@ pub(crate) struct Reactor {
     devices: Arc<DeviceTable>,
     pub(crate) connections: Vec<Option<Box<Connection>>>,
     free: Vec<u32>,
+    /// Hosts that are attached directly.
+    direct: Vec<Option<Box<DirectDevice>>>,
+    /// An Admin Queue of one of them has done something, or a queue has ended.
+    look_at_direct: bool,
     serial: u64,
     scratch: Vec<u8>,
     retry: VecDeque<(Arc<dyn Device>, Request)>,
     /// Pairs that wait until no older change of their bytes is left at a device.
     pub(crate) barriers: Vec<Barrier>,
+    /// What the functions of drives have done and may do.
+    local_shares: LocalShares,
     dirty: VecDeque<u32>,
     /// Connections to look at in every turn, by index: nothing tells that they have something.
     polled: Vec<u32>,
@@ -117,10 +127,13 @@ impl Reactor {
             devices,
             connections: Vec::new(),
             free: Vec::new(),
+            direct: Vec::new(),
+            look_at_direct: false,
             serial: 0,
             scratch: vec![0; SCRATCH_BYTES],
             retry: VecDeque::new(),
             barriers: Vec::new(),
+            local_shares: LocalShares::new(index),
             dirty: VecDeque::new(),
             polled: Vec::new(),
             polling: Vec::new(),
@@ -163,7 +176,7 @@ impl Reactor {
             }
             let worked = self.turn(now_us, direct, &events, &mut messages);
             if self.shutdown_ms.is_some() && self.connections.iter().all(Option::is_none) {
-                return;
+                return self.hang_up();
             }
             idle_turns = if worked { 0 } else { idle_turns.saturating_add(1) };
             timeout = self.next_timeout(now_us, worked, idle_turns);
@@ -172,7 +185,11 @@ impl Reactor {
 
     /// Whether a few sockets are looked at in this turn, in place of asking for all.
     fn looks_directly(&self) -> bool {
-        !self.turns.is_multiple_of(ASK_EVERY) && self.aborts.is_empty() && self.fairness.are_few()
+        // What clients write to registers is in sockets.
+        self.direct_is_polled()
+            && !self.turns.is_multiple_of(ASK_EVERY)
+            && self.aborts.is_empty()
+            && self.fairness.are_few()
     }
 
     fn wait(&self, events: &mut Vec<epoll::Event>, timeout: Option<Duration>) {
@@ -198,7 +215,8 @@ impl Reactor {
     /// the target's clock: in the past where there is something to do at once.
     pub(crate) fn due_ms(&self) -> Option<u64> {
         let ready = || self.connections.iter().flatten().any(|connection| simulated_event(connection).is_some());
-        let has_work = !(self.aborts.is_empty() && self.dirty.is_empty() && self.polled.is_empty());
+        let has_work = !(self.aborts.is_empty() && self.dirty.is_empty() && self.polled.is_empty())
+            || self.local_shares.has_work();
         if self.mailbox.has_messages() || has_work || ready() {
             return Some(0);
         }
@@ -219,6 +237,11 @@ impl Reactor {
         worked |= self.take_messages(messages, now_us);
         if direct {
             for index in self.fairness.busy() {
+                // Those that are polled have their turn.
+                let known = self.connections.get(index as usize).and_then(Option::as_ref);
+                if known.is_some_and(|connection| connection.link.listed) {
+                    continue;
+                }
                 worked |= self.on_socket(index, epoll::EventFlags::IN, now_us);
             }
         }
@@ -226,6 +249,10 @@ impl Reactor {
             match event.data.u64() {
                 MAILBOX => self.mailbox.silence(),
                 DEVICES => {}
+                number @ DIRECT.. => {
+                    let at = usize::try_from(number - DIRECT).unwrap_or(usize::MAX);
+                    worked |= self.on_client(at, event.flags, now_us);
+                }
                 index => {
                     let flags = event.flags;
                     worked |= self.on_socket(index_of(Handle(index)), flags, now_us);
@@ -242,6 +269,10 @@ impl Reactor {
             self.on_device(completion, now_us);
         }
         worked |= self.retry_busy(now_us);
+        if !self.direct.is_empty() {
+            worked |= self.look_at_devices(now_us);
+        }
+        worked |= self.settle_shares(now_us);
         worked |= self.resume_waiting(now_us);
         worked |= self.flush_dirty(now_us);
         if !self.barriers.is_empty() {
@@ -252,7 +283,7 @@ impl Reactor {
             tracing::error!(reactor = self.index, "device I/O cannot be started: {error}");
             self.kick_failed = true;
         }
-        worked |= self.on_deadlines(now_us);
+        worked |= self.on_deadlines(now_us) | self.look_at_direct | self.local_shares.has_work();
         if worked {
             self.last_work_us = Some(now_us);
         }
@@ -302,7 +333,9 @@ impl Reactor {
         let shrink_ms = self.last_work_us.map(|last| last / 1000 + SHRINK_MS);
         let next = self.next_deadline_ms(now_ms).into_iter().chain(shrink_ms).min();
         let next = next.map(|at| Duration::from_millis(at.saturating_sub(now_ms).max(1)));
-        [next, probe_us.map(Duration::from_micros)].into_iter().flatten().min()
+        let share_us = self.local_shares.due_us().map(|at| at.saturating_sub(now_us).max(1));
+        let soon = [probe_us, share_us].map(|us| us.map(Duration::from_micros));
+        soon.into_iter().chain([next, self.doorbell_interval()]).flatten().min()
     }
 
     /// When something is overdue or tried again, milliseconds.
@@ -311,7 +344,8 @@ impl Reactor {
         // What could not be started is tried again soon, although nothing else may happen until
         // then.
         let again_ms = self.kick_failed.then_some(now_ms + 10);
-        [deadline_ms, self.shutdown_ms, again_ms].into_iter().flatten().min()
+        let share_ms = self.local_shares.due_us().map(|us| us.div_ceil(1000));
+        [deadline_ms, self.shutdown_ms, again_ms, share_ms, self.direct_deadline_ms(now_ms)].into_iter().flatten().min()
     }
 
     /// Runs `work` on the connection at `index`, and ends it when that fails.
@@ -330,6 +364,7 @@ impl Reactor {
             devices: &self.devices,
             scratch: &mut self.scratch,
             retry: &mut self.retry,
+            local_shares: &mut self.local_shares,
             dirty: &mut self.dirty,
             number: self.turns,
             share: self.fairness.share(index),
@@ -348,6 +383,7 @@ impl Reactor {
         if used > 0 {
             self.fairness.note_use(used);
         }
+        self.look_at_direct |= connection.concerns_function(state_before);
         if connection.is_finished() {
             // Closing the socket takes it out of the epoll set.
             self.free.push(index);
@@ -421,34 +457,6 @@ impl Reactor {
             self.fairness.note(index);
         }
         worked || received > 0
-    }
-
-    /// A device has done its part of a command.
-    fn on_device(&mut self, completion: Completion, now_us: u64) {
-        self.with(ReactorContext::index_of(completion.tag), now_us, |connection, context| {
-            connection.commands.on_device(completion, &mut connection.link, context);
-            Ok(())
-        });
-    }
-
-    /// Submits again what the devices had no room for. Returns whether something ended at once.
-    fn retry_busy(&mut self, now_us: u64) -> bool {
-        let mut worked = false;
-        for _ in 0..self.retry.len() {
-            let Some((device, request)) = self.retry.pop_front() else { break };
-            match device.submit(&mut self.io, request) {
-                Submitted::Pending => {}
-                Submitted::Busy(request) => {
-                    self.retry.push_front((device, request));
-                    break;
-                }
-                Submitted::Done(completion) => {
-                    worked = true;
-                    self.on_device(completion, now_us);
-                }
-            }
-        }
-        worked
     }
 
     /// Connections that waited for a buffer or a free slot go on, each in its turn. Returns whether
@@ -548,27 +556,6 @@ impl Reactor {
             }
         }
         worked
-    }
-}
-
-impl Reactor {
-    /// Answers the barriers behind which nothing is left.
-    pub(crate) fn answer_barriers(&mut self) {
-        let connections = &self.connections;
-        let shared = &self.shared;
-        self.barriers.retain(|barrier| {
-            let mut commands = connections.iter().flatten().flat_map(|connection| connection.commands.slots.iter());
-            let is_left = commands.any(|(_, command)| {
-                // What only a drive's thread changes is elsewhere meanwhile.
-                matches!(command.phase, Phase::AtDevice | Phase::Elsewhere)
-                    && command.work.changed_device() == Some(barrier.device)
-                    && command.work.changes(&barrier.range)
-            });
-            if !is_left {
-                shared.fused_locks.answer(barrier);
-            }
-            is_left
-        });
     }
 }
 

@@ -11,6 +11,7 @@ use crate::device::DeviceTable;
 use crate::handle::index_of;
 use crate::share::HostBuffers;
 use crate::shared::Shared;
+use crate::shares::LocalShares;
 
 /// What a connection may use of its reactor during one turn.
 pub(crate) struct ReactorContext<'a> {
@@ -22,6 +23,7 @@ pub(crate) struct ReactorContext<'a> {
     pub(crate) scratch: &'a mut Vec<u8>,
     /// Requests that the `Io` had no room for.
     pub(crate) retry: &'a mut VecDeque<(Arc<dyn Device>, Request)>,
+    pub(crate) local_shares: &'a mut LocalShares,
     /// Connections with something to send, by index.
     pub(crate) dirty: &'a mut VecDeque<u32>,
     /// Running number of the turn.

@@ -24,13 +24,15 @@ use ebof_manage::plan::{Change, Effect};
 use ebof_manage::{Config, Plan};
 use ebof_nvme::Nqn;
 
+use crate::contradictions;
 use crate::control::{Listening, Order};
 use crate::drives::{DriveThreads, Drives};
 use crate::environment::Environment;
 use crate::mailbox::Message;
 use crate::port::PortState;
 use crate::serve::{InForce, Target};
-use crate::startup::{Devices, NamespaceKey, OpenDrive, OpenNamespace, StartError, listen, listen_at};
+use crate::startup::{Devices, NamespaceKey, OpenDrive, OpenNamespace, StartError, listen, listen_at, places};
+use crate::unfinished;
 
 use sort::{collide, file_id, missing};
 
@@ -42,9 +44,23 @@ mod sort;
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// Makes the target what `desired` says.
-pub(crate) fn apply(target: &Target, mut desired: Config) -> Result<Plan, ApplyError> {
+pub(crate) fn apply(target: &Target, desired: Config) -> Result<Plan, ApplyError> {
+    apply_with(target, |_current| Ok(desired))
+}
+
+/// Makes the target what `desired` makes of the configuration in force, which nothing else changes
+/// meanwhile.
+pub(crate) fn apply_with<E: From<ApplyError>>(
+    target: &Target,
+    desired: impl FnOnce(&Config) -> Result<Config, E>,
+) -> Result<Plan, E> {
     let _alone = target.changing.lock().unwrap_or_else(PoisonError::into_inner);
     let before = target.in_force().clone();
+    let desired = desired(&before.config)?;
+    Ok(change(target, before, desired)?)
+}
+
+fn change(target: &Target, before: InForce, mut desired: Config) -> Result<Plan, ApplyError> {
     desired.keep_numbers(&before.config);
     let mut plan = Plan::between(&before.config, &desired);
     refuse(&plan)?;
@@ -57,6 +73,9 @@ pub(crate) fn apply(target: &Target, mut desired: Config) -> Result<Plan, ApplyE
     match prepared.and_then(|()| reload.check()) {
         Ok(()) => {
             let grown = reload.commit(&plan);
+            let state = target.in_force();
+            contradictions::log(&state.devices, &state.ports, &state.config);
+            drop(state);
             plan.changes.extend(grown);
             Ok(plan)
         }
@@ -326,6 +345,9 @@ impl<'c> Reload<'c> {
 
     /// Whether what was taken makes a model.
     fn check(&mut self) -> Result<(), StartError> {
+        contradictions::check_ports(self.drives_stay.iter().map(|(_, now)| now), self.old, self.config)?;
+        let stay: Vec<OpenDrive> = self.drives_stay.iter().map(|(_, now)| now.clone()).collect();
+        unfinished::finish(&self.taken_drives, &stay);
         self.next_devices().model(self.config, &self.next_ports(), self.generation).map(|_| ())
     }
 
@@ -448,14 +470,18 @@ impl<'c> Reload<'c> {
         // A host that comes meanwhile is not to give up.
         model.returning.clone_from(&self.returning);
         let actors = devices.actors();
-        let surplus = shared.drives.put_in_force(devices.plain(), &actors, model, |table, model| {
-            // Devices first: a queue that learns of a namespace finds its device.
-            shared.post_all(|| Message::Devices(Arc::clone(&table)));
-            // Delivered under the lock, so that no queue hears of an older model later.
-            let mut registry = shared.registry();
-            let notices = registry.replace_model(Arc::new(model));
-            shared.deliver(notices);
-        });
+        let surplus =
+            shared.drives.put_in_force(devices.plain(), &actors, places(&ports), model, |table, mut model| {
+                // Devices first: a queue that learns of a namespace finds its device.
+                shared.post_all(|| Message::Devices(Arc::clone(&table)));
+                // Delivered under the lock, so that no queue hears of an older model later.
+                let mut registry = shared.registry();
+                // Functions that go online or offline change what hosts discover, too.
+                model.generation = model.generation.max(registry.model().generation + 1);
+                let notices = registry.replace_model(Arc::new(model));
+                shared.shares.follow(registry.model());
+                shared.deliver(notices);
+            });
         let surplus = surplus.map_err(|(subsystem, error)| StartError::Namespaces { subsystem, error })?;
         Drives::connect(shared, &actors);
         *self.target.in_force() = InForce { config, devices, ports, generation: self.generation };

@@ -1,7 +1,7 @@
 //! A running target: started from a configuration, changed by another, asked for its state, and
 //! stopped.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,6 +19,7 @@ use ebof_manage::api::{
 use ebof_manage::{Config, Diagnostics, Loaded, Plan};
 
 use crate::admission;
+use crate::contradictions;
 use crate::control::{Control, Listening, Order, Orders, Placement};
 use crate::device::DeviceTable;
 use crate::drives::{DriveThreads, Drives};
@@ -31,8 +32,9 @@ use crate::reload;
 use crate::settings::Settings;
 use crate::share;
 use crate::shared::Shared;
-use crate::startup::{Devices, StartError, listen};
+use crate::startup::{Devices, StartError, listen, places};
 use crate::stats::{Kind, Totals};
+use crate::unfinished;
 
 /// A running target. Dropping it stops it without grace; [`Target::stop`] completes what was
 /// accepted.
@@ -49,6 +51,8 @@ pub struct Target {
     state: Mutex<InForce>,
     /// Held while the configuration is changed; taken before the state.
     pub(crate) changing: Mutex<()>,
+    /// Names of drives that were added to what the whole configuration has.
+    added: Mutex<BTreeSet<String>>,
 }
 
 /// What is in force.
@@ -129,19 +133,30 @@ impl Target {
         bell: &Mailbox,
     ) -> Result<Assembled, StartError> {
         let generation = first_generation(&settings.environment.clock);
+        unfinished::finish(&devices.actors, &[]);
         let model = devices.model(&config, &ports, generation)?;
         let drives = Drives::new(devices.ids());
         let mut first = None;
         drives
-            .put_in_force(devices.plain(), &devices.actors(), model, |table, model| first = Some((table, model)))
+            .put_in_force(devices.plain(), &devices.actors(), places(&ports), model, |table, model| {
+                first = Some((table, model));
+            })
             .map_err(|(subsystem, error)| StartError::Namespaces { subsystem, error })?;
         let (table, model) = first.expect("shown once when nothing failed");
         let registry = Registry::new(limits(&settings), Arc::new(model), generation);
         let shared = Arc::new(Shared::new(settings, registry, drives, mailboxes.to_vec(), bell.clone()));
         Drives::connect(&shared, &devices.actors());
         let (orders, receiver) = Orders::new(bell.clone());
+        contradictions::log(&devices, &ports, &config);
         let state = Mutex::new(InForce { config, devices, ports, generation });
-        let target = Self { shared, orders, threads: Mutex::default(), state, changing: Mutex::default() };
+        let target = Self {
+            shared,
+            orders,
+            threads: Mutex::default(),
+            state,
+            changing: Mutex::default(),
+            added: Mutex::default(),
+        };
         Ok(Assembled { target, orders: receiver, table })
     }
 
@@ -238,6 +253,7 @@ impl Target {
                 used_bytes: self.shared.message_memory.used_bytes() as u64,
                 max_bytes: self.shared.message_memory.max_bytes() as u64,
             },
+            functions: self.function_loads(),
         };
         metrics::render(snapshot, exposition, detail)
     }
@@ -267,8 +283,12 @@ impl Target {
     /// # Errors
     /// What has shrunk, or cannot be looked at.
     pub fn rescan(&self) -> Result<Plan, ApplyError> {
-        let config = self.in_force().config.clone();
-        reload::apply(self, config)
+        reload::apply_with(self, |current| Ok(current.clone()))
+    }
+
+    /// Drives that the next start or reload does not know of.
+    pub(crate) fn added(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.added.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn in_force(&self) -> MutexGuard<'_, InForce> {
@@ -329,12 +349,14 @@ impl api::Target for Target {
     }
 
     fn apply(&self, desired: Config) -> Result<Plan, ApplyError> {
-        reload::apply(self, desired)
+        let plan = reload::apply(self, desired)?;
+        self.added().clear();
+        Ok(plan)
     }
 }
 
 impl Target {
-    fn controllers(&self, state: &InForce, now_ms: u64) -> Vec<ControllerStatus> {
+    pub(crate) fn controllers(&self, state: &InForce, now_ms: u64) -> Vec<ControllerStatus> {
         let names: HashMap<u16, &str> =
             state.ports.iter().map(|Listening { port, .. }| (port.id.0, port.name.as_str())).collect();
         let now_unix_ms = self.shared.clock.unix_ms();
@@ -374,6 +396,7 @@ fn port_status(port: &PortState) -> PortStatus {
         id: port.id.0,
         transport: port.config.listen.transport.scheme().to_owned(),
         address: port.address,
+        socket: port.config.listen.socket.as_ref().map(|socket| socket.display().to_string()),
         discovery_only: port.config.discovery_only,
         connections: port.counts.connections.load(Relaxed),
         accepted: port.counts.accepted.load(Relaxed),

@@ -6,9 +6,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
-use ebof_clock::Clock;
 use ebof_fabrics::{Handle, Notices, Refusal, RefusalReason as Reason, Registry};
 use ebof_manage::api::{ConnectionLog, Refusal as LoggedRefusal, RefusalReason};
 use ebof_nvme::{Nqn, Nsid};
@@ -24,39 +22,9 @@ use crate::rdma_connection::{MessageMemory, Registered};
 use crate::sent::Counts;
 use crate::settings::Settings;
 use crate::share::Unadmitted;
+use crate::shares::Shares;
 use crate::stats::{QueueStats, Totals};
-
-/// The target's time: monotonic, from its start.
-#[derive(Clone, Debug)]
-pub(crate) struct Uptime {
-    clock: Clock,
-    start: Instant,
-}
-
-impl Uptime {
-    pub(crate) fn start(clock: Clock) -> Self {
-        Self { start: clock.now(), clock }
-    }
-
-    #[inline]
-    pub(crate) fn now_us(&self) -> u64 {
-        u64::try_from(self.clock.now().saturating_duration_since(self.start).as_micros()).unwrap_or(u64::MAX)
-    }
-
-    /// Milliseconds since 1970.
-    pub(crate) fn unix_ms(&self) -> u64 {
-        u64::try_from(self.clock.unix_time().as_millis()).unwrap_or(u64::MAX)
-    }
-
-    pub(crate) fn now_ms(&self) -> u64 {
-        self.now_us() / 1000
-    }
-
-    /// The moment at which [`Uptime::now_ms`] is `ms`.
-    pub(crate) fn moment(&self, ms: u64) -> Instant {
-        self.start + Duration::from_millis(ms)
-    }
-}
+pub(crate) use crate::uptime::Uptime;
 
 /// Shared by all threads of one target.
 pub(crate) struct Shared {
@@ -67,6 +35,7 @@ pub(crate) struct Shared {
     pub(crate) zerocopy: Counts,
     pub(crate) drives: Drives,
     pub(crate) fused_locks: Arc<FusedLocks>,
+    pub(crate) shares: Shares,
     pub(crate) log_limit: LogLimit,
     /// What queue pairs of RDMA have for messages.
     pub(crate) message_memory: Arc<MessageMemory>,
@@ -102,9 +71,13 @@ impl Shared {
         control: Mailbox,
     ) -> Self {
         let message_memory = Arc::new(MessageMemory::new(settings.message_memory_bytes));
+        let clock = Uptime::start(settings.environment.clock.clone());
+        let shares = Shares::new(reactors.clone(), clock.clone());
+        shares.follow(registry.model());
         Self {
             connection_log: Mutex::new(ConnectionLog::new(settings.refused_journal)),
-            clock: Uptime::start(settings.environment.clock.clone()),
+            shares,
+            clock,
             settings,
             connections: AtomicU32::new(0),
             unadmitted: Arc::default(),
@@ -267,6 +240,7 @@ impl Shared {
             Reason::QueueSize | Reason::QueueId | Reason::QueueInUse | Reason::NotReady => RefusalReason::QueueRefused,
             Reason::UnknownSubsystem if peer.port.config.discovery_only => RefusalReason::DiscoveryPort,
             Reason::UnknownSubsystem => RefusalReason::UnknownSubsystem,
+            Reason::FunctionOffline => RefusalReason::SubsystemNotOnPort,
             Reason::HostNotAllowed => RefusalReason::HostNotAllowed,
             Reason::HostIdInUse => RefusalReason::HostIdConflict,
             Reason::UnknownController => RefusalReason::ControllerNotFound,

@@ -10,7 +10,7 @@ use std::net::{SocketAddr, SocketAddrV6, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebof_backend::{BlockBytes, Device, IoFactory, Spec};
+use ebof_backend::{BlockBytes, Device, IoFactory, Remover, Spec};
 use ebof_drive::View;
 use ebof_fabrics::{self as fabrics, DeviceId, DiscoveryIdentity, Health, Model, NamespaceTable, PortId};
 use ebof_manage::api::DriveStatus;
@@ -26,6 +26,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::control::Listening;
 use crate::device::DeviceIds;
+use crate::direct::DirectListener;
 use crate::drives::{self, DriveActor, DriveOpenError, DriveThreads};
 use crate::environment::{Environment, RdmaNetwork};
 use crate::listener::{Bound, RdmaListener, as_io_error};
@@ -74,6 +75,14 @@ pub enum StartError {
         subsystem: Nqn,
         /// Why.
         error: fabrics::model::TableError,
+    },
+    /// Direct ports are to have subsystems, and functions have them.
+    #[error("{text}")]
+    PortsTaken {
+        /// The first of the subsystems.
+        subsystem: Nqn,
+        /// All that is wrong, and what to do.
+        text: String,
     },
     /// A port cannot be opened.
     #[error("listening on {listen}: {error}; {advice}")]
@@ -152,6 +161,8 @@ pub(crate) struct OpenDrive {
     pub(crate) actor: Arc<DriveActor>,
     /// What it lies on.
     pub(crate) backing: Arc<dyn Device>,
+    /// Pulls that out.
+    pub(crate) remover: Remover,
 }
 
 impl fmt::Debug for OpenDrive {
@@ -219,9 +230,9 @@ impl Devices {
         subsystem: &Subsystem,
         threads: &mut DriveThreads<'_>,
     ) -> Result<OpenDrive, StartError> {
-        let (actor, backing) = drives::open(config, subsystem, &self.environment, threads)
+        let drives::Opened { actor, backing, remover } = drives::open(config, subsystem, &self.environment, threads)
             .map_err(|error| StartError::ManagedDrive { name: config.name.clone(), error: Box::new(error) })?;
-        Ok(OpenDrive { config: config.clone(), subsystem: subsystem.clone(), actor, backing })
+        Ok(OpenDrive { config: config.clone(), subsystem: subsystem.clone(), actor, backing, remover })
     }
 
     /// Other devices, named by the same counter and opened in the same environment.
@@ -326,6 +337,7 @@ impl Devices {
             allocated: None,
             pending: BTreeSet::default(),
             drive: None,
+            function: None,
             health: Health { temperature_kelvin: TEMPERATURE_KELVIN, ..Health::default() },
         })
     }
@@ -366,6 +378,12 @@ fn namespace_of(config: &Namespace, device_id: DeviceId, device: &dyn Device) ->
     }
 }
 
+/// The ports that functions can be given to.
+pub(crate) fn places(ports: &[Listening]) -> BTreeMap<String, PortId> {
+    let all = ports.iter().map(|listening| &listening.port).filter(|port| !port.config.discovery_only);
+    all.map(|port| (port.name.clone(), port.id)).collect()
+}
+
 fn port_of(port: &PortState) -> fabrics::Port {
     let address = port.config.advertise.unwrap_or(port.address.ip());
     fabrics::Port {
@@ -373,6 +391,7 @@ fn port_of(port: &PortState) -> fabrics::Port {
         trtype: match port.config.listen.transport {
             Transport::Tcp => TrType::TCP,
             Transport::Rdma => TrType::RDMA,
+            Transport::VfioUser => TrType::PCIE,
         },
         adrfam: if address.is_ipv4() { AddressFamily::IPV4 } else { AddressFamily::IPV6 },
         traddr: address.to_string(),
@@ -409,6 +428,11 @@ pub(crate) fn listen_at(
             let (listener, address) = listen_tcp(port, address)?;
             Ok((Bound::Tcp(Arc::new(listener)), address))
         }
+        Transport::VfioUser => {
+            let path = port.listen.socket.as_deref().unwrap_or(std::path::Path::new(""));
+            let listener = DirectListener::bind(path).map_err(|error| refused_socket(port, error))?;
+            Ok((Bound::Direct(Arc::new(listener)), address))
+        }
         Transport::Rdma => {
             let listener = listen_rdma(port, address, environment)?;
             let address = listener.address();
@@ -423,6 +447,17 @@ fn refused(port: &Port, error: io::Error) -> StartError {
         io::ErrorKind::AddrNotAvailable => "this machine has no such address: see `ip addr`",
         io::ErrorKind::PermissionDenied => "ports below 1024 need root, or CAP_NET_BIND_SERVICE",
         _ => "check the address",
+    };
+    StartError::Listen { listen: Box::new(port.listen.clone()), error, advice: advice.into() }
+}
+
+fn refused_socket(port: &Port, error: io::Error) -> StartError {
+    let advice = match error.kind() {
+        io::ErrorKind::AddrInUse => "another process listens there: stop it, or choose another path",
+        io::ErrorKind::AlreadyExists => "remove the file, or choose another path",
+        io::ErrorKind::NotFound => "make the folder first",
+        io::ErrorKind::PermissionDenied => "choose a folder that may be written, such as /run/ebof",
+        _ => "check the path",
     };
     StartError::Listen { listen: Box::new(port.listen.clone()), error, advice: advice.into() }
 }

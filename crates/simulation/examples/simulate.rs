@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use ebof_simulation::administration::Administration;
+use ebof_simulation::functions::Functions;
 use ebof_simulation::medium::Medium;
 use ebof_simulation::story::{self, Level, Report};
 use ebof_simulation::whole_target::WholeTarget;
@@ -20,10 +21,11 @@ simulate [--seed N] [--hours H] [--seconds S] [--stories N] [--level NAME]
   --hours H     until so many hours have passed in the stories, by default 1
   --seconds S   at most so many seconds of real time
   --stories N   at most so many stories
-  --level NAME  one level alone; without it they share the limits 2:2:1:
+  --level NAME  one level alone; without it they share the limits 2:2:1:1:
                 medium, a drive's medium;
                 target, a whole target with hosts of the simulation's own and initiators;
-                administration, a whole target with many hosts that manage its drive";
+                administration, a whole target with many hosts that manage its drive;
+                functions, a whole target whose functions and namespaces move";
 
 /// How long a story that fails is made shorter.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -60,8 +62,13 @@ fn main() -> ExitCode {
     let log = tracing_subscriber::fmt::layer().with_writer(|| Log).without_time().with_ansi(false);
     tracing_subscriber::registry().with(log.with_filter(is_told)).init();
     // If one fails, the others are run all the same.
-    let done = [run(&Medium, 2, &limits), run(&WholeTarget, 2, &limits), run(&Administration, 1, &limits)];
-    if done == [true; 3] { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let done = [
+        run(&Medium, 2, &limits),
+        run(&WholeTarget, 2, &limits),
+        run(&Administration, 1, &limits),
+        run(&Functions, 1, &limits),
+    ];
+    if done == [true; 4] { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn limits() -> Option<Limits> {
@@ -83,7 +90,7 @@ fn limits() -> Option<Limits> {
 }
 
 /// Sum of the levels' shares of the limits.
-const SHARES: u32 = 5;
+const SHARES: u32 = 6;
 
 /// Plays stories of a level that has this share of the limits; `false` where one failed.
 fn run<L: Level>(level: &L, share: u32, limits: &Limits) -> bool {

@@ -11,6 +11,7 @@ pub mod administration;
 pub mod disk;
 mod drive;
 pub mod fabric;
+pub mod functions;
 pub mod host;
 pub mod image;
 pub mod medium;

@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use ebof_backend::{Device, OpenError, Spec};
 use ebof_clock::Clock;
+use ebof_drive::{Answer, Refusal, Request};
 use ebof_loopback::HostEnd;
 use ebof_manage::config::{Attach, DriveProfile, ManagedDrive, Port, Subsystem};
 use ebof_manage::{Config, Listen};
@@ -44,6 +46,8 @@ pub(crate) struct Setting {
     pub(crate) namespaces: Option<u32>,
     /// They may promise more than it has room for.
     pub(crate) overcommit: bool,
+    /// Functions; where there are some, there is a second port.
+    pub(crate) functions: u16,
 }
 
 impl Setting {
@@ -58,14 +62,17 @@ impl Setting {
             profile: DriveProfile::Default,
             namespaces: None,
             overcommit: false,
+            functions: 0,
         }
     }
 }
 
 pub(crate) struct Life {
     target: SteppedTarget,
-    loopback: ebof_loopback::Port,
-    port: String,
+    /// The ports over TCP.
+    loopbacks: Vec<ebof_loopback::Port>,
+    /// Their names.
+    ports: Vec<String>,
     clock: Clock,
     /// Where it has a port over RDMA.
     fabric: Option<Fabric>,
@@ -104,14 +111,16 @@ impl Life {
         (drive.size_bytes, drive.attach) = (Some(setting.capacity_bytes), setting.attach);
         (drive.encryption, drive.checksums) = (setting.encrypts, setting.checks);
         (drive.profile, drive.namespaces) = (setting.profile, setting.namespaces);
-        drive.overcommit = setting.overcommit;
+        (drive.overcommit, drive.functions) = (setting.overcommit, setting.functions);
         let port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 4420));
-        let name = port.name.clone();
+        let second = Port::new(3, Listen::new([127, 0, 0, 1].into(), 4421));
+        let over_tcp: Vec<_> = [port].into_iter().chain((setting.functions > 0).then_some(second)).collect();
+        let names: Vec<_> = over_tcp.iter().map(|port| port.name.clone()).collect();
         let nqn = Nqn::parse(SUBSYSTEM).map_err(|error| failed(&error))?;
         let mut subsystem = Subsystem::of_drive(nqn, &drive);
         subsystem.allow_any_host = true;
         let over_rdma = Port::new(2, Listen::rdma(TARGET.ip(), TARGET.port()));
-        let ports: Vec<_> = [port].into_iter().chain(fabric.map(|_| over_rdma)).collect();
+        let ports: Vec<_> = over_tcp.into_iter().chain(fabric.map(|_| over_rdma)).collect();
         subsystem.ports = ports.iter().map(|port| port.name.clone()).collect();
         let config = Config { ports, subsystems: vec![subsystem], drives: vec![drive], ..Config::default() };
         let rdma = fabric.map_or(RdmaNetwork::System, |fabric| RdmaNetwork::Other(fabric.network()));
@@ -124,27 +133,51 @@ impl Life {
         let settings =
             Settings { threads: Some(setting.reactors), pin: false, spin_us: 0, environment, ..Settings::of(&config) };
         let target = SteppedTarget::start(config, settings).map_err(|error| failed(&error))?;
-        let loopback = target.loopback(&name).ok_or_else(|| Failure("there is no such port".to_owned()))?;
+        let loopbacks: Vec<_> = names.iter().filter_map(|name| target.loopback(name)).collect();
+        if loopbacks.len() != names.len() {
+            return Err(Failure("there is no such port".to_owned()));
+        }
         let is_busy = vec![false; target.reactors()];
         let fabric = fabric.cloned();
-        Ok(Self { target, loopback, port: name, clock: clock.clone(), fabric, connections: 0, is_busy })
+        Ok(Self { target, loopbacks, ports: names, clock: clock.clone(), fabric, connections: 0, is_busy })
     }
 
     /// Where hosts reach it over the in-memory transport.
     pub(crate) fn port(&self) -> ebof_loopback::Port {
-        self.loopback.clone()
+        self.loopbacks[0].clone()
     }
 
     /// A connection over the in-memory transport.
     pub(crate) fn connect(&self, entries: usize) -> Option<HostEnd> {
-        self.loopback.connect(entries, Arc::new(|| {})).ok()
+        self.connect_at(0, entries)
+    }
+
+    /// The same at another port.
+    pub(crate) fn connect_at(&self, port: usize, entries: usize) -> Option<HostEnd> {
+        self.loopbacks.get(port)?.connect(entries, Arc::new(|| {})).ok()
+    }
+
+    /// Names of the ports.
+    pub(crate) fn port_name(&self, port: usize) -> Option<&str> {
+        self.ports.get(port).map(String::as_str)
+    }
+
+    /// Has the box ask the drive for something.
+    pub(crate) fn ask(&self, request: Request) -> Option<Receiver<Result<Answer, Refusal>>> {
+        self.target.target().submit_to_drive("d0", request)
     }
 
     /// A connection over TCP, whose other end this is.
     pub(crate) fn accept(&mut self, stream: End) -> bool {
+        self.accept_at(0, stream)
+    }
+
+    /// The same at another port.
+    pub(crate) fn accept_at(&mut self, port: usize, stream: End) -> bool {
+        let Some(name) = self.ports.get(port) else { return false };
         self.connections = self.connections.wrapping_add(1);
         let remote = SocketAddr::from(([127, 0, 0, 1], self.connections));
-        self.target.connect(&self.port, remote, Box::new(stream)).is_ok()
+        self.target.connect(name, remote, Box::new(stream)).is_ok()
     }
 
     /// Asks it to stop.

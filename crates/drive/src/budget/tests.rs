@@ -18,6 +18,7 @@ use crate::change::Change;
 use crate::drive::{Capacity, Decision, Drive, Request, Settings};
 use crate::error_log;
 use crate::frame::{CHANGE_BYTES_MAX, Checkpoint, FRAME_BYTES, Series};
+use crate::function::{self, Function, FunctionId};
 use crate::health::{Activity, Usage};
 use crate::layout::Layout;
 use crate::namespace::NewNamespace;
@@ -39,7 +40,7 @@ fn nqn(number: usize) -> Nqn {
 fn origin(number: usize, host_id: u64) -> Origin {
     let mut id = [0xfe; 16];
     id[..8].copy_from_slice(&host_id.to_le_bytes());
-    Origin { cntlid: ControllerId(u16::try_from(number).unwrap()), host: nqn(number), host_id: HostId(id) }
+    Origin::host(ControllerId(u16::try_from(number).unwrap()), nqn(number), HostId(id))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "requests are made where they are asked")]
@@ -181,6 +182,15 @@ fn fill_logs(drive: &mut Drive) {
     let result = json!({ "code": 15, "result": 15, "power_on_hours": u64::MAX, "failure": failure });
     let test = json!({ "running": running, "results": vec![result; 20] });
     drive.apply(Change::SelfTested { self_test: serde_json::from_value(test).unwrap() });
+    let port = "\"".repeat(Function::PORT_NAME_CHARS_MAX);
+    let share = json!({
+        "weight": 1000, "iops": u64::MAX, "bytes_per_second": u64::MAX, "minimum_iops": u64::MAX,
+    });
+    for id in 1..=FunctionId::MAX {
+        let function = json!({ "queues": 65535, "interrupts": 65535, "online": false, "port": port, "share": share });
+        let change = function::Change::Changed { id, function: serde_json::from_value(function).unwrap() };
+        drive.apply(Change::Functions { change });
+    }
 }
 
 #[test]

@@ -30,7 +30,7 @@ impl Drive {
     }
 
     pub(super) fn download(&mut self, offset: u64, piece: &[u8], origin: &Origin) -> Result<Decision, Refusal> {
-        self.may_manage(&origin.host)?;
+        self.may_manage(origin)?;
         let dword0 = self.download.take(origin.cntlid, offset, piece)?;
         Ok(Decision { answer: Answer::Done(dword0.into()), ..Decision::nothing() })
     }
@@ -41,7 +41,7 @@ impl Drive {
         origin: &Origin,
         input: &DecisionInput,
     ) -> Result<Decision, Refusal> {
-        self.may_manage(&origin.host)?;
+        self.may_manage(origin)?;
         let limits = self.firmware_limits();
         let outcome = self.state.firmware.commit(&self.download, &commit, &limits);
         // Also after an error the next piece belongs to another image.

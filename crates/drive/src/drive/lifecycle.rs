@@ -42,6 +42,7 @@ impl Drive {
         }
         changes.extend(firmware.map(|firmware| Change::Firmware { firmware: Box::new(firmware) }));
         changes.extend(self.interrupt_self_test(Cause::Restart));
+        changes.extend(self.give_up_functions());
         changes.push(Change::Counted { health: Box::new(health) });
         changes
     }

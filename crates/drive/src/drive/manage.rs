@@ -7,12 +7,13 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use ebof_nvme::log::persistent_event::ChangeNamespaceEvent;
-use ebof_nvme::{ControllerId, Nqn, Nsid, Status};
+use ebof_nvme::{ControllerId, Nsid, Status};
 
 use super::{Decision, Drive, Effect};
-use crate::budget::{ATTACHMENTS_BYTES_MAX, nqn_bytes};
+use crate::budget::{ATTACHMENTS_BYTES_MAX, FUNCTION_BYTES, nqn_bytes};
 use crate::change::{Change, CntlidAssignment};
 use crate::event_log::Event;
+use crate::function::{self, FunctionId};
 use crate::namespace::{Namespace, NewNamespace, Shape, VolumeId};
 use crate::request::{Answer, DecisionInput, Origin, Refusal};
 use crate::self_test::Cause;
@@ -27,7 +28,7 @@ impl Drive {
         origin: &Origin,
         input: &DecisionInput,
     ) -> Result<Decision, Refusal> {
-        self.may_manage(&origin.host)?;
+        self.may_manage(origin)?;
         let mut shape = wanted.check()?;
         shape.checked = self.settings.checked;
         shape.encrypted = self.settings.encrypted;
@@ -56,7 +57,7 @@ impl Drive {
     }
 
     pub(super) fn delete(&self, nsid: Nsid, origin: &Origin, input: &DecisionInput) -> Result<Decision, Refusal> {
-        self.may_manage(&origin.host)?;
+        self.may_manage(origin)?;
         let deleted: Vec<_> = match nsid {
             Nsid::ALL => self.state.namespaces.iter().map(|(&nsid, namespace)| (nsid, namespace)).collect(),
             _ => vec![(nsid.0, self.find(nsid)?)],
@@ -84,19 +85,25 @@ impl Drive {
         controllers: &[ControllerId],
         origin: &Origin,
     ) -> Result<Decision, Refusal> {
-        self.may_manage(&origin.host)?;
+        self.may_manage(origin)?;
         let namespace = self.find(nsid)?;
         self.check_reservation(nsid.0, origin)?;
-        let hosts = self.hosts_of(controllers)?;
-        if hosts.iter().any(|host| namespace.is_attached(host)) {
+        let (functions, hosts) = self.attachees(controllers, &BTreeSet::new())?;
+        let is_attached = |id: &u16| namespace.functions.contains(id);
+        if hosts.iter().any(|host| namespace.is_attached(host)) || functions.iter().any(is_attached) {
             return Err(Refusal::new(Status::NAMESPACE_ALREADY_ATTACHED));
         }
-        let alone = !namespace.shared || self.settings.exclusive;
-        if alone && (hosts.len() > 1 || !namespace.hosts.is_empty()) {
+        let others = namespace.hosts.len() + namespace.functions.len() + usize::from(namespace.for_everyone);
+        if self.is_alone(namespace) && (hosts.len() + functions.len() > 1 || others > 0) {
             return Err(Refusal::new(Status::NAMESPACE_IS_PRIVATE));
         }
-        self.check_attachments(&hosts)?;
-        Ok(Decision { changes: attached(nsid.0, hosts), ..Decision::nothing() })
+        self.check_attachments(&hosts, &functions)?;
+        let mut changes = attached(nsid.0, hosts);
+        if !functions.is_empty() {
+            let change = function::Change::Attached { nsid: nsid.0, functions };
+            changes.push(Change::Functions { change });
+        }
+        Ok(Decision { changes, ..Decision::nothing() })
     }
 
     pub(super) fn detach(
@@ -105,14 +112,24 @@ impl Drive {
         controllers: &[ControllerId],
         origin: &Origin,
     ) -> Result<Decision, Refusal> {
-        self.may_manage(&origin.host)?;
+        self.may_manage(origin)?;
         let namespace = self.find(nsid)?;
         self.check_reservation(nsid.0, origin)?;
-        let hosts = self.hosts_of(controllers)?;
-        if !hosts.iter().all(|host| namespace.is_attached(host)) {
+        let (functions, hosts) = self.attachees(controllers, &namespace.functions)?;
+        if !hosts.iter().all(|host| namespace.is_attached(host)) || !functions.is_subset(&namespace.functions) {
             return Err(Refusal::new(Status::NAMESPACE_NOT_ATTACHED));
         }
-        let mut decision = Decision::change(Change::Detached { nsid: nsid.0, hosts: hosts.clone() });
+        let mut decision = Decision::nothing();
+        if !functions.is_empty() {
+            decision.lost = functions.iter().map(|&id| (nsid, Some(FunctionId(id)))).collect();
+            let change = function::Change::Detached { nsid: nsid.0, functions };
+            decision.changes.push(Change::Functions { change });
+        }
+        if hosts.is_empty() {
+            return Ok(decision);
+        }
+        decision.lost.push((nsid, None));
+        decision.changes.push(Change::Detached { nsid: nsid.0, hosts: hosts.clone() });
         if namespace.for_everyone {
             // From now on the attached hosts are listed: all known ones but those.
             let others = self
@@ -124,23 +141,24 @@ impl Drive {
             let others: BTreeSet<String> = others.filter(|host| !namespace.hosts.contains(host)).collect();
             // Deviation: ebof, the specification has this status for attaching only. Here hosts
             // would be attached by name, too.
-            self.check_attachments(&others)?;
+            self.check_attachments(&others, &BTreeSet::new())?;
             decision.changes.extend(attached(nsid.0, others));
         }
         Ok(decision)
     }
 
-    /// Refuses attachments of new hosts to a namespace that exceed the limit of the drive.
-    fn check_attachments(&self, hosts: &BTreeSet<String>) -> Result<(), Refusal> {
-        let more: usize = hosts.iter().map(|host| nqn_bytes(host)).sum();
+    /// Refuses attachments of new hosts and functions to a namespace that exceed the limit of the
+    /// drive.
+    pub(super) fn check_attachments(&self, hosts: &BTreeSet<String>, functions: &BTreeSet<u16>) -> Result<(), Refusal> {
+        let more = hosts.iter().map(|host| nqn_bytes(host)).sum::<usize>() + functions.len() * FUNCTION_BYTES;
         if more > 0 && self.state.attachment_bytes() + more > ATTACHMENTS_BYTES_MAX {
             return Err(Refusal::new(Status::NAMESPACE_ATTACHMENT_LIMIT_EXCEEDED));
         }
         Ok(())
     }
 
-    pub(super) fn protect(&self, nsid: Nsid, protected: bool) -> Result<Decision, Refusal> {
-        let namespace = self.find(nsid)?;
+    pub(super) fn protect(&self, nsid: Nsid, protected: bool, origin: &Origin) -> Result<Decision, Refusal> {
+        let namespace = self.find_attached(nsid, origin)?;
         if namespace.write_protected == protected {
             return Ok(Decision::nothing());
         }
@@ -148,6 +166,10 @@ impl Drive {
     }
 
     pub(super) fn assign_cntlid(&self, origin: &Origin, input: &DecisionInput) -> Decision {
+        if origin.function.is_some() {
+            // Namespaces are attached to the function, not to its hosts.
+            return Decision::nothing();
+        }
         let assignment = CntlidAssignment { host: origin.host.to_string(), taken_ms: input.unix_ms };
         let mut decision = Decision::change(Change::CntlidAssigned { cntlid: origin.cntlid.0, assignment });
         if self.state.assigned_cntlids.len() >= CNTLIDS_MAX
@@ -164,12 +186,10 @@ impl Drive {
         decision
     }
 
-    pub(super) fn may_manage(&self, host: &Nqn) -> Result<(), Refusal> {
-        if self.settings.managers.contains(host.as_str()) {
-            Ok(())
-        } else {
-            Err(Refusal::new(Status::OPERATION_DENIED))
-        }
+    /// The box and the managers, except through functions: those are for I/O.
+    pub(super) fn may_manage(&self, origin: &Origin) -> Result<(), Refusal> {
+        let is_manager = origin.function.is_none() && self.settings.managers.contains(origin.host.as_str());
+        if origin.is_box || is_manager { Ok(()) } else { Err(Refusal::new(Status::OPERATION_DENIED)) }
     }
 
     pub(super) fn check_quota(&self, origin: &Origin, claim: u64) -> Result<(), ()> {
@@ -184,6 +204,23 @@ impl Drive {
         (1..=self.settings.profile.namespaces).find(|nsid| !self.state.namespaces.contains_key(nsid))
     }
 
+    /// The functions and the hosts of a list of controllers: 1 to the number of functions are
+    /// secondary controllers, and so are those that a namespace is `attached` to.
+    fn attachees(
+        &self,
+        controllers: &[ControllerId],
+        attached: &BTreeSet<u16>,
+    ) -> Result<(BTreeSet<u16>, BTreeSet<String>), Refusal> {
+        let (functions, others) = self.split_controllers(controllers, attached);
+        if self.settings.functions > 0 && others.iter().any(|cntlid| cntlid.0 <= FunctionId::MAX) {
+            // The primary controller, functions that there are not, and identifiers that hosts had
+            // before the drive had functions.
+            return Err(Refusal::new(Status::CONTROLLER_LIST_INVALID));
+        }
+        let hosts = if others.is_empty() && !functions.is_empty() { BTreeSet::new() } else { self.hosts_of(&others)? };
+        Ok((functions, hosts))
+    }
+
     /// The hosts of a list of controllers. Attachment belongs to a host: all its controllers share
     /// it, also those that it creates later.
     pub(super) fn hosts_of(&self, controllers: &[ControllerId]) -> Result<BTreeSet<String>, Refusal> {
@@ -196,7 +233,7 @@ impl Drive {
 }
 
 /// The changes that attach hosts, each small enough for the journal.
-fn attached(nsid: u32, hosts: BTreeSet<String>) -> Vec<Change> {
+pub(super) fn attached(nsid: u32, hosts: BTreeSet<String>) -> Vec<Change> {
     const AT_ONCE: usize = 1024;
     let hosts: Vec<String> = hosts.into_iter().collect();
     let parts = hosts.chunks(AT_ONCE).map(|part| part.iter().cloned().collect());

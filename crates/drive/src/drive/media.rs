@@ -36,10 +36,19 @@ impl Drive {
         let Some(restriction) = self.restriction() else { return Ok(()) };
         let (opcode, cdw10) = match request {
             // These are never restricted.
-            Request::AssignCntlid | Request::Reset => return Ok(()),
+            Request::AssignCntlid
+            | Request::Reset
+            | Request::GiveTo(..)
+            | Request::SetShare(..)
+            | Request::Place(..)
+            | Request::AttachExactly(..)
+            | Request::Begin(..)
+            | Request::End(_)
+            | Request::Undo(_)
+            | Request::ResetPrimary => return Ok(()),
             Request::Reserve(..) => return restriction.check_io(nvm::RESERVATION_REGISTER),
             Request::Create(_) | Request::Delete(_) => (admin::NAMESPACE_MANAGEMENT, 0),
-            Request::Attach(..) | Request::Detach(..) => (admin::NAMESPACE_ATTACHMENT, 0),
+            Request::Attach(..) | Request::Detach(..) | Request::Map(..) => (admin::NAMESPACE_ATTACHMENT, 0),
             Request::Protect(..) => (admin::SET_FEATURES, ebof_nvme::feature::Fid::WRITE_PROTECTION.0),
             Request::Persist(..) => (admin::SET_FEATURES, ebof_nvme::feature::Fid::RESERVATION_PERSISTENCE.0),
             Request::Log(query) => (admin::GET_LOG_PAGE, query.lid.0),
@@ -48,6 +57,7 @@ impl Drive {
             Request::SelfTest(..) => (admin::DEVICE_SELF_TEST, 0),
             Request::Format(..) => (admin::FORMAT_NVM, 0),
             Request::Sanitize(_) => (admin::SANITIZE, 0),
+            Request::Virtualize(_) => (admin::VIRTUALIZATION_MANAGEMENT, 0),
             Request::SanitizeConfig(_) => (admin::SET_FEATURES, ebof_nvme::feature::Fid::SANITIZE_CONFIG.0),
         };
         restriction.check_admin(opcode, cdw10.into())
@@ -86,15 +96,15 @@ impl Drive {
         origin: &Origin,
         input: &DecisionInput,
     ) -> Result<Decision, Refusal> {
-        self.may_manage(&origin.host)?;
+        self.may_manage(origin)?;
         let chosen: Vec<(u32, &Namespace)> = match nsid {
             Nsid::ALL => {
                 let all = self.state.namespaces.iter().map(|(&nsid, namespace)| (nsid, namespace));
-                all.filter(|(_, namespace)| namespace.is_attached(origin.host.as_str())).collect()
+                all.filter(|(_, namespace)| namespace.is_attached_to(origin)).collect()
             }
             _ => {
                 let namespace = self.find(nsid)?;
-                if !namespace.is_attached(origin.host.as_str()) {
+                if !namespace.is_attached_to(origin) {
                     return Err(Refusal::at(Status::INVALID_FIELD, NSID));
                 }
                 vec![(nsid.0, namespace)]
@@ -191,7 +201,7 @@ impl Drive {
         origin: &Origin,
         input: &DecisionInput,
     ) -> Result<Decision, Refusal> {
-        self.may_manage(&origin.host)?;
+        self.may_manage(origin)?;
         for nsid in self.state.namespaces.keys() {
             self.check_reservation(*nsid, origin)?;
         }
@@ -328,7 +338,7 @@ impl Drive {
     fn inventory(&self, origin: &Origin) -> Inventory {
         let mut inventory = Inventory { extent_bytes: self.capacity.extent_bytes, ..Inventory::default() };
         for (&nsid, namespace) in &self.state.namespaces {
-            if namespace.is_attached(origin.host.as_str()) {
+            if namespace.is_attached_to(origin) {
                 let extents = self.medium_status.allocated.get(&namespace.volume).copied().unwrap_or_default();
                 inventory.active.push((Nsid(nsid), extents));
             } else {

@@ -45,7 +45,7 @@ impl Drive {
         let chosen: Vec<u32> = match nsid {
             Nsid::ALL => {
                 let namespaces = self.state.namespaces.iter();
-                let attached = namespaces.filter(|(_, namespace)| namespace.is_attached(origin.host.as_str()));
+                let attached = namespaces.filter(|(_, namespace)| namespace.is_attached_to(origin));
                 attached.map(|(&nsid, _)| nsid).collect()
             }
             _ => {
@@ -58,9 +58,10 @@ impl Drive {
         Ok(Decision { changes: chosen.into_iter().filter_map(change).collect(), ..Decision::nothing() })
     }
 
-    /// Refuses to manage a namespace that another host has reserved, as a write to it would be.
+    /// Refuses to manage a namespace that another host has reserved, as a write to it would be. The
+    /// box may: what it moves keeps its reservation.
     pub(super) fn check_reservation(&self, nsid: u32, origin: &Origin) -> Result<(), Refusal> {
-        if self.reservations(nsid).conflicts(origin.host_id, Access::Write) {
+        if !origin.is_box && self.reservations(nsid).conflicts(origin.host_id, Access::Write) {
             return Err(Refusal::new(Status::RESERVATION_CONFLICT));
         }
         Ok(())

@@ -23,7 +23,7 @@ fn host(name: &str) -> Nqn {
 }
 
 fn origin(name: &str, cntlid: u16) -> Origin {
-    Origin { cntlid: ControllerId(cntlid), host: host(name), host_id: HostId([u8::try_from(cntlid).unwrap(); 16]) }
+    Origin::host(ControllerId(cntlid), host(name), HostId([u8::try_from(cntlid).unwrap(); 16]))
 }
 
 impl Bench {
@@ -147,6 +147,9 @@ fn invalid_requests_are_refused_with_the_status_of_the_specification() {
         assert_eq!(bench.refused(Request::Attach(nsid, controllers)), status);
     }
     assert_eq!(bench.create(1, true), Err(Status::NAMESPACE_INSUFFICIENT_CAPACITY.dnr()));
+    assert_eq!(bench.refused(Request::Protect(nsid, true)), Status::INVALID_NAMESPACE.dnr(), "it is not attached");
+    bench.ask("a", 0, Request::AssignCntlid).unwrap();
+    bench.ask("a", 0, Request::Attach(nsid, vec![ControllerId(0)])).unwrap();
     bench.ask("a", 0, Request::Protect(nsid, true)).unwrap();
     assert_eq!(bench.refused(Request::Delete(nsid)), Status::NAMESPACE_WRITE_PROTECTED.dnr());
     assert_eq!(bench.refused(Request::Delete(Nsid::ALL)), Status::NAMESPACE_WRITE_PROTECTED.dnr());

@@ -20,7 +20,7 @@ fn nqn() -> Nqn {
 }
 
 fn origin() -> Origin {
-    Origin { cntlid: ControllerId(7), host: nqn(), host_id: HostId([1; 16]) }
+    Origin::host(ControllerId(7), nqn(), HostId([1; 16]))
 }
 
 fn at(unix_ms: u64) -> DecisionInput {

@@ -23,7 +23,7 @@ const CAPABILITIES: Capabilities = Capabilities {
 
 fn origin() -> Origin {
     let host = Nqn::parse("nqn.2014-08.org.example:host").unwrap();
-    Origin { cntlid: ControllerId(3), host, host_id: HostId([1; 16]) }
+    Origin::host(ControllerId(3), host, HostId([1; 16]))
 }
 
 fn command(action: SanitizeAction) -> Command {

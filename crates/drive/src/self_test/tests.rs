@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 fn origin() -> Origin {
     let host = Nqn::parse("nqn.2014-08.org.example:host").unwrap();
-    Origin { cntlid: ControllerId(5), host, host_id: HostId([1; 16]) }
+    Origin::host(ControllerId(5), host, HostId([1; 16]))
 }
 
 /// Namespaces 1 and 2 with 3000 and 1000 extents of 1 MiB; 3 is not attached.

@@ -18,6 +18,7 @@ fn port(transport: &str, address: &str) -> PortStatus {
         id: 1,
         transport: transport.to_owned(),
         address: address.parse().unwrap(),
+        socket: None,
         discovery_only: false,
         connections: 0,
         accepted: 0,

@@ -1,12 +1,12 @@
 //! Values of a controller's features.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use ebof_drive::health::Thresholds;
 use ebof_drive::reservation::NotificationMask;
-use ebof_nvme::Nsid;
 use ebof_nvme::feature::{Arbitration, AsyncEventConfig, HostBehaviorSupport, PowerManagement, WriteAtomicity};
+use ebof_nvme::{HostId, Nsid};
 
 use super::Kind;
 
@@ -28,6 +28,12 @@ pub(crate) struct Features {
     /// Reservation notices that the host does not want, where it said so; of existing namespaces
     /// only.
     pub(crate) masks: BTreeMap<Nsid, NotificationMask>,
+    /// Interrupt Coalescing: kept and not followed.
+    pub(crate) coalescing: u32,
+    /// Vectors whose interrupts are not to be coalesced.
+    pub(crate) uncoalesced: BTreeSet<u16>,
+    /// The host identifier that a host has sent, on its way to the registry.
+    pub(crate) new_host_id: Option<HostId>,
 }
 
 impl Features {
@@ -51,6 +57,9 @@ impl Features {
             behavior: Box::default(),
             group_warnings: 0,
             masks: BTreeMap::new(),
+            coalescing: 0,
+            uncoalesced: BTreeSet::new(),
+            new_host_id: None,
         }
     }
 

@@ -2,6 +2,7 @@
 //! Connect Command).
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -9,6 +10,7 @@ use core::sync::atomic::Ordering;
 
 use ebof_drive::View;
 use ebof_nvme::connect::ConnectResult;
+use ebof_nvme::property::Cap;
 use ebof_nvme::{ControllerId, HostId, Nqn};
 
 use super::drain::{Deferral, Draining};
@@ -20,7 +22,9 @@ use crate::controller::{Controller, Kind};
 use crate::discovery::ADMIN_QUEUE_ENTRIES;
 use crate::error_log::ErrorLog;
 use crate::executing::Executing;
-use crate::model::{Limits, Port, Subsystem};
+use crate::function::Function;
+use crate::memory;
+use crate::model::{Limits, Port, PortId, Subsystem};
 use crate::queue::{Live, Queue, Role};
 use crate::step::{Step, Task};
 
@@ -131,21 +135,31 @@ impl Registry {
             let subsystem = self.effective.get(&request.subsystem);
             let here = subsystem.filter(|subsystem| !port.discovery_only && subsystem.ports.contains(&port.id));
             let subsystem = here.ok_or_else(|| self.missing(&request.subsystem))?;
-            if !(if request.nameless { subsystem.allow_any_host } else { subsystem.allows(&request.host) }) {
+            // Who is behind a direct port was decided when the function was given to it.
+            let is_given = port.is_memory_based() && subsystem.function.is_some();
+            if !(is_given || if request.nameless { subsystem.allow_any_host } else { subsystem.allows(&request.host) })
+            {
                 return Err(RefusalReason::HostNotAllowed);
             }
-            self.check_host_id(request)?;
+            self.check_host_id(request, subsystem.drive_nqn())?;
             if self.drains_too_much(&subsystem.nqn, &request.host) {
                 return Err(RefusalReason::Draining);
             }
             (subsystem.nqn.clone(), Kind::Io(subsystem.shown_to(&request.host, request.host_id)))
         };
         self.check_share(&request.host, 1)?;
-        let cntlid = self.free_cntlid(&nqn, &kind, &request.host).ok_or(RefusalReason::ControllersExhausted)?;
+        let cntlid = match secondary_controller(&kind, &port) {
+            Some((drive, cntlid)) => (!self.cntlids_in_use(&drive).contains(&cntlid)).then_some(cntlid),
+            None => self.free_cntlid(&nqn, &kind, &request.host),
+        };
+        let cntlid = cntlid.ok_or(RefusalReason::ControllersExhausted)?;
         let ConnectRequest { host, host_id, nameless, .. } = request.clone();
-        let identity = Identity { cntlid, subsystem: nqn.clone(), host, host_id, nameless, discovery };
-        let association =
-            Arc::new(Association::new(identity, port, self.limits_of(&kind), self.error_log(&nqn, &kind)));
+        let (function, drive) = match &kind {
+            Kind::Io(subsystem) => (subsystem.function.as_ref().map(|of| of.id), subsystem.drive_nqn().clone()),
+            Kind::Discovery(_) => (None, nqn.clone()),
+        };
+        let identity = Identity { cntlid, subsystem: nqn.clone(), function, drive, host, host_id, nameless, discovery };
+        let association = Arc::new(Association::new(identity, port, self.limits_of(&kind), self.error_log(&kind)));
         let counters = Arc::new(Counters::default());
         counters.last_command_ms.store(now_ms, Ordering::Relaxed);
         let attached = attached(request, arrival, entries, &counters);
@@ -218,7 +232,7 @@ impl Registry {
         let (_, view) = entry.views(&subsystem);
         let drive = subsystem.drive.as_deref();
         let entries = self.queue_entries(request, &association.port, drive)?;
-        self.check_entries(&subsystem.nqn, drive, entries)?;
+        self.check_entries(subsystem.drive_nqn(), drive, entries)?;
         self.check_share(&request.host, 0)?;
         Ok(IoQueue { key, association, view, entries })
     }
@@ -242,13 +256,23 @@ impl Registry {
 
     /// The refusal for a subsystem that is not served.
     fn missing(&self, nqn: &Nqn) -> RefusalReason {
-        let returns = self.model.returning.contains(nqn);
-        if returns { RefusalReason::SubsystemReturning } else { RefusalReason::UnknownSubsystem }
+        let returning = &self.model.returning;
+        if returning.iter().any(|missing| missing == nqn || crate::function::is_function_of(nqn, missing)) {
+            return RefusalReason::SubsystemReturning;
+        }
+        let function = self.effective.get(nqn).and_then(|subsystem| subsystem.function.as_ref());
+        let is_offline = function.is_some_and(|function| !function.online);
+        if is_offline { RefusalReason::FunctionOffline } else { RefusalReason::UnknownSubsystem }
     }
 
     /// SQSIZE: at least two entries, at most CAP.MQES, which limits I/O queues only: the discovery
     /// log promises an Admin Queue of 32 entries, and hosts request as many.
     fn queue_entries(&self, request: &ConnectRequest, port: &Port, drive: Option<&View>) -> Result<u16, RefusalReason> {
+        if request.connect.qid.is_admin() && port.is_memory_based() {
+            // AQA has no other limit.
+            let entries = u16::try_from(request.connect.entries).ok();
+            return entries.filter(|entries| (2..=4096).contains(entries)).ok_or(RefusalReason::QueueSize);
+        }
         let of_drive = drive.and_then(|drive| drive.profile.queue_entries).unwrap_or(u16::MAX);
         let least = if request.connect.qid.is_admin() { ADMIN_QUEUE_ENTRIES } else { 2 };
         let most = port.max_queue_entries.min(self.limits.queue_entries).min(of_drive).max(least);
@@ -259,7 +283,7 @@ impl Registry {
     /// The entries of all I/O queues of a drive together.
     fn check_entries(&self, nqn: &Nqn, drive: Option<&View>, more: u16) -> Result<(), RefusalReason> {
         let Some(most) = drive.and_then(|drive| drive.profile.queue_entries_total) else { return Ok(()) };
-        let of_drive = self.entries.values().filter(|entry| entry.association.subsystem == *nqn);
+        let of_drive = self.entries.values().filter(|entry| entry.association.drive == *nqn);
         let queues = of_drive.flat_map(|entry| &entry.queues).filter(|queue| !queue.id.is_admin() && !queue.detached);
         let in_use: u32 = queues.map(|queue| u32::from(queue.entries)).sum();
         if in_use + u32::from(more) > most { Err(RefusalReason::EntriesExhausted) } else { Ok(()) }
@@ -278,12 +302,12 @@ impl Registry {
 
     /// A host identifier belongs to one host, and so to one host NQN; cloned machines often share
     /// it.
-    fn check_host_id(&self, request: &ConnectRequest) -> Result<(), RefusalReason> {
+    fn check_host_id(&self, request: &ConnectRequest, drive: &Nqn) -> Result<(), RefusalReason> {
         let conflict = self.entries.values().map(|entry| &entry.association).any(|other| {
             !other.discovery
                 && !other.is_closing()
-                && other.subsystem == request.subsystem
-                && other.host_id == request.host_id
+                && other.drive == *drive
+                && other.host_id() == request.host_id
                 && other.host != request.host
         });
         // Zeros mean no identifier.
@@ -303,7 +327,8 @@ impl Registry {
         if let Kind::Io(subsystem) = kind
             && let Some(drive) = &subsystem.drive
         {
-            return drive.cntlid_for(host.as_str(), least, most, |cntlid| self.is_in_use(nqn, cntlid));
+            let in_use = self.cntlids_in_use(subsystem.drive_nqn());
+            return drive.cntlid_for(host.as_str(), least, most, |cntlid| in_use.contains(&cntlid));
         }
         let span = u64::from(most.checked_sub(least)?) + 1;
         let start = match self.next_cntlid.get(nqn) {
@@ -321,33 +346,62 @@ impl Registry {
 }
 
 impl Registry {
+    /// CAP of the controllers at a port whose hosts have their queues in memory: they read it
+    /// before there is a controller. `None` if there is no such port.
+    #[must_use]
+    pub fn capabilities(&self, port: PortId) -> Option<Cap> {
+        let subsystem = self.subsystem_at(port);
+        let limits = subsystem.map(|subsystem| self.limits_of(&Kind::Io(Arc::clone(subsystem))));
+        let limits = limits.unwrap_or_else(|| self.limits.clone());
+        let port = self.model.port(port)?;
+        let entries = port.max_queue_entries.min(limits.queue_entries).max(2);
+        Some(memory::capabilities(entries, limits.ready_timeout_ms))
+    }
+
+    /// The subsystem that a port serves whose hosts have their queues in memory: there is one at
+    /// most.
+    #[must_use]
+    pub fn subsystem_at(&self, port: PortId) -> Option<&Arc<Subsystem>> {
+        self.effective.values().find(|subsystem| subsystem.ports.contains(&port))
+    }
+
     /// The limits that a new controller announces: a drive's may be lower than the target's.
     fn limits_of(&self, kind: &Kind) -> Limits {
         let mut limits = self.limits.clone();
         if let Kind::Io(subsystem) = kind
             && let Some(drive) = &subsystem.drive
         {
-            limits.io_queues = limits.io_queues.min(drive.profile.queue_pairs.unwrap_or(u16::MAX));
+            let of_function = subsystem.function.as_ref().map_or(u16::MAX, Function::io_queues);
+            limits.io_queues = limits.io_queues.min(drive.profile.queue_pairs.unwrap_or(u16::MAX)).min(of_function);
             limits.queue_entries = limits.queue_entries.min(drive.profile.queue_entries.unwrap_or(u16::MAX));
         }
         limits
     }
 
     /// The Error Information log of a new controller.
-    fn error_log(&mut self, nqn: &Nqn, kind: &Kind) -> Arc<ErrorLog> {
+    fn error_log(&mut self, kind: &Kind) -> Arc<ErrorLog> {
         match kind {
             Kind::Io(subsystem) if subsystem.drive.is_some() => {
-                Arc::clone(self.errors.entry(nqn.clone()).or_insert_with(|| Arc::new(ErrorLog::new())))
+                let drive = subsystem.drive_nqn().clone();
+                Arc::clone(self.errors.entry(drive).or_insert_with(|| Arc::new(ErrorLog::new())))
             }
             _ => Arc::new(ErrorLog::new()),
         }
     }
 
-    /// Whether the controller exists and is not ending.
-    fn is_in_use(&self, nqn: &Nqn, cntlid: ControllerId) -> bool {
-        let key = self.names.get(&(nqn.clone(), cntlid));
-        key.and_then(|key| self.entries.get(key)).is_some_and(|entry| !entry.association.is_closing())
+    /// The controllers of a drive, through whichever subsystem, that are not ending.
+    fn cntlids_in_use(&self, drive: &Nqn) -> BTreeSet<ControllerId> {
+        let all = self.entries.values().map(|entry| &entry.association);
+        let live = all.filter(|association| association.drive == *drive && !association.is_closing());
+        live.map(|association| association.cntlid).collect()
     }
+}
+
+/// The controller that a function is at a direct port: its number is the function's.
+fn secondary_controller(kind: &Kind, port: &Port) -> Option<(Nqn, ControllerId)> {
+    let Kind::Io(subsystem) = kind else { return None };
+    let function = subsystem.function.as_ref().filter(|_| port.is_memory_based())?;
+    Some((function.drive.clone(), ControllerId(function.id.0)))
 }
 
 fn attached(request: &ConnectRequest, arrival: &Arrival, entries: u16, counters: &Arc<Counters>) -> Attached {
@@ -371,7 +425,7 @@ fn granted(
     role: Role,
 ) -> Live {
     let id = request.connect.qid;
-    let other_id = !id.is_admin() && request.host_id != association.host_id && request.host_id != HostId::default();
+    let other_id = !id.is_admin() && request.host_id != association.host_id() && request.host_id != HostId::default();
     let tolerated = match (id.is_admin() && request.nameless, other_id) {
         (true, _) => Some(Tolerated::NoHostNqn),
         (_, true) => Some(Tolerated::OtherHostId),

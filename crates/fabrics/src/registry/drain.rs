@@ -92,7 +92,7 @@ fn same_host(one: &Association, other: &Association) -> bool {
     one.subsystem == other.subsystem
         && !one.discovery
         && !other.discovery
-        && (one.host == other.host || one.host_id == other.host_id && one.host_id != ebof_nvme::HostId::default())
+        && (one.host == other.host || one.host_id() == other.host_id() && one.host_id() != ebof_nvme::HostId::default())
 }
 
 impl Registry {

@@ -4,11 +4,12 @@ use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use ebof_drive::FunctionId;
 use ebof_nvme::feature::{Fid, SetFeature, WriteProtection};
 use ebof_nvme::identify::{Cns, ControllerList};
 use ebof_nvme::log::{Lid, ReservationEvent};
 use ebof_nvme::opcode::{FABRICS, admin};
-use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Status};
+use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, QueueId, Status};
 use zerocopy::IntoBytes;
 
 use super::{Entry, Handle, Key, Notice, Notices, ProtectionChange, Registry};
@@ -17,12 +18,12 @@ use crate::controller::{Controller, Kind};
 use crate::executing::Executing;
 use crate::identify::Look;
 use crate::log;
-use crate::model::Subsystem;
+use crate::model::{Namespace, Subsystem};
 use crate::outcome::{Decision, Fault, Outcome};
 use crate::property::Phase;
 use crate::queue::Queue;
 use crate::step::{Quiesce, Step, Task};
-use crate::{admin as admin_commands, discovery, identify, reservation};
+use crate::{admin as admin_commands, discovery, identify, memory, reservation};
 
 impl Registry {
     /// Executes a [`Task::Shared`] command of `queue`. The caller delivers the notices before it
@@ -52,6 +53,7 @@ impl Registry {
         match executing.opcode() {
             FABRICS => self.quiesce(key, controller),
             admin::ABORT => self.abort(key, executing),
+            admin::DELETE_IO_SQ => self.delete_queue(key, executing),
             admin::GET_LOG_PAGE => self.log_page(key, controller, executing),
             admin::IDENTIFY => match Look::of(&executing.sqe()) {
                 Some(look) => self.look(key, controller, executing, look, notices),
@@ -59,6 +61,7 @@ impl Registry {
             },
             admin::SET_FEATURES => match SetFeature::decode(executing.cdw10()).fid {
                 Fid::WRITE_PROTECTION => self.protect(controller, executing, notices),
+                Fid::HOST_IDENTIFIER => self.identify_host(key, controller, notices),
                 _ => self.set_keep_alive(key, controller, executing, now_ms),
             },
             _ => Err(Fault::new(Status::INTERNAL_ERROR)),
@@ -67,7 +70,7 @@ impl Registry {
 
     /// Reset or shutdown: the I/O queues end; a normal shutdown flushes caches.
     fn quiesce(&mut self, key: Key, controller: &Controller) -> Outcome {
-        let mut quiesce = Quiesce::default();
+        let mut quiesce = Quiesce { is_reset: true, ..Quiesce::default() };
         if let Some(entry) = self.entries.get_mut(&key) {
             // Including those that drain already: a reset may begin while a shutdown closes them.
             for queue in entry.queues.iter_mut().filter(|queue| !queue.id.is_admin()) {
@@ -83,6 +86,34 @@ impl Registry {
             quiesce.flush.extend(devices);
         }
         Ok(Decision::Go(Task::Reset(quiesce), 0))
+    }
+
+    /// Delete I/O Submission Queue: what it has at devices is awaited.
+    fn delete_queue(&mut self, key: Key, executing: &Executing) -> Outcome {
+        let id = QueueId(memory::queue_id(&executing.sqe()));
+        let mut quiesce = Quiesce::default();
+        if let Some(entry) = self.entries.get_mut(&key) {
+            for queue in entry.queues.iter_mut().filter(|queue| queue.id == id) {
+                queue.detached = true;
+                quiesce.close.push(queue.handle);
+            }
+            entry.count_io_queues();
+        }
+        Ok(Decision::Go(Task::Reset(quiesce), 0))
+    }
+
+    /// The host has said who it is: its rights are those of that host from now on.
+    fn identify_host(&mut self, key: Key, controller: &mut Controller, notices: &mut Notices) -> Outcome {
+        let Some(host_id) = controller.features.new_host_id.take() else {
+            return Err(Fault::new(Status::INTERNAL_ERROR));
+        };
+        let association = &controller.association;
+        association.set_host_id(host_id);
+        let now = self.effective.get(&association.subsystem);
+        if let (Some(entry), Some(now)) = (self.entries.get(&key), now) {
+            entry.notify(now, notices);
+        }
+        Ok(Decision::Done(0))
     }
 
     fn abort(&self, key: Key, executing: &Executing) -> Outcome {
@@ -122,20 +153,23 @@ impl Registry {
     fn report(&self, subsystem: &Subsystem, executing: &Executing) -> Outcome {
         let entries = || self.entries.values().map(|entry| &entry.association);
         let here = |association: &&Arc<Association>| {
-            association.subsystem == subsystem.nqn && !association.discovery && !association.is_closing()
+            association.drive == *subsystem.drive_nqn() && !association.discovery && !association.is_closing()
         };
         reservation::report(subsystem, executing, |host| {
-            entries().filter(here).find(|association| association.host_id == host).map(|association| association.cntlid)
+            entries()
+                .filter(here)
+                .find(|association| association.host_id() == host)
+                .map(|association| association.cntlid)
         })
     }
 
     /// Notifies the controllers of hosts of changes of their registrations and reservations. The
     /// caller delivers the notices.
-    pub fn reservation_notices(&self, nqn: &Nqn, events: &[(Nsid, HostId, ReservationEvent)]) -> Notices {
-        let of_subsystem = |entry: &&Entry| entry.association.subsystem == *nqn && !entry.association.is_closing();
+    pub fn reservation_notices(&self, drive: &Nqn, events: &[(Nsid, HostId, ReservationEvent)]) -> Notices {
+        let of_subsystem = |entry: &&Entry| entry.association.drive == *drive && !entry.association.is_closing();
         let mut notices = Notices::new();
         for entry in self.entries.values().filter(of_subsystem) {
-            let own = events.iter().filter(|(_, host, _)| *host == entry.association.host_id);
+            let own = events.iter().filter(|(_, host, _)| *host == entry.association.host_id());
             let admin = entry.queues.first().filter(|queue| queue.id.is_admin());
             notices
                 .extend(own.filter_map(|(nsid, _, event)| Some((admin?.handle, Notice::Reservation(*nsid, *event)))));
@@ -143,11 +177,26 @@ impl Registry {
         notices
     }
 
-    /// The I/O queues of a host's controllers, including those that are ending: their commands may
-    /// still reach the medium.
-    pub fn queues_of(&self, nqn: &Nqn, host: HostId) -> Vec<Handle> {
+    /// The I/O queues of those who have lost a namespace of a drive ([`Nsid::ALL`]: all of them),
+    /// as far as they are ending, too: a function's, or (`None`) those of hosts of the drive's own
+    /// subsystem that are not attached to it now.
+    pub fn queues_that_lost(&self, drive: &Nqn, nsid: Nsid, function: Option<FunctionId>) -> Vec<Handle> {
+        let own = self.effective.get(drive).filter(|_| function.is_none());
+        let namespace = own.and_then(|subsystem| subsystem.allocated().find(nsid));
+        let has_lost = |entry: &&Entry| {
+            let association = &entry.association;
+            let is_there = association.drive == *drive && association.function == function;
+            is_there && !namespace.is_some_and(|namespace| namespace.is_attached(&association.host))
+        };
+        let queues = self.entries.values().filter(has_lost).flat_map(|entry| &entry.queues);
+        queues.filter(|queue| !queue.id.is_admin()).map(|queue| queue.handle).collect()
+    }
+
+    /// The I/O queues of a host's controllers at a drive, including those that are ending: their
+    /// commands may still reach the medium.
+    pub fn queues_of(&self, drive: &Nqn, host: HostId) -> Vec<Handle> {
         let of_host = |entry: &&Entry| {
-            entry.association.subsystem == *nqn && entry.association.host_id == host && host != HostId::default()
+            entry.association.drive == *drive && entry.association.host_id() == host && host != HostId::default()
         };
         let queues = self.entries.values().filter(of_host).flat_map(|entry| &entry.queues);
         queues.filter(|queue| !queue.id.is_admin()).map(|queue| queue.handle).collect()
@@ -167,7 +216,7 @@ impl Registry {
         let answer = identify::structure(&controller.association, subsystem, &executing.sqe());
         let entry = self.entries.get_mut(&key);
         if let (Some(entry), Some(now)) = (entry, self.effective.get(&controller.association.subsystem)) {
-            let shown = now.shown_to(&controller.association.host, controller.association.host_id);
+            let shown = now.shown_to(&controller.association.host, controller.association.host_id());
             if entry.replaced.look(look, controller, &shown) {
                 entry.notify(now, notices);
             }
@@ -191,7 +240,8 @@ impl Registry {
             _ => true,
         };
         let names = self.names.iter().filter(|((subsystem, _), key)| subsystem == nqn && sees(key));
-        let list = ControllerList::starting_at(from, names.map(|(&(_, cntlid), _)| cntlid));
+        let functions = functions_of(controller, cns, namespace);
+        let list = ControllerList::starting_at(from, functions.chain(names.map(|(&(_, cntlid), _)| cntlid)));
         debug_assert!(
             matches!(cns, Cns::NAMESPACE_CONTROLLER_LIST | Cns::CONTROLLER_LIST),
             "other structures need no view of the whole"
@@ -238,4 +288,23 @@ impl Registry {
         }
         self.effective.insert(nqn, Arc::clone(&subsystem));
     }
+}
+
+/// The secondary controllers in a list of controllers: those that a namespace is attached to, or
+/// all; and the primary. In ascending order, and below those of hosts.
+fn functions_of<'a>(
+    controller: &'a Controller,
+    cns: Cns,
+    namespace: Option<&'a Namespace>,
+) -> impl Iterator<Item = ControllerId> + use<'a> {
+    let subsystem = controller.subsystem().filter(|subsystem| subsystem.has_functions());
+    let drive = subsystem.and_then(|subsystem| subsystem.drive.as_deref());
+    let attached = namespace.and_then(|namespace| namespace.provision.as_deref()).map(|provision| &provision.functions);
+    let all = cns == Cns::CONTROLLER_LIST;
+    let functions = drive.filter(|_| all).into_iter().flat_map(|drive| drive.functions.keys());
+    // Those included that the configuration has no more: the namespace can be detached from them.
+    let attached = attached.filter(|_| !all && drive.is_some()).into_iter().flatten();
+    let ids = functions.chain(attached).copied();
+    let primary = (all && drive.is_some()).then_some(0);
+    primary.into_iter().chain(ids).map(ControllerId)
 }

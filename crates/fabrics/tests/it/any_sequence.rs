@@ -269,6 +269,7 @@ impl Run {
         let Step::Execute(executing, task) = step else { unreachable!("{step:?} does not wait") };
         let queue = self.world.queues.get_mut(&at).unwrap();
         let next = match task {
+            Task::Rings(_) => unreachable!("no port is a direct one"),
             Task::DeferConnect(_) => Step::Complete(queue.complete(executing, status)),
             Task::Receive => {
                 let data: Vec<u8> = (0..executing.length()).map(|at| u8::from(at % 16 == 4)).collect();

@@ -12,6 +12,7 @@ mod fused;
 mod identify;
 mod managed;
 mod media_admin;
+mod memory;
 mod peers;
 mod protection;
 mod replaced;

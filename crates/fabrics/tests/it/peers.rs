@@ -87,7 +87,7 @@ fn truenas_python_client_sends_another_host_identifier_for_each_queue() {
     let other = ConnectData { hostid: [9; 16], ..connect_data(DRIVE, ALICE, cntlid) };
     let (cqe, refusal) = world.connect(at, connect, &other);
     assert_eq!((cqe.status(), refusal), (Status::SUCCESS, None));
-    assert_eq!(world.queues[&at].association().unwrap().host_id, host_id(ALICE), "the Admin Queue's counts");
+    assert_eq!(world.queues[&at].association().unwrap().host_id(), host_id(ALICE), "the Admin Queue's counts");
     assert_eq!(world.queues[&at].tolerated(), Some(Tolerated::OtherHostId));
     // Base, Connect: zeros stand for the Admin Queue's.
     let zeros = ConnectData { hostid: [0; 16], ..other };
@@ -485,6 +485,12 @@ fn refusals_that_need_an_administrator_have_do_not_retry() {
     let (cqe, refusal) = world.connect(again, admin_connect(), &connect_data(DRIVE, ALICE, ControllerId::DYNAMIC));
     assert_eq!(refusal.unwrap().reason, RefusalReason::SubsystemReturning);
     assert_eq!(cqe.status(), Status::CONNECT_INVALID_PARAMETERS);
+    // So are its functions.
+    for (function, reason) in [("3", RefusalReason::SubsystemReturning), ("x", RefusalReason::UnknownSubsystem)] {
+        let data = connect_data(&format!("{DRIVE}:vf{function}"), ALICE, ControllerId::DYNAMIC);
+        let (_, refusal) = world.connect(again, admin_connect(), &data);
+        assert_eq!(refusal.unwrap().reason, reason, "{function}");
+    }
 }
 
 /// nvme-cli 2.x: `effects-log` also requests the zoned commands if there are several command sets.

@@ -293,7 +293,7 @@ impl World {
         let subsystem = self.registry.model().subsystem(&nqn(MANAGED)).expect("it is never removed");
         let mut next = Subsystem::clone(subsystem);
         adopt(&mut next, self.drive.view());
-        let notices = self.registry.replace_subsystem(Arc::new(next), by);
+        let notices = self.registry.replace_subsystems(vec![next], by);
         self.deliver(notices);
     }
 
@@ -366,6 +366,7 @@ impl World {
                     continue;
                 }
                 Task::DeferConnect(_) => panic!("a Connect that is held"),
+                Task::Rings(task) => format!("{task:?}"),
                 Task::Shared => {
                     let (next, notices) = self.registry.execute(queue, executing, self.now_ms);
                     self.deliver(notices);

@@ -7,13 +7,16 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Where a host is connected from. In JSON and for people a text: `192.0.2.1:50000`, or
-/// `this process` for a host in the target's own process.
+/// `this process` for a host in the target's own process, `vfio-user` for a
+/// virtual machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// A host on the network.
     Network(SocketAddr),
     /// A host in the same process, over the in-memory transport.
     SameProcess,
+    /// A virtual machine on the same machine, attached directly.
+    Direct,
 }
 
 impl Peer {
@@ -22,7 +25,7 @@ impl Peer {
     pub fn ip(self) -> Option<IpAddr> {
         match self {
             Self::Network(address) => Some(address.ip()),
-            Self::SameProcess => None,
+            Self::SameProcess | Self::Direct => None,
         }
     }
 }
@@ -32,6 +35,7 @@ impl fmt::Display for Peer {
         match self {
             Self::Network(address) => address.fmt(f),
             Self::SameProcess => f.write_str(SAME_PROCESS),
+            Self::Direct => f.write_str(DIRECT),
         }
     }
 }
@@ -40,7 +44,11 @@ impl FromStr for Peer {
     type Err = std::net::AddrParseError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text == SAME_PROCESS { Ok(Self::SameProcess) } else { text.parse().map(Self::Network) }
+        match text {
+            SAME_PROCESS => Ok(Self::SameProcess),
+            DIRECT => Ok(Self::Direct),
+            _ => text.parse().map(Self::Network),
+        }
     }
 }
 
@@ -57,3 +65,4 @@ impl<'de> Deserialize<'de> for Peer {
 }
 
 const SAME_PROCESS: &str = "this process";
+const DIRECT: &str = "vfio-user";

@@ -33,6 +33,7 @@ fn status() -> Status {
             id: 1,
             transport: "tcp".into(),
             address: "127.0.0.1:4420".parse().unwrap(),
+            socket: None,
             discovery_only: false,
             connections: 3,
             accepted: 12,

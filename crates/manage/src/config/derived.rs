@@ -16,5 +16,10 @@ pub fn default_uuid(nqn: &Nqn, nsid: u32) -> Uuid {
     Uuid(uuid::Uuid::new_v5(&EBOF_SPACE, format!("{nqn}/{nsid}").as_bytes()).into_bytes())
 }
 
+/// A UUID that stays the same for the virtual machine at a socket (RFC 9562, version 5).
+pub(super) fn direct_host_uuid(socket: &str) -> Uuid {
+    Uuid(uuid::Uuid::new_v5(&EBOF_SPACE, format!("vfio-user:{socket}").as_bytes()).into_bytes())
+}
+
 /// The name space of the derived identifiers. Changing it changes every one of them.
 const EBOF_SPACE: uuid::Uuid = uuid::Uuid::from_u128(0x9f0c_4f9e_64f2_5d0b_8f6b_6562_6f66_0001);

@@ -44,6 +44,8 @@ pub struct ManagedDrive {
     /// Namespaces at most, 1 to 1024; `None` is what the profile says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespaces: Option<u32>,
+    /// Functions, each with a subsystem or a direct port of its own: 0 to 127.
+    pub functions: u16,
     /// Whether its namespaces may promise more than it holds.
     pub overcommit: bool,
     /// Whether a namespace has one host at a time, shared or not.
@@ -116,6 +118,7 @@ impl ManagedDrive {
             overwrite: false,
             profile: DriveProfile::Default,
             namespaces: None,
+            functions: 0,
             overcommit: false,
             exclusive: false,
             checksums: false,
@@ -139,6 +142,20 @@ impl ManagedDrive {
         {
             *path = joined.to_owned();
         }
+    }
+
+    /// The lowest controller id of a host. Users write controller ids (`attach-ns -c 0`), so they
+    /// begin at 0, but above those of functions if there are any.
+    #[must_use]
+    pub fn least_cntlid(&self) -> u16 {
+        if self.functions == 0 { 0 } else { limits::CNTLID_MIN_WITH_FUNCTIONS }
+    }
+
+    /// The NQN of the subsystem that a function has on a fabric port; `subsystem` is the drive's
+    /// own.
+    #[must_use]
+    pub fn function_nqn(subsystem: &Nqn, function: u16) -> Option<Nqn> {
+        Nqn::parse(&format!("{subsystem}:vf{function}")).ok()
     }
 
     /// Whether the two are the same drive with, perhaps, other options: hosts may take them for
@@ -282,6 +299,16 @@ impl ManagedDrive {
             },
             default: Words("that of the profile"),
             text: "maximum number of namespaces",
+        },
+        Key {
+            name: "functions",
+            form: Form::Integer {
+                range: 0..=limits::FUNCTIONS_MAX as u64,
+                set: Some(|drive, count| drive.functions = u16::try_from(count).unwrap_or_default()),
+            },
+            default: Value,
+            text: "virtual functions, each of which is given to one port, see below. \
+                   Controller ids of hosts then begin at 128",
         },
         Key {
             name: "overcommit",

@@ -25,6 +25,10 @@ pub const DRIVE_SIZE_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 60;
 pub const DRIVE_HOSTS_MAX: usize = 4096;
 /// Quota of a host in bytes; 0 lets it have no namespace.
 pub const QUOTA_BYTES: RangeInclusive<u64> = 0..=1 << 60;
+/// The most functions of a drive.
+pub const FUNCTIONS_MAX: u16 = 127;
+/// The lowest controller id of a drive with functions: those below are of its own controllers.
+pub const CNTLID_MIN_WITH_FUNCTIONS: u16 = 128;
 /// The lowest controller id; a subsystem with a drive begins with 0.
 pub const CNTLID_MIN: u16 = 1;
 /// The highest controller id (Base, Controller ID: FFF0h and above are reserved).

@@ -3,11 +3,12 @@
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
+use ebof_nvme::Nqn;
 use serde::Serialize;
 
 use super::Assigned;
-use super::limits;
-use super::written::{as_optional_size, as_size};
+use super::written::{as_optional_size, as_optional_text, as_size};
+use super::{derived, limits};
 use crate::keys::Absent::{Required, Value, Words};
 use crate::keys::{Form, Key, Refused, store};
 use crate::listen::{Listen, Transport, parse_address};
@@ -22,7 +23,7 @@ pub struct Port {
     /// Whether the configuration leaves the number to [`load`](crate::load()).
     #[serde(skip)]
     pub assigned: Assigned,
-    /// The address it listens on.
+    /// Where it listens.
     pub listen: Listen,
     /// The IP address that discovery tells hosts to connect to instead of the one they reached.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,6 +69,9 @@ pub struct Port {
     /// buffers, in bytes; `None` copies all.
     #[serde(rename = "zerocopy_send", skip_serializing_if = "Option::is_none", serialize_with = "as_optional_size")]
     pub zerocopy_send_bytes: Option<u32>,
+    /// The host NQN of the virtual machine at a direct port.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_optional_text")]
+    pub host: Option<Nqn>,
 }
 
 /// Whether a port uses a digest.
@@ -107,23 +111,39 @@ impl Port {
             busy_poll_us: None,
             prefer_busy_poll: false,
             zerocopy_send_bytes: None,
+            host: None,
         }
+    }
+
+    /// The host at a direct port: the one that is configured, or one that is made of the port's
+    /// socket, so that it is the same after every start.
+    #[must_use]
+    pub fn direct_host(&self) -> Option<Nqn> {
+        let socket = self.listen.socket.as_ref()?;
+        self.host.clone().or_else(|| Some(Nqn::from_uuid(derived::direct_host_uuid(&socket.to_string_lossy()))))
     }
 
     /// Whether both are one listening socket with, perhaps, other options. A port whose number the
     /// system chooses is known by its name.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
-        self.listen == other.listen && (self.listen.port != 0 || self.name == other.name)
+        self.listen == other.listen && (self.listen.is_fixed() || self.name == other.name)
     }
 
     /// The keys that are set to something that the port's transport has not.
     pub(crate) fn misplaced_keys(&self) -> Vec<&'static str> {
         if self.listen.transport == Transport::Tcp {
-            return self.srq_size.is_some().then_some("srq_size").into_iter().collect();
+            let keys = [("srq_size", self.srq_size.is_some()), ("host", self.host.is_some())];
+            return keys.into_iter().filter_map(|(key, is_set)| is_set.then_some(key)).collect();
         }
         let without = Self::new(self.id, self.listen.clone());
+        let is_direct = self.listen.transport == Transport::VfioUser;
         [
+            ("advertise", is_direct && self.advertise.is_some()),
+            ("discovery_only", is_direct && self.discovery_only),
+            ("in_capsule_data", is_direct && self.in_capsule_data_bytes != without.in_capsule_data_bytes),
+            ("srq_size", is_direct && self.srq_size.is_some()),
+            ("host", !is_direct && self.host.is_some()),
             ("max_h2c_data", self.max_h2c_data_bytes != without.max_h2c_data_bytes),
             ("c2h_success", self.c2h_success != without.c2h_success),
             ("header_digest", self.header_digest != without.header_digest),
@@ -149,10 +169,15 @@ impl Port {
             default: Required,
             text: "`tcp://ADDRESS:PORT` or `rdma://ADDRESS:PORT`, where ADDRESS is IPv4, `[IPv6]` \
                    or `[fe80::1%eth0]`; the default PORT is 4420, 0 lets the system choose one. \
+                   `vfio-user:PATH` is a direct port: a virtual machine that is given the socket \
+                   PATH sees the port's one subsystem as an NVMe controller on its PCI bus; a \
+                   relative PATH is relative to the configuration file, and what concerns networks \
+                   (`advertise` to `data_digest`, `srq_size`, `tos`, `so_priority`, \
+                   `zerocopy_send`) can only have its default. \
                    Host names are refused. Over RDMA, what concerns TCP (`max_h2c_data` to \
                    `data_digest`, `tos`, `so_priority`, `zerocopy_send`) can only have its default, and an \
                    iWARP device shares the PORTs of TCP: a `tcp` port of the same address needs \
-                   another one. `unix:` and `vfio-user:` are reserved and not supported by this build",
+                   another one. `unix:` is reserved and not supported by this build",
         },
         Key {
             name: "name",
@@ -276,7 +301,8 @@ impl Port {
                    more than `net.core.busy_read` needs `CAP_NET_ADMIN`. Connections that arrive \
                    through the same queue of the card (with the same NAPI id) are then served by \
                    one thread. Over RDMA: how long a thread with connections of the port polls \
-                   completion queues after the last work, before it asks for events and sleeps",
+                   completion queues after the last work, before it asks for events and sleeps. Of \
+                   a direct port: how long the thread of the virtual machine looks at its doorbells",
         },
         Key {
             name: "prefer_busy_poll",
@@ -285,7 +311,7 @@ impl Port {
             text: "polling replaces the network card's interrupts (`SO_PREFER_BUSY_POLL`); needs \
                    `CAP_NET_ADMIN`. Over RDMA: threads with connections of the port poll \
                    completion queues without end and never sleep, each for a processor of its \
-                   own",
+                   own. Of a direct port, the same for the doorbells of a virtual machine",
         },
         Key {
             name: "zerocopy_send",
@@ -301,7 +327,25 @@ impl Port {
                    loopback it costs more than it saves, and each connection detects that and \
                    falls back to copying. See [performance](performance.md#zero-copy-send)",
         },
+        Key {
+            name: "host",
+            form: Form::Text { set: set_host },
+            default: Words("one made of the socket's path"),
+            text: "host NQN of the virtual machine at a direct port, by which subsystems and \
+                   namespaces know it (`allowed_hosts`)",
+        },
     ];
+}
+
+fn set_host(port: &mut Port, text: &str) -> Result<(), Refused> {
+    port.host = Nqn::parse(text).ok();
+    match port.host {
+        Some(_) => Ok(()),
+        None => Err(Refused {
+            message: format!("`{text}` is not an NQN"),
+            help: "accepted: an NQN, such as \"nqn.2014-08.org.nvmexpress:uuid:...\"",
+        }),
+    }
 }
 
 fn set_advertise(port: &mut Port, text: &str) -> Result<(), Refused> {

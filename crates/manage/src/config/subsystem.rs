@@ -67,13 +67,13 @@ impl Subsystem {
 }
 
 impl Subsystem {
-    /// The subsystem of a drive with the defaults: controller ids from 0, the drive's serial and
-    /// model number.
+    /// The subsystem of a drive with the defaults: controller ids from 0 or 128, the drive's serial
+    /// and model number.
     #[must_use]
     pub fn of_drive(nqn: Nqn, drive: &ManagedDrive) -> Self {
         let mut subsystem = Self::new(nqn);
         subsystem.drive = Some(drive.name.clone());
-        subsystem.cntlid_min = 0;
+        subsystem.cntlid_min = drive.least_cntlid();
         drive.serial.iter().for_each(|serial| subsystem.serial.clone_from(serial));
         drive.model.iter().for_each(|model| subsystem.model.clone_from(model));
         subsystem

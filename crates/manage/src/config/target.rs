@@ -38,6 +38,10 @@ pub struct TargetOptions {
     /// Where OpenMetrics are served over HTTP; `None` is nowhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<SocketAddr>,
+    /// The socket through which the target is managed: a path, or `none`; `None` is the default
+    /// path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub control: Option<String>,
     /// The discovery subsystem's own NQN, besides the well-known one, which always answers.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_optional_text")]
     pub discovery_nqn: Option<Nqn>,
@@ -56,6 +60,7 @@ impl Default for TargetOptions {
             error_log_entries: 64,
             rdma_memory_bytes: 1 << 30,
             metrics: None,
+            control: None,
             discovery_nqn: None,
         }
     }
@@ -157,12 +162,39 @@ impl TargetOptions {
             text: "`\"ADDRESS:PORT\"` of the HTTP endpoint for metrics",
         },
         Key {
+            name: "control",
+            form: Form::Text { set: set_control },
+            default: Words("`control.sock` in the state directory"),
+            text: "path of the socket through which `ebof target` manages the target, or \
+                   `\"none\"`. Only its owner, its group and root may use it. Several targets need \
+                   different paths: a socket that a running target has is an error. The state \
+                   directory is `$EBOF_STATE_DIR`; `/run/ebof` for root, otherwise \
+                   `$XDG_RUNTIME_DIR/ebof`; only its owner may enter it",
+        },
+        Key {
             name: "discovery_nqn",
             form: Form::Nqn { set: Some(|target, nqn| target.discovery_nqn = Some(nqn)) },
             default: Words("none"),
             text: "NQN of the discovery subsystem, besides the well-known one",
         },
     ];
+}
+
+/// The longest path of a socket (`sun_path`), without the room that its replacement needs.
+const CONTROL_BYTES_MAX: usize = 100;
+
+/// What [`TargetOptions::control`] says where there is to be no socket.
+pub const NO_CONTROL: &str = "none";
+
+fn set_control(target: &mut TargetOptions, text: &str) -> Result<(), Refused> {
+    if text.is_empty() || text.len() > CONTROL_BYTES_MAX || text.contains('\0') {
+        return Err(Refused {
+            message: format!("`control` has {} bytes", text.len()),
+            help: "accepted: a path of 1 to 100 bytes, or \"none\"",
+        });
+    }
+    target.control = Some(text.to_owned());
+    Ok(())
 }
 
 fn set_metrics(target: &mut TargetOptions, text: &str) -> Result<(), Refused> {

@@ -33,7 +33,7 @@ fn fixes_suggested_for_ports_work() {
         ("listen = \"tcp://nas\"", "\"tcp://0.0.0.0:4420\"", "listen = \"tcp://0.0.0.0:4420\""),
         ("listen = \"tcp://::1\"", "write \"tcp://[::1]:4420\"", "listen = \"tcp://[::1]:4420\""),
         ("listen = \"tcp://::1:4421\"", "write \"tcp://[::1]:4421\"", "listen = \"tcp://[::1]:4421\""),
-        ("listen = \"vfio-user://10.0.0.1\"", "rdma://ADDRESS:PORT", "listen = \"rdma://10.0.0.1:4420\""),
+        ("listen = \"unix:/run/x\"", "vfio-user:PATH", "listen = \"vfio-user:/run/x\""),
         ("listen = \"rdma://::1\"", "write \"rdma://[::1]:4420\"", "listen = \"rdma://[::1]:4420\""),
         ("listen = \"rdma://10.0.0.1\"\ndata_digest = \"required\"", "leave it out", "listen = \"rdma://10.0.0.1\""),
         ("listen = \"tcp://[::1%lo]\"", "leave out `%` and what follows it", "listen = \"tcp://[::1]\""),

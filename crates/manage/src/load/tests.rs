@@ -50,7 +50,7 @@ fn the_example_has_every_key_and_no_diagnostics() {
     );
     let numbers = |subsystem: &Subsystem| subsystem.namespaces.iter().map(|ns| ns.nsid).collect::<Vec<_>>();
     assert_eq!((numbers(&subsystems[0]), numbers(&subsystems[1])), (vec![1, 2], vec![1, 2, 3]));
-    assert_eq!((subsystems[2].drive.as_deref(), subsystems[2].cntlid_min), (Some("d0"), 0));
+    assert_eq!((subsystems[2].drive.as_deref(), subsystems[2].cntlid_min), (Some("d0"), 128));
     assert_eq!((&subsystems[2].serial, &subsystems[2].model), (&"S3RIAL0002".into(), &"ebof drive".into()));
     assert_eq!((drives[0].size_bytes, drives[0].endurance_bytes), (Some(100_000_000_000), Some(600_000_000_000_000)));
     assert_eq!(drives[0].quotas[hosts[0].nqn.as_str()], 10_000_000_000_u64);
@@ -159,8 +159,8 @@ fn each_mistake_is_reported() {
         ("[ports]\nlisten = \"tcp://[::1]\"", "1:1: error: `ports` is a table, and there can be several"),
         ("[[ports]]\nname = \"a\"", "1:1: error: a port has no `listen`"),
         (
-            "[[ports]]\nlisten = \"vfio-user://10.0.0.1\"",
-            "2:10: error: `vfio-user` is a transport that this build does not serve",
+            "[[ports]]\nlisten = \"unix://10.0.0.1\"",
+            "2:10: error: `unix` is a transport that this build does not serve",
         ),
         ("[[ports]]\nlisten = \"tcp://nas\"", "2:10: error: `nas` is a host name, and a port listens on an IP address"),
         (same_port, "4:10: error: the address tcp://[::1]:1 is used twice"),
@@ -246,6 +246,60 @@ fn all_mistakes_are_reported_at_once() {
     let places: Vec<_> = all.items.iter().filter(|item| item.severity == Severity::Error).map(|i| i.line).collect();
     // The port has an error, so a reference to it is not a second error.
     assert_eq!(places, [2, 5, 6, 8, 9, 10, 10], "{all}");
+}
+
+/// Functions, ports and namespaces that contradict each other.
+const CONTRADICTIONS: &str = r#"
+[[ports]]
+name = "fabric0"
+listen = "tcp://127.0.0.1:4420"
+[[ports]]
+name = "direct1"
+listen = "vfio-user:/run/ebof/1.sock"
+[[ports]]
+name = "direct2"
+listen = "vfio-user:/run/ebof/1.sock"
+[[ports]]
+name = "direct3"
+listen = "vfio-user:/run/ebof/3.sock"
+discovery_only = true
+[[drives]]
+name = "d0"
+backing = "d0.img"
+functions = 128
+[[drives]]
+name = "d1"
+backing = "d0.img"
+functions = 2
+[[drives]]
+name = "d2"
+backing = "d2.img"
+functions = 2
+[[subsystems]]
+nqn = "nqn.2014-08.org.example:d1"
+drive = "d1"
+ports = ["direct1", "fabric9"]
+allow_any_host = true
+cntlid_min = 5
+[[subsystems]]
+nqn = "nqn.2014-08.org.example:d1:vf2"
+namespaces = ["mem:1G"]
+ports = ["direct1", "fabric0", "fabric0"]
+allow_any_host = true
+[[subsystems]]
+nqn = "nqn.2014-08.org.example:again"
+drive = "d1"
+namespaces = ["mem:1G"]
+allow_any_host = true
+[[subsystems]]
+nqn = "nqn.2014-08.org.nvmexpress:uuid:6f3a1f1e-8f0b-4a57-9d0e-0d8f5b2f8c11"
+drive = "d2"
+allow_any_host = true
+"#;
+
+#[test]
+fn a_box_that_contradicts_itself_is_reported_whole_with_places() {
+    insta::assert_snapshot!(bad(CONTRADICTIONS));
 }
 
 #[test]

@@ -49,7 +49,8 @@ pub(super) fn read(import: &mut Import, node: &Node, out: &mut Collector<'_>) ->
     }
     let in_capsule_data_bytes = match listen.transport {
         Transport::Tcp => NVMET_TCP_INLINE_BYTES,
-        Transport::Rdma => NVMET_RDMA_INLINE_BYTES,
+        // nvmetcli has no direct ports: `read_listen` makes none.
+        Transport::Rdma | Transport::VfioUser => NVMET_RDMA_INLINE_BYTES,
     };
     let mut port = Port { name, in_capsule_data_bytes, ..Port::new(id, listen) };
     import.known.ports.push((port.name.clone(), false));

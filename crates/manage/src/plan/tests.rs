@@ -168,6 +168,12 @@ fn which_settings_of_a_served_drive_can_change() {
     }
     let direct = plan_with("\"disk.img\"", "{ path = \"disk.img\", direct = true }");
     assert!(direct.0.ends_with("(needs a new start)") && direct.1 == Some(Effect::Restart), "{}", direct.0);
+    let (text, effect) = with("functions = 5");
+    assert!(text.starts_with("~ alter drive d0: functions 0 -> 5 (needs a new start)\n"), "{text}");
+    assert!(
+        text.ends_with("cntlid_min 0 -> 128 (connected hosts notice)") && effect == Some(Effect::Restart),
+        "{text}"
+    );
     // Hosts compare the serial number, which belongs to the subsystem.
     let serial = with("serial = \"S1\"").0;
     assert!(

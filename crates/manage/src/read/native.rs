@@ -2,7 +2,7 @@
 //!
 //! Order matters: ports, hosts and drives are read before the subsystems that refer to them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use ebof_nvme::Nqn;
 
@@ -23,6 +23,8 @@ pub(crate) struct Known {
     /// Port names, and whether the port serves discovery only. Ports with mistakes are included: a
     /// second error about the reference would not help.
     pub(crate) ports: Vec<(String, bool)>,
+    /// Names of direct ports, and the subsystem that is there.
+    pub(crate) direct: HashMap<String, Option<String>>,
     /// Host NQNs, including those of entries with mistakes.
     pub(crate) hosts: HashSet<String>,
     /// Drives, including those with mistakes.
@@ -129,25 +131,30 @@ fn read_port(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<
     table.take(Port::KEYS, &mut port, out);
     for key in port.misplaced_keys() {
         if let Some(entry) = table.entry(key) {
-            let (meant, this) = match port.listen.transport {
-                Transport::Tcp => ("RDMA", "TCP"),
-                _ => ("TCP", "RDMA"),
+            let this = port.listen.transport;
+            let meant = match (key, this) {
+                ("host", _) => Transport::VfioUser,
+                ("srq_size", _) => Transport::Rdma,
+                _ => Transport::Tcp,
             };
-            let message = format!("`{key}` is for ports over {meant}, and this one is over {this}");
+            let message = format!("`{key}` is for ports over {}, and this one is over {}", meant.name(), this.name());
             out.error(entry.key_span.clone(), message, "leave it out");
         }
     }
     table.finish(out);
     // The same address twice would fail at bind(2); port 0 is a different one each time.
-    if let Some(listen) = parsed.as_ref().filter(|listen| listen.port != 0) {
+    if let Some(listen) = parsed.as_ref().filter(|listen| listen.is_fixed()) {
         known.unique.claim("the address", &listen.to_string(), &listen_span, out);
     }
     if listen_text.is_some() {
         let anonymous = port.name == port.listen.to_string();
-        if !anonymous || port.listen.port == 0 {
+        if !anonymous || !port.listen.is_fixed() {
             known.unique.claim("the port name", &port.name, &name_span, out);
         }
         known.ports.push((port.name.clone(), port.discovery_only));
+        if !port.listen.is_network() {
+            known.direct.insert(port.name.clone(), None);
+        }
     }
     parsed.map(|_| (port, id.is_some()))
 }

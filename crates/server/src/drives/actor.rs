@@ -24,10 +24,13 @@ use ebof_nvme::log::ReservationEvent;
 use ebof_nvme::media::SecureErase;
 use ebof_nvme::{Cid, ControllerId, HostId, Nqn, Nsid, QueueId, Status};
 
+use super::handover::{Cancel, Drain, Handover, Lost};
 use super::jobs::{Jobs, wants_facts};
-use super::monitor::{self, Monitor, MonitorJob, Observed};
+use super::monitor::{Monitor, MonitorJob, Observed};
+use super::process::Aftermath;
 use super::request::SubmittedRequest;
 use super::sensor::Sensor;
+use crate::drain::DrainToken;
 use crate::log_limit::{Kind, LogLimit, LogSubject, Suppressed};
 use crate::mailbox::DriveReply;
 
@@ -90,6 +93,7 @@ pub(crate) struct DriveActor {
     /// Names on the medium that belong to no namespace any more, and could not be removed yet.
     leftovers: Mutex<BTreeSet<VolumeId>>,
     pub(super) jobs: Jobs,
+    pub(super) handover: Mutex<Handover>,
     /// Of what hosts can cause.
     pub(super) log_limit: LogLimit,
 }
@@ -103,6 +107,10 @@ pub(crate) struct DriveCallbacks {
     pub(crate) publish: Publish,
     /// Sends an event to one controller.
     pub(crate) send_event: Box<dyn Fn(ControllerId, AsyncEvent) + Send>,
+    /// Has queues end their commands to what they have lost, and hold the token until then.
+    pub(crate) drain: Drain,
+    /// Cancels what queues have at devices of what they have lost.
+    pub(crate) cancel: Cancel,
     /// What hosts did so far, and errors behind a number.
     pub(crate) observe: Box<dyn Fn(u64) -> Observed + Send>,
 }
@@ -197,6 +205,7 @@ impl DriveActor {
             collects_soon: AtomicBool::new(false),
             leftovers: Mutex::default(),
             jobs: Jobs::default(),
+            handover: Mutex::default(),
             log_limit: LogLimit::default(),
         });
         let _first = itself.set(Arc::downgrade(&actor));
@@ -209,7 +218,7 @@ impl DriveActor {
             store.set_snapshot(Box::new(move || {
                 snapshot.upgrade().map_or_else(Vec::new, |actor| actor.drive().state().to_bytes())
             }));
-            let mut changes = own.drive().opened(&monitor::itself(), &own.decision_input());
+            let mut changes = own.drive().opened(&Origin::box_(), &own.decision_input());
             if new {
                 changes.insert(0, Change::Made { identity });
             }
@@ -282,31 +291,7 @@ impl DriveActor {
     ) -> SubmittedRequest {
         let own = Arc::clone(self);
         let (submitted, queued) = SubmittedRequest::new(Box::new(reply));
-        self.medium.run(Box::new(move |store| {
-            let Some(begun) = queued.begin() else { return };
-            let (answer, erased) = own.carry_out(store, &request, &origin);
-            own.start_jobs(store);
-            let answer = match answer {
-                Ok(reply_of_drive) if !erased.is_empty() => {
-                    own.erase(store, erased, Box::new(move || begun.reply(Ok(reply_of_drive))));
-                    return;
-                }
-                answer => answer,
-            };
-            if !erased.is_empty() {
-                // The command has failed, but these are empty, and wait for their old data to be
-                // erased like others.
-                own.erase(store, erased, Box::new(|| {}));
-            }
-            if let Err(refusal) = &answer {
-                let status = refusal.status;
-                let name = request.name();
-                if let Some(more) = own.may_log(LogSubject::Host(origin.host.clone()), Kind::DriveRefused) {
-                    tracing::info!(drive = own.name(), host = %origin.host, request = name, %status, "refused{more}");
-                }
-            }
-            begun.reply(answer);
-        }));
+        self.medium.run(Box::new(move |store| own.process(store, request, origin, queued)));
         submitted
     }
 
@@ -365,6 +350,7 @@ impl DriveActor {
         let (done, closed) = channel();
         let own = Arc::clone(self);
         self.medium.run(Box::new(move |store| {
+            own.forget_waiting();
             own.collect(store, true);
             let changes = own.drive().closed();
             if let Err(error) = own.commit(store, changes) {
@@ -397,14 +383,13 @@ impl DriveActor {
         self.drive.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the answer, and the namespaces that have to be erased before it is given, unless it
-    /// is a refusal.
-    fn carry_out(
+    /// Returns the answer, and what has to be done before it is given, unless it is a refusal.
+    pub(super) fn carry_out(
         &self,
         store: &mut Store,
         request: &Request,
         origin: &Origin,
-    ) -> (Result<DriveReply, Refusal>, Vec<VolumeId>) {
+    ) -> (Result<DriveReply, Refusal>, Aftermath) {
         if matches!(request, Request::Log(wish) if wish.offset == 0) {
             // What happened since the last look is in it: a host that saw a command fail with M set
             // looks for the entry.
@@ -417,14 +402,21 @@ impl DriveActor {
         let decision = self.drive().decide(request, origin, &self.decision_input());
         let decision = match decision {
             Ok(decision) => decision,
-            Err(refusal) => return (Err(refusal), Vec::new()),
+            Err(refusal) => return (Err(refusal), Aftermath::default()),
         };
         if store.is_read_only() && changes_the_drive(request) {
-            return (Err(Refusal::new(Status::NAMESPACE_WRITE_PROTECTED)), Vec::new());
+            return (Err(Refusal::new(Status::NAMESPACE_WRITE_PROTECTED)), Aftermath::default());
         }
+        let attached = self.attached_functions();
         let mut made = Vec::new();
         let prepared = decision.before.iter().try_for_each(|&effect| self.take_effect(store, effect, &mut made));
-        let committed = prepared.and_then(|()| self.commit(store, decision.changes));
+        let hands_over = !decision.lost.is_empty();
+        let begin = |drive: &Drive| {
+            // New owners never see what is not theirs yet: not even another thread, which shows
+            // hosts a change of the configuration at this moment.
+            self.handover().begin(&decision.lost, &attached, drive.state(), self.clock.now());
+        };
+        let committed = prepared.and_then(|()| self.commit_and(store, decision.changes, begin));
         if let Err(error) = committed {
             if let Some(more) = self.may_log(LogSubject::Host(origin.host.clone()), Kind::DriveFailed) {
                 let request = request.name();
@@ -432,7 +424,7 @@ impl DriveActor {
             }
             self.leftovers().extend(made);
             self.remove_leftovers(store);
-            return (Err(Refusal::transient(Status::INTERNAL_ERROR)), Vec::new());
+            return (Err(Refusal::transient(Status::INTERNAL_ERROR)), Aftermath::default());
         }
         self.drive().set_erasing(&decision.erased, Some(100));
         // Hosts lose a namespace before its blocks are given to others.
@@ -452,7 +444,7 @@ impl DriveActor {
             } else {
                 Ok(DriveReply { answer: decision.answer, abort: decision.abort })
             };
-        (answer, decision.erased)
+        (answer, Aftermath { erased: decision.erased, hands_over })
     }
 
     fn take_effect(
@@ -504,6 +496,16 @@ impl DriveActor {
 
     /// Makes changes durable, then applies them to the drive.
     pub(super) fn commit(&self, store: &mut Store, changes: Vec<Change>) -> Result<(), ebof_medium::Error> {
+        self.commit_and(store, changes, |_| {})
+    }
+
+    /// The same; `then` is called before anybody can look at the drive with these changes.
+    fn commit_and(
+        &self,
+        store: &mut Store,
+        changes: Vec<Change>,
+        then: impl FnOnce(&Drive),
+    ) -> Result<(), ebof_medium::Error> {
         if changes.is_empty() {
             return Ok(());
         }
@@ -515,6 +517,7 @@ impl DriveActor {
         }
         let mut drive = self.drive();
         changes.into_iter().for_each(|change| drive.apply(change));
+        then(&drive);
         Ok(())
     }
 
@@ -540,6 +543,20 @@ impl DriveActor {
     pub(super) fn show(&self, by: Option<&Nqn>, reservations: &[Event], events: &[AsyncEvent]) {
         if let Some(callbacks) = &*self.callbacks() {
             (callbacks.publish)(by, reservations, events);
+        }
+    }
+
+    /// Has queues end their commands to what they have lost.
+    pub(super) fn send_drain(&self, lost: &Lost, token: &DrainToken) {
+        if let Some(callbacks) = &*self.callbacks() {
+            (callbacks.drain)(lost, token);
+        }
+    }
+
+    /// Has what queues have at devices of what they have lost cancelled.
+    pub(super) fn send_cancel(&self, lost: &Lost) {
+        if let Some(callbacks) = &*self.callbacks() {
+            (callbacks.cancel)(lost);
         }
     }
 

@@ -9,13 +9,12 @@ use std::time::{Duration, Instant};
 use ebof_backend::{Buffer, Class, Operation};
 use ebof_drive::sanitize::{Method, Work};
 use ebof_drive::self_test::{Failure, Step};
-use ebof_drive::{MediumStatus, Request, VolumeId};
+use ebof_drive::{MediumStatus, Origin, Request, VolumeId};
 use ebof_medium::{Job, Progress, Purge, Store};
 use ebof_nvme::log::Lid;
 use ebof_nvme::{Nsid, Status};
 
 use super::actor::DriveActor;
-use super::monitor;
 
 /// Bytes that a step reads or writes, about.
 const STEP_BYTES: u64 = 1 << 20;
@@ -429,7 +428,7 @@ impl DriveActor {
         // What was written before is counted before: behind the end, it would be taken for new
         // data.
         self.collect(store, false);
-        let ended = self.drive().sanitize_ended(success, &monitor::itself(), &self.decision_input());
+        let ended = self.drive().sanitize_ended(success, &Origin::box_(), &self.decision_input());
         if let Some(ended) = ended {
             if let Err(error) = self.commit(store, ended.changes) {
                 tracing::error!(drive = self.name(), "the end of sanitizing cannot be written down: {error}");

@@ -15,7 +15,7 @@ use ebof_drive::health::{Activity, TEMPERATURE_KELVIN, Thresholds, Usage};
 use ebof_drive::{Change, Origin, error_log};
 use ebof_manage::api::DriveHealth;
 use ebof_medium::{Job, Notice, Progress, Store};
-use ebof_nvme::{ControllerId, HostId, Nqn, Nsid};
+use ebof_nvme::Nsid;
 
 use super::actor::DriveActor;
 use super::faults::BackingFaults;
@@ -76,6 +76,12 @@ const SAVE_DIRTY_S: u64 = 60;
 const SAVE_CLEAN_S: u64 = 600;
 
 impl DriveActor {
+    /// The temperature of the disk below the drive now; `None` where it has no sensor.
+    pub(crate) fn kelvin(&self) -> Option<u16> {
+        let sensor = self.monitor().sensor.clone();
+        sensor?.kelvin()
+    }
+
     /// SMART / Health Information of the drive, as of the last collection.
     pub(crate) fn health(&self) -> DriveHealth {
         let drive = self.drive();
@@ -220,7 +226,7 @@ impl DriveActor {
             condition.no_space = monitor.faults.no_space();
             condition.read_only = store.is_read_only();
             condition.degraded = monitor.failing || monitor.corrupt || monitor.faults.errors() || condition.read_only;
-            drive.advance(&activity, condition, save, &itself(), &self.decision_input())
+            drive.advance(&activity, condition, save, &Origin::box_(), &self.decision_input())
         };
         if outcome.changes.is_empty() && monitor.unwritten.is_empty() {
             return;
@@ -348,11 +354,6 @@ impl DriveActor {
             Notice::Works(fault) => self.on_fault(fault, false),
         }
     }
-}
-
-/// The drive itself as the origin of an event.
-pub(super) fn itself() -> Origin {
-    Origin { cntlid: ControllerId::DYNAMIC, host: Nqn::discovery(), host_id: HostId::default() }
 }
 
 #[cfg(test)]

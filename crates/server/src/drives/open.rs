@@ -6,7 +6,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use ebof_backend::{Memory, Source, Spec};
+use ebof_backend::{Memory, Removable, Remover, Source, Spec};
 use ebof_drive::{Identity, Managers, Profile, Settings, error_log};
 use ebof_manage::Drive as Backing;
 use ebof_manage::config::{Attach, DriveProfile, ManagedDrive, Subsystem};
@@ -20,13 +20,22 @@ use super::sensor::Sensor;
 use super::{DriveThreads, SteppedDrive};
 use crate::environment::Environment;
 
-/// Opens the drive that `subsystem` offers. Gives the device that it lies on as well.
+/// A drive that was opened.
+pub(crate) struct Opened {
+    pub(crate) actor: Arc<DriveActor>,
+    /// What it lies on.
+    pub(crate) backing: Arc<dyn ebof_backend::Device>,
+    /// Pulls that out.
+    pub(crate) remover: Remover,
+}
+
+/// Opens the drive that `subsystem` offers.
 pub(crate) fn open(
     config: &ManagedDrive,
     subsystem: &Subsystem,
     environment: &Environment,
     threads: &mut DriveThreads<'_>,
-) -> Result<(Arc<DriveActor>, Arc<dyn ebof_backend::Device>), DriveOpenError> {
+) -> Result<Opened, DriveOpenError> {
     // `100M` is no whole number of blocks: what is made is a little larger.
     let capacity = config.size_bytes.or(config.backing.size_bytes());
     let capacity = capacity.map(|bytes| bytes.checked_next_multiple_of(512).unwrap_or(bytes));
@@ -50,6 +59,8 @@ pub(crate) fn open(
             (environment.storage.open(&spec)?, missing)
         }
     };
+    let (backing, remover) = Removable::new(backing);
+    let backing: Arc<dyn ebof_backend::Device> = Arc::new(backing);
     let mut id = [0; 16];
     environment.clock.fill(&mut id)?;
     let id = *uuid::Builder::from_random_bytes(id).as_uuid().as_bytes();
@@ -86,7 +97,7 @@ pub(crate) fn open(
         // the message to give.
         environment.storage.remove(Path::new(&file.path));
     }
-    Ok((opened?, backing))
+    Ok(Opened { actor: opened?, backing, remover })
 }
 
 /// The key in a file: 32 bytes as they are, or as 64 hexadecimal digits.
@@ -150,5 +161,6 @@ pub(crate) fn settings(config: &ManagedDrive, subsystem: &Subsystem) -> Settings
         error_entries: error_log::ENTRIES_DEFAULT,
         revision: subsystem.firmware.clone(),
         subsystem: subsystem.nqn.to_string(),
+        functions: config.functions,
     }
 }

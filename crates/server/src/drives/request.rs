@@ -53,6 +53,11 @@ impl fmt::Debug for SubmittedRequest {
 }
 
 impl QueuedRequest {
+    /// Whether it was not withdrawn.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Begins the request, which cannot be withdrawn from then on. `None` if it was.
     pub(super) fn begin(&self) -> Option<BegunRequest> {
         self.0.take().map(|taker| BegunRequest(Some(taker)))

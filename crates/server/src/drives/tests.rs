@@ -95,11 +95,8 @@ fn actor(device: &Arc<Faulty>, settings: Settings) -> Arc<DriveActor> {
 }
 
 fn ask(actor: &Arc<DriveActor>, request: Request) -> Result<DriveReply, Refusal> {
-    let origin = Origin {
-        cntlid: ControllerId(1),
-        host: Nqn::parse("nqn.2014-08.org.example:host").unwrap(),
-        host_id: HostId([1; 16]),
-    };
+    let host = Nqn::parse("nqn.2014-08.org.example:host").unwrap();
+    let origin = Origin::host(ControllerId(1), host, HostId([1; 16]));
     let (sender, receiver) = mpsc::channel();
     actor.submit(request, origin, move |answer| {
         let _gone = sender.send(answer);
@@ -127,7 +124,11 @@ fn shown_devices(drives: &Drives, actor: &Arc<DriveActor>) -> Vec<Arc<dyn Device
     };
     let mut shown = None;
     let actors = [(nqn.clone(), Arc::clone(actor))];
-    drives.put_in_force(Vec::new(), &actors, Model::new(discovery), |table, _| shown = Some(table)).unwrap();
+    drives
+        .put_in_force(Vec::new(), &actors, std::collections::BTreeMap::new(), Model::new(discovery), |table, _| {
+            shown = Some(table);
+        })
+        .unwrap();
     let table = shown.unwrap();
     let names = drives.shown().actors[&nqn].names.clone();
     names.values().map(|(id, _)| Arc::clone(table.device(*id).unwrap())).collect()

@@ -4,26 +4,39 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use ebof_backend::{Buffer, Device};
-use ebof_nvme::{Cid, Cqe};
+use ebof_fabrics::RingTask;
+use ebof_nvme::{Cid, Cqe, DataPointer, Status};
+use ebof_region::Way;
 use ebof_sockets::Readiness;
 
 use super::loopback::Loopback;
 use super::rdma::Rdma;
+use super::ring::Ring;
 use super::tcp::Tcp;
-use super::transport::Transport;
+use super::transport::{Mapping, Transport};
 use super::{End, Event, Fetch, Flushed, Inline, Opening, Received, Stopped};
 use crate::buffer::Pool;
 use crate::peer::Peer;
 use crate::reactor_context::ReactorContext;
 
 /// One of the transports. An enum, because a call through it costs a branch that is foreseen, and
-/// the compiler sees through it.
+/// the compiler sees through it: comparisons with a tag of its own, and with no more than three
+/// variants. With four it uses a table of jumps, which takes more of each command.
 #[expect(clippy::large_enum_variant, reason = "nearly all are TCP, and a connection is boxed as a whole")]
+#[repr(u8)]
 pub(crate) enum AnyTransport {
     Tcp(Tcp),
     /// In a box: it is much larger than a pointer, and TCP's are accessed more often.
     Rdma(Box<Rdma>),
+    InMemory(InMemory),
+}
+
+/// A transport without a network.
+#[expect(clippy::large_enum_variant, reason = "TCP's is larger")]
+pub(crate) enum InMemory {
     Loopback(Loopback),
+    /// In a box, as RDMA.
+    Ring(Box<Ring>),
 }
 
 /// Has the transport do something, whichever it is.
@@ -32,7 +45,8 @@ macro_rules! each {
         match $any {
             AnyTransport::Tcp($transport) => $work,
             AnyTransport::Rdma($transport) => $work,
-            AnyTransport::Loopback($transport) => $work,
+            AnyTransport::InMemory(InMemory::Loopback($transport)) => $work,
+            AnyTransport::InMemory(InMemory::Ring($transport)) => $work,
         }
     };
 }
@@ -146,6 +160,20 @@ impl Transport for AnyTransport {
     #[inline]
     fn take_inline<'s, 'i: 's>(&'s mut self, input: &mut &'i [u8]) -> Option<Inline<'s>> {
         each!(self, transport => transport.take_inline(input))
+    }
+
+    #[inline]
+    fn map(&mut self, pointer: &DataPointer, length: u32, way: Way) -> Mapping {
+        each!(self, transport => transport.map(pointer, length, way))
+    }
+
+    #[inline]
+    fn check(&mut self, pointer: &DataPointer, length: u32, way: Way) -> Result<(), Status> {
+        each!(self, transport => transport.check(pointer, length, way))
+    }
+
+    fn change_rings(&mut self, task: &RingTask) -> Result<(), Status> {
+        each!(self, transport => transport.change_rings(task))
     }
 
     #[inline]

@@ -8,14 +8,27 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use ebof_backend::{Buffer, Device};
-use ebof_nvme::{Cid, Cqe};
+use ebof_backend::{Buffer, Device, Segments};
+use ebof_fabrics::RingTask;
+use ebof_nvme::{Cid, Cqe, DataPointer, Status};
+use ebof_region::Way;
 use ebof_sockets::Readiness;
 
 use super::{End, Event, Fetch, Flushed, Inline, Opening, Received, Stopped, UNSENT_MAX};
 use crate::buffer::Pool;
 use crate::peer::Peer;
 use crate::reactor_context::ReactorContext;
+
+/// What a device reads or writes of a command's data.
+#[derive(Debug)]
+pub(crate) enum Mapping {
+    /// Data travel through buffers.
+    None,
+    /// The host's memory itself.
+    Mapped(Segments),
+    /// The command's data are nowhere: it ends with this status.
+    Refused(Status),
+}
 
 /// One connection's transport.
 ///
@@ -166,6 +179,29 @@ pub(crate) trait Transport {
     /// `input`, or in memory of the transport until [`after_command`](Self::after_command).
     fn take_inline<'s, 'i: 's>(&'s mut self, _input: &mut &'i [u8]) -> Option<Inline<'s>> {
         None
+    }
+
+    /// The memory of the host that holds a command's `length` bytes of data, for a device to read
+    /// and write there.
+    fn map(&mut self, _pointer: &DataPointer, _length: u32, _way: Way) -> Mapping {
+        Mapping::None
+    }
+
+    /// Whether a command's data can be where its pointer says, as far as that is known before they
+    /// move.
+    ///
+    /// # Errors
+    /// The status of the command.
+    fn check(&mut self, _pointer: &DataPointer, _length: u32, _way: Way) -> Result<(), Status> {
+        Ok(())
+    }
+
+    /// Changes the queues in the host's memory.
+    ///
+    /// # Errors
+    /// The status of the command.
+    fn change_rings(&mut self, _task: &RingTask) -> Result<(), Status> {
+        Err(Status::INTERNAL_ERROR)
     }
 
     /// Gets data of a command into a buffer: from the host, or from the capsule of the last

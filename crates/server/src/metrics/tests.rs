@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ebof_manage::api::{DriveHealth, DriveStatus, NamespaceStatus, PortStatus, STATUS_SCHEMA, SubsystemStatus};
 
+use ebof_nvme::Nqn;
+
 use super::*;
 use crate::stats::QueueStats;
 
@@ -33,18 +35,35 @@ fn drive() -> DriveStatus {
     }
 }
 
-fn snapshot() -> Snapshot {
-    let port = PortStatus {
-        name: "127.0.0.1:4420".to_owned(),
-        id: 1,
-        transport: "tcp".to_owned(),
-        address: "127.0.0.1:4420".parse().unwrap(),
-        discovery_only: false,
-        connections: 1,
-        accepted: 2,
-        refused: 3,
+fn function() -> FunctionLoad {
+    let reads = QueueStats {
+        host: String::new(),
+        subsystem: format!("{NQN}:vf2"),
+        queue: 1,
+        nsid: 1,
+        kinds: Default::default(),
     };
-    let namespace = NamespaceStatus {
+    reads.count(Kind::Read, 8192, false, 15);
+    let mut totals = Totals::default();
+    totals.add(&reads);
+    let figures = crate::shares::FunctionFigures {
+        subsystem: Nqn::parse(&reads.subsystem).unwrap(),
+        drive: Nqn::parse(NQN).unwrap(),
+        number: 2,
+        share: ebof_shares::Share { weight: 300, ..Default::default() },
+        figures: ebof_shares::Figures {
+            admitted: 7,
+            waited_us: 2_500_000,
+            throttled_us: 500_000,
+            waiting: 3,
+            ..Default::default()
+        },
+    };
+    crate::functions::loads(vec![figures], &totals).remove(0)
+}
+
+fn namespace() -> NamespaceStatus {
+    NamespaceStatus {
         nsid: 1,
         drive: "d0".to_owned(),
         size_bytes: 1 << 20,
@@ -53,6 +72,20 @@ fn snapshot() -> Snapshot {
         write_protect: false,
         ana_group: 1,
         io: ebof_manage::api::IoCounters::default(),
+    }
+}
+
+fn snapshot() -> Snapshot {
+    let port = PortStatus {
+        name: "127.0.0.1:4420".to_owned(),
+        id: 1,
+        transport: "tcp".to_owned(),
+        address: "127.0.0.1:4420".parse().unwrap(),
+        socket: None,
+        discovery_only: false,
+        connections: 1,
+        accepted: 2,
+        refused: 3,
     };
     let subsystem = SubsystemStatus {
         nqn: NQN.to_owned(),
@@ -61,7 +94,7 @@ fn snapshot() -> Snapshot {
         allow_any_host: true,
         allowed_hosts: Vec::new(),
         ports: Vec::new(),
-        namespaces: vec![namespace],
+        namespaces: vec![namespace()],
     };
     let status = Status {
         schema: STATUS_SCHEMA,
@@ -103,6 +136,7 @@ fn snapshot() -> Snapshot {
         refusals: vec![refusal],
         zerocopy: Figures::default(),
         capsules: CapsuleMemory::default(),
+        functions: vec![function()],
     }
 }
 
@@ -165,6 +199,29 @@ fn a_drive_has_metrics_of_capacity_and_health() {
     }
     assert!(text.contains("ebof_build_info{version=\"1.2.3\"} 1"), "{text}");
     assert!(value(&text, "ebof_uptime_seconds") > 59.0);
+}
+
+#[test]
+fn a_function_has_metrics_of_its_share() {
+    let text = render(snapshot(), Exposition::Text, MetricsDetail::Namespace);
+    let labels = "{subsystem=\"nqn.2014-08.org.example:drive0\",function=\"vf2\"";
+    for (name, wanted) in [
+        ("scheduled_total", 7.0),
+        ("queueing_seconds_total", 2.5),
+        ("throttled_seconds_total", 0.5),
+        ("waiting", 3.0),
+        ("weight", 300.0),
+        ("share_ratio", 1.0),
+        ("data_bytes_total", 8192.0),
+        ("commands_total", 1.0),
+        ("command_latency_seconds_count", 1.0),
+    ] {
+        let shown = value(&text, &format!("ebof_function_{name}{labels}"));
+        assert!((shown - wanted).abs() < 1e-9, "{name}: {shown}");
+    }
+    assert_eq!((function().all().latency_us(0.99), function().all().latency_us(0.5)), (Some(20), Some(20)));
+    let none = Snapshot { functions: Vec::new(), ..snapshot() };
+    assert!(!render(none, Exposition::Text, MetricsDetail::Namespace).contains("ebof_function"));
 }
 
 #[test]

@@ -11,12 +11,14 @@ use rustix::event::epoll;
 use super::{Reactor, end_connection};
 use crate::command::AbortRequest;
 use crate::connection::Connection;
+use crate::drain::DrainToken;
 use crate::handle::{handle, index_of};
-use crate::link::{AnyTransport, End, Link, Loopback, Rdma, State, Tcp};
+use crate::link::{AnyTransport, End, InMemory, Link, Loopback, Rdma, State, Tcp};
 use crate::log_limit::Kind;
 use crate::mailbox::{Accepted, CommandRef, Incoming, Message};
 use crate::port::PortState;
 use crate::reactor_context::ReactorContext;
+use crate::shares::TicketId;
 
 impl Reactor {
     pub(super) fn on_message(&mut self, message: Message, now_us: u64) {
@@ -30,17 +32,7 @@ impl Reactor {
             Message::Notice { handle, notice } => {
                 self.with_handle(handle, now_us, |connection, context| connection.on_notice(notice, context));
             }
-            Message::Abort { handle, cid, reply } => {
-                let mut found = false;
-                self.with_handle(handle, now_us, |connection, context| {
-                    found = true;
-                    connection.on_abort(AbortRequest { cid, reply }, context);
-                    Ok(())
-                });
-                if !found {
-                    self.shared.post(reply.handle, Message::AbortAnswer { reply, aborted: false });
-                }
-            }
+            Message::Abort { handle, cid, reply } => self.abort(handle, AbortRequest { cid, reply }, now_us),
             Message::AbortAnswer { reply, aborted } => {
                 self.with_handle(reply.handle, now_us, |connection, context| {
                     connection.commands.on_abort_answer(reply.slot, aborted, &mut connection.link, context);
@@ -54,6 +46,7 @@ impl Reactor {
                 });
             }
             Message::Preempt { handle, nsid, reply } => self.preempt(handle, nsid, reply, now_us),
+            Message::Drain { handle, nsid, token } => self.drain(handle, nsid, token, now_us),
             Message::Preempted { reply } => {
                 self.with_handle(reply.handle, now_us, |connection, context| {
                     connection.commands.on_preempted(reply.slot, &mut connection.link, context);
@@ -72,6 +65,7 @@ impl Reactor {
                     self.shared.post(reply.handle, Message::Closed { reply });
                 }
             }
+            Message::Cancel { handle, nsid } => self.cancel(handle, nsid, now_us),
             Message::Closed { reply } => {
                 self.with_handle(reply.handle, now_us, |connection, context| {
                     connection.commands.on_closed(reply.slot, &mut connection.link, context);
@@ -82,17 +76,54 @@ impl Reactor {
             Message::DriveReached { handle, reply } => self.drive_reached(handle, reply, now_us),
             Message::Look { handle, reply } => self.look(handle, reply, now_us),
             Message::Barrier(barrier) => self.barriers.push(barrier),
-            Message::LockGranted { reply, number } => {
-                self.with_handle(reply.handle, now_us, |connection, context| {
-                    connection.commands.on_lock_granted(reply.slot, number, &mut connection.link, context);
-                    Ok(())
-                });
+            Message::LockGranted { reply, number } => self.lock_granted(reply, number, now_us),
+            Message::CreateQueue { reply, task } => self.create_queue(reply, task, now_us),
+            Message::PortGone(port) => {
+                self.end_clients(&port, now_us);
+                self.end_port(&port, now_us);
             }
-            Message::PortGone(port) => self.end_port(&port, now_us),
+            Message::Admitted { reply, ticket } => self.admitted(reply, ticket, now_us),
+            Message::ShareDue(drive) => self.local_shares.look_when_due(&drive),
             Message::Shutdown { deadline_ms } => self.start_shutdown(deadline_ms, now_us),
             #[cfg(test)]
             Message::Panic => panic!("a test wants it"),
         }
+    }
+
+    fn lock_granted(&mut self, reply: CommandRef, number: u64, now_us: u64) {
+        self.with_handle(reply.handle, now_us, |connection, context| {
+            connection.commands.on_lock_granted(reply.slot, number, &mut connection.link, context);
+            Ok(())
+        });
+    }
+
+    /// A command that waited for its share of the drive may go.
+    pub(super) fn admitted(&mut self, reply: CommandRef, ticket: TicketId, now_us: u64) {
+        self.with_handle(reply.handle, now_us, |connection, context| {
+            connection.commands.on_admitted(reply.slot, ticket, &mut connection.link, context);
+            Ok(())
+        });
+    }
+
+    fn abort(&mut self, handle: Handle, request: AbortRequest, now_us: u64) {
+        let reply = request.reply;
+        let mut found = false;
+        self.with_handle(handle, now_us, |connection, context| {
+            found = true;
+            connection.on_abort(request, context);
+            Ok(())
+        });
+        if !found {
+            self.shared.post(reply.handle, Message::AbortAnswer { reply, aborted: false });
+        }
+    }
+
+    /// Also for a connection whose socket is gone.
+    fn cancel(&mut self, handle: Handle, nsid: Nsid, now_us: u64) {
+        self.with_known(handle, now_us, |connection, context| {
+            connection.commands.cancel(nsid, &mut connection.link, context);
+            Ok(())
+        });
     }
 
     fn end_port(&mut self, port: &PortState, now_us: u64) {
@@ -146,6 +177,14 @@ impl Reactor {
         }
     }
 
+    /// Likewise; without a connection the token is dropped.
+    fn drain(&mut self, handle: Handle, nsid: Nsid, token: DrainToken, now_us: u64) {
+        self.with_known(handle, now_us, |connection, context| {
+            connection.commands.on_drain(nsid, token, &mut connection.link, context);
+            Ok(())
+        });
+    }
+
     /// Runs `work` on a connection, also on one whose socket is gone. Returns whether it is there.
     fn with_known(
         &mut self,
@@ -183,8 +222,15 @@ impl Reactor {
         let Accepted { incoming, peer, waiting } = accepted;
         if self.shutdown_ms.is_some() {
             self.shared.connection_gone(&peer.port);
+            if let Incoming::Direct(socket) = incoming {
+                peer.port.reaper.hang_up(socket);
+            }
             return;
         }
+        let incoming = match incoming {
+            Incoming::Direct(socket) => return self.accept_client(socket, peer, now_us),
+            other => other,
+        };
         let index = self.free.pop().unwrap_or_else(|| {
             self.connections.push(None);
             u32::try_from(self.connections.len() - 1).expect("connections are limited to far less than 2^32")
@@ -201,10 +247,12 @@ impl Reactor {
                 let bell = Arc::new(move || mailbox.post(Message::Arrived { handle }));
                 AnyTransport::Rdma(Box::new(Rdma::new(*connection, bell)))
             }
+            Incoming::Direct(_) => return,
             Incoming::Loopback(end) => {
                 attachment = end.attachment().map(attachment_of(end.entries()));
                 let mailbox = self.mailbox.clone();
-                AnyTransport::Loopback(Loopback::new(end, Arc::new(move || mailbox.post(Message::Arrived { handle }))))
+                let bell = Arc::new(move || mailbox.post(Message::Arrived { handle }));
+                AnyTransport::InMemory(InMemory::Loopback(Loopback::new(end, bell)))
             }
         };
         let deadline_ms = now_us / 1000 + self.shared.settings.handshake_ms;
@@ -235,7 +283,7 @@ impl Reactor {
     }
 
     /// The connection of `handle` has something to receive, or has ended, and no event says so.
-    fn arrived(&mut self, handle: Handle, now_us: u64) {
+    pub(super) fn arrived(&mut self, handle: Handle, now_us: u64) {
         let index = index_of(handle);
         let known = self.connections.get_mut(index as usize).and_then(Option::as_mut);
         let Some(connection) = known.filter(|connection| connection.handle == handle) else { return };

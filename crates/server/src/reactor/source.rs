@@ -9,12 +9,15 @@ use ebof_backend::Io;
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 
 use crate::connection::Connection;
+use crate::direct::DirectClient;
 use crate::handle::index_of;
 use crate::link::{Link, State};
 use crate::mailbox::Mailbox;
 
 pub(super) const MAILBOX: u64 = u64::MAX;
 pub(super) const DEVICES: u64 = u64::MAX - 1;
+/// The first number of clients of vfio-user; those of connections are below.
+pub(super) const DIRECT: u64 = 1 << 32;
 
 /// Where a reactor's events come from.
 pub(super) enum Source {
@@ -43,6 +46,36 @@ impl Source {
             epoll::add(epoll, descriptor, epoll::EventData::new_u64(u64::from(index)), epoll::EventFlags::IN)?;
         }
         Ok(())
+    }
+
+    /// From now on reports what the client of the function at `at` sends.
+    pub(super) fn add_client(&self, client: &DirectClient, at: usize) -> io::Result<()> {
+        let Self::Epoll(epoll) = self else { return Err(io::ErrorKind::Unsupported.into()) };
+        let data = epoll::EventData::new_u64(DIRECT + at as u64);
+        Ok(epoll::add(epoll, client.descriptor(), data, epoll::EventFlags::IN)?)
+    }
+
+    /// Reports nothing more of the client: its socket may be closed later.
+    pub(super) fn remove_client(&self, client: &DirectClient) {
+        if let Self::Epoll(epoll) = self {
+            let deleted = epoll::delete(epoll, client.descriptor());
+            debug_assert!(deleted.is_ok(), "a client is watched until it is left");
+        }
+    }
+
+    /// Sets whether it is of interest that the client sends something, or takes answers.
+    pub(super) fn watch_client(
+        &self,
+        client: &DirectClient,
+        at: usize,
+        (reads, writes): (bool, bool),
+    ) -> io::Result<()> {
+        let Self::Epoll(epoll) = self else { return Ok(()) };
+        let data = epoll::EventData::new_u64(DIRECT + at as u64);
+        let mut flags = epoll::EventFlags::empty();
+        flags.set(epoll::EventFlags::IN, reads);
+        flags.set(epoll::EventFlags::OUT, writes);
+        Ok(epoll::modify(epoll, client.descriptor(), data, flags)?)
     }
 
     /// Sets the events that are of interest now, see [`interest`].

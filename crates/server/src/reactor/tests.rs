@@ -11,6 +11,7 @@ mod instructions;
 mod rdma_buffers;
 mod rdma_host;
 mod rules;
+mod shared_drive;
 mod zerocopy;
 
 use std::sync::Arc;
@@ -53,6 +54,8 @@ struct Rig {
     /// Admin Queues, which are idle.
     admin: Vec<Host>,
     port: Arc<PortState>,
+    /// The one that hosts connect to.
+    subsystem: String,
     now_us: u64,
     events: Vec<epoll::Event>,
     messages: Vec<Message>,
@@ -100,6 +103,7 @@ impl Rig {
             reactor,
             admin: Vec::new(),
             port,
+            subsystem: NQN.to_owned(),
             now_us: 1_000_000,
             events: Vec::with_capacity(256),
             messages: Vec::new(),

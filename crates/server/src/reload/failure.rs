@@ -42,7 +42,9 @@ fn culprit(plan: &Plan, error: &StartError) -> Change {
             port.listen == **listen
         }
         (StartError::Namespaces { subsystem, .. }, Change::AddSubsystem { subsystem: changed })
-        | (StartError::Namespaces { subsystem, .. }, Change::AlterSubsystem { to: changed, .. }) => {
+        | (StartError::Namespaces { subsystem, .. }, Change::AlterSubsystem { to: changed, .. })
+        | (StartError::PortsTaken { subsystem, .. }, Change::AddSubsystem { subsystem: changed })
+        | (StartError::PortsTaken { subsystem, .. }, Change::AlterSubsystem { to: changed, .. }) => {
             changed.nqn == *subsystem
         }
         (StartError::Namespaces { subsystem, .. }, Change::AddNamespace { subsystem: nqn, .. }) => {

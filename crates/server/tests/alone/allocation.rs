@@ -18,7 +18,7 @@ use crate::config::{NQN, one_subsystem};
 use crate::is_alone;
 
 #[global_allocator]
-static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+pub(crate) static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 /// Commands of one round.
 const ROUND: usize = 4000;

@@ -6,12 +6,16 @@
 mod allocation;
 #[path = "../it/config.rs"]
 mod config;
+#[expect(dead_code, reason = "this guest does little")]
+#[path = "../it/direct_rig.rs"]
+mod direct_rig;
 mod late_wakes;
 mod log;
 #[expect(dead_code, reason = "these hosts send no data")]
 #[path = "../it/raw.rs"]
 mod raw;
 mod start;
+mod unaligned;
 mod zerocopy_refused;
 
 use std::process::Command;

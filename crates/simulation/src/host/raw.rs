@@ -81,6 +81,8 @@ pub struct RawHost {
     entries: usize,
     look_at: Option<Instant>,
     keep_alive_at: Instant,
+    /// A controller may be refused: it tries again later.
+    is_patient: bool,
 }
 
 impl RawHost {
@@ -99,7 +101,14 @@ impl RawHost {
             entries,
             look_at: None,
             keep_alive_at: now,
+            is_patient: false,
         }
+    }
+
+    /// The same host, whose subsystem may be away for some time.
+    #[must_use]
+    pub fn patient(self) -> Self {
+        Self { is_patient: true, ..self }
     }
 
     /// Whether commands can be sent.
@@ -340,6 +349,9 @@ impl RawHost {
             }
             // The controller of before may still be at work, or this one is gone already.
             Purpose::Connect if status.is(Status::CONNECT_CONTROLLER_BUSY) || at > 0 => {
+                events.extend(self.drop_all(now, Duration::from_millis(100)));
+            }
+            Purpose::Connect if self.is_patient => {
                 events.extend(self.drop_all(now, Duration::from_millis(100)));
             }
             Purpose::Enable if status.is_success() => self.look_at = Some(now),

@@ -347,6 +347,7 @@ fn check_bounds(executing: &Executing, task: &Task) {
         Task::Reply(data) => {
             assert!(data.len() <= 1 << 20 && u32::try_from(data.len()).is_ok_and(|bytes| bytes <= executing.length()));
         }
+        Task::Rings(_) => unreachable!("no port is a direct one"),
         Task::Drive(_) | Task::DeferConnect(_) | Task::Flush(_) | Task::Abort(..) | Task::Reset(_) => {}
         Task::Receive | Task::Connect | Task::Shared | Task::LbaStatus(_) => {
             unreachable!("{task:?} is carried out at once")

@@ -21,6 +21,7 @@ use ebof_nvme::namespace::{AttachmentSelect, NamespaceManagement, NewNamespace};
 use ebof_nvme::protection::{Guard16, Guard32, Guard64, Tags};
 use ebof_nvme::reservation::{Acquire, AcquireKeys, Register, RegisterKeys, Release, ReleaseKey, Report, read_report};
 use ebof_nvme::security::Security;
+use ebof_nvme::virtualization::{PrimaryCapabilities, SecondaryControllerList, VirtualizationManagement};
 use ebof_nvme::{ControllerId, Sqe};
 
 use super::nvme::read;
@@ -52,6 +53,8 @@ pub(super) fn command(sqe: &Sqe) {
     let sanitize = Sanitize::decode(sqe);
     assert_eq!(Sanitize::decode(&sanitize.encode()), sanitize);
     assert!((1..=16).contains(&sanitize.overwrite_passes));
+    let virtualization = VirtualizationManagement::decode(sqe);
+    assert_eq!(VirtualizationManagement::decode(&virtualization.encode()), virtualization);
     let download = Download::decode(sqe);
     let commit = Commit::decode(sqe);
     assert_eq!((Download::decode(&download.encode()), Commit::decode(&commit.encode())), (download, commit));
@@ -103,6 +106,11 @@ pub(super) fn identify(input: &[u8]) {
     if let Some(list) = read::<EnduranceGroupList>(input) {
         assert!(EnduranceGroupList::starting_at(1, list.iter()).iter().count() <= 2047);
     }
+    if let Some(list) = read::<SecondaryControllerList>(input) {
+        let again = SecondaryControllerList::new(list.used().iter().copied());
+        assert_eq!(again.used(), list.used());
+    }
+    black_box(read::<PrimaryCapabilities>(input));
     if let Some(list) = read::<NamespaceGranularityList>(input) {
         for index in [0, 15, 16, usize::MAX] {
             black_box(list.of_format(index));

@@ -46,7 +46,7 @@ fn a_drive_needs_a_name_and_a_backing() {
 #[test]
 fn every_key_is_read() {
     let config = good(&with_drive(
-        "size = \"100Gi\"\nprofile = \"ethernet-ssd\"\nnamespaces = 1024\novercommit = true\nexclusive = true\n\
+        "size = \"100Gi\"\nprofile = \"ethernet-ssd\"\nnamespaces = 1024\nfunctions = 127\novercommit = true\nexclusive = true\n\
          checksums = true\nencryption = true\nkey_file = \"a.key\"\nread_only_if_damaged = true\n\
          attach = \"manual\"\nmanagers = [\"host-a\"]\nserial = \"S1\"\nmodel = \"M\"\nendurance = \"600Ti\"\n\
          quotas = { \"host-a\" = \"10Gi\" }",
@@ -55,6 +55,7 @@ fn every_key_is_read() {
         size_bytes: Some(100 << 30),
         profile: DriveProfile::EthernetSsd,
         namespaces: Some(1024),
+        functions: 127,
         overcommit: true,
         exclusive: true,
         checksums: true,
@@ -270,14 +271,21 @@ fn drives() -> impl Strategy<Value = ManagedDrive> {
         proptest::option::of(1_u32..=1024),
         proptest::option::of(1_u64 << 20..1 << 62),
     );
-    let rules = (any::<bool>(), 0..3_usize, any::<bool>());
+    let rules = (any::<bool>(), 0..3_usize, any::<bool>(), 0..=127_u16);
     let hosts = (
         proptest::option::of(proptest::collection::btree_set(host(), 0..4)),
         proptest::collection::btree_map(host(), 0_u64..=1 << 60, 0..4),
     );
     let texts = (proptest::option::of("[ -~]{1,20}"), proptest::option::of("[ -~]{1,40}"));
     ("[A-Za-z0-9._-]{1,32}", backing, numbers, rules, hosts, texts).prop_map(
-        |(name, backing, (size, namespaces, endurance), (overcommit, access, plain), (managers, quotas), texts)| {
+        |(
+            name,
+            backing,
+            (size, namespaces, endurance),
+            (overcommit, access, plain, functions),
+            (managers, quotas),
+            texts,
+        )| {
             let (exclusive, everyone) = (access == 1, access == 2);
             let size_bytes = size.filter(|_| backing.path().is_some());
             ManagedDrive {
@@ -286,6 +294,7 @@ fn drives() -> impl Strategy<Value = ManagedDrive> {
                 size_bytes,
                 profile: if plain { DriveProfile::Default } else { DriveProfile::EthernetSsd },
                 namespaces,
+                functions,
                 overcommit,
                 exclusive,
                 overwrite: overcommit != everyone,

@@ -141,7 +141,7 @@ pub(crate) const WITHOUT_SIZE: &str = "the size belongs to the drive, not to its
 pub(crate) const READ_ONLY: &str =
     "it writes down what its hosts do and what it counts; hosts can write-protect a namespace";
 
-const KEYS: [&str; 20] = [
+const KEYS: [&str; 21] = [
     "name",
     "backing",
     "size",
@@ -149,6 +149,7 @@ const KEYS: [&str; 20] = [
     "direct",
     "profile",
     "namespaces",
+    "functions",
     "overcommit",
     "exclusive",
     "checksums",
@@ -231,6 +232,12 @@ impl Words {
                 let number = needed()?;
                 let accepted = || format!("1 to {}", limits::NAMESPACES_MAX);
                 drive.namespaces = Some(number.parse().map_err(|_not_a_number| refused(number, accepted()))?);
+            }
+            "functions" => {
+                let number = needed()?;
+                let accepted = || refused(number, format!("0 to {}", limits::FUNCTIONS_MAX));
+                let count = number.parse().ok().filter(|count| *count <= limits::FUNCTIONS_MAX);
+                drive.functions = count.ok_or_else(accepted)?;
             }
             "manager" => {
                 let text = needed()?;

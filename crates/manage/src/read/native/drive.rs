@@ -24,6 +24,9 @@ pub(crate) struct KnownDrive {
     span: Span,
     pub(super) serial: Option<String>,
     pub(super) model: Option<String>,
+    /// The lowest controller id of a host.
+    pub(super) least_cntlid: u16,
+    pub(super) functions: u16,
     /// Hosts that it refers to, and in which key.
     mentions: Vec<(Nqn, &'static str, Span)>,
     /// Where a subsystem refers to it.
@@ -50,6 +53,8 @@ pub(super) fn read(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> O
     }
     entry.serial.clone_from(&drive.serial);
     entry.model.clone_from(&drive.model);
+    entry.least_cntlid = drive.least_cntlid();
+    entry.functions = drive.functions;
     if drive.exclusive && drive.attach == Attach::Everyone {
         let span = table.node("attach").map_or_else(|| table.place(), |node| node.span.clone());
         let help = "with exclusive a namespace has one host at a time: leave out one of the two";
@@ -170,13 +175,29 @@ pub(super) fn remark(config: &Config, known: &Known, out: &mut Collector<'_>) {
             out.warning(drive.span.clone(), message, help);
         }
         let mut users = config.subsystems.iter().filter(|subsystem| subsystem.drive.as_ref() == Some(&drive.name));
-        if let Some(subsystem) = users.next().filter(|subsystem| !subsystem.allow_any_host) {
+        let Some(subsystem) = users.next() else { continue };
+        drive.check_names(subsystem, config, out);
+        if !subsystem.allow_any_host {
             drive.remark_on_hosts(subsystem, known, out);
         }
     }
 }
 
 impl KnownDrive {
+    /// Functions have subsystems of their own, whose names follow from the drive's.
+    fn check_names(&self, subsystem: &Subsystem, config: &Config, out: &mut Collector<'_>) {
+        if self.functions > 0 && ManagedDrive::function_nqn(&subsystem.nqn, self.functions).is_none() {
+            let message = format!("the NQN of the subsystem of {} is too long for functions", self.name);
+            out.error(self.span.clone(), message, "`:vf` and a number are appended: use a shorter one");
+            return;
+        }
+        let names = (1..=self.functions).filter_map(|id| ManagedDrive::function_nqn(&subsystem.nqn, id));
+        for name in names.filter(|name| config.subsystems.iter().any(|other| other.nqn == *name)) {
+            let message = format!("a subsystem has the NQN of a function of {}: {name}", self.name);
+            out.error(self.span.clone(), message, "give the subsystem another NQN");
+        }
+    }
+
     fn remark_on_hosts(&self, subsystem: &Subsystem, known: &Known, out: &mut Collector<'_>) {
         let strangers = self.mentions.iter().filter(|(nqn, ..)| !subsystem.allowed_hosts.contains(nqn));
         for (nqn, role, span) in strangers.take(crate::diagnostic::MAX_ITEMS) {

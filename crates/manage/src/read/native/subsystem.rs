@@ -34,9 +34,10 @@ pub(super) fn read(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> O
     let described = drive.and_then(|node| known.drive(node, out));
     read_identity(&mut table, &mut subsystem, described, out);
     subsystem.drive = described.map(|drive| drive.name().to_owned());
+    let least = described.map_or(u16::from(drive.is_none()) * limits::CNTLID_MIN, |drive| drive.least_cntlid);
     table.take(Subsystem::KEYS, &mut subsystem, out);
     read_access(&mut table, &mut subsystem, known, out);
-    read_controller_ids(&mut table, &mut subsystem, drive.is_some(), out);
+    read_controller_ids(&mut table, &mut subsystem, least, out);
     subsystem.namespaces = read_namespaces(&mut table, &subsystem.nqn, only_one, known, out);
     if drive.is_some()
         && let Some(first) = table.array("namespaces", out).and_then(<[Node]>::first)
@@ -71,7 +72,7 @@ fn read_identity(
     text("model", limits::MODEL_CHARS_MAX, model, &mut subsystem.model);
 }
 
-fn read_access(table: &mut Table<'_>, subsystem: &mut Subsystem, known: &Known, out: &mut Collector<'_>) {
+fn read_access(table: &mut Table<'_>, subsystem: &mut Subsystem, known: &mut Known, out: &mut Collector<'_>) {
     let hosts = table.array("allowed_hosts", out);
     let mut allowed = HashSet::new();
     for node in hosts.unwrap_or_default() {
@@ -95,12 +96,18 @@ fn read_access(table: &mut Table<'_>, subsystem: &mut Subsystem, known: &Known, 
     match table.array("ports", out) {
         None => {
             let serving = known.ports.iter().filter(|(_, discovery_only)| !discovery_only);
-            subsystem.ports = serving.map(|(name, _)| name.clone()).collect();
+            // A direct port has one subsystem, which names it.
+            let of_networks = serving.filter(|(name, _)| !known.direct.contains_key(name));
+            subsystem.ports = of_networks.map(|(name, _)| name.clone()).collect();
         }
         Some(nodes) => {
             for node in nodes {
                 if let Some(name) = known.port(node, out) {
-                    if subsystem.ports.contains(&name) {
+                    let direct = known.direct.get_mut(&name).map(|there| there.replace(subsystem.nqn.to_string()));
+                    if let Some(Some(other)) = direct.filter(|other| *other != Some(subsystem.nqn.to_string())) {
+                        let message = format!("`{name}` is a direct port, and has the subsystem {other} already");
+                        out.error(node.span.clone(), message, "a virtual machine sees one subsystem: add a port");
+                    } else if subsystem.ports.contains(&name) {
                         out.error(node.span.clone(), "the port is named twice", "write it once");
                     } else {
                         subsystem.ports.push(name);
@@ -115,9 +122,7 @@ fn read_access(table: &mut Table<'_>, subsystem: &mut Subsystem, known: &Known, 
     }
 }
 
-fn read_controller_ids(table: &mut Table<'_>, subsystem: &mut Subsystem, with_drive: bool, out: &mut Collector<'_>) {
-    // Users write controller IDs (`attach-ns -c 0`), so drives assign them from 0 on.
-    let least = if with_drive { 0 } else { limits::CNTLID_MIN };
+fn read_controller_ids(table: &mut Table<'_>, subsystem: &mut Subsystem, least: u16, out: &mut Collector<'_>) {
     let range = u64::from(least)..=u64::from(limits::CNTLID_MAX);
     subsystem.cntlid_min = table.integer("cntlid_min", &range, out).unwrap_or(least);
     subsystem.cntlid_max = table.integer("cntlid_max", &range, out).unwrap_or(limits::CNTLID_MAX);

@@ -6,14 +6,19 @@ use std::sync::{Arc, Mutex};
 use ebof_backend::{Device, Geometry, Io, Operation, Remote, Request, Submitted};
 use ebof_fabrics::registry::SILENT_MS;
 use ebof_nvme::connect::Property;
+use ebof_nvme::copy::{Copy, CopyFormat, CopySource};
+use ebof_nvme::feature::{Fid, HostBehaviorSupport};
 use ebof_nvme::io::BlockRange;
-use ebof_nvme::opcode::nvm;
+use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::property::{Cc, Csts, offset};
-use ebof_nvme::{Cqe, Nsid, Sgl};
-use zerocopy::FromBytes;
+use ebof_nvme::{Cqe, Nsid, Sgl, Sqe, Status};
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::Rig;
+use super::config::one_subsystem;
 use super::hosts::{Host, Load, capsule};
+use crate::drain::DrainToken;
+use crate::mailbox::Message;
 
 /// A device that keeps reads and writes until it is opened.
 #[derive(Debug)]
@@ -25,6 +30,8 @@ struct Gate {
 #[derive(Debug, Default)]
 struct State {
     is_shut: AtomicBool,
+    /// It has no room for anything.
+    is_full: AtomicBool,
     kept: Mutex<Vec<Kept>>,
 }
 
@@ -37,6 +44,9 @@ impl Device for Gate {
     }
 
     fn submit(&self, io: &mut Io, request: Request) -> Submitted {
+        if self.state.is_full.load(Ordering::Relaxed) {
+            return Submitted::Busy(request);
+        }
         let is_kept = matches!(request.operation, Operation::Read { .. }) || request.operation.action().modifies();
         if !(is_kept && self.state.is_shut.load(Ordering::Relaxed)) {
             return self.below.submit(io, request);
@@ -66,11 +76,12 @@ impl State {
     }
 }
 
-/// A reactor, its device, which is shut, and a host.
+/// A reactor, its devices, which are shut together, and a host.
 fn shut() -> (Rig, Arc<State>, Host, Host) {
     let state = Arc::new(State::default());
     let of_device = Arc::clone(&state);
-    let mut rig = Rig::with(None, move |below| Arc::new(Gate { below, state: Arc::clone(&of_device) }));
+    let config = one_subsystem(["mem:64Mi"; 2]);
+    let mut rig = Rig::of(&config, move |below| Arc::new(Gate { below, state: Arc::clone(&of_device) }));
     let (admin, queue) = Host::connect(&mut rig, Load::writes(4096, 1));
     state.is_shut.store(true, Ordering::Relaxed);
     (rig, state, admin, queue)
@@ -181,4 +192,80 @@ fn a_pair_of_a_silent_association_is_over_before_a_new_one_begins() {
     device.open();
     turns(&mut rig);
     assert!(status_of(&io.answer().expect("an answer")));
+}
+
+/// A Copy of 1 MiB to namespace 1, from there or from namespace 2: eight pieces.
+fn copy(queue: &mut Host, from: Nsid) {
+    let mut ranges = Vec::new();
+    CopySource { nsid: from, ..CopySource::new(8192, 2048) }.encode(CopyFormat::Format2, &mut ranges);
+    let command = Copy { ranges: 1, format: CopyFormat::Format2.encode(), ..Copy::default() }.encode(Nsid(1));
+    queue.put(&capsule(command, 7, Sgl::InCapsule { offset: 0, length: 32 }, &ranges));
+}
+
+fn last_status(queue: &mut Host) -> Option<Status> {
+    let pdu = queue.answer()?;
+    Some(Cqe::read_from_bytes(&pdu[8..24]).unwrap().status())
+}
+
+#[test]
+fn a_copy_ends_with_the_piece_at_the_device_when_one_of_its_namespaces_is_lost() {
+    // What is lost; the copy reads or writes a piece; whether it ends.
+    for (nsid, is_writing, ends) in
+        [(1, false, true), (1, true, true), (2, false, true), (2, true, true), (3, true, false)]
+    {
+        let (mut rig, device, mut admin, mut queue) = shut();
+        let behavior = HostBehaviorSupport { cdfe: (1 << 2).into(), ..HostBehaviorSupport::default() };
+        let set = Sqe::new(admin::SET_FEATURES).with_cdw(10, Fid::HOST_BEHAVIOR_SUPPORT.0.into());
+        admin.call(&mut rig, &capsule(set, 3, Sgl::InCapsule { offset: 0, length: 512 }, behavior.as_bytes()));
+        copy(&mut queue, Nsid(2));
+        turns(&mut rig);
+        let step = |rig: &mut Rig| {
+            device.open();
+            device.is_shut.store(true, Ordering::Relaxed);
+            turns(rig);
+        };
+        if is_writing {
+            step(&mut rig);
+        }
+        assert_eq!(device.kept(), 1, "a piece is at the device");
+        let handle = rig.reactor.connections[queue.index()].as_ref().unwrap().handle;
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&is_over);
+        let token = DrainToken::new(move || over.store(true, Ordering::Relaxed));
+        rig.reactor.mailbox.post(Message::Drain { handle, nsid: Nsid(nsid), token });
+        turns(&mut rig);
+        assert_eq!(is_over.load(Ordering::Relaxed), !ends, "namespace {nsid}: the piece may still land");
+        step(&mut rig);
+        let (left, over) = (device.kept(), is_over.load(Ordering::Relaxed));
+        assert_eq!((left, over), (usize::from(!ends), true), "namespace {nsid}, writing: {is_writing}");
+        let is_refused = last_status(&mut queue).map(|status| status.is(Status::INVALID_NAMESPACE));
+        assert_eq!(is_refused, ends.then_some(true), "namespace {nsid}, writing: {is_writing}");
+    }
+}
+
+#[test]
+fn what_a_device_had_no_room_for_is_cancelled_with_the_namespace_that_was_lost() {
+    let (mut rig, device, _admin, mut queue) = shut();
+    device.is_full.store(true, Ordering::Relaxed);
+    for (nsid, cid) in [(1, 5), (2, 6)] {
+        let write = BlockRange::new(0, 1).encode(nvm::WRITE, Nsid(nsid));
+        queue.put(&capsule(write, cid, Sgl::InCapsule { offset: 0, length: 512 }, &[1; 512]));
+    }
+    turns(&mut rig);
+    let handle = rig.reactor.connections[queue.index()].as_ref().unwrap().handle;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let over = Arc::clone(&is_over);
+    let token = DrainToken::new(move || over.store(true, Ordering::Relaxed));
+    rig.reactor.mailbox.post(Message::Drain { handle, nsid: Nsid(1), token });
+    turns(&mut rig);
+    assert!(!is_over.load(Ordering::Relaxed) && queue.answer().is_none(), "it is not cancelled yet");
+    rig.reactor.mailbox.post(Message::Cancel { handle, nsid: Nsid(1) });
+    turns(&mut rig);
+    assert!(is_over.load(Ordering::Relaxed));
+    assert!(last_status(&mut queue).unwrap().is(Status::ABORT_REQUESTED));
+    assert!(queue.answer().is_none(), "the other namespace is still there");
+    device.is_full.store(false, Ordering::Relaxed);
+    device.is_shut.store(false, Ordering::Relaxed);
+    turns(&mut rig);
+    assert!(last_status(&mut queue).unwrap().is_success());
 }

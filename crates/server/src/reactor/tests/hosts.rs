@@ -12,7 +12,7 @@ use ebof_nvme::{Cqe, Nqn, Nsid, QueueId, Sgl, Sqe, Status};
 use socket2::Socket;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{NQN, Rig};
+use super::Rig;
 
 /// Entries of the I/O queues, and
 const ENTRIES: u32 = 128;
@@ -80,6 +80,8 @@ pub(super) struct Host {
     pub(super) load: Load,
     pub(super) count: Count,
     pub(super) outstanding: usize,
+    /// Status of the last completion.
+    pub(super) last: Status,
     next: u64,
     /// Not sent yet.
     out: Vec<u8>,
@@ -111,13 +113,13 @@ pub(super) fn h2c_data(r2t: &[u8], data: &[u8]) -> Vec<u8> {
     pdu
 }
 
-fn connect(queue: u16, entries: u32, controller: u16) -> Vec<u8> {
+fn connect(subsystem: &str, queue: u16, entries: u32, controller: u16) -> Vec<u8> {
     let kato_ms = 0;
     let sqe = Connect { recfmt: 0, qid: QueueId(queue), entries, cattr: 0, kato_ms }.encode();
     let mut data = ConnectData::zeroed();
     data.hostid = [7; 16];
     data.cntlid = controller.into();
-    data.subnqn = Nqn::parse(NQN).unwrap().to_field();
+    data.subnqn = Nqn::parse(subsystem).unwrap().to_field();
     data.hostnqn = Nqn::parse("nqn.2014-08.org.example:host").unwrap().to_field();
     capsule(sqe, 1, Sgl::InCapsule { offset: 0, length: 1024 }, data.as_bytes())
 }
@@ -128,14 +130,16 @@ impl Host {
     pub(super) fn connect(rig: &mut Rig, load: Load) -> (Self, Self) {
         let (admin, controller) = Self::admin(rig, load);
         let mut queue = Self::initialize(rig, load);
-        queue.call(rig, &connect(1, ENTRIES, controller));
+        let connect = connect(&rig.subsystem, 1, ENTRIES, controller);
+        queue.call(rig, &connect);
         (admin, queue)
     }
 
     /// An Admin Queue, and its controller, which is enabled.
     pub(super) fn admin(rig: &mut Rig, load: Load) -> (Self, u16) {
         let mut admin = Self::initialize(rig, load);
-        let connected = admin.call(rig, &connect(0, 32, 0xffff));
+        let connect = connect(&rig.subsystem, 0, 32, 0xffff);
+        let connected = admin.call(rig, &connect);
         admin.call(rig, &capsule(Property::set(offset::CC, Cc::ENABLE.0), 2, Sgl::None, &[]));
         (admin, connected.dw0.get() as u16)
     }
@@ -143,7 +147,7 @@ impl Host {
     /// An I/O queue of this controller, whose Connect is sent.
     pub(super) fn asking(rig: &mut Rig, load: Load, controller: u16) -> Self {
         let mut queue = Self::initialize(rig, load);
-        queue.put(&connect(1, ENTRIES, controller));
+        queue.put(&connect(&rig.subsystem, 1, ENTRIES, controller));
         queue
     }
 
@@ -161,7 +165,8 @@ impl Host {
         let out = Vec::new();
         let input = Vec::new();
         let scratch = vec![0; 2 << 20];
-        let mut host = Self { socket, index, load, count, outstanding: 0, next: 0, out, input, scratch };
+        let mut host =
+            Self { socket, index, load, count, outstanding: 0, last: Status::SUCCESS, next: 0, out, input, scratch };
         let mut request = [0; 128];
         (request[0], request[2], request[4]) = (0, 128, 128);
         let response = host.exchange(rig, &request);
@@ -186,7 +191,7 @@ impl Host {
         self.count.bytes + rustix::io::ioctl_fionread(&self.socket).unwrap() - unread
     }
 
-    fn call(&mut self, rig: &mut Rig, command: &[u8]) -> Cqe {
+    pub(super) fn call(&mut self, rig: &mut Rig, command: &[u8]) -> Cqe {
         let response = self.exchange(rig, command);
         assert_eq!(response[0], 5, "a response");
         let cqe = Cqe::read_from_bytes(&response[8..24]).unwrap();
@@ -237,7 +242,7 @@ impl Host {
         !self.out.is_empty()
     }
 
-    fn submit(&mut self) {
+    pub(super) fn submit(&mut self) {
         let Load { way, bytes, .. } = self.load;
         let places = NAMESPACE_BYTES / u64::from(bytes);
         let slba = self.next % places * u64::from(bytes) / 512;
@@ -269,12 +274,13 @@ impl Host {
     }
 
     fn complete(&mut self, status: Status) {
+        self.last = status;
         self.outstanding -= 1;
         self.count.commands += 1;
         self.count.failed += u64::from(!status.is_success());
     }
 
-    fn send(&mut self) {
+    pub(super) fn send(&mut self) {
         while !self.out.is_empty() {
             match (&self.socket).write(&self.out) {
                 Ok(sent) => {

@@ -12,7 +12,7 @@ fn drives_are_parsed_from_text() {
     let plain = ManagedDrive { size_bytes: Some(100 << 30), ..ManagedDrive::new("d0", Drive::file("disk.img")) };
     assert_eq!(drive, plain);
     let drive = good(
-        "name=d0,backing=/dev/nvme0n1,direct,profile=ethernet-ssd,namespaces=1024,overcommit,exclusive=no,overwrite,checksums,encryption=yes,key-file=a.key,read-only-if-damaged,\
+        "name=d0,backing=/dev/nvme0n1,direct,profile=ethernet-ssd,namespaces=1024,functions=5,overcommit,exclusive=no,overwrite,checksums,encryption=yes,key-file=a.key,read-only-if-damaged,\
          attach=everyone,manager=nqn.a:b,manager=nqn.c,quota=nqn.a:b:10Gi,quota=nqn.c:0,serial=S1,model=A B,endurance=600Ti",
     );
     let hosts = ["nqn.a:b", "nqn.c"].map(|host| Nqn::parse(host).unwrap());
@@ -20,6 +20,7 @@ fn drives_are_parsed_from_text() {
     let expected = ManagedDrive {
         profile: DriveProfile::EthernetSsd,
         namespaces: Some(1024),
+        functions: 5,
         overwrite: true,
         overcommit: true,
         checksums: true,

@@ -1,0 +1,33 @@
+//! Transactions of the box over several objects, as each drive remembers them until they are over:
+//! what its objects were before, so that they can be made that again.
+
+use alloc::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::function::Function;
+use crate::hex;
+use crate::placement::Attachments;
+
+/// What a drive's objects were before a transaction that is not over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Unfinished {
+    /// UUID of the drive that decides: once that one has forgotten the transaction, it is made, and
+    /// is not to be taken back anywhere.
+    #[serde(with = "hex")]
+    pub decider: [u8; 16],
+    /// Functions by number.
+    pub functions: BTreeMap<u16, Function>,
+    /// Who had which namespaces, by NSID.
+    pub namespaces: BTreeMap<u32, Attachments>,
+}
+
+impl Unfinished {
+    /// The most transactions that a drive remembers.
+    pub const MAX: usize = 32;
+    /// The most bytes of one, as JSON.
+    pub const BYTES_MAX: usize = 64 << 10;
+    /// The longest identifier of one.
+    pub const ID_BYTES_MAX: usize = 64;
+}

@@ -1,0 +1,162 @@
+//! Changes of who has what, as values.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::drives::NewDrive;
+use super::name::{FunctionName, NamespaceName};
+
+/// The most changes of a transaction.
+pub const CHANGES_MAX: usize = 256;
+
+/// Changes that are made together: all of them, or none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Transaction {
+    /// The changes, in the order in which they are made.
+    pub changes: Vec<Change>,
+    /// How long commands of hosts may take to end before they are aborted, milliseconds; `None` is
+    /// the target's default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain_ms: Option<u64>,
+}
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "change", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Change {
+    /// A function is given to a port, or taken from the one it has.
+    Assign {
+        /// The function.
+        function: FunctionName,
+        /// The port's name; `None` is no port.
+        port: Option<String>,
+    },
+    /// A function goes from the port it has to another one.
+    Move {
+        /// The function.
+        function: FunctionName,
+        /// The port's name.
+        to: String,
+    },
+    /// A namespace is attached to one function, and detached from all others and from hosts.
+    Map {
+        /// The namespace.
+        namespace: NamespaceName,
+        /// The function; `None` detaches it from all.
+        function: Option<FunctionName>,
+    },
+    /// The weight of a function among those of its drive.
+    Weight {
+        /// The function.
+        function: FunctionName,
+        /// 1 to 1000.
+        weight: u16,
+    },
+    /// Limits of a function. What is not named stays.
+    Limit {
+        /// The function.
+        function: FunctionName,
+        /// Operations in a second at most.
+        #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "named")]
+        iops: Option<Rate>,
+        /// Bytes in a second at most.
+        #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "named")]
+        bytes_per_second: Option<Rate>,
+        /// Operations in a second that it gets at least.
+        #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "named")]
+        minimum_iops: Option<Rate>,
+    },
+    /// The primary controller of a drive is reset: all its functions go offline.
+    ResetDrive {
+        /// The drive's name.
+        drive: String,
+    },
+    /// A drive is added.
+    AddDrive(NewDrive),
+    /// A drive is taken away; what is on its backing stays.
+    RemoveDrive {
+        /// The drive's name.
+        drive: String,
+        /// At once, as if it were pulled out: commands fail, and it is not closed in order.
+        #[serde(default)]
+        surprise: bool,
+    },
+}
+
+/// A limit: a number, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Rate(pub Option<u64>);
+
+/// A key that is there, be it `null`.
+fn named<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Rate>, D::Error> {
+    Rate::deserialize(deserializer).map(Some)
+}
+
+impl Change {
+    /// Whether it can be taken back when a later change of its transaction fails.
+    #[must_use]
+    pub const fn is_reversible(&self) -> bool {
+        !matches!(self, Self::ResetDrive { .. } | Self::RemoveDrive { .. })
+    }
+
+    /// The function whose port or share it changes.
+    #[must_use]
+    pub const fn function(&self) -> Option<&FunctionName> {
+        match self {
+            Self::Assign { function, .. }
+            | Self::Move { function, .. }
+            | Self::Weight { function, .. }
+            | Self::Limit { function, .. } => Some(function),
+            Self::Map { .. } | Self::ResetDrive { .. } | Self::AddDrive(_) | Self::RemoveDrive { .. } => None,
+        }
+    }
+
+    /// The drive that it is about; `None` where it adds one.
+    #[must_use]
+    pub fn drive(&self) -> Option<&str> {
+        match self {
+            Self::Assign { function, .. }
+            | Self::Move { function, .. }
+            | Self::Weight { function, .. }
+            | Self::Limit { function, .. } => Some(&function.drive),
+            Self::Map { namespace, .. } => Some(&namespace.drive),
+            Self::ResetDrive { drive } | Self::RemoveDrive { drive, .. } => Some(drive),
+            Self::AddDrive(_) => None,
+        }
+    }
+}
+
+/// As an imperative: `give d3/vf2 to port fabric0`.
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Assign { function, port: Some(port) } => write!(f, "give {function} to port {port}"),
+            Self::Assign { function, port: None } => write!(f, "take {function} from its port"),
+            Self::Move { function, to } => write!(f, "move {function} to port {to}"),
+            Self::Map { namespace, function: Some(function) } => write!(f, "map {namespace} to {function}"),
+            Self::Map { namespace, function: None } => write!(f, "unmap {namespace}"),
+            Self::Weight { function, weight } => write!(f, "give {function} the weight {weight}"),
+            Self::Limit { function, iops, bytes_per_second, minimum_iops } => {
+                write!(f, "limit {function}:")?;
+                let all = [("iops", iops), ("bytes/s", bytes_per_second), ("minimum iops", minimum_iops)];
+                for (at, (name, Rate(rate))) in
+                    all.iter().filter_map(|(name, rate)| Some((name, (**rate)?))).enumerate()
+                {
+                    let comma = if at > 0 { "," } else { "" };
+                    match rate {
+                        Some(rate) => write!(f, "{comma} {name} {rate}")?,
+                        None => write!(f, "{comma} {name} none")?,
+                    }
+                }
+                Ok(())
+            }
+            Self::ResetDrive { drive } => write!(f, "reset the primary controller of drive {drive}"),
+            Self::AddDrive(new) => write!(f, "add drive {}", new.name()),
+            Self::RemoveDrive { drive, surprise: false } => write!(f, "remove drive {drive}"),
+            Self::RemoveDrive { drive, surprise: true } => write!(f, "remove drive {drive} at once"),
+        }
+    }
+}

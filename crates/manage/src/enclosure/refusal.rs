@@ -1,0 +1,79 @@
+//! Why changes are refused: all mistakes at once.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Everything that is wrong with a transaction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    /// The mistakes, by change.
+    pub mistakes: Vec<Mistake>,
+}
+
+/// One mistake.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mistake {
+    /// The sort, for programs.
+    pub kind: MistakeKind,
+    /// The index of the change in its transaction, from 0; `None` for the transaction as a whole.
+    pub change: Option<usize>,
+    /// The object that it is about: `d3/vf2`.
+    pub object: String,
+    /// What is wrong.
+    pub message: String,
+    /// What to do.
+    pub advice: String,
+}
+
+/// The sort of a mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum MistakeKind {
+    /// It does not exist.
+    NotFound,
+    /// It contradicts what there is, or another change.
+    Conflict,
+    /// Another task is changing it: later it may be possible.
+    Busy,
+    /// A value is not accepted.
+    Value,
+}
+
+impl Refused {
+    /// Of a single mistake that is no change's.
+    #[must_use]
+    pub fn whole(kind: MistakeKind, message: impl Into<String>, advice: impl Into<String>) -> Self {
+        let object = String::new();
+        Self { mistakes: vec![Mistake { kind, change: None, object, message: message.into(), advice: advice.into() }] }
+    }
+
+    /// Whether the same changes may be possible later.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.mistakes.iter().all(|mistake| mistake.kind == MistakeKind::Busy)
+    }
+}
+
+/// `d3/vf2: there is no such function; drive d3 has vf1 to vf5`
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.object.is_empty() {
+            write!(f, "{}: ", self.object)?;
+        }
+        write!(f, "{}; {}", self.message, self.advice)
+    }
+}
+
+/// One mistake to a line.
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, mistake) in self.mistakes.iter().enumerate() {
+            write!(f, "{}{mistake}", if at > 0 { "\n" } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Refused {}

@@ -1,0 +1,265 @@
+//! Checks of transactions, and the JSON form, which is stable: a changed snapshot breaks programs
+//! that parse it.
+
+use super::*;
+
+fn function(name: &str, port: Option<&str>) -> FunctionObject {
+    let name: FunctionName = name.parse().unwrap();
+    FunctionObject {
+        nqn: format!("nqn.2014-08.org.example:{}:vf{}", name.drive, name.number),
+        name,
+        online: port.is_some(),
+        queues: 4,
+        interrupts: 4,
+        port: port.map(str::to_owned),
+        port_exists: port.is_some(),
+        share: ShareObject { weight: 100, iops: Some(50_000), bytes_per_second: None, minimum_iops: None },
+        namespaces: vec!["d3/ns4".parse().unwrap()],
+        hosts: Vec::new(),
+        task: None,
+    }
+}
+
+fn namespace(name: &str) -> NamespaceObject {
+    NamespaceObject {
+        name: name.parse().unwrap(),
+        size_bytes: 1 << 30,
+        block_size_bytes: 4096,
+        uuid: "6f3a1f1e-8f0b-4a57-9d0e-0d8f5b2f8c11".into(),
+        shared: false,
+        functions: vec!["d3/vf1".parse().unwrap()],
+        hosts: Vec::new(),
+    }
+}
+
+fn drive(name: &str, functions: Vec<FunctionObject>) -> DriveObject {
+    DriveObject {
+        name: name.into(),
+        nqn: format!("nqn.2014-08.org.example:{name}"),
+        serial: "S3RIAL0001".into(),
+        backing: "disk.img".into(),
+        capacity_bytes: 10 << 30,
+        unallocated_bytes: 9 << 30,
+        temperature_kelvin: Some(310),
+        critical_warning: 0,
+        resources: Some(Resources {
+            queues_total: 64,
+            queues_assigned: 8,
+            interrupts_total: 64,
+            interrupts_assigned: 8,
+        }),
+        functions,
+        namespaces: vec![namespace(&format!("{name}/ns4"))],
+        ports: vec!["fabric0".into()],
+        hosts: vec![HostObject {
+            nqn: "nqn.2014-08.org.example:host".into(),
+            peer: "192.0.2.1:50000".into(),
+            cntlid: 128,
+            port: "fabric0".into(),
+            io_queues: 4,
+            connected_since_unix_ms: 1_700_000_000_000,
+        }],
+        added: name == "d4",
+        task: None,
+    }
+}
+
+fn port(name: &str, kind: PortKind, listen: &str) -> PortObject {
+    PortObject {
+        name: name.into(),
+        kind,
+        listen: listen.into(),
+        discovery_only: name == "discovery",
+        functions: Vec::new(),
+        connections: 3,
+    }
+}
+
+fn inventory() -> Inventory {
+    let functions =
+        vec![function("d3/vf1", Some("fabric0")), function("d3/vf2", None), function("d3/vf3", Some("direct1"))];
+    Inventory {
+        inventory_schema: INVENTORY_SCHEMA,
+        version: "0.1.0".into(),
+        pid: 4711,
+        uptime_s: 3600,
+        drives: vec![drive("d3", functions), drive("d4", Vec::new())],
+        subsystems: vec![SubsystemObject {
+            nqn: "nqn.2014-08.org.example:plain".into(),
+            namespaces: 1,
+            ports: vec!["fabric0".into()],
+            hosts: Vec::new(),
+        }],
+        ports: vec![
+            port("fabric0", PortKind::Fabric, "tcp://192.0.2.1:4420"),
+            port("direct1", PortKind::Direct, "vfio-user:/run/ebof/direct1.sock"),
+            port("direct2", PortKind::Direct, "vfio-user:/run/ebof/direct2.sock"),
+            port("discovery", PortKind::Fabric, "tcp://192.0.2.1:8009"),
+        ],
+        sensors: Sensors {
+            temperatures: vec![Temperature { name: "k10temp Tctl".into(), millidegrees_celsius: 45_125 }],
+            fans: vec![Fan { name: "nct6775 fan1".into(), rpm: 1180 }],
+        },
+        contradictions: vec!["d3/vf9: given to port fabric7, which the configuration does not have".into()],
+    }
+}
+
+fn transaction(json: &str) -> Transaction {
+    serde_json::from_str(&format!("{{\"changes\": [{json}]}}")).unwrap()
+}
+
+fn mistakes(json: &str) -> Vec<String> {
+    let refused = check(&inventory(), &transaction(json)).err().map(|refused| refused.mistakes).unwrap_or_default();
+    refused.iter().map(|mistake| format!("{:?} {:?} {mistake}", mistake.kind, mistake.change)).collect()
+}
+
+#[test]
+fn the_shape_of_an_inventory_is_stable() {
+    let inventory = inventory();
+    insta::assert_snapshot!(serde_json::to_string_pretty(&inventory).unwrap());
+    let text = serde_json::to_string(&inventory).unwrap();
+    assert_eq!(serde_json::from_str::<Inventory>(&text).unwrap(), inventory);
+}
+
+#[test]
+fn the_shape_of_tasks_and_changes_is_stable() {
+    let name = || "d3/vf2".parse::<FunctionName>().unwrap();
+    let changes = vec![
+        Change::Assign { function: name(), port: None },
+        Change::Move { function: name(), to: "direct1".into() },
+        Change::Map { namespace: "d3/ns4".parse().unwrap(), function: Some(name()) },
+        Change::Weight { function: name(), weight: 4 },
+        Change::Limit {
+            function: name(),
+            iops: Some(Rate(Some(50_000))),
+            bytes_per_second: Some(Rate(None)),
+            minimum_iops: None,
+        },
+        Change::ResetDrive { drive: "d3".into() },
+        Change::AddDrive(serde_json::from_str(r#"{"drive": {"name": "d5", "backing": "mem:1G"}}"#).unwrap()),
+        Change::RemoveDrive { drive: "d3".into(), surprise: true },
+    ];
+    let task = Task {
+        task_schema: TASK_SCHEMA,
+        id: 7,
+        revision: 12,
+        what: changes[1].to_string(),
+        changes,
+        state: TaskState::Failed,
+        change: 1,
+        phase: Phase::Ended,
+        percent: 100,
+        detail: None,
+        began_unix_ms: 1_700_000_000_000,
+        ended_unix_ms: Some(1_700_000_000_050),
+        elapsed_ms: 50,
+        remark: None,
+        error: Some(TaskError {
+            change: 1,
+            phase: Phase::Binding,
+            message: "cannot move d3/vf2 to port direct1: the port is gone".into(),
+            advice: "the function is where it was: choose another port".into(),
+            remains: Vec::new(),
+        }),
+    };
+    insta::assert_snapshot!(serde_json::to_string_pretty(&task).unwrap());
+    let text = serde_json::to_string(&task).unwrap();
+    assert_eq!(serde_json::from_str::<Task>(&text).unwrap(), task);
+    let lines: Vec<String> = task.changes.iter().map(ToString::to_string).collect();
+    insta::assert_snapshot!(lines.join("\n"));
+}
+
+#[test]
+fn phases_have_the_names_of_their_json() {
+    for phase in Phase::ALL {
+        assert_eq!(serde_json::to_value(phase).unwrap(), phase.name());
+    }
+}
+
+#[test]
+fn what_is_right_is_accepted() {
+    for json in [
+        r#"{"change": "assign", "function": "d3/vf2", "port": "fabric0"}"#,
+        r#"{"change": "assign", "function": "d3/vf1", "port": "fabric0"}"#,
+        r#"{"change": "assign", "function": "d3/vf2", "port": null}"#,
+        r#"{"change": "move", "function": "d3/vf3", "to": "fabric0"}, {"change": "move", "function": "d3/vf1", "to": "direct1"}"#,
+        r#"{"change": "map", "namespace": "d3/ns4", "function": "d3/vf2"}"#,
+        r#"{"change": "map", "namespace": "d3/ns4", "function": null}"#,
+        r#"{"change": "weight", "function": "d3/vf2", "weight": 1000}"#,
+        r#"{"change": "limit", "function": "d3/vf2", "iops": null, "minimum_iops": 60000}"#,
+        r#"{"change": "reset-drive", "drive": "d3"}"#,
+        r#"{"change": "add-drive", "drive": {"name": "d5", "backing": "mem:1G"}}"#,
+        r#"{"change": "remove-drive", "drive": "d4", "surprise": true}"#,
+    ] {
+        assert_eq!(mistakes(json), Vec::<String>::new(), "{json}");
+    }
+}
+
+#[test]
+fn all_mistakes_are_reported_at_once() {
+    let all = mistakes(
+        r#"{"change": "assign", "function": "d3/vf9", "port": "fabric7"},
+        {"change": "assign", "function": "d3/vf1", "port": "direct1"},
+        {"change": "move", "function": "d3/vf2", "to": "fabric0"},
+        {"change": "move", "function": "d3/vf3", "to": "direct1"},
+        {"change": "map", "namespace": "d3/ns5", "function": "d4/vf1"},
+        {"change": "map", "namespace": "d33/ns5", "function": null},
+        {"change": "weight", "function": "d4/vf1", "weight": 0},
+        {"change": "limit", "function": "d3/vf1", "minimum_iops": 50001, "bytes_per_second": 0},
+        {"change": "limit", "function": "d3/vf1"},
+        {"change": "reset-drive", "drive": "d4"},
+        {"change": "add-drive", "drive": {"name": "d6"}},
+        {"change": "add-drive", "drive": {"name": "d6"}}"#,
+    );
+    insta::assert_snapshot!(all.join("\n"));
+}
+
+#[test]
+fn a_direct_port_has_one_function_or_one_subsystem() {
+    let mut inventory = inventory();
+    inventory.subsystems[0].ports.push("direct2".into());
+    let all = |json: &str| {
+        let refused = check(&inventory, &transaction(json)).err().map(|refused| refused.mistakes).unwrap_or_default();
+        refused.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let all = all(r#"{"change": "assign", "function": "d3/vf2", "port": "direct1"},
+        {"change": "move", "function": "d3/vf1", "to": "direct2"},
+        {"change": "move", "function": "d3/vf3", "to": "discovery"},
+        {"change": "add-drive", "drive": {"name": "d6"}, "ports": ["direct1", "direct2"]},
+        {"change": "add-drive", "drive": {"name": "d7"}, "ports": ["direct2"]}"#);
+    insta::assert_snapshot!(all.join("\n"));
+}
+
+#[test]
+fn what_a_task_is_changing_is_busy() {
+    let mut inventory = inventory();
+    inventory.drives[0].functions[0].task = Some(3);
+    let of = |inventory: &Inventory, json: &str| check(inventory, &transaction(json)).unwrap_err();
+    let json = r#"{"change": "move", "function": "d3/vf1", "to": "direct9"}"#;
+    assert!(!of(&inventory, json).is_busy(), "a mistake as well");
+    let json = r#"{"change": "weight", "function": "d3/vf1", "weight": 4}"#;
+    let refused = of(&inventory, json);
+    assert!(refused.is_busy(), "{refused}");
+    assert_eq!(refused.to_string(), "d3/vf1: task 3 is changing it; `ebof target tasks 3 --wait` waits for its end");
+    inventory.drives[0].functions[0].task = None;
+    inventory.drives[0].task = Some(4);
+    assert_eq!(of(&inventory, json).mistakes.len(), 1);
+}
+
+#[test]
+fn what_is_no_transaction_is_refused() {
+    for text in [
+        "{}",
+        r#"{"changes": [{"change": "explode", "drive": "d3"}]}"#,
+        r#"{"changes": [{"change": "weight", "function": "d3", "weight": 4}]}"#,
+        r#"{"changes": [{"change": "weight", "function": "d3/vf1", "weight": 65536}]}"#,
+        r#"{"changes": [{"change": "weight", "function": "d3/vf1", "weight": 4, "more": 1}]}"#,
+        r#"{"changes": [{"change": "add-drive", "drive": {}, "more": 1}]}"#,
+        r#"{"changes": [], "more": 1}"#,
+    ] {
+        serde_json::from_str::<Transaction>(text).unwrap_err();
+    }
+    assert_eq!(mistakes(""), ["Value None there is no change; name at least one"]);
+    let many = vec![r#"{"change": "weight", "function": "d3/vf1", "weight": 4}"#; CHANGES_MAX + 1].join(",");
+    assert_eq!(mistakes(&many).len(), 1);
+}

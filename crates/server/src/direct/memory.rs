@@ -1,0 +1,181 @@
+//! The memory of a virtual machine: what its client has mapped.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ebof_region::{Access, GuestMemory, GuestMemoryError, MapError, SharedMapping, SharedPiece, Way};
+use ebof_vfio::message::{DMA_MAPS_MAX, DmaMap, DmaUnmap};
+use ebof_vfio::pointer::Piece;
+use ebof_vfio::{Errno, Fault, Memory};
+
+/// The memory.
+#[derive(Debug)]
+pub(crate) struct HostMemory {
+    guest: GuestMemory,
+    /// Address and bytes of the ranges, and what is mapped there.
+    ranges: Vec<(u64, u64, Option<Mapped>)>,
+}
+
+/// A range of a file.
+#[derive(Debug)]
+struct Mapped {
+    /// I/O has others.
+    mapping: Arc<SharedMapping>,
+    _share: AddressSpace,
+}
+
+/// Memory that the virtual machine does not have any more. Dropping it unmaps it.
+#[derive(Debug, Default)]
+pub(crate) struct Unmapped(Vec<Mapped>);
+
+impl Unmapped {
+    /// Whether no I/O uses it any more.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.0.iter().all(|mapped| Arc::strong_count(&mapped.mapping) == 1)
+    }
+
+    /// Whether unmapping takes so long that others notice.
+    pub(crate) fn is_large(&self) -> bool {
+        self.0.iter().map(|mapped| mapped.mapping.length()).sum::<usize>() >= LARGE_BYTES
+    }
+
+    /// Joins the memory of `other`.
+    pub(crate) fn append(&mut self, mut other: Self) {
+        self.0.append(&mut other.0);
+    }
+}
+
+/// Addresses of this process that a mapping has.
+#[derive(Debug)]
+struct AddressSpace(u64);
+
+/// Those of all mappings, bytes.
+static MAPPED: AtomicU64 = AtomicU64::new(0);
+
+impl AddressSpace {
+    fn take(bytes: u64) -> Option<Self> {
+        let more = |mapped: u64| mapped.checked_add(bytes).filter(|sum| *sum <= PROCESS_MAX_BYTES);
+        MAPPED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Self(bytes))
+    }
+}
+
+impl Drop for AddressSpace {
+    fn drop(&mut self) {
+        MAPPED.fetch_sub(self.0, Ordering::Relaxed);
+    }
+}
+
+/// A virtual machine maps at most so many bytes: 1 TiB.
+const MACHINE_MAX_BYTES: u64 = 1 << 40;
+/// All of them together map so many: 32 TiB, of the 128 TiB of addresses that a process has.
+const PROCESS_MAX_BYTES: u64 = 32 << 40;
+/// Unmapping so many takes longer than handing them to another thread, if they were used.
+const LARGE_BYTES: usize = 4 << 20;
+
+/// Why memory is not mapped.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MemoryError {
+    #[error(transparent)]
+    Map(#[from] MapError),
+    #[error(transparent)]
+    Table(#[from] GuestMemoryError),
+    #[error("more than {} GiB are mapped, by this virtual machine or {} GiB by all", MACHINE_MAX_BYTES >> 30, PROCESS_MAX_BYTES >> 30)]
+    TooLarge,
+}
+
+impl MemoryError {
+    pub(crate) fn errno(&self) -> Errno {
+        match self {
+            Self::Map(MapError::NotSealed | MapError::HugePages) => Errno::ACCESS,
+            Self::Map(MapError::TooShort { .. } | MapError::Misaligned { .. }) => Errno::INVALID,
+            Self::Map(MapError::System(_)) => Errno::IO,
+            Self::Table(GuestMemoryError::TooMany { .. }) | Self::TooLarge => Errno::NO_SPACE,
+            Self::Table(GuestMemoryError::Overlaps { .. }) => Errno::EXISTS,
+            Self::Table(GuestMemoryError::NotMapped { .. }) => Errno::NO_ENTRY,
+            Self::Table(GuestMemoryError::Range { .. }) => Errno::INVALID,
+        }
+    }
+}
+
+impl HostMemory {
+    pub(crate) fn new() -> Self {
+        Self { guest: GuestMemory::new(DMA_MAPS_MAX), ranges: Vec::new() }
+    }
+
+    /// Maps a range, of a file if there is one.
+    pub(crate) fn map(&mut self, map: &DmaMap, file: Option<BorrowedFd<'_>>) -> Result<(), MemoryError> {
+        let DmaMap { address, size, offset, direction } = *map;
+        self.guest.check(address, size)?;
+        let access = Access { readable: direction.readable, writable: direction.writable };
+        let mapped = file.map(|file| self.map_file(file, offset, size, access)).transpose()?;
+        self.guest.insert(address, size, access, mapped.as_ref().map(|mapped| Arc::clone(&mapped.mapping)))?;
+        self.ranges.push((address, size, mapped));
+        Ok(())
+    }
+
+    fn map_file(&self, file: BorrowedFd<'_>, offset: u64, size: u64, access: Access) -> Result<Mapped, MemoryError> {
+        let mapped = self.ranges.iter().filter(|(_, _, mapped)| mapped.is_some()).map(|(_, size, _)| size);
+        // Each is below the maximum, and there are few.
+        if size > MACHINE_MAX_BYTES || mapped.sum::<u64>() + size > MACHINE_MAX_BYTES {
+            return Err(MemoryError::TooLarge);
+        }
+        let share = AddressSpace::take(size).ok_or(MemoryError::TooLarge)?;
+        Ok(Mapped { mapping: SharedMapping::map(file, offset, size, access)?, _share: share })
+    }
+
+    /// Unmaps what is named; nothing is accessed there from now on but by I/O that has begun.
+    pub(crate) fn unmap(&mut self, unmap: &DmaUnmap) -> Result<Unmapped, Errno> {
+        match *unmap {
+            DmaUnmap::All => Ok(self.clear()),
+            DmaUnmap::Range { address, size } => {
+                self.guest.remove(address, size).map_err(|error| MemoryError::from(error).errno())?;
+                let gone = self.ranges.extract_if(.., |range| (range.0, range.1) == (address, size));
+                Ok(Unmapped(gone.filter_map(|(_, _, mapped)| mapped).collect()))
+            }
+        }
+    }
+
+    /// Unmaps everything.
+    pub(crate) fn clear(&mut self) -> Unmapped {
+        self.guest.clear();
+        Unmapped(self.ranges.drain(..).filter_map(|(_, _, mapped)| mapped).collect())
+    }
+
+    /// The memory of a transfer.
+    pub(crate) fn pieces(&self, pieces: &[Piece], way: Way) -> Result<Vec<SharedPiece>, Fault> {
+        let mut memory = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            let found = self.guest.pieces(piece.address, piece.length as usize, way, &mut memory);
+            found.map_err(|fault| Fault { address: fault.address })?;
+        }
+        Ok(memory)
+    }
+}
+
+impl Memory for HostMemory {
+    #[inline]
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Fault> {
+        self.guest.read(address, into).map_err(|fault| Fault { address: fault.address })
+    }
+
+    #[inline]
+    fn write(&self, address: u64, from: &[u8]) -> Result<(), Fault> {
+        self.guest.write(address, from).map_err(|fault| Fault { address: fault.address })
+    }
+
+    #[inline]
+    fn load(&self, address: u64) -> Result<u32, Fault> {
+        self.guest.load(address).map_err(|fault| Fault { address: fault.address })
+    }
+
+    #[inline]
+    fn store(&self, address: u64, value: u32) -> Result<(), Fault> {
+        self.guest.store(address, value).map_err(|fault| Fault { address: fault.address })
+    }
+
+    #[inline]
+    fn write_completion(&self, address: u64, entry: &[u8; 16]) -> Result<(), Fault> {
+        self.guest.write_tagged(address, entry).map_err(|fault| Fault { address: fault.address })
+    }
+}

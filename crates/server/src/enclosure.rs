@@ -1,0 +1,157 @@
+//! The management of the box while it runs: who has what, and tasks that change it
+//! ([0062](../../../docs/adr/0062-management-of-the-box.md)).
+//!
+//! `tasks` remembers what is being changed, `carry` makes the changes of a transaction or none,
+//! `relocate` moves a function from one port to another, `inventory` says what there is. What is
+//! legal is decided in `ebof_manage::enclosure`, and by the drives.
+
+mod before;
+mod carry;
+mod claims;
+mod inventory;
+mod relocate;
+mod sensors;
+mod tasks;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ebof_manage::Target as _;
+use ebof_manage::enclosure::{
+    Change, Enclosure, Inventory, Mistake, MistakeKind, NewDrive, Refused, Task, Transaction, check,
+};
+
+use crate::serve::Target;
+use carry::Carrier;
+use tasks::{NotBegun, Tasks};
+
+/// Manages what a running target has.
+#[derive(Clone)]
+pub struct RunningEnclosure(Arc<Running>);
+
+struct Running {
+    target: Arc<Target>,
+    tasks: Tasks,
+    /// Held from the checks of a transaction until its task has begun.
+    beginning: Mutex<()>,
+    observer: Option<Observer>,
+}
+
+/// Is called with every step of a task, on the task's thread, before the step is taken.
+pub type Observer = Box<dyn Fn(&Task) + Send + Sync>;
+
+impl Running {
+    fn observe(&self, id: u64) {
+        if let Some(observer) = &self.observer
+            && let Some(task) = self.tasks.wait(id, None, Duration::ZERO)
+        {
+            observer(&task);
+        }
+    }
+}
+
+impl RunningEnclosure {
+    /// Manages `target`.
+    #[must_use]
+    pub fn new(target: Arc<Target>) -> Self {
+        Self::with(target, None)
+    }
+
+    /// The same; every step of a task is told.
+    #[must_use]
+    pub fn observed(target: Arc<Target>, observer: Observer) -> Self {
+        Self::with(target, Some(observer))
+    }
+
+    fn with(target: Arc<Target>, observer: Option<Observer>) -> Self {
+        let tasks = Tasks::new(target.shared.clock.clone());
+        Self(Arc::new(Running { target, tasks, beginning: Mutex::default(), observer }))
+    }
+}
+
+impl Enclosure for RunningEnclosure {
+    fn inventory(&self) -> Inventory {
+        inventory::of(&self.0.target, &self.0.tasks)
+    }
+
+    fn begin(&self, transaction: Transaction) -> Result<Task, Refused> {
+        let _alone = self.0.beginning.lock().unwrap_or_else(PoisonError::into_inner);
+        let task = loop {
+            // What a task changes between the checks and the claims would not have been checked.
+            let ended = self.0.tasks.ended();
+            let inventory = self.inventory();
+            let checked = check(&inventory, &transaction);
+            let mut mistakes = checked.err().map(|refused| refused.mistakes).unwrap_or_default();
+            mistakes.extend(self.mistakes_of_new_drives(&transaction));
+            if !mistakes.is_empty() {
+                return Err(Refused { mistakes });
+            }
+            let claims = claims::of(&inventory, &transaction.changes);
+            match self.0.tasks.begin(transaction.changes.clone(), claims, ended) {
+                Ok(task) => break task,
+                Err(NotBegun::Outdated) => {}
+                Err(NotBegun::TooMany) => return Err(too_many()),
+                Err(NotBegun::Taken(taken)) => return Err(too_busy(&taken)),
+            }
+        };
+        let carrier = Carrier::new(Arc::clone(&self.0), task.id, transaction);
+        let id = task.id;
+        let spawned = std::thread::Builder::new().name("ebof-task".to_owned()).spawn(move || carrier.run());
+        if let Err(error) = spawned {
+            self.0.tasks.end(id, Err(carry::not_begun(&error)));
+        }
+        Ok(self.0.tasks.wait(id, None, Duration::ZERO).unwrap_or(task))
+    }
+
+    fn tasks(&self) -> Vec<Task> {
+        self.0.tasks.all()
+    }
+
+    fn task(&self, id: u64, known: Option<u64>, wait: Duration) -> Option<Task> {
+        self.0.tasks.wait(id, known, wait)
+    }
+}
+
+impl RunningEnclosure {
+    /// What is wrong with the drives that a transaction adds.
+    fn mistakes_of_new_drives(&self, transaction: &Transaction) -> Vec<Mistake> {
+        let new = |(at, change): (usize, &'_ Change)| match change {
+            Change::AddDrive(new) => Some((at, new.clone())),
+            _ => None,
+        };
+        let new: Vec<(usize, NewDrive)> = transaction.changes.iter().enumerate().filter_map(new).collect();
+        if new.is_empty() {
+            return Vec::new();
+        }
+        let config = self.0.target.config();
+        let of = |(at, new): (usize, NewDrive)| {
+            let mistakes = new.add_to(&config).err().unwrap_or_default();
+            mistakes.into_iter().map(move |mistake| Mistake { change: Some(at), ..mistake })
+        };
+        new.into_iter().flat_map(of).collect()
+    }
+}
+
+impl fmt::Debug for RunningEnclosure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunningEnclosure").finish_non_exhaustive()
+    }
+}
+
+fn too_many() -> Refused {
+    let message = format!("{} tasks are running", tasks::RUNNING_MAX);
+    Refused::whole(MistakeKind::Busy, message, "wait for the end of one: `ebof target tasks`")
+}
+
+/// Tasks that are in the way.
+fn too_busy(taken: &[(String, u64)]) -> Refused {
+    let mistake = |(object, task): &(String, u64)| Mistake {
+        kind: MistakeKind::Busy,
+        change: None,
+        object: object.clone(),
+        message: format!("task {task} is changing it"),
+        advice: format!("`ebof target tasks {task} --wait` waits for its end"),
+    };
+    Refused { mistakes: taken.iter().map(mistake).collect() }
+}

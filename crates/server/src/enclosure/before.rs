@@ -1,0 +1,267 @@
+//! What the objects of a transaction were before it, so that they can be made that again: exactly,
+//! and also by the next start if this process ends in between.
+//!
+//! ```text
+//!             every drive remembers      the first one forgets    all have forgotten
+//! (nothing) ------------------> unfinished -----------------> made ------------> (nothing)
+//!                                   |  the others, then the first one,
+//!                                   |  take back and forget
+//!                                   v
+//!                               (nothing)
+//! ```
+//! The first drive decides: as long as it remembers the transaction, that is taken back, wherever
+//! it was interrupted. What each drive remembers is in its own journal.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ebof_drive::{Attachments, FunctionId, Placement, Request, Share, Unfinished};
+use ebof_manage::enclosure::{Change, FunctionName, NamespaceName, ShareObject};
+use ebof_nvme::Nsid;
+
+use super::carry::{Failed, Step};
+use super::inventory::share_of;
+use super::relocate::ask;
+use crate::drives::DriveActor;
+
+/// The objects of a transaction as they were, by drive.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Before {
+    drives: BTreeMap<String, Unfinished>,
+}
+
+/// A transaction that its drives remember, the one that decides first.
+pub(super) struct Remembered {
+    id: String,
+    drives: Vec<Arc<DriveActor>>,
+}
+
+impl Before {
+    /// The objects of these changes as they are now; `actor` gives a drive's.
+    ///
+    /// # Errors
+    /// Those of `actor`.
+    pub(super) fn of(
+        changes: &[Change],
+        actor: impl Fn(&str) -> Result<Arc<DriveActor>, Failed>,
+    ) -> Result<Self, Failed> {
+        let mut before = Self::default();
+        for change in changes {
+            if let Some(function) = change.function() {
+                let found = actor(&function.drive)?.view().functions.get(&function.number).cloned();
+                let of_drive = before.drives.entry(function.drive.clone()).or_default();
+                of_drive.functions.insert(function.number, found.unwrap_or_default());
+            }
+            if let Change::Map { namespace, .. } = change {
+                let found = attachments(&*actor(&namespace.drive)?, namespace);
+                let of_drive = before.drives.entry(namespace.drive.clone()).or_default();
+                of_drive.namespaces.insert(namespace.nsid, found.unwrap_or_default());
+            }
+        }
+        Ok(before)
+    }
+
+    /// What of it these changes are about.
+    pub(super) fn part(&self, changes: &[Change]) -> Self {
+        let is_function = |drive: &str, number: u16| {
+            let is_it = |name: &FunctionName| name.drive == drive && name.number == number;
+            changes.iter().any(|change| change.function().is_some_and(is_it))
+        };
+        let is_namespace = |drive: &str, nsid: u32| {
+            let is_it = |name: &NamespaceName| name.drive == drive && name.nsid == nsid;
+            changes.iter().any(|change| matches!(change, Change::Map { namespace, .. } if is_it(namespace)))
+        };
+        let mut part = self.clone();
+        for (drive, unfinished) in &mut part.drives {
+            unfinished.functions.retain(|&number, _| is_function(drive, number));
+            unfinished.namespaces.retain(|&nsid, _| is_namespace(drive, nsid));
+        }
+        part
+    }
+
+    /// Has the drives remember the transaction until it is over.
+    ///
+    /// # Errors
+    /// One of them cannot; then none does.
+    pub(super) fn remember(
+        self,
+        id: String,
+        actor: impl Fn(&str) -> Result<Arc<DriveActor>, Failed>,
+    ) -> Result<Remembered, Failed> {
+        let mut remembered = Remembered { id, drives: Vec::new() };
+        let mut decider = None;
+        for (name, unfinished) in self.drives {
+            let begun = actor(&name).and_then(|actor| {
+                let decider = *decider.get_or_insert_with(|| actor.view().uuid);
+                let unfinished = Unfinished { decider, ..unfinished };
+                ask(&actor, Request::Begin(remembered.id.clone(), unfinished)).map_err(|failed| {
+                    let advice = "make fewer changes at a time";
+                    let message = format!("drive {name} cannot remember the transaction: {}", failed.message());
+                    Failed::new(message, advice)
+                })?;
+                Ok(actor)
+            });
+            match begun {
+                Ok(actor) => remembered.drives.push(actor),
+                Err(failed) => {
+                    remembered.forget();
+                    return Err(failed);
+                }
+            }
+        }
+        Ok(remembered)
+    }
+
+    /// Makes the objects what they were. Gives what could not be made that, with the reason.
+    pub(super) fn restore(&self, step: &Step<'_>) -> Vec<String> {
+        let mut remains = Vec::new();
+        let mut note = |name: String, failed: Failed| {
+            remains.push(format!("{name}: {}", failed.message()));
+            remains.extend(failed.remains);
+        };
+        for (drive, unfinished) in &self.drives {
+            // Those that give resources back go first.
+            let (online, offline): (Vec<_>, Vec<_>) =
+                unfinished.functions.iter().partition(|(_, function)| function.online);
+            for (&number, before) in offline.into_iter().chain(online) {
+                let name = FunctionName { drive: drive.clone(), number };
+                let placed = step.relocation(&name).and_then(|it| it.put_back(&Placement::from(before)));
+                let shared = step.set_share(&name, share_of(&before.share));
+                for failed in [placed, shared].into_iter().filter_map(Result::err) {
+                    note(name.to_string(), failed);
+                }
+            }
+            for (&nsid, before) in &unfinished.namespaces {
+                let name = NamespaceName { drive: drive.clone(), nsid };
+                if let Err(failed) = attach_again(step, &name, before) {
+                    note(name.to_string(), failed);
+                }
+            }
+        }
+        remains
+    }
+}
+
+impl Remembered {
+    /// The transaction is made: from here on it is not taken back any more.
+    ///
+    /// # Errors
+    /// The drive that decides cannot store that.
+    pub(super) fn made(&self) -> Result<(), Failed> {
+        let Some((first, others)) = self.drives.split_first() else { return Ok(()) };
+        ask(first, Request::End(self.id.clone()))?;
+        // If one cannot store it, the next start looks at the first.
+        others.iter().for_each(|actor| drop(ask(actor, Request::End(self.id.clone()))));
+        Ok(())
+    }
+
+    /// The transaction was taken back, or did not begin.
+    pub(super) fn forget(&self) {
+        self.drives.iter().rev().for_each(|actor| drop(ask(actor, Request::End(self.id.clone()))));
+    }
+}
+
+fn attachments(actor: &DriveActor, name: &NamespaceName) -> Option<Attachments> {
+    let view = actor.view();
+    let (_, found) = view.namespaces.iter().find(|(nsid, _)| nsid.0 == name.nsid)?;
+    Some(Attachments::from(found))
+}
+
+/// Attaches a namespace to whom it was attached before. Who has it and is not to have it loses it
+/// first: then its commands have ended when others get it.
+fn attach_again(step: &Step<'_>, name: &NamespaceName, before: &Attachments) -> Result<(), Failed> {
+    let (_, actor) = step.drive(&name.drive)?;
+    let now = attachments(&actor, name);
+    let now = now.ok_or_else(|| Failed::new("the namespace is gone", "it was deleted meanwhile"))?;
+    for to in [now.common(before), before.clone()] {
+        ask(&actor, Request::AttachExactly(Nsid(name.nsid), to))?;
+    }
+    Ok(())
+}
+
+impl Step<'_> {
+    /// Sets the share of a function, if it is another one.
+    pub(super) fn set_share(&self, name: &FunctionName, to: ShareObject) -> Result<(), Failed> {
+        let (_, actor) = self.drive(&name.drive)?;
+        let now = actor.view().functions.get(&name.number).map(|function| share_of(&function.share));
+        if now == Some(to) {
+            return Ok(());
+        }
+        let ShareObject { weight, iops, bytes_per_second, minimum_iops } = to;
+        let share = Share { weight, iops, bytes_per_second, minimum_iops };
+        ask(&actor, Request::SetShare(FunctionId(name.number), share)).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ebof_drive::Function;
+    use ebof_manage::load;
+
+    use super::*;
+    use crate::serve::Target;
+    use crate::settings::Settings;
+    use crate::startup::OpenDrive;
+    use crate::unfinished::finish;
+
+    fn target() -> Target {
+        let drive = |name: &str| {
+            format!(
+                "[[drives]]\nname = \"{name}\"\nbacking = \"mem:64Mi\"\nfunctions = 2\n\
+                 [[subsystems]]\nnqn = \"nqn.2014-08.org.example:{name}\"\nallow_any_host = true\ndrive = \"{name}\"\n"
+            )
+        };
+        let port = "[[ports]]\nname = \"a\"\nlisten = \"tcp://127.0.0.1:0\"\n";
+        let config = load("a.toml", &format!("{port}{}{}", drive("d0"), drive("d1"))).unwrap().config;
+        Target::start(config, Settings { threads: Some(1), pin: false, ..Settings::default() }).unwrap()
+    }
+
+    fn told(drive: &OpenDrive, request: Request) {
+        assert!(ask(&drive.actor, request).is_ok());
+    }
+
+    /// Two drives in the middle of a transaction, which the first one decides.
+    fn interrupted() -> (Target, Vec<OpenDrive>) {
+        let target = target();
+        let drives = target.in_force().devices.actors.clone();
+        let decider = drives[0].actor.view().uuid;
+        let functions = [(1, Function::default())].into();
+        let before = Unfinished { decider, functions, ..Unfinished::default() };
+        let after = Placement { queues: 2, interrupts: 1, online: true, port: Some("a".into()) };
+        for drive in &drives {
+            told(drive, Request::Begin("t".into(), before.clone()));
+            told(drive, Request::Place(FunctionId(1), after.clone()));
+        }
+        (target, drives)
+    }
+
+    fn made(drives: &[OpenDrive]) -> Vec<bool> {
+        assert!(drives.iter().all(|drive| drive.actor.unfinished().is_empty()));
+        drives.iter().map(|drive| drive.actor.view().functions[&1].online).collect()
+    }
+
+    #[test]
+    fn the_first_drive_decides_what_becomes_of_a_transaction() {
+        let (_target, drives) = interrupted();
+        finish(&drives, &[]);
+        assert_eq!(made(&drives), [false, false]);
+        finish(&drives, &[]);
+        let (_target, drives) = interrupted();
+        told(&drives[0], Request::End("t".into()));
+        finish(&drives, &[]);
+        assert_eq!(made(&drives), [true, true]);
+    }
+
+    #[test]
+    fn a_drive_that_comes_later_learns_what_the_first_one_knows() {
+        let (_target, drives) = interrupted();
+        told(&drives[0], Request::End("t".into()));
+        finish(&drives[1..], &drives[..1]);
+        assert_eq!(made(&drives), [true, true]);
+        let (_target, drives) = interrupted();
+        finish(&drives[1..], &[]);
+        assert_eq!(made(&drives[1..]), [false], "nobody knows: it is taken back");
+        finish(&drives[..1], &drives[1..]);
+        assert_eq!(made(&drives), [false, false]);
+    }
+}

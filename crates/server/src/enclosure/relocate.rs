@@ -1,0 +1,219 @@
+//! A function goes from one port to another, as steps that can be watched and taken back.
+//!
+//! ```text
+//! stopping   no more hosts are admitted; those that there are are told to leave
+//! draining   their commands end; what has not ended in time is aborted
+//! storing    the drive stores the new port: from here on a new start finds it there
+//! binding    the function is shown at the new port, if that still exists; or
+//! going back the drive stores the old port, and the function is shown there
+//! ```
+
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use ebof_drive::function::{Function, FunctionId};
+use ebof_drive::{Answer, Origin, Placement, Refusal, Request};
+use ebof_manage::enclosure::{FunctionName, Phase};
+use ebof_nvme::{Nqn, Nsid, Status};
+
+use super::carry::{Failed, Step};
+use crate::drives::DriveActor;
+use crate::mailbox::Message;
+
+/// How long commands of hosts may take to end, if a transaction does not say.
+pub(super) const DRAIN: Duration = Duration::from_secs(10);
+
+/// How long aborted commands may take to end.
+const ABORT: Duration = Duration::from_secs(10);
+
+/// How long a drive may take to answer: longer than it waits for commands to what it takes away.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// How often it is looked whether commands have ended.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// A function that is being changed.
+pub(super) struct Relocation<'c> {
+    pub(super) step: &'c Step<'c>,
+    pub(super) name: &'c FunctionName,
+    pub(super) actor: Arc<DriveActor>,
+    /// The NQN of the function's subsystem.
+    pub(super) nqn: Nqn,
+    /// The NQN of the drive's own subsystem.
+    pub(super) drive: Nqn,
+}
+
+/// Hosts are kept from its function until this is dropped, however the task ends.
+struct Withheld<'r>(&'r Relocation<'r>);
+
+impl Drop for Withheld<'_> {
+    fn drop(&mut self) {
+        let Self(Relocation { step, drive, nqn, .. }) = self;
+        step.drives().show_again(drive, nqn, step.shared());
+    }
+}
+
+impl Relocation<'_> {
+    fn id(&self) -> FunctionId {
+        FunctionId(self.name.number)
+    }
+
+    /// As it is now.
+    pub(super) fn function(&self) -> Function {
+        self.actor.view().functions.get(&self.name.number).cloned().unwrap_or_default()
+    }
+
+    /// Gives the function to `port`, or to none. If that fails, it is where it was before.
+    pub(super) fn give_to(&self, port: Option<&str>) -> Result<(), Failed> {
+        let before = self.function();
+        if before.port.as_deref() == port && (port.is_none() || before.online) {
+            return Ok(());
+        }
+        self.step.at(Phase::Stopping, 5, None);
+        let _withheld = self.withhold();
+        let done = self.empty().and_then(|()| self.store(&before, port)).and_then(|()| self.bind(port));
+        done.map_err(|failed| self.go_back(&before, failed))
+    }
+
+    /// Keeps hosts from the function.
+    fn withhold(&self) -> Withheld<'_> {
+        self.step.drives().withhold(&self.nqn, self.step.shared());
+        Withheld(self)
+    }
+
+    /// Waits until no host has anything of the function any more.
+    fn empty(&self) -> Result<(), Failed> {
+        if self.drains(Phase::Draining, 20, self.step.drain)? {
+            return Ok(());
+        }
+        let left = self.step.controllers(&self.nqn);
+        tracing::warn!(function = %self.name, controllers = left.len(), "commands did not end in time, and are aborted");
+        for queue in left.iter().flat_map(|controller| &controller.queues) {
+            self.step.shared().post(queue.handle, Message::Cancel { handle: queue.handle, nsid: Nsid::ALL });
+        }
+        if self.drains(Phase::Aborting, 40, ABORT)? {
+            return Ok(());
+        }
+        let left = self.step.controllers(&self.nqn).len();
+        let message = format!("commands of {left} controllers are still at the drive's device");
+        Err(Failed::new(message, "look at the device below the drive"))
+    }
+
+    /// Whether all commands end within `limit`.
+    fn drains(&self, phase: Phase, percent: u8, limit: Duration) -> Result<bool, Failed> {
+        let clock = &self.step.shared().settings.environment.clock;
+        let end = clock.now() + limit;
+        let mut told = usize::MAX;
+        loop {
+            let left = self.step.controllers(&self.nqn).len();
+            if left == 0 {
+                return Ok(true);
+            }
+            if left != told {
+                let detail = format!("{left} controller{} to leave", if left == 1 { " has" } else { "s have" });
+                self.step.at(phase, percent, Some(detail));
+                told = left;
+            }
+            if clock.now() >= end {
+                return Ok(false);
+            }
+            self.step.check()?;
+            clock.sleep(LOOK);
+        }
+    }
+
+    /// Stores the new port. An offline function that gets one goes online, with the resources of a
+    /// function by default if it has none. All of that is one record of the drive.
+    fn store(&self, before: &Function, port: Option<&str>) -> Result<(), Failed> {
+        self.step.at(Phase::Storing, 60, None);
+        let mut to = Placement { port: port.map(str::to_owned), ..Placement::from(before) };
+        if port.is_some() && !before.online {
+            for resource in [&mut to.queues, &mut to.interrupts].into_iter().filter(|resource| **resource == 0) {
+                *resource = Function::RESOURCES_EACH;
+            }
+            to.online = true;
+        }
+        self.place(to)
+    }
+
+    /// Makes sure that the port is still there.
+    fn bind(&self, port: Option<&str>) -> Result<(), Failed> {
+        self.step.at(Phase::Binding, 80, None);
+        let advice = "choose another port (`ebof target show`)";
+        match port {
+            Some(port) if self.step.target().port(port).is_none() => {
+                Err(Failed::new(format!("port {port} is gone"), advice))
+            }
+            Some(port) if !self.step.drives().is_free_for(port, &self.nqn) => {
+                Err(Failed::new(format!("port {port} cannot have it: it was changed meanwhile"), advice))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn go_back(&self, before: &Function, mut failed: Failed) -> Failed {
+        failed.phase = Some(self.step.phase());
+        self.step.at(Phase::GoingBack, 90, None);
+        match self.restore(&Placement::from(before)) {
+            Ok(()) => failed.advice.push_str("; the function is what it was before"),
+            Err(error) => failed.remains.push(format!("{}: {}", self.name, error.message())),
+        }
+        failed
+    }
+
+    /// Makes the function what it was before.
+    pub(super) fn put_back(&self, before: &Placement) -> Result<(), Failed> {
+        if Placement::from(&self.function()) == *before {
+            return Ok(());
+        }
+        let _withheld = self.withhold();
+        self.empty().and_then(|()| self.restore(before))
+    }
+
+    fn restore(&self, before: &Placement) -> Result<(), Failed> {
+        if Placement::from(&self.function()) == *before { Ok(()) } else { self.place(before.clone()) }
+    }
+
+    fn place(&self, to: Placement) -> Result<(), Failed> {
+        ask(&self.actor, Request::Place(self.id(), to)).map(drop)
+    }
+}
+
+/// Has a drive do something for the box, and waits for that, but no longer than [`ANSWER`].
+pub(super) fn ask(actor: &Arc<DriveActor>, request: Request) -> Result<Answer, Failed> {
+    let what = request.name();
+    let (reply, answer) = channel();
+    let submitted = actor.submit(request, Origin::box_(), move |result| {
+        // Nobody waits any more where that took too long.
+        let _received = reply.send(result);
+    });
+    match answer.recv_timeout(ANSWER) {
+        Ok(Ok(reply)) => Ok(reply.answer),
+        Ok(Err(Refusal { status, .. })) => Err(refused(what, status)),
+        Err(RecvTimeoutError::Disconnected) => {
+            Err(Failed::new("the drive is being closed", "it is removed, or the target is stopping"))
+        }
+        Err(RecvTimeoutError::Timeout) => {
+            let seconds = ANSWER.as_secs();
+            let so_far = if submitted.withdraw() { "is not going to any more" } else { "may still do it" };
+            let message = format!("the drive was asked to {what}, did not answer for {seconds} s, and {so_far}");
+            Err(Failed::new(message, "look at the device below the drive"))
+        }
+    }
+}
+
+fn refused(what: &str, status: Status) -> Failed {
+    let is = |other: Status| (status.code_type(), status.code()) == (other.code_type(), other.code());
+    let advice = match () {
+        () if is(Status::INVALID_RESOURCE_ID) => {
+            "the drive's flexible resources are used up: take some from other functions (`ebof virt-mgmt`)"
+        }
+        () if is(Status::NAMESPACE_WRITE_PROTECTED) => {
+            "the drive is damaged and open for reading only: see the target's log"
+        }
+        () if is(Status::INTERNAL_ERROR) => "the drive could not store the change: see the target's log",
+        () => "see the target's log, and `ebof target show`",
+    };
+    Failed::new(format!("the drive refused to {what}: {status}"), advice)
+}

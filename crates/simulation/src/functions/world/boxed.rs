@@ -1,0 +1,273 @@
+//! What the box asks the drive for, one thing after the other, and what it knows then.
+
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::{Duration, Instant};
+
+use ebof_drive::function::{Function as Resources, FunctionId};
+use ebof_drive::{Answer, NewNamespace, Refusal, Request};
+use ebof_nvme::virtualization::{ResourceType, VirtualizationAction, VirtualizationManagement};
+use ebof_nvme::{Nsid, Status};
+
+use super::super::acts::{FUNCTIONS, What};
+use super::{BLOCK_BYTES, COUNT, Reservation, Space, World, function_of};
+use crate::model::Blocks;
+use crate::story::{Failure, fail};
+
+/// Something that the box asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    Create { nsid: u32 },
+    Map { nsid: u32, function: Option<u16> },
+    GiveTo { function: u16, port: Option<usize> },
+    Assign { function: u16, resource: ResourceType, count: u16 },
+    Online { function: u16 },
+    Offline { function: u16 },
+    Reset,
+}
+
+/// It was asked for.
+pub(super) struct OpenChange {
+    pub(super) change: Change,
+    /// `None`: it has to be asked for (again).
+    answer: Option<Receiver<Result<Answer, Refusal>>>,
+    /// Not before this moment.
+    at: Instant,
+}
+
+/// How soon the box asks again for what could not be done.
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// Flexible resources of each type that there are.
+const TOTAL: u32 = Resources::RESOURCES_EACH as u32 * FUNCTIONS as u32;
+
+impl World {
+    /// Has the box do what an act says, unless it is busy.
+    pub(super) fn change(&mut self, what: What) {
+        if self.asked.is_some() || !self.changes.is_empty() {
+            return;
+        }
+        let change = match what {
+            What::Map { nsid, function } if self.is_on_its_way(nsid, function) => return,
+            What::Map { nsid, function } => Change::Map { nsid, function },
+            What::GiveTo { function, port } => Change::GiveTo { function, port },
+            What::Online { function, queues } => return self.bring_online(function, queues),
+            What::Offline { function } => Change::Offline { function },
+            What::Reset => Change::Reset,
+            _ => return,
+        };
+        self.changes.push_back(change);
+    }
+
+    /// Whether the function once had the namespace, and something for it may still be on its way
+    /// from one of its hosts: if the namespace comes back, that is done with good reason.
+    fn is_on_its_way(&self, nsid: u32, function: Option<u16>) -> bool {
+        let mut all = self.flights.values().chain(self.ghosts.values());
+        all.any(|flight| flight.is_over && flight.nsid == nsid && Some(function_of(flight.host)) == function)
+    }
+
+    pub(super) fn bring_online(&mut self, function: u16, count: u16) {
+        if !self.functions[&function].is_online {
+            let assign = |resource| Change::Assign { function, resource, count };
+            self.changes.extend([ResourceType::Queues, ResourceType::Interrupts].map(assign));
+            self.changes.push_back(Change::Online { function });
+        }
+    }
+
+    /// The target is gone: what was asked for may have been done.
+    pub(super) fn forget_answer(&mut self) {
+        if let Some(asked) = &mut self.asked {
+            asked.answer = None;
+        }
+    }
+
+    pub(super) fn step_box(&mut self) -> Result<(), Failure> {
+        if self.rig.disk.is_off() {
+            self.forget_answer();
+            return Ok(());
+        }
+        let Some(life) = &self.life else { return Ok(()) };
+        let Some(asked) = &mut self.asked else {
+            let at = self.rig.clock.now();
+            self.asked = self.changes.pop_front().map(|change| OpenChange { change, answer: None, at });
+            if let Some(OpenChange { change, .. }) = self.asked {
+                self.begin(change);
+            }
+            return Ok(());
+        };
+        let change = asked.change;
+        let Some(answer) = &asked.answer else {
+            if self.rig.clock.now() < asked.at {
+                return Ok(());
+            }
+            asked.answer =
+                request(change, |port| life.port_name(port).map(str::to_owned)).and_then(|one| life.ask(one));
+            self.rig.note(|| format!("the box asks for {change:?}"));
+            return Ok(());
+        };
+        match answer.try_recv() {
+            Err(TryRecvError::Empty) => Ok(()),
+            Err(TryRecvError::Disconnected) => {
+                asked.answer = None;
+                Ok(())
+            }
+            Ok(Ok(_)) => {
+                self.asked = None;
+                self.rig.note(|| format!("the box has {change:?}"));
+                self.done(change)
+            }
+            Ok(Err(refusal)) => self.refused(change, refusal.status),
+        }
+    }
+
+    /// From now on nobody knows, until it is answered.
+    fn begin(&mut self, change: Change) {
+        match change {
+            Change::Create { .. } => {}
+            Change::Map { nsid, .. } => {
+                if let Some(space) = self.spaces.get_mut(&nsid) {
+                    space.is_moving = true;
+                }
+            }
+            Change::GiveTo { function, .. }
+            | Change::Assign { function, .. }
+            | Change::Online { function }
+            | Change::Offline { function } => self.function(function).is_changing = true,
+            Change::Reset => self.functions.values_mut().for_each(|function| function.is_changing = true),
+        }
+    }
+
+    fn function(&mut self, id: u16) -> &mut super::Function {
+        self.functions.entry(id).or_default()
+    }
+
+    fn done(&mut self, change: Change) -> Result<(), Failure> {
+        let now = self.rig.now();
+        match change {
+            Change::Create { nsid } => {
+                let blocks = Blocks::new(u16::try_from(nsid).unwrap_or(u16::MAX), BLOCK_BYTES as usize, false);
+                let reservation = Reservation::Free { since: now };
+                let space = Space { blocks, owner: None, since: now, is_moving: false, reservation };
+                self.spaces.insert(nsid, space);
+                Ok(())
+            }
+            Change::Map { nsid, function } => {
+                if let Some(space) = self.spaces.get_mut(&nsid) {
+                    (space.owner, space.since, space.is_moving) = (function, now, false);
+                }
+                self.rig.count("moved namespaces");
+                let why = format!("namespace {nsid} has gone to {function:?}");
+                self.bar(&why, |flight, _| flight.nsid == nsid && Some(function_of(flight.host)) != function)
+            }
+            Change::GiveTo { function, port } => {
+                let one = self.function(function);
+                (one.port, one.since, one.is_changing) = (port, now, false);
+                self.rig.count("moved functions");
+                let why = format!("function {function} has gone to {port:?}");
+                self.bar(&why, |flight, _| function_of(flight.host) == function && Some(flight.port) != port)
+            }
+            Change::Assign { function, resource, count } => self.assigned(function, resource, count),
+            Change::Online { function } => {
+                let one = self.function(function);
+                (one.is_online, one.since, one.is_changing) = (true, now, false);
+                let (queues, interrupts) = (one.queues, one.interrupts);
+                if queues < 2 || interrupts < 1 {
+                    return fail(format!("function {function} is online with {queues} queues"));
+                }
+                Ok(())
+            }
+            Change::Offline { function } => {
+                self.taken_offline(function);
+                self.bar(&format!("function {function} is offline"), |flight, _| function_of(flight.host) == function)
+            }
+            Change::Reset => {
+                (1..=FUNCTIONS).for_each(|function| self.taken_offline(function));
+                self.bar("all functions are offline", |_, _| true)
+            }
+        }
+    }
+
+    fn taken_offline(&mut self, function: u16) {
+        let now = self.rig.now();
+        self.rig.count("functions taken offline");
+        let one = self.function(function);
+        *one = super::Function { port: one.port, since: now, ..super::Function::default() };
+    }
+
+    fn assigned(&mut self, function: u16, resource: ResourceType, count: u16) -> Result<(), Failure> {
+        if !self.fits(function, resource, count) {
+            return fail(format!("function {function} got {count} of {resource:?}: more than there are"));
+        }
+        let now = self.rig.now();
+        let one = self.function(function);
+        match resource {
+            ResourceType::Queues => one.queues = count,
+            _ => one.interrupts = count,
+        }
+        (one.since, one.is_changing) = (now, false);
+        Ok(())
+    }
+
+    fn fits(&self, function: u16, resource: ResourceType, count: u16) -> bool {
+        let others = self.functions.iter().filter(|(id, _)| **id != function).map(|(_, other)| match resource {
+            ResourceType::Queues => u32::from(other.queues),
+            _ => u32::from(other.interrupts),
+        });
+        others.sum::<u32>() + u32::from(count) <= TOTAL && count <= Resources::RESOURCES_MAX
+    }
+
+    fn refused(&mut self, change: Change, status: Status) -> Result<(), Failure> {
+        self.rig.note(|| format!("the box is refused {change:?}: {status}"));
+        // A device that is slow beyond all deadlines; or the target is about to end.
+        if status.is(Status::COMMAND_INTERRUPTED) || status.is(Status::INTERNAL_ERROR) {
+            self.rig.count("interrupted changes");
+            self.forget_answer();
+            if let Some(asked) = &mut self.asked {
+                asked.at = self.rig.clock.now() + AGAIN;
+            }
+            return Ok(());
+        }
+        if let Change::Assign { function, resource, count } = change
+            && status.is(Status::INVALID_RESOURCE_ID)
+            && !self.fits(function, resource, count)
+        {
+            self.rig.count("resources that there are not");
+            self.asked = None;
+            self.changes.clear();
+            let now = self.rig.now();
+            let one = self.function(function);
+            (one.since, one.is_changing) = (now, false);
+            return Ok(());
+        }
+        fail(format!("the box is refused {change:?} without a reason: {status}"))
+    }
+}
+
+fn request(change: Change, port_name: impl Fn(usize) -> Option<String>) -> Option<Request> {
+    let virtualize = |function, resource, action, count| {
+        let cntlid = FunctionId(function).controller();
+        Request::Virtualize(VirtualizationManagement { cntlid, resource, action, count })
+    };
+    let queues = ResourceType::Queues;
+    Some(match change {
+        Change::Create { .. } => Request::Create(NewNamespace {
+            blocks: COUNT,
+            capacity_blocks: COUNT,
+            format: 1,
+            ..NewNamespace::default()
+        }),
+        Change::Map { nsid, function } => Request::Map(Nsid(nsid), function.map(FunctionId)),
+        Change::GiveTo { function, port } => {
+            let name = match port {
+                Some(port) => Some(port_name(port)?),
+                None => None,
+            };
+            Request::GiveTo(FunctionId(function), name)
+        }
+        Change::Assign { function, resource, count } => {
+            virtualize(function, resource, VirtualizationAction::Assign, count)
+        }
+        Change::Online { function } => virtualize(function, queues, VirtualizationAction::Online, 0),
+        Change::Offline { function } => virtualize(function, queues, VirtualizationAction::Offline, 0),
+        Change::Reset => Request::ResetPrimary,
+    })
+}
