@@ -17,6 +17,7 @@
 
 mod block;
 pub mod corner;
+pub mod direct;
 mod job;
 mod lane;
 mod pattern;

@@ -1,4 +1,5 @@
 //! Loads against local devices and over NVMe/TCP.
 
 mod fabric;
+mod fair;
 mod local;
