@@ -6,6 +6,7 @@
 //! is run as a shell command.
 
 mod corners;
+mod enclosure;
 mod files;
 mod stage;
 
@@ -43,6 +44,13 @@ pub(crate) struct Args {
     /// A small drive and short measurements
     #[arg(long)]
     quick: bool,
+    /// Demonstrate a box instead: functions of a drive, given to ports and moved (`make run-box`)
+    #[arg(long = "box", conflicts_with_all = ["port", "files", "no_mount"])]
+    enclosure: bool,
+    /// With --box: measure in virtual machines, too, which this program runs
+    /// (tests/vm/box-guest.sh)
+    #[arg(long, value_name = "PROGRAM", requires = "enclosure")]
+    guest: Option<PathBuf>,
     /// Do not attach the drive; read it through the library, as without root or FUSE
     #[arg(long)]
     no_mount: bool,
@@ -62,15 +70,17 @@ struct Shown {
 pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     let directory = args.directory.clone().unwrap_or_else(std::env::temp_dir);
     let mut stage = Stage::new(&directory, global.format == Format::Json)?;
-    let shown = play(args, &mut stage);
-    stage.step("Everything is put away");
-    let cleared = stage.clear();
-    if stage.is_interrupted() {
-        return Err(Failure::new("interrupted", "interrupted", "everything has been put away").into());
+    if args.enclosure {
+        let guest = args.guest.as_deref().map(std::path::absolute).transpose().context("--guest")?;
+        let shown = enclosure::play(&mut stage, args.quick, guest.as_deref());
+        let shown = put_away(&mut stage, shown)?;
+        if global.format == Format::Json {
+            print(shown.json().to_text()?.as_bytes())?;
+        }
+        return Ok(ExitCode::SUCCESS);
     }
-    let shown = shown?;
-    cleared?;
-    stage.tell("nothing is left running, mounted or on the disk");
+    let shown = play(args, &mut stage);
+    let shown = put_away(&mut stage, shown)?;
     if global.format == Format::Json {
         print(shown.json().to_text()?.as_bytes())?;
     }
@@ -79,6 +89,19 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
         return Err(Failure::new("data", message, shown.differing.join("\n  ")).into());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Cleans up, and gives the result.
+fn put_away<T>(stage: &mut Stage, shown: anyhow::Result<T>) -> anyhow::Result<T> {
+    stage.step("Everything is put away");
+    let cleared = stage.clear();
+    if stage.is_interrupted() {
+        return Err(Failure::new("interrupted", "interrupted", "everything has been put away").into());
+    }
+    let shown = shown?;
+    cleared?;
+    stage.tell("nothing is left running, mounted or on the disk");
+    Ok(shown)
 }
 
 impl Shown {

@@ -9,6 +9,7 @@
 
 mod bench;
 mod command;
+mod control;
 mod demo;
 mod device;
 mod explain;
@@ -20,6 +21,7 @@ mod program;
 mod verb;
 mod verbs;
 
+pub use control::CONTROL_SOCKET;
 pub use device::strange_name;
 pub use ebof_initiator::overrides::parse::zerocopy_send;
 pub use failure::Failure;

@@ -13,7 +13,8 @@ const OF_OTHERS: [&str; 4] = ["crates/fio/", "src/loopdev.rs", "docs/fio.md", "d
 
 /// Other programs' options besides: of cargo and of its tests, apt, tar, losetup, cp, xtask, fio,
 /// setpriv.
-const OTHERS_OPTIONS: [&str; 12] = [
+const OTHERS_OPTIONS: [&str; 13] = [
+    "--unix-socket",
     "--release",
     "--example",
     "--exact",
@@ -141,7 +142,8 @@ fn fill(words: &[String]) -> Vec<String> {
             match after {
                 "-a" | "--listen" => "127.0.0.1",
                 "-s" => "4420",
-                "-n" | "-f" => "1",
+                "-n" | "-f" | "tasks" => "1",
+                "assign" | "move" => "d3/vf2",
                 _ => "nvme0",
             }
             .to_owned()
@@ -155,6 +157,7 @@ fn fill(words: &[String]) -> Vec<String> {
                 ("DIRECTORY", "x"),
                 ("SOURCE", "mem:1G"),
                 ("DRIVE", "mem:1G"),
+                ("ID", "1"),
                 ("FILE", "x"),
                 ("NAME", "nvme0"),
                 ("PATH", "x"),
@@ -227,7 +230,14 @@ fn options_in_texts_exist() {
     let mut command = Program::new(&crate::VERBS).command();
     command.build();
     let mut known: Vec<String> = vec!["--help".into(), "--version".into()];
-    for verb in command.get_subcommands().chain(command.find_subcommand("config").unwrap().get_subcommands()) {
+    // Those of actions, too: `target add drive`.
+    let mut verbs: Vec<&clap::Command> = command.get_subcommands().collect();
+    let mut at = 0;
+    while let Some(verb) = verbs.get(at) {
+        verbs.extend(verb.get_subcommands());
+        at += 1;
+    }
+    for verb in verbs {
         for argument in verb.get_arguments() {
             let names = argument.get_long().into_iter().chain(argument.get_all_aliases().unwrap_or_default());
             known.extend(names.map(|name| format!("--{name}")));

@@ -6,6 +6,8 @@
     reason = "the comments of arguments are help texts: brackets mean optional parts"
 )]
 
+mod control;
+mod limits;
 mod logging;
 mod metrics;
 mod serve;

@@ -26,6 +26,8 @@ mod reload;
 
 use reload::{ReloadRequest, Reloads};
 
+use crate::control::ControlEndpoint;
+
 /// Descriptors reserved for drives, threads, the metrics endpoint and reloading.
 const DESCRIPTORS_KEPT: u64 = 512;
 
@@ -99,6 +101,10 @@ pub(crate) struct Args {
     /// Serve metrics, state and refused connections over HTTP there
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
+    /// The socket through which `ebof target` manages the target, or none [default: control.sock in
+    /// the state directory, /run/ebof for root]
+    #[arg(long, value_name = "PATH|none")]
+    control: Option<String>,
     /// Threads that serve queues [default: one for each processor]
     #[arg(long, value_name = "N")]
     threads: Option<u16>,
@@ -131,12 +137,14 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     let mut settings = settings;
     settings.connections_max = with_enough_descriptors(settings.connections_max, descriptors);
     let metrics = args.metrics.or(config.target.metrics);
+    let control = args.control.clone().or_else(|| config.target.control.clone());
     let target = Arc::new(Target::start(config, settings)?);
     let metrics = match metrics {
         Some(address) => Some(crate::metrics::serve(address, Arc::clone(&target))?),
         None => None,
     };
-    let serving = Serving { target: &target, metrics };
+    let control = crate::control::serve(control.as_deref(), &target)?;
+    let serving = Serving { target: &target, metrics, control: control.as_ref().map(ControlEndpoint::path) };
     match global.format {
         // One line, for the user who started the target.
         Format::Json => print(serving.json(false).to_line()?.as_bytes())?,
@@ -157,6 +165,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
         signals.forever().find(|&signal| signal != SIGHUP && signal != SIGUSR1);
         std::process::exit(130);
     });
+    // Nothing is changed any more, and the next target may have the path.
+    drop(control);
     target.stop(GRACE);
     Ok(ExitCode::SUCCESS)
 }
@@ -216,6 +226,7 @@ fn connections_within(files: u64, descriptors: u32) -> u32 {
 struct Serving<'a> {
     target: &'a Target,
     metrics: Option<SocketAddr>,
+    control: Option<&'a Path>,
 }
 
 impl View for Serving<'_> {
@@ -231,6 +242,7 @@ impl View for Serving<'_> {
             .with("pid", u64::from(std::process::id()))
             .with("listening", listening)
             .with("metrics", self.metrics.map(|address| format!("http://{address}/metrics")))
+            .with("control", self.control.map(|path| path.display().to_string()))
             .with("status", status)
     }
 }
@@ -240,7 +252,10 @@ const ATTACH_LINES_MAX: usize = 4;
 
 /// `tcp://192.0.2.1:4420`
 fn listening(port: &PortStatus) -> String {
-    format!("{}://{}", port.transport, port.address)
+    match &port.socket {
+        Some(socket) => format!("{}:{socket}", port.transport),
+        None => format!("{}://{}", port.transport, port.address),
+    }
 }
 
 fn text(status: &Status, metrics: Option<SocketAddr>) -> String {
@@ -261,7 +276,7 @@ fn text(status: &Status, metrics: Option<SocketAddr>) -> String {
     }
     lines.extend(status.ports.iter().map(|port| format!("listening on {}", listening(port))));
     lines.extend(metrics.map(|address| format!("metrics on http://{address}/metrics")));
-    if let Some(PortStatus { transport, address, .. }) = status.ports.first() {
+    if let Some(PortStatus { transport, address, .. }) = status.ports.iter().find(|port| port.socket.is_none()) {
         let host = if address.ip().is_unspecified() { "ADDRESS".to_owned() } else { address.ip().to_string() };
         for subsystem in status.subsystems.iter().take(ATTACH_LINES_MAX) {
             let port = address.port();

@@ -163,13 +163,22 @@ impl Stage {
         let listen = format!("tcp://127.0.0.1:{port}");
         self.tell(&format!("$ ebof serve --listen {listen} --nqn {nqn} {} &", drives.join(" ")));
         let log = File::create(self.path("serve.log")).context("serve.log")?;
-        let arguments = [&["--listen", &listen, "--nqn", nqn], drives].concat();
+        let arguments = [&["--listen", &listen, "--control", "none", "--nqn", nqn], drives].concat();
         let server = Server::start(&arguments, &self.path(""), log.into(), || self.is_interrupted())?;
         let (address, port) = server.place();
         let place = (address.to_owned(), port);
         self.tell(&format!("  listening on tcp://{address}:{port}"));
         self.server = Some(server);
         Ok(place)
+    }
+
+    /// Serves a configuration of the stage's directory.
+    pub(crate) fn serve_configuration(&mut self, file: &str, arguments: &[&str]) -> anyhow::Result<()> {
+        self.tell(&format!("$ ebof serve --config {file} {} &", arguments.join(" ")));
+        let log = File::create(self.path("serve.log")).context("serve.log")?;
+        let arguments = [&["--config", file], arguments].concat();
+        self.server = Some(Server::start(&arguments, &self.path(""), log.into(), || self.is_interrupted())?);
+        Ok(())
     }
 
     /// Connects with the command `line`. Returns its JSON output, or the reason why this machine

@@ -20,6 +20,7 @@ pub(crate) fn admin(device: &mut dyn Device, sqe: &Sqe, status: Status) -> Optio
     let own = match sqe.opcode {
         opcode::NAMESPACE_MANAGEMENT => management(device, sqe, status),
         opcode::NAMESPACE_ATTACHMENT => attachment(&name, sqe.nsid(), status),
+        opcode::VIRTUALIZATION_MANAGEMENT => virtualization(&name, status),
         opcode::FORMAT_NVM => format(&name, sqe.nsid(), status),
         opcode::SANITIZE => sanitize(&name, status),
         opcode::DEVICE_SELF_TEST => self_test(&name, sqe.nsid(), status),
@@ -35,6 +36,9 @@ fn unsupported(device: &str, command: u8) -> Option<String> {
     let (bit, what) = match command {
         opcode::NAMESPACE_MANAGEMENT | opcode::NAMESPACE_ATTACHMENT => {
             (oacs::NAMESPACE_MANAGEMENT, "its namespaces are not managed by hosts")
+        }
+        opcode::VIRTUALIZATION_MANAGEMENT => {
+            (oacs::VIRTUALIZATION_MANAGEMENT, "it has no functions, or this host does not manage them")
         }
         opcode::FORMAT_NVM => (oacs::FORMAT_NVM, "it does not format"),
         opcode::FIRMWARE_DOWNLOAD | opcode::FIRMWARE_COMMIT => (oacs::FIRMWARE, "it takes no firmware"),
@@ -104,6 +108,40 @@ fn management(device: &mut dyn Device, sqe: &Sqe, status: Status) -> Option<Stri
         },
         _ => return None,
     })
+}
+
+fn virtualization(device: &str, status: Status) -> Option<String> {
+    let sentences = [
+        (
+            Status::OPERATION_DENIED,
+            format!("this host may not manage {device}: the target's configuration says which host NQNs may"),
+        ),
+        (
+            Status::INVALID_CONTROLLER_ID,
+            format!(
+                "there is no such controller: `ebof list-secondary {device}` lists the secondary ones; 0 is the primary"
+            ),
+        ),
+        (
+            Status::INVALID_SECONDARY_STATE,
+            format!(
+                "resources are assigned while a controller is offline (-a 7), and it needs 2 queues and an interrupt to go online: `ebof list-secondary {device}`"
+            ),
+        ),
+        (
+            Status::INVALID_CONTROLLER_RESOURCES,
+            format!(
+                "`ebof primary-ctrl-caps {device}` shows the most that one controller may have, as vqfrsm and vifrsm"
+            ),
+        ),
+        (
+            Status::INVALID_RESOURCE_ID,
+            format!(
+                "fewer are left, or there is no such type: `ebof primary-ctrl-caps {device}` shows how many there are (vqfrt, vifrt), and how many of them are assigned (vqrfa, vqrfap, virfa, virfap)"
+            ),
+        ),
+    ];
+    sentences.into_iter().find(|(other, _)| status.is(*other)).map(|(_, sentence)| sentence)
 }
 
 fn attachment(device: &str, nsid: Nsid, status: Status) -> Option<String> {

@@ -13,6 +13,7 @@ pub(crate) mod effects;
 pub(crate) mod endurance;
 pub(crate) mod features;
 pub(crate) mod fields;
+pub(crate) mod functions;
 pub(crate) mod health;
 pub(crate) mod identify_more;
 pub mod json;
@@ -28,6 +29,7 @@ pub(crate) mod registers;
 pub(crate) mod reservation;
 pub(crate) mod sanitize;
 pub(crate) mod self_test;
+pub(crate) mod target;
 pub mod text;
 
 use std::io::{self, Write as _};

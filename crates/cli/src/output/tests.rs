@@ -3,6 +3,7 @@
 
 use ebof_attach::state::{Ended, GivenUp, State};
 use ebof_attach::{Attached, Device, Request};
+use ebof_drive::function::{self, Function, Primary};
 use ebof_nvme::feature::{Fid, Select};
 use ebof_nvme::identify::{
     ControllerList, EnduranceGroupList, IdentifyController, IdentifyNamespace, IndependentNamespace,
@@ -32,6 +33,7 @@ use super::done::Done;
 use super::effects::{EffectsView, SupportedView};
 use super::endurance::EnduranceView;
 use super::features::{FeatureSetView, FeatureView};
+use super::functions::{PrimaryView, SecondaryView, VirtualizedView};
 use super::health::{ErrorLogView, FirmwareView, SmartView};
 use super::identify_more::{
     EnduranceGroupsView, GranularityView, IndependentView, NvmControllerView, NvmNamespaceView,
@@ -97,6 +99,18 @@ fn smaller_identify_structures() {
     assert_view!("id-ns-granularity", GranularityView { data });
     let data = Box::new(EnduranceGroupList::starting_at(0, [1, 16]));
     assert_view!("list-endgrp", EnduranceGroupsView { data });
+}
+
+#[test]
+fn functions() {
+    let functions: std::collections::BTreeMap<u16, Function> =
+        [(1, Function { queues: 9, interrupts: 8, online: true, ..Function::default() }), (2, Function::default())]
+            .into();
+    let data = Box::new(function::primary_capabilities(&Primary { queues: 3, ..Primary::default() }, &functions));
+    assert_view!("primary-ctrl-caps", PrimaryView { data });
+    let data = Box::new(function::secondary_controllers(&functions, ControllerId(0)));
+    assert_view!("list-secondary", SecondaryView { data, entries_max: 127 });
+    assert_view!("virt-mgmt", VirtualizedView { device: "nvme0".to_owned(), modified: 9 });
 }
 
 #[test]

@@ -14,6 +14,7 @@ pub(crate) mod fabric;
 pub(crate) mod features;
 pub(crate) mod firmware;
 pub(crate) mod firmware_image;
+pub(crate) mod functions;
 pub(crate) mod generate;
 mod guard;
 pub(crate) mod host;
@@ -37,6 +38,7 @@ pub(crate) mod reservations;
 pub(crate) mod security;
 pub(crate) mod self_test;
 mod tags;
+pub(crate) mod target;
 
 use crate::program::Program;
 use crate::verb::{Group, Of, OfProgram, Outcome, Verb};
@@ -50,10 +52,13 @@ impl Program {
 
 /// The verbs, by nvme-cli's names where it has them, in the order of the help. To add one: its
 /// arguments and what it does in a file here, its row below, and the manual (docs/cli.md).
-pub(crate) static VERBS: [Verb; 80] = [
+pub(crate) static VERBS: [Verb; 84] = [
     Verb::new(Group::Serve, "config", &Of(config::run))
         .about("Check a target's configuration")
         .example("ebof config check ebof.toml"),
+    Verb::new(Group::Serve, "target", &Of(target::TargetVerb::run))
+        .about("Show and change a running target")
+        .example("ebof target move d3/vf2 --to fabric0"),
     Verb::new(Group::Connect, "discover", &Of(discover::Discover::run))
         .about("List what a discovery service offers")
         .example("ebof discover -t tcp -a 192.168.13.147"),
@@ -108,6 +113,12 @@ pub(crate) static VERBS: [Verb; 80] = [
     Verb::new(Group::Inspect, "list-endgrp", &Of(identify_more::OfController::endurance_groups))
         .about("List the endurance groups")
         .example("ebof list-endgrp nvme0"),
+    Verb::new(Group::Inspect, "primary-ctrl-caps", &Of(functions::PrimaryCtrlCaps::run))
+        .about("Show the resources for functions of a drive")
+        .example("ebof primary-ctrl-caps nvme0"),
+    Verb::new(Group::Inspect, "list-secondary", &Of(functions::ListSecondary::run))
+        .about("List the secondary controllers: the functions of a drive")
+        .example("ebof list-secondary nvme0"),
     Verb::new(Group::Inspect, "get-ns-id", &Of(controller::GetNsId::run))
         .about("Show the NSID of a device")
         .example("ebof get-ns-id /dev/loop0"),
@@ -192,6 +203,9 @@ pub(crate) static VERBS: [Verb; 80] = [
     Verb::new(Group::Namespaces, "detach-ns", &Of(namespaces::DetachNs::run))
         .about("Detach a namespace from controllers")
         .example("ebof detach-ns nvme0 -n 1"),
+    Verb::new(Group::Namespaces, "virt-mgmt", &Of(functions::VirtMgmt::run))
+        .about("Give functions resources, and take them online and offline")
+        .example("ebof virt-mgmt nvme0 -c 1 -a 8 -r 0 -n 9"),
     Verb::new(Group::Reservations, "resv-register", &Of(reservations::ResvRegister::run))
         .about("Register, unregister or replace this host's reservation key")
         .example("ebof resv-register nvme0n1 --nrkey 0xcafe"),

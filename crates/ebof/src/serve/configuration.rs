@@ -19,7 +19,7 @@ use ebof_cli::strange_name;
 /// The configuration of the arguments.
 pub(super) fn from_arguments(args: &Args) -> anyhow::Result<Config> {
     let ports = ports(args)?;
-    let local = ports.iter().all(|port| port.listen.address.is_loopback());
+    let local = ports.iter().all(|port| !port.listen.is_network() || port.listen.address.is_loopback());
     if !local && !args.allow_any_host && args.host.is_empty() {
         let advice = "name the hosts with --host NQN, or let everyone in with --allow-any-host";
         return Err(
@@ -39,6 +39,7 @@ pub(super) fn from_arguments(args: &Args) -> anyhow::Result<Config> {
     let mut config = Config { ports, drives, subsystems, ..Config::default() };
     config.hosts = hosts.into_iter().map(|nqn| Host { nqn }).collect();
     config.target.metrics = args.metrics;
+    config.target.control.clone_from(&args.control);
     config.target.threads = args.threads;
     if let Some(max) = args.max_connections {
         config.target.max_connections = max;

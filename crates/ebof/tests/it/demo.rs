@@ -54,6 +54,21 @@ fn can_mount() -> bool {
     rustix::process::geteuid().is_root() && sys_admin && front
 }
 
+#[test]
+fn a_box_is_demonstrated() {
+    let place = tempfile::tempdir().unwrap();
+    let output = ebof(&["-o", "json", "demo", "--box", "--quick", "--directory", place.path().to_str().unwrap()]);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stdout));
+    assert_nothing_left(place.path());
+    let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let measured = shown["measured"].as_array().unwrap();
+    let ports: Vec<&str> = measured.iter().filter_map(|measured| measured["port"].as_str()).collect();
+    assert_eq!(ports, ["fabric0", "fabric0", "fabric1", "fabric1", "direct1", "direct1"], "{shown}");
+    assert!(measured.iter().all(|measured| measured["iops"].as_f64().unwrap() > 0.0), "{shown}");
+    assert!(told.contains("move d0/vf1 to port fabric1: done") && told.contains("2853.5 MB/s"), "{told}");
+}
+
 fn assert_shown(shown: &Value, told: &str) {
     assert_eq!(shown["schema"], "ebof/demo/1");
     // Three files, and the program itself.

@@ -17,3 +17,4 @@ mod readme;
 mod reload;
 mod server;
 mod signals;
+mod target;

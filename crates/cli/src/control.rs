@@ -1,0 +1,219 @@
+//! A target's control socket, from the client's side: HTTP/1.1 with JSON bodies, one request to a
+//! connection. What is sent and received is bounded, and a target that is silent is given up.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use ebof_attach::state::StateDir;
+use ebof_manage::enclosure::{Inventory, Refused, Task, Transaction};
+use serde::de::DeserializeOwned;
+
+use crate::failure::Failure;
+
+/// The name of the default control socket in the state directory.
+pub const CONTROL_SOCKET: &str = "control.sock";
+
+/// The largest answer, bytes.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
+
+/// How long an answer may take, beside what a request waits for.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How long one request for a task waits for news of it.
+const WAIT: Duration = Duration::from_secs(10);
+
+/// A target, as its control socket shows it.
+#[derive(Debug)]
+pub(crate) struct ControlClient {
+    path: PathBuf,
+}
+
+impl ControlClient {
+    /// At `path`, or at the default path.
+    pub(crate) fn new(path: Option<PathBuf>) -> Self {
+        Self { path: path.unwrap_or_else(|| StateDir::standard().path().join(CONTROL_SOCKET)) }
+    }
+
+    /// What there is, and who has it.
+    pub(crate) fn inventory(&self) -> Result<Inventory, Failure> {
+        self.get("/v1/inventory", Duration::ZERO)
+    }
+
+    /// All tasks.
+    pub(crate) fn tasks(&self) -> Result<Vec<Task>, Failure> {
+        self.get("/v1/tasks", Duration::ZERO)
+    }
+
+    /// A task.
+    pub(crate) fn task(&self, id: u64) -> Result<Task, Failure> {
+        self.get(&format!("/v1/tasks/{id}"), Duration::ZERO)
+    }
+
+    /// Begins a task.
+    pub(crate) fn begin(&self, transaction: &Transaction) -> Result<Task, Failure> {
+        let body = serde_json::to_vec(transaction).map_err(|error| self.strange(&error.to_string()))?;
+        self.request("POST", "/v1/changes", &body, Duration::ZERO)
+    }
+
+    /// Waits for the end of a task; `tell` is called with each step of it.
+    pub(crate) fn wait(&self, mut task: Task, mut tell: impl FnMut(&Task)) -> Result<Task, Failure> {
+        tell(&task);
+        while !task.is_over() {
+            let ms = WAIT.as_millis();
+            let path = format!("/v1/tasks/{}?revision={}&wait_ms={ms}", task.id, task.revision);
+            let next: Task = self.get(&path, WAIT)?;
+            if next.revision != task.revision {
+                tell(&next);
+            }
+            task = next;
+        }
+        Ok(task)
+    }
+
+    fn get<T: DeserializeOwned>(&self, path: &str, waits: Duration) -> Result<T, Failure> {
+        self.request("GET", path, &[], waits)
+    }
+
+    fn request<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        path: &str,
+        body: &[u8],
+        waits: Duration,
+    ) -> Result<T, Failure> {
+        let raw = self.exchange(method, path, body, TIMEOUT + waits)?;
+        let (status, answer) = parse(&raw).ok_or_else(|| self.strange("it is not HTTP"))?;
+        if (200..300).contains(&status) {
+            return serde_json::from_slice(answer).map_err(|error| self.strange(&error.to_string()));
+        }
+        match serde_json::from_slice::<Refused>(answer) {
+            Ok(refused) if !refused.mistakes.is_empty() => Err(failure(&refused)),
+            _ => Err(self.strange(&format!("HTTP status {status}"))),
+        }
+    }
+
+    /// Sends a request; gives the whole answer.
+    fn exchange(&self, method: &str, path: &str, body: &[u8], timeout: Duration) -> Result<Vec<u8>, Failure> {
+        let mut stream = UnixStream::connect(&self.path).map_err(|error| self.unreachable(&error))?;
+        let broken = |error: std::io::Error| {
+            let message = format!("{method} {path} at {}: {error}", self.path.display());
+            let advice = match error.kind() {
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => "the target does not answer: see its log",
+                _ => "the target has ended, or closed the connection: see its log",
+            };
+            Failure::new("io", message, advice)
+        };
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: ebof\r\nConnection: close\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n",
+            body.len()
+        );
+        let end = Instant::now() + timeout;
+        stream.set_write_timeout(Some(timeout)).map_err(broken)?;
+        stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body)).map_err(broken)?;
+        let mut raw = Vec::new();
+        let mut chunk = vec![0; 64 << 10];
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(broken(ErrorKind::TimedOut.into()));
+            }
+            stream.set_read_timeout(Some(left)).map_err(broken)?;
+            match stream.read(&mut chunk) {
+                Ok(0) => return Ok(raw),
+                Ok(read) => raw.extend_from_slice(chunk.get(..read).unwrap_or_default()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(broken(error)),
+            }
+            if raw.len() as u64 > ANSWER_BYTES_MAX {
+                return Err(self.strange("it is too long"));
+            }
+        }
+    }
+
+    fn unreachable(&self, error: &std::io::Error) -> Failure {
+        let path = self.path.display();
+        let advice = match error.kind() {
+            ErrorKind::NotFound => {
+                "no target has its control socket there: start one with `ebof serve`, or name the socket with --control PATH"
+            }
+            ErrorKind::ConnectionRefused => "the target that made it has ended: start it again with `ebof serve`",
+            ErrorKind::PermissionDenied => "only the target's own user and root may manage it",
+            _ => "name the socket of a target with --control PATH",
+        };
+        Failure::new("not-connected", format!("the control socket {path}: {error}"), advice)
+    }
+
+    fn strange(&self, why: &str) -> Failure {
+        let advice = "is this the control socket of a target of the same version?";
+        Failure::new(
+            "malformed-answer",
+            format!("the answer of {} is not understood: {why}", self.path.display()),
+            advice,
+        )
+    }
+}
+
+/// The status code and the body of an answer.
+fn parse(raw: &[u8]) -> Option<(u16, &[u8])> {
+    let end = raw.windows(4).position(|window| window == b"\r\n\r\n")?;
+    let (head, body) = raw.split_at(end + 4);
+    let head = std::str::from_utf8(head).ok()?;
+    let status = head.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()?;
+    let length = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
+    });
+    Some((status, body.get(..length?)?))
+}
+
+/// A refusal as an error: the first mistake with its advice, or all of them.
+fn failure(refused: &Refused) -> Failure {
+    let kind = if refused.is_busy() { "busy" } else { "refused-change" };
+    match refused.mistakes.as_slice() {
+        [one] if one.object.is_empty() => Failure::new(kind, &*one.message, &*one.advice),
+        [one] => Failure::new(kind, format!("{}: {}", one.object, one.message), &*one.advice),
+        several => {
+            let lines: Vec<String> = several.iter().map(ToString::to_string).collect();
+            Failure::new(kind, format!("{} mistakes, and nothing was changed", several.len()), lines.join("\n  "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ebof_manage::enclosure::MistakeKind;
+
+    use super::*;
+
+    #[test]
+    fn answers_are_split() {
+        let answer = b"HTTP/1.1 202 Accepted\r\nContent-Length: 2\r\nX: y\r\n\r\n{}";
+        assert_eq!(parse(answer), Some((202, &b"{}"[..])));
+        for cut in 0..answer.len() {
+            assert_eq!(parse(&answer[..cut]), None, "{cut}");
+        }
+        assert_eq!(parse(b"SSH-2.0\r\n\r\n"), None);
+        assert_eq!(parse(b"HTTP/1.1 200 OK\r\n\r\n{}"), None, "of unknown length");
+    }
+
+    #[test]
+    fn a_missing_socket_is_explained() {
+        let control = ControlClient::new(Some("/nonexistent/control.sock".into()));
+        let text = control.inventory().unwrap_err().to_string();
+        assert!(text.contains("/nonexistent/control.sock") && text.contains("--control PATH"), "{text}");
+    }
+
+    #[test]
+    fn all_mistakes_are_in_the_error() {
+        let mut refused = Refused::whole(MistakeKind::Value, "one", "do this");
+        assert_eq!(failure(&refused).to_string(), "one\n  do this");
+        refused.mistakes.extend(Refused::whole(MistakeKind::Value, "two", "do that").mistakes);
+        assert_eq!(
+            failure(&refused).to_string(),
+            "2 mistakes, and nothing was changed\n  one; do this\n  two; do that"
+        );
+    }
+}

@@ -1,0 +1,348 @@
+//! `target`: shows and changes a running target through its control socket.
+//!
+//! Owns the arguments and which changes they mean. The socket is in `crate::control`, the output in
+//! `output::target`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use ebof_manage::Config;
+use ebof_manage::config::ManagedDrive;
+use ebof_manage::enclosure::{Change, FunctionName, NamespaceName, NewDrive, Rate, Task, TaskState, Transaction};
+use ebof_manage::units::{DURATION_FORM, parse_duration, parse_size};
+use serde_json::Value;
+
+use super::Outcome;
+use crate::control::ControlClient;
+use crate::failure::Failure;
+use crate::file::Kind;
+use crate::global::{Format, Global};
+use crate::output::target::{ShownInventory, ShownTask, ShownTasks};
+use crate::output::{say, show};
+
+/// A running target.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct TargetVerb {
+    /// The control socket of the target
+    /// [default: control.sock in the state directory, /run/ebof for root]
+    #[arg(long, value_name = "PATH", global = true)]
+    control: Option<PathBuf>,
+    /// How long commands of hosts may take to end before they are aborted, such as 30s
+    #[arg(long, value_name = "DURATION", global = true, value_parser = duration)]
+    drain: Option<Duration>,
+    /// Return when the change has begun; `ebof target tasks` shows how far it is
+    #[arg(long, global = true)]
+    no_wait: bool,
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum Action {
+    /// Show drives, functions, namespaces, ports and hosts: who has what
+    Show,
+    /// Give a function to a port, or take it from its port
+    #[command(group = clap::ArgGroup::new("place").required(true).args(["port", "none"]))]
+    Assign {
+        /// The function, such as d3/vf2
+        function: FunctionName,
+        /// The name of the port
+        #[arg(long, value_name = "PORT")]
+        port: Option<String>,
+        /// Take it from the port that it has
+        #[arg(long)]
+        none: bool,
+    },
+    /// Move a function to another port without stopping anything else
+    Move {
+        /// The function, such as d3/vf2
+        function: FunctionName,
+        /// The name of the port
+        #[arg(long, value_name = "PORT")]
+        to: String,
+    },
+    /// Attach a namespace to one function, and detach it from all others and from hosts
+    Map {
+        /// The namespace, such as d3/ns4
+        namespace: NamespaceName,
+        /// The function, such as d3/vf2
+        #[arg(long, value_name = "FUNCTION")]
+        vf: FunctionName,
+    },
+    /// Detach a namespace from all functions and, if it is private, from hosts
+    Unmap {
+        /// The namespace, such as d3/ns4
+        namespace: NamespaceName,
+    },
+    /// Set the weight of a function among those of its drive
+    Weight {
+        /// The function, such as d3/vf2
+        function: FunctionName,
+        /// 1 to 1000; functions begin with 100
+        weight: u16,
+    },
+    /// Limit a function; what is not named stays as it is
+    #[command(group = clap::ArgGroup::new("limit").required(true).multiple(true).args(["iops", "bandwidth", "minimum_iops"]))]
+    Limit {
+        /// The function, such as d3/vf2
+        function: FunctionName,
+        /// Operations in a second at most, such as 50k, or none
+        #[arg(long, value_name = "N|none", value_parser = rate)]
+        iops: Option<Rate>,
+        /// Bytes in a second at most, such as 1G, or none
+        #[arg(long, value_name = "SIZE|none", value_parser = rate)]
+        bandwidth: Option<Rate>,
+        /// Operations in a second that it gets at least, such as 5k, or none
+        #[arg(long, value_name = "N|none", value_parser = rate)]
+        minimum_iops: Option<Rate>,
+    },
+    /// Reset the primary controller of a drive: all its functions go offline
+    Reset {
+        /// The drive, such as d3
+        drive: String,
+    },
+    /// Make the changes of a file together: all of them, or none
+    Change {
+        /// A transaction in JSON (docs/json.md, Target)
+        file: PathBuf,
+    },
+    /// Show what is being changed, and what was
+    Tasks {
+        /// One task
+        id: Option<u64>,
+        /// Wait for its end
+        #[arg(long, requires = "id")]
+        wait: bool,
+    },
+    /// Add something while the target runs
+    #[command(subcommand)]
+    Add(Added),
+    /// Remove something while the target runs
+    #[command(subcommand)]
+    Remove(Removed),
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum Added {
+    /// A drive, with a subsystem of its own
+    Drive {
+        /// The drive, as for `ebof serve --drive`: name=NAME,backing=PATH,size=SIZE and more
+        #[arg(value_name = "KEY=VALUE,...")]
+        drive: String,
+        /// Its subsystem's NQN [default: that of the last drive with this one's name]
+        #[arg(long, value_name = "NQN")]
+        nqn: Option<String>,
+        /// Reach its own subsystem through this port; several times for several ports [default:
+        /// those of the last drive]
+        #[arg(long, value_name = "PORT")]
+        port: Vec<String>,
+        /// Let this host connect; several times for several hosts
+        /// [default: those of the last drive]
+        #[arg(long, value_name = "NQN")]
+        host: Vec<String>,
+        /// Let any host connect
+        #[arg(long, conflicts_with = "host")]
+        allow_any_host: bool,
+    },
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum Removed {
+    /// A drive; its data stay where they are
+    Drive {
+        /// The drive, such as d3
+        drive: String,
+        /// At once, as if it were pulled out: commands fail, and it is not closed in order
+        #[arg(long)]
+        surprise: bool,
+    },
+}
+
+impl TargetVerb {
+    pub(crate) fn run(self, global: &Global) -> Outcome {
+        let control = ControlClient::new(self.control);
+        let change = match self.action {
+            Action::Show => {
+                show(global, &ShownInventory(control.inventory()?))?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            Action::Tasks { id: None, .. } => {
+                show(global, &ShownTasks(control.tasks()?))?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            Action::Tasks { id: Some(id), wait } => {
+                let task = control.task(id)?;
+                let task = if wait { follow(&control, task, global)? } else { task };
+                return end(task, global);
+            }
+            Action::Change { file } => {
+                let text = crate::file::read_text(&file, "the transaction", FILE_BYTES_MAX, Kind::Any)?;
+                let mut transaction: Transaction = serde_json::from_str(&text)
+                    .with_context(|| format!("{}: this is no transaction", file.display()))?;
+                transaction.drain_ms = self.drain.map(milliseconds).or(transaction.drain_ms);
+                return carry_out(&control, &transaction, self.no_wait, global);
+            }
+            other => other.change()?,
+        };
+        let transaction = Transaction { changes: vec![change], drain_ms: self.drain.map(milliseconds) };
+        carry_out(&control, &transaction, self.no_wait, global)
+    }
+}
+
+impl Action {
+    /// The change that it means.
+    fn change(self) -> anyhow::Result<Change> {
+        Ok(match self {
+            Self::Assign { function, port, .. } => Change::Assign { function, port },
+            Self::Move { function, to } => Change::Move { function, to },
+            Self::Map { namespace, vf } => Change::Map { namespace, function: Some(vf) },
+            Self::Unmap { namespace } => Change::Map { namespace, function: None },
+            Self::Weight { function, weight } => Change::Weight { function, weight },
+            Self::Limit { function, iops, bandwidth, minimum_iops } => {
+                Change::Limit { function, iops, bytes_per_second: bandwidth, minimum_iops }
+            }
+            Self::Reset { drive } => Change::ResetDrive { drive },
+            Self::Add(Added::Drive { drive, nqn, port, host, allow_any_host }) => {
+                let drive = new_drive(&drive, &std::env::current_dir().context("the working directory")?)?;
+                let ports = (!port.is_empty()).then_some(port);
+                Change::AddDrive(NewDrive { drive, nqn, ports, allowed_hosts: host, allow_any_host })
+            }
+            Self::Remove(Removed::Drive { drive, surprise }) => Change::RemoveDrive { drive, surprise },
+            Self::Show | Self::Tasks { .. } | Self::Change { .. } => {
+                return Err(Failure::usage("this changes nothing", "see `ebof target --help`").into());
+            }
+        })
+    }
+}
+
+/// A drive in words, with the keys of a configuration. Its paths are relative to `base`: the
+/// target's working directory is another one.
+fn new_drive(words: &str, base: &Path) -> anyhow::Result<serde_json::Map<String, Value>> {
+    let drive: ManagedDrive = words.parse().map_err(|error: ebof_manage::config::WordsError| {
+        Failure::usage(format!("the drive `{words}`: {error}"), error.advice())
+    })?;
+    let mut config = Config { drives: vec![drive], ..Config::default() };
+    config.rebase(base);
+    match serde_json::to_value(config.drives.first())? {
+        Value::Object(keys) => Ok(keys),
+        _ => Ok(serde_json::Map::new()),
+    }
+}
+
+fn carry_out(control: &ControlClient, transaction: &Transaction, no_wait: bool, global: &Global) -> Outcome {
+    let task = control.begin(transaction)?;
+    if no_wait {
+        show(global, &ShownTask(task))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let task = follow(control, task, global)?;
+    end(task, global)
+}
+
+/// Waits for the end of a task, and tells what takes long.
+fn follow(control: &ControlClient, task: Task, global: &Global) -> anyhow::Result<Task> {
+    let tells = global.format == Format::Normal;
+    Ok(control.wait(task, |task| {
+        let is_long = task.elapsed_ms >= TOLD_AFTER_MS || global.is_verbose();
+        if tells && is_long && !task.is_over() {
+            let detail = task.detail.as_ref().map(|detail| format!(": {detail}")).unwrap_or_default();
+            say(&format!("task {}: {} ({} %){detail}", task.id, task.phase, task.percent));
+        }
+    })?)
+}
+
+/// The outcome of a task.
+fn end(task: Task, global: &Global) -> Outcome {
+    if let (TaskState::Failed, Some(error)) = (task.state, &task.error) {
+        let left = error.remains.iter().map(|left| format!("\n  NOT taken back: {left}")).collect::<String>();
+        let message = format!("task {}: {} ({})", task.id, error.message, error.phase);
+        return Err(Failure::new("task-failed", message, format!("{}{left}", error.advice)).into());
+    }
+    show(global, &ShownTask(task))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What takes longer is told step by step.
+const TOLD_AFTER_MS: u64 = 300;
+
+/// More than a transaction that the target takes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map_err(|error| format!("it {error}: accepted is {DURATION_FORM}"))
+}
+
+fn rate(text: &str) -> Result<Rate, String> {
+    if text == "none" {
+        return Ok(Rate(None));
+    }
+    let number = parse_size(text).map_err(|error| format!("it {error}: accepted is a number such as 50k, or none"))?;
+    Ok(Rate(Some(number)))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        target: TargetVerb,
+    }
+
+    fn change(line: &str) -> Result<Change, String> {
+        let words = std::iter::once("target").chain(line.split(' '));
+        let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
+        line.target.action.change().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn words_become_changes() {
+        let lines = [
+            "assign d3/vf2 --port fabric0",
+            "assign d3/vf2 --none",
+            "move d3/vf2 --to direct1",
+            "map d3/ns4 --vf d3/vf2",
+            "unmap d3/ns4",
+            "weight d3/vf2 4",
+            "limit d3/vf2 --iops 50k --bandwidth 1G",
+            "limit d3/vf2 --minimum-iops none",
+            "reset d3",
+            "add drive name=d5,backing=mem:1G --port fabric0 --allow-any-host",
+            "remove drive d5 --surprise",
+        ];
+        let changes: Vec<String> = lines.iter().map(|line| change(line).unwrap().to_string()).collect();
+        insta::assert_snapshot!(changes.join("\n"));
+    }
+
+    #[test]
+    fn what_is_no_change_is_refused_with_what_is_accepted() {
+        for (line, told) in [
+            ("assign d3/vf2", "--port <PORT>|--none"),
+            ("assign d3/vf2 --none --port a", "cannot be used with"),
+            ("assign d3 --none", "such as d3/vf2"),
+            ("map d3/vf4 --vf d3/vf2", "such as d3/ns4"),
+            ("limit d3/vf2", "--iops"),
+            ("limit d3/vf2 --iops many", "such as 50k"),
+            ("add drive name=d5", "there is no `backing`"),
+            ("tasks --wait", "<ID>"),
+        ] {
+            let refused = change(line).unwrap_err();
+            assert!(refused.contains(told), "{line}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_new_drives_path_is_relative_to_the_users_directory() {
+        let keys = new_drive("name=d5,backing=d5.img,size=1G", Path::new("/srv")).unwrap();
+        assert!(keys["backing"].to_string().contains("/srv/d5.img"), "{keys:?}");
+    }
+}

@@ -1,0 +1,225 @@
+//! The control socket: the management API of a running target as HTTP/1.1 with JSON bodies over a
+//! UNIX socket ([0062](../../../docs/adr/0062-management-of-the-box.md)).
+//!
+//! Owns paths, bodies and status codes. What they mean is in `ebof_manage::enclosure`, and who may
+//! connect in `control/socket.rs` and `control/listener.rs`.
+
+mod listener;
+mod socket;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, RawQuery, State};
+use axum::http::header::{ALLOW, LOCATION};
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use ebof_attach::state::StateDir;
+use ebof_manage::config::NO_CONTROL;
+use ebof_manage::enclosure::{Enclosure, Mistake, MistakeKind, Refused, Task, Transaction};
+use ebof_manage::{Target as _, api};
+use ebof_server::{RunningEnclosure, Target};
+
+use socket::ControlSocket;
+
+/// The largest body of a request, bytes.
+const BODY_BYTES_MAX: usize = 256 << 10;
+
+/// The longest that a request for a task may wait.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// Threads for requests that wait: one for each connection.
+const THREADS_MAX: usize = listener::CONNECTIONS;
+
+/// The control socket of a target that serves; dropping it removes the file.
+#[derive(Debug)]
+pub(crate) struct ControlEndpoint {
+    socket: ControlSocket,
+}
+
+impl ControlEndpoint {
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        self.socket.path()
+    }
+}
+
+/// What is managed.
+struct Managed {
+    target: Arc<Target>,
+    enclosure: RunningEnclosure,
+}
+
+/// Serves the control socket at the path that `wanted` says: `none`, a path, or nothing for the
+/// default one.
+///
+/// # Errors
+/// A path that was asked for cannot be had. Without the default path the target is served all the
+/// same, and a warning logged.
+pub(crate) fn serve(wanted: Option<&str>, target: &Arc<Target>) -> anyhow::Result<Option<ControlEndpoint>> {
+    match wanted {
+        Some(NO_CONTROL) => Ok(None),
+        Some(path) => serve_at(Path::new(path), target, listener::LIFETIME).map(Some),
+        None => match default_path().and_then(|path| serve_at(&path, target, listener::LIFETIME)) {
+            Ok(control) => Ok(Some(control)),
+            Err(error) => {
+                tracing::warn!("there is no control socket, and `ebof target` cannot manage this target: {error:#}");
+                Ok(None)
+            }
+        },
+    }
+}
+
+fn default_path() -> anyhow::Result<PathBuf> {
+    let directory = StateDir::standard();
+    // Taking the lock makes the directory, and checks whose it is.
+    drop(directory.lock()?);
+    Ok(directory.path().join(ebof_cli::CONTROL_SOCKET))
+}
+
+fn serve_at(path: &Path, target: &Arc<Target>, lifetime: Duration) -> anyhow::Result<ControlEndpoint> {
+    let (socket, listener) = ControlSocket::bind(path)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .max_blocking_threads(THREADS_MAX)
+        .thread_name("ebof-control-wait")
+        .build()?;
+    let listener = {
+        // The socket belongs to the runtime.
+        let _inside = runtime.enter();
+        listener::Listener::new(tokio::net::UnixListener::from_std(listener).context("the control socket")?, lifetime)
+    };
+    let enclosure = RunningEnclosure::new(Arc::clone(target));
+    let routes = routes(Arc::new(Managed { target: Arc::clone(target), enclosure }));
+    let run = move || {
+        // The listener retries after errors, so this does not return.
+        let served = runtime.block_on(async move { axum::serve(listener, routes).await });
+        tracing::error!("the control socket is no longer served: {served:?}");
+    };
+    std::thread::Builder::new().name("ebof-manage".to_owned()).spawn(run)?;
+    Ok(ControlEndpoint { socket })
+}
+
+fn routes(managed: Arc<Managed>) -> Router {
+    Router::new()
+        .route("/v1", get(root))
+        .route("/v1/inventory", get(inventory))
+        .route("/v1/status", get(status))
+        .route("/v1/refused", get(refused))
+        .route("/v1/changes", post(changes))
+        .route("/v1/tasks", get(tasks))
+        .route("/v1/tasks/{id}", get(task))
+        .fallback(async |uri: Uri| not_found(format!("there is no {}", uri.path())))
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(managed)
+}
+
+/// Runs what takes locks or waits, beside the thread that serves sockets.
+async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Response> {
+    tokio::task::spawn_blocking(work).await.map_err(|_panicked| StatusCode::INTERNAL_SERVER_ERROR.into_response())
+}
+
+async fn root() -> Response {
+    let resources = ["/v1/inventory", "/v1/status", "/v1/refused", "/v1/changes", "/v1/tasks"];
+    Json(serde_json::json!({ "version": env!("CARGO_PKG_VERSION"), "resources": resources })).into_response()
+}
+
+async fn inventory(State(managed): State<Arc<Managed>>) -> Result<Response, Response> {
+    beside(move || Json(managed.enclosure.inventory()).into_response()).await
+}
+
+async fn status(State(managed): State<Arc<Managed>>) -> Result<Json<api::Status>, Response> {
+    beside(move || Json(managed.target.status())).await
+}
+
+async fn refused(State(managed): State<Arc<Managed>>) -> Result<Json<Vec<api::Refusal>>, Response> {
+    beside(move || Json(managed.target.refused())).await
+}
+
+async fn changes(
+    State(managed): State<Arc<Managed>>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, Response> {
+    let body = body.map_err(|rejection| {
+        let advice = format!("accepted: JSON of at most {BODY_BYTES_MAX} bytes");
+        answer(rejection.status(), Refused::whole(MistakeKind::Value, rejection.body_text(), advice))
+    })?;
+    let transaction: Transaction = serde_json::from_slice(&body).map_err(|error| {
+        let message = format!("the body is no transaction: {error}");
+        let advice = "want {\"changes\": [{\"change\": \"move\", \"function\": \"d3/vf2\", \"to\": \"fabric0\"}]}";
+        answer(StatusCode::BAD_REQUEST, Refused::whole(MistakeKind::Value, message, advice))
+    })?;
+    beside(move || match managed.enclosure.begin(transaction) {
+        Ok(task) => {
+            let place = [(LOCATION, format!("/v1/tasks/{}", task.id))];
+            (StatusCode::ACCEPTED, place, Json(task)).into_response()
+        }
+        Err(refused) if refused.is_busy() => answer(StatusCode::CONFLICT, refused),
+        Err(refused) => answer(StatusCode::UNPROCESSABLE_ENTITY, refused),
+    })
+    .await
+}
+
+async fn tasks(State(managed): State<Arc<Managed>>) -> Result<Json<Vec<Task>>, Response> {
+    beside(move || Json(managed.enclosure.tasks())).await
+}
+
+async fn task(
+    State(managed): State<Arc<Managed>>,
+    axum::extract::Path(id): axum::extract::Path<String>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Response> {
+    let waiting = waiting(query.as_deref().unwrap_or_default());
+    let (known, wait) = waiting.map_err(|refused| answer(StatusCode::BAD_REQUEST, refused))?;
+    let Ok(number) = id.parse() else { return Err(no_task(&id)) };
+    let found = beside(move || managed.enclosure.task(number, known, wait)).await?;
+    found.map(|task| Json(task).into_response()).ok_or_else(|| no_task(&id))
+}
+
+/// The revision that is known, and how long to wait for another one: `revision=3&wait_ms=1000`.
+fn waiting(query: &str) -> Result<(Option<u64>, Duration), Refused> {
+    let (mut known, mut wait) = (None, Duration::ZERO);
+    for part in query.split('&').filter(|part| !part.is_empty()) {
+        let number = part.split_once('=').and_then(|(key, value)| Some((key, value.parse::<u64>().ok()?)));
+        match number {
+            Some(("revision", revision)) => known = Some(revision),
+            Some(("wait_ms", ms)) => wait = Duration::from_millis(ms).min(WAIT_MAX),
+            _ => {
+                let advice = "accepted: ?revision=N&wait_ms=N";
+                return Err(Refused::whole(MistakeKind::Value, format!("`{part}` in the query"), advice));
+            }
+        }
+    }
+    Ok((known, wait))
+}
+
+fn no_task(id: &str) -> Response {
+    let object = format!("task {}", id.chars().take(20).collect::<String>());
+    let (message, advice) = ("it is not remembered".to_owned(), "`ebof target tasks` lists those that are".to_owned());
+    let mistake = Mistake { kind: MistakeKind::NotFound, change: None, object, message, advice };
+    answer(StatusCode::NOT_FOUND, Refused { mistakes: vec![mistake] })
+}
+
+fn not_found(message: String) -> Response {
+    answer(StatusCode::NOT_FOUND, Refused::whole(MistakeKind::NotFound, message, "GET /v1 lists what there is"))
+}
+
+async fn method_not_allowed() -> Response {
+    let refused = Refused::whole(MistakeKind::Value, "not with this method", "changes are POSTed, the rest is for GET");
+    (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET, POST")], Json(refused)).into_response()
+}
+
+fn answer(status: StatusCode, refused: Refused) -> Response {
+    (status, Json(refused)).into_response()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,202 @@
+//! The control socket: requests, wrong requests, and peers that are silent.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use ebof_manage::enclosure::{Inventory, TaskState};
+use ebof_server::Settings;
+use serde_json::Value;
+
+use super::*;
+
+const BOX: &str = "[[ports]]\nname = \"fabric0\"\nlisten = \"tcp://127.0.0.1:0\"\n\
+                   [[drives]]\nname = \"d0\"\nbacking = \"mem:64Mi\"\nfunctions = 2\n\
+                   [[subsystems]]\nnqn = \"nqn.2014-08.org.example:box:d0\"\nallow_any_host = true\ndrive = \"d0\"\n";
+
+/// Longer than any response takes, even on a busy machine.
+const LONG: Duration = Duration::from_secs(20);
+
+struct Rig {
+    control: ControlEndpoint,
+    _directory: tempfile::TempDir,
+}
+
+fn rig(lifetime: Duration) -> Rig {
+    let config = ebof_manage::load("a.toml", BOX).unwrap().config;
+    let target = Target::start(config, Settings { threads: Some(1), pin: false, ..Settings::default() }).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let control = serve_at(&directory.path().join("control.sock"), &Arc::new(target), lifetime).unwrap();
+    Rig { control, _directory: directory }
+}
+
+impl Rig {
+    fn connect(&self) -> UnixStream {
+        let stream = UnixStream::connect(self.control.path()).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        stream
+    }
+
+    /// Status code and body of the answer.
+    fn request(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+        let mut stream = self.connect();
+        let length = body.len();
+        let head =
+            format!("{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        // A body that is too long need not be taken.
+        let _sent = stream.write_all(body.as_bytes());
+        let mut answer = String::new();
+        let _end = stream.read_to_string(&mut answer);
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer}"));
+        (head[9..12].parse().unwrap(), serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}")))
+    }
+
+    fn get(&self, path: &str) -> (u16, Value) {
+        self.request("GET", path, "")
+    }
+
+    /// The task that makes these changes, once it has ended.
+    fn change(&self, changes: &str) -> Task {
+        let (status, task) = self.request("POST", "/v1/changes", &format!("{{\"changes\": [{changes}]}}"));
+        assert_eq!(status, 202, "{task}");
+        let mut task: Task = serde_json::from_value(task).unwrap();
+        while !task.is_over() {
+            let (_, next) = self.get(&format!("/v1/tasks/{}?revision={}&wait_ms=10000", task.id, task.revision));
+            task = serde_json::from_value(next).unwrap();
+        }
+        task
+    }
+
+    fn inventory(&self) -> Inventory {
+        let (status, inventory) = self.get("/v1/inventory");
+        assert_eq!(status, 200);
+        serde_json::from_value(inventory).unwrap()
+    }
+}
+
+#[test]
+fn a_drive_is_added_and_removed() {
+    let rig = rig(LONG);
+    assert_eq!(rig.inventory().drives.len(), 1);
+    let task = rig.change(r#"{"change": "add-drive", "drive": {"name": "d1", "backing": "mem:64Mi"}}"#);
+    assert_eq!((task.state, &task.error), (TaskState::Done, &None));
+    let drive = rig.inventory().drive("d1").cloned().unwrap();
+    assert_eq!((drive.nqn.as_str(), drive.temperature_kelvin), ("nqn.2014-08.org.example:box:d1", None));
+    for surprise in [false, true] {
+        let name = if surprise { "d1" } else { "d0" };
+        let task = rig.change(&format!(r#"{{"change": "remove-drive", "drive": "{name}", "surprise": {surprise}}}"#));
+        assert_eq!((task.state, &task.error), (TaskState::Done, &None));
+    }
+    assert!(rig.inventory().drives.is_empty());
+    let (_, tasks) = rig.get("/v1/tasks");
+    assert_eq!(tasks.as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn a_transaction_that_fails_leaves_nothing() {
+    let rig = rig(LONG);
+    // What is wrong with the second one is only found when its file is opened.
+    let task = rig.change(
+        r#"{"change": "add-drive", "drive": {"name": "d1", "backing": "mem:64Mi"}},
+        {"change": "add-drive", "drive": {"name": "d2", "backing": "/nonexistent/d2.img", "size": "1G"}}"#,
+    );
+    let error = task.error.unwrap();
+    assert_eq!((task.state, error.change, &error.remains), (TaskState::Failed, 1, &Vec::new()), "{error}");
+    assert!(error.message.starts_with("cannot add drive d2: ") && error.message.contains("d2.img"), "{error}");
+    assert_eq!(rig.inventory().drives.len(), 1);
+}
+
+#[test]
+fn wrong_requests_are_answered_with_what_is_accepted() {
+    let rig = rig(LONG);
+    let large = format!("{{\"changes\": [], \"x\": \"{}\"}}", "x".repeat(BODY_BYTES_MAX));
+    let deep = "[".repeat(100_000);
+    for (method, path, body, expected) in [
+        ("GET", "/v2/inventory", "", 404),
+        ("GET", "/v1/tasks/7", "", 404),
+        ("GET", "/v1/tasks/seven", "", 404),
+        ("GET", "/v1/tasks/7?later=1", "", 400),
+        ("POST", "/v1/inventory", "", 405),
+        ("DELETE", "/v1/tasks/7", "", 405),
+        ("POST", "/v1/changes", "", 400),
+        ("POST", "/v1/changes", "{\"changes\": [{\"change\": \"explode\"}]}", 400),
+        ("POST", "/v1/changes", &deep, 400),
+        ("POST", "/v1/changes", &large, 413),
+        ("POST", "/v1/changes", "{\"changes\": []}", 422),
+        (
+            "POST",
+            "/v1/changes",
+            "{\"changes\": [{\"change\": \"weight\", \"function\": \"d0/vf9\", \"weight\": 1}]}",
+            422,
+        ),
+    ] {
+        let (status, answer) = rig.request(method, path, body);
+        assert_eq!(status, expected, "{method} {path}: {answer}");
+        let refused: Refused = serde_json::from_value(answer).unwrap();
+        assert!(!refused.mistakes[0].advice.is_empty(), "{refused}");
+    }
+    assert_eq!(rig.get("/v1").0, 200);
+    assert_eq!(rig.get("/v1/status").1["schema"], 1);
+    assert_eq!(rig.get("/v1/refused").0, 200);
+}
+
+#[test]
+fn silent_peers_do_not_block_others() {
+    let rig = rig(Duration::from_secs(3600));
+    let mut silent = Vec::new();
+    for at in 0..3 * listener::CONNECTIONS {
+        let mut stream = rig.connect();
+        match at % 3 {
+            0 => {}
+            1 => stream.write_all(b"GET /v1/inventory HTTP/1.1\r\nHost:").unwrap(),
+            _ => stream.write_all(b"POST /v1/changes HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n{").unwrap(),
+        }
+        silent.push(stream);
+        if at % 20 == 0 {
+            assert_eq!(rig.get("/v1/inventory").0, 200);
+        }
+    }
+    assert_eq!(rig.get("/v1/inventory").0, 200);
+}
+
+#[test]
+fn a_thousand_connections_and_endless_heads_do_not_block_others() {
+    let rig = rig(Duration::from_secs(3600));
+    let mut open = std::collections::VecDeque::new();
+    for at in 0..1000 {
+        let mut stream = rig.connect();
+        stream.write_all(b"GET /v1/inventory HTTP/1.1\r\nX: ").unwrap();
+        open.push_back(stream);
+        open.drain(..open.len().saturating_sub(100));
+        if at % 250 == 0 {
+            assert_eq!(rig.get("/v1/inventory").0, 200);
+        }
+    }
+    // A head without an end, in one line and in many: the connection ends before it is kept whole.
+    for piece in ["x".repeat(1 << 16), "X: y\r\n".repeat(1 << 13)] {
+        let mut stream = rig.connect();
+        stream.set_write_timeout(Some(LONG)).unwrap();
+        let mut sent = stream.write_all(b"GET /v1/inventory HTTP/1.1\r\nX: ").map(|()| 0);
+        while let Ok(bytes) = sent {
+            assert!(bytes < 16 << 20, "a head of {bytes} bytes is taken");
+            sent = stream.write_all(piece.as_bytes()).map(|()| bytes + piece.len());
+        }
+    }
+    assert_eq!(rig.get("/v1/inventory").0, 200);
+}
+
+#[test]
+fn a_connection_has_a_time_limit() {
+    let rig = rig(Duration::from_millis(50));
+    let mut rest = Vec::new();
+    assert_eq!(rig.connect().read_to_end(&mut rest).unwrap(), 0);
+}
+
+#[test]
+fn requests_that_wait_do_not_block_others() {
+    let rig = rig(LONG);
+    let task = rig.change(r#"{"change": "add-drive", "drive": {"name": "d1", "backing": "mem:64Mi"}}"#);
+    // A task that has ended is not waited for.
+    let (status, _) = rig.get(&format!("/v1/tasks/{}?revision={}&wait_ms=3600000", task.id, task.revision));
+    assert_eq!(status, 200);
+}

@@ -1,0 +1,228 @@
+//! `ebof target` as an administrator sees it: a running target, its control socket and the verbs.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+const BOX: &str = r#"
+[target]
+control = "control.sock"
+[[ports]]
+name = "fabric0"
+listen = "tcp://127.0.0.1:0"
+[[ports]]
+name = "fabric1"
+listen = "tcp://127.0.0.1:0"
+[[drives]]
+name = "d0"
+backing = "mem:256Mi"
+functions = 2
+[[subsystems]]
+nqn = "nqn.2014-08.org.example:box:d0"
+allow_any_host = true
+ports = ["fabric0"]
+drive = "d0"
+"#;
+
+/// `ebof serve --config` in a directory of its own; it is killed on drop.
+struct Box {
+    child: Child,
+    directory: PathBuf,
+    started: Value,
+}
+
+impl Box {
+    fn start(directory: &Path) -> Self {
+        let child = serve(directory).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut running = Self { child, directory: directory.to_owned(), started: Value::Null };
+        let mut line = String::new();
+        BufReader::new(running.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        running.started = serde_json::from_str(&line).unwrap();
+        running
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ebof"));
+        command.arg("target").args(arguments).args(["--control", "control.sock"]);
+        command.current_dir(&self.directory).stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// Its output; it has to succeed.
+    fn told(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Its error; it has to fail.
+    fn refused(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    fn inventory(&self) -> Value {
+        serde_json::from_str::<Value>(&self.told(&["show", "-o", "json"])).unwrap()["inventory"].clone()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+}
+
+impl Drop for Box {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn serve(directory: &Path) -> Command {
+    let config = directory.join("box.toml");
+    if !config.exists() {
+        std::fs::write(&config, BOX).unwrap();
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ebof"));
+    command.args(["serve", "-o", "json", "--config"]).arg(config).env_remove("EBOF_LOG").stdin(Stdio::null());
+    command
+}
+
+#[test]
+fn functions_are_given_moved_and_limited_by_verbs() {
+    let directory = tempfile::tempdir().unwrap();
+    let running = Box::start(directory.path());
+    let path = directory.path().join("control.sock");
+    assert_eq!(running.started["control"], path.to_str().unwrap());
+    let done = running.told(&["assign", "d0/vf1", "--port", "fabric0"]);
+    assert!(done.starts_with("give d0/vf1 to port fabric0: done in "), "{done}");
+    running.told(&["move", "d0/vf1", "--to", "fabric1"]);
+    running.told(&["weight", "d0/vf1", "4"]);
+    running.told(&["limit", "d0/vf1", "--iops", "50k", "--bandwidth", "1G"]);
+    let shown = running.told(&["show"]);
+    let row = shown.lines().find(|line| line.trim_start().starts_with("vf1")).unwrap();
+    for cell in ["online", "fabric1", " 4 ", "50000 IOPS, 1.00 GB/s"] {
+        assert!(row.contains(cell), "{cell}: {shown}");
+    }
+    let inventory = running.inventory();
+    assert_eq!(inventory["ports"][1]["functions"][0], "d0/vf1");
+    assert_eq!(inventory["drives"][0]["temperature_kelvin"], Value::Null, "memory has no sensor");
+
+    let task: Value = serde_json::from_str(&running.told(&["assign", "d0/vf2", "--none", "-o", "json"])).unwrap();
+    assert_eq!((&task["schema"], &task["task"]["state"]), (&"ebof/target-task/1".into(), &"done".into()));
+    let begun = running.told(&["reset", "d0", "--no-wait"]);
+    assert!(begun.contains("reset the primary controller of drive d0"), "{begun}");
+    running.told(&["tasks", "6", "--wait"]);
+    assert_eq!(running.inventory()["drives"][0]["functions"][0]["online"], false);
+    assert_eq!(running.told(&["tasks"]).lines().count(), 2 + 6);
+}
+
+/// The keys of a document, with their places.
+fn keys(place: &str, value: &Value, into: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(entries) => entries.iter().for_each(|(key, value)| keys(&format!("{place}.{key}"), value, into)),
+        Value::Array(entries) => entries.iter().for_each(|value| keys(&format!("{place}[]"), value, into)),
+        _ => drop(into.insert(place.to_owned())),
+    }
+}
+
+#[test]
+fn the_keys_of_json_are_stable_and_documented() {
+    let directory = tempfile::tempdir().unwrap();
+    let running = Box::start(directory.path());
+    let verbs: [&[&str]; 5] = [
+        &["assign", "d0/vf1", "--port", "fabric0", "-o", "json"],
+        &["show", "-o", "json"],
+        &["tasks", "-o", "json"],
+        &["tasks", "1", "-o", "json"],
+        &["move", "d0/vf9", "--to", "fabric1", "-o", "json"],
+    ];
+    let mut text = String::new();
+    let manual = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md");
+    let manual = std::fs::read_to_string(manual).unwrap();
+    for verb in verbs {
+        let printed = running.run(verb).stdout;
+        let document: Value = serde_json::from_slice(&printed).unwrap();
+        let schema = document["schema"].as_str().unwrap();
+        assert!(manual.contains(schema), "{schema} is not in docs/json.md");
+        let mut all = BTreeSet::new();
+        keys("", &document, &mut all);
+        // What the machine has.
+        all.retain(|key| !key.starts_with(".inventory.sensors"));
+        text += &format!("{schema}: {}\n", verb[0]);
+        all.iter().for_each(|key| text += &format!("  {key}\n"));
+    }
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn mistakes_are_explained_all_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let running = Box::start(directory.path());
+    let told = running.refused(&["move", "d0/vf9", "--to", "fabric7"]);
+    for part in ["2 mistakes, and nothing was changed", "drive d0 has vf1 to vf2", "did you mean fabric0?"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    let told = running.refused(&["tasks", "77"]);
+    assert!(told.contains("task 77: it is not remembered"), "{told}");
+    let transaction = r#"{"changes": [{"change": "weight", "function": "d0/vf1", "weight": 7},
+        {"change": "add-drive", "drive": {"name": "d9", "backing": "/nonexistent/d9.img", "size": "1G"}}]}"#;
+    std::fs::write(directory.path().join("t.json"), transaction).unwrap();
+    let told = running.refused(&["change", "t.json"]);
+    assert!(told.contains("cannot add drive d9") && told.contains("(configuring)"), "{told}");
+    assert_eq!(running.inventory()["drives"][0]["functions"][0]["share"]["weight"], 100);
+    let output = running.run(&["weight", "d0/vf1", "0", "-o", "json"]);
+    let error: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(error["error"]["kind"], "refused-change", "{error}");
+}
+
+#[test]
+fn drives_come_and_go_beside_sighup() {
+    let directory = tempfile::tempdir().unwrap();
+    let running = Box::start(directory.path());
+    let added = running.told(&["add", "drive", "name=d1,backing=d1.img,size=64Mi"]);
+    assert!(added.contains("drive d1 is served until the next start or reload"), "{added}");
+    let drives: Vec<_> =
+        running.told(&["show"]).lines().filter(|line| line.starts_with("drive ")).map(str::to_owned).collect();
+    assert!(!drives[0].contains("added") && drives[1].contains("added until the next start"), "{drives:?}");
+    assert!(directory.path().join("d1.img").exists(), "a relative path is relative to the user's directory");
+    assert_eq!(running.inventory()["drives"][1]["nqn"], "nqn.2014-08.org.example:box:d1");
+    let told = running.refused(&["add", "drive", "name=d1,backing=d1.img"]);
+    assert!(told.contains("used twice"), "{told}");
+    running.told(&["remove", "drive", "d1"]);
+    assert_eq!(running.inventory()["drives"].as_array().unwrap().len(), 1);
+    // What the file does not have goes with the next reload.
+    running.told(&["add", "drive", "name=d2,backing=mem:64Mi"]);
+    running.signal(Signal::HUP);
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while running.inventory()["drives"].as_array().unwrap().len() > 1 {
+        assert!(std::time::Instant::now() < end, "the drive stays");
+    }
+    let removed = running.told(&["remove", "drive", "d0", "--surprise"]);
+    assert!(removed.contains("drive d0 is in the configuration"), "{removed}");
+    assert_eq!(running.inventory()["drives"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn a_live_socket_is_refused_and_a_stale_one_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let running = Box::start(directory.path());
+    let second = serve(directory.path()).output().unwrap();
+    assert!(!second.status.success());
+    let told = String::from_utf8_lossy(&second.stdout);
+    assert!(told.contains("a running target has the control socket") && told.contains("--control PATH"), "{told}");
+    assert_eq!(running.inventory()["pid"], running.child.id());
+    drop(running);
+    assert!(directory.path().join("control.sock").exists(), "it was killed");
+    let running = Box::start(directory.path());
+    assert_eq!(running.inventory()["pid"], running.child.id());
+    running.signal(Signal::TERM);
+    let mut child = { running };
+    assert!(child.child.wait().unwrap().success());
+    assert!(!directory.path().join("control.sock").exists());
+    let told = child.refused(&["show"]);
+    assert!(told.contains("no target has its control socket there"), "{told}");
+}
