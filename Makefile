@@ -1,16 +1,18 @@
 # The menu. The work is done by scripts/ (bash), xtask/ (Rust) and tests/vm/ (virtual machines). CI
 # uses the same targets.
-# Variables: TARGET and SECONDS (fuzz), ARGS (run, bench, bench-vm: further arguments of the
-# program).
+# Variables: TARGET and SECONDS (fuzz), ARGS (run, run-box, bench, bench-vm: further arguments of
+# the program), GUEST (run-box).
 
 .DEFAULT_GOAL := help
-.PHONY: help build check test run bench bench-vm fuzz fmt doc clean
+.PHONY: help build check test run run-box bench bench-vm fuzz fmt doc clean
 
 CARGO ?= cargo
 BIN = $${CARGO_TARGET_DIR:-target}/release/ebof
 SECONDS ?= 60
 TARGET ?= tcp_controller
 ARGS ?=
+# A virtual machine takes part in run-box if its QEMU has been unpacked; GUEST=1 unpacks it.
+GUEST ?= $(wildcard $(or $(EBOF_VM_CACHE),$(HOME)/.cache/ebof-vm)/qemu/stamp)
 
 help: ## this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,9 +32,16 @@ run: ## a demonstration: serves a drive with files, attaches and mounts it, comp
 	$(CARGO) build --release --locked -p ebof
 	@$(BIN) demo $(ARGS)
 
-bench: ## ebof, the raw limit and other installed targets, measured alternately and compared with the goals (docs/performance.md); ARGS="--only read4k --rounds 3"
+run-box: ## a demonstration: functions of a drive are given to ports, measured and moved while they are used; GUEST=1: measured in a virtual machine, too
+	@scripts/packages.sh demo
+	$(CARGO) build --release --locked -p ebof
+	@$(if $(GUEST),tests/vm/setup.sh && tests/vm/setup-qemu.sh)
+	@$(BIN) demo --box $(if $(GUEST),--guest tests/vm/box-guest.sh) $(ARGS)
+
+bench: ## ebof, the raw limit and other installed targets, measured alternately and compared with the goals, and fair shares (docs/performance.md); ARGS="--only read4k --rounds 3"
 	$(CARGO) build --release --locked -p ebof
 	@$(CARGO) xtask bench $(ARGS)
+	@$(if $(strip $(ARGS)),,$(CARGO) xtask bench direct)
 
 bench-vm: ## ebof's target beside the kernel's, over RDMA and TCP, in a virtual machine: ratios (docs/performance.md); ARGS="-r 3 rdma"
 	$(CARGO) build --release --locked -p ebof

@@ -4,6 +4,7 @@
 //! Every subject is a pair of processes, started for each run and stopped after it, so that no
 //! subject affects another. Each round runs all subjects, so that other load affects them alike.
 
+mod examples;
 mod hosts;
 mod load;
 mod measure;
@@ -44,6 +45,9 @@ const GUIDE: &str = "docs/performance.md says how to bring it";
 /// # Errors
 /// The arguments are invalid, or nothing can be measured.
 pub(crate) fn run(root: &Path, words: &[&str]) -> Result<bool> {
+    if let [example @ ("direct" | "fair" | "moves"), words @ ..] = words {
+        return examples::run(root, example, words);
+    }
     if let ["--help" | "-h"] = words {
         println!("{USAGE}");
         return Ok(true);
@@ -87,12 +91,14 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<bool> {
     let text = serde_json::to_string_pretty(&report::document(&all, &settings(&options)))?;
     fs::write(&file, text + "\n").with_context(|| format!("writing {}", file.display()))?;
     println!("all figures: {}", file.display());
+    let shares =
+        if words.is_empty() && !stop.load(Ordering::Relaxed) { examples::run(root, "fair", words)? } else { true };
     // Failures of other programs are only reported.
     let is_ours = |name: &str| name.contains("ebof") || name.starts_with("raw");
     let failed = |measured: &Measured| {
         measured.outcomes.iter().any(|(name, one)| is_ours(name) && one.trouble.is_some() && !one.is_missing)
     };
-    Ok(!stop.load(Ordering::Relaxed) && !all.iter().any(failed))
+    Ok(shares && !stop.load(Ordering::Relaxed) && !all.iter().any(failed))
 }
 
 /// Builds the program as users get it.

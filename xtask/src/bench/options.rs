@@ -17,6 +17,15 @@ cargo xtask bench [--only SCENARIO[,..]] [--rounds N] [--seconds S] [--json FILE
   --dir      where the file of the disk scenarios is made                             [target]
   --no-real-time  a high share of the processors (nice) where pinned processes would run before all others (SCHED_FIFO)
 
+cargo xtask bench fair [--drive simulated|memory|FILE] [--rounds N] [--seconds S] [--threads N] [--only NAME]
+  shares of functions of a drive: another program, and a table; also at the end of `cargo xtask bench` without arguments
+
+cargo xtask bench moves [--seconds S] [--rounds N] [--depth N] [--threads N]
+  what the other functions of a drive notice while one is moved: another program, and a table
+
+cargo xtask bench direct [--drive PATH|mem:SIZE] [--rounds N] [--seconds S]
+  a drive at a direct port beside the same one over TCP: commands in a second, four corners
+
 EBOF_SPDK names a directory where SPDK has been built. docs/performance.md says how to bring peers.";
 
 /// The parsed options.
