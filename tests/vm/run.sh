@@ -80,6 +80,14 @@ needs_tests() {
   strip -o "$work/share/$1" "$program" 2>/dev/null || cp "$program" "$work/share/$1"
 }
 
+# needs_vfio_user: whether guests can have vfio-user devices (vm.sh -u); a skipped check if not.
+needs_vfio_user() {
+  local log
+  log=$("$here/setup-qemu.sh" 2>&1) && return
+  skip "guests with vfio-user devices" "$(tail -n 1 <<<"$log")"
+  return 1
+}
+
 # boot_guest [VM-OPTION...] -- [ARGUMENT...]: boots a guest, runs the scenario's function guest with
 # the arguments in it, and executes its requests, until it ends.
 boot_guest() {
@@ -117,10 +125,11 @@ GUEST
     "$here/vm.sh" -n "$scenario$label" -c "$control" -s "$work/share" "${options[@]}" "$work/$name-main.sh" "$@"
   )
   # Of several guests each names itself in its checks; through a filter, so that lines stay whole.
+  # QEMU prints a line for each register of a vfio-user device whose target is gone.
   if [[ $name == guest ]]; then
     EBOF_VM_RETRY=0 "${command[@]}" &
   else
-    EBOF_VM_RETRY=0 "${command[@]}" > >(sed -u -E "s/^(ok  |FAIL|skip|--) /&$name: /") 2>&1 &
+    EBOF_VM_RETRY=0 "${command[@]}" > >(sed -u -E "s/^(ok  |FAIL|skip|--) /&$name: /; /^qemu: vfio_/d") 2>&1 &
   fi
   process[$name]=$!
   guest_control[$name]=$control
@@ -161,6 +170,19 @@ guest_ended() {
 power_off() {
   unset "guest_control[$1]"
   stop "$1" TERM 10
+}
+
+# plug NAME SOCKET: puts another vfio-user device into a guest. None can be taken out: QEMU 11.1
+# aborts at that (memory_region_del_subregion).
+plug() {
+  qmp "$1" '{"execute":"device_add","arguments":{"driver":"vfio-user-pci","id":"plugged","bus":"spare","socket":{"path":"'"$2"'","type":"unix"}}}'
+}
+# qmp NAME COMMAND: has a guest's QEMU do something.
+qmp() {
+  local answer
+  answer=$(printf '%s\n' '{"execute":"qmp_capabilities"}' "$2" | socat -t 1 - "UNIX-CONNECT:$work/$1/qmp") || return
+  echo "$answer"
+  ! grep -q '"error"' <<<"$answer"
 }
 
 # serve_requests DIRECTORY: executes what the guest with this control directory has asked for.
@@ -237,7 +259,7 @@ if [[ ${1:-} == -l ]]; then
   exit
 fi
 scenarios=("$@")
-((${#scenarios[@]})) || scenarios=(self linux-host drive media protection nvmet ublk rdma-two rdma rdma-host rdma-hostile rdma-shared rdma-drive verbs)
+((${#scenarios[@]})) || scenarios=(self box linux-host direct functions drive media protection nvmet ublk rdma-two rdma rdma-host rdma-hostile rdma-shared rdma-drive verbs)
 for name in "${scenarios[@]}"; do
   [[ -f $here/scenarios/$name.sh ]] || { echo "run.sh: no scenario $name (run.sh -l lists them)" >&2; exit 2; }
 done

@@ -11,6 +11,10 @@
 #   -t SECONDS    wall-clock limit (300); after it the guest is killed and the status is 124
 #   -m MIB        memory (1024)
 #   -p            a thread of the machine for each of the guest's two processors, for measurements
+#   -u SOCKET     an NVMe controller behind that socket of vfio-user, which is there already; may be repeated. The guest
+#                 then runs in the QEMU of setup-qemu.sh, and its memory is shared with the other
+#                 end. There is an empty port "spare" for another one, and the control directory has
+#                 a socket "qmp"
 #   -k ARGUMENTS  more kernel arguments
 #   -n NAME       the guest's name: host name, host NQN (guest)
 #
@@ -23,8 +27,8 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${EBOF_VM_CACHE:-${HOME:?}/.cache/ebof-vm}
-share='' control='' forwards='' ethernet='' limit=300 memory=1024 kernel_arguments='' name=guest interactive='' threads=single
-while getopts is:c:f:e:t:m:pk:n: option; do
+share='' control='' forwards='' ethernet='' limit=300 memory=1024 kernel_arguments='' name=guest interactive='' threads=single sockets=()
+while getopts is:c:f:e:t:m:pu:k:n: option; do
   case $option in
     i) interactive=yes limit=86400 ;;
     s) share=$(cd "$OPTARG" && pwd) ;;
@@ -34,6 +38,7 @@ while getopts is:c:f:e:t:m:pk:n: option; do
     t) limit=$OPTARG ;;
     m) memory=$OPTARG ;;
     p) threads=multi ;;
+    u) sockets+=("$OPTARG") ;;
     k) kernel_arguments=$OPTARG ;;
     n) name=$OPTARG ;;
     *) sed -n '2,/^set/{/^#/p}' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
@@ -87,6 +92,22 @@ if [[ -n $ethernet ]]; then
     -netdev "dgram,id=net1,local.type=inet,local.host=127.0.0.1,local.port=$from,remote.type=inet,remote.host=127.0.0.1,remote.port=$to"
     -device "virtio-net-pci,netdev=net1,mac=52:54:00:00:$(printf '%02x:%02x' $((from >> 8)) $((from & 255))),romfile="
   )
+fi
+if ((${#sockets[@]})); then
+  [[ -x $cache/qemu/bin/qemu ]] || { echo "vm.sh: run ${here}/setup-qemu.sh first" >&2; exit 2; }
+  # In place of the other one and its directories.
+  qemu=("$cache/qemu/bin/qemu" "${qemu[@]:5}")
+  # Sealed against shrinking, which is QEMU's default for such memory.
+  qemu+=(-object "memory-backend-memfd,id=mem,size=${memory}M,share=on" -machine memory-backend=mem)
+  for number in "${!sockets[@]}"; do
+    # shellcheck disable=SC2054
+    qemu+=(
+      -device "pcie-root-port,id=port$number,chassis=$((number + 1)),slot=$((number + 1))"
+      -device "{\"driver\":\"vfio-user-pci\",\"bus\":\"port$number\",\"socket\":{\"path\":\"${sockets[number]}\",\"type\":\"unix\"}}"
+    )
+  done
+  # shellcheck disable=SC2054
+  qemu+=(-device pcie-root-port,id=spare,chassis=99,slot=99 -qmp "unix:$control/qmp,server=on,wait=off")
 fi
 [[ -z $share ]] || qemu+=(-virtfs "local,path=$share,mount_tag=host,security_model=none,readonly=on")
 if [[ -n $interactive ]]; then
