@@ -159,6 +159,7 @@ fn fill(words: &[String]) -> Vec<String> {
                 ("DRIVE", "mem:1G"),
                 ("ID", "1"),
                 ("FILE", "x"),
+                ("FUNCTION", "d3/vf2"),
                 ("NAME", "nvme0"),
                 ("PATH", "x"),
                 ("SIZE", "1G"),

@@ -302,7 +302,10 @@ impl Port {
                    through the same queue of the card (with the same NAPI id) are then served by \
                    one thread. Over RDMA: how long a thread with connections of the port polls \
                    completion queues after the last work, before it asks for events and sleeps. Of \
-                   a direct port: how long the thread of the virtual machine looks at its doorbells",
+                   a direct port: how long the thread of the virtual machine looks for work after \
+                   the last one, 100 if it is not set; and with a value above 0 doorbells are in \
+                   memory that the virtual machine shares, which is looked at every millisecond \
+                   while nobody rings",
         },
         Key {
             name: "prefer_busy_poll",
