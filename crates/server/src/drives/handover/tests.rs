@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ebof_backend::Memory;
 use ebof_clock::Clock;
-use ebof_drive::{Answer, Attachments, Identity, NewNamespace, Refusal, Settings};
+use ebof_drive::{Answer, Attachments, Identity, NewNamespace, Placement, Refusal, Settings};
 use ebof_medium::{Options, Stepper};
 use ebof_nvme::virtualization::{ResourceType, VirtualizationAction, VirtualizationManagement};
 use ebof_nvme::{ControllerId, HostId, Nqn, Status};
@@ -293,7 +293,8 @@ fn a_device_that_never_answers_keeps_what_it_has_and_nothing_else() {
 fn a_function_that_a_device_does_not_let_go_of_is_not_placed_elsewhere() {
     let mut bench = SteppedBench::new();
     let give = |port: &str| Request::GiveTo(FunctionId(1), Some(port.to_owned()));
-    bench.ask(give("a")).unwrap();
+    let online = Placement { queues: 2, interrupts: 1, online: true, port: Some("a".to_owned()) };
+    bench.ask(Request::Place(FunctionId(1), online)).unwrap();
     let (moved, _) = bench.submit(give("b"));
     let (lost, token) = bench.drains.try_recv().unwrap();
     assert_eq!(lost, [(Nsid::ALL, Some(FunctionId(1)))]);
@@ -309,7 +310,10 @@ fn a_function_that_a_device_does_not_let_go_of_is_not_placed_elsewhere() {
     drop(token);
     bench.pass(0);
     assert_eq!(port(&bench).as_deref(), Some("b"), "the port that it was given to");
-    bench.ask(give("c")).unwrap();
+    let (moved, _) = bench.submit(give("c"));
+    drop(bench.drains.try_recv().unwrap());
+    bench.pass(0);
+    assert!(moved.try_recv().unwrap().is_ok());
 }
 
 #[test]
