@@ -26,6 +26,9 @@ use ebof_manage::enclosure::{Enclosure, Mistake, MistakeKind, Refused, Task, Tra
 use ebof_manage::{Target as _, api};
 use ebof_server::{RunningEnclosure, Target};
 
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
 use socket::ControlSocket;
 
 /// The largest body of a request, bytes.
@@ -34,8 +37,8 @@ const BODY_BYTES_MAX: usize = 256 << 10;
 /// The longest that a request for a task may wait.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// Threads for requests that wait: one for each connection.
-const THREADS_MAX: usize = listener::CONNECTIONS;
+/// Threads for requests that take locks, none of which is held for long.
+const THREADS_MAX: usize = 16;
 
 /// The control socket of a target that serves; dropping it removes the file.
 #[derive(Debug)]
@@ -53,7 +56,9 @@ impl ControlEndpoint {
 /// What is managed.
 struct Managed {
     target: Arc<Target>,
-    enclosure: RunningEnclosure,
+    enclosure: Box<dyn Enclosure>,
+    /// Is told of every step of every task.
+    steps: watch::Sender<()>,
 }
 
 /// Serves the control socket at the path that `wanted` says: `none`, a path, or nothing for the
@@ -84,6 +89,13 @@ fn default_path() -> anyhow::Result<PathBuf> {
 }
 
 fn serve_at(path: &Path, target: &Arc<Target>, lifetime: Duration) -> anyhow::Result<ControlEndpoint> {
+    let steps = watch::Sender::new(());
+    let observer = steps.clone();
+    let enclosure = RunningEnclosure::observed(Arc::clone(target), Box::new(move |_| observer.send_modify(|()| ())));
+    serve_managed(path, Managed { target: Arc::clone(target), enclosure: Box::new(enclosure), steps }, lifetime)
+}
+
+fn serve_managed(path: &Path, managed: Managed, lifetime: Duration) -> anyhow::Result<ControlEndpoint> {
     let (socket, listener) = ControlSocket::bind(path)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -96,8 +108,7 @@ fn serve_at(path: &Path, target: &Arc<Target>, lifetime: Duration) -> anyhow::Re
         let _inside = runtime.enter();
         listener::Listener::new(tokio::net::UnixListener::from_std(listener).context("the control socket")?, lifetime)
     };
-    let enclosure = RunningEnclosure::new(Arc::clone(target));
-    let routes = routes(Arc::new(Managed { target: Arc::clone(target), enclosure }));
+    let routes = routes(Arc::new(managed));
     let run = move || {
         // The listener retries after errors, so this does not return.
         let served = runtime.block_on(async move { axum::serve(listener, routes).await });
@@ -180,8 +191,16 @@ async fn task(
     let waiting = waiting(query.as_deref().unwrap_or_default());
     let (known, wait) = waiting.map_err(|refused| answer(StatusCode::BAD_REQUEST, refused))?;
     let Ok(number) = id.parse() else { return Err(no_task(&id)) };
-    let found = beside(move || managed.enclosure.task(number, known, wait)).await?;
-    found.map(|task| Json(task).into_response()).ok_or_else(|| no_task(&id))
+    let end = Instant::now() + wait;
+    let mut steps = managed.steps.subscribe();
+    // No thread waits: one whose client has gone away would do so, too.
+    loop {
+        let found = managed.enclosure.task(number, known, Duration::ZERO).ok_or_else(|| no_task(&id))?;
+        let has_news = found.is_over() || known != Some(found.revision);
+        if has_news || timeout_at(end, steps.changed()).await.is_err() {
+            return Ok(Json(found).into_response());
+        }
+    }
 }
 
 /// The revision that is known, and how long to wait for another one: `revision=3&wait_ms=1000`.

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use ebof_manage::enclosure::{Inventory, TaskState};
 use ebof_server::Settings;
@@ -21,11 +22,14 @@ struct Rig {
     _directory: tempfile::TempDir,
 }
 
-fn rig(lifetime: Duration) -> Rig {
+fn target() -> Arc<Target> {
     let config = ebof_manage::load("a.toml", BOX).unwrap().config;
-    let target = Target::start(config, Settings { threads: Some(1), pin: false, ..Settings::default() }).unwrap();
+    Arc::new(Target::start(config, Settings { threads: Some(1), pin: false, ..Settings::default() }).unwrap())
+}
+
+fn rig(lifetime: Duration) -> Rig {
     let directory = tempfile::tempdir().unwrap();
-    let control = serve_at(&directory.path().join("control.sock"), &Arc::new(target), lifetime).unwrap();
+    let control = serve_at(&directory.path().join("control.sock"), &target(), lifetime).unwrap();
     Rig { control, _directory: directory }
 }
 
@@ -199,4 +203,64 @@ fn requests_that_wait_do_not_block_others() {
     // A task that has ended is not waited for.
     let (status, _) = rig.get(&format!("/v1/tasks/{}?revision={}&wait_ms=3600000", task.id, task.revision));
     assert_eq!(status, 200);
+}
+
+/// Has one task, which comes one step further when it is told.
+#[derive(Clone)]
+struct Slow(Arc<AtomicU64>);
+
+impl Enclosure for Slow {
+    fn inventory(&self) -> Inventory {
+        unreachable!("nobody asks")
+    }
+
+    fn begin(&self, _transaction: Transaction) -> Result<Task, Refused> {
+        unreachable!("nobody asks")
+    }
+
+    fn tasks(&self) -> Vec<Task> {
+        self.task(1, None, Duration::ZERO).into_iter().collect()
+    }
+
+    fn task(&self, id: u64, _known: Option<u64>, wait: Duration) -> Option<Task> {
+        assert_eq!(wait, Duration::ZERO, "no thread may wait");
+        let task = serde_json::json!({
+            "task_schema": 1, "id": id, "revision": self.0.load(Relaxed), "state": "running", "what": "", "changes": [],
+            "change": 0, "phase": "draining", "percent": 20, "detail": null, "began_unix_ms": 0, "ended_unix_ms": null,
+            "elapsed_ms": 0, "remark": null, "error": null,
+        });
+        Some(serde_json::from_value(task).unwrap())
+    }
+}
+
+#[test]
+fn requests_whose_clients_have_gone_do_not_wait() {
+    let slow = Slow(Arc::new(AtomicU64::new(1)));
+    let steps = watch::Sender::new(());
+    let directory = tempfile::tempdir().unwrap();
+    let managed = Managed { target: target(), enclosure: Box::new(slow.clone()), steps: steps.clone() };
+    let control = serve_managed(&directory.path().join("control.sock"), managed, LONG).unwrap();
+    let rig = Rig { control, _directory: directory };
+    let waiting = "/v1/tasks/1?revision=1&wait_ms=20000";
+    // One after the other, and then as many as there may be connections.
+    let mut there = Vec::new();
+    for at in 0..8 * listener::CONNECTIONS {
+        let mut stream = rig.connect();
+        stream.write_all(format!("GET {waiting} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).unwrap();
+        if at > 7 * listener::CONNECTIONS + 1 {
+            there.push(stream);
+        }
+    }
+    let began = std::time::Instant::now();
+    assert_eq!(rig.get("/v1/tasks").0, 200);
+    assert_eq!(rig.get("/v1/status").0, 200);
+    // Who still waits is told as soon as the task goes on.
+    std::thread::scope(|scope| {
+        let told = scope.spawn(|| rig.get(waiting).1);
+        std::thread::sleep(Duration::from_millis(50));
+        slow.0.store(2, Relaxed);
+        steps.send_modify(|()| ());
+        assert_eq!(told.join().unwrap()["revision"], 2);
+    });
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
 }
