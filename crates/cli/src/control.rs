@@ -140,7 +140,10 @@ impl ControlClient {
                 "no target has its control socket there: start one with `ebof serve`, or name the socket with --control PATH"
             }
             ErrorKind::ConnectionRefused => "the target that made it has ended: start it again with `ebof serve`",
-            ErrorKind::PermissionDenied => "only the target's own user and root may manage it",
+            ErrorKind::PermissionDenied => {
+                "the target's user, the group of the socket and root may connect: for a group, serve with --control PATH in a \
+                 directory that it may enter"
+            }
             _ => "name the socket of a target with --control PATH",
         };
         Failure::new("not-connected", format!("the control socket {path}: {error}"), advice)
