@@ -20,6 +20,13 @@ pub(crate) fn contradictions(devices: &Devices, ports: &[Listening], config: &Co
             at_direct.entry(port).or_default().push(subsystem.nqn.to_string());
         }
     }
+    for opened in devices.actors.iter().filter(|opened| !opened.actor.owed_ends().is_empty()) {
+        let drive = &opened.config.name;
+        all.push(format!(
+            "drive {drive} could not store yet that a transaction is over, and the next start would take that back: see the \
+             target's log, and look at the device below the drive"
+        ));
+    }
     let views: Vec<_> = devices.actors.iter().map(|opened| (&opened.config.name, opened.actor.view())).collect();
     for (drive, view) in &views {
         for (&number, function) in &view.functions {

@@ -5,6 +5,7 @@
 //! `relocate` moves a function from one port to another, `inventory` says what there is. What is
 //! legal is decided in `ebof_manage::enclosure`, and by the drives.
 
+mod ask;
 mod before;
 mod carry;
 mod claims;
@@ -19,7 +20,7 @@ use std::time::Duration;
 
 use ebof_manage::Target as _;
 use ebof_manage::enclosure::{
-    Change, Enclosure, Inventory, Mistake, MistakeKind, NewDrive, Refused, Task, Transaction, check,
+    CHANGES_MAX, Change, Enclosure, Inventory, Mistake, MistakeKind, NewDrive, Refused, Task, Transaction, check,
 };
 
 use crate::serve::Target;
@@ -83,7 +84,9 @@ impl Enclosure for RunningEnclosure {
             let inventory = self.inventory();
             let checked = check(&inventory, &transaction);
             let mut mistakes = checked.err().map(|refused| refused.mistakes).unwrap_or_default();
-            mistakes.extend(self.mistakes_of_new_drives(&transaction));
+            if transaction.changes.len() <= CHANGES_MAX {
+                mistakes.extend(self.mistakes_of_new_drives(&transaction));
+            }
             if !mistakes.is_empty() {
                 return Err(Refused { mistakes });
             }

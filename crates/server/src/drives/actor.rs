@@ -94,6 +94,8 @@ pub(crate) struct DriveActor {
     leftovers: Mutex<BTreeSet<VolumeId>>,
     pub(super) jobs: Jobs,
     pub(super) handover: Mutex<Handover>,
+    /// Transactions that are over, which could not be stored yet.
+    pub(super) owed_ends: Mutex<BTreeSet<String>>,
     /// Of what hosts can cause.
     pub(super) log_limit: LogLimit,
 }
@@ -206,6 +208,7 @@ impl DriveActor {
             leftovers: Mutex::default(),
             jobs: Jobs::default(),
             handover: Mutex::default(),
+            owed_ends: Mutex::default(),
             log_limit: LogLimit::default(),
         });
         let _first = itself.set(Arc::downgrade(&actor));

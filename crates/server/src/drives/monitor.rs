@@ -198,6 +198,7 @@ impl Job for MonitorJob {
     fn step(&mut self, store: &mut Store) -> Progress {
         let Some(actor) = self.0.upgrade() else { return Progress::Done };
         actor.collect(store, false);
+        actor.pay_ends();
         Progress::Later(INTERVAL_MS)
     }
 }

@@ -12,6 +12,7 @@
 //! The first drive decides: as long as it remembers the transaction, that is taken back, wherever
 //! it was interrupted. What each drive remembers is in its own journal.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -19,9 +20,9 @@ use ebof_drive::{Attachments, FunctionId, Placement, Request, Share, Unfinished}
 use ebof_manage::enclosure::{Change, FunctionName, NamespaceName, ShareObject};
 use ebof_nvme::Nsid;
 
+use super::ask::ask;
 use super::carry::{Failed, Step};
 use super::inventory::share_of;
-use super::relocate::ask;
 use crate::drives::DriveActor;
 
 /// The objects of a transaction as they were, by drive.
@@ -34,6 +35,8 @@ pub(super) struct Before {
 pub(super) struct Remembered {
     id: String,
     drives: Vec<Arc<DriveActor>>,
+    /// It is made, or taken back, or left to the next start.
+    is_settled: Cell<bool>,
 }
 
 impl Before {
@@ -83,30 +86,24 @@ impl Before {
     ///
     /// # Errors
     /// One of them cannot; then none does.
-    pub(super) fn remember(
-        self,
-        id: String,
-        actor: impl Fn(&str) -> Result<Arc<DriveActor>, Failed>,
-    ) -> Result<Remembered, Failed> {
-        let mut remembered = Remembered { id, drives: Vec::new() };
+    pub(super) fn remember(self, id: String, step: &Step<'_>) -> Result<Remembered, Failed> {
+        let mut remembered = Remembered { id, drives: Vec::new(), is_settled: Cell::new(false) };
         let mut decider = None;
         for (name, unfinished) in self.drives {
-            let begun = actor(&name).and_then(|actor| {
+            let begun = step.drive(&name).and_then(|(_, actor)| {
                 let decider = *decider.get_or_insert_with(|| actor.view().uuid);
                 let unfinished = Unfinished { decider, ..unfinished };
-                ask(&actor, Request::Begin(remembered.id.clone(), unfinished)).map_err(|failed| {
-                    let advice = "make fewer changes at a time";
-                    let message = format!("drive {name} cannot remember the transaction: {}", failed.message());
-                    Failed::new(message, advice)
-                })?;
-                Ok(actor)
+                let begin = Request::Begin(remembered.id.clone(), unfinished);
+                // Before it is asked: that it refuses does not say that it stored nothing.
+                remembered.drives.push(Arc::clone(&actor));
+                step.ask(&actor, begin).map_err(|failed| cannot_remember(&name, &actor, failed))
             });
-            match begun {
-                Ok(actor) => remembered.drives.push(actor),
-                Err(failed) => {
-                    remembered.forget();
-                    return Err(failed);
+            if let Err(failed) = begun {
+                match step.is_undecided.get() {
+                    true => remembered.leave(),
+                    false => remembered.forget(step),
                 }
+                return Err(failed);
             }
         }
         Ok(remembered)
@@ -142,22 +139,55 @@ impl Before {
     }
 }
 
+/// Why a drive does not remember a transaction.
+fn cannot_remember(name: &str, actor: &DriveActor, failed: Failed) -> Failed {
+    let message = format!("drive {name} cannot remember the transaction: {}", failed.message());
+    let is_full = actor.unfinished().len() >= Unfinished::MAX;
+    let advice = if is_full { "wait for the end of other tasks (`ebof target tasks`)" } else { failed.advice() };
+    Failed::new(message, advice)
+}
+
 impl Remembered {
     /// The transaction is made: from here on it is not taken back any more.
     ///
     /// # Errors
     /// The drive that decides cannot store that.
-    pub(super) fn made(&self) -> Result<(), Failed> {
+    pub(super) fn made(&self, step: &Step<'_>) -> Result<(), Failed> {
         let Some((first, others)) = self.drives.split_first() else { return Ok(()) };
-        ask(first, Request::End(self.id.clone()))?;
-        // If one cannot store it, the next start looks at the first.
-        others.iter().for_each(|actor| drop(ask(actor, Request::End(self.id.clone()))));
+        step.ask(first, Request::End(self.id.clone()))?;
+        self.is_settled.set(true);
+        // If the target ends before, the next start looks at the first.
+        others.iter().for_each(|actor| step.forget(actor, &self.id));
         Ok(())
     }
 
     /// The transaction was taken back, or did not begin.
-    pub(super) fn forget(&self) {
-        self.drives.iter().rev().for_each(|actor| drop(ask(actor, Request::End(self.id.clone()))));
+    pub(super) fn forget(&self, step: &Step<'_>) {
+        self.is_settled.set(true);
+        self.drives.iter().rev().for_each(|actor| step.forget(actor, &self.id));
+    }
+
+    /// Nobody knows what became of it: the next start decides.
+    pub(super) fn leave(&self) {
+        self.is_settled.set(true);
+    }
+}
+
+impl Drop for Remembered {
+    /// The task has panicked: its drives take back themselves what it made, the one that decides
+    /// last.
+    fn drop(&mut self) {
+        if self.is_settled.get() {
+            return;
+        }
+        for actor in self.drives.iter().rev() {
+            let slow = |_| Err(Failed::new("its device does not answer", "look at that"));
+            if let Err(failed) = ask(actor, Request::Undo(self.id.clone()), slow) {
+                let (drive, why) = (actor.name(), failed.message());
+                tracing::error!(drive, transaction = self.id, "the next start takes the transaction back: {why}");
+                return;
+            }
+        }
     }
 }
 
@@ -174,7 +204,7 @@ fn attach_again(step: &Step<'_>, name: &NamespaceName, before: &Attachments) -> 
     let now = attachments(&actor, name);
     let now = now.ok_or_else(|| Failed::new("the namespace is gone", "it was deleted meanwhile"))?;
     for to in [now.common(before), before.clone()] {
-        ask(&actor, Request::AttachExactly(Nsid(name.nsid), to))?;
+        step.ask(&actor, Request::AttachExactly(Nsid(name.nsid), to))?;
     }
     Ok(())
 }
@@ -189,7 +219,7 @@ impl Step<'_> {
         }
         let ShareObject { weight, iops, bytes_per_second, minimum_iops } = to;
         let share = Share { weight, iops, bytes_per_second, minimum_iops };
-        ask(&actor, Request::SetShare(FunctionId(name.number), share)).map(drop)
+        self.ask(&actor, Request::SetShare(FunctionId(name.number), share)).map(drop)
     }
 }
 
@@ -217,7 +247,7 @@ mod tests {
     }
 
     fn told(drive: &OpenDrive, request: Request) {
-        assert!(ask(&drive.actor, request).is_ok());
+        assert!(ask(&drive.actor, request, |_| Ok(())).is_ok());
     }
 
     /// Two drives in the middle of a transaction, which the first one decides.

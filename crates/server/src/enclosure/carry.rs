@@ -21,7 +21,7 @@ use ebof_nvme::{Nqn, Nsid};
 use super::Running;
 use super::before::{Before, Remembered};
 use super::inventory::share_of;
-use super::relocate::{DRAIN, Relocation, ask};
+use super::relocate::{DRAIN, Relocation};
 use crate::drives::{DriveActor, Drives};
 use crate::reload;
 use crate::serve::Target;
@@ -32,6 +32,7 @@ pub(super) struct Carrier {
     running: Arc<Running>,
     id: u64,
     transaction: Transaction,
+    is_undecided: Cell<bool>,
 }
 
 /// Where a task is.
@@ -43,6 +44,10 @@ pub(super) struct Step<'c> {
     /// How long commands of hosts may take to end.
     pub(super) drain: Duration,
     phase: Cell<Phase>,
+    percent: Cell<u8>,
+    /// The target is stopping while a drive is at something: nobody knows whether that is made, and
+    /// the next start decides.
+    pub(super) is_undecided: &'c Cell<bool>,
 }
 
 /// Why a change was not made.
@@ -79,7 +84,7 @@ fn panicked() -> TaskError {
 
 impl Carrier {
     pub(super) fn new(running: Arc<Running>, id: u64, transaction: Transaction) -> Self {
-        Self { running, id, transaction }
+        Self { running, id, transaction, is_undecided: Cell::new(false) }
     }
 
     pub(super) fn run(self) {
@@ -95,11 +100,18 @@ impl Carrier {
 
     fn carry_out(&self) -> Result<(), TaskError> {
         let changes = &self.transaction.changes;
-        let actor = |name: &str| self.step(0).drive(name).map(|(_, actor)| actor);
+        let actor = |name: &str| {
+            let (_, actor) = self.step(0).drive(name)?;
+            if actor.owed_ends().is_empty() {
+                return Ok(actor);
+            }
+            let message = format!("drive {name} could not store yet that an earlier transaction is over");
+            Err(Failed::new(message, "look at the device below the drive, and try again"))
+        };
         let prepared = Before::of(changes, actor).and_then(|before| {
             // A single change is one record of its drive.
             let several = changes.len() > 1;
-            let remembered = several.then(|| before.clone().remember(self.name(), actor)).transpose()?;
+            let remembered = several.then(|| before.clone().remember(self.name(), &self.step(0))).transpose()?;
             Ok((before, remembered))
         });
         let (before, remembered) = prepared.map_err(|failed| self.failed(0, Phase::Waiting, failed))?;
@@ -113,16 +125,21 @@ impl Carrier {
             }
             made += 1;
         }
-        let end = || remembered.as_ref().map_or(Ok(()), Remembered::made);
         let last = changes.len().saturating_sub(1);
+        let step = self.step(last);
+        let end = || remembered.as_ref().map_or(Ok(()), |remembered| remembered.made(&step));
         let failure = failure.or_else(|| Some((last, Phase::Storing, end().err()?)));
         let Some((at, phase, mut failed)) = failure else { return Ok(()) };
+        if self.is_undecided.get() {
+            remembered.iter().for_each(Remembered::leave);
+            return Err(self.failed(at, phase, failed));
+        }
         for left in self.take_back(made, at, &before) {
             if !failed.remains.contains(&left) {
                 failed.remains.push(left);
             }
         }
-        remembered.iter().for_each(Remembered::forget);
+        remembered.iter().for_each(|remembered| remembered.forget(&step));
         Err(self.failed(at, phase, failed))
     }
 
@@ -145,6 +162,8 @@ impl Carrier {
             changes: self.transaction.changes.len(),
             drain: self.transaction.drain_ms.map_or(DRAIN, Duration::from_millis),
             phase: Cell::new(Phase::Waiting),
+            percent: Cell::new(0),
+            is_undecided: &self.is_undecided,
         }
     }
 
@@ -183,10 +202,20 @@ impl Step<'_> {
     /// Notes how far the change is: so many of a hundred.
     pub(super) fn at(&self, phase: Phase, percent: u8, detail: Option<String>) {
         self.phase.set(phase);
+        self.percent.set(percent);
         let overall = (self.change * 100 + usize::from(percent)) / self.changes.max(1);
         let overall = u8::try_from(overall.min(99)).unwrap_or(99);
         self.running.tasks.advance(self.id, self.change, phase, overall, detail);
         self.running.observe(self.id);
+    }
+
+    /// Notes what is to be known beside that.
+    pub(super) fn tell(&self, detail: String) {
+        self.at(self.phase.get(), self.percent.get(), Some(detail));
+    }
+
+    pub(super) fn id(&self) -> u64 {
+        self.id
     }
 
     pub(super) fn phase(&self) -> Phase {
@@ -208,7 +237,7 @@ impl Step<'_> {
     /// An error if the target is stopping.
     pub(super) fn check(&self) -> Result<(), Failed> {
         if self.shared().stopping.load(std::sync::atomic::Ordering::Relaxed) {
-            return Err(Failed::new("the target is stopping", "try again when it is up"));
+            return Err(Failed::new("the target is stopping", "see what it is with `ebof target show` when it is up"));
         }
         Ok(())
     }
@@ -234,7 +263,7 @@ impl Step<'_> {
             Change::ResetDrive { drive } => {
                 let (_, actor) = self.drive(drive)?;
                 self.at(Phase::Storing, 50, None);
-                ask(&actor, Request::ResetPrimary).map(drop)
+                self.ask(&actor, Request::ResetPrimary).map(drop)
             }
             Change::AddDrive(new) => self.add(new),
             Change::RemoveDrive { drive, surprise } => self.remove(drive, *surprise),
@@ -272,7 +301,7 @@ impl Step<'_> {
         let (_, actor) = self.drive(&namespace.drive)?;
         self.at(Phase::Storing, 50, None);
         let function = function.map(|function| FunctionId(function.number));
-        ask(&actor, Request::Map(Nsid(namespace.nsid), function)).map(drop)
+        self.ask(&actor, Request::Map(Nsid(namespace.nsid), function)).map(drop)
     }
 
     fn add(&self, new: &NewDrive) -> Result<(), Failed> {
@@ -343,6 +372,10 @@ impl Failed {
 
     pub(super) fn message(&self) -> &str {
         &self.message
+    }
+
+    pub(super) fn advice(&self) -> &str {
+        &self.advice
     }
 }
 

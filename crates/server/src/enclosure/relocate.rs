@@ -9,13 +9,12 @@
 //! ```
 
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use ebof_drive::function::{Function, FunctionId};
-use ebof_drive::{Answer, Origin, Placement, Refusal, Request};
+use ebof_drive::{Placement, Request};
 use ebof_manage::enclosure::{FunctionName, Phase};
-use ebof_nvme::{Nqn, Nsid, Status};
+use ebof_nvme::{Nqn, Nsid};
 
 use super::carry::{Failed, Step};
 use crate::drives::DriveActor;
@@ -26,9 +25,6 @@ pub(super) const DRAIN: Duration = Duration::from_secs(10);
 
 /// How long aborted commands may take to end.
 const ABORT: Duration = Duration::from_secs(10);
-
-/// How long a drive may take to answer: longer than it waits for commands to what it takes away.
-const ANSWER: Duration = Duration::from_secs(30);
 
 /// How often it is looked whether commands have ended.
 const LOOK: Duration = Duration::from_millis(1);
@@ -154,6 +150,9 @@ impl Relocation<'_> {
 
     fn go_back(&self, before: &Function, mut failed: Failed) -> Failed {
         failed.phase = Some(self.step.phase());
+        if self.step.is_undecided.get() {
+            return failed;
+        }
         self.step.at(Phase::GoingBack, 90, None);
         match self.restore(&Placement::from(before)) {
             Ok(()) => failed.advice.push_str("; the function is what it was before"),
@@ -176,44 +175,6 @@ impl Relocation<'_> {
     }
 
     fn place(&self, to: Placement) -> Result<(), Failed> {
-        ask(&self.actor, Request::Place(self.id(), to)).map(drop)
+        self.step.ask(&self.actor, Request::Place(self.id(), to)).map(drop)
     }
-}
-
-/// Has a drive do something for the box, and waits for that, but no longer than [`ANSWER`].
-pub(super) fn ask(actor: &Arc<DriveActor>, request: Request) -> Result<Answer, Failed> {
-    let what = request.name();
-    let (reply, answer) = channel();
-    let submitted = actor.submit(request, Origin::box_(), move |result| {
-        // Nobody waits any more where that took too long.
-        let _received = reply.send(result);
-    });
-    match answer.recv_timeout(ANSWER) {
-        Ok(Ok(reply)) => Ok(reply.answer),
-        Ok(Err(Refusal { status, .. })) => Err(refused(what, status)),
-        Err(RecvTimeoutError::Disconnected) => {
-            Err(Failed::new("the drive is being closed", "it is removed, or the target is stopping"))
-        }
-        Err(RecvTimeoutError::Timeout) => {
-            let seconds = ANSWER.as_secs();
-            let so_far = if submitted.withdraw() { "is not going to any more" } else { "may still do it" };
-            let message = format!("the drive was asked to {what}, did not answer for {seconds} s, and {so_far}");
-            Err(Failed::new(message, "look at the device below the drive"))
-        }
-    }
-}
-
-fn refused(what: &str, status: Status) -> Failed {
-    let is = |other: Status| (status.code_type(), status.code()) == (other.code_type(), other.code());
-    let advice = match () {
-        () if is(Status::INVALID_RESOURCE_ID) => {
-            "the drive's flexible resources are used up: take some from other functions (`ebof virt-mgmt`)"
-        }
-        () if is(Status::NAMESPACE_WRITE_PROTECTED) => {
-            "the drive is damaged and open for reading only: see the target's log"
-        }
-        () if is(Status::INTERNAL_ERROR) => "the drive could not store the change: see the target's log",
-        () => "see the target's log, and `ebof target show`",
-    };
-    Failed::new(format!("the drive refused to {what}: {status}"), advice)
 }
