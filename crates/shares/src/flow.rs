@@ -57,7 +57,7 @@ pub struct Share {
 
 impl Default for Share {
     fn default() -> Self {
-        Self { weight: 100, iops: None, bytes_per_second: None, minimum_iops: None }
+        Self { weight: 1, iops: None, bytes_per_second: None, minimum_iops: None }
     }
 }
 

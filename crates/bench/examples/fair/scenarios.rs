@@ -141,7 +141,7 @@ fn two(rig: &Rig, runtime: Duration) -> Rows {
 }
 
 fn weights(rig: &Rig, runtime: Duration) -> Rows {
-    rig.set_share(1, Share { weight: 400, ..Share::default() });
+    rig.set_share(1, Share { weight: 4, ..Share::default() });
     let reader = job(Mix::RandRead, runtime);
     let got = iops(&rig.load(&jobs(reader.clone(), &reader)));
     rig.set_share(1, Share::default());
@@ -181,7 +181,7 @@ fn converges(rig: &Rig, runtime: Duration) -> Rows {
     let took = std::thread::scope(|scope| {
         scope.spawn(|| rig.load(&[(1, reader.clone()), (2, reader.clone())]));
         std::thread::sleep(Duration::from_millis(500) + runtime / 2);
-        rig.set_share(1, Share { weight: 300, ..Share::default() });
+        rig.set_share(1, Share { weight: 3, ..Share::default() });
         let changed = Instant::now();
         let commands = || [1, 2].map(|function| rig.commands(function));
         let mut before = commands();

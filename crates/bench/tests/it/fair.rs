@@ -53,7 +53,7 @@ fn functions_share(mut rig: Rig, in_memory: bool) {
         let mean = got.iter().sum::<f64>() / 5.0;
         got.iter().all(|got| (got / mean - 1.0).abs() < 0.15)
     });
-    rig.set_share(1, Share { weight: 400, ..Share::default() });
+    rig.set_share(1, Share { weight: 4, ..Share::default() });
     rig.set_share(2, Share { iops: Some(1_000), ..Share::default() });
     holds_once(&rig, |got| {
         assert!(got[1] < 1_100.0, "a limit is never exceeded: {got:?}");

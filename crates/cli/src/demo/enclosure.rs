@@ -93,7 +93,7 @@ pub(super) fn play(stage: &mut Stage, quick: bool, guest: Option<&Path>) -> anyh
     }
 
     stage.step("A weight, a limit, and the tasks so far");
-    stage.shell(&format!("ebof target weight d0/vf1 400 {CONTROL}"))?;
+    stage.shell(&format!("ebof target weight d0/vf1 4 {CONTROL}"))?;
     stage.shell(&format!("ebof target limit d0/vf1 --iops 20k {CONTROL}"))?;
     stage.shell(&format!("ebof target tasks {CONTROL}"))?;
 

@@ -80,7 +80,7 @@ enum Action {
     Weight {
         /// The function, such as d3/vf2
         function: FunctionName,
-        /// 1 to 1000; functions begin with 100
+        /// 1 to 1000; functions begin with 1: one of weight 4 gets four times as much
         weight: u16,
     },
     /// Limit a function; what is not named stays as it is

@@ -173,7 +173,7 @@ fn mistakes_are_explained_all_at_once() {
     std::fs::write(directory.path().join("t.json"), transaction).unwrap();
     let told = running.refused(&["change", "t.json"]);
     assert!(told.contains("cannot add drive d9") && told.contains("(configuring)"), "{told}");
-    assert_eq!(running.inventory()["drives"][0]["functions"][0]["share"]["weight"], 100);
+    assert_eq!(running.inventory()["drives"][0]["functions"][0]["share"]["weight"], 1);
     let output = running.run(&["weight", "d0/vf1", "0", "-o", "json"]);
     let error: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(error["error"]["kind"], "refused-change", "{error}");

@@ -50,7 +50,7 @@ fn function() -> FunctionLoad {
         subsystem: Nqn::parse(&reads.subsystem).unwrap(),
         drive: Nqn::parse(NQN).unwrap(),
         number: 2,
-        share: ebof_shares::Share { weight: 300, ..Default::default() },
+        share: ebof_shares::Share { weight: 3, ..Default::default() },
         figures: ebof_shares::Figures {
             admitted: 7,
             waited_us: 2_500_000,
@@ -210,7 +210,7 @@ fn a_function_has_metrics_of_its_share() {
         ("queueing_seconds_total", 2.5),
         ("throttled_seconds_total", 0.5),
         ("waiting", 3.0),
-        ("weight", 300.0),
+        ("weight", 3.0),
         ("share_ratio", 1.0),
         ("data_bytes_total", 8192.0),
         ("commands_total", 1.0),

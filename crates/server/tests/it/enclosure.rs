@@ -153,7 +153,7 @@ fn a_transaction_that_fails_takes_back_what_was_made() {
     assert_eq!((error.change, &error.remains), (2, &Vec::new()), "{error}");
     let inventory = rig.enclosure.inventory();
     let [one, two] = ["d0/vf1", "d0/vf2"].map(|name| inventory.function(&name.parse().unwrap()).unwrap().clone());
-    assert_eq!((one.port, one.online, two.share.weight), (None, false, 100));
+    assert_eq!((one.port, one.online, two.share.weight), (None, false, 1));
     rig.target.stop(Duration::ZERO);
 }
 

@@ -36,7 +36,7 @@ fn a_larger_depth_and_more_queues_gain_nothing() {
 fn weights_are_kept() {
     for service in SERVICES {
         let mut hosts = vec![Host::reader(128); 5];
-        hosts[0] = hosts[0].with(weight(400));
+        hosts[0] = hosts[0].with(weight(4));
         let got = second(service, 8, hosts);
         assert_equal(&got[1..], 2);
         assert_near(got[0], 4 * got[1], 2);
@@ -96,7 +96,7 @@ fn shares_change_within_100_ms() {
         let got = world.measure(2_300_000);
         assert_eq!(got[1], 0);
         assert_equal(&[got[0], got[2]], 3);
-        world.scheduler.set_share(World::flow(0), weight(300), world.now_us);
+        world.scheduler.set_share(World::flow(0), weight(3), world.now_us);
         world.run(2_400_000);
         let got = world.measure(2_600_000);
         assert_near(got[0], 3 * got[2], 3);

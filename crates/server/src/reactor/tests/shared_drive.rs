@@ -170,7 +170,7 @@ fn five_functions_get_the_same_whatever_their_depths() {
 fn weights_and_limits_take_effect_while_everything_runs() {
     let mut drive = Drive::new(&[reads(120), reads(120), reads(120)]);
     drive.run(1000);
-    drive.set_share(0, Share { weight: 400, ..Share::default() });
+    drive.set_share(0, Share { weight: 4, ..Share::default() });
     drive.run(1000);
     let got = drive.measure(6000);
     assert_equal(&got[1..], 2);
