@@ -68,7 +68,7 @@ pub enum Task {
     /// 0 set if it was not aborted.
     Abort(Handle, Cid),
     /// Close and flush what is named, then complete with success: CC.EN was cleared or CC.SHN set.
-    Reset(Quiesce),
+    Reset(Box<Quiesce>),
     /// Have the link change the queues in the host's memory. Where it cannot, the status says why.
     Rings(RingTask),
 }

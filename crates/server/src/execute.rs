@@ -183,7 +183,7 @@ impl Commands {
                 let reply = CommandRef { handle: self.handle, slot: self.slots.insert(command) };
                 return context.shared.post(handle, Message::Abort { handle, cid, reply });
             }
-            Task::Reset(quiesce) => return self.reset(origin, executing, quiesce, link, context),
+            Task::Reset(quiesce) => return self.reset(origin, executing, *quiesce, link, context),
             Task::Rings(task) => return self.change_rings(origin, executing, &task, link, context),
         };
         let command = self.command(origin, executing, work, length, context);

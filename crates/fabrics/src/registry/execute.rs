@@ -1,5 +1,6 @@
 //! Commands that need the state that queues share: [`Task::Shared`].
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -85,7 +86,7 @@ impl Registry {
             let devices: BTreeSet<_> = cached.map(|namespace| namespace.device).collect();
             quiesce.flush.extend(devices);
         }
-        Ok(Decision::Go(Task::Reset(quiesce), 0))
+        Ok(Decision::Go(Task::Reset(Box::new(quiesce)), 0))
     }
 
     /// Delete I/O Submission Queue: what it has at devices is awaited.
@@ -99,7 +100,7 @@ impl Registry {
             }
             entry.count_io_queues();
         }
-        Ok(Decision::Go(Task::Reset(quiesce), 0))
+        Ok(Decision::Go(Task::Reset(Box::new(quiesce)), 0))
     }
 
     /// The host has said who it is: its rights are those of that host from now on.

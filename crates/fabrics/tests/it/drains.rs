@@ -284,7 +284,7 @@ fn write_cc(world: &mut World, admin: u64, cc: Cc, cid: u16) -> (Executing, Quie
     let (step, notices) = world.registry.execute(queue, executing, world.now_ms);
     assert!(notices.is_empty());
     let Step::Execute(executing, Task::Reset(quiesce)) = step else { panic!("{step:?}") };
-    (executing, quiesce)
+    (executing, *quiesce)
 }
 
 #[test]
