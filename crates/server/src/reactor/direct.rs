@@ -196,7 +196,9 @@ impl Reactor {
     /// A client has sent something, takes answers again, or is gone.
     pub(super) fn on_client(&mut self, at: usize, flags: epoll::EventFlags, now_us: u64) -> bool {
         let Some(mut device) = self.direct.get_mut(at).and_then(Option::take) else { return false };
-        if flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR) && device.waiting.is_some() {
+        // Where nothing is read, nothing else would find that it is gone, and epoll would tell of
+        // it in every turn.
+        if flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR) && !device.takes_messages() {
             self.leave(&mut device, &Left::Closed, now_us);
         }
         if let Err(left) = self.serve_client(&mut device, now_us) {
@@ -226,9 +228,17 @@ impl Reactor {
             }
             let Some(client) = &mut device.client else { return Ok(()) };
             client.flush()?;
-            let goes_on = if device.has_messages { left > 0 && client.has_room() } else { client.receive()? };
-            if !goes_on {
+            // What cannot be taken is not received, either: it would only be kept.
+            if left == 0 || !device.takes_messages() {
                 return Ok(());
+            }
+            if !device.has_messages {
+                let Some(client) = &mut device.client else { return Ok(()) };
+                // Whoever may not look at it now comes back to it.
+                device.has_messages = client.receive()?;
+                if !device.has_messages {
+                    return Ok(());
+                }
             }
         }
     }

@@ -8,11 +8,14 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use ebof_nvme::{Sqe, Status};
+use ebof_initiator::{Controller, Options};
+use ebof_manage::api::Target as _;
+use ebof_nvme::{Nqn, Sqe, Status};
 use ebof_region::SharedMapping;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
+use crate::config::NQN;
 use crate::direct::{READ, Rig, WRITE};
 use crate::direct_rig::{DATA, Guest, RAM, RAM_BYTES, Rings, prp, transfer};
 
@@ -221,6 +224,9 @@ fn lingering() -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let other = listener.accept().unwrap().0;
+    // Little is enough to fill it.
+    rustix::net::sockopt::set_socket_send_buffer_size(&stream, 4096).unwrap();
+    rustix::net::sockopt::set_socket_recv_buffer_size(&other, 4096).unwrap();
     stream.set_nonblocking(true).unwrap();
     while stream.write(&[0; 65536]).is_ok() {}
     rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::from_secs(60))).unwrap();
@@ -273,6 +279,62 @@ fn descriptors_that_close_slowly_hold_up_nobody() {
     drop(stream);
     works(&rig);
     assert!(start.elapsed() < Duration::from_secs(50), "a thread waited for a close");
+}
+
+#[test]
+fn a_client_with_more_descriptors_to_close_than_are_closed_is_not_waited_for() {
+    let rig = Rig::new("mem:4M");
+    let stream = greeted(&rig);
+    let mut others = Vec::new();
+    for _ in 0..70 {
+        let (descriptor, other) = lingering();
+        others.push(other);
+        send_with(&stream, &header(99, 16, 0), descriptor);
+    }
+    // Other hosts of the thread are served, and its client is left as soon as it is gone, although
+    // not all that it has sent was taken.
+    let address = rig.target.addresses()[0].1;
+    let (sender, served) = std::sync::mpsc::channel();
+    let host = std::thread::spawn(move || {
+        let nqn = Nqn::parse(NQN).unwrap();
+        let controller = Controller::connect(&Options::new(address.ip().to_string(), address.port(), nqn));
+        sender.send(controller.is_ok()).unwrap();
+    });
+    assert_eq!(served.recv_timeout(Duration::from_secs(10)), Ok(true), "the thread does nothing else");
+    host.join().unwrap();
+    let clients = || rig.target.status().ports[1].connections;
+    assert_eq!(clients(), 1);
+    drop(stream);
+    let start = Instant::now();
+    while clients() > 0 {
+        assert!(start.elapsed() < Duration::from_secs(10), "nobody sees that the client is gone");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop(others);
+    works(&rig);
+}
+
+#[test]
+fn messages_that_wait_for_closes_are_answered_after_them() {
+    let rig = Rig::new("mem:4M");
+    let mut stream = greeted(&rig);
+    let mut others = Vec::new();
+    for _ in 0..70 {
+        let (descriptor, other) = lingering();
+        others.push(other);
+        send_with(&stream, &header(99, 16, 0), descriptor);
+    }
+    stream.write_all(&read_message(4)).unwrap();
+    for _ in 0..64 {
+        assert_ne!(answer(&stream), 0);
+    }
+    drop(others);
+    for _ in 64..70 {
+        assert_ne!(answer(&stream), 0);
+    }
+    assert_eq!(answer(&stream), 0);
+    drop(stream);
+    works(&rig);
 }
 
 #[test]
