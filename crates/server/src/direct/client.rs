@@ -21,7 +21,8 @@ pub(crate) struct DirectClient {
     pub(crate) decoder: Decoder,
     /// Those that came and were not taken by a message.
     descriptors: VecDeque<OwnedFd>,
-    /// Answers that are not sent.
+    /// Answers, of which the first `sent` bytes are sent: at most twice [`UNSENT_MAX`], and one
+    /// answer.
     pub(crate) out: Vec<u8>,
     sent: usize,
     /// A descriptor that goes with the byte of `out` at this place.
@@ -180,11 +181,20 @@ impl DirectClient {
                 Err(error) => return Err(error.into()),
             }
         }
-        if !self.is_blocked() {
-            self.out.clear();
-            self.sent = 0;
+        // A client that always leaves something must not have what was sent kept for ever.
+        if !self.is_blocked() || self.sent >= UNSENT_MAX {
+            self.forget_sent();
         }
         Ok(())
+    }
+
+    fn forget_sent(&mut self) {
+        self.out.drain(..self.sent);
+        if let Some((at, _)) = &mut self.attached {
+            // It is taken when its byte is sent.
+            *at -= self.sent;
+        }
+        self.sent = 0;
     }
 }
 
@@ -222,5 +232,47 @@ mod tests {
         let mut bytes = [0; 16];
         assert_eq!(theirs.read(&mut bytes).unwrap(), 0);
         assert!(theirs.write(&[0]).is_err());
+    }
+    /// Takes some bytes: how many, and whether a descriptor came with them.
+    fn take(socket: &UnixStream, into: &mut [u8]) -> (usize, bool) {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let received = recvmsg(socket, &mut [std::io::IoSliceMut::new(into)], &mut control, RecvFlags::empty());
+        (received.unwrap().bytes, control.drain().count() > 0)
+    }
+
+    #[test]
+    fn answers_that_were_sent_are_not_kept_although_others_always_wait() {
+        const ANSWER: usize = 4096;
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut client = DirectClient::new(ours);
+        let (mut answered, mut taken) = (0_usize, 0_usize);
+        let mut attached = Vec::new();
+        let mut came = Vec::new();
+        while taken < 4 << 20 {
+            while client.has_room() {
+                if answered % (100 * ANSWER) == 0 && client.attached.is_none() {
+                    client.attach(client.out.len(), tempfile::tempfile().unwrap().into());
+                    attached.push(answered);
+                }
+                client.out.extend((answered..answered + ANSWER).map(|at| (at / 251).to_le_bytes()[0]));
+                answered += ANSWER;
+            }
+            client.flush().unwrap();
+            if !client.is_blocked() {
+                // The socket is not full yet.
+                continue;
+            }
+            assert!(client.out.len() <= 2 * UNSENT_MAX + ANSWER, "{} bytes are kept", client.out.len());
+            let mut bytes = [0; 1000];
+            let (count, has_descriptor) = take(&theirs, &mut bytes);
+            assert!((taken..).zip(&bytes[..count]).all(|(at, byte)| *byte == (at / 251).to_le_bytes()[0]));
+            if has_descriptor {
+                came.push(taken..taken + count);
+            }
+            taken += count;
+        }
+        assert!(came.len() > 2 && attached.len() - came.len() <= 1, "{attached:?} {came:?}");
+        assert!(came.iter().zip(&attached).all(|(with, at)| with.contains(at)), "{attached:?} {came:?}");
     }
 }
