@@ -20,6 +20,10 @@ use crate::reactor_context::ReactorContext;
 /// The command's data are nowhere: the status that it ends with.
 pub(crate) fn map(command: &mut Command, link: &mut Link, devices: &DeviceTable) -> Result<(), Status> {
     let length = command.length;
+    if command.work.takes_data() {
+        // They were not received with the command, as those of other transports.
+        link.charge(length as usize);
+    }
     let device = command.work.device().and_then(|device| devices.device(device));
     match command.direct_way() {
         Some(way) => match link.map(&command.pointer, length, way) {

@@ -5,6 +5,10 @@
 mod busy_poll;
 #[path = "../../tests/it/config.rs"]
 mod config;
+mod direct;
+#[path = "../../tests/it/direct_rig.rs"]
+#[expect(dead_code, clippy::cast_possible_truncation, reason = "the tests of targets use more of it; sizes are small")]
+mod direct_rig;
 mod drains;
 mod hosts;
 mod instructions;
@@ -86,7 +90,8 @@ impl Rig {
     }
 
     fn of(config: &Config, wrap: impl Fn(Arc<dyn Device>) -> Arc<dyn Device>) -> Self {
-        let port = config.ports[0].clone();
+        // With a direct port, that is the last one.
+        let port = config.ports.last().cloned().unwrap();
         let devices = Devices::open(config, &Environment::default(), &mut DriveThreads::Own).unwrap();
         let port = Arc::new(PortState::new(port, ([127, 0, 0, 1], 4420).into()));
         let listening = Listening { port: Arc::clone(&port), bound: None };

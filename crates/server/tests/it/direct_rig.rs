@@ -14,7 +14,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use vfio_user::Client;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::config::one_subsystem;
+// The tests of a reactor have it in another place.
+use super::config::one_subsystem;
 
 /// Where the virtual machine's memory begins, and its bytes.
 pub(crate) const RAM: u64 = 0x1_0000_0000;
@@ -239,16 +240,13 @@ impl Guest {
 
     /// Creates a queue pair.
     pub(crate) fn create(&mut self, id: u16, entries: u16) -> Rings {
-        let rings = Rings::new(id, entries, u64::from(id));
+        let (rings, commands) = Rings::to_create(id, entries);
         let zeros = vec![0; usize::from(entries) * 64];
         self.put(rings.submission, &zeros);
         self.put(rings.completion, &zeros[..usize::from(entries) * 16]);
-        let size = u32::from(entries - 1) << 16 | u32::from(id);
-        let vector = u32::from(id % 4) << 16;
-        let cq = prp(Sqe::new(0x05).with_cdw(10, size).with_cdw(11, vector | 3), rings.completion, 0);
-        assert_eq!(self.admin(cq).status(), Status::SUCCESS);
-        let sq = prp(Sqe::new(0x01).with_cdw(10, size).with_cdw(11, u32::from(id) << 16 | 1), rings.submission, 0);
-        assert_eq!(self.admin(sq).status(), Status::SUCCESS);
+        for command in commands {
+            assert_eq!(self.admin(command).status(), Status::SUCCESS);
+        }
         rings
     }
 
@@ -268,6 +266,17 @@ impl Rings {
     pub(crate) fn new(id: u16, entries: u16, place: u64) -> Self {
         let submission = RAM + place * 0x2_0000;
         Self { id, entries, submission, completion: submission + 0x1_0000, tail: 0, head: 0, phase: 1, sqhd: 0 }
+    }
+
+    /// I/O queues, and the commands that create them.
+    pub(crate) fn to_create(id: u16, entries: u16) -> (Self, [Sqe; 2]) {
+        let rings = Self::new(id, entries, u64::from(id));
+        let size = u32::from(entries - 1) << 16 | u32::from(id);
+        let vector = u32::from(id % 4) << 16;
+        let completion = Sqe::new(0x05).with_cdw(10, size).with_cdw(11, vector | 3);
+        let submission = Sqe::new(0x01).with_cdw(10, size).with_cdw(11, u32::from(id) << 16 | 1);
+        let commands = [prp(completion, rings.completion, 0), prp(submission, rings.submission, 0)];
+        (rings, commands)
     }
 }
 

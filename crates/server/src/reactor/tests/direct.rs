@@ -1,0 +1,109 @@
+//! A virtual machine at a direct port: what its queues get of a turn.
+
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+
+use ebof_nvme::{Sqe, Status};
+use ebof_region::{Access, SharedMapping};
+
+use super::Rig;
+use super::direct_rig::{DATA, Guest, Rings, transfer, with_direct_port};
+use crate::mailbox::{Accepted, Incoming, Message};
+use crate::peer::{Peer, PeerAddress};
+
+const WRITE: u8 = 0x01;
+const READ: u8 = 0x02;
+const COMPARE: u8 = 0x05;
+
+/// A reactor with a virtual machine, whose doorbells are memory: ringing them needs no answer.
+struct DirectRig {
+    rig: Rig,
+    guest: Guest,
+    doorbells: Arc<SharedMapping>,
+    _folder: tempfile::TempDir,
+}
+
+impl DirectRig {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("direct.sock");
+        let mut config = with_direct_port(&socket, ["mem:64Mi"]);
+        config.ports[1].busy_poll_us = Some(1);
+        let mut rig = Rig::of(&config, |device| device);
+        let listener = UnixListener::bind(&socket).unwrap();
+        let guest = std::thread::spawn(move || {
+            let guest = Guest::enabled(&socket);
+            let region = guest.client.region(0).unwrap();
+            let file = region.file_offset.as_ref().unwrap().file();
+            let doorbells = SharedMapping::map(file, 0x1000, 0x1000, Access::ALL).unwrap();
+            (guest, doorbells)
+        });
+        let (client, _) = listener.accept().unwrap();
+        client.set_nonblocking(true).unwrap();
+        rig.reactor.mailbox.post(Message::Accept(Accepted {
+            incoming: Incoming::Direct(client),
+            peer: Peer { port: Arc::clone(&rig.port), address: PeerAddress::Direct },
+            waiting: None,
+        }));
+        while !guest.is_finished() {
+            rig.turn(20);
+        }
+        let (guest, doorbells) = guest.join().unwrap();
+        Self { rig, guest, doorbells, _folder: folder }
+    }
+
+    fn ring(&self, rings: &Rings) {
+        self.doorbells.store(usize::from(rings.id) * 8, rings.tail.into()).unwrap();
+    }
+
+    /// Has a command of the Admin Queue executed.
+    fn admin(&mut self, sqe: Sqe) -> Status {
+        let mut admin = std::mem::replace(&mut self.guest.admin, Rings::new(9, 2, 0));
+        self.guest.push(&mut admin, sqe);
+        self.ring(&admin);
+        let cqe = loop {
+            self.rig.turn(20);
+            if let Some(cqe) = self.guest.try_take(&mut admin) {
+                break cqe;
+            }
+        };
+        self.doorbells.store(4, admin.head.into()).unwrap();
+        self.guest.admin = admin;
+        cqe.status()
+    }
+
+    /// Creates a queue pair.
+    fn create(&mut self, id: u16, entries: u16) -> Rings {
+        let (rings, [completion, submission]) = Rings::to_create(id, entries);
+        assert_eq!(self.admin(completion), Status::SUCCESS);
+        assert_eq!(self.admin(submission), Status::SUCCESS);
+        rings
+    }
+}
+
+#[test]
+fn data_that_a_virtual_machine_sends_use_up_its_share_of_a_turn() {
+    let mut rig = DirectRig::new();
+    let mut io = rig.create(1, 128);
+    // 1 MiB each, all of it in one page.
+    rig.guest.put64(DATA, &[DATA + 4096; 256]);
+    for opcode in [WRITE, COMPARE, READ] {
+        for _ in 0..64 {
+            rig.guest.push(&mut io, transfer(opcode, 0, 2048, DATA + 4096, DATA));
+        }
+        rig.ring(&io);
+        let mut done = 0;
+        for _ in 0..64 {
+            rig.rig.turn(20);
+            let before = done;
+            while let Some(cqe) = rig.guest.try_take(&mut io) {
+                assert_eq!(cqe.status(), Status::SUCCESS);
+                done += 1;
+            }
+            // Nobody else is busy: 4 MiB, and the command that has begun.
+            assert!(done - before <= 5, "{} MiB in one turn, opcode {opcode}", done - before);
+        }
+        assert_eq!(done, 64, "opcode {opcode}");
+        rig.doorbells.store(12, io.head.into()).unwrap();
+    }
+}
