@@ -235,7 +235,7 @@ impl Commands {
             return self.end(slot, Status::DATA_SGL_LENGTH_INVALID.dnr(), link, context);
         }
         if link.is_ring()
-            && let Err(status) = map(&mut command, link, context.devices)
+            && let Err(status) = map(&mut command, self.slots.len(), link, context.devices)
         {
             let slot = self.slots.insert(command);
             return self.end(slot, status, link, context);

@@ -22,14 +22,14 @@ use crate::mailbox::Message;
 
 /// A device that keeps reads and writes until it is opened.
 #[derive(Debug)]
-struct Gate {
-    below: Arc<dyn Device>,
-    state: Arc<State>,
+pub(super) struct Gate {
+    pub(super) below: Arc<dyn Device>,
+    pub(super) state: Arc<State>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    is_shut: AtomicBool,
+pub(super) struct State {
+    pub(super) is_shut: AtomicBool,
     /// It has no room for anything.
     is_full: AtomicBool,
     kept: Mutex<Vec<Kept>>,
@@ -66,7 +66,17 @@ impl State {
         self.kept.lock().unwrap().len()
     }
 
-    fn open(&self) {
+    /// In how many pieces of shared memory the data of each request are; `None`: in a buffer.
+    pub(super) fn pieces(&self) -> Vec<Option<usize>> {
+        let kept = self.kept.lock().unwrap();
+        let pieces = kept.iter().map(|(_, _, request)| match &request.operation {
+            Operation::Read { data, .. } | Operation::Write { data, .. } => data.as_shared().map(<[_]>::len),
+            _ => None,
+        });
+        pieces.collect()
+    }
+
+    pub(super) fn open(&self) {
         self.is_shut.store(false, Ordering::Relaxed);
         let mut io = Io::new(16).unwrap();
         for (remote, below, request) in self.kept.lock().unwrap().drain(..) {
