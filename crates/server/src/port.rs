@@ -10,6 +10,7 @@ use ebof_manage::listen::Transport;
 use ebof_nvme::log::RdmaProvider;
 use ebof_tcp::Digest;
 use ebof_tcp::controller::Config;
+use ebof_vfio::registers::QUEUES_MAX;
 
 use crate::direct::Reaper;
 use crate::shared_receives::ReceiveSets;
@@ -72,6 +73,14 @@ impl PortState {
     /// The deepest I/O queue, in entries.
     pub(crate) fn max_queue_entries(&self) -> u16 {
         self.config.max_queue_size.min(self.device_entries)
+    }
+
+    /// The most I/O queues of a controller: at a direct port, no more than there are doorbells.
+    pub(crate) fn max_io_queues(&self) -> u16 {
+        match self.config.listen.transport {
+            Transport::VfioUser => self.config.max_io_queues.min(QUEUES_MAX - 1),
+            Transport::Tcp | Transport::Rdma => self.config.max_io_queues,
+        }
     }
 
     /// How long a thread with connections of the port looks for work before it sleeps,

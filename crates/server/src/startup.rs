@@ -401,7 +401,7 @@ fn port_of(port: &PortState) -> fabrics::Port {
         discovery_only: port.config.discovery_only,
         in_capsule_bytes: port.config.in_capsule_data_bytes,
         max_queue_entries: port.max_queue_entries(),
-        max_io_queues: port.config.max_io_queues,
+        max_io_queues: port.max_io_queues(),
     }
 }
 

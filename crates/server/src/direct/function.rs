@@ -242,11 +242,16 @@ impl DirectFunction {
     pub(crate) fn change_rings(&mut self, task: &RingTask) -> Result<(), Status> {
         match *task {
             RingTask::CreateCompletionQueue { id, entries, base, vector } => {
+                // Where there is no doorbell there is no shadow of it, either.
+                opened(self.pci.registers.open_completion(id, entries.into()))?;
                 let mut ring = CompletionRing::new(base, entries.into(), vector);
-                ring.set_shadow(self.shadow_of(id, true), &self.memory).map_err(|_| Status::INTERNAL_ERROR)?;
+                if ring.set_shadow(self.shadow_of(id, true), &self.memory).is_err() {
+                    self.pci.registers.close_completion(id);
+                    return Err(Status::INTERNAL_ERROR);
+                }
                 self.put_mapped(id, true, 0);
                 self.completion.insert(id.0, Completion { ring, pending: VecDeque::new(), seen: 0 });
-                opened(self.pci.registers.open_completion(id, entries.into()))
+                Ok(())
             }
             RingTask::DeleteCompletionQueue { id } => {
                 self.completion.remove(&id.0);
@@ -254,11 +259,15 @@ impl DirectFunction {
                 Ok(())
             }
             RingTask::CreateSubmissionQueue { id, entries, base, completion } => {
+                opened(self.pci.registers.open_submission(id, entries.into()))?;
                 let mut ring = SubmissionRing::new(base, entries.into(), completion);
-                ring.set_shadow(self.shadow_of(id, false), &self.memory).map_err(|_| Status::INTERNAL_ERROR)?;
+                if ring.set_shadow(self.shadow_of(id, false), &self.memory).is_err() {
+                    self.pci.registers.close_submission(id);
+                    return Err(Status::INTERNAL_ERROR);
+                }
                 self.put_mapped(id, false, 0);
                 self.submission.insert(id.0, Submission { ring, handle: None, seen: 0 });
-                opened(self.pci.registers.open_submission(id, entries.into()))
+                Ok(())
             }
             RingTask::ShadowDoorbells { doorbells, event_indexes } => self.use_shadow(doorbells, event_indexes),
         }
@@ -572,3 +581,6 @@ fn opened(is_open: bool) -> Result<(), Status> {
     // What the controller announces are as many as there are doorbells.
     if is_open { Ok(()) } else { Err(Status::INTERNAL_ERROR) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -153,7 +153,7 @@ impl Reactor {
             port.reaper.hang_up(socket);
             return self.shared.connection_gone(&port);
         };
-        let mut function = DirectFunction::new(cap, Version::V2_1, port.config.max_io_queues);
+        let mut function = DirectFunction::new(cap, Version::V2_1, port.max_io_queues());
         if port.maps_doorbells()
             && let Err(error) = function.map_doorbells()
         {

@@ -194,6 +194,24 @@ fn queues_are_created_and_deleted_as_the_specification_says() {
 }
 
 #[test]
+fn a_controller_has_as_many_queues_as_doorbells() {
+    let rig = Rig::with("mem:4M", |port| port.max_io_queues = 1024);
+    let mut guest = Guest::enabled(&rig.socket);
+    let queues = |opcode| prp(Sqe::new(opcode).with_cdw(10, 7).with_cdw(11, 0x03ff_03ff), 0, 0);
+    // Both numbers are 0's based: 511 of each.
+    for opcode in [0x09, 0x0a] {
+        let cqe = guest.admin(queues(opcode));
+        assert_eq!((cqe.status(), cqe.dw0.get()), (Status::SUCCESS, 0x01fe_01fe));
+    }
+    let cq = |id: u32| prp(Sqe::new(0x05).with_cdw(10, 15 << 16 | id).with_cdw(11, 1), DATA, 0);
+    let sq = |id: u32| prp(Sqe::new(0x01).with_cdw(10, 15 << 16 | id).with_cdw(11, 511 << 16 | 1), DATA + 4096, 0);
+    assert!(guest.admin(cq(512)).status().is(Status::INVALID_QUEUE_ID));
+    assert_eq!(guest.admin(cq(511)).status(), Status::SUCCESS);
+    assert!(guest.admin(sq(512)).status().is(Status::INVALID_QUEUE_ID));
+    assert_eq!(guest.admin(sq(511)).status(), Status::SUCCESS);
+}
+
+#[test]
 fn shadow_doorbells_replace_registers() {
     let rig = Rig::new("mem:4M");
     let mut guest = Guest::enabled(&rig.socket);
