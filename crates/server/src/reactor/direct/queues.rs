@@ -211,7 +211,8 @@ impl Reactor {
     ) {
         let RingTask::CreateSubmissionQueue { id, entries, .. } = task else { return };
         let Some((subsystem, controller)) = device.controller.clone() else { return };
-        if self.shutdown_ms.is_some() || device.is_resetting {
+        if device.is_resetting {
+            // The command is forgotten with its queue.
             return;
         }
         let attachment = Attachment {
@@ -222,7 +223,13 @@ impl Reactor {
             host: device.host.clone(),
             host_id: HostId::default(),
         };
-        let status = match self.attach_queue(device, &attachment, now_us) {
+        // The Admin Queue is not drained before the command is completed.
+        let attached = if self.shutdown_ms.is_some() {
+            Err(RefusalReason::NotReady)
+        } else {
+            self.attach_queue(device, &attachment, now_us)
+        };
+        let status = match attached {
             Ok(_) => Status::SUCCESS,
             Err(RefusalReason::Draining) => {
                 device.retries.push((reply, task));

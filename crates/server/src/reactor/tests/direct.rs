@@ -152,3 +152,35 @@ fn lists_of_pieces_of_a_virtual_machines_memory_are_bounded() {
         rig.doorbells.store(12, io.head.into()).unwrap();
     }
 }
+
+impl DirectRig {
+    /// The target stops; what it has accepted has as long as it likes.
+    fn stop(&mut self) {
+        let now_us = self.rig.now_us;
+        let deadline_ms = now_us / 1000 + 3_600_000;
+        self.rig.reactor.on_message(Message::Shutdown { deadline_ms }, now_us);
+    }
+
+    fn turns(&mut self) {
+        for _ in 0..50 {
+            self.rig.turn(1000);
+        }
+    }
+}
+
+#[test]
+fn a_queue_that_is_being_created_does_not_delay_a_stop() {
+    let mut rig = DirectRig::new();
+    let (_, [completion, submission]) = Rings::to_create(1, 16);
+    assert_eq!(rig.admin(completion), Status::SUCCESS);
+    let mut admin = std::mem::replace(&mut rig.guest.admin, Rings::new(9, 2, 0));
+    rig.guest.push(&mut admin, submission);
+    rig.ring(&admin);
+    rig.rig.turn(20);
+    assert!(rig.rig.reactor.mailbox.has_messages(), "the connection is made in the next turn");
+    rig.stop();
+    rig.turns();
+    assert!(rig.rig.reactor.is_shut_down());
+    let cqe = rig.guest.try_take(&mut admin).expect("a completion");
+    assert!(cqe.status().is(Status::INTERNAL_ERROR));
+}
