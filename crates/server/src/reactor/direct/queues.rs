@@ -27,7 +27,8 @@ impl Reactor {
     pub(super) fn enable(&mut self, device: &mut DirectDevice, cc: Cc, admin: Option<&AdminQueues>, now_us: u64) {
         let mut function = lock(&device.function);
         function.forget_queues();
-        let Some(admin) = admin else { return function.is_fatal = true };
+        // A target that stops takes no new connections.
+        let Some(admin) = admin.filter(|_| self.shutdown_ms.is_none()) else { return function.is_fatal = true };
         function.open_admin(admin);
         drop(function);
         let registry = self.shared.registry();
@@ -289,7 +290,10 @@ impl Reactor {
             let known = connections.get(index_of(admin) as usize).and_then(Option::as_ref);
             known.is_none_or(|connection| connection.handle != admin || connection.link.state == State::Gone)
         });
-        if admin_is_gone && !device.is_resetting {
+        // When the target stops, the Admin Queue is drained first: the others complete what they
+        // have.
+        let waits = self.shutdown_ms.is_some() && !device.queues.is_empty();
+        if admin_is_gone && !device.is_resetting && !waits {
             // The association has ended: by a change of the configuration, for instance.
             self.fail(device, now_us);
         }

@@ -184,3 +184,50 @@ fn a_queue_that_is_being_created_does_not_delay_a_stop() {
     let cqe = rig.guest.try_take(&mut admin).expect("a completion");
     assert!(cqe.status().is(Status::INTERNAL_ERROR));
 }
+
+#[test]
+fn a_stop_waits_for_what_a_virtual_machine_has_at_a_device() {
+    let gate = Arc::new(State::default());
+    let of_device = Arc::clone(&gate);
+    let mut rig = DirectRig::with(move |below| Arc::new(Gate { below, state: Arc::clone(&of_device) }));
+    let mut io = rig.create(1, 16);
+    gate.is_shut.store(true, Ordering::Relaxed);
+    rig.guest.push(&mut io, transfer(WRITE, 0, 8, DATA, 0));
+    rig.ring(&io);
+    rig.rig.turn(20);
+    rig.stop();
+    rig.turns();
+    assert!(!rig.rig.reactor.is_shut_down());
+    gate.open();
+    rig.turns();
+    assert_eq!(rig.guest.try_take(&mut io).expect("a completion").status(), Status::SUCCESS);
+    assert!(rig.rig.reactor.is_shut_down());
+}
+
+#[test]
+fn a_controller_that_is_enabled_while_the_target_stops_does_not_delay_it() {
+    let gate = Arc::new(State::default());
+    let of_device = Arc::clone(&gate);
+    let mut rig = DirectRig::with(move |below| Arc::new(Gate { below, state: Arc::clone(&of_device) }));
+    let mut io = rig.create(1, 16);
+    gate.is_shut.store(true, Ordering::Relaxed);
+    rig.guest.push(&mut io, transfer(WRITE, 0, 8, DATA, 0));
+    rig.ring(&io);
+    rig.rig.turn(20);
+    rig.stop();
+    rig.turns();
+    let DirectRig { mut rig, mut guest, .. } = rig;
+    let guest = std::thread::spawn(move || {
+        guest.write32(0x14, 0x0046_0000);
+        guest.write32(0x14, 0x0046_0001);
+        guest
+    });
+    while !guest.is_finished() {
+        rig.turn(20);
+    }
+    gate.open();
+    for _ in 0..50 {
+        rig.turn(1000);
+    }
+    assert!(rig.reactor.is_shut_down());
+}
