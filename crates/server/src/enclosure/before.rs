@@ -96,7 +96,7 @@ impl Before {
                 let begin = Request::Begin(remembered.id.clone(), unfinished);
                 // Before it is asked: that it refuses does not say that it stored nothing.
                 remembered.drives.push(Arc::clone(&actor));
-                step.ask(&actor, begin).map_err(|failed| cannot_remember(&name, &actor, failed))
+                step.ask(&actor, begin).map_err(|failed| cannot_remember(&name, &actor, &failed))
             });
             if let Err(failed) = begun {
                 match step.is_undecided.get() {
@@ -140,7 +140,7 @@ impl Before {
 }
 
 /// Why a drive does not remember a transaction.
-fn cannot_remember(name: &str, actor: &DriveActor, failed: Failed) -> Failed {
+fn cannot_remember(name: &str, actor: &DriveActor, failed: &Failed) -> Failed {
     let message = format!("drive {name} cannot remember the transaction: {}", failed.message());
     let is_full = actor.unfinished().len() >= Unfinished::MAX;
     let advice = if is_full { "wait for the end of other tasks (`ebof target tasks`)" } else { failed.advice() };

@@ -242,8 +242,10 @@ fn try_send_with(stream: &UnixStream, bytes: &[u8], descriptor: OwnedFd) -> Resu
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(&descriptors));
+    let sent = sendmsg(stream, &[std::io::IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL);
     // From now on it is in the message only.
-    sendmsg(stream, &[std::io::IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)
+    drop(descriptor);
+    sent
 }
 
 #[test]
