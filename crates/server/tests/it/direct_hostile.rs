@@ -243,8 +243,13 @@ fn try_send_with(stream: &UnixStream, bytes: &[u8], descriptor: OwnedFd) -> Resu
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(&descriptors));
     let sent = sendmsg(stream, &[std::io::IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL);
-    // From now on it is in the message only.
-    drop(descriptor);
+    if sent.is_ok() {
+        // From now on it is in the message only.
+        drop(descriptor);
+    } else {
+        // Nobody has it but this thread, which would wait for its close.
+        std::mem::forget(descriptor);
+    }
     sent
 }
 
