@@ -127,7 +127,7 @@ pub enum Change {
     },
     /// Functions, their resources, or what is attached to them changed.
     Functions {
-        /// How.
+        /// What changed, of which function or namespace.
         change: function::Change,
     },
     /// A transaction of the box began.

@@ -77,21 +77,21 @@ pub struct Primary {
 pub enum Change {
     /// Functions were attached to a namespace.
     Attached {
-        /// Which.
+        /// The namespace's NSID.
         nsid: u32,
         /// Their numbers.
         functions: BTreeSet<u16>,
     },
     /// Functions were detached from a namespace.
     Detached {
-        /// Which.
+        /// The namespace's NSID.
         nsid: u32,
         /// Their numbers.
         functions: BTreeSet<u16>,
     },
     /// A namespace was moved to other functions.
     Mapped {
-        /// Which.
+        /// The namespace's NSID.
         nsid: u32,
         /// The functions that it is attached to now.
         functions: BTreeSet<u16>,
@@ -100,7 +100,7 @@ pub enum Change {
     },
     /// A namespace was attached to these, and to nobody else.
     Exactly {
-        /// Which.
+        /// The namespace's NSID.
         nsid: u32,
         /// Numbers of functions.
         functions: BTreeSet<u16>,
@@ -178,11 +178,7 @@ impl Function {
     /// What it is assigned of a type.
     #[must_use]
     pub fn resources(&self, resource: ResourceType) -> u16 {
-        match resource {
-            ResourceType::Queues => self.queues,
-            ResourceType::Interrupts => self.interrupts,
-            ResourceType::Reserved(_) => 0,
-        }
+        of_type(resource, self.queues, self.interrupts)
     }
 
     /// Whether it has what a controller needs to go online.
@@ -197,15 +193,19 @@ impl Function {
     }
 }
 
+const fn of_type(resource: ResourceType, queues: u16, interrupts: u16) -> u16 {
+    match resource {
+        ResourceType::Queues => queues,
+        ResourceType::Interrupts => interrupts,
+        ResourceType::Reserved(_) => 0,
+    }
+}
+
 impl Primary {
     /// What it has of a type.
     #[must_use]
     pub fn resources(&self, resource: ResourceType) -> u16 {
-        match resource {
-            ResourceType::Queues => self.queues,
-            ResourceType::Interrupts => self.interrupts,
-            ResourceType::Reserved(_) => 0,
-        }
+        of_type(resource, self.queues, self.interrupts)
     }
 
     /// The same after a reset.

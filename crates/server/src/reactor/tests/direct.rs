@@ -60,6 +60,14 @@ impl DirectRig {
         Self { rig, guest, doorbells, _folder: folder }
     }
 
+    /// The same with a device that keeps commands while its gate is shut.
+    fn gated() -> (Self, Arc<State>) {
+        let gate = Arc::new(State::default());
+        let of_device = Arc::clone(&gate);
+        let rig = Self::with(move |below| Arc::new(Gate { below, state: Arc::clone(&of_device) }));
+        (rig, gate)
+    }
+
     fn ring(&self, rings: &Rings) {
         self.doorbells.store(usize::from(rings.id) * 8, rings.tail.into()).unwrap();
     }
@@ -118,9 +126,7 @@ fn data_that_a_virtual_machine_sends_use_up_its_share_of_a_turn() {
 
 #[test]
 fn lists_of_pieces_of_a_virtual_machines_memory_are_bounded() {
-    let gate = Arc::new(State::default());
-    let of_device = Arc::clone(&gate);
-    let mut rig = DirectRig::with(move |below| Arc::new(Gate { below, state: Arc::clone(&of_device) }));
+    let (mut rig, gate) = DirectRig::gated();
     let mut io = rig.create(1, 512);
     // 1 MiB each, in pages that are not next to each other.
     let pages: Vec<u64> = (0..256).map(|at| DATA + 4096 + at % 2 * 8192).collect();
@@ -185,11 +191,9 @@ fn a_queue_that_is_being_created_does_not_delay_a_stop() {
     assert!(cqe.status().is(Status::INTERNAL_ERROR));
 }
 
-#[test]
-fn a_stop_waits_for_what_a_virtual_machine_has_at_a_device() {
-    let gate = Arc::new(State::default());
-    let of_device = Arc::clone(&gate);
-    let mut rig = DirectRig::with(move |below| Arc::new(Gate { below, state: Arc::clone(&of_device) }));
+/// A target that is stopping while a write of a virtual machine is at a device.
+fn stopping_with_a_write() -> (DirectRig, Arc<State>, Rings) {
+    let (mut rig, gate) = DirectRig::gated();
     let mut io = rig.create(1, 16);
     gate.is_shut.store(true, Ordering::Relaxed);
     rig.guest.push(&mut io, transfer(WRITE, 0, 8, DATA, 0));
@@ -197,6 +201,12 @@ fn a_stop_waits_for_what_a_virtual_machine_has_at_a_device() {
     rig.rig.turn(20);
     rig.stop();
     rig.turns();
+    (rig, gate, io)
+}
+
+#[test]
+fn a_stop_waits_for_what_a_virtual_machine_has_at_a_device() {
+    let (mut rig, gate, mut io) = stopping_with_a_write();
     assert!(!rig.rig.reactor.is_shut_down());
     gate.open();
     rig.turns();
@@ -206,16 +216,7 @@ fn a_stop_waits_for_what_a_virtual_machine_has_at_a_device() {
 
 #[test]
 fn a_controller_that_is_enabled_while_the_target_stops_does_not_delay_it() {
-    let gate = Arc::new(State::default());
-    let of_device = Arc::clone(&gate);
-    let mut rig = DirectRig::with(move |below| Arc::new(Gate { below, state: Arc::clone(&of_device) }));
-    let mut io = rig.create(1, 16);
-    gate.is_shut.store(true, Ordering::Relaxed);
-    rig.guest.push(&mut io, transfer(WRITE, 0, 8, DATA, 0));
-    rig.ring(&io);
-    rig.rig.turn(20);
-    rig.stop();
-    rig.turns();
+    let (rig, gate, _io) = stopping_with_a_write();
     let DirectRig { mut rig, mut guest, .. } = rig;
     let guest = std::thread::spawn(move || {
         guest.write32(0x14, 0x0046_0000);
