@@ -9,13 +9,11 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
-use zerocopy::IntoBytes;
-
 use crate::{
     Action, Buffer, Completion, Device, Error, Geometry, Io, Lent, Operation, Request, Resident, Segments, Submitted,
     format_size,
 };
-use ebof_region::{PAGE_BYTES, Page, zeroed_pages};
+use ebof_region::{Arena, Pages};
 
 /// Bytes per chunk. A compromise: a first write has to zero a whole one, and a large transfer takes
 /// a lock for each. It is a size of transfer that hosts like, and of the buffers that targets
@@ -28,13 +26,15 @@ const CHUNK_SPAN: u64 = 128 << 10;
 const GROUP_CHUNKS: usize = 1024;
 
 /// `None` reads as zeros.
-type Chunk = RwLock<Option<Box<[Page]>>>;
+type Chunk = RwLock<Option<Pages>>;
 type Group = OnceLock<Box<[Chunk]>>;
 
 /// A sparse device in memory.
 pub struct Memory {
     geometry: Geometry,
     groups: Box<[Group]>,
+    /// Of the chunks: transfers at random places of a large drive are faster in huge pages.
+    arena: Arena,
 }
 
 impl Memory {
@@ -57,7 +57,7 @@ impl Memory {
             volatile_cache: false,
         };
         let (last_group, _) = locate(capacity_bytes.saturating_sub(1) / CHUNK_SPAN);
-        Memory { geometry, groups: (0..=last_group).map(|_| OnceLock::new()).collect() }
+        Memory { geometry, groups: (0..=last_group).map(|_| OnceLock::new()).collect(), arena: Arena::new(CHUNK_BYTES) }
     }
 
     /// Bytes of memory in use for data. Takes the lock of every chunk: for tests and diagnostics.
@@ -116,7 +116,7 @@ impl Memory {
             let within = span(position, from.len());
             let (piece, rest) = from.split_at(within.len());
             let mut chunk = write_lock(self.chunk_to_write(position));
-            let pages = chunk.get_or_insert_with(|| zeroed_pages(CHUNK_BYTES / PAGE_BYTES));
+            let pages = chunk.get_or_insert_with(|| self.arena.piece());
             pages.as_mut_bytes()[within.clone()].copy_from_slice(piece);
             position += length(&within);
             from = rest;
@@ -146,7 +146,7 @@ impl Memory {
             let position = offset + done as u64;
             let within = span(position, len - done);
             let mut chunk = write_lock(self.chunk_to_write(position));
-            let pages = chunk.get_or_insert_with(|| zeroed_pages(CHUNK_BYTES / PAGE_BYTES));
+            let pages = chunk.get_or_insert_with(|| self.arena.piece());
             data.read(done, &mut pages.as_mut_bytes()[within.clone()]);
             done += within.len();
         }
@@ -219,11 +219,11 @@ fn length(within: &Range<usize>) -> u64 {
 
 // A lock is poisoned when a thread panicked while it held it. The bytes are then as valid as after
 // any torn write.
-fn read_lock(chunk: &Chunk) -> RwLockReadGuard<'_, Option<Box<[Page]>>> {
+fn read_lock(chunk: &Chunk) -> RwLockReadGuard<'_, Option<Pages>> {
     chunk.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn write_lock(chunk: &Chunk) -> RwLockWriteGuard<'_, Option<Box<[Page]>>> {
+fn write_lock(chunk: &Chunk) -> RwLockWriteGuard<'_, Option<Pages>> {
     chunk.write().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -11,7 +11,7 @@ use std::sync::RwLockReadGuard;
 use zerocopy::IntoBytes;
 
 use crate::Error;
-use ebof_region::Page;
+use ebof_region::{Page, Pages};
 
 /// The contents of unwritten parts of a device.
 pub(crate) static ZEROS: [Page; 32] = [Page::ZERO; 32];
@@ -41,7 +41,7 @@ pub struct Lent<'a> {
 
 enum Memory<'a> {
     Zeros,
-    Chunk(RwLockReadGuard<'a, Option<Box<[Page]>>>),
+    Chunk(RwLockReadGuard<'a, Option<Pages>>),
 }
 
 impl<'a> Lent<'a> {
@@ -51,7 +51,7 @@ impl<'a> Lent<'a> {
     }
 
     /// The bytes `range` of a chunk; one that does not exist reads as zeros.
-    pub(crate) fn chunk(guard: RwLockReadGuard<'a, Option<Box<[Page]>>>, range: Range<usize>) -> Self {
+    pub(crate) fn chunk(guard: RwLockReadGuard<'a, Option<Pages>>, range: Range<usize>) -> Self {
         if guard.is_none() {
             return Self::zeros(range.len());
         }
@@ -62,7 +62,7 @@ impl<'a> Lent<'a> {
 impl AsRef<[u8]> for Lent<'_> {
     fn as_ref(&self) -> &[u8] {
         let bytes = match &self.memory {
-            Memory::Chunk(guard) => guard.as_ref().map_or(&[][..], |pages| pages.as_bytes()),
+            Memory::Chunk(guard) => guard.as_ref().map_or(&[][..], Pages::as_bytes),
             Memory::Zeros => ZEROS.as_bytes(),
         };
         &bytes[self.range.clone()]

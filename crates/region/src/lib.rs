@@ -5,6 +5,8 @@
 //! memory that another process shares and changes ([`SharedMapping`], [`GuestMemory`]). It does not
 //! pool buffers, and registers nothing itself.
 
+#[expect(unsafe_code, reason = "parts of a mapping have several owners; see the rule at the top of the file")]
+mod arena;
 mod guest;
 mod page;
 #[expect(unsafe_code, reason = "several buffers have parts of one allocation; see the rule at the top of the file")]
@@ -14,8 +16,9 @@ mod registration;
 mod shared;
 mod table;
 
+pub use arena::{Arena, Pages};
 pub use guest::{GuestFault, GuestMemory, GuestMemoryError, Way};
-pub use page::{PAGE_BYTES, Page, zeroed_pages};
+pub use page::{PAGE_BYTES, Page};
 pub use region::{Buffer, Region};
 pub use registration::Registration;
 pub use shared::{Access, MapError, SharedIoSlice, SharedMapping, SharedPiece, read_at, write_at};

@@ -17,7 +17,7 @@ impl Page {
 
 /// `count` zeroed pages on the heap. Aborts the process when memory is exhausted.
 #[must_use]
-pub fn zeroed_pages(count: usize) -> Box<[Page]> {
+pub(crate) fn zeroed_pages(count: usize) -> Box<[Page]> {
     match <[Page]>::new_box_zeroed_with_elems(count) {
         Ok(pages) => pages,
         Err(_exhausted) => std::alloc::handle_alloc_error(

@@ -12,14 +12,14 @@
 //! the key of an operation's buffer.
 
 use std::fmt;
-use std::ptr::NonNull;
 use std::slice;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use zerocopy::IntoBytes;
 
-use crate::page::{PAGE_BYTES, Page, zeroed_pages};
+use crate::arena::Pages;
+use crate::page::PAGE_BYTES;
 use crate::registration::{Registration, Registrations};
 use crate::table::TableEntry;
 
@@ -35,66 +35,22 @@ pub struct Region {
     pages: Pages,
 }
 
-/// The pages of a region: a box of them, taken apart because several buffers have parts of it.
-struct Pages {
-    first: NonNull<Page>,
-    count: usize,
-}
-
-// SAFETY: it owns its pages, as the box that they were made in did; what may be done with them is
-// up to the buffers.
-// JUSTIFICATION: pages are behind a pointer, because several buffers have parts of them.
-unsafe impl Send for Pages {}
-// SAFETY: a shared reference gives no access to the pages.
-// JUSTIFICATION: as above.
-unsafe impl Sync for Pages {}
-
-impl Pages {
-    fn new(pages: Box<[Page]>) -> Pages {
-        let count = pages.len();
-        Pages { first: NonNull::from(Box::leak(pages)).cast(), count }
-    }
-
-    /// Takes the pages out, as the box that they were leaked from.
-    fn take(&mut self) -> Box<[Page]> {
-        let pages = NonNull::slice_from_raw_parts(self.first, self.count);
-        self.first = NonNull::dangling();
-        self.count = 0;
-        // SAFETY: pointer and length are those of the box that was leaked in `new`, or of no pages
-        // at all, and from here on there are none. No buffer has any of them: the region is
-        // borrowed exclusively, by its only buffer (`exchange`) or by its own end.
-        // JUSTIFICATION: pages are behind a pointer, because several buffers have parts of them.
-        unsafe { Box::from_raw(pages.as_ptr()) }
-    }
-}
-
-impl Drop for Pages {
-    fn drop(&mut self) {
-        drop(self.take());
-    }
-}
-
 impl Region {
-    fn new(pages: Box<[Page]>) -> Region {
-        Region {
-            registrations: Registrations::default(),
-            entry: OnceLock::new(),
-            uses: AtomicU32::new(0),
-            pages: Pages::new(pages),
-        }
+    fn new(pages: Pages) -> Region {
+        Region { registrations: Registrations::default(), entry: OnceLock::new(), uses: AtomicU32::new(0), pages }
     }
 
     /// Size in bytes.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.pages.count * PAGE_BYTES
+        self.pages.count() * PAGE_BYTES
     }
 
     /// Where it begins: for who registers it with a kernel or an adapter, and answers for what that
     /// does with it.
     #[must_use]
     pub fn address(&self) -> *mut u8 {
-        self.pages.first.as_ptr().cast()
+        self.pages.first().as_ptr().cast()
     }
 
     /// What the adapter `owner` has registered, if that is a `T`.
@@ -155,8 +111,16 @@ impl Buffer {
     /// does: `len` has to be bounded by the caller, below 16 TiB.
     #[must_use]
     pub fn zeroed(len: usize) -> Buffer {
-        let pages = zeroed_pages(len.div_ceil(PAGE_BYTES));
-        let count = u32::try_from(pages.len()).expect("less than 16 TiB");
+        Buffer::of(Pages::zeroed(len.div_ceil(PAGE_BYTES)))
+    }
+
+    /// A buffer of these pages, which are a region of their own, with the bytes that they have.
+    ///
+    /// # Panics
+    /// They are 16 TiB or more.
+    #[must_use]
+    pub fn of(pages: Pages) -> Buffer {
+        let count = u32::try_from(pages.count()).expect("less than 16 TiB");
         Buffer { region: Arc::new(Region::new(pages)), first: 0, count }
     }
 
@@ -165,7 +129,7 @@ impl Buffer {
     pub fn zeroed_together(len: usize, count: u32) -> Vec<Buffer> {
         let pages = u32::try_from(len.div_ceil(PAGE_BYTES)).expect("less than 16 TiB");
         let all = pages.checked_mul(count).expect("less than 16 TiB");
-        let region = Arc::new(Region::new(zeroed_pages(all as usize)));
+        let region = Arc::new(Region::new(Pages::zeroed(all as usize)));
         let buffer = |at: u32| Buffer { region: Arc::clone(&region), first: at * pages, count: pages };
         (0..count).map(buffer).collect()
     }
@@ -195,8 +159,10 @@ impl Buffer {
         // was made and live as long as this buffer holds it; no other buffer has them, and nobody
         // changes them while this one is borrowed.
         // JUSTIFICATION: safe code cannot give parts of one allocation to several owners.
-        unsafe { slice::from_raw_parts(self.region.pages.first.add(self.first as usize).as_ptr(), self.count as usize) }
-            .as_bytes()
+        unsafe {
+            slice::from_raw_parts(self.region.pages.first().add(self.first as usize).as_ptr(), self.count as usize)
+        }
+        .as_bytes()
     }
 
     /// All bytes, up to the capacity, to be written.
@@ -205,20 +171,21 @@ impl Buffer {
         // SAFETY: as in `as_slice`; this buffer is borrowed exclusively.
         // JUSTIFICATION: as in `as_slice`.
         unsafe {
-            slice::from_raw_parts_mut(self.region.pages.first.add(self.first as usize).as_ptr(), self.count as usize)
+            slice::from_raw_parts_mut(self.region.pages.first().add(self.first as usize).as_ptr(), self.count as usize)
         }
         .as_mut_bytes()
     }
 
     /// Swaps its pages with `pages`. `false` if their number differs, others use the region, or an
     /// adapter has registered it: to register other pages takes longer than to copy them.
-    pub fn exchange(&mut self, pages: &mut Box<[Page]>) -> bool {
-        if pages.len() != self.count as usize {
+    pub fn exchange(&mut self, pages: &mut Pages) -> bool {
+        if pages.count() != self.count as usize {
             return false;
         }
         match Arc::get_mut(&mut self.region) {
-            Some(region) if region.pages.count == pages.len() && region.registrations.is_empty() => {
-                let own = region.pages.take();
+            Some(region) if region.pages.count() == pages.count() && region.registrations.is_empty() => {
+                // What is known of the region, an entry in a ring's table for one, is of its pages.
+                let own = std::mem::replace(&mut region.pages, Pages::zeroed(0));
                 *region = Region::new(std::mem::replace(pages, own));
                 true
             }
@@ -298,7 +265,7 @@ mod tests {
 
     #[test]
     fn pages_are_exchanged_only_with_a_whole_region() {
-        let mut pages = zeroed_pages(2);
+        let mut pages = Pages::zeroed(2);
         pages.as_mut_bytes().fill(7);
         let mut alone = Buffer::zeroed(8192);
         alone.as_mut_slice().fill(1);
