@@ -6,6 +6,7 @@
 
 mod examples;
 mod hosts;
+mod huge_pages;
 mod load;
 mod measure;
 mod options;
@@ -34,9 +35,7 @@ use resources::Resources;
 
 pub(crate) use options::USAGE;
 
-/// Size of every drive that is measured, except files.
-const MEMORY_MIB: u64 = 64;
-/// How often a stalled run is repeated.
+/// How often a run is repeated that stalled or was disturbed.
 const REPEATS_MAX: usize = 3;
 const GUIDE: &str = "docs/performance.md says how to bring it";
 
@@ -53,7 +52,8 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<bool> {
         return Ok(true);
     }
     let options = Options::parse(words)?;
-    let picked = options.pick(&scenarios::all())?;
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let picked = options.pick(&scenarios::all(processors))?;
     if options.list {
         for scenario in &picked {
             println!("{:16} {}", scenario.name, scenario.title);
@@ -70,7 +70,12 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<bool> {
     };
     let ebof = fs::canonicalize(&ebof).with_context(|| format!("looking for {}", ebof.display()))?;
     let disk = options.directory.clone().unwrap_or_else(|| root.join("target"));
-    let resources = Resources::new(ebof, &disk)?;
+    let mut resources = Resources::new(ebof, &disk)?;
+    if let Some(mib) = picked.iter().flat_map(|scenario| &scenario.subjects).filter_map(hosts::huge_mib).max()
+        && let Err(error) = resources.reserve_huge_pages(mib)
+    {
+        eprintln!("SPDK without huge pages: {error:#}");
+    }
     process::raise_own_priority(options.real_time);
     introduce(&options, &picked);
     let mut all = Vec::new();
@@ -115,7 +120,7 @@ fn build(root: &Path) -> Result<PathBuf> {
 fn introduce(options: &Options, picked: &[Scenario]) {
     let runs: usize = picked.iter().map(|scenario| scenario.subjects.len() * rounds(scenario, options)).sum();
     eprintln!(
-        "{} scenarios, {runs} runs of {} s; drives of {MEMORY_MIB} MiB; {}",
+        "{} scenarios, {runs} runs of {} s; {}",
         picked.len(),
         options.seconds,
         if process::is_real_time() {
@@ -133,7 +138,6 @@ fn settings(options: &Options) -> Value {
     json!({
         "rounds": options.rounds,
         "seconds": options.seconds,
-        "drive_mib": MEMORY_MIB,
         "real_time": process::is_real_time(),
         "processors": std::thread::available_parallelism().map_or(1, usize::from),
         "processor": model.trim_start_matches(['\t', ' ', ':']),
@@ -177,10 +181,10 @@ fn run_rounds(
             }
         }
     }
-    let label = format!("{label}, again after a stall");
+    let label = format!("{label}, again");
     for subject in std::iter::repeat_n(&scenario.subjects, REPEATS_MAX).flatten() {
         let Some(outcome) = outcomes.get_mut(&subject.name) else { continue };
-        for _ in 0..outcome.drop_stalled() {
+        for _ in 0..outcome.drop_stalled() + outcome.drop_disturbed() {
             run_once(subject, scenario.schedule, options, resources, &label, stop, outcome);
         }
     }

@@ -1,16 +1,18 @@
 //! The raw limit of the loopback: a minimal program that exchanges messages of the sizes of
-//! NVMe/TCP commands (72 bytes there and 4120 back for a read of 4 KiB). Nothing is parsed and the
-//! payload stays in the cache, so that it is an upper limit.
+//! NVMe/TCP commands (72 bytes there and 4120 back for a read of 4 KiB). Nothing is parsed, so that
+//! it is an upper limit. The payload is one buffer that stays in the cache, or is at random places
+//! of a memory as large as a drive ([`Load::memory_bytes`]).
 //!
 //! Both ends spin on non-blocking sockets, receive everything that a socket holds in one read, and
 //! answer a batch with one send. Several pairs can run in parallel, each on its own processors.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ebof_region::{Arena, Pages};
 use serde::{Deserialize, Serialize};
 
 use crate::report::float;
@@ -29,6 +31,11 @@ pub const BLOCK_BYTES_MAX: u32 = 1 << 20;
 const IDLE_READS_PER_YIELD: u32 = 8;
 /// Iterations between two readings of the clock, which may be a system call.
 const TURNS_PER_CLOCK: u32 = 16;
+/// Messages handed to one send, where each has a payload of its own: two gather elements each, of
+/// which the kernel takes 1024 at once.
+const GATHER_MAX: usize = 512;
+/// A huge page: what the memory of the payloads is made of.
+const PIECE_BYTES: usize = 2 << 20;
 /// Minimum size of the receive buffer. Smaller ones cost a tenth at depth 128.
 const RECEIVE_BYTES: usize = 1 << 20;
 
@@ -41,6 +48,10 @@ pub struct Load {
     pub block_bytes: u32,
     /// Requests outstanding on each connection, 1 to [`DEPTH_MAX`].
     pub depth: u16,
+    /// The payloads of the answering end are at random places of so much memory, in huge pages
+    /// where the system has them: what is sent is there, and what is received is copied there. 0:
+    /// one buffer that stays in the cache.
+    pub memory_bytes: u64,
     /// Time before counting begins.
     pub ramp: Duration,
     /// Time of counting.
@@ -70,7 +81,8 @@ pub struct Raw {
 /// # Errors
 /// As [`run`].
 pub fn read_4k(depth: u16, time: Duration, processors: [usize; 2]) -> io::Result<Raw> {
-    run(&Load { writes: false, block_bytes: 4096, depth, ramp: time / 8, time, processors: vec![processors] })
+    let ramp = time / 8;
+    run(&Load { writes: false, block_bytes: 4096, depth, memory_bytes: 0, ramp, time, processors: vec![processors] })
 }
 
 /// Measures one load: two threads for each connection.
@@ -84,7 +96,8 @@ pub fn run(load: &Load) -> io::Result<Raw> {
     let depth = load.depth.clamp(1, DEPTH_MAX);
     let pairs = load.processors.iter().map(|_| pair()).collect::<io::Result<Vec<_>>>()?;
     let stop = &AtomicBool::new(false);
-    let start = &Barrier::new(pairs.len());
+    // Of both ends: the memory is written before.
+    let ready = &Barrier::new(pairs.len() * 2);
     let counted = std::thread::scope(|scope| {
         let threads: Vec<_> = std::iter::zip(&pairs, &load.processors)
             .map(|((server, client), &[serving, asking])| {
@@ -93,11 +106,16 @@ pub fn run(load: &Load) -> io::Result<Raw> {
                 let client = end(client, answer, request);
                 let answering = scope.spawn(move || {
                     stay_on(serving);
-                    server.answer(stop)
+                    let memory = (load.memory_bytes > 0).then(|| Memory::new(load.memory_bytes, data));
+                    ready.wait();
+                    match memory {
+                        Some(memory) => Scattered { end: server, memory, begun: 0 }.answer(load.writes, stop),
+                        None => server.answer(stop),
+                    }
                 });
                 let asking = scope.spawn(move || {
                     stay_on(asking);
-                    start.wait();
+                    ready.wait();
                     let counted = client.ask(load.ramp, load.time, stop);
                     stop.store(true, Ordering::Relaxed);
                     counted
@@ -246,6 +264,123 @@ impl<'a> End<'a> {
     }
 }
 
+/// The memory of payloads: as large as a drive, and like one in pieces of huge pages.
+struct Memory {
+    pieces: Vec<Pages>,
+    block_bytes: usize,
+    /// Blocks of a piece.
+    blocks: usize,
+}
+
+impl Memory {
+    fn new(bytes: u64, block_bytes: usize) -> Memory {
+        let arena = Arena::new(PIECE_BYTES);
+        let count = bytes.div_ceil(PIECE_BYTES as u64);
+        let pieces = (0..count).map(|_| {
+            let mut piece = arena.piece();
+            piece.as_mut_bytes().fill(0x5a);
+            piece
+        });
+        Memory { pieces: pieces.collect(), block_bytes, blocks: PIECE_BYTES / block_bytes }
+    }
+
+    /// Where the payload of message number `message` is: piece, and first byte in it. A function of
+    /// the number, so that a message that was sent in part need not be remembered.
+    fn place(&self, message: u64) -> (usize, usize) {
+        let mixed = (message ^ (message >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 16;
+        let block = usize::try_from(mixed).unwrap_or(usize::MAX) % (self.pieces.len() * self.blocks);
+        (block / self.blocks, block % self.blocks * self.block_bytes)
+    }
+
+    fn payload(&self, message: u64) -> &[u8] {
+        let (piece, at) = self.place(message);
+        &self.pieces[piece].as_bytes()[at..at + self.block_bytes]
+    }
+
+    fn store(&mut self, message: u64, offset: usize, bytes: &[u8]) {
+        let (piece, at) = self.place(message);
+        self.pieces[piece].as_mut_bytes()[at + offset..][..bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+/// The answering end whose payloads are in a memory.
+struct Scattered<'a> {
+    end: End<'a>,
+    memory: Memory,
+    /// Messages with a payload that were sent, or received, in full.
+    begun: u64,
+}
+
+impl Scattered<'_> {
+    /// As [`End::answer`].
+    fn answer(mut self, writes: bool, stop: &AtomicBool) -> io::Result<()> {
+        while !stop.load(Ordering::Relaxed) {
+            let done = if writes {
+                self.take().and_then(|()| self.end.flush())
+            } else {
+                self.end.take().and_then(|_| self.flush())
+            };
+            match done {
+                Err(error) if has_left(&error) => return Ok(()),
+                done => done?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives what is available, and copies each payload to its place.
+    fn take(&mut self) -> io::Result<()> {
+        let mut within = self.end.partial;
+        let owed = self.end.owed;
+        self.end.take()?;
+        let messages = (self.end.owed - owed) / self.end.sends;
+        let header = self.end.takes - self.memory.block_bytes;
+        let received = messages * self.end.takes + self.end.partial - within;
+        let mut bytes = &self.end.incoming[..received];
+        while !bytes.is_empty() {
+            let (piece, rest) = bytes.split_at((self.end.takes - within).min(bytes.len()));
+            let payload = &piece[header.saturating_sub(within).min(piece.len())..];
+            if !payload.is_empty() {
+                self.memory.store(self.begun, within.saturating_sub(header), payload);
+            }
+            within += piece.len();
+            if within == self.end.takes {
+                (within, self.begun) = (0, self.begun + 1);
+            }
+            bytes = rest;
+        }
+        Ok(())
+    }
+
+    /// Sends all pending messages, header and payload of many in one call.
+    fn flush(&mut self) -> io::Result<()> {
+        let End { stream, sends, owed, outgoing, .. } = &mut self.end;
+        let header = *sends - self.memory.block_bytes;
+        while *owed > 0 {
+            // Of the first one the rest.
+            let sent = owed.next_multiple_of(*sends) - *owed;
+            let count = owed.div_ceil(*sends).min(GATHER_MAX);
+            let mut parts = Vec::with_capacity(count * 2);
+            for (message, skip) in (self.begun..).take(count).zip(std::iter::once(sent).chain(std::iter::repeat(0))) {
+                if skip < header {
+                    parts.push(IoSlice::new(&outgoing[skip..header]));
+                }
+                parts.push(IoSlice::new(&self.memory.payload(message)[skip.saturating_sub(header)..]));
+            }
+            match (&mut &**stream).write_vectored(&parts) {
+                Ok(more) => {
+                    *owed -= more;
+                    self.begun += ((sent + more) / *sends) as u64;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
 fn has_left(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
 }
@@ -271,7 +406,15 @@ mod tests {
     fn requests_are_answered_at_every_depth() {
         for depth in DEPTHS {
             let time = Duration::from_millis(30);
-            let load = Load { writes: false, block_bytes: 4096, depth, ramp: time / 8, time, processors: vec![[0, 1]] };
+            let load = Load {
+                writes: false,
+                block_bytes: 4096,
+                depth,
+                memory_bytes: 0,
+                ramp: time / 8,
+                time,
+                processors: vec![[0, 1]],
+            };
             let raw = answered(load);
             assert_eq!((raw.depth, raw.connections), (depth, 1));
             assert!((raw.bytes_per_s / raw.requests_per_s - 4096.0).abs() < 1e-3, "{raw:?}");
@@ -284,6 +427,7 @@ mod tests {
             writes: true,
             block_bytes: 128 << 10,
             depth: 64,
+            memory_bytes: 0,
             ramp: Duration::from_millis(10),
             time: Duration::from_millis(50),
             processors: vec![[0, 0], [1, 1]],
@@ -292,5 +436,45 @@ mod tests {
         assert_eq!(raw.connections, 2);
         assert!((raw.bytes_per_s / raw.requests_per_s - 131_072.0).abs() < 1e-3, "{raw:?}");
         assert!((raw.mean_us * raw.requests_per_s / 1e6 - 128.0).abs() < 1e-6, "{raw:?}");
+    }
+
+    #[test]
+    fn payloads_are_sent_from_all_of_a_memory_and_stored_in_it() {
+        for writes in [false, true] {
+            for (block_bytes, depth) in [(4096, 128), (128 << 10, 16)] {
+                let time = Duration::from_millis(30);
+                let memory_bytes = 8 << 20;
+                let processors = vec![[0, 1]];
+                let load = Load { writes, block_bytes, depth, memory_bytes, ramp: time / 8, time, processors };
+                answered(load);
+            }
+        }
+        let memory = Memory::new(8 << 20, 4096);
+        let mut used = vec![0; 2048];
+        for (piece, at) in (0..20_000).map(|message| memory.place(message)) {
+            used[piece * 512 + at / 4096] += 1;
+        }
+        assert!(
+            used.iter().all(|count| (0..40).contains(count)) && used.iter().filter(|count| **count > 0).count() > 2000
+        );
+    }
+
+    /// Whatever the sizes of what is received, each byte of a payload comes to its place.
+    #[test]
+    fn messages_in_pieces_are_stored_whole() {
+        let (ours, mut theirs) = pair().unwrap();
+        let end = End::new(&ours, 72 + 4096, 24, 1);
+        let mut scattered = Scattered { end, memory: Memory::new(2 << 20, 4096), begun: 0 };
+        let message = |byte| [vec![0xff; 72], vec![byte; 4096]].concat();
+        let stream: Vec<u8> = (1..=5).flat_map(message).collect();
+        for piece in stream.chunks(1111) {
+            theirs.write_all(piece).unwrap();
+            let before = (scattered.begun, scattered.end.partial);
+            while (scattered.begun, scattered.end.partial) == before {
+                scattered.take().unwrap();
+            }
+        }
+        assert_eq!((scattered.begun, scattered.end.partial, scattered.end.owed), (5, 0, 5 * 24));
+        assert!((1..=5).zip(0..).all(|(byte, at)| scattered.memory.payload(at) == [byte; 4096]));
     }
 }

@@ -4,7 +4,6 @@ use std::ffi::OsString;
 
 use anyhow::{Context as _, Result};
 
-use super::MEMORY_MIB;
 use super::load::{Host, Load, Sock, Subject, Target};
 use super::parse::{self, HostResult};
 use super::resources::Resources;
@@ -29,13 +28,16 @@ pub(crate) fn command(
     let load = &subject.load;
     let whole = seconds.ceil();
     Ok(match subject.host {
-        Host::Raw(processors) => {
+        Host::Raw(processors) | Host::RawMemory(processors) => {
             let list = processors.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
             let mut command = ebof(load, seconds, ramp, resources);
             command.extend(words(&format!("--raw --cpus-allowed {list}")));
+            if let Host::RawMemory(_) = subject.host {
+                command.extend(words(&format!("--size {}M", load.drive_mib)));
+            }
             command
         }
-        Host::Ebof => {
+        Host::Ebof | Host::EbofOn(_) => {
             let mut command = ebof(load, seconds, ramp, resources);
             command.push(uri(port));
             if load.digests {
@@ -52,7 +54,7 @@ pub(crate) fn command(
         Host::Spdk(sock) => spdk(sock, load, port, whole, resources)?,
         Host::FioNbd => {
             let mut command = fio("nbd", load, whole, ramp);
-            command.extend(words(&format!("--uri=nbd://127.0.0.1:{port} --size={MEMORY_MIB}M")));
+            command.extend(words(&format!("--uri=nbd://127.0.0.1:{port} --size={}M", load.drive_mib)));
             command
         }
         Host::FioFile(engine) => {
@@ -79,8 +81,8 @@ pub(crate) fn command(
 /// It has no results.
 pub(crate) fn parse(host: Host, printed: &str) -> Result<HostResult> {
     match host {
-        Host::Raw(_) => parse::raw(printed),
-        Host::Ebof => parse::ebof(printed),
+        Host::Raw(_) | Host::RawMemory(_) => parse::raw(printed),
+        Host::Ebof | Host::EbofOn(_) => parse::ebof(printed),
         Host::Spdk(_) => parse::spdk(printed),
         Host::FioNbd | Host::FioFile(_) => parse::fio(printed),
         Host::Iscsi => parse::iscsi(printed),
@@ -101,7 +103,7 @@ pub(crate) fn missing(subject: &Subject, resources: &Resources) -> Option<String
     match subject.host {
         Host::FioNbd | Host::FioFile(_) => programs.push("fio"),
         Host::Iscsi => programs.push("iscsi-perf"),
-        Host::Raw(_) | Host::Ebof | Host::Hold(_) | Host::Spdk(_) => {}
+        Host::Raw(_) | Host::RawMemory(_) | Host::Ebof | Host::EbofOn(_) | Host::Hold(_) | Host::Spdk(_) => {}
     }
     let spdk = matches!(subject.target, Target::Spdk { .. }) || matches!(subject.host, Host::Spdk(_));
     if spdk && let Err(error) = resources.spdk("nvmf_tgt").and(resources.spdk("spdk_nvme_perf")) {
@@ -109,6 +111,14 @@ pub(crate) fn missing(subject: &Subject, resources: &Resources) -> Option<String
     }
     let absent = programs.into_iter().find(|program| !Resources::finds(program))?;
     Some(format!("{absent} is not installed"))
+}
+
+/// The memory in MiB that a subject's programs could have in huge pages; `None` if they ask for
+/// none.
+pub(crate) fn huge_mib(subject: &Subject) -> Option<u64> {
+    let target = matches!(subject.target, Target::Spdk { .. }).then_some(subject.load.drive_mib + SPDK_MIB);
+    let host = matches!(subject.host, Host::Spdk(_)).then_some(SPDK_MIB);
+    Some(target.unwrap_or(0) + host.unwrap_or(0)).filter(|&mib| mib > 0)
 }
 
 fn uri(port: u16) -> OsString {
@@ -130,7 +140,8 @@ fn ebof(load: &Load, seconds: f64, ramp: f64, resources: &Resources) -> Vec<OsSt
 fn spdk(sock: Sock, load: &Load, port: u16, seconds: f64, resources: &Resources) -> Result<Vec<OsString>> {
     let mut command = vec![resources.spdk("spdk_nvme_perf")?.into_os_string()];
     command.extend(words(&format!(
-        "--no-huge -s {SPDK_MIB} -c 0x2 -S {} -q {} -o {} -w {} -t {seconds} -a 1 -P {}",
+        "{} -s {SPDK_MIB} -c 0x2 -S {} -q {} -o {} -w {} -t {seconds} -a 1 -P {}",
+        resources.spdk_memory(),
         sock.name(),
         load.depth,
         load.block_bytes,

@@ -11,11 +11,17 @@ pub(crate) struct Load {
     pub(crate) connections: u16,
     /// Header and data digests.
     pub(crate) digests: bool,
+    /// Size of the target's drive, unless it is a file, and of the memory of the raw program's
+    /// payloads.
+    pub(crate) drive_mib: u64,
 }
+
+/// Size of drives in MiB where nothing else is said.
+pub(crate) const DRIVE_MIB: u64 = 64;
 
 impl Load {
     pub(crate) const fn new(rw: Rw, block_bytes: u32, depth: u16) -> Self {
-        Self { rw, block_bytes, depth, connections: 1, digests: false }
+        Self { rw, block_bytes, depth, connections: 1, digests: false, drive_mib: DRIVE_MIB }
     }
 }
 
@@ -46,7 +52,7 @@ impl Rw {
 /// The drive of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Drive {
-    /// [`super::MEMORY_MIB`] of memory.
+    /// Memory.
     Memory,
     /// A null drive of the same size.
     Null,
@@ -94,8 +100,13 @@ pub(crate) enum Target {
 pub(crate) enum Host {
     /// Both ends of raw TCP, on these processors for each connection.
     Raw(&'static [usize]),
+    /// The same with the payloads in as much memory as the drive has.
+    RawMemory(&'static [usize]),
     /// `ebof bench`.
     Ebof,
+    /// The same with a thread on the second processor of each pair; the target is on the first
+    /// ones.
+    EbofOn(&'static [[usize; 2]]),
     /// `spdk_nvme_perf`.
     Spdk(Sock),
     /// fio's NBD engine.
@@ -146,6 +157,9 @@ pub(crate) enum Metric {
     TargetCpuPercent,
     /// The same of the host.
     HostCpuPercent,
+    /// Time that the hypervisor took from all processors during the run, in percent of all their
+    /// time.
+    StealPercent,
 }
 
 impl Metric {
@@ -156,6 +170,7 @@ impl Metric {
             Self::CpuUsPerIo => "cpu_us_per_io",
             Self::TargetCpuPercent => "target_cpu_percent",
             Self::HostCpuPercent => "host_cpu_percent",
+            Self::StealPercent => "steal_percent",
         }
     }
 

@@ -47,10 +47,11 @@ pub(crate) fn run(
     resources: &Resources,
     interrupted: &dyn Fn() -> bool,
 ) -> Result<Sample> {
-    let target = targets::start(subject.target, schedule, resources, interrupted)?;
+    let (targets_on, hosts_on) = processors(subject.host);
+    let target = targets::start(subject.target, &subject.load, (schedule, &targets_on), resources, interrupted)?;
     let command = hosts::command(subject, target.port, seconds, RAMP, resources)?;
     // The raw program contains both ends and places them itself, whatever `taskset` sets.
-    let mut host = Process::start(&command, schedule, 1)?;
+    let mut host = Process::start(&command, schedule, &hosts_on)?;
     let started = Instant::now();
     let target_id = target.process.as_ref().map(Process::id);
     let usage = || Usage {
@@ -62,6 +63,7 @@ pub(crate) fn run(
         return idle(&mut host, &usage, interrupted);
     }
     let mut samples = Vec::new();
+    let stolen = Stolen::now();
     let deadline = started + Duration::from_secs_f64(seconds) + OVERTIME_MAX;
     let status = loop {
         if let Some(used) = processor_ns(host.id()).filter(|&used| used > 0) {
@@ -83,6 +85,7 @@ pub(crate) fn run(
     }
     let result = hosts::parse(subject.host, &host.printed())?;
     let mut sample = Sample::from([(Metric::Iops, result.iops)]);
+    sample.extend(stolen.and_then(|before| before.percent()).map(|percent| (Metric::StealPercent, percent)));
     sample.extend(result.mean_us.map(|mean| (Metric::MeanUs, mean)));
     let end = started.elapsed().as_secs_f64() - TAIL;
     if let Some(used) = used(&samples, end - seconds * 0.5, end) {
@@ -95,6 +98,42 @@ pub(crate) fn run(
         }
     }
     Ok(sample)
+}
+
+/// The processors of target and host, where they are pinned.
+fn processors(host: Host) -> (Vec<usize>, Vec<usize>) {
+    match host {
+        Host::EbofOn(pairs) => pairs.iter().map(|pair| (pair[0], pair[1])).unzip(),
+        _ => (vec![0], vec![1]),
+    }
+}
+
+/// The time of all processors, and what of it the hypervisor took, in clock ticks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Stolen {
+    all: u64,
+    stolen: u64,
+}
+
+impl Stolen {
+    fn now() -> Option<Self> {
+        Self::parse(&std::fs::read_to_string("/proc/stat").ok()?)
+    }
+
+    /// The first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal; guests'
+    /// times, which follow, are in the others.
+    fn parse(text: &str) -> Option<Self> {
+        let fields = text.lines().next()?.strip_prefix("cpu ")?.split_whitespace().take(8);
+        let times = fields.map(str::parse).collect::<Result<Vec<u64>, _>>().ok()?;
+        Some(Self { all: times.iter().sum(), stolen: *times.get(7)? })
+    }
+
+    /// Since then.
+    fn percent(self) -> Option<f64> {
+        let now = Self::now()?;
+        let all = now.all.checked_sub(self.all).filter(|&all| all > 0)?;
+        Some(float(now.stolen.saturating_sub(self.stolen)) * 100.0 / float(all))
+    }
 }
 
 /// Observes both while they are idle.
@@ -153,6 +192,14 @@ fn float(value: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stolen_time_is_the_eighth_field() {
+        let text = "cpu  10 20 30 40 50 60 70 80 5 5\ncpu0 1 2 3 4 5 6 7 8 0 0\n";
+        assert_eq!(Stolen::parse(text), Some(Stolen { all: 360, stolen: 80 }));
+        assert_eq!(Stolen::parse("cpu  1 2 3\n"), None);
+        assert!(Stolen::now().is_some());
+    }
 
     #[test]
     fn usage_is_measured_within_the_window() {

@@ -27,13 +27,13 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts `command` with `schedule`, on `processor` if it is pinned.
+    /// Starts `command` with `schedule`, on these processors if it is pinned.
     ///
     /// # Errors
     /// It cannot be started.
-    pub(crate) fn start(command: &[OsString], schedule: Schedule, processor: usize) -> Result<Self> {
+    pub(crate) fn start(command: &[OsString], schedule: Schedule, processors: &[usize]) -> Result<Self> {
         let name = command.first().context("an empty command")?.to_string_lossy().into_owned();
-        let words = [prefix(schedule, processor), command.to_vec()].concat();
+        let words = [prefix(schedule, processors), command.to_vec()].concat();
         let output = [temporary()?, temporary()?];
         let child = Command::new(&words[0])
             .args(&words[1..])
@@ -113,10 +113,11 @@ fn text(file: &File) -> String {
 }
 
 /// The programs that set processor and priority of a command; each executes what follows.
-fn prefix(schedule: Schedule, processor: usize) -> Vec<OsString> {
+fn prefix(schedule: Schedule, processors: &[usize]) -> Vec<OsString> {
     let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
     let share = || if runs("nice -n -20 true") { words("nice -n -20") } else { Vec::new() };
-    let pinned = words(&format!("taskset -c {processor}"));
+    let list = processors.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let pinned = words(&format!("taskset -c {list}"));
     match schedule {
         Schedule::Pinned if is_real_time() => [words("chrt -f 1"), pinned].concat(),
         Schedule::Pinned | Schedule::PinnedShare => [share(), pinned].concat(),
@@ -188,18 +189,18 @@ mod tests {
 
     #[test]
     fn a_process_is_killed_on_drop_and_reports_its_failure() {
-        let sleeping = Process::start(&words("sleep 100"), Schedule::Plain, 0).unwrap();
+        let sleeping = Process::start(&words("sleep 100"), Schedule::Plain, &[0]).unwrap();
         let pid = sleeping.id();
         assert!(processor_ns(pid).is_some());
         drop(sleeping);
         assert_eq!(processor_ns(pid), None);
-        let mut failing = Process::start(&words("ls /nonexistent-file"), Schedule::Plain, 0).unwrap();
+        let mut failing = Process::start(&words("ls /nonexistent-file"), Schedule::Plain, &[0]).unwrap();
         while failing.ended().unwrap().is_none() {
             std::thread::sleep(Duration::from_millis(5));
         }
         assert!(failing.last_output().contains("nonexistent-file"));
         assert!(failing.wait_listening(1, &|| false).is_err());
-        assert!(Process::start(&words("/nonexistent-program"), Schedule::Plain, 0).is_err());
+        assert!(Process::start(&words("/nonexistent-program"), Schedule::Plain, &[0]).is_err());
     }
 
     #[test]

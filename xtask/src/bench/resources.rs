@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use tempfile::TempDir;
 
-use super::MEMORY_MIB;
+use super::huge_pages::HugePages;
 
 /// Bytes of the file of the disk scenarios.
 const FILE_MIB: u64 = 1024;
@@ -25,6 +25,7 @@ pub(crate) struct Resources {
     pub(crate) file: PathBuf,
     spdk: Option<PathBuf>,
     memory_file: PathBuf,
+    huge_pages: Option<HugePages>,
     _held: [TempDir; 3],
 }
 
@@ -46,6 +47,7 @@ impl Resources {
             file: held[1].path().join("drive.img"),
             spdk: std::env::var_os("EBOF_SPDK").map(PathBuf::from),
             memory_file: held[2].path().join("drive.img"),
+            huge_pages: None,
             _held: held,
         })
     }
@@ -63,13 +65,27 @@ impl Resources {
         Ok(path)
     }
 
-    /// A file in memory as large as the other drives; created on first use.
+    /// Reserves huge pages for a peer that uses them, where that is permitted.
+    pub(crate) fn reserve_huge_pages(&mut self, mib: u64) -> Result<()> {
+        self.huge_pages = Some(HugePages::reserve(mib, &self.directory)?);
+        Ok(())
+    }
+
+    /// The options of SPDK's programs that say what their memory is.
+    pub(crate) fn spdk_memory(&self) -> String {
+        match &self.huge_pages {
+            Some(pages) => format!("--huge-dir {}", pages.directory().display()),
+            None => "--no-huge".to_owned(),
+        }
+    }
+
+    /// A file of `mib` in memory; created on first use.
     ///
     /// # Errors
     /// It cannot be written.
-    pub(crate) fn memory_file(&self) -> Result<PathBuf> {
-        if !self.memory_file.exists() {
-            fill(&self.memory_file, MEMORY_MIB)?;
+    pub(crate) fn memory_file(&self, mib: u64) -> Result<PathBuf> {
+        if fs::metadata(&self.memory_file).map_or(0, |metadata| metadata.len()) != mib << 20 {
+            fill(&self.memory_file, mib)?;
         }
         Ok(self.memory_file.clone())
     }
@@ -115,8 +131,8 @@ mod tests {
     fn resources_are_removed_on_drop() {
         let disk = tempfile::tempdir().unwrap();
         let resources = Resources::new("ebof".into(), &disk.path().join("made")).unwrap();
-        let file = resources.memory_file().unwrap();
-        assert_eq!(fs::metadata(&file).unwrap().len(), MEMORY_MIB << 20);
+        let file = resources.memory_file(3).unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().len(), 3 << 20);
         let directory = resources.directory.clone();
         drop(resources);
         assert!(!file.exists() && !directory.exists());

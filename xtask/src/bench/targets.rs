@@ -1,5 +1,4 @@
-//! The targets: their command lines and configurations, each with a drive of [`MEMORY_MIB`] on a
-//! port of its own.
+//! The targets: their command lines and configurations, each with a drive on a port of its own.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,8 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, bail};
 use serde_json::json;
 
-use super::MEMORY_MIB;
-use super::load::{Drive, Schedule, Sock, Target};
+use super::load::{Drive, Load, Schedule, Sock, Target};
 use super::process::Process;
 use super::resources::Resources;
 
@@ -36,7 +34,8 @@ pub(crate) struct Running {
 /// It does not start.
 pub(crate) fn start(
     target: Target,
-    schedule: Schedule,
+    load: &Load,
+    (schedule, processors): (Schedule, &[usize]),
     resources: &Resources,
     interrupted: &dyn Fn() -> bool,
 ) -> Result<Running> {
@@ -46,20 +45,20 @@ pub(crate) fn start(
     let port = free_port()?;
     let command = match target {
         Target::None => Vec::new(),
-        Target::Ebof { drive, threads } => ebof(drive, threads, port, resources),
-        Target::Spdk { sock, drive } => spdk(sock, drive, port, resources)?,
-        Target::Nbdkit => words(&format!("nbdkit -f -i 127.0.0.1 -p {port} memory {MEMORY_MIB}M")),
+        Target::Ebof { drive, threads } => ebof(drive, load.drive_mib, threads, port, resources),
+        Target::Spdk { sock, drive } => spdk(sock, drive, load.drive_mib, port, resources)?,
+        Target::Nbdkit => words(&format!("nbdkit -f -i 127.0.0.1 -p {port} memory {}M", load.drive_mib)),
         Target::QemuNbd => {
             let mut command = words(&format!("qemu-nbd -f raw -t -b 127.0.0.1 -p {port}"));
-            command.push(resources.memory_file()?.into());
+            command.push(resources.memory_file(load.drive_mib)?.into());
             command
         }
         Target::Tgt => tgt(port, resources),
     };
-    let mut process = Process::start(&command, schedule, 0)?;
+    let mut process = Process::start(&command, schedule, processors)?;
     process.wait_listening(port, interrupted)?;
     if target == Target::Tgt {
-        configure_tgt(resources)?;
+        configure_tgt(load.drive_mib, resources)?;
     }
     Ok(Running { process: Some(process), port })
 }
@@ -75,15 +74,15 @@ fn free_port() -> Result<u16> {
     Ok(socket.local_addr()?.port())
 }
 
-fn ebof(drive: Drive, threads: Option<u16>, port: u16, resources: &Resources) -> Vec<OsString> {
+fn ebof(drive: Drive, mib: u64, threads: Option<u16>, port: u16, resources: &Resources) -> Vec<OsString> {
     let mut command = vec![resources.ebof.clone().into_os_string()];
     command.extend(words(&format!("serve --listen tcp://127.0.0.1:{port} --nqn {NQN} --block-size {BLOCK}")));
     if let Some(threads) = threads {
         command.extend(words(&format!("--threads {threads}")));
     }
     command.push(match drive {
-        Drive::Memory => format!("mem:{MEMORY_MIB}M").into(),
-        Drive::Null => format!("null:{MEMORY_MIB}M").into(),
+        Drive::Memory => format!("mem:{mib}M").into(),
+        Drive::Null => format!("null:{mib}M").into(),
         Drive::File => {
             let mut spec = resources.file.clone().into_os_string();
             spec.push(",direct");
@@ -93,12 +92,13 @@ fn ebof(drive: Drive, threads: Option<u16>, port: u16, resources: &Resources) ->
     command
 }
 
-fn spdk(sock: Sock, drive: Drive, port: u16, resources: &Resources) -> Result<Vec<OsString>> {
+fn spdk(sock: Sock, drive: Drive, mib: u64, port: u16, resources: &Resources) -> Result<Vec<OsString>> {
     let program = resources.spdk("nvmf_tgt")?;
     let configuration = resources.directory.join("spdk.json");
-    fs::write(&configuration, spdk_configuration(sock, drive, port)?).context("the configuration of SPDK")?;
+    fs::write(&configuration, spdk_configuration(sock, drive, mib, port)?).context("the configuration of SPDK")?;
     let mut command = vec![program.into_os_string()];
-    command.extend(words(&format!("--no-huge -s {SPDK_MIB} -m 0x1 -r")));
+    let memory = resources.spdk_memory();
+    command.extend(words(&format!("{memory} -s {} -m 0x1 -r", SPDK_MIB + mib)));
     command.push(resources.directory.join("spdk.sock").into());
     command.push("-c".into());
     command.push(configuration.into());
@@ -106,8 +106,8 @@ fn spdk(sock: Sock, drive: Drive, port: u16, resources: &Resources) -> Result<Ve
 }
 
 /// SPDK's configuration: RPC methods with their parameters, as JSON.
-fn spdk_configuration(sock: Sock, drive: Drive, port: u16) -> Result<String> {
-    let blocks = (MEMORY_MIB << 20) / BLOCK;
+fn spdk_configuration(sock: Sock, drive: Drive, mib: u64, port: u16) -> Result<String> {
+    let blocks = (mib << 20) / BLOCK;
     let device = match drive {
         Drive::Memory => "bdev_malloc_create",
         Drive::Null => "bdev_null_create",
@@ -144,8 +144,8 @@ fn tgt(port: u16, resources: &Resources) -> Vec<OsString> {
     command
 }
 
-fn configure_tgt(resources: &Resources) -> Result<()> {
-    let file = resources.memory_file()?;
+fn configure_tgt(mib: u64, resources: &Resources) -> Result<()> {
+    let file = resources.memory_file(mib)?;
     let run = |arguments: &str, file: Option<&Path>| -> Result<()> {
         let mut command = Command::new("env");
         command.arg(tgt_environment(&resources.directory)).arg("tgtadm").args(["--lld", "iscsi"]);
@@ -167,12 +167,12 @@ mod tests {
 
     #[test]
     fn spdk_gets_the_same_size() {
-        let text = spdk_configuration(Sock::Uring, Drive::Null, 4420).unwrap();
+        let text = spdk_configuration(Sock::Uring, Drive::Null, 64, 4420).unwrap();
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         let device = &value["subsystems"][1]["config"][0];
         assert_eq!(device["method"], "bdev_null_create");
-        assert_eq!(device["params"]["num_blocks"].as_u64().unwrap() * BLOCK, MEMORY_MIB << 20);
+        assert_eq!(device["params"]["num_blocks"].as_u64().unwrap() * BLOCK, 64 << 20);
         assert_eq!(value["subsystems"][0]["config"][0]["params"]["impl_name"], "uring");
-        assert!(spdk_configuration(Sock::Posix, Drive::File, 1).is_err());
+        assert!(spdk_configuration(Sock::Posix, Drive::File, 64, 1).is_err());
     }
 }

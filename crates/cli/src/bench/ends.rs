@@ -21,7 +21,7 @@ use crate::verb::Outcome;
 pub(super) struct Ends {
     /// Measure raw TCP on the loopback with the messages that the load would send, both ends in
     /// this process; --cpus-allowed has pairs of processors, for the responding and the requesting
-    /// end of each connection
+    /// end of each connection, and --size has the payloads at random places of so much memory
     #[arg(long, help_heading = super::limit::HEADING, conflicts_with_all = ["sources", "compare_raw"])]
     pub(super) raw: bool,
     /// Connect N controllers with an I/O queue each, and wait for the time of --runtime
@@ -29,6 +29,9 @@ pub(super) struct Ends {
         value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(super) hold: Option<u16>,
 }
+
+/// The largest `--size` of the raw program, for each connection.
+const MEMORY_BYTES_MAX: u64 = 64 << 30;
 
 /// The result of the raw program.
 struct Carried {
@@ -65,7 +68,13 @@ fn load(job: &Job) -> Result<raw::Load, Failure> {
         return Err(Failure::usage("--raw has no medium to go over once", "say how long, as in --runtime 2"));
     };
     let processors = pairs(job)?;
-    Ok(raw::Load { writes, block_bytes: job.block_bytes, depth: job.depth, ramp: job.ramp, time, processors })
+    let memory_bytes = job.size_bytes.unwrap_or(0);
+    if memory_bytes > MEMORY_BYTES_MAX {
+        let hint = "up to --size 64G; without, the payload is one buffer that stays in the cache";
+        return Err(Failure::usage("--raw has no room for that much memory", hint));
+    }
+    let (block_bytes, depth, ramp) = (job.block_bytes, job.depth, job.ramp);
+    Ok(raw::Load { writes, block_bytes, depth, memory_bytes, ramp, time, processors })
 }
 
 /// The processors of each connection: the given ones in pairs. By default one connection uses the
