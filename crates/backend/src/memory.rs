@@ -13,7 +13,7 @@ use crate::{
     Action, Buffer, Completion, Device, Error, Geometry, Io, Lent, Operation, Request, Resident, Segments, Submitted,
     format_size,
 };
-use ebof_region::{Arena, Pages};
+use ebof_region::{PAGE_BYTES, Pages};
 
 /// Bytes per chunk. A compromise: a first write has to zero a whole one, and a large transfer takes
 /// a lock for each. It is a size of transfer that hosts like, and of the buffers that targets
@@ -33,8 +33,6 @@ type Group = OnceLock<Box<[Chunk]>>;
 pub struct Memory {
     geometry: Geometry,
     groups: Box<[Group]>,
-    /// Of the chunks: transfers at random places of a large drive are faster in huge pages.
-    arena: Arena,
 }
 
 impl Memory {
@@ -57,7 +55,7 @@ impl Memory {
             volatile_cache: false,
         };
         let (last_group, _) = locate(capacity_bytes.saturating_sub(1) / CHUNK_SPAN);
-        Memory { geometry, groups: (0..=last_group).map(|_| OnceLock::new()).collect(), arena: Arena::new(CHUNK_BYTES) }
+        Memory { geometry, groups: (0..=last_group).map(|_| OnceLock::new()).collect() }
     }
 
     /// Bytes of memory in use for data. Takes the lock of every chunk: for tests and diagnostics.
@@ -116,7 +114,7 @@ impl Memory {
             let within = span(position, from.len());
             let (piece, rest) = from.split_at(within.len());
             let mut chunk = write_lock(self.chunk_to_write(position));
-            let pages = chunk.get_or_insert_with(|| self.arena.piece());
+            let pages = chunk.get_or_insert_with(|| Pages::zeroed(CHUNK_BYTES / PAGE_BYTES));
             pages.as_mut_bytes()[within.clone()].copy_from_slice(piece);
             position += length(&within);
             from = rest;
@@ -146,7 +144,7 @@ impl Memory {
             let position = offset + done as u64;
             let within = span(position, len - done);
             let mut chunk = write_lock(self.chunk_to_write(position));
-            let pages = chunk.get_or_insert_with(|| self.arena.piece());
+            let pages = chunk.get_or_insert_with(|| Pages::zeroed(CHUNK_BYTES / PAGE_BYTES));
             data.read(done, &mut pages.as_mut_bytes()[within.clone()]);
             done += within.len();
         }

@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ebof_backend::{Buffer, Region};
-use ebof_region::Arena;
 
 /// Sizes in which buffers are handed out, bytes.
 const CLASSES: [usize; 6] = [4 << 10, 16 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20];
@@ -18,10 +17,6 @@ const CLASSES: [usize; 6] = [4 << 10, 16 << 10, 64 << 10, 128 << 10, 256 << 10, 
 /// by themselves, of which those of a memory drive's chunk can be given to it.
 const PIECE_BYTES_MAX: usize = 16 << 10;
 const REGION_BYTES: usize = 256 << 10;
-
-/// Buffers of this size are given to memory drives for their chunks, and are of the same kind of
-/// memory: a drive that was written so is in huge pages, too.
-const CHUNK_BYTES: usize = 128 << 10;
 
 /// A bounded pool of page-aligned buffers.
 #[derive(Debug)]
@@ -33,7 +28,6 @@ pub(crate) struct Pool {
     host_share_bytes: usize,
     /// Bytes in buffers that connections keep between commands.
     kept_bytes: usize,
-    chunks: Arena,
 }
 
 /// The part of the budget that connections may keep besides it.
@@ -49,7 +43,6 @@ impl Pool {
             budget_bytes,
             host_share_bytes,
             kept_bytes: 0,
-            chunks: Arena::new(CHUNK_BYTES),
         }
     }
 
@@ -102,7 +95,6 @@ impl Pool {
                 self.free_bytes += more;
                 self.free[class].pop()
             }
-            _ if bytes == CHUNK_BYTES => Some(Buffer::of(self.chunks.piece())),
             _ => Some(Buffer::zeroed(bytes)),
         }
     }
