@@ -81,8 +81,8 @@ fn ebof(drive: Drive, mib: u64, threads: Option<u16>, port: u16, resources: &Res
         command.extend(words(&format!("--threads {threads}")));
     }
     command.push(match drive {
-        Drive::Memory => format!("mem:{mib}M").into(),
-        Drive::Null => format!("null:{mib}M").into(),
+        Drive::Memory => format!("mem:{mib}Mi").into(),
+        Drive::Null => format!("null:{mib}Mi").into(),
         Drive::File => {
             let mut spec = resources.file.clone().into_os_string();
             spec.push(",direct");
