@@ -18,6 +18,8 @@ use hdrhistogram::Histogram;
 use vfio_user::Client;
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
+use crate::pattern::mix;
+
 /// How the driver rings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Doorbells {
@@ -455,12 +457,8 @@ struct Places {
 impl Places {
     fn take(&mut self) -> u64 {
         if self.random {
-            // SplitMix64.
-            self.next = self.next.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = self.next;
-            z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            (z ^ z >> 31) % self.count
+            self.next = self.next.wrapping_add(1);
+            mix(self.next) % self.count
         } else {
             self.next = (self.next + 1) % self.count;
             self.next

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use ebof_region::{Arena, Pages};
 use serde::{Deserialize, Serialize};
 
+use crate::pattern::mix;
 use crate::report::float;
 
 /// A command capsule without data: 8 bytes of PDU header and 64 of entry.
@@ -226,14 +227,7 @@ impl<'a> End<'a> {
 
     /// Answers requests until `stop` is set or the other end disconnects.
     fn answer(mut self, stop: &AtomicBool) -> io::Result<()> {
-        while !stop.load(Ordering::Relaxed) {
-            let taken = self.take().map(drop).and_then(|()| self.flush());
-            match taken {
-                Err(error) if has_left(&error) => return Ok(()),
-                taken => taken?,
-            }
-        }
-        Ok(())
+        answer_all(stop, || self.take().and_then(|_| self.flush()))
     }
 
     /// Keeps requests outstanding; returns how many were answered after `ramp`, and the elapsed
@@ -264,7 +258,7 @@ impl<'a> End<'a> {
     }
 }
 
-/// The memory of payloads: as large as a drive, and like one in pieces of huge pages.
+/// The memory of payloads: as large as a drive, in huge pages.
 struct Memory {
     pieces: Vec<Pages>,
     block_bytes: usize,
@@ -287,9 +281,7 @@ impl Memory {
     /// Where the payload of message number `message` is: piece, and first byte in it. A function of
     /// the number, so that a message that was sent in part need not be remembered.
     fn place(&self, message: u64) -> (usize, usize) {
-        let mixed = (message ^ (message >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 16;
-        let block = usize::try_from(mixed).unwrap_or(usize::MAX) % (self.pieces.len() * self.blocks);
+        let block = usize::try_from(mix(message)).unwrap_or(usize::MAX) % (self.pieces.len() * self.blocks);
         (block / self.blocks, block % self.blocks * self.block_bytes)
     }
 
@@ -315,18 +307,13 @@ struct Scattered<'a> {
 impl Scattered<'_> {
     /// As [`End::answer`].
     fn answer(mut self, writes: bool, stop: &AtomicBool) -> io::Result<()> {
-        while !stop.load(Ordering::Relaxed) {
-            let done = if writes {
+        answer_all(stop, || {
+            if writes {
                 self.take().and_then(|()| self.end.flush())
             } else {
                 self.end.take().and_then(|_| self.flush())
-            };
-            match done {
-                Err(error) if has_left(&error) => return Ok(()),
-                done => done?,
             }
-        }
-        Ok(())
+        })
     }
 
     /// Receives what is available, and copies each payload to its place.
@@ -379,6 +366,17 @@ impl Scattered<'_> {
         }
         Ok(())
     }
+}
+
+/// Calls `turn` until `stop` is set or the other end disconnects.
+fn answer_all(stop: &AtomicBool, mut turn: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    while !stop.load(Ordering::Relaxed) {
+        match turn() {
+            Err(error) if has_left(&error) => return Ok(()),
+            done => done?,
+        }
+    }
+    Ok(())
 }
 
 fn has_left(error: &io::Error) -> bool {

@@ -8,7 +8,6 @@
 use std::fmt;
 use std::ptr::{self, NonNull};
 use std::slice;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
@@ -56,12 +55,6 @@ impl Pages {
     /// used, no reference to the pages as a whole may be made.
     pub(crate) const fn first(&self) -> NonNull<Page> {
         self.first
-    }
-
-    /// Whether they are a piece of a mapping that may have huge pages.
-    #[must_use]
-    pub const fn is_mapped(&self) -> bool {
-        self.mapping.is_some()
     }
 
     /// Their bytes.
@@ -114,8 +107,6 @@ struct Mapping {
     piece_pages: usize,
     /// Pieces that nobody has, by their number. Those freed last are taken first.
     free: Mutex<Vec<u32>>,
-    /// How many, for who looks for one.
-    free_count: AtomicUsize,
 }
 
 // SAFETY: its memory belongs to the owners of the pieces; this only says which are free, behind a
@@ -163,7 +154,6 @@ impl Mapping {
             bytes,
             piece_pages,
             free: Mutex::new(free),
-            free_count: AtomicUsize::new(pieces),
         })
     }
 
@@ -173,11 +163,7 @@ impl Mapping {
     }
 
     fn take(self: &Arc<Self>) -> Option<Pages> {
-        if self.free_count.load(Ordering::Relaxed) == 0 {
-            return None;
-        }
         let piece = self.lock().pop()?;
-        self.free_count.fetch_sub(1, Ordering::Relaxed);
         // SAFETY: the piece is within the mapping.
         // JUSTIFICATION: the memory has no slice to index.
         let first = unsafe { self.first.add(piece as usize * self.piece_pages) };
@@ -197,7 +183,6 @@ impl Mapping {
         }
         let pages = (first.addr().get() - self.first.addr().get()) / PAGE_BYTES;
         self.lock().push(u32::try_from(pages / self.piece_pages).expect("as it was when it was taken"));
-        self.free_count.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -263,7 +248,7 @@ mod tests {
 
     fn mappings(arena: &Arena) -> Vec<(usize, usize)> {
         let mappings = arena.mappings.lock().unwrap();
-        mappings.iter().map(|mapping| (mapping.bytes, mapping.free_count.load(Ordering::Relaxed))).collect()
+        mappings.iter().map(|mapping| (mapping.bytes, mapping.lock().len())).collect()
     }
 
     #[test]
@@ -272,7 +257,7 @@ mod tests {
         let mut pieces: Vec<Pages> = (0..40).map(|_| arena.piece()).collect();
         for (byte, piece) in (1..).zip(&mut pieces) {
             assert!(piece.as_bytes().len() == PIECE && piece.as_bytes().iter().all(|byte| *byte == 0));
-            assert!(piece.is_mapped() && piece.as_bytes().as_ptr().align_offset(PAGE_BYTES) == 0);
+            assert!(piece.mapping.is_some() && piece.as_bytes().as_ptr().align_offset(PAGE_BYTES) == 0);
             piece.as_mut_bytes().fill(byte);
         }
         assert!((1..).zip(&pieces).all(|(byte, piece)| piece.as_bytes() == [byte; PIECE]));
@@ -297,7 +282,6 @@ mod tests {
         assert!(pieces.iter().all(|piece| piece.as_bytes() == [7; PIECE]), "the others are as they were");
     }
 
-    /// A piece goes with its buffer to a drive, which may outlive the pool that it is from.
     #[test]
     fn a_piece_outlives_its_source_on_any_thread() {
         let arena = Arena::new(PIECE);

@@ -111,15 +111,7 @@ impl Buffer {
     /// does: `len` has to be bounded by the caller, below 16 TiB.
     #[must_use]
     pub fn zeroed(len: usize) -> Buffer {
-        Buffer::of(Pages::zeroed(len.div_ceil(PAGE_BYTES)))
-    }
-
-    /// A buffer of these pages, which are a region of their own, with the bytes that they have.
-    ///
-    /// # Panics
-    /// They are 16 TiB or more.
-    #[must_use]
-    pub fn of(pages: Pages) -> Buffer {
+        let pages = Pages::zeroed(len.div_ceil(PAGE_BYTES));
         let count = u32::try_from(pages.count()).expect("less than 16 TiB");
         Buffer { region: Arc::new(Region::new(pages)), first: 0, count }
     }
