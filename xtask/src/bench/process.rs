@@ -119,7 +119,7 @@ fn prefix(schedule: Schedule, processors: &[usize]) -> Vec<OsString> {
     let list = processors.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     let pinned = words(&format!("taskset -c {list}"));
     match schedule {
-        Schedule::Pinned if is_real_time() => [words("chrt -f 1"), pinned].concat(),
+        Schedule::Pinned if is_real_time() => [words("chrt -r 1"), pinned].concat(),
         Schedule::Pinned | Schedule::PinnedShare => [share(), pinned].concat(),
         Schedule::Free => share(),
         Schedule::Plain => Vec::new(),
@@ -137,7 +137,7 @@ pub(crate) fn is_real_time() -> bool {
 /// time; it sleeps nearly always. Real-time priorities are used if they are `wanted` and permitted.
 /// Must be called once, before anything is measured.
 pub(crate) fn raise_own_priority(wanted: bool) {
-    let allowed = wanted && runs(&format!("chrt -f -p 2 {}", std::process::id()));
+    let allowed = wanted && runs(&format!("chrt -r -p 2 {}", std::process::id()));
     let _called_twice = REAL_TIME.set(allowed);
     if !allowed {
         let _slower_only = runs(&format!("renice -n -20 -p {}", std::process::id()));
