@@ -7,6 +7,7 @@
 
 #[expect(unsafe_code, reason = "parts of a mapping have several owners; see the rule at the top of the file")]
 mod arena;
+mod chunk;
 mod guest;
 mod page;
 #[expect(unsafe_code, reason = "several buffers have parts of one allocation; see the rule at the top of the file")]
@@ -17,6 +18,7 @@ mod shared;
 mod table;
 
 pub use arena::{Arena, Pages};
+pub use chunk::CHUNK_BYTES;
 pub use guest::{GuestFault, GuestMemory, GuestMemoryError, Way};
 pub use page::{PAGE_BYTES, Page};
 pub use region::{Buffer, Region};

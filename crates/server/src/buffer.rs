@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ebof_backend::{Buffer, Region};
+use ebof_region::CHUNK_BYTES;
 
 /// Sizes in which buffers are handed out, bytes.
 const CLASSES: [usize; 6] = [4 << 10, 16 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20];
@@ -95,6 +96,7 @@ impl Pool {
                 self.free_bytes += more;
                 self.free[class].pop()
             }
+            _ if bytes == CHUNK_BYTES => Some(Buffer::chunk()),
             _ => Some(Buffer::zeroed(bytes)),
         }
     }
