@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ebof_manage::config::Port;
 use ebof_manage::listen::Transport;
-use ebof_sockets::{Refused, SocketOptions};
+use ebof_sockets::{Refused, SocketOptions, unpace_loopback};
 use nix::sys::socket::getsockopt;
 use nix::{getsockopt_impl, sockopt_impl};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -24,6 +24,9 @@ const PROBE_AFTER: Duration = Duration::from_secs(30);
 /// # Errors
 /// The option that the system refuses, and its answer.
 pub(crate) fn prepare(listener: &TcpListener, port: &Port, ipv4: bool) -> Result<(), Refused> {
+    if let Ok(address) = listener.local_addr() {
+        unpace_loopback(listener, address.ip());
+    }
     options(port).set(listener, ipv4)
 }
 

@@ -12,6 +12,7 @@ mod stream;
 pub use stream::{Readiness, SimulatedStream, Stream};
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 
 use nix::sys::socket::setsockopt;
@@ -78,6 +79,25 @@ impl SocketOptions {
     }
 }
 
+/// Congestion controls that pace: they send a segment when a timer says so. Those of the kernel.
+const PACING: &[u8] = b"bbr";
+/// The one that every system has, and every process may choose.
+const NOT_PACING: &[u8] = b"reno";
+
+/// For a socket that is not connected yet and will be at `address`, its own or its peer's: if that
+/// is of this machine, and the system's congestion control paces, chooses one that does not. There
+/// is no network to pace for, and a timer for each segment of 64 KiB costs a fifth of the
+/// processor time of large batches. Whether it was chosen.
+pub fn unpace_loopback(socket: &impl AsFd, address: IpAddr) -> bool {
+    if !address.to_canonical().is_loopback() {
+        return false;
+    }
+    let socket = SockRef::from(socket);
+    let paces = socket.tcp_congestion().is_ok_and(|name| name.starts_with(PACING));
+    // Where it is refused, it is slower only.
+    paces && socket.set_tcp_congestion(NOT_PACING).is_ok()
+}
+
 sockopt_impl!(
     /// Polling instead of interrupts.
     PreferBusyPoll,
@@ -95,3 +115,44 @@ sockopt_impl!(
     libc::SO_BUSY_POLL_BUDGET,
     libc::c_int
 );
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use socket2::{Domain, Socket, Type};
+
+    use super::*;
+
+    #[test]
+    fn only_connections_within_the_machine_are_not_paced() {
+        let loopback = [
+            IpAddr::from(Ipv4Addr::LOCALHOST),
+            Ipv6Addr::LOCALHOST.into(),
+            Ipv4Addr::LOCALHOST.to_ipv6_mapped().into(),
+        ];
+        let others = [
+            IpAddr::from(Ipv4Addr::UNSPECIFIED),
+            Ipv4Addr::new(192, 168, 13, 147).into(),
+            Ipv6Addr::UNSPECIFIED.into(),
+        ];
+        let socket = || Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let name = |socket: &Socket| String::from_utf8(socket.tcp_congestion().unwrap()).unwrap();
+        let usual = name(&socket());
+        for address in others {
+            let socket = socket();
+            assert!(!unpace_loopback(&socket, address));
+            assert_eq!(name(&socket), usual);
+        }
+        for address in loopback {
+            let socket = socket();
+            assert_eq!(unpace_loopback(&socket, address), usual.starts_with("bbr"));
+            assert!(!name(&socket).starts_with("bbr"));
+            // Whoever may not have one that paces has nothing to be changed.
+            if socket.set_tcp_congestion(b"bbr").is_ok() {
+                assert!(unpace_loopback(&socket, address));
+                assert!(name(&socket).starts_with("reno"));
+            }
+        }
+    }
+}

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use ebof_sockets::{Refused, SocketOptions};
+use ebof_sockets::{Refused, SocketOptions, unpace_loopback};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
@@ -64,6 +64,7 @@ fn connect_to(
     // `allow_graceful_close` when nothing is outstanding.
     socket.set_linger(Some(Duration::ZERO)).map_err(|error| system("setting SO_LINGER", &error))?;
     set_options(options, &socket, address.is_ipv4())?;
+    unpace_loopback(&socket, address.ip());
     match socket.connect(&SockAddr::from(address)) {
         Ok(()) => {}
         Err(error) if errno(&error) == Errno::INPROGRESS => await_connect(options, &socket, time, cancel)?,
