@@ -50,6 +50,13 @@ impl BlockFormat {
         self.metadata_bytes != 0 || self.checked
     }
 
+    /// Whether blocks may be in flux: written before their tags are in the journal. Not if they
+    /// have metadata, which are nowhere else than in their tags.
+    #[must_use]
+    pub const fn may_be_in_flux(&self) -> bool {
+        self.checked && self.metadata_bytes == 0
+    }
+
     /// Bytes of a block's data.
     #[must_use]
     pub const fn data_bytes(&self) -> u64 {

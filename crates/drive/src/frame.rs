@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use crc_fast::CrcAlgorithm;
 pub use kind::Kind;
 
-use crate::block_format::BlockFormat;
+use crate::block_format::{BlockFormat, TAGS_PER_PAGE};
 use crate::mark::{FLUSHED_BYTES, Flushed};
 use crate::namespace::VolumeId;
 use crate::tag::Tag;
@@ -38,6 +38,9 @@ const CHECKPOINT_MAGIC: [u8; 8] = *b"EBOFCHK1";
 const MAP_EXTENTS_MAX: usize = 900;
 /// Tags that one record holds at most, for the same reason: all that a frame has room for.
 const TAGS_MAX: usize = (PAYLOAD_BYTES - 21) / 16;
+/// Words of a mask with a bit for each block of a page of tags.
+pub const PAGE_MASK_WORDS: usize = 4;
+const _: () = assert!(TAGS_PER_PAGE <= 64 * PAGE_MASK_WORDS as u64);
 /// Bytes of a part of a change, so that a frame has room for it.
 const PART_BYTES_MAX: usize = PAYLOAD_BYTES - 16;
 
@@ -98,7 +101,7 @@ pub enum Record {
         /// Their tags.
         tags: Vec<Tag>,
     },
-    /// The same where no earlier tag can be right. Only in checkpoints.
+    /// The same where no earlier tag can be right: in checkpoints, and for data that are durable.
     OnlyTags {
         /// The namespace, by its name on the medium.
         volume: VolumeId,
@@ -107,6 +110,18 @@ pub enum Record {
         /// Their tags.
         tags: Vec<Tag>,
     },
+    /// Blocks are in flux until [`Record::Settled`]: they may be written without their tags being
+    /// in the journal, so that whatever is there after a crash is accepted.
+    Flux {
+        /// The namespace, by its name on the medium.
+        volume: VolumeId,
+        /// The first block of a page of tags.
+        first: u64,
+        /// Which blocks from this one on, a bit each, the least significant first.
+        blocks: [u64; PAGE_MASK_WORDS],
+    },
+    /// No block of a namespace is in flux any more; records behind this one may say otherwise.
+    Settled(VolumeId),
     /// The high-water mark: from this extent of the medium on none was ever used.
     HighWater(u32),
     /// A change of the owner's state.
@@ -212,6 +227,12 @@ impl Frames {
                     });
                 }
             }
+            Record::Flux { volume, first, blocks } => self.put(Kind::Flux, |out| {
+                out.extend(volume.0.to_le_bytes());
+                out.extend(first.to_le_bytes());
+                blocks.iter().for_each(|word| out.extend(word.to_le_bytes()));
+            }),
+            Record::Settled(volume) => self.put(Kind::Settled, |out| out.extend(volume.0.to_le_bytes())),
             Record::HighWater(extent) => self.put(Kind::HighWater, |out| out.extend(extent.to_le_bytes())),
         }
     }
@@ -427,6 +448,12 @@ impl<'a> Reader<'a> {
             Kind::OnlyTags => {
                 Record::OnlyTags { volume: VolumeId(self.u64()?), first: self.u64()?, tags: self.tags()? }
             }
+            Kind::Flux => Record::Flux {
+                volume: VolumeId(self.u64()?),
+                first: self.u64()?,
+                blocks: [self.u64()?, self.u64()?, self.u64()?, self.u64()?],
+            },
+            Kind::Settled => Record::Settled(VolumeId(self.u64()?)),
         };
         Some(Piece::Whole(record))
     }

@@ -4,7 +4,7 @@
 //! temporary files) and on an allocated namespace of a drive in a file beside it, in turns,
 //! buffered and direct; then one whose blocks have checksums, and one whose blocks are encrypted,
 //! against one without, one and 32 in flight; then first writes. With `flushes` as a second
-//! argument, only what a flush costs behind each write.
+//! argument, only what a flush costs behind each write; with `checksums`, only what checksums cost.
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
 
 use std::path::Path;
@@ -30,6 +30,7 @@ fn main() -> Result<(), Failure> {
     std::fs::create_dir(&place)?;
     let measured = match std::env::args().nth(2).as_deref() {
         Some("flushes") => measure_flushes(&place),
+        Some("checksums") => ["", ",direct"].iter().try_for_each(|option| compare_checksums(&place, option)),
         _ => measure_all(&place),
     };
     std::fs::remove_dir_all(&place)?;
@@ -128,6 +129,21 @@ fn compare_codings(place: &Path, option: &str) -> Result<(), Failure> {
     drop(plain);
     drive.stop();
     Ok(std::fs::remove_file(place.join("coded.img"))?)
+}
+
+/// What checksums cost.
+fn compare_checksums(place: &Path, option: &str) -> Result<(), Failure> {
+    let drive = drive(place, "checked.img", SIZE * 4, option)?;
+    let plain = namespace(&drive, 1, SIZE, BlockFormat::plain(12))?;
+    let checked = namespace(&drive, 2, SIZE, BlockFormat { checked: true, ..BlockFormat::plain(12) })?;
+    fill(&*plain)?;
+    fill(&*checked)?;
+    for (depth, write) in [(1, true), (32, true), (1, false), (32, false)] {
+        compare(["plain", "checked"], &*plain, &*checked, depth, write, option)?;
+    }
+    drop((plain, checked));
+    drive.stop();
+    Ok(std::fs::remove_file(place.join("checked.img"))?)
 }
 
 /// In turns, so that what else the machine does meets both.

@@ -6,7 +6,8 @@
 //! completed. Requests of a batch were all in flight at the same time, so any order among them is
 //! right.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use crate::item::{
 };
 use crate::queues::{LongRequest, RequestQueues};
 use crate::shared::DeferredRequest;
-use crate::thin::refused;
+use crate::thin::{refused, stopped};
 use crate::{Error, Notice, Store, Thin, VolumeId, tagged};
 
 /// Requests that are done together.
@@ -48,14 +49,23 @@ pub(crate) const JOURNAL_FAILED: &str = "the drive's journal cannot be written: 
 pub(crate) fn serve(
     store: &mut Store,
     deferred_requests: Vec<DeferredRequest>,
-    mut long: Vec<LongRequest>,
+    long: Vec<LongRequest>,
     queues: &mut RequestQueues,
     may_wait: bool,
 ) {
     let now = store.shared.clock.now();
     let mut replies = Vec::with_capacity(deferred_requests.len());
     let mut items = Vec::with_capacity(deferred_requests.len() + long.len());
-    for DeferredRequest { thin, request, reply, waits_until } in deferred_requests {
+    let mut locks = BatchLocks::default();
+    for deferred in deferred_requests {
+        if !locks.try_lock(&deferred.thin, &deferred.request.operation) {
+            match may_wait {
+                true => queues.wait_for_unlock(deferred),
+                false => deferred.refuse(stopped),
+            }
+            continue;
+        }
+        let DeferredRequest { thin, request, reply, waits_until, .. } = deferred;
         replies.push((reply, waits_until));
         let wait_for = match waits_until {
             _ if !may_wait => WaitFor::Nothing,
@@ -64,9 +74,20 @@ pub(crate) fn serve(
         };
         items.push((thin, request, wait_for));
     }
-    let slice =
-        |long: &mut LongRequest| (Arc::clone(&long.deferred.thin), Request::new(0, long.slice()), WaitFor::Nothing);
-    items.extend(long.iter_mut().map(slice));
+    let mut sliced = Vec::with_capacity(long.len());
+    for mut long in long {
+        let left = long.left();
+        let slice = long.slice();
+        if locks.try_lock(&long.deferred.thin, &slice) {
+            items.push((Arc::clone(&long.deferred.thin), Request::new(0, slice), WaitFor::Nothing));
+            sliced.push(long);
+        } else if may_wait {
+            long.restore(left);
+            queues.wait_for_unlock_long(long);
+        } else {
+            long.deferred.refuse(stopped);
+        }
+    }
     if items.is_empty() {
         return;
     }
@@ -75,17 +96,19 @@ pub(crate) fn serve(
         queues.set_tagged_changes(tagged.filter(|(_, request, _)| request.operation.action().modifies()).count());
     }
     let mut done = Batch::new(store, items).run();
+    // Before anybody is told: the next request for these blocks need not come here.
+    drop(locks);
     let slices = done.split_off(replies.len());
     for ((reply, waits_until), outcome) in replies.into_iter().zip(done) {
         match outcome {
             Outcome::Done(completion) => reply.send(completion),
             Outcome::Waiting(thin, request) => {
                 let waits_until = waits_until.or(Some(now + SPACE_WAIT));
-                queues.wait_for_space(DeferredRequest { thin, request, reply, waits_until });
+                queues.wait_for_space(DeferredRequest { thin, request, reply, waits_until, settles: None });
             }
         }
     }
-    for (long, slice) in long.into_iter().zip(slices) {
+    for (long, slice) in sliced.into_iter().zip(slices) {
         match slice {
             Outcome::Done(Completion { result: Ok(()), .. }) if !long.is_done() => queues.put_back(long),
             Outcome::Done(Completion { result, .. }) => long.finish(result),
@@ -97,7 +120,8 @@ pub(crate) fn serve(
 
 impl Store {
     /// Runs one operation on a namespace to its end. At most a few MiB: the drive's thread does
-    /// nothing else meanwhile.
+    /// nothing else meanwhile. Fails with [`Class::Busy`] while another thread reads or writes
+    /// blocks of it that have checksums.
     pub fn execute(&mut self, volume: VolumeId, operation: Operation) -> Completion {
         let request = Request::new(0, operation);
         match self.shared.thin(volume) {
@@ -110,8 +134,54 @@ impl Store {
     }
 }
 
+/// Blocks that a batch has locked: no other thread reads or writes them meanwhile.
+#[derive(Default)]
+struct BatchLocks(Vec<(Arc<Thin>, Range<u32>, Range<u64>, bool)>);
+
+impl BatchLocks {
+    /// Locks the blocks of an operation. `false` if another thread has some of them: it tells the
+    /// drive's thread when it has finished.
+    fn try_lock(&mut self, thin: &Arc<Thin>, operation: &Operation) -> bool {
+        if !thin.may_be_in_flux || thin.geometry_check(operation).is_err() {
+            return true;
+        }
+        let before = self.0.len();
+        let (ranges, change) = match operation {
+            Operation::Read { offset, len, .. } => (vec![(*offset, *len as u64)], false),
+            operation => (changed_ranges(operation), true),
+        };
+        for (offset, len) in ranges.into_iter().filter(|(_, len)| *len > 0) {
+            let (extents, blocks) = (thin.index(offset)..thin.index(offset + len - 1) + 1, thin.blocks(offset, len));
+            if !thin.locks.try_lock_many(&extents, &blocks, change) {
+                self.unlock(before);
+                return false;
+            }
+            self.0.push((Arc::clone(thin), extents, blocks, change));
+        }
+        true
+    }
+
+    /// Unlocks all but the first `count`.
+    fn unlock(&mut self, count: usize) {
+        for (thin, extents, blocks, change) in self.0.drain(count..) {
+            thin.locks.unlock_many(&extents, &blocks, change);
+        }
+    }
+}
+
+impl Drop for BatchLocks {
+    fn drop(&mut self) {
+        self.unlock(0);
+    }
+}
+
 /// Runs a batch of one request.
 fn execute(store: &mut Store, thin: &Arc<Thin>, request: Request) -> Completion {
+    let mut locks = BatchLocks::default();
+    if !locks.try_lock(thin, &request.operation) {
+        let error = refused(&request.operation, Class::Busy, "another thread reads or writes some of its blocks");
+        return request.complete(Err(error));
+    }
     match Batch::new(store, vec![(Arc::clone(thin), request, WaitFor::Nothing)]).run().pop() {
         Some(Outcome::Done(completion)) => completion,
         Some(Outcome::Waiting(..)) | None => unreachable!("one request that may not wait has one completion"),
@@ -132,6 +202,7 @@ impl<'a> Batch<'a> {
                 unmapped: Vec::new(),
                 operations: Vec::new(),
                 wait_for,
+                is_in_flux: false,
                 is_waiting: false,
                 segments,
             }
@@ -348,8 +419,15 @@ impl<'a> Batch<'a> {
             Operation::Flush => true,
             _ => false,
         };
-        if self.items.iter().any(|item| item.result.is_ok() && wants(item))
-            && let Err(error) = self.store.flush().map(|()| self.store.mark())
+        let wanting = || self.items.iter().filter(|item| item.result.is_ok() && wants(item));
+        let unsettled = wanting().filter(|item| match item.request.operation {
+            Operation::Write { .. } => item.is_in_flux,
+            _ => item.thin.is_unsettled(),
+        });
+        let unsettled: BTreeSet<VolumeId> = unsettled.map(|item| item.thin.volume).collect();
+        wanting().for_each(|item| item.thin.count_flush());
+        if wanting().next().is_some()
+            && let Err(error) = self.store.make_durable(&unsettled)
         {
             if !self.store.has_faults() {
                 tracing::error!("what was written cannot be brought to the medium: {error}");

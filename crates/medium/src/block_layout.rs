@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use ebof_drive::BlockFormat;
-use ebof_drive::block_format::{TAG_BYTES, TAG_PAGE_BYTES, TAGS_PER_PAGE};
+use ebof_drive::block_format::{TAG_PAGE_BYTES, TAGS_PER_PAGE};
 
 /// The layout of a namespace's blocks in its extents. It never changes.
 #[derive(Clone, Copy, Debug)]
@@ -70,11 +70,9 @@ impl BlockLayout {
         self.tags_offset + page * TAG_PAGE_BYTES
     }
 
-    /// The bytes of a page that are the tag of a block.
-    pub(crate) fn tag(&self, block: u64) -> Range<usize> {
-        let at = (block % self.blocks % TAGS_PER_PAGE + 1) * TAG_BYTES;
-        let at = usize::try_from(at).expect("less than a page");
-        at..at + 16
+    /// The place of a block's tag in its page.
+    pub(crate) fn place(&self, block: u64) -> usize {
+        usize::try_from(block % self.blocks % TAGS_PER_PAGE).expect("less than a page")
     }
 
     /// The blocks whose tags are in page `page` of extent `index`.
@@ -97,19 +95,14 @@ mod tests {
             let block_layout = BlockLayout::new(block_format, extent_bytes).unwrap();
             let mut tags = BTreeSet::new();
             for block in 0..3 * block_layout.blocks {
-                let (index, page, tag) = (block_layout.index(block), block_layout.page(block), block_layout.tag(block));
-                assert!(
-                    block_layout.data(block) + block_layout.data_bytes <= block_layout.tags_offset
-                        && tag.start >= 16
-                        && tag.end <= 4096
-                );
+                let (index, page, tag) =
+                    (block_layout.index(block), block_layout.page(block), block_layout.place(block));
+                assert!(block_layout.data(block) + block_layout.data_bytes <= block_layout.tags_offset && tag < 255);
                 assert!(
                     block_layout.page_at(page) + 4096 <= extent_bytes
                         && block_layout.tagged(index, page).contains(&block)
                 );
-                assert!(
-                    block_layout.blocks_of(index..index + 1).contains(&block) && tags.insert((index, page, tag.start))
-                );
+                assert!(block_layout.blocks_of(index..index + 1).contains(&block) && tags.insert((index, page, tag)));
             }
             let pieces: Vec<_> = block_layout.pieces(1..3 * block_layout.blocks, 100).collect();
             assert!(pieces.windows(2).all(|pair| pair[0].end == pair[1].start));

@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ebof_backend::Vital;
+use ebof_backend::{Operation, Vital};
 
 use crate::batch;
+use crate::flusher::end;
 use crate::queues::{NextBatch, RequestQueues};
 use crate::shared::{Message, Shared};
 use crate::store::Store;
@@ -105,7 +106,9 @@ impl EventLoop {
         let job = store.jobs.next_at();
         let maintenance = store.needs_maintenance().then_some(self.retry);
         let mark_at = store.is_unmarked().then(|| self.busy.max(self.retry) + MARK_DELAY);
-        let due = [job, reclaim.map(|reclaim| now + reclaim), maintenance, mark_at, more].into_iter().flatten().min();
+        let flux = store.flux_due().map(|due| due.max(self.retry));
+        let reclaim = reclaim.map(|reclaim| now + reclaim);
+        let due = [job, reclaim, maintenance, mark_at, flux, more].into_iter().flatten().min();
         Plan { due, is_job_due: job.is_some_and(|job| job <= now), needs_maintenance: maintenance.is_some(), mark_at }
     }
 
@@ -114,11 +117,23 @@ impl EventLoop {
     pub(crate) fn turn(&mut self, plan: &Plan, messages: VecDeque<Message>) -> bool {
         for message in messages {
             match message {
+                // Its data are flushed by the thread for flushes, then its tags are recorded here.
+                Message::DeferredRequest(deferred)
+                    if matches!(deferred.request.operation, Operation::Flush) && deferred.thin.may_be_in_flux =>
+                {
+                    match self.store.flush_returned(&deferred) {
+                        true => self.queues.push(*deferred),
+                        false => self.store.flux.push(*deferred),
+                    }
+                }
                 Message::DeferredRequest(deferred) => self.queues.push(*deferred),
+                Message::Unlocked => self.queues.retry_locked(),
                 message => self.tasks.push_back(Task::Message(message)),
             }
         }
         self.tasks.extend(self.work.take().into_iter().map(Task::Work));
+        // Those that the thread for flushes cannot do are done like other requests.
+        self.store.begin_flushes().into_iter().for_each(|flush| self.queues.push(flush));
         let is_idle = self.is_idle();
         let store = &mut self.store;
         let now = store.shared.clock.now();
@@ -181,12 +196,17 @@ impl EventLoop {
             }
             Some(Task::Message(Message::Flushed(point, flushes))) => {
                 store.flushed(point);
-                flushes.into_iter().for_each(|deferred| deferred.complete(Ok(())));
+                store.end_flushes(flushes);
             }
+            Some(Task::Message(Message::NotFlushed(error, flushes))) => store.fail_flushes(error, flushes),
+            Some(Task::Message(Message::Corrupt(volume, block))) => {
+                store.shared.thin(volume).iter().for_each(|thin| store.tags.report_corrupt(thin, block));
+            }
+            Some(Task::Message(Message::WriteFailed(failed))) => store.write_failed(failed),
             Some(Task::Message(Message::Zeroed(extents, result))) => store.extents.zeroed(extents, result),
             Some(Task::Message(Message::Failed)) => store.check_faults(),
             // Requests are in the queues.
-            Some(Task::Message(Message::DeferredRequest(_))) | None => {}
+            Some(Task::Message(Message::DeferredRequest(_) | Message::Unlocked)) | None => {}
         }
         true
     }
@@ -197,12 +217,21 @@ impl EventLoop {
         drop(self.work.stop());
         refuse(store.shared.stop());
         self.queues.retry_waiting();
+        self.queues.retry_locked();
+        store.flux.take_waiting().into_iter().for_each(|flush| self.queues.push(flush));
         while self.queues.has_requests() {
             let NextBatch { requests, long } = self.queues.next_batch();
             batch::serve(store, requests, long, &mut self.queues, false);
         }
+        // Data and tags are durable with the checkpoint: nobody writes any more.
+        store.shared.pages.close();
         for task in self.tasks.drain(..) {
             match task {
+                Task::Message(Message::Flushed(point, flushes)) => {
+                    store.flushed(point);
+                    store.end_flushes(flushes);
+                }
+                Task::Message(Message::WriteFailed(failed)) => store.write_failed(failed),
                 Task::Message(message) => refuse(std::iter::once(message)),
                 Task::Work(work) => drop(work),
             }
@@ -229,9 +258,17 @@ fn refuse(messages: impl IntoIterator<Item = Message>) {
         match message {
             Message::DeferredRequest(deferred) => deferred.refuse(stopped),
             Message::Flushed(_, deferred_requests) => {
-                deferred_requests.into_iter().for_each(|deferred| deferred.complete(Ok(())));
+                deferred_requests.into_iter().for_each(end);
             }
-            Message::Zeroed(..) | Message::Failed => {}
+            Message::NotFlushed(error, flushes) => {
+                let mut error = Some(error);
+                for flush in flushes {
+                    let error = error.take().unwrap_or_else(|| flush.not_durable());
+                    flush.complete(Err(error));
+                }
+            }
+            Message::Zeroed(..) | Message::Failed | Message::Unlocked | Message::Corrupt(..) => {}
+            Message::WriteFailed(failed) => drop(failed),
         }
     }
 }

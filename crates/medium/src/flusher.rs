@@ -11,7 +11,7 @@ use crate::Options;
 use crate::disk::Disk;
 use crate::journal::Point;
 use crate::shared::{DeferredRequest, Message, Shared};
-use crate::thin::{refused, stopped};
+use crate::thin::stopped;
 
 /// Flushes the backing device for requests that need a mark afterwards.
 pub(crate) struct Flusher {
@@ -48,20 +48,33 @@ impl Flusher {
                 if let Err(Message::Flushed(_, deferred_requests)) =
                     shared.post(Message::Flushed(point, deferred_requests))
                 {
-                    deferred_requests.into_iter().for_each(|deferred| deferred.complete(Ok(())));
+                    deferred_requests.into_iter().for_each(end);
                 }
             }
             Err(error) => {
                 shared.record_failure(&error);
+                let (settles, plain): (Vec<_>, Vec<_>) =
+                    deferred_requests.into_iter().partition(|one| one.settles.is_some());
                 let mut error = Some(error);
-                for deferred in deferred_requests {
-                    let error = error.take().unwrap_or_else(|| {
-                        let reason = "it cannot be brought to the medium: see the log";
-                        refused(&deferred.request.operation, ebof_backend::Class::MediumWrite, reason)
-                    });
+                for deferred in plain {
+                    let error = error.take().unwrap_or_else(|| deferred.not_durable());
                     deferred.complete(Err(error));
+                }
+                let Some(first) = settles.first() else { return };
+                let error = error.take().unwrap_or_else(|| first.not_durable());
+                if let Err(Message::NotFlushed(_, settles)) = shared.post(Message::NotFlushed(error, settles)) {
+                    settles.into_iter().for_each(|deferred| deferred.refuse(stopped));
                 }
             }
         }
+    }
+}
+
+/// Completes a flush that has succeeded when the drive's thread has ended: it cannot settle tags.
+pub(crate) fn end(deferred: DeferredRequest) {
+    if deferred.settles.is_some() {
+        deferred.refuse(stopped);
+    } else {
+        deferred.complete(Ok(()));
     }
 }

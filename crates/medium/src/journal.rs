@@ -326,9 +326,13 @@ impl Journal {
         (records, frames): (&[Record], &[u8]),
         durable: bool,
     ) -> Result<(), DeviceError> {
-        // Tags are durable before their data are written. That takes only their own frames, if all
+        // Tags and marks are durable before data are written. That takes only their own frames, if all
         // frames before them are durable: not a flush of all data each time.
-        let is_tags = durable && records.iter().all(|record| matches!(record, Record::Tags { .. }));
+        let is_tag = |record: &Record| {
+            use Record::{Flux, OnlyTags, Settled, Tags};
+            matches!(record, Tags { .. } | OnlyTags { .. } | Flux { .. } | Settled(_))
+        };
+        let is_tags = durable && records.iter().all(is_tag);
         let is_alone = is_tags && !view.has_unflushed();
         let sync = match durable {
             true if is_alone => self.sync_policy.choose(),

@@ -27,6 +27,10 @@ pub struct Opened {
     pub was_clean: bool,
     /// Whether it was made just now.
     pub created: bool,
+    /// Blocks with checksums that may have been written and were not flushed when it ended: they
+    /// are verified in the background, and taken as they are ([`Notice::Mended`](crate::Notice)) if
+    /// no checksum matches.
+    pub in_flux: u64,
     /// Damage that makes it read-only, see [`Options::read_only_if_damaged`].
     pub damage: Option<Damage>,
 }
@@ -59,13 +63,14 @@ pub(crate) struct Ready {
     changes: Vec<Vec<u8>>,
     was_clean: bool,
     created: bool,
+    in_flux: u64,
     damage: Option<Damage>,
 }
 
 impl Ready {
     pub(crate) fn opened(self, medium: Medium) -> Opened {
-        let Self { shared: _, work: _, snapshot, changes, was_clean, created, damage } = self;
-        Opened { medium, snapshot, changes, was_clean, created, damage }
+        let Self { shared: _, work: _, snapshot, changes, was_clean, created, in_flux, damage } = self;
+        Opened { medium, snapshot, changes, was_clean, created, in_flux, damage }
     }
 }
 
@@ -92,8 +97,9 @@ pub(crate) fn ready(backing: Arc<dyn Device>, options: &Options) -> Result<(Stor
     let created = found.created;
     let damage = found.lost.as_ref().map(|lost| lost.damage.clone());
     let store = Store::restore(disk, found, options)?;
+    let in_flux = store.tags.ambiguous().map(|(_, mask)| mask.count() as u64).sum();
     let shared = Arc::clone(&store.shared);
     let work = WorkQueue::new(Arc::clone(&shared));
     let snapshot = (!state.is_empty()).then_some(state);
-    Ok((store, Ready { shared, work, snapshot, changes, was_clean, created, damage }))
+    Ok((store, Ready { shared, work, snapshot, changes, was_clean, created, in_flux, damage }))
 }

@@ -66,6 +66,14 @@ pub enum Notice {
     Fails(BackingFault),
     /// The fault is over.
     Works(BackingFault),
+    /// A block was being written when the drive ended without a stop, and its data do not match its
+    /// checksum: it was never flushed, and is taken as it is. At most 16 are reported in a second.
+    Mended {
+        /// The namespace.
+        volume: VolumeId,
+        /// Its number (LBA).
+        block: u64,
+    },
     /// The checksum of a block does not match its data: it cannot be read before it is written
     /// again. At most 16 are reported in a second.
     Corrupt {

@@ -41,10 +41,12 @@ impl Store {
             return Err(Error::TooLarge { bytes: frames.len(), bytes_max });
         }
         self.journal.write(&mut self.disk, &self.shared.journal, (records, &frames), durable)?;
-        let tags = records.iter().map(|record| if let Record::Tags { tags, .. } = record { tags.len() } else { 0 });
-        let tags: usize = tags.sum();
-        self.tags.add_journaled(tags);
-        if tags == 0 {
+        let tags = |record: &Record| match record {
+            Record::Tags { tags, .. } | Record::OnlyTags { tags, .. } => tags.len(),
+            _ => 0,
+        };
+        self.tags.add_journaled(records.iter().map(tags).sum());
+        if !records.iter().any(|record| matches!(record, Record::Tags { .. } | Record::Flux { .. })) {
             // These records need nothing else; the data for tags are still to be written. Before
             // the caller changes a map: a Flush behind a write that finds it changed needs a mark.
             let thins: Vec<Arc<Thin>> =
@@ -148,9 +150,17 @@ impl Store {
         if self.is_read_only() {
             return Err(Error::ReadOnly);
         }
+        self.begin_settling_all();
+        let written = self.try_checkpoint(clean);
+        self.end_settling_all(written.is_ok());
+        written
+    }
+
+    fn try_checkpoint(&mut self, clean: bool) -> Result<(), Error> {
         // The checkpoint replaces the tags in the journal: their pages are durable before it is, or
         // the tags are in it.
         let tags = self.tags.write_back_all(&mut self.disk, &mut self.journal)?;
+        let flux = self.flux_records();
         let mut records = vec![Record::HighWater(self.extents.high_water())];
         for thin in self.shared.thins() {
             let volume = thin.volume;
@@ -175,6 +185,7 @@ impl Store {
         });
         let carried = carried.sum();
         records.extend(tags);
+        records.extend(flux);
         let (state, changes) = self.owner.current();
         records.extend(changes);
         self.journal.checkpoint(&mut self.disk, &Checkpoint { state, records, clean })?;
@@ -216,6 +227,7 @@ impl Store {
             self.forget_keys()?;
         }
         self.tags.recover_some(&mut self.disk, &mut self.journal);
+        self.bound_mended()?;
         self.journal_reverted()?;
         if self.extents.keeps_dirty() { Ok(()) } else { self.start_zeroing().map(|_some| ()) }
     }
@@ -316,6 +328,7 @@ fn volume_of(record: &Record) -> Option<VolumeId> {
         Record::Create { volume, .. } | Record::Remove(volume) | Record::Clear(volume) => Some(*volume),
         Record::Map { volume, .. } | Record::Unmap { volume, .. } | Record::Bad { volume, .. } => Some(*volume),
         Record::Tags { volume, .. } | Record::OnlyTags { volume, .. } => Some(*volume),
+        Record::Flux { volume, .. } | Record::Settled(volume) => Some(*volume),
         Record::HighWater(_) | Record::Change(_) => None,
     }
 }
@@ -326,6 +339,6 @@ fn is_management(record: &Record) -> bool {
     match record {
         Record::Create { .. } | Record::Remove(_) | Record::Clear(_) | Record::Bad { .. } | Record::Change(_) => true,
         Record::Map { .. } | Record::Unmap { .. } | Record::Tags { .. } | Record::OnlyTags { .. } => false,
-        Record::HighWater(_) => false,
+        Record::HighWater(_) | Record::Flux { .. } | Record::Settled(_) => false,
     }
 }

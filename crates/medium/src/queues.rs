@@ -46,6 +46,9 @@ pub(crate) struct RequestQueues {
     long: RoundRobin<LongRequest>,
     /// Requests that wait for space.
     waiting: Vec<DeferredRequest>,
+    /// Requests that wait for others, which other threads do.
+    locked: Vec<DeferredRequest>,
+    locked_long: Vec<LongRequest>,
     /// Changes of blocks with tags in the last batch that had any.
     tagged_changes: usize,
 }
@@ -127,6 +130,27 @@ impl RequestQueues {
         }
     }
 
+    /// Keeps a request for blocks that another thread reads or writes, until
+    /// [`retry_locked`](Self::retry_locked).
+    pub(crate) fn wait_for_unlock(&mut self, deferred: DeferredRequest) {
+        self.locked.push(deferred);
+    }
+
+    /// The same for a long request, whose slice was not done.
+    pub(crate) fn wait_for_unlock_long(&mut self, long: LongRequest) {
+        self.locked_long.push(long);
+    }
+
+    /// Puts the requests that wait for others back into their queues, before later ones.
+    pub(crate) fn retry_locked(&mut self) {
+        for deferred in self.locked.drain(..).rev() {
+            self.requests.push_front(deferred.thin.volume(), deferred);
+        }
+        for long in self.locked_long.drain(..).rev() {
+            self.long.push_front(long.deferred.thin.volume(), long);
+        }
+    }
+
     /// When the first of those stops waiting; `None` if there is none.
     pub(crate) fn waiting_until(&self) -> Option<Instant> {
         self.waiting.iter().filter_map(|deferred| deferred.waits_until).min()
@@ -198,6 +222,16 @@ impl LongRequest {
             Operation::Read { .. } | Operation::Write { .. } | Operation::Flush => Vec::new(),
         };
         Self { deferred, left: merged(ranges).into() }
+    }
+
+    /// What is left, to be restored if a slice is not done.
+    pub(crate) fn left(&self) -> VecDeque<Range<u64>> {
+        self.left.clone()
+    }
+
+    /// The slices that were taken since were not done.
+    pub(crate) fn restore(&mut self, left: VecDeque<Range<u64>>) {
+        self.left = left;
     }
 
     /// Whether the last slice was taken.

@@ -10,7 +10,7 @@ use crate::extents::Extents;
 use crate::journal::Journal;
 use crate::keys::Keys;
 use crate::shared::Shared;
-use crate::tags::Tags;
+use crate::tags::{Mask, Tags};
 use crate::{Thin, VolumeId};
 
 /// Applies records one after the other, beginning with an empty medium.
@@ -63,7 +63,12 @@ impl<'a> Replay<'a> {
                     thin.change_bad_blocks(|bad_blocks| bad_blocks.add(*start..start.saturating_add(*blocks)));
                 }
             }
-            Record::Tags { volume, first, tags } if thin(volume).is_some_and(|thin| thin.is_tagged) => {
+            Record::Flux { volume, first, blocks } if thin(volume).is_some_and(|thin| thin.may_be_in_flux) => {
+                self.tags.add_ambiguous(*volume, *first, Mask(*blocks));
+            }
+            Record::Tags { volume, first, tags } | Record::OnlyTags { volume, first, tags }
+                if thin(volume).is_some_and(|thin| thin.is_tagged) =>
+            {
                 let tags = (*first..).zip(tags);
                 tags.for_each(|(block, &tag)| self.tags.add_candidate(*volume, block, tag, false));
             }
@@ -126,6 +131,20 @@ impl<'a> Replay<'a> {
                 if let Some(frame) = frame.filter(|_| !is_flushed) {
                     self.journal.add_unresolved(frame);
                 }
+            }
+            Record::Flux { volume, first, blocks } => {
+                let thin = thin(volume)?;
+                let mask = Mask(*blocks);
+                let end = mask.places().last().map_or(0, |last| last as u64 + 1);
+                let fits = first.checked_add(end).is_some_and(|end| end <= thin.block_count());
+                if !thin.may_be_in_flux || thin.block_layout.place(*first) != 0 || !fits {
+                    return Err(format!("blocks from {first} on of namespace {} cannot be in flux", volume.0));
+                }
+                self.tags.add_ambiguous(*volume, *first, mask);
+            }
+            Record::Settled(volume) => {
+                thin(volume)?;
+                self.tags.settle(*volume);
             }
             Record::HighWater(extent) => self.high_water = self.high_water.max(*extent),
             Record::Change(_) => {}

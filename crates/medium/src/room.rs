@@ -8,7 +8,7 @@ use ebof_drive::tag::Tag;
 
 use crate::bad_blocks::BadBlocks;
 use crate::store::NAMESPACES_MAX;
-use crate::tags::{UNRESOLVED_MAX, UNWRITTEN_PAGES_MAX};
+use crate::tags::{FLUX_PAGES_MAX, UNRESOLVED_MAX, UNWRITTEN_PAGES_MAX};
 use crate::{BlockFormat, VolumeId};
 
 /// A checkpoint with as much of everything as there can be: extents of which no two are contiguous,
@@ -26,6 +26,9 @@ fn largest(extents: u32) -> Checkpoint {
     let page = usize::try_from(TAGS_PER_PAGE).unwrap();
     records.extend((0..UNWRITTEN_PAGES_MAX as u64).flat_map(|at| [tags(at, 250), tags(at + 250, page - 250)]));
     records.extend((0..UNRESOLVED_MAX as u64).map(|block| tags(block, 1)));
+    let flux = |page: u64| Record::Flux { volume, first: page, blocks: [u64::MAX; 4] };
+    // Those that were found when the drive was opened, and new ones.
+    records.extend((0..2 * FLUX_PAGES_MAX as u64).map(flux));
     Checkpoint { state: vec![b'x'; STATE_BYTES_MAX], records, clean: true }
 }
 

@@ -6,15 +6,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
-use ebof_backend::{Action, Class, Completion, CompletionHook, Device, Error, Remote, Request};
+use ebof_backend::{Action, Class, Completion, CompletionHook, Device, Error, Operation, Remote, Request};
 use ebof_clock::Clock;
 use ebof_drive::layout::Layout;
 
+use crate::checked::FailedWrite;
 use crate::fault::{FAILURES_MAX, Failure, failure};
 use crate::found::Lost;
 use crate::journal::{Point, View};
 use crate::options::Notify;
-use crate::thin::Refusal;
+use crate::tags::Pages;
+use crate::thin::{Refusal, refused};
 use crate::{Notice, Options, Thin, VolumeId};
 
 /// How long the drive's thread waits for more requests, to do them in one batch.
@@ -27,6 +29,8 @@ pub(crate) struct DeferredRequest {
     pub(crate) reply: Reply,
     /// It found no space and is tried again until then.
     pub(crate) waits_until: Option<Instant>,
+    /// A flush that is to make the tags of so many writes durable, too, see `flux.rs`.
+    pub(crate) settles: Option<u64>,
 }
 
 /// Where the completion of a request goes. Dropping it without [`send`](Self::send), as a panic
@@ -40,7 +44,25 @@ pub(crate) struct Reply {
 impl DeferredRequest {
     pub(crate) fn new(thin: Arc<Thin>, request: Request, remote: Remote) -> Self {
         let reply = Reply { remote: Some(remote), tag: request.tag, action: request.operation.action() };
-        Self { thin, request, reply, waits_until: None }
+        Self { thin, request, reply, waits_until: None, settles: None }
+    }
+
+    /// A flush that nobody waits for, to make tags durable.
+    pub(crate) fn settling(thin: Arc<Thin>) -> Self {
+        let request = Request::new(0, Operation::Flush);
+        let reply = Reply { remote: None, tag: 0, action: Action::Flush };
+        Self { thin, request, reply, waits_until: None, settles: None }
+    }
+
+    /// Whether anybody waits for its completion.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.reply.remote.is_some()
+    }
+
+    /// The error for a flush without success.
+    pub(crate) fn not_durable(&self) -> Error {
+        let reason = "it cannot be brought to the medium: see the log";
+        refused(&self.request.operation, Class::MediumWrite, reason)
     }
 
     pub(crate) fn refuse(self, refusal: Refusal) {
@@ -77,10 +99,18 @@ pub(crate) enum Message {
     DeferredRequest(Box<DeferredRequest>),
     /// The backing device was flushed for these requests: the journal is durable up to this point.
     Flushed(Point, Vec<DeferredRequest>),
+    /// The flush has failed for which the drive's thread has begun to settle tags.
+    NotFlushed(Error, Vec<DeferredRequest>),
     /// These extents were zeroed, durably, or zeroing them failed.
     Zeroed(Vec<u32>, Result<(), Error>),
     /// A request to the backing device has failed: see [`Shared::failures`].
     Failed,
+    /// Requests may go on that wait for others on other threads.
+    Unlocked,
+    /// A block does not match its checksum.
+    Corrupt(VolumeId, u64),
+    /// A write on another thread has failed.
+    WriteFailed(FailedWrite),
 }
 
 /// A period in which requests look up extents (epoch-based reclamation). A request to the backing
@@ -122,6 +152,8 @@ pub(crate) struct Shared {
     /// Extents that are allocated, or were freed and cannot be allocated yet.
     pub(crate) used: AtomicU32,
     pub(crate) journal: View,
+    /// Pages of tags in memory.
+    pub(crate) pages: Arc<Pages>,
     /// A part of the drive's own data is lost: nothing is written, and blocks that may be wrong are
     /// not read.
     pub(crate) read_only: bool,
@@ -166,6 +198,7 @@ impl Shared {
             clock: options.clock.clone(),
             used: AtomicU32::new(0),
             journal: View::default(),
+            pages: Arc::new(Pages::new(options.tag_cache_bytes)),
             read_only: lost.is_some(),
             hides_unchecked: lost.is_some_and(|lost| lost.several),
             notify: options.notify.clone(),
@@ -282,6 +315,18 @@ impl Shared {
             return Err(deferred);
         }
         flushes.requests.push(deferred);
+        drop(flushes);
+        self.flushes_changed.notify_one();
+        Ok(())
+    }
+
+    /// The same for several flushes, which are done together.
+    pub(crate) fn send_flushes(&self, mut deferred: Vec<DeferredRequest>) -> Result<(), Vec<DeferredRequest>> {
+        let mut flushes = self.flushes();
+        if flushes.stopped {
+            return Err(deferred);
+        }
+        flushes.requests.append(&mut deferred);
         drop(flushes);
         self.flushes_changed.notify_one();
         Ok(())

@@ -11,6 +11,7 @@ use ebof_drive::layout::{Layout, SLOT_BYTES, SUPERBLOCK_BYTES, Superblock};
 use crate::bad_blocks::BadBlocks;
 use crate::disk::Disk;
 use crate::extents::Extents;
+use crate::flux::Flux;
 use crate::found::Found;
 use crate::jobs::Jobs;
 use crate::journal::Journal;
@@ -38,6 +39,7 @@ pub struct Store {
     pub(crate) keys: Keys,
     pub(crate) jobs: Jobs,
     pub(crate) tags: Tags,
+    pub(crate) flux: Flux,
     pub(crate) owner: OwnerState,
 }
 
@@ -49,7 +51,7 @@ impl Store {
         let name = disk.base().describe();
         let damaged = |what: String| OpenError::Damaged { device: name.clone(), what };
         let mut journal = found.journal;
-        let mut tags = Tags::new(&shared, options.tag_cache_bytes);
+        let mut tags = Tags::new(&shared);
         let mut replay = Replay::new(&shared, &keys, &mut journal, &mut tags);
         for (frame, record) in &found.records {
             replay.apply(*frame, record).map_err(damaged)?;
@@ -65,12 +67,14 @@ impl Store {
             extents,
             keys,
             tags,
+            flux: Flux::default(),
             jobs: Jobs::default(),
             owner: OwnerState::new(found.state, found.changes),
         };
         // It is not known what was flushed: the first flush of each namespace writes a mark.
         let thins = store.shared.thins();
         store.publish(thins.iter());
+        store.found_in_flux();
         Ok(store)
     }
 
@@ -406,6 +410,7 @@ impl Store {
     /// # Errors
     /// `Device`.
     pub fn sync(&mut self) -> Result<(), Error> {
+        self.settle_all()?;
         self.tags.write_back(&mut self.disk, &mut self.journal)?;
         self.flush()?;
         self.mark();

@@ -1,9 +1,10 @@
-//! Requests of namespaces whose blocks have tags: the drive's thread does all of them.
+//! Requests of namespaces whose blocks have tags, as far as the drive's thread does them.
 //!
 //! The order: the new tag of a block is in the journal, durably; then its data are written; then
 //! the tag is put into its page in memory. A crash at any point leaves a block with the data for
 //! the tag on its page, or for a later one in the journal, as long as the medium writes a block as
-//! a whole or not at all. Changes of the same blocks are done one after the other, in any order.
+//! a whole or not at all. Or, instead of the tag, the journal says that the block is in flux
+//! (`flux.rs`). Changes of the same blocks are done one after the other, in any order.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,8 +18,8 @@ use crate::bad_blocks::BadBlocks as Ranges;
 use crate::batch::{Batch, JOURNAL_FAILED};
 use crate::disk::Disk;
 use crate::item::{Item, buffer_of, buffer_of_mut, changed_ranges, deallocated_ranges, edges, map_records};
-use crate::tags::{BYTES, Owner, Tags, location, page, pages_of};
-use crate::{Store, VolumeId};
+use crate::tags::{BYTES, Mask, Owner, Places, Tags, WriteMode, location, page, pages_of, places};
+use crate::{Store, Thin, VolumeId};
 
 /// Limits of what is read or written together: bytes of data, parts of requests, and blocks.
 const GROUP_BYTES: u64 = 8 << 20;
@@ -175,7 +176,10 @@ impl Tagged<'_> {
 
     fn write_parts(&mut self, parts: &[Part]) {
         let blocks: u64 = parts.iter().map(Part::count).sum();
-        if self.0.store.reserve_journal(size(blocks), parts.len()).is_err() {
+        let pages = parts.iter().flat_map(|part| pages_of(&self.0.items[part.item].thin, &part.blocks)).count();
+        if self.0.store.reserve_flux(pages).is_err()
+            || self.0.store.reserve_journal(size(blocks), parts.len() + pages).is_err()
+        {
             parts.iter().for_each(|part| self.0.items[part.item].refuse(Class::MediumWrite, JOURNAL_FAILED));
             return;
         }
@@ -184,25 +188,41 @@ impl Tagged<'_> {
         let parts: Vec<&Part> = parts.iter().filter(|part| items[part.item].result.is_ok()).collect();
         let mut operations = Vec::new();
         let mut records = Vec::new();
+        let mut changes = Vec::new();
         for part in &parts {
+            let thin = &items[part.item].thin;
             let (operation, tags) = prepare_change(&items[part.item], part);
             operations.push(operation);
-            records.push(Record::Tags { volume: items[part.item].thin.volume, first: part.blocks.start, tags });
+            let marks = marks(thin, &part.blocks);
+            match &marks {
+                None => {
+                    records.push(Record::Tags { volume: thin.volume, first: part.blocks.start, tags: tags.clone() })
+                }
+                Some(marks) => {
+                    records.extend(marks.iter().filter_map(|(block, _, mask)| Store::flux_record(thin, *block, *mask)));
+                }
+            }
+            changes.push((tags, marks));
         }
-        if records.is_empty() {
-            return;
-        }
-        if store.append(&records, true).is_err() {
+        if !records.is_empty() && store.append(&records, true).is_err() {
             parts.iter().for_each(|part| items[part.item].refuse(Class::MediumWrite, JOURNAL_FAILED));
             return;
         }
         let mut unresolved: Vec<(VolumeId, u64)> = Vec::new();
-        for ((part, record), completion) in parts.into_iter().zip(records).zip(store.disk.run(operations)) {
-            let (item, Record::Tags { tags, .. }) = (&mut items[part.item], record) else { continue };
+        for (part, (_, marks)) in parts.iter().zip(&changes) {
+            note_marks(store, &items[part.item].thin, &part.blocks, marks.as_deref());
+        }
+        for ((part, (tags, marks)), completion) in parts.into_iter().zip(changes).zip(store.disk.run(operations)) {
+            let (item, in_flux) = (&mut items[part.item], marks.is_some());
             for (block, tag) in part.blocks.clone().zip(tags) {
-                if !store.tags.block_written(&item.thin, block, tag, completion.result.is_ok()) {
+                let is_ok = completion.result.is_ok();
+                if !store.tags.block_written(&item.thin, block, tag, is_ok, in_flux) && !in_flux {
                     store.journal.add_unresolved_last();
                 }
+            }
+            if in_flux {
+                item.is_in_flux = true;
+                item.thin.count_unsettled();
             }
             if let Err(error) = completion.result {
                 unresolved.extend(part.blocks.clone().map(|block| (item.thin.volume, block)));
@@ -213,6 +233,40 @@ impl Tagged<'_> {
         for blocks in unresolved.chunks(GROUP_PARTS) {
             store.tags.recover_blocks(&mut store.disk, &mut store.journal, blocks);
         }
+    }
+}
+
+/// Which blocks are to be brought into flux before these are written: a block of a page, its offset
+/// and the blocks. `None` if tags are to be in the journal first, and none of these is in flux.
+fn marks(thin: &Thin, blocks: &Range<u64>) -> Option<Vec<(u64, u64, Mask)>> {
+    let extent = thin.map.lookup(thin.block_layout.index(blocks.start)).filter(|_| thin.may_be_in_flux)?;
+    let pages = &thin.shared.pages;
+    let all = || places(thin, extent, blocks);
+    let modes: Vec<WriteMode> = all().map(|places| pages.write_mode(&places, thin.flushes())).collect();
+    if modes.iter().all(|mode| *mode == WriteMode::Exact) {
+        return None;
+    }
+    let mut block = blocks.start;
+    let mark = |(places, mode): (Places, WriteMode)| {
+        let mask = match mode {
+            WriteMode::Exact => pages.unmarked(&places),
+            WriteMode::Flux(mask) => mask,
+        };
+        let first = block;
+        block += places.places.len() as u64;
+        (first, places.at, mask)
+    };
+    Some(all().zip(modes).map(mark).collect())
+}
+
+/// The records of a write are durable.
+fn note_marks(store: &mut Store, thin: &Thin, blocks: &Range<u64>, marks: Option<&[(u64, u64, Mask)]>) {
+    for &(_, page, mask) in marks.unwrap_or_default() {
+        store.marked(thin.volume, page, mask);
+    }
+    let extent = thin.map.lookup(thin.block_layout.index(blocks.start));
+    if let (Some(extent), None, true) = (extent, marks, thin.may_be_in_flux) {
+        places(thin, extent, blocks).for_each(|places| thin.shared.pages.touch_regions(&places, thin.flushes()));
     }
 }
 

@@ -3,9 +3,11 @@
 //!
 //! A page is written after the data of its blocks are durable, and is durable before a checkpoint
 //! makes the journal obsolete. So a block's data always match the tag on its page, or a later one
-//! in the journal.
+//! in the journal; unless the journal says that it was in flux (`flux.rs`).
 
+mod mask;
 mod memory;
+mod pages;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,14 +15,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ebof_backend::{Action, Buffer, Class, Error as DeviceError, Operation, Segments};
+use ebof_drive::block_format::{TAG_PAGE_BYTES, TAGS_PER_PAGE};
 use ebof_drive::frame::Record;
 use ebof_drive::tag::{Tag, header};
 
+use crate::blank::is_zero;
 use crate::disk::Disk;
 use crate::journal::Journal;
 use crate::shared::Shared;
 use crate::{Error, Notice, Thin, VolumeId};
-pub(crate) use memory::{BYTES, Owner};
+pub(crate) use mask::Mask;
+#[cfg(test)]
+pub(crate) use pages::FLUX_PAGES_MAX;
+pub(crate) use pages::{BYTES, Owner, Pages, Places, Settled, WriteMode};
 
 use self::memory::Memory;
 
@@ -36,15 +43,22 @@ const REPORT_PERIOD: Duration = Duration::from_secs(1);
 /// Tags in the journal at most, to bound the time of recovery.
 const JOURNALED_MAX: usize = 65536;
 
-/// The tags of a medium's blocks. Used by the drive's thread only.
+/// The tags of a medium's blocks. Used by the drive's thread only; their pages are shared.
 pub(crate) struct Tags {
     shared: Arc<Shared>,
     memory: Memory,
+    /// Blocks that were in flux when the drive ended and have been looked at: how many, and how
+    /// many of them matched no tag.
+    ambiguous_seen: u64,
+    mended: u64,
+    /// Pages with tags of mended blocks that the journal does not have yet.
+    mended_pages: Vec<(VolumeId, u64)>,
     /// How many tags are in the journal.
     journaled: usize,
     /// Where the background recovery of unresolved blocks goes on; `None` when it is done.
     recovery_cursor: Option<(VolumeId, u64)>,
     reports: ReportLimit,
+    mend_reports: ReportLimit,
 }
 
 /// Limits how many damaged blocks are reported.
@@ -75,6 +89,40 @@ pub(crate) fn location(thin: &Thin, block: u64) -> Option<(u64, u64)> {
     Some((begin + thin.block_layout.data(block), begin + thin.block_layout.page_at(thin.block_layout.page(block))))
 }
 
+/// The page of tags of a block, and its place there; `None` if its extent is unmapped.
+pub(crate) fn place_of(thin: &Thin, block: u64) -> Option<Places> {
+    let (_, at) = location(thin, block)?;
+    let place = thin.block_layout.place(block);
+    Some(Places { at, places: place..place + 1 })
+}
+
+/// The pages of tags of `blocks`, which lie in extent `extent` of the medium, and their places
+/// there.
+pub(crate) fn places(thin: &Thin, extent: u32, blocks: &Range<u64>) -> impl Iterator<Item = Places> + use<> {
+    let block_layout = thin.block_layout;
+    let begin = thin.shared.layout.extent(extent);
+    let (mut at, end) = (blocks.start, blocks.end);
+    std::iter::from_fn(move || {
+        let first = at;
+        let place = block_layout.place(first);
+        at = (first + TAGS_PER_PAGE - place as u64).min(end);
+        let count = usize::try_from(at.saturating_sub(first)).unwrap_or_default();
+        let page = begin + block_layout.page_at(block_layout.page(first));
+        (first < end).then_some(Places { at: page, places: place..place + count })
+    })
+}
+
+/// The tag that a block with these data, which are decrypted, gets. It has no metadata.
+fn new_tag(thin: &Thin, block: u64, data: &[u8]) -> MatchedTag {
+    let mut tag = Tag::new(thin.volume, block, data, [0; 8]);
+    if is_zero(data) {
+        tag = Tag::UNWRITTEN;
+    } else if let Some(cipher) = &thin.cipher {
+        cipher.encrypt_tag(block, &mut tag.0);
+    }
+    MatchedTag { on_medium: tag, metadata: [0; 8] }
+}
+
 /// A tag that matches its block.
 #[derive(Clone, Copy)]
 pub(crate) struct MatchedTag {
@@ -84,8 +132,13 @@ pub(crate) struct MatchedTag {
 }
 
 /// The first of these tags that matches the block with these data, which are decrypted in place.
-fn match_tag(thin: &Thin, block: u64, data: &mut [u8], tags: impl Iterator<Item = Tag>) -> Option<MatchedTag> {
-    let zeros = data.iter().all(|byte| *byte == 0);
+pub(crate) fn match_tag(
+    thin: &Thin,
+    block: u64,
+    data: &mut [u8],
+    tags: impl Iterator<Item = Tag>,
+) -> Option<MatchedTag> {
+    let zeros = is_zero(data);
     if let Some(cipher) = thin.cipher.as_ref().filter(|_| !zeros) {
         cipher.decrypt(block, data.len(), data);
     }
@@ -109,20 +162,23 @@ fn match_tag(thin: &Thin, block: u64, data: &mut [u8], tags: impl Iterator<Item 
 }
 
 impl Tags {
-    /// Caches `cache_bytes` of pages; 0 for the default.
-    pub(crate) fn new(shared: &Arc<Shared>, cache_bytes: usize) -> Self {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
         Self {
             shared: Arc::clone(shared),
-            memory: Memory::new(cache_bytes),
+            memory: Memory::default(),
+            ambiguous_seen: 0,
+            mended: 0,
+            mended_pages: Vec::new(),
             journaled: 0,
             recovery_cursor: Some((VolumeId(0), 0)),
             reports: ReportLimit::default(),
+            mend_reports: ReportLimit::default(),
         }
     }
 
     /// Bytes of memory that cached pages take.
     pub(crate) fn bytes(&self) -> usize {
-        self.memory.bytes()
+        self.shared.pages.bytes()
     }
 
     /// Counts tags that were appended to the journal.
@@ -163,11 +219,33 @@ impl Tags {
     /// Drops everything about a namespace that is removed or cleared.
     pub(crate) fn forget_namespace(&mut self, volume: VolumeId) {
         self.memory.forget_namespace(volume);
+        self.shared.pages.forget_namespace(volume);
+    }
+
+    /// The journal says that blocks of a page, which begins with block `first`, are in flux.
+    pub(crate) fn add_ambiguous(&mut self, volume: VolumeId, first: u64, mask: Mask) {
+        self.memory.add_ambiguous(volume, first, mask);
+    }
+
+    /// The journal says that no block of a namespace is in flux any more.
+    pub(crate) fn settle(&mut self, volume: VolumeId) {
+        self.memory.settle(volume);
+    }
+
+    /// Blocks that were in flux when the drive ended and were not looked at since, by the first
+    /// block of their page.
+    pub(crate) fn ambiguous(&self) -> impl Iterator<Item = ((VolumeId, u64), Mask)> {
+        self.memory.ambiguous()
+    }
+
+    /// Whether it is not known which tag a block has.
+    pub(crate) fn is_unresolved(&self, volume: VolumeId, block: u64) -> bool {
+        self.memory.candidates(volume, block).is_some()
     }
 
     /// Begins to use pages: those that are loaded from now on stay in memory until the next call.
     pub(crate) fn begin_use(&mut self) {
-        self.memory.begin_use();
+        self.shared.pages.begin_use();
     }
 
     /// The page at this offset, of a new extent, is blank on the medium: it need not be read.
@@ -175,12 +253,17 @@ impl Tags {
         self.memory.add_blank(offset);
     }
 
-    /// Takes note of a write of a block whose tag is in the journal. Returns `false` if the block
-    /// is unresolved now: because the write failed (`written` is false), or its page is not in
-    /// memory.
-    pub(crate) fn block_written(&mut self, thin: &Thin, block: u64, tag: Tag, written: bool) -> bool {
-        let page = location(thin, block).map(|(_, page)| page);
-        if written && page.is_some_and(|page| self.memory.put(page, thin.block_layout.tag(block), tag)) {
+    /// Takes note of a write of a block, whose tag is in the journal or which is `in_flux`. Returns
+    /// `false` if the block is unresolved now: because the write failed (`written` is false), or
+    /// its page is not in memory.
+    pub(crate) fn block_written(&mut self, thin: &Thin, block: u64, tag: Tag, written: bool, in_flux: bool) -> bool {
+        let pages = Arc::clone(&self.shared.pages);
+        let places = place_of(thin, block);
+        let put = |places: &Places| match in_flux {
+            true => pages.end_write(places, std::iter::once(tag)),
+            false => pages.put(places.at, places.places.start, tag),
+        };
+        if written && places.as_ref().is_some_and(put) {
             self.memory.resolve(thin.volume, block..block + 1);
             return true;
         }
@@ -188,6 +271,12 @@ impl Tags {
             self.memory.add_candidate(thin.volume, block, tag, false);
         } else {
             self.memory.add_failed(thin.volume, block, tag);
+        }
+        if let Some(places) = places {
+            pages.withhold(places.at);
+            if in_flux {
+                pages.set_unsettled(&places);
+            }
         }
         false
     }
@@ -199,7 +288,7 @@ impl Tags {
     }
 
     fn write_back_if_many(&mut self, disk: &mut Disk, journal: &mut Journal) {
-        if self.memory.has_many_dirty()
+        if self.shared.pages.has_many_dirty()
             && let Err(error) = self.write_back(disk, journal)
         {
             tracing::error!("tags of blocks cannot be written: {error}");
@@ -214,22 +303,24 @@ impl Tags {
         journal: &mut Journal,
         wanted: impl Iterator<Item = (u64, Owner)>,
     ) -> BTreeMap<u64, Class> {
-        let missing = wanted.filter(|(at, _)| !self.memory.touch(*at));
+        let pages = Arc::clone(&self.shared.pages);
+        let is_open = |owner: &Owner| self.memory.is_known(owner.volume, &owner.blocks);
+        let missing = wanted.filter(|(at, _)| !pages.touch(*at, is_open));
         let mut missing: BTreeMap<u64, Owner> = missing.collect();
         if missing.is_empty() {
             return BTreeMap::new();
         }
         self.write_back_if_many(disk, journal);
-        self.memory.make_room(missing.len());
-        if !self.memory.has_room(missing.len()) {
+        pages.make_room(missing.len());
+        if !pages.has_room(missing.len()) {
             return missing.into_keys().map(|at| (at, Class::MediumWrite)).collect();
         }
         // Pages of new extents need not be read.
         let blank: Vec<u64> = missing.keys().copied().filter(|&at| self.memory.take_blank(at)).collect();
         for at in blank {
             let Some(owner) = missing.remove(&at) else { continue };
-            let bytes = page(&owner, 0);
-            self.memory.insert(at, owner, bytes);
+            let (bytes, open) = (page(&owner, 0), self.memory.is_known(owner.volume, &owner.blocks));
+            pages.insert(at, owner, bytes, open);
         }
         let read = |&offset: &u64| Operation::Read { offset, len: BYTES, data: Buffer::zeroed(BYTES).into() };
         let operations = missing.keys().map(read).collect();
@@ -249,7 +340,8 @@ impl Tags {
                         );
                         page(&owner, 0xFF)
                     };
-                    self.memory.insert(at, owner, bytes);
+                    let open = self.memory.is_known(owner.volume, &owner.blocks);
+                    pages.insert(at, owner, bytes, open);
                 }
                 (result, _) => {
                     let error = result.err();
@@ -270,7 +362,8 @@ impl Tags {
     /// # Errors
     /// The flush failed, and nothing was written.
     pub(crate) fn write_back(&mut self, disk: &mut Disk, journal: &mut Journal) -> Result<Vec<u64>, Error> {
-        let dirty = self.memory.dirty();
+        let pages = Arc::clone(&self.shared.pages);
+        let dirty = pages.dirty();
         let mut failed = Vec::new();
         if dirty.is_empty() || self.shared.read_only {
             return Ok(failed);
@@ -280,19 +373,17 @@ impl Tags {
         journal.flush(disk, &self.shared.journal)?;
         for some in dirty.chunks(AT_ONCE) {
             let write = |&offset: &u64| {
-                let buffer = self.memory.copy(offset)?;
+                let buffer = pages.clean_copy(offset)?;
                 Some(Operation::Write { offset, len: BYTES, data: buffer.into(), fua: false })
             };
             let operations = some.iter().filter_map(write).collect();
             for (&at, completion) in some.iter().zip(disk.run(operations)) {
-                match completion.result {
-                    Ok(()) => self.memory.mark_clean(at),
-                    Err(error) => {
-                        if !has_faults(disk, journal) {
-                            tracing::error!("tags of blocks cannot be written: {error}");
-                        }
-                        failed.push(at);
+                if let Err(error) = completion.result {
+                    if !has_faults(disk, journal) {
+                        tracing::error!("tags of blocks cannot be written: {error}");
                     }
+                    pages.set_dirty(at);
+                    failed.push(at);
                 }
             }
         }
@@ -329,7 +420,12 @@ impl Tags {
                 reason,
             }));
         }
-        Ok(self.memory.records(&failed))
+        let of_page = |at: &u64| {
+            let (owner, tags) = self.shared.pages.tags(*at)?;
+            // The page on the medium has older tags.
+            Some(Record::OnlyTags { volume: owner.volume, first: owner.blocks.start, tags })
+        };
+        Ok(failed.iter().filter_map(of_page).chain(self.memory.records()).collect())
     }
 
     /// Has fewer tags of blocks that can be neither written nor read, so that all fit into a
@@ -362,16 +458,20 @@ impl Tags {
 
     /// Whether [`recover_some`](Self::recover_some) has something to do.
     pub(crate) fn has_unresolved(&self) -> bool {
-        self.recovery_cursor.is_some_and(|from| !self.memory.some_unresolved(from, 1).is_empty())
+        self.recovery_cursor.is_some_and(|from| !self.memory.some_unknown(from, 1).is_empty())
     }
 
     /// Recovers the next unresolved blocks, once each since the drive was opened.
     pub(crate) fn recover_some(&mut self, disk: &mut Disk, journal: &mut Journal) {
         let Some(from) = self.recovery_cursor else { return };
-        let some = self.memory.some_unresolved(from, AT_ONCE);
+        let some = self.memory.some_unknown(from, AT_ONCE);
         self.recover_blocks(disk, journal, &some);
         // A block that cannot be read now is recovered when a host reads it.
         self.recovery_cursor = some.last().map(|&(volume, block)| (volume, block + 1));
+        if self.ambiguous_seen > 0 && !self.has_unresolved() {
+            let (blocks, mended) = (std::mem::take(&mut self.ambiguous_seen), std::mem::take(&mut self.mended));
+            tracing::warn!(blocks, mended, "blocks that may have been written when the drive ended were verified");
+        }
     }
 
     /// Finds out which of several tags blocks have, by reading their data. Returns the blocks that
@@ -411,7 +511,7 @@ impl Tags {
         journal: &mut Journal,
         blocks: &[(VolumeId, u64)],
     ) -> Vec<(Arc<Thin>, u64, u64, u64)> {
-        self.memory.begin_use();
+        self.begin_use();
         let mut located: Vec<(Arc<Thin>, u64, u64, u64)> = Vec::new();
         for &(volume, block) in blocks {
             let thin = self.shared.thin(volume);
@@ -446,23 +546,38 @@ impl Tags {
     /// Finds the tag that matches a block with these data, which are decrypted in place, and
     /// resolves the block. `None` if none matches, or its page is not in memory.
     pub(crate) fn match_block(&mut self, thin: &Thin, block: u64, data: &mut [u8]) -> Option<MatchedTag> {
-        let (_, page) = location(thin, block)?;
-        let at = thin.block_layout.tag(block);
-        let on_page = self.memory.tag(page, &at)?;
-        let Some(candidates) = self.memory.candidates(thin.volume, block) else {
+        let places = place_of(thin, block)?;
+        let pages = Arc::clone(&self.shared.pages);
+        let on_page = pages.tag(places.at, places.places.start)?;
+        let is_ambiguous = self.memory.is_ambiguous(thin.volume, block);
+        let candidates = self.memory.candidates(thin.volume, block);
+        if candidates.is_none() && !is_ambiguous {
             return match_tag(thin, block, data, std::iter::once(on_page));
-        };
-        let newest = candidates.tags.last().copied();
-        let newest_first = candidates.tags.iter().rev().copied().chain((!candidates.only).then_some(on_page));
-        let found = match_tag(thin, block, data, newest_first)?;
+        }
+        let (tags, only) = candidates.map_or((&[][..], false), |candidates| (&candidates.tags, candidates.only));
+        let newest = tags.last().copied();
+        let newest_first = tags.iter().rev().copied().chain((!only).then_some(on_page));
+        let matched = match_tag(thin, block, data, newest_first);
+        let is_mended = matched.is_none() && is_ambiguous;
+        let found = matched.or_else(|| is_ambiguous.then(|| new_tag(thin, block, data)))?;
         if self.shared.read_only {
             return Some(found);
         }
         if found.on_medium != on_page {
-            self.memory.put(page, at, found.on_medium);
+            pages.put(places.at, places.places.start, found.on_medium);
         }
         self.memory.resolve(thin.volume, block..block + 1);
-        if newest != Some(found.on_medium) {
+        self.ambiguous_seen += u64::from(is_ambiguous);
+        if is_mended {
+            self.mended += 1;
+            if self.mend_reports.may_report(self.shared.clock.now()) {
+                self.shared.notify(Notice::Mended { volume: thin.volume, block });
+            }
+            // Recorded with the namespace's next flush; until then the block is in flux.
+            pages.set_unsettled(&places);
+            self.mended_pages.push((thin.volume, places.at));
+            thin.count_unsettled();
+        } else if newest.is_some_and(|newest| newest != found.on_medium) {
             self.memory.add_reverted(thin.volume, block, found.on_medium);
         }
         Some(found)
@@ -472,8 +587,8 @@ impl Tags {
     /// before it is written.
     fn resolve_as_damaged(&mut self, thin: &Thin, block: u64) {
         let newest = self.memory.candidates(thin.volume, block).and_then(|candidates| candidates.tags.last().copied());
-        if let (Some(newest), Some((_, page))) = (newest, location(thin, block))
-            && self.memory.put(page, thin.block_layout.tag(block), newest)
+        if let (Some(newest), Some(places)) = (newest, place_of(thin, block))
+            && self.shared.pages.put(places.at, places.places.start, newest)
         {
             self.memory.resolve(thin.volume, block..block + 1);
         }
@@ -492,8 +607,16 @@ impl Tags {
         for &(index, extent) in extents {
             let blocks = thin.block_layout.blocks_of(index..index + 1);
             let begin = layout.extent(extent);
-            self.memory.forget(thin.volume, blocks, begin..begin + layout.extent_bytes);
+            for page in 0..thin.block_layout.tags_bytes / TAG_PAGE_BYTES {
+                self.shared.pages.forget(begin + thin.block_layout.page_at(page));
+            }
+            self.memory.resolve(thin.volume, blocks);
         }
+    }
+
+    /// Takes the pages with tags of mended blocks that the journal does not have yet.
+    pub(crate) fn take_mended_pages(&mut self) -> Vec<(VolumeId, u64)> {
+        std::mem::take(&mut self.mended_pages)
     }
 }
 

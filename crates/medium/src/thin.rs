@@ -16,6 +16,7 @@ use crate::VolumeId;
 use crate::bad_blocks::BadBlocks;
 use crate::block_layout::BlockLayout;
 use crate::crypt::{Cipher, Decrypt};
+use crate::locks::BlockLocks;
 use crate::shared::{ChainedHooks, DeferredRequest, Shared};
 
 /// A thin namespace.
@@ -33,8 +34,20 @@ pub struct Thin {
     /// `None` if it is not encrypted.
     pub(crate) cipher: Option<Arc<Cipher>>,
     pub(crate) block_layout: BlockLayout,
-    /// Its blocks have tags: the drive's thread does all requests.
+    /// Its blocks have tags.
     pub(crate) is_tagged: bool,
+    /// Its blocks have checksums and no metadata, so that they may be in flux, and requests be done
+    /// on their caller's thread. Metadata exist nowhere but in tags: these are in the journal before
+    /// the data are written.
+    pub(crate) may_be_in_flux: bool,
+    /// Which of its blocks are being read or written, if they may be in flux.
+    pub(crate) locks: BlockLocks,
+    /// How many writes have put tags into memory and nowhere else.
+    unsettled: AtomicU64,
+    /// How many of them were flushed, so that their tags are durable.
+    settled: AtomicU64,
+    /// How many flushes of it were asked for.
+    flushes: AtomicU64,
     /// Position of the journal behind the last record about this namespace
     /// ([`Point::pack`](crate::journal::Point::pack)).
     last_record: AtomicU64,
@@ -117,6 +130,11 @@ impl Thin {
             cipher,
             block_layout,
             is_tagged: block_format.is_tagged(),
+            may_be_in_flux: block_format.may_be_in_flux(),
+            locks: BlockLocks::default(),
+            unsettled: AtomicU64::new(0),
+            settled: AtomicU64::new(0),
+            flushes: AtomicU64::new(0),
             last_record: AtomicU64::new(shared.journal.position()),
             bad_blocks: RwLock::default(),
             has_bad: AtomicBool::new(false),
@@ -276,6 +294,11 @@ impl Thin {
         }
     }
 
+    /// Refuses an operation that the geometry does not allow.
+    pub(crate) fn geometry_check(&self, operation: &Operation) -> Result<(), Error> {
+        self.geometry.check(operation)
+    }
+
     /// Refuses an operation that the geometry or the state of the namespace does not allow.
     pub(crate) fn check(&self, operation: &Operation) -> Result<(), Error> {
         self.geometry.check(operation)?;
@@ -310,6 +333,41 @@ impl Thin {
         self.last_record.store(position, Ordering::Release);
     }
 
+    /// A write has put tags into memory and nowhere else.
+    pub(crate) fn count_unsettled(&self) {
+        self.unsettled.fetch_add(1, Ordering::Release);
+    }
+
+    /// How many writes have done so.
+    pub(crate) fn unsettled(&self) -> u64 {
+        self.unsettled.load(Ordering::Acquire)
+    }
+
+    /// The tags of so many of them are durable.
+    pub(crate) fn set_settled(&self, count: u64) {
+        self.settled.fetch_max(count, Ordering::Release);
+    }
+
+    /// Whether the tags of so many writes are durable.
+    pub(crate) fn has_settled(&self, count: u64) -> bool {
+        count <= self.settled.load(Ordering::Acquire)
+    }
+
+    /// Whether a flush has to make tags durable that are only in memory.
+    pub(crate) fn is_unsettled(&self) -> bool {
+        self.settled.load(Ordering::Acquire) < self.unsettled()
+    }
+
+    /// How many flushes were asked for.
+    pub(crate) fn flushes(&self) -> u64 {
+        self.flushes.load(Ordering::Relaxed)
+    }
+
+    /// Another one was.
+    pub(crate) fn count_flush(&self) {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Whether a flush of this namespace has to write a mark: the journal has records about it that
     /// are behind the last mark.
     fn is_unmarked(&self) -> bool {
@@ -317,7 +375,7 @@ impl Thin {
     }
 
     /// Whether the drive's thread has to do a write although its extents are mapped.
-    fn must_defer_write(&self, fua: bool) -> bool {
+    pub(crate) fn must_defer_write(&self, fua: bool) -> bool {
         // A failed record that may be on the medium has to be settled first. With FUA, the record
         // that mapped the extent has to be durable, too.
         self.shared.journal.is_suspect() || fua && self.shared.journal.has_unflushed()
@@ -348,7 +406,7 @@ impl Thin {
 
     /// Undoes [`encrypt`](Self::encrypt), for a request that the backing device did not accept.
     #[cold]
-    fn undo_encrypt(&self, cipher: &Cipher, offset: u64, request: &mut Request) {
+    pub(crate) fn undo_encrypt(&self, cipher: &Cipher, offset: u64, request: &mut Request) {
         let (first, block_bytes) = self.first_block(offset);
         if let Operation::Write { len, data, .. } = &mut request.operation
             && let Some(buffer) = data.as_mut_buffer()
@@ -364,7 +422,7 @@ impl Thin {
     }
 
     /// Leaves a request to the drive's thread.
-    fn defer(self: &Arc<Self>, io: &mut Io, request: Request) -> Submitted {
+    pub(crate) fn defer(self: &Arc<Self>, io: &mut Io, request: Request) -> Submitted {
         let Some(remote) = io.remote() else { return Submitted::Busy(request) };
         let deferred = DeferredRequest::new(Arc::clone(self), request, remote);
         if let Err(deferred) = self.shared.send(deferred) {
@@ -429,9 +487,15 @@ impl Device for ThinDevice {
             return Submitted::Done(request.complete(Err(error)));
         }
         if matches!(request.operation, Operation::Flush) {
+            thin.count_flush();
+            if thin.is_unsettled() {
+                return thin.defer(io, request);
+            }
             if thin.is_unmarked() {
                 return thin.defer_flush(io, request);
             }
+        } else if thin.may_be_in_flux && !thin.shared.read_only {
+            return thin.submit_checked(io, request);
         } else if thin.is_tagged || thin.cipher.is_some() && is_scattered(&request.operation) {
             return thin.defer(io, request);
         }

@@ -91,6 +91,8 @@ pub(crate) enum Kind {
     Room,
     /// A block is damaged.
     Damaged,
+    /// A block that was not flushed is taken as it is.
+    Mended,
 }
 
 impl Kind {
@@ -100,7 +102,7 @@ impl Kind {
         match self {
             Self::Connected | Self::Ended | Self::Broken => 256,
             // The medium reports so many at once; each is of another block.
-            Self::Damaged => 16,
+            Self::Damaged | Self::Mended => 16,
             Self::Device(_) => 1,
             _ => 5,
         }
@@ -127,6 +129,7 @@ impl Kind {
             Self::Full => "writes to a full drive",
             Self::Room => "reports of space on the drive",
             Self::Damaged => "damaged blocks",
+            Self::Mended => "blocks that were not flushed",
         }
     }
 }

@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 
+use ebof_drive::BlockFormat;
+
 /// A moment of the model: it counts what begins and ends.
 pub type Tick = u64;
 
@@ -87,7 +89,7 @@ impl Candidate {
 }
 
 #[derive(Clone, Debug)]
-struct Block {
+pub(crate) struct Block {
     candidates: Vec<Candidate>,
     /// A power loss may have mixed the sectors of several of them, and nobody has read it since.
     torn: bool,
@@ -95,6 +97,30 @@ struct Block {
     whole: Tick,
     /// What a read has found in the sectors of such a block, until something else is written.
     mixture: Vec<BlockValue>,
+}
+
+/// What a block with a checksum may be that a power loss has torn: it is taken as it is if it was
+/// written without a record of its checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum InFlux {
+    /// Blocks are never written that way.
+    Never,
+    /// A mixture of sectors.
+    Mixed,
+    /// The same, encrypted: bytes that nobody has written.
+    Garbled,
+}
+
+impl InFlux {
+    /// Of blocks with this format on a disk that tears them between such sectors.
+    #[must_use]
+    pub fn of(block_format: BlockFormat, sector_bytes: u32) -> Self {
+        match block_format.may_be_in_flux() {
+            false => Self::Never,
+            true if block_format.encrypted && block_format.data_bytes() > sector_bytes.into() => Self::Garbled,
+            true => Self::Mixed,
+        }
+    }
 }
 
 /// The blocks of one namespace.
@@ -107,9 +133,11 @@ pub struct Blocks {
     /// A block that was torn is an error to whoever reads it, never a mixture; `None` where that is
     /// not known.
     pub is_checked: Option<bool>,
+    /// What a block with a checksum may be all the same, where it was in flux.
+    pub in_flux: InFlux,
     /// Only those that were ever written.
-    blocks: BTreeMap<u64, Block>,
-    reads: BTreeMap<Op, Tick>,
+    pub(crate) blocks: BTreeMap<u64, Block>,
+    pub(crate) reads: BTreeMap<Op, Tick>,
 }
 
 /// Something that is not as it must be.
@@ -120,7 +148,8 @@ impl Blocks {
     /// Blocks that read as zeros.
     #[must_use]
     pub fn new(owner: u16, block_bytes: usize, is_checked: bool) -> Self {
-        Self { owner, block_bytes, is_checked: Some(is_checked), blocks: BTreeMap::new(), reads: BTreeMap::new() }
+        let (blocks, reads) = (BTreeMap::new(), BTreeMap::new());
+        Self { owner, block_bytes, is_checked: Some(is_checked), in_flux: InFlux::Never, blocks, reads }
     }
 
     /// The bytes of a block.
@@ -354,7 +383,11 @@ impl Blocks {
 
     fn read_block(&mut self, lba: u64, begun: Tick, bytes: &[u8], now: Tick) -> Result<(), String> {
         let sectors = bytes.chunks(SECTOR_BYTES).map(|sector| self.sector(lba, sector));
-        let sectors = sectors.collect::<Result<Vec<_>, _>>()?;
+        let is_torn = |block: &Block| block.torn || begun < block.whole;
+        let sectors = match sectors.collect::<Result<Vec<_>, _>>() {
+            Err(_) if self.in_flux == InFlux::Garbled && self.blocks.get(&lba).is_some_and(is_torn) => return Ok(()),
+            sectors => sectors?,
+        };
         let mut found = sectors.clone();
         found.dedup();
         let Some(block) = self.blocks.get_mut(&lba) else {
@@ -379,7 +412,7 @@ impl Blocks {
                 block.found_whole(now);
                 if block.mixture.is_empty() { Ok(()) } else { Err(format!("it was {:?}", block.mixture)) }
             }
-            _ if (block.torn || begun < block.whole) && self.is_checked != Some(true) => {
+            _ if is_torn(block) && (self.is_checked != Some(true) || self.in_flux != InFlux::Never) => {
                 // It stays as it is.
                 if !block.mixture.is_empty() && block.mixture != sectors {
                     return Err(format!("{sectors:?}, and it was {:?}", block.mixture));
@@ -562,6 +595,27 @@ mod tests {
         write(&mut blocks, 4, true, 50);
         blocks.lost_power(60);
         assert!(read(&mut blocks.clone(), 3, 70).is_err() && read(&mut blocks, 4, 70).is_ok());
+    }
+
+    #[test]
+    fn a_torn_block_may_be_a_mixture_only_where_it_was_in_flux() {
+        let mut blocks = Blocks::new(1, 4096, true);
+        write(&mut blocks, 1, true, 2);
+        write(&mut blocks, 2, false, 4);
+        let mut mixed = bytes(&blocks, 3, 1);
+        mixed[512..1024].copy_from_slice(&bytes(&blocks, 3, 2)[512..1024]);
+        let read = |in_flux: InFlux, flushed: bool, bytes: &[u8]| {
+            let mut blocks = Blocks { in_flux, ..blocks.clone() };
+            if flushed {
+                blocks.flushed(6, 7);
+            }
+            blocks.lost_power(8);
+            blocks.begin_read(1000, 10);
+            blocks.read(1000, 3..4, bytes, 11).is_ok()
+        };
+        assert!(!read(InFlux::Never, false, &mixed) && read(InFlux::Mixed, false, &mixed));
+        assert!(!read(InFlux::Mixed, true, &mixed) && !read(InFlux::Mixed, false, &[7; 4096]));
+        assert!(!read(InFlux::Garbled, true, &[7; 4096]) && read(InFlux::Garbled, false, &[7; 4096]));
     }
 
     #[test]

@@ -24,13 +24,17 @@ pub enum Kind {
     Change = 8,
     /// Tags that blocks are about to get.
     Tags = 9,
-    /// The same for blocks that cannot have earlier tags. Only in checkpoints.
+    /// The same for blocks that cannot have earlier tags.
     OnlyTags = 10,
+    /// Blocks are in flux: they may be written without their tags being in the journal.
+    Flux = 11,
+    /// No block of a namespace is in flux any more.
+    Settled = 12,
 }
 
 impl Kind {
     /// All kinds, in the order of their numbers.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Create,
         Self::Remove,
         Self::Clear,
@@ -41,6 +45,8 @@ impl Kind {
         Self::Change,
         Self::Tags,
         Self::OnlyTags,
+        Self::Flux,
+        Self::Settled,
     ];
 
     /// The number that a record of this kind begins with.

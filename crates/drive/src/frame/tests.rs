@@ -33,12 +33,14 @@ fn record() -> impl Strategy<Value = Record> {
             first,
             tags: vec![Tag(tag)]
         }),
-        (volume, any::<u64>(), any::<u64>(), any::<bool>()).prop_map(|(volume, start, blocks, bad)| Record::Bad {
+        (volume.clone(), any::<u64>(), any::<u64>(), any::<bool>())
+            .prop_map(|(volume, start, blocks, bad)| Record::Bad { volume, start, blocks, bad }),
+        (volume.clone(), any::<u64>(), any::<[u64; 4]>()).prop_map(|(volume, first, blocks)| Record::Flux {
             volume,
-            start,
-            blocks,
-            bad
+            first,
+            blocks
         }),
+        volume.prop_map(Record::Settled),
         any::<u32>().prop_map(Record::HighWater),
         proptest::collection::vec(any::<u8>(), 0..9000).no_shrink().prop_map(Record::Change),
     ]
@@ -134,7 +136,7 @@ fn a_frame_of_another_generation_or_drive_is_not_accepted() {
 #[test]
 fn kinds_are_numbered_from_1_without_gaps() {
     let numbers: Vec<u8> = Kind::ALL.iter().map(|kind| kind.number()).collect();
-    assert_eq!(numbers, (1..=10).collect::<Vec<u8>>(), "none is retired so far");
+    assert_eq!(numbers, (1..=12).collect::<Vec<u8>>(), "none is retired so far");
     for number in 0..=u8::MAX {
         assert_eq!(Kind::with_number(number).map(Kind::number), numbers.contains(&number).then_some(number));
     }
@@ -173,6 +175,12 @@ fn golden() -> Vec<(Record, &'static str)> {
             "0a 2211000000000000 0800000000000000 02000000 \
              5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a 00000000000000000000000000000000",
         ),
+        (
+            Record::Flux { volume, first: 0xff, blocks: [0x0506, 0, 0, 1 << 62] },
+            "0b 2211000000000000 ff00000000000000 \
+             0605000000000000 0000000000000000 0000000000000000 0000000000000040",
+        ),
+        (Record::Settled(volume), "0c 2211000000000000"),
     ]
 }
 

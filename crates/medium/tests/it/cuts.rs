@@ -3,7 +3,8 @@
 //!
 //! Every block contains its namespace and the number of its write. For each block the model has all
 //! contents that are possible: the last durable one, and all that were begun afterwards. A block
-//! with a tag is never a mixture: if a power loss has torn it, it cannot be read.
+//! with a tag is never a mixture: if a power loss has torn it, it cannot be read; unless it was in
+//! flux, because it has no metadata and was written more than once since a flush.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -132,6 +133,9 @@ type Value = [u64; 9];
 
 /// The contents of a block that cannot be read.
 const DAMAGED: Value = [u64::MAX; 9];
+
+/// The contents of a block of which a power loss has left a mixture, where nothing is known of it.
+const MIXED: Value = [u64::MAX - 1; 9];
 
 /// One value of a block, a namespace or the number of commits.
 #[derive(Clone, Debug)]
@@ -454,6 +458,13 @@ fn check(incarnation: &mut Incarnation<'_>, cut: usize, flushed: usize, power: b
             };
             let possible: Vec<Value> = history.possible(cut, flushed).copied().collect();
             let found = match bytes {
+                Ok(_) if possible.contains(&MIXED) => Ok(MIXED),
+                Ok(bytes) if rules.block_format.may_be_in_flux() && rules.tears() && power && possible.len() > 1 => {
+                    whole(&bytes, &possible, rules).or_else(|_| match rules.block_format.encrypted {
+                        true => Ok(MIXED),
+                        false => sectors(&bytes, &possible).map(|_| MIXED),
+                    })
+                }
                 Ok(bytes) if rules.block_format.is_tagged() => whole(&bytes, &possible, rules),
                 Ok(bytes) => sectors(&bytes, &possible),
                 // Torn: its value is unknown.
@@ -463,8 +474,10 @@ fn check(incarnation: &mut Incarnation<'_>, cut: usize, flushed: usize, power: b
             let found = found.map_err(|what| TestCaseError::fail(format!("block {block} of {name}: {what}")))?;
             *history = History::new(found);
         }
-        // Data of other namespaces anywhere in readable blocks.
+        // Data of other namespaces anywhere in readable blocks. A mixture that was encrypted is of
+        // nothing.
         let all = all.unwrap_or_default();
+        let all = if rules.block_format.may_be_in_flux() && rules.block_format.encrypted { Vec::new() } else { all };
         for word in all.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes"))) {
             prop_assert!(word == 0 || word >> 48 == name + 1, "namespace {name} reads bytes of {}", (word >> 48) - 1);
         }

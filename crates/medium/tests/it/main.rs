@@ -18,6 +18,7 @@ mod encryption;
 mod erase;
 #[cfg(test)]
 mod files;
+mod flux;
 #[cfg(test)]
 mod journal;
 #[cfg(test)]

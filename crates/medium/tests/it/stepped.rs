@@ -211,7 +211,7 @@ fn story(seed: u64) -> Vec<u8> {
     }
     // Freed extents are zeroed while there are no requests, and then the drive is idle.
     let parts = (0..10_000).take_while(|_| world.go_on()).count();
-    assert!((1..10_000).contains(&parts), "{parts}");
+    assert!(parts < 10_000, "{parts}");
     assert_eq!(world.on(|store| store.unclean()), 0);
     world.stop();
     let (mut world, opened) = World::open(&clock, &disk);

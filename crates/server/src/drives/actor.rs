@@ -175,7 +175,7 @@ impl DriveActor {
     ) -> Result<(Arc<Self>, Receiver<InOrder>), DriveOpenError> {
         let Plan { name, backing, settings, identity, sensor, clock, .. } = plan;
         let below = backing.describe();
-        let Opened { medium, snapshot, changes, was_clean, created, damage } = opened;
+        let Opened { medium, snapshot, changes, was_clean, created, in_flux, damage } = opened;
         let mut state = State::restore(snapshot.as_deref().unwrap_or_default(), &changes)?;
         trim(&mut state, &name);
         let new = state.identity == Identity::default();
@@ -185,6 +185,7 @@ impl DriveActor {
             drive = name,
             created,
             was_clean,
+            in_flux,
             capacity_bytes = sizes.total_bytes,
             namespaces = state.namespaces.len(),
             "drive opened"

@@ -307,7 +307,7 @@ impl DriveActor {
             // is not reliable.
             Notice::Corrupt { .. } if monitor.corrupt => return,
             Notice::Corrupt { .. } => monitor.corrupt = true,
-            Notice::QuotaReached(_) => return,
+            Notice::QuotaReached(_) | Notice::Mended { .. } => return,
             Notice::Fails(_) | Notice::Works(_) => {}
         }
         drop(monitor);
@@ -348,6 +348,18 @@ impl DriveActor {
                         block,
                         "a block is damaged, its checksum does not fit: it cannot be read before it is written \
                          again{more}"
+                    );
+                }
+            }
+            Notice::Mended { volume, block } => {
+                if let Some(more) = self.may_log(LogSubject::Volume(volume), Kind::Mended) {
+                    let instance = volume.0;
+                    tracing::warn!(
+                        drive,
+                        instance,
+                        block,
+                        "a block was written and not flushed when the drive ended, its checksum is not known: it is \
+                         taken as it is{more}"
                     );
                 }
             }

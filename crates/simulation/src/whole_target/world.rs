@@ -18,7 +18,7 @@ use ebof_nvme::Status;
 use super::acts::{BLOCKS, HOSTS, SLOTS, What};
 use crate::fabric::Fabric;
 use crate::host::{Event, Host, InitiatorHost, RawHost, nqn};
-use crate::model::{Blocks, Op, Tick, serial};
+use crate::model::{Blocks, InFlux, Op, Tick, serial};
 use crate::reach::Reach;
 use crate::rig::{Life as _, Rig, System};
 use crate::story::{Failure, fail};
@@ -262,7 +262,8 @@ impl World {
         let born = self.rig.now();
         self.owners += 1;
         let bytes = usize::try_from(coding.block_bytes()).expect("few");
-        let blocks = Blocks::new(self.owners, bytes, coding.is_tagged());
+        let in_flux = InFlux::of(coding, self.rig.profile.sector_bytes);
+        let blocks = Blocks { in_flux, ..Blocks::new(self.owners, bytes, coding.is_tagged()) };
         self.identities += 1;
         Space {
             blocks,

@@ -14,7 +14,7 @@ use ebof_nvme::{Nsid, Sqe, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{CAPACITY, EXTENTS, Flight, Kind, World, command};
-use crate::model::{Blocks, Op};
+use crate::model::{Blocks, InFlux, Op};
 use crate::rig::{EXTENT, System as _};
 use crate::story::{Failure, fail};
 use crate::wire::Outcome;
@@ -503,12 +503,14 @@ impl World {
             }
             Some(Task::Format { format: wanted, .. }) => {
                 let now = self.rig.now();
-                let is_formatted = self.manage.is_formatted;
+                let (is_formatted, sector_bytes) = (self.manage.is_formatted, self.rig.profile.sector_bytes);
                 match self.spaces.get_mut(&nsid) {
                     Some(space) if space.format == format => {
                         space.blocks.cleared(is_formatted, now);
                         if space.coding != coding {
                             space.blocks.is_checked = None;
+                            let in_flux = InFlux::of(coding, sector_bytes);
+                            space.blocks.in_flux = space.blocks.in_flux.max(in_flux);
                         }
                     }
                     Some(_) if wanted == format => self.adopt(nsid, format),

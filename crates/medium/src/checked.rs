@@ -1,0 +1,338 @@
+//! Reads and writes of namespaces with checksums on the caller's thread: what is in memory, mapped
+//! and, for a write, in flux. Everything else goes to the drive's thread.
+//!
+//! A read locks its blocks, takes their tags, and is compared with them when it completes. A write
+//! locks its blocks, and puts their tags into pages in memory when it completes. Requests for the
+//! same blocks are never here at the same time, unless all of them read.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ebof_backend::{Completion, CompletionHook, Error, Io, Operation, Request, Segments, Submitted};
+use ebof_drive::tag::Tag;
+
+use crate::Thin;
+use crate::shared::{Epoch, Message};
+use crate::tags::{match_tag, places};
+
+/// Tags of blocks that lie side by side: mostly one.
+enum BlockTags {
+    One(Tag),
+    Many(Vec<Tag>),
+}
+
+impl BlockTags {
+    fn as_slice(&self) -> &[Tag] {
+        match self {
+            Self::One(tag) => std::slice::from_ref(tag),
+            Self::Many(tags) => tags,
+        }
+    }
+
+    fn of(mut tags: Vec<Tag>) -> Self {
+        match tags.pop() {
+            Some(tag) if tags.is_empty() => Self::One(tag),
+            last => {
+                tags.extend(last);
+                Self::Many(tags)
+            }
+        }
+    }
+}
+
+/// Blocks of one extent that are locked until they are unlocked, or this is dropped.
+pub(crate) struct LockedBlocks {
+    pub(crate) thin: Arc<Thin>,
+    /// Of the medium.
+    pub(crate) extent: u32,
+    pub(crate) blocks: Range<u64>,
+    change: bool,
+    locked: AtomicBool,
+}
+
+impl LockedBlocks {
+    fn unlock(&self) {
+        if self.locked.swap(false, Ordering::AcqRel) {
+            let index = self.thin.block_layout.index(self.blocks.start);
+            if self.thin.locks.unlock(index, &self.blocks, self.change) {
+                // When the drive's thread has ended, nobody waits.
+                let _ended = self.thin.shared.post(Message::Unlocked);
+            }
+        }
+    }
+
+    /// Hands the lock over to another owner.
+    fn take(&self) -> Self {
+        let locked = AtomicBool::new(self.locked.swap(false, Ordering::AcqRel));
+        let (thin, blocks) = (Arc::clone(&self.thin), self.blocks.clone());
+        Self { thin, extent: self.extent, blocks, change: self.change, locked }
+    }
+}
+
+impl Drop for LockedBlocks {
+    fn drop(&mut self) {
+        self.unlock();
+    }
+}
+
+/// A write of blocks in flux that has failed: it is not known which tags they have.
+pub(crate) struct FailedWrite {
+    pub(crate) locked: LockedBlocks,
+    /// The tags that they were to get.
+    pub(crate) tags: Vec<Tag>,
+}
+
+/// The hook of a read.
+struct ReadHook {
+    locked: LockedBlocks,
+    tags: BlockTags,
+    epoch: Arc<Epoch>,
+    above: Option<Arc<dyn CompletionHook>>,
+}
+
+/// The hook of a write.
+struct WriteHook {
+    locked: LockedBlocks,
+    tags: BlockTags,
+    epoch: Arc<Epoch>,
+    above: Option<Arc<dyn CompletionHook>>,
+    /// It has completed, or was never begun.
+    is_over: AtomicBool,
+}
+
+impl Thin {
+    /// Does a request for blocks with checksums on the caller's thread, if possible.
+    pub(crate) fn submit_checked(self: &Arc<Self>, io: &mut Io, request: Request) -> Submitted {
+        let (offset, len, change) = match &request.operation {
+            Operation::Read { offset, len, data } if data.as_buffer().is_some() => (*offset, *len, false),
+            Operation::Write { offset, len, data, fua: false }
+                if data.as_buffer().is_some()
+                    && !self.is_bad_at(*offset, *len as u64)
+                    && !self.must_defer_write(false) =>
+            {
+                (*offset, *len, true)
+            }
+            _ => return self.defer(io, request),
+        };
+        let index = self.index(offset);
+        if len == 0 || index != self.index(offset + len as u64 - 1) {
+            return self.defer(io, request);
+        }
+        let blocks = self.blocks(offset, len as u64);
+        if !self.locks.try_lock(index, &blocks, change) {
+            return self.defer(io, request);
+        }
+        let (thin, locked) = (Arc::clone(self), AtomicBool::new(true));
+        let mut locked = LockedBlocks { thin, extent: 0, blocks, change, locked };
+        // Held until the request completes, and taken before the map is read: see `Thin`'s submit.
+        let epoch = self.shared.epoch();
+        let Some(extent) = self.map.lookup(index) else {
+            drop(locked);
+            return if change { self.defer(io, request) } else { zeros(request) };
+        };
+        locked.extent = extent;
+        if change {
+            self.write_checked(io, request, locked, epoch)
+        } else {
+            self.read_checked(io, request, locked, epoch)
+        }
+    }
+
+    fn read_checked(
+        self: &Arc<Self>,
+        io: &mut Io,
+        mut request: Request,
+        locked: LockedBlocks,
+        epoch: Arc<Epoch>,
+    ) -> Submitted {
+        let mut tags = Vec::new();
+        if !places(self, locked.extent, &locked.blocks).all(|places| self.shared.pages.read(&places, &mut tags)) {
+            drop(locked);
+            return self.defer(io, request);
+        }
+        let on_medium = self.shared.layout.extent(locked.extent) + self.block_layout.data(locked.blocks.start);
+        let above = request.hook.take();
+        let hook = ReadHook { locked, tags: BlockTags::of(tags), epoch, above: above.clone() };
+        request.hook = Some(Arc::new(hook));
+        self.pass_down(io, request, on_medium, above)
+    }
+
+    fn write_checked(
+        self: &Arc<Self>,
+        io: &mut Io,
+        mut request: Request,
+        locked: LockedBlocks,
+        epoch: Arc<Epoch>,
+    ) -> Submitted {
+        let pages = &self.shared.pages;
+        let all = || places(self, locked.extent, &locked.blocks);
+        let begun = all().take_while(|places| pages.begin_write(places)).count();
+        if begun < all().count() {
+            all().take(begun).for_each(|places| pages.cancel_write(&places));
+            drop(locked);
+            return self.defer(io, request);
+        }
+        let on_medium = self.shared.layout.extent(locked.extent) + self.block_layout.data(locked.blocks.start);
+        let tags = self.encode(&mut request.operation, locked.blocks.start);
+        let above = request.hook.take();
+        let hook = Arc::new(WriteHook { locked, tags, epoch, above: above.clone(), is_over: AtomicBool::new(false) });
+        request.hook = Some(Arc::clone(&hook) as Arc<dyn CompletionHook>);
+        match self.pass_down(io, request, on_medium, above) {
+            Submitted::Busy(mut request) => {
+                hook.cancel();
+                if let Some(cipher) = &self.cipher {
+                    self.undo_encrypt(cipher, hook.locked.blocks.start * self.block_layout.data_bytes, &mut request);
+                }
+                Submitted::Busy(request)
+            }
+            submitted => submitted,
+        }
+    }
+
+    /// Computes the tags of what is written from block `first` on, and encrypts both.
+    fn encode(&self, operation: &mut Operation, first: u64) -> BlockTags {
+        let data_bytes = usize::try_from(self.block_layout.data_bytes).unwrap_or(usize::MAX);
+        let Operation::Write { len, data, .. } = operation else { return BlockTags::Many(Vec::new()) };
+        let Some(buffer) = data.as_mut_buffer() else { return BlockTags::Many(Vec::new()) };
+        let blocks = (first..).zip(buffer.as_mut_slice()[..*len].chunks_exact_mut(data_bytes));
+        let tags = blocks.map(|(block, bytes)| {
+            let mut tag = Tag::new(self.volume, block, bytes, [0; 8]);
+            if let Some(cipher) = &self.cipher {
+                cipher.encrypt_tag(block, &mut tag.0);
+                cipher.encrypt(block, data_bytes, bytes);
+            }
+            tag
+        });
+        BlockTags::of(tags.collect())
+    }
+
+    /// Passes a read or write to the backing device. One that this does not accept is returned as
+    /// it was, with the hook `above`.
+    fn pass_down(
+        &self,
+        io: &mut Io,
+        mut request: Request,
+        on_medium: u64,
+        above: Option<Arc<dyn CompletionHook>>,
+    ) -> Submitted {
+        let logical = match &mut request.operation {
+            Operation::Read { offset, .. } | Operation::Write { offset, .. } => std::mem::replace(offset, on_medium),
+            _ => 0,
+        };
+        match self.shared.base.submit(io, request) {
+            Submitted::Busy(mut request) => {
+                request.hook = above;
+                if let Operation::Read { offset, .. } | Operation::Write { offset, .. } = &mut request.operation {
+                    *offset = logical;
+                }
+                Submitted::Busy(request)
+            }
+            submitted => submitted,
+        }
+    }
+}
+
+/// Completes a read of blocks that were never written.
+fn zeros(mut request: Request) -> Submitted {
+    if let Operation::Read { len, data, .. } = &mut request.operation {
+        data.clear(0..*len);
+    }
+    Submitted::Done(request.complete(Ok(())))
+}
+
+impl ReadHook {
+    /// Compares what was read with its tags.
+    fn verify(&self, bytes: &mut [u8]) -> Result<(), Error> {
+        let LockedBlocks { thin, blocks, .. } = &self.locked;
+        let data_bytes = usize::try_from(thin.block_layout.data_bytes).unwrap_or(usize::MAX);
+        for ((block, bytes), &tag) in blocks.clone().zip(bytes.chunks_exact_mut(data_bytes)).zip(self.tags.as_slice()) {
+            if match_tag(thin, block, bytes, std::iter::once(tag)).is_none() {
+                let _ended = thin.shared.post(Message::Corrupt(thin.volume, block));
+                let of = format!("namespace {}", thin.volume.0);
+                return Err(Error::Corrupt { action: ebof_backend::Action::Read, block, of });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl CompletionHook for ReadHook {
+    fn finish(&self, completion: &mut Completion) {
+        self.epoch.finish(completion);
+        let len = self.locked.blocks.end - self.locked.blocks.start;
+        let len = usize::try_from(len * self.locked.thin.block_layout.data_bytes).unwrap_or_default();
+        // Requests with several segments went to the drive's thread.
+        if let (Ok(()), Some(buffer)) = (&completion.result, completion.data.as_mut().and_then(Segments::as_mut_buffer))
+        {
+            completion.result = self.verify(&mut buffer.as_mut_slice()[..len]);
+        }
+        self.locked.unlock();
+        if let Some(above) = &self.above {
+            above.finish(completion);
+        }
+    }
+}
+
+impl WriteHook {
+    /// The blocks have these tags now.
+    fn succeed(&self) {
+        let LockedBlocks { thin, extent, blocks, .. } = &self.locked;
+        let mut tags = self.tags.as_slice().iter().copied();
+        for places in places(thin, *extent, blocks) {
+            let count = places.places.len();
+            thin.shared.pages.end_write(&places, tags.by_ref().take(count));
+        }
+        thin.count_unsettled();
+    }
+
+    /// The write was not begun.
+    fn cancel(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        let LockedBlocks { thin, extent, blocks, .. } = &self.locked;
+        places(thin, *extent, blocks).for_each(|places| thin.shared.pages.cancel_write(&places));
+        self.locked.unlock();
+    }
+
+    /// Some of it may have been written: the drive's thread finds out what, and unlocks the blocks.
+    fn fail(&self) {
+        let failed = FailedWrite { locked: self.locked.take(), tags: self.tags.as_slice().to_vec() };
+        let _ended = self.locked.thin.shared.post(Message::WriteFailed(failed));
+    }
+}
+
+impl CompletionHook for WriteHook {
+    fn finish(&self, completion: &mut Completion) {
+        self.epoch.finish(completion);
+        self.is_over.store(true, Ordering::Relaxed);
+        if completion.result.is_ok() {
+            self.succeed();
+            self.locked.unlock();
+        } else {
+            self.fail();
+        }
+        if let Some(above) = &self.above {
+            above.finish(completion);
+        }
+    }
+}
+
+impl Drop for WriteHook {
+    fn drop(&mut self) {
+        if !*self.is_over.get_mut() {
+            self.fail();
+        }
+    }
+}
+
+impl std::fmt::Debug for ReadHook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReadHook").field("blocks", &self.locked.blocks).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for WriteHook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WriteHook").field("blocks", &self.locked.blocks).finish_non_exhaustive()
+    }
+}
