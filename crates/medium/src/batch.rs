@@ -20,7 +20,7 @@ use crate::item::{
     DeviceOperation, Item, WaitFor, buffer_of_mut, changed_ranges, gather, map_records, scatter, unmapped_extents,
 };
 use crate::queues::{LongRequest, RequestQueues};
-use crate::shared::DeferredRequest;
+use crate::shared::{DeferredRequest, Settles};
 use crate::thin::{refused, stopped};
 use crate::{Error, Notice, Store, Thin, VolumeId, tagged};
 
@@ -104,7 +104,13 @@ pub(crate) fn serve(
             Outcome::Done(completion) => reply.send(completion),
             Outcome::Waiting(thin, request) => {
                 let waits_until = waits_until.or(Some(now + SPACE_WAIT));
-                queues.wait_for_space(DeferredRequest { thin, request, reply, waits_until, settles: None });
+                queues.wait_for_space(DeferredRequest {
+                    thin,
+                    request,
+                    reply,
+                    waits_until,
+                    settles: Settles::default(),
+                });
             }
         }
     }
@@ -136,7 +142,15 @@ impl Store {
 
 /// Blocks that a batch has locked: no other thread reads or writes them meanwhile.
 #[derive(Default)]
-struct BatchLocks(Vec<(Arc<Thin>, Range<u32>, Range<u64>, bool)>);
+struct BatchLocks(Vec<BatchLock>);
+
+/// Blocks of these extents, which are changed or only read.
+struct BatchLock {
+    thin: Arc<Thin>,
+    extents: Range<u32>,
+    blocks: Range<u64>,
+    change: bool,
+}
 
 impl BatchLocks {
     /// Locks the blocks of an operation. `false` if another thread has some of them: it tells the
@@ -156,14 +170,14 @@ impl BatchLocks {
                 self.unlock(before);
                 return false;
             }
-            self.0.push((Arc::clone(thin), extents, blocks, change));
+            self.0.push(BatchLock { thin: Arc::clone(thin), extents, blocks, change });
         }
         true
     }
 
     /// Unlocks all but the first `count`.
     fn unlock(&mut self, count: usize) {
-        for (thin, extents, blocks, change) in self.0.drain(count..) {
+        for BatchLock { thin, extents, blocks, change } in self.0.drain(count..) {
             thin.locks.unlock_many(&extents, &blocks, change);
         }
     }

@@ -5,7 +5,6 @@
 //! locks its blocks, and puts their tags into pages in memory when it completes. Requests for the
 //! same blocks are never here at the same time, unless all of them read.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,7 +12,8 @@ use ebof_backend::{Completion, CompletionHook, Error, Io, Operation, Request, Se
 use ebof_drive::tag::Tag;
 
 use crate::Thin;
-use crate::shared::{Epoch, Message};
+use crate::pages::Places;
+use crate::shared::{Epoch, FailedWrite, LockedBlocks, Message};
 use crate::tags::{match_tag, places};
 
 /// Tags of blocks that lie side by side: mostly one.
@@ -30,57 +30,27 @@ impl BlockTags {
         }
     }
 
-    fn of(mut tags: Vec<Tag>) -> Self {
-        match tags.pop() {
-            Some(tag) if tags.is_empty() => Self::One(tag),
-            last => {
-                tags.extend(last);
-                Self::Many(tags)
-            }
+    fn push(&mut self, tag: Tag) {
+        match self {
+            Self::Many(tags) if tags.is_empty() => *self = Self::One(tag),
+            Self::Many(tags) => tags.push(tag),
+            Self::One(first) => *self = Self::Many(vec![*first, tag]),
         }
     }
 }
 
-/// Blocks of one extent that are locked until they are unlocked, or this is dropped.
-pub(crate) struct LockedBlocks {
-    pub(crate) thin: Arc<Thin>,
-    /// Of the medium.
-    pub(crate) extent: u32,
-    pub(crate) blocks: Range<u64>,
-    change: bool,
-    locked: AtomicBool,
-}
-
-impl LockedBlocks {
-    fn unlock(&self) {
-        if self.locked.swap(false, Ordering::AcqRel) {
-            let index = self.thin.block_layout.index(self.blocks.start);
-            if self.thin.locks.unlock(index, &self.blocks, self.change) {
-                // When the drive's thread has ended, nobody waits.
-                let _ended = self.thin.shared.post(Message::Unlocked);
-            }
-        }
-    }
-
-    /// Hands the lock over to another owner.
-    fn take(&self) -> Self {
-        let locked = AtomicBool::new(self.locked.swap(false, Ordering::AcqRel));
-        let (thin, blocks) = (Arc::clone(&self.thin), self.blocks.clone());
-        Self { thin, extent: self.extent, blocks, change: self.change, locked }
+impl FromIterator<Tag> for BlockTags {
+    fn from_iter<T: IntoIterator<Item = Tag>>(tags: T) -> Self {
+        let mut all = Self::default();
+        tags.into_iter().for_each(|tag| all.push(tag));
+        all
     }
 }
 
-impl Drop for LockedBlocks {
-    fn drop(&mut self) {
-        self.unlock();
+impl Default for BlockTags {
+    fn default() -> Self {
+        Self::Many(Vec::new())
     }
-}
-
-/// A write of blocks in flux that has failed: it is not known which tags they have.
-pub(crate) struct FailedWrite {
-    pub(crate) locked: LockedBlocks,
-    /// The tags that they were to get.
-    pub(crate) tags: Vec<Tag>,
 }
 
 /// The hook of a read.
@@ -123,8 +93,7 @@ impl Thin {
         if !self.locks.try_lock(index, &blocks, change) {
             return self.defer(io, request);
         }
-        let (thin, locked) = (Arc::clone(self), AtomicBool::new(true));
-        let mut locked = LockedBlocks { thin, extent: 0, blocks, change, locked };
+        let mut locked = LockedBlocks::new(Arc::clone(self), blocks, change);
         // Held until the request completes, and taken before the map is read: see `Thin`'s submit.
         let epoch = self.shared.epoch();
         let Some(extent) = self.map.lookup(index) else {
@@ -146,14 +115,15 @@ impl Thin {
         locked: LockedBlocks,
         epoch: Arc<Epoch>,
     ) -> Submitted {
-        let mut tags = Vec::new();
-        if !places(self, locked.extent, &locked.blocks).all(|places| self.shared.pages.read(&places, &mut tags)) {
+        let mut tags = BlockTags::default();
+        let mut read = |places: Places| self.shared.pages.read(&places, |tag| tags.push(tag));
+        if !places(self, locked.extent, &locked.blocks).all(&mut read) {
             drop(locked);
             return self.defer(io, request);
         }
         let on_medium = self.shared.layout.extent(locked.extent) + self.block_layout.data(locked.blocks.start);
         let above = request.hook.take();
-        let hook = ReadHook { locked, tags: BlockTags::of(tags), epoch, above: above.clone() };
+        let hook = ReadHook { locked, tags, epoch, above: above.clone() };
         request.hook = Some(Arc::new(hook));
         self.pass_down(io, request, on_medium, above)
     }
@@ -193,8 +163,8 @@ impl Thin {
     /// Computes the tags of what is written from block `first` on, and encrypts both.
     fn encode(&self, operation: &mut Operation, first: u64) -> BlockTags {
         let data_bytes = usize::try_from(self.block_layout.data_bytes).unwrap_or(usize::MAX);
-        let Operation::Write { len, data, .. } = operation else { return BlockTags::Many(Vec::new()) };
-        let Some(buffer) = data.as_mut_buffer() else { return BlockTags::Many(Vec::new()) };
+        let Operation::Write { len, data, .. } = operation else { return BlockTags::default() };
+        let Some(buffer) = data.as_mut_buffer() else { return BlockTags::default() };
         let blocks = (first..).zip(buffer.as_mut_slice()[..*len].chunks_exact_mut(data_bytes));
         let tags = blocks.map(|(block, bytes)| {
             let mut tag = Tag::new(self.volume, block, bytes, [0; 8]);
@@ -204,7 +174,7 @@ impl Thin {
             }
             tag
         });
-        BlockTags::of(tags.collect())
+        tags.collect()
     }
 
     /// Passes a read or write to the backing device. One that this does not accept is returned as

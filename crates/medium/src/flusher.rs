@@ -54,7 +54,7 @@ impl Flusher {
             Err(error) => {
                 shared.record_failure(&error);
                 let (settles, plain): (Vec<_>, Vec<_>) =
-                    deferred_requests.into_iter().partition(|one| one.settles.is_some());
+                    deferred_requests.into_iter().partition(|one| one.settles.any());
                 let mut error = Some(error);
                 for deferred in plain {
                     let error = error.take().unwrap_or_else(|| deferred.not_durable());
@@ -72,7 +72,7 @@ impl Flusher {
 
 /// Completes a flush that has succeeded when the drive's thread has ended: it cannot settle tags.
 pub(crate) fn end(deferred: DeferredRequest) {
-    if deferred.settles.is_some() {
+    if deferred.settles.any() {
         deferred.refuse(stopped);
     } else {
         deferred.complete(Ok(()));

@@ -326,8 +326,8 @@ impl Journal {
         (records, frames): (&[Record], &[u8]),
         durable: bool,
     ) -> Result<(), DeviceError> {
-        // Tags and marks are durable before data are written. That takes only their own frames, if all
-        // frames before them are durable: not a flush of all data each time.
+        // Tags and marks are durable before data are written. That takes only their own frames, if
+        // all frames before them are durable: not a flush of all data each time.
         let is_tag = |record: &Record| {
             use Record::{Flux, OnlyTags, Settled, Tags};
             matches!(record, Tags { .. } | OnlyTags { .. } | Flux { .. } | Settled(_))

@@ -53,6 +53,7 @@ mod open;
 mod options;
 mod order;
 mod owner;
+mod pages;
 mod purge;
 mod queues;
 mod recovery;
@@ -60,6 +61,7 @@ mod replay;
 mod retry;
 #[cfg(test)]
 mod room;
+mod settle;
 mod shared;
 mod stepper;
 mod store;

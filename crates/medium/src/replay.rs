@@ -9,8 +9,9 @@ use crate::bad_blocks::BadBlocks;
 use crate::extents::Extents;
 use crate::journal::Journal;
 use crate::keys::Keys;
+use crate::pages::Mask;
 use crate::shared::Shared;
-use crate::tags::{Mask, Tags};
+use crate::tags::Tags;
 use crate::{Thin, VolumeId};
 
 /// Applies records one after the other, beginning with an empty medium.

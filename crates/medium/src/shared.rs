@@ -2,20 +2,22 @@
 //! namespaces.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use ebof_backend::{Action, Class, Completion, CompletionHook, Device, Error, Operation, Remote, Request};
 use ebof_clock::Clock;
 use ebof_drive::layout::Layout;
+use ebof_drive::tag::Tag;
 
-use crate::checked::FailedWrite;
 use crate::fault::{FAILURES_MAX, Failure, failure};
 use crate::found::Lost;
 use crate::journal::{Point, View};
 use crate::options::Notify;
-use crate::tags::Pages;
+use crate::pages::Pages;
 use crate::thin::{Refusal, refused};
 use crate::{Notice, Options, Thin, VolumeId};
 
@@ -29,8 +31,28 @@ pub(crate) struct DeferredRequest {
     pub(crate) reply: Reply,
     /// It found no space and is tried again until then.
     pub(crate) waits_until: Option<Instant>,
-    /// A flush that is to make the tags of so many writes durable, too, see `flux.rs`.
-    pub(crate) settles: Option<u64>,
+    /// A flush that is to make tags durable, too, see `flux.rs`.
+    pub(crate) settles: Settles,
+}
+
+/// The tags of how many writes a flush makes durable, if it makes any.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Settles(Option<NonZeroU64>);
+
+impl Settles {
+    pub(crate) fn tags_of(count: u64) -> Self {
+        Self(NonZeroU64::new(count + 1))
+    }
+
+    /// Whether it makes tags durable at all.
+    pub(crate) fn any(self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Whether they are durable.
+    pub(crate) fn are_tags_settled(self, thin: &Thin) -> bool {
+        self.0.is_none_or(|count| thin.has_settled(count.get() - 1))
+    }
 }
 
 /// Where the completion of a request goes. Dropping it without [`send`](Self::send), as a panic
@@ -44,14 +66,14 @@ pub(crate) struct Reply {
 impl DeferredRequest {
     pub(crate) fn new(thin: Arc<Thin>, request: Request, remote: Remote) -> Self {
         let reply = Reply { remote: Some(remote), tag: request.tag, action: request.operation.action() };
-        Self { thin, request, reply, waits_until: None, settles: None }
+        Self { thin, request, reply, waits_until: None, settles: Settles::default() }
     }
 
     /// A flush that nobody waits for, to make tags durable.
     pub(crate) fn settling(thin: Arc<Thin>) -> Self {
         let request = Request::new(0, Operation::Flush);
         let reply = Reply { remote: None, tag: 0, action: Action::Flush };
-        Self { thin, request, reply, waits_until: None, settles: None }
+        Self { thin, request, reply, waits_until: None, settles: Settles::default() }
     }
 
     /// Whether anybody waits for its completion.
@@ -92,6 +114,53 @@ impl Drop for Reply {
             remote.deliver(Completion { tag: self.tag, result: Err(error), data: None });
         }
     }
+}
+
+/// Blocks of one extent that are locked until they are unlocked, or this is dropped.
+pub(crate) struct LockedBlocks {
+    pub(crate) thin: Arc<Thin>,
+    /// Of the medium.
+    pub(crate) extent: u32,
+    pub(crate) blocks: Range<u64>,
+    change: bool,
+    locked: AtomicBool,
+}
+
+impl LockedBlocks {
+    /// Of blocks that were locked just now. Where they are on the medium is not known yet.
+    pub(crate) fn new(thin: Arc<Thin>, blocks: Range<u64>, change: bool) -> Self {
+        Self { thin, extent: 0, blocks, change, locked: AtomicBool::new(true) }
+    }
+
+    pub(crate) fn unlock(&self) {
+        if self.locked.swap(false, Ordering::AcqRel) {
+            let index = self.thin.block_layout.index(self.blocks.start);
+            if self.thin.locks.unlock(index, &self.blocks, self.change) {
+                // When the drive's thread has ended, nobody waits.
+                let _ended = self.thin.shared.post(Message::Unlocked);
+            }
+        }
+    }
+
+    /// Hands the lock over to another owner.
+    pub(crate) fn take(&self) -> Self {
+        let locked = AtomicBool::new(self.locked.swap(false, Ordering::AcqRel));
+        let (thin, blocks) = (Arc::clone(&self.thin), self.blocks.clone());
+        Self { thin, extent: self.extent, blocks, change: self.change, locked }
+    }
+}
+
+impl Drop for LockedBlocks {
+    fn drop(&mut self) {
+        self.unlock();
+    }
+}
+
+/// A write of blocks in flux that has failed: it is not known which tags they have.
+pub(crate) struct FailedWrite {
+    pub(crate) locked: LockedBlocks,
+    /// The tags that they were to get.
+    pub(crate) tags: Vec<Tag>,
 }
 
 /// A message to the drive's thread.

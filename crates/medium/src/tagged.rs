@@ -18,7 +18,8 @@ use crate::bad_blocks::BadBlocks as Ranges;
 use crate::batch::{Batch, JOURNAL_FAILED};
 use crate::disk::Disk;
 use crate::item::{Item, buffer_of, buffer_of_mut, changed_ranges, deallocated_ranges, edges, map_records};
-use crate::tags::{BYTES, Mask, Owner, Places, Tags, WriteMode, location, page, pages_of, places};
+use crate::pages::{BYTES, Mask, Owner, Places, WriteMode};
+use crate::tags::{Tags, location, page, pages_of, places};
 use crate::{Store, Thin, VolumeId};
 
 /// Limits of what is read or written together: bytes of data, parts of requests, and blocks.
@@ -196,7 +197,8 @@ impl Tagged<'_> {
             let marks = marks(thin, &part.blocks);
             match &marks {
                 None => {
-                    records.push(Record::Tags { volume: thin.volume, first: part.blocks.start, tags: tags.clone() })
+                    let (volume, first) = (thin.volume, part.blocks.start);
+                    records.push(Record::Tags { volume, first, tags: tags.clone() });
                 }
                 Some(marks) => {
                     records.extend(marks.iter().filter_map(|(block, _, mask)| Store::flux_record(thin, *block, *mask)));

@@ -5,14 +5,12 @@
 //! makes the journal obsolete. So a block's data always match the tag on its page, or a later one
 //! in the journal; unless the journal says that it was in flux (`flux.rs`).
 
-mod mask;
 mod memory;
-mod pages;
+mod reports;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use ebof_backend::{Action, Buffer, Class, Error as DeviceError, Operation, Segments};
 use ebof_drive::block_format::{TAG_PAGE_BYTES, TAGS_PER_PAGE};
@@ -22,14 +20,12 @@ use ebof_drive::tag::{Tag, header};
 use crate::blank::is_zero;
 use crate::disk::Disk;
 use crate::journal::Journal;
+use crate::pages::{BYTES, Mask, Owner, Places};
 use crate::shared::Shared;
 use crate::{Error, Notice, Thin, VolumeId};
-pub(crate) use mask::Mask;
-#[cfg(test)]
-pub(crate) use pages::FLUX_PAGES_MAX;
-pub(crate) use pages::{BYTES, Owner, Pages, Places, Settled, WriteMode};
 
 use self::memory::Memory;
+use self::reports::ReportLimit;
 
 /// Blocks that are recovered, or pages that are written, at a time.
 const AT_ONCE: usize = 256;
@@ -37,9 +33,6 @@ const AT_ONCE: usize = 256;
 pub(crate) const UNRESOLVED_MAX: usize = 16384;
 /// Pages that could not be written, and whose tags are in a checkpoint, at most.
 pub(crate) const UNWRITTEN_PAGES_MAX: usize = 64;
-/// Damaged blocks that are reported in one [`REPORT_PERIOD`] at most.
-const REPORTS_MAX: u32 = 16;
-const REPORT_PERIOD: Duration = Duration::from_secs(1);
 /// Tags in the journal at most, to bound the time of recovery.
 const JOURNALED_MAX: usize = 65536;
 
@@ -59,13 +52,6 @@ pub(crate) struct Tags {
     recovery_cursor: Option<(VolumeId, u64)>,
     reports: ReportLimit,
     mend_reports: ReportLimit,
-}
-
-/// Limits how many damaged blocks are reported.
-#[derive(Debug, Default)]
-struct ReportLimit {
-    since: Option<Instant>,
-    count: u32,
 }
 
 /// Offsets and owners of the pages that hold the tags of `blocks`, which lie in one extent; none if
@@ -138,8 +124,9 @@ pub(crate) fn match_tag(
     data: &mut [u8],
     tags: impl Iterator<Item = Tag>,
 ) -> Option<MatchedTag> {
-    let zeros = is_zero(data);
-    if let Some(cipher) = thin.cipher.as_ref().filter(|_| !zeros) {
+    let encrypted = thin.cipher.as_ref().filter(|_| !is_zero(data));
+    let zeros = thin.cipher.is_some() && encrypted.is_none();
+    if let Some(cipher) = encrypted {
         cipher.decrypt(block, data.len(), data);
     }
     let clear = |on_medium: Tag| {
@@ -154,6 +141,7 @@ pub(crate) fn match_tag(
     tags.into_iter().find_map(|on_medium| {
         // The tag of a block that was never written is not encrypted.
         if on_medium == Tag::UNWRITTEN {
+            let zeros = zeros || thin.cipher.is_none() && is_zero(data);
             return zeros.then(|| MatchedTag { on_medium, metadata: on_medium.metadata() });
         }
         let tag = clear(on_medium);
@@ -620,18 +608,6 @@ impl Tags {
     }
 }
 
-impl ReportLimit {
-    /// Whether another damaged block may be reported now.
-    fn may_report(&mut self, now: Instant) -> bool {
-        if self.since.is_none_or(|since| now.duration_since(since) >= REPORT_PERIOD) {
-            self.since = Some(now);
-            self.count = 0;
-        }
-        self.count += 1;
-        self.count <= REPORTS_MAX
-    }
-}
-
 /// Whether there is a fault of the backing device that was logged already.
 fn has_faults(disk: &Disk, journal: &Journal) -> bool {
     disk.faults.is_any() || journal.is_failing()
@@ -647,16 +623,4 @@ pub(crate) fn page(owner: &Owner, fill: u8) -> Buffer {
     page.as_mut_slice().fill(fill);
     page.as_mut_slice()[..16].copy_from_slice(&header_of(owner));
     page
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reports_of_damaged_blocks_are_limited() {
-        let (mut reports, now) = (ReportLimit::default(), Instant::now());
-        assert_eq!((0..1000).filter(|_| reports.may_report(now)).count(), 16);
-        assert!(!reports.may_report(now + REPORT_PERIOD / 2) && reports.may_report(now + REPORT_PERIOD));
-    }
 }

@@ -37,8 +37,8 @@ pub struct Thin {
     /// Its blocks have tags.
     pub(crate) is_tagged: bool,
     /// Its blocks have checksums and no metadata, so that they may be in flux, and requests be done
-    /// on their caller's thread. Metadata exist nowhere but in tags: these are in the journal before
-    /// the data are written.
+    /// on their caller's thread. Metadata exist nowhere but in tags: these are in the journal
+    /// before the data are written.
     pub(crate) may_be_in_flux: bool,
     /// Which of its blocks are being read or written, if they may be in flux.
     pub(crate) locks: BlockLocks,

@@ -6,8 +6,8 @@ use std::ops::Range;
 use ebof_drive::frame::Record;
 use ebof_drive::tag::Tag;
 
-use super::mask::Mask;
 use crate::VolumeId;
+use crate::pages::Mask;
 
 /// What is known of blocks beside the tags on their pages.
 #[derive(Default)]

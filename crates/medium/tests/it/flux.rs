@@ -130,8 +130,8 @@ fn a_region_comes_into_flux_once_between_two_flushes() {
     assert!(records(&events(&base)[before..]).is_empty());
 }
 
-/// After a crash, a block that was flushed has to match its own checksum; one that was written since
-/// is taken as it is, and reported.
+/// After a crash, a block that was flushed has to match its own checksum; one that was written
+/// since is taken as it is, and reported.
 #[test]
 fn after_a_crash_only_blocks_in_flux_are_mended() {
     for block_format in [CHECKED, ENCRYPTED] {
@@ -330,7 +330,8 @@ fn threads_that_write_and_read_the_same_blocks_find_whole_writes() {
                             let operation = match (random >> 50) % 40 {
                                 0 => Operation::WriteZeroes { offset, len: len as u64, deallocate: false, fua: false },
                                 1 if round.is_multiple_of(7) => {
-                                    Operation::Deallocate { ranges: vec![offset..offset + len as u64] }
+                                    let range = offset..offset + len as u64;
+                                    Operation::Deallocate { ranges: std::iter::once(range).collect() }
                                 }
                                 2 => Operation::Flush,
                                 3..20 => Operation::Read { offset, len, data: Buffer::zeroed(len).into() },
@@ -377,8 +378,8 @@ fn threads_that_write_and_read_the_same_blocks_find_whole_writes() {
     }
 }
 
-/// Each block that was read is of one write, or zeros. The memory of writes is not looked at: it may
-/// be encrypted.
+/// Each block that was read is of one write, or zeros. The memory of writes is not looked at: it
+/// may be encrypted.
 fn check(done: &ebof_backend::Completion, bytes: u64) {
     assert!(done.result.is_ok(), "{:?}", done.result);
     let (count, bytes) = (usize::try_from(done.tag >> 8 & 0xff_ffff).unwrap(), usize::try_from(bytes).unwrap());

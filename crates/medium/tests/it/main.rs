@@ -18,6 +18,7 @@ mod encryption;
 mod erase;
 #[cfg(test)]
 mod files;
+#[cfg(test)]
 mod flux;
 #[cfg(test)]
 mod journal;

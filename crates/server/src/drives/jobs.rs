@@ -56,7 +56,8 @@ impl DriveActor {
             (drive.state().self_test.step().is_some(), drive.sanitize_work().is_some())
         };
         if testing && !self.jobs.testing.swap(true, Ordering::Relaxed) {
-            store.start(Box::new(SelfTest { actor: Arc::downgrade(self), reading: None, kept: self.clock.now() }));
+            let actor = Arc::downgrade(self);
+            store.start(Box::new(SelfTest { actor, reading: None, is_busy: false, kept: self.clock.now() }));
         }
         if sanitizing && !self.jobs.sanitizing.swap(true, Ordering::Relaxed) {
             store.start(Box::new(Sanitize { actor: Arc::downgrade(self), next: 0, purge: Purge::default() }));
@@ -99,6 +100,8 @@ struct SelfTest {
     actor: Weak<DriveActor>,
     /// The extent that is being read.
     reading: Option<Reading>,
+    /// Hosts write some of it.
+    is_busy: bool,
     kept: Instant,
 }
 
@@ -131,6 +134,7 @@ impl Job for SelfTest {
             }),
             Step::Extent { nsid, ordinal } => match self.read(&actor, store, nsid, ordinal) {
                 Some(result) => result,
+                None if self.is_busy => return Progress::Later(1),
                 None => return Progress::Again,
             },
             Step::Life => {
@@ -185,8 +189,17 @@ impl SelfTest {
             Some(bad) => (None, bad.start),
             None => (None, last),
         };
-        reading.next = skip_to.unwrap_or(last) * block;
-        let result = if skip_to.is_some() { Ok(()) } else { read(store, volume, first * block..last * block) };
+        let from = std::mem::replace(&mut reading.next, skip_to.unwrap_or(last) * block);
+        let result = match skip_to {
+            Some(_) => Some(Ok(())),
+            None => read(store, volume, first * block..last * block),
+        };
+        self.is_busy = result.is_none();
+        let Some(result) = result else {
+            // Hosts write some of it: the same again with the next step.
+            self.reading = Some(Reading { next: from, ..reading });
+            return None;
+        };
         self.reading = Some(reading);
         match result {
             Err(status) => Some(Err(Failure::Data { nsid, lba: first, status })),
@@ -196,17 +209,19 @@ impl SelfTest {
     }
 }
 
-fn read(store: &mut Store, volume: VolumeId, bytes: std::ops::Range<u64>) -> Result<(), Status> {
+/// Reads bytes of a namespace; `None` while hosts write some of them.
+fn read(store: &mut Store, volume: VolumeId, bytes: std::ops::Range<u64>) -> Option<Result<(), Status>> {
     let len = usize::try_from(bytes.end - bytes.start).expect("at most 1 MiB");
     if len == 0 {
-        return Ok(());
+        return Some(Ok(()));
     }
     let operation = Operation::Read { offset: bytes.start, len, data: Buffer::zeroed(len).into() };
     match store.execute(volume, operation).result.map_err(|error| error.class()) {
         // Deleting the namespace has ended the test.
-        Ok(()) | Err(Class::Gone) => Ok(()),
-        Err(Class::MediumRead) => Err(Status::UNRECOVERED_READ_ERROR),
-        Err(_) => Err(Status::INTERNAL_ERROR),
+        Ok(()) | Err(Class::Gone) => Some(Ok(())),
+        Err(Class::Busy) => None,
+        Err(Class::MediumRead) => Some(Err(Status::UNRECOVERED_READ_ERROR)),
+        Err(_) => Some(Err(Status::INTERNAL_ERROR)),
     }
 }
 

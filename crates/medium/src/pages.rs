@@ -5,7 +5,10 @@
 //! which have a tag that is only here, and which are being written. A block in flux may be written
 //! by any thread, without the drive's.
 
-use std::collections::BTreeMap;
+mod mask;
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,8 +17,8 @@ use ebof_backend::Buffer;
 use ebof_drive::block_format::TAG_PAGE_BYTES;
 use ebof_drive::tag::Tag;
 
-use super::mask::Mask;
 use crate::VolumeId;
+pub(crate) use mask::Mask;
 
 /// Bytes of the cache by default.
 const CACHE_BYTES: usize = 16 << 20;
@@ -47,7 +50,7 @@ pub(crate) struct Owner {
 
 /// The cached pages, by their offset on the medium.
 pub(crate) struct Pages {
-    shards: Vec<Mutex<BTreeMap<u64, Page>>>,
+    shards: Vec<Mutex<Shard>>,
     pages_max: usize,
     count: AtomicUsize,
     dirty: AtomicUsize,
@@ -55,6 +58,29 @@ pub(crate) struct Pages {
     current_use: AtomicU64,
     /// The drive is closed, or is being closed: no other thread writes any more.
     closed: AtomicBool,
+}
+
+/// Pages by offset. In memory that is rarely in a processor's cache, each look-up in a tree would
+/// take several times as long.
+type Shard = HashMap<u64, Page, BuildHasherDefault<OffsetHasher>>;
+
+/// Mixes an offset, the same way in each run.
+#[derive(Default)]
+struct OffsetHasher(u64);
+
+impl Hasher for OffsetHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let mixed = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ mixed >> 32;
+    }
 }
 
 struct Page {
@@ -118,7 +144,7 @@ impl Pages {
         }
     }
 
-    fn shard(&self, at: u64) -> MutexGuard<'_, BTreeMap<u64, Page>> {
+    fn shard(&self, at: u64) -> MutexGuard<'_, Shard> {
         // Pages of neighbouring extents have locks of their own.
         let mixed = (at / TAG_PAGE_BYTES).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
         let shard = usize::try_from(mixed).unwrap_or_default() % SHARDS;
@@ -146,12 +172,12 @@ impl Pages {
     // ---- for all threads
 
     /// Takes the tags of blocks, if all of them are known to be right.
-    pub(crate) fn read(&self, places: &Places, into: &mut Vec<Tag>) -> bool {
+    pub(crate) fn read(&self, places: &Places, into: impl FnMut(Tag)) -> bool {
         let current_use = self.current_use.load(Ordering::Relaxed);
         let read = self.with(places.at, |page| {
             if page.open {
-                page.last_use = current_use;
-                into.extend(places.places.clone().map(|place| page.tag(place)));
+                page.use_now(current_use);
+                places.places.clone().map(|place| page.tag(place)).for_each(into);
             }
             page.open
         });
@@ -166,7 +192,7 @@ impl Pages {
             // Under the lock: when the drive is closed, writes that have begun are known.
             let may = page.open && page.marked.has_all(mask) && !self.closed.load(Ordering::Relaxed);
             if may {
-                page.last_use = current_use;
+                page.use_now(current_use);
                 page.writing = page.writing.with(mask);
             }
             may
@@ -458,6 +484,13 @@ impl Page {
     fn put(&mut self, place: usize, tag: Tag) {
         let at = 16 * (place + 1);
         self.bytes.as_mut_slice()[at..at + 16].copy_from_slice(&tag.0);
+    }
+
+    /// Not written if it is as it should be: other processors may have it.
+    fn use_now(&mut self, current_use: u64) {
+        if self.last_use != current_use {
+            self.last_use = current_use;
+        }
     }
 
     fn is_idle(&self, current_use: u64) -> bool {
