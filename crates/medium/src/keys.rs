@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use aes_kw::KekAes256;
+use aes_kw::{KeyInit, KwAes256};
 use ebof_backend::Error as DeviceError;
 use ebof_drive::frame::FRAME_BYTES;
 use ebof_drive::keys::{KeyTable, TABLE_BYTES, WRAPPED_BYTES};
@@ -31,8 +31,8 @@ impl DriveKey {
         Self(Zeroizing::new(bytes))
     }
 
-    fn wrapper(&self) -> KekAes256 {
-        KekAes256::new((&*self.0).into())
+    fn wrapper(&self) -> KwAes256 {
+        KwAes256::new(&(*self.0).into())
     }
 }
 
@@ -196,20 +196,40 @@ impl Keys {
     }
 }
 
-fn wrap(wrapper: Option<&KekAes256>, key: &Key) -> [u8; WRAPPED_BYTES] {
+fn wrap(wrapper: Option<&KwAes256>, key: &Key) -> [u8; WRAPPED_BYTES] {
     let mut wrapped = [0; WRAPPED_BYTES];
     match wrapper {
-        Some(wrapper) => wrapper.wrap(&**key, &mut wrapped).expect("the lengths are those of RFC 3394"),
+        Some(wrapper) => {
+            wrapper.wrap_key(&**key, &mut wrapped).expect("the lengths are those of RFC 3394");
+        }
         None => wrapped[..KEY_BYTES].copy_from_slice(&**key),
     }
     wrapped
 }
 
-fn unwrap(wrapper: Option<&KekAes256>, wrapped: &[u8; WRAPPED_BYTES]) -> Option<Key> {
+fn unwrap(wrapper: Option<&KwAes256>, wrapped: &[u8; WRAPPED_BYTES]) -> Option<Key> {
     let mut key: Key = Zeroizing::new([0; KEY_BYTES]);
     match wrapper {
-        Some(wrapper) => wrapper.unwrap(wrapped, &mut *key).ok()?,
+        Some(wrapper) => {
+            wrapper.unwrap_key(wrapped, &mut *key).ok()?;
+        }
         None => key.copy_from_slice(&wrapped[..KEY_BYTES]),
     }
     Some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 3394, section 4.6: 256 bits of key data, wrapped with a key of 256 bits.
+    #[test]
+    fn the_test_vector_of_the_key_wrap_matches() {
+        let key: [u8; 32] = std::array::from_fn(|at| u8::try_from(at).unwrap());
+        let data: [u8; 32] = std::array::from_fn(|at| u8::try_from(if at < 16 { at * 0x11 } else { at - 16 }).unwrap());
+        let mut wrapped = [0; 40];
+        DriveKey::new(key).wrapper().wrap_key(&data, &mut wrapped).unwrap();
+        let expected = "28c9f404c4b810f4cbccb35cfb87f8263f5786e2d80ed326cbc7f0e71a99f43bfb988b9b7a02dd21";
+        assert_eq!(wrapped.map(|byte| format!("{byte:02x}")).concat(), expected);
+    }
 }
