@@ -26,6 +26,9 @@ cargo xtask bench moves [--seconds S] [--rounds N] [--depth N] [--threads N]
 cargo xtask bench direct [--drive PATH|mem:SIZE] [--rounds N] [--seconds S]
   a drive at a direct port beside the same one over TCP: commands in a second, four corners
 
+cargo xtask bench delayed [--delay US] [--burst US] [--rounds N] [--seconds S]
+  a device that takes a given time, used by a loop in the process and over TCP: what the fabric adds
+
 EBOF_SPDK names a directory where SPDK has been built. docs/performance.md says how to bring peers.";
 
 /// The parsed options.
