@@ -28,6 +28,11 @@ use crate::sockets;
 
 /// Data of at least this size are received straight into their buffer.
 const DIRECT_MIN: usize = 8 << 10;
+/// A read into a buffer of at least this size takes only [`BEHIND_BYTES`] of what follows: more of
+/// it is likely to be the data of another such command, which would be copied twice.
+const LARGE_MIN: usize = 64 << 10;
+/// Room for the header of the next PDU, and for a few small ones.
+const BEHIND_BYTES: usize = 4 << 10;
 
 /// A fetch, and whether what came of it so far was intact.
 #[derive(Debug)]
@@ -130,8 +135,9 @@ impl Tcp {
             && incoming.at + wanted <= incoming.end
         {
             let buffer = incoming.transfer.fetch.buffer.as_mut_slice();
+            let room_behind = if buffer.len() < LARGE_MIN { scratch.len() } else { scratch.len().min(BEHIND_BYTES) };
             if let Some(target) = buffer.get_mut(incoming.at..incoming.at + wanted) {
-                let behind = if wanted < all_wanted { 0 } else { scratch.len() };
+                let behind = if wanted < all_wanted { 0 } else { room_behind };
                 let scratch = &mut scratch[..behind];
                 let room = target.len() + scratch.len();
                 let mut parts = [IoSliceMut::new(target), IoSliceMut::new(scratch)];
