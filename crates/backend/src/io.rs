@@ -137,8 +137,8 @@ impl Io {
         }
     }
 
-    /// Starts everything that was submitted since the last call, in one batch. Costs nothing if
-    /// there is nothing.
+    /// Starts everything that was submitted since the last call, in one batch, but for what began
+    /// before: an engine need not let many requests wait. Costs nothing if there is nothing.
     ///
     /// # Errors
     /// `Engine`: the kernel takes no requests, even after several attempts. They stay queued for

@@ -31,6 +31,8 @@ pub(crate) struct Ring {
     unpushed: Vec<u32>,
     /// Entries were pushed since the last `io_uring_enter`.
     pushed: bool,
+    /// Requests that were accepted since then.
+    waiting: usize,
     /// A later step of a request in flight was pushed: the caller does not know that it has to
     /// kick.
     continued: bool,
@@ -71,6 +73,9 @@ struct Slot {
 const CANCEL: u64 = u64::MAX;
 /// The user data of the entry that watches the inbox.
 const INBOX: u64 = u64::MAX - 1;
+/// So many requests do not wait for [`kick`](Ring::kick): a disk that has completed all that it had
+/// would stand still until the last request of a long turn is there.
+const WAITING_MAX: usize = 16;
 /// How often a temporary error of `io_uring_enter` is retried.
 const ENTER_ATTEMPTS_MAX: u32 = 16;
 
@@ -91,6 +96,7 @@ impl Ring {
             free: (0..count).rev().collect(),
             unpushed: Vec::new(),
             pushed: false,
+            waiting: 0,
             continued: false,
             inbox,
             inbox_event,
@@ -112,6 +118,11 @@ impl Ring {
         slot.job = Some(job);
         self.stats.accepted += 1;
         self.push_step(index);
+        self.waiting += 1;
+        if self.waiting >= WAITING_MAX {
+            // After an error they stay queued for the caller's kick, which reports it.
+            let _queued: Result<(), Error> = self.kick();
+        }
         Ok(())
     }
 
@@ -177,6 +188,7 @@ impl Ring {
     /// Hands over the whole submission queue.
     fn submit(&mut self) -> Result<(), Error> {
         self.stats.handovers += 1;
+        self.waiting = 0;
         let mut attempts = 0;
         loop {
             match self.ring.submit() {
@@ -248,7 +260,10 @@ impl Ring {
                 None => self.ring.submit_and_wait(1),
             };
             match waited {
-                Ok(_) => self.pushed = !self.ring.submission().is_empty(),
+                Ok(_) => {
+                    self.pushed = !self.ring.submission().is_empty();
+                    self.waiting = 0;
+                }
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::TIME) => return Ok(self.poll()),
                 Err(error) if is_temporary(&error) => {}
                 Err(source) => return Err(Error::Engine { what: "wait for io_uring", hint: "", source }),

@@ -51,6 +51,10 @@ const SCRATCH_BYTES: usize = 256 << 10;
 /// looked at directly.
 const ASK_EVERY: u32 = 4;
 
+/// Completions of devices in a turn, at most. A disk may complete all that it has at once: the host
+/// then gets the first data, and the disk the host's next commands, while the rest is sent.
+const COMPLETIONS_MAX: usize = 16;
+
 /// One thread's worth of target.
 pub(crate) struct Reactor {
     index: usize,
@@ -89,6 +93,8 @@ pub(crate) struct Reactor {
     resuming: Vec<u32>,
     deadlines: BinaryHeap<Reverse<(u64, Handle)>>,
     shutdown_ms: Option<u64>,
+    /// There may be more completions of devices than were taken in the last turn.
+    has_completions: bool,
     /// Requests for devices wait because the kernel took none.
     kick_failed: bool,
     /// When the last work was done, microseconds of the target's clock; `None` once memory was
@@ -142,6 +148,7 @@ impl Reactor {
             resuming: Vec::new(),
             deadlines: BinaryHeap::new(),
             shutdown_ms: None,
+            has_completions: false,
             kick_failed: false,
             last_work_us: None,
             fairness: Fairness::default(),
@@ -215,7 +222,8 @@ impl Reactor {
     /// the target's clock: in the past where there is something to do at once.
     pub(crate) fn due_ms(&self) -> Option<u64> {
         let ready = || self.connections.iter().flatten().any(|connection| simulated_event(connection).is_some());
-        let has_work = !(self.aborts.is_empty() && self.dirty.is_empty() && self.polled.is_empty())
+        let has_work = self.has_completions
+            || !(self.aborts.is_empty() && self.dirty.is_empty() && self.polled.is_empty())
             || self.local_shares.has_work();
         if self.mailbox.has_messages() || has_work || ready() {
             return Some(0);
@@ -264,10 +272,15 @@ impl Reactor {
             worked = true;
             self.on_message(abort, now_us);
         }
-        while let Some(completion) = self.io.poll() {
+        let mut completions = 0;
+        while completions < COMPLETIONS_MAX
+            && let Some(completion) = self.io.poll()
+        {
             worked = true;
+            completions += 1;
             self.on_device(completion, now_us);
         }
+        self.has_completions = completions == COMPLETIONS_MAX;
         worked |= self.retry_busy(now_us);
         if !self.direct.is_empty() {
             worked |= self.look_at_devices(now_us);

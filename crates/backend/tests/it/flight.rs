@@ -55,25 +55,27 @@ fn drain(io: &mut Io) -> Vec<u64> {
 }
 
 #[test]
-fn a_batch_is_submitted_together_and_each_request_completes_once() {
-    for mut io in engines(64) {
-        let (_directory, device) = disk(64);
-        for tag in 0..64 {
+fn many_requests_begin_before_the_kick_and_each_completes_once() {
+    for mut io in engines(60) {
+        let (_directory, device) = disk(60);
+        // A ring does not let more than 15 wait.
+        let early = if io.engine() == Some(Engine::Uring) { 3 } else { 0 };
+        for tag in 0..60 {
             submit(&*device, &mut io, tag, write_block(tag));
         }
-        assert_eq!((io.in_flight(), io.stats().handovers), (64, 0));
+        assert_eq!((io.in_flight(), io.stats().handovers), (60, early));
         io.kick().unwrap();
         io.kick().unwrap();
-        assert_eq!(io.stats().handovers, 1, "one hand-over for 64 requests, none for nothing");
-        assert_eq!(drain(&mut io), (0..64).collect::<Vec<u64>>());
-        for tag in 0..64 {
+        assert_eq!(io.stats().handovers, early + 1, "one hand-over for what is left, none for nothing");
+        assert_eq!(drain(&mut io), (0..60).collect::<Vec<u64>>());
+        for tag in 0..60 {
             submit(&*device, &mut io, tag, read_block(tag));
         }
         while let Some(completion) = io.wait(LIMIT).unwrap() {
             completion.result.unwrap();
             assert_eq!(completion.data.unwrap().as_buffer().unwrap().as_slice(), block_of(completion.tag));
         }
-        assert_eq!((io.stats().accepted, io.stats().completed), (128, 128));
+        assert_eq!((io.stats().accepted, io.stats().completed), (120, 120));
     }
 }
 
