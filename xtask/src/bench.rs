@@ -5,6 +5,7 @@
 //! subject affects another. Each round runs all subjects, so that other load affects them alike.
 
 mod examples;
+mod fill;
 mod hosts;
 mod huge_pages;
 mod load;

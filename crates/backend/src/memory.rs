@@ -13,13 +13,9 @@ use crate::{
     Action, Buffer, Completion, Device, Error, Geometry, Io, Lent, Operation, Request, Resident, Segments, Submitted,
     format_size,
 };
-use ebof_region::Pages;
+use ebof_region::{CHUNK_BYTES, Pages};
 
-/// Bytes per chunk. A compromise: a first write has to zero a whole one, and a large transfer takes
-/// a lock for each. It is a size of transfer that hosts like, and of the buffers that targets
-/// receive it in: such a write costs no copy.
-const CHUNK_BYTES: usize = ebof_region::CHUNK_BYTES;
-/// The same, as a position on the device.
+/// [`CHUNK_BYTES`], as a position on the device.
 const CHUNK_SPAN: u64 = 128 << 10;
 /// Chunks per group. Groups appear with their first chunk, so that an empty device of a terabyte
 /// costs 192 KiB of table rather than 200 MB of locks.
@@ -114,7 +110,7 @@ impl Memory {
             let within = span(position, from.len());
             let (piece, rest) = from.split_at(within.len());
             let mut chunk = write_lock(self.chunk_to_write(position));
-            let pages = chunk.get_or_insert_with(|| Pages::chunk());
+            let pages = chunk.get_or_insert_with(Pages::chunk);
             pages.as_mut_bytes()[within.clone()].copy_from_slice(piece);
             position += length(&within);
             from = rest;
@@ -144,7 +140,7 @@ impl Memory {
             let position = offset + done as u64;
             let within = span(position, len - done);
             let mut chunk = write_lock(self.chunk_to_write(position));
-            let pages = chunk.get_or_insert_with(|| Pages::chunk());
+            let pages = chunk.get_or_insert_with(Pages::chunk);
             data.read(done, &mut pages.as_mut_bytes()[within.clone()]);
             done += within.len();
         }

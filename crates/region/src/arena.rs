@@ -47,8 +47,8 @@ impl Pages {
         Pages { first: NonNull::from(Box::leak(pages)).cast(), count, mapping: None }
     }
 
-    /// A zeroed chunk of [`CHUNK_BYTES`](crate::CHUNK_BYTES), under which a huge page is put as soon
-    /// as that disturbs nobody. Aborts the process when memory is exhausted.
+    /// A zeroed chunk of [`CHUNK_BYTES`](crate::CHUNK_BYTES), under which a huge page is put as
+    /// soon as that disturbs nobody. Aborts the process when memory is exhausted.
     #[must_use]
     pub fn chunk() -> Pages {
         crate::chunk::take()

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use crate::arena::{Arena, Pages};
 
-/// Bytes of a chunk.
+/// Bytes of a chunk. A compromise: a first write has to zero a whole one, and a large transfer
+/// takes a lock for each. It is a size of transfer that hosts like, and of the buffers that targets
+/// receive it in: such a write costs no copy.
 pub const CHUNK_BYTES: usize = 128 << 10;
 
 /// So long nothing was taken before huge pages are put under what was: whoever fills a drive is not

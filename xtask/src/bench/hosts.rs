@@ -121,6 +121,13 @@ pub(crate) fn huge_mib(subject: &Subject) -> Option<u64> {
     Some(target.unwrap_or(0) + host.unwrap_or(0)).filter(|&mib| mib > 0)
 }
 
+/// The command line that writes a drive from its beginning, without a ramp.
+pub(crate) fn fill(load: &Load, port: u16, seconds: f64, resources: &Resources) -> Vec<OsString> {
+    let mut command = ebof(load, seconds, 0.0, resources);
+    command.push(uri(port));
+    command
+}
+
 fn uri(port: u16) -> OsString {
     format!("nvme+tcp://127.0.0.1:{port}/{NQN}/1").into()
 }
@@ -139,9 +146,10 @@ fn ebof(load: &Load, seconds: f64, ramp: f64, resources: &Resources) -> Vec<OsSt
 
 fn spdk(sock: Sock, load: &Load, port: u16, seconds: f64, resources: &Resources) -> Result<Vec<OsString>> {
     let mut command = vec![resources.spdk("spdk_nvme_perf")?.into_os_string()];
+    // It finds the file system of huge pages by itself.
+    let memory = if resources.has_huge_pages() { "" } else { "--no-huge" };
     command.extend(words(&format!(
-        "{} -s {SPDK_MIB} -c 0x2 -S {} -q {} -o {} -w {} -t {seconds} -a 1 -P {}",
-        resources.spdk_memory(),
+        "{memory} -s {SPDK_MIB} -c 0x2 -S {} -q {} -o {} -w {} -t {seconds} -a 1 -P {}",
         sock.name(),
         load.depth,
         load.block_bytes,

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use super::load::{Host, Metric, Schedule, Subject};
+use super::fill::fill;
+use super::load::{Drive, Host, Metric, Schedule, Subject, Target};
 use super::process::{Process, processor_ns};
 use super::resources::Resources;
 use super::{hosts, targets};
@@ -49,6 +50,12 @@ pub(crate) fn run(
 ) -> Result<Sample> {
     let (targets_on, hosts_on) = processors(subject.host);
     let target = targets::start(subject.target, &subject.load, (schedule, &targets_on), resources, interrupted)?;
+    if let Target::Ebof { drive: Drive::Memory, .. } | Target::Spdk { drive: Drive::Memory, .. } = subject.target
+        && !matches!(subject.host, Host::Hold(_))
+    {
+        let settles = matches!(subject.target, Target::Ebof { .. });
+        fill(target.port, subject.load.drive_mib, settles, (schedule, &hosts_on), resources, interrupted)?;
+    }
     let command = hosts::command(subject, target.port, seconds, RAMP, resources)?;
     // The raw program contains both ends and places them itself, whatever `taskset` sets.
     let mut host = Process::start(&command, schedule, &hosts_on)?;
@@ -161,7 +168,7 @@ fn idle(host: &mut Process, usage: &dyn Fn() -> Usage, interrupted: &dyn Fn() ->
     ]))
 }
 
-fn wait(time: Duration, interrupted: &dyn Fn() -> bool) -> Result<()> {
+pub(super) fn wait(time: Duration, interrupted: &dyn Fn() -> bool) -> Result<()> {
     let until = Instant::now() + time;
     while Instant::now() < until {
         if interrupted() {
@@ -185,7 +192,7 @@ fn used(samples: &[Usage], from: f64, to: f64) -> Option<Usage> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a report has fewer digits than an f64")]
-fn float(value: u64) -> f64 {
+pub(super) fn float(value: u64) -> f64 {
     value as f64
 }
 

@@ -71,7 +71,12 @@ impl Resources {
         Ok(())
     }
 
-    /// The options of SPDK's programs that say what their memory is.
+    /// Whether huge pages are reserved.
+    pub(crate) fn has_huge_pages(&self) -> bool {
+        self.huge_pages.is_some()
+    }
+
+    /// The options of SPDK's target that say what its memory is.
     pub(crate) fn spdk_memory(&self) -> String {
         match &self.huge_pages {
             Some(pages) => format!("--huge-dir {}", pages.directory().display()),
