@@ -7,13 +7,15 @@
 //! answer a batch with one send. Several pairs can run in parallel, each on its own processors.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ebof_region::{Arena, Pages};
+use ebof_sockets::unpace_loopback;
 use serde::{Deserialize, Serialize};
+use socket2::{Domain, Socket, Type};
 
 use crate::pattern::mix;
 use crate::report::float;
@@ -145,9 +147,20 @@ pub fn run(load: &Load) -> io::Result<Raw> {
 
 /// Both ends of a connection, the one that accepted first.
 fn pair() -> io::Result<(TcpStream, TcpStream)> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let client = TcpStream::connect(listener.local_addr()?)?;
+    let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let socket = || -> io::Result<Socket> {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM.cloexec(), None)?;
+        // As the target's and the host's.
+        unpace_loopback(&socket, loopback.ip());
+        Ok(socket)
+    };
+    let listener = socket()?;
+    listener.bind(&loopback.into())?;
+    listener.listen(1)?;
+    let client = socket()?;
+    client.connect(&listener.local_addr()?)?;
     let (server, _) = listener.accept()?;
+    let (client, server) = (TcpStream::from(client), TcpStream::from(server));
     for stream in [&client, &server] {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
