@@ -28,8 +28,9 @@ use crate::sockets;
 
 /// Data of at least this size are received straight into their buffer.
 const DIRECT_MIN: usize = 8 << 10;
-/// A read into a buffer of at least this size takes only [`BEHIND_BYTES`] of what follows: more of
-/// it is likely to be the data of another such command, which would be copied twice.
+/// A read into a buffer of at least this size takes only [`BEHIND_BYTES`] of what follows, and so
+/// does the next one: more of it is likely to be the data of another such command, which would be
+/// copied twice.
 const LARGE_MIN: usize = 64 << 10;
 /// Room for the header of the next PDU, and for a few small ones.
 const BEHIND_BYTES: usize = 4 << 10;
@@ -70,6 +71,8 @@ pub(crate) struct Tcp {
     /// Data that are asked for, and those that will come in a capsule.
     transfers: Vec<Transfer>,
     incoming: Option<Incoming>,
+    /// The last payload was large, and nothing tells that the next is not.
+    is_large: bool,
     inline: InlineState,
     /// Received bytes that cannot be taken yet, from `unparsed_from` on: the queue is full, or
     /// there is no buffer, or the share of the turn is used up.
@@ -97,6 +100,7 @@ impl Tcp {
             outbox,
             transfers: Vec::new(),
             incoming: None,
+            is_large: false,
             inline: InlineState::None,
             unparsed: Vec::new(),
             unparsed_from: 0,
@@ -135,7 +139,8 @@ impl Tcp {
             && incoming.at + wanted <= incoming.end
         {
             let buffer = incoming.transfer.fetch.buffer.as_mut_slice();
-            let room_behind = if buffer.len() < LARGE_MIN { scratch.len() } else { scratch.len().min(BEHIND_BYTES) };
+            self.is_large = buffer.len() >= LARGE_MIN;
+            let room_behind = if self.is_large { scratch.len().min(BEHIND_BYTES) } else { scratch.len() };
             if let Some(target) = buffer.get_mut(incoming.at..incoming.at + wanted) {
                 let behind = if wanted < all_wanted { 0 } else { room_behind };
                 let scratch = &mut scratch[..behind];
@@ -148,7 +153,11 @@ impl Tcp {
                 return Ok(Received { total, in_scratch: total - direct, room });
             }
         }
-        self.read_scratch(scratch)
+        let room = if self.is_large { scratch.len().min(BEHIND_BYTES) } else { scratch.len() };
+        let received = self.read_scratch(&mut scratch[..room])?;
+        // Where more than that is there, and no large payload, the next read takes all.
+        self.is_large &= received.total < room;
+        Ok(received)
     }
 }
 
