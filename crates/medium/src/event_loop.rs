@@ -101,7 +101,7 @@ impl EventLoop {
     pub(crate) fn plan(&mut self) -> Plan {
         let reclaim = self.reclaim();
         let now = self.store.shared.clock.now();
-        let more = (!self.is_idle()).then_some(now);
+        let more = (!self.is_idle() || self.store.flux.can_begin()).then_some(now);
         let store = &mut self.store;
         let job = store.jobs.next_at();
         let maintenance = store.needs_maintenance().then_some(self.retry);

@@ -49,6 +49,11 @@ impl Flux {
         self.waiting.push(deferred);
     }
 
+    /// Whether a flush waits for nothing any more.
+    pub(crate) fn can_begin(&self) -> bool {
+        !self.is_flushing && !self.waiting.is_empty()
+    }
+
     /// Takes the flushes that wait.
     pub(crate) fn take_waiting(&mut self) -> Vec<DeferredRequest> {
         std::mem::take(&mut self.waiting)

@@ -486,9 +486,10 @@ impl Page {
         self.bytes.as_mut_slice()[at..at + 16].copy_from_slice(&tag.0);
     }
 
-    /// Not written if it is as it should be: other processors may have it.
+    /// Not written if it is as it should be: other processors may have it. Never set back: a caller
+    /// may be late.
     fn use_now(&mut self, current_use: u64) {
-        if self.last_use != current_use {
+        if self.last_use < current_use {
             self.last_use = current_use;
         }
     }

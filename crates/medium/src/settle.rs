@@ -101,6 +101,8 @@ impl Store {
     /// stay in flux that were written; not if a host flushes, because they have blocks that it has
     /// flushed.
     pub(crate) fn end_settling(&mut self, volume: VolumeId, keeps_regions: bool) -> Result<(), Error> {
+        // Blocks that were mended since the flush began have no record of their tags: they stay.
+        self.add_mended();
         let Some(namespace) = self.flux.namespaces.get(&volume) else { return Ok(()) };
         let pages = Arc::clone(&self.shared.pages);
         let tags: usize = namespace.pages.iter().map(|&page| pages.settling(volume, page)).sum();
@@ -136,6 +138,8 @@ impl Store {
             self.left_flux(&thin);
         } else if let Some(namespace) = self.flux.namespaces.get_mut(&volume) {
             namespace.settling = None;
+            // Not at once again.
+            namespace.since = self.shared.clock.now();
         }
         appended
     }
@@ -290,19 +294,21 @@ impl Store {
             *by_host |= flush.is_awaited();
             flushes.push(flush);
         }
-        for (volume, (by_host, flushes)) in namespaces {
+        for (&volume, (by_host, _)) in &namespaces {
             let ended = self.end_settling(volume, !by_host);
             if let Err(error) = &ended
                 && !self.has_faults()
             {
                 tracing::error!("tags of blocks cannot be brought to the medium: {error}");
             }
-            for flush in flushes {
-                // Others may have begun to settle the same tags, without success.
-                let is_settled = flush.settles.are_tags_settled(&flush.thin);
-                let result = if is_settled { Ok(()) } else { Err(flush.not_durable()) };
-                flush.complete(result);
-            }
+        }
+        // Before they are answered: else a kill would leave nothing that proves these records.
+        self.mark();
+        for flush in namespaces.into_values().flat_map(|(_, flushes)| flushes) {
+            // Others may have begun to settle the same tags, without success.
+            let is_settled = flush.settles.are_tags_settled(&flush.thin);
+            let result = if is_settled { Ok(()) } else { Err(flush.not_durable()) };
+            flush.complete(result);
         }
     }
 

@@ -194,7 +194,7 @@ impl Tagged<'_> {
             let thin = &items[part.item].thin;
             let (operation, tags) = prepare_change(&items[part.item], part);
             operations.push(operation);
-            let marks = marks(thin, &part.blocks);
+            let marks = marks(&store.tags, thin, &part.blocks);
             match &marks {
                 None => {
                     let (volume, first) = (thin.volume, part.blocks.start);
@@ -240,12 +240,15 @@ impl Tagged<'_> {
 
 /// Which blocks are to be brought into flux before these are written: a block of a page, its offset
 /// and the blocks. `None` if tags are to be in the journal first, and none of these is in flux.
-fn marks(thin: &Thin, blocks: &Range<u64>) -> Option<Vec<(u64, u64, Mask)>> {
+/// Those that were when the drive ended are: until the next flush, power loss may bring back what
+/// was there, which has no tag.
+fn marks(tags: &Tags, thin: &Thin, blocks: &Range<u64>) -> Option<Vec<(u64, u64, Mask)>> {
     let extent = thin.map.lookup(thin.block_layout.index(blocks.start)).filter(|_| thin.may_be_in_flux)?;
     let pages = &thin.shared.pages;
     let all = || places(thin, extent, blocks);
     let modes: Vec<WriteMode> = all().map(|places| pages.write_mode(&places, thin.flushes())).collect();
-    if modes.iter().all(|mode| *mode == WriteMode::Exact) {
+    let is_ambiguous = blocks.clone().any(|block| tags.is_ambiguous(thin.volume, block));
+    if !is_ambiguous && modes.iter().all(|mode| *mode == WriteMode::Exact) {
         return None;
     }
     let mut block = blocks.start;

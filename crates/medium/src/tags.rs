@@ -98,10 +98,11 @@ pub(crate) fn places(thin: &Thin, extent: u32, blocks: &Range<u64>) -> impl Iter
     })
 }
 
-/// The tag that a block with these data, which are decrypted, gets. It has no metadata.
-fn new_tag(thin: &Thin, block: u64, data: &[u8]) -> MatchedTag {
+/// The tag that a block with these data, which are decrypted, gets. It has no metadata. If it
+/// `is_blank`, there are zeros on the medium.
+fn new_tag(thin: &Thin, block: u64, data: &[u8], is_blank: bool) -> MatchedTag {
     let mut tag = Tag::new(thin.volume, block, data, [0; 8]);
-    if is_zero(data) {
+    if is_blank {
         tag = Tag::UNWRITTEN;
     } else if let Some(cipher) = &thin.cipher {
         cipher.encrypt_tag(block, &mut tag.0);
@@ -229,6 +230,11 @@ impl Tags {
     /// Whether it is not known which tag a block has.
     pub(crate) fn is_unresolved(&self, volume: VolumeId, block: u64) -> bool {
         self.memory.candidates(volume, block).is_some()
+    }
+
+    /// Whether the block was in flux when the drive ended, and has not been looked at since.
+    pub(crate) fn is_ambiguous(&self, volume: VolumeId, block: u64) -> bool {
+        self.memory.is_ambiguous(volume, block)
     }
 
     /// Begins to use pages: those that are loaded from now on stay in memory until the next call.
@@ -544,10 +550,11 @@ impl Tags {
         }
         let (tags, only) = candidates.map_or((&[][..], false), |candidates| (&candidates.tags, candidates.only));
         let newest = tags.last().copied();
+        let is_blank = is_ambiguous && is_zero(data);
         let newest_first = tags.iter().rev().copied().chain((!only).then_some(on_page));
         let matched = match_tag(thin, block, data, newest_first);
         let is_mended = matched.is_none() && is_ambiguous;
-        let found = matched.or_else(|| is_ambiguous.then(|| new_tag(thin, block, data)))?;
+        let found = matched.or_else(|| is_ambiguous.then(|| new_tag(thin, block, data, is_blank)))?;
         if self.shared.read_only {
             return Some(found);
         }

@@ -187,6 +187,33 @@ fn after_a_crash_only_blocks_in_flux_are_mended() {
     }
 }
 
+/// Zeros have a checksum where they are encrypted, also those that were not flushed.
+#[test]
+fn zeros_that_are_mended_stay_readable() {
+    for block_format in [CHECKED, ENCRYPTED] {
+        let (base, opened) = drive(4 << 20);
+        let mut io = Io::new(8).unwrap();
+        let device = create_coded(&opened.medium, 1, 60, block_format);
+        write(&device, &mut io, at(17), &filled(3)).unwrap();
+        flush(&device, &mut io).unwrap();
+        for byte in [4, 0, 0] {
+            write(&device, &mut io, at(17), &filled(byte)).unwrap();
+        }
+        let all = events(&base);
+        let (again, opened, told) = reopened(&all);
+        let device = opened.medium.device(VolumeId(1)).unwrap();
+        for _ in 0..3 {
+            assert!(read(&device, &mut io, at(17), BLOCK) == Ok(filled(0)), "{block_format:?}");
+        }
+        flush(&device, &mut io).unwrap();
+        on(&opened.medium, |_| ());
+        assert_eq!(mended(&told), [17]);
+        let (_third, opened, _) = reopened(&[all, events(&again)].concat());
+        let device = opened.medium.device(VolumeId(1)).unwrap();
+        assert!(read(&device, &mut io, at(17), BLOCK) == Ok(filled(0)), "{block_format:?}");
+    }
+}
+
 /// Whichever writes a power loss leaves, at any point, a flushed block is what it was, and no block
 /// is an error: none was torn.
 #[test]

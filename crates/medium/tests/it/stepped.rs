@@ -263,3 +263,125 @@ fn pending_requests_of_a_dropped_drive_are_refused() {
     assert!(medium.device(VolumeId(1)).is_none());
     medium.stop();
 }
+
+/// A block of a drive that was killed while it was in flux: flushed with 1, then 5 without a
+/// record of its checksum.
+fn killed_in_flux() -> (Clock, Arc<Disk>) {
+    let clock = Clock::simulated(3);
+    let disk = Disk::new(&clock);
+    let (mut world, _) = World::open(&clock, &disk);
+    let block_format = BlockFormat { checked: true, ..BlockFormat::plain(12) };
+    let device = world.on(move |store| store.create(VolumeId(1), 512, 512, block_format)).unwrap();
+    for (byte, flushes) in [(1, true), (2, false), (5, false)] {
+        world.run(&device, vec![write_block(byte)]).remove(0).result.unwrap();
+        if flushes {
+            world.run(&device, vec![Operation::Flush]).remove(0).result.unwrap();
+        }
+    }
+    drop((device, world));
+    (clock, disk)
+}
+
+fn write_block(byte: u8) -> Operation {
+    Operation::Write { offset: 3 * BLOCK as u64, len: BLOCK, data: filled(byte).into(), fua: false }
+}
+
+fn read_block() -> Operation {
+    Operation::Read { offset: 3 * BLOCK as u64, len: BLOCK, data: filled(0xEE).into() }
+}
+
+impl World {
+    fn submit(&mut self, device: &Arc<dyn Device>, tag: u64, operation: Operation) {
+        assert!(matches!(device.submit(&mut self.io, Request::new(tag, operation)), Submitted::Pending));
+    }
+
+    /// Works, but flushes nothing for hosts, until that request is done, or until there is a flush.
+    fn without_flushes(&mut self, tag: Option<u64>) -> Option<Completion> {
+        for _ in 0..10_000 {
+            if let Some(done) = self.io.poll() {
+                assert_eq!(Some(done.tag), tag);
+                return Some(done);
+            }
+            if tag.is_none() && self.stepper.has_flushes() {
+                return None;
+            }
+            if !self.disk.advance() {
+                let due = self.stepper.due().expect("there is something to do");
+                self.clock.advance_to(due);
+                self.stepper.turn();
+            }
+        }
+        panic!("it is never done");
+    }
+
+    /// What the block has, after a kill and another start.
+    fn byte_after_kill(self, clock: &Clock, disk: &Arc<Disk>) -> u8 {
+        drop(self);
+        let (mut world, _) = World::open(clock, disk);
+        let device = world.medium.device(VolumeId(1)).unwrap();
+        let done = world.run(&device, vec![read_block()]).remove(0);
+        done.result.unwrap();
+        done.data.unwrap().into_buffer().unwrap().as_slice()[0]
+    }
+}
+
+/// The checksum that such a block gets when it is read is not forgotten by a flush that began
+/// before.
+#[test]
+fn a_block_that_is_mended_during_a_flush_stays_readable() {
+    let (clock, disk) = killed_in_flux();
+    let (mut world, opened) = World::open(&clock, &disk);
+    assert!(opened.in_flux > 0);
+    let device = world.medium.device(VolumeId(1)).unwrap();
+    world.submit(&device, 1, Operation::Flush);
+    assert!(world.without_flushes(None).is_none());
+    world.submit(&device, 2, read_block());
+    world.without_flushes(Some(2)).unwrap().result.unwrap();
+    assert!(world.stepper.flush());
+    world.without_flushes(Some(1)).unwrap().result.unwrap();
+    drop(device);
+    assert_eq!(world.byte_after_kill(&clock, &disk), 5);
+}
+
+/// A write to such a block, which power loss may undo, does not make what was there damage.
+#[test]
+fn a_block_in_flux_that_is_written_during_a_flush_may_be_what_it_was() {
+    let (clock, disk) = killed_in_flux();
+    let (mut world, _) = World::open(&clock, &disk);
+    let device = world.medium.device(VolumeId(1)).unwrap();
+    world.submit(&device, 1, Operation::Flush);
+    assert!(world.without_flushes(None).is_none());
+    world.submit(&device, 2, write_block(7));
+    world.without_flushes(Some(2)).unwrap().result.unwrap();
+    assert!(world.stepper.flush());
+    world.without_flushes(Some(1)).unwrap().result.unwrap();
+    drop(device);
+    // The data of the write are lost, not those of the journal.
+    let lost = disk.bytes().chunks(BLOCK).position(|block| block == [7; BLOCK]).unwrap();
+    let operation = Operation::Write { offset: (lost * BLOCK) as u64, len: BLOCK, data: filled(5).into(), fua: false };
+    let mut unused = Io::external(1, Box::new(|| false));
+    assert!(matches!(disk.memory.submit(&mut unused, Request::new(0, operation)), Submitted::Done(_)));
+    assert_eq!(world.byte_after_kill(&clock, &disk), 5);
+}
+
+/// A flush that waits for another one begins when that one ends, without another message.
+#[test]
+fn a_flush_that_waits_begins_at_once_when_it_can() {
+    let (clock, disk) = killed_in_flux();
+    let (mut world, _) = World::open(&clock, &disk);
+    let device = world.medium.device(VolumeId(1)).unwrap();
+    world.submit(&device, 1, Operation::Flush);
+    assert!(world.without_flushes(None).is_none());
+    world.submit(&device, 2, Operation::Flush);
+    while world.stepper.due().is_some_and(|due| due <= clock.now()) || !disk.pending().is_empty() {
+        world.stepper.turn();
+        disk.advance();
+    }
+    let mut done = 0;
+    while done < 2 {
+        match world.io.poll() {
+            Some(completion) => completion.result.map(|()| done += 1).unwrap(),
+            None => assert!(world.step(), "{done} flushes are done, and nothing goes on"),
+        }
+    }
+}
