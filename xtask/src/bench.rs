@@ -125,7 +125,7 @@ fn introduce(options: &Options, picked: &[Scenario]) {
         picked.len(),
         options.seconds,
         if process::is_real_time() {
-            "pinned processes run before all others (SCHED_FIFO)"
+            "pinned processes run before all others (SCHED_RR)"
         } else {
             "no real-time priorities: other load on this machine will be seen"
         }

@@ -123,7 +123,7 @@ pub(crate) enum Host {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Schedule {
     /// Target on processor 0, host on processor 1, both with priority over everything else there
-    /// (`SCHED_FIFO` if permitted).
+    /// (`SCHED_RR` if permitted).
     Pinned,
     /// Pinned likewise, with a high share, but without priority over the kernel's own threads,
     /// which disks need.

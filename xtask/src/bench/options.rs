@@ -15,7 +15,7 @@ cargo xtask bench [--only SCENARIO[,..]] [--rounds N] [--seconds S] [--json FILE
   --json     where all figures go                                                     [target/bench.json]
   --ebof     the program to measure                                                   [target/release/ebof, built first]
   --dir      where the file of the disk scenarios is made                             [target]
-  --no-real-time  a high share of the processors (nice) where pinned processes would run before all others (SCHED_FIFO)
+  --no-real-time  a high share of the processors (nice) where pinned processes would run before all others (SCHED_RR)
 
 cargo xtask bench fair [--drive simulated|memory|FILE] [--rounds N] [--seconds S] [--threads N] [--only NAME]
   shares of functions of a drive: another program, and a table; also at the end of `cargo xtask bench` without arguments
