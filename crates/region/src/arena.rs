@@ -205,12 +205,14 @@ impl Mapping {
         ((piece / pieces) as usize, pieces)
     }
 
-    fn take(self: &Arc<Self>) -> Option<Pages> {
+    /// A piece, and whether it was the last one of its part that [`Arena::collapse`] waits for.
+    fn take(self: &Arc<Self>) -> Option<(Pages, bool)> {
         let mut pieces = self.lock();
         let piece = pieces.free.pop()?;
         let (part, all) = self.part(piece);
         pieces.taken[part] += 1;
-        if pieces.later && pieces.taken[part] == all {
+        let is_full = pieces.later && pieces.taken[part] == all;
+        if is_full {
             let part = u32::try_from(part).expect("fewer than pieces");
             if !pieces.full.contains(&part) {
                 pieces.full.push(part);
@@ -220,7 +222,7 @@ impl Mapping {
         // SAFETY: the piece is within the mapping.
         // JUSTIFICATION: the memory has no slice to index.
         let first = unsafe { self.first.add(piece as usize * self.piece_pages) };
-        Some(Pages { first, count: self.piece_pages, mapping: Some(Arc::clone(self)) })
+        Some((Pages { first, count: self.piece_pages, mapping: Some(Arc::clone(self)) }, is_full))
     }
 
     /// Gives the memory of a piece back to the system: it reads as zeros from then on.
@@ -321,22 +323,27 @@ impl Arena {
     /// memory is exhausted.
     #[must_use]
     pub fn piece(&self) -> Pages {
+        self.take().0
+    }
+
+    /// The same, and whether [`Arena::collapse`] has something more to do.
+    pub(crate) fn take(&self) -> (Pages, bool) {
         let mut mappings = self.lock();
         // The one that was added last is the largest.
-        if let Some(pages) = mappings.iter().rev().find_map(Mapping::take) {
-            return pages;
+        if let Some(taken) = mappings.iter().rev().find_map(Mapping::take) {
+            return taken;
         }
         let all: usize = mappings.iter().map(|mapping| mapping.bytes).sum();
         let wanted = all.next_power_of_two().clamp(HUGE_BYTES, MAPPING_BYTES_MAX);
         for bytes in [wanted, HUGE_BYTES] {
             if let Ok(mapping) = Mapping::new(bytes, self.piece_pages, self.huge).map(Arc::new)
-                && let Some(pages) = mapping.take()
+                && let Some(taken) = mapping.take()
             {
                 mappings.push(mapping);
-                return pages;
+                return taken;
             }
         }
-        Pages::zeroed(self.piece_pages)
+        (Pages::zeroed(self.piece_pages), false)
     }
 
     /// Whether [`Arena::collapse`] has something to do.

@@ -38,10 +38,9 @@ static REFUSED: AtomicBool = AtomicBool::new(false);
 /// A zeroed chunk. Aborts the process when memory is exhausted.
 #[must_use]
 pub(crate) fn take() -> Pages {
-    let pages = CHUNKS.piece();
-    let taken = TAKEN.fetch_add(1, Ordering::Relaxed);
-    // Of a few looks one finds the part that has become full.
-    if taken % 8 == 7 && !REFUSED.load(Ordering::Relaxed) && CHUNKS.has_full_parts() {
+    let (pages, is_full) = CHUNKS.take();
+    TAKEN.fetch_add(1, Ordering::Relaxed);
+    if is_full && !REFUSED.load(Ordering::Relaxed) {
         start();
     }
     pages
