@@ -60,7 +60,7 @@ impl Store {
     }
 
     fn old_namespaces(&self) -> impl Iterator<Item = (&VolumeId, &InFlux)> {
-        let is_ambiguous = |volume: VolumeId| self.tags.ambiguous().any(|((other, _), _)| other == volume);
+        let is_ambiguous = |volume: VolumeId| self.tags.ambiguous_of(volume).next().is_some();
         self.flux
             .namespaces
             .iter()
@@ -146,14 +146,13 @@ impl Store {
 
     /// Blocks of a namespace that were in flux when the drive ended, and still are.
     fn ambiguous_records(&self, volume: VolumeId) -> impl Iterator<Item = Record> {
-        let own = self.tags.ambiguous().filter(move |((other, _), _)| *other == volume);
-        own.filter_map(|((volume, first), mask)| mark(volume, first, mask))
+        self.tags.ambiguous_of(volume).filter_map(move |(first, mask)| mark(volume, first, mask))
     }
 
     /// Only what the pages say is in flux of a namespace.
     fn left_flux(&mut self, thin: &Thin) {
         let (volume, now) = (thin.volume, self.shared.clock.now());
-        let is_ambiguous = self.tags.ambiguous().any(|((other, _), _)| other == volume);
+        let is_ambiguous = self.tags.ambiguous_of(volume).next().is_some();
         let Some(namespace) = self.flux.namespaces.get_mut(&volume) else { return };
         namespace.settling = None;
         namespace.since = now;

@@ -227,6 +227,11 @@ impl Tags {
         self.memory.ambiguous()
     }
 
+    /// The same of one namespace.
+    pub(crate) fn ambiguous_of(&self, volume: VolumeId) -> impl Iterator<Item = (u64, Mask)> {
+        self.memory.ambiguous_of(volume)
+    }
+
     /// Whether it is not known which tag a block has.
     pub(crate) fn is_unresolved(&self, volume: VolumeId, block: u64) -> bool {
         self.memory.candidates(volume, block).is_some()

@@ -139,6 +139,11 @@ impl Memory {
         self.ambiguous.iter().map(|(&page, &mask)| (page, mask))
     }
 
+    /// The same of one namespace.
+    pub(crate) fn ambiguous_of(&self, volume: VolumeId) -> impl Iterator<Item = (u64, Mask)> {
+        self.ambiguous.range((volume, 0)..=(volume, u64::MAX)).map(|(&(_, first), &mask)| (first, mask))
+    }
+
     /// Whether nothing is to be found out about these blocks.
     pub(crate) fn is_known(&self, volume: VolumeId, blocks: &Range<u64>) -> bool {
         let range = || (volume, blocks.start)..(volume, blocks.end);
