@@ -314,6 +314,16 @@ impl World {
         panic!("it is never done");
     }
 
+    /// Does an operation after a host's flush has begun, and before it ends.
+    fn during_a_flush(&mut self, device: &Arc<dyn Device>, operation: Operation) {
+        self.submit(device, 1, Operation::Flush);
+        assert!(self.without_flushes(None).is_none());
+        self.submit(device, 2, operation);
+        self.without_flushes(Some(2)).unwrap().result.unwrap();
+        assert!(self.stepper.flush());
+        self.without_flushes(Some(1)).unwrap().result.unwrap();
+    }
+
     /// What the block has, after a kill and another start.
     fn byte_after_kill(self, clock: &Clock, disk: &Arc<Disk>) -> u8 {
         drop(self);
@@ -333,12 +343,7 @@ fn a_block_that_is_mended_during_a_flush_stays_readable() {
     let (mut world, opened) = World::open(&clock, &disk);
     assert!(opened.in_flux > 0);
     let device = world.medium.device(VolumeId(1)).unwrap();
-    world.submit(&device, 1, Operation::Flush);
-    assert!(world.without_flushes(None).is_none());
-    world.submit(&device, 2, read_block());
-    world.without_flushes(Some(2)).unwrap().result.unwrap();
-    assert!(world.stepper.flush());
-    world.without_flushes(Some(1)).unwrap().result.unwrap();
+    world.during_a_flush(&device, read_block());
     drop(device);
     assert_eq!(world.byte_after_kill(&clock, &disk), 5);
 }
@@ -349,12 +354,7 @@ fn a_block_in_flux_that_is_written_during_a_flush_may_be_what_it_was() {
     let (clock, disk) = killed_in_flux();
     let (mut world, _) = World::open(&clock, &disk);
     let device = world.medium.device(VolumeId(1)).unwrap();
-    world.submit(&device, 1, Operation::Flush);
-    assert!(world.without_flushes(None).is_none());
-    world.submit(&device, 2, write_block(7));
-    world.without_flushes(Some(2)).unwrap().result.unwrap();
-    assert!(world.stepper.flush());
-    world.without_flushes(Some(1)).unwrap().result.unwrap();
+    world.during_a_flush(&device, write_block(7));
     drop(device);
     // The data of the write are lost, not those of the journal.
     let lost = disk.bytes().chunks(BLOCK).position(|block| block == [7; BLOCK]).unwrap();
