@@ -92,20 +92,22 @@ impl Connection {
             if link.is_at_command(input) && !commands.can_take(link, context) {
                 return Ok(input.len());
             }
-            match link.poll(&mut input, context)? {
-                None => return Ok(0),
-                Some(Event::Command { sqe, in_capsule }) => {
-                    commands.on_command(&sqe, in_capsule, &mut input, link, context);
+            // A command stays where the link has put it.
+            match link.poll(&mut input, context) {
+                Err(end) => return Err(end),
+                Ok(None) => return Ok(0),
+                Ok(Some(Event::Command { ref sqe, in_capsule })) => {
+                    commands.on_command(sqe, in_capsule, &mut input, link, context);
                     link.after_command();
                 }
-                Some(Event::Refused { sqe, status }) => {
+                Ok(Some(Event::Refused { sqe, status })) => {
                     let step = commands.queue.refuse(&sqe, status, context.now_ms);
                     commands.advance(step, Origin::without_data(sqe.cid(), sqe.nsid()), link, context);
                 }
-                Some(Event::Fetched { slot, buffer, is_intact }) => {
+                Ok(Some(Event::Fetched { slot, buffer, is_intact })) => {
                     commands.on_fetched(slot, buffer, is_intact, link, context);
                 }
-                Some(Event::Progress { .. }) => {}
+                Ok(Some(Event::Progress { .. })) => {}
             }
         }
         Ok(0)

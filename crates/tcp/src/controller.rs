@@ -213,32 +213,26 @@ impl Connection {
             return Ok(Some(Event::Data { cid, offset: 0, length }));
         }
         loop {
+            if let Some((frame, bytes)) = self.receiver.whole_header(input) {
+                // Handed on as it is, because it has a command in it.
+                let told = self.header(frame, bytes);
+                if matches!(told, Ok(None)) {
+                    continue;
+                }
+                return told;
+            }
             let step = self.receiver.step(input).inspect_err(|_| self.receiver.end())?;
-            let held;
-            match step {
+            let event = match step {
                 Step::AwaitData | Step::AwaitMore => return Ok(None),
-                Step::DataEnd { digest_ok } => {
-                    if let Some(event) = self.data_end(digest_ok) {
-                        return Ok(Some(event));
-                    }
+                Step::DataEnd { digest_ok } => self.data_end(digest_ok),
+                Step::Header(frame, Source::Input(bytes)) => self.header(frame, bytes)?,
+                Step::Header(frame, Source::Held) => {
+                    let held = self.receiver.held();
+                    self.header(frame, frame.header(&held))?
                 }
-                Step::Header(frame, source) => {
-                    let bytes = match source {
-                        Source::Input(bytes) => bytes,
-                        Source::Held => {
-                            held = self.receiver.held();
-                            frame.header(&held)
-                        }
-                    };
-                    match self.header(frame, bytes) {
-                        Ok(Some(event)) => return Ok(Some(event)),
-                        Ok(None) => {}
-                        Err(fault) => {
-                            self.receiver.end();
-                            return Err(fault.at(bytes));
-                        }
-                    }
-                }
+            };
+            if let Some(event) = event {
+                return Ok(Some(event));
             }
         }
     }
@@ -452,13 +446,30 @@ impl Connection {
     }
 
     /// A header whose common part is right.
-    fn header(&mut self, frame: Frame, bytes: &[u8]) -> Result<Option<Event>, Fault> {
+    #[inline]
+    fn header(&mut self, frame: Frame, bytes: &[u8]) -> Result<Option<Event>, FatalError> {
+        let fault = match (frame.kind, self.state) {
+            // By itself: put together with others it would be written in small pieces and copied in
+            // large ones, for which the processor waits.
+            (PduType::CapsuleCmd, State::Running(_)) => match self.command(frame, whole(bytes)) {
+                Ok(event) => return Ok(Some(event)),
+                Err(fault) => fault,
+            },
+            _ => match self.rare_header(frame, bytes) {
+                Ok(event) => return Ok(event),
+                Err(fault) => fault,
+            },
+        };
+        self.receiver.end();
+        Err(fault.at(bytes))
+    }
+
+    fn rare_header(&mut self, frame: Frame, bytes: &[u8]) -> Result<Option<Event>, Fault> {
         match (frame.kind, self.state) {
             (PduType::H2cTermReq, _) => {
                 self.receiver.end();
                 Ok(Some(Event::TermReceived(Termination::read(bytes))))
             }
-            (PduType::CapsuleCmd, State::Running(_)) => Ok(Some(self.command(frame, bytes)?)),
             (PduType::H2cData, State::Running(parameters)) => self.h2c_data(frame, bytes, parameters),
             (PduType::IcReq, State::AwaitRequest) => Ok(Some(self.ic_request(bytes)?)),
             (PduType::IcReq, _) => Err(Fault::sequence("a second ICReq")),
@@ -501,8 +512,8 @@ impl Connection {
 
     /// NVMe/TCP, Command Capsule PDU.
     #[inline]
-    fn command(&mut self, frame: Frame, bytes: &[u8]) -> Result<Event, Fault> {
-        let sqe = whole::<CapsuleCmd>(bytes).sqe;
+    fn command(&mut self, frame: Frame, capsule: &CapsuleCmd) -> Result<Event, Fault> {
+        let sqe = &capsule.sqe;
         if frame.data > 0 {
             let limit = match sqe.opcode {
                 opcode::FABRICS => self.in_capsule_max.max(ADMIN_IN_CAPSULE),
@@ -514,7 +525,7 @@ impl Connection {
             self.receiver.begin_data(frame.data, true);
             self.current = Current::Unannounced { cid: sqe.cid(), length: frame.data };
         }
-        Ok(Event::Command { sqe, in_capsule: frame.data })
+        Ok(Event::Command { sqe: *sqe, in_capsule: frame.data })
     }
 
     /// NVMe/TCP, Host To Controller Data Transfer PDU.

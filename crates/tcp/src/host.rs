@@ -199,30 +199,20 @@ impl Connection {
             return Ok(Some(event));
         }
         loop {
-            let step = self.receiver.step(input).inspect_err(|_| self.receiver.end())?;
-            let held;
-            match step {
+            if let Some((frame, bytes)) = self.receiver.whole_header(input) {
+                return self.header(frame, bytes).map(Some);
+            }
+            match self.receiver.step(input).inspect_err(|_| self.receiver.end())? {
                 Step::AwaitData | Step::AwaitMore => return Ok(None),
                 Step::DataEnd { digest_ok } => {
                     if let Some(event) = self.data_end(digest_ok) {
                         return Ok(Some(event));
                     }
                 }
-                Step::Header(frame, source) => {
-                    let bytes = match source {
-                        Source::Input(bytes) => bytes,
-                        Source::Held => {
-                            held = self.receiver.held();
-                            frame.header(&held)
-                        }
-                    };
-                    match self.header(frame, bytes) {
-                        Ok(event) => return Ok(Some(event)),
-                        Err(fault) => {
-                            self.receiver.end();
-                            return Err(fault.at(bytes));
-                        }
-                    }
+                Step::Header(frame, Source::Input(bytes)) => return self.header(frame, bytes).map(Some),
+                Step::Header(frame, Source::Held) => {
+                    let held = self.receiver.held();
+                    return self.header(frame, frame.header(&held)).map(Some);
                 }
             }
         }
@@ -361,14 +351,33 @@ impl Connection {
 
     /// A header whose common part is right.
     #[inline]
-    fn header(&mut self, frame: Frame, bytes: &[u8]) -> Result<Event, Fault> {
+    fn header(&mut self, frame: Frame, bytes: &[u8]) -> Result<Event, FatalError> {
+        // Each returns its event by itself: put together with others it would be written in small
+        // pieces and copied in large ones, for which the processor waits.
+        let fault = match (frame.kind, self.state) {
+            (PduType::C2hData, State::Running(_)) => match self.c2h_data(frame, whole(bytes)) {
+                Ok(event) => return Ok(event),
+                Err(fault) => fault,
+            },
+            (PduType::CapsuleResp, State::Running(_)) => match self.response(whole(bytes)) {
+                Ok(event) => return Ok(event),
+                Err(fault) => fault,
+            },
+            _ => match self.rare_header(frame, bytes) {
+                Ok(event) => return Ok(event),
+                Err(fault) => fault,
+            },
+        };
+        self.receiver.end();
+        Err(fault.at(bytes))
+    }
+
+    fn rare_header(&mut self, frame: Frame, bytes: &[u8]) -> Result<Event, Fault> {
         match (frame.kind, self.state) {
             (PduType::C2hTermReq, _) => {
                 self.receiver.end();
                 Ok(Event::TermReceived(Termination::read(bytes)))
             }
-            (PduType::C2hData, State::Running(_)) => self.c2h_data(frame, whole(bytes)),
-            (PduType::CapsuleResp, State::Running(_)) => self.response(whole(bytes)),
             (PduType::R2t, State::Running(_)) => self.r2t(whole(bytes)),
             (PduType::IcResp, State::AwaitResponse) => self.ic_response(whole(bytes)),
             (PduType::IcResp, _) => Err(Fault::sequence("an ICResp that was not asked for")),

@@ -196,6 +196,19 @@ impl Receiver {
         self.held
     }
 
+    /// The header at the front of `input`, if all of it is there and nothing of it came before:
+    /// what is met most, with less to hand over than a [`Step`]. `None`: [`Receiver::step`] tells.
+    #[inline]
+    pub(crate) fn whole_header<'a>(&mut self, input: &mut &'a [u8]) -> Option<(Frame, &'a [u8])> {
+        if !matches!(self.phase, Phase::Header) || self.held_len > 0 {
+            return None;
+        }
+        let Ok(Progress::Ready(frame)) = self.frame(input) else { return None };
+        let (header, rest) = input.split_at_checked(frame.taken)?;
+        *input = rest;
+        Some((frame, header))
+    }
+
     /// Goes on in the stream up to the next thing worth telling.
     #[inline]
     pub(crate) fn step<'a>(&mut self, input: &mut &'a [u8]) -> Result<Step<'a>, FatalError> {

@@ -262,23 +262,25 @@ impl Transport for Tcp {
 
     #[inline]
     fn poll(&mut self, input: &mut &[u8], draining: bool) -> Result<Option<Event>, End> {
-        let Some(event) = self.core.poll_event(input)? else { return Ok(None) };
         let mut answered = false;
-        match event {
-            CoreEvent::Initialized(_) => {
-                self.core.send_ic_response(self.outbox.arena());
-                answered = true;
+        // Not unwrapped before: a command is copied once on the way.
+        match self.core.poll_event(input) {
+            Err(error) => return Err(error.into()),
+            Ok(None) => return Ok(None),
+            Ok(Some(CoreEvent::Command { sqe, in_capsule })) if !draining => {
+                self.inline = if in_capsule > 0 { InlineState::Unclaimed } else { InlineState::None };
+                return Ok(Some(Event::Command { sqe, in_capsule }));
             }
-            CoreEvent::Command { in_capsule, .. } if draining => {
+            Ok(Some(CoreEvent::Command { in_capsule, .. })) => {
                 if in_capsule > 0 {
                     self.core.skip_data();
                 }
             }
-            CoreEvent::Command { sqe, in_capsule } => {
-                self.inline = if in_capsule > 0 { InlineState::Unclaimed } else { InlineState::None };
-                return Ok(Some(Event::Command { sqe, in_capsule }));
+            Ok(Some(CoreEvent::Initialized(_))) => {
+                self.core.send_ic_response(self.outbox.arena());
+                answered = true;
             }
-            CoreEvent::Data { cid, offset, .. } => {
+            Ok(Some(CoreEvent::Data { cid, offset, .. })) => {
                 self.inline = InlineState::None;
                 let at = self.transfers.iter().position(|transfer| transfer.fetch.cid == cid);
                 self.incoming = at.map(|at| {
@@ -288,7 +290,7 @@ impl Transport for Tcp {
                     Incoming { transfer, at: start + offset as usize, end }
                 });
             }
-            CoreEvent::DataEnd { digest_ok, complete, .. } => {
+            Ok(Some(CoreEvent::DataEnd { digest_ok, complete, .. })) => {
                 if let Some(Incoming { mut transfer, .. }) = self.incoming.take() {
                     transfer.is_intact &= digest_ok;
                     let Fetch { cid, slot, .. } = transfer.fetch;
@@ -302,7 +304,7 @@ impl Transport for Tcp {
                     answered = true;
                 }
             }
-            CoreEvent::TermReceived(termination) => return Err(End::TermReceived(termination)),
+            Ok(Some(CoreEvent::TermReceived(termination))) => return Err(End::TermReceived(termination)),
         }
         Ok(Some(Event::Progress { answered }))
     }
