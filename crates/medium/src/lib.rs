@@ -29,6 +29,7 @@
 
 mod bad_blocks;
 mod batch;
+mod batch_locks;
 mod blank;
 mod block_layout;
 mod checked;
