@@ -57,8 +57,8 @@ pub(crate) fn serve(
     let mut replies = Vec::with_capacity(deferred_requests.len());
     let mut items = Vec::with_capacity(deferred_requests.len() + long.len());
     let mut locks = BatchLocks::default();
-    for deferred in deferred_requests {
-        if !locks.try_lock(&deferred.thin, &deferred.request.operation) {
+    for mut deferred in deferred_requests {
+        if !locks.try_lock(&deferred.thin, &deferred.request.operation, &mut deferred.awaited) {
             match may_wait {
                 true => queues.wait_for_unlock(deferred),
                 false => deferred.refuse(stopped),
@@ -78,7 +78,7 @@ pub(crate) fn serve(
     for mut long in long {
         let left = long.left();
         let slice = long.slice();
-        if locks.try_lock(&long.deferred.thin, &slice) {
+        if locks.try_lock(&long.deferred.thin, &slice, &mut long.deferred.awaited) {
             items.push((Arc::clone(&long.deferred.thin), Request::new(0, slice), WaitFor::Nothing));
             sliced.push(long);
         } else if may_wait {
@@ -110,6 +110,7 @@ pub(crate) fn serve(
                     reply,
                     waits_until,
                     settles: Settles::default(),
+                    awaited: None,
                 });
             }
         }
@@ -127,7 +128,8 @@ pub(crate) fn serve(
 impl Store {
     /// Runs one operation on a namespace to its end. At most a few MiB: the drive's thread does
     /// nothing else meanwhile. Fails with [`Class::Busy`] while another thread reads or writes
-    /// blocks of it that have checksums.
+    /// blocks of it that have checksums. A job that calls it again then is not overtaken for ever:
+    /// other threads do not begin anything with these blocks before.
     pub fn execute(&mut self, volume: VolumeId, operation: Operation) -> Completion {
         let request = Request::new(0, operation);
         match self.shared.thin(volume) {
@@ -143,7 +145,7 @@ impl Store {
 /// Runs a batch of one request.
 fn execute(store: &mut Store, thin: &Arc<Thin>, request: Request) -> Completion {
     let mut locks = BatchLocks::default();
-    if !locks.try_lock(thin, &request.operation) {
+    if !locks.try_lock(thin, &request.operation, &mut store.awaited) {
         let error = refused(&request.operation, Class::Busy, "another thread reads or writes some of its blocks");
         return request.complete(Err(error));
     }

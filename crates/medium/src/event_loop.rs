@@ -9,6 +9,7 @@ use ebof_backend::{Operation, Vital};
 
 use crate::batch;
 use crate::flusher::end;
+use crate::jobs::Progress;
 use crate::queues::{NextBatch, RequestQueues};
 use crate::shared::{Message, Shared};
 use crate::store::Store;
@@ -242,6 +243,10 @@ impl EventLoop {
     fn step_job(&mut self) {
         let Some(mut due) = self.store.jobs.take_due(self.store.shared.clock.now()) else { return };
         let progress = due.step(&mut self.store);
+        if progress == Progress::Done {
+            // It does not call again.
+            self.store.awaited = None;
+        }
         self.store.jobs.put_back(due, progress, self.store.shared.clock.now());
     }
 }

@@ -32,12 +32,7 @@ impl Flusher {
     pub(crate) fn flush(&mut self, deferred_requests: Vec<DeferredRequest>) {
         let shared = &self.shared;
         let Some(disk) = &mut self.disk else {
-            for deferred in deferred_requests {
-                if let Err(deferred) = shared.send(deferred) {
-                    deferred.refuse(stopped);
-                }
-            }
-            return;
+            return deferred_requests.into_iter().for_each(|deferred| shared.send(deferred));
         };
         // Read before the flush: all that these requests have to make durable was written before
         // they were submitted.

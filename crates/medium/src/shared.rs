@@ -16,9 +16,10 @@ use ebof_drive::tag::Tag;
 use crate::fault::{FAILURES_MAX, Failure, failure};
 use crate::found::Lost;
 use crate::journal::{Point, View};
+use crate::locks::Wanted;
 use crate::options::Notify;
 use crate::pages::Pages;
-use crate::thin::{Refusal, refused};
+use crate::thin::{Refusal, refused, stopped};
 use crate::{Notice, Options, Thin, VolumeId};
 
 /// How long the drive's thread waits for more requests, to do them in one batch.
@@ -33,6 +34,8 @@ pub(crate) struct DeferredRequest {
     pub(crate) waits_until: Option<Instant>,
     /// A flush that is to make tags durable, too, see `flux.rs`.
     pub(crate) settles: Settles,
+    /// Blocks that it waits for, because another thread had some of them.
+    pub(crate) awaited: Option<AwaitedBlocks>,
 }
 
 /// The tags of how many writes a flush makes durable, if it makes any.
@@ -66,14 +69,14 @@ pub(crate) struct Reply {
 impl DeferredRequest {
     pub(crate) fn new(thin: Arc<Thin>, request: Request, remote: Remote) -> Self {
         let reply = Reply { remote: Some(remote), tag: request.tag, action: request.operation.action() };
-        Self { thin, request, reply, waits_until: None, settles: Settles::default() }
+        Self { thin, request, reply, waits_until: None, settles: Settles::default(), awaited: None }
     }
 
     /// A flush that nobody waits for, to make tags durable.
     pub(crate) fn settling(thin: Arc<Thin>) -> Self {
         let request = Request::new(0, Operation::Flush);
         let reply = Reply { remote: None, tag: 0, action: Action::Flush };
-        Self { thin, request, reply, waits_until: None, settles: Settles::default() }
+        Self { thin, request, reply, waits_until: None, settles: Settles::default(), awaited: None }
     }
 
     /// Whether anybody waits for its completion.
@@ -153,6 +156,30 @@ impl LockedBlocks {
 impl Drop for LockedBlocks {
     fn drop(&mut self) {
         self.unlock();
+    }
+}
+
+/// Blocks that a request waits for: until this is dropped, no other thread locks them before the
+/// drive's.
+pub(crate) struct AwaitedBlocks {
+    thin: Arc<Thin>,
+    wanted: Wanted,
+}
+
+impl AwaitedBlocks {
+    pub(crate) fn new(thin: Arc<Thin>, wanted: Wanted) -> Self {
+        thin.locks.begin_waiting(&wanted);
+        Self { thin, wanted }
+    }
+
+    pub(crate) fn are(&self, thin: &Arc<Thin>, wanted: &Wanted) -> bool {
+        Arc::ptr_eq(&self.thin, thin) && self.wanted == *wanted
+    }
+}
+
+impl Drop for AwaitedBlocks {
+    fn drop(&mut self) {
+        self.thin.locks.end_waiting(&self.wanted);
     }
 }
 
@@ -349,16 +376,11 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a request to the drive's thread. Returns it if that has ended.
-    pub(crate) fn send(&self, deferred: DeferredRequest) -> Result<(), DeferredRequest> {
-        let mut queue = self.queue();
-        if queue.stopped {
-            return Err(deferred);
+    /// Sends a request to the drive's thread. Refuses it if that has ended.
+    pub(crate) fn send(&self, deferred: DeferredRequest) {
+        if let Err(Message::DeferredRequest(deferred)) = self.post(Message::DeferredRequest(Box::new(deferred))) {
+            deferred.refuse(stopped);
         }
-        queue.messages.push_back(Message::DeferredRequest(Box::new(deferred)));
-        drop(queue);
-        self.queue_changed.notify_one();
-        Ok(())
     }
 
     /// Sends a message to the drive's thread. Returns it if that has ended.
@@ -377,19 +399,13 @@ impl Shared {
         self.flushes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a flush to the flush thread. Returns it if that takes no more.
-    pub(crate) fn send_flush(&self, deferred: DeferredRequest) -> Result<(), DeferredRequest> {
-        let mut flushes = self.flushes();
-        if flushes.stopped {
-            return Err(deferred);
-        }
-        flushes.requests.push(deferred);
-        drop(flushes);
-        self.flushes_changed.notify_one();
-        Ok(())
+    /// Sends a flush to the flush thread. Refuses it if that takes no more.
+    pub(crate) fn send_flush(&self, deferred: DeferredRequest) {
+        let refused = self.send_flushes(vec![deferred]).err().unwrap_or_default();
+        refused.into_iter().for_each(|deferred| deferred.refuse(stopped));
     }
 
-    /// The same for several flushes, which are done together.
+    /// Sends several flushes, which are done together. Returns them if it takes no more.
     pub(crate) fn send_flushes(&self, mut deferred: Vec<DeferredRequest>) -> Result<(), Vec<DeferredRequest>> {
         let mut flushes = self.flushes();
         if flushes.stopped {

@@ -18,7 +18,7 @@ use crate::journal::Journal;
 use crate::keys::Keys;
 use crate::owner::OwnerState;
 use crate::replay::Replay;
-use crate::shared::Shared;
+use crate::shared::{AwaitedBlocks, Shared};
 use crate::tags::Tags;
 use crate::thin::{INDEX_MAX, ThinDevice};
 use crate::{Error, Job, OpenError, Options, Thin, VolumeId, recovery};
@@ -41,6 +41,8 @@ pub struct Store {
     pub(crate) tags: Tags,
     pub(crate) flux: Flux,
     pub(crate) owner: OwnerState,
+    /// Blocks for which [`execute`](Self::execute) has failed last, until it is called again.
+    pub(crate) awaited: Option<AwaitedBlocks>,
 }
 
 impl Store {
@@ -70,6 +72,7 @@ impl Store {
             flux: Flux::default(),
             jobs: Jobs::default(),
             owner: OwnerState::new(found.state, found.changes),
+            awaited: None,
         };
         // It is not known what was flushed: the first flush of each namespace writes a mark.
         let thins = store.shared.thins();

@@ -424,10 +424,7 @@ impl Thin {
     /// Leaves a request to the drive's thread.
     pub(crate) fn defer(self: &Arc<Self>, io: &mut Io, request: Request) -> Submitted {
         let Some(remote) = io.remote() else { return Submitted::Busy(request) };
-        let deferred = DeferredRequest::new(Arc::clone(self), request, remote);
-        if let Err(deferred) = self.shared.send(deferred) {
-            deferred.refuse(stopped);
-        }
+        self.shared.send(DeferredRequest::new(Arc::clone(self), request, remote));
         Submitted::Pending
     }
 
@@ -435,10 +432,7 @@ impl Thin {
     #[cold]
     fn defer_flush(self: &Arc<Self>, io: &mut Io, request: Request) -> Submitted {
         let Some(remote) = io.remote() else { return Submitted::Busy(request) };
-        let deferred = DeferredRequest::new(Arc::clone(self), request, remote);
-        if let Err(deferred) = self.shared.send_flush(deferred) {
-            deferred.refuse(stopped);
-        }
+        self.shared.send_flush(DeferredRequest::new(Arc::clone(self), request, remote));
         Submitted::Pending
     }
 }

@@ -1,14 +1,16 @@
 //! A drive without threads, on a simulated disk with a simulated clock: the same seed gives the
 //! same result.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::time::Duration;
 
 use ebof_backend::{
-    Buffer, Completion, Device, Geometry, Io, IoFactory, Memory, Operation, Remote, Request, Submitted,
+    Buffer, Class, Completion, Device, Geometry, Io, IoFactory, Memory, Operation, Remote, Request, Submitted,
 };
 use ebof_clock::Clock;
-use ebof_medium::{BlockFormat, Medium, Opened, Options, Stepper, Store, VolumeId, medium_bytes, open_stepped};
+use ebof_medium::{
+    BlockFormat, Job, Medium, Opened, Options, Progress, Stepper, Store, VolumeId, medium_bytes, open_stepped,
+};
 
 const CAPACITY: u64 = 16 << 20;
 const BLOCK: usize = 4096;
@@ -384,4 +386,84 @@ fn a_flush_that_waits_begins_at_once_when_it_can() {
             None => assert!(world.step(), "{done} flushes are done, and nothing goes on"),
         }
     }
+}
+
+/// A drive with a namespace, and two writes to it that wait for the disk: of blocks 2 and 5, which
+/// are in flux with those between and beside them.
+fn two_writes(seed: u64) -> (Arc<Disk>, World, Arc<dyn Device>) {
+    let clock = Clock::simulated(seed);
+    let disk = Disk::new(&clock);
+    let (mut world, _) = World::open(&clock, &disk);
+    let block_format = BlockFormat { checked: true, ..BlockFormat::plain(12) };
+    let device = world.on(move |store| store.create(VolumeId(1), 512, 512, block_format)).unwrap();
+    for byte in 1..4 {
+        world.run(&device, vec![write_block(byte)]).remove(0).result.unwrap();
+    }
+    [2, 5].into_iter().for_each(|block| world.submit(&device, block, write_blocks(block, 1)));
+    assert_eq!(disk.pending().len(), 2, "they are done without the drive's thread");
+    (disk, world, device)
+}
+
+fn write_blocks(block: u64, blocks: usize) -> Operation {
+    let data = Buffer::zeroed(blocks * BLOCK).into();
+    Operation::Write { offset: block * BLOCK as u64, len: blocks * BLOCK, data, fua: false }
+}
+
+/// A write of several blocks is done, although others write single ones of them all the time.
+#[test]
+fn a_write_of_many_blocks_is_not_overtaken_for_ever() {
+    let (disk, mut world, device) = two_writes(5);
+    world.submit(&device, 100, write_blocks(0, 8));
+    for _ in 0..200 {
+        world.stepper.turn();
+        disk.advance();
+        while let Some(done) = world.io.poll() {
+            done.result.unwrap();
+            if done.tag == 100 {
+                return;
+            }
+            world.submit(&device, done.tag, write_blocks(done.tag, 1));
+        }
+    }
+    panic!("others overtake it all the time");
+}
+
+/// The same for a job that reads them, as a self-test does, and tries again while they are written.
+#[test]
+fn a_job_is_not_overtaken_for_ever() {
+    struct Reader(mpsc::Sender<()>);
+    impl Job for Reader {
+        fn step(&mut self, store: &mut Store) -> Progress {
+            let operation = Operation::Read { offset: 0, len: 8 * BLOCK, data: Buffer::zeroed(8 * BLOCK).into() };
+            match store.execute(VolumeId(1), operation).result.map_err(|error| error.class()) {
+                Err(Class::Busy) => return Progress::Later(1),
+                result => result.unwrap(),
+            }
+            self.0.send(()).unwrap();
+            Progress::Done
+        }
+    }
+
+    let (disk, mut world, device) = two_writes(6);
+    let (sender, done) = mpsc::channel();
+    world.medium.run(Box::new(|store| store.start(Box::new(Reader(sender)))));
+    for _ in 0..200 {
+        world.stepper.turn();
+        if done.try_recv().is_ok() {
+            // Whoever has waited for it comes next, and then nobody waits.
+            while world.io.in_flight() > 0 {
+                assert!(world.io.poll().is_some() || world.go_on(), "requests are never done");
+            }
+            world.submit(&device, 5, write_blocks(5, 1));
+            assert_eq!(disk.pending().len(), 1, "it is done without the drive's thread");
+            return;
+        }
+        disk.advance();
+        while let Some(done) = world.io.poll() {
+            done.result.unwrap();
+            world.submit(&device, done.tag, write_blocks(done.tag, 1));
+        }
+        world.clock.advance(Duration::from_millis(1));
+    }
+    panic!("others overtake it all the time");
 }
