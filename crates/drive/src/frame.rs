@@ -37,12 +37,14 @@ const CHECKPOINT_MAGIC: [u8; 8] = *b"EBOFCHK1";
 /// Extents that one map record holds at most, so that a frame has room for it.
 const MAP_EXTENTS_MAX: usize = 900;
 /// Tags that one record holds at most, for the same reason: all that a frame has room for.
-const TAGS_MAX: usize = (PAYLOAD_BYTES - 21) / 16;
+const TAGS_MAX: usize = (PAYLOAD_BYTES - Kind::Tags.fixed_bytes()) / Kind::Tags.entry_bytes();
 /// Words of a mask with a bit for each block of a page of tags.
 pub const PAGE_MASK_WORDS: usize = 4;
 const _: () = assert!(TAGS_PER_PAGE <= 64 * PAGE_MASK_WORDS as u64);
 /// Bytes of a part of a change, so that a frame has room for it.
 const PART_BYTES_MAX: usize = PAYLOAD_BYTES - 16;
+const _: () = assert!(Kind::Map.fixed_bytes() + MAP_EXTENTS_MAX * Kind::Map.entry_bytes() <= PAYLOAD_BYTES);
+const _: () = assert!(Kind::Change.fixed_bytes() + PART_BYTES_MAX <= PAYLOAD_BYTES);
 
 /// A record of the journal, or of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,6 +165,39 @@ pub fn encode_frames(series: Series, incarnation: u64, sequence: u64, flushed: F
     bytes
 }
 
+/// Records that are to be written: how many of a kind, and the entries of all their lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// Their kind.
+    pub kind: Kind,
+    /// How many there are at most.
+    pub records: usize,
+    /// Extents, tags or bytes of all of them at most; 0 if this kind has no list.
+    pub entries: usize,
+}
+
+impl Planned {
+    /// Bytes that they take, without the frames.
+    fn bytes(self) -> usize {
+        let Self { kind, records, entries } = self;
+        let pieces = match kind {
+            Kind::Map => records + entries / MAP_EXTENTS_MAX,
+            Kind::Change => records + entries / PART_BYTES_MAX,
+            Kind::Tags | Kind::OnlyTags => records + entries / TAGS_MAX,
+            _ => records,
+        };
+        pieces * kind.fixed_bytes() + entries * kind.entry_bytes()
+    }
+}
+
+/// Frames that a group of these records takes at most, in any order.
+#[must_use]
+pub fn frames_max(planned: &[Planned]) -> usize {
+    let bytes: usize = planned.iter().map(|planned| planned.bytes()).sum();
+    // The records of a frame and the first one of the next do not fit into one.
+    2 * bytes / PAYLOAD_BYTES + 1
+}
+
 struct Frames {
     series: Series,
     incarnation: u64,
@@ -241,6 +276,8 @@ impl Frames {
     fn put(&mut self, kind: Kind, write: impl FnOnce(&mut Vec<u8>)) {
         let mut record = vec![kind.number()];
         write(&mut record);
+        let entries_bytes = record.len().checked_sub(kind.fixed_bytes());
+        debug_assert!(entries_bytes.is_some_and(|bytes| bytes == 0 || bytes.is_multiple_of(kind.entry_bytes())));
         if self.payload.len() + record.len() > PAYLOAD_BYTES {
             self.seal();
         }

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 
 use thiserror::Error;
 
-use crate::frame::{FRAME_BYTES, crc};
+use crate::frame::{FRAME_BYTES, Kind, crc};
 use crate::keys::TABLE_BYTES;
 
 /// The smallest extent.
@@ -33,6 +33,7 @@ pub const SUPERBLOCK_BYTES: usize = 4096;
 pub const STATE_BYTES_MAX: u64 = 16 << 20;
 /// Bytes of a mapped extent in a checkpoint at most: a record of its own, if no two are contiguous.
 const EXTENT_RECORD_BYTES: u64 = 24;
+const _: () = assert!((Kind::Map.fixed_bytes() + Kind::Map.entry_bytes()) as u64 <= EXTENT_RECORD_BYTES);
 
 const MAGIC: [u8; 8] = *b"EBOFDRV1";
 const MIB: u64 = 1 << 20;

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ebof_backend::Error as DeviceError;
-use ebof_drive::frame::{Checkpoint, FRAME_BYTES, Record};
+use ebof_drive::frame::{Checkpoint, FRAME_BYTES, Kind, Planned, Record, frames_max};
 use ebof_drive::layout::JOURNAL_BYTES;
 
 use crate::journal::Point;
@@ -67,13 +67,12 @@ impl Store {
         outcome
     }
 
-    /// The same, and makes room in the journal for so many tags in so many records, with a
-    /// checkpoint if necessary.
-    pub(crate) fn reserve_journal(&mut self, tags: usize, records: usize) -> Result<(), Error> {
+    /// The same, and makes room in the journal for these records, with a checkpoint if necessary.
+    pub(crate) fn reserve_journal(&mut self, planned: &[Planned]) -> Result<(), Error> {
+        let tags = planned.iter().filter(|planned| matches!(planned.kind, Kind::Tags | Kind::OnlyTags));
+        let tags = tags.map(|planned| planned.entries).sum();
         let outcome = if self.tags.can_journal(tags) { Ok(()) } else { self.checkpoint(false) };
-        // Records are not split over frames: of two frames, one is at least half full.
-        let frames = (tags * 16 + (records + tags / 250) * 24) / (FRAME_BYTES / 2 - 64) + 2;
-        let outcome = outcome.and_then(|()| self.try_settle_journal(frames * FRAME_BYTES));
+        let outcome = outcome.and_then(|()| self.try_settle_journal(frames_max(planned) * FRAME_BYTES));
         self.report_journal(&[], &outcome);
         outcome
     }
@@ -237,7 +236,7 @@ impl Store {
         while self.tags.has_reverted() {
             let (blocks, _) = self.tags.some_reverted();
             // If that writes a checkpoint, it has them.
-            self.reserve_journal(blocks.len(), blocks.len())?;
+            self.reserve_journal(&[Planned { kind: Kind::Tags, records: blocks.len(), entries: blocks.len() }])?;
             if !self.tags.has_reverted() {
                 break;
             }

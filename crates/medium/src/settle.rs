@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ebof_backend::Error as DeviceError;
-use ebof_drive::frame::Record;
+use ebof_drive::frame::{Kind, Planned, Record};
 
 use crate::flux::{InFlux, mark, records};
 use crate::pages::{Mask, Places, Settled};
@@ -106,10 +106,16 @@ impl Store {
         let Some(namespace) = self.flux.namespaces.get(&volume) else { return Ok(()) };
         let pages = Arc::clone(&self.shared.pages);
         let tags: usize = namespace.pages.iter().map(|&page| pages.settling(volume, page)).sum();
-        let records_max = tags + 2 * namespace.pages.len() + self.tags.ambiguous().count() + 1;
+        // A run of tags has one at least, and a page one mark at most.
+        let marks = namespace.pages.len() + self.tags.ambiguous_of(volume).count();
+        let planned = [
+            Planned { kind: Kind::Settled, records: 1, entries: 0 },
+            Planned { kind: Kind::OnlyTags, records: tags, entries: tags },
+            Planned { kind: Kind::Flux, records: marks, entries: 0 },
+        ];
         // With too many tags for the journal, a checkpoint does it.
         let reserved = match self.tags.can_journal(tags) {
-            true => self.reserve_journal(tags, records_max),
+            true => self.reserve_journal(&planned),
             false => self.checkpoint_and_report(),
         };
         if let Err(error) = reserved {

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ebof_backend::{Buffer, Class, Error as DeviceError, Operation, Segments};
-use ebof_drive::frame::Record;
+use ebof_drive::frame::{Kind, Planned, Record};
 use ebof_drive::tag::Tag;
 
 use crate::bad_blocks::BadBlocks as Ranges;
@@ -178,9 +178,11 @@ impl Tagged<'_> {
     fn write_parts(&mut self, parts: &[Part]) {
         let blocks: u64 = parts.iter().map(Part::count).sum();
         let pages = parts.iter().flat_map(|part| pages_of(&self.0.items[part.item].thin, &part.blocks)).count();
-        if self.0.store.reserve_flux(pages).is_err()
-            || self.0.store.reserve_journal(size(blocks), parts.len() + pages).is_err()
-        {
+        let planned = [
+            Planned { kind: Kind::Tags, records: parts.len(), entries: size(blocks) },
+            Planned { kind: Kind::Flux, records: pages, entries: 0 },
+        ];
+        if self.0.store.reserve_flux(pages).is_err() || self.0.store.reserve_journal(&planned).is_err() {
             parts.iter().for_each(|part| self.0.items[part.item].refuse(Class::MediumWrite, JOURNAL_FAILED));
             return;
         }

@@ -55,6 +55,33 @@ impl Kind {
         self as u8
     }
 
+    /// Bytes of a record of this kind, its number included, and the entries of its list left out.
+    #[must_use]
+    pub const fn fixed_bytes(self) -> usize {
+        match self {
+            Self::Create => 25,
+            Self::Remove | Self::Clear | Self::Settled => 9,
+            Self::Map | Self::Unmap => 17,
+            Self::Bad => 26,
+            Self::HighWater => 5,
+            Self::Change => 13,
+            Self::Tags | Self::OnlyTags => 21,
+            Self::Flux => 49,
+        }
+    }
+
+    /// Bytes of an entry of its list: of an extent, a tag or a byte. 0 if it has none.
+    #[must_use]
+    pub const fn entry_bytes(self) -> usize {
+        match self {
+            Self::Map => 4,
+            Self::Change => 1,
+            Self::Tags | Self::OnlyTags => 16,
+            Self::Create | Self::Remove | Self::Clear | Self::Unmap | Self::Bad => 0,
+            Self::HighWater | Self::Flux | Self::Settled => 0,
+        }
+    }
+
     /// The kind with this number; `None` for those of later versions.
     #[must_use]
     pub fn with_number(number: u8) -> Option<Self> {

@@ -224,3 +224,43 @@ fn the_document_has_every_kind_with_its_number_and_its_length() {
         assert_eq!(used, fixed.parse::<usize>().unwrap() + each * n, "{kind}");
     }
 }
+
+/// How many entries the list of a record has.
+fn entries(record: &Record) -> usize {
+    match record {
+        Record::Map { extents, .. } => extents.len(),
+        Record::Tags { tags, .. } | Record::OnlyTags { tags, .. } => tags.len(),
+        Record::Change(change) => change.len(),
+        _ => 0,
+    }
+}
+
+fn planned(record: &Record, count: usize) -> Planned {
+    let number = encode_frames(SERIES, 7, 3, FLUSHED, core::slice::from_ref(record))[HEADER_BYTES];
+    Planned { kind: Kind::with_number(number).unwrap(), records: count, entries: entries(record) * count }
+}
+
+/// Whoever makes room for records before they are encoded counts what the encoding takes.
+#[test]
+fn the_lengths_of_every_kind_are_those_of_the_encoding() {
+    for ((record, _), kind) in golden().into_iter().zip(Kind::ALL) {
+        let frame = encode_frames(SERIES, 7, 3, FLUSHED, core::slice::from_ref(&record));
+        let used = usize::from(u16::from_le_bytes([frame[USED_AT], frame[USED_AT + 1]]));
+        let planned = planned(&record, 1);
+        assert_eq!((planned.kind, planned.bytes()), (kind, used));
+        for count in [1, 80, 1000, 20_000] {
+            let frames = encode_frames(SERIES, 7, 3, FLUSHED, &vec![record.clone(); count]).len() / FRAME_BYTES;
+            let most = frames_max(&[Planned { records: count, entries: planned.entries * count, ..planned }]);
+            assert!((frames..=2 * frames + 1).contains(&most), "{count} of {kind:?}: {most} for {frames}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn there_is_room_for_all_records(records in proptest::collection::vec(record(), 0..60)) {
+        let planned: Vec<Planned> = records.iter().map(|record| planned(record, 1)).collect();
+        let frames = encode_frames(SERIES, 7, 3, FLUSHED, &records).len() / FRAME_BYTES;
+        prop_assert!(frames <= frames_max(&planned), "{} frames", frames);
+    }
+}
