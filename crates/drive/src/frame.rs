@@ -211,7 +211,7 @@ impl Frames {
         match record {
             Record::Map { volume, first, extents } => {
                 for (at, part) in (0_u32..).zip(extents.chunks(MAP_EXTENTS_MAX)) {
-                    let first = first + at * u32::try_from(MAP_EXTENTS_MAX).unwrap_or_default();
+                    let first = first.saturating_add(at * u32::try_from(MAP_EXTENTS_MAX).unwrap_or_default());
                     self.put(Kind::Map, |out| {
                         out.extend(volume.0.to_le_bytes());
                         out.extend(first.to_le_bytes());

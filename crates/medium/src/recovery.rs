@@ -20,6 +20,9 @@ use crate::found::{Found, Lost};
 use crate::journal::{FRAMES, Journal};
 use crate::{OpenError, Options};
 
+/// Generations and incarnations that drives reach: they grow by 1 with each checkpoint, opening or
+/// failed write.
+const COUNT_MAX: u64 = 1 << 62;
 /// Frames that are read at a time.
 const AT_ONCE: u64 = 256;
 
@@ -79,6 +82,10 @@ pub(crate) fn existing(disk: &mut Disk, layout: Layout, options: &Options) -> Re
     }
     let (incarnation, Checkpoint { state, records, clean }) = start.ok_or_else(nothing)?;
     let replayed = scan.replay(disk, generation, incarnation).map_err(device)?;
+    if generation > COUNT_MAX || replayed.incarnation > COUNT_MAX {
+        let what = format!("no drive has generation {generation} and incarnation {}", replayed.incarnation);
+        return Err(OpenError::Damaged { device: name.clone(), what });
+    }
     let lost = match scan.damage(disk, generation, &replayed).map_err(device)? {
         None => None,
         Some(damage @ Damage::Unknown { .. }) => return Err(refused(damage)),

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use ebof_drive::frame::Record;
+use ebof_drive::frame::{PAGE_MASK_WORDS, Record};
 
 use crate::bad_blocks::BadBlocks;
 use crate::extents::Extents;
@@ -64,11 +64,13 @@ impl<'a> Replay<'a> {
                     thin.change_bad_blocks(|bad_blocks| bad_blocks.add(*start..start.saturating_add(*blocks)));
                 }
             }
-            Record::Flux { volume, first, blocks } if thin(volume).is_some_and(|thin| thin.may_be_in_flux) => {
-                self.tags.add_ambiguous(*volume, *first, Mask(*blocks));
+            Record::Flux { volume, first, blocks } => {
+                if let Some(mask) = thin(volume).and_then(|thin| flux_mask(&thin, *first, *blocks)) {
+                    self.tags.add_ambiguous(*volume, *first, mask);
+                }
             }
             Record::Tags { volume, first, tags } | Record::OnlyTags { volume, first, tags }
-                if thin(volume).is_some_and(|thin| thin.is_tagged) =>
+                if thin(volume).is_some_and(|thin| have_tags(&thin, *first, tags.len())) =>
             {
                 let tags = (*first..).zip(tags);
                 tags.for_each(|(block, &tag)| self.tags.add_candidate(*volume, block, tag, false));
@@ -100,9 +102,12 @@ impl<'a> Replay<'a> {
             }
             Record::Map { volume, first, extents } => {
                 let thin = thin(volume)?;
-                for (index, extent) in (*first..).zip(extents) {
-                    if index >= thin.map.len() || *extent >= self.shared.layout.extents() {
-                        return Err(format!("extent {index} of namespace {} is out of range", volume.0));
+                let end = u32::try_from(extents.len()).ok().and_then(|count| first.checked_add(count));
+                let end = end.filter(|&end| end <= thin.map.len());
+                let out_of_range = |index: u32| format!("extent {index} of namespace {} is out of range", volume.0);
+                for (index, extent) in (*first..end.ok_or_else(|| out_of_range(*first))?).zip(extents) {
+                    if *extent >= self.shared.layout.extents() {
+                        return Err(out_of_range(index));
                     }
                     thin.map.set(index, Some(*extent));
                     self.tags.resolve(*volume, thin.block_layout.blocks_of(index..index + 1));
@@ -120,8 +125,7 @@ impl<'a> Replay<'a> {
             }
             Record::Tags { volume, first, tags } | Record::OnlyTags { volume, first, tags } => {
                 let thin = thin(volume)?;
-                let fits = first.checked_add(tags.len() as u64).is_some_and(|end| end <= thin.block_count());
-                if !thin.is_tagged || !fits {
+                if !have_tags(&thin, *first, tags.len()) {
                     return Err(format!("block {first} of namespace {} has no tag", volume.0));
                 }
                 self.tags.add_journaled(tags.len());
@@ -134,13 +138,9 @@ impl<'a> Replay<'a> {
                 }
             }
             Record::Flux { volume, first, blocks } => {
-                let thin = thin(volume)?;
-                let mask = Mask(*blocks);
-                let end = mask.places().last().map_or(0, |last| last as u64 + 1);
-                let fits = first.checked_add(end).is_some_and(|end| end <= thin.block_count());
-                if !thin.may_be_in_flux || thin.block_layout.place(*first) != 0 || !fits {
-                    return Err(format!("blocks from {first} on of namespace {} cannot be in flux", volume.0));
-                }
+                let mask = flux_mask(&*thin(volume)?, *first, *blocks);
+                let mask =
+                    mask.ok_or_else(|| format!("blocks from {first} on of namespace {} cannot be in flux", volume.0))?;
                 self.tags.add_ambiguous(*volume, *first, mask);
             }
             Record::Settled(volume) => {
@@ -172,3 +172,23 @@ impl<'a> Replay<'a> {
         Ok(extents)
     }
 }
+
+/// Whether these blocks of a namespace are there, and have tags.
+fn have_tags(thin: &Thin, first: u64, count: usize) -> bool {
+    thin.is_tagged && first.checked_add(count as u64).is_some_and(|end| end <= thin.block_count())
+}
+
+/// The blocks that a record brings into flux, the first of which is `first`; `None` if they are not
+/// those of one page of tags, from its beginning on.
+fn flux_mask(thin: &Thin, first: u64, blocks: [u64; PAGE_MASK_WORDS]) -> Option<Mask> {
+    let layout = &thin.block_layout;
+    if !thin.may_be_in_flux || first >= thin.block_count() || layout.place(first) != 0 {
+        return None;
+    }
+    let tagged = layout.tagged(layout.index(first), layout.page(first));
+    let count = usize::try_from(tagged.end.min(thin.block_count()) - first).ok()?;
+    Some(Mask(blocks)).filter(|&mask| Mask::of(0..count).has_all(mask))
+}
+
+#[cfg(test)]
+mod tests;

@@ -355,6 +355,22 @@ fn a_frame_with_unknown_records_is_refused() {
     }
 }
 
+/// A frame that leaves no number for the next incarnation was not written by a drive.
+#[test]
+fn numbers_that_cannot_grow_any_more_are_damage() {
+    let story = story(0);
+    let clean = image(&story, &[]);
+    let at = layout().journal(story.generation) + (story.frames - 1) * 4096;
+    let mut frame = raw(&clean, at, FRAME_BYTES);
+    assert_eq!(frame_header([0; 16], &frame).unwrap().left, 0);
+    frame[40..48].copy_from_slice(&u64::MAX.to_le_bytes());
+    let sum = ebof_drive::frame::crc(&frame[..4092]);
+    frame[4092..].copy_from_slice(&sum.to_le_bytes());
+    assert_eq!(frame_header([0; 16], &frame).unwrap().incarnation, u64::MAX);
+    let error = try_open(&image(&story, &[(at, frame)]), false).map(|_| ()).unwrap_err();
+    assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+}
+
 /// A medium of an earlier version, as text: offset, repetitions, and bytes.
 fn old(text: &str) -> Arc<Recorder> {
     let mut events = Vec::new();
