@@ -216,7 +216,19 @@ impl EventLoop {
     fn stop(&mut self) {
         let store = &mut self.store;
         drop(self.work.stop());
-        refuse(store.shared.stop());
+        for message in store.shared.stop() {
+            match message {
+                Message::WriteFailed(_) => self.tasks.push_back(Task::Message(message)),
+                message => refuse(std::iter::once(message)),
+            }
+        }
+        // Before any request: those for the same blocks wait until it is known what these have.
+        for task in std::mem::take(&mut self.tasks) {
+            match task {
+                Task::Message(Message::WriteFailed(failed)) => store.write_failed(failed),
+                task => self.tasks.push_back(task),
+            }
+        }
         self.queues.retry_waiting();
         self.queues.retry_locked();
         store.flux.take_waiting().into_iter().for_each(|flush| self.queues.push(flush));
@@ -232,7 +244,6 @@ impl EventLoop {
                     store.flushed(point);
                     store.end_flushes(flushes);
                 }
-                Task::Message(Message::WriteFailed(failed)) => store.write_failed(failed),
                 Task::Message(message) => refuse(std::iter::once(message)),
                 Task::Work(work) => drop(work),
             }
@@ -273,6 +284,7 @@ fn refuse(messages: impl IntoIterator<Item = Message>) {
                 }
             }
             Message::Zeroed(..) | Message::Failed | Message::Unlocked | Message::Corrupt(..) => {}
+            // What is there is found out when the drive is opened again: the blocks stay locked.
             Message::WriteFailed(failed) => drop(failed),
         }
     }

@@ -349,6 +349,6 @@ impl Store {
             let blocks: Vec<(VolumeId, u64)> = blocks.map(|block| (thin.volume, block)).collect();
             self.tags.recover_blocks(&mut self.disk, &mut self.journal, &blocks);
         }
-        drop(locked);
+        locked.unlock();
     }
 }

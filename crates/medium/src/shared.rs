@@ -119,7 +119,8 @@ impl Drop for Reply {
     }
 }
 
-/// Blocks of one extent that are locked until they are unlocked, or this is dropped.
+/// Blocks of one extent that are locked until they are unlocked, or this is dropped
+/// ([`take`](Self::take) says of what that is not true).
 pub(crate) struct LockedBlocks {
     pub(crate) thin: Arc<Thin>,
     /// Of the medium.
@@ -127,12 +128,14 @@ pub(crate) struct LockedBlocks {
     pub(crate) blocks: Range<u64>,
     change: bool,
     locked: AtomicBool,
+    /// They stay locked when this is dropped.
+    stays: bool,
 }
 
 impl LockedBlocks {
     /// Of blocks that were locked just now. Where they are on the medium is not known yet.
     pub(crate) fn new(thin: Arc<Thin>, blocks: Range<u64>, change: bool) -> Self {
-        Self { thin, extent: 0, blocks, change, locked: AtomicBool::new(true) }
+        Self { thin, extent: 0, blocks, change, locked: AtomicBool::new(true), stays: false }
     }
 
     pub(crate) fn unlock(&self) {
@@ -145,17 +148,20 @@ impl LockedBlocks {
         }
     }
 
-    /// Hands the lock over to another owner.
+    /// Hands the lock over to another owner, who unlocks the blocks when it is known what they
+    /// have. Dropped without that they stay locked: nobody reads them any more.
     pub(crate) fn take(&self) -> Self {
         let locked = AtomicBool::new(self.locked.swap(false, Ordering::AcqRel));
         let (thin, blocks) = (Arc::clone(&self.thin), self.blocks.clone());
-        Self { thin, extent: self.extent, blocks, change: self.change, locked }
+        Self { thin, extent: self.extent, blocks, change: self.change, locked, stays: true }
     }
 }
 
 impl Drop for LockedBlocks {
     fn drop(&mut self) {
-        self.unlock();
+        if !self.stays {
+            self.unlock();
+        }
     }
 }
 

@@ -1,13 +1,16 @@
 //! Blocks with checksums that are written again and again without a flush: they are in flux, their
 //! checksums are in memory only, and requests for them are done on their callers' threads.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ebof_backend::{Buffer, Class, Device, Io, Memory, Operation, Request, Submitted};
+use ebof_backend::{
+    Action, Buffer, Class, Completion, Device, Error, Geometry, Io, Memory, Operation, Remote, Request, Submitted,
+};
 use ebof_drive::frame::{Piece, Record, Series, decode_frame, frame_header};
 use ebof_drive::layout::Layout;
-use ebof_medium::{BlockFormat, Medium, Notice, Notify, Opened, Options, Store, VolumeId, medium_bytes};
+use ebof_medium::{BlockFormat, Medium, Notice, Notify, Opened, Options, Store, VolumeId, medium_bytes, open_stepped};
 
 use crate::rig::{Event, Recorder, create_coded, deallocate, drive, flush, on, read, run, write};
 use crate::tagged::kill;
@@ -319,6 +322,130 @@ fn a_failed_write_of_blocks_in_flux_is_found_out_about() {
         for _ in 0..3 {
             write(&device, &mut io, at(3), &filled(3)).unwrap();
         }
+    }
+}
+
+/// A device on which a write waits that is of bytes `0x77` only. Later it is done, and fails all
+/// the same.
+#[derive(Debug)]
+struct Held {
+    memory: Memory,
+    write: Mutex<Option<(Request, Remote)>>,
+    /// The next operation ends it.
+    ends: AtomicBool,
+}
+
+impl Held {
+    fn end(&self) {
+        let Some((mut request, remote)) = self.write.lock().unwrap().take() else { return };
+        let hook = request.hook.take();
+        let mut unused = Io::new(1).unwrap();
+        let Submitted::Done(mut done) = self.memory.submit(&mut unused, request) else { unreachable!() };
+        let (action, class, reason) = (Action::Write, Class::MediumWrite, "done, and refused, as the test wants");
+        done.result = Err(Error::Refused { action, offset: 0, len: 0, class, reason });
+        hook.iter().for_each(|hook| hook.finish(&mut done));
+        remote.deliver(done);
+    }
+}
+
+impl Device for Held {
+    fn geometry(&self) -> Geometry {
+        self.memory.geometry()
+    }
+
+    fn submit(&self, io: &mut Io, request: Request) -> Submitted {
+        if let Operation::Write { data, .. } = &request.operation
+            && data.as_buffer().is_some_and(|buffer| buffer.as_slice().iter().all(|byte| *byte == 0x77))
+            && let Some(remote) = io.remote()
+        {
+            *self.write.lock().unwrap() = Some((request, remote));
+            return Submitted::Pending;
+        }
+        if self.ends.load(Ordering::SeqCst) {
+            self.end();
+        }
+        self.memory.submit(io, request)
+    }
+
+    fn describe(&self) -> String {
+        "a device that holds a write".to_owned()
+    }
+}
+
+/// What became of requests, by their tags: the first byte of their memory.
+type Results = BTreeMap<u64, Result<Option<u8>, Class>>;
+
+fn note(results: &mut Results, completion: Completion) {
+    let byte = completion.data.as_ref().and_then(|data| data.as_buffer()).map(|buffer| buffer.as_slice()[0]);
+    results.insert(completion.tag, completion.result.map(|()| byte).map_err(|error| error.class()));
+}
+
+/// A write that fails while the drive is being stopped, or after that, is no damage: whoever reads
+/// its block is told that the drive is closed, or what is there.
+#[test]
+fn a_write_that_fails_when_a_drive_stops_is_not_reported_as_damage() {
+    for is_before in [true, false] {
+        let memory = Memory::new(medium_bytes(4 << 20).unwrap(), 512, false);
+        let base = Arc::new(Held { memory, write: Mutex::default(), ends: AtomicBool::new(false) });
+        let options = Options { create: Some(4 << 20), zeroed: true, ..Options::default() };
+        let (opened, mut stepper) = open_stepped(Arc::clone(&base) as Arc<dyn Device>, &options).unwrap();
+        let medium = opened.medium;
+        let made: Arc<Mutex<Option<Arc<dyn Device>>>> = Arc::default();
+        let answer = Arc::clone(&made);
+        medium.run(Box::new(move |store| {
+            *answer.lock().unwrap() = Some(store.create(VolumeId(1), 60, 60, CHECKED).unwrap());
+        }));
+        stepper.turn();
+        let device = made.lock().unwrap().take().unwrap();
+        let mut io = Io::new(8).unwrap();
+        let mut results = Results::new();
+        let submit = |tag: u64, operation: Operation, io: &mut Io, results: &mut Results| match device
+            .submit(io, Request::new(tag, operation))
+        {
+            Submitted::Done(completion) => note(results, completion),
+            Submitted::Pending => {}
+            Submitted::Busy(_) => panic!("there is room for it"),
+        };
+        let write = |block, byte| {
+            let mut data = Buffer::zeroed(BLOCK);
+            data.as_mut_slice().fill(byte);
+            Operation::Write { offset: at(block), len: BLOCK, data: data.into(), fua: false }
+        };
+        let read = || Operation::Read { offset: at(3), len: BLOCK, data: Buffer::zeroed(BLOCK).into() };
+        for byte in 1..4 {
+            submit(0, write(3, byte), &mut io, &mut results);
+            stepper.turn();
+            while let Some(completion) = io.poll() {
+                completion.result.unwrap();
+            }
+        }
+        // One is in flight; a read of the same block waits for it.
+        submit(1, write(3, 0x77), &mut io, &mut results);
+        assert!(base.write.lock().unwrap().is_some());
+        submit(2, read(), &mut io, &mut results);
+        stepper.turn();
+        // It fails while the drive's thread does its last request, or when it has ended.
+        submit(3, write(40, 9), &mut io, &mut results);
+        base.ends.store(is_before, Ordering::SeqCst);
+        medium.stop();
+        while !stepper.is_over() {
+            stepper.turn();
+        }
+        base.end();
+        submit(4, read(), &mut io, &mut results);
+        while let Some(completion) = io.poll() {
+            note(&mut results, completion);
+        }
+        assert_eq!(results[&1], Err(Class::MediumWrite));
+        let (waited, later) = (results[&2], results[&4]);
+        let expected = if is_before { Ok(Some(0x77)) } else { Err(Class::Gone) };
+        assert_eq!((waited, later), (expected, expected), "{is_before}");
+        // Nothing is damaged when it is opened again.
+        drop((device, medium, stepper));
+        let opened = ebof_medium::open(base, Options::default()).unwrap();
+        let device = opened.medium.device(VolumeId(1)).unwrap();
+        assert_eq!(crate::rig::read(&device, &mut io, at(3), BLOCK), Ok(filled(0x77)), "{is_before}");
+        opened.medium.stop();
     }
 }
 

@@ -107,7 +107,7 @@ impl Device for Recorder {
         Geometry { volatile_cache: true, ..self.memory.geometry() }
     }
 
-    fn submit(&self, io: &mut Io, request: Request) -> Submitted {
+    fn submit(&self, io: &mut Io, mut request: Request) -> Submitted {
         let event = match &request.operation {
             Operation::Write { offset, len, data, fua } => {
                 let event = if *fua { Event::Durable } else { Event::Write };
@@ -128,6 +128,7 @@ impl Device for Recorder {
                 !is_flush && self.writes.fetch_add(1, Ordering::SeqCst) >= self.fail_from.load(Ordering::SeqCst);
             if fault == Some(true) && !is_flush {
                 self.events.lock().expect("nobody panicked with it").push(event);
+                let hook = request.hook.take();
                 let Submitted::Done(mut done) = self.memory.submit(io, request) else {
                     unreachable!("memory is quick")
                 };
@@ -138,6 +139,7 @@ impl Device for Recorder {
                     class: Class::MediumWrite,
                     reason: "done, and refused, as the test wants",
                 });
+                hook.iter().for_each(|hook| hook.finish(&mut done));
                 return Submitted::Done(done);
             }
             if fails || fault.is_some() {
