@@ -14,6 +14,7 @@ use std::time::Duration;
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use rustix::io::Errno;
 
+use crate::io::PART;
 use crate::job::{Job, Progress, SEGMENTS_MAX, Step};
 use crate::registered::{CLEARED_MAX, Choice, ENTRIES, Registered};
 use crate::remote::{Inbox, Remote};
@@ -73,9 +74,6 @@ struct Slot {
 const CANCEL: u64 = u64::MAX;
 /// The user data of the entry that watches the inbox.
 const INBOX: u64 = u64::MAX - 1;
-/// So many requests do not wait for [`kick`](Ring::kick): a disk that has completed all that it had
-/// would stand still until the last request of a long turn is there.
-const WAITING_MAX: usize = 16;
 /// How often a temporary error of `io_uring_enter` is retried.
 const ENTER_ATTEMPTS_MAX: u32 = 16;
 
@@ -119,7 +117,8 @@ impl Ring {
         self.stats.accepted += 1;
         self.push_step(index);
         self.waiting += 1;
-        if self.waiting >= WAITING_MAX {
+        // So many do not wait for `kick`.
+        if self.waiting >= PART {
             // After an error they stay queued for the caller's kick, which reports it.
             let _queued: Result<(), Error> = self.kick();
         }

@@ -20,7 +20,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebof_backend::{Device, Io, Request, Vital};
+use ebof_backend::{Device, Io, PART, Request, Vital};
 use ebof_fabrics::Handle;
 use ebof_idle::{Idle, Step};
 use rustix::event::epoll;
@@ -50,10 +50,6 @@ const SCRATCH_BYTES: usize = 256 << 10;
 /// Of so many turns one asks the kernel which sockets have something, even while the busy ones are
 /// looked at directly.
 const ASK_EVERY: u32 = 4;
-
-/// Completions of devices in a turn, at most. A disk may complete all that it has at once: the host
-/// then gets the first data, and the disk the host's next commands, while the rest is sent.
-const COMPLETIONS_MAX: usize = 16;
 
 /// One thread's worth of target.
 pub(crate) struct Reactor {
@@ -273,14 +269,14 @@ impl Reactor {
             self.on_message(abort, now_us);
         }
         let mut completions = 0;
-        while completions < COMPLETIONS_MAX
+        while completions < PART
             && let Some(completion) = self.io.poll()
         {
             worked = true;
             completions += 1;
             self.on_device(completion, now_us);
         }
-        self.has_completions = completions == COMPLETIONS_MAX;
+        self.has_completions = completions == PART;
         worked |= self.retry_busy(now_us);
         if !self.direct.is_empty() {
             worked |= self.look_at_devices(now_us);
