@@ -50,6 +50,7 @@ pub mod queues;
 mod rescan;
 mod shared;
 mod slots;
+mod small_commands;
 mod state;
 pub mod stepped;
 mod stop;

@@ -22,6 +22,7 @@ mod rdma;
 pub(crate) mod tcp;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use ebof_nvme::{ControllerId, Cqe, QueueId, Sqe};
 
@@ -30,6 +31,7 @@ use crate::data::{AdminData, Buffer};
 use crate::error::Loss;
 use crate::options::Options;
 use crate::slots::Slots;
+use crate::small_commands::SmallCommands;
 use crate::transport;
 use crate::wait::{Cancel, Time, Waiter, Watch};
 
@@ -68,6 +70,10 @@ pub(crate) trait Transport {
 
     /// Sets how many data bytes the controller takes in a command capsule.
     fn set_in_capsule(&mut self, bytes: usize);
+
+    /// Small commands of all queues that have `small_commands` delay large writes of this one, on a
+    /// transport where it would be the other way round.
+    fn share_small_commands(&mut self, _small_commands: &Arc<SmallCommands>) {}
 
     /// The most data bytes of one command, if the transport has a limit below that of lengths.
     fn transfer_max(&self) -> Option<u32> {
@@ -168,6 +174,11 @@ pub(crate) use either;
 impl Link {
     pub(crate) fn watch(&self) -> Watch<'_> {
         either!(self, link => link.watch())
+    }
+
+    /// See [`Transport::share_small_commands`].
+    pub(crate) fn share_small_commands(&mut self, small_commands: &Arc<SmallCommands>) {
+        either!(self, link => link.share_small_commands(small_commands));
     }
 
     pub(crate) fn has_unsent(&self) -> bool {

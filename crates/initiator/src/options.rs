@@ -97,6 +97,12 @@ pub struct Options {
     pub admin_timeout_ms: u32,
     /// R2Ts that a target may have outstanding for one command, 1 to 64 (the Linux host offers 1).
     pub max_r2t: u32,
+    /// Bytes of large writes that may be under way on a queue for ten milliseconds after a small
+    /// command on any queue of the controller (TCP only): small commands wait for what has been
+    /// sent before them, and for the time that the other end spends on it. A single write may be
+    /// larger. `None` has no limit, which gives large writes more of a connection that is not
+    /// theirs alone.
+    pub bulk_bytes: Option<u32>,
     /// How long small requests may be held so that more are sent at once, in microseconds
     /// (`--batch-timeout`, as i10's I/O scheduler calls it), at most a second; 0 sends at once. See
     /// [`crate::QueuePair::flush`].
@@ -161,6 +167,7 @@ impl Options {
             command_timeout_ms: 30_000,
             admin_timeout_ms: 60_000,
             max_r2t: 4,
+            bulk_bytes: Some(512 << 10),
             batch_timeout_us: 0,
             batch_nr: 16,
             batch_bytes: 64 << 10,

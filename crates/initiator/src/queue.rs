@@ -475,7 +475,8 @@ impl<B: Buffer> QueuePair<B> {
     }
 
     /// Uses a new link.
-    fn attach(&mut self, link: Link, info: &Info) -> Result<(), Error> {
+    fn attach(&mut self, mut link: Link, info: &Info) -> Result<(), Error> {
+        link.share_small_commands(&self.shared.small_commands);
         self.engine.attach(link);
         self.engine.slots().set_limit(info.io_entries - 1);
         self.engine.set_in_capsule(info.in_capsule_bytes());

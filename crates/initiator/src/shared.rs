@@ -19,6 +19,7 @@ use crate::lock::lock;
 use crate::maps::{QueueClass, QueueMaps};
 use crate::opened::Namespaces;
 use crate::options::Options;
+use crate::small_commands::SmallCommands;
 use crate::state::State;
 use crate::wait::{Cancel, Waiter, Waker, run};
 
@@ -58,6 +59,8 @@ pub(crate) struct Shared {
     pub(crate) inbox_waker: Waker,
     /// The open namespaces, and which commands are refused.
     pub(crate) namespaces: Namespaces,
+    /// Of all queues.
+    pub(crate) small_commands: Arc<SmallCommands>,
     /// [`Options::address`].
     address: Arc<str>,
     /// A [`Message::Rescan`] is in the inbox.
@@ -135,6 +138,7 @@ impl Shared {
     pub(crate) fn new(options: Options, info: Info, waiter: Waiter, cancel: Cancel) -> Result<Self, Errno> {
         Ok(Self {
             namespaces: Namespaces::default(),
+            small_commands: Arc::default(),
             address: Arc::from(options.address()),
             rescan_asked: AtomicBool::new(false),
             options,

@@ -7,6 +7,7 @@ mod rdma;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
+use ebof_clock::Clock;
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Cid, Cqe, Nsid, Sqe, Status};
@@ -34,7 +35,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let (engine, controller, socket) = pair(4);
+        let (engine, controller, socket) = pair(4, &Clock::system());
         let buffers = (0..BATCH).map(|_| vec![0; BYTES.into()]).collect();
         Self { engine, controller, socket, input: vec![0; 1 << 20], out: Vec::new(), buffers }
     }

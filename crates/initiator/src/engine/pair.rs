@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
+use ebof_clock::Clock;
 use ebof_nvme::QueueId;
 use ebof_sockets::Stream;
 use ebof_tcp::{Digest, controller, host};
@@ -23,30 +24,27 @@ pub(crate) fn tcp<B>(engine: &mut Engine<B>) -> &mut Tcp {
     }
 }
 
-/// The system's clock.
-pub(crate) fn time() -> Time {
-    Time::new(&ebof_clock::Clock::system())
-}
-
-/// The engine has room for 127 commands, and allows `r2t_max` R2Ts of each. The controller asks for
-/// up to 1 MiB at once. Neither end of the socket, of which this gives the controller's, blocks.
-pub(crate) fn pair(r2t_max: u32) -> (Engine<Vec<u8>>, controller::Connection, UnixStream) {
+/// The engine has room for 127 commands, works by `clock`, and allows `r2t_max` R2Ts of each. The
+/// controller asks for up to 1 MiB at once. Neither end of the socket, of which this gives the
+/// controller's, blocks.
+pub(crate) fn pair(r2t_max: u32, clock: &Clock) -> (Engine<Vec<u8>>, controller::Connection, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
     theirs.set_nonblocking(true).unwrap();
-    initialize(r2t_max, ours.into(), theirs)
+    initialize(r2t_max, clock, ours.into(), theirs)
 }
 
 /// As [`pair`], over another pair of sockets. Theirs need not be non-blocking.
 pub(crate) fn initialize<S: Read + Write>(
     r2t_max: u32,
+    clock: &Clock,
     ours: OwnedFd,
     mut theirs: S,
 ) -> (Engine<Vec<u8>>, controller::Connection, S) {
     let header_digest = Digest::Allowed;
     let data_digest = Digest::Allowed;
     let config = host::Config { alignment: 4, header_digest, data_digest, r2t_max };
-    let mut engine = Engine::new(127, true, time());
+    let mut engine = Engine::new(127, true, Time::new(clock));
     engine.attach(Link::Tcp(Tcp::new(Stream::from(TcpStream::from(ours)), host::Connection::new(config), 256 << 10)));
     let mut controller = controller::Connection::new(controller::Config {
         in_capsule_bytes: 8192,

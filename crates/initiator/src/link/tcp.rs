@@ -3,6 +3,7 @@
 //!
 //! Owns the socket, but no command's buffer. Identifies commands by their slots.
 
+mod bulk;
 mod connect;
 #[cfg(test)]
 mod mixed;
@@ -15,6 +16,7 @@ mod zerocopy;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::Shutdown;
+use std::sync::Arc;
 
 use ebof_nvme::Sqe;
 use ebof_pinned::Pinned;
@@ -29,7 +31,9 @@ use super::{DataDirection, Finished, Received, Transport};
 use crate::data::{AdminData, Buffer};
 use crate::error::Loss;
 use crate::slots::Slots;
+use crate::small_commands::SmallCommands;
 use crate::wait::{Time, Watch};
+use bulk::Bulk;
 use send::SendQueue;
 
 /// One connection.
@@ -44,12 +48,8 @@ pub(crate) struct Tcp {
     run_max: usize,
     /// R2Ts whose data are not completely in `out`.
     r2ts: VecDeque<R2t>,
-    /// Bytes sent or queued for R2Ts of outstanding commands.
-    r2t_bytes: usize,
-    /// The same by slot.
-    r2t_bytes_by_slot: Box<[usize]>,
-    /// When the last command without R2T was queued.
-    last_small_ms: u64,
+    /// How many bytes of their data are under way.
+    bulk: Bulk,
     /// Received and not yet parsed: `staging[start..end]`.
     staging: Box<[u8]>,
     start: usize,
@@ -78,13 +78,10 @@ const SEND_AHEAD_MIXED: usize = 128 << 10;
 const RUN_PER_COMMAND: usize = SendQueue::COPY_MAX + 256;
 /// The largest H2CData PDU, so that small commands can be sent between two of them.
 const H2C_PIECE_MAX: usize = 128 << 10;
-/// While small commands are sent too, R2T data of another command are sent only if those of all
-/// outstanding commands stay within this size: small commands wait for what is in socket buffers.
-const R2T_BYTES_MIXED: usize = 512 << 10;
 /// Bytes sent by one flush, so that receiving and other queues of the thread are served too.
 const FLUSH_BYTES_MAX: usize = 1 << 20;
-/// How long after a small command the connection counts as mixed, milliseconds.
-const MIXED_MS: u64 = 10;
+/// The same while small commands are sent too, on any queue of the controller.
+const FLUSH_BYTES_MAX_MIXED: usize = 256 << 10;
 /// Bytes of the receive buffer offered behind data that are received into a command's buffer: data
 /// that land there have to be copied.
 const STAGING_BEHIND_LARGE: usize = 8 << 10;
@@ -113,9 +110,7 @@ impl Tcp {
             out,
             run_max: SEND_AHEAD,
             r2ts: VecDeque::new(),
-            r2t_bytes: 0,
-            r2t_bytes_by_slot: Box::default(),
-            last_small_ms: 0,
+            bulk: Bulk::default(),
             staging: vec![0; staging].into_boxed_slice(),
             start: 0,
             end: 0,
@@ -174,13 +169,18 @@ impl Tcp {
         if self.r2ts.is_empty() {
             return Ok(());
         }
-        let mixed = time.now_ms() < self.last_small_ms + MIXED_MS;
-        let ahead = if mixed { SEND_AHEAD_MIXED } else { SEND_AHEAD };
+        let limit = self.bulk.limit(time.now_ms());
+        let ahead = if limit.is_some() { SEND_AHEAD_MIXED } else { SEND_AHEAD };
         // Deviation: Linux' target (6.12) computes the data digest over the whole command, whatever
         // part of it a PDU has.
         let piece_max = if self.has_data_digest() { usize::MAX } else { H2C_PIECE_MAX };
         while self.out.queued() < ahead {
-            let Some(at) = (if mixed { self.next_r2t(slots) } else { Some(0) }) else { return Ok(()) };
+            let Some(at) = (match limit {
+                Some(limit) => self.next_r2t(slots, limit),
+                None => Some(0),
+            }) else {
+                return Ok(());
+            };
             let Some(r2t) = self.r2ts.get_mut(at) else { return Ok(()) };
             // A command may end, with an error, before all its data were sent.
             let Some(index) = slots.find(r2t.cid).filter(|_| r2t.length > 0) else {
@@ -196,8 +196,7 @@ impl Tcp {
             slot.unsent += 1;
             let pinned = slot.is_owner() && self.sends_zerocopy(slot.expected, length);
             self.out.payload(index, offset, length, pinned);
-            self.r2t_bytes += length;
-            self.r2t_bytes_by_slot[usize::from(index)] += length;
+            self.bulk.queued(index, length);
             if let Some(digest) = trailer {
                 self.out.run().extend_from_slice(&digest);
             }
@@ -224,13 +223,16 @@ impl Tcp {
         self.out.queued() > 0 || !self.r2ts.is_empty()
     }
 
-    /// The first R2T whose data may be sent while small commands are sent too: of a command that
-    /// has begun to send, or of another one within [`R2T_BYTES_MIXED`].
-    fn next_r2t<B: Buffer>(&self, slots: &mut Slots<B>) -> Option<usize> {
+    /// Whether one flush has sent as much as it may.
+    fn is_enough(&self, bytes: usize, time: &Time) -> bool {
+        bytes >= FLUSH_BYTES_MAX || (bytes >= FLUSH_BYTES_MAX_MIXED && self.bulk.limit(time.now_ms()).is_some())
+    }
+
+    /// The first R2T whose data may be sent while at most `limit` bytes are to be under way.
+    fn next_r2t<B: Buffer>(&self, slots: &mut Slots<B>, limit: usize) -> Option<usize> {
         self.r2ts.iter().position(|r2t| {
             let Some(index) = slots.find(r2t.cid).filter(|_| r2t.length > 0) else { return true };
-            let is_begun = self.r2t_bytes_by_slot[usize::from(index)] > 0;
-            is_begun || self.r2t_bytes == 0 || self.r2t_bytes + slots.at(index).expected as usize <= R2T_BYTES_MIXED
+            self.bulk.allows(index, slots.at(index).expected, limit)
         })
     }
 
@@ -253,11 +255,15 @@ impl Transport for Tcp {
         self.connection.set_queue_entries(slots);
         // R2T data are queued up to `SEND_AHEAD`, headers included.
         self.run_max = slots * RUN_PER_COMMAND + 2 * SEND_AHEAD;
-        self.r2t_bytes_by_slot = vec![0; slots].into_boxed_slice();
+        self.bulk.set_slots(slots);
     }
 
     fn set_in_capsule(&mut self, bytes: usize) {
         self.in_capsule = bytes.min(IN_CAPSULE_MAX);
+    }
+
+    fn share_small_commands(&mut self, small_commands: &Arc<SmallCommands>) {
+        self.bulk.share(small_commands);
     }
 
     fn watch(&self) -> Watch<'_> {
@@ -288,12 +294,12 @@ impl Transport for Tcp {
             DataDirection::ToHost => Transfer::Read { length },
             DataDirection::FromHost if length as usize > self.in_capsule => Transfer::Write { length },
             DataDirection::FromHost => {
-                self.last_small_ms = now_ms;
+                self.bulk.note_small_command(now_ms);
                 return self.submit_in_capsule(sqe, index, slots, lent);
             }
         };
         if direction != DataDirection::FromHost {
-            self.last_small_ms = now_ms;
+            self.bulk.note_small_command(now_ms);
         }
         self.connection.send_command(sqe, transfer, self.out.run());
         self.out.commit();
@@ -344,7 +350,7 @@ impl Transport for Tcp {
             });
             total += sent;
             // The rest is sent when the socket is writable, possibly at once.
-            if sent < length || (total >= FLUSH_BYTES_MAX && self.has_more()) {
+            if sent < length || (self.is_enough(total, time) && self.has_more()) {
                 self.blocked = true;
                 return Ok(());
             }
@@ -426,9 +432,7 @@ impl Transport for Tcp {
             match event {
                 Ok(Some(Event::Completion { cqe, transferred, .. })) => {
                     let Some(index) = slots.find(cqe.cid()) else { continue };
-                    if self.r2t_bytes > 0 {
-                        self.r2t_bytes -= std::mem::take(&mut self.r2t_bytes_by_slot[usize::from(index)]);
-                    }
+                    self.bulk.completed(index);
                     on_finished(slots, Finished { index, cqe, transferred });
                 }
                 Ok(Some(Event::Data { cid, offset, length })) => match slots.find(cid) {

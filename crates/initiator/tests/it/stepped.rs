@@ -5,7 +5,7 @@
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use ebof_clock::Clock;
@@ -15,7 +15,7 @@ use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_sockets::{Readiness, SimulatedStream, Stream};
 
-use crate::peer::{BLOCK, Peer};
+use crate::peer::{Action, BLOCK, Peer};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -207,4 +207,62 @@ fn calls_that_would_wait_for_ever_return_an_error() {
         admin_queue.step();
     }
     assert!(!controller.wait_live(None), "not yet again, and nobody else would step it");
+}
+
+/// Data that are in the sockets cannot be taken back, and the other end spends its time on them.
+#[test]
+fn large_writes_make_room_for_small_commands_of_another_queue() {
+    const BYTES: usize = 384 << 10;
+    const WRITES: usize = 4;
+    let peer = Peer::new();
+    let arrived = Arc::new(AtomicUsize::new(0));
+    {
+        let mut state = peer.state();
+        state.mdts = 0;
+        state.config.h2c_data_max = 1 << 20;
+        state.config.r2t_bytes = 1 << 20;
+        let arrived = Arc::clone(&arrived);
+        // Called when all data of a write have arrived.
+        state.on_io = Box::new(move |sqe| {
+            if sqe.opcode != nvm::WRITE {
+                return Action::Serve;
+            }
+            arrived.fetch_add(1, Ordering::Relaxed);
+            Action::Ignore
+        });
+    }
+    let (options, _) = options(&peer);
+    assert_eq!(options.bulk_bytes, Some(512 << 10), "a write and a half");
+    let (controller, mut admin_queue) = finish(&mut stepped::connect(&options), || {}).unwrap();
+    let mut queues: Vec<stepped::QueuePair<Vec<u8>>> = Vec::new();
+    for _ in 0..2 {
+        let mut opening = stepped::queue_pair(&controller);
+        queues.push(finish(&mut opening, || _ = admin_queue.step()).unwrap());
+    }
+    let [small, large] = &mut queues[..] else { panic!("two queues") };
+    // Connect was a small command of each.
+    options.clock.advance(Duration::from_millis(10));
+    let sqe = |opcode, bytes: usize| BlockRange::new(0, u32::try_from(bytes / BLOCK).unwrap()).encode(opcode, Nsid(1));
+    for _ in 0..WRITES {
+        large.submit(sqe(nvm::WRITE, BYTES), Data::FromHost(vec![1; BYTES]), 0).unwrap();
+    }
+    // From now on the clock stands still. While many small commands are served, the peer gets what
+    // it may get.
+    let mut since_first = 0;
+    while since_first < 2000 {
+        small.submit(sqe(nvm::READ, BLOCK), Data::ToHost(vec![0; BLOCK]), 0).unwrap();
+        let began = Instant::now();
+        while small.poll().unwrap().is_none() {
+            assert!(large.poll().unwrap().is_none() && began.elapsed() < LONG);
+            std::thread::yield_now();
+        }
+        since_first += arrived.load(Ordering::Relaxed).min(1);
+    }
+    assert_eq!(arrived.load(Ordering::Relaxed), 1);
+    options.clock.advance(Duration::from_millis(10));
+    let began = Instant::now();
+    while arrived.load(Ordering::Relaxed) < WRITES {
+        assert!(large.poll().unwrap().is_none() && began.elapsed() < LONG);
+        std::thread::yield_now();
+    }
 }

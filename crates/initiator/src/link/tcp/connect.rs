@@ -47,6 +47,7 @@ pub(crate) async fn connect(
     if header || data {
         return Err(Kind::DigestRefused { header, data });
     }
+    link.bulk.set_bytes_max(options.bulk_bytes);
     if let Some(min) = options.zerocopy_send.filter(|_| !queue.is_admin()) {
         link.enable_zerocopy(min, options.zerocopy_copied_max);
     }

@@ -2,21 +2,29 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
 
+use ebof_clock::Clock;
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Cid, Cqe, Nsid, Status};
 use ebof_tcp::controller;
 
-use super::{H2C_PIECE_MAX, MIXED_MS, R2T_BYTES_MIXED, SEND_AHEAD_MIXED};
+use super::{H2C_PIECE_MAX, SEND_AHEAD_MIXED};
 use crate::data::{AdminData, Data};
 use crate::engine::Engine;
 use crate::engine::pair::{pair, tcp};
+use crate::small_commands::SmallCommands;
 
 const WRITE_BYTES: u32 = 384 << 10;
+/// One write, but not two.
+const LIMIT: u32 = 512 << 10;
 
-/// An engine, and a controller that requests all data at once and completes commands when told to.
+/// An engine whose clock stands still, and a controller that requests all data at once and
+/// completes commands when told to.
 struct World {
+    clock: Clock,
     engine: Engine<Vec<u8>>,
     controller: controller::Connection,
     socket: UnixStream,
@@ -27,8 +35,10 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let (engine, controller, socket) = pair(1);
-        Self { engine, controller, socket, arrived: Vec::new(), longest: 0 }
+        let clock = Clock::simulated(1);
+        let (mut engine, controller, socket) = pair(1, &clock);
+        tcp(&mut engine).bulk.set_bytes_max(Some(LIMIT));
+        Self { clock, engine, controller, socket, arrived: Vec::new(), longest: 0 }
     }
 
     fn write(&mut self) {
@@ -64,6 +74,7 @@ impl World {
 
     fn on_event(&mut self, event: controller::Event, out: &mut Vec<u8>) {
         match event {
+            controller::Event::Command { sqe, .. } if sqe.opcode == nvm::READ => {}
             controller::Event::Command { sqe, .. } => {
                 self.controller.request_data(sqe.cid(), sqe.dptr.decode().length(), out).unwrap();
             }
@@ -87,24 +98,31 @@ impl World {
         assert!(self.engine.pop().is_some());
     }
 
-    /// Whether the link shall behave as if small commands were sent all the time.
-    fn mix(&mut self, small: bool) {
-        let link = tcp(&mut self.engine);
-        link.last_small_ms = if small { u64::MAX - MIXED_MS } else { 0 };
+    fn share(&mut self, small_commands: &Arc<SmallCommands>) {
+        tcp(&mut self.engine).bulk.share(small_commands);
     }
+
+    fn read(&mut self) {
+        let sqe = BlockRange::new(0, 1).encode(nvm::READ, Nsid(1));
+        self.engine.submit(sqe, Data::ToHost(vec![0; 512]), 0, u64::MAX).unwrap();
+    }
+}
+
+/// Of all that were sent, how many bytes arrived.
+fn bytes(world: &World) -> Vec<u32> {
+    world.arrived.iter().map(|(_, bytes)| *bytes).collect()
 }
 
 #[test]
 fn with_small_commands_large_writes_are_throttled() {
     let mut world = World::new();
-    world.mix(true);
+    world.read();
     for _ in 0..4 {
         world.write();
     }
     world.run();
-    let bulk: u32 = world.arrived.iter().map(|(_, bytes)| bytes).sum();
-    assert_eq!((world.arrived.len(), bulk), (1, WRITE_BYTES), "{:?}", world.arrived);
-    assert!(bulk as usize <= R2T_BYTES_MIXED && world.longest as usize <= H2C_PIECE_MAX.min(SEND_AHEAD_MIXED));
+    assert_eq!(bytes(&world), [WRITE_BYTES], "a second one would be beyond {LIMIT}");
+    assert!(world.longest as usize <= H2C_PIECE_MAX.min(SEND_AHEAD_MIXED));
     // One after the other, as they complete.
     for done in 0..4 {
         assert_eq!(world.arrived.len(), done + 1);
@@ -113,16 +131,44 @@ fn with_small_commands_large_writes_are_throttled() {
         world.complete(cid);
         world.run();
     }
-    assert_eq!(world.engine.in_flight(), 0);
+    assert_eq!(world.engine.in_flight(), 1, "the read");
+}
+
+#[test]
+fn small_commands_of_another_queue_count_too() {
+    let small_commands = Arc::default();
+    let (mut large, mut small) = (World::new(), World::new());
+    large.share(&small_commands);
+    small.share(&small_commands);
+    small.read();
+    for _ in 0..4 {
+        large.write();
+    }
+    large.run();
+    assert_eq!(bytes(&large), [WRITE_BYTES]);
+    large.clock.advance(Duration::from_millis(10));
+    large.run();
+    assert_eq!(bytes(&large), [WRITE_BYTES; 4], "the small command was long ago");
 }
 
 #[test]
 fn large_writes_alone_are_not_throttled() {
     let mut world = World::new();
-    world.mix(false);
     for _ in 0..4 {
         world.write();
     }
     world.run();
-    assert_eq!(world.arrived.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>(), [WRITE_BYTES; 4]);
+    assert_eq!(bytes(&world), [WRITE_BYTES; 4]);
+}
+
+#[test]
+fn without_a_limit_small_commands_do_not_matter() {
+    let mut world = World::new();
+    tcp(&mut world.engine).bulk.set_bytes_max(None);
+    world.read();
+    for _ in 0..4 {
+        world.write();
+    }
+    world.run();
+    assert_eq!(bytes(&world), [WRITE_BYTES; 4]);
 }

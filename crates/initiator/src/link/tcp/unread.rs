@@ -4,6 +4,7 @@
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 
+use ebof_clock::Clock;
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Cid, Cqe, Nsid, Sqe, Status};
@@ -25,7 +26,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let (engine, controller, socket) = pair(4);
+        let (engine, controller, socket) = pair(4, &Clock::system());
         Self { engine, controller, socket, commands: 0 }
     }
 

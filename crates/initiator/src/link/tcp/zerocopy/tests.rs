@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use ebof_clock::Clock;
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Cqe, Nsid, Status};
@@ -13,6 +14,7 @@ use super::*;
 use crate::data::{AdminData, Completion, Data};
 use crate::engine::Engine;
 use crate::engine::pair::{initialize, tcp};
+use crate::wait::Time;
 
 const TIMEOUT_MS: u64 = 1000;
 
@@ -36,7 +38,7 @@ impl World {
         ours.connect(&listener.local_addr().unwrap()).unwrap();
         ours.set_nonblocking(true).unwrap();
         let theirs: TcpStream = listener.accept().unwrap().0.into();
-        let (mut engine, controller, socket) = initialize(1, ours.into(), theirs);
+        let (mut engine, controller, socket) = initialize(1, &Clock::system(), ours.into(), theirs);
         if pinned {
             tcp(&mut engine).enable_zerocopy(4096, u32::MAX);
         }
@@ -54,7 +56,7 @@ impl World {
             world.controller.request_data(sqe.cid(), u32::try_from(bytes).unwrap(), &mut out).unwrap();
             world.socket.write_all(&out).unwrap();
             out.clear();
-            while tcp(&mut world.engine).r2t_bytes == 0 {
+            while tcp(&mut world.engine).bulk.under_way() == 0 {
                 world.engine.receive(&mut AdminData::None).unwrap();
             }
         }
@@ -149,7 +151,7 @@ fn a_controller_that_completes_but_acknowledges_nothing_is_lost() {
     let mut world = World::answered_early(128 << 10, true);
     assert!(world.end().is_none());
     let deadline = world.engine.next_deadline_ms();
-    assert!(deadline <= crate::engine::pair::time().now_ms() + TIMEOUT_MS, "it is waited for, and not for ever");
+    assert!(deadline <= Time::new(&Clock::system()).now_ms() + TIMEOUT_MS, "it is waited for, and not for ever");
     let mut expire = |now_ms| world.engine.slots().expire(now_ms, 500, |cid, _| panic!("{cid} is over: no Abort"));
     assert!(!expire(deadline - 1) && !expire(deadline) && !expire(deadline + 499));
     assert!(expire(deadline + 500));
