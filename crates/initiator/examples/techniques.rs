@@ -1,9 +1,10 @@
 //! Measures what the host's techniques buy, against a running target: readers beside a writer of
 //! large blocks, over shared and separate queues; requests that are held and sent in caravans; a
-//! queue of another processor.
+//! queue of another processor; several connections of one thread.
 //!
 //! `cargo run --release -p ebof-initiator --example techniques -- mixed URI [key=value ...]`,
-//! likewise `caravan` and `affinity`. The keys and their defaults are in `Settings`.
+//! likewise `caravan`, `affinity` and `connections`. The keys and their defaults are where
+//! `Settings::get` is called; with `json=1`, `mixed` and `connections` print JSON.
 //! docs/performance-host.md says what was measured.
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::panic, reason = "a tool for people, run by hand")]
 
@@ -17,6 +18,7 @@ use ebof_nvme::Nsid;
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::uri::Uri;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
@@ -24,13 +26,14 @@ type AnyError = Box<dyn std::error::Error + Send + Sync>;
 fn main() -> Result<(), AnyError> {
     let mut words = std::env::args().skip(1);
     let (Some(what), Some(uri)) = (words.next(), words.next()) else {
-        return Err("want: mixed|caravan|affinity URI [key=value ...]".into());
+        return Err("want: mixed|caravan|affinity|connections URI [key=value ...]".into());
     };
     let settings = Settings::new(&uri, words)?;
     match what.as_str() {
         "mixed" => mixed(&settings),
         "caravan" => caravan(&settings),
         "affinity" => affinity(&settings),
+        "connections" => connections(&settings),
         _ => Err(format!("{what} is not a measurement").into()),
     }
 }
@@ -67,6 +70,9 @@ impl Settings {
         options.queue_size = self.small("entries", 128);
         options.spin_us = u32::from(self.small("spin", 50));
         options.batch_timeout_us = u32::from(self.small("batch_timeout", 0));
+        // 0 is no limit.
+        let bulk_bytes = self.get("bulk", options.bulk_bytes.map_or(0, u64::from));
+        options.bulk_bytes = u32::try_from(bulk_bytes).ok().filter(|&bytes| bytes > 0);
         options.batch_nr = self.small("batch_nr", options.batch_nr);
         change(&mut options);
         Ok(Controller::connect(&options)?)
@@ -83,7 +89,7 @@ impl Latencies {
     }
 
     /// IOPS, and mean, median, p99 and p99.99 in microseconds.
-    fn line(mut self, time: Duration) -> String {
+    fn figures(mut self, time: Duration) -> Figures {
         self.0.sort_unstable();
         let count = self.0.len().max(1);
         let at = |per_10_000: usize| {
@@ -92,13 +98,40 @@ impl Latencies {
         };
         let sum: u64 = self.0.iter().map(|&ns| u64::from(ns)).sum();
         #[expect(clippy::cast_precision_loss, reason = "for people")]
-        let mean = sum as f64 / count as f64 / 1000.0;
-        let iops = self.0.len() as f64 / time.as_secs_f64();
+        let (sum, operations, all) = (sum as f64, count as f64, self.0.len() as f64);
+        Figures {
+            iops: all / time.as_secs_f64(),
+            mean: sum / operations / 1000.0,
+            p50: at(5000),
+            p99: at(9900),
+            p9999: at(9999),
+        }
+    }
+}
+
+/// A summary of latencies, in microseconds.
+struct Figures {
+    iops: f64,
+    mean: f64,
+    p50: f64,
+    p99: f64,
+    p9999: f64,
+}
+
+impl std::fmt::Display for Figures {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { iops, mean, p50, p99, p9999 } = self;
+        write!(f, "{iops:9.0} IOPS  mean {mean:8.1}  p50 {p50:8.1}  p99 {p99:8.1}  p99.99 {p9999:8.1} us")
+    }
+}
+
+impl Figures {
+    /// With the writes beside.
+    fn json(&self, write_mb_per_s: f64) -> String {
+        let Self { iops, mean, p50, p99, p9999 } = self;
         format!(
-            "{iops:9.0} IOPS  mean {mean:8.1}  p50 {:8.1}  p99 {:8.1}  p99.99 {:8.1} us",
-            at(5000),
-            at(9900),
-            at(9999)
+            "{{\"iops\":{iops:.0},\"mean_us\":{mean:.1},\"p50_us\":{p50:.1},\"p99_us\":{p99:.1},\
+             \"p9999_us\":{p9999:.1},\"write_mb_per_s\":{write_mb_per_s:.0}}}"
         )
     }
 }
@@ -193,7 +226,12 @@ fn mixed(settings: &Settings) -> Result<(), AnyError> {
     })?;
     #[expect(clippy::cast_precision_loss, reason = "for people")]
     let rate = (written * large) as f64 / started.elapsed().as_secs_f64() / 1e6;
-    println!("{:32} {}  writes {rate:6.0} MB/s", queues.maps().to_string(), all.line(measure_from.elapsed()));
+    let figures = all.figures(measure_from.elapsed());
+    if settings.get("json", 0) > 0 {
+        println!("{}", figures.json(rate));
+    } else {
+        println!("{:32} {figures}  writes {rate:6.0} MB/s", queues.maps().to_string());
+    }
     Ok(())
 }
 
@@ -237,7 +275,7 @@ fn caravan(settings: &Settings) -> Result<(), AnyError> {
             done = queue.next_ready();
         }
     }
-    println!("rate {rate:8} depth {depth:4}  {}", latencies.line(started.elapsed()));
+    println!("rate {rate:8} depth {depth:4}  {}", latencies.figures(started.elapsed()));
     Ok(())
 }
 
@@ -271,8 +309,91 @@ fn affinity(settings: &Settings) -> Result<(), AnyError> {
                     done = queue.next_ready();
                 }
             }
-            println!("{name:14} QD{depth:<4} {}", latencies.line(started.elapsed()));
+            println!("{name:14} QD{depth:<4} {}", latencies.figures(started.elapsed()));
         }
+    }
+    Ok(())
+}
+
+/// A connection, the commands that are not outstanding on it, and its addresses.
+struct Lane {
+    queue: QueuePair,
+    free: Vec<Vec<u8>>,
+    random: u64,
+}
+
+impl Lane {
+    /// Takes what is complete, and submits as much again. Returns how many commands completed.
+    fn turn(&mut self, write: bool, blocks: u64, per_command: u32) -> Result<u64, AnyError> {
+        while let Some(buffer) = self.free.pop() {
+            let start = next(&mut self.random, blocks / u64::from(per_command)) * u64::from(per_command);
+            let range = BlockRange::new(start, per_command);
+            let (opcode, data) = match write {
+                true => (nvm::WRITE, Data::FromHost(buffer)),
+                false => (nvm::READ, Data::ToHost(buffer)),
+            };
+            self.queue.submit(range.encode(opcode, Nsid(1)), data, 0)?;
+        }
+        let mut completed = 0;
+        let mut done = self.queue.poll()?;
+        while let Some(one) = done {
+            one.result?;
+            self.free.push(one.data.into_buffer().unwrap_or_default());
+            completed += 1;
+            done = self.queue.next_ready();
+        }
+        Ok(completed)
+    }
+}
+
+/// Until one of them has something. A deadline of a command is found within the time-out.
+fn sleep(lanes: &[Lane]) -> Result<(), AnyError> {
+    let mut ready: Vec<PollFd<'_>> = lanes.iter().map(|lane| PollFd::new(&lane.queue, PollFlags::IN)).collect();
+    poll(&mut ready, Some(&Timespec { tv_sec: 1, tv_nsec: 0 }))?;
+    Ok(())
+}
+
+/// Random reads or writes over `n` connections, each with `depth` outstanding, by one thread that
+/// polls one after the other.
+fn connections(settings: &Settings) -> Result<(), AnyError> {
+    let count = settings.small("n", 1);
+    let controller = settings.connect(|options| options.nr_io_queues = count)?;
+    let namespace = controller.namespace(Nsid(1))?;
+    let bytes = settings.get("bytes", 4096);
+    let per_command = u32::try_from(bytes / u64::from(namespace.block_bytes()))?;
+    let buffers = || (0..settings.get("depth", 32)).map(|_| vec![0x5a; usize::try_from(bytes).unwrap_or(0)]).collect();
+    let mut lanes = (0..count)
+        .map(|lane| Ok(Lane { queue: controller.queue_pair()?, free: buffers(), random: 99 + u64::from(lane) }))
+        .collect::<Result<Vec<Lane>, AnyError>>()?;
+    let measure_from = Instant::now() + Duration::from_millis(settings.get("ramp", 100));
+    let until = measure_from + settings.seconds();
+    let spin = Duration::from_micros(settings.get("spin", 50));
+    let mut completed = 0;
+    let mut now = Instant::now();
+    let mut found_at = now;
+    while now < until {
+        let mut found = 0;
+        for lane in &mut lanes {
+            found += lane.turn(settings.get("write", 0) > 0, namespace.blocks(), per_command)?;
+        }
+        now = Instant::now();
+        if now >= measure_from {
+            completed += found;
+        }
+        if found > 0 {
+            found_at = now;
+        } else if now - found_at < spin {
+            std::thread::yield_now();
+        } else {
+            sleep(&lanes)?;
+            found_at = Instant::now();
+        }
+    }
+    #[expect(clippy::cast_precision_loss, reason = "for people")]
+    let iops = completed as f64 / (now - measure_from).as_secs_f64();
+    match settings.get("json", 0) {
+        0 => println!("{count} connections {iops:9.0} IOPS"),
+        _ => println!("{{\"iops\":{iops:.0}}}"),
     }
     Ok(())
 }
