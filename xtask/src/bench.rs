@@ -10,14 +10,17 @@ mod hosts;
 mod huge_pages;
 mod load;
 mod measure;
+mod mixed;
 mod options;
 mod parse;
+mod plot;
 mod process;
 mod report;
 mod resources;
 mod scenarios;
 mod stats;
 mod targets;
+mod techniques;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -48,6 +51,10 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<bool> {
     if let [example @ ("delayed" | "direct" | "fair" | "moves"), words @ ..] = words {
         return examples::run(root, example, words);
     }
+    match words {
+        ["mixed", words @ ..] => return mixed::run(root, words),
+        _ => {}
+    }
     if let ["--help" | "-h"] = words {
         println!("{USAGE}");
         return Ok(true);
@@ -62,9 +69,7 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<bool> {
         return Ok(true);
     }
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("catching signals")?;
-    }
+    catch_signals(&stop)?;
     let ebof = match &options.ebof {
         Some(program) => program.clone(),
         None => build(root)?,
@@ -72,6 +77,10 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<bool> {
     let ebof = fs::canonicalize(&ebof).with_context(|| format!("looking for {}", ebof.display()))?;
     let disk = options.directory.clone().unwrap_or_else(|| root.join("target"));
     let mut resources = Resources::new(ebof, &disk)?;
+    let one_thread = |subject: &Subject| subject.host == Host::EbofOneThread;
+    if picked.iter().flat_map(|scenario| &scenario.subjects).any(one_thread) {
+        resources.techniques = Some(techniques::build(root)?);
+    }
     if let Some(mib) = picked.iter().flat_map(|scenario| &scenario.subjects).filter_map(hosts::huge_mib).max()
         && let Err(error) = resources.reserve_huge_pages(mib)
     {
@@ -94,7 +103,7 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<bool> {
     if let Some(directory) = file.parent().filter(|directory| !directory.as_os_str().is_empty()) {
         fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
     }
-    let text = serde_json::to_string_pretty(&report::document(&all, &settings(&options)))?;
+    let text = serde_json::to_string_pretty(&report::document(&all, &settings(options.rounds, options.seconds)))?;
     fs::write(&file, text + "\n").with_context(|| format!("writing {}", file.display()))?;
     println!("all figures: {}", file.display());
     let shares =
@@ -105,6 +114,14 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<bool> {
         measured.outcomes.iter().any(|(name, one)| is_ours(name) && one.trouble.is_some() && !one.is_missing)
     };
     Ok(shares && !stop.load(Ordering::Relaxed) && !all.iter().any(failed))
+}
+
+/// Ctrl-C and the like set `stop`.
+fn catch_signals(stop: &Arc<AtomicBool>) -> Result<()> {
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(stop)).context("catching signals")?;
+    }
+    Ok(())
 }
 
 /// Builds the program as users get it.
@@ -132,13 +149,13 @@ fn introduce(options: &Options, picked: &[Scenario]) {
     );
 }
 
-fn settings(options: &Options) -> Value {
+fn settings(rounds: usize, seconds: f64) -> Value {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let processor = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = processor.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
     json!({
-        "rounds": options.rounds,
-        "seconds": options.seconds,
+        "rounds": rounds,
+        "seconds": seconds,
         "real_time": process::is_real_time(),
         "processors": std::thread::available_parallelism().map_or(1, usize::from),
         "processor": model.trim_start_matches(['\t', ' ', ':']),

@@ -45,6 +45,21 @@ pub(crate) fn command(
             }
             command
         }
+        Host::EbofOneThread => {
+            let mut command = vec![resources.techniques.clone().context("it was not built")?.into_os_string()];
+            command.extend(words("connections"));
+            command.push(subsystem_uri(port));
+            command.extend(words(&format!(
+                "json=1 n={} depth={} bytes={} write={} ms={:.0} ramp={:.0}",
+                load.connections,
+                load.depth,
+                load.block_bytes,
+                u8::from(load.rw.writes()),
+                seconds * 1000.0,
+                ramp * 1000.0,
+            )));
+            command
+        }
         Host::Hold(controllers) => {
             let mut command = ebof(load, 3600.0, 0.0, resources);
             command.extend(words(&format!("--hold {controllers}")));
@@ -83,6 +98,7 @@ pub(crate) fn parse(host: Host, printed: &str) -> Result<HostResult> {
     match host {
         Host::Raw(_) | Host::RawMemory(_) => parse::raw(printed),
         Host::Ebof | Host::EbofOn(_) => parse::ebof(printed),
+        Host::EbofOneThread => parse::techniques(printed),
         Host::Spdk(_) => parse::spdk(printed),
         Host::FioNbd | Host::FioFile(_) => parse::fio(printed),
         Host::Iscsi => parse::iscsi(printed),
@@ -103,7 +119,8 @@ pub(crate) fn missing(subject: &Subject, resources: &Resources) -> Option<String
     match subject.host {
         Host::FioNbd | Host::FioFile(_) => programs.push("fio"),
         Host::Iscsi => programs.push("iscsi-perf"),
-        Host::Raw(_) | Host::RawMemory(_) | Host::Ebof | Host::EbofOn(_) | Host::Hold(_) | Host::Spdk(_) => {}
+        Host::Raw(_) | Host::RawMemory(_) | Host::Ebof | Host::EbofOn(_) | Host::EbofOneThread => {}
+        Host::Hold(_) | Host::Spdk(_) => {}
     }
     let spdk = matches!(subject.target, Target::Spdk { .. }) || matches!(subject.host, Host::Spdk(_));
     if spdk && let Err(error) = resources.spdk("nvmf_tgt").and(resources.spdk("spdk_nvme_perf")) {
@@ -130,6 +147,11 @@ pub(crate) fn fill(load: &Load, port: u16, seconds: f64, resources: &Resources) 
 
 fn uri(port: u16) -> OsString {
     format!("nvme+tcp://127.0.0.1:{port}/{NQN}/1").into()
+}
+
+/// The same without a namespace.
+pub(super) fn subsystem_uri(port: u16) -> OsString {
+    format!("nvme+tcp://127.0.0.1:{port}/{NQN}").into()
 }
 
 fn ebof(load: &Load, seconds: f64, ramp: f64, resources: &Resources) -> Vec<OsString> {

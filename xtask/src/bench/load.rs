@@ -7,7 +7,7 @@ pub(crate) struct Load {
     pub(crate) block_bytes: u32,
     /// Operations outstanding on each connection.
     pub(crate) depth: u16,
-    /// Connections, each with a thread of the host.
+    /// Connections, each with a thread of the host, unless it says otherwise.
     pub(crate) connections: u16,
     /// Header and data digests.
     pub(crate) digests: bool,
@@ -42,6 +42,10 @@ impl Rw {
             Self::RandRead => "randread",
             Self::RandWrite => "randwrite",
         }
+    }
+
+    pub(crate) const fn writes(self) -> bool {
+        matches!(self, Self::Write | Self::RandWrite)
     }
 
     pub(crate) const fn is_random(self) -> bool {
@@ -107,6 +111,8 @@ pub(crate) enum Host {
     /// The same with a thread on the second processor of each pair; the target is on the first
     /// ones.
     EbofOn(&'static [[usize; 2]]),
+    /// One thread that uses all connections: the example `techniques`.
+    EbofOneThread,
     /// `spdk_nvme_perf`.
     Spdk(Sock),
     /// fio's NBD engine.

@@ -117,13 +117,13 @@ fn processors(host: Host) -> (Vec<usize>, Vec<usize>) {
 
 /// The time of all processors, and what of it the hypervisor took, in clock ticks.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Stolen {
+pub(super) struct Stolen {
     all: u64,
     stolen: u64,
 }
 
 impl Stolen {
-    fn now() -> Option<Self> {
+    pub(super) fn now() -> Option<Self> {
         Self::parse(&std::fs::read_to_string("/proc/stat").ok()?)
     }
 
@@ -136,7 +136,7 @@ impl Stolen {
     }
 
     /// Since then.
-    fn percent(self) -> Option<f64> {
+    pub(super) fn percent(self) -> Option<f64> {
         let now = Self::now()?;
         let all = now.all.checked_sub(self.all).filter(|&all| all > 0)?;
         Some(float(now.stolen.saturating_sub(self.stolen)) * 100.0 / float(all))

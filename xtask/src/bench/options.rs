@@ -26,6 +26,9 @@ cargo xtask bench moves [--seconds S] [--rounds N] [--depth N] [--threads N]
 cargo xtask bench direct [--drive PATH|mem:SIZE] [--rounds N] [--seconds S]
   a drive at a direct port beside the same one over TCP: commands in a second, four corners
 
+cargo xtask bench mixed [--rounds N] [--ebof PROGRAM] [--dir DIR] [--no-real-time]
+  small reads beside large writes, on shared and on separate queues: writes docs/mixed.svg and docs/mixed.json
+
 cargo xtask bench delayed [--delay US] [--burst US] [--rounds N] [--seconds S]
   a device that takes a given time, used by a loop in the process and over TCP: what the fabric adds
 

@@ -28,6 +28,11 @@ pub(crate) fn raw(text: &str) -> Result<HostResult> {
     result(&document["raw"]["requests_per_s"], document["raw"]["mean_us"].as_f64())
 }
 
+/// The example `techniques`, with `json=1`.
+pub(crate) fn techniques(text: &str) -> Result<HostResult> {
+    result(&document(text)?["iops"], None)
+}
+
 /// The line of totals of `spdk_nvme_perf`: IOPS, MiB/s, mean, minimum and maximum in microseconds.
 pub(crate) fn spdk(text: &str) -> Result<HostResult> {
     let line = text.lines().rev().find(|line| line.starts_with("Total")).context("no line of totals")?;
@@ -91,6 +96,7 @@ mod tests {
         assert_eq!(ebof(ebof_text).unwrap(), HostResult { iops: 5.5, mean_us: Some(2.0) });
         let raw_text = "{\n \"raw\": {\"requests_per_s\": 7.0, \"mean_us\": 1.5}\n}\n";
         assert_eq!(raw(raw_text).unwrap(), HostResult { iops: 7.0, mean_us: Some(1.5) });
+        assert_eq!(techniques("{\"iops\":8}\n").unwrap(), HostResult { iops: 8.0, mean_us: None });
         let spdk_text = "Latency(us)\nTotal      :  405116.07    1582.48      78.98      10.00    1000.00\n\n";
         assert_eq!(spdk(spdk_text).unwrap(), HostResult { iops: 405_116.07, mean_us: Some(78.98) });
         let fio_text = "nbd: connected\n{\"jobs\":[{\"error\":0,\"read\":{\"total_ios\":0},\

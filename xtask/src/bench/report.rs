@@ -29,7 +29,7 @@ pub(crate) struct Outcome {
 }
 
 /// A run during which the hypervisor took more than this percentage of the time does not count.
-const STEAL_PERCENT_MAX: f64 = 2.0;
+pub(super) const STEAL_PERCENT_MAX: f64 = 2.0;
 
 /// A run below this part of the median has stalled. With priority over the kernel's own threads,
 /// now and then a connection waits for one of these until the end of the run, with every program.

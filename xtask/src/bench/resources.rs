@@ -19,6 +19,8 @@ const MEMORY_FILES: &str = "/dev/shm";
 pub(crate) struct Resources {
     /// The program that is measured.
     pub(crate) ebof: PathBuf,
+    /// The example `techniques`, once it is built.
+    pub(crate) techniques: Option<PathBuf>,
     /// Configurations and sockets.
     pub(crate) directory: PathBuf,
     /// The file of the disk scenarios, once [`make_file`](Self::make_file) has created it.
@@ -43,6 +45,7 @@ impl Resources {
         let held = [within(&std::env::temp_dir())?, within(disk)?, within(Path::new(MEMORY_FILES))?];
         Ok(Self {
             ebof,
+            techniques: None,
             directory: held[0].path().to_owned(),
             file: held[1].path().join("drive.img"),
             spdk: std::env::var_os("EBOF_SPDK").map(PathBuf::from),

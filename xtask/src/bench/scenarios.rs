@@ -41,6 +41,7 @@ pub(crate) fn all(processors: usize) -> Vec<Scenario> {
     all.push(idle());
     all.push(two_connections());
     all.push(scaling());
+    all.extend([(Rw::RandRead, "read"), (Rw::RandWrite, "write")].map(|(rw, word)| one_thread(rw, word)));
     all.extend(pairs(processors));
     all.extend([1, 32, 128].map(others));
     all
@@ -207,6 +208,22 @@ fn scaling() -> Scenario {
             if (connections, threads) != (1, 1) {
                 scenario = scenario.compare(Metric::Iops, &[&name], &["ebof-c1t1"], Goal::AtLeast(1.0));
             }
+        }
+    }
+    scenario
+}
+
+/// Connections that share a thread at both ends: as deep as a single one each, and together.
+fn one_thread(rw: Rw, word: &str) -> Scenario {
+    let title = format!("4K {}, memory: 1, 2 and 4 connections of one thread at both ends", rw.name());
+    let mut scenario = scenario(&format!("one-thread-{word}"), title, Schedule::Pinned);
+    let target = Target::Ebof { drive: Drive::Memory, threads: Some(1) };
+    for (connections, depth) in [(1, 32), (2, 32), (4, 32), (2, 16), (4, 8)] {
+        let name = format!("ebof-{connections}x{depth}");
+        let load = Load { connections, ..Load::new(rw, 4 * KIB, depth) };
+        scenario = scenario.subject(&name, target, Host::EbofOneThread, load);
+        if connections > 1 {
+            scenario = scenario.compare(Metric::Iops, &[&name], &["ebof-1x32"], Goal::AtLeast(1.0));
         }
     }
     scenario
