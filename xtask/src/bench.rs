@@ -4,6 +4,7 @@
 //! Every subject is a pair of processes, started for each run and stopped after it, so that no
 //! subject affects another. Each round runs all subjects, so that other load affects them alike.
 
+mod calls;
 mod examples;
 mod fill;
 mod hosts;
@@ -53,6 +54,7 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<bool> {
     }
     match words {
         ["mixed", words @ ..] => return mixed::run(root, words),
+        ["calls", words @ ..] => return calls::run(root, words),
         _ => {}
     }
     if let ["--help" | "-h"] = words {

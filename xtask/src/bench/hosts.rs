@@ -145,6 +145,11 @@ pub(crate) fn fill(load: &Load, port: u16, seconds: f64, resources: &Resources) 
     command
 }
 
+/// The command line that runs as many operations as the drive has blocks.
+pub(crate) fn once(load: &Load, port: u16, resources: &Resources) -> Vec<OsString> {
+    fill(load, port, 0.0, resources)
+}
+
 fn uri(port: u16) -> OsString {
     format!("nvme+tcp://127.0.0.1:{port}/{NQN}/1").into()
 }

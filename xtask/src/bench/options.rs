@@ -29,6 +29,9 @@ cargo xtask bench direct [--drive PATH|mem:SIZE] [--rounds N] [--seconds S]
 cargo xtask bench mixed [--rounds N] [--ebof PROGRAM] [--dir DIR] [--no-real-time]
   small reads beside large writes, on shared and on separate queues: writes docs/mixed.svg and docs/mixed.json
 
+cargo xtask bench calls [--rounds N] [--ebof PROGRAM] [--no-real-time]
+  system calls per 1000 commands of both ends, counted by perf: a table
+
 cargo xtask bench delayed [--delay US] [--burst US] [--rounds N] [--seconds S]
   a device that takes a given time, used by a loop in the process and over TCP: what the fabric adds
 

@@ -223,7 +223,9 @@ fn one_thread(rw: Rw, word: &str) -> Scenario {
         let load = Load { connections, ..Load::new(rw, 4 * KIB, depth) };
         scenario = scenario.subject(&name, target, Host::EbofOneThread, load);
         if connections > 1 {
-            scenario = scenario.compare(Metric::Iops, &[&name], &["ebof-1x32"], Goal::AtLeast(1.0));
+            // What a send carries is limited by the depth of its connection.
+            let goal = if depth == 32 { Goal::AtLeast(1.0) } else { Goal::Shown };
+            scenario = scenario.compare(Metric::Iops, &[&name], &["ebof-1x32"], goal);
         }
     }
     scenario
