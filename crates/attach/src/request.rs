@@ -142,6 +142,7 @@ mod tests {
             (serde_json::from_str(written).unwrap(), serde_json::to_value(&request).unwrap());
         // Options that they did not have are off.
         old["memory_windows"] = false.into();
+        old["bulk_bytes"] = serde_json::Value::Null;
         assert_eq!(old, new);
         let least: Request = serde_json::from_str(r#"{"traddr":"a"}"#).unwrap();
         assert_eq!(least, Request { traddr: "a".to_owned(), ..Request::default() });

@@ -79,6 +79,10 @@ pub struct Overrides {
     /// real network cards
     #[cfg_attr(feature = "clap", arg(long, value_name = "SIZE", value_parser = parse::zerocopy_send))]
     pub zerocopy_send: Option<u32>,
+    /// Bytes of large writes under way on each queue while small commands are sent on any, or none
+    /// (0 in files): more where the network itself holds more [default: 512Ki]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SIZE|none", value_parser = parse::bulk_bytes))]
+    pub bulk_bytes: Option<u32>,
     /// Hold small requests for so many microseconds, so that more go in one send (i10)
     #[cfg_attr(
         feature = "clap",
@@ -117,6 +121,7 @@ impl Overrides {
             ("--prefer-busy-poll", self.prefer_busy_poll),
             ("--busy-poll-budget", self.busy_poll_budget.is_some()),
             ("--zerocopy-send", self.zerocopy_send.is_some()),
+            ("--bulk-bytes", self.bulk_bytes.is_some()),
             ("--hdr-digest", self.hdr_digest),
             ("--data-digest", self.data_digest),
         ];
@@ -133,6 +138,7 @@ impl Overrides {
             prefer_busy_poll: false,
             busy_poll_budget: None,
             zerocopy_send: None,
+            bulk_bytes: None,
             hdr_digest: false,
             data_digest: false,
             ..self.clone()
@@ -176,6 +182,7 @@ impl Overrides {
         options.prefer_busy_poll = self.prefer_busy_poll;
         options.busy_poll_budget = self.busy_poll_budget;
         options.zerocopy_send = self.zerocopy_send;
+        set(&mut options.bulk_bytes, self.bulk_bytes.map(|bytes| (bytes > 0).then_some(bytes)));
         set(&mut options.batch_timeout_us, self.batch_timeout_us);
         set(&mut options.batch_nr, self.batch_nr);
         set(&mut options.batch_bytes, self.batch_bytes);
@@ -207,6 +214,22 @@ pub mod parse {
     pub fn host_id(text: &str) -> Result<HostId, String> {
         HostId::parse(text).ok_or_else(|| "want a UUID such as 00112233-4455-6677-8899-aabbccddeeff".to_owned())
     }
+
+    /// Parses the limit of large writes' bytes under way; 0 is none.
+    ///
+    /// # Errors
+    /// It is neither a size from 4 KiB to less than 4 GiB nor `none`.
+    pub fn bulk_bytes(text: &str) -> Result<u32, String> {
+        if text == "none" {
+            return Ok(0);
+        }
+        let bytes = parse_size(text).map_err(|error| format!("it {error}: want a size such as 512Ki, or none"))?;
+        let bytes = u32::try_from(bytes).ok().filter(|bytes| *bytes >= BULK_BYTES_MIN);
+        bytes.ok_or_else(|| "want 4Ki to 4095Mi, or none".to_owned())
+    }
+
+    /// The least limit of large writes' bytes: in less there is nothing large.
+    const BULK_BYTES_MIN: u32 = 4 << 10;
 
     /// Parses the minimum size of zero-copy sends.
     ///
@@ -303,6 +326,7 @@ mod tests {
             prefer_busy_poll: true,
             busy_poll_budget: Some(6),
             zerocopy_send: Some(8192),
+            bulk_bytes: Some(0),
             batch_timeout_us: Some(20),
             batch_nr: Some(10),
             batch_bytes: Some(4096),
@@ -334,6 +358,7 @@ mod tests {
             prefer_busy_poll: true,
             busy_poll_budget: Some(6),
             zerocopy_send: Some(8192),
+            bulk_bytes: None,
             batch_timeout_us: 20,
             batch_nr: 10,
             batch_bytes: 4096,
