@@ -157,12 +157,19 @@ impl<'a> Worker<'a> {
             if self.in_flight == 0 && !more {
                 break;
             }
-            let waited = self.lane.wait(now + pause.min(LOOK_AROUND));
+            let deadline = now + pause.min(LOOK_AROUND);
+            let waited = self.lane.wait(deadline);
             now = Instant::now();
             match waited {
                 Ok(Some(done)) => self.take_all(done, now, measuring, times),
-                Ok(None) if self.in_flight == 0 && pause > Duration::ZERO => std::thread::sleep(pause.min(LOOK_AROUND)),
-                Ok(None) => {}
+                Ok(None) => {
+                    // A lane without operations does not wait. Operations that are started next
+                    // begin after the pause.
+                    if self.in_flight == 0 && now < deadline {
+                        std::thread::sleep(deadline - now);
+                        now = Instant::now();
+                    }
+                }
                 Err(error) => {
                     self.stats.fail(error);
                     self.failed |= !self.job.continue_on_error;

@@ -102,6 +102,18 @@ fn runtime_ramp_time_and_rate_are_respected() {
 }
 
 #[test]
+fn latencies_of_a_paced_job_are_without_its_pauses() {
+    let source = Source::Local(Spec::memory(1 << 20));
+    let mut job = Job::new(Mix::RandRead);
+    job.runtime = Some(Duration::from_millis(600));
+    job.rate_iops = Some(50);
+    let report = run(&source, &job, quiet).unwrap();
+    // An operation is due every 20 ms. Half of them may be late on a busy machine.
+    let median_us = report.read.unwrap().latency.percentile_us(50.0).unwrap();
+    assert!(median_us < 2000.0, "{median_us} us");
+}
+
+#[test]
 fn a_job_can_be_stopped_early() {
     let source = Source::Local(Spec::memory(1 << 20));
     let job = Job { runtime: Some(Duration::from_secs(600)), threads: 2, ..Job::new(Mix::RandRw) };
