@@ -55,11 +55,11 @@ enum Backing {
     External(External),
 }
 
-/// Requests and completions are handed on in parts of so many, where turns are long: a disk that has
+/// Requests and completions are handed on in batches of at most so many, where turns are long: a disk that has
 /// completed all that it had gets the first new requests while others are still being taken, and
 /// hosts the first data while the rest is sent. Callers take as many completions in a turn; one
 /// without the other gains nothing.
-pub const PART: usize = 16;
+pub const BATCH_MAX: usize = 16;
 
 /// The most requests that one [`Io`] can be made for.
 const ENTRIES_MAX: u32 = 4096;

@@ -59,7 +59,7 @@ pub use device::{Device, Submitted};
 pub use error::{Action, Class, Error, Holder, OpenError};
 pub use file::{FileDevice, FileId};
 pub use geometry::Geometry;
-pub use io::{Engine, Io, IoFactory, PART};
+pub use io::{BATCH_MAX, Engine, Io, IoFactory};
 pub use memory::Memory;
 pub use name::Name;
 pub use null::Null;

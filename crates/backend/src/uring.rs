@@ -14,7 +14,7 @@ use std::time::Duration;
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use rustix::io::Errno;
 
-use crate::io::PART;
+use crate::io::BATCH_MAX;
 use crate::job::{Job, Progress, SEGMENTS_MAX, Step};
 use crate::registered::{CLEARED_MAX, Choice, ENTRIES, Registered};
 use crate::remote::{Inbox, Remote};
@@ -118,7 +118,7 @@ impl Ring {
         self.push_step(index);
         self.waiting += 1;
         // So many do not wait for `kick`.
-        if self.waiting >= PART {
+        if self.waiting >= BATCH_MAX {
             // After an error they stay queued for the caller's kick, which reports it.
             let _queued: Result<(), Error> = self.kick();
         }

@@ -30,7 +30,7 @@ impl BatchLocks {
         let wanted = wanted(thin, operation);
         let mut locked = thin.locks.try_lock_all(&wanted);
         // A slice of a long request may be of other blocks than it was.
-        if !locked && !awaited.as_ref().is_some_and(|awaited| awaited.are(thin, &wanted)) {
+        if !locked && !awaited.as_ref().is_some_and(|awaited| awaited.is_for(thin, &wanted)) {
             *awaited = Some(AwaitedBlocks::new(Arc::clone(thin), wanted.clone()));
             // Once more: nobody tells of what was unlocked before.
             locked = thin.locks.try_lock_all(&wanted);

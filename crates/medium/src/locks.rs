@@ -72,8 +72,8 @@ impl BlockLocks {
         is_free
     }
 
-    /// Unlocks them. Returns whether the drive's thread has waited for them, and for nobody else
-    /// here: it is to be woken.
+    /// Unlocks them. Returns whether the drive's thread is to be woken: a request of it that waits
+    /// can lock its blocks in this shard now.
     pub(crate) fn unlock(&self, extent: u32, blocks: &Range<u64>, change: bool) -> bool {
         let mut shard = self.shard(Self::shard_of(extent));
         let own = Held { blocks: blocks.clone(), change, by_drive: false };

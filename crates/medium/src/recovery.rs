@@ -20,8 +20,8 @@ use crate::found::{Found, Lost};
 use crate::journal::{FRAMES, Journal};
 use crate::{OpenError, Options};
 
-/// Generations and incarnations that drives reach: they grow by 1 with each checkpoint, opening or
-/// failed write.
+/// No drive reaches higher generations and incarnations: they grow by 1 with each checkpoint,
+/// opening or failed write.
 const COUNT_MAX: u64 = 1 << 62;
 /// Frames that are read at a time.
 const AT_ONCE: u64 = 256;

@@ -178,7 +178,7 @@ impl AwaitedBlocks {
         Self { thin, wanted }
     }
 
-    pub(crate) fn are(&self, thin: &Arc<Thin>, wanted: &Wanted) -> bool {
+    pub(crate) fn is_for(&self, thin: &Arc<Thin>, wanted: &Wanted) -> bool {
         Arc::ptr_eq(&self.thin, thin) && self.wanted == *wanted
     }
 }

@@ -20,7 +20,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebof_backend::{Device, Io, PART, Request, Vital};
+use ebof_backend::{BATCH_MAX, Device, Io, Request, Vital};
 use ebof_fabrics::Handle;
 use ebof_idle::{Idle, Step};
 use rustix::event::epoll;
@@ -269,14 +269,14 @@ impl Reactor {
             self.on_message(abort, now_us);
         }
         let mut completions = 0;
-        while completions < PART
+        while completions < BATCH_MAX
             && let Some(completion) = self.io.poll()
         {
             worked = true;
             completions += 1;
             self.on_device(completion, now_us);
         }
-        self.has_completions = completions == PART;
+        self.has_completions = completions == BATCH_MAX;
         worked |= self.retry_busy(now_us);
         if !self.direct.is_empty() {
             worked |= self.look_at_devices(now_us);

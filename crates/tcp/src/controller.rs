@@ -215,11 +215,11 @@ impl Connection {
         loop {
             if let Some((frame, bytes)) = self.receiver.whole_header(input) {
                 // Handed on as it is, because it has a command in it.
-                let told = self.header(frame, bytes);
-                if matches!(told, Ok(None)) {
+                let event = self.header(frame, bytes);
+                if matches!(event, Ok(None)) {
                     continue;
                 }
-                return told;
+                return event;
             }
             let step = self.receiver.step(input).inspect_err(|_| self.receiver.end())?;
             let event = match step {
@@ -449,8 +449,8 @@ impl Connection {
     #[inline]
     fn header(&mut self, frame: Frame, bytes: &[u8]) -> Result<Option<Event>, FatalError> {
         let fault = match (frame.kind, self.state) {
-            // By itself: put together with others it would be written in small pieces and copied in
-            // large ones, for which the processor waits.
+            // Returned by itself: as one of several results it would be stored field by field and
+            // copied in larger pieces, which stalls store forwarding.
             (PduType::CapsuleCmd, State::Running(_)) => match self.command(frame, whole(bytes)) {
                 Ok(event) => return Ok(Some(event)),
                 Err(fault) => fault,

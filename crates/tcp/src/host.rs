@@ -352,8 +352,8 @@ impl Connection {
     /// A header whose common part is right.
     #[inline]
     fn header(&mut self, frame: Frame, bytes: &[u8]) -> Result<Event, FatalError> {
-        // Each returns its event by itself: put together with others it would be written in small
-        // pieces and copied in large ones, for which the processor waits.
+        // Each returns its event by itself: as one of several results it would be stored field by
+        // field and copied in larger pieces, which stalls store forwarding.
         let fault = match (frame.kind, self.state) {
             (PduType::C2hData, State::Running(_)) => match self.c2h_data(frame, whole(bytes)) {
                 Ok(event) => return Ok(event),

@@ -199,7 +199,7 @@ impl Receiver {
     /// The header at the front of `input`, if all of it is there and nothing of it came before:
     /// what is met most, with less to hand over than a [`Step`]. `None`: [`Receiver::step`] tells.
     #[inline]
-    pub(crate) fn whole_header<'a>(&mut self, input: &mut &'a [u8]) -> Option<(Frame, &'a [u8])> {
+    pub(crate) fn whole_header<'a>(&self, input: &mut &'a [u8]) -> Option<(Frame, &'a [u8])> {
         if !matches!(self.phase, Phase::Header) || self.held_len > 0 {
             return None;
         }
