@@ -119,7 +119,14 @@ fn count(drive: Drive, load: &Load, resources: &Resources, interrupted: &dyn Fn(
     let target = Target::Ebof { drive, threads: Some(1) };
     let target = targets::start(target, load, (pinned, &[0]), resources, interrupted)?;
     if drive == Drive::Memory {
-        fill::fill(target.port, load.drive_mib, true, (pinned, &[1]), resources, interrupted)?;
+        fill::fill(
+            target.port,
+            load.drive_mib,
+            target.process.as_ref().map(Process::id),
+            (pinned, &[1]),
+            resources,
+            interrupted,
+        )?;
     }
     let files = ["target.perf", "host.perf"].map(|name| resources.directory.join(name));
     let mut counting = perf(&files[0]);

@@ -53,8 +53,9 @@ pub(crate) fn run(
     if let Target::Ebof { drive: Drive::Memory, .. } | Target::Spdk { drive: Drive::Memory, .. } = subject.target
         && !matches!(subject.host, Host::Hold(_))
     {
-        let settles = matches!(subject.target, Target::Ebof { .. });
-        fill(target.port, subject.load.drive_mib, settles, (schedule, &hosts_on), resources, interrupted)?;
+        let is_ours = matches!(subject.target, Target::Ebof { .. });
+        let settling = target.process.as_ref().map(Process::id).filter(|_| is_ours);
+        fill(target.port, subject.load.drive_mib, settling, (schedule, &hosts_on), resources, interrupted)?;
     }
     let command = hosts::command(subject, target.port, seconds, RAMP, resources)?;
     // The raw program contains both ends and places them itself, whatever `taskset` sets.

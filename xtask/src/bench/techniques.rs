@@ -72,7 +72,8 @@ fn once(
     let target = Target::Ebof { drive: Drive::Memory, threads: Some(1) };
     let load = Load { drive_mib, ..Load::new(Rw::RandRead, 4096, 1) };
     let target = targets::start(target, &load, (Schedule::Pinned, &PROCESSORS[..1]), resources, interrupted)?;
-    fill::fill(target.port, drive_mib, true, (Schedule::Pinned, &PROCESSORS[1..]), resources, interrupted)?;
+    let settling = target.process.as_ref().map(Process::id);
+    fill::fill(target.port, drive_mib, settling, (Schedule::Pinned, &PROCESSORS[1..]), resources, interrupted)?;
     let mut command = vec![program.into(), verb.into(), hosts::subsystem_uri(target.port)];
     command.extend(words(arguments));
     let stolen = Stolen::now();
