@@ -14,9 +14,14 @@ use thiserror::Error;
 use crate::config::Config;
 use crate::plan::{Change, Plan};
 
+mod configuration;
 mod peer;
 mod refusal;
 
+pub use configuration::{
+    Applied, CONFIGURATION_SCHEMA, Configuration, DISTURBED_MAX, Desired, Disturbed, Planned, PlannedChange,
+    RefusedConfiguration, Revision, SENT_TEXT_BYTES_MAX, Source,
+};
 pub use peer::Peer;
 pub use refusal::{ConnectionLog, Refusal, RefusalReason};
 
@@ -48,11 +53,26 @@ pub trait Target: Send + Sync {
     /// # Errors
     /// The change that failed, with the reason.
     fn apply(&self, desired: Config) -> Result<Plan, ApplyError>;
+
+    /// As [`Target::apply`], if `revision` is that of the configuration in force: that of the plan
+    /// which somebody looked at. Nothing can change it in between.
+    ///
+    /// # Errors
+    /// As [`Target::apply`], and [`ApplyError::Outdated`].
+    fn apply_to(&self, revision: &Revision, desired: Config) -> Result<Plan, ApplyError>;
 }
 
 /// The error of applying a configuration.
 #[derive(Debug, Error)]
 pub enum ApplyError {
+    /// The configuration in force is not the one that was planned from.
+    #[error("the plan starts from revision {planned}, and revision {current} is in force now")]
+    Outdated {
+        /// The revision that the plan starts from.
+        planned: Revision,
+        /// The one in force.
+        current: Revision,
+    },
     /// Some changes need a restart.
     #[error("only a new start can {}", .changes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     NeedsRestart {

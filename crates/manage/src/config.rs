@@ -19,6 +19,7 @@ mod subsystem;
 mod target;
 mod written;
 
+pub(crate) use derived::digest;
 pub use derived::{default_serial, default_uuid};
 pub use drive::{Attach, DriveProfile, ManagedDrive, WordsError};
 pub(crate) use drive::{FORGETFUL, READ_ONLY, WITHOUT_SIZE, is_drive_name};

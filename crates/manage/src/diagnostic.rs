@@ -8,13 +8,13 @@ use std::error::Error;
 use std::fmt;
 use std::ops::Range;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A range of byte offsets in a text.
 pub(crate) type Span = Range<usize>;
 
 /// Its severity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
     /// For information: something was understood and has no effect here.
@@ -35,7 +35,7 @@ pub enum Severity {
 ///    |              ^^^^
 ///    = accepted: 512 or 4096
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Diagnostic {
     /// Its severity.
     pub severity: Severity,
@@ -57,7 +57,7 @@ pub struct Diagnostic {
 }
 
 /// All messages about one text: errors first, then warnings, then notes, each by place.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Diagnostics {
     /// The messages.
     pub items: Vec<Diagnostic>,

@@ -113,6 +113,4 @@ impl Config {
 }
 
 #[cfg(test)]
-mod advice;
-#[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::config::{Config, Host, ManagedDrive, Namespace, Port, Subsystem, TargetOptions};
@@ -141,7 +141,7 @@ pub struct Difference {
 }
 
 /// The effect of a change on connected hosts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Effect {
     /// Nothing, or an event.
@@ -154,6 +154,20 @@ pub enum Effect {
     Restart,
     /// It cannot be made, see [`Change::obstacle`].
     Impossible,
+}
+
+impl Effect {
+    /// It in words for people; `None` if hosts notice nothing but an event.
+    #[must_use]
+    pub const fn words(self) -> Option<&'static str> {
+        match self {
+            Self::Live => None,
+            Self::NewConnections => Some("new connections only"),
+            Self::Disruptive => Some("connected hosts notice"),
+            Self::Restart => Some("needs a new start"),
+            Self::Impossible => Some("impossible"),
+        }
+    }
 }
 
 impl Plan {
@@ -467,14 +481,10 @@ impl fmt::Display for Plan {
                 _ => '~',
             };
             write!(f, "{}{mark} {change}", if at > 0 { "\n" } else { "" })?;
-            match change.effect() {
-                Effect::Live => {}
-                Effect::NewConnections => f.write_str(" (new connections only)")?,
-                Effect::Disruptive => f.write_str(" (connected hosts notice)")?,
-                Effect::Restart => f.write_str(" (needs a new start)")?,
-                Effect::Impossible => {
-                    write!(f, " (impossible: {})", change.obstacle().unwrap_or_default())?;
-                }
+            match (change.effect().words(), change.obstacle()) {
+                (None, _) => {}
+                (Some(effect), None) => write!(f, " ({effect})")?,
+                (Some(effect), Some(obstacle)) => write!(f, " ({effect}: {obstacle})")?,
             }
         }
         Ok(())

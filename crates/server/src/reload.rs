@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use ebof_backend::{Device, FileId};
 use ebof_clock::Clock;
-use ebof_manage::api::ApplyError;
+use ebof_manage::api::{ApplyError, Revision};
 use ebof_manage::config::{ManagedDrive, Namespace, Port, Subsystem};
 use ebof_manage::plan::{Change, Effect};
 use ebof_manage::{Config, Plan};
@@ -46,6 +46,17 @@ const DRAIN: Duration = Duration::from_secs(10);
 /// Makes the target what `desired` says.
 pub(crate) fn apply(target: &Target, desired: Config) -> Result<Plan, ApplyError> {
     apply_with(target, |_current| Ok(desired))
+}
+
+/// The same if `revision` is in force.
+pub(crate) fn apply_to(target: &Target, revision: &Revision, desired: Config) -> Result<Plan, ApplyError> {
+    apply_with(target, |current| {
+        let current = Revision::of(current);
+        if current == *revision {
+            return Ok(desired);
+        }
+        Err(ApplyError::Outdated { planned: revision.clone(), current })
+    })
 }
 
 /// Makes the target what `desired` makes of the configuration in force, which nothing else changes

@@ -13,10 +13,10 @@ use std::time::Duration;
 use ebof_clock::Clock;
 use ebof_fabrics::{Limits, Registry};
 use ebof_manage::api::{
-    self, ApplyError, ControllerStatus, IoCounters, NamespaceStatus, Peer, PortStatus, QueueStatus, Status,
+    self, ApplyError, ControllerStatus, IoCounters, NamespaceStatus, Peer, PortStatus, QueueStatus, Revision, Status,
     SubsystemStatus,
 };
-use ebof_manage::{Config, Diagnostics, Loaded, Plan};
+use ebof_manage::{Change, Config, Diagnostics, Loaded, Plan};
 
 use crate::admission;
 use crate::contradictions;
@@ -351,6 +351,19 @@ impl api::Target for Target {
     fn apply(&self, desired: Config) -> Result<Plan, ApplyError> {
         let plan = reload::apply(self, desired)?;
         self.added().clear();
+        Ok(plan)
+    }
+
+    fn apply_to(&self, revision: &Revision, desired: Config) -> Result<Plan, ApplyError> {
+        let plan = reload::apply_to(self, revision, desired)?;
+        let mut added = self.added();
+        for change in &plan.changes {
+            match change {
+                Change::AddDrive { drive } => drop(added.insert(drive.name.clone())),
+                Change::RemoveDrive { name } => drop(added.remove(name)),
+                _ => {}
+            }
+        }
         Ok(plan)
     }
 }

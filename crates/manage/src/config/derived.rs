@@ -16,6 +16,11 @@ pub fn default_uuid(nqn: &Nqn, nsid: u32) -> Uuid {
     Uuid(uuid::Uuid::new_v5(&EBOF_SPACE, format!("{nqn}/{nsid}").as_bytes()).into_bytes())
 }
 
+/// A digest of a text, as a UUID (RFC 9562, version 5).
+pub(crate) fn digest(text: &str) -> Uuid {
+    Uuid(uuid::Uuid::new_v5(&EBOF_SPACE, text.as_bytes()).into_bytes())
+}
+
 /// A UUID that stays the same for the virtual machine at a socket (RFC 9562, version 5).
 pub(super) fn direct_host_uuid(socket: &str) -> Uuid {
     Uuid(uuid::Uuid::new_v5(&EBOF_SPACE, format!("vfio-user:{socket}").as_bytes()).into_bytes())

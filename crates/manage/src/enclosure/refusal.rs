@@ -39,6 +39,8 @@ pub enum MistakeKind {
     Busy,
     /// A value is not accepted.
     Value,
+    /// It was planned from what is not there any more: another look may help.
+    Outdated,
 }
 
 impl Refused {

@@ -7,6 +7,8 @@ use crate::{Drive, Listen};
 use ebof_nvme::Nqn;
 use proptest::prelude::*;
 
+mod advice;
+
 const EXAMPLE: &str = include_str!("../../examples/ebof.toml");
 const EXAMPLE_DIR: &str = "/etc/ebof";
 

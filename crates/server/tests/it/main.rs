@@ -34,6 +34,7 @@ mod hostile;
 mod hosts;
 mod limits;
 mod loopback;
+mod outdated;
 mod pairs;
 mod peers;
 mod protection;

@@ -1,7 +1,6 @@
 //! What a message advises is followed, and the message is gone.
 
 use super::*;
-use crate::config::*;
 
 /// The helps that are given with a text, and whether it is accepted.
 fn told(name: &str, text: &str) -> (Vec<String>, bool) {
@@ -327,8 +326,8 @@ fn fixes_suggested_for_files_of_nvmetcli_work() {
 #[test]
 fn fixes_suggested_for_refusals_name_existing_keys() {
     use crate::api::RefusalReason as R;
-    let keys = include_str!("../../../../docs/config.md");
-    let errors = include_str!("../../../../docs/errors.md");
+    let keys = include_str!("../../../../../docs/config.md");
+    let errors = include_str!("../../../../../docs/errors.md");
     let (_, errors) = errors.split_once("## The connection log").unwrap();
     for reason in [
         R::NotNvme,
