@@ -1,9 +1,11 @@
 //! The control socket: the management API of a running target as HTTP/1.1 with JSON bodies over a
 //! UNIX socket ([0062](../../../docs/adr/0062-management-of-the-box.md)).
 //!
-//! Owns paths, bodies and status codes. What they mean is in `ebof_manage::enclosure`, and who may
-//! connect in `control/socket.rs` and `control/listener.rs`.
+//! Owns paths, bodies and status codes; those of the configuration are in
+//! `control/configuration.rs`. What they mean is in `ebof_manage::enclosure`, and who may connect
+//! in `control/socket.rs` and `control/listener.rs`.
 
+mod configuration;
 mod listener;
 mod socket;
 
@@ -26,9 +28,10 @@ use ebof_manage::enclosure::{Enclosure, Mistake, MistakeKind, Refused, Task, Tra
 use ebof_manage::{Target as _, api};
 use ebof_server::{RunningEnclosure, Target};
 
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout_at};
 
+use crate::reload::Reloads;
 use socket::ControlSocket;
 
 /// The largest body of a request, bytes.
@@ -39,6 +42,10 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Threads for requests that take locks, none of which is held for long.
 const THREADS_MAX: usize = 16;
+
+/// The most requests at a time that read a file or the text of a configuration: neither a file
+/// system that hangs nor large texts take all threads.
+const READERS_MAX: usize = 4;
 
 /// The control socket of a target that serves; dropping it removes the file.
 #[derive(Debug)]
@@ -57,6 +64,9 @@ impl ControlEndpoint {
 struct Managed {
     target: Arc<Target>,
     enclosure: Box<dyn Enclosure>,
+    reloads: Arc<Reloads>,
+    /// Of requests that read a file or a configuration's text.
+    readers: Arc<Semaphore>,
     /// Is told of every step of every task.
     steps: watch::Sender<()>,
 }
@@ -67,11 +77,16 @@ struct Managed {
 /// # Errors
 /// A path that was asked for cannot be had. Without the default path the target is served all the
 /// same, and a warning logged.
-pub(crate) fn serve(wanted: Option<&str>, target: &Arc<Target>) -> anyhow::Result<Option<ControlEndpoint>> {
+pub(crate) fn serve(
+    wanted: Option<&str>,
+    target: &Arc<Target>,
+    reloads: &Arc<Reloads>,
+) -> anyhow::Result<Option<ControlEndpoint>> {
+    let serve_at = |path: &Path| serve_at(path, target, reloads, listener::LIFETIME);
     match wanted {
         Some(NO_CONTROL) => Ok(None),
-        Some(path) => serve_at(Path::new(path), target, listener::LIFETIME).map(Some),
-        None => match default_path().and_then(|path| serve_at(&path, target, listener::LIFETIME)) {
+        Some(path) => serve_at(Path::new(path)).map(Some),
+        None => match default_path().and_then(|path| serve_at(&path)) {
             Ok(control) => Ok(Some(control)),
             Err(error) => {
                 tracing::warn!("there is no control socket, and `ebof target` cannot manage this target: {error:#}");
@@ -88,11 +103,28 @@ fn default_path() -> anyhow::Result<PathBuf> {
     Ok(directory.path().join(ebof_cli::CONTROL_SOCKET))
 }
 
-fn serve_at(path: &Path, target: &Arc<Target>, lifetime: Duration) -> anyhow::Result<ControlEndpoint> {
+fn serve_at(
+    path: &Path,
+    target: &Arc<Target>,
+    reloads: &Arc<Reloads>,
+    lifetime: Duration,
+) -> anyhow::Result<ControlEndpoint> {
     let steps = watch::Sender::new(());
     let observer = steps.clone();
     let enclosure = RunningEnclosure::observed(Arc::clone(target), Box::new(move |_| observer.send_modify(|()| ())));
-    serve_managed(path, Managed { target: Arc::clone(target), enclosure: Box::new(enclosure), steps }, lifetime)
+    serve_managed(path, Managed::new(target, Box::new(enclosure), reloads, steps), lifetime)
+}
+
+impl Managed {
+    fn new(
+        target: &Arc<Target>,
+        enclosure: Box<dyn Enclosure>,
+        reloads: &Arc<Reloads>,
+        steps: watch::Sender<()>,
+    ) -> Self {
+        let readers = Arc::new(Semaphore::new(READERS_MAX));
+        Self { target: Arc::clone(target), enclosure, reloads: Arc::clone(reloads), readers, steps }
+    }
 }
 
 fn serve_managed(path: &Path, managed: Managed, lifetime: Duration) -> anyhow::Result<ControlEndpoint> {
@@ -127,6 +159,7 @@ fn routes(managed: Arc<Managed>) -> Router {
         .route("/v1/changes", post(changes))
         .route("/v1/tasks", get(tasks))
         .route("/v1/tasks/{id}", get(task))
+        .merge(configuration::routes())
         .fallback(async |uri: Uri| not_found(format!("there is no {}", uri.path())))
         .method_not_allowed_fallback(method_not_allowed)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
@@ -139,7 +172,16 @@ async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
 }
 
 async fn root() -> Response {
-    let resources = ["/v1/inventory", "/v1/status", "/v1/refused", "/v1/changes", "/v1/tasks"];
+    let resources = [
+        "/v1/inventory",
+        "/v1/status",
+        "/v1/refused",
+        "/v1/changes",
+        "/v1/tasks",
+        "/v1/configuration",
+        "/v1/configuration/plan",
+        "/v1/reload",
+    ];
     Json(serde_json::json!({ "version": env!("CARGO_PKG_VERSION"), "resources": resources })).into_response()
 }
 
@@ -232,8 +274,9 @@ fn not_found(message: String) -> Response {
 }
 
 async fn method_not_allowed() -> Response {
-    let refused = Refused::whole(MistakeKind::Value, "not with this method", "changes are POSTed, the rest is for GET");
-    (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET, POST")], Json(refused)).into_response()
+    let refused =
+        Refused::whole(MistakeKind::Value, "not with this method", "docs/json.md has the methods of each resource");
+    (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET, POST, PUT")], Json(refused)).into_response()
 }
 
 fn answer(status: StatusCode, refused: Refused) -> Response {

@@ -10,6 +10,7 @@ mod control;
 mod limits;
 mod logging;
 mod metrics;
+mod reload;
 mod serve;
 
 use std::ffi::OsString;

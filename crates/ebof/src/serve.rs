@@ -22,11 +22,9 @@ use ebof_cli::output::{View, print, say, show};
 use ebof_cli::{Format, Global};
 
 mod configuration;
-mod reload;
-
-use reload::{ReloadRequest, Reloads};
 
 use crate::control::ControlEndpoint;
+use crate::reload::{self, Reloads, Signal, StartedWith};
 
 /// Descriptors reserved for drives, threads, the metrics endpoint and reloading.
 const DESCRIPTORS_KEPT: u64 = 512;
@@ -143,18 +141,18 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
         Some(address) => Some(crate::metrics::serve(address, Arc::clone(&target))?),
         None => None,
     };
-    let control = crate::control::serve(control.as_deref(), &target)?;
+    let reloads = Arc::new(Reloads::start(StartedWith(args.config.clone()), Arc::clone(&target))?);
+    let control = crate::control::serve(control.as_deref(), &target, &reloads)?;
     let serving = Serving { target: &target, metrics, control: control.as_ref().map(ControlEndpoint::path) };
     match global.format {
         // One line, for the user who started the target.
         Format::Json => print(serving.json(false).to_line()?.as_bytes())?,
         Format::Normal | Format::Binary => show(global, &serving)?,
     }
-    let reloads = Reloads::start(args.clone(), Arc::clone(&target))?;
     for signal in signals.forever() {
         match signal {
-            SIGHUP => reloads.request(ReloadRequest::Reload),
-            SIGUSR1 => reloads.request(ReloadRequest::Rescan),
+            SIGHUP => reloads.signal(Signal::Reload),
+            SIGUSR1 => reloads.signal(Signal::Rescan),
             _ => break,
         }
     }
@@ -183,11 +181,13 @@ fn end_with_any_panic() {
 
 fn load(args: &Args, kind: Kind) -> anyhow::Result<Loaded> {
     let Some(path) = &args.config else {
-        return configuration::checked(&configuration::from_arguments(args)?);
+        let mut loaded = configuration::checked(&configuration::from_arguments(args)?)?;
+        if let Ok(directory) = std::env::current_dir() {
+            loaded.config.rebase(&directory);
+        }
+        return Ok(loaded);
     };
-    let mut loaded = ebof_cli::load_configuration(path, kind)?;
-    loaded.config.rebase(path.parent().unwrap_or(Path::new("")));
-    Ok(loaded)
+    reload::read(path, kind)
 }
 
 fn settings(args: &Args, config: &Config) -> Settings {
@@ -231,7 +231,7 @@ struct Serving<'a> {
 
 impl View for Serving<'_> {
     fn text(&self, _verbose: bool) -> String {
-        text(&self.target.status(), self.metrics)
+        text(&as_named(self.target.status()), self.metrics)
     }
 
     fn json(&self, _verbose: bool) -> Object {
@@ -245,6 +245,19 @@ impl View for Serving<'_> {
             .with("control", self.control.map(|path| path.display().to_string()))
             .with("status", status)
     }
+}
+
+/// The status with paths below the working directory as its user writes them.
+fn as_named(mut status: Status) -> Status {
+    let directory = std::env::current_dir().map(|directory| format!("{}/", directory.display())).unwrap_or_default();
+    let name = |path: &mut String| {
+        if let Some(rest) = path.strip_prefix(&directory) {
+            *path = rest.to_owned();
+        }
+    };
+    status.subsystems.iter_mut().flat_map(|it| &mut it.namespaces).for_each(|it| name(&mut it.drive));
+    status.drives.iter_mut().for_each(|it| name(&mut it.backing));
+    status
 }
 
 /// The most subsystems for which a command to attach them is printed.

@@ -9,6 +9,9 @@ use ebof_server::Settings;
 use serde_json::Value;
 
 use super::*;
+use crate::reload::StartedWith;
+
+mod configuration;
 
 const BOX: &str = "[[ports]]\nname = \"fabric0\"\nlisten = \"tcp://127.0.0.1:0\"\n\
                    [[drives]]\nname = \"d0\"\nbacking = \"mem:64Mi\"\nfunctions = 2\n\
@@ -27,9 +30,15 @@ fn target() -> Arc<Target> {
     Arc::new(Target::start(config, Settings { threads: Some(1), pin: false, ..Settings::default() }).unwrap())
 }
 
+fn reloads(origin: Option<PathBuf>, target: &Arc<Target>) -> Arc<Reloads> {
+    Arc::new(Reloads::start(StartedWith(origin), Arc::clone(target)).unwrap())
+}
+
 fn rig(lifetime: Duration) -> Rig {
     let directory = tempfile::tempdir().unwrap();
-    let control = serve_at(&directory.path().join("control.sock"), &target(), lifetime).unwrap();
+    let target = target();
+    let reloads = reloads(None, &target);
+    let control = serve_at(&directory.path().join("control.sock"), &target, &reloads, lifetime).unwrap();
     Rig { control, _directory: directory }
 }
 
@@ -42,10 +51,16 @@ impl Rig {
 
     /// Status code and body of the answer.
     fn request(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+        self.request_with("", method, path, body)
+    }
+
+    /// The same with more lines in the head, each with its end.
+    fn request_with(&self, lines: &str, method: &str, path: &str, body: &str) -> (u16, Value) {
         let mut stream = self.connect();
         let length = body.len();
-        let head =
-            format!("{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: x\r\n{lines}Content-Length: {length}\r\nConnection: close\r\n\r\n"
+        );
         stream.write_all(head.as_bytes()).unwrap();
         // A body that is too long need not be taken.
         let _sent = stream.write_all(body.as_bytes());
@@ -238,7 +253,8 @@ fn requests_whose_clients_have_gone_do_not_wait() {
     let slow = Slow(Arc::new(AtomicU64::new(1)));
     let steps = watch::Sender::new(());
     let directory = tempfile::tempdir().unwrap();
-    let managed = Managed { target: target(), enclosure: Box::new(slow.clone()), steps: steps.clone() };
+    let target = target();
+    let managed = Managed::new(&target, Box::new(slow.clone()), &reloads(None, &target), steps.clone());
     let control = serve_managed(&directory.path().join("control.sock"), managed, LONG).unwrap();
     let rig = Rig { control, _directory: directory };
     let waiting = "/v1/tasks/1?revision=1&wait_ms=20000";

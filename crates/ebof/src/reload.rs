@@ -1,0 +1,298 @@
+//! Changes of the configuration of the target that is served: SIGHUP and SIGUSR1, and what the
+//! control socket is asked for.
+//!
+//! They are made on a thread of its own, one after the other, so that a slow file system or drive
+//! blocks neither the thread that waits for signals nor the one that serves the control socket.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use anyhow::Context as _;
+use ebof_cli::Kind;
+use ebof_cli::output::say;
+use ebof_manage::api::{Applied, ApplyError, CONFIGURATION_SCHEMA, PlannedChange, Revision, Source};
+use ebof_manage::load::Objection;
+use ebof_manage::{Diagnostic, Diagnostics, Loaded, Plan, Severity, Target as _};
+use ebof_server::Target;
+use tokio::sync::oneshot;
+
+/// The most changes that wait for their turn, beside signals. Each is as large as a configuration.
+const WAITING_MAX: usize = 16;
+
+/// The request of a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signal {
+    /// SIGHUP: read the configuration file again.
+    Reload,
+    /// SIGUSR1: look for devices that have grown.
+    Rescan,
+}
+
+/// What is to be done.
+enum Request {
+    Signal(Signal),
+    /// As SIGHUP.
+    Reload(Answer),
+    Apply(Box<Loaded>, Revision, Answer),
+}
+
+/// The changes that were made, and the remarks about the text.
+type Made = (Plan, Diagnostics);
+
+/// Tells who asked; one that has gone away gets nothing done any more.
+type Answer = oneshot::Sender<Result<Applied, Refusal>>;
+
+/// Why a configuration was refused.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// The text has errors.
+    Text(Diagnostics),
+    /// The file cannot be read.
+    Unreadable(anyhow::Error),
+    /// It takes away what it does not mention.
+    Objection(Objection),
+    /// It could not be applied.
+    Apply(ApplyError),
+    /// Too many changes wait already.
+    Busy,
+}
+
+/// Which requests of signals are pending. A second one of the same kind has no further effect.
+#[derive(Default)]
+struct Pending([AtomicBool; 2]);
+
+/// Sends requests to the thread that makes changes.
+pub(crate) struct Reloads {
+    requests: Sender<Request>,
+    pending: Arc<Pending>,
+    waiting: Arc<AtomicUsize>,
+    started_with: StartedWith,
+}
+
+/// What the target was started with: a file, or arguments.
+#[derive(Clone, Debug)]
+pub(crate) struct StartedWith(pub(crate) Option<PathBuf>);
+
+/// The thread that makes changes.
+struct Reloader {
+    target: Arc<Target>,
+    started_with: StartedWith,
+    requests: Receiver<Request>,
+    pending: Arc<Pending>,
+    waiting: Arc<AtomicUsize>,
+}
+
+/// Reads the configuration in a file. Paths in it that are relative begin at its directory.
+pub(crate) fn read(path: &Path, kind: Kind) -> anyhow::Result<Loaded> {
+    let mut loaded = ebof_cli::load_configuration(path, kind)?;
+    // Absolute, so that the configuration in force means the same wherever it is read.
+    let whole = std::path::absolute(path).context("the working directory")?;
+    loaded.config.rebase(whole.parent().unwrap_or(Path::new("/")));
+    Ok(loaded)
+}
+
+impl StartedWith {
+    fn read(path: &Path) -> Result<Loaded, Refusal> {
+        read(path, Kind::Regular).map_err(|error| match error.downcast::<Diagnostics>() {
+            Ok(diagnostics) => Refusal::Text(diagnostics),
+            Err(error) => Refusal::Unreadable(error),
+        })
+    }
+
+    /// What it is, compared with what is in force.
+    pub(crate) fn compared(&self, target: &Target) -> Source {
+        let Some(path) = &self.0 else { return Source::Arguments };
+        let (differs, problem) = match Self::read(path) {
+            Ok(loaded) => (Some(!target.plan(&loaded.config).is_empty()), None),
+            Err(refusal) => (None, Some(refusal.to_string())),
+        };
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        Source::File { path: path.display().to_string(), differs, problem }
+    }
+}
+
+impl Reloads {
+    /// Starts the thread.
+    pub(crate) fn start(started_with: StartedWith, target: Arc<Target>) -> anyhow::Result<Self> {
+        let (reloads, reloader) = Self::without_thread(started_with, target);
+        let thread = std::thread::Builder::new().name("ebof-reload".to_owned());
+        thread.spawn(move || reloader.run()).context("starting the thread that changes the configuration")?;
+        Ok(reloads)
+    }
+
+    fn without_thread(started_with: StartedWith, target: Arc<Target>) -> (Self, Reloader) {
+        let (sender, requests) = channel();
+        let pending = Arc::<Pending>::default();
+        let waiting = Arc::<AtomicUsize>::default();
+        let reloader = Reloader {
+            target,
+            started_with: started_with.clone(),
+            requests,
+            pending: Arc::clone(&pending),
+            waiting: Arc::clone(&waiting),
+        };
+        (Self { requests: sender, pending, waiting, started_with }, reloader)
+    }
+
+    /// What the target was started with.
+    pub(crate) fn started_with(&self) -> &StartedWith {
+        &self.started_with
+    }
+
+    /// Sends the request of a signal without waiting.
+    pub(crate) fn signal(&self, signal: Signal) {
+        if !self.pending.0[signal as usize].swap(true, Ordering::SeqCst) {
+            // The thread runs until the process ends.
+            let _sent = self.requests.send(Request::Signal(signal));
+        }
+    }
+
+    /// Does what SIGHUP does.
+    ///
+    /// # Errors
+    /// Why the configuration is refused.
+    pub(crate) async fn reload(&self) -> Result<Applied, Refusal> {
+        self.ask(Request::Reload).await
+    }
+
+    /// Applies a configuration, if `revision` is in force when its turn comes.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub(crate) async fn apply(&self, desired: Loaded, revision: Revision) -> Result<Applied, Refusal> {
+        self.ask(|answer| Request::Apply(Box::new(desired), revision, answer)).await
+    }
+
+    async fn ask(&self, request: impl FnOnce(Answer) -> Request) -> Result<Applied, Refusal> {
+        if self.waiting.fetch_add(1, Ordering::SeqCst) >= WAITING_MAX {
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+            return Err(Refusal::Busy);
+        }
+        let (answer, answered) = oneshot::channel();
+        let _sent = self.requests.send(request(answer));
+        // The thread runs until the process ends.
+        answered.await.unwrap_or(Err(Refusal::Busy))
+    }
+}
+
+impl Reloader {
+    fn run(&self) {
+        while let Ok(request) = self.requests.recv() {
+            self.serve(request);
+        }
+    }
+
+    fn serve(&self, request: Request) {
+        match request {
+            Request::Signal(signal) => {
+                self.pending.0[signal as usize].store(false, Ordering::SeqCst);
+                // The log tells.
+                let _made = match signal {
+                    Signal::Reload => self.reload("SIGHUP"),
+                    Signal::Rescan => self.rescan(),
+                };
+            }
+            Request::Reload(answer) => self.answer(answer, || self.reload("reload")),
+            Request::Apply(desired, revision, answer) => {
+                self.answer(answer, || self.make(Ok(*desired), Some(&revision)));
+            }
+        }
+    }
+
+    fn answer(&self, answer: Answer, work: impl FnOnce() -> Result<Made, Refusal>) {
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        if answer.is_closed() {
+            return;
+        }
+        let applied = work().map(|(plan, remarks)| Applied {
+            schema: CONFIGURATION_SCHEMA,
+            revision: Revision::of(&self.target.config()),
+            plan: PlannedChange::all(&plan),
+            source: self.started_with.compared(&self.target),
+            remarks,
+        });
+        // Who has gone away meanwhile finds in the log what was done.
+        let _told = answer.send(applied);
+    }
+
+    /// Reads the configuration again, and applies what can change without a restart.
+    fn reload(&self, why: &str) -> Result<Made, Refusal> {
+        let Some(path) = &self.started_with.0 else {
+            say(&format!(
+                "{why}: there is no configuration file to read again; looking at the sizes of what is served"
+            ));
+            return self.rescan();
+        };
+        self.make(StartedWith::read(path), None)
+    }
+
+    /// Looks for files and block devices that have grown.
+    fn rescan(&self) -> Result<Made, Refusal> {
+        let outcome = self.target.rescan().map_err(Refusal::Apply);
+        report(&outcome, "nothing has changed", "nothing has grown");
+        outcome.map(|plan| (plan, Diagnostics::default()))
+    }
+
+    /// Puts a configuration in force, if `planned` still is where one is named.
+    fn make(&self, loaded: Result<Loaded, Refusal>, planned: Option<&Revision>) -> Result<Made, Refusal> {
+        let remarks = loaded.as_ref().map(|loaded| loaded.remarks.clone()).unwrap_or_default();
+        let outcome = loaded.and_then(|loaded| self.replace(loaded, planned));
+        report(&outcome, "the configuration stays as it was", "the configuration has not changed");
+        // Also if it was refused: they may say why.
+        remarks.items.iter().for_each(log);
+        outcome.map(|plan| (plan, remarks))
+    }
+
+    fn replace(&self, loaded: Loaded, planned: Option<&Revision>) -> Result<Plan, Refusal> {
+        let current = self.target.config();
+        // What speaks against an outdated plan is that it is outdated.
+        let is_current = planned.is_none_or(|planned| *planned == Revision::of(&current));
+        if let Some(objection) = loaded.objection(&current).filter(|_| is_current) {
+            return Err(Refusal::Objection(objection));
+        }
+        let made = match planned {
+            Some(planned) => self.target.apply_to(planned, loaded.config),
+            None => self.target.apply(loaded.config),
+        };
+        made.map_err(Refusal::Apply)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(diagnostics) => diagnostics.fmt(f),
+            // The chain, in one line.
+            Self::Unreadable(error) => write!(f, "{error:#}"),
+            Self::Objection(objection) => objection.fmt(f),
+            Self::Apply(error) => error.fmt(f),
+            Self::Busy => write!(f, "{WAITING_MAX} changes of the configuration wait for others to end"),
+        }
+    }
+}
+
+fn log(remark: &Diagnostic) {
+    let Diagnostic { severity, file, line, column, message, help, .. } = remark;
+    let help = help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
+    match severity {
+        Severity::Note => tracing::info!("{file}:{line}:{column}: {severity}: {message}{help}"),
+        _ => tracing::warn!("{file}:{line}:{column}: {severity}: {message}{help}"),
+    }
+}
+
+fn report(outcome: &Result<Plan, Refusal>, failed: &str, unchanged: &str) {
+    match outcome {
+        Ok(plan) if plan.is_empty() => tracing::info!("{unchanged}"),
+        Ok(plan) => plan.changes.iter().for_each(|change| tracing::info!("{change}")),
+        Err(Refusal::Apply(error @ ApplyError::Incomplete { .. })) => {
+            tracing::error!("only a part of the configuration that there was is in force: {error}");
+        }
+        Err(error) => tracing::error!("{failed}: {error:#}"),
+    }
+}
+
+#[cfg(test)]
+mod tests;
