@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ebof_attach::state::StateDir;
-use ebof_manage::enclosure::{Inventory, Refused, Task, Transaction};
+use ebof_manage::api::{Applied, Configuration, Desired, Planned, RefusedConfiguration, Revision, Status};
+use ebof_manage::enclosure::{Inventory, MistakeKind, Refused, Task, Transaction};
 use serde::de::DeserializeOwned;
 
 use crate::failure::Failure;
@@ -23,6 +24,10 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long one request for a task waits for news of it.
 const WAIT: Duration = Duration::from_secs(10);
+
+/// How long a change of the configuration may take beside that: requests of hosts have to end, and
+/// other changes before it.
+const CHANGE: Duration = Duration::from_secs(40);
 
 /// A target, as its control socket shows it.
 #[derive(Debug)]
@@ -57,6 +62,52 @@ impl ControlClient {
         self.request("POST", "/v1/changes", &body, Duration::ZERO)
     }
 
+    /// The state of its ports, subsystems and controllers.
+    pub(crate) fn status(&self) -> Result<Status, Failure> {
+        self.get("/v1/status", Duration::ZERO)
+    }
+
+    /// The configuration in force.
+    pub(crate) fn configuration(&self) -> anyhow::Result<Configuration> {
+        self.configure("GET", "/v1/configuration", "", None, Duration::ZERO)
+    }
+
+    /// What a configuration would change.
+    pub(crate) fn plan(&self, desired: &Desired) -> anyhow::Result<Planned> {
+        self.configure("POST", "/v1/configuration/plan", "", Some(desired), Duration::ZERO)
+    }
+
+    /// Puts a configuration in force, if `planned` still is the one that it was planned from.
+    pub(crate) fn apply(&self, desired: &Desired, planned: &Revision) -> anyhow::Result<Applied> {
+        let condition = format!("If-Match: \"{planned}\"\r\n");
+        self.configure("PUT", "/v1/configuration", &condition, Some(desired), CHANGE)
+    }
+
+    /// Has the configuration file read again.
+    pub(crate) fn reload(&self) -> anyhow::Result<Applied> {
+        self.configure("POST", "/v1/reload", "", None, CHANGE)
+    }
+
+    /// A request about the configuration: what is wrong with a text comes back with its places.
+    fn configure<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        path: &str,
+        lines: &str,
+        desired: Option<&Desired>,
+        waits: Duration,
+    ) -> anyhow::Result<T> {
+        let body = desired.map(serde_json::to_vec).transpose()?.unwrap_or_default();
+        let (status, answer) = self.answer(&format!("{method} {path}"), lines, &body, waits)?;
+        if (200..300).contains(&status) {
+            return Ok(self.understood(&answer)?);
+        }
+        match serde_json::from_slice::<RefusedConfiguration>(&answer) {
+            Ok(RefusedConfiguration { diagnostics: Some(diagnostics), .. }) => Err(diagnostics.into()),
+            _ => Err(self.refusal(status, &answer).into()),
+        }
+    }
+
     /// Waits for the end of a task; `tell` is called with each step of it.
     pub(crate) fn wait(&self, mut task: Task, mut tell: impl FnMut(&Task)) -> Result<Task, Failure> {
         tell(&task);
@@ -83,22 +134,33 @@ impl ControlClient {
         body: &[u8],
         waits: Duration,
     ) -> Result<T, Failure> {
-        let raw = self.exchange(method, path, body, TIMEOUT + waits)?;
+        let (status, answer) = self.answer(&format!("{method} {path}"), "", body, waits)?;
+        if (200..300).contains(&status) { self.understood(&answer) } else { Err(self.refusal(status, &answer)) }
+    }
+
+    /// Status code and body of the answer to a request with more `lines` in its head.
+    fn answer(&self, request: &str, lines: &str, body: &[u8], waits: Duration) -> Result<(u16, Vec<u8>), Failure> {
+        let raw = self.exchange(request, lines, body, TIMEOUT + waits)?;
         let (status, answer) = parse(&raw).ok_or_else(|| self.strange("it is not HTTP"))?;
-        if (200..300).contains(&status) {
-            return serde_json::from_slice(answer).map_err(|error| self.strange(&error.to_string()));
-        }
+        Ok((status, answer.to_vec()))
+    }
+
+    fn understood<T: DeserializeOwned>(&self, answer: &[u8]) -> Result<T, Failure> {
+        serde_json::from_slice(answer).map_err(|error| self.strange(&error.to_string()))
+    }
+
+    fn refusal(&self, status: u16, answer: &[u8]) -> Failure {
         match serde_json::from_slice::<Refused>(answer) {
-            Ok(refused) if !refused.mistakes.is_empty() => Err(failure(&refused)),
-            _ => Err(self.strange(&format!("HTTP status {status}"))),
+            Ok(refused) if !refused.mistakes.is_empty() => failure(&refused),
+            _ => self.strange(&format!("HTTP status {status}")),
         }
     }
 
     /// Sends a request; gives the whole answer.
-    fn exchange(&self, method: &str, path: &str, body: &[u8], timeout: Duration) -> Result<Vec<u8>, Failure> {
+    fn exchange(&self, request: &str, lines: &str, body: &[u8], timeout: Duration) -> Result<Vec<u8>, Failure> {
         let mut stream = UnixStream::connect(&self.path).map_err(|error| self.unreachable(&error))?;
         let broken = |error: std::io::Error| {
-            let message = format!("{method} {path} at {}: {error}", self.path.display());
+            let message = format!("{request} at {}: {error}", self.path.display());
             let advice = match error.kind() {
                 ErrorKind::WouldBlock | ErrorKind::TimedOut => "the target does not answer: see its log",
                 _ => "the target has ended, or closed the connection: see its log",
@@ -106,7 +168,7 @@ impl ControlClient {
             Failure::new("io", message, advice)
         };
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: ebof\r\nConnection: close\r\nContent-Type: application/json\r\n\
+            "{request} HTTP/1.1\r\nHost: ebof\r\nConnection: close\r\nContent-Type: application/json\r\n{lines}\
              Content-Length: {}\r\n\r\n",
             body.len()
         );
@@ -174,7 +236,12 @@ fn parse(raw: &[u8]) -> Option<(u16, &[u8])> {
 
 /// A refusal as an error: the first mistake with its advice, or all of them.
 fn failure(refused: &Refused) -> Failure {
-    let kind = if refused.is_busy() { "busy" } else { "refused-change" };
+    let is_outdated = refused.mistakes.iter().all(|mistake| mistake.kind == MistakeKind::Outdated);
+    let kind = match (refused.is_busy(), is_outdated) {
+        (true, _) => "busy",
+        (_, true) => "outdated",
+        _ => "refused-change",
+    };
     match refused.mistakes.as_slice() {
         [one] if one.object.is_empty() => Failure::new(kind, &*one.message, &*one.advice),
         [one] => Failure::new(kind, format!("{}: {}", one.object, one.message), &*one.advice),
@@ -207,6 +274,47 @@ mod tests {
         let control = ControlClient::new(Some("/nonexistent/control.sock".into()));
         let text = control.inventory().unwrap_err().to_string();
         assert!(text.contains("/nonexistent/control.sock") && text.contains("--control PATH"), "{text}");
+    }
+
+    /// What the client sends to a target that gives this answer, and what it makes of it.
+    fn applied(status: &str, answer: &str) -> (String, anyhow::Error) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("control.sock");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{answer}", answer.len());
+        let target = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut asked = vec![0; 4096];
+            let bytes = stream.read(&mut asked).unwrap();
+            stream.write_all(answer.as_bytes()).unwrap();
+            String::from_utf8(asked[..bytes].to_vec()).unwrap()
+        });
+        let control = ControlClient::new(Some(path));
+        let error = control.apply(&Desired::default(), &Revision::named("r1")).unwrap_err();
+        (target.join().unwrap(), error)
+    }
+
+    #[test]
+    fn a_refused_configuration_is_an_error_with_its_reason() {
+        let outdated = r#"{"mistakes": [{"kind": "outdated", "change": null, "object": "", "message": "r2 is in force",
+            "advice": "look again"}]}"#;
+        let (asked, error) = applied("412 Precondition Failed", outdated);
+        assert!(
+            asked.starts_with("PUT /v1/configuration HTTP/1.1\r\n") && asked.contains("If-Match: \"r1\"\r\n"),
+            "{asked}"
+        );
+        assert_eq!(error.to_string(), "r2 is in force\n  look again");
+        let json = crate::failure::json(&error).to_text().unwrap();
+        assert!(json.contains("\"kind\": \"outdated\""), "{json}");
+        let diagnostics = ebof_manage::load("a.toml", "[[port]]\n").unwrap_err();
+        let refused = RefusedConfiguration::text(diagnostics.clone());
+        let (_, error) = applied("422 Unprocessable Content", &serde_json::to_string(&refused).unwrap());
+        assert_eq!(error.downcast::<ebof_manage::Diagnostics>().unwrap(), diagnostics);
+        for answer in ["", "{}", "{\"mistakes\": []}"] {
+            let (_, error) = applied("500 Internal Server Error", answer);
+            assert!(error.to_string().contains("HTTP status 500"), "{error}");
+        }
+        assert!(applied("200 OK", "{}").1.to_string().contains("is not understood"));
     }
 
     #[test]

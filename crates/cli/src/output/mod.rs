@@ -4,6 +4,7 @@
 
 pub(crate) mod ana;
 pub(crate) mod attached;
+pub(crate) mod configuration;
 pub(crate) mod connections;
 pub(crate) mod controller;
 mod controller_bits;
@@ -29,6 +30,7 @@ pub(crate) mod registers;
 pub(crate) mod reservation;
 pub(crate) mod sanitize;
 pub(crate) mod self_test;
+pub(crate) mod status;
 pub(crate) mod target;
 pub mod text;
 

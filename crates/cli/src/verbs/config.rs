@@ -1,4 +1,5 @@
-//! `config check` and `config show`: a target's configuration, without serving it.
+//! `config`: a target's configuration, without serving it; that of a running target is in
+//! `super::running`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -7,6 +8,7 @@ use ebof_manage::config::limits::TEXT_BYTES_MAX;
 use ebof_manage::{Config, Loaded};
 
 use super::Outcome;
+use super::running::{Apply, Diff, Export};
 use crate::file::Kind;
 use crate::global::Global;
 use crate::output::json::Object;
@@ -33,6 +35,12 @@ enum Action {
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
+    /// Print the configuration of a running target in TOML, or write it to a file
+    Export(Export),
+    /// Show what a configuration would change in a running target, and who notices
+    Diff(Diff),
+    /// Put a configuration in force in a running target, without a restart
+    Apply(Apply),
 }
 
 pub(crate) fn run(args: Args, global: &Global) -> Outcome {
@@ -45,6 +53,9 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
             let loaded = load(&file, Kind::Any)?;
             crate::output::print(loaded.config.to_toml()?.as_bytes())?;
         }
+        Action::Export(export) => return export.run(global),
+        Action::Diff(diff) => return diff.run(global),
+        Action::Apply(apply) => return apply.run(global),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -35,6 +35,7 @@ pub(crate) mod property;
 mod question;
 pub(crate) mod rdma_check;
 pub(crate) mod reservations;
+mod running;
 pub(crate) mod security;
 pub(crate) mod self_test;
 mod tags;
@@ -54,7 +55,7 @@ impl Program {
 /// arguments and what it does in a file here, its row below, and the manual (docs/cli.md).
 pub(crate) static VERBS: [Verb; 84] = [
     Verb::new(Group::Serve, "config", &Of(config::run))
-        .about("Check a target's configuration")
+        .about("Check a target's configuration, and change that of a running one")
         .example("ebof config check ebof.toml"),
     Verb::new(Group::Serve, "target", &Of(target::TargetVerb::run))
         .about("Show and change a running target")

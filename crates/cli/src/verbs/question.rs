@@ -1,4 +1,4 @@
-//! The confirmation of something that cannot be undone.
+//! The confirmation of something that cannot be undone, or that others notice.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
@@ -10,22 +10,31 @@ use crate::failure::Failure;
 /// # Errors
 /// The answer is not yes, or there is no terminal.
 pub(super) fn confirm(warning: &str, items: &[String], force: bool) -> Result<(), Failure> {
-    if force {
-        return Ok(());
-    }
+    if force { Ok(()) } else { ask(&format!("WARNING: {warning}"), items, "--force") }
+}
+
+/// Asks whether what `message` tells is to be done with these `items`; without a terminal, `option`
+/// has to be given instead.
+///
+/// # Errors
+/// The answer is not yes, or there is no terminal.
+pub(super) fn ask(message: &str, items: &[String], option: &str) -> Result<(), Failure> {
     let items: String = items.iter().map(|item| format!("\n  {item}")).collect();
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
-        let advice = "standard input is no terminal, so that nobody can be asked: say --force where it is meant";
-        return Err(Failure::new("not-confirmed", format!("{warning} Nothing was done{items}"), advice));
+        let advice =
+            format!("standard input is no terminal, so that nobody can be asked: say {option} where it is meant");
+        let message = message.trim_start_matches("WARNING: ");
+        return Err(Failure::new("not-confirmed", format!("{message} Nothing was done{items}"), advice));
     }
     // If standard error is closed, the question is not seen, and the answer will not be yes.
-    let _unheard = write!(std::io::stderr().lock(), "WARNING: {warning}{items}\nGo on? Type yes: ");
+    let _unheard = write!(std::io::stderr().lock(), "{message}{items}\nGo on? Type yes: ");
     let mut answer = String::new();
     let read = std::io::stdin().lock().read_line(&mut answer);
     if read.is_ok() && answer.trim() == "yes" {
         return Ok(());
     }
-    Err(Failure::new("not-confirmed", "the answer was not yes: nothing was done", "--force does it without a question"))
+    let advice = format!("{option} does it without a question");
+    Err(Failure::new("not-confirmed", "the answer was not yes: nothing was done", advice))
 }
 
 #[cfg(test)]

@@ -19,6 +19,8 @@ use crate::control::ControlClient;
 use crate::failure::Failure;
 use crate::file::Kind;
 use crate::global::{Format, Global};
+use crate::output::configuration::ShownApplied;
+use crate::output::status::ShownStatus;
 use crate::output::target::{ShownInventory, ShownTask, ShownTasks};
 use crate::output::{say, show};
 
@@ -43,6 +45,10 @@ pub(crate) struct TargetVerb {
 enum Action {
     /// Show drives, functions, namespaces, ports and hosts: who has what
     Show,
+    /// Show ports, subsystems, controllers and what was transferred
+    Status,
+    /// Read the configuration file again, as SIGHUP does, and fail if it is refused
+    Reload,
     /// Give a function to a port, or take it from its port
     #[command(group = clap::ArgGroup::new("place").required(true).args(["port", "none"]))]
     Assign {
@@ -168,6 +174,14 @@ impl TargetVerb {
                 show(global, &ShownInventory(control.inventory()?))?;
                 return Ok(ExitCode::SUCCESS);
             }
+            Action::Status => {
+                show(global, &ShownStatus(control.status()?))?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            Action::Reload => {
+                show(global, &ShownApplied::reloaded(control.reload()?))?;
+                return Ok(ExitCode::SUCCESS);
+            }
             Action::Tasks { id: None, .. } => {
                 show(global, &ShownTasks(control.tasks()?))?;
                 return Ok(ExitCode::SUCCESS);
@@ -210,7 +224,7 @@ impl Action {
                 Change::AddDrive(NewDrive { drive, nqn, ports, allowed_hosts: host, allow_any_host })
             }
             Self::Remove(Removed::Drive { drive, surprise }) => Change::RemoveDrive { drive, surprise },
-            Self::Show | Self::Tasks { .. } | Self::Change { .. } => {
+            Self::Show | Self::Status | Self::Reload | Self::Tasks { .. } | Self::Change { .. } => {
                 return Err(Failure::usage("this changes nothing", "see `ebof target --help`").into());
             }
         })

@@ -7,6 +7,7 @@
 )]
 
 mod bench;
+mod configuration;
 mod damaged_drive;
 mod demo;
 mod durability;

@@ -121,7 +121,7 @@ fn functions_are_given_moved_and_limited_by_verbs() {
 }
 
 /// The keys of a document, with their places.
-fn keys(place: &str, value: &Value, into: &mut BTreeSet<String>) {
+pub(crate) fn keys(place: &str, value: &Value, into: &mut BTreeSet<String>) {
     match value {
         Value::Object(entries) => entries.iter().for_each(|(key, value)| keys(&format!("{place}.{key}"), value, into)),
         Value::Array(entries) => entries.iter().for_each(|value| keys(&format!("{place}[]"), value, into)),

@@ -1,0 +1,165 @@
+//! The view of a running target's status: ports, subsystems, drives and controllers.
+
+use std::fmt::Write as _;
+
+use ebof_manage::api::{ControllerStatus, DriveStatus, PortStatus, Status, SubsystemStatus};
+
+use super::View;
+use super::json::Object;
+use super::text::{safe, si, table};
+
+/// The status of a target.
+pub(crate) struct ShownStatus(pub(crate) Status);
+
+impl View for ShownStatus {
+    fn text(&self, _verbose: bool) -> String {
+        let Self(status) = self;
+        let Status { version, uptime_s, connections, connections_max, .. } = status;
+        let mut text = format!(
+            "ebof {}, serving for {}, {connections} of at most {connections_max} connections\n\n",
+            safe(version),
+            duration(*uptime_s)
+        );
+        text += &ports_text(&status.ports);
+        status.subsystems.iter().for_each(|subsystem| text += &subsystem_text(subsystem));
+        if !status.drives.is_empty() {
+            let columns =
+                [("DRIVE", 5), ("SIZE", 4), ("UNALLOCATED", 11), ("NAMESPACES", 10), ("HEALTH", 6), ("BACKING", 7)];
+            let rows: Vec<_> = status.drives.iter().map(drive_row).collect();
+            let _infallible = write!(text, "\n{}", table(&columns, &rows));
+        }
+        if !status.controllers.is_empty() {
+            let columns = [
+                ("HOST", 4),
+                ("SUBSYSTEM", 9),
+                ("CNTLID", 6),
+                ("PORT", 4),
+                ("FROM", 4),
+                ("I/O QUEUES", 10),
+                ("COMMANDS", 8),
+            ];
+            let rows: Vec<_> = status.controllers.iter().map(controller_row).collect();
+            let _infallible = write!(text, "\n{}", table(&columns, &rows));
+        }
+        text
+    }
+
+    fn json(&self, _verbose: bool) -> Object {
+        Object::document("target-status", 1).with("status", serde_json::to_value(&self.0).unwrap_or_default())
+    }
+}
+
+fn ports_text(ports: &[PortStatus]) -> String {
+    let row = |port: &PortStatus| {
+        let listens = match &port.socket {
+            Some(socket) => format!("{}:{}", port.transport, safe(socket)),
+            None => format!("{}://{}", port.transport, port.address),
+        };
+        let [connections, accepted, refused] = [u64::from(port.connections), port.accepted, port.refused];
+        let counts = [connections, accepted, refused].map(|count| count.to_string());
+        [safe(&port.name), listens].into_iter().chain(counts).collect()
+    };
+    let columns = [("PORT", 4), ("LISTENS ON", 10), ("CONNECTIONS", 11), ("ACCEPTED", 8), ("REFUSED", 7)];
+    table(&columns, &ports.iter().map(row).collect::<Vec<_>>())
+}
+
+fn subsystem_text(subsystem: &SubsystemStatus) -> String {
+    let SubsystemStatus { nqn, allow_any_host, allowed_hosts, ports, namespaces, .. } = subsystem;
+    let hosts = match (allow_any_host, allowed_hosts.as_slice()) {
+        (true, _) => "any host".to_owned(),
+        (false, []) => "no host".to_owned(),
+        (false, hosts) => hosts.iter().map(|host| safe(host)).collect::<Vec<_>>().join(", "),
+    };
+    let ports = ports.iter().map(|port| safe(port)).collect::<Vec<_>>().join(", ");
+    let ports = if ports.is_empty() { "no port".to_owned() } else { ports };
+    let mut text = format!("\nsubsystem {}: for {hosts}, at {ports}\n", safe(nqn));
+    if namespaces.is_empty() {
+        return text;
+    }
+    let columns = [
+        ("NSID", 4),
+        ("SIZE", 4),
+        ("BLOCK", 5),
+        ("READ", 4),
+        ("WRITTEN", 7),
+        ("COMMANDS", 8),
+        ("ERRORS", 6),
+        ("DRIVE", 5),
+    ];
+    let rows = namespaces.iter().map(|namespace| {
+        let io = &namespace.io;
+        vec![
+            namespace.nsid.to_string(),
+            si(namespace.size_bytes.into()),
+            namespace.block_size_bytes.to_string(),
+            si(io.read_bytes.into()),
+            si(io.write_bytes.into()),
+            (io.read_commands + io.write_commands + io.other_commands).to_string(),
+            io.errors.to_string(),
+            safe(&namespace.drive) + if namespace.write_protect { " (write protected)" } else { "" },
+        ]
+    });
+    for line in table(&columns, &rows.collect::<Vec<_>>()).lines() {
+        let _infallible = writeln!(text, "  {line}");
+    }
+    text
+}
+
+fn drive_row(drive: &DriveStatus) -> Vec<String> {
+    let health = &drive.health;
+    let state = match health.critical_warning {
+        0 => format!("{} % used", health.percentage_used),
+        warning => format!("CRITICAL WARNING {warning:#x}"),
+    };
+    vec![
+        safe(&drive.name),
+        si(drive.capacity_bytes.into()),
+        si(drive.unallocated_bytes.into()),
+        format!("{} of {}", drive.namespaces, drive.namespaces_max),
+        state,
+        safe(&drive.backing),
+    ]
+}
+
+fn controller_row(controller: &ControllerStatus) -> Vec<String> {
+    let ControllerStatus { host_nqn, subsystem_nqn, cntlid, port, peer, queues, .. } = controller;
+    let commands: u64 = queues.iter().map(|queue| queue.commands).sum();
+    let io_queues = queues.iter().filter(|queue| queue.id != 0).count();
+    vec![
+        safe(host_nqn),
+        if controller.discovery { "discovery".to_owned() } else { safe(subsystem_nqn) },
+        cntlid.to_string(),
+        safe(port),
+        peer.to_string(),
+        io_queues.to_string(),
+        commands.to_string(),
+    ]
+}
+
+/// The two largest units: `3 d 4 h`, `59 s`.
+fn duration(seconds: u64) -> String {
+    let units = [(seconds / 86400, "d"), (seconds / 3600 % 24, "h"), (seconds / 60 % 60, "min"), (seconds % 60, "s")];
+    let first = units.iter().position(|(count, _)| *count > 0).unwrap_or(units.len() - 1);
+    let shown = units.iter().skip(first).take(2).map(|(count, unit)| format!("{count} {unit}"));
+    shown.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_is_shown_as_tables() {
+        let json = include_str!("../../testdata/status.json");
+        let status: Status = serde_json::from_str(json).unwrap();
+        let shown = ShownStatus(status);
+        insta::assert_snapshot!(shown.text(false));
+        assert!(shown.json(false).to_text().unwrap().contains("\"schema\": \"ebof/target-status/1\""));
+    }
+
+    #[test]
+    fn durations_have_two_units() {
+        let texts = [0, 59, 60, 3600, 86_399, 90_000, 8_640_000].map(duration);
+        assert_eq!(texts, ["0 s", "59 s", "1 min 0 s", "1 h 0 min", "23 h 59 min", "1 d 1 h", "100 d 0 h"]);
+    }
+}
