@@ -25,6 +25,7 @@ impl BatchLocks {
         awaited: &mut Option<AwaitedBlocks>,
     ) -> bool {
         if !thin.may_be_in_flux || thin.geometry_check(operation).is_err() {
+            *awaited = None;
             return true;
         }
         let wanted = wanted(thin, operation);

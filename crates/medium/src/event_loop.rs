@@ -9,7 +9,6 @@ use ebof_backend::{Operation, Vital};
 
 use crate::batch;
 use crate::flusher::end;
-use crate::jobs::Progress;
 use crate::queues::{NextBatch, RequestQueues};
 use crate::shared::{Message, Shared};
 use crate::store::Store;
@@ -190,7 +189,11 @@ impl EventLoop {
         let NextBatch { requests, long } = self.queues.next_batch();
         batch::serve(store, requests, long, &mut self.queues, true);
         match task {
-            Some(Task::Work(OwnerWork::Run(work))) => work(store),
+            Some(Task::Work(OwnerWork::Run(work))) => {
+                work(store);
+                // It is not called again.
+                store.awaited = None;
+            }
             Some(Task::Work(OwnerWork::Stop)) => {
                 self.stop();
                 return false;
@@ -254,10 +257,6 @@ impl EventLoop {
     fn step_job(&mut self) {
         let Some(mut due) = self.store.jobs.take_due(self.store.shared.clock.now()) else { return };
         let progress = due.step(&mut self.store);
-        if progress == Progress::Done {
-            // It does not call again.
-            self.store.awaited = None;
-        }
         self.store.jobs.put_back(due, progress, self.store.shared.clock.now());
     }
 }

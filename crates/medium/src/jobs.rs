@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::Store;
+use crate::shared::AwaitedBlocks;
 
 /// Background work in steps, between which requests are served.
 pub trait Job: Send {
@@ -32,12 +33,15 @@ pub(crate) struct Jobs {
 pub(crate) struct Due {
     job: Box<dyn Job>,
     at: Instant,
+    /// Blocks for which [`Store::execute`] has failed last in it: its own place among those who
+    /// wait.
+    awaited: Option<AwaitedBlocks>,
 }
 
 impl Jobs {
     /// Adds a job whose first step is due now.
     pub(crate) fn start(&mut self, job: Box<dyn Job>, now: Instant) {
-        self.due.push(Due { job, at: now });
+        self.due.push(Due { job, at: now, awaited: None });
     }
 
     /// When the next step is due; `None` without jobs.
@@ -65,6 +69,9 @@ impl Jobs {
 impl Due {
     /// Does one step.
     pub(crate) fn step(&mut self, store: &mut Store) -> Progress {
-        self.job.step(store)
+        store.awaited = self.awaited.take();
+        let progress = self.job.step(store);
+        self.awaited = store.awaited.take();
+        progress
     }
 }

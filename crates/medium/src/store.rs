@@ -41,7 +41,8 @@ pub struct Store {
     pub(crate) tags: Tags,
     pub(crate) flux: Flux,
     pub(crate) owner: OwnerState,
-    /// Blocks for which [`execute`](Self::execute) has failed last, until it is called again.
+    /// Blocks for which [`execute`](Self::execute) has failed last, until it is called again: of
+    /// the job whose step is being done.
     pub(crate) awaited: Option<AwaitedBlocks>,
 }
 

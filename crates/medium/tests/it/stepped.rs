@@ -428,6 +428,65 @@ fn a_write_of_many_blocks_is_not_overtaken_for_ever() {
     panic!("others overtake it all the time");
 }
 
+/// Nobody waits for blocks that a job was refused if it does not ask for them any more, whether it
+/// has ended or was no job; and another job's success is its own.
+#[test]
+fn only_who_asks_again_keeps_its_place() {
+    fn read(store: &mut Store, first: u64, blocks: usize) -> Result<(), Class> {
+        let len = blocks * BLOCK;
+        let operation = Operation::Read { offset: first * BLOCK as u64, len, data: Buffer::zeroed(len).into() };
+        store.execute(VolumeId(1), operation).result.map_err(|error| error.class())
+    }
+    /// Asks for the blocks that are written, and ends.
+    struct GivesUp;
+    impl Job for GivesUp {
+        fn step(&mut self, store: &mut Store) -> Progress {
+            assert_eq!(read(store, 0, 8), Err(Class::Busy));
+            Progress::Done
+        }
+    }
+    /// The same, and waits.
+    struct Waits(bool);
+    impl Job for Waits {
+        fn step(&mut self, store: &mut Store) -> Progress {
+            if !std::mem::replace(&mut self.0, true) {
+                assert_eq!(read(store, 0, 8), Err(Class::Busy));
+            }
+            Progress::Later(1_000_000)
+        }
+    }
+    /// Reads others.
+    struct Other;
+    impl Job for Other {
+        fn step(&mut self, store: &mut Store) -> Progress {
+            assert_eq!(read(store, 16, 1), Ok(()));
+            Progress::Done
+        }
+    }
+
+    // Whether a new write beside those that are under way begins without the drive's thread.
+    let begins = |world: &mut World, device: &Arc<dyn Device>, disk: &Disk| {
+        let before = disk.pending().len();
+        world.submit(device, 3, write_blocks(3, 1));
+        disk.pending().len() > before
+    };
+    for (work, waits) in [(0, false), (1, false), (2, true)] {
+        let (disk, mut world, device) = two_writes(7);
+        world.medium.run(Box::new(move |store| match work {
+            0 => store.start(Box::new(GivesUp)),
+            1 => assert_eq!(read(store, 0, 8), Err(Class::Busy)),
+            _ => {
+                store.start(Box::new(Waits(false)));
+                store.start(Box::new(Other));
+            }
+        }));
+        for _ in 0..10 {
+            world.stepper.turn();
+        }
+        assert_eq!(begins(&mut world, &device, &disk), !waits, "{work}");
+    }
+}
+
 /// The same for a job that reads them, as a self-test does, and tries again while they are written.
 #[test]
 fn a_job_is_not_overtaken_for_ever() {
