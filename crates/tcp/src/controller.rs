@@ -455,6 +455,10 @@ impl Connection {
                 Ok(event) => return Ok(Some(event)),
                 Err(fault) => fault,
             },
+            (PduType::H2cData, State::Running(parameters)) => match self.h2c_data(frame, bytes, parameters) {
+                Ok(event) => return Ok(event),
+                Err(fault) => fault,
+            },
             _ => match self.rare_header(frame, bytes) {
                 Ok(event) => return Ok(event),
                 Err(fault) => fault,
@@ -470,7 +474,6 @@ impl Connection {
                 self.receiver.end();
                 Ok(Some(Event::TermReceived(Termination::read(bytes))))
             }
-            (PduType::H2cData, State::Running(parameters)) => self.h2c_data(frame, bytes, parameters),
             (PduType::IcReq, State::AwaitRequest) => Ok(Some(self.ic_request(bytes)?)),
             (PduType::IcReq, _) => Err(Fault::sequence("a second ICReq")),
             (_, State::AwaitRequest) => Err(Fault::sequence("a PDU before ICReq")),
