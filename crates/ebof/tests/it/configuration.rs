@@ -2,17 +2,18 @@
 //! its file, and a host whose I/O goes on.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use ebof_initiator::{Controller, Options};
 use ebof_nvme::{Nqn, Nsid};
 use serde_json::Value;
 
+use crate::serving::Serving;
 use crate::target::keys;
 
 const NQN: &str = "nqn.2014-08.org.example:disks";
@@ -25,10 +26,9 @@ fn text(namespaces: &str) -> String {
     )
 }
 
-/// `ebof serve --config ebof.toml`; it is killed on drop.
+/// `ebof serve --config ebof.toml`.
 struct Running {
-    child: Child,
-    directory: PathBuf,
+    serving: Serving,
     address: SocketAddr,
 }
 
@@ -40,46 +40,32 @@ impl Running {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ebof"));
         // A relative path: what is in force is the same for whoever works in another directory.
         command.args(["serve", "-o", "json", "--config", "ebof.toml"]).current_dir(directory);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let started: Value = serde_json::from_str(&line).unwrap();
-        let address = started["listening"][0].as_str().unwrap().trim_start_matches("tcp://").parse().unwrap();
-        Self { child, directory: directory.to_owned(), address }
+        let serving = Serving::start(command, directory);
+        let listening = serving.started["listening"][0].as_str().unwrap();
+        let address = listening.trim_start_matches("tcp://").parse().unwrap();
+        Self { serving, address }
     }
 
-    fn run(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ebof"));
-        command.args(arguments).args(["--control", "control.sock"]);
-        command.current_dir(&self.directory).stdin(Stdio::null()).output().unwrap()
-    }
-
-    /// Its output; it has to succeed.
     fn told(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        self.serving.told(arguments)
     }
 
-    /// Its error; it has to fail.
     fn refused(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", String::from_utf8_lossy(&output.stdout));
-        String::from_utf8(output.stderr).unwrap()
+        self.serving.refused(arguments)
     }
 
     fn json(&self, arguments: &[&str]) -> Value {
-        serde_json::from_slice(&self.run(&[arguments, &["-o", "json"]].concat()).stdout).unwrap()
+        serde_json::from_slice(&self.serving.run(&[arguments, &["-o", "json"]].concat()).stdout).unwrap()
     }
 
     fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.directory.join(name), text).unwrap();
+        std::fs::write(self.serving.directory.join(name), text).unwrap();
     }
 
     /// Puts a text in force if this revision is.
     fn put(&self, revision: &str, toml: &str) -> (String, Value) {
-        let body = serde_json::json!({ "toml": toml, "base": self.directory }).to_string();
-        let mut stream = UnixStream::connect(self.directory.join("control.sock")).unwrap();
+        let body = serde_json::json!({ "toml": toml, "base": self.serving.directory }).to_string();
+        let mut stream = UnixStream::connect(self.serving.directory.join("control.sock")).unwrap();
         let length = body.len();
         let head = format!(
             "PUT /v1/configuration HTTP/1.1\r\nHost: x\r\nConnection: close\r\nIf-Match: \"{revision}\"\r\n\
@@ -96,13 +82,6 @@ impl Running {
         let mut options = Options::new(self.address.ip().to_string(), self.address.port(), Nqn::parse(NQN).unwrap());
         options.nr_io_queues = 1;
         Controller::connect(&options).unwrap()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -233,7 +212,7 @@ fn an_exported_file_is_the_configuration_in_force() {
     let told = running.told(&["config", "export", "all.toml"]);
     assert!(told.starts_with("all.toml: revision "), "{told}");
     assert_eq!(running.told(&["config", "diff", "all.toml"]), "nothing changes\n");
-    let output = running.run(&["config", "export", "all.toml"]);
+    let output = running.serving.run(&["config", "export", "all.toml"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("--force"), "{output:?}");
     assert_eq!(output.status.code(), Some(2), "as every wrong command line");
     running.told(&["config", "export", "all.toml", "--force"]);

@@ -17,5 +17,6 @@ mod picture;
 mod readme;
 mod reload;
 mod server;
+mod serving;
 mod signals;
 mod target;

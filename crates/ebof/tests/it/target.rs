@@ -1,12 +1,13 @@
 //! `ebof target` as an administrator sees it: a running target, its control socket and the verbs.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+
+use crate::serving::Serving;
 
 const BOX: &str = r#"
 [target]
@@ -28,41 +29,24 @@ ports = ["fabric0"]
 drive = "d0"
 "#;
 
-/// `ebof serve --config` in a directory of its own; it is killed on drop.
-struct Box {
-    child: Child,
-    directory: PathBuf,
-    started: Value,
-}
+/// `ebof serve --config` in a directory of its own, managed by `ebof target`.
+struct Box(Serving);
 
 impl Box {
     fn start(directory: &Path) -> Self {
-        let child = serve(directory).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let mut running = Self { child, directory: directory.to_owned(), started: Value::Null };
-        let mut line = String::new();
-        BufReader::new(running.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        running.started = serde_json::from_str(&line).unwrap();
-        running
+        Self(Serving::start(serve(directory), directory))
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ebof"));
-        command.arg("target").args(arguments).args(["--control", "control.sock"]);
-        command.current_dir(&self.directory).stdin(Stdio::null()).output().unwrap()
+        self.0.run(&[&["target"], arguments].concat())
     }
 
-    /// Its output; it has to succeed.
     fn told(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        self.0.told(&[&["target"], arguments].concat())
     }
 
-    /// Its error; it has to fail.
     fn refused(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
-        String::from_utf8(output.stderr).unwrap()
+        self.0.refused(&[&["target"], arguments].concat())
     }
 
     fn inventory(&self) -> Value {
@@ -70,14 +54,7 @@ impl Box {
     }
 
     fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-    }
-}
-
-impl Drop for Box {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        kill_process(Pid::from_child(&self.0.child), signal).unwrap();
     }
 }
 
@@ -96,7 +73,7 @@ fn functions_are_given_moved_and_limited_by_verbs() {
     let directory = tempfile::tempdir().unwrap();
     let running = Box::start(directory.path());
     let path = directory.path().join("control.sock");
-    assert_eq!(running.started["control"], path.to_str().unwrap());
+    assert_eq!(running.0.started["control"], path.to_str().unwrap());
     let done = running.told(&["assign", "d0/vf1", "--port", "fabric0"]);
     assert!(done.starts_with("give d0/vf1 to port fabric0: done in "), "{done}");
     running.told(&["move", "d0/vf1", "--to", "fabric1"]);
@@ -214,14 +191,14 @@ fn a_live_socket_is_refused_and_a_stale_one_replaced() {
     assert!(!second.status.success());
     let told = String::from_utf8_lossy(&second.stdout);
     assert!(told.contains("a running target has the control socket") && told.contains("--control PATH"), "{told}");
-    assert_eq!(running.inventory()["pid"], running.child.id());
+    assert_eq!(running.inventory()["pid"], running.0.child.id());
     drop(running);
     assert!(directory.path().join("control.sock").exists(), "it was killed");
     let running = Box::start(directory.path());
-    assert_eq!(running.inventory()["pid"], running.child.id());
+    assert_eq!(running.inventory()["pid"], running.0.child.id());
     running.signal(Signal::TERM);
     let mut child = { running };
-    assert!(child.child.wait().unwrap().success());
+    assert!(child.0.child.wait().unwrap().success());
     assert!(!directory.path().join("control.sock").exists());
     let told = child.refused(&["show"]);
     assert!(told.contains("no target has its control socket there"), "{told}");
