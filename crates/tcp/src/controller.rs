@@ -23,7 +23,7 @@ use crate::error::{FatalError, Termination};
 use crate::parameters::{Digest, Parameters, Trailer};
 use crate::pdu::{C2hData, CapsuleCmd, CapsuleResp, Common, H2cData, IcReq, IcResp, Layout, PduType, TermReq};
 use crate::pdu::{alignment_bytes, field, whole};
-use crate::receive::{Fault, Frame, Receiver, Source, Step};
+use crate::receive::{Fault, Frame, Receiver, Step};
 
 /// What this end offers and allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,8 +225,7 @@ impl Connection {
             let event = match step {
                 Step::AwaitData | Step::AwaitMore => return Ok(None),
                 Step::DataEnd { digest_ok } => self.data_end(digest_ok),
-                Step::Header(frame, Source::Input(bytes)) => self.header(frame, bytes)?,
-                Step::Header(frame, Source::Held) => {
+                Step::Header(frame) => {
                     let held = self.receiver.held();
                     self.header(frame, frame.header(&held))?
                 }

@@ -12,7 +12,7 @@ use crate::error::{FatalError, Termination};
 use crate::parameters::{Digest, Parameters, Trailer};
 use crate::pdu::{self, C2hData, CapsuleCmd, CapsuleResp, Common, H2cData, IcReq, IcResp, Layout, PduType, TermReq};
 use crate::pdu::{alignment_bytes, field, whole};
-use crate::receive::{Fault, Frame, Receiver, Source, Step};
+use crate::receive::{Fault, Frame, Receiver, Step};
 
 /// What this end offers and asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,8 +209,7 @@ impl Connection {
                         return Ok(Some(event));
                     }
                 }
-                Step::Header(frame, Source::Input(bytes)) => return self.header(frame, bytes).map(Some),
-                Step::Header(frame, Source::Held) => {
+                Step::Header(frame) => {
                     let held = self.receiver.held();
                     return self.header(frame, frame.header(&held)).map(Some);
                 }

@@ -81,24 +81,15 @@ enum Phase {
 
 /// What came next in the stream.
 #[derive(Debug)]
-pub(crate) enum Step<'a> {
-    /// A header, and where all of it is.
-    Header(Frame, Source<'a>),
+pub(crate) enum Step {
+    /// A header: [`Receiver::held`] has all of it until the next step.
+    Header(Frame),
     /// The data of a PDU and their digest have arrived.
     DataEnd { digest_ok: bool },
     /// Data come next that the caller places.
     AwaitData,
     /// More of the stream is needed.
     AwaitMore,
-}
-
-/// Where a header's bytes are.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Source<'a> {
-    /// In the caller's input, which was moved past it.
-    Input(&'a [u8]),
-    /// It arrived in pieces: [`Receiver::held`] has it until the next step.
-    Held,
 }
 
 /// The receiving half of a connection.
@@ -197,7 +188,7 @@ impl Receiver {
     }
 
     /// The header at the front of `input`, if all of it is there and nothing of it came before:
-    /// what is met most, with less to hand over than a [`Step`]. `None`: [`Receiver::step`] tells.
+    /// what is met most. `None`: [`Receiver::step`] tells what comes, also of a header in pieces.
     #[inline]
     pub(crate) fn whole_header<'a>(&self, input: &mut &'a [u8]) -> Option<(Frame, &'a [u8])> {
         if !matches!(self.phase, Phase::Header) || self.held_len > 0 {
@@ -211,7 +202,7 @@ impl Receiver {
 
     /// Goes on in the stream up to the next thing worth telling.
     #[inline]
-    pub(crate) fn step<'a>(&mut self, input: &mut &'a [u8]) -> Result<Step<'a>, FatalError> {
+    pub(crate) fn step(&mut self, input: &mut &[u8]) -> Result<Step, FatalError> {
         loop {
             match &mut self.phase {
                 Phase::Header => return self.step_header(input),
@@ -251,32 +242,27 @@ impl Receiver {
         }
     }
 
-    /// A header: straight from `input` where all of it is there, otherwise collected.
+    /// A header that [`Receiver::whole_header`] has not found: it comes in pieces, or is wrong.
     #[inline]
-    fn step_header<'a>(&mut self, input: &mut &'a [u8]) -> Result<Step<'a>, FatalError> {
+    fn step_header(&mut self, input: &mut &[u8]) -> Result<Step, FatalError> {
         if self.held_len == 0 {
-            let all = *input;
-            match self.frame(all).map_err(|fault| fault.at(all))? {
-                Progress::Ready(frame) => {
-                    let (header, rest) = all.split_at(frame.taken);
-                    *input = rest;
-                    return Ok(Step::Header(frame, Source::Input(header)));
-                }
-                Progress::Needs(_) if all.is_empty() => return Ok(Step::AwaitMore),
-                Progress::Needs(_) => {}
+            if input.is_empty() {
+                return Ok(Step::AwaitMore);
             }
+            // The error has as much of it as has come.
+            let _whole_or_not = self.frame(input).map_err(|fault| fault.at(input))?;
         }
         self.collect_header(input)
     }
 
     #[cold]
-    fn collect_header<'a>(&mut self, input: &mut &'a [u8]) -> Result<Step<'a>, FatalError> {
+    fn collect_header(&mut self, input: &mut &[u8]) -> Result<Step, FatalError> {
         loop {
             let held = &self.held[..self.held_len];
             match self.frame(held).map_err(|fault| fault.at(held))? {
                 Progress::Ready(frame) => {
                     self.held_len = 0;
-                    return Ok(Step::Header(frame, Source::Held));
+                    return Ok(Step::Header(frame));
                 }
                 Progress::Needs(total) => {
                     // Never more than HELD_MAX: the longest header ends where its one-byte PDO
