@@ -1,0 +1,26 @@
+//! The state directory of a target: small files that survive a crash, such as the configuration in
+//! force and accounts. One process has it at a time.
+//!
+//! Owns how a file is stored, and what is checked when it is read. What is in the files, and when
+//! they are written, is up to those who use it.
+#![forbid(unsafe_code)]
+
+mod damage;
+mod directory;
+mod error;
+mod frame;
+mod path;
+
+pub use damage::Damage;
+pub use directory::StateDirectory;
+pub use error::StateError;
+pub use path::standard_path;
+
+/// The largest content of a file.
+pub const BYTES_MAX: usize = 16 << 20;
+
+/// The longest name of a file.
+pub const NAME_BYTES_MAX: usize = 64;
+
+/// The most damaged files that are kept under one name.
+pub const SET_ASIDE_MAX: u32 = 99;
