@@ -7,7 +7,7 @@ pub enum Damage {
     #[error("it is empty")]
     Empty,
     /// It does not begin with a header.
-    #[error("it does not begin with `ebof-state 1 LENGTH CHECKSUM`")]
+    #[error("it does not begin with `# ebof-state 1 LENGTH CHECKSUM`")]
     NoHeader,
     /// It ends too early, or goes on after its end.
     #[error("it has {found} bytes after its first line, and {expected} were stored")]

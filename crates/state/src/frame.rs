@@ -1,12 +1,12 @@
 //! A file's bytes: one line with the length and the checksum (CRC-32C) of the content, and the
-//! content as it is, so that a person can read it.
+//! content as it is, so that a person can read it. The line is a comment in TOML.
 
 use crc_fast::CrcAlgorithm;
 
 use crate::Damage;
 
 /// What each file begins with. The number is the version of this form.
-const MAGIC: &str = "ebof-state 1 ";
+const MAGIC: &str = "# ebof-state 1 ";
 
 /// The longest first line, with its end.
 pub(crate) const HEADER_BYTES_MAX: usize = 64;
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn the_first_line_is_for_people() {
-        assert_eq!(encode(b"123456789"), b"ebof-state 1 9 e3069283\n123456789");
+        assert_eq!(encode(b"123456789"), b"# ebof-state 1 9 e3069283\n123456789");
         assert_eq!(decode(b""), Err(Damage::Empty));
         assert_eq!(decode(b"[[ports]]\n"), Err(Damage::NoHeader));
         assert_eq!(decode(&[b'e'; 100]), Err(Damage::NoHeader));
