@@ -24,14 +24,11 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use ebof_attach::state::StateDir;
 use ebof_manage::config::NO_CONTROL;
-use ebof_manage::enclosure::{Enclosure, Mistake, MistakeKind, Refused, Task, Transaction};
+use ebof_manage::enclosure::{Mistake, MistakeKind, Refused, Task, Transaction};
 use ebof_manage::{Target as _, api};
-use ebof_server::{RunningEnclosure, Target};
-
-use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout_at};
 
-use crate::reload::Reloads;
+use crate::managed::Managed;
 use socket::ControlSocket;
 
 /// The largest body of a request, bytes.
@@ -42,10 +39,6 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Threads for requests that take locks, none of which is held for long.
 const THREADS_MAX: usize = 16;
-
-/// The most requests at a time that read a file or the text of a configuration: neither a file
-/// system that hangs nor large texts take all threads.
-const READERS_MAX: usize = 4;
 
 /// The control socket of a target that serves; dropping it removes the file.
 #[derive(Debug)]
@@ -60,29 +53,14 @@ impl ControlEndpoint {
     }
 }
 
-/// What is managed.
-struct Managed {
-    target: Arc<Target>,
-    enclosure: Box<dyn Enclosure>,
-    reloads: Arc<Reloads>,
-    /// Of requests that read a file or a configuration's text.
-    readers: Arc<Semaphore>,
-    /// Is told of every step of every task.
-    steps: watch::Sender<()>,
-}
-
 /// Serves the control socket at the path that `wanted` says: `none`, a path, or nothing for the
 /// default one.
 ///
 /// # Errors
 /// A path that was asked for cannot be had. Without the default path the target is served all the
 /// same, and a warning logged.
-pub(crate) fn serve(
-    wanted: Option<&str>,
-    target: &Arc<Target>,
-    reloads: &Arc<Reloads>,
-) -> anyhow::Result<Option<ControlEndpoint>> {
-    let serve_at = |path: &Path| serve_at(path, target, reloads, listener::LIFETIME);
+pub(crate) fn serve(wanted: Option<&str>, managed: &Arc<Managed>) -> anyhow::Result<Option<ControlEndpoint>> {
+    let serve_at = |path: &Path| serve_at(path, Arc::clone(managed), listener::LIFETIME);
     match wanted {
         Some(NO_CONTROL) => Ok(None),
         Some(path) => serve_at(Path::new(path)).map(Some),
@@ -103,31 +81,7 @@ fn default_path() -> anyhow::Result<PathBuf> {
     Ok(directory.path().join(ebof_cli::CONTROL_SOCKET))
 }
 
-fn serve_at(
-    path: &Path,
-    target: &Arc<Target>,
-    reloads: &Arc<Reloads>,
-    lifetime: Duration,
-) -> anyhow::Result<ControlEndpoint> {
-    let steps = watch::Sender::new(());
-    let observer = steps.clone();
-    let enclosure = RunningEnclosure::observed(Arc::clone(target), Box::new(move |_| observer.send_modify(|()| ())));
-    serve_managed(path, Managed::new(target, Box::new(enclosure), reloads, steps), lifetime)
-}
-
-impl Managed {
-    fn new(
-        target: &Arc<Target>,
-        enclosure: Box<dyn Enclosure>,
-        reloads: &Arc<Reloads>,
-        steps: watch::Sender<()>,
-    ) -> Self {
-        let readers = Arc::new(Semaphore::new(READERS_MAX));
-        Self { target: Arc::clone(target), enclosure, reloads: Arc::clone(reloads), readers, steps }
-    }
-}
-
-fn serve_managed(path: &Path, managed: Managed, lifetime: Duration) -> anyhow::Result<ControlEndpoint> {
+fn serve_at(path: &Path, managed: Arc<Managed>, lifetime: Duration) -> anyhow::Result<ControlEndpoint> {
     let (socket, listener) = ControlSocket::bind(path)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -140,7 +94,7 @@ fn serve_managed(path: &Path, managed: Managed, lifetime: Duration) -> anyhow::R
         let _inside = runtime.enter();
         listener::Listener::new(tokio::net::UnixListener::from_std(listener).context("the control socket")?, lifetime)
     };
-    let routes = routes(Arc::new(managed));
+    let routes = routes(managed);
     let run = move || {
         // The listener retries after errors, so this does not return.
         let served = runtime.block_on(async move { axum::serve(listener, routes).await });

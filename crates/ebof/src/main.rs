@@ -9,6 +9,7 @@
 mod control;
 mod limits;
 mod logging;
+mod managed;
 mod metrics;
 mod reload;
 mod serve;

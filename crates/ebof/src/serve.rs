@@ -24,6 +24,7 @@ use ebof_cli::{Format, Global};
 mod configuration;
 
 use crate::control::ControlEndpoint;
+use crate::managed::Managed;
 use crate::reload::{self, Reloads, Signal, StartedWith};
 
 /// Descriptors reserved for drives, threads, the metrics endpoint and reloading.
@@ -142,7 +143,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
         None => None,
     };
     let reloads = Arc::new(Reloads::start(StartedWith(args.config.clone()), Arc::clone(&target))?);
-    let control = crate::control::serve(control.as_deref(), &target, &reloads)?;
+    let control = crate::control::serve(control.as_deref(), &Managed::new(&target, &reloads))?;
     let serving = Serving { target: &target, metrics, control: control.as_ref().map(ControlEndpoint::path) };
     match global.format {
         // One line, for the user who started the target.

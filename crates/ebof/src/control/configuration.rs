@@ -24,7 +24,8 @@ use ebof_manage::enclosure::{MistakeKind, Refused};
 use ebof_manage::load::load_as;
 use ebof_manage::{Format, Loaded, Target as _};
 
-use super::{Managed, beside};
+use super::beside;
+use crate::managed::Managed;
 use crate::reload::Refusal;
 
 /// The largest body of a request with a text: JSON may write a character as two.

@@ -4,12 +4,13 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use ebof_manage::enclosure::{Inventory, TaskState};
-use ebof_server::Settings;
+use ebof_manage::enclosure::{Enclosure, Inventory, TaskState};
+use ebof_server::{Settings, Target};
 use serde_json::Value;
+use tokio::sync::watch;
 
 use super::*;
-use crate::reload::StartedWith;
+use crate::reload::{Reloads, StartedWith};
 
 mod configuration;
 
@@ -38,7 +39,7 @@ fn rig(lifetime: Duration) -> Rig {
     let directory = tempfile::tempdir().unwrap();
     let target = target();
     let reloads = reloads(None, &target);
-    let control = serve_at(&directory.path().join("control.sock"), &target, &reloads, lifetime).unwrap();
+    let control = serve_at(&directory.path().join("control.sock"), Managed::new(&target, &reloads), lifetime).unwrap();
     Rig { control, _directory: directory }
 }
 
@@ -254,8 +255,8 @@ fn requests_whose_clients_have_gone_do_not_wait() {
     let steps = watch::Sender::new(());
     let directory = tempfile::tempdir().unwrap();
     let target = target();
-    let managed = Managed::new(&target, Box::new(slow.clone()), &reloads(None, &target), steps.clone());
-    let control = serve_managed(&directory.path().join("control.sock"), managed, LONG).unwrap();
+    let managed = Managed::with(&target, Arc::new(slow.clone()), &reloads(None, &target), steps.clone());
+    let control = serve_at(&directory.path().join("control.sock"), managed, LONG).unwrap();
     let rig = Rig { control, _directory: directory };
     let waiting = "/v1/tasks/1?revision=1&wait_ms=20000";
     // One after the other, and then as many as there may be connections.
