@@ -12,6 +12,8 @@ pub mod config;
 pub mod diagnostic;
 pub mod drive;
 pub mod enclosure;
+pub mod events;
+pub mod history;
 mod keys;
 pub mod listen;
 pub mod load;
