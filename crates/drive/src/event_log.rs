@@ -107,6 +107,18 @@ impl EventLog {
         self.events.len()
     }
 
+    /// Events that were ever recorded.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// The events, the newest first: the type, the controller, and when it happened, milliseconds
+    /// since 1970.
+    pub fn latest(&self) -> impl Iterator<Item = (EventKind, ControllerId, u64)> + '_ {
+        self.events.iter().rev().map(|event| (EventKind(event.kind), ControllerId(event.cntlid), event.at_ms))
+    }
+
     /// Whether the log has no events.
     #[must_use]
     pub fn is_empty(&self) -> bool {

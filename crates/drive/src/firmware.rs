@@ -28,6 +28,9 @@ use crate::request::Refusal;
 /// Bytes of an image at most.
 pub const IMAGE_BYTES_MAX: usize = 1 << 20;
 
+/// The product that images for drives are made for.
+pub const PRODUCT: &str = "ebof-drive";
+
 /// FWUG in bytes: offset and length of every piece of an image are multiples of it.
 pub const GRANULARITY_BYTES: usize = 4096;
 

@@ -2,10 +2,11 @@
 //! UNIX socket ([0062](../../../docs/adr/0062-management-of-the-box.md)).
 //!
 //! Owns paths, bodies and status codes; those of the configuration are in
-//! `control/configuration.rs`. What they mean is in `ebof_manage::enclosure`, and who may connect
+//! `control/configuration.rs`, of drives in `control/drives.rs`. What they mean is in `ebof_manage::enclosure`, and who may connect
 //! in `control/socket.rs` and `control/listener.rs`.
 
 mod configuration;
+mod drives;
 mod listener;
 mod socket;
 
@@ -114,6 +115,7 @@ fn routes(managed: Arc<Managed>) -> Router {
         .route("/v1/tasks", get(tasks))
         .route("/v1/tasks/{id}", get(task))
         .merge(configuration::routes())
+        .merge(drives::routes())
         .fallback(async |uri: Uri| not_found(format!("there is no {}", uri.path())))
         .method_not_allowed_fallback(method_not_allowed)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
@@ -132,6 +134,8 @@ async fn root() -> Response {
         "/v1/refused",
         "/v1/changes",
         "/v1/tasks",
+        "/v1/drives/NAME",
+        "/v1/images",
         "/v1/configuration",
         "/v1/configuration/plan",
         "/v1/reload",

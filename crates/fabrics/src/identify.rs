@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use ebof_drive::firmware::{GRANULARITY_BYTES, Personality};
 use ebof_drive::function::{primary_capabilities, secondary_controllers};
-use ebof_drive::{FORMATS, event_log, health};
+use ebof_drive::{FORMATS, View, event_log, health};
 use ebof_nvme::identify::field::{
     cdfs, cmic, ctratt, dlfeat, dpc, dps, dsto, fpi, frmw, fuses, lpa, mc, nmic, nsattr, nsfeat, nstat, nwpc, oacs,
     oaes, ofcs, oncs, sgls, vwc,
@@ -315,7 +315,8 @@ fn controller_data(association: &Association, subsystem: &Subsystem) -> Box<Iden
     data.oncs.set(PLAIN_COMMANDS);
     if let Some(drive) = &subsystem.drive {
         let personality = &drive.personality;
-        data.oacs.set(admin_commands(personality, association, subsystem));
+        let virtualizes = subsystem.has_functions() && drive::is_manager(association, subsystem);
+        data.oacs.set(admin_commands(personality, subsystem.function.is_none(), virtualizes));
         data.frmw = drive.frmw;
         data.fwug = u8::try_from(GRANULARITY_BYTES / 4096).expect("small");
         data.oaes.set(MANAGED_EVENTS);
@@ -339,13 +340,7 @@ fn controller_data(association: &Association, subsystem: &Subsystem) -> Box<Iden
         }
         data.tnvmcap.set(drive.capacity.total_bytes.into());
         data.unvmcap.set(drive.unallocated_bytes.into());
-        data.ctratt.set(
-            data.ctratt.get()
-                | ctratt::NAMESPACE_GRANULARITY
-                | ctratt::ENDURANCE_GROUPS
-                | ctratt::MDTS_WITHOUT_METADATA
-                | ctratt::RESERVATION_HOST_ID,
-        );
+        data.ctratt.set(data.ctratt.get() | DRIVE_ATTRIBUTES);
     }
     if subsystem.drive.as_ref().is_none_or(|drive| drive.personality.compare) {
         data.fuses.set(fuses::COMPARE_AND_WRITE);
@@ -392,9 +387,7 @@ const PLAIN_COMMANDS: u16 =
     oncs::COMPARE | oncs::DATASET_MANAGEMENT | oncs::WRITE_ZEROES | oncs::SAVE_SELECT | oncs::VERIFY | oncs::COPY;
 
 /// OACS of a drive, as its firmware has it. Controllers of a function manage nothing.
-fn admin_commands(personality: &Personality, association: &Association, subsystem: &Subsystem) -> u16 {
-    let is_own = subsystem.function.is_none();
-    let virtualizes = subsystem.has_functions() && drive::is_manager(association, subsystem);
+fn admin_commands(personality: &Personality, is_own: bool, virtualizes: bool) -> u16 {
     let offered = [
         (personality.device_self_test, oacs::DEVICE_SELF_TEST),
         (personality.format && is_own, oacs::FORMAT_NVM),
@@ -403,6 +396,22 @@ fn admin_commands(personality: &Personality, association: &Association, subsyste
     ];
     offered.iter().filter(|(on, _)| *on).fold(oacs::GET_LBA_STATUS, |bits, (_, bit)| bits | bit)
 }
+
+/// OACS, ONCS and CTRATT of a drive's controllers, or of those of a function.
+pub(crate) fn announced(drive: &View, is_function: bool, virtualizes: bool) -> (u16, u16, u32) {
+    let personality = &drive.personality;
+    let attributes = COMMON_ATTRIBUTES | DRIVE_ATTRIBUTES;
+    (admin_commands(personality, !is_function, virtualizes), commands(personality), attributes)
+}
+
+/// CTRATT of all controllers.
+const COMMON_ATTRIBUTES: u32 = ctratt::HOST_ID_128 | ctratt::TRAFFIC_BASED_KEEP_ALIVE;
+
+/// What a drive adds to it.
+const DRIVE_ATTRIBUTES: u32 = ctratt::NAMESPACE_GRANULARITY
+    | ctratt::ENDURANCE_GROUPS
+    | ctratt::MDTS_WITHOUT_METADATA
+    | ctratt::RESERVATION_HOST_ID;
 
 /// EDSTT: how long an extended self-test takes at most if nothing else goes on, on a disk of 100
 /// MB/s.
@@ -432,7 +441,7 @@ fn common(association: &Association, nqn: &Nqn) -> Box<IdentifyController> {
     data.mdts = page_power(limits.transfer_bytes);
     data.cntlid.set(association.cntlid.0);
     data.ver.set(VERSION.0);
-    data.ctratt.set(ctratt::HOST_ID_128 | ctratt::TRAFFIC_BASED_KEEP_ALIVE);
+    data.ctratt.set(COMMON_ATTRIBUTES);
     data.aerl = zero_based(limits.async_events);
     data.elpe = zero_based(u16::try_from(error_log::ENTRIES).expect("64 fits"));
     data.kas.set(u16::try_from(KEEP_ALIVE_GRANULARITY_MS / 100).expect("10 fits"));

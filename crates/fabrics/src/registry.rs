@@ -3,6 +3,7 @@
 //! commands that need this state.
 
 mod admission;
+mod announced;
 mod drain;
 mod execute;
 mod replaced;
@@ -24,6 +25,7 @@ use crate::error_log::ErrorLog;
 use crate::identify::KEEP_ALIVE_GRANULARITY_MS;
 use crate::model::{Limits, Model, PortId, Subsystem};
 use crate::notice::{CloseReason, Handle, Notice, Notices};
+pub use announced::Announced;
 pub use drain::{CONNECT_HOLD_MS, DRAINING_MAX, Drain, SILENT_MS, SLOW_DRAIN_MS};
 use drain::{Deferred, Draining};
 use replaced::Replaced;

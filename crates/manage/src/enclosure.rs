@@ -6,9 +6,13 @@
 //! Makes no change itself: whoever runs a target implements [`Enclosure`]. The JSON form is stable
 //! (see `docs/json.md`), guarded by snapshots.
 
+mod attachee;
 mod change;
 mod check;
+mod details;
+mod drive_change;
 mod drives;
+mod image;
 mod inventory;
 mod name;
 mod refusal;
@@ -16,9 +20,20 @@ mod task;
 
 use std::time::Duration;
 
+pub use attachee::{Attachee, AttacheeError};
 pub use change::{CHANGES_MAX, Change, Rate, Transaction};
 pub use check::check;
+pub use details::{
+    ControllerDetails, DETAILS_SCHEMA, DriveDetails, ERRORS_MAX, EVENTS_MAX, EnduranceObject, ErrorObject, EventObject,
+    EventsObject, FirmwareObject, FirmwareSlotObject, FormatObject, NamespaceDetails, RunningSelfTest,
+    SanitizeEstimates, SanitizeObject, SanitizeStateObject, SelfTestObject, SelfTestOutcome, TemperatureObject,
+};
+pub use drive_change::{
+    ATTACHEES_MAX, Activation, BLOCK_BYTES_DEFAULT, CreateNamespace, Erase, FormatNamespace, ProtectionObject,
+    SanitizeAction, SanitizeDrive, SelfTestKind,
+};
 pub use drives::{NewDrive, without_drive};
+pub use image::{IMAGE_BYTES_MAX, IMAGES_MAX, StoredImage};
 pub use inventory::{
     DriveObject, Fan, FunctionObject, HostObject, INVENTORY_SCHEMA, Inventory, NamespaceObject, PortKind, PortObject,
     Resources, Sensors, ShareObject, SubsystemObject, Temperature,
@@ -45,6 +60,15 @@ pub trait Enclosure: Send + Sync {
     /// A task, once it has ended or its revision is not `known` any more, and after `wait` at the
     /// latest; `None` if no such task is remembered.
     fn task(&self, id: u64, known: Option<u64>, wait: Duration) -> Option<Task>;
+
+    /// What a drive says of itself; `None` if there is none of this name.
+    fn drive_details(&self, drive: &str) -> Option<DriveDetails>;
+
+    /// Keeps a firmware image, [`IMAGES_MAX`] at a time, so that changes can name it.
+    ///
+    /// # Errors
+    /// It is no image for drives, or larger than [`IMAGE_BYTES_MAX`].
+    fn store_image(&self, bytes: &[u8]) -> Result<StoredImage, Refused>;
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ mod ask;
 mod before;
 mod carry;
 mod claims;
+mod details;
+mod images;
 mod inventory;
 mod relocate;
 mod sensors;
@@ -20,11 +22,13 @@ use std::time::Duration;
 
 use ebof_manage::Target as _;
 use ebof_manage::enclosure::{
-    CHANGES_MAX, Change, Enclosure, Inventory, Mistake, MistakeKind, NewDrive, Refused, Task, Transaction, check,
+    CHANGES_MAX, Change, DriveDetails, Enclosure, IMAGES_MAX, Inventory, Mistake, MistakeKind, NewDrive, Refused,
+    StoredImage, Task, Transaction, check,
 };
 
 use crate::serve::Target;
 use carry::Carrier;
+use images::Images;
 use tasks::{NotBegun, Tasks};
 
 /// Manages what a running target has.
@@ -34,6 +38,7 @@ pub struct RunningEnclosure(Arc<Running>);
 struct Running {
     target: Arc<Target>,
     tasks: Tasks,
+    images: Images,
     /// Held from the checks of a transaction until its task has begun.
     beginning: Mutex<()>,
     observer: Option<Observer>,
@@ -67,7 +72,7 @@ impl RunningEnclosure {
 
     fn with(target: Arc<Target>, observer: Option<Observer>) -> Self {
         let tasks = Tasks::new(target.shared.clock.clone());
-        Self(Arc::new(Running { target, tasks, beginning: Mutex::default(), observer }))
+        Self(Arc::new(Running { target, tasks, images: Images::default(), beginning: Mutex::default(), observer }))
     }
 }
 
@@ -86,6 +91,7 @@ impl Enclosure for RunningEnclosure {
             let mut mistakes = checked.err().map(|refused| refused.mistakes).unwrap_or_default();
             if transaction.changes.len() <= CHANGES_MAX {
                 mistakes.extend(self.mistakes_of_new_drives(&transaction));
+                mistakes.extend(self.missing_images(&transaction));
             }
             if !mistakes.is_empty() {
                 return Err(Refused { mistakes });
@@ -114,9 +120,35 @@ impl Enclosure for RunningEnclosure {
     fn task(&self, id: u64, known: Option<u64>, wait: Duration) -> Option<Task> {
         self.0.tasks.wait(id, known, wait)
     }
+
+    fn drive_details(&self, drive: &str) -> Option<DriveDetails> {
+        let state = self.0.target.in_force();
+        let opened = state.devices.actors.iter().find(|opened| opened.config.name == drive)?.clone();
+        drop(state);
+        Some(details::of(&self.0.target, &opened))
+    }
+
+    fn store_image(&self, bytes: &[u8]) -> Result<StoredImage, Refused> {
+        self.0.images.store(bytes)
+    }
 }
 
 impl RunningEnclosure {
+    /// The firmware images that a transaction names and nobody has handed over.
+    fn missing_images(&self, transaction: &Transaction) -> Vec<Mistake> {
+        let missing = |(at, change): (usize, &Change)| match change {
+            Change::StageFirmware { image, .. } if self.0.images.find(image).is_none() => Some(Mistake {
+                kind: MistakeKind::NotFound,
+                change: Some(at),
+                object: image.chars().filter(|c| !c.is_control()).take(64).collect(),
+                message: "there is no such firmware image".to_owned(),
+                advice: format!("hand it over again: the target keeps the last {IMAGES_MAX}, until it ends"),
+            }),
+            _ => None,
+        };
+        transaction.changes.iter().enumerate().filter_map(missing).collect()
+    }
+
     /// What is wrong with the drives that a transaction adds.
     fn mistakes_of_new_drives(&self, transaction: &Transaction) -> Vec<Mistake> {
         let new = |(at, change): (usize, &'_ Change)| match change {

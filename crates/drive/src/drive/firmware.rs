@@ -10,12 +10,9 @@ use ebof_nvme::firmware::Commit;
 use super::{Decision, Drive};
 use crate::change::Change;
 use crate::event_log::Event;
-use crate::firmware::{Content, Limits, Personality};
+use crate::firmware::{Content, Limits, PRODUCT, Personality};
 use crate::request::{Answer, DecisionInput, Origin, Refusal};
 use crate::self_test::Cause;
-
-/// The product that images for drives are made for.
-const PRODUCT: &str = "ebof-drive";
 
 impl Drive {
     /// The firmware slots, and the built-in image.

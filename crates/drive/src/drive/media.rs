@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::identify::field::fna;
-use ebof_nvme::log::{Lid, SelfTestCode};
+use ebof_nvme::log::{Lid, SanitizeLog, SelfTestCode};
 use ebof_nvme::media::{Format as FormatCommand, Sanitize as SanitizeCommand, SecureErase};
 use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::{ControllerId, Nsid, Status};
@@ -240,6 +240,12 @@ impl Drive {
         // Data that were not encrypted have to be erased.
         let method = if work.method == Method::NewKeys && self.state.plaintext { Method::Erase } else { work.method };
         Some(Work { method, ..work })
+    }
+
+    /// Sanitize Status.
+    #[must_use]
+    pub fn sanitize_page(&self) -> SanitizeLog {
+        self.state.sanitize.page(&self.capabilities(), self.sanitized_bytes)
     }
 
     /// Sets the progress of the current sanitize pass.

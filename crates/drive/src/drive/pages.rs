@@ -52,10 +52,7 @@ impl Drive {
                 whole(self.state.health.endurance_page(&condition, &self.endurance()).as_bytes().to_vec())
             }
             Lid::DEVICE_SELF_TEST => whole(self.state.self_test.page().as_bytes().to_vec()),
-            Lid::SANITIZE_STATUS => {
-                let page = self.state.sanitize.page(&self.capabilities(), self.sanitized_bytes);
-                whole(page.as_bytes().to_vec())
-            }
+            Lid::SANITIZE_STATUS => whole(self.sanitize_page().as_bytes().to_vec()),
             Lid::TELEMETRY_HOST => self.host_telemetry(query, origin, input),
             Lid::TELEMETRY_CONTROLLER => self.own_telemetry(query, origin),
             Lid::PERSISTENT_EVENT => self.persistent_events(query, origin, input),

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use ebof_manage::enclosure::{Enclosure, Inventory, TaskState};
+use ebof_manage::enclosure::{DriveDetails, Enclosure, Inventory, StoredImage, TaskState};
 use ebof_server::{Settings, Target};
 use serde_json::Value;
 use tokio::sync::watch;
@@ -246,6 +246,14 @@ impl Enclosure for Slow {
             "elapsed_ms": 0, "remark": null, "error": null,
         });
         Some(serde_json::from_value(task).unwrap())
+    }
+
+    fn drive_details(&self, _drive: &str) -> Option<DriveDetails> {
+        unreachable!("nobody asks")
+    }
+
+    fn store_image(&self, _bytes: &[u8]) -> Result<StoredImage, Refused> {
+        unreachable!("nobody asks")
     }
 }
 

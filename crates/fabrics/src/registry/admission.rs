@@ -366,7 +366,7 @@ impl Registry {
     }
 
     /// The limits that a new controller announces: a drive's may be lower than the target's.
-    fn limits_of(&self, kind: &Kind) -> Limits {
+    pub(super) fn limits_of(&self, kind: &Kind) -> Limits {
         let mut limits = self.limits.clone();
         if let Kind::Io(subsystem) = kind
             && let Some(drive) = &subsystem.drive

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::attachee::Attachee;
+use super::drive_change::{Activation, CreateNamespace, FormatNamespace, SanitizeDrive, SelfTestKind};
 use super::drives::NewDrive;
 use super::name::{FunctionName, NamespaceName};
 
@@ -83,6 +85,67 @@ pub enum Change {
         #[serde(default)]
         surprise: bool,
     },
+    /// A namespace is created. The task says which ([`Task::made`](super::Task::made)).
+    CreateNamespace(CreateNamespace),
+    /// A namespace is deleted with its data.
+    DeleteNamespace {
+        /// The namespace.
+        namespace: NamespaceName,
+    },
+    /// A namespace is attached to somebody, beside whom it is attached to already.
+    AttachNamespace {
+        /// The namespace.
+        namespace: NamespaceName,
+        /// To whom.
+        to: Attachee,
+    },
+    /// A namespace is detached from somebody.
+    DetachNamespace {
+        /// The namespace.
+        namespace: NamespaceName,
+        /// From whom. A host: if the namespace is attached to every one, it is attached to those
+        /// that were there so far, without this one.
+        from: Attachee,
+    },
+    /// A namespace is write protected, or the protection is removed.
+    WriteProtect {
+        /// The namespace.
+        namespace: NamespaceName,
+        /// Whether it is to be protected.
+        on: bool,
+    },
+    /// A namespace is formatted: its data are lost.
+    FormatNamespace(FormatNamespace),
+    /// A drive is sanitized: all its data are lost. The operation goes on if the task ends with the
+    /// target; `sanitize_percent` of the drive says how far it is.
+    SanitizeDrive(SanitizeDrive),
+    /// A drive tests itself, or ends that. The task fails if the test does.
+    SelfTest {
+        /// The drive's name.
+        drive: String,
+        /// What it does.
+        kind: SelfTestKind,
+    },
+    /// A firmware image is put into a slot. It does not run yet.
+    StageFirmware {
+        /// The drive's name.
+        drive: String,
+        /// The slot, 1 to 7; `None`: the drive chooses. The task says which
+        /// ([`Task::made`](super::Task::made)).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        slot: Option<u8>,
+        /// The image: [`StoredImage::id`](super::StoredImage::id) of one that was handed over.
+        image: String,
+    },
+    /// The image of a firmware slot is to run.
+    ActivateFirmware {
+        /// The drive's name.
+        drive: String,
+        /// The slot, 1 to 7.
+        slot: u8,
+        /// When.
+        when: Activation,
+    },
 }
 
 /// A limit: a number, or none.
@@ -99,7 +162,23 @@ impl Change {
     /// Whether it can be taken back when a later change of its transaction fails.
     #[must_use]
     pub const fn is_reversible(&self) -> bool {
-        !matches!(self, Self::ResetDrive { .. } | Self::RemoveDrive { .. })
+        !matches!(
+            self,
+            Self::ResetDrive { .. }
+                | Self::RemoveDrive { .. }
+                | Self::DeleteNamespace { .. }
+                | Self::FormatNamespace(_)
+                | Self::SanitizeDrive(_)
+                | Self::SelfTest { .. }
+                | Self::StageFirmware { .. }
+                | Self::ActivateFirmware { .. }
+        )
+    }
+
+    /// Whether data of a drive are lost by it.
+    #[must_use]
+    pub const fn destroys_data(&self) -> bool {
+        matches!(self, Self::DeleteNamespace { .. } | Self::FormatNamespace(_) | Self::SanitizeDrive(_))
     }
 
     /// The function whose port or share it changes.
@@ -110,7 +189,21 @@ impl Change {
             | Self::Move { function, .. }
             | Self::Weight { function, .. }
             | Self::Limit { function, .. } => Some(function),
-            Self::Map { .. } | Self::ResetDrive { .. } | Self::AddDrive(_) | Self::RemoveDrive { .. } => None,
+            _ => None,
+        }
+    }
+
+    /// The namespace that it is about, if that exists already.
+    #[must_use]
+    pub const fn namespace(&self) -> Option<&NamespaceName> {
+        match self {
+            Self::Map { namespace, .. }
+            | Self::DeleteNamespace { namespace }
+            | Self::AttachNamespace { namespace, .. }
+            | Self::DetachNamespace { namespace, .. }
+            | Self::WriteProtect { namespace, .. }
+            | Self::FormatNamespace(FormatNamespace { namespace, .. }) => Some(namespace),
+            _ => None,
         }
     }
 
@@ -122,8 +215,19 @@ impl Change {
             | Self::Move { function, .. }
             | Self::Weight { function, .. }
             | Self::Limit { function, .. } => Some(&function.drive),
-            Self::Map { namespace, .. } => Some(&namespace.drive),
-            Self::ResetDrive { drive } | Self::RemoveDrive { drive, .. } => Some(drive),
+            Self::Map { namespace, .. }
+            | Self::DeleteNamespace { namespace }
+            | Self::AttachNamespace { namespace, .. }
+            | Self::DetachNamespace { namespace, .. }
+            | Self::WriteProtect { namespace, .. }
+            | Self::FormatNamespace(FormatNamespace { namespace, .. }) => Some(&namespace.drive),
+            Self::ResetDrive { drive }
+            | Self::RemoveDrive { drive, .. }
+            | Self::CreateNamespace(CreateNamespace { drive, .. })
+            | Self::SanitizeDrive(SanitizeDrive { drive, .. })
+            | Self::SelfTest { drive, .. }
+            | Self::StageFirmware { drive, .. }
+            | Self::ActivateFirmware { drive, .. } => Some(drive),
             Self::AddDrive(_) => None,
         }
     }
@@ -157,6 +261,34 @@ impl fmt::Display for Change {
             Self::AddDrive(new) => write!(f, "add drive {}", new.name()),
             Self::RemoveDrive { drive, surprise: false } => write!(f, "remove drive {drive}"),
             Self::RemoveDrive { drive, surprise: true } => write!(f, "remove drive {drive} at once"),
+            Self::CreateNamespace(new) => new.fmt(f),
+            Self::DeleteNamespace { namespace } => write!(f, "delete {namespace}"),
+            Self::AttachNamespace { namespace, to: Attachee::Everyone } => {
+                write!(f, "attach {namespace} to every host")
+            }
+            Self::AttachNamespace { namespace, to } => write!(f, "attach {namespace} to {to}"),
+            Self::DetachNamespace { namespace, from: Attachee::Everyone } => {
+                write!(f, "attach {namespace} no longer to every host")
+            }
+            Self::DetachNamespace { namespace, from } => write!(f, "detach {namespace} from {from}"),
+            Self::WriteProtect { namespace, on: true } => write!(f, "write protect {namespace}"),
+            Self::WriteProtect { namespace, on: false } => write!(f, "remove the write protection of {namespace}"),
+            Self::FormatNamespace(format) => format.fmt(f),
+            Self::SanitizeDrive(sanitize) => sanitize.fmt(f),
+            Self::SelfTest { drive, kind: SelfTestKind::Abort } => write!(f, "end the self-test of drive {drive}"),
+            Self::SelfTest { drive, kind } => write!(f, "test drive {drive} ({})", kind.name()),
+            Self::StageFirmware { drive, slot: Some(slot), image } => {
+                write!(f, "put image {image} into slot {slot} of drive {drive}")
+            }
+            Self::StageFirmware { drive, slot: None, image } => {
+                write!(f, "put image {image} into a slot of drive {drive}")
+            }
+            Self::ActivateFirmware { drive, slot, when: Activation::Now } => {
+                write!(f, "activate firmware slot {slot} of drive {drive}")
+            }
+            Self::ActivateFirmware { drive, slot, when: Activation::AtReset } => {
+                write!(f, "activate firmware slot {slot} of drive {drive} with its next reset")
+            }
         }
     }
 }

@@ -1,10 +1,16 @@
 //! The checks of a transaction against what there is: all mistakes at once. Each change is checked
 //! against what the ones before it would leave.
 
+mod drives;
+mod namespaces;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
+use namespaces::Known;
+
 use super::change::{CHANGES_MAX, Change, Rate, Transaction};
+use super::details::FormatObject;
 use super::drives::NewDrive;
 use super::inventory::{DriveObject, Inventory, PortKind, ShareObject};
 use super::name::{FunctionName, NamespaceName};
@@ -26,6 +32,7 @@ pub fn check(inventory: &Inventory, transaction: &Transaction) -> Result<(), Ref
         inventory,
         ports: inventory.drives.iter().flat_map(|drive| &drive.functions).map(given).collect(),
         subsystems: direct_subsystems(inventory),
+        namespaces: namespaces::known(inventory),
         added: Vec::new(),
         at: None,
         mistakes: Vec::new(),
@@ -60,6 +67,8 @@ struct Checks<'i> {
     ports: BTreeMap<FunctionName, Option<String>>,
     /// The direct ports that something else than a function has after the changes so far.
     subsystems: BTreeMap<String, String>,
+    /// Namespaces after the changes so far. Those that are created without an NSID are not in it.
+    namespaces: BTreeMap<NamespaceName, Known>,
     /// The names of drives that are added.
     added: Vec<String>,
     at: Option<usize>,
@@ -129,6 +138,16 @@ impl<'i> Checks<'i> {
             }
             Change::AddDrive(new) => self.add(new),
             Change::RemoveDrive { drive, .. } => drop(self.drive(drive)),
+            Change::CreateNamespace(new) => self.create(new),
+            Change::DeleteNamespace { namespace } => self.delete(namespace),
+            Change::AttachNamespace { namespace, to } => self.attach(namespace, to),
+            Change::DetachNamespace { namespace, from } => self.detach(namespace, from),
+            Change::WriteProtect { namespace, on } => self.protect(namespace, *on),
+            Change::FormatNamespace(format) => self.format(format),
+            Change::SanitizeDrive(sanitize) => self.sanitize(sanitize),
+            Change::SelfTest { drive, kind } => self.self_test(drive, *kind),
+            Change::StageFirmware { drive, slot, .. } => self.firmware(drive, *slot),
+            Change::ActivateFirmware { drive, slot, .. } => self.firmware(drive, Some(*slot)),
         }
     }
 
@@ -239,28 +258,6 @@ impl<'i> Checks<'i> {
             Some(_) => {}
         }
         self.ports.insert(function.clone(), Some(to.to_owned()));
-    }
-
-    fn map(&mut self, namespace: &NamespaceName, function: Option<&FunctionName>) {
-        if let Some(drive) = self.drive(&namespace.drive)
-            && !drive.namespaces.iter().any(|there| there.name == *namespace)
-        {
-            let names: Vec<String> = drive.namespaces.iter().map(|there| format!("ns{}", there.name.nsid)).collect();
-            let advice = match names.is_empty() {
-                true => format!("drive {} has no namespace: `ebof create-ns` makes one", drive.name),
-                false => format!("drive {} has {}", drive.name, names.join(", ")),
-            };
-            self.mistake(MistakeKind::NotFound, namespace, "there is no such namespace", advice);
-        }
-        let Some(function) = function else { return };
-        if function.drive != namespace.drive {
-            let message = format!("{function} is a function of another drive");
-            let advice = format!("choose one of drive {}", namespace.drive);
-            return self.mistake(MistakeKind::Conflict, namespace, message, advice);
-        }
-        if self.inventory.drive(&function.drive).is_some_and(|drive| drive.task.is_none()) {
-            self.function(function);
-        }
     }
 
     fn limit(&mut self, function: &FunctionName, rates: [Option<Rate>; 3]) {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::details::FormatObject;
 use super::name::{FunctionName, NamespaceName};
 
 /// The version of the JSON shape of [`Inventory`].
@@ -59,6 +60,18 @@ pub struct DriveObject {
     pub ports: Vec<String>,
     /// Controllers of its own subsystem.
     pub hosts: Vec<HostObject>,
+    /// Namespaces that it can have at most; NSIDs are from 1 to that.
+    #[serde(default)]
+    pub namespaces_max: u32,
+    /// The formats that its namespaces can have.
+    #[serde(default)]
+    pub formats: Vec<FormatObject>,
+    /// How much of a sanitize operation that is going on is done, 0 to 99; `None` if none is.
+    #[serde(default)]
+    pub sanitize_percent: Option<u8>,
+    /// How much of a self-test that is going on is done, 0 to 99; `None` if none is.
+    #[serde(default)]
+    pub self_test_percent: Option<u8>,
     /// Whether it was added while the target runs, and goes with its next start or reload.
     pub added: bool,
     /// The task that is changing it.
@@ -127,8 +140,18 @@ pub struct NamespaceObject {
     pub size_bytes: u64,
     /// Size of a logical block in bytes.
     pub block_size_bytes: u32,
+    /// Metadata at the end of each block, in bytes.
+    #[serde(default)]
+    pub metadata_bytes: u16,
     /// Its UUID.
     pub uuid: String,
+    /// Whether it is write protected.
+    #[serde(default)]
+    pub write_protected: bool,
+    /// How much of erasing its old data after a format is done, 0 to 99; `None` if nothing is being
+    /// erased. Commands to it wait meanwhile.
+    #[serde(default)]
+    pub format_percent: Option<u8>,
     /// Whether it may be attached to several.
     pub shared: bool,
     /// The functions that it is attached to.

@@ -38,6 +38,10 @@ pub struct Task {
     pub ended_unix_ms: Option<u64>,
     /// How long it has run, milliseconds.
     pub elapsed_ms: u64,
+    /// The names of what it made and others did not name, in the order of the changes: namespaces
+    /// (`d3/ns5`), firmware slots (`d3/slot2`). Empty if it failed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub made: Vec<String>,
     /// What is to be known about what it did, for people.
     pub remark: Option<String>,
     /// Why it failed.
@@ -70,6 +74,8 @@ pub enum Phase {
     Aborting,
     /// The drive stores the change.
     Storing,
+    /// The drive is at it: it erases, sanitizes or tests.
+    Working,
     /// The function is bound to its new port.
     Binding,
     /// The configuration is changed.
@@ -97,12 +103,13 @@ pub struct TaskError {
 
 impl Phase {
     /// All phases, in their order.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Waiting,
         Self::Stopping,
         Self::Draining,
         Self::Aborting,
         Self::Storing,
+        Self::Working,
         Self::Binding,
         Self::Configuring,
         Self::GoingBack,
@@ -118,6 +125,7 @@ impl Phase {
             Self::Draining => "draining",
             Self::Aborting => "aborting",
             Self::Storing => "storing",
+            Self::Working => "working",
             Self::Binding => "binding",
             Self::Configuring => "configuring",
             Self::GoingBack => "going-back",

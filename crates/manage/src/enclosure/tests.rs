@@ -25,6 +25,9 @@ fn namespace(name: &str) -> NamespaceObject {
         name: name.parse().unwrap(),
         size_bytes: 1 << 30,
         block_size_bytes: 4096,
+        metadata_bytes: 0,
+        write_protected: false,
+        format_percent: None,
         uuid: "6f3a1f1e-8f0b-4a57-9d0e-0d8f5b2f8c11".into(),
         shared: false,
         functions: vec!["d3/vf1".parse().unwrap()],
@@ -59,6 +62,12 @@ fn drive(name: &str, functions: Vec<FunctionObject>) -> DriveObject {
             io_queues: 4,
             connected_since_unix_ms: 1_700_000_000_000,
         }],
+        namespaces_max: 128,
+        formats: [(0, 512, 0), (1, 4096, 0), (2, 512, 8), (3, 4096, 8)]
+            .map(|(index, block_size_bytes, metadata_bytes)| FormatObject { index, block_size_bytes, metadata_bytes })
+            .into(),
+        sanitize_percent: None,
+        self_test_percent: None,
         added: name == "d4",
         task: None,
     }
@@ -153,6 +162,7 @@ fn the_shape_of_tasks_and_changes_is_stable() {
         began_unix_ms: 1_700_000_000_000,
         ended_unix_ms: Some(1_700_000_000_050),
         elapsed_ms: 50,
+        made: Vec::new(),
         remark: None,
         error: Some(TaskError {
             change: 1,

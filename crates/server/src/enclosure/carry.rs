@@ -267,6 +267,7 @@ impl Step<'_> {
             }
             Change::AddDrive(new) => self.add(new),
             Change::RemoveDrive { drive, surprise } => self.remove(drive, *surprise),
+            _ => Err(Failed::new("this cannot be done yet", "use a command of a host")),
         }
     }
 

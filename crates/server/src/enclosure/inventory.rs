@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 
-use ebof_drive::View;
 use ebof_drive::function::{self, Share};
+use ebof_drive::{FORMATS, Format, View};
 use ebof_manage::config::Subsystem;
 use ebof_manage::enclosure::{
-    DriveObject, FunctionName, FunctionObject, HostObject, INVENTORY_SCHEMA, Inventory, NamespaceName, NamespaceObject,
-    PortKind, PortObject, Resources, ShareObject, SubsystemObject,
+    DriveObject, FormatObject, FunctionName, FunctionObject, HostObject, INVENTORY_SCHEMA, Inventory, NamespaceName,
+    NamespaceObject, PortKind, PortObject, Resources, ShareObject, SubsystemObject,
 };
 use ebof_nvme::Nsid;
 use ebof_nvme::virtualization::ResourceType;
@@ -108,9 +108,17 @@ fn drive_of(
         critical_warning: opened.actor.health().critical_warning,
         resources: (!view.functions.is_empty()).then(|| resources_of(&view)),
         functions: view.functions.iter().map(function).collect(),
-        namespaces: view.namespaces.iter().map(|(nsid, namespace)| namespace_of(name, *nsid, namespace)).collect(),
+        namespaces: view
+            .namespaces
+            .iter()
+            .map(|(nsid, namespace)| namespace_of(name, *nsid, namespace, &view))
+            .collect(),
         ports: opened.subsystem.ports.clone(),
         hosts: hosts(nqn),
+        namespaces_max: view.profile.namespaces,
+        formats: formats(),
+        sanitize_percent: opened.actor.sanitize_percent(),
+        self_test_percent: opened.actor.self_test_percent(),
         added: false,
         task: tasks.of(name),
     }
@@ -120,12 +128,15 @@ fn named(drive: &str, nsid: Nsid) -> NamespaceName {
     NamespaceName { drive: drive.to_owned(), nsid: nsid.0 }
 }
 
-fn namespace_of(drive: &str, nsid: Nsid, namespace: &ebof_drive::Namespace) -> NamespaceObject {
+fn namespace_of(drive: &str, nsid: Nsid, namespace: &ebof_drive::Namespace, view: &View) -> NamespaceObject {
     let function = |&number: &u16| FunctionName { drive: drive.to_owned(), number };
     NamespaceObject {
         name: named(drive, nsid),
         size_bytes: namespace.shape.bytes(),
         block_size_bytes: 1 << namespace.shape.format().block_shift,
+        metadata_bytes: namespace.shape.format().metadata_bytes,
+        write_protected: namespace.write_protected,
+        format_percent: view.erasing.get(&nsid.0).map(|left| 100 - left.clamp(&1, &100)),
         uuid: ebof_nvme::Uuid(namespace.uuid).to_string(),
         shared: namespace.shared,
         functions: namespace.functions.iter().map(function).collect(),
@@ -134,6 +145,17 @@ fn namespace_of(drive: &str, nsid: Nsid, namespace: &ebof_drive::Namespace) -> N
             false => namespace.hosts.iter().cloned().collect(),
         },
     }
+}
+
+/// The formats that namespaces can have.
+pub(super) fn formats() -> Vec<FormatObject> {
+    (0..).zip(&FORMATS).map(|(index, format)| format_of(index, *format)).collect()
+}
+
+/// A format with its index.
+pub(super) fn format_of(index: u8, format: Format) -> FormatObject {
+    let Format { block_shift, metadata_bytes } = format;
+    FormatObject { index, block_size_bytes: 1 << block_shift, metadata_bytes }
 }
 
 fn resources_of(view: &View) -> Resources {

@@ -109,6 +109,7 @@ impl Tasks {
             began_unix_ms: self.clock.unix_ms(),
             ended_unix_ms: None,
             elapsed_ms: 0,
+            made: Vec::new(),
             remark: None,
             error: None,
         };
@@ -139,6 +140,7 @@ impl Tasks {
             (task.phase, task.percent, task.detail) = (Phase::Ended, 100, None);
             if outcome.is_err() {
                 task.remark = None;
+                task.made.clear();
             }
             (task.error, task.ended_unix_ms) = (outcome.err(), Some(now));
         });

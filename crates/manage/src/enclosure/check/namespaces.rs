@@ -1,0 +1,244 @@
+//! The checks of changes of namespaces: who may have them, their formats, their data.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Checks;
+use crate::enclosure::attachee::Attachee;
+use crate::enclosure::drive_change::{ATTACHEES_MAX, CreateNamespace, FormatNamespace, ProtectionObject};
+use crate::enclosure::inventory::{DriveObject, Inventory, NamespaceObject};
+use crate::enclosure::name::{FunctionName, NamespaceName};
+use crate::enclosure::refusal::MistakeKind;
+
+/// A namespace after the changes so far.
+pub(super) struct Known {
+    shared: bool,
+    write_protected: bool,
+    who: BTreeSet<Attachee>,
+}
+
+/// The namespaces that there are.
+pub(super) fn known(inventory: &Inventory) -> BTreeMap<NamespaceName, Known> {
+    let namespaces = inventory.drives.iter().flat_map(|drive| &drive.namespaces);
+    namespaces.map(|namespace| (namespace.name.clone(), Known::from(namespace))).collect()
+}
+
+impl From<&NamespaceObject> for Known {
+    fn from(namespace: &NamespaceObject) -> Self {
+        let functions = namespace.functions.iter().cloned().map(Attachee::Function);
+        // What is not read as the name of a host is none that a change could name.
+        let hosts = namespace.hosts.iter().filter_map(|host| host.parse().ok());
+        let NamespaceObject { shared, write_protected, .. } = *namespace;
+        Self { shared, write_protected, who: functions.chain(hosts).collect() }
+    }
+}
+
+impl Checks<'_> {
+    pub(super) fn map(&mut self, namespace: &NamespaceName, function: Option<&FunctionName>) {
+        let exists = self.namespace(namespace);
+        let before = self.mistakes.len();
+        if let Some(function) = function {
+            self.is_attachable(namespace, &Attachee::Function(function.clone()));
+        }
+        if exists
+            && self.mistakes.len() == before
+            && let Some(known) = self.namespaces.get_mut(namespace)
+        {
+            let stays = known.shared;
+            known.who.retain(|who| stays && !matches!(who, Attachee::Function(_)));
+            known.who.extend(function.cloned().map(Attachee::Function));
+        }
+    }
+
+    /// Whether there is such a namespace, now or by an earlier change; what is wrong otherwise is
+    /// noted.
+    pub(super) fn namespace(&mut self, name: &NamespaceName) -> bool {
+        let before = self.mistakes.len();
+        let Some(drive) = self.drive(&name.drive) else { return false };
+        if !self.namespaces.contains_key(name) {
+            let names: Vec<String> = drive.namespaces.iter().map(|there| format!("ns{}", there.name.nsid)).collect();
+            let advice = match names.is_empty() {
+                true => {
+                    format!("drive {0} has no namespace: `ebof target add namespace {0} SIZE` makes one", drive.name)
+                }
+                false => format!("drive {} has {}", drive.name, names.join(", ")),
+            };
+            self.mistake(MistakeKind::NotFound, name, "there is no such namespace", advice);
+        }
+        self.mistakes.len() == before
+    }
+
+    /// The same for a change that a drive refuses while it is being sanitized.
+    pub(super) fn usable_namespace(&mut self, name: &NamespaceName) -> bool {
+        self.namespace(name) && self.usable(&name.drive).is_some()
+    }
+
+    /// Whether a namespace of this drive could be attached to somebody.
+    fn is_attachable(&mut self, namespace: &NamespaceName, who: &Attachee) {
+        let Attachee::Function(function) = who else { return };
+        if function.drive != namespace.drive {
+            let message = format!("{function} is a function of another drive");
+            let advice = format!("choose one of drive {}", namespace.drive);
+            return self.mistake(MistakeKind::Conflict, namespace, message, advice);
+        }
+        if self.inventory.drive(&function.drive).is_some_and(|drive| drive.task.is_none()) {
+            self.function(function);
+        }
+    }
+
+    pub(super) fn attach(&mut self, name: &NamespaceName, to: &Attachee) {
+        let exists = self.usable_namespace(name);
+        self.is_attachable(name, to);
+        let Some(known) = self.namespaces.get_mut(name).filter(|_| exists) else { return };
+        let other = known.who.iter().find(|&who| who != to).filter(|_| !known.shared).cloned();
+        known.who.insert(to.clone());
+        if let Some(other) = other {
+            let message = format!("it is private, and attached to {other}");
+            let advice = match to {
+                Attachee::Function(function) => format!("`ebof target map {name} --vf {function}` moves it"),
+                _ => format!("`ebof target detach {name} {other}` first"),
+            };
+            self.mistake(MistakeKind::Conflict, name, message, advice);
+        }
+    }
+
+    pub(super) fn detach(&mut self, name: &NamespaceName, from: &Attachee) {
+        if !self.usable_namespace(name) {
+            return;
+        }
+        let Some(known) = self.namespaces.get_mut(name) else { return };
+        let is_one_of_all = matches!(from, Attachee::Host(_)) && known.who.contains(&Attachee::Everyone);
+        if known.who.remove(from) || is_one_of_all {
+            return;
+        }
+        let who: Vec<String> = known.who.iter().map(ToString::to_string).collect();
+        let advice = match who.is_empty() {
+            true => "it is attached to nobody".to_owned(),
+            false => format!("it is attached to {}", who.join(", ")),
+        };
+        self.mistake(MistakeKind::Conflict, name, format!("it is not attached to {from}"), advice);
+    }
+
+    pub(super) fn protect(&mut self, name: &NamespaceName, on: bool) {
+        if self.usable_namespace(name)
+            && let Some(known) = self.namespaces.get_mut(name)
+        {
+            known.write_protected = on;
+        }
+    }
+
+    pub(super) fn delete(&mut self, name: &NamespaceName) {
+        if self.usable_namespace(name) {
+            self.may_lose_data(name);
+        }
+    }
+
+    fn may_lose_data(&mut self, name: &NamespaceName) {
+        if self.namespaces.get(name).is_some_and(|known| known.write_protected) {
+            let advice = format!("`ebof target set {name} write-protect=off` removes the protection");
+            self.mistake(MistakeKind::Conflict, name, "it is write protected", advice);
+        }
+    }
+
+    pub(super) fn create(&mut self, new: &CreateNamespace) {
+        let drive = self.usable(&new.drive);
+        let object = match new.nsid {
+            Some(nsid) => format!("{}/ns{nsid}", new.drive),
+            None => new.drive.clone(),
+        };
+        if new.size_bytes == 0 {
+            self.mistake(MistakeKind::Value, &object, "a size of 0 bytes", "accepted: 1 byte or more");
+        }
+        if let Some(capacity) = new.capacity_bytes.filter(|capacity| !(1..=new.size_bytes).contains(capacity)) {
+            let advice = format!("accepted: 1 byte to its size of {}", new.size_bytes);
+            self.mistake(MistakeKind::Value, &object, format!("a capacity of {capacity} bytes"), advice);
+        }
+        if let Some(drive) = drive {
+            self.block_format(&object, drive, new.block_size_bytes, new.metadata_bytes, new.protection);
+            self.new_nsid(&object, drive, new.nsid);
+        }
+        let name = NamespaceName { drive: new.drive.clone(), nsid: new.nsid.unwrap_or(0) };
+        if drive.is_some() {
+            new.attach_to.iter().take(ATTACHEES_MAX).for_each(|who| self.is_attachable(&name, who));
+        }
+        let who: BTreeSet<Attachee> = new.attach_to.iter().take(ATTACHEES_MAX + 1).cloned().collect();
+        if who.len() > ATTACHEES_MAX {
+            let advice = format!("accepted: at most {ATTACHEES_MAX}; `attach-namespace` attaches it to more");
+            self.mistake(MistakeKind::Value, &object, "it would be attached to too many", advice);
+        }
+        if who.len() > 1 && !new.shared {
+            let message = format!("it would be private, and attached to {} at once", who.len());
+            self.mistake(MistakeKind::Conflict, &object, message, "make it shared, or attach it to one");
+        }
+        if new.nsid.is_some() {
+            self.namespaces.insert(name, Known { shared: new.shared, write_protected: false, who });
+        }
+    }
+
+    fn new_nsid(&mut self, object: &str, drive: &DriveObject, wanted: Option<u32>) {
+        let max = drive.namespaces_max;
+        let there = self.namespaces.keys().filter(|there| there.drive == drive.name).count();
+        if there >= usize::try_from(max).unwrap_or(usize::MAX) {
+            let advice = "delete one that is not needed (`ebof target remove namespace`)";
+            self.mistake(
+                MistakeKind::Conflict,
+                &object,
+                format!("the drive has {max} namespaces, and no more"),
+                advice,
+            );
+        }
+        let Some(nsid) = wanted else { return };
+        if !(1..=max).contains(&nsid) {
+            self.mistake(MistakeKind::Value, &object, format!("an NSID of {nsid}"), format!("accepted: 1 to {max}"));
+        }
+        if self.namespaces.contains_key(&NamespaceName { drive: drive.name.clone(), nsid }) {
+            let advice = "choose another NSID, or let the drive choose";
+            self.mistake(MistakeKind::Conflict, &object, "there is such a namespace already", advice);
+        }
+    }
+
+    pub(super) fn format(&mut self, wanted: &FormatNamespace) {
+        let name = &wanted.namespace;
+        if !self.usable_namespace(name) {
+            return;
+        }
+        self.may_lose_data(name);
+        let Some(drive) = self.inventory.drive(&name.drive) else { return };
+        let Some(now) = drive.namespaces.iter().find(|namespace| namespace.name == *name) else { return };
+        if now.format_percent.is_some() {
+            let advice = "wait for the end of that; `ebof target show` says how far it is";
+            self.mistake(MistakeKind::Busy, name, "it is being formatted", advice);
+        }
+        let block_size = wanted.block_size_bytes.unwrap_or(now.block_size_bytes);
+        let metadata = wanted.metadata_bytes.unwrap_or(now.metadata_bytes);
+        self.block_format(&name.to_string(), drive, block_size, metadata, wanted.protection.unwrap_or_default());
+    }
+
+    /// Whether a drive has blocks like that.
+    fn block_format(
+        &mut self,
+        object: &str,
+        drive: &DriveObject,
+        block_size: u32,
+        metadata: u16,
+        protection: ProtectionObject,
+    ) {
+        let is_it =
+            |format: &&super::FormatObject| format.block_size_bytes == block_size && format.metadata_bytes == metadata;
+        if drive.formats.iter().find(is_it).is_none() {
+            let words = |format: &super::FormatObject| match format.metadata_bytes {
+                0 => format.block_size_bytes.to_string(),
+                metadata => format!("{} with {metadata} of metadata", format.block_size_bytes),
+            };
+            let accepted: Vec<String> = drive.formats.iter().map(words).collect();
+            let message = format!("blocks of {block_size} bytes with {metadata} bytes of metadata");
+            self.mistake(MistakeKind::Value, &object, message, format!("accepted: {}", accepted.join(", ")));
+        }
+        if protection.kind > 3 {
+            let message = format!("protection information of type {}", protection.kind);
+            self.mistake(MistakeKind::Value, &object, message, "accepted: 0 for none, 1 to 3");
+        } else if protection.kind > 0 && metadata == 0 {
+            let advice = "choose a format with metadata";
+            self.mistake(MistakeKind::Conflict, &object, "protection information needs metadata", advice);
+        }
+    }
+}
