@@ -210,22 +210,36 @@ impl History {
         now_unix_ms: u64,
         objects: impl IntoIterator<Item = (SeriesName, &'c ObjectCounters)>,
     ) {
-        let now_s = now_ms.saturating_add(500) / 1000;
-        if now_s <= self.latest_s {
-            return;
-        }
-        let elapsed_ms = now_ms.saturating_sub(self.latest_ms).max(1);
-        let span = Elapsed { from_s: self.latest_s, to_s: now_s, elapsed_ms };
-        (self.latest_s, self.latest_ms, self.left_out) = (now_s, now_ms, 0);
-        self.start_unix_ms = now_unix_ms.saturating_sub(now_s.saturating_mul(1000));
+        let Some(elapsed) = self.advance(now_ms, now_unix_ms) else { return };
+        self.left_out = 0;
         let outside = std::mem::take(&mut self.outside);
         for (name, counters) in objects {
             match self.series.get_mut(&name) {
-                Some(series) => series.take(span, counters),
-                None => self.begin(span, outside.get(&name).copied(), name, counters),
+                Some(series) => series.take(elapsed, counters),
+                None => self.begin(elapsed, outside.get(&name).copied(), name, counters),
             }
         }
-        self.series.values_mut().for_each(|series| series.end_intervals(span));
+        self.series.values_mut().for_each(|series| series.end_intervals(elapsed));
+    }
+
+    /// As `record` with counters that have not changed.
+    pub fn record_idle(&mut self, now_ms: u64, now_unix_ms: u64) {
+        let Some(elapsed) = self.advance(now_ms, now_unix_ms) else { return };
+        self.left_out = 0;
+        self.series.values_mut().for_each(|series| series.end_intervals(elapsed));
+    }
+
+    /// The time since the last record; `None` if that was in this second.
+    fn advance(&mut self, now_ms: u64, now_unix_ms: u64) -> Option<Elapsed> {
+        let now_s = now_ms.saturating_add(500) / 1000;
+        if now_s <= self.latest_s {
+            return None;
+        }
+        let elapsed_ms = now_ms.saturating_sub(self.latest_ms).max(1);
+        let elapsed = Elapsed { from_s: self.latest_s, to_s: now_s, elapsed_ms };
+        (self.latest_s, self.latest_ms) = (now_s, now_ms);
+        self.start_unix_ms = now_unix_ms.saturating_sub(now_s.saturating_mul(1000));
+        Some(elapsed)
     }
 
     /// Begins to remember an object if it does something, and if there is room. `before` is how
@@ -377,6 +391,12 @@ impl Resolution {
 }
 
 impl Flow {
+    /// Commands that were under way, on average.
+    #[must_use]
+    pub fn depth(&self) -> f32 {
+        self.commands_per_s * self.mean_us.unwrap_or_default() / 1e6
+    }
+
     /// What shares are measured in: one for each command, and one for each 4 KiB.
     #[must_use]
     pub fn service_per_s(&self) -> f32 {

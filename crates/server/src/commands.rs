@@ -17,6 +17,7 @@ use crate::command::{AbortRequest, Command, Phase, Waiter, Work};
 use crate::drive_requests::DriveRequests;
 use crate::link::Link;
 use crate::mailbox::{CommandRef, Message};
+use crate::port::PortState;
 use crate::reactor_context::ReactorContext;
 use crate::share::BufferUse;
 use crate::shares::{HeldCommands, KnownLane};
@@ -29,6 +30,8 @@ const HALF_BYTES: usize = 8 << 10;
 /// The commands of one connection.
 pub(crate) struct Commands {
     pub(crate) handle: Handle,
+    /// The port that the host has reached.
+    pub(crate) port: Arc<PortState>,
     pub(crate) queue: Queue,
     pub(crate) slots: Slots<Command>,
     /// Commands that wait for a buffer, in order of arrival.
@@ -60,9 +63,11 @@ pub(crate) struct Commands {
 }
 
 impl Commands {
-    pub(crate) fn new(handle: Handle, in_capsule_bytes: u32) -> Self {
+    pub(crate) fn new(handle: Handle, port: Arc<PortState>) -> Self {
+        let in_capsule_bytes = PortState::in_capsule_bytes(port.config.in_capsule_data_bytes);
         Self {
             handle,
+            port,
             queue: Queue::new(),
             slots: Slots::new(1),
             awaiting_buffer: VecDeque::new(),

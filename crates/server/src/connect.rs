@@ -79,6 +79,9 @@ impl Commands {
             }
             if id.is_admin() {
                 self.assign_cntlid(context);
+                if let Some(association) = self.queue.association() {
+                    context.shared.report_connected(association, link.peer());
+                }
             }
             context.shared.wake_control();
             let host = text(self.queue.host());

@@ -3,6 +3,8 @@
 //! Owns neither: it hands what the link has received to the command side, and ends both. How bytes
 //! move is [`Link`]'s, what is done with a command is [`Commands`]'.
 
+use std::sync::Arc;
+
 use ebof_fabrics::{Attachment, Handle, Notice};
 use ebof_manage::api::RefusalReason;
 use ebof_nvme::Nqn;
@@ -14,7 +16,6 @@ use crate::commands::Commands;
 use crate::execute::Origin;
 use crate::link::{End, Event, Flushed, Link, READ_BUDGET, State};
 use crate::log_limit::Kind;
-use crate::port::PortState;
 use crate::reactor_context::ReactorContext;
 use crate::shared::Shared;
 
@@ -32,8 +33,8 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn new(handle: Handle, link: Link) -> Self {
-        let in_capsule_bytes = PortState::in_capsule_bytes(link.peer().port.config.in_capsule_data_bytes);
-        Self { handle, link, commands: Commands::new(handle, in_capsule_bytes), armed_ms: None, is_unread: false }
+        let commands = Commands::new(handle, Arc::clone(&link.peer().port));
+        Self { handle, link, commands, armed_ms: None, is_unread: false }
     }
 
     /// Whether received commands wait for the next turn.
@@ -211,6 +212,9 @@ impl Connection {
             return;
         }
         let wanted = matches!(end, End::PeerClosed | End::Shutdown | End::Reset);
+        if let Some(association) = commands.queue.association().filter(|_| commands.queue.is_admin()) {
+            shared.report_ended(association, link.peer(), end, wanted);
+        }
         let kind = match wanted {
             _ if unconnected => Kind::Unconnected,
             true => Kind::Ended,

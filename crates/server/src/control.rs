@@ -237,6 +237,7 @@ impl Control {
                 let key = self.next_key;
                 self.next_key += 1;
                 self.watch(key, &bound, &port);
+                self.shared.report_port(&port.name, Ok(()));
                 self.listeners.insert(key, (bound, port));
             }
             Order::Listen(Listening { bound: None, .. }) => {}
@@ -252,6 +253,7 @@ impl Control {
             }
             Order::Unlisten(port) => {
                 self.release(&port);
+                self.shared.report_port(&port.name, Err("it was removed"));
                 self.shared.post_all(|| Message::PortGone(Arc::clone(&port)));
             }
             Order::Stop => {
@@ -357,7 +359,10 @@ impl Control {
     fn accept_rdma(&mut self, listener: &RdmaListener, port: &Arc<PortState>) {
         match rdma_admission::accept_some(&self.shared, listener, port) {
             Ok(Accepting::Goes) => {}
-            Ok(Accepting::Lost) => self.rebind_ms = Some(self.shared.clock.now_ms()),
+            Ok(Accepting::Lost) => {
+                self.shared.report_port(&port.name, Err("its RDMA device has gone"));
+                self.rebind_ms = Some(self.shared.clock.now_ms());
+            }
             Err(error) => self.rest(port, &error),
         }
     }
@@ -389,6 +394,7 @@ impl Control {
         }
         self.watch(key, bound, port);
         tracing::info!(port = port.name, "listening again");
+        self.shared.report_port(&port.name, Ok(()));
         true
     }
 

@@ -30,6 +30,7 @@ mod jobs;
 mod monitor;
 mod open;
 mod process;
+mod report;
 mod request;
 mod sensor;
 #[cfg(test)]
@@ -224,6 +225,7 @@ impl Drives {
             let of_send_event = of_publish.clone();
             let of_drain = of_publish.clone();
             let of_cancel = of_publish.clone();
+            let of_report = Arc::downgrade(shared);
             actor.join(DriveCallbacks {
                 publish: Box::new(move |by, reservations, events| {
                     let (shared, nqn) = &of_publish;
@@ -250,6 +252,11 @@ impl Drives {
                     let Some(shared) = shared.upgrade() else { return };
                     for (handle, nsid) in queues_that_lost(&shared, nqn, lost) {
                         shared.post(handle, Message::Cancel { handle, nsid });
+                    }
+                }),
+                report: Box::new(move |event| {
+                    if let Some(shared) = of_report.upgrade() {
+                        shared.report(event);
                     }
                 }),
                 observe: Box::new(move |after| {
@@ -385,7 +392,7 @@ fn observe(shared: &Shared, nqn: &Nqn, after: u64) -> Observed {
     let names: BTreeSet<String> = shared.registry().subsystems_of(nqn).map(Nqn::to_string).collect();
     let is_of_drive = |series: &Series| names.contains(&series.subsystem);
     for (series, kinds) in totals.iter().filter(|(series, _)| is_of_drive(series)) {
-        let [read, write] = [Kind::Read, Kind::Write].map(|kind| kinds[kind as usize]);
+        let [read, write] = [Kind::Read, Kind::Write].map(|kind| &kinds[kind as usize]);
         usage.entry(series.nsid).or_default().add(&Work {
             bytes_read: read.bytes,
             bytes_written: write.bytes,

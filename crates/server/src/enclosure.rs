@@ -71,7 +71,8 @@ impl RunningEnclosure {
     }
 
     fn with(target: Arc<Target>, observer: Option<Observer>) -> Self {
-        let tasks = Tasks::new(target.shared.clock.clone());
+        let shared = Arc::clone(&target.shared);
+        let tasks = Tasks::new(target.shared.clock.clone(), Box::new(move |task| shared.report_task(task)));
         Self(Arc::new(Running { target, tasks, images: Images::default(), beginning: Mutex::default(), observer }))
     }
 }

@@ -517,6 +517,7 @@ impl Commands {
         let stats = Arc::new(QueueStats {
             host: text(self.queue.host()).to_owned(),
             subsystem: text(self.queue.subsystem()).to_owned(),
+            port: self.port.name.clone(),
             queue: self.queue.id().map_or(0, |id| id.0),
             nsid: nsid.0,
             kinds: Default::default(),

@@ -1,6 +1,6 @@
 //! What the functions of drives have done and had: for metrics, and for those who show them.
 
-use crate::stats::{Kind, KindTotals, LATENCY_BOUNDS_US};
+use crate::stats::{Kind, KindTotals};
 
 /// What a function, or the primary controller of a drive with functions, has done and had since
 /// the target started.
@@ -43,23 +43,6 @@ impl FunctionLoad {
     pub(crate) fn service(&self) -> u64 {
         let KindTotals { commands, bytes, .. } = self.all();
         commands + bytes / 4096
-    }
-}
-
-impl KindTotals {
-    /// The latency that `part` of the commands (0 to 1) do not exceed, microseconds: the upper
-    /// bound of a bucket. `None` without commands, and beyond the last bound.
-    #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "a part of a count")]
-    pub fn latency_us(&self, part: f64) -> Option<u64> {
-        let count: u64 = self.latency.iter().sum();
-        let mut seen = 0;
-        let of_buckets = LATENCY_BOUNDS_US.iter().zip(&self.latency);
-        let mut reached = of_buckets.filter_map(|(bound, bucket)| {
-            seen += bucket;
-            (seen as f64 >= part * count as f64).then_some(*bound)
-        });
-        reached.next().filter(|_| count > 0)
     }
 }
 

@@ -53,7 +53,7 @@ pub(crate) fn loads(figures: Vec<FunctionFigures>, totals: &Totals) -> Vec<Funct
         let Figures { admitted, waited_us, throttled_us, waiting, .. } = of.figures;
         FunctionLoad {
             drive_nqn: of.drive.to_string(),
-            kinds: by_subsystem.get(of.subsystem.as_str()).copied().unwrap_or_default(),
+            kinds: by_subsystem.get(of.subsystem.as_str()).cloned().unwrap_or_default(),
             subsystem_nqn: of.subsystem.to_string(),
             number: of.number,
             weight: of.share.weight,

@@ -15,7 +15,7 @@ use std::fmt;
 
 use ebof_manage::api::{Refusal, Status};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -24,7 +24,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::function_load::FunctionLoad;
 use crate::sent::Figures;
-use crate::stats::{Kind, KindTotals, LATENCY_BOUNDS_US, Series, Totals};
+use crate::stats::{Kind, KindTotals, Series, Totals};
 
 /// How metrics are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -200,13 +200,29 @@ impl Collected {
         let name = "ebof_command_latency";
         let mut family = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
         for (labels, totals) in &self.series {
-            let mut family = family.encode_family(labels)?;
-            let bounds = LATENCY_BOUNDS_US.iter().map(|&us| seconds(us)).chain([f64::MAX]);
-            let buckets: Vec<(f64, u64)> = bounds.zip(totals.latency).collect();
-            family.encode_histogram::<NoLabelSet>(seconds(totals.latency_sum_us), totals.commands, &buckets, None)?;
+            encode_latency(totals, family.encode_family(labels)?)?;
         }
         Ok(())
     }
+}
+
+/// Bounds of the buckets of latencies, microseconds: powers of two, where the finer buckets that are
+/// counted begin, so that what is shown is exact.
+fn bounds_us() -> impl Iterator<Item = u64> {
+    (4..24).map(|power| 1 << power)
+}
+
+/// A histogram of latencies.
+fn encode_latency(totals: &KindTotals, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+    let mut before = 0;
+    let mut buckets: Vec<(f64, u64)> = Vec::new();
+    for us in bounds_us() {
+        let below = totals.latency.below(us);
+        buckets.push((seconds(us), below - before));
+        before = below;
+    }
+    buckets.push((f64::MAX, totals.latency.count().saturating_sub(before)));
+    encoder.encode_histogram::<NoLabelSet>(seconds(totals.latency_sum_us), totals.commands, &buckets, None)
 }
 
 fn labels(series: &Series, kind: Kind, detail: MetricsDetail) -> Labels {

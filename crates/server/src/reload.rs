@@ -68,7 +68,9 @@ pub(crate) fn apply_with<E: From<ApplyError>>(
     let _alone = target.changing.lock().unwrap_or_else(PoisonError::into_inner);
     let before = target.in_force().clone();
     let desired = desired(&before.config)?;
-    Ok(change(target, before, desired)?)
+    let applied = change(target, before, desired);
+    target.shared.report_applied(&applied);
+    Ok(applied?)
 }
 
 fn change(target: &Target, before: InForce, mut desired: Config) -> Result<Plan, ApplyError> {

@@ -16,6 +16,7 @@ use ebof_manage::api::{
     self, ApplyError, ControllerStatus, IoCounters, NamespaceStatus, Peer, PortStatus, QueueStatus, Revision, Status,
     SubsystemStatus,
 };
+use ebof_manage::events::{EventKind, NewEvent};
 use ebof_manage::{Change, Config, Diagnostics, Loaded, Plan};
 
 use crate::admission;
@@ -29,6 +30,7 @@ use crate::metrics::{self, Exposition, MetricsDetail};
 use crate::port::PortState;
 use crate::reactor::Reactor;
 use crate::reload;
+use crate::sampler;
 use crate::settings::Settings;
 use crate::share;
 use crate::shared::Shared;
@@ -117,6 +119,10 @@ impl Target {
         let control = Control::new(Arc::clone(&target.shared), bell, orders, Placement::new(&processors))?;
         target.spawn("ebof-control".to_owned(), None, move || control.run())?;
         target.start_reactors(mailboxes, &processors, &table)?;
+        let sampled = Arc::clone(&target.shared);
+        target.spawn("ebof-sampler".to_owned(), None, move || sampler::run(&sampled))?;
+        let message = format!("ebof {} was started", env!("CARGO_PKG_VERSION"));
+        target.shared.report(NewEvent::new(EventKind::TargetStarted, "", message));
         for listening in ports {
             target.orders.give(Order::Listen(listening));
         }
@@ -266,6 +272,8 @@ impl Target {
             return;
         }
         self.shared.stopping.store(true, Relaxed);
+        self.shared.report(NewEvent::new(EventKind::TargetStopping, "", "the target is being stopped"));
+        self.shared.sampler.stop();
         self.orders.give(Order::Stop);
         let deadline_ms = self.shared.clock.now_ms() + u64::try_from(grace.as_millis()).unwrap_or(u64::MAX / 2);
         self.shared.post_all(|| Message::Shutdown { deadline_ms });
@@ -468,7 +476,7 @@ fn of_drive(
 fn counters(totals: &Totals, subsystem: &str, nsid: u32) -> IoCounters {
     let mut sum = IoCounters::default();
     for (_, kinds) in totals.iter().filter(|(series, _)| series.subsystem == subsystem && series.nsid == nsid) {
-        let of = |kind: Kind| kinds[kind as usize];
+        let of = |kind: Kind| &kinds[kind as usize];
         sum.read_commands += of(Kind::Read).commands;
         sum.read_bytes += of(Kind::Read).bytes;
         sum.write_commands += of(Kind::Write).commands;

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ebof_fabrics::{Handle, Notices, Refusal, RefusalReason as Reason, Registry};
 use ebof_manage::api::{ConnectionLog, Refusal as LoggedRefusal, RefusalReason};
+use ebof_manage::events::{self, SharedEvents};
 use ebof_nvme::{Nqn, Nsid};
 
 use crate::drives::Drives;
@@ -19,6 +20,7 @@ use crate::peer::{Peer, PeerAddress};
 use crate::port::PortState;
 use crate::range_lock::FusedLocks;
 use crate::rdma_connection::{MessageMemory, Registered};
+use crate::sampler::Sampler;
 use crate::sent::Counts;
 use crate::settings::Settings;
 use crate::share::Unadmitted;
@@ -37,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) fused_locks: Arc<FusedLocks>,
     pub(crate) shares: Shares,
     pub(crate) log_limit: LogLimit,
+    pub(crate) events: Arc<SharedEvents>,
+    pub(crate) sampler: Sampler,
     /// What queue pairs of RDMA have for messages.
     pub(crate) message_memory: Arc<MessageMemory>,
     /// Queue pairs that are done with. To destroy one takes the system longer than a reactor should
@@ -74,6 +78,8 @@ impl Shared {
         let clock = Uptime::start(settings.environment.clock.clone());
         let shares = Shares::new(reactors.clone(), clock.clone());
         shares.follow(registry.model());
+        let of_events = clock.clone();
+        let events = Arc::new(SharedEvents::new(events::ENTRIES_MAX, move || of_events.unix_ms()));
         Self {
             connection_log: Mutex::new(ConnectionLog::new(settings.refused_journal)),
             shares,
@@ -85,6 +91,8 @@ impl Shared {
             drives,
             fused_locks: Arc::new(FusedLocks::new(reactors.clone())),
             log_limit: LogLimit::default(),
+            events,
+            sampler: Sampler::default(),
             message_memory,
             graveyard: Mutex::default(),
             registry: Mutex::new(registry),
@@ -203,6 +211,12 @@ impl Shared {
         totals
     }
 
+    /// I/O commands that were completed since the start.
+    pub(crate) fn commands(&self) -> u64 {
+        let stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
+        stats.past.commands() + stats.live.iter().map(|live| live.commands()).sum::<u64>()
+    }
+
     /// Notes which digests a connected queue uses.
     pub(crate) fn set_digests(&self, handle: Handle, header: bool, data: bool) {
         self.digests.lock().unwrap_or_else(PoisonError::into_inner).insert(handle, (header, data));
@@ -276,6 +290,7 @@ impl Shared {
         let advice = advice.to_owned();
         let peer = peer.for_api();
         let entry = LoggedRefusal { time_unix_ms, peer, host_nqn, subsystem_nqn, reason, detail, advice, count: 1 };
+        self.report_refused(&port.name, &entry);
         self.connection_log.lock().unwrap_or_else(PoisonError::into_inner).record(entry);
     }
 }

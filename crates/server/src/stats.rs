@@ -6,9 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Upper bounds of the latency buckets, microseconds; one more bucket holds what is slower.
-pub const LATENCY_BOUNDS_US: [u64; 16] =
-    [10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 500_000, 1_000_000, 10_000_000];
+pub use ebof_manage::history::KindCounters as KindTotals;
+use ebof_manage::history::latency::{self, Latencies};
 
 /// Namespaces that one queue counts separately.
 pub(crate) const SERIES_MAX: usize = 64;
@@ -58,7 +57,7 @@ impl Kind {
 }
 
 /// Counters of one kind of command.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct KindStats {
     /// Commands completed.
     pub commands: Counter,
@@ -68,8 +67,20 @@ pub(crate) struct KindStats {
     pub errors: Counter,
     /// Sum of the latencies, microseconds.
     pub latency_sum_us: Counter,
-    /// Commands by latency: see [`LATENCY_BOUNDS_US`].
-    pub latency: [Counter; LATENCY_BOUNDS_US.len() + 1],
+    /// Commands by latency: see [`latency::bucket`].
+    pub latency: [Counter; latency::BUCKETS],
+}
+
+impl Default for KindStats {
+    fn default() -> Self {
+        Self {
+            commands: Counter::default(),
+            bytes: Counter::default(),
+            errors: Counter::default(),
+            latency_sum_us: Counter::default(),
+            latency: std::array::from_fn(|_| Counter::default()),
+        }
+    }
 }
 
 /// Counters of one queue and one namespace.
@@ -79,6 +90,8 @@ pub(crate) struct QueueStats {
     pub host: String,
     /// Subsystem NQN.
     pub subsystem: String,
+    /// Name of the port.
+    pub port: String,
     /// Queue ID.
     pub queue: u16,
     /// Namespace; 0 for commands that are about none.
@@ -98,8 +111,12 @@ impl QueueStats {
             stats.errors.add(1);
         }
         stats.latency_sum_us.add(latency_us);
-        let bucket = LATENCY_BOUNDS_US.iter().position(|&bound| latency_us <= bound).unwrap_or(LATENCY_BOUNDS_US.len());
-        stats.latency[bucket].add(1);
+        stats.latency[latency::bucket(latency_us)].add(1);
+    }
+
+    /// Commands of all kinds.
+    pub(crate) fn commands(&self) -> u64 {
+        self.kinds.iter().map(|kind| kind.commands.value()).sum()
     }
 }
 
@@ -110,37 +127,12 @@ pub struct Series {
     pub host: String,
     /// Subsystem NQN.
     pub subsystem: String,
+    /// Name of the port.
+    pub port: String,
     /// Queue ID.
     pub queue: u16,
     /// Namespace; 0 gathers what is not counted separately.
     pub nsid: u32,
-}
-
-/// The counters of one kind of command, added up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct KindTotals {
-    /// Commands completed.
-    pub commands: u64,
-    /// Bytes of data moved.
-    pub bytes: u64,
-    /// Commands that failed.
-    pub errors: u64,
-    /// Sum of the latencies, microseconds.
-    pub latency_sum_us: u64,
-    /// Commands by latency: see [`LATENCY_BOUNDS_US`].
-    pub latency: [u64; LATENCY_BOUNDS_US.len() + 1],
-}
-
-impl KindTotals {
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.commands += other.commands;
-        self.bytes += other.bytes;
-        self.errors += other.errors;
-        self.latency_sum_us += other.latency_sum_us;
-        for (sum, bucket) in self.latency.iter_mut().zip(&other.latency) {
-            *sum += bucket;
-        }
-    }
 }
 
 /// Counters added up over queues.
@@ -159,11 +151,12 @@ impl Totals {
         let mut key = Series {
             host: stats.host.clone(),
             subsystem: stats.subsystem.clone(),
+            port: stats.port.clone(),
             queue: stats.queue,
             nsid: stats.nsid,
         };
         if self.series.len() >= TOTALS_MAX && !self.series.contains_key(&key) {
-            key = Series { host: String::new(), subsystem: key.subsystem, queue: 0, nsid: 0 };
+            key = Series { host: String::new(), queue: 0, nsid: 0, ..key };
         }
         let totals = self.series.entry(key).or_default();
         for (total, kind) in totals.iter_mut().zip(&stats.kinds) {
@@ -171,10 +164,16 @@ impl Totals {
             total.bytes += kind.bytes.value();
             total.errors += kind.errors.value();
             total.latency_sum_us += kind.latency_sum_us.value();
-            for (sum, bucket) in total.latency.iter_mut().zip(&kind.latency) {
+            let Latencies(sums) = &mut total.latency;
+            for (sum, bucket) in sums.iter_mut().zip(&kind.latency) {
                 *sum += bucket.value();
             }
         }
+    }
+
+    /// I/O commands of all series.
+    pub(crate) fn commands(&self) -> u64 {
+        self.series.values().flatten().map(|kind| kind.commands).sum()
     }
 
     /// The series, in order, with their totals in the order of [`Kind::ALL`].

@@ -106,6 +106,8 @@ fn longer_intervals_hold_what_all_their_seconds_did() {
     assert_eq!(tens[0].all.commands_per_s, 110.0);
     assert_eq!(tens[6], Sample { time_unix_ms: START_UNIX_MS + 70_000, ..Sample::default() });
     assert_eq!(rates(&history, "target", Resolution::Minute), [110.0, 0.0]);
+    let depth = tens[0].all.depth();
+    assert!((depth - (100.0 * 0.0002 + 10.0 * 0.05)).abs() < 0.001, "{depth}");
     let minute = samples(&history, "target", Resolution::Minute)[0].all;
     assert_eq!((minute.p50_us, minute.p99_us), (near(200), near(50_000)));
 }
@@ -193,8 +195,11 @@ fn an_idle_object_that_made_room_does_not_come_back() {
         record(&mut history, second, &[("drive:idle", &idle), ("drive:busy", &busy)]);
     }
     assert_eq!((history.overview().dropped, history.overview().left_out), (1, 0));
+    history.record_idle(200_000, START_UNIX_MS + 200_000);
+    record(&mut history, 201, &[("drive:idle", &idle)]);
+    assert_eq!((history.overview().dropped, history.overview().left_out), (1, 0));
     idle.reads(7, 100);
-    record(&mut history, 200, &[("drive:idle", &idle)]);
+    record(&mut history, 202, &[("drive:idle", &idle)]);
     assert_eq!((history.overview().dropped, history.overview().left_out), (1, 1));
 }
 

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -18,6 +18,7 @@ use ebof_drive::{
     Answer, Change, DecisionInput, Drive, Effect, Identity, Origin, Refusal, Request, RestoreError, Settings, State,
     View, VolumeId, budget, error_log,
 };
+use ebof_manage::events::NewEvent;
 use ebof_medium::{Damage, Medium, Notify, OpenError, Opened, Stepper, Store};
 use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::log::ReservationEvent;
@@ -88,6 +89,8 @@ pub(crate) struct DriveActor {
     /// The target around it, until the drive is stopped.
     callbacks: Mutex<Option<DriveCallbacks>>,
     monitor: Mutex<Monitor>,
+    /// The Critical Warning that there was an event about.
+    pub(super) reported_warning: AtomicU8,
     /// [`DriveActor::collect_soon`] was called, and the collection has not begun.
     pub(super) collects_soon: AtomicBool,
     /// Names on the medium that belong to no namespace any more, and could not be removed yet.
@@ -113,6 +116,8 @@ pub(crate) struct DriveCallbacks {
     pub(crate) drain: Drain,
     /// Cancels what queues have at devices of what they have lost.
     pub(crate) cancel: Cancel,
+    /// Reports an event.
+    pub(crate) report: Box<dyn Fn(NewEvent) + Send>,
     /// What hosts did so far, and errors behind a number.
     pub(crate) observe: Box<dyn Fn(u64) -> Observed + Send>,
 }
@@ -206,6 +211,7 @@ impl DriveActor {
             callbacks: Mutex::default(),
             monitor,
             collects_soon: AtomicBool::new(false),
+            reported_warning: AtomicU8::new(0),
             leftovers: Mutex::default(),
             jobs: Jobs::default(),
             handover: Mutex::default(),
@@ -386,7 +392,7 @@ impl DriveActor {
         self.medium.stop();
     }
 
-    fn callbacks(&self) -> MutexGuard<'_, Option<DriveCallbacks>> {
+    pub(super) fn callbacks(&self) -> MutexGuard<'_, Option<DriveCallbacks>> {
         self.callbacks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -455,6 +461,7 @@ impl DriveActor {
             }
         }
         let removed = self.remove_leftovers(store);
+        self.report_request(request, origin, &decision.answer);
         let is_quick = |format: &ebof_nvme::media::Format| format.erase == SecureErase::Cryptographic;
         let answer =
             if (!removed || store.owes_keys()) && matches!(request, Request::Format(_, format) if is_quick(format)) {

@@ -51,6 +51,7 @@ impl DriveActor {
         if !self.monitor().faults.update(fault, fails, self.clock.now()) {
             return;
         }
+        self.report_fault(fault, fails);
         let drive = self.name();
         let device = self.backing();
         match (fault, fails) {

@@ -230,7 +230,8 @@ impl DriveActor {
             drive.advance(&activity, condition, save, &Origin::box_(), &self.decision_input())
         };
         if outcome.changes.is_empty() && monitor.unwritten.is_empty() {
-            return;
+            drop(monitor);
+            return self.report_health();
         }
         if outcome.changes.iter().any(|change| matches!(change, Change::Counted { .. })) {
             monitor.saved_at = monitor.clock.now();
@@ -241,6 +242,7 @@ impl DriveActor {
         drop(monitor);
         self.save(store, changes);
         self.show(None, &[], &outcome.events);
+        self.report_health();
     }
 
     /// Makes changes durable that no host asked for. Events that cannot be saved are kept for the
@@ -297,6 +299,7 @@ impl DriveActor {
     /// Handles a notice of the medium. On the drive's thread.
     pub(super) fn on_notice(self: &Arc<Self>, notice: Notice) {
         self.log_notice(notice);
+        self.report_notice(notice);
         let mut monitor = self.monitor();
         match notice {
             Notice::Full(_) => monitor.full = true,

@@ -20,7 +20,11 @@ pub(super) struct Tasks {
     state: Mutex<State>,
     changed: Condvar,
     clock: Uptime,
+    report: Report,
 }
+
+/// Is told of tasks that have begun, have come further, or have ended.
+type Report = Box<dyn Fn(&Task) + Send + Sync>;
 
 #[derive(Default)]
 struct State {
@@ -47,11 +51,13 @@ struct Kept {
     began_ms: u64,
     /// The objects that it is changing: a name stands for everything below it, too.
     claims: Vec<String>,
+    /// The phase and the tenth of it that were last reported.
+    reported: Option<(Phase, u8)>,
 }
 
 impl Tasks {
-    pub(super) fn new(clock: Uptime) -> Self {
-        Self { state: Mutex::default(), changed: Condvar::new(), clock }
+    pub(super) fn new(clock: Uptime, report: Report) -> Self {
+        Self { state: Mutex::default(), changed: Condvar::new(), clock, report }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -113,7 +119,9 @@ impl Tasks {
             remark: None,
             error: None,
         };
-        state.tasks.push_back(Kept { task: task.clone(), began_ms: self.clock.now_ms(), claims });
+        state.tasks.push_back(Kept { task: task.clone(), began_ms: self.clock.now_ms(), claims, reported: None });
+        drop(state);
+        (self.report)(&task);
         Ok(task)
     }
 
@@ -155,10 +163,18 @@ impl Tasks {
         kept.task.elapsed_ms = now_ms.saturating_sub(kept.began_ms);
         if kept.task.is_over() {
             kept.claims.clear();
+        }
+        let step = (kept.task.phase, kept.task.percent / 10);
+        let news = (kept.reported != Some(step)).then(|| kept.task.clone());
+        kept.reported = Some(step);
+        if kept.task.is_over() {
             state.ended += 1;
         }
         drop(state);
         self.changed.notify_all();
+        if let Some(task) = news {
+            (self.report)(&task);
+        }
     }
 
     /// All that are remembered, the latest last.
@@ -217,7 +233,7 @@ mod tests {
     use super::*;
 
     fn tasks() -> Tasks {
-        Tasks::new(Uptime::start(Clock::default()))
+        Tasks::new(Uptime::start(Clock::default()), Box::new(|_| ()))
     }
 
     fn begin(tasks: &Tasks, claims: &[&str]) -> Result<Task, NotBegun> {

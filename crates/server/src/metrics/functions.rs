@@ -2,15 +2,15 @@
 
 use std::fmt;
 
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
-use super::{Labels, seconds};
+use super::{Labels, encode_latency, seconds};
 use crate::function_load::FunctionLoad;
-use crate::stats::{Kind, KindTotals, LATENCY_BOUNDS_US};
+use crate::stats::{Kind, KindTotals};
 
 pub(super) fn encode(functions: &[FunctionLoad], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let mut counter = |name, help, unit, value: fn(&KindTotals) -> u64| {
@@ -27,12 +27,7 @@ pub(super) fn encode(functions: &[FunctionLoad], encoder: &mut DescriptorEncoder
     let help = "From the arrival of a command to its completion, by function";
     let mut family = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
     for (function, kind) in by_kind(functions) {
-        let totals = function.kind(kind);
-        let labels = labels_of(function, kind);
-        let mut family = family.encode_family(&labels)?;
-        let bounds = LATENCY_BOUNDS_US.iter().map(|&us| seconds(us)).chain([f64::MAX]);
-        let buckets: Vec<(f64, u64)> = bounds.zip(totals.latency).collect();
-        family.encode_histogram::<NoLabelSet>(seconds(totals.latency_sum_us), totals.commands, &buckets, None)?;
+        encode_latency(function.kind(kind), family.encode_family(&labels_of(function, kind))?)?;
     }
     encode_shares(functions, encoder)
 }

@@ -39,6 +39,7 @@ fn function() -> FunctionLoad {
     let reads = QueueStats {
         host: String::new(),
         subsystem: format!("{NQN}:vf2"),
+        port: "front".to_owned(),
         queue: 1,
         nsid: 1,
         kinds: Default::default(),
@@ -113,6 +114,7 @@ fn snapshot() -> Snapshot {
         let stats = QueueStats {
             host: "nqn.host".to_owned(),
             subsystem: NQN.to_owned(),
+            port: "front".to_owned(),
             queue,
             nsid: 1,
             kinds: Default::default(),
@@ -219,7 +221,15 @@ fn a_function_has_metrics_of_its_share() {
         let shown = value(&text, &format!("ebof_function_{name}{labels}"));
         assert!((shown - wanted).abs() < 1e-9, "{name}: {shown}");
     }
-    assert_eq!((function().all().latency_us(0.99), function().all().latency_us(0.5)), (Some(20), Some(20)));
+    assert!(
+        text.contains(&format!(
+            "ebof_function_command_latency_seconds_bucket{labels},kind=\"read\",le=\"0.000016\"}} 1"
+        ))
+    );
+    assert_eq!(
+        (function().all().latency.percentile_us(0.99), function().all().latency.percentile_us(0.5)),
+        (Some(15), Some(15))
+    );
     let none = Snapshot { functions: Vec::new(), ..snapshot() };
     assert!(!render(none, Exposition::Text, MetricsDetail::Namespace).contains("ebof_function"));
 }

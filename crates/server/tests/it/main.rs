@@ -53,4 +53,5 @@ mod together;
 mod turns;
 mod unbegun;
 mod waiting;
+mod watch;
 mod zerocopy;

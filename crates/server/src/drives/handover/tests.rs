@@ -49,6 +49,7 @@ impl Bench {
             send_event: Box::new(|_, _| {}),
             drain: Box::new(move |lost, token| sender.send((lost.to_vec(), token.clone())).unwrap()),
             cancel: Box::new(|_| panic!("nothing takes that long")),
+            report: Box::new(|_| ()),
             observe: Box::new(|_| Observed::default()),
         });
         Self { actor, drains }
@@ -185,6 +186,7 @@ impl SteppedBench {
             send_event: Box::new(|_, _| {}),
             drain: Box::new(move |lost, token| sender.send((lost.to_vec(), token.clone())).unwrap()),
             cancel: Box::new(move |lost| cancel.send(lost.to_vec()).unwrap()),
+            report: Box::new(|_| ()),
             observe: Box::new(|_| Observed::default()),
         });
         let mut bench = Self { actor, stepper, clock, drains, cancels };
