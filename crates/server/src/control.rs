@@ -54,6 +54,8 @@ pub(crate) enum Order {
     Renew(Arc<PortState>, Arc<PortState>),
     /// Accept no more at this port, and end its connections.
     Unlisten(Arc<PortState>),
+    /// Give a sign of life.
+    Beat,
     /// Accept no more at all, and end.
     Stop,
     /// A mistake of ours.
@@ -256,6 +258,8 @@ impl Control {
                 self.shared.report_port(&port.name, Err("it was removed"));
                 self.shared.post_all(|| Message::PortGone(Arc::clone(&port)));
             }
+            // Its place is behind those of the reactors.
+            Order::Beat => self.shared.heartbeats.beat(self.shared.reactors().len()),
             Order::Stop => {
                 for (bound, _) in self.listeners.values() {
                     if let Bound::Direct(listener) = bound {

@@ -80,9 +80,14 @@ pub(crate) enum Message {
     /// Complete what was accepted, then end; whatever is left at the deadline (milliseconds of the
     /// target's clock) is cut off.
     Shutdown { deadline_ms: u64 },
+    /// Give a sign of life.
+    Beat,
     /// A mistake of ours.
     #[cfg(test)]
     Panic,
+    /// Another one: does nothing until the sender is gone.
+    #[cfg(test)]
+    Hang(std::sync::mpsc::Receiver<()>),
 }
 
 /// A connection that was admitted.

@@ -14,6 +14,7 @@ use ebof_nvme::{Nqn, Nsid};
 
 use crate::drives::Drives;
 use crate::handle::reactor_of;
+use crate::heartbeat::Heartbeats;
 use crate::log_limit::{Kind, LogLimit, LogSubject, Suppressed};
 use crate::mailbox::{Mailbox, Message};
 use crate::peer::{Peer, PeerAddress};
@@ -57,6 +58,7 @@ pub(crate) struct Shared {
     next_reactor: AtomicUsize,
     reactors: Vec<Mailbox>,
     control: Mailbox,
+    pub(crate) heartbeats: Heartbeats,
 }
 
 #[derive(Default)]
@@ -100,6 +102,7 @@ impl Shared {
             digests: Mutex::default(),
             stopping: AtomicBool::new(false),
             next_reactor: AtomicUsize::new(0),
+            heartbeats: Heartbeats::of(reactors.len()),
             reactors,
             control,
         }

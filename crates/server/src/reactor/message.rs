@@ -85,8 +85,13 @@ impl Reactor {
             Message::Admitted { reply, ticket } => self.admitted(reply, ticket, now_us),
             Message::ShareDue(drive) => self.local_shares.look_when_due(&drive),
             Message::Shutdown { deadline_ms } => self.start_shutdown(deadline_ms, now_us),
+            Message::Beat => self.shared.heartbeats.beat(self.index),
             #[cfg(test)]
             Message::Panic => panic!("a test wants it"),
+            #[cfg(test)]
+            Message::Hang(held) => {
+                let _gone = held.recv();
+            }
         }
     }
 
