@@ -18,6 +18,7 @@ mod file;
 mod global;
 pub mod output;
 mod program;
+mod supervisor;
 mod verb;
 mod verbs;
 
@@ -28,5 +29,6 @@ pub use failure::Failure;
 pub use file::Kind;
 pub use global::{Format, Global, LogFormat};
 pub use program::Program;
+pub use supervisor::Supervisor;
 pub use verb::{Group, Of, Outcome, Run, Takes, Verb};
 pub use verbs::config::load as load_configuration;

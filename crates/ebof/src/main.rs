@@ -11,6 +11,7 @@ mod limits;
 mod logging;
 mod managed;
 mod metrics;
+mod notify;
 mod reload;
 mod serve;
 

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use anyhow::Context as _;
-use ebof_cli::Kind;
 use ebof_cli::output::say;
+use ebof_cli::{Kind, Supervisor};
 use ebof_manage::api::{Applied, ApplyError, CONFIGURATION_SCHEMA, PlannedChange, Revision, Source};
 use ebof_manage::load::Objection;
 use ebof_manage::{Diagnostic, Diagnostics, Loaded, Plan, Severity, Target as _};
@@ -83,6 +83,7 @@ struct Reloader {
     requests: Receiver<Request>,
     pending: Arc<Pending>,
     waiting: Arc<AtomicUsize>,
+    supervisor: Arc<Supervisor>,
 }
 
 /// Reads the configuration in a file. Paths in it that are relative begin at its directory.
@@ -115,9 +116,14 @@ impl StartedWith {
 }
 
 impl Reloads {
-    /// Starts the thread.
-    pub(crate) fn start(started_with: StartedWith, target: Arc<Target>) -> anyhow::Result<Self> {
-        let (reloads, reloader) = Self::without_thread(started_with, target);
+    /// Starts the thread. The supervisor is told of reloads.
+    pub(crate) fn start(
+        started_with: StartedWith,
+        target: Arc<Target>,
+        supervisor: Arc<Supervisor>,
+    ) -> anyhow::Result<Self> {
+        let (reloads, mut reloader) = Self::without_thread(started_with, target);
+        reloader.supervisor = supervisor;
         let thread = std::thread::Builder::new().name("ebof-reload".to_owned());
         thread.spawn(move || reloader.run()).context("starting the thread that changes the configuration")?;
         Ok(reloads)
@@ -133,6 +139,7 @@ impl Reloads {
             requests,
             pending: Arc::clone(&pending),
             waiting: Arc::clone(&waiting),
+            supervisor: Arc::new(Supervisor::none()),
         };
         (Self { requests: sender, pending, waiting, started_with }, reloader)
     }
@@ -191,15 +198,27 @@ impl Reloader {
                 self.pending.0[signal as usize].store(false, Ordering::SeqCst);
                 // The log tells.
                 let _made = match signal {
-                    Signal::Reload => self.reload("SIGHUP"),
+                    Signal::Reload => self.told(|| self.reload("SIGHUP")),
                     Signal::Rescan => self.rescan(),
                 };
             }
-            Request::Reload(answer) => self.answer(answer, || self.reload("reload")),
+            Request::Reload(answer) => self.answer(answer, || self.told(|| self.reload("reload"))),
             Request::Apply(desired, revision, answer) => {
                 self.answer(answer, || self.make(Ok(*desired), Some(&revision)));
             }
         }
+    }
+
+    /// The supervisor sees when a reload begins and ends, and what became of it.
+    fn told(&self, reload: impl FnOnce() -> Result<Made, Refusal>) -> Result<Made, Refusal> {
+        self.supervisor.reloading();
+        let outcome = reload();
+        let summary = crate::notify::summary(&self.target);
+        match &outcome {
+            Ok(_) => self.supervisor.ready(&summary),
+            Err(refusal) => self.supervisor.ready(&format!("{summary}; the last reload was refused: {refusal}")),
+        }
+        outcome
     }
 
     fn answer(&self, answer: Answer, work: impl FnOnce() -> Result<Made, Refusal>) {

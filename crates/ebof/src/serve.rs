@@ -16,6 +16,7 @@ use signal_hook::iterator::Signals;
 
 use ebof_cli::Kind;
 use ebof_cli::Outcome;
+use ebof_cli::Supervisor;
 use ebof_cli::output::json::Object;
 use ebof_cli::output::text::{safe, si, si_and_binary};
 use ebof_cli::output::{View, print, say, show};
@@ -25,6 +26,7 @@ mod configuration;
 
 use crate::control::ControlEndpoint;
 use crate::managed::Managed;
+use crate::notify;
 use crate::reload::{self, Reloads, Signal, StartedWith};
 
 /// Descriptors reserved for drives, threads, the metrics endpoint and reloading.
@@ -142,7 +144,9 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
         Some(address) => Some(crate::metrics::serve(address, Arc::clone(&target))?),
         None => None,
     };
-    let reloads = Arc::new(Reloads::start(StartedWith(args.config.clone()), Arc::clone(&target))?);
+    let supervisor = Arc::new(Supervisor::of_environment());
+    let started_with = StartedWith(args.config.clone());
+    let reloads = Arc::new(Reloads::start(started_with, Arc::clone(&target), Arc::clone(&supervisor))?);
     let control = crate::control::serve(control.as_deref(), &Managed::new(&target, &reloads))?;
     let serving = Serving { target: &target, metrics, control: control.as_ref().map(ControlEndpoint::path) };
     match global.format {
@@ -150,6 +154,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
         Format::Json => print(serving.json(false).to_line()?.as_bytes())?,
         Format::Normal | Format::Binary => show(global, &serving)?,
     }
+    notify::watch(&supervisor, &target)?;
+    supervisor.ready(&notify::summary(&target));
     for signal in signals.forever() {
         match signal {
             SIGHUP => reloads.signal(Signal::Reload),
@@ -157,6 +163,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
             _ => break,
         }
     }
+    supervisor.stopping();
     if global.format == Format::Normal {
         say("shutting down; once more to end at once");
     }

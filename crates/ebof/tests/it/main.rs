@@ -19,4 +19,5 @@ mod reload;
 mod server;
 mod serving;
 mod signals;
+mod supervised;
 mod target;
