@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::net::ToSocketAddrs as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use ebof_initiator::AdminData;
@@ -20,6 +20,7 @@ use crate::daemon;
 use crate::error::{Error, Existing};
 use crate::repair::{self, Repaired};
 use crate::request::{Attached, Device, Request};
+use crate::scope;
 use crate::state::{GivenUp, Record, State, StateDir, process_start};
 
 /// Time for a daemon to end after a request over its socket, which includes the controller's
@@ -130,7 +131,7 @@ fn spawn(record: &Record, lock: std::fs::File) -> Result<Child, Error> {
     let program = std::env::current_exe().map_err(|error| Error::io("finding this program's own file", error))?;
     let log = std::fs::File::create(record.log())
         .map_err(|error| Error::io(format!("making {}", record.log().display()), error))?;
-    Command::new(&program)
+    scope::command(&program, &record.directory)
         .arg(daemon::ARGUMENT)
         .arg(&record.directory)
         .current_dir("/")
@@ -193,6 +194,8 @@ pub enum Select {
     Device(String),
     /// Every controller that is connected over the transport (`tcp`, `rdma`).
     Transport(String),
+    /// Every controller that was connected with this owner.
+    Owner(String),
     /// Everything.
     All,
 }
@@ -219,6 +222,15 @@ pub struct Report {
 pub fn disconnect(select: &Select, force: bool) -> Result<Report, Error> {
     let root = StateDir::of_root_for_others();
     disconnect_in(&StateDir::standard(), select, force).map_err(|error| or_of_root(error, root.as_ref()))
+}
+
+/// The controllers that have lost their target and try to reach it again.
+///
+/// # Errors
+/// The state directory cannot be read.
+pub fn unreachable() -> Result<Vec<String>, Error> {
+    let is_lost = |record: &Record| record.live && record.state.as_ref().is_some_and(|state| state.state != "live");
+    Ok(list()?.into_iter().filter(is_lost).map(|record| record.name).collect())
 }
 
 /// The controllers that match `select` and were connected by the superuser, for other users: they
@@ -289,6 +301,7 @@ fn selects(select: &Select, record: &Record) -> bool {
     match select {
         Select::All => true,
         Select::Transport(transport) => record.request().is_some_and(|request| request.transport == *transport),
+        Select::Owner(owner) => record.request().is_some_and(|request| request.owner.as_ref() == Some(owner)),
         Select::Nqn(nqn) => record.request().is_some_and(|request| request.nqn == *nqn),
         Select::Device(name) => record.name == bare(name) || device_of(record, name).is_some(),
     }

@@ -26,7 +26,7 @@ use crate::error::{Error, Existing};
 use crate::nvme_queue::NvmeQueue;
 use crate::request::{Attached, Device, Request};
 use crate::state::{self, Ended, GivenUp, State};
-use crate::{block_queue, repair, syslog};
+use crate::{block_queue, repair, scope, syslog, udev};
 
 /// The hidden first argument that makes this program a daemon; the second is the instance's
 /// directory.
@@ -95,6 +95,7 @@ struct Served {
 /// Runs as the daemon of the instance at `directory` until it is disconnected.
 #[must_use]
 pub fn run(directory: &Path) -> ExitCode {
+    scope::be_spared(directory);
     end_with_any_panic();
     // A session of its own, so that closing the terminal does not end it. Fails for the leader of a
     // process group, which is fine.
@@ -308,6 +309,9 @@ impl Daemon {
     fn stop(self, given_up: Option<String>) {
         let used = self.front.used_by().map(|(_, used_by)| used_by);
         let Self { directory, shared, front, devices, .. } = self;
+        if let Some(states) = directory.parent() {
+            devices.iter().for_each(|held| udev::retract(states, &held.device));
+        }
         front.stop();
         drop(shared.passthrough.lock().unwrap_or_else(PoisonError::into_inner).take());
         shared.controller.clone().disconnect();

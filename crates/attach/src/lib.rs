@@ -23,15 +23,18 @@ pub mod loopdev;
 mod nvme_queue;
 mod repair;
 mod request;
+mod scope;
 pub mod state;
 mod syslog;
 mod thread_queues;
 pub mod time;
 pub mod ublk;
+mod udev;
 pub mod usage;
 
 pub use client::{
     Client, Report, Select, connect, connect_in, connected_by_root, disconnect, disconnect_in, list, open, open_in,
+    unreachable,
 };
 pub use error::{Error, Existing};
 pub use repair::{Repaired, repair};

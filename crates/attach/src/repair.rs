@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 use crate::request::Device;
 use crate::state::{Guard, Record, StateDir};
-use crate::{fuse, loopdev};
+use crate::{fuse, loopdev, udev};
 
 /// What was cleaned up after one dead daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +65,9 @@ fn clean(record: &Record) -> Repaired {
             Ok(false) => {}
             Err(error) => actions.push(format!("could not delete {}: {error}", path.display())),
         }
+    }
+    if let Some(states) = record.directory.parent() {
+        devices.iter().for_each(|device| udev::retract(states, device));
     }
     match remove(&record.directory) {
         Ok(()) => actions.push(format!("removed {}", record.directory.display())),

@@ -40,6 +40,9 @@ pub struct Request {
     pub duplicate_connect: bool,
     /// The kind of block device.
     pub kind: Kind,
+    /// Who has connected it, for those who disconnect only what they have connected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
 }
 
 impl Default for Request {
@@ -52,6 +55,7 @@ impl Default for Request {
             overrides: Overrides::default(),
             duplicate_connect: false,
             kind: Kind::Auto,
+            owner: None,
         }
     }
 }

@@ -50,6 +50,16 @@ impl Failure {
         Self { kind: "status", message, advice: meaning, status: Some((status, status.nvm_name())) }
     }
 
+    /// What is wrong.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// What to do.
+    pub(crate) fn advice(&self) -> Option<&str> {
+        self.advice.as_deref()
+    }
+
     /// The status, if the controller refused a command.
     pub(crate) fn status(&self) -> Option<Status> {
         self.status.map(|(status, _)| status)

@@ -9,6 +9,7 @@
 
 mod bench;
 mod command;
+mod connections;
 mod control;
 mod demo;
 mod device;

@@ -11,7 +11,7 @@ use super::{AttachedNamespace, Daemon, Served};
 use crate::error::Error;
 use crate::request::Device;
 use crate::state::{self, ENDED_MAX, Ended, StateDir};
-use crate::{block_queue, claims, describe, syslog};
+use crate::{block_queue, claims, describe, syslog, udev};
 
 /// The most block devices of a controller: a target may report any number of namespaces.
 const DEVICES_MAX: usize = 1024;
@@ -123,7 +123,10 @@ impl Daemon {
             // Written to the state file before it is made, so that others see the claim and a
             // killed daemon's device can be repaired.
             match self.claim(&mut device).and_then(|()| self.front.add(&device.name, described)) {
-                Ok(path) => device.path = Some(path),
+                Ok(path) => {
+                    device.path = Some(path);
+                    udev::announce(self.states(), self.shared.controller.options().nqn.as_str(), &device);
+                }
                 Err(error) => {
                     tracing::error!(%error, name = device.name, "no block device");
                     device.problem = Some(error.to_string());
@@ -143,8 +146,7 @@ impl Daemon {
     fn claim(&mut self, device: &mut Device) -> Result<(), Error> {
         self.devices.retain(|held| held.device.nsid != device.nsid);
         if !self.duplicates {
-            let base = self.directory.parent().unwrap_or(Path::new("/"));
-            let states = StateDir::at(base);
+            let states = StateDir::at(self.states());
             let guard = states.lock()?;
             let own = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
             if let Some(existing) = claims::find(&states, &guard, &own, device)? {
@@ -160,10 +162,16 @@ impl Daemon {
         Ok(())
     }
 
+    /// The state directory.
+    fn states(&self) -> &Path {
+        self.directory.parent().unwrap_or(Path::new("/"))
+    }
+
     /// Removes a device and records why.
     fn end(&mut self, nsid: u32, reason: &str) {
         let Some(index) = self.devices.iter().position(|held| held.device.nsid == nsid) else { return };
         let AttachedNamespace { device, .. } = self.devices.remove(index);
+        udev::retract(self.states(), &device);
         match self.front.remove(&device.name) {
             Ok(()) => tracing::warn!(?device, reason, "the device ends"),
             Err(error) => tracing::error!(%error, ?device, reason, "taking the device away"),

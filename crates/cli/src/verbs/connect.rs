@@ -2,7 +2,9 @@
 //! block devices, is in `ebof-attach`.
 
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use ebof_attach::{Kind, Report, Select};
@@ -11,6 +13,7 @@ use ebof_nvme::log::{DiscoveryEntry, SubsystemType};
 use ebof_nvme::uri::Transport;
 
 use super::Outcome;
+use super::connect_file::FromFile;
 use super::discover::{ask, services};
 use super::fabric::{FabricArgs, IO_PORT};
 use crate::failure::{self, Failure};
@@ -31,7 +34,7 @@ const PROGRESS_FROM: usize = 8;
 
 /// The kind of block device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Front {
+pub(crate) enum Front {
     /// ublk if the kernel has it, otherwise FUSE and a loop device
     Auto,
     /// Only ublk
@@ -91,27 +94,25 @@ pub(crate) struct ConnectAll {
     /// The kind of block device
     #[arg(long, value_enum, default_value_t = Front::Auto, value_name = "KIND")]
     front: Front,
+    /// Connect what this file names instead: /etc/ebof/connections.toml at boot
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["traddr", "trsvcid", "nqn"])]
+    connections: Option<PathBuf>,
+    /// Of the file, only the connection with this name; several times for several
+    #[arg(long, value_name = "NAME", requires = "connections")]
+    only: Vec<String>,
+    /// Try again until everything in the file is connected
+    #[arg(long, requires = "connections")]
+    retry: bool,
 }
 
 impl ConnectAll {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let mut run = Everything { front: self.front.into(), ..Everything::default() };
-        let mut waiting = services(&self.fabric)?;
-        let mut asked: Vec<(String, Option<String>, Option<u16>)> = Vec::new();
-        while let Some(service) = waiting.pop() {
-            let place = (service.transport.clone(), service.traddr.clone(), service.trsvcid);
-            if asked.contains(&place) || asked.len() >= SERVICES_MAX {
-                continue;
-            }
-            let first = asked.is_empty();
-            asked.push(place);
-            match ask(&service, global) {
-                Ok(log) => run.follow_all(&service, &log.entries, &mut waiting),
-                // A service that the user names must answer; a referral may be stale.
-                Err(error) if first => return Err(error.into()),
-                Err(error) => say(&format!("{error}")),
-            }
+        if let Some(path) = self.connections {
+            let owner = self.fabric.owner;
+            return FromFile { path, only: self.only, retry: self.retry, owner }.run(global);
         }
+        let mut run = Everything::with_front(self.front.into());
+        run.follow_services(services(&self.fabric)?, global)?;
         show(global, &run.view)?;
         Ok(if run.view.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
@@ -120,7 +121,7 @@ impl ConnectAll {
 /// Connects everything that discovery services list. The lists are not trusted: they may be long
 /// and have duplicates.
 #[derive(Default)]
-struct Everything {
+pub(super) struct Everything {
     front: Kind,
     view: ConnectAllView,
     /// Records that were followed: transport, subsystem, address, port.
@@ -132,6 +133,37 @@ struct Everything {
 }
 
 impl Everything {
+    pub(super) fn with_front(front: Kind) -> Self {
+        Self { front, ..Self::default() }
+    }
+
+    pub(super) fn into_view(self) -> ConnectAllView {
+        self.view
+    }
+
+    /// Asks discovery services, and those that they refer to.
+    ///
+    /// # Errors
+    /// The first one does not answer.
+    pub(super) fn follow_services(&mut self, mut waiting: Vec<FabricArgs>, global: &Global) -> anyhow::Result<()> {
+        let mut asked: Vec<(String, Option<String>, Option<u16>)> = Vec::new();
+        while let Some(service) = waiting.pop() {
+            let place = (service.transport.clone(), service.traddr.clone(), service.trsvcid);
+            if asked.contains(&place) || asked.len() >= SERVICES_MAX {
+                continue;
+            }
+            let first = asked.is_empty();
+            asked.push(place);
+            match ask(&service, global) {
+                Ok(log) => self.follow_all(&service, &log.entries, &mut waiting),
+                // A service that the user names must answer; a referral may be stale.
+                Err(error) if first => return Err(error.into()),
+                Err(error) => say(&format!("{error}")),
+            }
+        }
+        Ok(())
+    }
+
     fn follow_all(&mut self, service: &FabricArgs, entries: &[DiscoveryEntry], waiting: &mut Vec<FabricArgs>) {
         for (number, entry) in (1..).zip(entries) {
             if self.tried >= CONNECTS_MAX {
@@ -251,6 +283,12 @@ pub(crate) struct DisconnectAll {
     /// Only controllers of a transport
     #[arg(short = 't', short_alias = 'r', long, value_name = "TRANSPORT")]
     transport: Option<String>,
+    /// Only controllers that this owner has connected (`connect --owner`)
+    #[arg(long, value_name = "NAME", conflicts_with = "transport")]
+    owner: Option<String>,
+    /// Only controllers whose target stays away for so many seconds, which are waited for
+    #[arg(long, value_name = "S", conflicts_with_all = ["transport", "owner"])]
+    unreachable: Option<u16>,
     /// Disconnect even if a device is in use: unwritten data are lost
     #[arg(long)]
     force: bool,
@@ -259,12 +297,31 @@ pub(crate) struct DisconnectAll {
 impl DisconnectAll {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         let mut view = DisconnectView { verb: "disconnect-all", ..DisconnectView::default() };
-        let select = self.transport.map_or(Select::All, Select::Transport);
+        if let Some(seconds) = self.unreachable {
+            for name in unreachable_for(Duration::from_secs(seconds.into()))? {
+                view.add(ebof_attach::disconnect(&Select::Device(name), self.force)?);
+            }
+            return finish(&view, global);
+        }
+        let owned = self.owner.map(Select::Owner);
+        let select = owned.unwrap_or_else(|| self.transport.map_or(Select::All, Select::Transport));
         tell_of_root(&select);
         let report: Report = ebof_attach::disconnect(&select, self.force)?;
         view.add(report);
         finish(&view, global)
     }
+}
+
+/// The controllers that do not reach their targets for that long.
+fn unreachable_for(time: Duration) -> anyhow::Result<Vec<String>> {
+    let end = Instant::now() + time;
+    let mut names = ebof_attach::unreachable()?;
+    while !names.is_empty() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(200));
+        let now = ebof_attach::unreachable()?;
+        names.retain(|name| now.contains(name));
+    }
+    Ok(names)
 }
 
 fn finish(view: &DisconnectView, global: &Global) -> Outcome {

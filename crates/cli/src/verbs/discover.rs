@@ -17,7 +17,7 @@ use crate::output::discovery::DiscoveryView;
 use crate::output::{View as _, say, show};
 
 /// nvme-cli's list of discovery services, which is used if none is named.
-const DISCOVERY_CONF: &str = "/etc/nvme/discovery.conf";
+pub(crate) const DISCOVERY_CONF: &str = "/etc/nvme/discovery.conf";
 
 /// Its maximum size.
 const CONF_BYTES_MAX: u64 = 1 << 20;
@@ -58,17 +58,24 @@ pub(super) fn services(fabric: &FabricArgs) -> anyhow::Result<Vec<FabricArgs>> {
     if fabric.traddr.is_some() {
         return Ok(vec![fabric.clone()]);
     }
-    let path = Path::new(DISCOVERY_CONF);
-    let text = if path.exists() {
-        file::read_text(path, "the discovery services", CONF_BYTES_MAX, file::Kind::Regular)?
-    } else {
-        String::new()
-    };
-    let services = parse_conf(&text)?;
+    let services = services_of_conf(Path::new(DISCOVERY_CONF))?;
     if services.is_empty() {
         let message = format!("no discovery service is named, and {DISCOVERY_CONF} names none");
         return Err(Failure::usage(message, "say where one is: -t tcp -a ADDRESS [-s PORT]").into());
     }
+    Ok(services)
+}
+
+/// The discovery services of nvme-cli's file; none if there is no file.
+///
+/// # Errors
+/// It cannot be read or is invalid.
+pub(crate) fn services_of_conf(path: &Path) -> anyhow::Result<Vec<FabricArgs>> {
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let text = file::read_text(path, "the discovery services", CONF_BYTES_MAX, file::Kind::Regular)?;
+    let services = parse_conf(&text)?;
     services.iter().try_for_each(FabricArgs::check)?;
     Ok(services)
 }

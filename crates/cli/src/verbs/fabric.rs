@@ -19,31 +19,34 @@ pub(super) const DISCOVERY_PORT: u16 = 8009;
 
 /// Address, identity and connection options.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct FabricArgs {
+pub(crate) struct FabricArgs {
     /// Transport: tcp or rdma
     #[arg(short = 't', long, value_name = "TRANSPORT", default_value = "tcp")]
-    pub(super) transport: String,
+    pub(crate) transport: String,
     /// Address or host name of the target
     #[arg(short = 'a', long, value_name = "ADDRESS")]
-    pub(super) traddr: Option<String>,
+    pub(crate) traddr: Option<String>,
     /// Port of the target [default: 4420 for subsystems, 8009 for discovery]
     #[arg(short = 's', long, value_name = "PORT", value_parser = port)]
-    pub(super) trsvcid: Option<u16>,
+    pub(crate) trsvcid: Option<u16>,
     /// The subsystem
     #[arg(short = 'n', long, value_name = "NQN", visible_alias = "subsysnqn")]
-    pub(super) nqn: Option<Nqn>,
+    pub(crate) nqn: Option<Nqn>,
     #[command(flatten)]
-    pub(super) overrides: Overrides,
+    pub(crate) overrides: Overrides,
     /// Connect even if the subsystem is connected there already
     #[arg(short = 'D', long)]
     pub(super) duplicate_connect: bool,
+    /// Who connects it, for `disconnect-all --owner`
+    #[arg(long, value_name = "NAME")]
+    pub(crate) owner: Option<String>,
     #[command(flatten)]
     pub(super) later: Later,
 }
 
 /// Options of nvme-cli that are not supported yet.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct Later {
+pub(crate) struct Later {
     #[arg(short = 'S', long, alias = "kxchap-secret", hide = true, value_name = "SECRET")]
     dhchap_secret: Option<String>,
     #[arg(short = 'C', long, alias = "kxchap-ctrl-secret", hide = true, value_name = "SECRET")]
@@ -68,8 +71,6 @@ pub(super) struct Later {
     nbft: bool,
     #[arg(long, hide = true)]
     nbft_path: Option<String>,
-    #[arg(long, hide = true)]
-    owner: Option<String>,
     #[arg(long, hide = true)]
     idempotent: bool,
     // Accepted without effect: NBFT is never read.
@@ -98,7 +99,6 @@ impl Later {
             ("--config", self.config.is_some(), other),
             ("--device", self.device.is_some(), "say where the discovery service is with --traddr and --trsvcid"),
             ("--nbft", self.nbft || self.nbft_path.is_some(), other),
-            ("--owner", self.owner.is_some(), other),
             ("--idempotent", self.idempotent, other),
             (
                 "--persistent",
@@ -118,7 +118,7 @@ impl FabricArgs {
     ///
     /// # Errors
     /// The first such option.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    pub(crate) fn check(&self) -> Result<(), Failure> {
         let transport = check_transport(&self.transport)?;
         check_options(transport, &self.overrides)?;
         if let Some(traddr) = &self.traddr {
@@ -154,7 +154,7 @@ impl FabricArgs {
     }
 
     /// The attach daemon's request to connect to `nqn` at `traddr`:`trsvcid`.
-    pub(super) fn request(&self, traddr: &str, trsvcid: u16, nqn: &str, kind: Kind) -> Request {
+    pub(crate) fn request(&self, traddr: &str, trsvcid: u16, nqn: &str, kind: Kind) -> Request {
         Request {
             transport: self.transport.clone(),
             traddr: traddr.to_owned(),
@@ -163,6 +163,7 @@ impl FabricArgs {
             overrides: self.overrides.clone(),
             duplicate_connect: self.duplicate_connect,
             kind,
+            owner: self.owner.clone(),
         }
     }
 }

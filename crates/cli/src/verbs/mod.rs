@@ -5,6 +5,7 @@ pub(crate) mod ana;
 pub(crate) mod blocks;
 pub(crate) mod config;
 pub(crate) mod connect;
+mod connect_file;
 pub(crate) mod controller;
 pub(crate) mod copy;
 mod directive;

@@ -1,0 +1,307 @@
+//! The file of connections, `/etc/ebof/connections.toml`: which subsystems to connect, and which
+//! discovery services to ask for more. Its keys are the long options of `connect`.
+//!
+//! Owns reading and checking; what connects is in `verbs/connect_all.rs`. Every mistake is told with
+//! its line.
+
+use std::ops::Range;
+use std::path::Path;
+
+use clap::Parser;
+use ebof_attach::Kind;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::failure::Failure;
+use crate::file;
+use crate::verbs::connect::Front;
+use crate::verbs::discover::{DISCOVERY_CONF, services_of_conf};
+use crate::verbs::fabric::FabricArgs;
+
+/// The largest file, bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// The most entries of a file.
+const ENTRIES_MAX: usize = 256;
+
+/// What an entry stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sort {
+    /// A subsystem.
+    Subsystem,
+    /// Everything that a discovery service lists.
+    Discovery,
+}
+
+/// An entry of the file.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    /// Its name, for messages and for `--only`.
+    pub(crate) name: String,
+    /// Whether it has the name from the file.
+    named: bool,
+    /// What it stands for.
+    pub(crate) sort: Sort,
+    /// Whether it is connected at boot.
+    pub(crate) boot: bool,
+    /// Its connect options.
+    pub(crate) fabric: FabricArgs,
+    /// The kind of block device.
+    pub(crate) front: Kind,
+}
+
+/// An entry's options as a command line.
+#[derive(Parser)]
+#[command(no_binary_name = true, disable_help_flag = true)]
+struct Line {
+    #[command(flatten)]
+    fabric: FabricArgs,
+    #[arg(long, value_enum, default_value_t = Front::Auto)]
+    front: Front,
+}
+
+/// A text with its name, for messages with lines.
+struct Text<'a> {
+    name: String,
+    text: &'a str,
+}
+
+/// Reads the file at `path`.
+///
+/// # Errors
+/// It cannot be read, or what is wrong with it, with the line.
+pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<Entry>> {
+    let text = file::read_text(path, "the connections", FILE_BYTES_MAX, file::Kind::Regular)?;
+    let (mut entries, with_conf) = parse(&path.display().to_string(), &text)?;
+    if with_conf {
+        let services = services_of_conf(Path::new(DISCOVERY_CONF))?;
+        entries.extend(services.into_iter().enumerate().map(|(index, fabric)| Entry {
+            name: format!("{DISCOVERY_CONF}, service {}", index + 1),
+            named: false,
+            sort: Sort::Discovery,
+            boot: true,
+            fabric,
+            front: Kind::Auto,
+        }));
+    }
+    Ok(entries)
+}
+
+/// Those with these names; all that are connected at boot if there are none.
+///
+/// # Errors
+/// There is no such name.
+pub(crate) fn chosen(entries: Vec<Entry>, only: &[String], path: &Path) -> Result<Vec<Entry>, Failure> {
+    if only.is_empty() {
+        return Ok(entries.into_iter().filter(|entry| entry.boot).collect());
+    }
+    if let Some(unknown) = only.iter().find(|name| !entries.iter().any(|entry| entry.named && entry.name == **name)) {
+        let names: Vec<&str> = entries.iter().filter(|entry| entry.named).map(|entry| entry.name.as_str()).collect();
+        let has = if names.is_empty() { "none has a name".to_owned() } else { format!("named: {}", names.join(", ")) };
+        return Err(Failure::new("config", format!("{}: no connection has the name {unknown:?}", path.display()), has));
+    }
+    Ok(entries.into_iter().filter(|entry| only.contains(&entry.name)).collect())
+}
+
+/// The entries of a text, and whether those of nvme-cli's file belong to them.
+fn parse(name: &str, text: &str) -> Result<(Vec<Entry>, bool), Failure> {
+    let text = Text { name: name.to_owned(), text };
+    let table = DeTable::parse(text.text).map_err(|error| {
+        let at = error.span().unwrap_or_default();
+        text.wrong(&at, error.message(), "write it as TOML; see ebof-connections.toml(5)")
+    })?;
+    let mut entries = Vec::new();
+    let mut with_conf = false;
+    for (key, value) in table.get_ref() {
+        match (key.get_ref().as_ref(), value.get_ref()) {
+            ("connections", DeValue::Array(tables)) => text.entries(tables, Sort::Subsystem, &mut entries)?,
+            ("discoveries", DeValue::Array(tables)) => text.entries(tables, Sort::Discovery, &mut entries)?,
+            ("discovery-conf" | "discovery_conf", DeValue::Boolean(wanted)) => with_conf = *wanted,
+            (other, _) => {
+                let advice = "accepted: [[connections]], [[discoveries]], discovery-conf = true";
+                return Err(text.wrong(&key.span(), format!("`{other}` is not understood here"), advice));
+            }
+        }
+    }
+    Ok((entries, with_conf))
+}
+
+impl Text<'_> {
+    fn wrong(&self, at: &Range<usize>, message: impl AsRef<str>, advice: &str) -> Failure {
+        let before = self.text.get(..at.start).unwrap_or(self.text);
+        let line = before.matches('\n').count() + 1;
+        Failure::new("config", format!("{}:{line}: {}", self.name, message.as_ref()), advice)
+    }
+
+    fn entries(&self, tables: &[Spanned<DeValue<'_>>], sort: Sort, entries: &mut Vec<Entry>) -> Result<(), Failure> {
+        for table in tables {
+            let DeValue::Table(keys) = table.get_ref() else {
+                return Err(self.wrong(&table.span(), "an entry is a table", "write [[connections]] above its keys"));
+            };
+            if entries.len() >= ENTRIES_MAX {
+                let message = format!("there are more than {ENTRIES_MAX} entries");
+                return Err(self.wrong(&table.span(), message, "have a discovery service list them"));
+            }
+            let entry = self.entry(keys, &table.span(), sort, entries.len() + 1)?;
+            if entries.iter().any(|other| other.named && entry.named && other.name == entry.name) {
+                let message = format!("the name {:?} is taken by another entry", entry.name);
+                return Err(self.wrong(&table.span(), message, "give it another name"));
+            }
+            entries.push(entry);
+        }
+        Ok(())
+    }
+
+    fn entry(&self, keys: &DeTable<'_>, at: &Range<usize>, sort: Sort, number: usize) -> Result<Entry, Failure> {
+        let (mut name, mut boot, mut words) = (None, true, Vec::new());
+        for (key, value) in keys {
+            let option = key.get_ref().replace('_', "-");
+            match (option.as_str(), value.get_ref()) {
+                ("name", DeValue::String(text)) if is_name(text) => name = Some(text.to_string()),
+                ("name", _) => {
+                    let advice = "accepted: 1 to 64 of A-Z, a-z, 0-9, `.`, `_` and `-`, for ebof-connect@NAME.service";
+                    return Err(self.wrong(&value.span(), "this is no name", advice));
+                }
+                ("boot", DeValue::Boolean(wanted)) => boot = *wanted,
+                ("boot", _) => return Err(self.wrong(&value.span(), "`boot` is true or false", "write boot = false")),
+                _ => {
+                    if let Some(word) = self.word(&option, key, value)? {
+                        words.push(word);
+                    }
+                }
+            }
+        }
+        let line = Line::try_parse_from(&words).map_err(|error| self.wrong(at, reason(&error), "correct the entry"))?;
+        let fabric = line.fabric;
+        fabric.check().map_err(|failure| self.wrong(at, failure.message(), failure.advice().unwrap_or_default()))?;
+        if fabric.traddr.is_none() {
+            return Err(self.wrong(at, "the entry has no `traddr`", "say where the target is: traddr = \"192.0.2.1\""));
+        }
+        let is_discovery = fabric.nqn.as_ref().is_some_and(ebof_nvme::Nqn::is_discovery);
+        match (sort, &fabric.nqn) {
+            (Sort::Subsystem, None) => {
+                let advice = "name the subsystem, or write [[discoveries]] for all that a discovery service lists";
+                return Err(self.wrong(at, "the entry has no `nqn`", advice));
+            }
+            (Sort::Subsystem, Some(_)) if is_discovery => {
+                let message = "the discovery service has no namespaces to connect";
+                return Err(self.wrong(at, message, "write [[discoveries]] for all that it lists"));
+            }
+            _ => {}
+        }
+        let named = name.is_some();
+        let name = name.unwrap_or_else(|| match &fabric.nqn {
+            Some(nqn) if sort == Sort::Subsystem => nqn.to_string(),
+            _ => format!("entry {number}"),
+        });
+        Ok(Entry { name, named, sort, boot, fabric, front: line.front.into() })
+    }
+
+    /// The option of a key; none for one that is off.
+    fn word(
+        &self,
+        option: &str,
+        key: &Spanned<std::borrow::Cow<'_, str>>,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Result<Option<String>, Failure> {
+        let text = match value.get_ref() {
+            DeValue::Boolean(false) => None,
+            DeValue::Boolean(true) => Some(String::new()),
+            DeValue::String(text) => Some(format!("={text}")),
+            DeValue::Integer(number) => Some(format!("={}", number.as_str())),
+            _ => {
+                let message = format!("`{}` is neither a text, a number, true nor false", key.get_ref());
+                return Err(self.wrong(
+                    &value.span(),
+                    message,
+                    "accepted: what `ebof connect` accepts after the option",
+                ));
+            }
+        };
+        let word = format!("--{option}{}", text.as_deref().unwrap_or_default());
+        // By itself, so that the line of a mistake is known.
+        match Line::try_parse_from([&word]) {
+            Ok(_) => Ok(text.is_some().then_some(word)),
+            Err(error) if error.kind() == clap::error::ErrorKind::UnknownArgument => {
+                let advice = "accepted: name, boot, front, and the long options of `ebof connect`";
+                Err(self.wrong(&key.span(), format!("there is no key `{}`", key.get_ref()), advice))
+            }
+            // That of a switch that is off.
+            Err(_) if text.is_none() => {
+                let message = format!("`{}` is no switch", key.get_ref());
+                Err(self.wrong(&value.span(), message, "leave it away for the default"))
+            }
+            Err(error) => Err(self.wrong(&value.span(), reason(&error), "see `ebof connect --help`")),
+        }
+    }
+}
+
+/// The first line of what clap says.
+fn reason(error: &clap::Error) -> String {
+    let text = error.to_string();
+    text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
+}
+
+/// Whether a unit can have it as its instance.
+fn is_name(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrong(text: &str) -> String {
+        parse("c.toml", text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn entries_have_the_options_of_connect() {
+        let text = "discovery-conf = true\n[[connections]]\nname = \"backup\"\ntraddr = \"192.0.2.1\"\ntrsvcid = 4421\n\
+                    nqn = \"nqn.2014-08.org.example:a\"\nctrl-loss-tmo = -1\nhdr_digest = true\ndata-digest = false\n\
+                    front = \"ublk\"\nboot = false\n[[discoveries]]\ntransport = \"rdma\"\ntraddr = \"192.0.2.2\"\n";
+        let (entries, with_conf) = parse("c.toml", text).unwrap();
+        assert!(with_conf && entries.len() == 2);
+        let [first, second] = [&entries[0], &entries[1]];
+        assert_eq!(
+            (first.name.as_str(), first.sort, first.boot, first.front),
+            ("backup", Sort::Subsystem, false, Kind::Ublk)
+        );
+        assert_eq!((first.fabric.trsvcid, first.fabric.overrides.ctrl_loss_tmo), (Some(4421), Some(-1)));
+        assert!(first.fabric.overrides.hdr_digest && !first.fabric.overrides.data_digest);
+        assert_eq!((second.sort, second.boot, second.fabric.transport.as_str()), (Sort::Discovery, true, "rdma"));
+        assert_eq!(second.fabric.trsvcid, None);
+        let at_boot = |only: &[&str]| {
+            let only: Vec<String> = only.iter().map(|&name| name.to_owned()).collect();
+            chosen(entries.clone(), &only, Path::new("c.toml")).map(|entries| entries.len()).map_err(|e| e.to_string())
+        };
+        assert_eq!((at_boot(&[]), at_boot(&["backup"])), (Ok(1), Ok(1)));
+        assert_eq!(at_boot(&["x"]).unwrap_err(), "c.toml: no connection has the name \"x\"\n  named: backup");
+        assert!(parse("c.toml", "").unwrap().0.is_empty());
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_lines() {
+        let entry = "[[connections]]\ntraddr = \"192.0.2.1\"\nnqn = \"nqn.2014-08.org.example:a\"\n";
+        for (text, expected) in [
+            ("[[connections]\n", "c.toml:1: "),
+            ("[[connection]]\n", "c.toml:1: `connection` is not understood here\n  accepted: [[connections]]"),
+            ("\n[[connections]]\nnqn = \"nqn.2014-08.org.example:a\"\n", "c.toml:2: the entry has no `traddr`"),
+            ("[[connections]]\ntraddr = \"a\"\n", "c.toml:1: the entry has no `nqn`\n  name the subsystem"),
+            ("[[connections]]\ntraddr = \"a\"\nnqn = \"x\"\ntrsvcid = 70000\n", "c.toml:4: invalid value '70000'"),
+            (&format!("{entry}colour = 1\n"), "c.toml:4: there is no key `colour`\n  accepted: name, boot"),
+            (&format!("{entry}ctrl-loss-tmo = [1]\n"), "c.toml:4: `ctrl-loss-tmo` is neither a text"),
+            (&format!("{entry}ctrl-loss-tmo = false\n"), "c.toml:4: `ctrl-loss-tmo` is no switch"),
+            (&format!("{entry}hdr-digest = 1\n"), "c.toml:4: unexpected value '1'"),
+            (&format!("{entry}name = \"a/b\"\n"), "c.toml:4: this is no name"),
+            (&format!("{entry}boot = 1\n"), "c.toml:4: `boot` is true or false"),
+            (&format!("{entry}tls = true\n"), "c.toml:1: --tls cannot be used\n  TLS is not supported"),
+            (&format!("{entry}name = \"a\"\n{entry}name = \"a\"\n"), "c.toml:5: the name \"a\" is taken"),
+            ("[[connections]]\ntraddr = \"a:1\"\nnqn = \"x\"\n", "c.toml:1: --traddr \"a:1\" is more than an address"),
+        ] {
+            let told = wrong(text);
+            assert!(told.starts_with(expected), "{text}: {told}");
+        }
+        assert!(wrong(&entry.repeat(ENTRIES_MAX + 1)).contains("more than 256 entries"));
+    }
+}
