@@ -1,0 +1,31 @@
+//! The management of a target as a Redfish service (DSP0266, with Swordfish's resources of an
+//! Ethernet-attached bunch of flash).
+//!
+//! Owns resources, their addresses ([`Place`]), queries, changes, privileges and error messages. A
+//! request goes in, a response comes out: sockets, TLS and authentication are its caller's, and
+//! what a change does is `ebof_manage`'s, which this crate only translates
+//! ([0074](../../../docs/adr/0074-redfish.md)).
+//!
+//! The tree is divided into areas, each in a folder or file of its own: an area parses and writes
+//! its addresses, reads its resources, says who may change them, and changes them ([`area::Area`]).
+//! Resources are structs that are made from a [`View`], the state of the target at one moment.
+#![forbid(unsafe_code)]
+
+mod area;
+mod caller;
+mod chassis;
+mod etag;
+mod head;
+mod id;
+mod input;
+mod message;
+mod place;
+mod query;
+mod root;
+mod service;
+mod view;
+
+pub use caller::Caller;
+pub use place::Place;
+pub use service::{Body, Parts, Service};
+pub use view::View;

@@ -1,0 +1,276 @@
+//! Messages of responses and why a request fails: those of the registry `Base` (DSP8011) that ebof
+//! uses, and ebof's own.
+//!
+//! The identifiers, arguments and severities are the registry's, so that programs can look a
+//! message up. The sentences are ebof's: they name what is accepted.
+
+use std::fmt;
+
+use ebof_manage::enclosure::{Mistake, MistakeKind, Refused};
+use http::StatusCode;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// The prefix of messages of DMTF's registry `Base`.
+pub(crate) const BASE: &str = "Base.1.18";
+
+/// The prefix of messages of ebof's own registry.
+pub(crate) const OWN: &str = "Ebof.1.0";
+
+/// One message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct Message {
+    #[serde(rename = "@odata.type")]
+    kind: &'static str,
+    pub(crate) message_id: String,
+    pub(crate) message: String,
+    message_args: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    related_properties: Vec<String>,
+    message_severity: Severity,
+    resolution: String,
+}
+
+/// `Resource.Health`, as messages use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) enum Severity {
+    OK,
+    Warning,
+    Critical,
+}
+
+impl Message {
+    fn new(id: &str, severity: Severity, args: &[&str], message: String, resolution: impl Into<String>) -> Self {
+        let (args, resolution) = (args.iter().map(|&arg| shortened(arg)).collect(), resolution.into());
+        Self {
+            kind: "#Message.v1_3_0.Message",
+            message_id: if id.contains('.') { id.to_owned() } else { format!("{BASE}.{id}") },
+            message,
+            message_args: args,
+            related_properties: Vec::new(),
+            message_severity: severity,
+            resolution,
+        }
+    }
+
+    fn warning(id: &str, args: &[&str], message: String, resolution: impl Into<String>) -> Self {
+        Self::new(id, Severity::Warning, args, message, resolution)
+    }
+
+    fn critical(id: &str, args: &[&str], message: String, resolution: impl Into<String>) -> Self {
+        Self::new(id, Severity::Critical, args, message, resolution)
+    }
+
+    /// About a property, by its JSON pointer: `/Links/Endpoints`.
+    pub(crate) fn about(mut self, pointer: &str) -> Self {
+        self.related_properties = vec![format!("#{pointer}")];
+        self
+    }
+
+    /// Whether it is about a property.
+    pub(crate) fn is_about(&self, pointer: &str) -> bool {
+        self.related_properties.iter().any(|one| one.strip_prefix('#') == Some(pointer))
+    }
+
+    pub(crate) fn success() -> Self {
+        Self::new("Success", Severity::OK, &[], "The request is done.".to_owned(), "None.")
+    }
+
+    pub(crate) fn resource_missing(path: &str) -> Self {
+        let message = format!("There is no resource {}.", shortened(path));
+        Self::critical("ResourceMissingAtURI", &[path], message, "Follow the links from /redfish/v1.")
+    }
+
+    pub(crate) fn malformed(why: &dyn fmt::Display) -> Self {
+        let message = format!("The body is not the JSON object that is expected: {why}.");
+        Self::critical("MalformedJSON", &[], message, "Correct the body and send it again.")
+    }
+
+    pub(crate) fn not_acceptable(what: &str) -> Self {
+        let message = format!("The value {} of the header Accept is not offered.", shortened(what));
+        Self::warning("HeaderInvalid", &["Accept"], message, "Accept application/json.")
+    }
+
+    pub(crate) fn header_invalid(name: &str, value: &str, accepted: &str) -> Self {
+        let message = format!("The header {name} has the value {}, which is not accepted.", shortened(value));
+        Self::critical("HeaderInvalid", &[name], message, format!("Accepted: {accepted}."))
+    }
+
+    pub(crate) fn property_unknown(name: &str) -> Self {
+        let message = format!("The property {} is not one of this resource.", shortened(name));
+        Self::warning("PropertyUnknown", &[name], message, "Leave the property out, or correct its name.")
+    }
+
+    pub(crate) fn property_not_writable(name: &str) -> Self {
+        let message = format!("The property {} is read-only.", shortened(name));
+        Self::warning("PropertyNotWritable", &[name], message, "Leave the property out.")
+    }
+
+    pub(crate) fn property_missing(name: &str) -> Self {
+        let message = format!("The property {name} is required and was not sent.");
+        Self::warning("PropertyMissing", &[name], message, format!("Send {name}, too."))
+    }
+
+    pub(crate) fn property_type(name: &str, value: &Value, accepted: &str) -> Self {
+        let value = shortened(&value.to_string());
+        let message = format!("The value {value} of the property {name} is of another type than it accepts.");
+        Self::warning("PropertyValueTypeError", &[&value, name], message, format!("Accepted: {accepted}."))
+    }
+
+    pub(crate) fn property_value(name: &str, value: &Value, accepted: &str) -> Self {
+        let value = shortened(&value.to_string());
+        let message = format!("The value {value} of the property {name} is not accepted.");
+        Self::warning("PropertyValueNotInList", &[&value, name], message, format!("Accepted: {accepted}."))
+    }
+
+    pub(crate) fn property_error(name: &str, why: &str, accepted: &str) -> Self {
+        let message = format!("The value of the property {name} is not accepted: {why}.");
+        Self::warning("PropertyValueError", &[name], message, format!("{accepted}."))
+    }
+
+    pub(crate) fn parameter_missing(action: &str, name: &str) -> Self {
+        let message = format!("The action {action} needs the parameter {name}, which was not sent.");
+        Self::critical("ActionParameterMissing", &[action, name], message, format!("Send {name}, too."))
+    }
+
+    pub(crate) fn action_not_supported(action: &str) -> Self {
+        let message = format!("There is no action {}.", shortened(action));
+        Self::critical(
+            "ActionNotSupported",
+            &[action],
+            message,
+            "The property Actions of the resource has its actions.",
+        )
+    }
+
+    pub(crate) fn query_not_supported(name: &str) -> Self {
+        let message = format!("The query parameter {} is not supported here.", shortened(name));
+        Self::warning("QueryParameterUnsupported", &[name], message, QUERIES)
+    }
+
+    pub(crate) fn query_value(name: &str, value: &str, accepted: &str) -> Self {
+        let message = format!("The query parameter {name} has the value {}.", shortened(value));
+        let id = "QueryParameterValueFormatError";
+        Self::warning(id, &[value, name], message, format!("Accepted: {accepted}."))
+    }
+
+    pub(crate) fn query_range(name: &str, value: &str, accepted: &str) -> Self {
+        let message = format!("The query parameter {name} has the value {}, which is out of range.", shortened(value));
+        Self::warning("QueryParameterOutOfRange", &[value, name, accepted], message, format!("Accepted: {accepted}."))
+    }
+
+    pub(crate) fn query_combination(why: &str) -> Self {
+        let message = format!("The query parameters cannot be combined: {why}.");
+        Self::warning("QueryCombinationInvalid", &[], message, "Send two requests.")
+    }
+
+    pub(crate) fn precondition_failed() -> Self {
+        let message = "The resource is not the one that If-Match names: it was changed meanwhile.".to_owned();
+        let resolution = "Read the resource again, look at what has changed, and send the change with its new ETag.";
+        Self::critical("PreconditionFailed", &[], message, resolution)
+    }
+
+    pub(crate) fn no_session() -> Self {
+        let message = "There is no valid session or account with the request.".to_owned();
+        let resolution = "POST a UserName and a Password to /redfish/v1/SessionService/Sessions, and send the X-Auth-Token \
+                          that comes back, or use HTTP Basic authentication.";
+        Self::critical("NoValidSession", &[], message, resolution)
+    }
+
+    pub(crate) fn insufficient_privilege() -> Self {
+        let message = "The role of the account does not allow this.".to_owned();
+        let resolution = "Use an account of a role that does: AccountService/Roles lists them.";
+        Self::critical("InsufficientPrivilege", &[], message, resolution)
+    }
+
+    pub(crate) fn operation_not_allowed(method: &str) -> Self {
+        let message = format!("The method {} is not for this resource.", shortened(method));
+        Self::critical("OperationNotAllowed", &[], message, "The header Allow has the methods that are.")
+    }
+
+    pub(crate) fn resource_cannot_be_deleted() -> Self {
+        let message = "The resource cannot be deleted.".to_owned();
+        Self::critical("ResourceCannotBeDeleted", &[], message, "None: it exists as long as what it describes.")
+    }
+
+    pub(crate) fn no_operation() -> Self {
+        let message = "No property was sent that could be changed.".to_owned();
+        Self::warning("NoOperation", &[], message, "Send at least one.")
+    }
+
+    pub(crate) fn created() -> Self {
+        Self::new("Created", Severity::OK, &[], "The resource was created.".to_owned(), "None.")
+    }
+
+    /// Of ebof's own registry, with a sentence and what to do.
+    pub(crate) fn own(id: &str, severity: Severity, message: impl Into<String>, resolution: impl Into<String>) -> Self {
+        let (message, resolution) = (message.into(), resolution.into());
+        Self::new(&format!("{OWN}.{id}"), severity, &[&message], message.clone(), resolution)
+    }
+
+    fn mistake(mistake: &Mistake) -> Self {
+        let message = match mistake.object.as_str() {
+            "" => mistake.message.clone(),
+            object => format!("{object}: {}", mistake.message),
+        };
+        let id = match mistake.kind {
+            MistakeKind::NotFound => "ObjectNotFound",
+            MistakeKind::Busy => "ObjectBusy",
+            MistakeKind::Conflict => "ChangeConflicts",
+            _ => "ChangeRefused",
+        };
+        Self::own(id, Severity::Warning, message, mistake.advice.clone())
+    }
+}
+
+const QUERIES: &str = "Accepted: $select, $expand, $filter, $top, $skip and only, where the service says so.";
+
+/// Why a request fails: a status code and messages.
+#[derive(Clone, Debug)]
+pub(crate) struct Problem {
+    pub(crate) status: StatusCode,
+    pub(crate) messages: Vec<Message>,
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, message: Message) -> Self {
+        Self { status, messages: vec![message] }
+    }
+
+    /// 400.
+    pub(crate) fn bad_request(message: Message) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    /// 404.
+    pub(crate) fn not_found(path: &dyn fmt::Display) -> Self {
+        Self::new(StatusCode::NOT_FOUND, Message::resource_missing(&path.to_string()))
+    }
+
+    /// The body: `{"error": {...}}`.
+    pub(crate) fn body(&self) -> Value {
+        let (code, message) = match self.messages.as_slice() {
+            [one] => (one.message_id.clone(), one.message.clone()),
+            several => {
+                let message = format!("There are {} messages: see @Message.ExtendedInfo.", several.len());
+                (format!("{BASE}.GeneralError"), message)
+            }
+        };
+        json!({ "error": { "code": code, "message": message, "@Message.ExtendedInfo": self.messages } })
+    }
+}
+
+/// What ebof refuses: 409 if it may be possible later, 404 never (the resource was found), else 400.
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Self {
+        let status = if refused.is_busy() { StatusCode::CONFLICT } else { StatusCode::BAD_REQUEST };
+        Self { status, messages: refused.mistakes.iter().map(Message::mistake).collect() }
+    }
+}
+
+/// As much of a text that a client sent as a message repeats.
+fn shortened(text: &str) -> String {
+    const CHARACTERS_MAX: usize = 200;
+    text.chars().filter(|c| !c.is_control()).take(CHARACTERS_MAX).collect()
+}

@@ -1,0 +1,94 @@
+//! Addresses of resources.
+
+use std::fmt;
+
+use crate::area::Area;
+use crate::chassis::ChassisPlace;
+use crate::root::RootPlace;
+
+/// Where every resource is.
+const ROOT: &str = "/redfish/v1";
+
+/// The longest path, bytes, and the most segments below the root.
+const PATH_BYTES_MAX: usize = 1024;
+const SEGMENTS_MAX: usize = 12;
+
+/// Declares the areas: a variant of [`Place`] for each.
+macro_rules! areas {
+    ($($area:ident($place:ty)),* $(,)?) => {
+        /// The address of a resource, or of an action.
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum Place {
+            $(#[doc = concat!("In the area `", stringify!($area), "`.")] $area($place),)*
+        }
+
+        $(impl From<$place> for Place {
+            fn from(place: $place) -> Self {
+                Self::$area(place)
+            }
+        })*
+
+        impl Place {
+            /// The address that segments below the root name.
+            fn of(segments: &[&str]) -> Option<Self> {
+                $(if let Some(place) = <$place>::parse(segments) {
+                    return Some(Self::$area(place));
+                })*
+                None
+            }
+
+            fn segments(&self) -> Vec<&str> {
+                match self {
+                    $(Self::$area(place) => place.segments(),)*
+                }
+            }
+
+            /// The area that it is in.
+            pub(crate) fn area(&self) -> &dyn Area {
+                match self {
+                    $(Self::$area(place) => place,)*
+                }
+            }
+        }
+    };
+}
+
+areas! {
+    Root(RootPlace),
+    Chassis(ChassisPlace),
+}
+
+impl Place {
+    /// The address that a path names: with or without a slash at its end.
+    pub(crate) fn parse(path: &str) -> Option<Self> {
+        if path.len() > PATH_BYTES_MAX {
+            return None;
+        }
+        let path = path.strip_suffix('/').unwrap_or(path);
+        if path == "/redfish" {
+            return Some(RootPlace::Versions.into());
+        }
+        let below = path.strip_prefix(ROOT)?;
+        if below.is_empty() {
+            return Some(RootPlace::Service.into());
+        }
+        let segments: Vec<&str> = below.strip_prefix('/')?.split('/').take(SEGMENTS_MAX + 1).collect();
+        if segments.len() > SEGMENTS_MAX { None } else { Self::of(&segments) }
+    }
+}
+
+/// As a URI without a host.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root(RootPlace::Versions) => f.write_str("/redfish"),
+            // The service root is the only one whose URI ends with a slash (DSP0266, "Service root").
+            Self::Root(RootPlace::Service) => write!(f, "{ROOT}/"),
+            _ => {
+                f.write_str(ROOT)?;
+                self.segments().iter().try_for_each(|segment| write!(f, "/{segment}"))
+            }
+        }
+    }
+}

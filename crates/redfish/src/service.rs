@@ -1,0 +1,298 @@
+//! The service: a request goes in, a response comes out.
+//!
+//! Owns the order of checks (DSP0266): address, method, account, privilege, precondition, body; and
+//! header fields. What each address does is in its area.
+
+use std::sync::Arc;
+
+use ebof_access::Privilege;
+use ebof_manage::Target;
+use ebof_manage::enclosure::Enclosure;
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_MATCH, IF_NONE_MATCH, LINK, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE,
+};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::area::{Change, Done};
+use crate::caller::Caller;
+use crate::etag;
+use crate::input::Input;
+use crate::message::{Message, Problem};
+use crate::place::Place;
+use crate::query::Query;
+use crate::root::RootPlace;
+use crate::view::View;
+
+/// What the service shows and changes.
+pub struct Parts {
+    /// The target.
+    pub target: Arc<dyn Target>,
+    /// Its drives, and who has what of them.
+    pub enclosure: Arc<dyn Enclosure>,
+    /// The identity of the service, the same for ever.
+    pub uuid: Uuid,
+    /// What the machine is called.
+    pub host_name: String,
+}
+
+/// The body of a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// Nothing.
+    Empty,
+    /// A text, of the type that the header says.
+    Text(String),
+}
+
+/// A Redfish service.
+pub struct Service {
+    parts: Parts,
+}
+
+impl Service {
+    /// Of these parts.
+    #[must_use]
+    pub const fn new(parts: Parts) -> Self {
+        Self { parts }
+    }
+
+    /// Answers a request. It may wait for locks of the target, none of which is held for long.
+    #[must_use]
+    pub fn answer(&self, request: &Request<impl AsRef<[u8]>>, caller: &Caller) -> Response<Body> {
+        let head_only = request.method() == Method::HEAD;
+        let mut response = self.respond(request, caller).unwrap_or_else(|problem| refused(&problem));
+        if head_only {
+            *response.body_mut() = Body::Empty;
+        }
+        let headers = response.headers_mut();
+        headers.insert(HeaderName::from_static("odata-version"), HeaderValue::from_static("4.0"));
+        headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache"));
+        response
+    }
+
+    fn respond(&self, request: &Request<impl AsRef<[u8]>>, caller: &Caller) -> Result<Response<Body>, Problem> {
+        let path = request.uri().path();
+        let Some(place) = Place::parse(path) else {
+            // Without an account nobody learns what there is.
+            authorized(caller, None)?;
+            return Err(Problem::not_found(&path));
+        };
+        let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
+        let area = place.area();
+        let allowed = area.methods();
+        if method == Method::OPTIONS {
+            return Ok(with_allow(StatusCode::NO_CONTENT, allowed));
+        }
+        if let Some(privilege) = area.privilege(method) {
+            authorized(caller, Some(privilege))?;
+        } else if caller.refused {
+            return Err(unauthorized());
+        }
+        let view = View::new(&self.parts);
+        if !allowed.contains(method) {
+            return not_allowed(&place, method, allowed, &view);
+        }
+        version(request)?;
+        if method == Method::GET {
+            return get(request, &place, &view);
+        }
+        self.change(request, &place, method, caller, &view)
+    }
+
+    fn change(
+        &self,
+        request: &Request<impl AsRef<[u8]>>,
+        place: &Place,
+        method: &Method,
+        caller: &Caller,
+        view: &View<'_>,
+    ) -> Result<Response<Body>, Problem> {
+        let area = place.area();
+        if let Some(expected) = request.headers().get(IF_MATCH) {
+            let tag = etag::of(&area.read(view)?);
+            if !etag::names(expected, &tag) {
+                return Err(Problem::new(StatusCode::PRECONDITION_FAILED, Message::precondition_failed()));
+            }
+        }
+        let input = Input::parse(request.body().as_ref())?;
+        let change = Change { parts: &self.parts, view, caller };
+        match area.change(method, input, &change)? {
+            Done::Made if method == Method::DELETE || !area.methods().contains(&Method::GET) => {
+                Ok(empty(StatusCode::NO_CONTENT))
+            }
+            Done::Made => representation(&area.read(&View::new(&self.parts))?, StatusCode::OK),
+            Done::Created(made, headers) => {
+                let resource = made.area().read(&View::new(&self.parts))?;
+                let mut response = representation(&resource, StatusCode::CREATED)?;
+                let own = headers.iter().filter_map(|(name, value)| {
+                    Some((HeaderName::from_static(name), HeaderValue::from_str(value).ok()?))
+                });
+                response.headers_mut().extend(own);
+                insert(&mut response, LOCATION, &made.to_string());
+                Ok(response)
+            }
+            Done::Task(id) => accepted(id),
+            Done::Answer(value) => representation(&value, StatusCode::OK),
+        }
+    }
+}
+
+/// Whether the caller has an account, and a privilege.
+fn authorized(caller: &Caller, privilege: Option<Privilege>) -> Result<(), Problem> {
+    let user = caller.user.as_ref().ok_or_else(unauthorized)?;
+    match privilege {
+        Some(privilege) if !user.may(privilege) => {
+            Err(Problem::new(StatusCode::FORBIDDEN, Message::insufficient_privilege()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn unauthorized() -> Problem {
+    Problem::new(StatusCode::UNAUTHORIZED, Message::no_session())
+}
+
+fn not_allowed(place: &Place, method: &Method, allowed: &[Method], view: &View<'_>) -> Result<Response<Body>, Problem> {
+    if allowed.contains(&Method::GET) {
+        // What does not exist has no methods.
+        place.area().read(view)?;
+    }
+    let message = match *method {
+        Method::DELETE => Message::resource_cannot_be_deleted(),
+        _ => Message::operation_not_allowed(method.as_str()),
+    };
+    let mut response = refused(&Problem::new(StatusCode::METHOD_NOT_ALLOWED, message));
+    response.headers_mut().extend(with_allow(StatusCode::OK, allowed).into_parts().0.headers);
+    Ok(response)
+}
+
+/// A client that wants another version of OData is told so (DSP0266, "OData-Version").
+fn version(request: &Request<impl AsRef<[u8]>>) -> Result<(), Problem> {
+    match request.headers().get("odata-version") {
+        Some(version) if version != "4.0" => {
+            let value = version.to_str().unwrap_or_default();
+            let message = Message::header_invalid("OData-Version", value, "4.0");
+            Err(Problem::new(StatusCode::PRECONDITION_FAILED, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn get(request: &Request<impl AsRef<[u8]>>, place: &Place, view: &View<'_>) -> Result<Response<Body>, Problem> {
+    if let Some((kind, text)) = place.area().document(view) {
+        return Ok(text_of(StatusCode::OK, kind, text));
+    }
+    let query = Query::parse(request.uri().query())?;
+    let resource = place.area().read(view)?;
+    let tag = etag::of(&resource);
+    let known = request.headers().get(IF_NONE_MATCH).is_some_and(|known| etag::names(known, &tag));
+    if known {
+        let mut response = empty(StatusCode::NOT_MODIFIED);
+        insert(&mut response, ETAG, &tag);
+        return Ok(response);
+    }
+    let kind = kind_of(&resource);
+    let read = |place: &Place| place.area().read(view).ok().map(tagged);
+    let answer = query.apply(place, tagged(resource), &read)?;
+    let mut response = text_of(StatusCode::OK, JSON, answer.to_string());
+    insert(&mut response, ETAG, &tag);
+    described_by(&mut response, kind.as_deref());
+    Ok(response)
+}
+
+/// A resource with its tag in it (DSP0266, "ETags").
+fn tagged(mut resource: Value) -> Value {
+    let tag = etag::of(&resource);
+    if let Value::Object(object) = &mut resource
+        && object.contains_key("@odata.id")
+    {
+        object.insert("@odata.etag".to_owned(), tag.into());
+    }
+    resource
+}
+
+fn representation(resource: &Value, status: StatusCode) -> Result<Response<Body>, Problem> {
+    let (tag, kind) = (etag::of(resource), kind_of(resource));
+    let mut response = text_of(status, JSON, tagged(resource.clone()).to_string());
+    if kind.is_some() {
+        insert(&mut response, ETAG, &tag);
+    }
+    described_by(&mut response, kind.as_deref());
+    Ok(response)
+}
+
+/// 202, with the monitor of the task.
+fn accepted(id: u64) -> Result<Response<Body>, Problem> {
+    // The area of tasks answers there.
+    let monitor = format!("/redfish/v1/TaskService/TaskMonitors/{id}");
+    let mut response = empty(StatusCode::ACCEPTED);
+    insert(&mut response, LOCATION, &monitor);
+    insert(&mut response, RETRY_AFTER, "1");
+    Ok(response)
+}
+
+/// The name of the type of a resource: `Drive.v1_22_0`.
+fn kind_of(resource: &Value) -> Option<String> {
+    let kind = resource.get("@odata.type")?.as_str()?.strip_prefix('#')?;
+    kind.rsplit_once('.').map(|(namespace, _)| namespace.to_owned())
+}
+
+/// `Link: <...>; rel=describedby` names the schema (DSP0266, "Link header").
+fn described_by(response: &mut Response<Body>, kind: Option<&str>) {
+    if let Some(kind) = kind {
+        insert(response, LINK, &format!("</redfish/v1/JsonSchemas/{kind}>; rel=describedby"));
+    }
+}
+
+fn refused(problem: &Problem) -> Response<Body> {
+    let mut response = text_of(problem.status, JSON, problem.body().to_string());
+    if problem.status == StatusCode::UNAUTHORIZED {
+        insert(&mut response, WWW_AUTHENTICATE, "Basic realm=\"ebof\", charset=\"UTF-8\"");
+    }
+    response
+}
+
+/// The type of JSON bodies.
+const JSON: &str = "application/json; charset=utf-8";
+
+fn text_of(status: StatusCode, kind: &str, text: String) -> Response<Body> {
+    let mut response = Response::new(Body::Text(text));
+    *response.status_mut() = status;
+    insert(&mut response, CONTENT_TYPE, kind);
+    response
+}
+
+fn empty(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::Empty);
+    *response.status_mut() = status;
+    response
+}
+
+fn with_allow(status: StatusCode, allowed: &[Method]) -> Response<Body> {
+    let mut names: Vec<&str> = allowed.iter().map(Method::as_str).collect();
+    if allowed.contains(&Method::GET) {
+        names.push("HEAD");
+    }
+    let mut response = empty(status);
+    insert(&mut response, ALLOW, &names.join(", "));
+    response
+}
+
+fn insert(response: &mut Response<Body>, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        response.headers_mut().insert(name, value);
+    }
+}
+
+impl Place {
+    /// Whether it is the root, which everybody may read.
+    #[must_use]
+    pub const fn is_public(&self) -> bool {
+        matches!(self, Self::Root(RootPlace::Versions | RootPlace::Service | RootPlace::Odata | RootPlace::Metadata))
+    }
+}
+
+#[cfg(test)]
+mod tests;

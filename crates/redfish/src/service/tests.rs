@@ -1,0 +1,170 @@
+//! Requests and responses of the service over a box of two drives.
+
+use std::time::Duration;
+
+use ebof_access::{Role, User};
+use ebof_manage::api::{ApplyError, Refusal, Revision, STATUS_SCHEMA, Status};
+use ebof_manage::enclosure::{Inventory, Refused, Task, Transaction};
+use ebof_manage::{Config, Plan};
+use serde_json::json;
+
+use super::*;
+
+struct Box2;
+
+impl Target for Box2 {
+    fn status(&self) -> Status {
+        serde_json::from_value(json!({
+            "schema": STATUS_SCHEMA, "version": "1", "uptime_s": 1, "generation": 1, "connections": 0,
+            "connections_max": 10, "ports": [], "subsystems": [], "controllers": [],
+        }))
+        .unwrap()
+    }
+
+    fn refused(&self) -> Vec<Refusal> {
+        Vec::new()
+    }
+
+    fn config(&self) -> Config {
+        Config::default()
+    }
+
+    fn apply(&self, _desired: Config) -> Result<Plan, ApplyError> {
+        Ok(Plan::default())
+    }
+
+    fn apply_to(&self, _revision: &Revision, desired: Config) -> Result<Plan, ApplyError> {
+        self.apply(desired)
+    }
+}
+
+impl Enclosure for Box2 {
+    fn inventory(&self) -> Inventory {
+        let drive = |name: &str| {
+            json!({
+                "name": name, "nqn": format!("nqn.2014-08.org.example:{name}"), "serial": "S1", "backing": "mem:1G",
+                "capacity_bytes": 1 << 30, "unallocated_bytes": 1 << 30, "temperature_kelvin": 300, "critical_warning": 0,
+                "resources": null, "functions": [], "namespaces": [], "ports": [], "hosts": [], "added": false, "task": null,
+            })
+        };
+        serde_json::from_value(json!({
+            "inventory_schema": 1, "version": "1", "pid": 1, "uptime_s": 1, "drives": [drive("d0"), drive("d1")],
+            "subsystems": [], "ports": [], "sensors": { "temperatures": [], "fans": [] }, "contradictions": [],
+        }))
+        .unwrap()
+    }
+
+    fn begin(&self, _transaction: Transaction) -> Result<Task, Refused> {
+        Err(Refused { mistakes: Vec::new() })
+    }
+
+    fn tasks(&self) -> Vec<Task> {
+        Vec::new()
+    }
+
+    fn task(&self, _id: u64, _known: Option<u64>, _wait: Duration) -> Option<Task> {
+        None
+    }
+}
+
+fn service() -> Service {
+    let uuid = Uuid::from_u128(7);
+    Service::new(Parts { target: Arc::new(Box2), enclosure: Arc::new(Box2), uuid, host_name: "box".into() })
+}
+
+fn caller(role: Option<Role>) -> Caller {
+    let account = serde_json::from_value(json!(1)).unwrap();
+    let user =
+        role.map(|role| User { account, name: "somebody".into(), role, session: None, must_change_password: false });
+    Caller { user, refused: false, peer: "127.0.0.1:1".parse().unwrap() }
+}
+
+fn ask(method: &str, uri: &str, headers: &[(&str, &str)], by: &Caller) -> (u16, http::HeaderMap, Value) {
+    let mut request = Request::builder().method(method).uri(uri);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let response = service().answer(&request.body(Vec::new()).unwrap(), by);
+    let (parts, body) = response.into_parts();
+    let body = match body {
+        Body::Text(text) => serde_json::from_str(&text).unwrap_or(Value::String(text)),
+        Body::Empty => Value::Null,
+    };
+    (parts.status.as_u16(), parts.headers, body)
+}
+
+fn code(body: &Value) -> &str {
+    body["error"]["code"].as_str().unwrap_or_default().rsplit('.').next().unwrap()
+}
+
+#[test]
+fn only_the_root_is_for_everybody() {
+    let nobody = caller(None);
+    for path in ["/redfish", "/redfish/v1", "/redfish/v1/", "/redfish/v1/odata", "/redfish/v1/$metadata"] {
+        assert_eq!(ask("GET", path, &[], &nobody).0, 200, "{path}");
+    }
+    for path in ["/redfish/v1/Chassis", "/redfish/v1/Chassis/enclosure/Drives/d0", "/redfish/v1/Nowhere", "/other"] {
+        let (status, headers, body) = ask("GET", path, &[], &nobody);
+        assert_eq!((status, code(&body)), (401, "NoValidSession"), "{path}");
+        assert!(headers.contains_key("www-authenticate"));
+    }
+    let liar = Caller { refused: true, ..nobody };
+    assert_eq!(ask("GET", "/redfish/v1/", &[], &liar).0, 401, "wrong credentials are refused everywhere");
+}
+
+#[test]
+fn a_resource_is_read_with_its_tag() {
+    let reader = caller(Some(Role::ReadOnly));
+    let path = "/redfish/v1/Chassis/enclosure/Drives/d0";
+    let (status, headers, body) = ask("GET", path, &[], &reader);
+    assert_eq!((status, body["Id"].as_str(), body["@odata.id"].as_str()), (200, Some("d0"), Some(path)));
+    assert_eq!(body["@odata.etag"], headers["etag"].to_str().unwrap());
+    assert_eq!(headers["odata-version"], "4.0");
+    assert_eq!(headers["link"], "</redfish/v1/JsonSchemas/Drive.v1_22_0>; rel=describedby");
+    let tag = headers["etag"].to_str().unwrap().to_owned();
+    let (status, _, body) = ask("GET", path, &[("If-None-Match", &tag)], &reader);
+    assert_eq!((status, body), (304, Value::Null));
+    let (status, headers, body) = ask("HEAD", path, &[], &reader);
+    assert_eq!((status, body, headers.contains_key("etag")), (200, Value::Null, true));
+    let all = ask("GET", "/redfish/v1/Chassis/enclosure/Drives?$expand=.&$select=Id", &[], &reader).2;
+    assert_eq!(all["Members"][1]["Id"], "d1");
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_in_order() {
+    let reader = caller(Some(Role::ReadOnly));
+    let admin = caller(Some(Role::Operator));
+    let drive = "/redfish/v1/Chassis/enclosure/Drives/d0";
+    for (method, path, by, status, id) in [
+        ("GET", "/redfish/v1/Chassis/enclosure/Drives/d9", &reader, 404, "ResourceMissingAtURI"),
+        ("GET", "/redfish/v1/Nowhere", &reader, 404, "ResourceMissingAtURI"),
+        ("PATCH", drive, &reader, 403, "InsufficientPrivilege"),
+        ("PATCH", drive, &admin, 405, "OperationNotAllowed"),
+        ("DELETE", drive, &admin, 405, "ResourceCannotBeDeleted"),
+        ("DELETE", "/redfish/v1/Chassis/enclosure/Drives/d9", &admin, 404, "ResourceMissingAtURI"),
+        ("GET", "/redfish/v1/Chassis?$what=1", &reader, 501, "QueryParameterUnsupported"),
+    ] {
+        let (got, headers, body) = ask(method, path, &[], by);
+        assert_eq!((got, code(&body)), (status, id), "{method} {path}");
+        if status == 405 {
+            assert_eq!(headers["allow"], "GET, HEAD");
+        }
+    }
+    assert_eq!(ask("GET", drive, &[("OData-Version", "4.1")], &reader).0, 412);
+    let (status, headers, _) = ask("OPTIONS", drive, &[], &reader);
+    assert_eq!((status, headers["allow"].to_str().unwrap()), (204, "GET, HEAD"));
+}
+
+#[test]
+fn addresses_are_read_as_they_are_written() {
+    let parts = service().parts;
+    let view = View::new(&parts);
+    for path in ["/redfish/v1/", "/redfish/v1/Chassis", "/redfish/v1/Chassis/enclosure/Drives/d0", "/redfish"] {
+        let place = Place::parse(path).unwrap();
+        assert_eq!(place.to_string(), path);
+        place.area().read(&view).unwrap();
+    }
+    for path in ["", "/", "redfish/v1", "/redfish/v2", "/redfish/v1//Chassis", &"/redfish/v1/Chassis/x".repeat(100)] {
+        assert_eq!(Place::parse(path), None, "{path}");
+    }
+}
