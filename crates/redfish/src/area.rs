@@ -1,6 +1,6 @@
 //! What an area of the tree is: addresses with what can be done there.
 
-use ebof_access::Privilege;
+use ebof_access::{Privilege, User};
 use http::Method;
 use serde_json::Value;
 
@@ -30,6 +30,11 @@ pub(crate) trait Area {
     /// The privilege that a method needs; `None` needs no account.
     fn privilege(&self, method: &Method) -> Option<Privilege> {
         Some(if *method == Method::GET { Privilege::Login } else { Privilege::ConfigureComponents })
+    }
+
+    /// Whether a user may use a method, as far as the address tells.
+    fn permits(&self, method: &Method, user: &User) -> bool {
+        self.privilege(method).is_none_or(|privilege| user.may(privilege))
     }
 
     /// The resource. Fails if there is none of this name now; actions have none.

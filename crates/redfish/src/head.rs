@@ -1,5 +1,7 @@
 //! What resources have in common: annotations, links, collections, status.
 
+use std::collections::BTreeMap;
+
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
@@ -133,6 +135,9 @@ pub(crate) enum State {
     Enabled,
     Disabled,
     StandbyOffline,
+    Deferring,
+    InTest,
+    Quiesced,
     Updating,
 }
 
@@ -142,6 +147,65 @@ pub(crate) enum Health {
     OK,
     Warning,
     Critical,
+}
+
+/// `Resource.Identifier`: a durable name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct Identifier {
+    durable_name: String,
+    durable_name_format: &'static str,
+}
+
+impl Identifier {
+    pub(crate) fn nqn(name: &str) -> Self {
+        Self { durable_name: name.to_owned(), durable_name_format: "NQN" }
+    }
+
+    pub(crate) fn uuid(name: &str) -> Self {
+        Self { durable_name: name.to_owned(), durable_name_format: "UUID" }
+    }
+
+    pub(crate) fn nguid(digits: &str) -> Self {
+        Self { durable_name: digits.to_owned(), durable_name_format: "NGUID" }
+    }
+
+    pub(crate) fn eui(digits: &str) -> Self {
+        Self { durable_name: digits.to_owned(), durable_name_format: "EUI" }
+    }
+}
+
+/// `Oem` with ebof's own object.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Oem<T> {
+    #[serde(rename = "Ebof")]
+    pub(crate) ebof: T,
+}
+
+/// An object of ebof's own, with what adds it.
+pub(crate) const fn oem<T>(ebof: T) -> Oem<T> {
+    Oem { ebof }
+}
+
+/// An action, as it is listed in `Actions`.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Action {
+    target: Place,
+    /// The accepted values of its parameters, by annotation: `ResetType@Redfish.AllowableValues`.
+    #[serde(flatten)]
+    accepted: BTreeMap<&'static str, Vec<&'static str>>,
+}
+
+impl Action {
+    pub(crate) fn new(target: impl Into<Place>) -> Self {
+        Self { target: target.into(), accepted: BTreeMap::new() }
+    }
+
+    /// With a parameter that has one of some values.
+    pub(crate) fn accepts(mut self, annotation: &'static str, values: Vec<&'static str>) -> Self {
+        self.accepted.insert(annotation, values);
+        self
+    }
 }
 
 /// A resource as JSON.

@@ -70,6 +70,17 @@ impl Input {
         })
     }
 
+    /// A text that no message repeats, whatever it is.
+    pub(crate) fn secret(&mut self, name: &str) -> Option<String> {
+        let value = self.properties.remove(name)?;
+        let text = value.as_str().filter(|text| text.len() <= TEXT_BYTES_MAX).map(str::to_owned);
+        if text.is_none() {
+            let why = format!("it is no string, or has more than {TEXT_BYTES_MAX} bytes");
+            self.mistake(name, Message::property_error(name, &why, "Accepted: a string"));
+        }
+        text
+    }
+
     /// Whether something is so.
     pub(crate) fn flag(&mut self, name: &str) -> Option<bool> {
         self.take(name, "true or false", Value::as_bool)
@@ -154,6 +165,11 @@ impl Input {
         Some(read)
     }
 
+    /// The names of what was sent and not taken yet, without annotations.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.properties.keys().map(String::as_str).filter(|name| !name.starts_with('@'))
+    }
+
     /// Whether a property was sent and not taken yet.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.properties.contains_key(name)
@@ -187,7 +203,7 @@ impl Input {
         if self.mistakes.is_empty() {
             return Ok(());
         }
-        Err(Problem { status: StatusCode::BAD_REQUEST, messages: self.mistakes })
+        Err(Problem::of(StatusCode::BAD_REQUEST, self.mistakes))
     }
 }
 

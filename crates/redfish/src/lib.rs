@@ -11,6 +11,7 @@
 //! Resources are structs that are made from a [`View`], the state of the target at one moment.
 #![forbid(unsafe_code)]
 
+mod accounts;
 mod area;
 mod caller;
 mod chassis;
@@ -23,6 +24,8 @@ mod place;
 mod query;
 mod root;
 mod service;
+mod sessions;
+mod time;
 mod view;
 
 pub use caller::Caller;

@@ -5,6 +5,7 @@
 //! message up. The sentences are ebof's: they name what is accepted.
 
 use std::fmt;
+use std::time::Duration;
 
 use ebof_manage::enclosure::{Mistake, MistakeKind, Refused};
 use http::StatusCode;
@@ -184,6 +185,42 @@ impl Message {
         Self::critical("InsufficientPrivilege", &[], message, resolution)
     }
 
+    /// The account has to get another password first; `account` is its address.
+    pub(crate) fn password_change_required(account: &str) -> Self {
+        let message = "The password has to be changed before anything else is possible.".to_owned();
+        let resolution = format!("PATCH {account} with a new Password.");
+        Self::critical("PasswordChangeRequired", &[account], message, resolution)
+    }
+
+    /// A login failed, at `path`.
+    pub(crate) fn login_refused(path: &str, waits: bool) -> Self {
+        let message = "The user name or the password is not accepted, or may not be tried now.".to_owned();
+        let resolution = if waits { "Wait as long as Retry-After says, and" } else { "Correct them, and" };
+        let args = [path, "the user name or the password is not accepted"];
+        Self::critical("ResourceAtUriUnauthorized", &args, message, format!("{resolution} try again."))
+    }
+
+    pub(crate) fn exists_already(kind: &str, property: &str, value: &str) -> Self {
+        let message = format!("There is a {kind} whose {property} is {} already.", shortened(value));
+        Self::critical("ResourceAlreadyExists", &[kind, property, value], message, "Choose another value.")
+    }
+
+    pub(crate) fn too_many(what: &str) -> Self {
+        let message = format!("There are as many as there can be: {what}.");
+        Self::critical("CreateLimitReachedForResource", &[], message, "Delete one that is not needed any more.")
+    }
+
+    pub(crate) fn busy(seconds: u64, what: &str) -> Self {
+        let message = format!("{what}.");
+        let resolution = format!("Try again in {seconds} s.");
+        Self::critical("ServiceTemporarilyUnavailable", &[&seconds.to_string()], message, resolution)
+    }
+
+    /// Something of the service itself fails.
+    pub(crate) fn internal(what: &str) -> Self {
+        Self::critical("InternalError", &[], format!("{what}."), "The log of the target has more.")
+    }
+
     pub(crate) fn operation_not_allowed(method: &str) -> Self {
         let message = format!("The method {} is not for this resource.", shortened(method));
         Self::critical("OperationNotAllowed", &[], message, "The header Allow has the methods that are.")
@@ -231,11 +268,28 @@ const QUERIES: &str = "Accepted: $select, $expand, $filter, $top, $skip and only
 pub(crate) struct Problem {
     pub(crate) status: StatusCode,
     pub(crate) messages: Vec<Message>,
+    /// When to try again.
+    pub(crate) retry_after: Option<Duration>,
 }
 
 impl Problem {
     pub(crate) fn new(status: StatusCode, message: Message) -> Self {
-        Self { status, messages: vec![message] }
+        Self::of(status, vec![message])
+    }
+
+    /// With several messages.
+    pub(crate) const fn of(status: StatusCode, messages: Vec<Message>) -> Self {
+        Self { status, messages, retry_after: None }
+    }
+
+    /// It may be tried again then.
+    pub(crate) fn after(self, retry_after: Duration) -> Self {
+        Self { retry_after: Some(retry_after), ..self }
+    }
+
+    /// 403.
+    pub(crate) fn forbidden() -> Self {
+        Self::new(StatusCode::FORBIDDEN, Message::insufficient_privilege())
     }
 
     /// 400.
@@ -265,7 +319,7 @@ impl Problem {
 impl From<Refused> for Problem {
     fn from(refused: Refused) -> Self {
         let status = if refused.is_busy() { StatusCode::CONFLICT } else { StatusCode::BAD_REQUEST };
-        Self { status, messages: refused.mistakes.iter().map(Message::mistake).collect() }
+        Self::of(status, refused.mistakes.iter().map(Message::mistake).collect())
     }
 }
 

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use crate::accounts::AccountPlace;
 use crate::area::Area;
 use crate::chassis::ChassisPlace;
 use crate::root::RootPlace;
+use crate::sessions::SessionPlace;
 
 /// Where every resource is.
 const ROOT: &str = "/redfish/v1";
@@ -57,6 +59,8 @@ macro_rules! areas {
 areas! {
     Root(RootPlace),
     Chassis(ChassisPlace),
+    Session(SessionPlace),
+    Account(AccountPlace),
 }
 
 impl Place {

@@ -5,12 +5,14 @@ use http::Method;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::accounts::AccountPlace;
 use crate::area::{Area, READ};
 use crate::chassis::ChassisPlace;
 use crate::head::{Head, Link, json, link};
 use crate::message::Problem;
 use crate::place::Place;
 use crate::query::LEVELS_MAX;
+use crate::sessions::SessionPlace;
 use crate::view::View;
 
 /// Addresses at the root.
@@ -79,6 +81,15 @@ struct ServiceRoot {
     vendor: &'static str,
     protocol_features_supported: ProtocolFeatures,
     chassis: Link,
+    session_service: Link,
+    account_service: Link,
+    links: RootLinks,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct RootLinks {
+    sessions: Link,
 }
 
 #[derive(Serialize)]
@@ -131,6 +142,9 @@ impl ServiceRoot {
                 multiple_http_requests: true,
             },
             chassis: link(ChassisPlace::Collection),
+            session_service: link(SessionPlace::Service),
+            account_service: link(AccountPlace::Service),
+            links: RootLinks { sessions: link(SessionPlace::Sessions) },
         }
     }
 }
@@ -143,6 +157,9 @@ fn odata() -> Value {
         "value": [
             entry("Service", RootPlace::Service.into()),
             entry("Chassis", ChassisPlace::Collection.into()),
+            entry("SessionService", SessionPlace::Service.into()),
+            entry("Sessions", SessionPlace::Sessions.into()),
+            entry("AccountService", AccountPlace::Service.into()),
         ],
     })
 }
@@ -154,6 +171,14 @@ const SCHEMAS: &[(&str, &[&str])] = &[
     ("Chassis", &["Chassis", "Chassis.v1_28_0"]),
     ("DriveCollection", &["DriveCollection"]),
     ("Drive", &["Drive", "Drive.v1_22_0"]),
+    ("SessionService", &["SessionService", "SessionService.v1_2_0"]),
+    ("SessionCollection", &["SessionCollection"]),
+    ("Session", &["Session", "Session.v1_8_0"]),
+    ("AccountService", &["AccountService", "AccountService.v1_18_0"]),
+    ("ManagerAccountCollection", &["ManagerAccountCollection"]),
+    ("ManagerAccount", &["ManagerAccount", "ManagerAccount.v1_14_0"]),
+    ("RoleCollection", &["RoleCollection"]),
+    ("Role", &["Role", "Role.v1_3_3"]),
 ];
 
 /// The metadata document: which schemas there are (DSP0266, "OData metadata").

@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 
-use ebof_access::Privilege;
+use ebof_access::{Access, User};
 use ebof_manage::Target;
 use ebof_manage::enclosure::Enclosure;
+use ebof_manage::events::Events;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_MATCH, IF_NONE_MATCH, LINK, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE,
 };
@@ -15,6 +16,7 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use serde_json::Value;
 use uuid::Uuid;
 
+use crate::accounts::AccountPlace;
 use crate::area::{Change, Done};
 use crate::caller::Caller;
 use crate::etag;
@@ -31,6 +33,10 @@ pub struct Parts {
     pub target: Arc<dyn Target>,
     /// Its drives, and who has what of them.
     pub enclosure: Arc<dyn Enclosure>,
+    /// Who may do what.
+    pub access: Arc<Access>,
+    /// What happens to it.
+    pub events: Arc<dyn Events>,
     /// The identity of the service, the same for ever.
     pub uuid: Uuid,
     /// What the machine is called.
@@ -58,6 +64,12 @@ impl Service {
         Self { parts }
     }
 
+    /// What it shows and changes.
+    #[must_use]
+    pub const fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
     /// Answers a request. It may wait for locks of the target, none of which is held for long.
     #[must_use]
     pub fn answer(&self, request: &Request<impl AsRef<[u8]>>, caller: &Caller) -> Response<Body> {
@@ -74,9 +86,11 @@ impl Service {
 
     fn respond(&self, request: &Request<impl AsRef<[u8]>>, caller: &Caller) -> Result<Response<Body>, Problem> {
         let path = request.uri().path();
-        let Some(place) = Place::parse(path) else {
+        // What is posted to the members of a collection is posted to the collection (DSP0266, "POST").
+        let is_member = *request.method() == Method::POST && path.ends_with("/Members");
+        let Some(place) = Place::parse(if is_member { path.trim_end_matches("/Members") } else { path }) else {
             // Without an account nobody learns what there is.
-            authorized(caller, None)?;
+            authorized(caller, |_user| true)?;
             return Err(Problem::not_found(&path));
         };
         let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
@@ -85,8 +99,8 @@ impl Service {
         if method == Method::OPTIONS {
             return Ok(with_allow(StatusCode::NO_CONTENT, allowed));
         }
-        if let Some(privilege) = area.privilege(method) {
-            authorized(caller, Some(privilege))?;
+        if area.privilege(method).is_some() {
+            authorized(caller, |user| area.permits(method, user))?;
         } else if caller.refused {
             return Err(unauthorized());
         }
@@ -96,7 +110,7 @@ impl Service {
         }
         version(request)?;
         if method == Method::GET {
-            return get(request, &place, &view);
+            return get(request, &place, &view, caller);
         }
         self.change(request, &place, method, caller, &view)
     }
@@ -139,15 +153,19 @@ impl Service {
     }
 }
 
-/// Whether the caller has an account, and a privilege.
-fn authorized(caller: &Caller, privilege: Option<Privilege>) -> Result<(), Problem> {
+/// Whether the caller has an account, and may do what is asked.
+fn authorized(caller: &Caller, permits: impl FnOnce(&User) -> bool) -> Result<(), Problem> {
     let user = caller.user.as_ref().ok_or_else(unauthorized)?;
-    match privilege {
-        Some(privilege) if !user.may(privilege) => {
-            Err(Problem::new(StatusCode::FORBIDDEN, Message::insufficient_privilege()))
-        }
-        _ => Ok(()),
+    if permits(user) {
+        return Ok(());
     }
+    let message = if user.must_change_password {
+        let account = Place::from(AccountPlace::Account(user.account.to_string()));
+        Message::password_change_required(&account.to_string())
+    } else {
+        Message::insufficient_privilege()
+    };
+    Err(Problem::new(StatusCode::FORBIDDEN, message))
 }
 
 fn unauthorized() -> Problem {
@@ -180,7 +198,12 @@ fn version(request: &Request<impl AsRef<[u8]>>) -> Result<(), Problem> {
     }
 }
 
-fn get(request: &Request<impl AsRef<[u8]>>, place: &Place, view: &View<'_>) -> Result<Response<Body>, Problem> {
+fn get(
+    request: &Request<impl AsRef<[u8]>>,
+    place: &Place,
+    view: &View<'_>,
+    caller: &Caller,
+) -> Result<Response<Body>, Problem> {
     if let Some((kind, text)) = place.area().document(view) {
         return Ok(text_of(StatusCode::OK, kind, text));
     }
@@ -194,7 +217,9 @@ fn get(request: &Request<impl AsRef<[u8]>>, place: &Place, view: &View<'_>) -> R
         return Ok(response);
     }
     let kind = kind_of(&resource);
-    let read = |place: &Place| place.area().read(view).ok().map(tagged);
+    // Nobody sees more by expanding than one by one.
+    let permits = |place: &Place| caller.user.as_ref().is_some_and(|user| place.area().permits(&Method::GET, user));
+    let read = |place: &Place| if permits(place) { place.area().read(view).ok().map(tagged) } else { None };
     let answer = query.apply(place, tagged(resource), &read)?;
     let mut response = text_of(StatusCode::OK, JSON, answer.to_string());
     insert(&mut response, ETAG, &tag);
@@ -251,6 +276,10 @@ fn refused(problem: &Problem) -> Response<Body> {
     if problem.status == StatusCode::UNAUTHORIZED {
         insert(&mut response, WWW_AUTHENTICATE, "Basic realm=\"ebof\", charset=\"UTF-8\"");
     }
+    if let Some(wait) = problem.retry_after {
+        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        insert(&mut response, RETRY_AFTER, &seconds.max(1).to_string());
+    }
     response
 }
 
@@ -295,4 +324,4 @@ impl Place {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

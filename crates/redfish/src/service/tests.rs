@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use ebof_access::{Role, User};
+use ebof_access::{Keep, Role, User};
+use ebof_clock::Clock;
 use ebof_manage::api::{ApplyError, Refusal, Revision, STATUS_SCHEMA, Status};
 use ebof_manage::enclosure::{Inventory, Refused, Task, Transaction};
+use ebof_manage::events::SharedEvents;
 use ebof_manage::{Config, Plan};
 use serde_json::json;
 
@@ -67,12 +69,33 @@ impl Enclosure for Box2 {
     }
 }
 
-fn service() -> Service {
-    let uuid = Uuid::from_u128(7);
-    Service::new(Parts { target: Arc::new(Box2), enclosure: Arc::new(Box2), uuid, host_name: "box".into() })
+/// Keeps nothing.
+struct Forgets;
+
+impl Keep for Forgets {
+    fn keep(&self, _text: &str) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
-fn caller(role: Option<Role>) -> Caller {
+/// The parts of a box of two drives, which has an administrator `admin`.
+pub(crate) fn parts() -> Parts {
+    Parts {
+        target: Arc::new(Box2),
+        enclosure: Arc::new(Box2),
+        access: Arc::new(Access::new(None, Clock::system(), Box::new(Forgets)).unwrap()),
+        events: Arc::new(SharedEvents::new(100, || 1_700_000_000_000)),
+        uuid: Uuid::from_u128(7),
+        host_name: "box".into(),
+    }
+}
+
+fn service() -> Service {
+    Service::new(parts())
+}
+
+/// Somebody without an account of the service, with a role.
+pub(crate) fn caller(role: Option<Role>) -> Caller {
     let account = serde_json::from_value(json!(1)).unwrap();
     let user =
         role.map(|role| User { account, name: "somebody".into(), role, session: None, must_change_password: false });
@@ -80,11 +103,24 @@ fn caller(role: Option<Role>) -> Caller {
 }
 
 fn ask(method: &str, uri: &str, headers: &[(&str, &str)], by: &Caller) -> (u16, http::HeaderMap, Value) {
+    ask_of(&service(), method, uri, headers, Value::Null, by)
+}
+
+/// What a service answers: status, headers and body.
+pub(crate) fn ask_of(
+    service: &Service,
+    method: &str,
+    uri: &str,
+    headers: &[(&str, &str)],
+    body: Value,
+    by: &Caller,
+) -> (u16, http::HeaderMap, Value) {
     let mut request = Request::builder().method(method).uri(uri);
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let response = service().answer(&request.body(Vec::new()).unwrap(), by);
+    let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+    let response = service.answer(&request.body(body).unwrap(), by);
     let (parts, body) = response.into_parts();
     let body = match body {
         Body::Text(text) => serde_json::from_str(&text).unwrap_or(Value::String(text)),
@@ -93,7 +129,8 @@ fn ask(method: &str, uri: &str, headers: &[(&str, &str)], by: &Caller) -> (u16, 
     (parts.status.as_u16(), parts.headers, body)
 }
 
-fn code(body: &Value) -> &str {
+/// The message that an error has first.
+pub(crate) fn code(body: &Value) -> &str {
     body["error"]["code"].as_str().unwrap_or_default().rsplit('.').next().unwrap()
 }
 
