@@ -45,6 +45,11 @@ pub(crate) trait Area {
         None
     }
 
+    /// What a GET answers that is no resource: the monitor of a task.
+    fn outcome(&self, _view: &View<'_>) -> Option<Result<Done, Problem>> {
+        None
+    }
+
     /// Carries out a POST, PATCH or DELETE. `input` is the body, empty for DELETE.
     fn change(&self, method: &Method, input: Input, request: &Change<'_>) -> Result<Done, Problem> {
         let _ = (method, input, request);

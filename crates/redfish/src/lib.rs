@@ -25,6 +25,7 @@ mod query;
 mod root;
 mod service;
 mod sessions;
+mod tasks;
 mod time;
 mod view;
 

@@ -7,6 +7,7 @@ use crate::area::Area;
 use crate::chassis::ChassisPlace;
 use crate::root::RootPlace;
 use crate::sessions::SessionPlace;
+use crate::tasks::TaskPlace;
 
 /// Where every resource is.
 const ROOT: &str = "/redfish/v1";
@@ -61,6 +62,7 @@ areas! {
     Chassis(ChassisPlace),
     Session(SessionPlace),
     Account(AccountPlace),
+    Task(TaskPlace),
 }
 
 impl Place {

@@ -13,6 +13,7 @@ use crate::message::Problem;
 use crate::place::Place;
 use crate::query::LEVELS_MAX;
 use crate::sessions::SessionPlace;
+use crate::tasks::TaskPlace;
 use crate::view::View;
 
 /// Addresses at the root.
@@ -83,6 +84,7 @@ struct ServiceRoot {
     chassis: Link,
     session_service: Link,
     account_service: Link,
+    tasks: Link,
     links: RootLinks,
 }
 
@@ -144,6 +146,7 @@ impl ServiceRoot {
             chassis: link(ChassisPlace::Collection),
             session_service: link(SessionPlace::Service),
             account_service: link(AccountPlace::Service),
+            tasks: link(TaskPlace::Service),
             links: RootLinks { sessions: link(SessionPlace::Sessions) },
         }
     }
@@ -160,6 +163,7 @@ fn odata() -> Value {
             entry("SessionService", SessionPlace::Service.into()),
             entry("Sessions", SessionPlace::Sessions.into()),
             entry("AccountService", AccountPlace::Service.into()),
+            entry("Tasks", TaskPlace::Service.into()),
         ],
     })
 }
@@ -179,6 +183,9 @@ const SCHEMAS: &[(&str, &[&str])] = &[
     ("ManagerAccount", &["ManagerAccount", "ManagerAccount.v1_14_0"]),
     ("RoleCollection", &["RoleCollection"]),
     ("Role", &["Role", "Role.v1_3_3"]),
+    ("TaskService", &["TaskService", "TaskService.v1_3_0"]),
+    ("TaskCollection", &["TaskCollection"]),
+    ("Task", &["Task", "Task.v1_7_4"]),
 ];
 
 /// The metadata document: which schemas there are (DSP0266, "OData metadata").

@@ -17,7 +17,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::accounts::AccountPlace;
-use crate::area::{Change, Done};
+use crate::area::{Area as _, Change, Done};
 use crate::caller::Caller;
 use crate::etag;
 use crate::input::Input;
@@ -25,6 +25,7 @@ use crate::message::{Message, Problem};
 use crate::place::Place;
 use crate::query::Query;
 use crate::root::RootPlace;
+use crate::tasks::TaskPlace;
 use crate::view::View;
 
 /// What the service shows and changes.
@@ -147,7 +148,7 @@ impl Service {
                 insert(&mut response, LOCATION, &made.to_string());
                 Ok(response)
             }
-            Done::Task(id) => accepted(id),
+            Done::Task(id) => accepted(id, &View::new(&self.parts)),
             Done::Answer(value) => representation(&value, StatusCode::OK),
         }
     }
@@ -207,6 +208,14 @@ fn get(
     if let Some((kind, text)) = place.area().document(view) {
         return Ok(text_of(StatusCode::OK, kind, text));
     }
+    if let Some(outcome) = place.area().outcome(view) {
+        return match outcome? {
+            Done::Task(id) => accepted(id, view),
+            Done::Answer(value) => representation(&value, StatusCode::OK),
+            Done::Created(made, _) => representation(&made.area().read(view)?, StatusCode::OK),
+            Done::Made => Ok(empty(StatusCode::NO_CONTENT)),
+        };
+    }
     let query = Query::parse(request.uri().query())?;
     let resource = place.area().read(view)?;
     let tag = etag::of(&resource);
@@ -248,13 +257,13 @@ fn representation(resource: &Value, status: StatusCode) -> Result<Response<Body>
     Ok(response)
 }
 
-/// 202, with the monitor of the task.
-fn accepted(id: u64) -> Result<Response<Body>, Problem> {
-    // The area of tasks answers there.
-    let monitor = format!("/redfish/v1/TaskService/TaskMonitors/{id}");
-    let mut response = empty(StatusCode::ACCEPTED);
-    insert(&mut response, LOCATION, &monitor);
+/// 202, with the task and its monitor.
+fn accepted(id: u64, view: &View<'_>) -> Result<Response<Body>, Problem> {
+    let task = TaskPlace::of(id).read(view)?;
+    let mut response = text_of(StatusCode::ACCEPTED, JSON, task.to_string());
+    insert(&mut response, LOCATION, &Place::from(TaskPlace::monitor(id)).to_string());
     insert(&mut response, RETRY_AFTER, "1");
+    described_by(&mut response, kind_of(&task).as_deref());
     Ok(response)
 }
 

@@ -12,7 +12,10 @@ use serde_json::json;
 
 use super::*;
 
-struct Box2;
+#[derive(Default)]
+struct Box2 {
+    tasks: Vec<Task>,
+}
 
 impl Target for Box2 {
     fn status(&self) -> Status {
@@ -61,7 +64,7 @@ impl Enclosure for Box2 {
     }
 
     fn tasks(&self) -> Vec<Task> {
-        Vec::new()
+        self.tasks.clone()
     }
 
     fn task(&self, _id: u64, _known: Option<u64>, _wait: Duration) -> Option<Task> {
@@ -81,13 +84,18 @@ impl Keep for Forgets {
 /// The parts of a box of two drives, which has an administrator `admin`.
 pub(crate) fn parts() -> Parts {
     Parts {
-        target: Arc::new(Box2),
-        enclosure: Arc::new(Box2),
+        target: Arc::new(Box2::default()),
+        enclosure: Arc::new(Box2::default()),
         access: Arc::new(Access::new(None, Clock::system(), Box::new(Forgets)).unwrap()),
         events: Arc::new(SharedEvents::new(100, || 1_700_000_000_000)),
         uuid: Uuid::from_u128(7),
         host_name: "box".into(),
     }
+}
+
+/// A service over a box with these tasks.
+pub(crate) fn service_with_tasks(tasks: Vec<Task>) -> Service {
+    Service::new(Parts { enclosure: Arc::new(Box2 { tasks }), ..parts() })
 }
 
 fn service() -> Service {
