@@ -228,6 +228,7 @@ fn phase(phase: Phase) -> &'static str {
         Phase::Draining => "Draining",
         Phase::Aborting => "Aborting",
         Phase::Storing => "Storing",
+        Phase::Working => "Working",
         Phase::Binding => "Binding",
         Phase::Configuring => "Configuring",
         Phase::GoingBack => "GoingBack",

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ebof_access::{Keep, Role, User};
 use ebof_clock::Clock;
 use ebof_manage::api::{ApplyError, Refusal, Revision, STATUS_SCHEMA, Status};
-use ebof_manage::enclosure::{Inventory, Refused, Task, Transaction};
+use ebof_manage::enclosure::{DriveDetails, Inventory, Refused, StoredImage, Task, Transaction};
 use ebof_manage::events::SharedEvents;
 use ebof_manage::{Config, Plan};
 use serde_json::json;
@@ -69,6 +69,14 @@ impl Enclosure for Box2 {
 
     fn task(&self, _id: u64, _known: Option<u64>, _wait: Duration) -> Option<Task> {
         None
+    }
+
+    fn drive_details(&self, _drive: &str) -> Option<DriveDetails> {
+        None
+    }
+
+    fn store_image(&self, _bytes: &[u8]) -> Result<StoredImage, Refused> {
+        Err(Refused { mistakes: Vec::new() })
     }
 }
 
