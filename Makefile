@@ -4,7 +4,7 @@
 # the program), GUEST (run-box).
 
 .DEFAULT_GOAL := help
-.PHONY: help build check test run run-box bench bench-vm fuzz fmt doc clean
+.PHONY: help page build check test run run-box bench bench-vm fuzz fmt doc clean
 
 CARGO ?= cargo
 BIN = $${CARGO_TARGET_DIR:-target}/release/ebof
@@ -17,7 +17,12 @@ GUEST ?= $(wildcard $(or $(EBOF_VM_CACHE),$(HOME)/.cache/ebof-vm)/qemu/stamp)
 help: ## this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+page: ## the web page that the program embeds, with Node.js 18 or later: page/dist
+	@cd page && { [ node_modules/.package-lock.json -nt package-lock.json ] || npm ci --ignore-scripts; }
+	@cd page && npm run --silent check && npm run --silent build
+
 build: ## the program and the engine for fio, optimized: target/release/ebof, target/release/libebof_fio.so
+	@! command -v npm >/dev/null || $(MAKE) --no-print-directory page || echo "make build: goes on without the web page"
 	$(CARGO) build --release --locked -p ebof
 	$(CARGO) rustc --release --locked -p ebof-fio --lib --crate-type cdylib
 

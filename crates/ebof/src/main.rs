@@ -12,6 +12,8 @@ mod logging;
 mod managed;
 mod metrics;
 mod notify;
+#[allow(dead_code, reason = "the HTTPS server uses it")]
+mod page;
 mod reload;
 mod serve;
 

@@ -24,6 +24,7 @@ const BUILD_HOSTS: &[&str] = &[
     "json-schema.org",
     "localhost",
     "nvmexpress.org",
+    "opencollective.com",
     "openmetrics.io",
     "rustsec.org",
     "rustup.rs",

@@ -1,0 +1,168 @@
+//! A change that the page asks for: its plan, its request, and its task.
+
+import { signal } from "@preact/signals";
+import { ROOT, ServiceError, type Method, get, request } from "../api/client";
+import type { Manager } from "./manager";
+import type { Message, PlanAnswer, Task } from "../api/types";
+import { onEvent, refresh } from "../model/store";
+import { announce } from "../ui/live";
+
+export interface Change {
+  title: string;
+  method: Method;
+  target: string;
+  body?: unknown;
+  ifMatch?: string | undefined;
+  /** What has to be typed before it is done, because it destroys data. */
+  confirm?: string;
+  /** What it destroys or what is to be known, said in the dialog. */
+  warning?: string;
+  /** Changes that the service has no plan for: accounts, sessions, certificates. */
+  unplanned?: boolean;
+  after?: (body: unknown) => void;
+}
+
+export interface Plan {
+  changes: string[];
+  disturbed: { host: string; why: string }[];
+  refused: { message: string; advice: string }[];
+}
+
+export type Stage =
+  | { at: "planning" }
+  | { at: "planned"; plan: Plan | undefined; note?: string }
+  | { at: "sending"; plan: Plan | undefined }
+  | { at: "running"; task: Task; phases: string[] }
+  | { at: "done"; task: Task | undefined; phases: string[] }
+  | { at: "failed"; error: unknown; task: Task | undefined; phases: string[] };
+
+export const pending = signal<{ change: Change; stage: Stage } | null>(null);
+
+/** How often a task is asked for at least and at most. */
+const POLL_MIN_MS = 250;
+const POLL_MAX_MS = 3_000;
+/** A task whose monitor cannot be read for so long is not followed any more. */
+const LOST_MS = 60_000;
+
+let planTarget: string | undefined;
+
+/** The action's address as the manager names it. */
+async function planAddress(): Promise<string> {
+  if (!planTarget) {
+    const manager = await get<Manager>(`${ROOT}/Managers/ebof`);
+    planTarget = manager.Actions?.Oem?.["#EbofManager.PlanChanges"]?.target;
+  }
+  return planTarget ?? `${ROOT}/Managers/ebof/Actions/Oem/EbofManager.PlanChanges`;
+}
+
+function show(change: Change, stage: Stage): void {
+  if (pending.value?.change === change) pending.value = { change, stage };
+}
+
+/** Opens the dialog with the change's plan. */
+export async function propose(change: Change): Promise<void> {
+  pending.value = { change, stage: { at: "planning" } };
+  if (change.unplanned) return show(change, { at: "planned", plan: undefined });
+  try {
+    const answer = await request<PlanAnswer>(
+      "POST",
+      await planAddress(),
+      { Method: change.method, Target: change.target, Body: change.body ?? {} },
+      { quiet: true },
+    );
+    show(change, { at: "planned", plan: planOf(answer.body) });
+  } catch (error) {
+    if (!(error instanceof ServiceError)) throw error;
+    if (error.status === 404 || error.status === 501 || error.status === 405) {
+      show(change, { at: "planned", plan: undefined, note: "The service has no plan for this change." });
+    } else show(change, { at: "failed", error, task: undefined, phases: [] });
+  }
+}
+
+function planOf(answer: PlanAnswer): Plan {
+  return {
+    changes: (answer.Changes ?? []).map((one) => (typeof one === "string" ? one : (one.Change ?? one.Message ?? ""))),
+    disturbed: (answer.Disturbed ?? []).map((one) => ({
+      host: one.HostNQN ?? one.Address ?? "",
+      why: one.Why ?? one.Message ?? "",
+    })),
+    refused: (answer.Refused ?? []).map((one) =>
+      typeof one === "string"
+        ? { message: one, advice: "" }
+        : { message: one.Message ?? "", advice: one.Resolution ?? "" },
+    ),
+  };
+}
+
+/** Sends the request, and follows its task to the end. */
+export async function carryOut(change: Change): Promise<void> {
+  const stage = pending.value?.stage;
+  show(change, { at: "sending", plan: stage && "plan" in stage ? stage.plan : undefined });
+  try {
+    const answer = await request<Task>(change.method, change.target, change.body, { ifMatch: change.ifMatch });
+    if (answer.status === 202 && answer.location) await follow(change, answer.location, answer.body);
+    else {
+      change.after?.(answer.body);
+      await refresh();
+      show(change, { at: "done", task: undefined, phases: [] });
+      announce(`${change.title}: done.`);
+    }
+  } catch (error) {
+    show(change, { at: "failed", error, task: undefined, phases: [] });
+    announce(`${change.title}: refused.`);
+  }
+}
+
+const FAILED = new Set(["Exception", "Killed", "Cancelled", "Interrupted"]);
+const ENDED = new Set([...FAILED, "Completed"]);
+
+async function follow(change: Change, monitor: string, first: Task): Promise<void> {
+  let task = first;
+  const phases: string[] = [];
+  let lostSince = 0;
+  for (;;) {
+    const phase = task.Oem?.Ebof?.Phase;
+    if (phase && phases.at(-1) !== phase) phases.push(phase);
+    if (ENDED.has(task.TaskState ?? "")) break;
+    show(change, { at: "running", task, phases: [...phases] });
+    await Promise.race([pause(POLL_MIN_MS, POLL_MAX_MS), nextEvent()]);
+    try {
+      const answer = await request<Task>("GET", monitor);
+      lostSince = 0;
+      if (answer.body.TaskState) task = answer.body;
+      else if (answer.status !== 202) task = { ...task, TaskState: "Completed", PercentComplete: 100 };
+    } catch (error) {
+      // The result of an operation that failed is its error.
+      if (error instanceof ServiceError && error.status >= 400) return failed(change, error, task, phases);
+      lostSince ||= Date.now();
+      if (Date.now() - lostSince > LOST_MS) return failed(change, error, task, phases);
+    }
+  }
+  if (FAILED.has(task.TaskState ?? "")) {
+    return failed(change, new ServiceError(200, (task.Messages ?? []) as Message[], undefined, "The task failed."), task, phases);
+  }
+  change.after?.(task);
+  await refresh();
+  show(change, { at: "done", task, phases });
+  announce(`${change.title}: done.`);
+}
+
+async function failed(change: Change, error: unknown, task: Task, phases: string[]): Promise<void> {
+  await refresh();
+  show(change, { at: "failed", error, task, phases });
+  announce(`${change.title}: failed.`);
+}
+
+function pause(least: number, most: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, Math.min(most, Math.max(least, 1000))));
+}
+
+/** An event often tells that a task went on. */
+function nextEvent(): Promise<void> {
+  return new Promise((resolve) => {
+    const stop = onEvent(() => {
+      stop();
+      setTimeout(resolve, POLL_MIN_MS);
+    });
+  });
+}

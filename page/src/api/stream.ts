@@ -1,0 +1,143 @@
+//! The event stream: server-sent events, read with fetch because EventSource cannot send the
+//! session's token. It reconnects by itself, and tells when it has been away.
+
+import { signal } from "@preact/signals";
+import { ROOT, headers, onRefused, token } from "./client";
+import type { EventRecord, MetricReport } from "./types";
+
+/** The service sends a comment from time to time; without anything for so long, it is gone. */
+const SILENCE_MS = 45_000;
+const RETRY_MIN_MS = 500;
+const RETRY_MAX_MS = 8_000;
+/** The most characters of one message. */
+const MESSAGE_MAX = 4 << 20;
+
+export type StreamState = "off" | "connecting" | "open" | "waiting";
+
+export const streamState = signal<StreamState>("off");
+
+export interface Listener {
+  event(record: EventRecord): void;
+  report(report: MetricReport): void;
+  /** The stream is open, and what happened before may have been missed. */
+  opened(): void;
+}
+
+/** Splits a stream of text into the messages of the event stream format. */
+export class Parser {
+  #rest = "";
+  #data: string[] = [];
+  lastId: string | undefined;
+
+  push(text: string): string[] {
+    const out: string[] = [];
+    const lines = (this.#rest + text).split(/\r\n|\n|\r(?!$)/);
+    this.#rest = lines.pop() ?? "";
+    if (this.#rest.length > MESSAGE_MAX) throw new Error("a message of the event stream is too long");
+    for (const line of lines) {
+      if (line === "") {
+        if (this.#data.length) out.push(this.#data.join("\n"));
+        this.#data = [];
+      } else if (line.startsWith("data:")) this.#data.push(line.slice(5).replace(/^ /, ""));
+      else if (line.startsWith("id:")) this.lastId = line.slice(3).trim();
+    }
+    return out;
+  }
+}
+
+let running: AbortController | undefined;
+let wake: (() => void) | undefined;
+
+export function startStream(listener: Listener): void {
+  stopStream();
+  running = new AbortController();
+  void run(listener, running.signal);
+}
+
+export function stopStream(): void {
+  running?.abort();
+  running = undefined;
+  streamState.value = "off";
+}
+
+/** Reconnects at once if the stream waits to. */
+export function retryStream(): void {
+  wake?.();
+}
+
+async function run(listener: Listener, stop: AbortSignal): Promise<void> {
+  let wait = RETRY_MIN_MS;
+  const place: { lastId?: string | undefined } = {};
+  while (!stop.aborted) {
+    streamState.value = "connecting";
+    const sentWith = token.value;
+    const outcome = await once(listener, stop, place).catch(() => "lost" as const);
+    if (stop.aborted) return;
+    if (outcome === "refused") {
+      if (sentWith === token.value) onRefused.session();
+      return;
+    }
+    wait = outcome === "ended" ? RETRY_MIN_MS : Math.min(wait * 2, RETRY_MAX_MS);
+    streamState.value = "waiting";
+    await pause(wait, stop);
+  }
+}
+
+function pause(ms: number, stop: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    wake = () => {
+      clearTimeout(timer);
+      resolve();
+    };
+    stop.addEventListener("abort", wake, { once: true });
+  });
+}
+
+/** One connection. `ended` if it was open, `lost` if it never was. */
+async function once(
+  listener: Listener,
+  stop: AbortSignal,
+  place: { lastId?: string | undefined },
+): Promise<"ended" | "lost" | "refused"> {
+  const silence = new AbortController();
+  let timer = setTimeout(() => silence.abort(), SILENCE_MS);
+  const extra: Record<string, string> = { Accept: "text/event-stream" };
+  if (place.lastId) extra["Last-Event-ID"] = place.lastId;
+  try {
+    const response = await fetch(`${ROOT}/EventService/SSE`, {
+      headers: headers(extra),
+      cache: "no-store",
+      signal: AbortSignal.any([stop, silence.signal]),
+    });
+    if (response.status === 401) return "refused";
+    if (!response.ok || !response.body) return "lost";
+    streamState.value = "open";
+    listener.opened();
+    const parser = new Parser();
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return "ended";
+      clearTimeout(timer);
+      timer = setTimeout(() => silence.abort(), SILENCE_MS);
+      for (const text of parser.push(value)) deliver(listener, text);
+      place.lastId = parser.lastId ?? place.lastId;
+    }
+  } catch {
+    return streamState.value === "open" ? "ended" : "lost";
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+function deliver(listener: Listener, text: string): void {
+  let message: { "@odata.type"?: string; Events?: EventRecord[]; MetricValues?: unknown };
+  try {
+    message = JSON.parse(text);
+  } catch {
+    return;
+  }
+  if (message.Events) for (const record of message.Events) listener.event(record);
+  else if (message.MetricValues) listener.report(message as MetricReport);
+}

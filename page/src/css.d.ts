@@ -1,0 +1,3 @@
+//! Style sheets are imported for esbuild, and export nothing.
+
+declare module "*.css";

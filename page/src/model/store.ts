@@ -1,0 +1,143 @@
+//! What the page knows: signals, and how events of the service bring them up to date.
+
+import { batch, computed, signal } from "@preact/signals";
+import { ROOT, ServiceError, members } from "../api/client";
+import { startStream, stopStream } from "../api/stream";
+import type { Endpoint, EventRecord, MetricReport, Task } from "../api/types";
+import { type Box, type DriveView, hostViews, readDrives, readHostEndpoints, readPorts } from "./box";
+
+/** The most events and tasks that are kept. */
+const EVENTS_MAX = 500;
+/** Events that come together lead to one reading. */
+const GATHER_MS = 150;
+/** Without an event, everything is read again after so long: an event may have been lost. */
+const REFRESH_MS = 60_000;
+
+export const drives = signal<DriveView[]>([]);
+export const ports = signal<Box["ports"]>([]);
+export const endpoints = signal<Endpoint[]>([]);
+export const tasks = signal<Task[]>([]);
+export const events = signal<EventRecord[]>([]);
+/** Whether the box has been read once. */
+export const loaded = signal(false);
+export const problem = signal("");
+
+export const box = computed<Box>(() => ({
+  drives: drives.value,
+  ports: ports.value,
+  hosts: hostViews(drives.value, endpoints.value),
+}));
+
+export const functions = computed(() => drives.value.flatMap((drive) => drive.functions));
+export const namespaces = computed(() => drives.value.flatMap((drive) => drive.namespaces));
+
+export function functionAt(uri: string) {
+  return functions.value.find((one) => one.uri === uri);
+}
+
+const listeners = new Set<(record: EventRecord) => void>();
+
+/** Calls `listener` for each event; returns how to end that. */
+export function onEvent(listener: (record: EventRecord) => void): () => void {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+// ---- reading
+
+const wanted = { all: false, storages: new Set<string>(), ports: false, tasks: false };
+let gathering: ReturnType<typeof setTimeout> | undefined;
+let reading: Promise<void> = Promise.resolve();
+let refreshing: ReturnType<typeof setInterval> | undefined;
+
+export function refresh(): Promise<void> {
+  wanted.all = true;
+  return readNow();
+}
+
+function readSoon(): void {
+  gathering ??= setTimeout(() => {
+    gathering = undefined;
+    void readNow();
+  }, GATHER_MS);
+}
+
+/** One reading after the other: what is read last is what is shown. */
+function readNow(): Promise<void> {
+  reading = reading.then(readWanted, readWanted);
+  return reading;
+}
+
+async function readWanted(): Promise<void> {
+  const { all, ports: wantPorts, tasks: wantTasks } = wanted;
+  const storages = new Set(wanted.storages);
+  wanted.all = wanted.ports = wanted.tasks = false;
+  wanted.storages.clear();
+  if (!all && !wantPorts && !wantTasks && !storages.size) return;
+  try {
+    const some = all ? undefined : (uri: string) => storages.has(uri);
+    const [newDrives, newPorts, newEndpoints, newTasks] = await Promise.all([
+      all || storages.size ? readDrives(some) : undefined,
+      all || wantPorts ? readPorts() : undefined,
+      all ? readHostEndpoints() : undefined,
+      all || wantTasks ? members<Task>(`${ROOT}/TaskService/Tasks`) : undefined,
+    ]);
+    batch(() => {
+      if (newDrives) drives.value = all ? newDrives : merged(drives.value, newDrives, storages);
+      if (newPorts) ports.value = newPorts;
+      if (newEndpoints) endpoints.value = newEndpoints;
+      if (newTasks) tasks.value = newTasks;
+      loaded.value = true;
+      problem.value = "";
+    });
+  } catch (error) {
+    problem.value = error instanceof ServiceError ? `${error.message} ${error.advice}`.trim() : String(error);
+  }
+}
+
+function merged(old: DriveView[], fresh: DriveView[], read: Set<string>): DriveView[] {
+  const kept = old
+    .map((one) => fresh.find((other) => other.storage === one.storage) ?? (read.has(one.storage) ? undefined : one))
+    .filter((one) => one !== undefined);
+  const added = fresh.filter((one) => !old.some((other) => other.storage === one.storage));
+  return [...kept, ...added];
+}
+
+// ---- events
+
+function record(event: EventRecord): void {
+  const last = events.value;
+  if (event.EventId && last.some((one) => one.EventId === event.EventId && one.Message === event.Message)) return;
+  events.value = [...last.slice(1 - EVENTS_MAX), event];
+  const origin = event.OriginOfCondition?.["@odata.id"] ?? "";
+  const storage = origin.match(/^\/redfish\/v1\/Storage\/[^/]+/)?.[0];
+  wanted.tasks = true;
+  if (storage) {
+    wanted.storages.add(storage);
+    wanted.ports = true;
+  } else if (!origin.includes("/TaskService/")) wanted.all = true;
+  readSoon();
+  for (const listener of listeners) listener(event);
+}
+
+export function startStore(onReport: (report: MetricReport) => void): void {
+  startStream({ event: record, report: onReport, opened: () => void refresh() });
+  refreshing ??= setInterval(() => {
+    if (!document.hidden) void refresh();
+  }, REFRESH_MS);
+}
+
+export function stopStore(): void {
+  stopStream();
+  clearInterval(refreshing);
+  refreshing = undefined;
+  batch(() => {
+    drives.value = [];
+    ports.value = [];
+    endpoints.value = [];
+    tasks.value = [];
+    events.value = [];
+    loaded.value = false;
+    problem.value = "";
+  });
+}

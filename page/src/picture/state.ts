@@ -1,0 +1,96 @@
+//! What is selected, picked up, dragged and expanded in the picture.
+
+import { computed, signal } from "@preact/signals";
+import { attach, giveToPort } from "../actions/box";
+import { propose } from "../actions/change";
+import type { DriveView } from "../model/box";
+import { drives, functions, namespaces, ports } from "../model/store";
+import { announce } from "../ui/live";
+import { type Kind, type Node, keyOf, matches } from "./layout";
+
+/** Boxes with so many drives are shown expanded. */
+const EXPANDED_DRIVES_MAX = 4;
+
+export const selected = signal<string | null>(null);
+/** What waits for its target: a function for a port, a namespace for a function. */
+export const picked = signal<string | null>(null);
+export const dragged = signal<{ key: string; x: number; y: number; over: string | null } | null>(null);
+export const filter = signal("");
+const toggled = signal<ReadonlyMap<string, boolean>>(new Map());
+
+export const shownDrives = computed<DriveView[]>(() => {
+  const words = filter.value.trim();
+  return words ? drives.value.filter((drive) => matches(drive, words)) : drives.value;
+});
+
+export function isExpanded(drive: string): boolean {
+  const choice = toggled.value.get(drive);
+  if (choice !== undefined) return choice;
+  return shownDrives.value.length <= EXPANDED_DRIVES_MAX;
+}
+
+export function setExpanded(drive: string, open: boolean): void {
+  toggled.value = new Map(toggled.value).set(drive, open);
+}
+
+export function setAllExpanded(open: boolean): void {
+  toggled.value = new Map(drives.value.map((drive) => [drive.name, open]));
+}
+
+/** What a node can be put on. */
+export function targetKind(kind: string): Kind | undefined {
+  return kind === "namespace" ? "function" : kind === "function" ? "port" : undefined;
+}
+
+export function kindOf(key: string): Kind {
+  return key.slice(0, key.indexOf(":")) as Kind;
+}
+
+export function nameOf(key: string): string {
+  return key.slice(key.indexOf(":") + 1);
+}
+
+/** What is moved now, by keyboard or by pointer. */
+export const moving = computed(() => picked.value ?? dragged.value?.key ?? null);
+
+export function isTarget(node: Node): boolean {
+  return moving.value !== null && targetKind(kindOf(moving.value)) === node.kind;
+}
+
+export function pick(key: string): void {
+  const target = targetKind(kindOf(key));
+  if (!target) return;
+  picked.value = key;
+  if (target === "function") {
+    const drive = namespaces.value.find((one) => one.name === nameOf(key))?.drive;
+    if (drive) setExpanded(drive, true);
+  }
+  announce(`${nameOf(key)} is picked up. Choose a ${target} with the arrow keys; Enter puts it there, Escape cancels.`);
+}
+
+export function cancelPick(): void {
+  if (!picked.value) return;
+  announce(`${nameOf(picked.value)} stays where it is.`);
+  picked.value = null;
+}
+
+/** Puts one node on another: what comes of it is the service's answer. */
+export function drop(key: string, targetKey: string): void {
+  picked.value = null;
+  dragged.value = null;
+  const name = nameOf(key);
+  if (kindOf(key) === "function") {
+    const one = functions.value.find((each) => each.name === name);
+    const port = ports.value.find((each) => each.name === nameOf(targetKey));
+    if (one && port) void propose(giveToPort(one, port));
+  } else {
+    const one = functions.value.find((each) => each.name === nameOf(targetKey));
+    const namespace = namespaces.value.find((each) => each.name === name);
+    if (one && namespace) void propose(attach(namespace, one));
+  }
+}
+
+/** Selects what another view names. */
+export function selectByName(kind: Kind, name: string): void {
+  selected.value = keyOf(kind, name);
+}

@@ -1,0 +1,225 @@
+//! Small elements that views share: health, badges, tables, fields, the call of an action.
+
+import { useSignal } from "@preact/signals";
+import type { ButtonHTMLAttributes, ComponentChildren } from "preact";
+import { useId } from "preact/hooks";
+import { type Method, ServiceError, curl } from "../api/client";
+import { announce } from "./live";
+
+const GLYPHS: Record<string, string> = { OK: "●", Warning: "▲", Critical: "■" };
+
+/** Health by form and word, not by colour alone. */
+export function Health({ value, quiet }: { value: string | undefined | null; quiet?: boolean }) {
+  const health = value || "Unknown";
+  return (
+    <span class={`health ${health.toLowerCase()}`}>
+      <span aria-hidden="true">{GLYPHS[health] ?? "○"}</span>
+      <span class={quiet ? "unseen" : ""}>{health}</span>
+    </span>
+  );
+}
+
+export function Badge({ children, tone }: { children: ComponentChildren; tone?: "good" | "warn" | "bad" }) {
+  return <span class={`badge ${tone ?? ""}`}>{children}</span>;
+}
+
+export interface Column<T> {
+  title: string;
+  cell: (row: T) => ComponentChildren;
+  /** Numbers are at the right. */
+  number?: boolean;
+  /** Narrow screens do without. */
+  extra?: boolean;
+}
+
+export interface TableProps<T> {
+  caption: string;
+  columns: Column<T>[];
+  rows: T[];
+  id: (row: T) => string;
+  empty: ComponentChildren;
+}
+
+export function Table<T>({ caption, columns, rows, id, empty }: TableProps<T>) {
+  if (!rows.length) return <p class="empty">{empty}</p>;
+  const style = (column: Column<T>) => `${column.number ? "number" : ""} ${column.extra ? "extra" : ""}`;
+  return (
+    <div class="scroll" tabIndex={0} role="region" aria-label={caption}>
+      <table>
+        <caption class="unseen">{caption}</caption>
+        <thead>
+          <tr>
+            {columns.map((column) => (
+              <th scope="col" class={style(column)}>
+                {column.title}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map((row) => (
+            <tr key={id(row)} data-row={id(row)}>
+              {columns.map((column, at) =>
+                at === 0 ? (
+                  <th scope="row" class={style(column)}>
+                    {column.cell(row)}
+                  </th>
+                ) : (
+                  <td class={style(column)}>{column.cell(row)}</td>
+                ),
+              )}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+export interface FieldProps {
+  label: string;
+  value: string;
+  onInput: (value: string) => void;
+  hint?: string;
+  type?: "text" | "password";
+  autocomplete?: string;
+  required?: boolean;
+  invalid?: boolean;
+  name?: string;
+}
+
+export function Field(props: FieldProps) {
+  const id = useId();
+  const common = {
+    id,
+    name: props.name,
+    value: props.value,
+    required: props.required,
+    autocomplete: (props.autocomplete ?? "off") as "off",
+    spellcheck: false,
+    "aria-invalid": props.invalid ? ("true" as const) : undefined,
+    "aria-describedby": props.hint ? `${id}-hint` : undefined,
+    onInput: (event: { currentTarget: HTMLInputElement }) => props.onInput(event.currentTarget.value),
+  };
+  return (
+    <p class="field">
+      <label for={id}>{props.label}</label>
+      {props.type === "password" ? <input type="password" {...common} /> : <input type="text" {...common} />}
+      {props.hint && (
+        <small id={`${id}-hint`} class={props.invalid ? "bad" : ""}>
+          {props.hint}
+        </small>
+      )}
+    </p>
+  );
+}
+
+export function Select(props: {
+  label: string;
+  value: string;
+  options: [string, string][];
+  onChange: (value: string) => void;
+}) {
+  const id = useId();
+  return (
+    <p class="field">
+      <label for={id}>{props.label}</label>
+      <select id={id} value={props.value} onChange={(event) => props.onChange(event.currentTarget.value)}>
+        {props.options.map(([value, label]) => (
+          <option value={value}>{label}</option>
+        ))}
+      </select>
+    </p>
+  );
+}
+
+export interface ButtonProps extends Omit<ButtonHTMLAttributes<HTMLButtonElement>, "type" | "disabled"> {
+  busy?: boolean;
+  disabled?: boolean;
+  type?: "submit" | "button";
+  "data-test"?: string;
+}
+
+export function Button(props: ButtonProps) {
+  const { busy, children, type, ...rest } = props;
+  return (
+    <button {...rest} type={type ?? "button"} disabled={props.disabled || busy} aria-busy={busy ? "true" : undefined}>
+      {children}
+    </button>
+  );
+}
+
+/** A request as a command that can be copied. */
+export function CallText({ call }: { call: { method: Method; uri: string; body?: unknown; ifMatch?: string | undefined } }) {
+  const copied = useSignal(false);
+  const text = curl(call);
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      copied.value = true;
+      announce("Copied.");
+      setTimeout(() => (copied.value = false), 2000);
+    } catch {
+      announce("The browser does not allow copying; select the text.");
+    }
+  };
+  return (
+    <div class="call">
+      <code tabIndex={0} role="textbox" aria-readonly="true" aria-label="the request as a command">
+        {text}
+      </code>
+      <Button class="small" onClick={() => void copy()}>
+        {copied.value ? "copied" : "copy"}
+      </Button>
+    </div>
+  );
+}
+
+/** Why something was not done, in the service's words. */
+export function Failure({ error }: { error: unknown }) {
+  if (!error) return null;
+  const service = error instanceof ServiceError ? error : undefined;
+  const messages = service?.messages.length ? service.messages : [{ Message: textOf(error) }];
+  return (
+    <div class="failure" role="alert">
+      {messages.map((message) => (
+        <p>
+          {message.Message}
+          {"Resolution" in message && message.Resolution ? <span class="advice"> {message.Resolution}</span> : null}
+        </p>
+      ))}
+    </div>
+  );
+}
+
+export function textOf(error: unknown): string {
+  if (error instanceof ServiceError) return `${error.message} ${error.advice}`.trim();
+  return error instanceof Error ? error.message : String(error);
+}
+
+export function Facts({ rows }: { rows: [string, ComponentChildren][] }) {
+  return (
+    <dl class="facts">
+      {rows.map(([name, value]) => (
+        <div>
+          <dt>{name}</dt>
+          <dd>{value ?? "–"}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+/** A filled bar with its number as text. */
+export function Meter({ value, label, tone }: { value: number; label: string; tone?: string }) {
+  const percent = Math.max(0, Math.min(100, value));
+  return (
+    <span class={`meter ${tone ?? ""}`}>
+      <svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">
+        <rect width="100" height="8" class="meter-back" />
+        <rect width={percent} height="8" class="meter-fill" />
+      </svg>
+      <span>{label}</span>
+    </span>
+  );
+}

@@ -1,0 +1,176 @@
+//! The drives: a table of all, and one with health, logs, firmware and what can be done with it.
+
+import { propose } from "../actions/change";
+import { mayChange } from "../api/session";
+import type { DriveView } from "../model/box";
+import { drives } from "../model/store";
+import { href, route } from "../router";
+import { bytes } from "../ui/format";
+import { Button, Facts, Health, Meter, Table } from "../ui/parts";
+import { Firmware } from "./Firmware";
+import { type Smart, readSmart } from "./smart";
+import { useResource } from "./use";
+
+export function DrivesView() {
+  const [, name] = route.value;
+  const drive = drives.value.find((one) => one.name === name);
+  if (name !== undefined) return drive ? <One key={drive.storage} drive={drive} /> : <p class="empty">There is no drive {name}.</p>;
+  return <All />;
+}
+
+function used(drive: DriveView): number | undefined {
+  const all = drive.resource?.CapacityBytes;
+  const free = drive.resource?.Oem?.Ebof?.UnallocatedBytes;
+  if (all === undefined) return undefined;
+  return free === undefined ? drive.namespaces.reduce((sum, one) => sum + one.bytes, 0) : all - free;
+}
+
+function Usage({ drive }: { drive: DriveView }) {
+  const all = drive.resource?.CapacityBytes ?? 0;
+  const taken = used(drive);
+  if (!all || taken === undefined) return <>–</>;
+  return <Meter value={(taken / all) * 100} label={`${bytes(taken)} of ${bytes(all)}`} />;
+}
+
+function All() {
+  const list = drives.value;
+  const key = list.map((one) => one.uri).join();
+  const { value: smart } = useResource(key, async () => new Map(await readSmart(list)), (origin) => origin.includes("/Drives/"));
+  const of = (drive: DriveView): Smart | undefined => smart?.get(drive.uri ?? "");
+  return (
+    <>
+      <div class="toolbar">
+        <h1>Drives</h1>
+      </div>
+      <Table
+        caption="Drives"
+        rows={list}
+        id={(drive) => drive.name}
+        empty="The box has no drives."
+        columns={[
+          { title: "Drive", cell: (drive) => <a href={href("drives", drive.name)}>{drive.name}</a> },
+          { title: "Health", cell: (drive) => <Health value={drive.health} /> },
+          { title: "Allocated", cell: (drive) => <Usage drive={drive} /> },
+          { title: "Wear", number: true, cell: (drive) => percent(of(drive)?.used ?? wear(drive)) },
+          { title: "Temp.", number: true, cell: (drive) => celsius(of(drive)?.celsius) },
+          { title: "Functions", number: true, extra: true, cell: (drive) => drive.functions.length },
+          { title: "Namespaces", number: true, extra: true, cell: (drive) => drive.namespaces.length },
+          { title: "Serial", extra: true, cell: (drive) => <code>{drive.resource?.SerialNumber ?? "–"}</code> },
+          { title: "Firmware", extra: true, cell: (drive) => drive.resource?.Revision ?? "–" },
+        ]}
+      />
+    </>
+  );
+}
+
+function wear(drive: DriveView): number | undefined {
+  const left = drive.resource?.PredictedMediaLifeLeftPercent;
+  return left === undefined || left === null ? undefined : 100 - left;
+}
+
+function percent(value: number | undefined): string {
+  return value === undefined ? "–" : `${value} %`;
+}
+
+function celsius(value: number | undefined): string {
+  return value === undefined ? "–" : `${value} °C`;
+}
+
+function One({ drive }: { drive: DriveView }) {
+  const { value: smart, problem } = useResource(
+    drive.uri ?? "",
+    async () => (await readSmart([drive]))[0]?.[1],
+    (origin) => origin.includes(`/Drives/`),
+  );
+  return (
+    <>
+      <div class="toolbar">
+        <h1>
+          Drive {drive.name} <Health value={drive.health} />
+        </h1>
+        <div class="tools">
+          <a href={href("charts", "Drives", drive.name)}>Charts</a>
+          <a href={href("drives")}>All drives</a>
+        </div>
+      </div>
+      {problem && <p class="bad">{problem}</p>}
+      {drive.resource?.Status?.Conditions?.map((one) => (
+        <p class="warning">
+          {one.Message} {one.Resolution}
+        </p>
+      ))}
+      <div class="cards">
+        <section class="panel">
+          <h2>Drive</h2>
+          <Facts
+            rows={[
+              ["Subsystem", <code>{drive.nqn || "–"}</code>],
+              ["Allocated", <Usage drive={drive} />],
+              ["Model", drive.resource?.Model],
+              ["Serial number", <code>{drive.resource?.SerialNumber ?? "–"}</code>],
+              ["Backing", drive.resource?.Oem?.Ebof?.Backing ? <code>{drive.resource.Oem.Ebof.Backing}</code> : undefined],
+              ["Functions", drive.functions.length],
+              ["Namespaces", <a href={href("namespaces")}>{drive.namespaces.length}</a>],
+            ]}
+          />
+        </section>
+        <section class="panel">
+          <h2>Health</h2>
+          {smart?.warnings.map((text) => <p class="bad">{text}</p>)}
+          <Facts rows={smart?.rows ?? [["Metrics", "–"]]} />
+        </section>
+        <Firmware drive={drive} />
+        <Maintenance drive={drive} />
+      </div>
+    </>
+  );
+}
+
+/** `StartSelfTest` as `Start Self Test`. */
+function words(name: string): string {
+  return name.replace(/^#/, "").split(".").at(-1)?.replace(/([a-z])([A-Z])/g, "$1 $2") ?? name;
+}
+
+interface Action {
+  name: string;
+  target: string;
+}
+
+function actionsOf(drive: DriveView): Action[] {
+  const { Oem, ...standard } = drive.resource?.Actions ?? {};
+  return Object.entries({ ...standard, ...Oem })
+    .map(([name, one]) => ({ name, target: (one as { target?: string } | undefined)?.target ?? "" }))
+    .filter((one) => one.target);
+}
+
+function Maintenance({ drive }: { drive: DriveView }) {
+  const actions = actionsOf(drive);
+  if (!actions.length || !mayChange()) return null;
+  const erases = (one: Action) => /Erase|Sanitize|Reset|Remove/.test(one.name);
+  return (
+    <section class="panel">
+      <h2>Maintenance</h2>
+      <p class="quiet">Erasing takes all namespaces of the drive with it, and cannot be taken back.</p>
+      <p class="buttons">
+        {actions.map((one) => (
+          <Button
+            class={erases(one) ? "danger" : ""}
+            onClick={() =>
+              void propose({
+                title: `${words(one.name)} of drive ${drive.name}`,
+                method: "POST",
+                target: one.target,
+                body: {},
+                ...(erases(one)
+                  ? { confirm: drive.name, warning: `All data of drive ${drive.name} are lost, and its hosts notice.` }
+                  : {}),
+              })
+            }
+          >
+            {words(one.name)} …
+          </Button>
+        ))}
+      </p>
+    </section>
+  );
+}

@@ -1,0 +1,208 @@
+//! The namespaces: all of them, and what creates, formats, erases and deletes them.
+
+import { useSignal } from "@preact/signals";
+import { detach } from "../actions/box";
+import { type Change, propose } from "../actions/change";
+import { mayChange } from "../api/session";
+import type { NamespaceView } from "../model/box";
+import { drives, functionAt, namespaces } from "../model/store";
+import { href, route } from "../router";
+import { bytes, parseBytes } from "../ui/format";
+import { Badge, Button, Facts, Field, Select, Table } from "../ui/parts";
+
+export function NamespacesView() {
+  const [, ...rest] = route.value;
+  const name = rest.join("/");
+  const one = namespaces.value.find((each) => each.name === name);
+  if (name) return one ? <One one={one} /> : <Gone name={name} />;
+  return (
+    <>
+      <div class="toolbar">
+        <h1>Namespaces</h1>
+      </div>
+      <Table
+        caption="Namespaces"
+        rows={namespaces.value}
+        id={(each) => each.name}
+        empty="There is no namespace yet."
+        columns={[
+          { title: "Namespace", cell: (each) => <a href={href("namespaces", each.name)}>{each.name}</a> },
+          { title: "Size", number: true, cell: (each) => bytes(each.bytes) },
+          { title: "Block", number: true, cell: (each) => `${each.blockBytes} B` },
+          { title: "Attached to", cell: (each) => <Attached one={each} /> },
+          { title: "Shared", extra: true, cell: (each) => (each.shared ? "yes" : "no") },
+          { title: "UUID", extra: true, cell: (each) => <code>{each.uuid}</code> },
+        ]}
+      />
+      {mayChange() && <Create />}
+    </>
+  );
+}
+
+function Attached({ one }: { one: NamespaceView }) {
+  const names = one.functions.map((uri) => functionAt(uri)?.name ?? uri);
+  const all = [...names, ...one.hosts];
+  return <>{all.length ? all.join(", ") : "–"}</>;
+}
+
+function Gone({ name }: { name: string }) {
+  return (
+    <p class="empty">
+      There is no namespace {name}. <a href={href("namespaces")}>All namespaces</a>
+    </p>
+  );
+}
+
+function Create() {
+  const drive = useSignal("");
+  const size = useSignal("");
+  const block = useSignal("512");
+  const list = drives.value.filter((one) => one.isDrive);
+  const chosen = list.find((one) => one.name === drive.value) ?? list[0];
+  const parsed = parseBytes(size.value);
+  const free = chosen?.resource?.Oem?.Ebof?.UnallocatedBytes;
+  if (!chosen) return null;
+  const submit = (event: Event) => {
+    event.preventDefault();
+    if (parsed === undefined) return;
+    void propose({
+      title: `Create a namespace of ${bytes(parsed)} on ${chosen.name}`,
+      method: "POST",
+      target: `${chosen.storage}/Volumes`,
+      body: { CapacityBytes: parsed, BlockSizeBytes: Number(block.value) },
+      after: () => (size.value = ""),
+    });
+  };
+  return (
+    <form class="panel form" onSubmit={submit}>
+      <h2>Create a namespace</h2>
+      <div class="row">
+        <Select label="Drive" value={chosen.name} options={list.map((one) => [one.name, one.name])} onChange={(value) => (drive.value = value)} />
+        <Field
+          label="Size"
+          value={size.value}
+          name="size"
+          invalid={size.value !== "" && parsed === undefined}
+          hint={free === undefined ? "100G, 2T, 512Mi" : `100G, 2T, 512Mi; ${bytes(free)} are free`}
+          onInput={(value) => (size.value = value)}
+        />
+        <Select
+          label="Block"
+          value={block.value}
+          options={[
+            ["512", "512 B"],
+            ["4096", "4096 B"],
+          ]}
+          onChange={(value) => (block.value = value)}
+        />
+        <Button type="submit" class="primary" disabled={parsed === undefined}>
+          Create …
+        </Button>
+      </div>
+    </form>
+  );
+}
+
+function One({ one }: { one: NamespaceView }) {
+  const format = one.resource.Actions?.["#Volume.Initialize"]?.target ?? `${one.uri}/Actions/Volume.Initialize`;
+  const remove: Change = {
+    title: `Delete namespace ${one.name}`,
+    method: "DELETE",
+    target: one.uri,
+    ifMatch: one.etag,
+    confirm: one.name,
+    warning: `All data of ${one.name} are lost.`,
+  };
+  return (
+    <>
+      <div class="toolbar">
+        <h1>
+          Namespace {one.name} {one.protected && <Badge tone="warn">write protected</Badge>}
+        </h1>
+        <div class="tools">
+          <a href={href("namespaces")}>All namespaces</a>
+        </div>
+      </div>
+      <div class="cards">
+        <section class="panel">
+          <h2>Namespace</h2>
+          <Facts
+            rows={[
+              ["Drive", <a href={href("drives", one.drive)}>{one.drive}</a>],
+              ["Size", bytes(one.bytes)],
+              ["Block", `${one.blockBytes} B`],
+              ["UUID", <code>{one.uuid || "–"}</code>],
+              ["Shared", one.shared ? "yes" : "no"],
+            ]}
+          />
+        </section>
+        <section class="panel">
+          <h2>Attached to</h2>
+          {one.functions.length === 0 && <p class="quiet">no function; attach it in the picture of the box</p>}
+          <ul class="plain">
+            {one.functions.map((uri) => {
+              const change = detach(one, uri);
+              return (
+                <li>
+                  {functionAt(uri)?.name ?? uri}{" "}
+                  {change && mayChange() && (
+                    <Button class="small" onClick={() => void propose(change)}>
+                      Detach …
+                    </Button>
+                  )}
+                </li>
+              );
+            })}
+          </ul>
+        </section>
+        {mayChange() && (
+          <section class="panel">
+            <h2>Change</h2>
+            <p class="buttons">
+              <Button
+                onClick={() =>
+                  void propose({
+                    title: `${one.protected ? "Allow writes to" : "Write protect"} ${one.name}`,
+                    method: "PATCH",
+                    target: one.uri,
+                    body: { WriteProtected: !one.protected },
+                    ifMatch: one.etag,
+                  })
+                }
+              >
+                {one.protected ? "Allow writes …" : "Write protect …"}
+              </Button>
+            </p>
+            <h3>Destroy data</h3>
+            <p class="buttons">
+              <FormatButton one={one} target={format} label="Format …" type="Fast" />
+              <FormatButton one={one} target={format} label="Erase …" type="Slow" />
+              <Button class="danger" onClick={() => void propose(remove)}>
+                Delete …
+              </Button>
+            </p>
+            <p class="quiet">
+              Sanitizing erases a whole drive: <a href={href("drives", one.drive)}>drive {one.drive}</a>.
+            </p>
+          </section>
+        )}
+      </div>
+    </>
+  );
+}
+
+function FormatButton({ one, target, label, type }: { one: NamespaceView; target: string; label: string; type: "Fast" | "Slow" }) {
+  const change: Change = {
+    title: `${label.replace(" …", "")} namespace ${one.name}`,
+    method: "POST",
+    target,
+    body: { InitializeType: type },
+    confirm: one.name,
+    warning: `All data of ${one.name} are lost.`,
+  };
+  return (
+    <Button class="danger" onClick={() => void propose(change)}>
+      {label}
+    </Button>
+  );
+}
