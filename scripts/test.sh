@@ -3,7 +3,7 @@
 # counts them.
 #
 # test.sh check    format, clippy, the project's rules, licences, instruction counts, unit tests
-# test.sh all      check, documentation, every test of the workspace, the release build, the virtual machines; with a new
+# test.sh all      check, documentation, every test of the workspace, the web page, the release build, the virtual machines; with a new
 #                  target directory, incremental compilation is off (CARGO_INCREMENTAL)
 #   EBOF_TEST_PARTS="fmt vm"   only these parts (of `all`, in its order)
 #   CARGO_TARGET_DIR           as for cargo; the logs are in its test-logs/
@@ -230,6 +230,16 @@ cargo_tests() {
 # ---- the parts
 
 part_packages() { scripts/packages.sh test; }
+# Before the program is built, which embeds it.
+part_page-build() {
+  if ! command -v npm >/dev/null; then
+    heading page-build "the web page"
+    say "   skipped: there is no npm: the program is built without its page"
+    count 0 0 1
+    return
+  fi
+  static page-build 300 "the web page: types, bundle, size (make page)" make --no-print-directory page
+}
 part_fmt() { static fmt 120 "cargo fmt --check" cargo fmt --all --check; }
 part_clippy() {
   static clippy 1500 "cargo clippy, warnings denied" \
@@ -279,6 +289,29 @@ part_doc() {
 }
 part_tests() {
   cargo_tests tests 2400 "unit, property, conversation, corpus and end-to-end tests" --workspace --lib --bins --tests
+}
+part_page() {
+  local log=$logs/page.log status=0 last
+  heading page "the web page in a browser, with a target (page/tests)"
+  part_began=$EPOCHSECONDS
+  if [[ ! -d page/node_modules || ! -d page/dist ]]; then
+    say "   skipped: the page was not built"
+    count 0 0 1
+    return
+  fi
+  EBOF=$PWD/$target/debug/ebof
+  [[ $target != /* ]] || EBOF=$target/debug/ebof
+  EBOF=$EBOF limited "$log" 300 indented node page/tests/run.mjs || status=$?
+  last=$(tail -n 1 "$log")
+  if [[ $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped ]]; then
+    count "${BASH_REMATCH[@]:1:3}"
+    ((status == 0 || BASH_REMATCH[2] > 0)) || count 0 1 0
+  else
+    say "   FAILED: it did not finish (status $status); the log is $log"
+    count 0 1 0
+  fi
+  mapfile -t -O "${#failures[@]}" failures < <(sed -n 's/^FAILED  /page: /p' "$log")
+  say "   $(took)"
 }
 part_doctests() {
   # rustdoc runs them, and does not accept the unstable option.
@@ -330,7 +363,7 @@ part_vm() {
 case $mode in
   check) parts=(fmt clippy tidy deny instructions unit) ;;
   # Tests, which are timed, run after the background processes have ended.
-  all) parts=(packages fmt clippy build tidy deny instructions doc simulation release tests doctests vm) ;;
+  all) parts=(packages page-build fmt clippy build tidy deny instructions doc simulation release tests doctests page vm) ;;
   *) echo "usage: test.sh check|all" >&2; exit 2 ;;
 esac
 wanted() { [[ -z ${EBOF_TEST_PARTS:-} || " $EBOF_TEST_PARTS " == *" $1 "* ]]; }
@@ -341,7 +374,7 @@ for part in "${parts[@]}"; do
   wanted "$part" || continue
   before=$failed began_part=$EPOCHSECONDS
   # Downloads, and the release build's single-threaded link, run beside the other parts.
-  if [[ $part != packages && $mode == all && ! -v begun ]]; then
+  if [[ $part != packages && $part != page-build && $mode == all && ! -v begun ]]; then
     begun=yes
     ! wanted vm || start_background vm-setup 1200 tests/vm/setup.sh
     ! wanted release || begin_release

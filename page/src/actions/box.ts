@@ -32,7 +32,13 @@ export function takeFromPort(one: FunctionView): Change | undefined {
   };
 }
 
+/** A namespace that others have and that is not shared goes from them to the function. */
 export function attach(namespace: NamespaceView, one: FunctionView): Change {
+  const map = namespace.resource.Actions?.Oem?.["#EbofVolume.Map"]?.target;
+  const others = namespace.functions.some((uri) => uri !== one.uri);
+  if (map && others && !namespace.shared && !one.fixed) {
+    return { title: `Move ${namespace.name} to ${one.name}`, method: "POST", target: map, body: { Controller: ref(one.uri) } };
+  }
   return {
     title: `Attach ${namespace.name} to ${one.name}`,
     method: "POST",

@@ -21,9 +21,10 @@ export interface Status {
   Conditions?: { Message?: string; Severity?: string; Resolution?: string }[];
 }
 
-export type Actions = Record<string, { target?: string } | undefined> & {
-  Oem?: Record<string, { target?: string } | undefined>;
-};
+/** An action's address, and what its parameters may be (`NAME@Redfish.AllowableValues`). */
+export type Action = { target?: string } & Record<string, unknown>;
+
+export type Actions = Record<string, Action | undefined> & { Oem?: Record<string, Action | undefined> };
 
 export interface Collection<T> extends Resource {
   Members?: T[];
@@ -59,6 +60,8 @@ export interface FunctionOem {
   Object?: string;
   State?: string;
   Port?: string | null;
+  /** Of a primary controller, whose ports are the configuration's. */
+  Ports?: string[];
   QueuePairs?: number;
   InterruptVectors?: number;
   Weight?: number;
@@ -79,11 +82,26 @@ export interface Controller extends Resource {
 export interface Volume extends Resource {
   CapacityBytes?: number;
   BlockSizeBytes?: number;
-  WriteProtected?: boolean;
   Identifiers?: Identifier[];
+  Operations?: Operation[];
   NVMeNamespaceProperties?: { NamespaceId?: string; IsShareable?: boolean; FormattedLBASize?: string };
   Links?: { Controllers?: Ref[]; Drives?: Ref[] };
-  Oem?: { Ebof?: { Object?: string; Hosts?: string[] } };
+  Oem?: { Ebof?: VolumeOem };
+}
+
+export interface VolumeOem {
+  Object?: string;
+  WriteProtected?: boolean;
+  /** NQNs of hosts of the drive's own subsystem; `*` is every one. */
+  AttachedHosts?: string[];
+  ClaimedBytes?: number;
+  KeepsChecksums?: boolean;
+  Owner?: string | null;
+}
+
+export interface Operation {
+  Operation?: string;
+  PercentageComplete?: number;
 }
 
 export interface Identifier {
@@ -104,17 +122,40 @@ export interface Drive extends Resource {
   Protocol?: string;
   SerialNumber?: string;
   Model?: string;
-  Revision?: string;
+  FirmwareVersion?: string;
   PredictedMediaLifeLeftPercent?: number;
-  Links?: { Storage?: Ref | Ref[]; Volumes?: Ref[] };
+  Operations?: Operation[];
+  Links?: { Storage?: Ref; Volumes?: Ref[] };
   Metrics?: Ref;
-  Oem?: { Ebof?: { Object?: string; UnallocatedBytes?: number; Backing?: string; Added?: boolean } };
+  Oem?: { Ebof?: DriveOem };
+}
+
+export interface DriveOem {
+  Object?: string;
+  UnallocatedBytes?: number;
+  Backing?: string;
+  IsAdded?: boolean;
+  IsReadOnly?: boolean;
+  Formats?: { BlockSizeBytes?: number; MetadataBytes?: number }[];
+  SelfTestPercent?: number | null;
+  Sanitize?: { State?: string; Percent?: number | null };
+  Firmware?: { NextSlot?: number | null };
 }
 
 export interface DriveMetrics extends Resource {
   NVMeSMART?: Record<string, unknown>;
-  BadBlockCount?: number;
-  PowerOnHours?: number;
+  Oem?: { Ebof?: DriveLogs };
+}
+
+export interface DriveLogs {
+  AllocatedBytes?: number;
+  WrittenBytes?: number;
+  RatedWrittenBytes?: number | null;
+  WarningCelsius?: number;
+  SelfTests?: { Kind?: string | null; Passed?: boolean; Message?: string; PowerOnHours?: number }[];
+  Errors?: { Number?: number; Message?: string; NamespaceId?: number | null; LBA?: number | null }[];
+  EventsTotal?: number;
+  Events?: { EventType?: number; Message?: string; Timestamp?: string }[];
 }
 
 export interface Port extends Resource {
@@ -122,7 +163,7 @@ export interface Port extends Resource {
   LinkStatus?: string;
   CurrentSpeedGbps?: number;
   Metrics?: Ref;
-  Oem?: { Ebof?: { Object?: string; Listen?: string; Kind?: string; Connections?: number; DiscoveryOnly?: boolean } };
+  Oem?: { Ebof?: { Object?: string; Listen?: string; Transport?: string; IsDiscoveryOnly?: boolean; Zone?: Ref } };
 }
 
 export interface Zone extends Resource {

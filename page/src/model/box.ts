@@ -13,6 +13,8 @@ export interface DriveView {
   isDrive: boolean;
   health: string;
   resource: Drive | undefined;
+  /** The action that resets its primary controller. */
+  reset: string | undefined;
   functions: FunctionView[];
   namespaces: NamespaceView[];
   /** Why it could not be read. */
@@ -25,7 +27,8 @@ export interface FunctionView {
   short: string;
   uri: string;
   drive: string;
-  primary: boolean;
+  /** A primary controller, or that of a plain subsystem: it stays at its ports. */
+  fixed: boolean;
   online: boolean;
   port: string | undefined;
   nqn: string;
@@ -71,7 +74,6 @@ export interface PortView {
   endpoints: string[];
   direct: boolean;
   listen: string;
-  connections: number | undefined;
   resource: Port | undefined;
 }
 
@@ -104,6 +106,7 @@ export async function readDrive(storage: Storage, drive: Drive | undefined): Pro
     isDrive: drive !== undefined,
     health: drive?.Status?.Health ?? storage.Status?.Health ?? "",
     resource: drive,
+    reset: storage.Actions?.Oem?.["#EbofStorage.ResetDrive"]?.target,
     functions: [],
     namespaces: [],
     problem: undefined,
@@ -129,13 +132,14 @@ export function byNumber(a: { name: string }, b: { name: string }): number {
 function functionView(drive: string, one: Controller): FunctionView {
   const oem = one.Oem?.Ebof ?? {};
   const short = one.Id ?? "";
-  const name = oem.Object ?? `${drive}/${short}`;
+  // A primary controller is called like its drive.
+  const name = oem.Object?.includes("/vf") ? oem.Object : `${drive}/${short}`;
   return {
     name,
-    short: name.includes("/") ? name.slice(name.lastIndexOf("/") + 1) : short,
+    short,
     uri: one["@odata.id"],
     drive,
-    primary: short === "pf" || one.NVMeControllerProperties?.ControllerType === "Admin",
+    fixed: !short.startsWith("vf"),
     online: oem.State ? oem.State === "Online" : one.Status?.State === "Enabled",
     port: oem.Port ?? undefined,
     nqn: oem.NQN ?? "",
@@ -158,16 +162,16 @@ function namespaceView(drive: string, one: Volume): NamespaceView {
   const name = one.Oem?.Ebof?.Object ?? one.Name ?? one.Id ?? "";
   return {
     name,
-    short: name.includes("/") ? name.slice(name.lastIndexOf("/") + 1) : (one.Id ?? name),
+    short: one.Id ?? name,
     uri: one["@odata.id"],
     drive,
     bytes: one.CapacityBytes ?? 0,
     blockBytes: one.BlockSizeBytes ?? 0,
     shared: one.NVMeNamespaceProperties?.IsShareable ?? false,
-    protected: one.WriteProtected ?? false,
+    protected: one.Oem?.Ebof?.WriteProtected ?? false,
     uuid: one.Identifiers?.find((each) => each.DurableNameFormat === "UUID")?.DurableName ?? "",
     functions: ids(one.Links?.Controllers),
-    hosts: one.Oem?.Ebof?.Hosts ?? [],
+    hosts: one.Oem?.Ebof?.AttachedHosts ?? [],
     etag: one["@odata.etag"],
     resource: one,
   };
@@ -223,9 +227,8 @@ function portView(port: Port): PortView {
     zone: undefined,
     zoneEtag: undefined,
     endpoints: [],
-    direct: oem.Kind === "Direct",
+    direct: oem.Listen?.startsWith("vfio-user:") ?? false,
     listen: oem.Listen ?? "",
-    connections: oem.Connections,
     resource: port,
   };
 }

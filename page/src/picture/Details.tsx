@@ -5,7 +5,7 @@ import type { ComponentChildren } from "preact";
 import { attach, detach, giveToPort, share, takeFromPort } from "../actions/box";
 import { propose } from "../actions/change";
 import { mayChange } from "../api/session";
-import type { DriveView, FunctionView, HostView, NamespaceView, PortView } from "../model/box";
+import { type DriveView, type FunctionView, type HostView, type NamespaceView, type PortView, endpointOf } from "../model/box";
 import { box, drives, functionAt, functions, namespaces, ports } from "../model/store";
 import { href } from "../router";
 import { bytes, count, parseBytes, parseCount, rate, time } from "../ui/format";
@@ -85,16 +85,16 @@ function FunctionDetails({ one }: { one: FunctionView }) {
       </h2>
       <Facts
         rows={[
-          ["Port", one.port ?? "none"],
+          ["Port", one.fixed ? portsOf(one) : (one.port ?? "none")],
           ["Subsystem", <code>{one.nqn || "–"}</code>],
-          ["Queue pairs, vectors", `${one.queues ?? "–"}, ${one.interrupts ?? "–"}`],
+          ["Queues, vectors", one.fixed ? "what is left" : `${one.queues ?? "–"}, ${one.interrupts ?? "–"}`],
           ["Hosts", one.hosts.length ? one.hosts.map((host) => <code class="block">{host.NQN}</code>) : "none"],
         ]}
       />
       <p class="links">
         <a href={href("charts", "Functions", one.name)}>Charts</a>
       </p>
-      {mayChange() && (
+      {mayChange() && !one.fixed && (
         <>
           <h3>Port</h3>
           <Choose
@@ -145,6 +145,12 @@ function FunctionDetails({ one }: { one: FunctionView }) {
       {one.weight !== undefined && <ShareForm one={one} />}
     </>
   );
+}
+
+/** The ports of what stays at its ports, as the configuration has them. */
+function portsOf(one: FunctionView): string {
+  const names = ports.value.filter((port) => port.endpoints.includes(endpointOf(one, port))).map((port) => port.name);
+  return names.join(", ") || "none";
 }
 
 function DetachButton({ namespace, uri }: { namespace: NamespaceView; uri: string }) {
@@ -272,7 +278,6 @@ function PortDetails({ port }: { port: PortView }) {
       <Facts
         rows={[
           ["Listens at", <code>{port.listen || "–"}</code>],
-          ["Connections", port.connections ?? "–"],
           ["Functions", own.length],
         ]}
       />

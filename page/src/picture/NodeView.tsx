@@ -7,12 +7,12 @@ import { current, iops } from "../model/metrics";
 import { beginDrag } from "./drag";
 import { onKey } from "./keys";
 import type { Layout, Node } from "./layout";
-import { cancelPick, dragged, drop, isExpanded, isTarget, moving, picked, selected, setExpanded, targetKind } from "./state";
+import { cancelPick, dragged, drop, isExpanded, isTarget, moving, picked, selected, setExpanded, targetOf } from "./state";
 
 export function NodeView({ node, layout, first }: { node: Node; layout: Layout; first: boolean }) {
   const isSelected = selected.value === node.key;
   const target = isTarget(node);
-  const draggable = targetKind(node.kind) !== undefined;
+  const draggable = targetOf(node.key) !== undefined;
   const classes = [
     "node",
     node.kind,
@@ -37,7 +37,6 @@ export function NodeView({ node, layout, first }: { node: Node; layout: Layout; 
       data-focus={node.key}
       tabIndex={isSelected || (first && !selected.value) ? 0 : -1}
       aria-pressed={isSelected}
-      aria-label={labelOf(node)}
       onClick={click}
       onKeyDown={(event) => onKey(event, layout, node)}
       onPointerDown={(event) => beginDrag(event, node, layout.nodes)}
@@ -45,7 +44,10 @@ export function NodeView({ node, layout, first }: { node: Node; layout: Layout; 
         if (!picked.value) selected.value = node.key;
       }}
     >
-      <Content node={node} compact={layout.compact} roomy={layout.roomy} />
+      <span class="unseen">{labelOf(node)}</span>
+      <span class="node-shown" aria-hidden="true">
+        <Content node={node} compact={layout.compact} roomy={layout.roomy} />
+      </span>
       {draggable && (
         <span class="handle" data-handle aria-hidden="true">
           ⠿

@@ -7,7 +7,7 @@ import { bytes, current, iops } from "../model/metrics";
 import { Details } from "./Details";
 import { COLUMNS, type Edge, type Layout, curve, layOut, related } from "./layout";
 import { NodeView } from "./NodeView";
-import { dragged, filter, isExpanded, moving, nameOf, kindOf, selected, setAllExpanded, shownDrives, targetKind } from "./state";
+import { dragged, filter, isExpanded, moving, nameOf, selected, setAllExpanded, shownDrives, targetOf } from "./state";
 
 export function BoxView() {
   const element = useRef<HTMLDivElement>(null);
@@ -125,7 +125,7 @@ function Line({ edge, marked }: { edge: Edge; marked: boolean }) {
 function Ghost() {
   const now = dragged.value;
   if (!now || !moving.value) return null;
-  const target = targetKind(kindOf(now.key));
+  const target = targetOf(now.key);
   return (
     <div class="ghost" style={{ left: `${now.x + 12}px`, top: `${now.y + 10}px` }} aria-hidden="true">
       <strong>{nameOf(now.key)}</strong> {now.over ? `→ ${nameOf(now.over)}` : `onto a ${target}`}

@@ -1,6 +1,6 @@
 //! Dragging with pointer events, which mice, pens and fingers have in common.
 
-import { dragged, drop, isTarget, selected, targetKind } from "./state";
+import { dragged, drop, isTarget, selected, targetOf } from "./state";
 import type { Node } from "./layout";
 
 /** So many pixels make a click a drag. */
@@ -15,7 +15,7 @@ function nodeAt(x: number, y: number, nodes: Node[]): Node | undefined {
 }
 
 export function beginDrag(event: PointerEvent, node: Node, nodes: Node[]): void {
-  if (event.button !== 0 || !targetKind(node.kind)) return;
+  if (event.button !== 0 || !targetOf(node.key)) return;
   // A finger scrolls, unless it is on the handle.
   const onHandle = (event.target as Element).closest("[data-handle]") !== null;
   if (event.pointerType === "touch" && !onHandle) return;

@@ -1,7 +1,7 @@
 //! The picture by keyboard: arrows go from node to node, Enter picks up and puts down.
 
 import type { Layout, Node } from "./layout";
-import { cancelPick, drop, isTarget, pick, picked, selected, setExpanded, targetKind } from "./state";
+import { cancelPick, drop, isTarget, pick, picked, selected, setExpanded, targetOf } from "./state";
 
 function middle(node: Node): number {
   return node.y + node.height / 2;
@@ -77,7 +77,7 @@ function enter(layout: Layout, node: Node): void {
   selected.value = node.key;
   if (node.kind === "functions" || node.kind === "namespaces") {
     if (node.drive) setExpanded(node.drive.name, true);
-  } else if (targetKind(node.kind)) {
+  } else if (targetOf(node.key)) {
     pick(node.key);
     const targets = layout.nodes.filter(isTarget);
     const near = targets.filter((one) => one.function?.drive === node.namespace?.drive && one.function);

@@ -47,6 +47,7 @@ export interface Layout {
 const ROW = 30;
 const ROW_GAP = 4;
 const BLOCK_GAP = 14;
+const SPREAD_MAX = 90;
 const COLUMN_MAX = 290;
 const COMPACT_BELOW = 560;
 const ROOMY_FROM = 168;
@@ -76,13 +77,13 @@ export function layOut(box: Box, drives: DriveView[], expanded: (drive: string) 
   const place = new Placer(columnWidth, gap);
   let y = 0;
   for (const drive of drives) y = place.block(drive, expanded(drive.name), y) + BLOCK_GAP;
-  const all = [...box.ports];
-  const portNodes = all.map((port) => place.make("port", 1, port.name, { port }));
+  const height = Math.max(0, y - BLOCK_GAP);
+  const portNodes = box.ports.map((port) => place.make("port", 1, port.name, { port }));
   const hostNodes = box.hosts.map((host) => place.make("host", 0, host.nqn, { host }));
   place.linkFunctions(drives, portNodes);
-  settle(portNodes, place.edges, "to");
+  spread(portNodes, height);
   place.linkHosts(hostNodes, portNodes);
-  settle(hostNodes, place.edges, "to");
+  spread(hostNodes, height);
   const bottom = Math.max(0, ...place.nodes.map((node) => node.y + node.height));
   return { nodes: place.nodes, edges: place.edges, height: bottom, columnWidth, gap, compact, roomy: columnWidth >= ROOMY_FROM };
 }
@@ -179,22 +180,15 @@ class Placer {
   }
 }
 
-/** Puts the nodes of a column beside what they lead to, in their order, without overlaps. */
-function settle(nodes: Node[], edges: Edge[], end: "to"): void {
-  const wish = (node: Node) => {
-    const places = edges.filter((edge) => edge.from === node).map((edge) => edge[end].y + edge[end].height / 2);
-    return places.length ? places.reduce((a, b) => a + b, 0) / places.length - node.height / 2 : -1;
-  };
-  const wishes = new Map(nodes.map((node) => [node, wish(node)]));
-  const sorted = [...nodes].sort((a, b) => {
-    const [first, second] = [wishes.get(a) ?? -1, wishes.get(b) ?? -1];
-    if (first < 0 !== second < 0) return first < 0 ? 1 : -1;
-    return first - second;
-  });
-  let y = 0;
-  for (const node of sorted) {
-    node.y = Math.max(y, wishes.get(node) ?? 0);
-    y = node.y + node.height + ROW_GAP;
+/** Spreads the nodes of a column over a height, in their order: they stay when functions move. */
+function spread(nodes: Node[], height: number): void {
+  const room = height - nodes.length * ROW;
+  const gap = Math.max(ROW_GAP, Math.min(SPREAD_MAX, room / (nodes.length + 1)));
+  const taken = nodes.length * ROW + (nodes.length - 1) * gap;
+  let y = Math.max(0, (height - taken) / 2);
+  for (const node of nodes) {
+    node.y = y;
+    y += node.height + gap;
   }
 }
 

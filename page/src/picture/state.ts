@@ -37,9 +37,14 @@ export function setAllExpanded(open: boolean): void {
   toggled.value = new Map(drives.value.map((drive) => [drive.name, open]));
 }
 
-/** What a node can be put on. */
-export function targetKind(kind: string): Kind | undefined {
-  return kind === "namespace" ? "function" : kind === "function" ? "port" : undefined;
+/** What can be put on what. */
+const TARGETS: Partial<Record<Kind, Kind>> = { namespace: "function", function: "port" };
+
+/** What a node can be put on; `undefined` for what stays where it is. */
+export function targetOf(key: string): Kind | undefined {
+  const name = nameOf(key);
+  const fixed = kindOf(key) === "function" && functions.value.find((one) => one.name === name)?.fixed;
+  return fixed ? undefined : TARGETS[kindOf(key)];
 }
 
 export function kindOf(key: string): Kind {
@@ -54,11 +59,11 @@ export function nameOf(key: string): string {
 export const moving = computed(() => picked.value ?? dragged.value?.key ?? null);
 
 export function isTarget(node: Node): boolean {
-  return moving.value !== null && targetKind(kindOf(moving.value)) === node.kind;
+  return moving.value !== null && targetOf(moving.value) === node.kind;
 }
 
 export function pick(key: string): void {
-  const target = targetKind(kindOf(key));
+  const target = targetOf(key);
   if (!target) return;
   picked.value = key;
   if (target === "function") {

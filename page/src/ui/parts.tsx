@@ -30,6 +30,8 @@ export interface Column<T> {
   number?: boolean;
   /** Narrow screens do without. */
   extra?: boolean;
+  /** What is in the cells says enough to who sees them. */
+  bare?: boolean;
 }
 
 export interface TableProps<T> {
@@ -51,7 +53,7 @@ export function Table<T>({ caption, columns, rows, id, empty }: TableProps<T>) {
           <tr>
             {columns.map((column) => (
               <th scope="col" class={style(column)}>
-                {column.title}
+                {column.bare ? <span class="unseen">{column.title}</span> : column.title}
               </th>
             ))}
           </tr>

@@ -52,7 +52,7 @@ export function AccountsView() {
           { title: "Account", cell: (one) => one.UserName },
           { title: "Role", cell: (one) => one.RoleId },
           { title: "State", cell: (one) => <AccountState one={one} /> },
-          { title: "", cell: (one) => <AccountButtons one={one} done={again} /> },
+          { title: "Actions", bare: true, cell: (one) => <AccountButtons one={one} done={again} /> },
         ]}
       />
       <div class="cards">
@@ -70,7 +70,7 @@ export function AccountsView() {
           { title: "Account", cell: (one) => one.UserName },
           { title: "From", extra: true, cell: (one) => one.ClientOriginIPAddress ?? "–" },
           { title: "Since", extra: true, cell: (one) => time(one.CreatedTime) },
-          { title: "", cell: (one) => <EndSession one={one} done={again} /> },
+          { title: "Actions", bare: true, cell: (one) => <EndSession one={one} done={again} /> },
         ]}
       />
     </>

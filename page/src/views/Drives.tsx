@@ -1,12 +1,12 @@
 //! The drives: a table of all, and one with health, logs, firmware and what can be done with it.
 
-import { propose } from "../actions/change";
-import { mayChange } from "../api/session";
 import type { DriveView } from "../model/box";
 import { drives } from "../model/store";
 import { href, route } from "../router";
 import { bytes } from "../ui/format";
-import { Button, Facts, Health, Meter, Table } from "../ui/parts";
+import { Facts, Health, Meter, Table } from "../ui/parts";
+import { DriveActions } from "./DriveActions";
+import { DriveLogs } from "./DriveLogs";
 import { Firmware } from "./Firmware";
 import { type Smart, readSmart } from "./smart";
 import { useResource } from "./use";
@@ -56,7 +56,7 @@ function All() {
           { title: "Functions", number: true, extra: true, cell: (drive) => drive.functions.length },
           { title: "Namespaces", number: true, extra: true, cell: (drive) => drive.namespaces.length },
           { title: "Serial", extra: true, cell: (drive) => <code>{drive.resource?.SerialNumber ?? "–"}</code> },
-          { title: "Firmware", extra: true, cell: (drive) => drive.resource?.Revision ?? "–" },
+          { title: "Firmware", extra: true, cell: (drive) => drive.resource?.FirmwareVersion ?? "–" },
         ]}
       />
     </>
@@ -109,6 +109,7 @@ function One({ drive }: { drive: DriveView }) {
               ["Model", drive.resource?.Model],
               ["Serial number", <code>{drive.resource?.SerialNumber ?? "–"}</code>],
               ["Backing", drive.resource?.Oem?.Ebof?.Backing ? <code>{drive.resource.Oem.Ebof.Backing}</code> : undefined],
+              ["Added", drive.resource?.Oem?.Ebof?.IsAdded ? "while the target runs: not in its file" : "by the configuration"],
               ["Functions", drive.functions.length],
               ["Namespaces", <a href={href("namespaces")}>{drive.namespaces.length}</a>],
             ]}
@@ -116,61 +117,20 @@ function One({ drive }: { drive: DriveView }) {
         </section>
         <section class="panel">
           <h2>Health</h2>
+          {drive.resource?.Operations?.map((one) => (
+            <p class="warning">
+              {one.Operation}: {one.PercentageComplete} %
+            </p>
+          ))}
           {smart?.warnings.map((text) => <p class="bad">{text}</p>)}
           <Facts rows={smart?.rows ?? [["Metrics", "–"]]} />
         </section>
         <Firmware drive={drive} />
-        <Maintenance drive={drive} />
+        <DriveActions drive={drive} />
+      </div>
+      <div class="logs">
+        <DriveLogs logs={smart?.logs} />
       </div>
     </>
-  );
-}
-
-/** `StartSelfTest` as `Start Self Test`. */
-function words(name: string): string {
-  return name.replace(/^#/, "").split(".").at(-1)?.replace(/([a-z])([A-Z])/g, "$1 $2") ?? name;
-}
-
-interface Action {
-  name: string;
-  target: string;
-}
-
-function actionsOf(drive: DriveView): Action[] {
-  const { Oem, ...standard } = drive.resource?.Actions ?? {};
-  return Object.entries({ ...standard, ...Oem })
-    .map(([name, one]) => ({ name, target: (one as { target?: string } | undefined)?.target ?? "" }))
-    .filter((one) => one.target);
-}
-
-function Maintenance({ drive }: { drive: DriveView }) {
-  const actions = actionsOf(drive);
-  if (!actions.length || !mayChange()) return null;
-  const erases = (one: Action) => /Erase|Sanitize|Reset|Remove/.test(one.name);
-  return (
-    <section class="panel">
-      <h2>Maintenance</h2>
-      <p class="quiet">Erasing takes all namespaces of the drive with it, and cannot be taken back.</p>
-      <p class="buttons">
-        {actions.map((one) => (
-          <Button
-            class={erases(one) ? "danger" : ""}
-            onClick={() =>
-              void propose({
-                title: `${words(one.name)} of drive ${drive.name}`,
-                method: "POST",
-                target: one.target,
-                body: {},
-                ...(erases(one)
-                  ? { confirm: drive.name, warning: `All data of drive ${drive.name} are lost, and its hosts notice.` }
-                  : {}),
-              })
-            }
-          >
-            {words(one.name)} …
-          </Button>
-        ))}
-      </p>
-    </section>
   );
 }

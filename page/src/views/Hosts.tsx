@@ -28,7 +28,7 @@ export function HostsView() {
               host.connections.length ? <Badge tone="good">connected</Badge> : <Badge>not connected</Badge>,
           },
           { title: "Controllers", number: true, cell: (host) => host.connections.length },
-          { title: "", cell: (host) => <a href={href("charts", "Hosts", host.nqn)} aria-label={`Charts of ${host.nqn}`}>Charts</a> },
+          { title: "Charts", bare: true, cell: (host) => <a href={href("charts", "Hosts", host.nqn)} aria-label={`Charts of ${host.nqn}`}>Charts</a> },
         ]}
       />
       <h2>Connections</h2>

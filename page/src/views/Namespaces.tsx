@@ -4,7 +4,7 @@ import { useSignal } from "@preact/signals";
 import { detach } from "../actions/box";
 import { type Change, propose } from "../actions/change";
 import { mayChange } from "../api/session";
-import type { NamespaceView } from "../model/box";
+import type { DriveView, NamespaceView } from "../model/box";
 import { drives, functionAt, namespaces } from "../model/store";
 import { href, route } from "../router";
 import { bytes, parseBytes } from "../ui/format";
@@ -39,6 +39,13 @@ export function NamespacesView() {
   );
 }
 
+/** The sizes of blocks that a drive can format, without metadata. */
+function blocksOf(drive: DriveView | undefined): number[] {
+  const formats = drive?.resource?.Oem?.Ebof?.Formats ?? [];
+  const sizes = formats.filter((one) => !one.MetadataBytes).map((one) => one.BlockSizeBytes ?? 0);
+  return sizes.length ? [...new Set(sizes)] : [512, 4096];
+}
+
 function Attached({ one }: { one: NamespaceView }) {
   const names = one.functions.map((uri) => functionAt(uri)?.name ?? uri);
   const all = [...names, ...one.hosts];
@@ -57,6 +64,7 @@ function Create() {
   const drive = useSignal("");
   const size = useSignal("");
   const block = useSignal("512");
+  const shared = useSignal("no");
   const list = drives.value.filter((one) => one.isDrive);
   const chosen = list.find((one) => one.name === drive.value) ?? list[0];
   const parsed = parseBytes(size.value);
@@ -69,7 +77,11 @@ function Create() {
       title: `Create a namespace of ${bytes(parsed)} on ${chosen.name}`,
       method: "POST",
       target: `${chosen.storage}/Volumes`,
-      body: { CapacityBytes: parsed, BlockSizeBytes: Number(block.value) },
+      body: {
+        CapacityBytes: parsed,
+        BlockSizeBytes: Number(block.value),
+        NVMeNamespaceProperties: { IsShareable: shared.value === "yes" },
+      },
       after: () => (size.value = ""),
     });
   };
@@ -89,11 +101,17 @@ function Create() {
         <Select
           label="Block"
           value={block.value}
-          options={[
-            ["512", "512 B"],
-            ["4096", "4096 B"],
-          ]}
+          options={blocksOf(chosen).map((bytes) => [String(bytes), `${bytes} B`])}
           onChange={(value) => (block.value = value)}
+        />
+        <Select
+          label="Attached to"
+          value={shared.value}
+          options={[
+            ["no", "one function or host"],
+            ["yes", "several (shared)"],
+          ]}
+          onChange={(value) => (shared.value = value)}
         />
         <Button type="submit" class="primary" disabled={parsed === undefined}>
           Create …
@@ -104,7 +122,7 @@ function Create() {
 }
 
 function One({ one }: { one: NamespaceView }) {
-  const format = one.resource.Actions?.["#Volume.Initialize"]?.target ?? `${one.uri}/Actions/Volume.Initialize`;
+  const format = one.resource.Actions?.Oem?.["#EbofVolume.Format"]?.target;
   const remove: Change = {
     title: `Delete namespace ${one.name}`,
     method: "DELETE",
@@ -165,7 +183,7 @@ function One({ one }: { one: NamespaceView }) {
                     title: `${one.protected ? "Allow writes to" : "Write protect"} ${one.name}`,
                     method: "PATCH",
                     target: one.uri,
-                    body: { WriteProtected: !one.protected },
+                    body: { Oem: { Ebof: { WriteProtected: !one.protected } } },
                     ifMatch: one.etag,
                   })
                 }
@@ -174,15 +192,14 @@ function One({ one }: { one: NamespaceView }) {
               </Button>
             </p>
             <h3>Destroy data</h3>
+            {format && <Format one={one} target={format} />}
             <p class="buttons">
-              <FormatButton one={one} target={format} label="Format …" type="Fast" />
-              <FormatButton one={one} target={format} label="Erase …" type="Slow" />
               <Button class="danger" onClick={() => void propose(remove)}>
                 Delete …
               </Button>
             </p>
             <p class="quiet">
-              Sanitizing erases a whole drive: <a href={href("drives", one.drive)}>drive {one.drive}</a>.
+              Sanitizing erases the whole drive: <a href={href("drives", one.drive)}>drive {one.drive}</a>.
             </p>
           </section>
         )}
@@ -191,18 +208,35 @@ function One({ one }: { one: NamespaceView }) {
   );
 }
 
-function FormatButton({ one, target, label, type }: { one: NamespaceView; target: string; label: string; type: "Fast" | "Slow" }) {
-  const change: Change = {
-    title: `${label.replace(" …", "")} namespace ${one.name}`,
-    method: "POST",
-    target,
-    body: { InitializeType: type },
-    confirm: one.name,
-    warning: `All data of ${one.name} are lost.`,
+const ERASURES: [string, string][] = [
+  ["None", "data are deallocated"],
+  ["UserData", "data are erased"],
+  ["Cryptographic", "the key is changed"],
+];
+
+function Format({ one, target }: { one: NamespaceView; target: string }) {
+  const block = useSignal(String(one.blockBytes));
+  const erase = useSignal("UserData");
+  const drive = drives.value.find((each) => each.name === one.drive);
+  const sizes = [...new Set([one.blockBytes, ...blocksOf(drive)])];
+  const submit = (event: Event) => {
+    event.preventDefault();
+    void propose({
+      title: `Format namespace ${one.name}`,
+      method: "POST",
+      target,
+      body: { BlockSizeBytes: Number(block.value), Erase: erase.value },
+      confirm: one.name,
+      warning: `All data of ${one.name} are lost.`,
+    });
   };
   return (
-    <Button class="danger" onClick={() => void propose(change)}>
-      {label}
-    </Button>
+    <form class="choose" onSubmit={submit}>
+      <Select label="Block" value={block.value} options={sizes.map((size) => [String(size), `${size} B`])} onChange={(value) => (block.value = value)} />
+      <Select label="What becomes of the data" value={erase.value} options={ERASURES} onChange={(value) => (erase.value = value)} />
+      <Button type="submit" class="danger">
+        Format …
+      </Button>
+    </form>
   );
 }

@@ -27,7 +27,8 @@ export function PortsView() {
           { title: "IOPS", number: true, cell: (port) => count(iops(current.value.get(port.uri))) },
           { title: "Bandwidth", number: true, extra: true, cell: (port) => rate(bytes(current.value.get(port.uri))) },
           {
-            title: "",
+            title: "Charts",
+            bare: true,
             cell: (port) => <a href={href("charts", "Ports", port.name)} aria-label={`Charts of ${port.name}`}>Charts</a>,
           },
         ]}

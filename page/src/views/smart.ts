@@ -1,15 +1,16 @@
 //! What a drive says about its health, in an order for people.
 
 import { get } from "../api/client";
-import type { DriveMetrics } from "../api/types";
+import type { DriveLogs, DriveMetrics } from "../api/types";
 import { type DriveView, inTurns } from "../model/box";
-import { exact } from "../ui/format";
+import { bytes, exact } from "../ui/format";
 
 export interface Smart {
   used: number | undefined;
   celsius: number | undefined;
   rows: [string, string][];
   warnings: string[];
+  logs: DriveLogs | undefined;
 }
 
 /** Properties of NVMeSMART, their names for people and their units. */
@@ -25,8 +26,6 @@ const ROWS: [string, string, string][] = [
   ["NumberOfErrorInformationLogEntries", "Errors logged", ""],
   ["HostReadCommands", "Reads", ""],
   ["HostWriteCommands", "Writes", ""],
-  ["DataUnitsRead", "Data units read", ""],
-  ["DataUnitsWritten", "Data units written", ""],
   ["ControllerBusyTimeMinutes", "Busy", " min"],
 ];
 
@@ -42,19 +41,32 @@ function numberOf(value: unknown): number | undefined {
   return typeof value === "number" ? value : undefined;
 }
 
+function sizes(logs: DriveLogs | undefined): [string, string][] {
+  if (!logs) return [];
+  const rated = logs.RatedWrittenBytes;
+  return [
+    ["Taken by data", bytes(logs.AllocatedBytes)],
+    ["Written", rated ? `${bytes(logs.WrittenBytes)} of ${bytes(rated)}` : bytes(logs.WrittenBytes)],
+  ];
+}
+
 export function smartOf(metrics: DriveMetrics): Smart {
   const all = metrics.NVMeSMART ?? {};
   const critical = (all.CriticalWarnings ?? {}) as Record<string, unknown>;
   return {
     used: numberOf(all.PercentageUsed),
     celsius: numberOf(all.CompositeTemperatureCelsius),
-    rows: ROWS.filter(([key]) => numberOf(all[key]) !== undefined).map(([key, name, unit]) => [
-      name,
-      exact(numberOf(all[key])) + unit,
-    ]),
+    rows: [
+      ...ROWS.filter(([key]) => numberOf(all[key]) !== undefined).map(([key, name, unit]): [string, string] => [
+        name,
+        exact(numberOf(all[key])) + unit,
+      ]),
+      ...sizes(metrics.Oem?.Ebof),
+    ],
     warnings: Object.keys(critical)
       .filter((key) => critical[key] === true)
       .map((key) => WARNINGS[key] ?? key),
+    logs: metrics.Oem?.Ebof,
   };
 }
 
