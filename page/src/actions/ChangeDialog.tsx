@@ -46,6 +46,7 @@ function Progress({ stage, change }: { stage: Stage; change: Change }) {
           <p class="good" data-test="done">
             Done.
           </p>
+          {stage.task?.Oem?.Ebof?.Remark && <p>{stage.task.Oem.Ebof.Remark}</p>}
         </>
       );
     case "failed":

@@ -142,8 +142,9 @@ async function follow(change: Change, monitor: string, first: Task): Promise<voi
     return failed(change, new ServiceError(200, (task.Messages ?? []) as Message[], undefined, "The task failed."), task, phases);
   }
   change.after?.(task);
+  const last = await get<Task>(first["@odata.id"]).catch(() => task);
   await refresh();
-  show(change, { at: "done", task, phases });
+  show(change, { at: "done", task: last, phases });
   announce(`${change.title}: done.`);
 }
 

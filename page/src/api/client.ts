@@ -152,9 +152,26 @@ export async function request<T>(
     throw new ServiceError(0, [], undefined, unreachable(timeout.aborted));
   }
   reachable.value = true;
+  compareClocks(response);
   ended(call, response.status);
   if (!response.ok) throw refusal(response, text, sentWith);
   return answer<T>(response, text);
+}
+
+/** What the service's clock is ahead of the browser's; differences of a second or two are none. */
+let aheadMs = 0;
+const CLOCKS_AGREE_MS = 2500;
+
+function compareClocks(response: Response): void {
+  const date = Date.parse(response.headers.get("Date") ?? "");
+  if (Number.isNaN(date)) return;
+  const ahead = date - Date.now();
+  aheadMs = Math.abs(ahead) < CLOCKS_AGREE_MS ? 0 : ahead;
+}
+
+/** The time by the service's clock. */
+export function serviceNow(): number {
+  return Date.now() + aheadMs;
 }
 
 function unreachable(timedOut: boolean): string {

@@ -187,7 +187,7 @@ export interface Task extends Resource {
   TaskMonitor?: string;
   Messages?: Message[];
   Payload?: { HttpOperation?: string; TargetUri?: string; JsonBody?: string };
-  Oem?: { Ebof?: { Phase?: string; Detail?: string | null } };
+  Oem?: { Ebof?: { Phase?: string; Detail?: string | null; Remark?: string | null } };
 }
 
 export interface LogEntry extends Resource {

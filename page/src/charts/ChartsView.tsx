@@ -2,6 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
+import { serviceNow } from "../api/client";
 import { box } from "../model/store";
 import { type Kind, RANGES, type Range } from "../model/metrics";
 import { go, route } from "../router";
@@ -76,7 +77,7 @@ export function ChartsView() {
 }
 
 function useHistories(sources: Source[], range: Range): Shown {
-  const shown = useSignal<Shown>({ histories: [], now: Date.now() / 1000, problem: "" });
+  const shown = useSignal<Shown>({ histories: [], now: serviceNow() / 1000, problem: "" });
   const key = sources.map((one) => one.uri).join();
   useEffect(() => follow(sources, range, shown), [key, range]);
   return shown.value;

@@ -2,6 +2,7 @@
 //! where a step is longer than a second.
 
 import { effect } from "@preact/signals";
+import { serviceNow } from "../api/client";
 import {
   type History,
   type Kind,
@@ -34,7 +35,7 @@ export function follow(sources: Source[], range: Range, into: { value: Shown }):
   const histories = sources.map(emptyHistory);
   const live = range.step === "1s";
   const show = (problem = into.value.problem) => {
-    const now = Date.now() / 1000;
+    const now = serviceNow() / 1000;
     into.value = { histories: histories.map((one) => windowed(one, now, range.seconds)), now, problem };
   };
   const read = async () => {
@@ -61,10 +62,10 @@ export function follow(sources: Source[], range: Range, into: { value: Shown }):
   const stop = effect(() => {
     const samples = current.value;
     if (!live) return;
-    const time = Math.floor(Date.now() / 1000);
     sources.forEach((source, at) => {
       const sample = samples.get(source.uri);
       const history = histories[at];
+      const time = sample?.time ?? Math.floor(serviceNow() / 1000);
       if (sample && history) histories[at] = appended(history, time, sample, range.seconds);
     });
   });

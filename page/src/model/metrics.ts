@@ -2,7 +2,7 @@
 //! a second, microseconds.
 
 import { signal } from "@preact/signals";
-import { ROOT, get } from "../api/client";
+import { ROOT, ServiceError, get } from "../api/client";
 import type { MetricReport, MetricValue } from "../api/types";
 
 export type Kind = "Functions" | "Ports" | "Drives" | "Hosts" | "Target";
@@ -17,7 +17,8 @@ export const METRICS = [
   "LatencyP999",
 ] as const;
 export type Metric = (typeof METRICS)[number];
-export type Sample = Partial<Record<Metric, number>>;
+/** `time` is when it was taken, by the service: seconds since 1970. */
+export type Sample = Partial<Record<Metric | "time", number>>;
 
 /** By the URI of the object. */
 export const current = signal<ReadonlyMap<string, Sample>>(new Map());
@@ -37,8 +38,10 @@ function objectOf(value: MetricValue): string {
   return (value.MetricProperty ?? "").replace(/[#?].*$/, "").replace(/\/$/, "");
 }
 
+/** The latest samples, by report: an object that a report no longer has, has none. */
+const reports = new Map<string, Map<string, Sample>>();
+
 export function takeReport(report: MetricReport): void {
-  const all = new Map(current.value);
   const fresh = new Map<string, Sample>();
   for (const value of report.MetricValues ?? []) {
     const number = valued(value);
@@ -47,9 +50,16 @@ export function takeReport(report: MetricReport): void {
     let sample = fresh.get(uri);
     if (!sample) fresh.set(uri, (sample = {}));
     sample[value.MetricId] = number;
+    const time = secondsOf(value.Timestamp);
+    if (time !== undefined) sample.time = time;
   }
-  for (const [uri, sample] of fresh) all.set(uri, sample);
-  current.value = all;
+  reports.set(report.Id ?? "", fresh);
+  current.value = new Map([...reports.values()].flatMap((one) => [...one]));
+}
+
+function secondsOf(timestamp: string | undefined): number | undefined {
+  const ms = Date.parse(timestamp ?? "");
+  return Number.isNaN(ms) ? undefined : Math.round(ms / 1000);
 }
 
 export async function readCurrent(kind: Kind): Promise<void> {
@@ -97,15 +107,21 @@ export function emptyHistory(): History {
 
 export async function readHistory(kind: Kind, id: string, range: Range): Promise<History> {
   const uri = `${ROOT}/TelemetryService/MetricReports/History-${kind}-${id}-${range.step}`;
-  return historyOf(await get<MetricReport>(uri));
+  try {
+    return historyOf(await get<MetricReport>(uri));
+  } catch (error) {
+    // What has done nothing yet has no history.
+    if (error instanceof ServiceError && error.status === 404) return emptyHistory();
+    throw error;
+  }
 }
 
 export function historyOf(report: MetricReport): History {
   const rows = new Map<number, Sample>();
   for (const value of report.MetricValues ?? []) {
     const number = valued(value);
-    const time = Math.round(Date.parse(value.Timestamp ?? "") / 1000);
-    if (!isMetric(value.MetricId) || number === undefined || Number.isNaN(time)) continue;
+    const time = secondsOf(value.Timestamp);
+    if (!isMetric(value.MetricId) || number === undefined || time === undefined) continue;
     let row = rows.get(time);
     if (!row) rows.set(time, (row = {}));
     row[value.MetricId] = number;
