@@ -30,6 +30,7 @@ function Progress({ stage, change }: { stage: Stage; change: Change }) {
     case "planned":
       return (
         <>
+          {stage.plan?.destroys && !change.warning && <p class="warning">Data are destroyed.</p>}
           {change.warning && <p class="warning">{change.warning}</p>}
           {stage.note && <p class="quiet">{stage.note}</p>}
           {stage.plan && <PlanText plan={stage.plan} />}
@@ -96,9 +97,10 @@ function PlanText({ plan }: { plan: Plan }) {
           <ul>
             {plan.disturbed.map((one) => (
               <li>
-                <code>{one.host}</code> {one.why}
+                <code>{one.host}</code> at port {one.port}: {one.why}
               </li>
             ))}
+            {plan.leftOut > 0 && <li>and {plan.leftOut} more</li>}
           </ul>
         </>
       )}

@@ -24,7 +24,10 @@ export interface Change {
 
 export interface Plan {
   changes: string[];
-  disturbed: { host: string; why: string }[];
+  disturbed: { host: string; port: string; why: string }[];
+  /** How many more hosts notice. */
+  leftOut: number;
+  destroys: boolean;
   refused: { message: string; advice: string }[];
 }
 
@@ -81,16 +84,11 @@ export async function propose(change: Change): Promise<void> {
 
 function planOf(answer: PlanAnswer): Plan {
   return {
-    changes: (answer.Changes ?? []).map((one) => (typeof one === "string" ? one : (one.Change ?? one.Message ?? ""))),
-    disturbed: (answer.Disturbed ?? []).map((one) => ({
-      host: one.HostNQN ?? one.Address ?? "",
-      why: one.Why ?? one.Message ?? "",
-    })),
-    refused: (answer.Refused ?? []).map((one) =>
-      typeof one === "string"
-        ? { message: one, advice: "" }
-        : { message: one.Message ?? "", advice: one.Resolution ?? "" },
-    ),
+    changes: answer.Changes ?? [],
+    disturbed: (answer.Disturbed ?? []).map((one) => ({ host: one.HostNQN ?? "", port: one.Port ?? "", why: one.Why ?? "" })),
+    leftOut: answer.DisturbedLeftOut ?? 0,
+    destroys: answer.DestroysData ?? false,
+    refused: (answer.Refused ?? []).map((one) => ({ message: one.Message ?? "", advice: one.Resolution ?? "" })),
   };
 }
 

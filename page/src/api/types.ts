@@ -224,7 +224,9 @@ export interface MetricReport extends Resource {
 }
 
 export interface PlanAnswer {
-  Changes?: (string | { Change?: string; Message?: string })[];
-  Disturbed?: { HostNQN?: string; Address?: string; Why?: string; Message?: string }[];
-  Refused?: (string | Message)[];
+  Changes?: string[];
+  Disturbed?: { HostNQN?: string; SubsystemNQN?: string; ControllerId?: number; Port?: string; Why?: string }[];
+  DisturbedLeftOut?: number;
+  DestroysData?: boolean;
+  Refused?: Message[];
 }

@@ -18,6 +18,11 @@ export function Details() {
   const content = key ? contentOf(key) : undefined;
   return (
     <aside class="details" tabIndex={-1} aria-label="Selected object">
+      {content && (
+        <button type="button" class="plain-button close" aria-label="close" onClick={() => (selected.value = null)}>
+          ✕
+        </button>
+      )}
       {content ?? <p class="quiet">Select something in the picture to see what it is and what can be done with it.</p>}
     </aside>
   );

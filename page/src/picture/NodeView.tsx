@@ -111,8 +111,8 @@ function Content({ node, compact, roomy }: { node: Node; compact: boolean; roomy
     return <Line name={roomy ? node.namespace.name : node.namespace.short}>{compact ? null : capacity(node.namespace.bytes)}</Line>;
   }
   if (node.kind === "functions") return <Line name={`${node.drive?.functions.length}${compact ? " f" : " functions"}`}>{atPorts(node, !roomy)}</Line>;
-  if (node.kind === "namespaces") return <Line name={`${node.drive?.namespaces.length}${compact ? " ns" : " namespaces"}`} />;
-  return <DriveContent node={node} compact={compact} />;
+  if (node.kind === "namespaces") return <Line name={`${node.drive?.namespaces.length}${roomy ? " namespaces" : " ns"}`} />;
+  return <DriveContent node={node} compact={compact} roomy={roomy} />;
 }
 
 function atPorts(node: Node, compact: boolean): string | null {
@@ -120,7 +120,7 @@ function atPorts(node: Node, compact: boolean): string | null {
   return compact || !used ? null : `${used} at ports`;
 }
 
-function DriveContent({ node, compact }: { node: Node; compact: boolean }) {
+function DriveContent({ node, compact, roomy }: { node: Node; compact: boolean; roomy: boolean }) {
   const drive = node.drive;
   if (!drive) return null;
   const tall = node.height > 90 && !compact;
@@ -130,13 +130,14 @@ function DriveContent({ node, compact }: { node: Node; compact: boolean }) {
       <span class="drive-line">
         <Health value={drive.health} quiet />
         <span class="node-name">{drive.name}</span>
-        {!compact && capacityBytes !== undefined && <span class="node-more">{capacity(capacityBytes)}</span>}
+        {roomy && capacityBytes !== undefined && <span class="node-more">{capacity(capacityBytes)}</span>}
       </span>
       {tall && (
         <span class="drive-line sub">
           <Rate uri={drive.uri ?? ""} other="" unit />
         </span>
       )}
+      {tall && !roomy && capacityBytes !== undefined && <span class="drive-line sub">{capacity(capacityBytes)}</span>}
       {tall && drive.resource?.Oem?.Ebof?.UnallocatedBytes !== undefined && (
         <span class="drive-line sub">{capacity(drive.resource.Oem.Ebof.UnallocatedBytes)} free</span>
       )}
