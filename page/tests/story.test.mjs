@@ -110,6 +110,36 @@ async function charted(page, name) {
   });
 }
 
+test("a finger drags by the handle, and scrolls elsewhere", async () => {
+  const page = await open(browser, rig.url, { hasTouch: true });
+  await login(page, "admin", PASSWORD);
+  await shown(page);
+  const touch = (from, to) =>
+    page.evaluate(
+      ([fromSelector, toSelector]) => {
+        const [source, target] = [fromSelector, toSelector].map((one) => document.querySelector(one));
+        const at = (element) => {
+          const { x, y, width, height } = element.getBoundingClientRect();
+          return { clientX: x + width / 2, clientY: y + height / 2 };
+        };
+        const send = (type, element, place) =>
+          element.dispatchEvent(
+            new PointerEvent(type, { bubbles: true, pointerId: 7, pointerType: "touch", isPrimary: true, button: 0, ...place }),
+          );
+        send("pointerdown", source, at(source.closest("button")));
+        send("pointermove", document.body, at(target));
+        send("pointerup", document.body, at(target));
+      },
+      [from, to],
+    );
+  await touch('[data-node="function:d0/vf4"]', '[data-node="port:fabric0"]');
+  assert.equal(await page.locator("dialog").count(), 0);
+  await touch('[data-node="function:d0/vf4"] [data-handle]', '[data-node="port:fabric0"]');
+  await page.waitForSelector("[data-test=plan]");
+  assert.match(await page.locator("dialog").innerText(), /d0\/vf4 to port fabric0/);
+  await page.context().close();
+});
+
 test("what is not allowed says why, in the service's words", async () => {
   const page = await open(browser, rig.url);
   await login(page, "admin", PASSWORD);

@@ -8,8 +8,11 @@ import { type Box, type DriveView, hostViews, readDrives, readHostEndpoints, rea
 
 /** The most events and tasks that are kept. */
 const EVENTS_MAX = 500;
-/** Events that come together lead to one reading. */
+/** Events that come together lead to one reading; a storm of them to few. */
 const GATHER_MS = 150;
+const GATHER_ALL_MS = 1500;
+/** What could not be read is tried again after so long. */
+const AGAIN_MS = 3_000;
 /** Without an event, everything is read again after so long: an event may have been lost. */
 const REFRESH_MS = 60_000;
 
@@ -55,11 +58,18 @@ export function refresh(): Promise<void> {
   return readNow();
 }
 
-function readSoon(): void {
+let readAllAt = 0;
+
+/** Reading takes the service time, too: it gets pauses as long as that was. */
+let tookMs = 0;
+
+function readSoon(leastMs = GATHER_MS): void {
+  const sinceAll = performance.now() - readAllAt;
+  const wait = Math.max(leastMs, tookMs, wanted.all ? GATHER_ALL_MS - sinceAll : 0);
   gathering ??= setTimeout(() => {
     gathering = undefined;
     void readNow();
-  }, GATHER_MS);
+  }, wait);
 }
 
 /** One reading after the other: what is read last is what is shown. */
@@ -74,6 +84,8 @@ async function readWanted(): Promise<void> {
   wanted.all = wanted.ports = wanted.tasks = false;
   wanted.storages.clear();
   if (!all && !wantPorts && !wantTasks && !storages.size) return;
+  const began = performance.now();
+  if (all) readAllAt = began;
   try {
     const some = all ? undefined : (uri: string) => storages.has(uri);
     const [newDrives, newPorts, newEndpoints, newTasks] = await Promise.all([
@@ -90,8 +102,12 @@ async function readWanted(): Promise<void> {
       loaded.value = true;
       problem.value = "";
     });
+    tookMs = performance.now() - began;
   } catch (error) {
     problem.value = error instanceof ServiceError ? `${error.message} ${error.advice}`.trim() : String(error);
+    wanted.all = true;
+    const wait = error instanceof ServiceError ? (error.retryAfterS ?? 0) * 1000 : 0;
+    if (refreshing !== undefined) readSoon(Math.max(AGAIN_MS, wait));
   }
 }
 
@@ -129,6 +145,8 @@ export function startStore(onReport: (report: MetricReport) => void): void {
 
 export function stopStore(): void {
   stopStream();
+  clearTimeout(gathering);
+  gathering = undefined;
   clearInterval(refreshing);
   refreshing = undefined;
   batch(() => {
