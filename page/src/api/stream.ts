@@ -3,14 +3,13 @@
 
 import { signal } from "@preact/signals";
 import { ROOT, headers, onRefused, token } from "./client";
+import { Parser } from "./sse";
 import type { EventRecord, MetricReport } from "./types";
 
 /** The service sends a comment from time to time; without anything for so long, it is gone. */
 const SILENCE_MS = 45_000;
 const RETRY_MIN_MS = 500;
 const RETRY_MAX_MS = 8_000;
-/** The most characters of one message. */
-const MESSAGE_MAX = 4 << 20;
 
 export type StreamState = "off" | "connecting" | "open" | "waiting";
 
@@ -21,28 +20,6 @@ export interface Listener {
   report(report: MetricReport): void;
   /** The stream is open, and what happened before may have been missed. */
   opened(): void;
-}
-
-/** Splits a stream of text into the messages of the event stream format. */
-export class Parser {
-  #rest = "";
-  #data: string[] = [];
-  lastId: string | undefined;
-
-  push(text: string): string[] {
-    const out: string[] = [];
-    const lines = (this.#rest + text).split(/\r\n|\n|\r(?!$)/);
-    this.#rest = lines.pop() ?? "";
-    if (this.#rest.length > MESSAGE_MAX) throw new Error("a message of the event stream is too long");
-    for (const line of lines) {
-      if (line === "") {
-        if (this.#data.length) out.push(this.#data.join("\n"));
-        this.#data = [];
-      } else if (line.startsWith("data:")) this.#data.push(line.slice(5).replace(/^ /, ""));
-      else if (line.startsWith("id:")) this.lastId = line.slice(3).trim();
-    }
-    return out;
-  }
 }
 
 let running: AbortController | undefined;
