@@ -17,6 +17,8 @@ export interface Change {
   confirm?: string;
   /** What it destroys or what is to be known, said in the dialog. */
   warning?: string;
+  /** Another action that plans it. */
+  planned?: { target: string; body: unknown };
   /** Changes that the service has no plan for: accounts, sessions, certificates. */
   unplanned?: boolean;
   after?: (body: unknown) => void;
@@ -69,8 +71,8 @@ export async function propose(change: Change): Promise<void> {
   try {
     const answer = await request<PlanAnswer>(
       "POST",
-      await planAddress(),
-      { Method: change.method, Target: change.target, Body: change.body ?? {} },
+      change.planned?.target ?? (await planAddress()),
+      change.planned?.body ?? { Method: change.method, Target: change.target, Body: change.body ?? {} },
       { quiet: true },
     );
     show(change, { at: "planned", plan: planOf(answer.body) });
@@ -83,12 +85,18 @@ export async function propose(change: Change): Promise<void> {
 }
 
 function planOf(answer: PlanAnswer): Plan {
+  const changes = answer.Changes ?? [];
   return {
-    changes: answer.Changes ?? [],
+    changes: changes.map((one) => (typeof one === "string" ? one : (one.Text ?? ""))),
     disturbed: (answer.Disturbed ?? []).map((one) => ({ host: one.HostNQN ?? "", port: one.Port ?? "", why: one.Why ?? "" })),
     leftOut: answer.DisturbedLeftOut ?? 0,
     destroys: answer.DestroysData ?? false,
-    refused: (answer.Refused ?? []).map((one) => ({ message: one.Message ?? "", advice: one.Resolution ?? "" })),
+    refused: [
+      ...(answer.Refused ?? []).map((one) => ({ message: one.Message ?? "", advice: one.Resolution ?? "" })),
+      ...changes.flatMap((one) =>
+        typeof one !== "string" && one.Obstacle ? [{ message: one.Obstacle, advice: "Start the target again." }] : [],
+      ),
+    ],
   };
 }
 

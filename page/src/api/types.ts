@@ -224,7 +224,8 @@ export interface MetricReport extends Resource {
 }
 
 export interface PlanAnswer {
-  Changes?: string[];
+  /** Of the box as text, of a configuration with what stands in the way. */
+  Changes?: (string | { Text?: string; Obstacle?: string | null })[];
   Disturbed?: { HostNQN?: string; SubsystemNQN?: string; ControllerId?: number; Port?: string; Why?: string }[];
   DisturbedLeftOut?: number;
   DestroysData?: boolean;

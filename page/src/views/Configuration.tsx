@@ -1,35 +1,29 @@
-//! The configuration in force: where it comes from, whether that differs, and its text.
+//! The configuration in force: where it comes from, whether that differs, its text, and another one.
 
+import { useSignal } from "@preact/signals";
+import { propose } from "../actions/change";
 import { ROOT, get } from "../api/client";
+import { mayAdminister } from "../api/session";
 import type { Resource } from "../api/types";
-import type { Manager } from "../actions/manager";
 import { Badge, Button, Facts } from "../ui/parts";
 import { useResource } from "./use";
 
 interface Configuration extends Resource {
   Revision?: string;
-  Source?: string | { Kind?: string; Path?: string; Differs?: boolean | null; Problem?: string | null };
-  Path?: string;
+  Source?: string;
+  File?: string | null;
   Differs?: boolean | null;
   Problem?: string | null;
   TOML?: string;
-  Toml?: string;
-}
-
-async function read(): Promise<Configuration> {
-  const manager = await get<Manager>(`${ROOT}/Managers/ebof`);
-  const uri = manager.Oem?.Ebof?.Configuration?.["@odata.id"] ?? `${ROOT}/Managers/ebof/Oem/Ebof/Configuration`;
-  return get<Configuration>(uri);
-}
-
-function sourceOf(one: Configuration) {
-  return typeof one.Source === "object" ? one.Source : { Kind: one.Source, Path: one.Path, Differs: one.Differs, Problem: one.Problem };
 }
 
 export function ConfigurationView() {
-  const { value, problem, again } = useResource("configuration", read, () => true);
-  const source = value && sourceOf(value);
-  const text = value?.TOML ?? value?.Toml ?? "";
+  const { value, problem, again } = useResource(
+    "configuration",
+    () => get<Configuration>(`${ROOT}/Managers/ebof/Oem/Ebof/Configuration`),
+    () => true,
+  );
+  const text = value?.TOML ?? "";
   return (
     <>
       <div class="toolbar">
@@ -48,17 +42,56 @@ export function ConfigurationView() {
         <>
           <Facts
             rows={[
-              ["Source", source?.Path ? <code>{source.Path}</code> : (source?.Kind ?? "–")],
-              ["Compared with it", <Differs value={source?.Differs} />],
+              ["Source", value.File ? <code>{value.File}</code> : (value.Source ?? "–")],
+              ["Compared with it", <Differs value={value.Differs} />],
               ["Revision", <code>{value.Revision ?? "–"}</code>],
             ]}
           />
-          {source?.Problem && <p class="bad">{source.Problem}</p>}
+          {value.Problem && <p class="bad">{value.Problem}</p>}
           <h2>In force</h2>
           <pre tabIndex={0} aria-label="configuration in force">{text}</pre>
+          {mayAdminister() && <Another key={value.Revision ?? ""} now={value} />}
         </>
       )}
     </>
+  );
+}
+
+/** Another text, which starts from the one in force. */
+function Another({ now }: { now: Configuration }) {
+  const text = useSignal(now.TOML ?? "");
+  const plan = now.Actions?.["#EbofConfiguration.Plan"]?.target;
+  const apply = now.Actions?.["#EbofConfiguration.Apply"]?.target;
+  if (!plan || !apply) return null;
+  const submit = (event: Event) => {
+    event.preventDefault();
+    void propose({
+      title: "Apply another configuration",
+      method: "POST",
+      target: apply,
+      body: { TOML: text.value, Revision: now.Revision },
+      planned: { target: plan, body: { TOML: text.value } },
+    });
+  };
+  return (
+    <details class="another">
+      <summary>Apply another one</summary>
+      <form onSubmit={submit}>
+        <p class="field">
+          <label for="configuration">As TOML. Relative paths begin at the directory of the target.</label>
+          <textarea
+            id="configuration"
+            rows={20}
+            spellcheck={false}
+            value={text.value}
+            onInput={(event) => (text.value = event.currentTarget.value)}
+          />
+        </p>
+        <Button type="submit" disabled={text.value === now.TOML}>
+          Apply …
+        </Button>
+      </form>
+    </details>
   );
 }
 
