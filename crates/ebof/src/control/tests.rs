@@ -13,6 +13,7 @@ use super::*;
 use crate::reload::{Reloads, StartedWith};
 
 mod configuration;
+mod watching;
 
 const BOX: &str = "[[ports]]\nname = \"fabric0\"\nlisten = \"tcp://127.0.0.1:0\"\n\
                    [[drives]]\nname = \"d0\"\nbacking = \"mem:64Mi\"\nfunctions = 2\n\
@@ -32,7 +33,8 @@ fn target() -> Arc<Target> {
 }
 
 fn reloads(origin: Option<PathBuf>, target: &Arc<Target>) -> Arc<Reloads> {
-    Arc::new(Reloads::start(StartedWith(origin), Arc::clone(target)).unwrap())
+    let supervisor = Arc::new(ebof_cli::Supervisor::none());
+    Arc::new(Reloads::start(StartedWith(origin), Arc::clone(target), supervisor).unwrap())
 }
 
 fn rig(lifetime: Duration) -> Rig {
