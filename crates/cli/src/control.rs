@@ -3,7 +3,7 @@
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ebof_attach::state::StateDir;
@@ -15,6 +15,9 @@ use crate::failure::Failure;
 
 /// The name of the default control socket in the state directory.
 pub const CONTROL_SOCKET: &str = "control.sock";
+
+/// The control socket of the target that is the machine's service, which has a user of its own.
+const SERVICE_SOCKET: &str = "/run/ebof/target/control.sock";
 
 /// The largest answer, bytes.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
@@ -29,6 +32,14 @@ const WAIT: Duration = Duration::from_secs(10);
 /// other changes before it.
 const CHANGE: Duration = Duration::from_secs(40);
 
+/// The control socket in the state directory, or that of the service if there is only that.
+fn default_path(states: &StateDir, service: &Path) -> PathBuf {
+    let own = states.path().join(CONTROL_SOCKET);
+    // Whoever may not look gets told why when connecting.
+    let is_there = |path: &Path| !matches!(path.try_exists(), Ok(false));
+    if !is_there(&own) && is_there(service) { service.to_owned() } else { own }
+}
+
 /// A target, as its control socket shows it.
 #[derive(Debug)]
 pub(crate) struct ControlClient {
@@ -38,7 +49,7 @@ pub(crate) struct ControlClient {
 impl ControlClient {
     /// At `path`, or at the default path.
     pub(crate) fn new(path: Option<PathBuf>) -> Self {
-        Self { path: path.unwrap_or_else(|| StateDir::standard().path().join(CONTROL_SOCKET)) }
+        Self { path: path.unwrap_or_else(|| default_path(&StateDir::standard(), Path::new(SERVICE_SOCKET))) }
     }
 
     /// What there is, and who has it.
@@ -267,6 +278,19 @@ mod tests {
         }
         assert_eq!(parse(b"SSH-2.0\r\n\r\n"), None);
         assert_eq!(parse(b"HTTP/1.1 200 OK\r\n\r\n{}"), None, "of unknown length");
+    }
+
+    #[test]
+    fn the_services_socket_is_used_where_there_is_no_own_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let states = StateDir::at(directory.path());
+        let own = directory.path().join(CONTROL_SOCKET);
+        let service = directory.path().join("service.sock");
+        assert_eq!(default_path(&states, &service), own);
+        std::fs::write(&service, "").unwrap();
+        assert_eq!(default_path(&states, &service), service);
+        std::fs::write(&own, "").unwrap();
+        assert_eq!(default_path(&states, &service), own);
     }
 
     #[test]

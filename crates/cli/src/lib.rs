@@ -9,6 +9,7 @@
 
 mod bench;
 mod command;
+mod completion;
 mod connections;
 mod control;
 mod demo;
@@ -18,6 +19,7 @@ mod failure;
 mod file;
 mod global;
 pub mod output;
+mod pages;
 mod program;
 mod supervisor;
 mod verb;

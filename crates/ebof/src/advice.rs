@@ -8,8 +8,9 @@ use ebof_cli::Program;
 /// Commands that are not verbs: the hidden one that `connect` starts, named in an ADR.
 const NO_VERBS: [&str; 1] = ["hold"];
 
-/// Where other programs' options are named: fio's, losetup's, `cargo xtask bench`'s.
-const OF_OTHERS: [&str; 4] = ["crates/fio/", "src/loopdev.rs", "docs/fio.md", "docs/performance"];
+/// Where other programs' options are named: fio's, losetup's, systemd-run's,
+/// `cargo xtask bench`'s.
+const OF_OTHERS: [&str; 5] = ["crates/fio/", "src/loopdev.rs", "src/scope.rs", "docs/fio.md", "docs/performance"];
 
 /// Other programs' options besides: of cargo and of its tests, apt, tar, losetup, cp, xtask, fio,
 /// setpriv.

@@ -1,14 +1,16 @@
 //! `completions`, `man`, `help` and `version`, generated from the description of the command line.
 
-use std::io::{IsTerminal as _, Write as _};
-use std::path::PathBuf;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::Context as _;
 use clap_complete::Shell;
 
 use super::Outcome;
+use crate::completion;
 use crate::output::{print, say};
+use crate::pages;
 use crate::program::Program;
 
 /// Shell completions.
@@ -21,9 +23,7 @@ pub(crate) struct Completions {
 
 impl Completions {
     pub(crate) fn run(self, program: &Program) -> Outcome {
-        let mut text = Vec::new();
-        clap_complete::generate(self.shell, &mut program.command(), "ebof", &mut text);
-        print(&text)?;
+        print(&completion::registration(self.shell, program)?)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -31,48 +31,61 @@ impl Completions {
 /// Man pages.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Man {
-    /// Show the page of this verb, or write the pages of all verbs to this directory (./NAME if it
-    /// has the name of a verb) [default: show the main page]
+    /// Show the page of this verb (or ebof.toml, ebof-connections.toml, ebof.service), or write all
+    /// pages to this directory (./NAME if it has the name of a page) [default: show the main page]
     #[arg(value_name = "VERB|DIRECTORY")]
     what: Option<PathBuf>,
 }
 
 impl Man {
     pub(crate) fn run(self, program: &Program) -> Outcome {
-        // As for all pages: names begin with `ebof`, and each verb has the global options.
-        let mut pages = program.command();
-        pages.build();
-        let Some(directory) = self.what else {
-            return page(pages);
+        let Some(what) = self.what else {
+            return show_page(&pages::main_page(program)?);
         };
-        if let Some(verb) = directory.to_str().and_then(|word| pages.find_subcommand(word)) {
-            return page(verb.clone());
+        let word = what.to_str().unwrap_or_default();
+        if let Some(verb) = program.shown().find(|verb| verb.name == word) {
+            let page = pages::of_verb(program, verb)?.pop().map(|(_, page)| page);
+            return show_page(&page.unwrap_or_default());
         }
-        let writing = || format!("writing man pages to {}", directory.display());
-        std::fs::create_dir_all(&directory).with_context(writing)?;
-        clap_mangen::generate_to(program.command(), &directory).with_context(writing)?;
-        say(&format!("man pages are in {}", directory.display()));
+        if let Some(document) = pages::DOCUMENTS.iter().find(|document| document.name == word) {
+            return show_page(&document.page());
+        }
+        write_pages(program, &what).with_context(|| format!("writing man pages to {}", what.display()))?;
+        say(&format!("man pages are in {}", what.display()));
         Ok(ExitCode::SUCCESS)
     }
 }
 
+/// Writes all pages to a directory.
+fn write_pages(program: &Program, directory: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(directory)?;
+    std::fs::write(directory.join("ebof.1"), pages::main_page(program)?)?;
+    for verb in program.shown() {
+        for (name, page) in pages::of_verb(program, verb)? {
+            std::fs::write(directory.join(format!("{name}.1")), page)?;
+        }
+    }
+    for document in &pages::DOCUMENTS {
+        std::fs::write(directory.join(format!("{}.{}", document.name, document.section)), document.page())?;
+    }
+    Ok(())
+}
+
 /// Shows a page: with the system's `man` on a terminal, otherwise its source.
-fn page(command: clap::Command) -> Outcome {
-    let mut text = Vec::new();
-    clap_mangen::Man::new(command).render(&mut text)?;
+fn show_page(text: &[u8]) -> Outcome {
     if std::io::stdout().is_terminal() {
         let viewer = Command::new("man").args(["-l", "-"]).stdin(Stdio::piped()).spawn();
         // Without `man`, the source is printed.
         if let Ok(mut viewer) = viewer {
             if let Some(mut input) = viewer.stdin.take() {
                 // The reader may quit early.
-                let _left = input.write_all(&text);
+                let _left = input.write_all(text);
             }
             let status = viewer.wait().context("waiting for man")?;
             return Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
     }
-    print(&text)?;
+    print(text)?;
     Ok(ExitCode::SUCCESS)
 }
 

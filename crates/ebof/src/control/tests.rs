@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use ebof_cli::Supervisor;
 use ebof_manage::enclosure::{DriveDetails, Enclosure, Inventory, StoredImage, TaskState};
 use ebof_server::{Settings, Target};
 use serde_json::Value;

@@ -7,6 +7,7 @@
 )]
 
 mod bench;
+mod completion;
 mod configuration;
 mod damaged_drive;
 mod demo;

@@ -1,5 +1,6 @@
 //! Every verb, over a URI.
 
+use std::path::Path;
 use std::process::Stdio;
 
 use super::{BLOCKS, FRIEND_NQN, NQN, PRIVATE_NQN, Rig, write};
@@ -227,12 +228,18 @@ fn help_completions_and_man_pages_are_generated() {
         assert!(help.contains(text), "{help}");
     }
     for shell in ["bash", "zsh", "fish"] {
-        assert!(rig.run(&["completions", shell]).ok().contains("smart-log"));
+        // The shell asks: see `completion`.
+        assert!(rig.run(&["completions", shell]).ok().contains("COMPLETE"));
     }
+    assert!(rig.run(&["completions", "elvish"]).ok().contains("smart-log"));
     let directory = rig.path("man");
     rig.run(&["man", &directory]).ok();
     let page = std::fs::read_to_string(format!("{directory}/ebof-id-ctrl.1")).unwrap();
-    assert!(page.contains("Show Identify Controller"), "{page}");
+    assert!(page.contains("Show Identify Controller") && page.contains("ebof id\\-ctrl nvme0"), "{page}");
+    for page in ["ebof.1", "ebof-target-show.1", "ebof.toml.5", "ebof-connections.toml.5", "ebof.service.8"] {
+        assert!(Path::new(&directory).join(page).exists(), "{page}");
+    }
+    assert!(rig.run(&["man", "ebof.toml"]).ok().contains(".SH NAME\nebof.toml \\- "));
     assert!(rig.run(&["--version"]).ok().starts_with("ebof "));
 }
 

@@ -1,0 +1,210 @@
+//! Completions that know what there is: devices, NQNs and addresses that were connected or are in
+//! files, and a running target's drives, functions, namespaces and ports.
+//!
+//! A shell calls the program for each (`COMPLETE=bash ebof -- ...`; clap's engine answers). What
+//! cannot be found quickly is left out: a shell that waits is worse than one that knows less.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use clap::{Arg, Command};
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
+use clap_complete::env::{Bash, CompleteEnv, EnvCompleter, Fish, Zsh};
+use clap_complete::{Shell, aot};
+
+use crate::connections;
+use crate::control::ControlClient;
+use crate::program::Program;
+use crate::verbs::discover::{DISCOVERY_CONF, services_of_conf};
+
+/// The variable by which a shell asks.
+const ASKED: &str = "COMPLETE";
+
+/// How long values are looked for.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// The most values that are offered.
+const VALUES_MAX: usize = 1000;
+
+/// What is connected at boot.
+const CONNECTIONS: &str = "/etc/ebof/connections.toml";
+
+/// The kinds of values that are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    Device,
+    Nqn,
+    Address,
+    Drive,
+    Function,
+    Namespace,
+    Port,
+}
+
+/// Answers a shell that asks for completions; `false` if none does.
+pub(crate) fn answer(program: &Program, args: &[OsString]) -> bool {
+    if std::env::var_os(ASKED).is_none() {
+        return false;
+    }
+    let directory = std::env::current_dir().ok();
+    let asked = CompleteEnv::with_factory(|| with_values(program.command())).bin("ebof").completer("ebof");
+    // An error is what cannot be completed.
+    asked.try_complete(args.iter().cloned(), directory.as_deref()).unwrap_or(true)
+}
+
+/// What a shell has to read once.
+pub(crate) fn registration(shell: Shell, program: &Program) -> std::io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    let known: &dyn EnvCompleter = match shell {
+        Shell::Bash => &Bash,
+        Shell::Zsh => &Zsh,
+        Shell::Fish => &Fish,
+        // Verbs and options only.
+        other => {
+            aot::generate(other, &mut program.command(), "ebof", &mut text);
+            return Ok(text);
+        }
+    };
+    if shell == Shell::Bash {
+        // Otherwise bash takes what follows the colon of an NQN for a word of its own.
+        text.extend(b"COMP_WORDBREAKS=${COMP_WORDBREAKS//:/}\n");
+    }
+    known.write_registration(ASKED, "ebof", "ebof", "ebof", &mut text)?;
+    Ok(text)
+}
+
+/// The command line with what is known of values.
+fn with_values(command: Command) -> Command {
+    let command = command.mut_args(|argument| match known(&argument) {
+        Some(known) => argument.add(ArgValueCandidates::new(move || candidates(known))),
+        None => argument,
+    });
+    command.mut_subcommands(with_values)
+}
+
+fn known(argument: &Arg) -> Option<Known> {
+    let id = argument.get_id().as_str();
+    let name = argument.get_value_names().and_then(|names| names.first()).map_or("", |name| name.as_str());
+    match (name, id) {
+        ("DEVICE", _) => Some(Known::Device),
+        // Of hosts, which are elsewhere.
+        (_, "host" | "hostnqn") => None,
+        ("NQN", _) => Some(Known::Nqn),
+        ("ADDRESS", "traddr") => Some(Known::Address),
+        ("PORT", "port" | "to") => Some(Known::Port),
+        ("FUNCTION", _) | (_, "function") => Some(Known::Function),
+        (_, "namespace") => Some(Known::Namespace),
+        ("KEY=VALUE,...", _) => None,
+        (_, "drive") => Some(Known::Drive),
+        _ => None,
+    }
+}
+
+fn candidates(known: Known) -> Vec<CompletionCandidate> {
+    let mut values = within(PATIENCE, move || values(known));
+    values.sort();
+    values.dedup();
+    values.truncate(VALUES_MAX);
+    values.into_iter().map(CompletionCandidate::new).collect()
+}
+
+/// What `find` finds in that time. A thread that is late ends with the process.
+fn within(limit: Duration, find: impl FnOnce() -> Vec<String> + Send + 'static) -> Vec<String> {
+    let (found, values) = channel();
+    let spawned = std::thread::Builder::new().name("ebof-complete".to_owned()).spawn(move || found.send(find()));
+    if spawned.is_err() {
+        return Vec::new();
+    }
+    values.recv_timeout(limit).unwrap_or_default()
+}
+
+fn values(known: Known) -> Vec<String> {
+    match known {
+        Known::Device => {
+            let records = ebof_attach::list().unwrap_or_default();
+            let of_record = |record: ebof_attach::state::Record| {
+                let devices = record.state.into_iter().flat_map(|state| state.devices).map(|device| device.name);
+                devices.chain([record.name]).collect::<Vec<_>>()
+            };
+            records.into_iter().flat_map(of_record).collect()
+        }
+        Known::Nqn => in_files().filter_map(|(_, nqn)| nqn).collect(),
+        Known::Address => in_files().map(|(traddr, _)| traddr).collect(),
+        Known::Drive | Known::Function | Known::Namespace | Known::Port => of_target(known),
+    }
+}
+
+/// The addresses and subsystems of connections that there are, and of those in files.
+fn in_files() -> impl Iterator<Item = (String, Option<String>)> {
+    let records = ebof_attach::list().unwrap_or_default().into_iter().filter_map(|record| record.request());
+    let connected = records.map(|request| (request.traddr, Some(request.nqn)));
+    let entries = connections::read(Path::new(CONNECTIONS)).unwrap_or_default().into_iter().map(|entry| entry.fabric);
+    let services = services_of_conf(Path::new(DISCOVERY_CONF)).unwrap_or_default();
+    let named = entries.chain(services);
+    let named = named.filter_map(|fabric| Some((fabric.traddr?, fabric.nqn.map(|nqn| nqn.to_string()))));
+    connected.chain(named)
+}
+
+/// What the running target has.
+fn of_target(known: Known) -> Vec<String> {
+    let Ok(inventory) = ControlClient::new(None).inventory() else { return Vec::new() };
+    let drives = inventory.drives.into_iter();
+    match known {
+        Known::Port => inventory.ports.into_iter().map(|port| port.name).collect(),
+        Known::Function => drives.flat_map(|drive| drive.functions).map(|function| function.name.to_string()).collect(),
+        Known::Namespace => {
+            drives.flat_map(|drive| drive.namespaces).map(|namespace| namespace.name.to_string()).collect()
+        }
+        _ => drives.map(|drive| drive.name).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn values_that_are_late_are_left_out() {
+        let start = Instant::now();
+        let late = within(Duration::from_millis(20), || {
+            std::thread::sleep(Duration::from_secs(60));
+            vec!["late".to_owned()]
+        });
+        assert!(late.is_empty() && start.elapsed() < Duration::from_secs(30));
+        assert_eq!(within(Duration::from_secs(60), || vec!["a".to_owned()]), ["a"]);
+    }
+
+    #[test]
+    fn arguments_are_known_by_what_they_are() {
+        let program = Program::new(&[]);
+        let command = program.command();
+        let of = |path: &[&str], id: &str| {
+            let verb = path.iter().fold(&command, |command, name| command.find_subcommand(name).unwrap());
+            known(verb.get_arguments().find(|argument| argument.get_id() == id).unwrap())
+        };
+        assert_eq!(of(&["connect"], "nqn"), Some(Known::Nqn));
+        assert_eq!(of(&["connect"], "traddr"), Some(Known::Address));
+        assert_eq!(of(&["connect"], "hostnqn"), None);
+        assert_eq!(of(&["connect"], "trsvcid"), None);
+        assert_eq!(of(&["disconnect"], "device"), Some(Known::Device));
+        assert_eq!(of(&["target", "move"], "function"), Some(Known::Function));
+        assert_eq!(of(&["target", "move"], "to"), Some(Known::Port));
+        assert_eq!(of(&["target", "map"], "namespace"), Some(Known::Namespace));
+        assert_eq!(of(&["target", "reset"], "drive"), Some(Known::Drive));
+        with_values(command.clone()).debug_assert();
+    }
+
+    #[test]
+    fn shells_are_told_to_ask() {
+        let program = Program::new(&[]);
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let text = String::from_utf8(registration(shell, &program).unwrap()).unwrap();
+            assert!(text.contains("COMPLETE") && text.contains("ebof"), "{text}");
+        }
+        assert!(!registration(Shell::Elvish, &program).unwrap().is_empty());
+    }
+}

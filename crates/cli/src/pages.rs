@@ -1,0 +1,219 @@
+//! Man pages: one for each verb, from the description of the command line, and those of files and
+//! services, from the documents that describe them.
+
+use clap::Command;
+use clap_mangen::Man;
+
+use crate::program::Program;
+use crate::verb::Verb;
+
+mod markdown;
+
+/// A page that no verb has.
+pub(crate) struct Document {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// Its section.
+    pub(crate) section: &'static str,
+    about: &'static str,
+    /// Its text, in Markdown.
+    text: &'static str,
+    see_also: &'static str,
+}
+
+/// The pages that no verb has.
+pub(crate) const DOCUMENTS: [Document; 3] = [
+    Document {
+        name: "ebof.toml",
+        section: "5",
+        about: "configuration of an ebof target",
+        text: include_str!("../../../docs/config.md"),
+        see_also: "ebof-serve(1), ebof-config(1), ebof.service(8)",
+    },
+    Document {
+        name: "ebof-connections.toml",
+        section: "5",
+        about: "what ebof connects at boot",
+        text: include_str!("../../../docs/connections.md"),
+        see_also: "ebof-connect(1), ebof-connect-all(1), fstab(5), systemd.mount(5)",
+    },
+    Document {
+        name: "ebof.service",
+        section: "8",
+        about: "the ebof target as a service",
+        text: include_str!("../../../docs/service.md"),
+        see_also: "ebof-serve(1), ebof-target(1), ebof.toml(5), ebof-connections.toml(5)",
+    },
+];
+
+/// What all pages of verbs say.
+const EXIT_STATUS: &str = "\
+.SH \"EXIT STATUS\"
+.TP
+0
+Success.
+.TP
+1
+The verb failed. Standard error says what was tried, what the answer was and what to do; with
+\\fB\\-o json\\fR it is JSON on standard output.
+.TP
+2
+The command line is invalid.
+";
+
+const ENVIRONMENT: &str = "\
+.SH ENVIRONMENT
+.TP
+EBOF_LOG
+The level of the log on standard error, as in \\fBEBOF_LOG=debug\\fR or
+\\fBEBOF_LOG=warn,ebof_initiator=trace\\fR.
+.TP
+EBOF_STATE_DIR
+The directory of connected devices and of the control socket, in place of \\fI/run/ebof\\fR (root) or
+\\fI$XDG_RUNTIME_DIR/ebof\\fR.
+.TP
+NO_COLOR
+No colours on terminals.
+";
+
+const FILES: &str = "\
+.SH FILES
+.TP
+.I /etc/nvme/hostnqn, /etc/nvme/hostid
+Who this host is. Without them a name is made from the machine's identity.
+.TP
+.I /etc/nvme/discovery.conf
+Discovery services for \\fBdiscover\\fR and \\fBconnect\\-all\\fR without an address.
+.TP
+.I /etc/ebof/ebof.toml
+The configuration of the service, ebof.toml(5).
+.TP
+.I /etc/ebof/connections.toml
+What is connected at boot, ebof\\-connections.toml(5).
+.TP
+.I /run/ebof/nvmeN
+State and log (\\fIholder.log\\fR) of a connected controller.
+";
+
+/// The page of the program itself.
+pub(crate) fn main_page(program: &Program) -> std::io::Result<Vec<u8>> {
+    let mut command = program.command();
+    command.build();
+    let mut page = of_command(command, None)?;
+    let documents = DOCUMENTS.map(|document| format!("{}({})", document.name, document.section)).join(", ");
+    see_also(&mut page, &documents);
+    Ok(page)
+}
+
+/// The pages of a verb and of what is below it, with their names.
+pub(crate) fn of_verb(program: &Program, verb: &Verb) -> std::io::Result<Vec<(String, Vec<u8>)>> {
+    let mut commands = program.command();
+    commands.build();
+    let mut pages = Vec::new();
+    if let Some(command) = commands.find_subcommand(verb.name) {
+        let others = program.shown().filter(|other| other.group == verb.group && other.name != verb.name);
+        let others: Vec<String> = std::iter::once("ebof(1)".to_owned())
+            .chain(others.map(|other| format!("ebof-{}(1)", other.name)))
+            .collect();
+        tree(command, Some(verb), &others.join(", "), &mut pages)?;
+    }
+    Ok(pages)
+}
+
+fn tree(
+    command: &Command,
+    verb: Option<&Verb>,
+    others: &str,
+    pages: &mut Vec<(String, Vec<u8>)>,
+) -> std::io::Result<()> {
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set() && below.get_name() != "help") {
+        tree(below, None, others, pages)?;
+    }
+    let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
+    let mut page = of_command(command.clone(), verb)?;
+    see_also(&mut page, others);
+    pages.push((name, page));
+    Ok(())
+}
+
+fn of_command(command: Command, verb: Option<&Verb>) -> std::io::Result<Vec<u8>> {
+    let version = format!("ebof {}", env!("CARGO_PKG_VERSION"));
+    let has_subcommands = command.has_subcommands();
+    let man = Man::new(command).source(version).manual("ebof");
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    if has_subcommands {
+        man.render_subcommands_section(&mut page)?;
+    }
+    if let Some(verb) = verb {
+        let example = markdown::escaped(verb.example);
+        page.extend(format!(".SH EXAMPLES\n.nf\n{example}\n.fi\n").bytes());
+        page.extend(
+            format!(".PP\nMore is in \\fI/usr/share/doc/ebof/docs/cli.md\\fR, {}.\n", verb.group.section()).bytes(),
+        );
+    }
+    for section in [EXIT_STATUS, ENVIRONMENT, FILES] {
+        page.extend(section.bytes());
+    }
+    Ok(page)
+}
+
+fn see_also(page: &mut Vec<u8>, others: &str) {
+    page.extend(format!(".SH \"SEE ALSO\"\n{}\n", markdown::escaped(others)).bytes());
+}
+
+impl Document {
+    /// The page.
+    pub(crate) fn page(&self) -> Vec<u8> {
+        let Self { name, section, about, text, see_also: others } = self;
+        let version = env!("CARGO_PKG_VERSION");
+        let mut page = format!(
+            ".TH {name} {section} \"\" \"ebof {version}\" ebof\n.SH NAME\n{name} \\- {about}\n.SH DESCRIPTION\n{}",
+            markdown::to_roff(text)
+        )
+        .into_bytes();
+        see_also(&mut page, others);
+        page
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_verb_has_a_page_with_all_sections() {
+        let program = Program::new(&[]);
+        for verb in program.shown() {
+            let pages = of_verb(&program, verb).unwrap();
+            let (name, page) = pages.last().unwrap();
+            assert_eq!(*name, format!("ebof-{}", verb.name));
+            let page = String::from_utf8(page.clone()).unwrap();
+            for section in ["NAME", "SYNOPSIS", "DESCRIPTION", "EXAMPLES", "\"EXIT STATUS\"", "ENVIRONMENT", "FILES"] {
+                assert!(page.contains(&format!(".SH {section}\n")), "{name}: {section}");
+            }
+            assert!(page.contains("ebof(1)") && page.contains(&markdown::escaped(verb.example)), "{name}");
+        }
+        let names = |pages: Vec<(String, Vec<u8>)>| pages.into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+        let target = program.shown().find(|verb| verb.name == "target").unwrap();
+        let names = names(of_verb(&program, target).unwrap());
+        assert!(names.contains(&"ebof-target-show".to_owned()), "{names:?}");
+    }
+
+    #[test]
+    fn documents_are_pages_without_markdown() {
+        for document in &DOCUMENTS {
+            let page = String::from_utf8(document.page()).unwrap();
+            assert!(page.starts_with(&format!(".TH {}", document.name)));
+            for rest in ["\n## ", "\n|", "```", "](", "<!--"] {
+                assert!(!page.contains(rest), "{}: {rest:?}", document.name);
+            }
+        }
+        let page = String::from_utf8(DOCUMENTS[0].page()).unwrap();
+        assert!(page.contains(".TP\n\\fBmax_connections\\fR\n"), "{page}");
+    }
+}
