@@ -11,7 +11,7 @@ mod serve;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -34,6 +34,9 @@ pub const ARGUMENT: &str = "hold";
 
 /// How long to wait, before ending, for a client to read the answer to its Disconnect.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long the last requests of devices may take before they fail, when the daemon ends.
+const LAST_REQUESTS: Duration = Duration::from_secs(10);
 
 /// A message to the main thread.
 #[derive(Debug)]
@@ -95,7 +98,7 @@ struct Served {
 /// Runs as the daemon of the instance at `directory` until it is disconnected.
 #[must_use]
 pub fn run(directory: &Path) -> ExitCode {
-    scope::be_spared(directory);
+    scope::be_spared(ARGUMENT, directory);
     end_with_any_panic();
     // A session of its own, so that closing the terminal does not end it. Fails for the leader of a
     // process group, which is fine.
@@ -312,7 +315,11 @@ impl Daemon {
         if let Some(states) = directory.parent() {
             devices.iter().for_each(|held| udev::retract(states, &held.device));
         }
+        // The kernel does not let a device go before its requests have ended, and without a target
+        // they never would.
+        let has_stopped = fail_requests_after(&shared.controller, LAST_REQUESTS);
         front.stop();
+        drop(has_stopped);
         drop(shared.passthrough.lock().unwrap_or_else(PoisonError::into_inner).take());
         shared.controller.clone().disconnect();
         let removed = match given_up {
@@ -338,6 +345,30 @@ impl Daemon {
             tracing::error!(%error, "removing the instance's directory");
         }
         tracing::info!("the attach daemon ends");
+    }
+}
+
+/// Disconnects the controller if it has no connection, or once `limit` has passed: what is
+/// outstanding fails then. Dropping the result tells that nothing is.
+fn fail_requests_after(controller: &Controller, limit: Duration) -> Option<Sender<()>> {
+    if controller.state() != ebof_initiator::State::Live {
+        controller.clone().disconnect();
+        return None;
+    }
+    let (has_stopped, stops) = channel::<()>();
+    let controller = controller.clone();
+    let wait = move || {
+        if stops.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!("requests do not end: they fail now");
+            controller.disconnect();
+        }
+    };
+    match start_thread("stop", wait) {
+        Ok(()) => Some(has_stopped),
+        Err(error) => {
+            tracing::warn!(%error, "requests that do not end are waited for");
+            None
+        }
     }
 }
 

@@ -1,10 +1,10 @@
 //! An attach daemon that systemd leaves alone: file systems on its devices need it longer than
 //! whoever has connected them runs.
 //!
-//! Where systemd runs the machine, the superuser's daemons get a scope of their own: neither the end
-//! of a session nor that of a unit ends them, and a shutdown unmounts file systems first. At the
-//! very end of a shutdown systemd spares processes of the superuser whose first argument begins with
-//! `@`, so that what is still mounted then can be written.
+//! Where systemd runs the machine, the superuser's daemons get a scope of their own: neither the
+//! end of a session nor that of a unit ends them, and a shutdown unmounts file systems first. At
+//! the very end of a shutdown systemd spares processes of the superuser whose first argument begins
+//! with `@`, so that what is still mounted then can be written.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -12,7 +12,6 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use crate::daemon;
 use crate::state::StateDir;
 
 const SYSTEMD_RUN: &str = "/usr/bin/systemd-run";
@@ -37,16 +36,16 @@ pub(crate) fn command(program: &Path, directory: &Path) -> Command {
     command
 }
 
-/// Makes this process, the daemon of the instance at `directory`, one that is spared at the end of a
-/// shutdown. Goes on without if that fails.
-pub(crate) fn be_spared(directory: &Path) {
+/// Makes this process, the daemon of the instance at `directory`, one that is spared at the end of
+/// a shutdown, by starting it once more with that `argument`. Goes on without if that fails.
+pub(crate) fn be_spared(argument: &str, directory: &Path) {
     let is_spared = std::env::args_os().next().is_some_and(|name| name.as_bytes().starts_with(b"@"));
     if is_spared || !has_systemd(directory) {
         return;
     }
     // The program may have been replaced meanwhile.
     if let Ok(program) = std::env::current_exe() {
-        let error = Command::new(program).arg0(SPARED).arg(daemon::ARGUMENT).arg(directory).exec();
+        let error = Command::new(program).arg0(SPARED).arg(argument).arg(directory).exec();
         tracing::debug!(%error, "the daemon may be ended at the end of a shutdown");
     }
 }

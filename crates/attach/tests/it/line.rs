@@ -318,6 +318,44 @@ pub(crate) fn loop_devices_of_other_mount_namespaces_are_left_alone(kind: Kind) 
     assert_eq!(line.leftovers(), NOTHING);
 }
 
+/// At a shutdown a file system on a device whose target is away has to be let go of.
+pub(crate) fn a_forced_disconnect_fails_requests_whose_target_is_away(kind: Kind) {
+    let mut line = Line::new(kind, &["mem:16Mi"]);
+    let attached = connect_in(&line.states, &line.request_with(|options| options.ctrl_loss_tmo = Some(-1))).unwrap();
+    let file = direct(&path(&attached));
+    line.stop();
+    let lost = || line.records()[0].state.as_ref().is_some_and(|state| state.state != "live").then_some(());
+    eventually(lost).expect("the daemon notices that the target is gone");
+    let reader = std::thread::spawn(move || {
+        let mut buffer = Aligned::new(&[0; 4096]);
+        file.read_exact_at(buffer.bytes_mut(), 0).map_err(|error| error.raw_os_error())
+    });
+    // Long enough for the request to reach the daemon, where it waits.
+    std::thread::sleep(Duration::from_millis(300));
+    let began = Instant::now();
+    let report = disconnect_in(&line.states, &Select::All, true).unwrap();
+    assert_eq!(report.disconnected.len(), 1, "{report:?}");
+    assert!(report.repaired.is_empty(), "the daemon had to be killed: {report:?}");
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert!(reader.join().unwrap().is_err(), "the read fails");
+    assert_eq!(line.leftovers(), NOTHING);
+}
+
+pub(crate) fn devices_are_announced_to_udev(kind: Kind) {
+    let line = Line::new(kind, &["mem:16Mi"]);
+    let attached = connect_in(&line.states, &Request { owner: Some("me".to_owned()), ..line.request() }).unwrap();
+    let device = path(&attached);
+    let told = line.states.path().join("udev").join(device.file_name().unwrap());
+    let text = std::fs::read_to_string(&told).unwrap();
+    assert!(text.starts_with(&format!("EBOF_NAME=nvme0n1\nEBOF_NQN={NQN}\nEBOF_NSID=1\nEBOF_ID=uuid.")), "{text}");
+    // Of another owner.
+    let report = disconnect_in(&line.states, &Select::Owner("other".to_owned()), false).unwrap();
+    assert!(report.disconnected.is_empty() && told.exists());
+    let report = disconnect_in(&line.states, &Select::Owner("me".to_owned()), false).unwrap();
+    assert_eq!(report.disconnected.len(), 1, "{report:?}");
+    assert!(!told.exists());
+}
+
 /// Whether there is a device with a backing file.
 fn is_block_device(path: &Path) -> bool {
     std::fs::read_to_string(format!("/sys/block/{}/size", path.file_name().unwrap().to_str().unwrap()))

@@ -37,6 +37,11 @@ const TESTS: &[Test] = &[
     ),
     ("devices_wait_for_a_target_that_comes_back", line::devices_wait_for_a_target_that_comes_back),
     ("devices_fail_when_the_target_stays_away", line::devices_fail_when_the_target_stays_away),
+    (
+        "a_forced_disconnect_fails_requests_whose_target_is_away",
+        line::a_forced_disconnect_fails_requests_whose_target_is_away,
+    ),
+    ("devices_are_announced_to_udev", line::devices_are_announced_to_udev),
     ("namespaces_come_and_go", line::namespaces_come_and_go),
     (
         "another_namespace_under_the_same_number_ends_the_device",
