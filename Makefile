@@ -4,7 +4,7 @@
 # the program), GUEST (run-box).
 
 .DEFAULT_GOAL := help
-.PHONY: help page build check test run run-box bench bench-vm fuzz fmt doc clean
+.PHONY: help page deb build check test run run-box bench bench-vm fuzz fmt doc clean
 
 CARGO ?= cargo
 BIN = $${CARGO_TARGET_DIR:-target}/release/ebof
@@ -25,6 +25,9 @@ build: ## the program and the engine for fio, optimized: target/release/ebof, ta
 	@! command -v npm >/dev/null || $(MAKE) --no-print-directory page || echo "make build: goes on without the web page"
 	$(CARGO) build --release --locked -p ebof
 	$(CARGO) rustc --release --locked -p ebof-fio --lib --crate-type cdylib
+
+deb: build ## Debian packages of that: target/deb/ebof_VERSION_ARCH.deb, and ebof-dbgsym
+	@scripts/deb.sh
 
 check: ## format, clippy, the project's rules, licences, instruction counts, unit tests (under three minutes)
 	@scripts/test.sh check

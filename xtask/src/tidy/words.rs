@@ -28,6 +28,7 @@ const BUILD_HOSTS: &[&str] = &[
     "openmetrics.io",
     "rustsec.org",
     "rustup.rs",
+    "www.debian.org",
     "sh.rustup.rs",
     "toml.io",
     "www.apache.org",

@@ -34,7 +34,7 @@ fn target() -> Arc<Target> {
 }
 
 fn reloads(origin: Option<PathBuf>, target: &Arc<Target>) -> Arc<Reloads> {
-    let supervisor = Arc::new(ebof_cli::Supervisor::none());
+    let supervisor = Arc::new(Supervisor::none());
     Arc::new(Reloads::start(StartedWith(origin), Arc::clone(target), supervisor).unwrap())
 }
 
