@@ -77,7 +77,7 @@ impl Shared {
         match applied {
             Ok(plan) if plan.is_empty() => {}
             Ok(plan) => {
-                plan.changes.iter().filter_map(|change| changed(change)).for_each(|event| self.report(event));
+                plan.changes.iter().filter_map(changed).for_each(|event| self.report(event));
                 let first = plan.changes.first().map(ToString::to_string).unwrap_or_default();
                 let message = match plan.changes.len() {
                     1 => first,
