@@ -4,6 +4,7 @@
 //! what is to be done on the medium before and after that; then the changes are applied
 //! ([`Drive::apply`]) and the host is answered.
 
+mod by_box;
 mod capture;
 mod firmware;
 mod lifecycle;
@@ -45,6 +46,7 @@ use crate::telemetry::HostTelemetry;
 use crate::unfinished::Unfinished;
 use crate::view::View;
 
+pub use by_box::Ordered;
 pub use capture::MediumStatus;
 pub use lifecycle::HealthUpdate;
 pub use media::{Sanitized, is_offered};
@@ -148,6 +150,16 @@ pub enum Request {
     Place(FunctionId, Placement),
     /// A namespace is attached to these, and to nobody else.
     AttachExactly(Nsid, Attachments),
+    /// A namespace is created with those who have it.
+    CreateOrdered(Ordered),
+    /// The namespace with this name on the medium, which a transaction has created, is deleted.
+    Withdraw(VolumeId),
+    /// A namespace is attached to these, too.
+    AttachMore(Nsid, Attachments),
+    /// A namespace is detached from these.
+    DetachFrom(Nsid, Attachments),
+    /// A firmware image is put into a slot; 0: the drive chooses.
+    Stage(u8, Arc<[u8]>),
     /// A transaction of the box with this identifier begins: what its objects here are.
     Begin(String, Unfinished),
     /// It is over, and made.
@@ -163,10 +175,10 @@ impl Request {
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Create(_) => "create a namespace",
-            Self::Delete(_) => "delete a namespace",
-            Self::Attach(..) => "attach a namespace",
-            Self::Detach(..) => "detach a namespace",
+            Self::Create(_) | Self::CreateOrdered(_) => "create a namespace",
+            Self::Delete(_) | Self::Withdraw(_) => "delete a namespace",
+            Self::Attach(..) | Self::AttachMore(..) => "attach a namespace",
+            Self::Detach(..) | Self::DetachFrom(..) => "detach a namespace",
             Self::Protect(..) => "change the write protection",
             Self::Reserve(..) => "change reservations",
             Self::Persist(..) => "change the persistence of reservations",
@@ -175,6 +187,7 @@ impl Request {
             Self::Log(_) => "read a log page",
             Self::Download(..) => "download firmware",
             Self::Commit(_) => "commit firmware",
+            Self::Stage(..) => "put a firmware image into a slot",
             Self::SelfTest(..) => "test the drive",
             Self::Format(..) => "format a namespace",
             Self::Sanitize(_) => "sanitize the drive",
@@ -390,7 +403,12 @@ impl Drive {
             Request::AttachExactly(nsid, to) => self.attach_exactly(*nsid, to, origin),
             Request::Begin(id, before) => self.begin(id, before, origin),
             Request::End(id) => self.end(id, origin),
-            Request::Undo(id) => self.undo(id, origin),
+            Request::Undo(id) => self.undo(id, origin, input),
+            Request::CreateOrdered(ordered) => self.create_ordered(ordered, origin, input),
+            Request::Withdraw(volume) => self.withdraw(*volume, origin, input),
+            Request::AttachMore(nsid, more) => self.attach_more(*nsid, more, origin),
+            Request::DetachFrom(nsid, from) => self.detach_from(*nsid, from, origin),
+            Request::Stage(slot, image) => self.stage(*slot, image, origin, input),
             Request::ResetPrimary => self.reset_primary(origin),
         }
     }

@@ -41,8 +41,8 @@ pub mod view;
 pub use block_format::BlockFormat;
 pub use change::{Change, Identity, RestoreError, State};
 pub use drive::{
-    Capacity, Decision, Drive, Effect, HealthUpdate, LogQuery, Managers, MediumStatus, Request, Sanitized, Settings,
-    is_offered, keeps_page,
+    Capacity, Decision, Drive, Effect, HealthUpdate, LogQuery, Managers, MediumStatus, Ordered, Request, Sanitized,
+    Settings, is_offered, keeps_page,
 };
 pub use function::{Function, FunctionId, Primary, Share};
 pub use namespace::{FORMATS, Format, Namespace, NewNamespace, Protection, Shape, VolumeId};

@@ -1,12 +1,13 @@
 //! Transactions of the box over several objects, as each drive remembers them until they are over:
 //! what its objects were before, so that they can be made that again.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::function::Function;
 use crate::hex;
+use crate::namespace::VolumeId;
 use crate::placement::Attachments;
 
 /// What a drive's objects were before a transaction that is not over.
@@ -21,6 +22,12 @@ pub struct Unfinished {
     pub functions: BTreeMap<u16, Function>,
     /// Who had which namespaces, by NSID.
     pub namespaces: BTreeMap<u32, Attachments>,
+    /// Which namespaces were write protected and which were not, by NSID.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub protected: BTreeMap<u32, bool>,
+    /// The namespaces that it has created so far.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub created: BTreeSet<VolumeId>,
 }
 
 impl Unfinished {
@@ -28,6 +35,8 @@ impl Unfinished {
     pub const MAX: usize = 32;
     /// The most bytes of one, as JSON.
     pub const BYTES_MAX: usize = 64 << 10;
+    /// The most namespaces that one creates.
+    pub const CREATED_MAX: usize = 256;
     /// The longest identifier of one.
     pub const ID_BYTES_MAX: usize = 64;
 }

@@ -10,7 +10,7 @@ use ebof_nvme::firmware::Commit;
 use super::{Decision, Drive};
 use crate::change::Change;
 use crate::event_log::Event;
-use crate::firmware::{Content, Limits, PRODUCT, Personality};
+use crate::firmware::{Content, Download, Limits, PRODUCT, Personality};
 use crate::request::{Answer, DecisionInput, Origin, Refusal};
 use crate::self_test::Cause;
 
@@ -39,12 +39,29 @@ impl Drive {
         input: &DecisionInput,
     ) -> Result<Decision, Refusal> {
         self.may_manage(origin)?;
-        let limits = self.firmware_limits();
-        let outcome = self.state.firmware.commit(&self.download, &commit, &limits);
+        if origin.is_box {
+            // It downloads nothing, and what a host does is not touched.
+            return Ok(self.committed(&Download::default(), commit, origin, input)?.0);
+        }
+        let download = core::mem::take(&mut self.download);
+        let outcome = self.committed(&download, commit, origin, input);
         // Also after an error the next piece belongs to another image.
+        self.download = download;
         self.download.finish();
+        Ok(outcome?.0)
+    }
+
+    /// What a Firmware Commit of what was downloaded does, and the slot that it is about.
+    pub(super) fn committed(
+        &mut self,
+        download: &Download,
+        commit: Commit,
+        origin: &Origin,
+        input: &DecisionInput,
+    ) -> Result<(Decision, u8), Refusal> {
+        let limits = self.firmware_limits();
         self.telemetry.clear();
-        let done = outcome?;
+        let done = self.state.firmware.commit(download, &commit, &limits)?;
         let old = self.state.firmware.running(&limits).revision.clone();
         let action = (commit.action.encode(), done.slot);
         let event = Event::firmware_commit(origin, input, (&old, &done.revision), action, done.status);
@@ -54,12 +71,13 @@ impl Drive {
             Ok(()) => Answer::Done(done.dword0.into()),
             Err(status) => Answer::Warned(status, done.dword0.into()),
         };
-        Ok(Decision {
+        let decision = Decision {
             answer,
             changes: vec![Change::Firmware { firmware: Box::new(done.next) }, Change::Happened { event }],
             events: if done.activated { vec![AsyncEvent::FIRMWARE_ACTIVATION_STARTING] } else { Vec::new() },
             ..Decision::nothing()
-        })
+        };
+        Ok((decision, done.slot))
     }
 
     /// A controller was reset: its download is discarded, and firmware that waits for a reset is

@@ -29,23 +29,38 @@ impl Drive {
         input: &DecisionInput,
     ) -> Result<Decision, Refusal> {
         self.may_manage(origin)?;
+        let namespace = self.new_namespace(wanted, origin.host.to_string(), input)?;
+        let claim = self.claim(&namespace);
+        self.check_quota(origin, claim).map_err(|()| insufficient(claim))?;
+        let nsid = self.free_nsid().ok_or(Refusal::new(Status::NAMESPACE_ID_UNAVAILABLE))?;
+        Ok(Self::created(nsid, namespace, origin, input))
+    }
+
+    /// A namespace that the drive has room for, as the configuration says of new ones.
+    pub(super) fn new_namespace(
+        &self,
+        wanted: &NewNamespace,
+        owner: String,
+        input: &DecisionInput,
+    ) -> Result<Namespace, Refusal> {
         let mut shape = wanted.check()?;
         shape.checked = self.settings.checked;
         shape.encrypted = self.settings.encrypted;
-        let Shape { blocks, capacity_blocks, .. } = shape;
         let claim = self.claimed_bytes(&shape);
-        // The error log entry has the bytes that would be needed (Base, Namespace Management:
-        // Namespace Insufficient Capacity).
-        let insufficient = Refusal { information: claim, ..Refusal::new(Status::NAMESPACE_INSUFFICIENT_CAPACITY) };
         if claim > self.unallocated_bytes() && !self.settings.overcommit {
-            return Err(insufficient);
+            return Err(insufficient(claim));
         }
-        self.check_quota(origin, claim).map_err(|()| insufficient)?;
-        let nsid = self.free_nsid().ok_or(Refusal::new(Status::NAMESPACE_ID_UNAVAILABLE))?;
         let volume = VolumeId(self.state.next_volume);
-        let mut namespace = Namespace::new(shape, wanted.shared, volume, origin.host.to_string(), input);
+        let mut namespace = Namespace::new(shape, wanted.shared, volume, owner, input);
         namespace.for_everyone = self.settings.attach_everyone;
-        Ok(Decision {
+        Ok(namespace)
+    }
+
+    /// What creates a namespace.
+    pub(super) fn created(nsid: u32, namespace: Namespace, origin: &Origin, input: &DecisionInput) -> Decision {
+        let Namespace { volume, shape, .. } = namespace;
+        let Shape { blocks, capacity_blocks, .. } = shape;
+        Decision {
             answer: Answer::Done(nsid.into()),
             before: vec![Effect::Create { volume, blocks, capacity_blocks, block_format: shape.block_format() }],
             changes: vec![
@@ -53,7 +68,7 @@ impl Drive {
                 Change::Created { nsid, namespace },
             ],
             ..Decision::nothing()
-        })
+        }
     }
 
     pub(super) fn delete(&self, nsid: Nsid, origin: &Origin, input: &DecisionInput) -> Result<Decision, Refusal> {
@@ -68,10 +83,7 @@ impl Drive {
         for (nsid, _) in &deleted {
             self.check_reservation(*nsid, origin)?;
         }
-        let changes = deleted.iter().flat_map(|&(nsid, namespace)| {
-            let event = change_event(1, nsid, namespace, origin, input);
-            [Change::Happened { event }, Change::Deleted { nsid }]
-        });
+        let changes = deleted.iter().flat_map(|&(nsid, namespace)| deleted_by(nsid, namespace, origin, input));
         Ok(Decision {
             changes: changes.chain(self.interrupt_self_test(Cause::Removed(nsid))).collect(),
             after: deleted.iter().map(|(_, namespace)| Effect::Remove(namespace.volume)).collect(),
@@ -158,7 +170,8 @@ impl Drive {
     }
 
     pub(super) fn protect(&self, nsid: Nsid, protected: bool, origin: &Origin) -> Result<Decision, Refusal> {
-        let namespace = self.find_attached(nsid, origin)?;
+        // The box has no namespaces attached.
+        let namespace = if origin.is_box { self.find(nsid)? } else { self.find_attached(nsid, origin)? };
         if namespace.write_protected == protected {
             return Ok(Decision::nothing());
         }
@@ -238,6 +251,18 @@ pub(super) fn attached(nsid: u32, hosts: BTreeSet<String>) -> Vec<Change> {
     let hosts: Vec<String> = hosts.into_iter().collect();
     let parts = hosts.chunks(AT_ONCE).map(|part| part.iter().cloned().collect());
     parts.map(|hosts| Change::Attached { nsid, hosts }).collect()
+}
+
+/// The error log entry has the bytes that would be needed (Base, Namespace Management: Namespace
+/// Insufficient Capacity).
+fn insufficient(claim: u64) -> Refusal {
+    Refusal { information: claim, ..Refusal::new(Status::NAMESPACE_INSUFFICIENT_CAPACITY) }
+}
+
+/// The changes that delete a namespace.
+pub(super) fn deleted_by(nsid: u32, namespace: &Namespace, origin: &Origin, input: &DecisionInput) -> [Change; 2] {
+    let event = change_event(1, nsid, namespace, origin, input);
+    [Change::Happened { event }, Change::Deleted { nsid }]
 }
 
 /// The event for a namespace that is created or deleted; `sel` is the action of the command.

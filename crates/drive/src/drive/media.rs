@@ -16,6 +16,7 @@ use ebof_nvme::{ControllerId, Nsid, Status};
 use super::{Decision, Drive, Effect, NSID, Request, Settings};
 use crate::change::Change;
 use crate::event_log::Event;
+use crate::firmware::Personality;
 use crate::namespace::{Namespace, Protection, Shape, VolumeId, check_format};
 use crate::request::{DecisionInput, Origin, Refusal};
 use crate::sanitize::{Capabilities, Ended, Method, Preconditions, Restriction, Sanitize, Work};
@@ -45,15 +46,20 @@ impl Drive {
             | Request::Begin(..)
             | Request::End(_)
             | Request::Undo(_)
+            | Request::Withdraw(_)
             | Request::ResetPrimary => return Ok(()),
             Request::Reserve(..) => return restriction.check_io(nvm::RESERVATION_REGISTER),
-            Request::Create(_) | Request::Delete(_) => (admin::NAMESPACE_MANAGEMENT, 0),
-            Request::Attach(..) | Request::Detach(..) | Request::Map(..) => (admin::NAMESPACE_ATTACHMENT, 0),
+            Request::Create(_) | Request::CreateOrdered(_) | Request::Delete(_) => (admin::NAMESPACE_MANAGEMENT, 0),
+            Request::Attach(..)
+            | Request::Detach(..)
+            | Request::AttachMore(..)
+            | Request::DetachFrom(..)
+            | Request::Map(..) => (admin::NAMESPACE_ATTACHMENT, 0),
             Request::Protect(..) => (admin::SET_FEATURES, ebof_nvme::feature::Fid::WRITE_PROTECTION.0),
             Request::Persist(..) => (admin::SET_FEATURES, ebof_nvme::feature::Fid::RESERVATION_PERSISTENCE.0),
             Request::Log(query) => (admin::GET_LOG_PAGE, query.lid.0),
             Request::Download(..) => (admin::FIRMWARE_DOWNLOAD, 0),
-            Request::Commit(_) => (admin::FIRMWARE_COMMIT, 0),
+            Request::Commit(_) | Request::Stage(..) => (admin::FIRMWARE_COMMIT, 0),
             Request::SelfTest(..) => (admin::DEVICE_SELF_TEST, 0),
             Request::Format(..) => (admin::FORMAT_NVM, 0),
             Request::Sanitize(_) => (admin::SANITIZE, 0),
@@ -70,6 +76,7 @@ impl Drive {
     }
 
     pub(super) fn self_test(&self, code: SelfTestCode, nsid: Nsid, origin: &Origin) -> Result<Decision, Refusal> {
+        self.check_offered(|personality| personality.device_self_test)?;
         let next = self.state.self_test.execute(origin, code, nsid, &self.inventory(origin), self.hours())?;
         Ok(Decision { changes: tested(next).into_iter().collect(), ..Decision::nothing() })
     }
@@ -97,6 +104,7 @@ impl Drive {
         input: &DecisionInput,
     ) -> Result<Decision, Refusal> {
         self.may_manage(origin)?;
+        self.check_offered(|personality| personality.format)?;
         let chosen: Vec<(u32, &Namespace)> = match nsid {
             Nsid::ALL => {
                 let all = self.state.namespaces.iter().map(|(&nsid, namespace)| (nsid, namespace));
@@ -104,7 +112,7 @@ impl Drive {
             }
             _ => {
                 let namespace = self.find(nsid)?;
-                if !namespace.is_attached_to(origin) {
+                if !origin.is_box && !namespace.is_attached_to(origin) {
                     return Err(Refusal::at(Status::INVALID_FIELD, NSID));
                 }
                 vec![(nsid.0, namespace)]
@@ -202,6 +210,7 @@ impl Drive {
         input: &DecisionInput,
     ) -> Result<Decision, Refusal> {
         self.may_manage(origin)?;
+        self.check_offered(|personality| personality.sanitize)?;
         for nsid in self.state.namespaces.keys() {
             self.check_reservation(*nsid, origin)?;
         }
@@ -341,10 +350,19 @@ impl Drive {
         Ok(Shape { format: command.lba_format, protection, checked, encrypted, ..Shape::default() })
     }
 
+    /// Refuses a command that the running firmware does not have.
+    fn check_offered(&self, is_offered: impl Fn(&Personality) -> bool) -> Result<(), Refusal> {
+        let limits = self.firmware_limits();
+        if is_offered(&self.state.firmware.running(&limits).personality) {
+            return Ok(());
+        }
+        Err(Refusal::new(Status::INVALID_OPCODE))
+    }
+
     fn inventory(&self, origin: &Origin) -> Inventory {
         let mut inventory = Inventory { extent_bytes: self.capacity.extent_bytes, ..Inventory::default() };
         for (&nsid, namespace) in &self.state.namespaces {
-            if namespace.is_attached_to(origin) {
+            if origin.is_box || namespace.is_attached_to(origin) {
                 let extents = self.medium_status.allocated.get(&namespace.volume).copied().unwrap_or_default();
                 inventory.active.push((Nsid(nsid), extents));
             } else {
@@ -369,7 +387,7 @@ fn sanitized(next: Sanitize) -> Change {
 
 /// Whether the running firmware offers a log page.
 #[must_use]
-pub fn is_offered(personality: &crate::firmware::Personality, lid: Lid) -> bool {
+pub fn is_offered(personality: &Personality, lid: Lid) -> bool {
     match lid {
         Lid::DEVICE_SELF_TEST => personality.device_self_test,
         Lid::SANITIZE_STATUS => personality.sanitize,

@@ -1,8 +1,6 @@
 //! What the box does to a function or a namespace in one step, so that there is nothing in between:
 //! neither for hosts nor after a crash.
 
-use alloc::collections::BTreeSet;
-
 use ebof_nvme::virtualization::ResourceType;
 use ebof_nvme::{Nsid, Status};
 
@@ -57,20 +55,18 @@ impl Drive {
         self.may_manage(origin)?;
         let namespace = self.find(nsid)?;
         self.check_reservation(nsid.0, origin)?;
-        to.functions.iter().try_for_each(|&id| self.function_of(FunctionId(id).controller()).map(drop))?;
-        let owners = to.functions.len() + to.hosts.len() + usize::from(to.for_everyone);
-        if self.is_alone(namespace) && owners > 1 {
-            return Err(Refusal::new(Status::NAMESPACE_IS_PRIVATE));
-        }
-        let new_hosts: BTreeSet<_> = to.hosts.difference(&namespace.hosts).cloned().collect();
-        let new_functions = to.functions.difference(&namespace.functions).copied().collect();
-        self.check_attachments(&new_hosts, &new_functions)?;
         let now = Attachments::from(namespace);
-        if now == *to {
-            return Ok(Decision::nothing());
+        self.check_owners(self.is_alone(namespace), &now, to)?;
+        Ok(Self::exchanged(nsid, &now, to))
+    }
+
+    /// Those who have a namespace `now` lose it, unless they are to have it.
+    pub(super) fn exchanged(nsid: Nsid, now: &Attachments, to: &Attachments) -> Decision {
+        if now == to {
+            return Decision::nothing();
         }
         let lost = now.lost_by(to).into_iter().map(|who| (nsid, who)).collect();
-        Ok(Decision { lost, changes: exactly(nsid.0, &now, to), ..Decision::nothing() })
+        Decision { lost, changes: exactly(nsid.0, now, to), ..Decision::nothing() }
     }
 }
 

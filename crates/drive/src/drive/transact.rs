@@ -10,7 +10,7 @@ use super::manage::attached;
 use super::{Decision, Drive};
 use crate::function::{self, Change, Function, FunctionId};
 use crate::placement::Attachments;
-use crate::request::{Origin, Refusal};
+use crate::request::{DecisionInput, Origin, Refusal};
 use crate::unfinished::Unfinished;
 
 impl Drive {
@@ -36,7 +36,7 @@ impl Drive {
 
     /// Makes what a transaction was about what it was before, and forgets the transaction. A
     /// function whose resources somebody else has by now stays offline without any.
-    pub(super) fn undo(&self, id: &str, origin: &Origin) -> Result<Decision, Refusal> {
+    pub(super) fn undo(&self, id: &str, origin: &Origin, input: &DecisionInput) -> Result<Decision, Refusal> {
         is_box(origin)?;
         let Some(before) = self.state.transactions.get(id) else { return Ok(Decision::nothing()) };
         let mut decision = Decision::nothing();
@@ -58,6 +58,14 @@ impl Drive {
                 decision.lost.extend(now.lost_by(to).into_iter().map(|who| (Nsid(nsid), who)));
                 decision.changes.extend(exactly(nsid, &now, to));
             }
+        }
+        for (&nsid, &protected) in &before.protected {
+            if self.state.namespaces.get(&nsid).is_some_and(|namespace| namespace.write_protected != protected) {
+                decision.changes.push(crate::Change::Protected { nsid, protected });
+            }
+        }
+        for &volume in &before.created {
+            self.withdraw_into(&mut decision, volume, origin, input);
         }
         // The last one: after a crash before it, all of it is done again.
         decision.changes.push(crate::Change::Over { transaction: id.into() });
@@ -108,6 +116,6 @@ pub(super) fn exactly(nsid: u32, now: &Attachments, to: &Attachments) -> Vec<cra
     changes
 }
 
-fn is_box(origin: &Origin) -> Result<(), Refusal> {
+pub(super) fn is_box(origin: &Origin) -> Result<(), Refusal> {
     if origin.is_box { Ok(()) } else { Err(Refusal::new(Status::OPERATION_DENIED)) }
 }

@@ -110,12 +110,14 @@ impl Withheld {
             | Request::Detach(nsid, _)
             | Request::Delete(nsid)
             | Request::Map(nsid, _)
+            | Request::AttachMore(nsid, _)
+            | Request::DetachFrom(nsid, _)
             | Request::AttachExactly(nsid, _) => namespace(nsid),
             Request::GiveTo(id, _) | Request::Place(id, _) => self.functions.contains(&id.0),
             Request::Virtualize(command) => self.functions.contains(&command.cntlid.0),
             Request::ResetPrimary => !self.functions.is_empty(),
             // Whatever it was about: it is taken back when all is let go.
-            Request::Undo(_) => true,
+            Request::Undo(_) | Request::Withdraw(_) => true,
             _ => false,
         }
     }
@@ -312,6 +314,9 @@ fn hands_over(request: &Request) -> bool {
             | Request::Map(..)
             | Request::Place(..)
             | Request::AttachExactly(..)
+            | Request::AttachMore(..)
+            | Request::DetachFrom(..)
+            | Request::Withdraw(_)
             | Request::Undo(_)
             | Request::ResetPrimary
     )

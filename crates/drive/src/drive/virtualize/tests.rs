@@ -15,8 +15,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::change::State;
-use crate::drive::{Capacity, Managers, Request, Settings};
-use crate::namespace::NewNamespace;
+use crate::drive::{Capacity, Managers, Ordered, Request, Settings};
+use crate::namespace::{NewNamespace, VolumeId};
 use crate::placement::{Attachments, Placement};
 use crate::request::DecisionInput;
 use crate::reservation::{self, Reservations};
@@ -363,12 +363,18 @@ fn requests() -> impl Strategy<Value = (usize, Request)> {
     let place = (id(), 0..150_u16, 0..150_u16, any::<bool>(), port.clone()).prop_map(
         |(id, queues, interrupts, online, port)| Request::Place(id, Placement { queues, interrupts, online, port }),
     );
-    let hosts = proptest::collection::btree_set("[a-c]", 0..3);
-    let exactly = (nsid(), proptest::collection::btree_set(0..6_u16, 0..3), hosts, any::<bool>()).prop_map(
-        |(nsid, functions, hosts, for_everyone)| {
-            Request::AttachExactly(nsid, Attachments { functions, hosts, for_everyone })
-        },
-    );
+    let hosts = || proptest::collection::btree_set("[a-c]", 0..3);
+    let attachments = || {
+        let all = (proptest::collection::btree_set(0..6_u16, 0..3), hosts(), any::<bool>());
+        all.prop_map(|(functions, hosts, for_everyone)| Attachments { functions, hosts, for_everyone })
+    };
+    let exactly = (nsid(), attachments()).prop_map(|(nsid, to)| Request::AttachExactly(nsid, to));
+    let transaction = proptest::option::of(Just("t".to_string()));
+    let ordered = (any::<bool>(), proptest::option::of(1..4_u32), proptest::option::of(attachments()), transaction)
+        .prop_map(|(shared, nsid, attachments, transaction)| {
+            let namespace = NewNamespace { blocks: 8, capacity_blocks: 8, shared, ..NewNamespace::default() };
+            Request::CreateOrdered(Ordered { namespace, nsid, attachments, transaction })
+        });
     let share = (0..1100_u16, proptest::option::of(0..9_u64), proptest::option::of(0..9_u64));
     let share = share.prop_map(|(weight, iops, minimum_iops)| Share { weight, iops, minimum_iops, ..Share::default() });
     let request = prop_oneof![
@@ -384,9 +390,20 @@ fn requests() -> impl Strategy<Value = (usize, Request)> {
         1 => (id(), share).prop_map(|(id, share)| Request::SetShare(id, share)),
         3 => place,
         2 => exactly,
+        2 => ordered,
+        1 => (0..6_u64).prop_map(|volume| Request::Withdraw(VolumeId(volume))),
+        2 => (nsid(), attachments()).prop_map(|(nsid, more)| Request::AttachMore(nsid, more)),
+        2 => (nsid(), attachments()).prop_map(|(nsid, from)| Request::DetachFrom(nsid, from)),
+        1 => (nsid(), any::<bool>()).prop_map(|(nsid, on)| Request::Protect(nsid, on)),
         1 => Just(Request::ResetPrimary),
     ];
     (0..4_usize, request)
+}
+
+/// Whether a request is one record of the journal: of a namespace that is created or deleted there is
+/// an event, too.
+fn is_one_record(request: &Request) -> bool {
+    !matches!(request, Request::Create(_) | Request::Delete(_) | Request::CreateOrdered(_) | Request::Withdraw(_))
 }
 
 /// What holds at any time.
@@ -428,6 +445,8 @@ fn check(bench: &Bench, before: &State, request: &Request) {
             | Request::SetShare(..)
             | Request::Place(..)
             | Request::AttachExactly(..)
+            | Request::AttachMore(..)
+            | Request::DetachFrom(..)
             | Request::ResetPrimary
     );
     assert!(!moves || state.reservations == before.reservations, "reservations survive a move");
@@ -451,7 +470,9 @@ proptest! {
             if done.is_err() {
                 prop_assert_eq!(bench.drive.state(), &before);
             } else if matches!(request, Request::ResetPrimary) || from == 2 {
-                prop_assert!(from != 2, "a stranger changed something: {:?}", request);
+                // Whoever has a namespace may protect it.
+                let is_own = matches!(request, Request::Protect(..));
+                prop_assert!(from != 2 || is_own, "a stranger changed something: {:?}", request);
             }
             let request = if done.is_ok() { request } else { Request::AssignCntlid };
             check(&bench, &before, &request);
@@ -472,11 +493,23 @@ proptest! {
         let namespaces = |state: &State| -> BTreeMap<u32, Attachments> {
             state.namespaces.iter().map(|(&nsid, namespace)| (nsid, Attachments::from(namespace))).collect()
         };
-        let before = Unfinished { functions: bench.drive.functions(), namespaces: namespaces(&state), ..Unfinished::default() };
+        let protected = |state: &State| -> BTreeMap<u32, bool> {
+            state.namespaces.iter().map(|(&nsid, namespace)| (nsid, namespace.write_protected)).collect()
+        };
+        let before = Unfinished {
+            functions: bench.drive.functions(),
+            namespaces: namespaces(&state),
+            protected: protected(&state),
+            ..Unfinished::default()
+        };
         let begin = Request::Begin("t".into(), before.clone());
         prop_assert!(bench.ask(&host(0), &begin).unwrap_err().is(Status::OPERATION_DENIED));
         bench.ask(&Origin::box_(), &begin).unwrap();
-        let is_part = |request: &Request| !matches!(request, Request::Create(_) | Request::Delete(_) | Request::ResetPrimary);
+        let is_part = |request: &Request| match request {
+            Request::Create(_) | Request::Delete(_) | Request::Withdraw(_) | Request::ResetPrimary => false,
+            Request::CreateOrdered(ordered) => ordered.transaction.is_some(),
+            _ => true,
+        };
         for (_, request) in then.into_iter().filter(|(_, request)| is_part(request)) {
             let _refused = bench.ask(&Origin::box_(), &request);
         }
@@ -486,6 +519,7 @@ proptest! {
         bench.ask(&Origin::box_(), &Request::Undo("t".into())).unwrap();
         prop_assert_eq!(bench.drive.functions(), before.functions);
         prop_assert_eq!(namespaces(bench.drive.state()), before.namespaces);
+        prop_assert_eq!(protected(bench.drive.state()), before.protected);
         prop_assert!(bench.drive.state().transactions.is_empty());
         let again = bench.ask(&Origin::box_(), &Request::Undo("t".into())).unwrap();
         prop_assert!(again.changes.is_empty());
@@ -496,11 +530,18 @@ proptest! {
     fn a_crash_leaves_a_state_of_before_or_after_each_request(story in proptest::collection::vec(requests(), 1..40)) {
         let mut bench = Bench::new(false);
         let mut states = vec![bench.drive.state().clone()];
-        for (_, request) in story.into_iter().filter(|(_, request)| !matches!(request, Request::Create(_) | Request::Delete(_))) {
+        for (_, request) in story.into_iter().filter(|(_, request)| is_one_record(request)) {
             let from = bench.journal.len();
             let Ok(decision) = bench.ask(&Origin::box_(), &request) else { continue };
             // A list of functions and hosts takes a record each; everything else is one.
-            let is_list = matches!(request, Request::Attach(..) | Request::Detach(..) | Request::AttachExactly(..));
+            let is_list = matches!(
+                request,
+                Request::Attach(..)
+                    | Request::Detach(..)
+                    | Request::AttachExactly(..)
+                    | Request::AttachMore(..)
+                    | Request::DetachFrom(..)
+            );
             prop_assert!(is_list || decision.changes.len() <= 1, "{:?}", request);
             prop_assert_eq!(bench.journal.len(), from + decision.changes.len());
             states.push(bench.drive.state().clone());

@@ -1,0 +1,217 @@
+//! What the box asks: what it may, what hosts may not, and what is left if the journal ends in the
+//! middle.
+
+use alloc::format;
+use alloc::string::ToString;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use ebof_nvme::media::{Format, Sanitize, SanitizeAction};
+use ebof_nvme::{ControllerId, HostId, Nqn};
+
+use super::*;
+use crate::change::State;
+use crate::drive::{Capacity, Request, Settings};
+use crate::firmware::{Image, PRODUCT, Personality};
+
+fn host(number: u16) -> Origin {
+    let host = Nqn::parse(&format!("nqn.2014-08.org.example:{number}")).unwrap();
+    Origin::host(ControllerId(128 + number), host, HostId([u8::try_from(number + 1).unwrap(); 16]))
+}
+
+/// A drive with two functions, and its journal.
+struct Bench {
+    drive: Drive,
+    journal: Vec<Vec<u8>>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let mut bench = Self { drive: drive(State::default()), journal: Vec::new() };
+        for number in 0..2 {
+            bench.ask(&host(number), &Request::AssignCntlid).unwrap();
+        }
+        bench
+    }
+
+    fn ask(&mut self, origin: &Origin, request: &Request) -> Result<Decision, Status> {
+        let decision = self.drive.decide(request, origin, &DecisionInput::default());
+        let decision = decision.map_err(|refusal| refusal.status)?;
+        for change in &decision.changes {
+            self.journal.push(change.to_bytes());
+            self.drive.apply(change.clone());
+        }
+        Ok(decision)
+    }
+
+    /// By the box.
+    fn made(&mut self, request: &Request) -> Decision {
+        self.ask(&Origin::box_(), request).unwrap()
+    }
+
+    fn refused(&mut self, request: &Request) -> Status {
+        self.ask(&Origin::box_(), request).unwrap_err()
+    }
+
+    fn owners(&self, nsid: u32) -> Attachments {
+        Attachments::from(&self.drive.state().namespaces[&nsid])
+    }
+}
+
+fn drive(state: State) -> Drive {
+    let settings = Settings { functions: 2, ..Settings::default() };
+    Drive::new(state, settings, Capacity { total_bytes: 1 << 30, extent_bytes: 256 << 10 })
+}
+
+fn ordered(nsid: Option<u32>, attachments: Option<Attachments>) -> Ordered {
+    let namespace = NewNamespace { blocks: 2048, capacity_blocks: 2048, shared: true, ..NewNamespace::default() };
+    Ordered { namespace, nsid, attachments, transaction: None }
+}
+
+fn both() -> Attachments {
+    let hosts = [host(0).host.to_string()].into();
+    Attachments { functions: [1].into(), hosts, for_everyone: false }
+}
+
+#[test]
+fn a_namespace_is_there_with_those_who_have_it() {
+    let mut bench = Bench::new();
+    let order = |nsid, attachments| Request::CreateOrdered(ordered(nsid, attachments));
+    let decision = bench.made(&order(Some(7), Some(both())));
+    assert_eq!(decision.answer, Answer::Done(7));
+    assert_eq!((bench.owners(7), decision.lost), (both(), vec![]));
+    assert_eq!(bench.drive.state().namespaces[&7].owner, "", "nobody's quota counts it");
+    let created = |change: &&Change| matches!(change, Change::Created { .. });
+    assert_eq!(decision.changes.iter().filter(created).count(), 1, "there is no moment without owners");
+
+    assert_eq!(bench.made(&order(None, None)).answer, Answer::Done(1));
+    assert_eq!(bench.owners(1), Attachments::default());
+    assert!(bench.refused(&order(Some(7), None)).is(Status::NAMESPACE_ID_UNAVAILABLE));
+    assert!(bench.refused(&order(Some(129), None)).is(Status::INVALID_NAMESPACE));
+    let three = Attachments { functions: [3].into(), ..Attachments::default() };
+    assert!(bench.refused(&order(None, Some(three))).is(Status::INVALID_CONTROLLER_ID));
+    let mut private = ordered(None, Some(both()));
+    private.namespace.shared = false;
+    assert!(bench.refused(&Request::CreateOrdered(private)).is(Status::NAMESPACE_IS_PRIVATE));
+    let mut unknown = ordered(None, None);
+    unknown.transaction = Some("t".into());
+    assert!(bench.refused(&Request::CreateOrdered(unknown)).is(Status::INVALID_FIELD));
+}
+
+#[test]
+fn hosts_may_not_ask_what_the_box_asks() {
+    let mut bench = Bench::new();
+    bench.made(&Request::CreateOrdered(ordered(None, None)));
+    for request in [
+        Request::CreateOrdered(ordered(None, None)),
+        Request::Withdraw(VolumeId(0)),
+        Request::AttachMore(Nsid(1), both()),
+        Request::DetachFrom(Nsid(1), both()),
+        Request::Stage(2, image("2.0", Personality::default())),
+    ] {
+        assert!(bench.ask(&host(0), &request).unwrap_err().is(Status::OPERATION_DENIED), "{request:?}");
+    }
+}
+
+#[test]
+fn some_get_a_namespace_and_others_keep_or_lose_it() {
+    let mut bench = Bench::new();
+    bench.made(&Request::CreateOrdered(ordered(None, None)));
+    let hosts = |numbers: &[u16]| Attachments {
+        hosts: numbers.iter().map(|&number| host(number).host.to_string()).collect(),
+        ..Attachments::default()
+    };
+    let everyone = Attachments { for_everyone: true, ..Attachments::default() };
+    bench.made(&Request::AttachMore(Nsid(1), both()));
+    assert_eq!(bench.made(&Request::AttachMore(Nsid(1), both())).changes, vec![], "they have it");
+    bench.made(&Request::AttachMore(Nsid(1), everyone.clone()));
+    // One who has it as one of all needs no entry of its own.
+    assert_eq!(bench.made(&Request::AttachMore(Nsid(1), hosts(&[1]))).changes, vec![]);
+    let decision = bench.made(&Request::DetachFrom(Nsid(1), hosts(&[0])));
+    assert_eq!(decision.lost, [(Nsid(1), None)]);
+    assert_eq!(bench.owners(1), Attachments { functions: [1].into(), ..hosts(&[1]) }, "those that were there stay");
+    bench.made(&Request::AttachMore(Nsid(1), everyone.clone()));
+    bench.made(&Request::DetachFrom(Nsid(1), everyone));
+    assert_eq!(bench.owners(1), Attachments { functions: [1].into(), ..hosts(&[1]) });
+    let function = Attachments { functions: [1].into(), ..Attachments::default() };
+    let decision = bench.made(&Request::DetachFrom(Nsid(1), function));
+    assert_eq!(decision.lost, [(Nsid(1), Some(FunctionId(1)))]);
+    assert!(bench.refused(&Request::AttachMore(Nsid(2), both())).is(Status::INVALID_NAMESPACE));
+}
+
+#[test]
+fn what_a_transaction_has_created_goes_wherever_the_journal_ends() {
+    let mut bench = Bench::new();
+    bench.made(&Request::CreateOrdered(ordered(Some(1), None)));
+    let before = Unfinished { protected: [(1, false)].into(), ..Unfinished::default() };
+    bench.made(&Request::Begin("t".into(), before));
+    let began = bench.journal.len();
+    for nsid in [Some(2), None] {
+        let transaction = Some("t".to_string());
+        bench.made(&Request::CreateOrdered(Ordered { transaction, ..ordered(nsid, Some(both())) }));
+    }
+    bench.made(&Request::Protect(Nsid(1), true));
+    bench.made(&Request::Protect(Nsid(2), true));
+    let state = |journal: &[Vec<u8>]| State::restore(b"", journal).unwrap();
+    assert_eq!(state(&bench.journal).namespaces.len(), 3);
+    for end in began..=bench.journal.len() {
+        let mut rest = Bench { drive: drive(state(&bench.journal[..end])), journal: bench.journal[..end].to_vec() };
+        let there: Vec<VolumeId> = rest.drive.state().volumes().skip(1).collect();
+        let decision = rest.made(&Request::Undo("t".into()));
+        assert_eq!(decision.after, there.into_iter().map(Effect::Remove).collect::<Vec<_>>(), "{end}");
+        let after = state(&rest.journal);
+        assert_eq!(after.namespaces.keys().collect::<Vec<_>>(), [&1], "{end}");
+        assert!(!after.namespaces[&1].write_protected && after.transactions.is_empty());
+    }
+    // One that is made is not taken back.
+    bench.made(&Request::End("t".into()));
+    bench.made(&Request::Undo("t".into()));
+    assert_eq!(bench.drive.state().namespaces.len(), 3);
+    // One at a time, by the task itself.
+    let volume = bench.drive.state().namespaces[&2].volume;
+    assert_eq!(bench.made(&Request::Withdraw(volume)).after, [Effect::Remove(volume)]);
+    assert_eq!(bench.made(&Request::Withdraw(volume)).changes, vec![], "it is gone");
+}
+
+fn image(revision: &str, personality: Personality) -> Arc<[u8]> {
+    let image = Image { product: PRODUCT.into(), revision: revision.into(), personality };
+    image.encode().unwrap().into()
+}
+
+#[test]
+fn a_hosts_download_is_not_the_boxs() {
+    let mut bench = Bench::new();
+    let of_host = image("7.7", Personality::default());
+    bench.ask(&host(0), &Request::Download(0, of_host.to_vec())).unwrap();
+    let activate = |slot| Request::Commit(Commit { action: CommitAction::ActivateNow, slot, boot_partition: 0 });
+    assert!(bench.refused(&activate(3)).is(Status::INVALID_FIRMWARE_IMAGE), "the box has downloaded nothing");
+    let decision = bench.made(&Request::Stage(0, image("2.0", Personality::default())));
+    assert_eq!(decision.answer, Answer::Done(2));
+    bench.made(&activate(2));
+    assert_eq!(bench.drive.view().revision, "2.0");
+    bench.ask(&host(0), &activate(3)).unwrap();
+    assert_eq!(bench.drive.view().revision, "7.7", "the host's image is whole");
+    let cut: Arc<[u8]> = image("2.1", Personality::default())[..70].into();
+    assert!(bench.refused(&Request::Stage(4, cut)).is(Status::INVALID_FIRMWARE_IMAGE));
+    assert!(bench.refused(&Request::Stage(5, image("2.1", Personality::default()))).is(Status::INVALID_FIRMWARE_SLOT));
+}
+
+#[test]
+fn the_box_has_the_commands_that_the_firmware_has() {
+    let mut bench = Bench::new();
+    bench.made(&Request::CreateOrdered(ordered(None, None)));
+    let requests = [
+        Request::Format(Nsid(1), Format::new(1)),
+        Request::SelfTest(ebof_nvme::log::SelfTestCode::SHORT, Nsid::ALL),
+        Request::Sanitize(Sanitize::new(SanitizeAction::BlockErase)),
+    ];
+    let none = Personality { format: false, device_self_test: false, sanitize: false, ..Personality::default() };
+    bench.made(&Request::Stage(2, image("2.0", none)));
+    bench.made(&Request::Commit(Commit { action: CommitAction::Activate, slot: 2, boot_partition: 0 }));
+    bench.made(&Request::Reset);
+    requests.iter().for_each(|request| assert!(bench.refused(request).is(Status::INVALID_OPCODE), "{request:?}"));
+    bench.made(&Request::Commit(Commit { action: CommitAction::ActivateNow, slot: 1, boot_partition: 0 }));
+    // Namespaces that nobody has, too.
+    requests.iter().for_each(|request| drop(bench.made(request)));
+}
