@@ -12,6 +12,8 @@ mod claims;
 mod details;
 mod images;
 mod inventory;
+mod namespaces;
+mod operations;
 mod relocate;
 mod sensors;
 mod tasks;

@@ -133,7 +133,16 @@ fn wrong_requests_are_answered_with_what_is_accepted() {
     let rig = rig(LONG);
     let large = format!("{{\"changes\": [], \"x\": \"{}\"}}", "x".repeat(BODY_BYTES_MAX));
     let deep = "[".repeat(100_000);
+    let image = "x".repeat(ebof_manage::enclosure::IMAGE_BYTES_MAX + 1);
     for (method, path, body, expected) in [
+        ("GET", "/v1/drives/d9", "", 404),
+        ("GET", "/v1/drives/%00%0a", "", 404),
+        ("GET", "/v1/drives/", "", 404),
+        ("DELETE", "/v1/drives/d0", "", 405),
+        ("POST", "/v1/images", "no image", 422),
+        ("POST", "/v1/images", "", 422),
+        ("POST", "/v1/images", &image, 413),
+        ("GET", "/v1/images", "", 405),
         ("GET", "/v2/inventory", "", 404),
         ("GET", "/v1/tasks/7", "", 404),
         ("GET", "/v1/tasks/seven", "", 404),
@@ -159,6 +168,7 @@ fn wrong_requests_are_answered_with_what_is_accepted() {
     }
     assert_eq!(rig.get("/v1").0, 200);
     assert_eq!(rig.get("/v1/status").1["schema"], 1);
+    assert_eq!(rig.get("/v1/drives/d0").1["details_schema"], 1);
     assert_eq!(rig.get("/v1/refused").0, 200);
 }
 

@@ -60,7 +60,8 @@ pub struct DriveDetails {
     pub sanitize: SanitizeObject,
     /// Self-tests.
     pub self_test: SelfTestObject,
-    /// The Error Information log, the latest first, [`ERRORS_MAX`] at most.
+    /// The Error Information log as of the last collection, the latest first, [`ERRORS_MAX`] at
+    /// most.
     pub errors: Vec<ErrorObject>,
     /// The Persistent Event Log.
     pub events: EventsObject,

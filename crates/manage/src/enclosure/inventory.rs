@@ -66,6 +66,9 @@ pub struct DriveObject {
     /// The formats that its namespaces can have.
     #[serde(default)]
     pub formats: Vec<FormatObject>,
+    /// Whether new and formatted namespaces are encrypted: only then keys can be destroyed.
+    #[serde(default)]
+    pub encrypts: bool,
     /// How much of a sanitize operation that is going on is done, 0 to 99; `None` if none is.
     #[serde(default)]
     pub sanitize_percent: Option<u8>,

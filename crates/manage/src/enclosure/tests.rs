@@ -66,6 +66,7 @@ fn drive(name: &str, functions: Vec<FunctionObject>) -> DriveObject {
         formats: [(0, 512, 0), (1, 4096, 0), (2, 512, 8), (3, 4096, 8)]
             .map(|(index, block_size_bytes, metadata_bytes)| FormatObject { index, block_size_bytes, metadata_bytes })
             .into(),
+        encrypts: name == "d4",
         sanitize_percent: None,
         self_test_percent: None,
         added: name == "d4",
@@ -272,4 +273,144 @@ fn what_is_no_transaction_is_refused() {
     assert_eq!(mistakes(""), ["Value None there is no change; name at least one"]);
     let many = vec![r#"{"change": "weight", "function": "d3/vf1", "weight": 4}"#; CHANGES_MAX + 1].join(",");
     assert_eq!(mistakes(&many).len(), 1);
+}
+
+#[test]
+fn changes_of_drives_that_are_right_are_accepted() {
+    for json in [
+        r#"{"change": "create-namespace", "drive": "d3", "size_bytes": 1}"#,
+        r#"{"change": "create-namespace", "drive": "d3", "size_bytes": 8192, "capacity_bytes": 4096, "shared": true,
+            "block_size_bytes": 512, "metadata_bytes": 8, "protection": {"type": 1, "first": true}, "nsid": 128,
+            "attach_to": ["d3/vf1", "nqn.2014-08.org.example:host", "*"]}"#,
+        r#"{"change": "create-namespace", "drive": "d3", "size_bytes": 1, "nsid": 9},
+           {"change": "map", "namespace": "d3/ns9", "function": "d3/vf2"},
+           {"change": "write-protect", "namespace": "d3/ns9", "on": true}"#,
+        r#"{"change": "delete-namespace", "namespace": "d3/ns4"}"#,
+        r#"{"change": "attach-namespace", "namespace": "d3/ns4", "to": "d3/vf1"}"#,
+        r#"{"change": "detach-namespace", "namespace": "d3/ns4", "from": "d3/vf1"},
+           {"change": "attach-namespace", "namespace": "d3/ns4", "to": "*"},
+           {"change": "detach-namespace", "namespace": "d3/ns4", "from": "nqn.2014-08.org.example:host"}"#,
+        r#"{"change": "map", "namespace": "d3/ns4", "function": null},
+           {"change": "attach-namespace", "namespace": "d3/ns4", "to": "d3/vf2"}"#,
+        r#"{"change": "format-namespace", "namespace": "d3/ns4", "block_size_bytes": 512, "erase": "user-data"}"#,
+        r#"{"change": "sanitize-drive", "drive": "d4", "action": "crypto-erase"}"#,
+        r#"{"change": "sanitize-drive", "drive": "d3", "action": "overwrite", "passes": 16, "pattern": 1, "invert": true}"#,
+        r#"{"change": "self-test", "drive": "d3", "kind": "extended"}"#,
+        r#"{"change": "stage-firmware", "drive": "d3", "slot": 7, "image": "x"}"#,
+        r#"{"change": "activate-firmware", "drive": "d3", "slot": 1, "when": "at-reset"}"#,
+    ] {
+        assert_eq!(mistakes(json), Vec::<String>::new(), "{json}");
+    }
+}
+
+#[test]
+fn all_mistakes_with_namespaces_are_reported_at_once() {
+    let all = mistakes(
+        r#"{"change": "create-namespace", "drive": "d33", "size_bytes": 0},
+        {"change": "create-namespace", "drive": "d3", "size_bytes": 0, "capacity_bytes": 4096, "block_size_bytes": 520},
+        {"change": "create-namespace", "drive": "d3", "size_bytes": 1, "nsid": 4, "protection": {"type": 4}},
+        {"change": "create-namespace", "drive": "d3", "size_bytes": 1, "nsid": 129, "protection": {"type": 1}},
+        {"change": "create-namespace", "drive": "d3", "size_bytes": 1, "attach_to": ["d3/vf1", "d3/vf9", "d4/vf1"]},
+        {"change": "create-namespace", "drive": "d3", "size_bytes": 1, "nsid": 9},
+        {"change": "create-namespace", "drive": "d3", "size_bytes": 1, "nsid": 9},
+        {"change": "attach-namespace", "namespace": "d3/ns4", "to": "d3/vf2"},
+        {"change": "attach-namespace", "namespace": "d3/ns5", "to": "d4/vf2"},
+        {"change": "detach-namespace", "namespace": "d3/ns9", "from": "*"},
+        {"change": "detach-namespace", "namespace": "d4/ns4", "from": "d4/vf3"},
+        {"change": "write-protect", "namespace": "d5/ns4", "on": true}"#,
+    );
+    insta::assert_snapshot!(all.join("\n"));
+}
+
+#[test]
+fn what_destroys_data_is_checked_against_what_the_drive_is_doing() {
+    let mut inventory = inventory();
+    let all = |inventory: &Inventory, json: &str| {
+        let refused = check(inventory, &transaction(json)).err().map(|refused| refused.mistakes).unwrap_or_default();
+        refused.iter().map(|mistake| format!("{:?} {mistake}", mistake.kind)).collect::<Vec<_>>().join("\n")
+    };
+    let delete = r#"{"change": "delete-namespace", "namespace": "d3/ns4"}"#;
+    let format = r#"{"change": "format-namespace", "namespace": "d3/ns4", "erase": "cryptographic",
+                     "block_size_bytes": 513, "protection": {"type": 2}}"#;
+    let sanitize = r#"{"change": "sanitize-drive", "drive": "d3", "action": "crypto-erase", "passes": 17}"#;
+    let test = r#"{"change": "self-test", "drive": "d3", "kind": "short"}"#;
+    let firmware = r#"{"change": "activate-firmware", "drive": "d3", "slot": 8, "when": "now"}"#;
+    let mut told = vec![
+        all(&inventory, &format!("{delete}, {sanitize}")),
+        all(&inventory, format),
+        all(&inventory, firmware),
+        all(&inventory, r#"{"change": "self-test", "drive": "d5", "kind": "abort"}"#),
+    ];
+    inventory.drives[0].namespaces[0].write_protected = true;
+    inventory.drives[0].namespaces[0].format_percent = Some(7);
+    inventory.drives[0].self_test_percent = Some(50);
+    told.extend([delete, format, sanitize, test].map(|json| all(&inventory, json)));
+    let off = r#"{"change": "write-protect", "namespace": "d3/ns4", "on": false}"#;
+    assert!(check(&inventory, &transaction(off)).is_ok());
+    inventory.drives[0].sanitize_percent = Some(43);
+    told.extend([delete, format, sanitize, test, off].map(|json| all(&inventory, json)));
+    insta::assert_snapshot!(told.join("\n\n"));
+}
+
+#[test]
+fn the_shape_of_changes_of_drives_is_stable() {
+    let namespace = || "d3/ns4".parse::<NamespaceName>().unwrap();
+    let drive = || "d3".to_owned();
+    let host: Attachee = "nqn.2014-08.org.example:host".parse().unwrap();
+    let changes = vec![
+        Change::CreateNamespace(CreateNamespace {
+            drive: drive(),
+            size_bytes: 1 << 30,
+            capacity_bytes: Some(1 << 29),
+            block_size_bytes: 512,
+            metadata_bytes: 8,
+            protection: ProtectionObject { kind: 1, first: true },
+            shared: true,
+            nsid: Some(9),
+            attach_to: vec![Attachee::Function("d3/vf2".parse().unwrap()), host.clone()],
+        }),
+        serde_json::from_str(r#"{"change": "create-namespace", "drive": "d3", "size_bytes": 4096}"#).unwrap(),
+        Change::DeleteNamespace { namespace: namespace() },
+        Change::AttachNamespace { namespace: namespace(), to: Attachee::Everyone },
+        Change::AttachNamespace { namespace: namespace(), to: host.clone() },
+        Change::DetachNamespace { namespace: namespace(), from: Attachee::Everyone },
+        Change::DetachNamespace { namespace: namespace(), from: host },
+        Change::WriteProtect { namespace: namespace(), on: true },
+        Change::WriteProtect { namespace: namespace(), on: false },
+        Change::FormatNamespace(FormatNamespace {
+            namespace: namespace(),
+            block_size_bytes: Some(512),
+            metadata_bytes: Some(8),
+            protection: Some(ProtectionObject { kind: 3, first: false }),
+            erase: Erase::UserData,
+        }),
+        serde_json::from_str(r#"{"change": "format-namespace", "namespace": "d3/ns4"}"#).unwrap(),
+        Change::SanitizeDrive(SanitizeDrive {
+            drive: drive(),
+            action: SanitizeAction::Overwrite,
+            passes: Some(3),
+            pattern: Some(7),
+            invert: true,
+            allow_exit_after_failure: true,
+        }),
+        serde_json::from_str(r#"{"change": "sanitize-drive", "drive": "d3", "action": "exit-failure"}"#).unwrap(),
+        Change::SelfTest { drive: drive(), kind: SelfTestKind::Extended },
+        Change::SelfTest { drive: drive(), kind: SelfTestKind::Abort },
+        Change::StageFirmware { drive: drive(), slot: Some(2), image: "b1a5".into() },
+        Change::StageFirmware { drive: drive(), slot: None, image: "b1a5".into() },
+        Change::ActivateFirmware { drive: drive(), slot: 2, when: Activation::Now },
+        Change::ActivateFirmware { drive: drive(), slot: 2, when: Activation::AtReset },
+    ];
+    let lines: Vec<String> =
+        changes.iter().map(|it| format!("{it}\n    {}", serde_json::to_string(it).unwrap())).collect();
+    insta::assert_snapshot!(lines.join("\n"));
+    for change in &changes {
+        let text = serde_json::to_string(change).unwrap();
+        assert_eq!(serde_json::from_str::<Change>(&text).unwrap(), *change);
+        let mut more: serde_json::Value = serde_json::from_str(&text).unwrap();
+        more["more"] = 1.into();
+        serde_json::from_value::<Change>(more).unwrap_err();
+    }
+    let is_reversible: Vec<bool> = changes.iter().map(Change::is_reversible).collect();
+    assert_eq!(is_reversible.iter().filter(|it| **it).count(), 8, "{is_reversible:?}");
 }

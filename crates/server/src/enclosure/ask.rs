@@ -7,6 +7,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use ebof_drive::{Answer, Origin, Refusal, Request};
+use ebof_manage::enclosure::Phase;
 use ebof_nvme::Status;
 
 use super::carry::{Failed, Step};
@@ -31,6 +32,17 @@ const AGAIN: Duration = Duration::from_millis(200);
 pub(super) fn ask(
     actor: &Arc<DriveActor>,
     request: Request,
+    goes_on: impl FnMut(Duration) -> Result<(), Failed>,
+) -> Result<Answer, Failed> {
+    ask_looking(actor, request, BEGIN, LOOK, goes_on)
+}
+
+/// The same; `goes_on` is asked after `first`, and then again and again, with `look` in between.
+fn ask_looking(
+    actor: &Arc<DriveActor>,
+    request: Request,
+    first: Duration,
+    look: Duration,
     mut goes_on: impl FnMut(Duration) -> Result<(), Failed>,
 ) -> Result<Answer, Failed> {
     let what = request.name();
@@ -40,22 +52,22 @@ pub(super) fn ask(
         let _received = reply.send(result);
     });
     let began = Instant::now();
-    let mut wait = BEGIN;
+    let mut wait = first;
     loop {
         match answer.recv_timeout(wait) {
             Ok(Ok(reply)) => return Ok(reply.answer),
-            Ok(Err(Refusal { status, .. })) => return Err(refused(what, status)),
+            Ok(Err(refusal)) => return Err(refused(actor, what, &refusal)),
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(Failed::new("the drive is being closed", "it is removed, or the target is stopping"));
             }
-            Err(RecvTimeoutError::Timeout) if submitted.withdraw() => {
+            Err(RecvTimeoutError::Timeout) if began.elapsed() >= BEGIN && submitted.withdraw() => {
                 let seconds = BEGIN.as_secs();
                 let message = format!("the drive was asked to {what}, and did not begin for {seconds} s");
                 return Err(Failed::new(message, "look at the device below the drive"));
             }
             Err(RecvTimeoutError::Timeout) => goes_on(began.elapsed())?,
         }
-        wait = LOOK;
+        wait = look;
     }
 }
 
@@ -72,6 +84,37 @@ impl Step<'_> {
                 let name = actor.name();
                 tracing::error!(task = self.id(), drive = name, "the drive does not come to an end with this: {what}");
                 self.tell(format!("drive {name} was asked to {what}, and its device does not answer: look at that"));
+            }
+            self.check().inspect_err(|_| self.is_undecided.set(true))
+        })
+    }
+
+    /// Has a drive do something that takes long, and tells how far it is: `progress` gives a
+    /// percentage and words, once there is something to tell.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub(super) fn ask_watching(
+        &self,
+        actor: &Arc<DriveActor>,
+        request: Request,
+        look: Duration,
+        progress: impl Fn(&Arc<DriveActor>) -> Option<(u8, String)>,
+    ) -> Result<Answer, Failed> {
+        let what = request.name();
+        let mut told = None;
+        ask_looking(actor, request, look, look, |elapsed| {
+            let now = progress(actor);
+            if now.is_none() && elapsed >= BEGIN && told.is_none() {
+                let name = actor.name();
+                tracing::error!(task = self.id(), drive = name, "the drive does not come to an end with this: {what}");
+                self.tell(format!("drive {name} was asked to {what}, and its device does not answer: look at that"));
+                told = Some(0);
+            }
+            if let Some((percent, words)) = now
+                && told.replace(percent) != Some(percent)
+            {
+                self.at(Phase::Working, percent, Some(words));
             }
             self.check().inspect_err(|_| self.is_undecided.set(true))
         })
@@ -94,23 +137,54 @@ impl Step<'_> {
     }
 }
 
-fn refused(what: &str, status: Status) -> Failed {
+fn refused(actor: &DriveActor, what: &str, refusal: &Refusal) -> Failed {
+    let status = refusal.status;
     let is = |other: Status| (status.code_type(), status.code()) == (other.code_type(), other.code());
-    let advice = match () {
-        () if is(Status::INVALID_RESOURCE_ID) => {
-            "the drive's flexible resources are used up: take some from other functions (`ebof virt-mgmt`)"
-        }
-        () if is(Status::NAMESPACE_WRITE_PROTECTED) => {
-            "the drive is damaged and open for reading only: see the target's log"
-        }
-        () if is(Status::INTERNAL_ERROR) => "the drive could not store the change: see the target's log",
-        () if is(Status::COMMAND_INTERRUPTED) => {
-            "the device below the drive does not end commands to it: look at that device, and try again"
-        }
-        () => "see the target's log, and `ebof target show`",
-    };
-    Failed::new(format!("the drive refused to {what}: {status}"), advice)
+    let mut message = format!("the drive refused to {what}: {status}");
+    if is(Status::NAMESPACE_INSUFFICIENT_CAPACITY) && refusal.information > 0 {
+        let free = actor.view().unallocated_bytes;
+        message += &format!("; it needs {} bytes, and {free} are not allocated", refusal.information);
+    }
+    if is(Status::NAMESPACE_WRITE_PROTECTED) && actor.medium().is_read_only() {
+        return Failed::new(message, "the drive is damaged and open for reading only: see the target's log");
+    }
+    let advice = ADVICE.iter().find(|(of, _)| is(*of)).map(|(_, advice)| *advice);
+    Failed::new(message, advice.unwrap_or("see the target's log, and `ebof target show`"))
 }
+
+/// What to do about a drive's refusal.
+const ADVICE: [(Status, &str); 17] = [
+    (
+        Status::INVALID_RESOURCE_ID,
+        "the drive's flexible resources are used up: take some from other functions (`ebof virt-mgmt`)",
+    ),
+    (Status::NAMESPACE_WRITE_PROTECTED, "remove the write protection (`ebof target set NAMESPACE write-protect=off`)"),
+    (Status::INTERNAL_ERROR, "the drive could not store the change: see the target's log"),
+    (
+        Status::COMMAND_INTERRUPTED,
+        "the device below the drive does not end commands to it: look at that device, and try again",
+    ),
+    (
+        Status::NAMESPACE_INSUFFICIENT_CAPACITY,
+        "choose a smaller size, or delete what is not needed; `overcommit` of the drive in the configuration allows more \
+         than there is",
+    ),
+    (Status::NAMESPACE_ID_UNAVAILABLE, "choose another NSID, or delete a namespace that is not needed"),
+    (Status::NAMESPACE_IS_PRIVATE, "detach it from the one that has it, or map it (`ebof target map`)"),
+    (Status::NAMESPACE_ATTACHMENT_LIMIT_EXCEEDED, "attach it to `*`, or detach it from hosts that do not need it"),
+    (Status::SANITIZE_IN_PROGRESS, "wait until the drive is sanitized; `ebof target show` says how far it is"),
+    (Status::SANITIZE_FAILED, "sanitize the drive again: until that succeeds, it refuses most commands"),
+    (Status::FORMAT_IN_PROGRESS, "wait until the namespace is formatted; `ebof target show` says how far it is"),
+    (Status::SELF_TEST_IN_PROGRESS, "wait for the end of the running self-test, or end it (`ebof target self-test`)"),
+    (Status::COMMAND_SEQUENCE_ERROR, "the slot has the image that runs: choose another one"),
+    (
+        Status::FIRMWARE_NEEDS_RESET,
+        "a firmware image waits for a reset of a controller: `ebof reset` on a host, then again",
+    ),
+    (Status::INVALID_FIRMWARE_SLOT, "`ebof target show DRIVE` lists the drive's firmware slots"),
+    (Status::INVALID_FIRMWARE_IMAGE, "put an image into the slot first, one for this kind of drive"),
+    (Status::INVALID_OPCODE, "the firmware that the drive runs does not have this command: activate another slot"),
+];
 
 #[cfg(test)]
 mod tests;

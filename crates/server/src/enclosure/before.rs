@@ -55,10 +55,20 @@ impl Before {
                 let of_drive = before.drives.entry(function.drive.clone()).or_default();
                 of_drive.functions.insert(function.number, found.unwrap_or_default());
             }
-            if let Change::Map { namespace, .. } = change {
+            if let Some(namespace) = attached_by(change) {
                 let found = attachments(&*actor(&namespace.drive)?, namespace);
                 let of_drive = before.drives.entry(namespace.drive.clone()).or_default();
                 of_drive.namespaces.insert(namespace.nsid, found.unwrap_or_default());
+            }
+            if let Change::WriteProtect { namespace, .. } = change {
+                let found = protected(&*actor(&namespace.drive)?, namespace);
+                let of_drive = before.drives.entry(namespace.drive.clone()).or_default();
+                of_drive.protected.extend(found.map(|protected| (namespace.nsid, protected)));
+            }
+            if let Change::CreateNamespace(new) = change {
+                // What was not there has not been anything; the drive notes what it creates.
+                drop(actor(&new.drive)?);
+                before.drives.entry(new.drive.clone()).or_default();
             }
         }
         Ok(before)
@@ -72,12 +82,13 @@ impl Before {
         };
         let is_namespace = |drive: &str, nsid: u32| {
             let is_it = |name: &NamespaceName| name.drive == drive && name.nsid == nsid;
-            changes.iter().any(|change| matches!(change, Change::Map { namespace, .. } if is_it(namespace)))
+            changes.iter().any(|change| change.namespace().is_some_and(is_it))
         };
         let mut part = self.clone();
         for (drive, unfinished) in &mut part.drives {
             unfinished.functions.retain(|&number, _| is_function(drive, number));
             unfinished.namespaces.retain(|&nsid, _| is_namespace(drive, nsid));
+            unfinished.protected.retain(|&nsid, _| is_namespace(drive, nsid));
         }
         part
     }
@@ -131,6 +142,12 @@ impl Before {
             for (&nsid, before) in &unfinished.namespaces {
                 let name = NamespaceName { drive: drive.clone(), nsid };
                 if let Err(failed) = attach_again(step, &name, before) {
+                    note(name.to_string(), failed);
+                }
+            }
+            for (&nsid, &before) in &unfinished.protected {
+                let name = NamespaceName { drive: drive.clone(), nsid };
+                if let Err(failed) = step.protect(&name, before) {
                     note(name.to_string(), failed);
                 }
             }
@@ -189,6 +206,22 @@ impl Drop for Remembered {
             }
         }
     }
+}
+
+/// The namespace whose attachments a change is about.
+fn attached_by(change: &Change) -> Option<&NamespaceName> {
+    match change {
+        Change::Map { namespace, .. }
+        | Change::AttachNamespace { namespace, .. }
+        | Change::DetachNamespace { namespace, .. } => Some(namespace),
+        _ => None,
+    }
+}
+
+fn protected(actor: &DriveActor, name: &NamespaceName) -> Option<bool> {
+    let view = actor.view();
+    let (_, found) = view.namespaces.iter().find(|(nsid, _)| nsid.0 == name.nsid)?;
+    Some(found.write_protected)
 }
 
 fn attachments(actor: &DriveActor, name: &NamespaceName) -> Option<Attachments> {

@@ -3,7 +3,7 @@
 //! What the objects are is noted before; when a change fails, they are made that again. If the
 //! program is killed in the middle, the next start does so (`before.rs`).
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -21,6 +21,7 @@ use ebof_nvme::{Nqn, Nsid};
 use super::Running;
 use super::before::{Before, Remembered};
 use super::inventory::share_of;
+use super::namespaces::Created;
 use super::relocate::{DRAIN, Relocation};
 use crate::drives::{DriveActor, Drives};
 use crate::reload;
@@ -33,6 +34,10 @@ pub(super) struct Carrier {
     id: u64,
     transaction: Transaction,
     is_undecided: Cell<bool>,
+    /// The name by which drives remember it, if they do.
+    name: OnceCell<String>,
+    /// The namespaces that it has created so far.
+    created: RefCell<Vec<Created>>,
 }
 
 /// Where a task is.
@@ -48,6 +53,10 @@ pub(super) struct Step<'c> {
     /// The target is stopping while a drive is at something: nobody knows whether that is made, and
     /// the next start decides.
     pub(super) is_undecided: &'c Cell<bool>,
+    /// The name by which drives remember the transaction, if they do.
+    pub(super) transaction: Option<&'c str>,
+    /// The namespaces that were created so far.
+    pub(super) created: &'c RefCell<Vec<Created>>,
 }
 
 /// Why a change was not made.
@@ -84,7 +93,8 @@ fn panicked() -> TaskError {
 
 impl Carrier {
     pub(super) fn new(running: Arc<Running>, id: u64, transaction: Transaction) -> Self {
-        Self { running, id, transaction, is_undecided: Cell::new(false) }
+        let (is_undecided, name, created) = (Cell::new(false), OnceCell::new(), RefCell::default());
+        Self { running, id, transaction, is_undecided, name, created }
     }
 
     pub(super) fn run(self) {
@@ -111,7 +121,8 @@ impl Carrier {
         let prepared = Before::of(changes, actor).and_then(|before| {
             // A single change is one record of its drive.
             let several = changes.len() > 1;
-            let remembered = several.then(|| before.clone().remember(self.name(), &self.step(0))).transpose()?;
+            let remember = || before.clone().remember(self.name.get_or_init(|| self.new_name()).clone(), &self.step(0));
+            let remembered = several.then(remember).transpose()?;
             Ok((before, remembered))
         });
         let (before, remembered) = prepared.map_err(|failed| self.failed(0, Phase::Waiting, failed))?;
@@ -143,8 +154,8 @@ impl Carrier {
         Err(self.failed(at, phase, failed))
     }
 
-    /// The name by which drives remember it: no other transaction has it.
-    fn name(&self) -> String {
+    /// A name by which drives can remember it: no other transaction has it.
+    fn new_name(&self) -> String {
         let mut random = [0; 16];
         let clock = &self.running.target.shared.settings.environment.clock;
         // Without randomness the time has to do.
@@ -164,6 +175,8 @@ impl Carrier {
             phase: Cell::new(Phase::Waiting),
             percent: Cell::new(0),
             is_undecided: &self.is_undecided,
+            transaction: self.name.get().map(String::as_str),
+            created: &self.created,
         }
     }
 
@@ -185,6 +198,12 @@ impl Carrier {
         let step = self.step(failed);
         step.at(Phase::GoingBack, 95, None);
         remains.extend(before.part(changes.get(..=failed).unwrap_or_default()).restore(&step));
+        let created = self.created.take();
+        for created in created.iter().rev() {
+            if let Err(failed) = step.withdraw(created) {
+                remains.push(format!("{} stays: {}", created.name, failed.message));
+            }
+        }
         remains
     }
 
@@ -212,6 +231,21 @@ impl Step<'_> {
     /// Notes what is to be known beside that.
     pub(super) fn tell(&self, detail: String) {
         self.at(self.phase.get(), self.percent.get(), Some(detail));
+    }
+
+    /// Notes the name of what was made.
+    pub(super) fn made(&self, name: String) {
+        self.running.tasks.made(self.id, name);
+    }
+
+    /// Notes what is to be known about what was done.
+    pub(super) fn remark(&self, remark: &str) {
+        self.running.tasks.remark(self.id, remark);
+    }
+
+    /// The bytes of a firmware image that was handed over.
+    pub(super) fn image(&self, id: &str) -> Option<Arc<[u8]>> {
+        self.running.images.find(id)
     }
 
     pub(super) fn id(&self) -> u64 {
@@ -267,7 +301,16 @@ impl Step<'_> {
             }
             Change::AddDrive(new) => self.add(new),
             Change::RemoveDrive { drive, surprise } => self.remove(drive, *surprise),
-            _ => Err(Failed::new("this cannot be done yet", "use a command of a host")),
+            Change::CreateNamespace(new) => self.create_namespace(new),
+            Change::DeleteNamespace { namespace } => self.delete_namespace(namespace),
+            Change::AttachNamespace { namespace, to } => self.attach(namespace, to),
+            Change::DetachNamespace { namespace, from } => self.detach(namespace, from),
+            Change::WriteProtect { namespace, on } => self.protect(namespace, *on),
+            Change::FormatNamespace(format) => self.format(format),
+            Change::SanitizeDrive(sanitize) => self.sanitize(sanitize),
+            Change::SelfTest { drive, kind } => self.self_test(drive, *kind),
+            Change::StageFirmware { drive, slot, image } => self.stage(drive, *slot, image),
+            Change::ActivateFirmware { drive, slot, when } => self.activate(drive, *slot, *when),
         }
     }
 

@@ -140,6 +140,11 @@ impl Tasks {
         });
     }
 
+    /// Notes the name of what a task made.
+    pub(super) fn made(&self, id: u64, name: String) {
+        self.update(id, |task| task.made.push(name));
+    }
+
     /// Notes the end of a task; its objects are free.
     pub(super) fn end(&self, id: u64, outcome: Result<(), TaskError>) {
         let now = self.clock.unix_ms();

@@ -170,3 +170,50 @@ fn a_crash_in_the_middle_of_a_transaction_over_two_drives_takes_it_back() {
         rig.target.stop(std::time::Duration::ZERO);
     }
 }
+
+#[test]
+fn a_crash_in_the_middle_of_a_creation_leaves_all_of_the_transaction_or_nothing() {
+    let changes = || {
+        let create = |drive: &str, more: &str| {
+            format!(r#"{{"change": "create-namespace", "drive": "{drive}", "size_bytes": 4194304{more}}}"#)
+        };
+        let protect = r#"{"change": "write-protect", "namespace": "d0/ns1", "on": true}"#;
+        let attach = r#"{"change": "attach-namespace", "namespace": "d0/ns5", "to": "d0/vf1"}"#;
+        let (first, second) = (create("d0", r#", "nsid": 5"#), create("d1", r#", "attach_to": ["d1/vf1"]"#));
+        format!("{first}, {second}, {protect}, {attach}, {}", create("d0", ""))
+    };
+    if let Some((folder, phase, change)) = victim() {
+        let rig = doomed(two(&folder), phase, change, |task| task.changes.len() > 1);
+        rig.namespace("d0/vf3");
+        rig.make(&changes());
+        wait_for_the_end();
+    }
+    let test = "a_crash_in_the_middle_of_a_creation_leaves_all_of_the_transaction_or_nothing";
+    for (change, phase) in
+        [(0, Phase::Storing), (1, Phase::Storing), (2, Phase::Storing), (4, Phase::Storing), (4, Phase::Ended)]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        kill(test, folder.path(), phase, change);
+        let rig = reopened(&two(folder.path()));
+        let shown = || {
+            let drives = rig.enclosure.inventory().drives;
+            let namespaces = drives.iter().flat_map(|drive| &drive.namespaces);
+            namespaces.map(|it| (it.name.to_string(), it.write_protected, it.functions.len())).collect::<Vec<_>>()
+        };
+        let all = |namespaces: &[(&str, bool, usize)]| {
+            namespaces.iter().map(|&(name, is_protected, who)| (name.to_owned(), is_protected, who)).collect::<Vec<_>>()
+        };
+        let expected = match phase {
+            Phase::Ended => {
+                all(&[("d0/ns1", true, 1), ("d0/ns2", false, 0), ("d0/ns5", false, 1), ("d1/ns1", false, 1)])
+            }
+            _ => all(&[("d0/ns1", false, 1)]),
+        };
+        assert_eq!(shown(), expected, "{phase} of {change}");
+        // Nothing of it is in the way of the same again.
+        if phase != Phase::Ended {
+            rig.made(&changes());
+        }
+        rig.target.stop(std::time::Duration::ZERO);
+    }
+}

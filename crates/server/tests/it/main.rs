@@ -25,6 +25,7 @@ mod drive_trouble;
 mod enclosure;
 mod enclosure_crash;
 mod enclosure_direct;
+mod enclosure_drives;
 mod enclosure_rig;
 mod fairness;
 mod functions;

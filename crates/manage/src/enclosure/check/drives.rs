@@ -1,5 +1,7 @@
 //! The checks of what a whole drive does: sanitizing, testing itself, taking firmware.
 
+use std::fmt;
+
 use super::Checks;
 use crate::enclosure::drive_change::{SanitizeAction, SanitizeDrive, SelfTestKind};
 use crate::enclosure::inventory::DriveObject;
@@ -24,9 +26,26 @@ impl<'i> Checks<'i> {
         Some(drive).filter(|_| self.mistakes.len() == before)
     }
 
+    /// A key can be destroyed only where there is one.
+    pub(super) fn encrypts(&mut self, object: &dyn fmt::Display, drive: &DriveObject) {
+        if !drive.encrypts {
+            let advice =
+                "erase it in another way; `encryption = true` of the drive in the configuration encrypts what is new";
+            self.mistake(
+                MistakeKind::Conflict,
+                object,
+                "the drive is not encrypted, and has no keys to destroy",
+                advice,
+            );
+        }
+    }
+
     pub(super) fn sanitize(&mut self, wanted: &SanitizeDrive) {
         let name = &wanted.drive;
         if let Some(drive) = self.usable(name) {
+            if wanted.action == SanitizeAction::CryptoErase {
+                self.encrypts(name, drive);
+            }
             let protected = drive.namespaces.iter().find(|namespace| namespace.write_protected);
             if let Some(namespace) = protected.filter(|_| wanted.action != SanitizeAction::ExitFailure) {
                 let message = format!("{} is write protected", namespace.name);

@@ -1,10 +1,11 @@
 //! The checks of changes of namespaces: who may have them, their formats, their data.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use super::Checks;
 use crate::enclosure::attachee::Attachee;
-use crate::enclosure::drive_change::{ATTACHEES_MAX, CreateNamespace, FormatNamespace, ProtectionObject};
+use crate::enclosure::drive_change::{ATTACHEES_MAX, CreateNamespace, Erase, FormatNamespace, ProtectionObject};
 use crate::enclosure::inventory::{DriveObject, Inventory, NamespaceObject};
 use crate::enclosure::name::{FunctionName, NamespaceName};
 use crate::enclosure::refusal::MistakeKind;
@@ -37,7 +38,7 @@ impl Checks<'_> {
         let exists = self.namespace(namespace);
         let before = self.mistakes.len();
         if let Some(function) = function {
-            self.is_attachable(namespace, &Attachee::Function(function.clone()));
+            self.is_attachable(namespace, &namespace.drive, &Attachee::Function(function.clone()));
         }
         if exists
             && self.mistakes.len() == before
@@ -73,12 +74,11 @@ impl Checks<'_> {
     }
 
     /// Whether a namespace of this drive could be attached to somebody.
-    fn is_attachable(&mut self, namespace: &NamespaceName, who: &Attachee) {
+    fn is_attachable(&mut self, object: &dyn fmt::Display, drive: &str, who: &Attachee) {
         let Attachee::Function(function) = who else { return };
-        if function.drive != namespace.drive {
+        if function.drive != drive {
             let message = format!("{function} is a function of another drive");
-            let advice = format!("choose one of drive {}", namespace.drive);
-            return self.mistake(MistakeKind::Conflict, namespace, message, advice);
+            return self.mistake(MistakeKind::Conflict, object, message, format!("choose one of drive {drive}"));
         }
         if self.inventory.drive(&function.drive).is_some_and(|drive| drive.task.is_none()) {
             self.function(function);
@@ -87,7 +87,7 @@ impl Checks<'_> {
 
     pub(super) fn attach(&mut self, name: &NamespaceName, to: &Attachee) {
         let exists = self.usable_namespace(name);
-        self.is_attachable(name, to);
+        self.is_attachable(name, &name.drive, to);
         let Some(known) = self.namespaces.get_mut(name).filter(|_| exists) else { return };
         let other = known.who.iter().find(|&who| who != to).filter(|_| !known.shared).cloned();
         known.who.insert(to.clone());
@@ -158,7 +158,7 @@ impl Checks<'_> {
         }
         let name = NamespaceName { drive: new.drive.clone(), nsid: new.nsid.unwrap_or(0) };
         if drive.is_some() {
-            new.attach_to.iter().take(ATTACHEES_MAX).for_each(|who| self.is_attachable(&name, who));
+            new.attach_to.iter().take(ATTACHEES_MAX).for_each(|who| self.is_attachable(&object, &new.drive, who));
         }
         let who: BTreeSet<Attachee> = new.attach_to.iter().take(ATTACHEES_MAX + 1).cloned().collect();
         if who.len() > ATTACHEES_MAX {
@@ -207,6 +207,9 @@ impl Checks<'_> {
         if now.format_percent.is_some() {
             let advice = "wait for the end of that; `ebof target show` says how far it is";
             self.mistake(MistakeKind::Busy, name, "it is being formatted", advice);
+        }
+        if wanted.erase == Erase::Cryptographic {
+            self.encrypts(name, drive);
         }
         let block_size = wanted.block_size_bytes.unwrap_or(now.block_size_bytes);
         let metadata = wanted.metadata_bytes.unwrap_or(now.metadata_bytes);

@@ -17,6 +17,8 @@ use crate::settings::Settings;
 const WORK: u8 = 0;
 const HANG: u8 = 1;
 const FAIL: u8 = 2;
+/// Large ones fail, which are of data.
+const FAIL_DATA: u8 = 3;
 
 #[derive(Debug)]
 struct Troubled {
@@ -32,7 +34,7 @@ impl Device for Troubled {
     fn submit(&self, io: &mut Io, request: ebof_backend::Request) -> Submitted {
         match (self.writes.load(Relaxed), &request.operation) {
             (HANG, Operation::Write { .. }) => Submitted::Busy(request),
-            (FAIL, Operation::Write { .. }) => {
+            (FAIL, Operation::Write { .. }) | (FAIL_DATA, Operation::Write { len: 0x1_0000.., .. }) => {
                 let action = request.operation.action();
                 let reason = "as the test wants";
                 let error = Error::Refused { action, offset: 0, len: 0, class: Class::MediumWrite, reason };
@@ -179,5 +181,70 @@ fn what_a_task_that_panics_has_made_is_taken_back() {
     assert!(rig.actor().unfinished().is_empty());
     assert_eq!(rig.make(WEIGHTS).error, None);
     assert_eq!(rig.weights(), [7, 8]);
+    rig.target.stop(Duration::ZERO);
+}
+
+const CREATE: &str = r#"{"change": "create-namespace", "drive": "d0", "size_bytes": 1048576}"#;
+
+#[test]
+fn a_namespace_that_cannot_be_stored_is_not_there() {
+    let rig = Rig::new(|_, _| ());
+    rig.writes.store(FAIL, Relaxed);
+    let task = rig.make(CREATE);
+    let error = task.error.unwrap();
+    assert!(error.message.contains("Internal Error") && task.made.is_empty() && error.remains.is_empty(), "{error}");
+    assert!(rig.actor().view().namespaces.is_empty());
+    rig.writes.store(WORK, Relaxed);
+    assert_eq!(rig.make(CREATE).made, ["d0/ns1"]);
+    rig.target.stop(Duration::ZERO);
+}
+
+#[test]
+fn what_was_created_before_the_device_failed_is_said_to_be_left_and_goes_later() {
+    let rig = Rig::new(|task, writes| {
+        if task.changes.len() > 1 && task.phase == Phase::Storing && task.change == 1 {
+            writes.store(FAIL, Relaxed);
+        }
+    });
+    let weight = r#"{"change": "weight", "function": "d0/vf1", "weight": 7}"#;
+    let error = rig.make(&format!("{CREATE}, {weight}")).error.unwrap();
+    assert!(error.change == 1 && error.remains.iter().any(|left| left.starts_with("d0/ns1 stays: ")), "{error}");
+    let actor = rig.actor();
+    assert_eq!((actor.view().namespaces.len(), actor.unfinished().len()), (1, 1), "the next start takes it back");
+    rig.target.stop(Duration::ZERO);
+}
+
+#[test]
+fn a_drive_that_cannot_be_sanitized_says_so_and_that_state_can_be_left() {
+    let rig = Rig::new(|_, _| ());
+    rig.make(CREATE);
+    let sanitize = r#"{"change": "sanitize-drive", "drive": "d0", "action": "overwrite", "passes": 16,
+                       "allow_exit_after_failure": true}"#;
+    rig.writes.store(FAIL_DATA, Relaxed);
+    let error = rig.make(sanitize).error.unwrap();
+    rig.writes.store(WORK, Relaxed);
+    assert!(error.message.contains("could not be sanitized") && error.advice.contains("exit-failure"), "{error}");
+    let advice = rig.make(CREATE).error.unwrap().advice;
+    assert!(advice.contains("sanitize the drive again"), "{advice}");
+    let exit = r#"{"change": "sanitize-drive", "drive": "d0", "action": "exit-failure"}"#;
+    assert_eq!(rig.make(exit).error, None);
+    assert_eq!(rig.make(CREATE).error, None);
+    rig.target.stop(Duration::ZERO);
+}
+
+#[test]
+fn a_format_waits_for_its_device_and_says_so() {
+    let rig = Rig::new(|task, writes| {
+        if matches!(task.changes[..], [Change::FormatNamespace(_)]) && task.phase == Phase::Storing {
+            writes.store(HANG, Relaxed);
+        }
+    });
+    rig.make(CREATE);
+    let format = r#"{"change": "format-namespace", "namespace": "d0/ns1", "erase": "user-data"}"#;
+    let task = rig.begin(format);
+    let told = |task: &Task| task.detail.as_deref().is_some_and(|text| text.contains("device does not answer"));
+    assert!(!rig.wait(&task, |task| told(task) || task.is_over()).is_over());
+    rig.writes.store(WORK, Relaxed);
+    assert_eq!(rig.wait(&task, Task::is_over).error, None);
     rig.target.stop(Duration::ZERO);
 }
