@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ebof_attach::state::StateDir;
 use ebof_manage::api::{Applied, Configuration, Desired, Planned, RefusedConfiguration, Revision, Status};
-use ebof_manage::enclosure::{Inventory, MistakeKind, Refused, Task, Transaction};
+use ebof_manage::enclosure::{DriveDetails, Inventory, MistakeKind, Refused, StoredImage, Task, Transaction};
 use serde::de::DeserializeOwned;
 
 use crate::failure::Failure;
@@ -65,6 +65,21 @@ impl ControlClient {
     /// A task.
     pub(crate) fn task(&self, id: u64) -> Result<Task, Failure> {
         self.get(&format!("/v1/tasks/{id}"), Duration::ZERO)
+    }
+
+    /// A drive in detail.
+    pub(crate) fn drive(&self, name: &str) -> Result<DriveDetails, Failure> {
+        // What is no drive's name needs no escaping, because it is told before.
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        if name.is_empty() || !name.bytes().all(is_plain) {
+            return Err(Failure::usage("this is no drive's name", "`ebof target show` shows which drives there are"));
+        }
+        self.get(&format!("/v1/drives/{name}"), Duration::ZERO)
+    }
+
+    /// Hands a firmware image over.
+    pub(crate) fn store_image(&self, bytes: &[u8]) -> Result<StoredImage, Failure> {
+        self.request("POST", "/v1/images", bytes, Duration::ZERO)
     }
 
     /// Begins a task.

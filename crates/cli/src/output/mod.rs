@@ -10,6 +10,7 @@ pub(crate) mod controller;
 mod controller_bits;
 pub(crate) mod discovery;
 pub(crate) mod done;
+pub(crate) mod drive;
 pub(crate) mod effects;
 pub(crate) mod endurance;
 pub(crate) mod features;

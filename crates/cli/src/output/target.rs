@@ -58,6 +58,12 @@ fn drive_text(drive: &DriveObject, verbose: bool) -> String {
     if drive.critical_warning != 0 {
         let _infallible = write!(text, ", CRITICAL WARNING {:#x}", drive.critical_warning);
     }
+    if let Some(percent) = drive.sanitize_percent {
+        let _infallible = write!(text, ", BEING SANITIZED ({percent} %)");
+    }
+    if let Some(percent) = drive.self_test_percent {
+        let _infallible = write!(text, ", testing itself ({percent} %)");
+    }
     if drive.added {
         text += ", added until the next start or reload";
     }
@@ -94,8 +100,15 @@ fn drive_text(drive: &DriveObject, verbose: bool) -> String {
         let rows = drive.namespaces.iter().map(|namespace| {
             let functions: Vec<String> =
                 namespace.functions.iter().map(|function| format!("vf{}", function.number)).collect();
+            let protected = if namespace.write_protected { " protected" } else { "" };
+            let erased = namespace.format_percent.map(|percent| format!(" being erased ({percent} %)"));
             vec![
-                format!("ns{}{}", namespace.name.nsid, if namespace.shared { " shared" } else { "" }),
+                format!(
+                    "ns{}{}{protected}{}",
+                    namespace.name.nsid,
+                    if namespace.shared { " shared" } else { "" },
+                    erased.unwrap_or_default()
+                ),
                 si(namespace.size_bytes.into()),
                 namespace.block_size_bytes.to_string(),
                 listed(&functions),
@@ -204,7 +217,8 @@ impl View for ShownTask {
             }
             TaskState::Done => {
                 let remark = task.remark.as_ref().map(|remark| format!("{}\n", safe(remark))).unwrap_or_default();
-                format!("{}: done in {} ms\n{remark}", safe(&task.what), task.elapsed_ms)
+                let made: String = task.made.iter().map(|name| format!("{}\n", safe(name))).collect();
+                format!("{}: done in {} ms\n{made}{remark}", safe(&task.what), task.elapsed_ms)
             }
             TaskState::Failed => format!("{}: failed after {} ms\n", safe(&task.what), task.elapsed_ms),
         }

@@ -41,6 +41,7 @@ pub(crate) mod security;
 pub(crate) mod self_test;
 mod tags;
 pub(crate) mod target;
+mod target_drives;
 
 use crate::program::Program;
 use crate::verb::{Group, Of, OfProgram, Outcome, Verb};

@@ -37,9 +37,56 @@ pub(super) fn ask(message: &str, items: &[String], option: &str) -> Result<(), F
     Err(Failure::new("not-confirmed", "the answer was not yes: nothing was done", advice))
 }
 
+/// Asks for the `name` of what is to be destroyed, as a person types it, unless it was `given` as the
+/// value of `option`.
+///
+/// # Errors
+/// Another name was given or typed, or there is no terminal.
+pub(super) fn ask_for_name(
+    message: &str,
+    items: &[String],
+    option: &str,
+    name: &str,
+    given: Option<&str>,
+) -> Result<(), Failure> {
+    let items: String = items.iter().map(|item| format!("\n  {item}")).collect();
+    match given {
+        Some(given) if given == name => return Ok(()),
+        Some(given) => {
+            let message = format!("{option} {given} is about another one than {name}: nothing was done");
+            return Err(Failure::new("not-confirmed", message, format!("say {option} {name} where it is meant")));
+        }
+        None => {}
+    }
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        let advice = format!(
+            "standard input is no terminal, so that nobody can be asked: say {option} {name} where it is meant"
+        );
+        let message = message.trim_start_matches("WARNING: ");
+        return Err(Failure::new("not-confirmed", format!("{message} Nothing was done{items}"), advice));
+    }
+    // If standard error is closed, the question is not seen, and the answer will not be the name.
+    let _unheard = write!(std::io::stderr().lock(), "{message}{items}\nGo on? Type {name}: ");
+    let mut answer = String::new();
+    let read = std::io::stdin().lock().read_line(&mut answer);
+    if read.is_ok() && answer.trim() == name {
+        return Ok(());
+    }
+    let advice = format!("{option} {name} does it without a question");
+    Err(Failure::new("not-confirmed", format!("the answer was not {name}: nothing was done"), advice))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_is_given_has_to_be_the_right_one() {
+        let ask = |given| ask_for_name("WARNING: gone.", &["d3/ns4".into()], "--yes", "d3/ns4", given);
+        assert!(ask(Some("d3/ns4")).is_ok());
+        let refused = ask(Some("d3/ns5")).unwrap_err().to_string();
+        assert!(refused.contains("--yes d3/ns5 is about another one than d3/ns4"), "{refused}");
+    }
 
     #[test]
     fn force_suppresses_the_question() {

@@ -15,11 +15,13 @@ use ebof_manage::units::{DURATION_FORM, parse_duration, parse_size};
 use serde_json::Value;
 
 use super::Outcome;
+use super::target_drives::{AddNamespace, DriveAction, Means, RemoveNamespace};
 use crate::control::ControlClient;
 use crate::failure::Failure;
 use crate::file::Kind;
 use crate::global::{Format, Global};
 use crate::output::configuration::ShownApplied;
+use crate::output::drive::ShownDrive;
 use crate::output::status::ShownStatus;
 use crate::output::target::{ShownInventory, ShownTask, ShownTasks};
 use crate::output::{say, show};
@@ -44,7 +46,10 @@ pub(crate) struct TargetVerb {
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Action {
     /// Show drives, functions, namespaces, ports and hosts: who has what
-    Show,
+    Show {
+        /// Show only this drive, with its firmware, formats, health, logs and controllers
+        drive: Option<String>,
+    },
     /// Show ports, subsystems, controllers and what was transferred
     Status,
     /// Read the configuration file again, as SIGHUP does, and fail if it is refused
@@ -122,6 +127,8 @@ enum Action {
         #[arg(long, requires = "id")]
         wait: bool,
     },
+    #[command(flatten)]
+    Drive(DriveAction),
     /// Add something while the target runs
     #[command(subcommand)]
     Add(Added),
@@ -152,6 +159,8 @@ enum Added {
         #[arg(long, conflicts_with = "host")]
         allow_any_host: bool,
     },
+    /// A namespace of a drive
+    Namespace(AddNamespace),
 }
 
 #[derive(Clone, Debug, clap::Subcommand)]
@@ -164,13 +173,19 @@ enum Removed {
         #[arg(long)]
         surprise: bool,
     },
+    /// A namespace of a drive: ALL ITS DATA ARE LOST
+    Namespace(RemoveNamespace),
 }
 
 impl TargetVerb {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         let control = ControlClient::new(self.control);
         let change = match self.action {
-            Action::Show => {
+            Action::Show { drive: Some(drive) } => {
+                show(global, &ShownDrive(control.drive(&drive)?))?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            Action::Show { drive: None } => {
                 show(global, &ShownInventory(control.inventory()?))?;
                 return Ok(ExitCode::SUCCESS);
             }
@@ -198,6 +213,16 @@ impl TargetVerb {
                 transaction.drain_ms = self.drain.map(milliseconds).or(transaction.drain_ms);
                 return carry_out(&control, &transaction, self.no_wait, global);
             }
+            Action::Drive(action) => {
+                let drain_ms = self.drain.map(milliseconds);
+                let means = Means { control: &control, drain_ms, no_wait: self.no_wait, global };
+                return action.run(&means);
+            }
+            Action::Remove(Removed::Namespace(removed)) => {
+                let drain_ms = self.drain.map(milliseconds);
+                let (change, loss) = removed.change();
+                return Means { control: &control, drain_ms, no_wait: self.no_wait, global }.make(change, Some(&loss));
+            }
             other => other.change()?,
         };
         let transaction = Transaction { changes: vec![change], drain_ms: self.drain.map(milliseconds) };
@@ -224,7 +249,10 @@ impl Action {
                 Change::AddDrive(NewDrive { drive, nqn, ports, allowed_hosts: host, allow_any_host })
             }
             Self::Remove(Removed::Drive { drive, surprise }) => Change::RemoveDrive { drive, surprise },
-            Self::Show | Self::Status | Self::Reload | Self::Tasks { .. } | Self::Change { .. } => {
+            Self::Add(Added::Namespace(new)) => new.change(),
+            Self::Remove(Removed::Namespace(removed)) => removed.change().0,
+            Self::Drive(action) => action.change()?.0,
+            Self::Show { .. } | Self::Status | Self::Reload | Self::Tasks { .. } | Self::Change { .. } => {
                 return Err(Failure::usage("this changes nothing", "see `ebof target --help`").into());
             }
         })
@@ -245,7 +273,7 @@ fn new_drive(words: &str, base: &Path) -> anyhow::Result<serde_json::Map<String,
     }
 }
 
-fn carry_out(control: &ControlClient, transaction: &Transaction, no_wait: bool, global: &Global) -> Outcome {
+pub(super) fn carry_out(control: &ControlClient, transaction: &Transaction, no_wait: bool, global: &Global) -> Outcome {
     let task = control.begin(transaction)?;
     if no_wait {
         show(global, &ShownTask(task))?;
@@ -256,7 +284,7 @@ fn carry_out(control: &ControlClient, transaction: &Transaction, no_wait: bool, 
 }
 
 /// Waits for the end of a task, and tells what takes long.
-fn follow(control: &ControlClient, task: Task, global: &Global) -> anyhow::Result<Task> {
+pub(super) fn follow(control: &ControlClient, task: Task, global: &Global) -> anyhow::Result<Task> {
     let tells = global.format == Format::Normal;
     Ok(control.wait(task, |task| {
         let is_long = task.elapsed_ms >= TOLD_AFTER_MS || global.is_verbose();
@@ -268,7 +296,7 @@ fn follow(control: &ControlClient, task: Task, global: &Global) -> anyhow::Resul
 }
 
 /// The outcome of a task.
-fn end(task: Task, global: &Global) -> Outcome {
+pub(super) fn end(task: Task, global: &Global) -> Outcome {
     if let (TaskState::Failed, Some(error)) = (task.state, &task.error) {
         let left = error.remains.iter().map(|left| format!("\n  NOT taken back: {left}")).collect::<String>();
         let message = format!("task {}: {} ({})", task.id, error.message, error.phase);
@@ -332,6 +360,22 @@ mod tests {
             "reset d3",
             "add drive name=d5,backing=mem:1G --port fabric0 --allow-any-host",
             "remove drive d5 --surprise",
+            "add namespace d3 100G",
+            "add namespace d3 1Gi --capacity 1M --block-size 512 --metadata 8 --protection 1 --shared --nsid 9 --attach d3/vf2 \
+             --attach nqn.2014-08.org.example:host --attach *",
+            "remove namespace d3/ns4 --yes-destroy-data d3/ns4",
+            "attach d3/ns4 d3/vf2",
+            "detach d3/ns4 nqn.2014-08.org.example:host",
+            "format d3/ns4",
+            "format d3/ns4 --block-size 512 --erase user-data",
+            "sanitize d3",
+            "sanitize d3 --action overwrite --passes 3 --pattern 0xff --invert",
+            "self-test d3",
+            "self-test d3 --extended",
+            "self-test d3 --abort",
+            "firmware d3 --slot 2 --activate",
+            "firmware d3 --slot 2 --activate at-reset",
+            "set d3/ns4 write-protect=on",
         ];
         let changes: Vec<String> = lines.iter().map(|line| change(line).unwrap().to_string()).collect();
         insta::assert_snapshot!(changes.join("\n"));
@@ -348,6 +392,15 @@ mod tests {
             ("limit d3/vf2 --iops many", "such as 50k"),
             ("add drive name=d5", "there is no `backing`"),
             ("tasks --wait", "<ID>"),
+            ("add namespace d3", "<SIZE>"),
+            ("add namespace d3 many", "such as 100G"),
+            ("add namespace d3 1G --attach d3", "such as d3/vf2"),
+            ("format d3/ns4 --erase all", "none, user-data, cryptographic"),
+            ("sanitize d3 --action shred", "block-erase, overwrite, crypto-erase, exit-failure"),
+            ("self-test d3 --extended --abort", "cannot be used with"),
+            ("firmware d3", "--file <FILE>|--activate"),
+            ("firmware d3 --activate", "--slot <SLOT>"),
+            ("set d3/ns4 read-only=on", "write-protect=on, write-protect=off"),
         ] {
             let refused = change(line).unwrap_err();
             assert!(refused.contains(told), "{line}: {refused}");

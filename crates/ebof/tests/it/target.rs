@@ -97,6 +97,49 @@ fn functions_are_given_moved_and_limited_by_verbs() {
     assert_eq!(running.told(&["tasks"]).lines().count(), 2 + 6);
 }
 
+#[test]
+fn namespaces_and_drives_are_changed_by_verbs() {
+    let directory = tempfile::tempdir().unwrap();
+    let running = Box::start(directory.path());
+    let added = running.told(&["add", "namespace", "d0", "8M", "--attach", "d0/vf1"]);
+    assert!(added.ends_with(" ms\nd0/ns1\n"), "{added}");
+    running.told(&["set", "d0/ns1", "write-protect=on"]);
+    assert!(running.told(&["show"]).contains("ns1 protected"));
+    let told = running.refused(&["remove", "namespace", "d0/ns1", "--yes-destroy-data", "d0/ns1"]);
+    assert!(told.contains("write-protect=off"), "{told}");
+    running.told(&["set", "d0/ns1", "write-protect=off"]);
+    running.told(&["detach", "d0/ns1", "d0/vf1"]);
+    running.told(&["attach", "d0/ns1", "*"]);
+
+    // Nobody can be asked here.
+    let told = running.refused(&["format", "d0/ns1", "--block-size", "512"]);
+    assert!(told.contains("d0/ns1, 8.00 MB, attached to every host"), "{told}");
+    assert!(told.contains("say --yes-destroy-data d0/ns1"), "{told}");
+    let told = running.refused(&["format", "d0/ns1", "--yes-destroy-data", "d0"]);
+    assert!(told.contains("about another one than d0/ns1"), "{told}");
+    let format = ["format", "d0/ns1", "--block-size", "512", "--erase", "user-data"];
+    running.told(&[&format[..], &["--yes-destroy-data", "d0/ns1"]].concat());
+    running.told(&["self-test", "d0"]);
+    running.told(&["sanitize", "d0", "--yes-destroy-data", "d0"]);
+
+    let image = directory.path().join("new.img");
+    let image = image.to_str().unwrap();
+    let made = Command::new(env!("CARGO_BIN_EXE_ebof")).args(["fw-image", image, "-r", "9.1"]).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let told = running.told(&["firmware", "d0", "--file", image, "--activate"]);
+    assert!(told.starts_with("activate firmware slot 2 of drive d0: done"), "{told}");
+    let shown = running.told(&["show", "d0"]);
+    for text in ["slot 2: 9.1, active", "sanitize    succeeded", "Sanitize Completion"] {
+        assert!(shown.contains(text), "{text}: {shown}");
+    }
+    assert!(shown.lines().any(|line| line.starts_with("short ") && line.ends_with(" passed")), "{shown}");
+    let told = running.refused(&["firmware", "d0", "--file", "/dev/null"]);
+    assert!(told.contains("this is no firmware image"), "{told}");
+    assert!(running.refused(&["show", "d9"]).contains("there is no such drive"));
+    running.told(&["remove", "namespace", "d0/ns1", "--yes-destroy-data", "d0/ns1"]);
+    assert_eq!(running.inventory()["drives"][0]["namespaces"], Value::Array(Vec::new()));
+}
+
 /// The keys of a document, with their places.
 pub(crate) fn keys(place: &str, value: &Value, into: &mut BTreeSet<String>) {
     match value {
@@ -110,9 +153,11 @@ pub(crate) fn keys(place: &str, value: &Value, into: &mut BTreeSet<String>) {
 fn the_keys_of_json_are_stable_and_documented() {
     let directory = tempfile::tempdir().unwrap();
     let running = Box::start(directory.path());
-    let verbs: [&[&str]; 5] = [
+    let verbs: [&[&str]; 7] = [
         &["assign", "d0/vf1", "--port", "fabric0", "-o", "json"],
+        &["add", "namespace", "d0", "8M", "--attach", "d0/vf1", "-o", "json"],
         &["show", "-o", "json"],
+        &["show", "d0", "-o", "json"],
         &["tasks", "-o", "json"],
         &["tasks", "1", "-o", "json"],
         &["move", "d0/vf9", "--to", "fabric1", "-o", "json"],
