@@ -70,6 +70,12 @@ impl Input {
         })
     }
 
+    /// A text of at most so many bytes.
+    pub(crate) fn long_text(&mut self, name: &str, bytes_max: usize) -> Option<String> {
+        let accepted = format!("a string of at most {bytes_max} bytes");
+        self.take(name, &accepted, |value| value.as_str().filter(|text| text.len() <= bytes_max).map(str::to_owned))
+    }
+
     /// A text that no message repeats, whatever it is.
     pub(crate) fn secret(&mut self, name: &str) -> Option<String> {
         let value = self.properties.remove(name)?;

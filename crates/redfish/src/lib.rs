@@ -19,6 +19,7 @@ mod etag;
 mod head;
 mod id;
 mod input;
+mod manager;
 mod message;
 mod place;
 mod query;
@@ -30,6 +31,7 @@ mod time;
 mod view;
 
 pub use caller::Caller;
+pub use manager::Configurations;
 pub use place::Place;
 pub use service::{Body, Parts, Service};
 pub use view::View;

@@ -255,6 +255,7 @@ impl Message {
             MistakeKind::NotFound => "ObjectNotFound",
             MistakeKind::Busy => "ObjectBusy",
             MistakeKind::Conflict => "ChangeConflicts",
+            MistakeKind::Outdated => "ChangeOutdated",
             _ => "ChangeRefused",
         };
         Self::own(id, Severity::Warning, message, mistake.advice.clone())
@@ -318,9 +319,20 @@ impl Problem {
 /// What ebof refuses: 409 if it may be possible later, 404 never (the resource was found), else 400.
 impl From<Refused> for Problem {
     fn from(refused: Refused) -> Self {
-        let status = if refused.is_busy() { StatusCode::CONFLICT } else { StatusCode::BAD_REQUEST };
+        let is_outdated = refused.mistakes.iter().any(|mistake| mistake.kind == MistakeKind::Outdated);
+        let is_conflict = refused.is_busy() || is_outdated;
+        let status = if is_conflict { StatusCode::CONFLICT } else { StatusCode::BAD_REQUEST };
         Self::of(status, refused.mistakes.iter().map(Message::mistake).collect())
     }
+}
+
+/// A name as Redfish writes it: `task-began` is `TaskBegan`.
+pub(crate) fn camel(name: &str) -> String {
+    let capital = |word: &str| {
+        let mut letters = word.chars();
+        letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect::<String>()
+    };
+    name.split('-').map(capital).collect()
 }
 
 /// As much of a text that a client sent as a message repeats.

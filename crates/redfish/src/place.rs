@@ -5,6 +5,7 @@ use std::fmt;
 use crate::accounts::AccountPlace;
 use crate::area::Area;
 use crate::chassis::ChassisPlace;
+use crate::manager::ManagerPlace;
 use crate::root::RootPlace;
 use crate::sessions::SessionPlace;
 use crate::tasks::TaskPlace;
@@ -63,6 +64,7 @@ areas! {
     Session(SessionPlace),
     Account(AccountPlace),
     Task(TaskPlace),
+    Manager(ManagerPlace),
 }
 
 impl Place {

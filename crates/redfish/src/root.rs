@@ -9,6 +9,7 @@ use crate::accounts::AccountPlace;
 use crate::area::{Area, READ};
 use crate::chassis::ChassisPlace;
 use crate::head::{Head, Link, json, link};
+use crate::manager::ManagerPlace;
 use crate::message::Problem;
 use crate::place::Place;
 use crate::query::LEVELS_MAX;
@@ -85,6 +86,7 @@ struct ServiceRoot {
     session_service: Link,
     account_service: Link,
     tasks: Link,
+    managers: Link,
     links: RootLinks,
 }
 
@@ -147,6 +149,7 @@ impl ServiceRoot {
             session_service: link(SessionPlace::Service),
             account_service: link(AccountPlace::Service),
             tasks: link(TaskPlace::Service),
+            managers: link(ManagerPlace::Collection),
             links: RootLinks { sessions: link(SessionPlace::Sessions) },
         }
     }
@@ -164,6 +167,7 @@ fn odata() -> Value {
             entry("Sessions", SessionPlace::Sessions.into()),
             entry("AccountService", AccountPlace::Service.into()),
             entry("Tasks", TaskPlace::Service.into()),
+            entry("Managers", ManagerPlace::Collection.into()),
         ],
     })
 }
@@ -186,6 +190,13 @@ const SCHEMAS: &[(&str, &[&str])] = &[
     ("TaskService", &["TaskService", "TaskService.v1_3_0"]),
     ("TaskCollection", &["TaskCollection"]),
     ("Task", &["Task", "Task.v1_7_4"]),
+    ("ManagerCollection", &["ManagerCollection"]),
+    ("Manager", &["Manager", "Manager.v1_24_0"]),
+    ("ManagerNetworkProtocol", &["ManagerNetworkProtocol", "ManagerNetworkProtocol.v1_12_0"]),
+    ("LogServiceCollection", &["LogServiceCollection"]),
+    ("LogService", &["LogService", "LogService.v1_9_0"]),
+    ("LogEntryCollection", &["LogEntryCollection"]),
+    ("LogEntry", &["LogEntry", "LogEntry.v1_21_0"]),
 ];
 
 /// The metadata document: which schemas there are (DSP0266, "OData metadata").

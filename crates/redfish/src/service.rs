@@ -21,6 +21,7 @@ use crate::area::{Area as _, Change, Done};
 use crate::caller::Caller;
 use crate::etag;
 use crate::input::Input;
+use crate::manager::Configurations;
 use crate::message::{Message, Problem};
 use crate::place::Place;
 use crate::query::Query;
@@ -38,6 +39,12 @@ pub struct Parts {
     pub access: Arc<Access>,
     /// What happens to it.
     pub events: Arc<dyn Events>,
+    /// Its configuration.
+    pub configurations: Arc<dyn Configurations>,
+    /// The port of HTTPS.
+    pub https_port: Option<u16>,
+    /// The port of HTTP, which only this machine reaches.
+    pub http_port: Option<u16>,
     /// The identity of the service, the same for ever.
     pub uuid: Uuid,
     /// What the machine is called.

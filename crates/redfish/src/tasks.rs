@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::area::{Area, Done};
 use crate::head::{Collection, Head, Health, Link, Oem, Status, json, link, oem};
-use crate::message::{Message, Problem, Severity};
+use crate::message::{Message, Problem, Severity, camel};
 use crate::place::Place;
 use crate::time::date_time;
 use crate::view::View;
@@ -163,7 +163,8 @@ struct OemTask {
     changes: Vec<String>,
     /// Which of them it is at.
     change: usize,
-    phase: &'static str,
+    /// A member of `EbofTask.Phase`.
+    phase: String,
     detail: Option<String>,
     remark: Option<String>,
     /// What could not be taken back.
@@ -177,7 +178,7 @@ impl Task {
             kind: "#EbofTask.v1_0_0.Task",
             changes: task.changes.iter().map(ToString::to_string).collect(),
             change: task.change,
-            phase: phase(task.phase),
+            phase: camel(task.phase.name()),
             detail: task.detail.clone(),
             remark: task.remark.clone(),
             remains: task.error.iter().flat_map(|error| error.remains.clone()).collect(),
@@ -218,22 +219,6 @@ fn messages(task: &BoxTask) -> Vec<Message> {
     }
     messages.extend(task.remark.iter().map(|remark| told("TaskRemark", remark.clone())));
     messages
-}
-
-/// The phase as a member of `EbofTask.Phase`.
-fn phase(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Waiting => "Waiting",
-        Phase::Stopping => "Stopping",
-        Phase::Draining => "Draining",
-        Phase::Aborting => "Aborting",
-        Phase::Storing => "Storing",
-        Phase::Working => "Working",
-        Phase::Binding => "Binding",
-        Phase::Configuring => "Configuring",
-        Phase::GoingBack => "GoingBack",
-        Phase::Ended => "Ended",
-    }
 }
 
 #[cfg(test)]

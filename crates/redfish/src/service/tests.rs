@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use ebof_access::{Keep, Role, User};
 use ebof_clock::Clock;
-use ebof_manage::api::{ApplyError, Refusal, Revision, STATUS_SCHEMA, Status};
-use ebof_manage::enclosure::{DriveDetails, Inventory, Refused, StoredImage, Task, Transaction};
+use ebof_manage::api::{
+    Applied, ApplyError, CONFIGURATION_SCHEMA, Configuration, Desired, Planned, Refusal, RefusedConfiguration,
+    Revision, STATUS_SCHEMA, Source, Status,
+};
+use ebof_manage::enclosure::{DriveDetails, Inventory, MistakeKind, Refused, StoredImage, Task, Transaction};
 use ebof_manage::events::SharedEvents;
 use ebof_manage::{Config, Plan};
 use serde_json::json;
@@ -13,8 +16,10 @@ use serde_json::json;
 use super::*;
 
 #[derive(Default)]
-struct Box2 {
-    tasks: Vec<Task>,
+pub(crate) struct Box2 {
+    pub(crate) refused: Vec<Refusal>,
+    pub(crate) tasks: Vec<Task>,
+    pub(crate) details: Vec<DriveDetails>,
 }
 
 impl Target for Box2 {
@@ -27,7 +32,7 @@ impl Target for Box2 {
     }
 
     fn refused(&self) -> Vec<Refusal> {
-        Vec::new()
+        self.refused.clone()
     }
 
     fn config(&self) -> Config {
@@ -71,12 +76,50 @@ impl Enclosure for Box2 {
         None
     }
 
-    fn drive_details(&self, _drive: &str) -> Option<DriveDetails> {
-        None
+    fn drive_details(&self, drive: &str) -> Option<DriveDetails> {
+        self.details.iter().find(|details| details.name == drive).cloned()
     }
 
-    fn store_image(&self, _bytes: &[u8]) -> Result<StoredImage, Refused> {
-        Err(Refused { mistakes: Vec::new() })
+    fn store_image(&self, bytes: &[u8]) -> Result<StoredImage, Refused> {
+        if !bytes.starts_with(b"EBOF") {
+            return Err(Refused::whole(MistakeKind::Value, "it is no image", "send another one"));
+        }
+        let (id, revision, product) = ("i1".to_owned(), "2.0".to_owned(), "ebof".to_owned());
+        Ok(StoredImage { id, bytes: bytes.len() as u64, revision, product })
+    }
+}
+
+/// Whose configuration is empty. It takes one text.
+struct Texts;
+
+impl Configurations for Texts {
+    fn configuration(&self) -> Result<Configuration, RefusedConfiguration> {
+        let (revision, source) = (Revision::named("r1"), Source::Arguments);
+        Ok(Configuration { schema: CONFIGURATION_SCHEMA, revision, source, toml: String::new() })
+    }
+
+    fn plan(&self, desired: Desired) -> Result<Planned, RefusedConfiguration> {
+        if desired.toml.as_deref() != Some("[target]") {
+            return Err(RefusedConfiguration::text(ebof_manage::load("x", "[targe]").unwrap_err()));
+        }
+        let (current, desired) = (Config::default(), Config::default());
+        Ok(Planned::new(&current, desired, &Box2::default().status(), ebof_manage::Diagnostics::default()))
+    }
+
+    fn apply(
+        &self,
+        planned: &Revision,
+        desired: Desired,
+        _by: &User,
+        _from: std::net::IpAddr,
+    ) -> Result<Applied, RefusedConfiguration> {
+        if planned.as_str() != "r1" {
+            return Err(
+                Refused::whole(MistakeKind::Outdated, "another one is in force", "look at the plan again").into()
+            );
+        }
+        let Planned { schema, revision, plan, remarks, .. } = self.plan(desired)?;
+        Ok(Applied { schema, revision, plan, source: Source::Arguments, remarks })
     }
 }
 
@@ -96,6 +139,9 @@ pub(crate) fn parts() -> Parts {
         enclosure: Arc::new(Box2::default()),
         access: Arc::new(Access::new(None, Clock::system(), Box::new(Forgets)).unwrap()),
         events: Arc::new(SharedEvents::new(100, || 1_700_000_000_000)),
+        configurations: Arc::new(Texts),
+        https_port: Some(8443),
+        http_port: None,
         uuid: Uuid::from_u128(7),
         host_name: "box".into(),
     }
@@ -103,7 +149,7 @@ pub(crate) fn parts() -> Parts {
 
 /// A service over a box with these tasks.
 pub(crate) fn service_with_tasks(tasks: Vec<Task>) -> Service {
-    Service::new(Parts { enclosure: Arc::new(Box2 { tasks }), ..parts() })
+    Service::new(Parts { enclosure: Arc::new(Box2 { tasks, ..Box2::default() }), ..parts() })
 }
 
 fn service() -> Service {

@@ -1,0 +1,238 @@
+//! The configuration in force: what it is, what another one would change, and putting that in
+//! force.
+
+use std::net::IpAddr;
+
+use ebof_access::User;
+use ebof_manage::Diagnostics;
+use ebof_manage::api::{
+    Applied, Configuration, Desired, Disturbed, Planned, PlannedChange, RefusedConfiguration, Revision,
+    SENT_TEXT_BYTES_MAX, Source,
+};
+use ebof_manage::plan::Effect;
+use http::StatusCode;
+use serde::Serialize;
+
+use super::ManagerPlace;
+use crate::area::{Change, Done};
+use crate::head::{Action, Head, json};
+use crate::input::Input;
+use crate::message::{Message, Problem, Severity};
+use crate::view::View;
+
+/// A target whose configuration is read, planned and applied as text. It may wait for files, and
+/// for a change that is being made.
+pub trait Configurations: Send + Sync {
+    /// The one in force.
+    ///
+    /// # Errors
+    /// It cannot be written as text.
+    fn configuration(&self) -> Result<Configuration, RefusedConfiguration>;
+
+    /// What another one would change.
+    ///
+    /// # Errors
+    /// It is not accepted.
+    fn plan(&self, desired: Desired) -> Result<Planned, RefusedConfiguration>;
+
+    /// Puts another one in force, if that of `planned` still is.
+    ///
+    /// # Errors
+    /// It is not accepted, or another one was put in force meanwhile.
+    fn apply(
+        &self,
+        planned: &Revision,
+        desired: Desired,
+        by: &User,
+        from: IpAddr,
+    ) -> Result<Applied, RefusedConfiguration>;
+}
+
+/// `EbofConfiguration`.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct ConfigurationResource {
+    #[serde(flatten)]
+    head: Head,
+    revision: String,
+    /// `Arguments`, `File`.
+    source: &'static str,
+    file: Option<String>,
+    /// Whether the file says something else than what is in force.
+    differs: Option<bool>,
+    problem: Option<String>,
+    #[serde(rename = "TOML")]
+    toml: String,
+    actions: Actions,
+}
+
+#[derive(Serialize)]
+struct Actions {
+    #[serde(rename = "#EbofConfiguration.Plan")]
+    plan: Action,
+    #[serde(rename = "#EbofConfiguration.Apply")]
+    apply: Action,
+}
+
+impl ConfigurationResource {
+    pub(super) fn new(view: &View<'_>) -> Result<Self, Problem> {
+        let configuration = view.parts.configurations.configuration().map_err(refused)?;
+        let (source, file, differs, problem) = match configuration.source {
+            Source::Arguments => ("Arguments", None, None, None),
+            Source::File { path, differs, problem } => ("File", Some(path), differs, problem),
+        };
+        Ok(Self {
+            head: Head::new(
+                ManagerPlace::Configuration,
+                "#EbofConfiguration.v1_0_0.EbofConfiguration",
+                "Configuration",
+                "What the target serves, as its configuration file says it",
+            ),
+            revision: configuration.revision.to_string(),
+            source,
+            file,
+            differs,
+            problem,
+            toml: configuration.toml,
+            actions: Actions { plan: Action::new(ManagerPlace::Plan), apply: Action::new(ManagerPlace::Apply) },
+        })
+    }
+}
+
+/// Takes the configuration that a body has, as text.
+fn desired(input: &mut Input, action: &str) -> Desired {
+    let toml = input.long_text("TOML", SENT_TEXT_BYTES_MAX);
+    let text = input.long_text("JSON", SENT_TEXT_BYTES_MAX);
+    let is_one = toml.is_some() != text.is_some();
+    if !is_one {
+        // Both is one too many, and neither is one too few.
+        input.parameter::<()>(action, "TOML", None);
+    }
+    Desired { toml, json: text, base: input.text("Base"), name: input.text("FileName") }
+}
+
+/// What a plan would do.
+pub(super) fn plan(mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
+    let desired = desired(&mut input, "EbofConfiguration.Plan");
+    input.finish(None)?;
+    let planned = request.parts.configurations.plan(desired).map_err(refused)?;
+    Ok(Done::Answer(json(&PlanResponse::new(&planned))))
+}
+
+pub(super) fn apply(mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
+    const ACTION: &str = "EbofConfiguration.Apply";
+    let desired = desired(&mut input, ACTION);
+    let revision = input.text("Revision");
+    let revision = input.parameter(ACTION, "Revision", revision).unwrap_or_default();
+    input.finish(None)?;
+    let user = request.caller.user.as_ref().ok_or_else(Problem::forbidden)?;
+    let from = request.caller.peer.ip().to_canonical();
+    let applied = request.parts.configurations.apply(&Revision::named(revision), desired, user, from);
+    let applied = applied.map_err(refused)?;
+    Ok(Done::Answer(json(&ApplyResponse {
+        kind: "#EbofConfiguration.v1_0_0.ApplyResponse",
+        revision: applied.revision.to_string(),
+        changes: applied.plan.iter().map(PlanChange::new).collect(),
+        remarks: remarks(&applied.remarks),
+    })))
+}
+
+/// `EbofConfiguration.PlanResponse`.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct PlanResponse {
+    #[serde(rename = "@odata.type")]
+    kind: &'static str,
+    /// What the plan starts from.
+    revision: String,
+    changes: Vec<PlanChange>,
+    disturbed: Vec<PlanDisturbed>,
+    disturbed_left_out: usize,
+    remarks: Vec<String>,
+}
+
+/// `EbofConfiguration.ApplyResponse`.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct ApplyResponse {
+    #[serde(rename = "@odata.type")]
+    kind: &'static str,
+    revision: String,
+    changes: Vec<PlanChange>,
+    remarks: Vec<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct PlanChange {
+    text: String,
+    effect: &'static str,
+    obstacle: Option<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct PlanDisturbed {
+    change: usize,
+    #[serde(rename = "HostNQN")]
+    host_nqn: String,
+    #[serde(rename = "SubsystemNQN")]
+    subsystem_nqn: String,
+    controller_id: u16,
+    port: String,
+    why: String,
+}
+
+impl PlanResponse {
+    fn new(planned: &Planned) -> Self {
+        let disturbed = |one: &Disturbed| PlanDisturbed {
+            change: one.change,
+            host_nqn: one.host_nqn.clone(),
+            subsystem_nqn: one.subsystem_nqn.clone(),
+            controller_id: one.cntlid,
+            port: one.port.clone(),
+            why: one.why.clone(),
+        };
+        Self {
+            kind: "#EbofConfiguration.v1_0_0.PlanResponse",
+            revision: planned.revision.to_string(),
+            changes: planned.plan.iter().map(PlanChange::new).collect(),
+            disturbed: planned.disturbed.iter().map(disturbed).collect(),
+            disturbed_left_out: planned.disturbed_left_out,
+            remarks: remarks(&planned.remarks),
+        }
+    }
+}
+
+impl PlanChange {
+    fn new(change: &PlannedChange) -> Self {
+        Self { text: change.text.clone(), effect: effect(change.effect), obstacle: change.obstacle.clone() }
+    }
+}
+
+/// As a member of `EbofConfiguration.Effect`.
+const fn effect(effect: Effect) -> &'static str {
+    match effect {
+        Effect::Live => "Live",
+        Effect::NewConnections => "NewConnections",
+        Effect::Disruptive => "Disruptive",
+        Effect::Restart => "Restart",
+        Effect::Impossible => "Impossible",
+    }
+}
+
+fn remarks(diagnostics: &Diagnostics) -> Vec<String> {
+    if diagnostics.is_empty() { Vec::new() } else { vec![diagnostics.to_string()] }
+}
+
+/// Why a configuration is refused.
+fn refused(refused: RefusedConfiguration) -> Problem {
+    let Some(diagnostics) = &refused.diagnostics else { return refused.refused.into() };
+    let message = Message::own(
+        "ConfigurationRefused",
+        Severity::Warning,
+        diagnostics.to_string(),
+        "Correct the text: the message has its lines.",
+    );
+    Problem::new(StatusCode::BAD_REQUEST, message)
+}

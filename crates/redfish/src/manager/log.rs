@@ -1,0 +1,244 @@
+//! Logs: what happened to the target, and which connections it refused.
+
+use ebof_manage::api::Refusal;
+use ebof_manage::events::{ANSWER_MAX, Event, EventSeverity};
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::ManagerPlace;
+use crate::head::{Head, Health, Link, Oem, Status, json, link, oem};
+use crate::message::{OWN, camel};
+use crate::time::date_time;
+use crate::view::View;
+
+/// The most entries of a log that are shown.
+const ENTRIES_MAX: usize = 1000;
+
+/// The logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Log {
+    /// What happened.
+    Events,
+    /// Connections of hosts that were refused, with what to do about them.
+    ConnectionsRefused,
+}
+
+impl Log {
+    pub(super) const ALL: [Self; 2] = [Self::Events, Self::ConnectionsRefused];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Events => "Events",
+            Self::ConnectionsRefused => "ConnectionsRefused",
+        }
+    }
+
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|log| log.name() == name)
+    }
+
+    const fn description(self) -> &'static str {
+        match self {
+            Self::Events => "What happened to the target, the latest first",
+            Self::ConnectionsRefused => {
+                "Connections that hosts were refused and what to do about them, the latest first"
+            }
+        }
+    }
+
+    /// The identifiers of its entries, the latest first.
+    pub(super) fn ids(self, view: &View<'_>) -> Vec<String> {
+        let mut ids: Vec<String> = match self {
+            Self::Events => all_events(view).iter().map(|event| event.id.to_string()).collect(),
+            Self::ConnectionsRefused => view.parts.target.refused().iter().map(refusal_id).collect(),
+        };
+        ids.reverse();
+        ids.truncate(ENTRIES_MAX);
+        ids
+    }
+
+    pub(super) fn entry(self, id: &str, view: &View<'_>) -> Option<LogEntry> {
+        match self {
+            Self::Events => {
+                let number: u64 = id.parse().ok().filter(|number: &u64| number.to_string() == id)?;
+                let event = view.parts.events.since(number.checked_sub(1)?, 1).events.pop()?;
+                (event.id == number).then(|| log_entry_of_event(&event))
+            }
+            Self::ConnectionsRefused => {
+                let refused = view.parts.target.refused();
+                refused.iter().find(|refusal| refusal_id(refusal) == id).map(of_refusal)
+            }
+        }
+    }
+}
+
+/// The latest events, the oldest of them first.
+fn all_events(view: &View<'_>) -> Vec<Event> {
+    let events = &view.parts.events;
+    let mut all: Vec<Event> = Vec::new();
+    loop {
+        let known = all.last().map_or(0, |event| event.id);
+        let more = events.since(known, ANSWER_MAX).events;
+        // A log that reports faster than it is read is not followed for ever.
+        if more.is_empty() || all.len() > 64 * ANSWER_MAX {
+            return all;
+        }
+        all.extend(more);
+    }
+}
+
+/// A refusal that happens again is the same entry.
+fn refusal_id(refusal: &Refusal) -> String {
+    let Refusal { peer, host_nqn, subsystem_nqn, reason, .. } = refusal;
+    let address = peer.ip().map(|ip| ip.to_string()).unwrap_or_default();
+    let text = format!("{address}\0{host_nqn:?}\0{subsystem_nqn:?}\0{reason:?}\0{}", refusal.detail);
+    Uuid::new_v5(&Uuid::NAMESPACE_OID, text.as_bytes()).simple().to_string()
+}
+
+/// `LogService`.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct LogService {
+    #[serde(flatten)]
+    head: Head,
+    service_enabled: bool,
+    max_number_of_records: usize,
+    over_write_policy: &'static str,
+    log_entry_type: &'static str,
+    log_purposes: [&'static str; 1],
+    persistency: bool,
+    status: Status,
+    entries: Link,
+}
+
+impl LogService {
+    pub(super) fn new(log: Log) -> Self {
+        Self {
+            head: Head::new(ManagerPlace::Log(log), "#LogService.v1_9_0.LogService", log.name(), log.description()),
+            service_enabled: true,
+            max_number_of_records: ENTRIES_MAX,
+            over_write_policy: "WrapsWhenFull",
+            log_entry_type: "Event",
+            log_purposes: [if log == Log::Events { "Operations" } else { "Diagnostic" }],
+            persistency: false,
+            status: Status::OK,
+            entries: link(ManagerPlace::Entries(log)),
+        }
+    }
+}
+
+/// `LogEntry`.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct LogEntry {
+    #[serde(flatten)]
+    head: Head,
+    entry_type: &'static str,
+    severity: Health,
+    created: String,
+    message: String,
+    message_id: String,
+    message_args: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    event_id: Option<String>,
+    event_timestamp: String,
+    resolution: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    username: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    origin_address: Option<String>,
+    oem: Oem<serde_json::Value>,
+}
+
+/// `EbofLogEntry.Event`.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct OemEvent {
+    #[serde(rename = "@odata.type")]
+    kind: &'static str,
+    /// What it happened to, as ebof names it.
+    object: String,
+    /// The account, or the NQN or address of a host, that caused it.
+    who: Option<String>,
+    count: u64,
+}
+
+/// `EbofLogEntry.ConnectionRefused`.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct OemRefusal {
+    #[serde(rename = "@odata.type")]
+    kind: &'static str,
+    address: String,
+    #[serde(rename = "HostNQN")]
+    host_nqn: Option<String>,
+    #[serde(rename = "SubsystemNQN")]
+    subsystem_nqn: Option<String>,
+    reason: String,
+    count: u64,
+}
+
+pub(crate) const fn health(severity: EventSeverity) -> Health {
+    match severity {
+        EventSeverity::Ok => Health::OK,
+        EventSeverity::Warning => Health::Warning,
+        EventSeverity::Critical => Health::Critical,
+    }
+}
+
+/// The entry of an event.
+pub(crate) fn log_entry_of_event(event: &Event) -> LogEntry {
+    let ebof = OemEvent {
+        kind: "#EbofLogEntry.v1_0_0.Event",
+        object: event.object.clone(),
+        who: event.who.clone(),
+        count: event.count,
+    };
+    let place = ManagerPlace::Entry(Log::Events, event.id.to_string());
+    LogEntry {
+        head: Head::new(place, "#LogEntry.v1_21_0.LogEntry", event.kind.name(), "Something that happened"),
+        entry_type: "Event",
+        severity: health(event.severity),
+        created: date_time(event.time_unix_ms),
+        message: event.message.clone(),
+        message_id: format!("{OWN}.{}", camel(event.kind.name())),
+        message_args: vec![event.message.clone()],
+        event_id: Some(event.id.to_string()),
+        event_timestamp: date_time(event.time_unix_ms),
+        resolution: event.advice.clone().unwrap_or_else(|| "None.".to_owned()),
+        username: None,
+        origin_address: None,
+        oem: oem(json(&ebof)),
+    }
+}
+
+fn of_refusal(refusal: &Refusal) -> LogEntry {
+    let reason = serde_json::to_value(refusal.reason).ok();
+    let reason = reason.as_ref().and_then(|reason| reason.as_str()).unwrap_or_default();
+    let ebof = OemRefusal {
+        kind: "#EbofLogEntry.v1_0_0.ConnectionRefused",
+        address: refusal.peer.to_string(),
+        host_nqn: refusal.host_nqn.clone(),
+        subsystem_nqn: refusal.subsystem_nqn.clone(),
+        reason: camel(reason),
+        count: refusal.count,
+    };
+    let place = ManagerPlace::Entry(Log::ConnectionsRefused, refusal_id(refusal));
+    let name = format!("Refused: {}", camel(reason));
+    LogEntry {
+        head: Head::new(place, "#LogEntry.v1_21_0.LogEntry", name, "A connection that was refused"),
+        entry_type: "Event",
+        severity: Health::Warning,
+        created: date_time(refusal.time_unix_ms),
+        message: refusal.detail.clone(),
+        message_id: format!("{OWN}.ConnectionRefused"),
+        message_args: vec![refusal.detail.clone()],
+        event_id: None,
+        event_timestamp: date_time(refusal.time_unix_ms),
+        resolution: refusal.advice.clone(),
+        username: None,
+        origin_address: refusal.peer.ip().map(|ip| ip.to_string()),
+        oem: oem(json(&ebof)),
+    }
+}

@@ -1,0 +1,142 @@
+//! `Manager` and `ManagerNetworkProtocol`.
+
+use serde::Serialize;
+
+use super::ManagerPlace;
+use crate::chassis::ChassisPlace;
+use crate::head::{Head, Link, Oem, Status, json, link, links, oem};
+use crate::time::date_time;
+use crate::view::View;
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct Manager {
+    #[serde(flatten)]
+    head: Head,
+    manager_type: &'static str,
+    manufacturer: &'static str,
+    model: &'static str,
+    firmware_version: String,
+    version: String,
+    #[serde(rename = "UUID")]
+    uuid: String,
+    #[serde(rename = "ServiceEntryPointUUID")]
+    entry_point: String,
+    last_reset_time: String,
+    power_state: &'static str,
+    status: Status,
+    network_protocol: Link,
+    log_services: Link,
+    links: Links,
+    oem: Oem<OemManager>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Links {
+    manager_for_chassis: Vec<Link>,
+    manager_in_chassis: Link,
+}
+
+/// `EbofManager.Manager`.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct OemManager {
+    #[serde(rename = "@odata.type")]
+    kind: &'static str,
+    configuration: Link,
+    /// Connections of hosts that are open.
+    connections: u32,
+    connections_max: u32,
+    uptime_seconds: u64,
+    /// What drives remember and the configuration contradicts.
+    contradictions: Vec<String>,
+}
+
+impl Manager {
+    pub(super) fn new(view: &View<'_>) -> Self {
+        let (parts, status) = (view.parts, view.status());
+        let ebof = OemManager {
+            kind: "#EbofManager.v1_0_0.Manager",
+            configuration: link(ManagerPlace::Configuration),
+            connections: status.connections,
+            connections_max: status.connections_max,
+            uptime_seconds: status.uptime_s,
+            contradictions: view.inventory().contradictions.clone(),
+        };
+        Self {
+            head: Head::new(
+                ManagerPlace::Manager,
+                "#Manager.v1_24_0.Manager",
+                "ebof",
+                "The target, which manages itself",
+            ),
+            manager_type: "Service",
+            manufacturer: "ebof",
+            model: "ebof",
+            firmware_version: status.version.clone(),
+            version: status.version.clone(),
+            uuid: parts.uuid.to_string(),
+            entry_point: parts.uuid.to_string(),
+            last_reset_time: date_time(parts.events.since(0, 0).started_unix_ms),
+            power_state: "On",
+            status: Status::OK,
+            network_protocol: link(ManagerPlace::NetworkProtocol),
+            log_services: link(ManagerPlace::Logs),
+            links: Links {
+                manager_for_chassis: links([ChassisPlace::Enclosure]),
+                manager_in_chassis: link(ChassisPlace::Enclosure),
+            },
+            oem: oem(ebof),
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct NetworkProtocol {
+    #[serde(flatten)]
+    head: Head,
+    host_name: String,
+    #[serde(rename = "FQDN")]
+    fqdn: String,
+    #[serde(rename = "HTTP")]
+    http: Protocol,
+    #[serde(rename = "HTTPS")]
+    https: serde_json::Value,
+    status: Status,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Protocol {
+    protocol_enabled: bool,
+    port: Option<u16>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Https {
+    #[serde(flatten)]
+    protocol: Protocol,
+}
+
+impl NetworkProtocol {
+    pub(super) fn new(view: &View<'_>) -> Self {
+        let parts = view.parts;
+        let protocol = |port: Option<u16>| Protocol { protocol_enabled: port.is_some(), port };
+        Self {
+            head: Head::new(
+                ManagerPlace::NetworkProtocol,
+                "#ManagerNetworkProtocol.v1_12_0.ManagerNetworkProtocol",
+                "Network Protocol",
+                "How this service is reached",
+            ),
+            host_name: parts.host_name.split('.').next().unwrap_or_default().to_owned(),
+            fqdn: parts.host_name.clone(),
+            http: protocol(parts.http_port),
+            https: json(&Https { protocol: protocol(parts.https_port) }),
+            status: Status::OK,
+        }
+    }
+}
