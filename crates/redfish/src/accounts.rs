@@ -49,6 +49,16 @@ impl Area for AccountPlace {
         })
     }
 
+    fn patterns() -> &'static [(&'static str, &'static str)] {
+        &[
+            ("AccountService", "AccountService"),
+            ("ManagerAccountCollection", "AccountService/Accounts"),
+            ("ManagerAccount", "AccountService/Accounts/{ManagerAccountId}"),
+            ("RoleCollection", "AccountService/Roles"),
+            ("Role", "AccountService/Roles/{RoleId}"),
+        ]
+    }
+
     fn segments(&self) -> Vec<&str> {
         let below: &[&str] = match self {
             Self::Service => &[],

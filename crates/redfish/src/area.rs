@@ -5,9 +5,11 @@ use http::Method;
 use serde_json::Value;
 
 use crate::caller::Caller;
+use crate::events::Feed;
 use crate::input::Input;
 use crate::message::Problem;
 use crate::place::Place;
+use crate::query::Filter;
 use crate::service::Parts;
 use crate::view::View;
 
@@ -21,6 +23,15 @@ pub(crate) trait Area {
 
     /// The segments below the root.
     fn segments(&self) -> Vec<&str>;
+
+    /// The addresses, with `{Id}` for what is not fixed, each with the type of its resource; without
+    /// one it is a document or an action.
+    fn patterns() -> &'static [(&'static str, &'static str)]
+    where
+        Self: Sized,
+    {
+        &[]
+    }
 
     /// The methods, without HEAD and OPTIONS.
     fn methods(&self) -> &'static [Method] {
@@ -50,6 +61,16 @@ pub(crate) trait Area {
         None
     }
 
+    /// A stream that a GET opens.
+    fn feed(&self, _request: FeedRequest<'_>) -> Option<Result<Feed, Problem>> {
+        None
+    }
+
+    /// Carries out a POST whose body is not JSON; `kind` is its Content-Type.
+    fn upload(&self, _kind: &str, _body: &[u8], _request: &Change<'_>) -> Option<Result<Done, Problem>> {
+        None
+    }
+
     /// Carries out a POST, PATCH or DELETE. `input` is the body, empty for DELETE.
     fn change(&self, method: &Method, input: Input, request: &Change<'_>) -> Result<Done, Problem> {
         let _ = (method, input, request);
@@ -74,6 +95,16 @@ pub(crate) const GET_POST: &[Method] = &[Method::GET, Method::POST];
 
 /// An action.
 pub(crate) const ACTION: &[Method] = &[Method::POST];
+
+/// What a stream is opened with.
+pub(crate) struct FeedRequest<'r> {
+    /// What there is.
+    pub(crate) view: &'r View<'r>,
+    /// Which events are wanted.
+    pub(crate) filter: Option<Filter>,
+    /// The last event that was read.
+    pub(crate) last_id: Option<u64>,
+}
 
 /// What a change is made with.
 pub(crate) struct Change<'r> {

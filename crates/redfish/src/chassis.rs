@@ -42,6 +42,15 @@ impl Area for ChassisPlace {
         })
     }
 
+    fn patterns() -> &'static [(&'static str, &'static str)] {
+        &[
+            ("ChassisCollection", "Chassis"),
+            ("Chassis", "Chassis/enclosure"),
+            ("DriveCollection", "Chassis/enclosure/Drives"),
+            ("Drive", "Chassis/enclosure/Drives/{DriveId}"),
+        ]
+    }
+
     fn segments(&self) -> Vec<&str> {
         let below: &[&str] = match self {
             Self::Collection => return vec!["Chassis"],

@@ -78,10 +78,15 @@ impl Input {
 
     /// A text that no message repeats, whatever it is.
     pub(crate) fn secret(&mut self, name: &str) -> Option<String> {
+        self.long_secret(name, TEXT_BYTES_MAX)
+    }
+
+    /// The same of another length.
+    pub(crate) fn long_secret(&mut self, name: &str, bytes_max: usize) -> Option<String> {
         let value = self.properties.remove(name)?;
-        let text = value.as_str().filter(|text| text.len() <= TEXT_BYTES_MAX).map(str::to_owned);
+        let text = value.as_str().filter(|text| text.len() <= bytes_max).map(str::to_owned);
         if text.is_none() {
-            let why = format!("it is no string, or has more than {TEXT_BYTES_MAX} bytes");
+            let why = format!("it is no string, or has more than {bytes_max} bytes");
             self.mistake(name, Message::property_error(name, &why, "Accepted: a string"));
         }
         text
@@ -149,6 +154,16 @@ impl Input {
             }
         }
         Some(places)
+    }
+
+    /// A list of texts, each of at most 4096 bytes.
+    pub(crate) fn texts(&mut self, name: &str) -> Option<Vec<String>> {
+        let accepted = format!("a list of at most {LIST_MAX} strings");
+        self.take(name, &accepted, |value| {
+            let list = value.as_array().filter(|list| list.len() <= LIST_MAX)?;
+            let text = |value: &Value| value.as_str().filter(|text| text.len() <= TEXT_BYTES_MAX).map(str::to_owned);
+            list.iter().map(text).collect()
+        })
     }
 
     /// A reference.

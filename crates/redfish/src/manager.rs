@@ -19,6 +19,7 @@ use crate::view::View;
 use configuration::ConfigurationResource;
 pub use log::Log;
 use log::LogService;
+pub(crate) use log::health;
 use resource::{Manager, NetworkProtocol};
 
 /// The identifier of the one manager.
@@ -66,6 +67,24 @@ impl Area for ManagerPlace {
             ["Oem", "Ebof", "Configuration", "Actions", "EbofConfiguration.Apply"] => Self::Apply,
             _ => return None,
         })
+    }
+
+    fn patterns() -> &'static [(&'static str, &'static str)] {
+        &[
+            ("ManagerCollection", "Managers"),
+            ("Manager", "Managers/ebof"),
+            ("ManagerNetworkProtocol", "Managers/ebof/NetworkProtocol"),
+            ("LogServiceCollection", "Managers/ebof/LogServices"),
+            ("LogService", "Managers/ebof/LogServices/Events"),
+            ("LogEntryCollection", "Managers/ebof/LogServices/Events/Entries"),
+            ("LogEntry", "Managers/ebof/LogServices/Events/Entries/{LogEntryId}"),
+            ("LogService", "Managers/ebof/LogServices/ConnectionsRefused"),
+            ("LogEntryCollection", "Managers/ebof/LogServices/ConnectionsRefused/Entries"),
+            ("LogEntry", "Managers/ebof/LogServices/ConnectionsRefused/Entries/{LogEntryId}"),
+            ("EbofConfiguration", "Managers/ebof/Oem/Ebof/Configuration"),
+            ("", "Managers/ebof/Oem/Ebof/Configuration/Actions/EbofConfiguration.Plan"),
+            ("", "Managers/ebof/Oem/Ebof/Configuration/Actions/EbofConfiguration.Apply"),
+        ]
     }
 
     fn segments(&self) -> Vec<&str> {

@@ -88,6 +88,11 @@ impl Message {
         Self::critical("MalformedJSON", &[], message, "Correct the body and send it again.")
     }
 
+    pub(crate) fn multipart(why: &str) -> Self {
+        let resolution = "Send multipart/form-data with the parts UpdateParameters (JSON) and UpdateFile.";
+        Self::critical("MissingOrMalformedPart", &[], format!("The body is not understood: {why}."), resolution)
+    }
+
     pub(crate) fn not_acceptable(what: &str) -> Self {
         let message = format!("The value {} of the header Accept is not offered.", shortened(what));
         Self::warning("HeaderInvalid", &["Accept"], message, "Accept application/json.")
@@ -242,6 +247,7 @@ impl Message {
 
     /// Of ebof's own registry, with a sentence and what to do.
     pub(crate) fn own(id: &str, severity: Severity, message: impl Into<String>, resolution: impl Into<String>) -> Self {
+        debug_assert!(crate::registries::is_own(id), "{id} is not in the registry: registries/messages.rs");
         let (message, resolution) = (message.into(), resolution.into());
         Self::new(&format!("{OWN}.{id}"), severity, &[&message], message.clone(), resolution)
     }

@@ -4,11 +4,17 @@ use std::fmt;
 
 use crate::accounts::AccountPlace;
 use crate::area::Area;
+use crate::certificates::CertificatePlace;
 use crate::chassis::ChassisPlace;
+use crate::events::EventPlace;
 use crate::manager::ManagerPlace;
+use crate::registries::RegistryPlace;
 use crate::root::RootPlace;
+use crate::schemas::SchemaPlace;
 use crate::sessions::SessionPlace;
 use crate::tasks::TaskPlace;
+use crate::telemetry::TelemetryPlace;
+use crate::update::UpdatePlace;
 
 /// Where every resource is.
 const ROOT: &str = "/redfish/v1";
@@ -48,6 +54,11 @@ macro_rules! areas {
                 }
             }
 
+            /// The addresses of all areas, as patterns, with the type of what is there.
+            pub(crate) fn patterns() -> Vec<(&'static str, &'static str)> {
+                [$(<$place>::patterns()),*].concat()
+            }
+
             /// The area that it is in.
             pub(crate) fn area(&self) -> &dyn Area {
                 match self {
@@ -65,9 +76,22 @@ areas! {
     Account(AccountPlace),
     Task(TaskPlace),
     Manager(ManagerPlace),
+    Event(EventPlace),
+    Telemetry(TelemetryPlace),
+    Certificate(CertificatePlace),
+    Update(UpdatePlace),
+    Registry(RegistryPlace),
+    Schema(SchemaPlace),
 }
 
 impl Place {
+    /// An address that a pattern has: identifiers are `x`.
+    pub(crate) fn of_pattern(pattern: &str) -> Option<Self> {
+        let one = |segment: &str| if segment.starts_with('{') { "x".to_owned() } else { segment.to_owned() };
+        let path: Vec<String> = pattern.split('/').map(one).collect();
+        Self::parse(&format!("{ROOT}/{}", path.join("/")))
+    }
+
     /// The address that a path names: with or without a slash at its end.
     pub(crate) fn parse(path: &str) -> Option<Self> {
         if path.len() > PATH_BYTES_MAX {

@@ -87,6 +87,11 @@ impl Query {
         Ok(query)
     }
 
+    /// The filter alone.
+    pub(crate) fn into_filter(self) -> Option<Filter> {
+        self.filter
+    }
+
     const fn pages(&self) -> bool {
         self.top.is_some() || self.skip.is_some()
     }

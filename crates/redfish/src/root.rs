@@ -7,14 +7,20 @@ use serde_json::{Value, json};
 
 use crate::accounts::AccountPlace;
 use crate::area::{Area, READ};
+use crate::certificates::CertificatePlace;
 use crate::chassis::ChassisPlace;
+use crate::events::EventPlace;
 use crate::head::{Head, Link, json, link};
 use crate::manager::ManagerPlace;
 use crate::message::Problem;
 use crate::place::Place;
 use crate::query::LEVELS_MAX;
+use crate::registries::RegistryPlace;
+use crate::schemas::{SchemaPlace, metadata, openapi};
 use crate::sessions::SessionPlace;
 use crate::tasks::TaskPlace;
+use crate::telemetry::TelemetryPlace;
+use crate::update::UpdatePlace;
 use crate::view::View;
 
 /// Addresses at the root.
@@ -29,6 +35,8 @@ pub enum RootPlace {
     Odata,
     /// `/redfish/v1/$metadata`.
     Metadata,
+    /// `/redfish/v1/openapi.yaml`.
+    OpenApi,
 }
 
 impl Area for RootPlace {
@@ -36,8 +44,13 @@ impl Area for RootPlace {
         match segments {
             ["odata"] => Some(Self::Odata),
             ["$metadata"] => Some(Self::Metadata),
+            ["openapi.yaml"] => Some(Self::OpenApi),
             _ => None,
         }
+    }
+
+    fn patterns() -> &'static [(&'static str, &'static str)] {
+        &[("ServiceRoot", ""), ("", "odata"), ("", "$metadata"), ("", "openapi.yaml")]
     }
 
     fn segments(&self) -> Vec<&str> {
@@ -45,6 +58,7 @@ impl Area for RootPlace {
             Self::Versions | Self::Service => vec![],
             Self::Odata => vec!["odata"],
             Self::Metadata => vec!["$metadata"],
+            Self::OpenApi => vec!["openapi.yaml"],
         }
     }
 
@@ -61,12 +75,16 @@ impl Area for RootPlace {
             Self::Versions => json!({ "v1": Place::from(Self::Service) }),
             Self::Service => json(&ServiceRoot::new(view)),
             Self::Odata => odata(),
-            Self::Metadata => return Err(Problem::not_found(&"the document as JSON")),
+            Self::Metadata | Self::OpenApi => return Err(Problem::not_found(&"the document as JSON")),
         })
     }
 
     fn document(&self, _view: &View<'_>) -> Option<(&'static str, String)> {
-        (*self == Self::Metadata).then(|| ("application/xml", metadata()))
+        match self {
+            Self::Metadata => Some(("application/xml", metadata())),
+            Self::OpenApi => Some(("application/yaml", openapi())),
+            _ => None,
+        }
     }
 }
 
@@ -87,6 +105,12 @@ struct ServiceRoot {
     account_service: Link,
     tasks: Link,
     managers: Link,
+    event_service: Link,
+    telemetry_service: Link,
+    certificate_service: Link,
+    update_service: Link,
+    registries: Link,
+    json_schemas: Link,
     links: RootLinks,
 }
 
@@ -150,6 +174,12 @@ impl ServiceRoot {
             account_service: link(AccountPlace::Service),
             tasks: link(TaskPlace::Service),
             managers: link(ManagerPlace::Collection),
+            event_service: link(EventPlace::Service),
+            telemetry_service: link(TelemetryPlace::Service),
+            certificate_service: link(CertificatePlace::Service),
+            update_service: link(UpdatePlace::Service),
+            registries: link(RegistryPlace::Collection),
+            json_schemas: link(SchemaPlace::Collection),
             links: RootLinks { sessions: link(SessionPlace::Sessions) },
         }
     }
@@ -168,52 +198,12 @@ fn odata() -> Value {
             entry("AccountService", AccountPlace::Service.into()),
             entry("Tasks", TaskPlace::Service.into()),
             entry("Managers", ManagerPlace::Collection.into()),
+            entry("EventService", EventPlace::Service.into()),
+            entry("TelemetryService", TelemetryPlace::Service.into()),
+            entry("CertificateService", CertificatePlace::Service.into()),
+            entry("UpdateService", UpdatePlace::Service.into()),
+            entry("Registries", RegistryPlace::Collection.into()),
+            entry("JsonSchemas", SchemaPlace::Collection.into()),
         ],
     })
-}
-
-/// Schemas of DMTF and SNIA that resources are described by: the file, and its namespaces.
-const SCHEMAS: &[(&str, &[&str])] = &[
-    ("ServiceRoot", &["ServiceRoot", "ServiceRoot.v1_20_0"]),
-    ("ChassisCollection", &["ChassisCollection"]),
-    ("Chassis", &["Chassis", "Chassis.v1_28_0"]),
-    ("DriveCollection", &["DriveCollection"]),
-    ("Drive", &["Drive", "Drive.v1_22_0"]),
-    ("SessionService", &["SessionService", "SessionService.v1_2_0"]),
-    ("SessionCollection", &["SessionCollection"]),
-    ("Session", &["Session", "Session.v1_8_0"]),
-    ("AccountService", &["AccountService", "AccountService.v1_18_0"]),
-    ("ManagerAccountCollection", &["ManagerAccountCollection"]),
-    ("ManagerAccount", &["ManagerAccount", "ManagerAccount.v1_14_0"]),
-    ("RoleCollection", &["RoleCollection"]),
-    ("Role", &["Role", "Role.v1_3_3"]),
-    ("TaskService", &["TaskService", "TaskService.v1_3_0"]),
-    ("TaskCollection", &["TaskCollection"]),
-    ("Task", &["Task", "Task.v1_7_4"]),
-    ("ManagerCollection", &["ManagerCollection"]),
-    ("Manager", &["Manager", "Manager.v1_24_0"]),
-    ("ManagerNetworkProtocol", &["ManagerNetworkProtocol", "ManagerNetworkProtocol.v1_12_0"]),
-    ("LogServiceCollection", &["LogServiceCollection"]),
-    ("LogService", &["LogService", "LogService.v1_9_0"]),
-    ("LogEntryCollection", &["LogEntryCollection"]),
-    ("LogEntry", &["LogEntry", "LogEntry.v1_21_0"]),
-];
-
-/// The metadata document: which schemas there are (DSP0266, "OData metadata").
-fn metadata() -> String {
-    let include = |file: &str, namespaces: &[&str]| {
-        let includes: String =
-            namespaces.iter().map(|namespace| format!("    <edmx:Include Namespace=\"{namespace}\"/>\n")).collect();
-        let uri = format!("http://redfish.dmtf.org/schemas/v1/{file}_v1.xml");
-        format!("  <edmx:Reference Uri=\"{uri}\">\n{includes}  </edmx:Reference>\n")
-    };
-    let references: String = SCHEMAS.iter().map(|(file, namespaces)| include(file, namespaces)).collect();
-    format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
-         <edmx:Edmx xmlns:edmx=\"http://docs.oasis-open.org/odata/ns/edmx\" Version=\"4.0\">\n\
-         {references}  <edmx:DataServices>\n    \
-         <Schema xmlns=\"http://docs.oasis-open.org/odata/ns/edm\" Namespace=\"Service\">\n      \
-         <EntityContainer Name=\"Service\" Extends=\"ServiceRoot.v1_20_0.ServiceContainer\"/>\n    \
-         </Schema>\n  </edmx:DataServices>\n</edmx:Edmx>\n"
-    )
 }

@@ -9,6 +9,7 @@ use ebof_access::{Access, User};
 use ebof_manage::Target;
 use ebof_manage::enclosure::Enclosure;
 use ebof_manage::events::Events;
+use ebof_manage::history::Measured;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_MATCH, IF_NONE_MATCH, LINK, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE,
 };
@@ -17,9 +18,11 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::accounts::AccountPlace;
-use crate::area::{Area as _, Change, Done};
+use crate::area::{Area as _, Change, Done, FeedRequest};
 use crate::caller::Caller;
+use crate::certificates::Certificates;
 use crate::etag;
+use crate::events::{Feed, Subscriptions};
 use crate::input::Input;
 use crate::manager::Configurations;
 use crate::message::{Message, Problem};
@@ -30,6 +33,7 @@ use crate::tasks::TaskPlace;
 use crate::view::View;
 
 /// What the service shows and changes.
+#[derive(Clone)]
 pub struct Parts {
     /// The target.
     pub target: Arc<dyn Target>,
@@ -39,6 +43,12 @@ pub struct Parts {
     pub access: Arc<Access>,
     /// What happens to it.
     pub events: Arc<dyn Events>,
+    /// Who follows that.
+    pub subscriptions: Arc<Subscriptions>,
+    /// What its objects did.
+    pub measured: Arc<dyn Measured>,
+    /// The certificate of HTTPS.
+    pub certificates: Arc<dyn Certificates>,
     /// Its configuration.
     pub configurations: Arc<dyn Configurations>,
     /// The port of HTTPS.
@@ -52,12 +62,15 @@ pub struct Parts {
 }
 
 /// The body of a response.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
+#[non_exhaustive]
 pub enum Body {
     /// Nothing.
     Empty,
     /// A text, of the type that the header says.
     Text(String),
+    /// Texts as they come.
+    Stream(Feed),
 }
 
 /// A Redfish service.
@@ -138,9 +151,13 @@ impl Service {
                 return Err(Problem::new(StatusCode::PRECONDITION_FAILED, Message::precondition_failed()));
             }
         }
-        let input = Input::parse(request.body().as_ref())?;
         let change = Change { parts: &self.parts, view, caller };
-        match area.change(method, input, &change)? {
+        let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let done = match area.upload(kind, request.body().as_ref(), &change) {
+            Some(done) => done,
+            None => area.change(method, Input::parse(request.body().as_ref())?, &change),
+        };
+        match done? {
             Done::Made if method == Method::DELETE || !area.methods().contains(&Method::GET) => {
                 Ok(empty(StatusCode::NO_CONTENT))
             }
@@ -215,6 +232,13 @@ fn get(
     if let Some((kind, text)) = place.area().document(view) {
         return Ok(text_of(StatusCode::OK, kind, text));
     }
+    let query = Query::parse(request.uri().query())?;
+    let last_id = request.headers().get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
+    if let Some(feed) = place.area().feed(FeedRequest { view, filter: query.clone().into_filter(), last_id }) {
+        let mut response = Response::new(Body::Stream(feed?));
+        insert(&mut response, CONTENT_TYPE, "text/event-stream");
+        return Ok(response);
+    }
     if let Some(outcome) = place.area().outcome(view) {
         return match outcome? {
             Done::Task(id) => accepted(id, view),
@@ -223,7 +247,6 @@ fn get(
             Done::Made => Ok(empty(StatusCode::NO_CONTENT)),
         };
     }
-    let query = Query::parse(request.uri().query())?;
     let resource = place.area().read(view)?;
     let tag = etag::of(&resource);
     let known = request.headers().get(IF_NONE_MATCH).is_some_and(|known| etag::names(known, &tag));
@@ -283,7 +306,13 @@ fn kind_of(resource: &Value) -> Option<String> {
 /// `Link: <...>; rel=describedby` names the schema (DSP0266, "Link header").
 fn described_by(response: &mut Response<Body>, kind: Option<&str>) {
     if let Some(kind) = kind {
-        insert(response, LINK, &format!("</redfish/v1/JsonSchemas/{kind}>; rel=describedby"));
+        let name = kind.split('.').next().unwrap_or_default();
+        let schema = if name.starts_with("Ebof") {
+            format!("/redfish/v1/schemas/{name}_v1.xml")
+        } else {
+            format!("/redfish/v1/JsonSchemas/{kind}")
+        };
+        insert(response, LINK, &format!("<{schema}>; rel=describedby"));
     }
 }
 
@@ -335,7 +364,12 @@ impl Place {
     /// Whether it is the root, which everybody may read.
     #[must_use]
     pub const fn is_public(&self) -> bool {
-        matches!(self, Self::Root(RootPlace::Versions | RootPlace::Service | RootPlace::Odata | RootPlace::Metadata))
+        matches!(
+            self,
+            Self::Root(
+                RootPlace::Versions | RootPlace::Service | RootPlace::Odata | RootPlace::Metadata | RootPlace::OpenApi
+            )
+        )
     }
 }
 

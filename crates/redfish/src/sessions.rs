@@ -37,6 +37,14 @@ impl Area for SessionPlace {
         })
     }
 
+    fn patterns() -> &'static [(&'static str, &'static str)] {
+        &[
+            ("SessionService", "SessionService"),
+            ("SessionCollection", "SessionService/Sessions"),
+            ("Session", "SessionService/Sessions/{SessionId}"),
+        ]
+    }
+
     fn segments(&self) -> Vec<&str> {
         match self {
             Self::Service => vec!["SessionService"],

@@ -37,6 +37,15 @@ impl Area for TaskPlace {
         })
     }
 
+    fn patterns() -> &'static [(&'static str, &'static str)] {
+        &[
+            ("TaskService", "TaskService"),
+            ("TaskCollection", "TaskService/Tasks"),
+            ("Task", "TaskService/Tasks/{TaskId}"),
+            ("", "TaskService/TaskMonitors/{TaskId}"),
+        ]
+    }
+
     fn segments(&self) -> Vec<&str> {
         let below: &[&str] = match self {
             Self::Service => &[],

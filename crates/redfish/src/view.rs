@@ -1,12 +1,14 @@
 //! What a request sees: the state of the target, taken once, so that its answer is consistent.
 
 use std::cell::OnceCell;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use ebof_manage::api::Status;
 use ebof_manage::enclosure::{DriveObject, Inventory, PortObject};
 
 use crate::id::slugs;
 use crate::service::Parts;
+use crate::time::date_time;
 
 /// The state of a target at one moment, as far as somebody asks for it.
 pub struct View<'p> {
@@ -20,6 +22,13 @@ impl<'p> View<'p> {
     #[must_use]
     pub fn new(parts: &'p Parts) -> Self {
         Self { parts, inventory: OnceCell::new(), status: OnceCell::new() }
+    }
+
+    /// The present moment, as Redfish writes it.
+    #[expect(clippy::unused_self, reason = "a view is of one moment")]
+    pub(crate) fn now(&self) -> String {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        date_time(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
 
     /// What there is, and who has it.

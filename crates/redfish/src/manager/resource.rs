@@ -3,8 +3,9 @@
 use serde::Serialize;
 
 use super::ManagerPlace;
+use crate::certificates::CertificatePlace;
 use crate::chassis::ChassisPlace;
-use crate::head::{Head, Link, Oem, Status, json, link, links, oem};
+use crate::head::{Head, Link, Oem, Status, link, links, oem};
 use crate::time::date_time;
 use crate::view::View;
 
@@ -103,7 +104,7 @@ pub(super) struct NetworkProtocol {
     #[serde(rename = "HTTP")]
     http: Protocol,
     #[serde(rename = "HTTPS")]
-    https: serde_json::Value,
+    https: Https,
     status: Status,
 }
 
@@ -119,6 +120,7 @@ struct Protocol {
 struct Https {
     #[serde(flatten)]
     protocol: Protocol,
+    certificates: Link,
 }
 
 impl NetworkProtocol {
@@ -135,7 +137,7 @@ impl NetworkProtocol {
             host_name: parts.host_name.split('.').next().unwrap_or_default().to_owned(),
             fqdn: parts.host_name.clone(),
             http: protocol(parts.http_port),
-            https: json(&Https { protocol: protocol(parts.https_port) }),
+            https: Https { protocol: protocol(parts.https_port), certificates: link(CertificatePlace::Https) },
             status: Status::OK,
         }
     }

@@ -9,17 +9,21 @@ use ebof_manage::api::{
     Revision, STATUS_SCHEMA, Source, Status,
 };
 use ebof_manage::enclosure::{DriveDetails, Inventory, MistakeKind, Refused, StoredImage, Task, Transaction};
-use ebof_manage::events::SharedEvents;
+use ebof_manage::events::{EventKind, NewEvent, SharedEvents};
+use ebof_manage::history::NoSamples;
 use ebof_manage::{Config, Plan};
 use serde_json::json;
 
 use super::*;
+use crate::certificates::{CertificateSubject, NoCertificates, ShownCertificate};
 
 #[derive(Default)]
 pub(crate) struct Box2 {
     pub(crate) refused: Vec<Refusal>,
     pub(crate) tasks: Vec<Task>,
     pub(crate) details: Vec<DriveDetails>,
+    /// What was begun; each is told to be the first task.
+    pub(crate) begun: std::sync::Mutex<Vec<Transaction>>,
 }
 
 impl Target for Box2 {
@@ -64,12 +68,14 @@ impl Enclosure for Box2 {
         .unwrap()
     }
 
-    fn begin(&self, _transaction: Transaction) -> Result<Task, Refused> {
-        Err(Refused { mistakes: Vec::new() })
+    fn begin(&self, transaction: Transaction) -> Result<Task, Refused> {
+        self.begun.lock().unwrap().push(transaction);
+        Ok(task(1, "running"))
     }
 
     fn tasks(&self) -> Vec<Task> {
-        self.tasks.clone()
+        let begun = self.begun.lock().unwrap().first().map(|_| task(1, "running"));
+        begun.into_iter().chain(self.tasks.clone()).collect()
     }
 
     fn task(&self, _id: u64, _known: Option<u64>, _wait: Duration) -> Option<Task> {
@@ -86,6 +92,19 @@ impl Enclosure for Box2 {
         }
         let (id, revision, product) = ("i1".to_owned(), "2.0".to_owned(), "ebof".to_owned());
         Ok(StoredImage { id, bytes: bytes.len() as u64, revision, product })
+    }
+}
+
+/// Where nobody does anything.
+struct Idle;
+
+impl Measured for Idle {
+    fn overview(&self) -> ebof_manage::history::Overview {
+        ebof_manage::history::History::new(1).overview()
+    }
+
+    fn samples(&self, query: &ebof_manage::history::Query) -> Result<ebof_manage::history::Samples, NoSamples> {
+        Err(NoSamples(query.object.clone()))
     }
 }
 
@@ -139,11 +158,98 @@ pub(crate) fn parts() -> Parts {
         enclosure: Arc::new(Box2::default()),
         access: Arc::new(Access::new(None, Clock::system(), Box::new(Forgets)).unwrap()),
         events: Arc::new(SharedEvents::new(100, || 1_700_000_000_000)),
+        subscriptions: Arc::new(Subscriptions::new(None, None).unwrap()),
+        measured: Arc::new(Idle),
+        certificates: Arc::new(NoCertificates),
         configurations: Arc::new(Texts),
         https_port: Some(8443),
         http_port: None,
         uuid: Uuid::from_u128(7),
         host_name: "box".into(),
+    }
+}
+
+/// What a drive without namespaces says of itself: it runs slot 1, and slot 2 is empty.
+pub(crate) fn details(name: &str) -> DriveDetails {
+    let slot = |slot: u8, revision: Value| json!({ "slot": slot, "revision": revision, "is_read_only": slot == 1 });
+    serde_json::from_value(json!({
+        "details_schema": 1, "name": name, "model": "ebof", "serial": "S1", "uuid": "00000000-0000-4000-8000-000000000001",
+        "managers": null, "overcommits": false, "is_exclusive": false, "encrypts": false, "checks": false,
+        "allocated_bytes": 0, "extent_bytes": 1 << 20, "is_read_only": false,
+        "formats": [{ "index": 0, "block_size_bytes": 512, "metadata_bytes": 0 }],
+        "firmware": { "running": "1.0", "active_slot": 1, "next_slot": null,
+                      "slots": [slot(1, json!("1.0")), slot(2, Value::Null)] },
+        "health": {},
+        "temperature": { "now_kelvin": 300, "warning_kelvin": 343, "critical_kelvin": 353, "warning_minutes": 0,
+                         "critical_minutes": 0 },
+        "endurance": { "rated_bytes": null, "written_bytes": 0, "used_percent": 0 },
+        "sanitize": { "state": "never", "action": null, "percent": null, "passes": 0, "is_erased": false, "actions": [],
+                      "estimates": { "block_erase_s": null, "overwrite_s": null, "crypto_erase_s": null } },
+        "self_test": { "running": null, "results": [] }, "errors": [],
+        "events": { "count": 0, "total": 0, "latest": [] }, "namespaces": [], "controllers": [],
+    }))
+    .unwrap()
+}
+
+/// A task that gives a function to a port.
+fn task(id: u64, state: &str) -> Task {
+    let change = json!({ "change": "assign", "function": "d0/vf1", "port": "fabric0" });
+    serde_json::from_value(json!({
+        "task_schema": 1, "id": id, "revision": 1, "what": "give d0/vf1 to port fabric0", "changes": [change],
+        "state": state, "change": 0, "phase": "draining", "percent": 40, "detail": "2 commands of hosts are left",
+        "began_unix_ms": 1_700_000_000_000_u64, "ended_unix_ms": null, "elapsed_ms": 5, "remark": null, "error": null,
+    }))
+    .unwrap()
+}
+
+/// A service that has something of everything.
+pub(crate) fn whole() -> Service {
+    let refused = serde_json::from_value(json!({
+        "time_unix_ms": 1_700_000_000_000_u64, "peer": "192.0.2.1:5000", "host_nqn": "nqn.a", "subsystem_nqn": null,
+        "reason": "host-not-allowed", "detail": "the host may not connect", "advice": "allow it", "count": 3,
+    }));
+    let whole = Arc::new(Box2 {
+        tasks: vec![task(1, "running"), task(2, "done")],
+        refused: vec![refused.unwrap()],
+        details: vec![details("d0"), details("d1")],
+        ..Box2::default()
+    });
+    let parts = Parts {
+        target: Arc::clone(&whole) as Arc<_>,
+        enclosure: whole,
+        certificates: Arc::new(OneCertificate),
+        ..parts()
+    };
+    parts.access.ensure_administrator("admin").unwrap();
+    let account = parts.access.accounts()[0].id;
+    let user =
+        User { account, name: "admin".into(), role: Role::Administrator, session: None, must_change_password: true };
+    parts.access.open_session(&user, [127, 0, 0, 1].into()).unwrap();
+    parts.events.report(NewEvent::new(EventKind::TaskBegan, "d0/vf1", "a task began"));
+    let service = Service::new(parts);
+    let subscription = json!({ "Destination": "https://192.0.2.1/", "Protocol": "Redfish", "EventTypes": ["Alert"],
+                               "OriginResources": [{ "@odata.id": "/redfish/v1/Chassis" }] });
+    let uri = "/redfish/v1/EventService/Subscriptions";
+    assert_eq!(ask_of(&service, "POST", uri, &[], subscription, &caller(Some(Role::Administrator))).0, 201);
+    service
+}
+
+struct OneCertificate;
+
+impl Certificates for OneCertificate {
+    fn shown(&self) -> Option<ShownCertificate> {
+        let pem = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n".to_owned();
+        let (subject, issuer) = ("CN=box, O=ebof".to_owned(), "CN=root".to_owned());
+        let (serial_number, fingerprint) = ("01".to_owned(), "AB:CD".to_owned());
+        Some(ShownCertificate { subject, issuer, serial_number, valid_from: 0, valid_to: 86_400, fingerprint, pem })
+    }
+
+    fn replace(&self, _chain: &str, _key: Option<&str>) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn request(&self, _subject: &CertificateSubject) -> Result<String, String> {
+        Ok("-----BEGIN CERTIFICATE REQUEST-----".to_owned())
     }
 }
 
@@ -187,6 +293,7 @@ pub(crate) fn ask_of(
     let body = match body {
         Body::Text(text) => serde_json::from_str(&text).unwrap_or(Value::String(text)),
         Body::Empty => Value::Null,
+        Body::Stream(_) => panic!("a stream"),
     };
     (parts.status.as_u16(), parts.headers, body)
 }

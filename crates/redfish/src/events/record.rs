@@ -1,0 +1,172 @@
+//! One event as Redfish sends it (`Event.EventRecord`), and several of them as a payload.
+
+use ebof_manage::events::{Event, EventKind};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::selection::Known;
+use crate::accounts::AccountPlace;
+use crate::chassis::ChassisPlace;
+use crate::head::{Health, Link, link};
+use crate::manager::{Log, ManagerPlace, health};
+use crate::message::{OWN, camel};
+use crate::place::Place;
+use crate::sessions::SessionPlace;
+use crate::tasks::TaskPlace;
+use crate::time::date_time;
+use crate::view::View;
+
+/// `Event.EventRecord`, without the number of its place in a payload.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct Record {
+    event_type: String,
+    event_id: String,
+    event_timestamp: String,
+    severity: Health,
+    message_severity: Health,
+    message: String,
+    message_id: String,
+    message_args: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    origin_of_condition: Option<Link>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_entry: Option<Link>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    event_group_id: Option<u64>,
+    resolution: String,
+}
+
+/// What a test event says.
+pub(crate) struct TestEvent {
+    pub(crate) id: String,
+    pub(crate) severity: Health,
+    pub(crate) message: String,
+    pub(crate) args: Vec<String>,
+    pub(crate) origin: Option<Place>,
+    pub(crate) event_id: String,
+    pub(crate) timestamp: String,
+    pub(crate) kind: Option<String>,
+    pub(crate) group: Option<u64>,
+}
+
+impl Record {
+    /// Of an event of the target.
+    pub(crate) fn of(event: &Event, view: &View<'_>) -> Self {
+        let severity = health(event.severity);
+        let times = if event.count > 1 { format!(" ({} times)", event.count) } else { String::new() };
+        Self {
+            event_type: event_type(event.kind).to_owned(),
+            event_id: event.id.to_string(),
+            event_timestamp: date_time(event.time_unix_ms),
+            severity,
+            message_severity: severity,
+            message: format!("{}{times}", event.message),
+            message_id: format!("{OWN}.{}", camel(event.kind.name())),
+            message_args: vec![event.message.clone()],
+            origin_of_condition: Some(link(origin(event, view))),
+            log_entry: Some(link(ManagerPlace::Entry(Log::Events, event.id.to_string()))),
+            event_group_id: None,
+            resolution: event.advice.clone().unwrap_or_else(|| "None.".to_owned()),
+        }
+    }
+
+    /// That events were lost.
+    pub(crate) fn of_loss(lost: u64, now: String) -> Self {
+        let message = format!("{lost} events were not read in time and are lost");
+        Self {
+            event_type: "Other".to_owned(),
+            event_id: "lost".to_owned(),
+            event_timestamp: now,
+            severity: Health::Warning,
+            message_severity: Health::Warning,
+            message_args: vec![message.clone()],
+            message,
+            message_id: format!("{OWN}.EventsLost"),
+            origin_of_condition: None,
+            log_entry: None,
+            event_group_id: None,
+            resolution: "Read the resources that matter again.".to_owned(),
+        }
+    }
+
+    /// Of a test.
+    pub(crate) fn of_test(test: TestEvent) -> Self {
+        Self {
+            event_type: test.kind.unwrap_or_else(|| "Alert".to_owned()),
+            event_id: test.event_id,
+            event_timestamp: test.timestamp,
+            severity: test.severity,
+            message_severity: test.severity,
+            message: test.message,
+            message_id: test.id,
+            message_args: test.args,
+            origin_of_condition: test.origin.map(link),
+            log_entry: None,
+            event_group_id: test.group,
+            resolution: "None: this is a test.".to_owned(),
+        }
+    }
+
+    /// What filters look at.
+    pub(crate) fn known(&self) -> Known<'_> {
+        Known {
+            message_id: &self.message_id,
+            event_type: &self.event_type,
+            severity: self.severity,
+            origin: self.origin_of_condition.as_ref().map(|link| link.place.to_string()),
+        }
+    }
+}
+
+/// `Event`, with records.
+pub(crate) fn payload(id: &str, context: &str, records: &[Record]) -> Value {
+    let numbered = records.iter().enumerate().map(|(at, record)| {
+        let mut value = crate::head::json(record);
+        value["MemberId"] = at.to_string().into();
+        value
+    });
+    let mut payload = json!({
+        "@odata.type": "#Event.v1_13_0.Event", "Id": id, "Name": "Events",
+        "Events": numbered.collect::<Vec<_>>(), "Events@odata.count": records.len(),
+    });
+    if !context.is_empty() {
+        payload["Context"] = context.into();
+    }
+    payload
+}
+
+/// The member of `Event.EventType`, which is deprecated and required.
+fn event_type(kind: EventKind) -> &'static str {
+    match kind.name() {
+        name if name.ends_with("-added") || name.ends_with("-began") => "ResourceAdded",
+        name if name.ends_with("-removed") || name.ends_with("-ended") => "ResourceRemoved",
+        name if name.ends_with("-changed") || name.ends_with("-moved") => "ResourceUpdated",
+        name if name.ends_with("-given") || name.ends_with("-taken") => "ResourceUpdated",
+        name if name.ends_with("-up") || name.ends_with("-down") => "StatusChange",
+        _ => "Alert",
+    }
+}
+
+/// The resource that an event is about: that of its object, or of its kind.
+fn origin(event: &Event, view: &View<'_>) -> Place {
+    let name = event.kind.name();
+    let of = |prefix: &str| name.starts_with(prefix);
+    if of("task") {
+        return TaskPlace::Tasks.into();
+    }
+    if of("session") {
+        return SessionPlace::Sessions.into();
+    }
+    if of("account") {
+        return AccountPlace::Accounts.into();
+    }
+    if of("configuration") {
+        return ManagerPlace::Configuration.into();
+    }
+    let drive = event.object.split('/').next().unwrap_or_default();
+    if view.drive(drive).is_some() {
+        return ChassisPlace::Drive(drive.to_owned()).into();
+    }
+    ManagerPlace::Manager.into()
+}

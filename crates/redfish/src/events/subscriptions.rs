@@ -1,0 +1,281 @@
+//! The subscriptions: who wants events, and how far each has got them.
+//!
+//! A subscription holds no events: it has the number of the last one that it got, and the log of
+//! the target has the others, as long as it remembers them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use ebof_access::Keep;
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::Selection;
+use super::destination::{self, DestinationChange};
+use super::record::Record;
+use crate::message::{Message, Problem};
+
+/// The most subscriptions with a destination.
+pub const SUBSCRIPTIONS_MAX: usize = 20;
+
+/// The most streams at a time.
+pub const STREAMS_MAX: usize = 32;
+
+/// Test events that are remembered until all have got them.
+const TESTS_MAX: usize = 32;
+
+/// What to do with a subscription whose destination does not take events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Policy {
+    TerminateAfterRetries,
+    SuspendRetries,
+    RetryForever,
+    RetryForeverWithBackoff,
+}
+
+/// What is delivered, and where to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Push {
+    pub(super) destination: String,
+    pub(super) context: String,
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) selection: Selection,
+    pub(super) policy: Policy,
+    /// Whether the certificate of the destination is looked at.
+    pub(super) verify: bool,
+}
+
+/// A subscription.
+#[derive(Clone, Debug)]
+pub(super) struct Subscription {
+    /// Where it is delivered to; `None` is a stream.
+    pub(super) push: Option<Push>,
+    pub(super) is_on: bool,
+    /// The last event that it got, or did not want.
+    pub(super) seen: u64,
+    pub(super) tests_seen: u64,
+    /// Deliveries that failed, one after the other.
+    pub(super) failures: u32,
+    pub(super) retry_at: Option<Instant>,
+    pub(super) in_flight: bool,
+}
+
+/// All subscriptions.
+pub struct Subscriptions {
+    state: Mutex<SubscriptionState>,
+    keep: Option<Box<dyn Keep>>,
+}
+
+pub(super) struct SubscriptionState {
+    pub(super) next_id: u64,
+    pub(super) all: BTreeMap<u64, Subscription>,
+    pub(super) attempts: u32,
+    pub(super) interval_s: u64,
+    /// The number of the latest test event, and the latest ones.
+    pub(super) tests: (u64, VecDeque<Record>),
+}
+
+/// What is stored.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stored {
+    version: u32,
+    next_id: u64,
+    attempts: u32,
+    interval_s: u64,
+    subscriptions: BTreeMap<u64, StoredSubscription>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoredSubscription {
+    push: Push,
+    is_on: bool,
+}
+
+const VERSION: u32 = 1;
+
+impl Subscriptions {
+    /// Those of `stored`, as `keep` got them, or none. Without `keep` they end with the process.
+    ///
+    /// # Errors
+    /// The text is not understood.
+    pub fn new(stored: Option<&str>, keep: Option<Box<dyn Keep>>) -> Result<Self, serde_json::Error> {
+        use serde::de::Error as _;
+        let mut state = SubscriptionState {
+            next_id: 1,
+            all: BTreeMap::new(),
+            attempts: 3,
+            interval_s: 60,
+            tests: (0, VecDeque::new()),
+        };
+        if let Some(text) = stored {
+            let Stored { version, next_id, attempts, interval_s, subscriptions } = serde_json::from_str(text)?;
+            if version != VERSION || subscriptions.len() > SUBSCRIPTIONS_MAX {
+                return Err(serde_json::Error::custom("it is of another version, or has too many subscriptions"));
+            }
+            (state.next_id, state.attempts, state.interval_s) = (next_id, attempts, interval_s);
+            let of = |StoredSubscription { push, is_on }| Subscription::new(Some(push), is_on, 0, 0);
+            state.all = subscriptions.into_iter().map(|(id, stored)| (id, of(stored))).collect();
+        }
+        Ok(Self { state: Mutex::new(state), keep })
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, SubscriptionState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a change of what is stored, unless it cannot be stored.
+    fn change<T>(&self, change: impl FnOnce(&mut SubscriptionState) -> Result<T, Problem>) -> Result<T, Problem> {
+        let mut state = self.state();
+        let (next_id, all, retries) = (state.next_id, state.all.clone(), (state.attempts, state.interval_s));
+        let outcome = change(&mut state)?;
+        if let Some(keep) = &self.keep
+            && let Err(error) = keep.keep(&state.stored())
+        {
+            (state.next_id, state.all, (state.attempts, state.interval_s)) = (next_id, all, retries);
+            let message = Message::internal(&format!("The subscriptions cannot be stored: {error}"));
+            return Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, message));
+        }
+        Ok(outcome)
+    }
+
+    pub(super) fn ids(&self) -> Vec<u64> {
+        self.state().all.keys().copied().collect()
+    }
+
+    pub(super) fn resource(&self, id: u64) -> Option<Value> {
+        self.state().all.get(&id).map(|subscription| destination::resource(id, subscription))
+    }
+
+    /// Deliveries that are tried again, and how many seconds later.
+    pub(super) fn retries(&self) -> (u32, u64) {
+        let state = self.state();
+        (state.attempts, state.interval_s)
+    }
+
+    pub(super) fn configure(&self, attempts: Option<u64>, interval_s: Option<u64>) -> Result<(), Problem> {
+        self.change(|state| {
+            state.attempts = attempts.and_then(|attempts| u32::try_from(attempts).ok()).unwrap_or(state.attempts);
+            state.interval_s = interval_s.unwrap_or(state.interval_s);
+            Ok(())
+        })
+    }
+
+    /// Adds one, which gets the events after `latest`.
+    pub(super) fn add(&self, push: Push, latest: u64) -> Result<u64, Problem> {
+        self.change(|state| {
+            if state.all.values().filter(|subscription| subscription.push.is_some()).count() >= SUBSCRIPTIONS_MAX {
+                return Err(Problem::bad_request(Message::too_many("subscriptions")));
+            }
+            Ok(state.insert(Some(push), latest))
+        })
+    }
+
+    /// Adds that of a stream.
+    pub(super) fn open(&self, latest: u64) -> Result<u64, Problem> {
+        let mut state = self.state();
+        if state.all.values().filter(|subscription| subscription.push.is_none()).count() >= STREAMS_MAX {
+            let message = Message::busy(60, &format!("There are {STREAMS_MAX} streams of events, the most"));
+            let wait = std::time::Duration::from_secs(60);
+            return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, message).after(wait));
+        }
+        Ok(state.insert(None, latest))
+    }
+
+    /// Ends that of a stream, without storing anything.
+    pub(super) fn close(&self, id: u64) {
+        self.state().all.remove(&id);
+    }
+
+    pub(super) fn has(&self, id: u64) -> bool {
+        self.state().all.contains_key(&id)
+    }
+
+    pub(super) fn remove(&self, id: u64) -> Result<bool, Problem> {
+        self.change(|state| Ok(state.all.remove(&id).is_some()))
+    }
+
+    pub(super) fn alter(&self, id: u64, change: &DestinationChange) -> Result<bool, Problem> {
+        self.change(|state| {
+            let Some(push) = state.all.get_mut(&id).and_then(|subscription| subscription.push.as_mut()) else {
+                return Ok(false);
+            };
+            if let Some(context) = &change.context {
+                push.context.clone_from(context);
+            }
+            push.policy = change.policy.unwrap_or(push.policy);
+            push.verify = change.verify.unwrap_or(push.verify);
+            Ok(true)
+        })
+    }
+
+    /// Suspends or resumes one; whether there is one with a destination.
+    pub(super) fn switch(&self, id: u64, is_on: bool, latest: u64) -> bool {
+        let switched = self.change(|state| {
+            let tests = state.tests.0;
+            let Some(subscription) = state.all.get_mut(&id).filter(|subscription| subscription.push.is_some()) else {
+                return Ok(false);
+            };
+            if is_on && !subscription.is_on {
+                (subscription.seen, subscription.tests_seen) = (latest, tests);
+            }
+            (subscription.is_on, subscription.failures, subscription.retry_at) = (is_on, 0, None);
+            Ok(true)
+        });
+        switched.unwrap_or(false)
+    }
+
+    /// Sends a test event to all.
+    pub(super) fn submit(&self, record: Record) {
+        let mut state = self.state();
+        state.tests.0 += 1;
+        state.tests.1.push_back(record);
+        if state.tests.1.len() > TESTS_MAX {
+            state.tests.1.pop_front();
+        }
+    }
+
+    /// The test events after number `seen`, and the number of the latest.
+    pub(super) fn tests_since(&self, seen: u64) -> (u64, Vec<Record>) {
+        self.state().tests_since(seen)
+    }
+}
+
+impl SubscriptionState {
+    fn insert(&mut self, push: Option<Push>, latest: u64) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.all.insert(id, Subscription::new(push, true, latest, self.tests.0));
+        id
+    }
+
+    pub(super) fn tests_since(&self, seen: u64) -> (u64, Vec<Record>) {
+        let (latest, tests) = &self.tests;
+        let new = usize::try_from(latest.saturating_sub(seen)).unwrap_or(usize::MAX);
+        (*latest, tests.iter().skip(tests.len().saturating_sub(new)).cloned().collect())
+    }
+
+    fn stored(&self) -> String {
+        let of = |(id, subscription): (&u64, &Subscription)| {
+            let push = subscription.push.clone()?;
+            Some((*id, StoredSubscription { push, is_on: subscription.is_on }))
+        };
+        let stored = Stored {
+            version: VERSION,
+            next_id: self.next_id,
+            attempts: self.attempts,
+            interval_s: self.interval_s,
+            subscriptions: self.all.iter().filter_map(of).collect(),
+        };
+        serde_json::to_string(&stored).unwrap_or_default()
+    }
+}
+
+impl Subscription {
+    fn new(push: Option<Push>, is_on: bool, seen: u64, tests_seen: u64) -> Self {
+        Self { push, is_on, seen, tests_seen, failures: 0, retry_at: None, in_flight: false }
+    }
+}

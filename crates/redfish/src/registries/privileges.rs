@@ -1,0 +1,53 @@
+//! Who may do what: a privilege registry (DSP0266, "Privilege model"), made of what each address
+//! demands.
+
+use std::collections::BTreeMap;
+
+use ebof_access::{Privilege, Role};
+use http::Method;
+use serde_json::{Map, Value, json};
+
+use crate::place::Place;
+
+/// `PrivilegeRegistry`.
+pub(super) fn registry() -> Value {
+    let used: Vec<&str> = Role::Administrator.privileges().iter().map(|privilege| privilege.name()).collect();
+    let mut mappings: BTreeMap<&str, Value> = BTreeMap::new();
+    for (entity, pattern) in Place::patterns() {
+        let Some(place) = Place::of_pattern(pattern) else { continue };
+        // Actions are methods of the resource that they belong to.
+        if !entity.is_empty() {
+            mappings.entry(entity).or_insert_with(|| operations(entity, &place));
+        }
+    }
+    json!({
+        "@odata.type": "#PrivilegeRegistry.v1_2_0.PrivilegeRegistry", "Id": "EbofPrivileges.1.0.0",
+        "Name": "Privileges of ebof", "Description": "The privileges that each type of resource demands",
+        "PrivilegesUsed": used, "OEMPrivilegesUsed": [], "Mappings": mappings.into_values().collect::<Vec<_>>(),
+    })
+}
+
+/// The privileges by method.
+fn operations(entity: &str, place: &Place) -> Value {
+    let area = place.area();
+    let mut operations = Map::new();
+    for method in [Method::GET, Method::HEAD, Method::PATCH, Method::POST, Method::PUT, Method::DELETE] {
+        let same = if method == Method::HEAD { &Method::GET } else { &method };
+        let wanted = area.privilege(same).map_or("NoAuth", Privilege::name);
+        let mut any = vec![json!({ "Privilege": [wanted] })];
+        // Their own password and session are everybody's.
+        let is_own = match entity {
+            "ManagerAccount" => [Method::GET, Method::HEAD, Method::PATCH].contains(&method),
+            "Session" => method == Method::DELETE,
+            _ => false,
+        };
+        if is_own {
+            any = vec![json!({ "Privilege": ["ConfigureManager"] }), json!({ "Privilege": ["ConfigureSelf"] })];
+            if entity == "ManagerAccount" {
+                any = vec![json!({ "Privilege": ["ConfigureUsers"] }), json!({ "Privilege": ["ConfigureSelf"] })];
+            }
+        }
+        operations.insert(method.to_string(), any.into());
+    }
+    json!({ "Entity": entity, "OperationMap": operations })
+}

@@ -1,0 +1,168 @@
+//! `MetricReport`: the latest second of all objects of a kind, or the history of one.
+
+use ebof_manage::history::{Overview, Query, Resolution, Sample, SeriesKind, SeriesName};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::TelemetryPlace;
+use super::definition::METRICS;
+use crate::head::{Head, Link, link};
+use crate::id::slug;
+use crate::manager::ManagerPlace;
+use crate::place::Place;
+use crate::time::date_time;
+use crate::view::View;
+
+/// What a report is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReportKind(SeriesKind);
+
+impl ReportKind {
+    pub(crate) const ALL: [Self; 6] = [
+        Self(SeriesKind::Target),
+        Self(SeriesKind::Drive),
+        Self(SeriesKind::Function),
+        Self(SeriesKind::Port),
+        Self(SeriesKind::Namespace),
+        Self(SeriesKind::Host),
+    ];
+
+    /// Its identifier.
+    pub(crate) const fn name(self) -> &'static str {
+        match self.0 {
+            SeriesKind::Target => "Target",
+            SeriesKind::Drive => "Drives",
+            SeriesKind::Function => "Functions",
+            SeriesKind::Port => "Ports",
+            SeriesKind::Namespace => "Namespaces",
+            SeriesKind::Host => "Hosts",
+        }
+    }
+
+    pub(super) fn objects(self) -> String {
+        if self.0 == SeriesKind::Target { "the target".to_owned() } else { self.name().to_lowercase() }
+    }
+
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// What filters of streams look at.
+    pub(crate) fn known(self) -> Value {
+        let definition = Place::from(TelemetryPlace::ReportDefinition(self.name().to_owned()));
+        json!({ "EventFormatType": "MetricReport", "MetricReportDefinition": definition })
+    }
+}
+
+/// `MetricReport`.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct MetricReport {
+    #[serde(flatten)]
+    head: Head,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timestamp: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metric_report_definition: Option<Link>,
+    metric_values: Vec<MetricValue>,
+    #[serde(rename = "MetricValues@odata.count")]
+    count: usize,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct MetricValue {
+    metric_id: &'static str,
+    metric_value: String,
+    timestamp: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metric_property: Option<String>,
+}
+
+const KIND: &str = "#MetricReport.v1_5_2.MetricReport";
+
+/// What all objects of a kind did in the latest second.
+pub(crate) fn report(kind: ReportKind, overview: &Overview, view: &View<'_>) -> Value {
+    let id = kind.name().to_owned();
+    let mut values = Vec::new();
+    for object in overview.objects.iter().filter(|object| object.object.kind == kind.0) {
+        let address = address(&object.object, view);
+        push_values(&mut values, &object.sample, Some(&address));
+    }
+    let head = Head::new(
+        TelemetryPlace::Report(id.clone()),
+        KIND,
+        id.clone(),
+        format!("What {} did in the latest second", kind.objects()),
+    );
+    crate::head::json(&MetricReport {
+        head,
+        timestamp: (overview.time_unix_ms > 0).then(|| date_time(overview.time_unix_ms)),
+        metric_report_definition: Some(link(TelemetryPlace::ReportDefinition(id))),
+        count: values.len(),
+        metric_values: values,
+    })
+}
+
+/// What one object did, interval by interval. `name` is the object's as an identifier.
+pub(super) fn history(
+    place: TelemetryPlace,
+    kind: ReportKind,
+    name: &str,
+    resolution: Resolution,
+    view: &View<'_>,
+) -> Option<Value> {
+    let overview = view.parts.measured.overview();
+    let is_it = |object: &SeriesName| object.kind == kind.0 && matches_id(object, name, view);
+    let object = overview.objects.into_iter().map(|object| object.object).find(is_it)?;
+    let query = Query { object, resolution, after_unix_ms: 0, until_unix_ms: u64::MAX };
+    let samples = view.parts.measured.samples(&query).ok()?;
+    let mut values = Vec::new();
+    samples.samples.iter().for_each(|sample| push_values(&mut values, sample, None));
+    let timestamp = samples.samples.last().map(|sample| date_time(sample.time_unix_ms));
+    let description = format!("What {} did, in steps of {}", query.object, resolution.name());
+    Some(crate::head::json(&MetricReport {
+        head: Head::new(place, KIND, format!("History of {}", query.object), description),
+        timestamp,
+        metric_report_definition: None,
+        count: values.len(),
+        metric_values: values,
+    }))
+}
+
+/// Whether an identifier is that of an object: `d3-vf2` of `d3/vf2`, or that of its resource.
+fn matches_id(object: &SeriesName, id: &str, view: &View<'_>) -> bool {
+    let own = if object.kind == SeriesKind::Target { "ebof".to_owned() } else { slug(&object.name) };
+    own == id || address(object, view).rsplit('/').next() == Some(id) && object.kind != SeriesKind::Function
+}
+
+fn push_values(values: &mut Vec<MetricValue>, sample: &Sample, address: Option<&str>) {
+    let timestamp = date_time(sample.time_unix_ms);
+    for metric in &METRICS {
+        if let Some(value) = metric.value.of(sample) {
+            values.push(MetricValue {
+                metric_id: metric.id,
+                metric_value: value,
+                timestamp: timestamp.clone(),
+                metric_property: address.map(|address| format!("{address}#/{}", metric.id)),
+            });
+        }
+    }
+}
+
+/// The address of the resource of an object.
+fn address(object: &SeriesName, view: &View<'_>) -> String {
+    let name = object.name.as_str();
+    let (of, rest) = name.rsplit_once('/').unwrap_or((name, ""));
+    match object.kind {
+        SeriesKind::Target => Place::from(ManagerPlace::Manager).to_string(),
+        SeriesKind::Drive => format!("/redfish/v1/Chassis/enclosure/Drives/{name}"),
+        SeriesKind::Function => format!("/redfish/v1/Storage/{of}/Controllers/{rest}"),
+        SeriesKind::Namespace => format!("/redfish/v1/Storage/{}/Volumes/{rest}", slug(of)),
+        SeriesKind::Port => {
+            let id = view.port_id(name).unwrap_or_else(|| slug(name));
+            format!("/redfish/v1/Chassis/enclosure/NetworkAdapters/fabric/Ports/{id}")
+        }
+        SeriesKind::Host => format!("/redfish/v1/Fabrics/NVMeoF/Endpoints/{}", slug(&format!("host-{name}"))),
+    }
+}
