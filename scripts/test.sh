@@ -324,13 +324,27 @@ part_simulation() {
     "$target/debug/examples/simulate" --seconds 100 --hours 1000
   sed 's/^/   /' "$logs/simulation.log"
 }
-begin_release() { start_background release 2400 cargo build --locked --release -p ebof; }
+begin_release() { start_background release 2400 make build; }
 part_release() {
   local status=0
-  heading release "cargo build --release, started in the background"
+  heading release "make build: optimized, started in the background"
   part_began=$EPOCHSECONDS
   wait_background release || status=$?
   verdict "$status" "$logs/release.log"
+}
+part_deb() {
+  if ((release_failed)); then
+    heading deb "Debian packages"
+    say "   FAILED: there is no release binary"
+    count 0 1 0
+    return
+  fi
+  static deb 600 "Debian packages of the release binary: the same twice, and what lintian says" scripts/test-deb.sh "$target/deb"
+  local line
+  while IFS= read -r line; do
+    say "   skipped: $line"
+    count 0 0 1
+  done < <(sed -n 's/^SKIPPED: *//p' "$logs/deb.log")
 }
 part_vm() {
   local log=$logs/vm.log status=0 last
@@ -347,7 +361,7 @@ part_vm() {
     count 0 1 0
     return
   fi
-  EBOF=$target/release/ebof limited "$log" 2100 indented tests/vm/run.sh || status=$?
+  EBOF=$target/release/ebof EBOF_DEB=$(find "$target/deb" -name 'ebof_*.deb' -newer "$target/release/ebof" 2>/dev/null | head -n 1) limited "$log" 2100 indented tests/vm/run.sh || status=$?
   last=$(tail -n 1 "$log")
   if [[ $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed(,\ ([0-9]+)\ skipped)?$ ]]; then
     count "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}" "${BASH_REMATCH[4]:-0}"
@@ -363,7 +377,7 @@ part_vm() {
 case $mode in
   check) parts=(fmt clippy tidy deny instructions unit) ;;
   # Tests, which are timed, run after the background processes have ended.
-  all) parts=(packages page-build fmt clippy build tidy deny instructions doc simulation release tests doctests page vm) ;;
+  all) parts=(packages page-build fmt clippy build tidy deny instructions doc simulation release deb tests doctests page vm) ;;
   *) echo "usage: test.sh check|all" >&2; exit 2 ;;
 esac
 wanted() { [[ -z ${EBOF_TEST_PARTS:-} || " $EBOF_TEST_PARTS " == *" $1 "* ]]; }

@@ -8,6 +8,11 @@
 # serial port).
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C TERM=linux
 
+# A guest with systemd runs its script itself (systemd.sh).
+if [[ -e /proc/cmdline ]] || mount -t proc proc /proc; then
+  ! grep -qw vm.systemd /proc/cmdline || exec /usr/lib/systemd/systemd
+fi
+
 # Prints the value of one kernel argument.
 argument() {
   local word
@@ -30,7 +35,7 @@ finish() {
 }
 
 mount -t devtmpfs dev /dev
-mount -t proc proc /proc
+mountpoint -q /proc || mount -t proc proc /proc
 mount -t sysfs sys /sys
 mkdir -p /dev/pts /dev/shm
 mount -t devpts pts /dev/pts

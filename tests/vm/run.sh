@@ -88,6 +88,14 @@ needs_vfio_user() {
   return 1
 }
 
+# needs_systemd: whether there can be guests that systemd runs (vm.sh -S); a skipped check if not.
+needs_systemd() {
+  local log
+  log=$("$here/setup-systemd.sh" 2>&1) && return
+  skip "guests that systemd runs" "$(tail -n 1 <<<"$log")"
+  return 1
+}
+
 # boot_guest [VM-OPTION...] -- [ARGUMENT...]: boots a guest, runs the scenario's function guest with
 # the arguments in it, and executes its requests, until it ends.
 boot_guest() {
@@ -261,7 +269,7 @@ if [[ ${1:-} == -l ]]; then
   exit
 fi
 scenarios=("$@")
-((${#scenarios[@]})) || scenarios=(self box linux-host direct functions drive media protection nvmet ublk rdma-two rdma rdma-host rdma-hostile rdma-shared rdma-drive verbs)
+((${#scenarios[@]})) || scenarios=(self box linux-host direct functions drive media protection nvmet ublk rdma-two rdma rdma-host rdma-hostile rdma-shared rdma-drive package verbs)
 for name in "${scenarios[@]}"; do
   [[ -f $here/scenarios/$name.sh ]] || { echo "run.sh: no scenario $name (run.sh -l lists them)" >&2; exit 2; }
 done

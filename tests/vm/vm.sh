@@ -15,6 +15,7 @@
 #                 then runs in the QEMU of setup-qemu.sh, and its memory is shared with the other
 #                 end. There is an empty port "spare" for another one, and the control directory has
 #                 a socket "qmp"
+#   -S            a guest that systemd runs (setup-systemd.sh), which may reboot: the script runs after each boot
 #   -k ARGUMENTS  more kernel arguments
 #   -n NAME       the guest's name: host name, host NQN (guest)
 #
@@ -27,8 +28,8 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${EBOF_VM_CACHE:-${HOME:?}/.cache/ebof-vm}
-share='' control='' forwards='' ethernet='' limit=300 memory=1024 kernel_arguments='' name=guest interactive='' threads=single sockets=()
-while getopts is:c:f:e:t:m:pu:k:n: option; do
+share='' control='' forwards='' ethernet='' limit=300 memory=1024 kernel_arguments='' name=guest interactive='' threads=single sockets=() systemd=''
+while getopts is:c:f:e:t:m:pu:Sk:n: option; do
   case $option in
     i) interactive=yes limit=86400 ;;
     s) share=$(cd "$OPTARG" && pwd) ;;
@@ -39,6 +40,7 @@ while getopts is:c:f:e:t:m:pu:k:n: option; do
     m) memory=$OPTARG ;;
     p) threads=multi ;;
     u) sockets+=("$OPTARG") ;;
+    S) systemd=yes ;;
     k) kernel_arguments=$OPTARG ;;
     n) name=$OPTARG ;;
     *) sed -n '2,/^set/{/^#/p}' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
@@ -53,7 +55,7 @@ if [[ -z $control ]]; then
   control=$(mktemp -d "$cache/run/$name.XXXXXX")
   own_control=yes
 fi
-cp "$here"/{init,lib,host,links}.sh "$control/"
+cp "$here"/{init,lib,host,links,systemd}.sh "$control/"
 chmod +x "$control/init.sh"
 arguments=()
 if [[ -z $interactive ]]; then
@@ -84,6 +86,14 @@ qemu=(
   -netdev "user,id=net0,net=10.0.2.0/24$forwards" -device virtio-net-pci,netdev=net0,mac=52:54:00:00:00:01,romfile=
   -device virtio-serial-pci -device isa-debug-exit,iobase=0xf4,iosize=0x04
 )
+if [[ -n $systemd ]]; then
+  [[ -f $cache/systemd/stamp ]] || { echo "vm.sh: run ${here}/setup-systemd.sh first" >&2; exit 2; }
+  qemu=("${qemu[@]/#file=$cache\/root.ext4/file=$cache/systemd/root.ext4}")
+  # A reboot stays in this QEMU, and keeps the guest's changes.
+  for number in "${!qemu[@]}"; do [[ ${qemu[number]} != -no-reboot ]] || unset "qemu[$number]"; done
+  qemu=("${qemu[@]}")
+  kernel_arguments+=' vm.systemd'
+fi
 if [[ -n $ethernet ]]; then
   IFS=: read -r from to ip1 <<<"$ethernet"
   kernel_arguments+=" vm.ip1=$ip1"

@@ -1,0 +1,229 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2034,SC2154 # variables of lib.sh and run.sh, which read this file
+# package: the Debian package in a machine that systemd runs: installed, configured and reloaded,
+# upgraded under I/O, connected and mounted at boot, rebooted with the target away, removed and
+# purged. Three boots of one guest; $work/ctl/stage says which one it is.
+
+remote=nqn.2014-08.org.example:remote
+local=nqn.2014-08.org.example:local
+wanted=/run/systemd/generator/remote-fs.target.wants/ebof-connect.service
+
+# ---- on the machine
+
+machine() {
+  needs_ebof || return
+  needs_systemd || return
+  check "the package is built" build_packages || return
+  port=$(free_port)
+  echo "$port" >"$work/ctl/port"
+  truncate -s 64M "$work/remote.img"
+  check "a file system for the remote drive" mke2fs -q -F -t ext4 -L remote "$work/remote.img" || return
+  on_start_target || fail "the remote target starts"
+  boot_guest -S -t 900 --
+}
+
+# The package of this binary, and the same with a higher version.
+build_packages() {
+  local deb=$work/deb
+  if [[ -n ${EBOF_DEB:-} ]]; then
+    cp "$EBOF_DEB" "$work/share/ebof.deb" || return
+  else
+    "$repository/scripts/deb.sh" -b "$(dirname "$ebof")" -o "$deb" || return
+    mv "$deb"/ebof_*.deb "$work/share/ebof.deb"
+  fi
+  dpkg-deb -R "$work/share/ebof.deb" "$work/next" || return
+  sed -i 's/^Version: .*/&+next/' "$work/next/DEBIAN/control"
+  dpkg-deb --root-owner-group -Znone -b "$work/next" "$work/share/next.deb" || return
+  rm -r "$work/next" "$deb" 2>/dev/null || true
+}
+
+on_start_target() {
+  start remote "$ebof" serve --listen "tcp://127.0.0.1:$port" --nqn "$remote" --allow-any-host --control none "$work/remote.img"
+  until_true 30 reachable "$port"
+}
+on_stop_target() { stop remote TERM 20; }
+
+# ---- in the guest
+
+guest() {
+  local stage=1
+  [[ ! -e /ctl/stage ]] || stage=$(</ctl/stage)
+  asked=$((stage * 1000)) # answers of earlier boots are still there
+  port=$(</ctl/port)
+  until_true 120 eval 'systemctl is-system-running | grep -qE "running|degraded"'
+  ((stage == 1)) || took_to_shut_down
+  "boot_$stage"
+  ((failed == 0)) || explain_units
+  # Checks that failed in an earlier boot count at the end.
+  ((failed == 0)) || touch /ctl/failed
+  [[ ! -e /ctl/failed ]] || failed=1
+}
+# next_boot STAGE: has the guest reboot when this stage has ended.
+next_boot() {
+  echo "$1" >/ctl/stage
+  touch /ctl/rebooting
+}
+explain_units() { journalctl -b --no-pager -o short-monotonic -u 'ebof*' -u '*.mount' 2>/dev/null | tail -n 60 | note; }
+
+# How long the last shutdown took, by the kernel's clock: from the request to the restart.
+took_to_shut_down() {
+  local asked_at over_at
+  asked_at=$(sed -nE 's/^\[ *([0-9]+)\.[0-9]+\] vm: the reboot is asked for.*/\1/p' /ctl/kernel.log | tail -n 1)
+  over_at=$(sed -nE 's/^\[ *([0-9]+)\.[0-9]+\] reboot: Restarting system.*/\1/p' /ctl/kernel.log | tail -n 1)
+  check "the shutdown took less than 60 s" test "$((over_at - asked_at))" -lt 60
+  echo "it took $((over_at - asked_at)) s" | note
+}
+
+pid_of() { systemctl show -P MainPID "$1"; }
+is_active() { [[ $(systemctl is-active "$1") == active ]]; }
+status_text() { systemctl show -P StatusText ebof; }
+mounted() { findmnt -no SOURCE "$1" >/dev/null; }
+
+boot_1() {
+  step "installed"
+  check "dpkg -i" dpkg -i /host/ebof.deb || return
+  note <<<"$out"
+  check "the target runs" is_active ebof || { journalctl --no-pager -u ebof | tail -n 30 | note; return; }
+  check_equal "it is started at boot" enabled "$(systemctl is-enabled ebof)"
+  check_equal "it has a user of its own" ebof "$(stat -c %U "/proc/$(pid_of ebof)")"
+  check_equal "it says what it serves" "serving 0 subsystems at 1 port" "$(status_text)"
+  check "root can manage it" ebof target status
+  check "without connections the boot has nothing to connect" eval '! is_active ebof-connect && ! test -e '"$wanted"
+  check "man pages and completions are there" ls /usr/share/man/man1/ebof-connect.1.gz /usr/share/man/man5/ebof.toml.5.gz \
+    /usr/share/bash-completion/completions/ebof
+  reloads
+  watchdog
+  upgrade
+  step "connected at boot from now on"
+  cat >/etc/ebof/connections.toml <<CONNECTIONS
+[[connections]]
+name = "remote"
+traddr = "10.0.2.2"
+trsvcid = $port
+nqn = "$remote"
+ctrl-loss-tmo = -1
+reconnect-delay = 2
+CONNECTIONS
+  echo "/dev/ebof/by-nqn/$remote-ns1 /mnt/remote ext4 _netdev,nofail,x-systemd.device-timeout=0,x-systemd.requires=ebof-connect.service 0 2" >>/etc/fstab
+  mkdir -p /mnt/remote
+  next_boot 2
+}
+
+reloads() {
+  step "reloaded"
+  install -o ebof -g ebof -m 600 /dev/null /srv/disk.img
+  truncate -s 64M /srv/disk.img
+  cat >/etc/ebof/ebof.toml <<CONFIG
+[[subsystems]]
+nqn = "$local"
+allow_any_host = true
+namespaces = ["/srv/disk.img"]
+CONFIG
+  check "systemctl reload" systemctl reload ebof
+  check_equal "it says what it serves now" "serving 1 subsystem at 1 port" "$(status_text)"
+  sed -i 's/^allow_any_host.*/allow_any_hosts = true/' /etc/ebof/ebof.toml
+  check_fails "a configuration that is refused fails systemctl reload" 'failed|error' systemctl reload ebof
+  check_says "... with the reason in the log" 'allow_any_hosts' journalctl --no-pager -n 40 -u ebof
+  check_says "... and in the status" 'serving 1 subsystem.*the last reload was refused' status_text
+  check "... and the target goes on" is_active ebof
+  sed -i 's/^allow_any_hosts.*/allow_any_host = true/' /etc/ebof/ebof.toml
+  check "systemctl reload with the mistake mended" systemctl reload ebof
+}
+
+watchdog() {
+  local before
+  step "the watchdog"
+  mkdir -p /run/systemd/system/ebof.service.d
+  printf '[Service]\nWatchdogSec=8\nTimeoutAbortSec=2\n' >/run/systemd/system/ebof.service.d/watchdog.conf
+  systemctl daemon-reload
+  check "restart" systemctl restart ebof
+  before=$(pid_of ebof)
+  sleep 10
+  check_equal "a target that sleeps gives signs of life" "$before" "$(pid_of ebof)"
+  kill -STOP "$before"
+  check "one that hangs is started again" until_true 60 eval "is_active ebof && [[ \$(pid_of ebof) != $before ]]"
+  rm -r /run/systemd/system/ebof.service.d
+  systemctl daemon-reload
+  systemctl restart ebof
+}
+
+upgrade() {
+  local target daemon stall writer status=0
+  step "upgraded under I/O"
+  cat >/etc/ebof/connections.toml <<CONNECTIONS
+[[connections]]
+name = "local"
+traddr = "127.0.0.1"
+nqn = "$local"
+boot = false
+reconnect-delay = 1
+CONNECTIONS
+  check "systemctl start ebof-connect@local" systemctl start ebof-connect@local || return
+  device=/dev/ebof/by-nqn/$local-ns1
+  check "a device with a name that stays" until_true 30 test -b "$device" || return
+  check_equal "another one by its identifier" "$(readlink -f "$device")" "$(readlink -f /dev/disk/by-id/nvme-uuid.*)"
+  target=$(pid_of ebof)
+  daemon=$(pgrep -f '^@ebof hold')
+  check "the attach daemon is spared at the end of a shutdown" test -n "$daemon"
+  check_says "it has a scope of its own" 'ebof-attach-nvme0.scope' cat "/proc/$daemon/cgroup"
+  # Few requests: under emulation many would take the processor from dpkg.
+  ebof bench "$device" --rw randwrite --overwrite --bs 4K --iodepth 1 --rate-iops 20 --runtime 40 -o json \
+    >/root/bench.json 2>/root/bench.log &
+  writer=$!
+  sleep 3
+  check "dpkg -i of the next version" dpkg -i /host/next.deb
+  check "I/O goes on all the time" kill -0 $writer
+  check "the target was restarted" eval "is_active ebof && [[ \$(pid_of ebof) != $target ]]"
+  check_equal "the attach daemon was not" "$daemon" "$(pgrep -f '^@ebof hold')"
+  wait $writer || status=$?
+  check_equal "no request has failed" 0 "$status" || note </root/bench.log
+  stall=$(sed -n 's/.*"max_us": *\([0-9.]*\).*/\1/p' /root/bench.json | sort -n | tail -n 1)
+  echo "the longest stall of a request: ${stall:-unknown} us" | note
+  check "the longest stall is below 20 s" test "${stall%.*}" -lt 20000000 || note <<<"$(head -c 2000 /root/bench.json)"
+  check "systemctl stop ebof-connect@local" systemctl stop ebof-connect@local
+  check "the device is gone" until_true 30 eval "! test -e $device"
+  check "no attach daemon is left" until_true 30 eval "! pgrep -f '^@ebof hold'"
+}
+
+boot_2() {
+  step "booted with the target there"
+  check "the file system is mounted" until_true 60 mounted /mnt/remote || return
+  check "the file has the boot connect" eval "is_active ebof-connect && test -e $wanted"
+  echo "kept" >/mnt/remote/kept && sync -f /mnt/remote
+  check "the file system by its UUID and label, too" ls "/dev/disk/by-label/remote"
+  check "a device in use is not disconnected" eval '! ebof disconnect -n '"$remote"
+  step "the target goes away, and then the machine restarts"
+  ask stop_target || fail "the remote target stops"
+  echo lost >/mnt/remote/lost
+  next_boot 3
+}
+
+boot_3() {
+  local since
+  step "booted with the target away"
+  since=$(systemctl show -P ActiveEnterTimestampMonotonic multi-user.target)
+  check "the boot did not wait for it: $((since / 1000000)) s" test "$since" -lt 90000000
+  check "the service tries again" is_active ebof-connect
+  check_says "... and says so" '0 of 1 connected' systemctl show -P StatusText ebof-connect
+  check "nothing is mounted" eval '! mounted /mnt/remote'
+  ask start_target || fail "the remote target starts again"
+  check "it is mounted when the target is back" until_true 90 mounted /mnt/remote || return
+  check_equal "with what was written" kept "$(cat /mnt/remote/kept)"
+  removed
+}
+
+removed() {
+  step "removed"
+  check "unmount" umount /mnt/remote
+  sed -i /remote/d /etc/fstab
+  check "dpkg -r" dpkg -r ebof
+  note <<<"$out"
+  check "nothing of it runs" eval "! pgrep -f '^@?(/usr/bin/)?ebof'"
+  check "no device is left" eval '! ls /dev/ublkb* /dev/ebof/by-nqn/* 2>/dev/null | grep .'
+  check "the configuration stays" ls /etc/ebof/ebof.toml /etc/ebof/connections.toml
+  check "dpkg -P" dpkg -P ebof
+  note <<<"$out"
+  systemctl daemon-reload
+  check_equal "nothing is left but the file that was served" /srv/disk.img \
+    "$(ls -d /srv/disk.img /etc/ebof /etc/default/ebof /var/lib/ebof /usr/lib/systemd/system/ebof* /etc/systemd/system/*/ebof* /run/ebof 2>/dev/null)"
+}
