@@ -126,8 +126,13 @@ impl Area for ManagerPlace {
             }
             Self::Log(log) => json(&LogService::new(*log)),
             Self::Entries(log) => {
-                let members = log.ids(view).into_iter().map(|id| Self::Entry(*log, id));
-                json(&Collection::new(Self::Entries(*log), "LogEntry", "Log Entries", members))
+                // The schema wants entries where other collections have references.
+                let entries = log.entries(view);
+                let none = std::iter::empty::<Self>();
+                let mut all = json(&Collection::new(Self::Entries(*log), "LogEntry", "Log Entries", none));
+                all["Members@odata.count"] = entries.len().into();
+                all["Members"] = json(&entries);
+                all
             }
             Self::Entry(log, id) => json(&log.entry(id, view).ok_or_else(|| self.missing())?),
             Self::Configuration => json(&ConfigurationResource::new(view)?),

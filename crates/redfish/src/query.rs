@@ -72,7 +72,8 @@ impl Query {
                 "$filter" => query.filter = Some(Filter::parse(value)?),
                 "$top" => query.top = Some(number("$top", value)?),
                 "$skip" => query.skip = Some(number("$skip", value)?),
-                "only" => query.only = true,
+                "only" if value.is_empty() => query.only = true,
+                "only" => return Err(Problem::bad_request(Message::query_value("only", value, "no value"))),
                 other if other.starts_with('$') => {
                     return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, Message::query_not_supported(other)));
                 }

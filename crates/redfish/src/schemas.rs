@@ -45,7 +45,7 @@ pub(crate) const KINDS: &[&str] = &[
     "ManagerCollection",
     "ManagerNetworkProtocol.v1_12_0",
     "Message.v1_3_0",
-    "MessageRegistry.v1_7_0",
+    "MessageRegistry.v1_3_5",
     "MessageRegistryFile.v1_1_5",
     "MessageRegistryFileCollection",
     "MetricDefinition.v1_3_5",

@@ -131,7 +131,9 @@ impl Service {
         }
         version(request)?;
         if method == Method::GET {
-            return get(request, &place, &view, caller);
+            let mut response = get(request, &place, &view, caller)?;
+            response.headers_mut().extend(with_allow(StatusCode::OK, allowed).into_parts().0.headers);
+            return Ok(response);
         }
         self.change(request, &place, method, caller, &view)
     }

@@ -47,15 +47,14 @@ impl Log {
         }
     }
 
-    /// The identifiers of its entries, the latest first.
-    pub(super) fn ids(self, view: &View<'_>) -> Vec<String> {
-        let mut ids: Vec<String> = match self {
-            Self::Events => all_events(view).iter().map(|event| event.id.to_string()).collect(),
-            Self::ConnectionsRefused => view.parts.target.refused().iter().map(refusal_id).collect(),
-        };
-        ids.reverse();
-        ids.truncate(ENTRIES_MAX);
-        ids
+    /// Its entries, the latest first.
+    pub(super) fn entries(self, view: &View<'_>) -> Vec<LogEntry> {
+        match self {
+            Self::Events => all_events(view).iter().rev().take(ENTRIES_MAX).map(log_entry_of_event).collect(),
+            Self::ConnectionsRefused => {
+                view.parts.target.refused().iter().rev().take(ENTRIES_MAX).map(of_refusal).collect()
+            }
+        }
     }
 
     pub(super) fn entry(self, id: &str, view: &View<'_>) -> Option<LogEntry> {
@@ -238,7 +237,7 @@ fn of_refusal(refusal: &Refusal) -> LogEntry {
         event_timestamp: date_time(refusal.time_unix_ms),
         resolution: refusal.advice.clone(),
         username: None,
-        origin_address: refusal.peer.ip().map(|ip| ip.to_string()),
+        origin_address: refusal.peer.ip().map(|ip| format!("tcp://{ip}")),
         oem: oem(json(&ebof)),
     }
 }

@@ -93,6 +93,7 @@ fn a_wrong_query_is_refused_with_what_is_accepted() {
         ("$filter=Id", 400),
         ("$unknown=1", 501),
         ("only&$top=1", 400),
+        ("only=x", 400),
     ] {
         let problem = Query::parse(Some(query)).unwrap_err();
         assert_eq!(problem.status.as_u16(), status, "{query}");

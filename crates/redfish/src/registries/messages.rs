@@ -26,12 +26,13 @@ pub(crate) fn is_own(id: &str) -> bool {
     OWN.iter().any(|(own, ..)| *own == id) || EventKind::ALL.iter().any(|kind| camel(kind.name()) == id)
 }
 
-/// `MessageRegistry`.
+/// `MessageRegistry`, of a version before the one with another property for the severity: since then
+/// it has two, and the one that is required is deprecated.
 pub(super) fn registry() -> Value {
     let message = |severity: &str, description: &str, resolution: &str| {
         json!({
             "Description": description, "LongDescription": description, "Message": "%1", "Severity": severity,
-            "MessageSeverity": severity, "NumberOfArgs": 1, "ParamTypes": ["string"],
+            "NumberOfArgs": 1, "ParamTypes": ["string"],
             "ArgDescriptions": ["A sentence"], "Resolution": resolution,
         })
     };
@@ -49,7 +50,7 @@ pub(super) fn registry() -> Value {
         messages.insert(camel(kind.name()), message(severity, &description, RESOLUTION));
     }
     json!({
-        "@odata.type": "#MessageRegistry.v1_7_0.MessageRegistry", "Id": "Ebof.1.0.0", "Name": "Messages of ebof",
+        "@odata.type": "#MessageRegistry.v1_3_5.MessageRegistry", "Id": "Ebof.1.0.0", "Name": "Messages of ebof",
         "Language": "en", "Description": "Messages that only ebof sends", "RegistryPrefix": "Ebof",
         "RegistryVersion": "1.0.0", "OwningEntity": "ebof", "Messages": messages,
     })
