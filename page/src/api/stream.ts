@@ -6,8 +6,8 @@ import { ROOT, headers, onRefused, token } from "./client";
 import { Parser } from "./sse";
 import type { EventRecord, MetricReport } from "./types";
 
-/** The service sends a comment from time to time; without anything for so long, it is gone. */
-const SILENCE_MS = 45_000;
+/** The service sends a comment each ten seconds; without anything for so long, it is gone. */
+const SILENCE_MS = 30_000;
 const RETRY_MIN_MS = 500;
 const RETRY_MAX_MS = 8_000;
 

@@ -236,7 +236,8 @@ function portView(port: Port): PortView {
 function addZone(views: Map<string, PortView>, zone: Zone, direct: boolean): void {
   const id = zone.Id ?? "";
   const view = views.get(id) ?? {
-    ...portView({ "@odata.id": zone["@odata.id"], Id: id, Name: zone.Oem?.Ebof?.Object ?? zone.Name ?? id }),
+    // A direct port is no port of the adapter; metrics name it like one.
+    ...portView({ "@odata.id": `${CHASSIS}/NetworkAdapters/fabric/Ports/${id}`, Id: id, Name: zone.Oem?.Ebof?.Object ?? zone.Name ?? id }),
     resource: undefined,
   };
   views.set(id, {

@@ -125,15 +125,22 @@ function record(event: EventRecord): void {
   const last = events.value;
   if (event.EventId && last.some((one) => one.EventId === event.EventId && one.Message === event.Message)) return;
   events.value = [...last.slice(1 - EVENTS_MAX), event];
-  const origin = event.OriginOfCondition?.["@odata.id"] ?? "";
-  const storage = origin.match(/^\/redfish\/v1\/Storage\/[^/]+/)?.[0];
+  want(event.OriginOfCondition?.["@odata.id"] ?? "");
+  readSoon();
+  for (const listener of listeners) listener(event);
+}
+
+/** What an event about a resource may have changed. */
+function want(origin: string): void {
+  const storage =
+    origin.match(/^\/redfish\/v1\/Storage\/[^/]+/)?.[0] ??
+    drives.value.find((drive) => drive.uri !== undefined && origin.startsWith(drive.uri))?.storage;
+  if (/\/(SessionService|AccountService)\//.test(origin)) return;
   wanted.tasks = true;
   if (storage) {
     wanted.storages.add(storage);
     wanted.ports = true;
   } else if (!origin.includes("/TaskService/")) wanted.all = true;
-  readSoon();
-  for (const listener of listeners) listener(event);
 }
 
 export function startStore(onReport: (report: MetricReport) => void): void {

@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { propose } from "../actions/change";
 import { ROOT, get, ids, members } from "../api/client";
-import { mayAdminister } from "../api/session";
+import { mayChange } from "../api/session";
 import type { Ref, Resource } from "../api/types";
 import type { DriveView } from "../model/box";
 import { Button, Table } from "../ui/parts";
@@ -12,6 +12,10 @@ import { useResource } from "./use";
 interface Slot extends Resource {
   Version?: string | null;
   Updateable?: boolean;
+  /** It runs. */
+  Active?: boolean;
+  /** It runs after the next reset. */
+  Staged?: boolean;
   RelatedItem?: Ref[];
 }
 
@@ -19,7 +23,11 @@ interface UpdateService extends Resource {
   MultipartHttpPushUri?: string;
 }
 
-const STATES: Record<string, string> = { Enabled: "runs", StandbySpare: "in its slot", Absent: "empty", Updating: "being updated" };
+function stateOf(slot: Slot): string {
+  if (slot.Active) return "runs";
+  if (slot.Staged) return "runs after the next reset";
+  return slot.Version ? "stored" : "empty";
+}
 
 export function Firmware({ drive }: { drive: DriveView }) {
   const { value, problem } = useResource(
@@ -29,9 +37,10 @@ export function Firmware({ drive }: { drive: DriveView }) {
         members<Slot>(`${ROOT}/UpdateService/FirmwareInventory`),
         get<UpdateService>(`${ROOT}/UpdateService`).catch(() => undefined),
       ]);
-      return { slots, push: service?.MultipartHttpPushUri };
+      const activate = service?.Actions?.["#UpdateService.Activate"]?.target;
+      return { slots, push: service?.MultipartHttpPushUri, activate };
     },
-    (origin) => origin.includes("/UpdateService") || origin.startsWith(drive.storage),
+    (origin) => origin.includes("/UpdateService") || origin === drive.uri || origin.startsWith(drive.storage),
   );
   const id = drive.storage.split("/").at(-1);
   const own = (value?.slots ?? []).filter(
@@ -49,24 +58,47 @@ export function Firmware({ drive }: { drive: DriveView }) {
         columns={[
           { title: "Slot", cell: (slot) => slot.Id?.match(/slot(\d+)$/)?.[1] ?? slot.Name },
           { title: "Version", cell: (slot) => slot.Version || "–" },
-          { title: "State", cell: (slot) => STATES[slot.Status?.State ?? ""] ?? slot.Status?.State ?? "–" },
+          { title: "State", cell: stateOf },
+          { title: "Actions", bare: true, cell: (slot) => <Activate drive={drive} slot={slot} target={value?.activate} /> },
         ]}
       />
-      {value?.push && mayAdminister() && <Upload drive={drive} push={value.push} slots={own} />}
+      {value?.push && mayChange() && <Upload drive={drive} push={value.push} slots={own} />}
     </section>
+  );
+}
+
+function Activate({ drive, slot, target }: { drive: DriveView; slot: Slot; target: string | undefined }) {
+  if (!target || !slot.Version || slot.Active || !mayChange()) return null;
+  return (
+    <Button
+      class="small"
+      aria-label={`Activate ${slot.Name}`}
+      onClick={() =>
+        void propose({
+          title: `Run firmware ${slot.Version} on drive ${drive.name}`,
+          method: "POST",
+          target,
+          body: { Targets: [{ "@odata.id": slot["@odata.id"] }] },
+          unplanned: true,
+        })
+      }
+    >
+      Activate …
+    </Button>
   );
 }
 
 function Upload({ drive, push, slots }: { drive: DriveView; push: string; slots: Slot[] }) {
   const file = useSignal<File | null>(null);
   const slot = useSignal("");
+  const when = useSignal("Immediate");
   const writable = slots.filter((one) => one.Updateable !== false);
   const submit = (event: Event) => {
     event.preventDefault();
     if (!file.value) return;
     const target = slot.value || writable[0]?.["@odata.id"] || drive.uri;
     const form = new FormData();
-    form.append("UpdateParameters", new Blob([JSON.stringify({ Targets: [target] })], { type: "application/json" }));
+    form.append("UpdateParameters", new Blob([JSON.stringify({ Targets: [target], "@Redfish.OperationApplyTime": when.value })], { type: "application/json" }));
     form.append("UpdateFile", file.value, file.value.name);
     void propose({
       title: `Firmware ${file.value.name} for drive ${drive.name}`,
@@ -74,7 +106,6 @@ function Upload({ drive, push, slots }: { drive: DriveView; push: string; slots:
       target: push,
       body: form,
       unplanned: true,
-      warning: "The drive runs the new image after its next reset.",
     });
   };
   return (
@@ -93,6 +124,13 @@ function Upload({ drive, push, slots }: { drive: DriveView; push: string; slots:
           </select>
         </label>
       )}
+      <label>
+        <span>Runs</span>
+        <select value={when.value} onChange={(event) => (when.value = event.currentTarget.value)}>
+          <option value="Immediate">at once</option>
+          <option value="OnReset">after the next reset</option>
+        </select>
+      </label>
       <Button type="submit" disabled={!file.value}>
         Upload …
       </Button>
