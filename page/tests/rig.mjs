@@ -103,17 +103,22 @@ export class Rig {
     return { status: response.status, headers: response.headers, body: text ? JSON.parse(text) : undefined };
   }
 
-  async session(name, password) {
+  async login(name, password) {
     const answer = await this.fetch("POST", "/redfish/v1/SessionService/Sessions", { UserName: name, Password: password });
     const token = answer.headers.get("x-auth-token");
     if (!token) throw new Error(`no session for ${name}: ${answer.status} ${JSON.stringify(answer.body)}`);
-    return token;
+    return { token, body: answer.body };
+  }
+
+  async session(name, password) {
+    return (await this.login(name, password)).token;
   }
 
   /** The first password is changed, as the page does it in a test of its own. */
   async settle() {
-    const token = await this.session("admin", this.initialPassword);
-    const answer = await this.fetch("PATCH", "/redfish/v1/AccountService/Accounts/admin", { Password: PASSWORD }, { "X-Auth-Token": token });
+    const { token, body } = await this.login("admin", this.initialPassword);
+    const account = (body["@Message.ExtendedInfo"] ?? []).flatMap((message) => message.MessageArgs ?? [])[0];
+    const answer = await this.fetch("PATCH", account, { Password: PASSWORD }, { "X-Auth-Token": token });
     if (answer.status >= 300) throw new Error(`the password is not changed: ${JSON.stringify(answer.body)}`);
   }
 
@@ -137,8 +142,9 @@ export class Rig {
   }
 
   /** Reads from a function until it is stopped, as a host does. */
-  load(drive, port, func) {
-    const args = ["bench", `${this.uri(drive, port, func)}/1`, "--rw", "randread", "--bs", "4K", "--iodepth", "4", "--runtime", "120"];
+  load(drive, port, func, nsid = 1) {
+    const what = ["--rw", "randread", "--bs", "4K", "--iodepth", "4", "--runtime", "120"];
+    const args = ["bench", `${this.uri(drive, port, func)}/${nsid}`, ...what];
     const child = spawn(EBOF, args, { stdio: ["ignore", "pipe", "pipe"], env: process.env });
     let output = "";
     for (const stream of [child.stdout, child.stderr]) stream.on("data", (chunk) => (output += chunk));
