@@ -86,7 +86,8 @@ export class Rig {
   }
 
   get initialPassword() {
-    return readFileSync(join(this.directory, "initial-password"), "utf8").trim();
+    const lines = readFileSync(join(this.directory, "initial-password"), "utf8").trim().split("\n");
+    return lines.at(-1);
   }
 
   /** A request by another client than the page, with a session of its own. */

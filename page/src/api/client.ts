@@ -131,6 +131,9 @@ export async function request<T>(
     method,
     headers: headers({ Accept: "application/json" }),
     cache: "no-store",
+    // The session is in a header. With credentials, the browser would ask for a name and a password
+    // itself when the service answers 401.
+    credentials: "omit",
     signal: options.signal ? AbortSignal.any([options.signal, timeout]) : timeout,
   };
   const sent = init.headers as Record<string, string>;

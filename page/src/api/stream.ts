@@ -85,6 +85,7 @@ async function once(
     const response = await fetch(`${ROOT}/EventService/SSE`, {
       headers: headers(extra),
       cache: "no-store",
+      credentials: "omit",
       signal: AbortSignal.any([stop, silence.signal]),
     });
     if (response.status === 401) return "refused";
