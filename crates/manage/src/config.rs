@@ -27,7 +27,7 @@ pub use namespace::{BlockSize, Eui64, Namespace, Nguid};
 pub use numbers::Assigned;
 pub use port::{Digest, Port};
 pub use subsystem::{Host, Subsystem};
-pub use target::{NO_CONTROL, TargetOptions};
+pub use target::{NO_CONTROL, SLOW_THRESHOLD, TargetOptions};
 
 /// The configuration of a target. [`load`](crate::load()) reads its serialized form to the same
 /// value.

@@ -173,6 +173,11 @@ impl SharedEvents {
         }
     }
 
+    /// How many events of each kind there were.
+    pub fn counts(&self) -> Vec<(EventKind, u64)> {
+        self.lock().counts()
+    }
+
     fn lock(&self) -> MutexGuard<'_, EventLog> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }

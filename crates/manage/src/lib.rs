@@ -22,6 +22,7 @@ mod nearest;
 pub mod nvmetcli;
 pub mod plan;
 mod read;
+pub mod slow;
 
 pub use api::Target;
 pub use config::Config;

@@ -400,8 +400,9 @@ impl Change {
     #[must_use]
     pub fn effect(&self) -> Effect {
         match self {
-            // Threads, tables and the connection log are made for them at the start.
-            Self::AlterTarget { .. } => Effect::Restart,
+            Self::AlterTarget { differences, .. } => {
+                differences.iter().map(target_effect).max().unwrap_or(Effect::Live)
+            }
             Self::AlterPort { differences, .. } => differences.iter().map(port_effect).max().unwrap_or(Effect::Live),
             Self::AlterDrive { differences, .. } => differences.iter().map(drive_effect).max().unwrap_or(Effect::Live),
             Self::RemoveNamespace { .. }
@@ -427,6 +428,11 @@ impl Change {
     pub fn obstacle(&self) -> Option<&'static str> {
         (self.effect() == Effect::Impossible).then_some("a drive keeps the size that it was made with")
     }
+}
+
+fn target_effect(difference: &Difference) -> Effect {
+    // Threads, tables and the connection log are made for the others at the start.
+    if TargetOptions::LIVE_KEYS.contains(&difference.key.as_str()) { Effect::Live } else { Effect::Restart }
 }
 
 fn port_effect(difference: &Difference) -> Effect {

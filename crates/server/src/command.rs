@@ -18,6 +18,7 @@ use crate::mailbox::{CommandRef, Message};
 use crate::range_lock::RangeLock;
 use crate::shared::Shared;
 use crate::shares::Ticket;
+use crate::slow::Marks;
 use crate::stats::Kind;
 
 /// The work of a command, once its data (if any) have arrived.
@@ -106,6 +107,8 @@ pub(crate) struct Command {
     pub(crate) failed_lba: Option<u64>,
     /// Clock of the target when it arrived, microseconds.
     pub(crate) started_us: u64,
+    /// When it went on after that.
+    pub(crate) marks: Marks,
     /// Its lock on the blocks that it changes.
     pub(crate) lock: Option<Box<RangeLock>>,
     /// Index of its counters in the connection's list.

@@ -239,7 +239,7 @@ impl Control {
                 let key = self.next_key;
                 self.next_key += 1;
                 self.watch(key, &bound, &port);
-                self.shared.report_port(&port.name, Ok(()));
+                self.shared.report_port(&port, Ok(()));
                 self.listeners.insert(key, (bound, port));
             }
             Order::Listen(Listening { bound: None, .. }) => {}
@@ -255,7 +255,7 @@ impl Control {
             }
             Order::Unlisten(port) => {
                 self.release(&port);
-                self.shared.report_port(&port.name, Err("it was removed"));
+                self.shared.report_port(&port, Err("it was removed"));
                 self.shared.post_all(|| Message::PortGone(Arc::clone(&port)));
             }
             // Its place is behind those of the reactors.
@@ -364,7 +364,7 @@ impl Control {
         match rdma_admission::accept_some(&self.shared, listener, port) {
             Ok(Accepting::Goes) => {}
             Ok(Accepting::Lost) => {
-                self.shared.report_port(&port.name, Err("its RDMA device has gone"));
+                self.shared.report_port(port, Err("its RDMA device has gone"));
                 self.rebind_ms = Some(self.shared.clock.now_ms());
             }
             Err(error) => self.rest(port, &error),
@@ -398,7 +398,7 @@ impl Control {
         }
         self.watch(key, bound, port);
         tracing::info!(port = port.name, "listening again");
-        self.shared.report_port(&port.name, Ok(()));
+        self.shared.report_port(port, Ok(()));
         true
     }
 

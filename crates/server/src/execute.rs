@@ -19,6 +19,7 @@ use crate::log_limit::{self, LogSubject};
 use crate::mailbox::{CommandRef, Message};
 use crate::reactor_context::ReactorContext;
 use crate::rings::map;
+use crate::slow::{Done, Marks};
 use crate::stats::{QueueStats, SERIES_MAX};
 
 /// Length of the data of Connect, bytes.
@@ -213,6 +214,7 @@ impl Commands {
             failed: None,
             failed_lba: None,
             started_us: context.now_us,
+            marks: Marks::default(),
             lock: None,
             stats,
             ticket: None,
@@ -302,6 +304,7 @@ impl Commands {
     ) {
         let Some(command) = self.slots.get_mut(slot) else { return self.give_buffer(buffer, context) };
         command.buffer = Some(buffer);
+        command.marks.fetched_us = context.now_us;
         if !is_intact {
             // Those of a command that was aborted are not waited for.
             command.failed.get_or_insert(Status::TRANSIENT_TRANSPORT_ERROR);
@@ -316,7 +319,10 @@ impl Commands {
             let Some(buffer) = self.take_buffer(bytes, false, context) else { break };
             self.awaiting_buffer.pop_front();
             match self.slots.get_mut(slot) {
-                Some(command) => command.buffer = Some(buffer),
+                Some(command) => {
+                    command.buffer = Some(buffer);
+                    command.marks.buffered_us = context.now_us;
+                }
                 None => self.give_buffer(buffer, context),
             }
             self.set_off(slot, link, context);
@@ -472,6 +478,19 @@ impl Commands {
         if let Some((_, stats)) = command.stats.and_then(|at| self.stats.get(at)) {
             let latency_us = context.now_us.saturating_sub(command.started_us);
             stats.count(command.work.kind(), moved, !status.is_success(), latency_us);
+            let slow = &context.shared.slow;
+            if slow.is_slow(latency_us) {
+                let done = Done {
+                    status,
+                    bytes: command.length,
+                    started_us: command.started_us,
+                    marks: command.marks,
+                    now_us: context.now_us,
+                    time_unix_ms: context.shared.clock.unix_ms(),
+                    unsent_bytes: link.unsent_bytes(),
+                };
+                slow.note(&command.executing, stats, &done);
+            }
         }
         let cqe = if status.is_success() {
             self.queue.complete(command.executing, status)

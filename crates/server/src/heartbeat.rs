@@ -8,10 +8,6 @@ use std::fmt;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::control::Order;
-use crate::mailbox::Message;
-use crate::serve::Target;
-
 /// When each thread was asked for the sign of life that it still owes: the reactors by number, then
 /// the control thread.
 pub(crate) struct Heartbeats {
@@ -49,7 +45,7 @@ impl Heartbeats {
     }
 
     /// The threads that owe nothing, which owe a sign of life from now on.
-    fn ask(&self) -> Vec<usize> {
+    pub(crate) fn ask(&self) -> Vec<usize> {
         let mut owed = self.owed.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         let free = owed.iter_mut().enumerate().filter(|(_, since)| since.is_none());
@@ -61,7 +57,7 @@ impl Heartbeats {
     }
 
     /// Waits until no thread owes one, at most for that time; then those that do.
-    fn wait(&self, limit: Duration) -> Vec<(usize, Duration)> {
+    pub(crate) fn wait(&self, limit: Duration) -> Vec<(usize, Duration)> {
         let owed = self.owed.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.came.wait_timeout_while(owed, limit, |owed| owed.iter().any(Option::is_some));
         let (owed, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -69,32 +65,11 @@ impl Heartbeats {
     }
 }
 
-impl Target {
-    /// Has every thread that serves take a turn, and waits for that for at most `limit`. A sleeping
-    /// thread is woken, so ask rarely.
-    ///
-    /// # Errors
-    /// The thread that has been silent for longest.
-    pub fn check_threads(&self, limit: Duration) -> Result<(), Silent> {
-        let heartbeats = &self.shared.heartbeats;
-        let reactors = self.shared.reactors();
-        for thread in heartbeats.ask() {
-            match reactors.get(thread) {
-                Some(mailbox) => mailbox.post(Message::Beat),
-                None => self.orders.give(Order::Beat),
-            }
-        }
-        let silent = heartbeats.wait(limit).into_iter().max_by_key(|(_, since)| *since);
-        let Some((number, since)) = silent else { return Ok(()) };
-        let is_reactor = number < reactors.len();
-        let thread = if is_reactor { format!("ebof-reactor{number}") } else { "ebof-control".to_owned() };
-        Err(Silent { thread, since })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mailbox::Message;
+    use crate::serve::Target;
 
     #[test]
     fn a_thread_that_has_not_answered_is_named_and_not_asked_again() {

@@ -47,11 +47,13 @@ mod rdma_admission;
 mod rdma_connection;
 mod reactor;
 mod reactor_context;
+mod readiness;
 mod reload;
 mod report;
 mod resident;
 mod rings;
 mod sampler;
+mod sampling;
 mod sent;
 mod serve;
 mod settings;
@@ -60,6 +62,7 @@ mod shared;
 mod shared_receives;
 mod shares;
 mod slots;
+mod slow;
 mod sockets;
 mod startup;
 mod stats;
@@ -67,6 +70,7 @@ mod stepped;
 mod submit;
 mod unfinished;
 mod uptime;
+mod watched;
 
 /// Firmware images of drives, for those who make them.
 pub mod firmware {

@@ -4,6 +4,7 @@
 //! units, counters that end in `_total`, a help text for each.
 
 mod drives;
+mod events;
 mod functions;
 mod text;
 
@@ -14,6 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use ebof_manage::api::{Refusal, Status};
+use ebof_manage::events::EventKind;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -23,7 +25,9 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::function_load::FunctionLoad;
+use crate::sampling::Owners;
 use crate::sent::Figures;
+use crate::slow::SlowFigures;
 use crate::stats::{Kind, KindTotals, Series, Totals};
 
 /// How metrics are written.
@@ -56,6 +60,12 @@ pub(crate) struct Snapshot {
     pub(crate) zerocopy: Figures,
     pub(crate) capsules: CapsuleMemory,
     pub(crate) functions: Vec<FunctionLoad>,
+    pub(crate) owners: Owners,
+    /// Ports by name, and whether they accept connections.
+    pub(crate) listening: Vec<(String, bool)>,
+    pub(crate) slow: SlowFigures,
+    /// How many events of each kind there were.
+    pub(crate) events: Vec<(EventKind, u64)>,
 }
 
 /// What connections over RDMA have of the memory for capsules.
@@ -68,7 +78,7 @@ pub(crate) struct CapsuleMemory {
 /// Renders everything.
 pub(crate) fn render(snapshot: Snapshot, exposition: Exposition, detail: MetricsDetail) -> String {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Collected { series: series(&snapshot.totals, detail), snapshot }));
+    registry.register_collector(Box::new(Collected { series: series(&snapshot, detail), snapshot }));
     let mut out = String::new();
     if let Err(error) = prometheus_client::encoding::text::encode(&mut out, &registry) {
         tracing::error!("metrics cannot be encoded: {error}");
@@ -82,12 +92,12 @@ pub(crate) fn render(snapshot: Snapshot, exposition: Exposition, detail: Metrics
 type Rows = BTreeMap<Labels, KindTotals>;
 
 /// The counters of commands by their labels.
-fn series(totals: &Totals, detail: MetricsDetail) -> Rows {
+fn series(snapshot: &Snapshot, detail: MetricsDetail) -> Rows {
     let mut rows = Rows::new();
-    for (series, kinds) in totals.iter() {
+    for (series, kinds) in snapshot.totals.iter() {
         for (kind, totals) in Kind::ALL.into_iter().zip(kinds) {
             if totals.commands > 0 {
-                rows.entry(labels(series, kind, detail)).or_default().add(totals);
+                rows.entry(labels(series, kind, detail, &snapshot.owners)).or_default().add(totals);
             }
         }
     }
@@ -104,10 +114,11 @@ type Labels = Vec<(&'static str, String)>;
 
 impl Collector for Collected {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let Snapshot { status, refusals, zerocopy, capsules, functions, .. } = &self.snapshot;
+        let Snapshot { status, refusals, zerocopy, capsules, functions, listening, slow, events, .. } = &self.snapshot;
         encode_build(&status.version, &mut encoder)?;
         encode_target(status, &mut encoder)?;
         encode_refusals(refusals, &mut encoder)?;
+        events::encode(listening, *slow, events, &mut encoder)?;
         drives::encode(&status.drives, &mut encoder)?;
         if !functions.is_empty() {
             functions::encode(functions, &mut encoder)?;
@@ -206,8 +217,8 @@ impl Collected {
     }
 }
 
-/// Bounds of the buckets of latencies, microseconds: powers of two, where the finer buckets that are
-/// counted begin, so that what is shown is exact.
+/// Bounds of the buckets of latencies, microseconds: powers of two, where the finer buckets that
+/// are counted begin, so that what is shown is exact.
 fn bounds_us() -> impl Iterator<Item = u64> {
     (4..24).map(|power| 1 << power)
 }
@@ -225,12 +236,14 @@ fn encode_latency(totals: &KindTotals, mut encoder: MetricEncoder<'_>) -> fmt::R
     encoder.encode_histogram::<NoLabelSet>(seconds(totals.latency_sum_us), totals.commands, &buckets, None)
 }
 
-fn labels(series: &Series, kind: Kind, detail: MetricsDetail) -> Labels {
+fn labels(series: &Series, kind: Kind, detail: MetricsDetail, owners: &Owners) -> Labels {
     let mut labels = vec![
         ("host", series.host.clone()),
+        ("port", series.port.clone()),
         ("subsystem", series.subsystem.clone()),
         ("namespace", series.nsid.to_string()),
     ];
+    labels.extend(owners.owner(&series.subsystem).map(|owner| ("drive", owner.drive)));
     if detail == MetricsDetail::Queue {
         labels.push(("queue", series.queue.to_string()));
     }

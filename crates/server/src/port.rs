@@ -1,7 +1,7 @@
 //! A port as the target's threads see it: what connections that arrive there are offered.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 use ebof_fabrics::PortId;
@@ -49,6 +49,8 @@ pub(crate) struct PortCounts {
     pub(crate) accepted: AtomicU64,
     /// Connections refused since the start.
     pub(crate) refused: AtomicU64,
+    /// Whether connections are accepted.
+    pub(crate) is_listening: AtomicBool,
 }
 
 impl PortState {

@@ -86,6 +86,7 @@ fn change(target: &Target, before: InForce, mut desired: Config) -> Result<Plan,
     match prepared.and_then(|()| reload.check()) {
         Ok(()) => {
             let grown = reload.commit(&plan);
+            target.shared.slow.set_threshold(desired.target.slow_threshold);
             let state = target.in_force();
             contradictions::log(&state.devices, &state.ports, &state.config);
             drop(state);

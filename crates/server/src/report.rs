@@ -5,6 +5,8 @@
 //! are, and how many are remembered, is in `ebof_manage::events`; those of drives are in
 //! `drives/report.rs`.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use ebof_fabrics::{Association, CloseReason};
 use ebof_manage::Plan;
 use ebof_manage::api::{ApplyError, Refusal};
@@ -14,7 +16,8 @@ use ebof_manage::plan::Change;
 
 use crate::link::End;
 use crate::peer::Peer;
-use crate::sampler::Owners;
+use crate::port::PortState;
+use crate::sampling::Owners;
 use crate::shared::Shared;
 
 impl Shared {
@@ -65,10 +68,12 @@ impl Shared {
     }
 
     /// A port accepts connections, or does not any more.
-    pub(crate) fn report_port(&self, port: &str, reason: Result<(), &str>) {
+    pub(crate) fn report_port(&self, port: &PortState, reason: Result<(), &str>) {
+        port.counts.is_listening.store(reason.is_ok(), Relaxed);
+        let name = port.name.as_str();
         self.report(match reason {
-            Ok(()) => NewEvent::new(EventKind::PortUp, port, "accepts connections"),
-            Err(reason) => NewEvent::new(EventKind::PortDown, port, format!("accepts no connections: {reason}")),
+            Ok(()) => NewEvent::new(EventKind::PortUp, name, "accepts connections"),
+            Err(reason) => NewEvent::new(EventKind::PortDown, name, format!("accepts no connections: {reason}")),
         });
     }
 

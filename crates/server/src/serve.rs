@@ -30,7 +30,7 @@ use crate::metrics::{self, Exposition, MetricsDetail};
 use crate::port::PortState;
 use crate::reactor::Reactor;
 use crate::reload;
-use crate::sampler;
+use crate::sampling::{self, Owners};
 use crate::settings::Settings;
 use crate::share;
 use crate::shared::Shared;
@@ -120,7 +120,7 @@ impl Target {
         target.spawn("ebof-control".to_owned(), None, move || control.run())?;
         target.start_reactors(mailboxes, &processors, &table)?;
         let sampled = Arc::clone(&target.shared);
-        target.spawn("ebof-sampler".to_owned(), None, move || sampler::run(&sampled))?;
+        target.spawn("ebof-sampler".to_owned(), None, move || sampling::run(&sampled))?;
         let message = format!("ebof {} was started", env!("CARGO_PKG_VERSION"));
         target.shared.report(NewEvent::new(EventKind::TargetStarted, "", message));
         for listening in ports {
@@ -260,6 +260,10 @@ impl Target {
                 max_bytes: self.shared.message_memory.max_bytes() as u64,
             },
             functions: self.function_loads(),
+            owners: Owners::of(&self.shared),
+            listening: self.listening(),
+            slow: self.shared.slow.figures(),
+            events: self.shared.events.counts(),
         };
         metrics::render(snapshot, exposition, detail)
     }

@@ -1,7 +1,9 @@
 //! What can be set for a whole target, with the figures that measured best as defaults.
 
+use std::time::Duration;
+
 use ebof_manage::Config;
-use ebof_manage::config::Port;
+use ebof_manage::config::{Port, SLOW_THRESHOLD};
 use ebof_manage::listen::Transport;
 use ebof_verbs::QueuePair;
 
@@ -47,6 +49,8 @@ pub struct Settings {
     pub zerocopy_copied_max: u32,
     /// Refused connections that are remembered.
     pub refused_journal: usize,
+    /// Commands that take this long are remembered as slow; 0 is none.
+    pub slow_threshold: Duration,
     /// Where time, chance and devices come from.
     pub environment: Environment,
 }
@@ -64,6 +68,7 @@ impl Settings {
             address_share_percent: target.address_share,
             handshake_ms: u64::try_from(target.handshake_timeout.as_millis()).unwrap_or(u64::MAX),
             refused_journal: target.refused_journal as usize,
+            slow_threshold: target.slow_threshold,
             message_memory_bytes: usize::try_from(target.rdma_memory_bytes).unwrap_or(usize::MAX),
             ..Self::default()
         }
@@ -95,6 +100,7 @@ impl Default for Settings {
             device_queue_depth: 1024,
             zerocopy_copied_max: ebof_pinned::COPIED_MAX,
             refused_journal: 1024,
+            slow_threshold: SLOW_THRESHOLD,
             environment: Environment::default(),
         }
     }

@@ -26,6 +26,7 @@ use crate::sent::Counts;
 use crate::settings::Settings;
 use crate::share::Unadmitted;
 use crate::shares::Shares;
+use crate::slow::Slow;
 use crate::stats::{QueueStats, Totals};
 pub(crate) use crate::uptime::Uptime;
 
@@ -42,6 +43,7 @@ pub(crate) struct Shared {
     pub(crate) log_limit: LogLimit,
     pub(crate) events: Arc<SharedEvents>,
     pub(crate) sampler: Sampler,
+    pub(crate) slow: Slow,
     /// What queue pairs of RDMA have for messages.
     pub(crate) message_memory: Arc<MessageMemory>,
     /// Queue pairs that are done with. To destroy one takes the system longer than a reactor should
@@ -86,6 +88,7 @@ impl Shared {
             connection_log: Mutex::new(ConnectionLog::new(settings.refused_journal)),
             shares,
             clock,
+            slow: Slow::new(settings.slow_threshold),
             settings,
             connections: AtomicU32::new(0),
             unadmitted: Arc::default(),

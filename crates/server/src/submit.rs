@@ -50,6 +50,10 @@ impl Commands {
         };
         if let Some(command) = self.slots.get_mut(slot) {
             command.phase = Phase::AtDevice;
+            // A copy is there several times.
+            if command.marks.submitted_us == 0 {
+                command.marks.submitted_us = context.now_us;
+            }
             self.at_device += 1;
         }
         let request = Request::new(context.tag(self.handle, slot), operation);

@@ -30,6 +30,9 @@ pub struct TargetOptions {
     pub handshake_timeout: Duration,
     /// How many refused connections are remembered.
     pub refused_journal: u32,
+    /// Commands that take this long are remembered as slow; 0 is none.
+    #[serde(serialize_with = "as_duration")]
+    pub slow_threshold: Duration,
     /// How many entries the Error Information log of a controller has.
     pub error_log_entries: u16,
     /// The most memory for capsules over RDMA, in bytes.
@@ -47,6 +50,14 @@ pub struct TargetOptions {
     pub discovery_nqn: Option<Nqn>,
 }
 
+/// Commands are slow from here on, unless the configuration says otherwise.
+pub const SLOW_THRESHOLD: Duration = Duration::from_millis(100);
+
+impl TargetOptions {
+    /// Keys that can be changed while the target runs.
+    pub(crate) const LIVE_KEYS: &[&str] = &["slow_threshold"];
+}
+
 impl Default for TargetOptions {
     fn default() -> Self {
         Self {
@@ -57,6 +68,7 @@ impl Default for TargetOptions {
             address_share: 10,
             handshake_timeout: Duration::from_secs(30),
             refused_journal: 1024,
+            slow_threshold: SLOW_THRESHOLD,
             error_log_entries: 64,
             rdma_memory_bytes: 1 << 30,
             metrics: None,
@@ -131,6 +143,17 @@ impl TargetOptions {
             },
             default: Value,
             text: "number of refused connections that the connection log keeps",
+        },
+        Key {
+            name: "slow_threshold",
+            form: Form::Duration {
+                range: Duration::ZERO..=Duration::from_secs(3600),
+                set: |target, threshold| target.slow_threshold = threshold,
+            },
+            default: Value,
+            text: "I/O commands that take this long from their arrival to their completion are \
+                   remembered, with where their time went: `ebof target slow` shows the latest 1024. \
+                   0 remembers none. It can be changed without a restart",
         },
         Key {
             name: "error_log_entries",

@@ -34,6 +34,8 @@ pub struct EventLog {
     pub(super) by_kind: BTreeMap<EventKind, VecDeque<u64>>,
     entries_max: usize,
     latest: u64,
+    /// How many there were of each kind, those that were counted only too.
+    counts: BTreeMap<EventKind, u64>,
     pub(super) windows: HashMap<EventKind, Window>,
 }
 
@@ -60,7 +62,7 @@ impl EventLog {
     #[must_use]
     pub fn new(entries_max: usize) -> Self {
         let (entries, by_kind, windows) = (BTreeMap::new(), BTreeMap::new(), HashMap::new());
-        Self { entries, by_kind, entries_max, latest: 0, windows }
+        Self { entries, by_kind, entries_max, latest: 0, counts: BTreeMap::new(), windows }
     }
 
     /// The number of the latest event; 0 before the first.
@@ -82,10 +84,17 @@ impl EventLog {
         (events, lost)
     }
 
+    /// How many events of each kind there were, of those without any too.
+    #[must_use]
+    pub fn counts(&self) -> Vec<(EventKind, u64)> {
+        EventKind::ALL.iter().map(|kind| (*kind, self.counts.get(kind).copied().unwrap_or_default())).collect()
+    }
+
     /// Remembers an event, or counts it. The answer is whether there is a new one to read.
     pub fn record(&mut self, now_unix_ms: u64, mut event: NewEvent) -> bool {
         let texts = [&mut event.object, &mut event.message];
         texts.into_iter().chain(&mut event.advice).chain(&mut event.who).for_each(cut);
+        *self.counts.entry(event.kind).or_default() += 1;
         let told = self.expire(now_unix_ms, event.kind);
         if event.kind.is_by_others() && !self.admit(now_unix_ms, &event) {
             return told;

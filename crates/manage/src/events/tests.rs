@@ -118,6 +118,8 @@ fn no_number_of_names_makes_the_log_grow() {
     let (events, lost) = log.since(0, 1000);
     assert_eq!((events.len(), lost), (65, 0));
     assert_eq!(events.iter().map(|event| event.count).sum::<u64>(), 200_000);
+    let counts = log.counts();
+    assert!(counts.contains(&(EventKind::ConnectionRefused, 200_000)) && counts.contains(&(EventKind::PortUp, 0)));
 }
 
 #[test]

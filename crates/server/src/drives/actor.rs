@@ -16,19 +16,20 @@ use ebof_backend::Device;
 use ebof_clock::{Clock, NoRandomness};
 use ebof_drive::{
     Answer, Change, DecisionInput, Drive, Effect, Identity, Origin, Refusal, Request, RestoreError, Settings, State,
-    View, VolumeId, budget, error_log,
+    View, VolumeId, budget,
 };
 use ebof_manage::events::NewEvent;
-use ebof_medium::{Damage, Medium, Notify, OpenError, Opened, Stepper, Store};
+use ebof_medium::{Medium, Notify, OpenError, Opened, Stepper, Store};
 use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::log::ReservationEvent;
 use ebof_nvme::media::SecureErase;
-use ebof_nvme::{Cid, ControllerId, HostId, Nqn, Nsid, QueueId, Status};
+use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Status};
 
 use super::handover::{Cancel, Drain, Handover, Lost};
 use super::jobs::{Jobs, wants_facts};
 use super::monitor::{Monitor, MonitorJob, Observed};
 use super::process::Aftermath;
+use super::report::note_damage;
 use super::request::SubmittedRequest;
 use super::sensor::Sensor;
 use crate::drain::DrainToken;
@@ -619,23 +620,6 @@ fn step_until<T>(stepper: &mut Stepper, receiver: &Receiver<T>) -> Option<T> {
             Err(TryRecvError::Empty | TryRecvError::Disconnected) => return None,
         }
     }
-}
-
-/// A damaged drive is open for reading only: says so in the log, and in the drive's own.
-fn note_damage(drive: &mut Drive, name: &str, device: &str, damage: &Damage) {
-    tracing::error!(
-        drive = name,
-        device,
-        "the drive is damaged and open for reading only: {damage}. Nothing is written to it, what its hosts change is \
-         refused, and what is not known any more cannot be read"
-    );
-    let queue = QueueId(u16::MAX);
-    let cid = Cid(u16::MAX);
-    let status = Status::UNRECOVERED_READ_ERROR;
-    let location = None;
-    let nsid = Nsid::NONE;
-    let error = error_log::Error { queue, cid, status, location, nsid, lba: 0, opcode: 0, information: 0 };
-    drive.record_errors(0, &[error]);
 }
 
 /// Whether a request is more than looking at the drive, or having a controller of it.

@@ -52,7 +52,7 @@ pub(crate) struct Monitor {
     /// Counters changed since then.
     dirty: bool,
     full: bool,
-    failing: bool,
+    pub(super) failing: bool,
     /// A block was found damaged since the drive was opened.
     corrupt: bool,
     pub(super) faults: BackingFaults,

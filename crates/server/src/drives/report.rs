@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use ebof_drive::{Answer, Origin, Request, VolumeId};
+use ebof_drive::{Answer, Drive, Origin, Request, VolumeId, error_log};
 use ebof_manage::events::{EventKind, EventSeverity, NewEvent};
-use ebof_medium::{BackingFault, Notice};
-use ebof_nvme::Nsid;
+use ebof_medium::{BackingFault, Damage, Notice};
+use ebof_nvme::{Cid, Nsid, QueueId, Status};
 
 use super::actor::DriveActor;
 
@@ -25,6 +25,15 @@ impl DriveActor {
         if let Some(callbacks) = &*self.callbacks() {
             (callbacks.report)(event);
         }
+    }
+
+    /// What keeps it from doing what hosts ask; `None` if nothing does.
+    pub(crate) fn trouble(&self) -> Option<&'static str> {
+        let monitor = self.monitor();
+        if monitor.failing {
+            return Some("its journal cannot be written");
+        }
+        monitor.faults.errors().then_some("reads or writes fail below it")
     }
 
     /// Reports that Critical Warning has changed since it was last looked at.
@@ -147,4 +156,21 @@ impl DriveActor {
         let found = view.namespaces.iter().find(|(_, namespace)| namespace.volume == volume);
         found.map_or_else(|| drive.clone(), |(nsid, _)| format!("{drive}/ns{}", nsid.0))
     }
+}
+
+/// A damaged drive is open for reading only: says so in the log, and in the drive's own.
+pub(super) fn note_damage(drive: &mut Drive, name: &str, device: &str, damage: &Damage) {
+    tracing::error!(
+        drive = name,
+        device,
+        "the drive is damaged and open for reading only: {damage}. Nothing is written to it, what its hosts change is \
+         refused, and what is not known any more cannot be read"
+    );
+    let queue = QueueId(u16::MAX);
+    let cid = Cid(u16::MAX);
+    let status = Status::UNRECOVERED_READ_ERROR;
+    let location = None;
+    let nsid = Nsid::NONE;
+    let error = error_log::Error { queue, cid, status, location, nsid, lba: 0, opcode: 0, information: 0 };
+    drive.record_errors(0, &[error]);
 }

@@ -139,6 +139,10 @@ fn snapshot() -> Snapshot {
         zerocopy: Figures::default(),
         capsules: CapsuleMemory::default(),
         functions: vec![function()],
+        owners: Owners::default(),
+        listening: vec![("front".to_owned(), true), ("back".to_owned(), false)],
+        slow: SlowFigures { total: 7, threshold_us: Some(100_000) },
+        events: vec![(EventKind::HealthWarning, 2)],
     }
 }
 
@@ -221,9 +225,11 @@ fn a_function_has_metrics_of_its_share() {
         let shown = value(&text, &format!("ebof_function_{name}{labels}"));
         assert!((shown - wanted).abs() < 1e-9, "{name}: {shown}");
     }
-    let start = format!("ebof_function_command_latency_seconds_bucket{labels},kind=\"read\",le=\"");
-    let bucket = text.lines().find_map(|line| line.strip_prefix(&start)).expect("a bucket");
-    let (le, count) = bucket.split_once("\"} ").unwrap();
+    let of_function = |line: &&str| line.contains("function=\"vf2\"");
+    let mut lines = text.lines().filter(|line| line.starts_with("ebof_function_command_latency_seconds_bucket"));
+    let bucket = lines.find(of_function).expect("a bucket");
+    let (le, count) = bucket.split_once("le=\"").and_then(|(_, le)| le.split_once('"')).unwrap();
+    let count = count.rsplit(' ').next().unwrap();
     assert!((le.parse::<f64>().unwrap() - 16e-6).abs() < 1e-9 && count == "1", "15 µs are below 16 µs: {bucket}");
     assert_eq!(
         (function().all().latency.percentile_us(0.99), function().all().latency.percentile_us(0.5)),
@@ -243,4 +249,19 @@ fn queues_are_summed_up_unless_requested() {
     assert!(together.len() == 1 && together[0].ends_with(" 2") && !together[0].contains("queue"), "{together:?}");
     let apart = lines(MetricsDetail::Queue);
     assert!(apart.len() == 2 && apart.iter().all(|line| line.ends_with(" 1") && line.contains("queue=")), "{apart:?}");
+}
+
+#[test]
+fn ports_events_and_slow_commands_have_metrics() {
+    let text = render(snapshot(), Exposition::Text, MetricsDetail::Namespace);
+    for (line, wanted) in [
+        ("ebof_port_up{port=\"front\"}", 1.0),
+        ("ebof_port_up{port=\"back\"}", 0.0),
+        ("ebof_events_total{kind=\"health-warning\",severity=\"critical\"}", 2.0),
+        ("ebof_slow_commands_total", 7.0),
+        ("ebof_slow_threshold_seconds", 0.1),
+    ] {
+        assert!((value(&text, line) - wanted).abs() < 1e-9, "{line} in\n{text}");
+    }
+    assert!(text.contains("ebof_commands_total{host=\"nqn.host\",port=\"front\","), "{text}");
 }

@@ -156,8 +156,9 @@ impl Reactor {
         let mut function = DirectFunction::new(cap, Version::V2_1, port.max_io_queues());
         if port.maps_doorbells()
             && let Err(error) = function.map_doorbells()
+            && let Some(more) = self.shared.may_log(LogSubject::Target, Kind::Unwatched)
         {
-            tracing::warn!(port = port.name, "doorbells are not mapped: {error}");
+            tracing::warn!(port = port.name, "doorbells are not mapped: {error}{more}");
         }
         let at = self.direct.iter().position(Option::is_none).unwrap_or_else(|| {
             self.direct.push(None);
@@ -165,12 +166,16 @@ impl Reactor {
         });
         let client = DirectClient::new(socket);
         if let Err(error) = self.source.add_client(&client, at) {
-            tracing::error!(port = port.name, "the client cannot be watched: {error}");
+            if let Some(more) = self.shared.may_log(LogSubject::Target, Kind::Unwatched) {
+                tracing::error!(port = port.name, "the client cannot be watched: {error}{more}");
+            }
             client.hang_up();
             port.reaper.close(client);
             return self.shared.connection_gone(&port);
         }
-        tracing::info!(port = port.name, "a client of vfio-user has come");
+        if let Some(more) = self.shared.may_log(LogSubject::Target, Kind::Connected) {
+            tracing::info!(port = port.name, "a client of vfio-user has come{more}");
+        }
         self.direct[at] = Some(Box::new(DirectDevice {
             port,
             host,
@@ -407,9 +412,11 @@ impl Reactor {
         self.source.remove_client(&client);
         client.hang_up();
         device.port.reaper.close(client);
-        match left {
-            Left::Closed => tracing::info!(port = device.port.name, "the client of vfio-user is gone"),
-            _ => tracing::warn!(port = device.port.name, "the client of vfio-user is left: {left}"),
+        let port = &device.port.name;
+        match (left, self.shared.may_log(LogSubject::Target, Kind::Ended)) {
+            (_, None) => {}
+            (Left::Closed, Some(more)) => tracing::info!(port, "the client of vfio-user is gone{more}"),
+            (_, Some(more)) => tracing::warn!(port, "the client of vfio-user is left: {left}{more}"),
         }
         if let Some(Wait::Unmap(_, _, unmapped)) = device.waiting.take() {
             device.unmapped.append(unmapped);

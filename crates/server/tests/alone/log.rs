@@ -2,10 +2,13 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ebof_manage::Listen;
 use ebof_manage::api::{RefusalReason, Target as _};
+use ebof_manage::config::Port;
 use ebof_nvme::connect::ConnectData;
 use ebof_server::{Settings, Target};
 use tracing_subscriber::fmt::MakeWriter;
@@ -14,6 +17,7 @@ use zerocopy::IntoBytes;
 use crate::config::one_subsystem;
 use crate::is_alone;
 use crate::raw::{Raw, connect, connect_data};
+use crate::waiting::until;
 
 /// The log.
 #[derive(Clone, Default)]
@@ -131,4 +135,27 @@ fn one_peer_cannot_fill_the_log() {
     // What is not logged is still counted, and in the connection log.
     let refused: u64 = ebof_manage::Target::status(&target).ports.iter().map(|port| port.refused).sum();
     assert_eq!(refused, 2 * CONNECTIONS as u64);
+}
+
+#[test]
+fn clients_of_a_direct_port_cannot_fill_the_log() {
+    if !is_alone("log::clients_of_a_direct_port_cannot_fill_the_log") {
+        return;
+    }
+    let log = log();
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("direct.sock");
+    let mut config = one_subsystem(["mem:1Mi"]);
+    let port = Port::new(2, Listen::vfio_user(&socket));
+    config.subsystems[0].ports.push(port.name.clone());
+    config.ports.push(port);
+    let target = Target::start(config, Settings { threads: Some(1), pin: false, ..Settings::default() }).unwrap();
+    // Each comes and is gone: two lines without a limit.
+    for at in 1..=600 {
+        until("the port listens", || UnixStream::connect(&socket).is_ok());
+        until("the client is accepted", || target.status().ports[1].accepted >= at);
+    }
+    until("the last one is gone", || target.status().ports[1].connections == 0);
+    let lines = log.text().lines().filter(|line| line.contains("vfio-user")).count();
+    assert!((2..=2 * 256 + 2).contains(&lines), "{lines} lines");
 }

@@ -16,6 +16,8 @@ mod log;
 mod raw;
 mod start;
 mod unaligned;
+#[path = "../it/waiting.rs"]
+mod waiting;
 mod zerocopy_refused;
 
 use std::process::Command;

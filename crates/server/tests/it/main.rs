@@ -49,6 +49,7 @@ mod reload_rig;
 mod reservations;
 mod serve;
 mod shares;
+mod slow;
 mod stepped;
 mod together;
 mod turns;

@@ -19,6 +19,7 @@ use crate::connection::Connection;
 use crate::direct::lock;
 use crate::handle::{handle, index_of};
 use crate::link::{AnyTransport, End, InMemory, Link, Ring, State};
+use crate::log_limit::{Kind, LogSubject};
 use crate::mailbox::CommandRef;
 use crate::peer::{Peer, PeerAddress};
 
@@ -35,7 +36,9 @@ impl Reactor {
         let subsystem = registry.subsystem_at(device.port.id).map(|subsystem| subsystem.nqn.clone());
         drop(registry);
         let Some(subsystem) = subsystem else {
-            tracing::warn!(port = device.port.name, "a controller is enabled at a port without a subsystem");
+            if let Some(more) = self.shared.may_log(LogSubject::Target, Kind::ClientRefused) {
+                tracing::warn!(port = device.port.name, "a controller is enabled at a port without a subsystem{more}");
+            }
             return lock(&device.function).is_fatal = true;
         };
         let attachment = Attachment {
@@ -58,7 +61,9 @@ impl Reactor {
                 }
             }
             Err(reason) => {
-                tracing::warn!(port = device.port.name, "the controller cannot be enabled: {reason}");
+                if let Some(more) = self.shared.may_log(LogSubject::Target, Kind::ClientRefused) {
+                    tracing::warn!(port = device.port.name, "the controller cannot be enabled: {reason}{more}");
+                }
                 lock(&device.function).is_fatal = true;
             }
         }
@@ -238,7 +243,9 @@ impl Reactor {
                 return;
             }
             Err(reason) => {
-                tracing::warn!(port = device.port.name, queue = id.0, "a queue cannot be created: {reason}");
+                if let Some(more) = self.shared.may_log(LogSubject::Target, Kind::ClientRefused) {
+                    tracing::warn!(port = device.port.name, queue = id.0, "a queue cannot be created: {reason}{more}");
+                }
                 lock(&device.function).withdraw_submission(id);
                 Status::INTERNAL_ERROR
             }
@@ -329,7 +336,9 @@ impl Reactor {
             // A reset that was begun by CC is over when its command is.
             Some(_) if device.is_resetting => self.end_queues(device, &End::Reset, now_us),
             Some(status) if !status.is_success() => {
-                tracing::warn!(port = device.port.name, %status, "the controller cannot be configured so");
+                if let Some(more) = self.shared.may_log(LogSubject::Target, Kind::ClientRefused) {
+                    tracing::warn!(port = device.port.name, %status, "the controller cannot be configured so{more}");
+                }
                 lock(&device.function).is_fatal = true;
             }
             Some(_) => {

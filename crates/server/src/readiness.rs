@@ -1,0 +1,58 @@
+//! Whether a target lives and serves what it is to serve: for its supervisor, and for those who
+//! send hosts to it.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use crate::control::Order;
+use crate::heartbeat::Silent;
+use crate::mailbox::Message;
+use crate::serve::Target;
+
+impl Target {
+    /// What keeps the target from serving all that it is to serve, for people; nothing when all is
+    /// well. Threads that hang are [`Target::check_threads`]'s.
+    #[must_use]
+    pub fn unready(&self) -> Vec<String> {
+        let mut reasons = Vec::new();
+        if self.shared.stopping.load(Relaxed) {
+            reasons.push("the target is being stopped".to_owned());
+        }
+        let deaf = self.listening().into_iter().filter(|(_, is_listening)| !is_listening);
+        reasons.extend(deaf.map(|(port, _)| format!("port {port} accepts no connections")));
+        for (_, actor) in self.shared.drives.actors() {
+            reasons.extend(actor.trouble().map(|trouble| format!("drive {}: {trouble}", actor.name())));
+        }
+        reasons
+    }
+
+    /// The ports by name, and whether they accept connections.
+    pub(crate) fn listening(&self) -> Vec<(String, bool)> {
+        let state = self.in_force();
+        let ports = state.ports.iter().map(|listening| &listening.port);
+        ports.map(|port| (port.name.clone(), port.counts.is_listening.load(Relaxed))).collect()
+    }
+}
+
+impl Target {
+    /// Has every thread that serves take a turn, and waits for that for at most `limit`. A sleeping
+    /// thread is woken, so ask rarely.
+    ///
+    /// # Errors
+    /// The thread that has been silent for longest.
+    pub fn check_threads(&self, limit: Duration) -> Result<(), Silent> {
+        let heartbeats = &self.shared.heartbeats;
+        let reactors = self.shared.reactors();
+        for thread in heartbeats.ask() {
+            match reactors.get(thread) {
+                Some(mailbox) => mailbox.post(Message::Beat),
+                None => self.orders.give(Order::Beat),
+            }
+        }
+        let silent = heartbeats.wait(limit).into_iter().max_by_key(|(_, since)| *since);
+        let Some((number, since)) = silent else { return Ok(()) };
+        let is_reactor = number < reactors.len();
+        let thread = if is_reactor { format!("ebof-reactor{number}") } else { "ebof-control".to_owned() };
+        Err(Silent { thread, since })
+    }
+}

@@ -1,0 +1,45 @@
+//! What a running target tells of what happens to it: for those who show it.
+
+use std::sync::Arc;
+
+use ebof_manage::events::Events;
+use ebof_manage::history::{Measured, NoSamples, Overview, Query, Samples};
+use ebof_manage::slow::SlowCommands;
+
+use crate::sampling::Owners;
+use crate::serve::Target;
+use crate::shared::Shared;
+
+impl Target {
+    /// What has happened since the target was started.
+    #[must_use]
+    pub fn events(&self) -> Arc<dyn Events> {
+        Arc::clone(&self.shared.events) as Arc<dyn Events>
+    }
+
+    /// The slow commands: the latest, and how many there were.
+    #[must_use]
+    pub fn slow(&self) -> SlowCommands {
+        let owners = Owners::of(&self.shared);
+        self.shared.slow.commands(|subsystem| owners.object(subsystem))
+    }
+
+    /// What each object did, second by second.
+    #[must_use]
+    pub fn measured(&self) -> Arc<dyn Measured> {
+        Arc::new(Remembered(Arc::clone(&self.shared)))
+    }
+}
+
+/// The history of a target.
+struct Remembered(Arc<Shared>);
+
+impl Measured for Remembered {
+    fn overview(&self) -> Overview {
+        self.0.sampler.history().overview()
+    }
+
+    fn samples(&self, query: &Query) -> Result<Samples, NoSamples> {
+        self.0.sampler.history().samples(query)
+    }
+}
