@@ -2,13 +2,14 @@
 //! UNIX socket ([0062](../../../docs/adr/0062-management-of-the-box.md)).
 //!
 //! Owns paths, bodies and status codes; those of the configuration are in
-//! `control/configuration.rs`, of drives in `control/drives.rs`. What they mean is in `ebof_manage::enclosure`, and who may connect
-//! in `control/socket.rs` and `control/listener.rs`.
+//! `control/configuration.rs`, of drives in `control/drives.rs`. What they mean is in
+//! `ebof_manage::enclosure`, and who may connect in `control/socket.rs` and `control/listener.rs`.
 
 mod configuration;
 mod drives;
 mod listener;
 mod socket;
+mod watch;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -116,6 +117,7 @@ fn routes(managed: Arc<Managed>) -> Router {
         .route("/v1/tasks/{id}", get(task))
         .merge(configuration::routes())
         .merge(drives::routes())
+        .merge(watch::routes())
         .fallback(async |uri: Uri| not_found(format!("there is no {}", uri.path())))
         .method_not_allowed_fallback(method_not_allowed)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
@@ -139,6 +141,9 @@ async fn root() -> Response {
         "/v1/configuration",
         "/v1/configuration/plan",
         "/v1/reload",
+        "/v1/events",
+        "/v1/history",
+        "/v1/slow",
     ];
     Json(serde_json::json!({ "version": env!("CARGO_PKG_VERSION"), "resources": resources })).into_response()
 }

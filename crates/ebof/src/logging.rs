@@ -1,21 +1,40 @@
-//! The logs, on standard error.
+//! The logs: on standard error, or in the journal where that leads there.
+
+mod journal;
 
 use std::io::IsTerminal as _;
+use std::path::Path;
 
 use ebof_cli::LogFormat;
 use ebof_cli::output::say;
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _};
+
+use journal::Journal;
 
 /// Logs `level` and worse to standard error, unless EBOF_LOG sets other levels. Called once.
 pub(crate) fn start(format: LogFormat, level: LevelFilter) {
     let filter = EnvFilter::builder().with_default_directive(level.into()).with_env_var("EBOF_LOG").from_env_lossy();
+    // Whoever asks for a format gets it.
+    if matches!(format, LogFormat::Human)
+        && journal::is_on_standard_error()
+        && let Ok(journal) = Journal::at(Path::new(journal::SOCKET))
+    {
+        let started = tracing_subscriber::registry().with(journal.with_filter(filter)).try_init();
+        return told(started);
+    }
     let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let started = match format {
         LogFormat::Human => subscriber.with_ansi(colours).with_target(false).try_init(),
         LogFormat::Json => subscriber.json().flatten_event(true).try_init(),
     };
+    told(started);
+}
+
+fn told<E: std::fmt::Display>(started: Result<(), E>) {
     if let Err(error) = started {
         say(&format!("logs cannot be written: {error}"));
     }

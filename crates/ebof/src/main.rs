@@ -11,6 +11,7 @@ mod limits;
 mod logging;
 mod managed;
 mod metrics;
+mod news;
 mod notify;
 #[allow(dead_code, reason = "the HTTPS server uses it")]
 mod page;

@@ -7,6 +7,7 @@ use ebof_manage::enclosure::Enclosure;
 use ebof_server::{RunningEnclosure, Target};
 use tokio::sync::{Semaphore, watch};
 
+use crate::news::News;
 use crate::reload::Reloads;
 
 /// The most requests at a time that read a file or the text of a configuration: neither a file
@@ -20,6 +21,8 @@ pub(crate) struct Managed {
     pub(crate) reloads: Arc<Reloads>,
     /// Of requests that read a file or a configuration's text.
     pub(crate) readers: Arc<Semaphore>,
+    /// What happens.
+    pub(crate) news: News,
     /// Is told of every step of every task.
     pub(crate) steps: watch::Sender<()>,
 }
@@ -42,6 +45,7 @@ impl Managed {
         steps: watch::Sender<()>,
     ) -> Arc<Self> {
         let readers = Arc::new(Semaphore::new(READERS_MAX));
-        Arc::new(Self { target: Arc::clone(target), enclosure, reloads: Arc::clone(reloads), readers, steps })
+        let news = News::of(target);
+        Arc::new(Self { target: Arc::clone(target), enclosure, reloads: Arc::clone(reloads), readers, news, steps })
     }
 }

@@ -30,8 +30,11 @@ const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// The backlog of connections that are not accepted yet; the system may limit it further.
 const BACKLOG: u32 = 4096;
 
-/// Serves `/metrics`, `/status` and `/refused` at `address` until the process ends. Returns the
-/// address with its port.
+/// How long threads have to give a sign of life.
+const LIFE: Duration = Duration::from_secs(2);
+
+/// Serves `/metrics`, `/status`, `/refused`, `/healthz` and `/readyz` at `address` until the
+/// process ends. Returns the address with its port.
 ///
 /// # Errors
 /// Listening at the address failed, or the thread could not be started.
@@ -51,7 +54,9 @@ fn is_public(address: SocketAddr) -> bool {
 
 /// The same with connections that end after `lifetime`.
 fn serve_for(address: SocketAddr, target: Arc<Target>, lifetime: Duration) -> anyhow::Result<SocketAddr> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+    // Threads are for those who wait for signs of life.
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_io().enable_time().max_blocking_threads(THREADS_MAX).build()?;
     let listener = {
         // The sockets belong to the runtime.
         let _inside = runtime.enter();
@@ -68,10 +73,14 @@ fn serve_for(address: SocketAddr, target: Arc<Target>, lifetime: Duration) -> an
     let listener = listener::Listener::new(listener, lifetime);
     let status = Arc::clone(&target);
     let refused = Arc::clone(&target);
+    let ready = Arc::clone(&target);
+    let healthy = Arc::clone(&target);
     let metrics = target;
     let routes = Router::new()
         .route("/metrics", get(async move |query, headers| metrics_of(&metrics, query, &headers)))
         .route("/status", get(async move || Json(status.status())))
+        .route("/healthz", get(async move || health_of(healthy).await))
+        .route("/readyz", get(async move || verdict("ready", ready.unready())))
         .route("/refused", get(async move || Json(refused.refused())));
     let run = move || {
         // The listener retries after errors, so this does not return.
@@ -80,6 +89,21 @@ fn serve_for(address: SocketAddr, target: Arc<Target>, lifetime: Duration) -> an
     };
     std::thread::Builder::new().name("ebof-metrics".to_owned()).spawn(run)?;
     Ok(address)
+}
+
+/// Threads that wait for signs of life.
+const THREADS_MAX: usize = 4;
+
+/// Whether every thread that serves does something.
+async fn health_of(target: Arc<Target>) -> Response {
+    let checked = tokio::task::spawn_blocking(move || target.check_threads(LIFE)).await;
+    verdict("healthy", checked.ok().and_then(Result::err).map(|silent| silent.to_string()).into_iter().collect())
+}
+
+/// 200, or 503 with the reasons.
+fn verdict(what: &str, reasons: Vec<String>) -> Response {
+    let status = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(serde_json::json!({ what: reasons.is_empty(), "reasons": reasons }))).into_response()
 }
 
 fn metrics_of(target: &Target, RawQuery(query): RawQuery, headers: &HeaderMap) -> Response {

@@ -159,3 +159,24 @@ fn queues_are_a_label_only_on_request() {
     let (head, body) = get(address, "/metrics?detail=all", "*/*");
     assert!(head.starts_with("HTTP/1.1 400") && body.contains("accepted: /metrics, /metrics?detail=queue"), "{head}");
 }
+
+#[test]
+fn health_and_readiness_are_told() {
+    let target = target();
+    let address = serve("127.0.0.1:0".parse().unwrap(), Arc::clone(&target)).unwrap();
+    let ask = |path: &str| {
+        let (head, body) = get(address, path, "*/*");
+        (head[9..12].to_owned(), serde_json::from_str::<serde_json::Value>(&body).unwrap())
+    };
+    let (status, health) = ask("/healthz");
+    assert_eq!((status.as_str(), &health["healthy"]), ("200", &true.into()), "{health}");
+    // The control thread may not have come to the port yet.
+    let end = std::time::Instant::now() + LONG;
+    while ask("/readyz").0 != "200" {
+        assert!(std::time::Instant::now() < end, "{:?}", ask("/readyz"));
+    }
+    target.stop(LONG);
+    let (status, ready) = ask("/readyz");
+    assert_eq!((status.as_str(), &ready["ready"]), ("503", &false.into()), "{ready}");
+    assert!(ready["reasons"][0].as_str().unwrap().contains("being stopped"), "{ready}");
+}
