@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 use ebof_attach::state::StateDir;
 use ebof_manage::api::{Applied, Configuration, Desired, Planned, RefusedConfiguration, Revision, Status};
 use ebof_manage::enclosure::{DriveDetails, Inventory, MistakeKind, Refused, StoredImage, Task, Transaction};
+use ebof_manage::events::EventsSince;
+use ebof_manage::history::Overview;
+use ebof_manage::slow::SlowCommands;
 use serde::de::DeserializeOwned;
 
 use crate::failure::Failure;
@@ -91,6 +94,21 @@ impl ControlClient {
     /// The state of its ports, subsystems and controllers.
     pub(crate) fn status(&self) -> Result<Status, Failure> {
         self.get("/v1/status", Duration::ZERO)
+    }
+
+    /// The events after number `since`; if there are none, those that come in time.
+    pub(crate) fn events(&self, since: u64, wait: Duration) -> Result<EventsSince, Failure> {
+        self.get(&format!("/v1/events?since={since}&wait_ms={}", wait.as_millis()), wait)
+    }
+
+    /// What its objects did in the latest second.
+    pub(crate) fn overview(&self) -> Result<Overview, Failure> {
+        self.get("/v1/history", Duration::ZERO)
+    }
+
+    /// The slow commands after number `since`.
+    pub(crate) fn slow(&self, since: u64) -> Result<SlowCommands, Failure> {
+        self.get(&format!("/v1/slow?since={since}"), Duration::ZERO)
     }
 
     /// The configuration in force.

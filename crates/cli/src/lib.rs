@@ -21,6 +21,7 @@ mod global;
 pub mod output;
 mod pages;
 mod program;
+mod screen;
 mod supervisor;
 mod verb;
 mod verbs;

@@ -42,6 +42,7 @@ pub(crate) mod self_test;
 mod tags;
 pub(crate) mod target;
 mod target_drives;
+mod watch;
 
 use crate::program::Program;
 use crate::verb::{Group, Of, OfProgram, Outcome, Verb};

@@ -14,8 +14,8 @@ use ebof_manage::enclosure::{Change, FunctionName, NamespaceName, NewDrive, Rate
 use ebof_manage::units::{DURATION_FORM, parse_duration, parse_size};
 use serde_json::Value;
 
-use super::Outcome;
 use super::target_drives::{AddNamespace, DriveAction, Means, RemoveNamespace};
+use super::{Outcome, watch};
 use crate::control::ControlClient;
 use crate::failure::Failure;
 use crate::file::Kind;
@@ -52,6 +52,12 @@ enum Action {
     },
     /// Show ports, subsystems, controllers and what was transferred
     Status,
+    /// Show what has happened: hosts, refusals, changes, tasks, health
+    Events(watch::ShowEvents),
+    /// Show what functions, drives, ports, namespaces and hosts do, second by second
+    Top(watch::Top),
+    /// Show slow commands, and where their time went
+    Slow(watch::Slow),
     /// Read the configuration file again, as SIGHUP does, and fail if it is refused
     Reload,
     /// Give a function to a port, or take it from its port
@@ -193,6 +199,9 @@ impl TargetVerb {
                 show(global, &ShownStatus(control.status()?))?;
                 return Ok(ExitCode::SUCCESS);
             }
+            Action::Events(events) => return events.run(&control, global),
+            Action::Top(top) => return top.run(&control, global),
+            Action::Slow(slow) => return slow.run(&control, global),
             Action::Reload => {
                 show(global, &ShownApplied::reloaded(control.reload()?))?;
                 return Ok(ExitCode::SUCCESS);
@@ -252,7 +261,14 @@ impl Action {
             Self::Add(Added::Namespace(new)) => new.change(),
             Self::Remove(Removed::Namespace(removed)) => removed.change().0,
             Self::Drive(action) => action.change()?.0,
-            Self::Show { .. } | Self::Status | Self::Reload | Self::Tasks { .. } | Self::Change { .. } => {
+            Self::Events(_)
+            | Self::Top(_)
+            | Self::Slow(_)
+            | Self::Show { .. }
+            | Self::Status
+            | Self::Reload
+            | Self::Tasks { .. }
+            | Self::Change { .. } => {
                 return Err(Failure::usage("this changes nothing", "see `ebof target --help`").into());
             }
         })
