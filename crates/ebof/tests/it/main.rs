@@ -14,6 +14,7 @@ mod demo;
 mod durability;
 mod host;
 mod idle;
+mod monitoring;
 mod picture;
 mod readme;
 mod reload;
