@@ -14,6 +14,7 @@ use super::*;
 use crate::reload::{Reloads, StartedWith};
 
 mod configuration;
+mod watching;
 
 const BOX: &str = "[[ports]]\nname = \"fabric0\"\nlisten = \"tcp://127.0.0.1:0\"\n\
                    [[drives]]\nname = \"d0\"\nbacking = \"mem:64Mi\"\nfunctions = 2\n\
