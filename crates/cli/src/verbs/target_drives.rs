@@ -49,7 +49,7 @@ pub(super) enum DriveAction {
         #[arg(long, value_name = "HOW", default_value = "none", value_parser = erase)]
         erase: Erase,
         #[command(flatten)]
-        loss: Loss,
+        loss: DataLoss,
     },
     /// Sanitize a drive: ALL ITS DATA ARE LOST, and cannot be recovered
     Sanitize {
@@ -71,7 +71,7 @@ pub(super) enum DriveAction {
         #[arg(long)]
         allow_exit_after_failure: bool,
         #[command(flatten)]
-        loss: Loss,
+        loss: DataLoss,
     },
     /// Have a drive test itself
     SelfTest {
@@ -140,7 +140,7 @@ pub(super) struct RemoveNamespace {
     /// The namespace, such as d3/ns4
     namespace: NamespaceName,
     #[command(flatten)]
-    loss: Loss,
+    loss: DataLoss,
 }
 
 /// How blocks are to be.
@@ -162,7 +162,7 @@ pub(super) struct Blocks {
 
 /// The confirmation that data are destroyed.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct Loss {
+pub(super) struct DataLoss {
     /// Destroy the data without a question: the name of what has them, again
     #[arg(long, value_name = "NAME")]
     yes_destroy_data: Option<String>,
@@ -185,7 +185,7 @@ pub(super) struct Means<'m> {
 
 impl Means<'_> {
     /// Makes a change of its own, after its confirmation.
-    pub(super) fn make(&self, change: Change, loss: Option<&Loss>) -> Outcome {
+    pub(super) fn make(&self, change: Change, loss: Option<&DataLoss>) -> Outcome {
         if let Some(loss) = loss.filter(|_| destroys(&change)) {
             loss.confirm(&change, self.control)?;
         }
@@ -219,7 +219,7 @@ impl DriveAction {
     }
 
     /// The change that it means; for one that destroys data with its confirmation.
-    pub(super) fn change(self) -> Result<(Change, Option<Loss>), Failure> {
+    pub(super) fn change(self) -> Result<(Change, Option<DataLoss>), Failure> {
         Ok(match self {
             Self::Attach { namespace, to } => (Change::AttachNamespace { namespace, to }, None),
             Self::Detach { namespace, from } => (Change::DetachNamespace { namespace, from }, None),
@@ -298,7 +298,7 @@ impl AddNamespace {
 
 impl RemoveNamespace {
     /// The change that it means, with its confirmation.
-    pub(super) fn change(self) -> (Change, Loss) {
+    pub(super) fn change(self) -> (Change, DataLoss) {
         (Change::DeleteNamespace { namespace: self.namespace }, self.loss)
     }
 }
@@ -309,7 +309,7 @@ impl Blocks {
     }
 }
 
-impl Loss {
+impl DataLoss {
     /// Asks for the name of what loses its data, unless it was given.
     fn confirm(&self, change: &Change, control: &ControlClient) -> anyhow::Result<()> {
         let name = match change.namespace() {
