@@ -9,8 +9,6 @@
 
 mod bench;
 mod command;
-mod completion;
-mod connections;
 mod control;
 mod demo;
 mod device;
@@ -19,7 +17,6 @@ mod failure;
 mod file;
 mod global;
 pub mod output;
-mod pages;
 mod program;
 mod screen;
 mod supervisor;
@@ -35,4 +32,5 @@ pub use global::{Format, Global, LogFormat};
 pub use program::Program;
 pub use supervisor::Supervisor;
 pub use verb::{Group, Of, Outcome, Run, Takes, Verb};
+pub use verbs::completion::answer as complete;
 pub use verbs::config::load as load_configuration;

@@ -8,7 +8,6 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use tracing::level_filters::LevelFilter;
 
-use crate::completion;
 use crate::device::dry_run::NotSent;
 use crate::failure::{self, Failure};
 use crate::global::{Format, Global, LogFormat};
@@ -56,9 +55,6 @@ impl Program {
     /// Runs the command line `args`, whose first word is the program. After parsing, calls
     /// `start_logging` with the format of the logs and the default log level.
     pub fn run(&self, args: &[OsString], start_logging: impl FnOnce(LogFormat, LevelFilter)) -> ExitCode {
-        if completion::answer(self, args) {
-            return ExitCode::SUCCESS;
-        }
         let Parsed { global, verb, run } = match self.parse(args) {
             Ok(parsed) => parsed,
             Err(mut error) => {

@@ -41,7 +41,11 @@ fn main() -> ExitCode {
         logging::start(LogFormat::Human, LevelFilter::INFO);
         return daemon::run(Path::new(directory));
     }
-    Program::new(&VERBS).run(&args, logging::start)
+    let program = Program::new(&VERBS);
+    if ebof_cli::complete(&program, &args) {
+        return ExitCode::SUCCESS;
+    }
+    program.run(&args, logging::start)
 }
 
 #[cfg(test)]

@@ -1,10 +1,6 @@
-//! Signs of life: every thread that serves is asked for one, and has to take a turn to answer.
-//!
-//! Whoever supervises the target (systemd's watchdog, a health check) must not be told that all is
-//! well by a thread of its own while a reactor hangs. A thread that has not answered is not asked
-//! again, so that nothing piles up in its mailbox.
+//! Signs of life that threads owe, and when they were asked for. A thread that has not answered is
+//! not asked again, so that nothing piles up in its mailbox.
 
-use std::fmt;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,21 +9,6 @@ use std::time::{Duration, Instant};
 pub(crate) struct Heartbeats {
     owed: Mutex<Vec<Option<Instant>>>,
     came: Condvar,
-}
-
-/// A thread that has not answered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Silent {
-    /// Its name, as the system shows it.
-    pub thread: String,
-    /// For how long.
-    pub since: Duration,
-}
-
-impl fmt::Display for Silent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "thread {} has been silent for {} ms", self.thread, self.since.as_millis())
-    }
 }
 
 impl Heartbeats {
@@ -85,34 +66,5 @@ mod tests {
         heartbeats.beat(2);
         assert!(heartbeats.wait(Duration::ZERO).is_empty());
         heartbeats.beat(7);
-    }
-
-    #[test]
-    fn threads_of_a_target_answer_also_when_they_sleep_and_one_that_hangs_is_told() {
-        let text = r#"
-            [target]
-            threads = 2
-            [[ports]]
-            name = "here"
-            listen = "tcp://127.0.0.1:0"
-            [[subsystems]]
-            nqn = "nqn.2014-08.org.example:beat"
-            allow_any_host = true
-            namespaces = ["mem:1Mi"]
-        "#;
-        let target = Target::start_text(text).unwrap();
-        for _ in 0..3 {
-            assert_eq!(target.check_threads(Duration::from_secs(20)), Ok(()));
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        // A reactor that hangs.
-        let (go_on, held) = std::sync::mpsc::channel();
-        target.shared.reactors()[1].post(Message::Hang(held));
-        let silent = target.check_threads(Duration::from_millis(50)).unwrap_err();
-        assert_eq!(silent.thread, "ebof-reactor1");
-        assert!(silent.since >= Duration::from_millis(50) && silent.to_string().contains("ebof-reactor1"));
-        drop(go_on);
-        assert_eq!(target.check_threads(Duration::from_secs(20)), Ok(()));
-        target.stop(Duration::ZERO);
     }
 }

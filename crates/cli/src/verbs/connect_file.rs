@@ -13,8 +13,8 @@ use anyhow::Context as _;
 
 use super::Outcome;
 use super::connect::Everything;
+use super::connections::{self, Entry, Sort};
 use super::fabric::IO_PORT;
-use crate::connections::{self, Entry, Sort};
 use crate::failure;
 use crate::global::Global;
 use crate::output::attached::ConnectView;

@@ -7,10 +7,8 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::Context as _;
 use clap_complete::Shell;
 
-use super::Outcome;
-use crate::completion;
+use super::{Outcome, completion, pages};
 use crate::output::{print, say};
-use crate::pages;
 use crate::program::Program;
 
 /// Shell completions.

@@ -3,9 +3,11 @@
 
 pub(crate) mod ana;
 pub(crate) mod blocks;
+pub(crate) mod completion;
 pub(crate) mod config;
 pub(crate) mod connect;
 mod connect_file;
+mod connections;
 pub(crate) mod controller;
 pub(crate) mod copy;
 mod directive;
@@ -31,7 +33,8 @@ pub(crate) mod media;
 pub(crate) mod namespaces;
 mod number;
 mod on_device;
-pub(crate) mod passthru;
+pub(crate) mod pages;
+mod passthru;
 pub(crate) mod property;
 mod question;
 pub(crate) mod rdma_check;

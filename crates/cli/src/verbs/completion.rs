@@ -14,10 +14,10 @@ use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use clap_complete::env::{Bash, CompleteEnv, EnvCompleter, Fish, Zsh};
 use clap_complete::{Shell, aot};
 
-use crate::connections;
+use super::connections;
+use super::discover::{DISCOVERY_CONF, services_of_conf};
 use crate::control::ControlClient;
 use crate::program::Program;
-use crate::verbs::discover::{DISCOVERY_CONF, services_of_conf};
 
 /// The variable by which a shell asks.
 const ASKED: &str = "COMPLETE";
@@ -44,7 +44,8 @@ enum Known {
 }
 
 /// Answers a shell that asks for completions; `false` if none does.
-pub(crate) fn answer(program: &Program, args: &[OsString]) -> bool {
+#[must_use]
+pub fn answer(program: &Program, args: &[OsString]) -> bool {
     if std::env::var_os(ASKED).is_none() {
         return false;
     }

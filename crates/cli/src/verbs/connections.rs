@@ -1,8 +1,8 @@
 //! The file of connections, `/etc/ebof/connections.toml`: which subsystems to connect, and which
 //! discovery services to ask for more. Its keys are the long options of `connect`.
 //!
-//! Owns reading and checking; what connects is in `verbs/connect_all.rs`. Every mistake is told with
-//! its line.
+//! Owns reading and checking; what connects is in `verbs/connect_file.rs`. Every mistake is told
+//! with its line.
 
 use std::ops::Range;
 use std::path::Path;
@@ -12,11 +12,11 @@ use ebof_attach::Kind;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::connect::Front;
+use super::discover::{DISCOVERY_CONF, services_of_conf};
+use super::fabric::FabricArgs;
 use crate::failure::Failure;
 use crate::file;
-use crate::verbs::connect::Front;
-use crate::verbs::discover::{DISCOVERY_CONF, services_of_conf};
-use crate::verbs::fabric::FabricArgs;
 
 /// The largest file, bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;

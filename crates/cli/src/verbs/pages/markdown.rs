@@ -1,5 +1,5 @@
-//! The Markdown of the documents as the source of man pages: headings, paragraphs, lists, tables and
-//! code. It knows what the documents use, and no more.
+//! The Markdown of the documents as the source of man pages: headings, paragraphs, lists, tables
+//! and code. It knows what the documents use, and no more.
 
 use std::fmt::Write as _;
 
