@@ -105,6 +105,7 @@ chroot "$tree" systemctl --quiet enable systemd-networkd.service systemd-network
 mkdir -p "$out"
 MKE2FS_CONFIG=$cache/tools/etc/mke2fs.conf "$cache/tools/bin/mke2fs" -q -F -t ext4 -O '^has_journal,^metadata_csum' -b 4096 -m 0 \
   -E lazy_itable_init=1,root_owner=0:0 -d "$tree" "$out/root.ext4" "$(($(du -sm "$tree" | cut -f 1) + 300))M"
+# shellcheck disable=SC2016 # dpkg-query's
 echo "Debian $suite with systemd $(chroot "$tree" dpkg-query -W -f '${Version}' systemd)" >"$out/version"
 echo "$stamp" >"$out/stamp"
 echo "vm setup: $(<"$out/version"), $(du -sm "$out" | cut -f 1) MB in $out"

@@ -113,13 +113,15 @@ reloads() {
   step "reloaded"
   install -o ebof -g ebof -m 600 /dev/null /srv/disk.img
   truncate -s 64M /srv/disk.img
+  modprobe brd rd_nr=1 rd_size=4096
+  check "there is a block device of the group disk" until_true 10 eval '[[ $(stat -c %G /dev/ram0) == disk ]]'
   cat >/etc/ebof/ebof.toml <<CONFIG
 [[subsystems]]
 nqn = "$local"
 allow_any_host = true
-namespaces = ["/srv/disk.img"]
+namespaces = ["/srv/disk.img", "/dev/ram0"]
 CONFIG
-  check "systemctl reload" systemctl reload ebof
+  check "systemctl reload, with a file and a block device" systemctl reload ebof
   check_equal "it says what it serves now" "serving 1 subsystem at 1 port" "$(status_text)"
   sed -i 's/^allow_any_host.*/allow_any_hosts = true/' /etc/ebof/ebof.toml
   check_fails "a configuration that is refused fails systemctl reload" 'failed|error' systemctl reload ebof
