@@ -12,7 +12,7 @@ say() { printf 'packages: %s\n' "$*"; }
 # Programs, and the packages that contain them.
 case ${1:-} in
   demo) needs=(mkfs.ext4:e2fsprogs losetup:mount mount:mount modprobe:kmod cc:gcc) ;;
-  test) needs=(mkfs.ext4:e2fsprogs losetup:mount mount:mount modprobe:kmod cc:gcc strip:binutils xz:xz-utils setsid:util-linux unshare:util-linux ip:iproute2 fio:fio valgrind:valgrind promtool:prometheus dpkg-shlibdeps:dpkg-dev lintian:lintian mmdebstrap:mmdebstrap node:nodejs npm:npm chromium:chromium) ;;
+  test) needs=(mkfs.ext4:e2fsprogs losetup:mount mount:mount modprobe:kmod cc:gcc strip:binutils xz:xz-utils setsid:util-linux unshare:util-linux ip:iproute2 fio:fio valgrind:valgrind promtool:prometheus dpkg-shlibdeps:dpkg-dev lintian:lintian mmdebstrap:mmdebstrap node:nodejs npm:npm chromium:chromium python3:python3-venv) ;;
   *) echo "usage: packages.sh test|demo" >&2; exit 2 ;;
 esac
 
@@ -39,6 +39,23 @@ else
       >"$log" 2>&1 </dev/null; then
       tail -n 20 "$log" >&2
       say "apt-get failed: continuing without"
+    fi
+    rm -f "$log"
+  fi
+fi
+
+# DMTF's checkers of Redfish services, in an environment of their own.
+if [[ $1 == test ]] && command -v python3 >/dev/null; then
+  venv=${EBOF_REDFISH_VENV:-$HOME/.cache/ebof/redfish-venv}
+  wanted=$(dirname "${BASH_SOURCE[0]}")/../tests/redfish/requirements.txt
+  if ! cmp -s "$wanted" "$venv/requirements.txt"; then
+    say "installing the checkers of Redfish with pip"
+    log=$(mktemp)
+    if { python3 -m venv "$venv" && "$venv/bin/pip" install -q --retries 3 -r "$wanted"; } >"$log" 2>&1 </dev/null; then
+      cp "$wanted" "$venv/requirements.txt"
+    else
+      tail -n 20 "$log" >&2
+      say "pip failed: continuing without"
     fi
     rm -f "$log"
   fi

@@ -3,7 +3,7 @@
 # counts them.
 #
 # test.sh check    format, clippy, the project's rules, licences, instruction counts, unit tests
-# test.sh all      check, documentation, every test of the workspace, the web page, the release build, the virtual machines; with a new
+# test.sh all      check, documentation, every test of the workspace, the web page, Redfish's checkers, the release build, the virtual machines; with a new
 #                  target directory, incremental compilation is off (CARGO_INCREMENTAL)
 #   EBOF_TEST_PARTS="fmt vm"   only these parts (of `all`, in its order)
 #   CARGO_TARGET_DIR           as for cargo; the logs are in its test-logs/
@@ -313,6 +313,24 @@ part_page() {
   mapfile -t -O "${#failures[@]}" failures < <(sed -n 's/^FAILED  /page: /p' "$log")
   say "   $(took)"
 }
+part_redfish() {
+  local log=$logs/redfish.log status=0 last
+  heading redfish "DMTF's checkers and two clients of Redfish, with a target under load (tests/redfish)"
+  part_began=$EPOCHSECONDS
+  EBOF=$PWD/$target/debug/ebof
+  [[ $target != /* ]] || EBOF=$target/debug/ebof
+  EBOF=$EBOF limited "$log" 300 indented python3 tests/redfish/run.py || status=$?
+  last=$(tail -n 1 "$log")
+  if [[ $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped ]]; then
+    count "${BASH_REMATCH[@]:1:3}"
+    ((status == 0 || BASH_REMATCH[2] > 0)) || count 0 1 0
+  else
+    say "   FAILED: it did not finish (status $status); the log is $log"
+    count 0 1 0
+  fi
+  mapfile -t -O "${#failures[@]}" failures < <(sed -n 's/^FAILED  /redfish: /p' "$log")
+  say "   $(took)"
+}
 part_doctests() {
   # rustdoc runs them, and does not accept the unstable option.
   local harness=(--show-output)
@@ -377,7 +395,7 @@ part_vm() {
 case $mode in
   check) parts=(fmt clippy tidy deny instructions unit) ;;
   # Tests, which are timed, run after the background processes have ended.
-  all) parts=(packages page-build fmt clippy build tidy deny instructions doc simulation release deb tests doctests page vm) ;;
+  all) parts=(packages page-build fmt clippy build tidy deny instructions doc simulation release deb tests doctests page redfish vm) ;;
   *) echo "usage: test.sh check|all" >&2; exit 2 ;;
 esac
 wanted() { [[ -z ${EBOF_TEST_PARTS:-} || " $EBOF_TEST_PARTS " == *" $1 "* ]]; }

@@ -24,8 +24,8 @@ pub(crate) trait Area {
     /// The segments below the root.
     fn segments(&self) -> Vec<&str>;
 
-    /// The addresses, with `{Id}` for what is not fixed, each with the type of its resource; without
-    /// one it is a document or an action.
+    /// The addresses, with `{Id}` for what is not fixed, each with the type of its resource;
+    /// without one it is a document or an action.
     fn patterns() -> &'static [(&'static str, &'static str)]
     where
         Self: Sized,

@@ -1,6 +1,7 @@
 //! The certificate of HTTPS: `/redfish/v1/CertificateService`, and where the certificate is.
 
 use ebof_access::Privilege;
+use ebof_manage::events::{EventKind, NewEvent};
 use http::{Method, StatusCode};
 use serde::Serialize;
 use serde_json::Value;
@@ -238,6 +239,9 @@ fn replace(mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
     input.finish(None)?;
     let (chain, key) = parted(&text);
     request.parts.certificates.replace(&chain, key.as_deref()).map_err(|why| refused(&why))?;
+    let event = NewEvent::new(EventKind::CertificateChanged, "", "the certificate of HTTPS was replaced");
+    let who = request.caller.user.as_ref().map(|user| user.name.clone());
+    request.parts.events.report(NewEvent { who, ..event });
     Ok(Done::Made)
 }
 
@@ -478,6 +482,7 @@ mod tests {
         let chain = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n";
         let body = |text: String| json!({ "CertificateString": text, "CertificateType": "PEM", "CertificateUri": { "@odata.id": format!("{HTTPS}/1") } });
         assert_eq!(post("ReplaceCertificate", body(format!("{key}{chain}{chain}"))).0, 204);
+        assert_eq!(service.parts().events.since(0, 1).events[0].kind.name(), "certificate-changed");
         assert_eq!(*one.taken.lock().unwrap(), [(format!("{chain}{chain}"), Some(key.to_owned()))]);
         for (action, body, id) in [
             ("ReplaceCertificate", body("nothing".to_owned()), "CertificateRefused"),

@@ -322,7 +322,8 @@ impl Problem {
     }
 }
 
-/// What ebof refuses: 409 if it may be possible later, 404 never (the resource was found), else 400.
+/// What ebof refuses: 409 if it may be possible later, 404 never (the resource was found),
+/// else 400.
 impl From<Refused> for Problem {
     fn from(refused: Refused) -> Self {
         let is_outdated = refused.mistakes.iter().any(|mistake| mistake.kind == MistakeKind::Outdated);

@@ -115,7 +115,8 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Root(RootPlace::Versions) => f.write_str("/redfish"),
-            // The service root is the only one whose URI ends with a slash (DSP0266, "Service root").
+            // The service root is the only one whose URI ends with a slash (DSP0266, "Service
+            // root").
             Self::Root(RootPlace::Service) => write!(f, "{ROOT}/"),
             _ => {
                 f.write_str(ROOT)?;

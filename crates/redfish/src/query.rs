@@ -77,7 +77,8 @@ impl Query {
                 other if other.starts_with('$') => {
                     return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, Message::query_not_supported(other)));
                 }
-                // "Services shall ignore unknown or unsupported query parameters that do not begin with $."
+                // "Services shall ignore unknown or unsupported query parameters that do not begin
+                // with $."
                 _ => {}
             }
         }

@@ -107,7 +107,8 @@ impl Service {
 
     fn respond(&self, request: &Request<impl AsRef<[u8]>>, caller: &Caller) -> Result<Response<Body>, Problem> {
         let path = request.uri().path();
-        // What is posted to the members of a collection is posted to the collection (DSP0266, "POST").
+        // What is posted to the members of a collection is posted to the collection (DSP0266,
+        // "POST").
         let is_member = *request.method() == Method::POST && path.ends_with("/Members");
         let Some(place) = Place::parse(if is_member { path.trim_end_matches("/Members") } else { path }) else {
             // Without an account nobody learns what there is.

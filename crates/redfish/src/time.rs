@@ -13,7 +13,8 @@ pub(crate) fn date_time(unix_ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}.{ms:03}Z")
 }
 
-/// The date of a day since 1970-01-01: years are counted from March, so that a leap day is the last.
+/// The date of a day since 1970-01-01: years are counted from March, so that a leap day is the
+/// last.
 const fn date(days: u64) -> (u64, u64, u64) {
     const DAYS_TO_1970: u64 = 719_468;
     const DAYS_OF_400_YEARS: u64 = 146_097;

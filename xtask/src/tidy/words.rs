@@ -17,6 +17,7 @@ const SELF: &str = "xtask/src/tidy/words.rs";
 const BUILD_HOSTS: &[&str] = &[
     "crates.io",
     "deb.debian.org",
+    "docs.oasis-open.org",
     "docs.rs",
     "example.org",
     "github.com",
@@ -26,6 +27,7 @@ const BUILD_HOSTS: &[&str] = &[
     "nvmexpress.org",
     "opencollective.com",
     "openmetrics.io",
+    "redfish.dmtf.org",
     "rustsec.org",
     "rustup.rs",
     "www.debian.org",

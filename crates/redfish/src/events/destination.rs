@@ -34,7 +34,10 @@ pub(super) fn new(mut input: Input) -> Result<Push, Problem> {
     let is_told = input.one_of("Protocol", &[("Redfish", ())]);
     input.required("Protocol", is_told);
     if let Some(why) = objection(&destination) {
-        input.mistake("Destination", Message::property_error("Destination", why, "Accepted: https://HOST:PORT/PATH"));
+        input.mistake(
+            "Destination",
+            Message::property_error("Destination", why, "Accepted: https://collector.example/PATH"),
+        );
     }
     input.one_of("SubscriptionType", &[("RedfishEvent", ())]);
     input.one_of("EventFormatType", &[("Event", ())]);

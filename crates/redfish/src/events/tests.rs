@@ -106,9 +106,9 @@ fn subscriptions_are_checked_bounded_and_changed() {
     let service = Service::new(parts());
     for (change, property) in [
         (json!({ "Destination": "ftp://a/b" }), "#/Destination"),
-        (json!({ "Destination": "https://user@a/b" }), "#/Destination"),
+        (json!({ "Destination": "https://user@collector.example/b" }), "#/Destination"),
         (json!({ "Destination": "/relative" }), "#/Destination"),
-        (json!({ "Destination": format!("https://a/{}", "b".repeat(2000)) }), "#/Destination"),
+        (json!({ "Destination": format!("https://collector.example/{}", "b".repeat(2000)) }), "#/Destination"),
         (json!({ "Protocol": "SNMPv3" }), "#/Protocol"),
         (json!({ "EventFormatType": "MetricReport" }), "#/EventFormatType"),
         (json!({ "Severities": ["Bad"] }), "#/Severities"),
@@ -128,7 +128,10 @@ fn subscriptions_are_checked_bounded_and_changed() {
     assert_eq!((status, code(&body)), (400, "CreateLimitReachedForResource"));
     let (status, body) = ask(&service, "PATCH", "/Subscriptions/3", json!({ "Context": "other" }));
     assert_eq!((status, &body["Context"]), (200, &json!("other")));
-    assert_eq!(ask(&service, "PATCH", "/Subscriptions/3", json!({ "Destination": "https://a/" })).0, 400);
+    assert_eq!(
+        ask(&service, "PATCH", "/Subscriptions/3", json!({ "Destination": "https://collector.example/" })).0,
+        400
+    );
     assert_eq!(ask(&service, "DELETE", "/Subscriptions/3", Value::Null).0, 204);
     for id in ["3", "0", "03", "x"] {
         assert_eq!(ask(&service, "GET", &format!("/Subscriptions/{id}"), Value::Null).0, 404);

@@ -26,8 +26,8 @@ pub(crate) fn is_own(id: &str) -> bool {
     OWN.iter().any(|(own, ..)| *own == id) || EventKind::ALL.iter().any(|kind| camel(kind.name()) == id)
 }
 
-/// `MessageRegistry`, of a version before the one with another property for the severity: since then
-/// it has two, and the one that is required is deprecated.
+/// `MessageRegistry`, of a version before the one with another property for the severity: since
+/// then it has two, and the one that is required is deprecated.
 pub(super) fn registry() -> Value {
     let message = |severity: &str, description: &str, resolution: &str| {
         json!({

@@ -1,0 +1,261 @@
+#!/usr/bin/env python3
+"""Runs DMTF's checkers of Redfish services and two clients against a target.
+
+The target has five drives of five functions each, is under a small load, and functions are given
+and taken while the checkers look. The environment names the program (EBOF) and the directory of the
+checkers' virtual environment (EBOF_REDFISH_VENV). The last line is "N passed, M failed, K skipped".
+"""
+
+import base64
+import glob
+import json
+import os
+import re
+import shutil
+import ssl
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+SHARED = os.path.join(os.path.dirname(ROOT), "shared", "redfish")
+EBOF = os.environ.get("EBOF", os.path.join(ROOT, "target", "debug", "ebof"))
+VENV = os.environ.get("EBOF_REDFISH_VENV", os.path.expanduser("~/.cache/ebof/redfish-venv"))
+PASSWORD = "correct horse battery"
+DRIVES = 5
+FUNCTIONS = 5
+
+passed, failed, skipped = [], [], []
+
+
+def say(text):
+    print(text, flush=True)
+
+
+def verdict(name, ok, why=""):
+    (passed if ok else failed).append(name)
+    say(f"{'ok     ' if ok else 'FAILED '} {name}{': ' + why if why else ''}")
+
+
+def skip(name, why):
+    skipped.append(name)
+    say(f"SKIPPED: {name}: {why}")
+
+
+class Target:
+    """A target that is served until the end of the block."""
+
+    def __init__(self, directory):
+        self.directory = directory
+
+    def __enter__(self):
+        lines = ['[[ports]]\nname = "fabric0"\nlisten = "tcp://127.0.0.1:0"\n']
+        for number in range(DRIVES):
+            lines.append(
+                f'[[drives]]\nname = "d{number}"\nbacking = "mem:64Mi"\nfunctions = {FUNCTIONS}\n'
+                f'[[subsystems]]\nnqn = "nqn.2014-08.org.example:box:d{number}"\nallow_any_host = true\n'
+                f'drive = "d{number}"\nports = ["fabric0"]\n'
+            )
+        config = os.path.join(self.directory, "box.toml")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write("".join(lines))
+        environment = dict(os.environ, STATE_DIRECTORY=os.path.join(self.directory, "state"))
+        self.control = os.path.join(self.directory, "control.sock")
+        command = [EBOF, "-o", "json", "serve", "--config", config, "--https", "127.0.0.1:0", "--control", self.control]
+        self.log = open(os.path.join(self.directory, "target.log"), "w+", encoding="utf-8")
+        self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=self.log, text=True)
+        told = json.loads(self.process.stdout.readline())
+        self.url = told["https"]
+        self.fabric = told["listening"][0]
+        with open(told["initial_password"], encoding="utf-8") as file:
+            first = file.read().splitlines()[-1]
+        self.call("PATCH", "/redfish/v1/AccountService/Accounts/1", {"Password": PASSWORD}, password=first)
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait(timeout=30)
+
+    def call(self, method, path, body=None, password=PASSWORD):
+        """One request; its answer as JSON."""
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data=data, method=method)
+        request.add_header("Content-Type", "application/json")
+        token = base64.b64encode(f"admin:{password}".encode()).decode()
+        request.add_header("Authorization", f"Basic {token}")
+        with urllib.request.urlopen(request, context=context, timeout=20) as answer:
+            text = answer.read()
+            return json.loads(text) if text else None
+
+
+class Load:
+    """Functions are given and taken, and a host reads, as long as the block lasts."""
+
+    def __init__(self, target):
+        self.target, self.over = target, threading.Event()
+        self.thread = threading.Thread(target=self.run)
+        self.changes = 0
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
+
+    def verb(self, *words):
+        command = [EBOF, "target", "--control", self.target.control, *words]
+        return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode
+
+    def run(self):
+        while not self.over.is_set():
+            self.changes += self.verb("assign", "d4/vf1", "fabric0") == 0
+            uri = f"nvme+{self.target.fabric}/nqn.2014-08.org.example:box:d0"
+            subprocess.run([EBOF, "id-ctrl", uri], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+            self.changes += self.verb("assign", "d4/vf1", "none") == 0
+            self.over.wait(0.5)
+
+
+def tool(name, *arguments, limit=240):
+    """Runs a program of the virtual environment; its status and output."""
+    command = [os.path.join(VENV, "bin", name), *arguments]
+    try:
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=limit, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return 124, f"it took longer than {limit} s"
+    return done.returncode, done.stdout
+
+
+def counts(text):
+    """What passed, was warned of and failed, in the table at the end of an output."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    rows = re.findall(r"\|\s+(\d+)\s+\|\s+(\d+)\s+\|\s+(\d+)\s+\|", plain)
+    return list(map(int, rows[-1])) if rows else None
+
+
+def reported(directory, pattern):
+    """The lines of a log of validators that say what failed."""
+    lines = []
+    for path in sorted(glob.glob(os.path.join(directory, "**", pattern), recursive=True)):
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines += [line.strip() for line in file if re.search(r"\bFAIL\b", line) and "PASS" not in line]
+    return lines
+
+
+def service_validator(target, directory):
+    archive = os.path.join(SHARED, "csdl-2025.4.tgz")
+    if not os.path.exists(archive):
+        return skip("service validator", "DMTF's schemas are not beside the project")
+    schemas, logs = os.path.join(directory, "schemas"), os.path.join(directory, "service")
+    os.makedirs(schemas)
+    subprocess.run(["tar", "-xzf", archive, "-C", schemas, "--strip-components=1"], check=True)
+    for path in glob.glob(os.path.join(ROOT, "crates", "redfish", "schemas", "*.xml")):
+        shutil.copy(path, schemas)
+    _, text = tool(
+        "rf_service_validator", "--user", "admin", "--password", PASSWORD, "--rhost", target.url, "--authtype", "Session",
+        "--logdir", logs, "--schema_directory", schemas, "--skipschema",
+    )
+    numbers = counts(text)
+    if not numbers:
+        return verdict("service validator", False, text[-2000:])
+    good, warnings, bad = numbers
+    for line in reported(logs, "*Debug*.log")[:40]:
+        say(f"   {line}")
+    verdict("service validator", bad == 0 and good > 1000, f"{good} passed, {warnings} warnings, {bad} failed")
+
+
+def protocol_validator(target, directory):
+    logs = os.path.join(directory, "protocol")
+    _, text = tool(
+        "rf_protocol_validator", "--user", "admin", "--password", PASSWORD, "--rhost", target.url, "--no-cert-check",
+        "--report-dir", logs, "--report-type", "tsv",
+    )
+    numbers = re.search(r"PASS: (\d+), WARN: (\d+), FAIL: (\d+)", text)
+    if not numbers:
+        return verdict("protocol validator", False, text[-2000:])
+    good, warnings, bad = map(int, numbers.groups())
+    for path in glob.glob(os.path.join(logs, "*.tsv")):
+        with open(path, encoding="utf-8") as file:
+            for line in file:
+                if "\tFAIL\t" in line or "\tWARN\t" in line:
+                    say(f"   {line.strip()[:600]}")
+    verdict("protocol validator", bad == 0 and good > 100, f"{good} passed, {warnings} warnings, {bad} failed")
+
+
+def interop_validator(target, directory, profile):
+    name = f"interop validator, {os.path.basename(profile)}"
+    if not os.path.exists(profile):
+        return skip(name, "the profile is not beside the project")
+    logs = os.path.join(directory, os.path.basename(profile))
+    _, text = tool(
+        "rf_interop_validator", "--user", "admin", "--password", PASSWORD, "--rhost", target.url, "--authtype", "Session",
+        "--logdir", logs, profile,
+    )
+    numbers = counts(text)
+    if not numbers:
+        return verdict(name, False, text[-2000:])
+    good, warnings, bad = numbers
+    for line in reported(logs, "*Debug*.log")[:40]:
+        say(f"   {line}")
+    verdict(name, bad == 0 and good > 0, f"{good} passed, {warnings} warnings, {bad} failed")
+
+
+def use_cases(target, directory):
+    logs = os.path.join(directory, "usecases")
+    _, text = tool(
+        "rf_use_case_checkers", "--user", "admin", "--password", PASSWORD, "--rhost", target.url, "--report-dir", logs,
+        "--test-list", "AccountManagement", "QueryParameters",
+    )
+    numbers = counts(text)
+    if not numbers:
+        return verdict("use-case checkers", False, text[-2000:])
+    good, warnings, bad = numbers
+    for line in reported(logs, "*Debug*.log")[:40]:
+        say(f"   {line}")
+    verdict("use-case checkers", bad == 0 and good > 0, f"{good} passed, {warnings} warnings, {bad} failed")
+
+
+def redfishtool(target):
+    host = target.url.split("://", 1)[1]
+    for words in (["Chassis", "list"], ["Managers", "list"], ["AccountService", "Accounts", "list"], ["raw", "GET", "/redfish/v1/TaskService"]):
+        status, text = tool("redfishtool", "-r", host, "-u", "admin", "-p", PASSWORD, "-S", "Always", *words)
+        verdict(f"redfishtool {' '.join(words)}", status == 0, "" if status == 0 else text[-500:])
+
+
+def sushy(target):
+    status, text = tool("python3", os.path.join(HERE, "client.py"), target.url, "admin", PASSWORD)
+    verdict("sushy", status == 0, text.strip()[-800:])
+
+
+def main():
+    if not os.path.exists(os.path.join(VENV, "bin", "rf_service_validator")):
+        skip("all", "the checkers are not installed (scripts/packages.sh test)")
+    else:
+        with tempfile.TemporaryDirectory() as directory, Target(directory) as target, Load(target) as load:
+            began = time.monotonic()
+            service_validator(target, directory)
+            protocol_validator(target, directory)
+            interop_validator(target, directory, os.path.join(SHARED, "EbofBaseline.v0_1_0.json"))
+            interop_validator(target, directory, os.path.join(HERE, "EbofProfile.v1_0_0.json"))
+            use_cases(target, directory)
+            redfishtool(target)
+            sushy(target)
+            say(f"functions were given and taken {load.changes} times in {time.monotonic() - began:.0f} s")
+    for name in failed:
+        say(f"FAILED  {name}")
+    say(f"{len(passed)} passed, {len(failed)} failed, {len(skipped)} skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
