@@ -2,11 +2,7 @@
 //! send hosts to it.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
-use crate::control::Order;
-use crate::heartbeat::Silent;
-use crate::mailbox::Message;
 use crate::serve::Target;
 
 impl Target {
@@ -31,28 +27,5 @@ impl Target {
         let state = self.in_force();
         let ports = state.ports.iter().map(|listening| &listening.port);
         ports.map(|port| (port.name.clone(), port.counts.is_listening.load(Relaxed))).collect()
-    }
-}
-
-impl Target {
-    /// Has every thread that serves take a turn, and waits for that for at most `limit`. A sleeping
-    /// thread is woken, so ask rarely.
-    ///
-    /// # Errors
-    /// The thread that has been silent for longest.
-    pub fn check_threads(&self, limit: Duration) -> Result<(), Silent> {
-        let heartbeats = &self.shared.heartbeats;
-        let reactors = self.shared.reactors();
-        for thread in heartbeats.ask() {
-            match reactors.get(thread) {
-                Some(mailbox) => mailbox.post(Message::Beat),
-                None => self.orders.give(Order::Beat),
-            }
-        }
-        let silent = heartbeats.wait(limit).into_iter().max_by_key(|(_, since)| *since);
-        let Some((number, since)) = silent else { return Ok(()) };
-        let is_reactor = number < reactors.len();
-        let thread = if is_reactor { format!("ebof-reactor{number}") } else { "ebof-control".to_owned() };
-        Err(Silent { thread, since })
     }
 }
