@@ -110,6 +110,39 @@ impl FileDevice {
         Ok(actual_bytes)
     }
 
+    /// Makes a regular file as large as `asked_bytes`, rounded up to whole blocks, if it is
+    /// smaller; what is added reads as zeros. Gives the size that it had, if it is larger now. What
+    /// is offered of it stays as it was.
+    ///
+    /// # Errors
+    /// It cannot be made larger.
+    pub fn extend(&self, asked_bytes: u64) -> Result<Option<u64>, OpenError> {
+        let file = &self.file;
+        let failed = |what| move |source| OpenError::System { path: file.path.clone(), what, source };
+        if file.kind != Kind::File || file.geometry.read_only {
+            return Ok(None);
+        }
+        let before = file.handle.metadata().map_err(failed("find out its size"))?.len();
+        if before >= asked_bytes {
+            return Ok(None);
+        }
+        file.handle.set_len(round_up(asked_bytes)).map_err(failed("give it another size"))?;
+        file.handle.sync_all().map_err(failed("put it on the medium"))?;
+        Ok(Some(before))
+    }
+
+    /// Takes back [`extend`](Self::extend): the file had `before_bytes`, and nothing beyond was
+    /// offered.
+    ///
+    /// # Errors
+    /// It stays as large as it is.
+    pub fn take_back_extension(&self, before_bytes: u64) -> io::Result<()> {
+        if before_bytes < self.file.capacity_bytes() {
+            return Ok(());
+        }
+        self.file.handle.set_len(before_bytes)
+    }
+
     /// Raises the capacity to `capacity_bytes`, from [`look`](Self::look). It never shrinks.
     pub fn grow(&self, capacity_bytes: u64) {
         self.file.capacity_bytes.fetch_max(capacity_bytes, Ordering::Relaxed);

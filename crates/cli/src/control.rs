@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ebof_attach::state::StateDir;
-use ebof_manage::api::{Applied, Configuration, Desired, Planned, RefusedConfiguration, Revision, Status};
+use ebof_manage::api::{Applied, Configuration, Desired, History, Planned, RefusedConfiguration, Revision, Status};
+use ebof_manage::edit::Edits;
 use ebof_manage::enclosure::{DriveDetails, Inventory, MistakeKind, Refused, StoredImage, Task, Transaction};
 use ebof_manage::events::EventsSince;
 use ebof_manage::history::Overview;
 use ebof_manage::slow::SlowCommands;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::failure::Failure;
@@ -113,7 +115,12 @@ impl ControlClient {
 
     /// The configuration in force.
     pub(crate) fn configuration(&self) -> anyhow::Result<Configuration> {
-        self.configure("GET", "/v1/configuration", "", None, Duration::ZERO)
+        self.configure("GET", "/v1/configuration", "", None::<&Desired>, Duration::ZERO)
+    }
+
+    /// The configurations that are and were in force.
+    pub(crate) fn history(&self) -> Result<History, Failure> {
+        self.get("/v1/configuration/history", Duration::ZERO)
     }
 
     /// What a configuration would change.
@@ -127,9 +134,20 @@ impl ControlClient {
         self.configure("PUT", "/v1/configuration", &condition, Some(desired), CHANGE)
     }
 
+    /// What edits would change.
+    pub(crate) fn plan_edits(&self, edits: &Edits) -> anyhow::Result<Planned> {
+        self.configure("POST", "/v1/edits?plan=1", "", Some(edits), Duration::ZERO)
+    }
+
+    /// Makes edits, if `planned` still is the revision that they were planned from.
+    pub(crate) fn edit(&self, edits: &Edits, planned: &Revision) -> anyhow::Result<Applied> {
+        let condition = format!("If-Match: \"{planned}\"\r\n");
+        self.configure("POST", "/v1/edits", &condition, Some(edits), CHANGE)
+    }
+
     /// Has the configuration file read again.
     pub(crate) fn reload(&self) -> anyhow::Result<Applied> {
-        self.configure("POST", "/v1/reload", "", None, CHANGE)
+        self.configure("POST", "/v1/reload", "", None::<&Desired>, CHANGE)
     }
 
     /// A request about the configuration: what is wrong with a text comes back with its places.
@@ -138,10 +156,10 @@ impl ControlClient {
         method: &str,
         path: &str,
         lines: &str,
-        desired: Option<&Desired>,
+        body: Option<&impl Serialize>,
         waits: Duration,
     ) -> anyhow::Result<T> {
-        let body = desired.map(serde_json::to_vec).transpose()?.unwrap_or_default();
+        let body = body.map(serde_json::to_vec).transpose()?.unwrap_or_default();
         let (status, answer) = self.answer(&format!("{method} {path}"), lines, &body, waits)?;
         if (200..300).contains(&status) {
             return Ok(self.understood(&answer)?);

@@ -60,6 +60,11 @@ impl Failure {
         self.advice.as_deref()
     }
 
+    /// Whether something was planned from what is not there any more.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.kind == "outdated"
+    }
+
     /// The status, if the controller refused a command.
     pub(crate) fn status(&self) -> Option<Status> {
         self.status.map(|(status, _)| status)

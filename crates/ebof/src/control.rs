@@ -18,7 +18,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, RawQuery, State};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, RawQuery, State};
 use axum::http::header::{ALLOW, LOCATION};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
@@ -31,6 +31,7 @@ use ebof_manage::{Target as _, api};
 use tokio::time::{Instant, timeout_at};
 
 use crate::managed::Managed;
+use listener::LocalPeer;
 use socket::ControlSocket;
 
 /// The largest body of a request, bytes.
@@ -99,6 +100,7 @@ fn serve_at(path: &Path, managed: Arc<Managed>, lifetime: Duration) -> anyhow::R
     let routes = routes(managed);
     let run = move || {
         // The listener retries after errors, so this does not return.
+        let routes = routes.into_make_service_with_connect_info::<listener::LocalPeer>();
         let served = runtime.block_on(async move { axum::serve(listener, routes).await });
         tracing::error!("the control socket is no longer served: {served:?}");
     };
@@ -140,6 +142,8 @@ async fn root() -> Response {
         "/v1/images",
         "/v1/configuration",
         "/v1/configuration/plan",
+        "/v1/configuration/history",
+        "/v1/edits",
         "/v1/reload",
         "/v1/events",
         "/v1/history",
@@ -162,6 +166,7 @@ async fn refused(State(managed): State<Arc<Managed>>) -> Result<Json<Vec<api::Re
 
 async fn changes(
     State(managed): State<Arc<Managed>>,
+    ConnectInfo(peer): ConnectInfo<LocalPeer>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Response> {
     let body = body.map_err(|rejection| {
@@ -173,7 +178,7 @@ async fn changes(
         let advice = "want {\"changes\": [{\"change\": \"move\", \"function\": \"d3/vf2\", \"to\": \"fabric0\"}]}";
         answer(StatusCode::BAD_REQUEST, Refused::whole(MistakeKind::Value, message, advice))
     })?;
-    beside(move || match managed.enclosure.begin(transaction) {
+    beside(move || match managed.enclosure.begin_for(transaction, &peer.asker()) {
         Ok(task) => {
             let place = [(LOCATION, format!("/v1/tasks/{}", task.id))];
             (StatusCode::ACCEPTED, place, Json(task)).into_response()

@@ -7,6 +7,7 @@
 )]
 
 mod control;
+mod generations;
 mod limits;
 mod logging;
 mod managed;

@@ -13,11 +13,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use anyhow::Context as _;
 use ebof_cli::output::say;
 use ebof_cli::{Kind, Supervisor};
-use ebof_manage::api::{Applied, ApplyError, CONFIGURATION_SCHEMA, PlannedChange, Revision, Source};
+use ebof_manage::api::{Applied, ApplyError, Asker, CONFIGURATION_SCHEMA, Cause, PlannedChange, Revision, Source};
 use ebof_manage::load::Objection;
 use ebof_manage::{Diagnostic, Diagnostics, Loaded, Plan, Severity, Target as _};
 use ebof_server::Target;
 use tokio::sync::oneshot;
+
+use crate::generations::Generations;
 
 /// The most changes that wait for their turn, beside signals. Each is as large as a configuration.
 const WAITING_MAX: usize = 16;
@@ -35,8 +37,8 @@ pub(crate) enum Signal {
 enum Request {
     Signal(Signal),
     /// As SIGHUP.
-    Reload(Answer),
-    Apply(Box<Loaded>, Revision, Answer),
+    Reload(Asker, Answer),
+    Apply(Box<Loaded>, Revision, Cause, Answer),
 }
 
 /// The changes that were made, and the remarks about the text.
@@ -70,16 +72,25 @@ pub(crate) struct Reloads {
     pending: Arc<Pending>,
     waiting: Arc<AtomicUsize>,
     started_with: StartedWith,
+    generations: Option<Arc<Generations>>,
 }
 
-/// What the target was started with: a file, or arguments.
+/// What the target was started with.
 #[derive(Clone, Debug)]
-pub(crate) struct StartedWith(pub(crate) Option<PathBuf>);
+pub(crate) enum StartedWith {
+    /// A file.
+    File(PathBuf),
+    /// Arguments.
+    Arguments,
+    /// The state directory.
+    State(PathBuf),
+}
 
 /// The thread that makes changes.
 struct Reloader {
     target: Arc<Target>,
     started_with: StartedWith,
+    generations: Option<Arc<Generations>>,
     requests: Receiver<Request>,
     pending: Arc<Pending>,
     waiting: Arc<AtomicUsize>,
@@ -105,7 +116,11 @@ impl StartedWith {
 
     /// What it is, compared with what is in force.
     pub(crate) fn compared(&self, target: &Target) -> Source {
-        let Some(path) = &self.0 else { return Source::Arguments };
+        let path = match self {
+            Self::File(path) => path,
+            Self::Arguments => return Source::Arguments,
+            Self::State(path) => return Source::State { path: path.display().to_string() },
+        };
         let (differs, problem) = match Self::read(path) {
             Ok(loaded) => (Some(!target.plan(&loaded.config).is_empty()), None),
             Err(refusal) => (None, Some(refusal.to_string())),
@@ -116,37 +131,49 @@ impl StartedWith {
 }
 
 impl Reloads {
-    /// Starts the thread. The supervisor is told of reloads.
+    /// Starts the thread. `generations` are what `target` stores its configurations in; the
+    /// supervisor is told of reloads.
     pub(crate) fn start(
         started_with: StartedWith,
+        generations: Option<Arc<Generations>>,
         target: Arc<Target>,
         supervisor: Arc<Supervisor>,
     ) -> anyhow::Result<Self> {
-        let (reloads, mut reloader) = Self::without_thread(started_with, target);
+        let (reloads, mut reloader) = Self::without_thread(started_with, generations, target);
         reloader.supervisor = supervisor;
         let thread = std::thread::Builder::new().name("ebof-reload".to_owned());
         thread.spawn(move || reloader.run()).context("starting the thread that changes the configuration")?;
         Ok(reloads)
     }
 
-    fn without_thread(started_with: StartedWith, target: Arc<Target>) -> (Self, Reloader) {
+    fn without_thread(
+        started_with: StartedWith,
+        generations: Option<Arc<Generations>>,
+        target: Arc<Target>,
+    ) -> (Self, Reloader) {
         let (sender, requests) = channel();
         let pending = Arc::<Pending>::default();
         let waiting = Arc::<AtomicUsize>::default();
         let reloader = Reloader {
             target,
             started_with: started_with.clone(),
+            generations: generations.clone(),
             requests,
             pending: Arc::clone(&pending),
             waiting: Arc::clone(&waiting),
             supervisor: Arc::new(Supervisor::none()),
         };
-        (Self { requests: sender, pending, waiting, started_with }, reloader)
+        (Self { requests: sender, pending, waiting, started_with, generations }, reloader)
     }
 
     /// What the target was started with.
     pub(crate) fn started_with(&self) -> &StartedWith {
         &self.started_with
+    }
+
+    /// What configurations are stored in; `None` where they are not.
+    pub(crate) fn generations(&self) -> Option<&Arc<Generations>> {
+        self.generations.as_ref()
     }
 
     /// Sends the request of a signal without waiting.
@@ -161,16 +188,16 @@ impl Reloads {
     ///
     /// # Errors
     /// Why the configuration is refused.
-    pub(crate) async fn reload(&self) -> Result<Applied, Refusal> {
-        self.ask(Request::Reload).await
+    pub(crate) async fn reload(&self, by: Asker) -> Result<Applied, Refusal> {
+        self.ask(|answer| Request::Reload(by, answer)).await
     }
 
     /// Applies a configuration, if `revision` is in force when its turn comes.
     ///
     /// # Errors
     /// Why it is refused.
-    pub(crate) async fn apply(&self, desired: Loaded, revision: Revision) -> Result<Applied, Refusal> {
-        self.ask(|answer| Request::Apply(Box::new(desired), revision, answer)).await
+    pub(crate) async fn apply(&self, desired: Loaded, revision: Revision, cause: Cause) -> Result<Applied, Refusal> {
+        self.ask(|answer| Request::Apply(Box::new(desired), revision, cause, answer)).await
     }
 
     async fn ask(&self, request: impl FnOnce(Answer) -> Request) -> Result<Applied, Refusal> {
@@ -198,13 +225,15 @@ impl Reloader {
                 self.pending.0[signal as usize].store(false, Ordering::SeqCst);
                 // The log tells.
                 let _made = match signal {
-                    Signal::Reload => self.told(|| self.reload("SIGHUP")),
-                    Signal::Rescan => self.rescan(),
+                    Signal::Reload => {
+                        self.told(|| self.reload("SIGHUP", Asker::Signal { signal: "SIGHUP".to_owned() }))
+                    }
+                    Signal::Rescan => self.rescan(&Asker::Signal { signal: "SIGUSR1".to_owned() }),
                 };
             }
-            Request::Reload(answer) => self.answer(answer, || self.told(|| self.reload("reload"))),
-            Request::Apply(desired, revision, answer) => {
-                self.answer(answer, || self.make(Ok(*desired), Some(&revision)));
+            Request::Reload(by, answer) => self.answer(answer, || self.told(|| self.reload("reload", by))),
+            Request::Apply(desired, revision, cause, answer) => {
+                self.answer(answer, || self.make(Ok(*desired), Some(&revision), &cause));
             }
         }
     }
@@ -231,6 +260,7 @@ impl Reloader {
             revision: Revision::of(&self.target.config()),
             plan: PlannedChange::all(&plan),
             source: self.started_with.compared(&self.target),
+            generation: self.generations.as_ref().and_then(|generations| generations.current()),
             remarks,
         });
         // Who has gone away meanwhile finds in the log what was done.
@@ -238,45 +268,46 @@ impl Reloader {
     }
 
     /// Reads the configuration again, and applies what can change without a restart.
-    fn reload(&self, why: &str) -> Result<Made, Refusal> {
-        let Some(path) = &self.started_with.0 else {
+    fn reload(&self, why: &str, by: Asker) -> Result<Made, Refusal> {
+        let StartedWith::File(path) = &self.started_with else {
             say(&format!(
                 "{why}: there is no configuration file to read again; looking at the sizes of what is served"
             ));
-            return self.rescan();
+            return self.rescan(&by);
         };
-        self.make(StartedWith::read(path), None)
+        self.make(StartedWith::read(path), None, &Cause::new(by, "reload"))
     }
 
     /// Looks for files and block devices that have grown.
-    fn rescan(&self) -> Result<Made, Refusal> {
+    fn rescan(&self, by: &Asker) -> Result<Made, Refusal> {
         let outcome = self.target.rescan().map_err(Refusal::Apply);
-        report(&outcome, "nothing has changed", "nothing has grown");
+        report(&outcome, by, "nothing has changed", "nothing has grown");
         outcome.map(|plan| (plan, Diagnostics::default()))
     }
 
     /// Puts a configuration in force, if `planned` still is where one is named.
-    fn make(&self, loaded: Result<Loaded, Refusal>, planned: Option<&Revision>) -> Result<Made, Refusal> {
+    fn make(
+        &self,
+        loaded: Result<Loaded, Refusal>,
+        planned: Option<&Revision>,
+        cause: &Cause,
+    ) -> Result<Made, Refusal> {
         let remarks = loaded.as_ref().map(|loaded| loaded.remarks.clone()).unwrap_or_default();
-        let outcome = loaded.and_then(|loaded| self.replace(loaded, planned));
-        report(&outcome, "the configuration stays as it was", "the configuration has not changed");
+        let outcome = loaded.and_then(|loaded| self.replace(loaded, planned, cause));
+        report(&outcome, &cause.by, "the configuration stays as it was", "the configuration has not changed");
         // Also if it was refused: they may say why.
         remarks.items.iter().for_each(log);
         outcome.map(|plan| (plan, remarks))
     }
 
-    fn replace(&self, loaded: Loaded, planned: Option<&Revision>) -> Result<Plan, Refusal> {
+    fn replace(&self, loaded: Loaded, planned: Option<&Revision>, cause: &Cause) -> Result<Plan, Refusal> {
         let current = self.target.config();
         // What speaks against an outdated plan is that it is outdated.
         let is_current = planned.is_none_or(|planned| *planned == Revision::of(&current));
         if let Some(objection) = loaded.objection(&current).filter(|_| is_current) {
             return Err(Refusal::Objection(objection));
         }
-        let made = match planned {
-            Some(planned) => self.target.apply_to(planned, loaded.config),
-            None => self.target.apply(loaded.config),
-        };
-        made.map_err(Refusal::Apply)
+        self.target.apply_for(cause, planned, loaded.config).map_err(Refusal::Apply)
     }
 }
 
@@ -302,14 +333,15 @@ fn log(remark: &Diagnostic) {
     }
 }
 
-fn report(outcome: &Result<Plan, Refusal>, failed: &str, unchanged: &str) {
+/// Logs what was done, and for whom.
+fn report(outcome: &Result<Plan, Refusal>, by: &Asker, failed: &str, unchanged: &str) {
     match outcome {
-        Ok(plan) if plan.is_empty() => tracing::info!("{unchanged}"),
-        Ok(plan) => plan.changes.iter().for_each(|change| tracing::info!("{change}")),
+        Ok(plan) if plan.is_empty() => tracing::info!(%by, "{unchanged}"),
+        Ok(plan) => plan.changes.iter().for_each(|change| tracing::info!(%by, "{change}")),
         Err(Refusal::Apply(error @ ApplyError::Incomplete { .. })) => {
-            tracing::error!("only a part of the configuration that there was is in force: {error}");
+            tracing::error!(%by, "only a part of the configuration that there was is in force: {error}");
         }
-        Err(error) => tracing::error!("{failed}: {error:#}"),
+        Err(error) => tracing::error!(%by, "{failed}: {error:#}"),
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ebof_manage::api::{DriveStatus, PortStatus, Status};
-use ebof_manage::{Config, Loaded, Target as _};
+use ebof_manage::{Config, Target as _};
 use ebof_server::{Settings, Target};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
@@ -22,12 +22,15 @@ use ebof_cli::output::text::{safe, si, si_and_binary};
 use ebof_cli::output::{View, print, say, show};
 use ebof_cli::{Format, Global};
 
+mod basis;
 mod configuration;
+
+use basis::Basis;
 
 use crate::control::ControlEndpoint;
 use crate::managed::Managed;
 use crate::notify;
-use crate::reload::{self, Reloads, Signal, StartedWith};
+use crate::reload::{Reloads, Signal, StartedWith};
 
 /// Descriptors reserved for drives, threads, the metrics endpoint and reloading.
 const DESCRIPTORS_KEPT: u64 = 512;
@@ -40,7 +43,7 @@ const GRACE: Duration = Duration::from_secs(10);
 pub(crate) struct Args {
     /// Drives that are a namespace each: a file, FILE:SIZE (made when missing), a block device,
     /// mem:SIZE or null:SIZE
-    #[arg(value_name = "DRIVE", required_unless_present_any = ["config", "drive"])]
+    #[arg(value_name = "DRIVE")]
     drives: Vec<String>,
     /// A drive whose hosts create its namespaces: name=NAME,backing=PATH,size=SIZE and more;
     /// several times for several drives, each with a subsystem of its own
@@ -49,6 +52,10 @@ pub(crate) struct Args {
     /// Everything from a file: TOML, or what `nvmetcli save` wrote
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["drives", "drive", "listen", "nqn", "allow_any_host", "host"])]
     config: Option<PathBuf>,
+    /// Begin with this file where the target goes by its state directory, as it does without drives
+    /// and --config: it takes the place of the configuration that was in force
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "drives", "drive"])]
+    import: Option<PathBuf>,
     /// Where to listen, as tcp://ADDRESS:PORT or rdma://ADDRESS:PORT; several times for several
     /// ports [default: tcp://127.0.0.1:4420]
     #[arg(short, long, value_name = "URI")]
@@ -103,9 +110,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
     /// The socket through which `ebof target` manages the target, or none [default: control.sock in
-    /// the state directory, /run/ebof for root]
+    /// the runtime directory, /run/ebof for root]
     #[arg(long, value_name = "PATH|none")]
     control: Option<String>,
+    /// The state directory, where configurations are stored, or none. Without drives and --config,
+    /// the one in force is served again [default: /var/lib/ebof for root, else ~/.local/state/ebof]
+    #[arg(long, value_name = "DIR|none")]
+    state: Option<String>,
     /// Threads that serve queues [default: one for each processor]
     #[arg(long, value_name = "N")]
     threads: Option<u16>,
@@ -124,11 +135,11 @@ pub(crate) struct Args {
 /// Serves until SIGTERM or SIGINT.
 pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     end_with_any_panic();
-    let loaded = load(args, Kind::Any)?;
-    if !loaded.remarks.is_empty() {
-        say(&format!("{:#}", loaded.remarks));
+    let mut basis = Basis::of(args, Kind::Any)?;
+    if !basis.remarks.is_empty() {
+        say(&format!("{:#}", basis.remarks));
     }
-    let config = loaded.config;
+    let config = basis.config.clone();
     let settings = settings(args, &config);
     let descriptors = Settings::descriptors_of_connection(&config);
     // Signals are handled before anything is opened, so that none ends the process in between.
@@ -140,15 +151,17 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     let metrics = args.metrics.or(config.target.metrics);
     let control = args.control.clone().or_else(|| config.target.control.clone());
     let target = Arc::new(Target::start(config, settings)?);
+    basis.keep(&target, &target.config())?;
     let metrics = match metrics {
         Some(address) => Some(crate::metrics::serve(address, Arc::clone(&target))?),
         None => None,
     };
     let supervisor = Arc::new(Supervisor::of_environment());
-    let started_with = StartedWith(args.config.clone());
-    let reloads = Arc::new(Reloads::start(started_with, Arc::clone(&target), Arc::clone(&supervisor))?);
+    let Basis { started_with, generations, .. } = basis;
+    let reloads = Arc::new(Reloads::start(started_with, generations, Arc::clone(&target), Arc::clone(&supervisor))?);
     let control = crate::control::serve(control.as_deref(), &Managed::new(&target, &reloads))?;
-    let serving = Serving { target: &target, metrics, control: control.as_ref().map(ControlEndpoint::path) };
+    let control_path = control.as_ref().map(ControlEndpoint::path);
+    let serving = Serving { target: &target, metrics, control: control_path, reloads: &reloads };
     match global.format {
         // One line, for the user who started the target.
         Format::Json => print(serving.json(false).to_line()?.as_bytes())?,
@@ -185,17 +198,6 @@ fn end_with_any_panic() {
         tell(panic);
         std::process::abort();
     }));
-}
-
-fn load(args: &Args, kind: Kind) -> anyhow::Result<Loaded> {
-    let Some(path) = &args.config else {
-        let mut loaded = configuration::checked(&configuration::from_arguments(args)?)?;
-        if let Ok(directory) = std::env::current_dir() {
-            loaded.config.rebase(&directory);
-        }
-        return Ok(loaded);
-    };
-    reload::read(path, kind)
 }
 
 fn settings(args: &Args, config: &Config) -> Settings {
@@ -235,11 +237,12 @@ struct Serving<'a> {
     target: &'a Target,
     metrics: Option<SocketAddr>,
     control: Option<&'a Path>,
+    reloads: &'a Reloads,
 }
 
 impl View for Serving<'_> {
     fn text(&self, _verbose: bool) -> String {
-        text(&as_named(self.target.status()), self.metrics)
+        text(&as_named(self.target.status()), self.metrics) + &state_text(self.target, self.reloads)
     }
 
     fn json(&self, _verbose: bool) -> Object {
@@ -251,8 +254,24 @@ impl View for Serving<'_> {
             .with("listening", listening)
             .with("metrics", self.metrics.map(|address| format!("http://{address}/metrics")))
             .with("control", self.control.map(|path| path.display().to_string()))
+            .with("state", self.reloads.generations().map(|generations| generations.path().display().to_string()))
             .with("status", status)
     }
+}
+
+/// What a target that goes by its state directory tells of it.
+fn state_text(target: &Target, reloads: &Reloads) -> String {
+    let (StartedWith::State(path), Some(generations)) = (reloads.started_with(), reloads.generations()) else {
+        return String::new();
+    };
+    let generation = generations.current().unwrap_or_default();
+    let mut text = format!("state directory {}, generation {generation}\n", safe(&path.display().to_string()));
+    let config = target.config();
+    if config.ports.is_empty() || config.subsystems.is_empty() {
+        text += "add what is missing with: ebof target add port tcp://ADDRESS:PORT; ebof target add subsystem NQN --drive \
+                 FILE:SIZE --allow-any-host\n";
+    }
+    text
 }
 
 /// The status with paths below the working directory as its user writes them.

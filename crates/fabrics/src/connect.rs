@@ -95,6 +95,9 @@ pub enum RefusalReason {
     /// The subsystem is missing for a moment.
     #[error("the subsystem is being opened anew")]
     SubsystemReturning,
+    /// The subsystem is disabled.
+    #[error("the subsystem is disabled")]
+    SubsystemDisabled,
     /// The function whose subsystem it is is offline: on no port, for now.
     #[error("the function is offline")]
     FunctionOffline,
@@ -234,7 +237,7 @@ impl RefusalReason {
             Self::QueueSize => never(invalid(false, Connect::SQSIZE_OFFSET)),
             Self::QueueId => never(invalid(false, Connect::QID_OFFSET)),
             Self::UnknownSubsystem => never(invalid(true, ConnectData::SUBNQN_OFFSET)),
-            Self::SubsystemReturning | Self::FunctionOffline | Self::PortRemoved => {
+            Self::SubsystemReturning | Self::SubsystemDisabled | Self::FunctionOffline | Self::PortRemoved => {
                 invalid(true, ConnectData::SUBNQN_OFFSET)
             }
             Self::HostNotAllowed => Fault::new(Status::CONNECT_INVALID_HOST),

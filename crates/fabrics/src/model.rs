@@ -40,6 +40,9 @@ pub struct Model {
     /// Subsystems that are missing for a moment, while the configuration changes: a host that asks
     /// for them may try again.
     pub returning: Vec<Nqn>,
+    /// Subsystems that are disabled: a host that asks for them may try again, and is told apart in
+    /// what is noted of refused hosts.
+    pub disabled: Vec<Nqn>,
 }
 
 /// Identity of the discovery subsystem.
@@ -302,7 +305,14 @@ impl Model {
     /// A model of nothing but the discovery subsystem, without a port.
     #[must_use]
     pub fn new(discovery: DiscoveryIdentity) -> Self {
-        Self { generation: 1, discovery, subsystems: Vec::new(), ports: Vec::new(), returning: Vec::new() }
+        Self {
+            generation: 1,
+            discovery,
+            subsystems: Vec::new(),
+            ports: Vec::new(),
+            returning: Vec::new(),
+            disabled: Vec::new(),
+        }
     }
 
     /// The subsystem named `nqn`.

@@ -15,12 +15,17 @@ use crate::config::Config;
 use crate::plan::{Change, Plan};
 
 mod configuration;
+mod history;
 mod peer;
 mod refusal;
 
 pub use configuration::{
     Applied, CONFIGURATION_SCHEMA, Configuration, DISTURBED_MAX, Desired, Disturbed, Planned, PlannedChange,
     RefusedConfiguration, Revision, SENT_TEXT_BYTES_MAX, Source,
+};
+pub use history::{
+    Asker, Cause, GENERATIONS_BYTES_MAX, GENERATIONS_MAX, Generation, HISTORY_SCHEMA, History, Keeper,
+    LISTED_CHANGES_MAX,
 };
 pub use peer::Peer;
 pub use refusal::{ConnectionLog, Refusal, RefusalReason};
@@ -52,14 +57,25 @@ pub trait Target: Send + Sync {
     ///
     /// # Errors
     /// The change that failed, with the reason.
-    fn apply(&self, desired: Config) -> Result<Plan, ApplyError>;
+    fn apply(&self, desired: Config) -> Result<Plan, ApplyError> {
+        self.apply_for(&Cause::library(), None, desired)
+    }
 
     /// As [`Target::apply`], if `revision` is that of the configuration in force: that of the plan
     /// which somebody looked at. Nothing can change it in between.
     ///
     /// # Errors
     /// As [`Target::apply`], and [`ApplyError::Outdated`].
-    fn apply_to(&self, revision: &Revision, desired: Config) -> Result<Plan, ApplyError>;
+    fn apply_to(&self, revision: &Revision, desired: Config) -> Result<Plan, ApplyError> {
+        self.apply_for(&Cause::library(), Some(revision), desired)
+    }
+
+    /// As [`Target::apply_to`] where there is a revision, and as [`Target::apply`] where there is
+    /// none, for somebody.
+    ///
+    /// # Errors
+    /// As those.
+    fn apply_for(&self, cause: &Cause, revision: Option<&Revision>, desired: Config) -> Result<Plan, ApplyError>;
 }
 
 /// The error of applying a configuration.
@@ -78,6 +94,17 @@ pub enum ApplyError {
     NeedsRestart {
         /// Those changes.
         changes: Vec<Change>,
+    },
+    /// The configuration cannot be stored for the next start; what there was is in force.
+    #[error(
+        "the new configuration cannot be stored for the next start, and is not in force: {source}{}",
+        .lost.iter().map(|lost| format!("; and NOT SERVED any more: {lost}")).collect::<String>()
+    )]
+    NotStored {
+        /// Why.
+        source: Box<dyn Error + Send + Sync>,
+        /// What was released for the change, could not be restored and is not served any more.
+        lost: Vec<String>,
     },
     /// Some changes cannot be made at all.
     #[error("{}", .changes.iter().map(|change| format!("{change}: impossible: {}", change.obstacle().unwrap_or_default()))

@@ -27,7 +27,7 @@ pub use namespace::{BlockSize, Eui64, Namespace, Nguid};
 pub use numbers::Assigned;
 pub use port::{Digest, Port};
 pub use subsystem::{Host, Subsystem};
-pub use target::{NO_CONTROL, SLOW_THRESHOLD, TargetOptions};
+pub use target::{NO_CONTROL, NO_STATE, SLOW_THRESHOLD, TargetOptions};
 
 /// The configuration of a target. [`load`](crate::load()) reads its serialized form to the same
 /// value.
@@ -63,11 +63,25 @@ impl Config {
                 port.name = name;
             }
         }
-        if let Some(path) = self.target.control.as_mut().filter(|path| *path != NO_CONTROL)
-            && let Some(joined) = base.join(&path).to_str()
-        {
-            *path = joined.to_owned();
+        let target = &mut self.target;
+        let paths = [(&mut target.control, NO_CONTROL), (&mut target.state, NO_STATE)];
+        for (path, none) in paths {
+            if let Some(path) = path.as_mut().filter(|path| *path != none)
+                && let Some(joined) = base.join(&path).to_str()
+            {
+                *path = joined.to_owned();
+            }
         }
+    }
+
+    /// The ports that listen.
+    pub fn enabled_ports(&self) -> impl Iterator<Item = &Port> {
+        self.ports.iter().filter(|port| port.enabled)
+    }
+
+    /// The subsystems that are there for hosts.
+    pub fn enabled_subsystems(&self) -> impl Iterator<Item = &Subsystem> {
+        self.subsystems.iter().filter(|subsystem| subsystem.enabled)
     }
 
     /// Writes the configuration as TOML that [`load`](crate::load()) reads to the same value.

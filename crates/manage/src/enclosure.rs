@@ -20,6 +20,8 @@ mod task;
 
 use std::time::Duration;
 
+use crate::api::Asker;
+
 pub use attachee::{Attachee, AttacheeError};
 pub use change::{CHANGES_MAX, Change, Rate, Transaction};
 pub use check::check;
@@ -52,7 +54,15 @@ pub trait Enclosure: Send + Sync {
     ///
     /// # Errors
     /// Everything that is wrong with the changes; nothing is changed then.
-    fn begin(&self, transaction: Transaction) -> Result<Task, Refused>;
+    fn begin(&self, transaction: Transaction) -> Result<Task, Refused> {
+        self.begin_for(transaction, &Asker::Library)
+    }
+
+    /// The same, for somebody.
+    ///
+    /// # Errors
+    /// As there.
+    fn begin_for(&self, transaction: Transaction, by: &Asker) -> Result<Task, Refused>;
 
     /// The tasks that are remembered, the latest last.
     fn tasks(&self) -> Vec<Task>;

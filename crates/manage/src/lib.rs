@@ -11,6 +11,7 @@ pub mod api;
 pub mod config;
 pub mod diagnostic;
 pub mod drive;
+pub mod edit;
 pub mod enclosure;
 pub mod events;
 pub mod history;

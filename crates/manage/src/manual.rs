@@ -52,12 +52,13 @@ fn table<T>(after: &'static str, keys: &[Key<T>], new: &impl Serialize) -> KeyTa
         let accepted = accepted(&key.form);
         let colon = if accepted.is_empty() { "" } else { ": " };
         // A String takes all that is written to it.
-        let _ = writeln!(text, "| `{}` | {} | {default} | {accepted}{colon}{} |", key.name, kind(&key.form), key.text);
+        let _ =
+            writeln!(text, "| `{}` | {} | {default} | {accepted}{colon}{} |", key.name, kind_of(&key.form), key.text);
     }
     KeyTable { after, text }
 }
 
-fn kind<T>(form: &Form<T>) -> &'static str {
+pub(crate) fn kind_of<T>(form: &Form<T>) -> &'static str {
     match form {
         Form::Integer { .. } => "integer",
         Form::Size { .. } => "size",

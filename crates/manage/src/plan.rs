@@ -411,7 +411,14 @@ impl Change {
             | Self::RemovePort { .. } => Effect::Disruptive,
             // Hosts read these once when they connect, and compare them between paths; a host that
             // is no longer allowed, or a port that no longer has the subsystem, ends connections.
-            Self::AlterSubsystem { .. } => Effect::Disruptive,
+            Self::AlterSubsystem { differences, .. } => {
+                if differences.iter().all(enables) {
+                    Effect::Live
+                } else {
+                    Effect::Disruptive
+                }
+            }
+            Self::AlterNamespace { differences, .. } if differences.iter().any(disables) => Effect::Disruptive,
             Self::AddHost { .. }
             | Self::AddPort { .. }
             | Self::AddDrive { .. }
@@ -435,8 +442,20 @@ fn target_effect(difference: &Difference) -> Effect {
     if TargetOptions::LIVE_KEYS.contains(&difference.key.as_str()) { Effect::Live } else { Effect::Restart }
 }
 
+/// Whether what hosts did not see is there from now on.
+fn enables(difference: &Difference) -> bool {
+    difference.key == "enabled" && difference.to.as_deref() != Some("false")
+}
+
+/// Whether it is not there any more.
+pub(crate) fn disables(difference: &Difference) -> bool {
+    difference.key == "enabled" && !enables(difference)
+}
+
 fn port_effect(difference: &Difference) -> Effect {
     match difference.key.as_str() {
+        "enabled" if enables(difference) => Effect::Live,
+        "enabled" => Effect::Disruptive,
         // Part of the discovery log; hosts receive an event.
         "name" | "advertise" => Effect::Live,
         // A controller belongs to a PORTID. One that serves discovery only has no subsystem any

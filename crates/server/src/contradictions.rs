@@ -34,8 +34,8 @@ pub(crate) fn contradictions(devices: &Devices, ports: &[Listening], config: &Co
             let name = FunctionName { drive: (*drive).clone(), number };
             match listening(port) {
                 None => all.push(format!(
-                    "{name} is given to port {port}, which the configuration does not have: hosts do not reach it; describe the \
-                     port, or `ebof target assign {name} --none`"
+                    "{name} is given to port {port}, which the configuration does not have, or which is disabled: hosts do not \
+                     reach it; describe or enable the port, or `ebof target assign {name} --none`"
                 )),
                 Some(there) if there.port.config.discovery_only => all.push(format!(
                     "{name} is given to port {port}, which serves discovery only: hosts do not reach it; `ebof target move \

@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ebof_manage::Target as _;
+use ebof_manage::api::Asker;
 use ebof_manage::enclosure::{
     CHANGES_MAX, Change, DriveDetails, Enclosure, IMAGES_MAX, Inventory, Mistake, MistakeKind, NewDrive, Refused,
     StoredImage, Task, Transaction, check,
@@ -84,7 +85,7 @@ impl Enclosure for RunningEnclosure {
         inventory::of(&self.0.target, &self.0.tasks)
     }
 
-    fn begin(&self, transaction: Transaction) -> Result<Task, Refused> {
+    fn begin_for(&self, transaction: Transaction, by: &Asker) -> Result<Task, Refused> {
         let _alone = self.0.beginning.lock().unwrap_or_else(PoisonError::into_inner);
         let task = loop {
             // What a task changes between the checks and the claims would not have been checked.
@@ -107,7 +108,7 @@ impl Enclosure for RunningEnclosure {
                 Err(NotBegun::Taken(taken)) => return Err(too_busy(&taken)),
             }
         };
-        let carrier = Carrier::new(Arc::clone(&self.0), task.id, transaction);
+        let carrier = Carrier::new(Arc::clone(&self.0), task.id, transaction, by.clone());
         let id = task.id;
         let spawned = std::thread::Builder::new().name("ebof-task".to_owned()).spawn(move || carrier.run());
         if let Err(error) = spawned {

@@ -5,6 +5,7 @@
 //! sort      what is the same stays; what is free is taken, beside all that is served
 //! release   what has to be released first is hidden from hosts, its requests end, it is closed
 //! take      what stood in its way is gone: take it
+//! keep      store the configuration, if there is somebody who does
 //! commit    show hosts what there is, what goes before what comes; or
 //! go back   take what was released again, show hosts what there was
 //! ```
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use ebof_backend::{Device, FileId};
 use ebof_clock::Clock;
-use ebof_manage::api::{ApplyError, Revision};
+use ebof_manage::api::{ApplyError, Cause, Revision};
 use ebof_manage::config::{ManagedDrive, Namespace, Port, Subsystem};
 use ebof_manage::plan::{Change, Effect};
 use ebof_manage::{Config, Plan};
@@ -44,13 +45,18 @@ mod sort;
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// Makes the target what `desired` says.
-pub(crate) fn apply(target: &Target, desired: Config) -> Result<Plan, ApplyError> {
-    apply_with(target, |_current| Ok(desired))
+pub(crate) fn apply(target: &Target, cause: &Cause, desired: Config) -> Result<Plan, ApplyError> {
+    apply_with(target, cause, |_current| Ok(desired))
 }
 
 /// The same if `revision` is in force.
-pub(crate) fn apply_to(target: &Target, revision: &Revision, desired: Config) -> Result<Plan, ApplyError> {
-    apply_with(target, |current| {
+pub(crate) fn apply_to(
+    target: &Target,
+    cause: &Cause,
+    revision: &Revision,
+    desired: Config,
+) -> Result<Plan, ApplyError> {
+    apply_with(target, cause, |current| {
         let current = Revision::of(current);
         if current == *revision {
             return Ok(desired);
@@ -63,17 +69,18 @@ pub(crate) fn apply_to(target: &Target, revision: &Revision, desired: Config) ->
 /// meanwhile.
 pub(crate) fn apply_with<E: From<ApplyError>>(
     target: &Target,
+    cause: &Cause,
     desired: impl FnOnce(&Config) -> Result<Config, E>,
 ) -> Result<Plan, E> {
     let _alone = target.changing.lock().unwrap_or_else(PoisonError::into_inner);
     let before = target.in_force().clone();
     let desired = desired(&before.config)?;
-    let applied = change(target, before, desired);
+    let applied = change(target, cause, before, desired);
     target.shared.report_applied(&applied);
     Ok(applied?)
 }
 
-fn change(target: &Target, before: InForce, mut desired: Config) -> Result<Plan, ApplyError> {
+fn change(target: &Target, cause: &Cause, before: InForce, mut desired: Config) -> Result<Plan, ApplyError> {
     desired.keep_numbers(&before.config);
     let mut plan = Plan::between(&before.config, &desired);
     refuse(&plan)?;
@@ -85,6 +92,10 @@ fn change(target: &Target, before: InForce, mut desired: Config) -> Result<Plan,
     let prepared = reload.sort().and_then(|()| reload.release()).and_then(|()| reload.take());
     match prepared.and_then(|()| reload.check()) {
         Ok(()) => {
+            if let Err(source) = reload.keep(&plan, cause) {
+                let lost = reload.go_back();
+                return Err(failure::not_stored(source, lost));
+            }
             let grown = reload.commit(&plan);
             target.shared.slow.set_threshold(desired.target.slow_threshold);
             let state = target.in_force();
@@ -143,6 +154,8 @@ struct Reload<'c> {
     /// Files that were made.
     made: Vec<(PathBuf, FileId)>,
     grown: Vec<Grown>,
+    /// Files that were made larger, and what they had before.
+    extended: Vec<(Arc<dyn Device>, u64)>,
 }
 
 /// Something that can only be opened once the target itself has released another thing.
@@ -196,6 +209,7 @@ impl<'c> Reload<'c> {
             returning: Vec::new(),
             made: Vec::new(),
             grown: Vec::new(),
+            extended: Vec::new(),
         }
     }
 
@@ -355,6 +369,15 @@ impl<'c> Reload<'c> {
             released.backings.clear();
         }
         std::mem::take(&mut self.deferred).into_iter().try_for_each(|deferred| self.take_one(deferred))
+    }
+
+    /// Stores the configuration, before anybody is shown that it is in force: what comes after this
+    /// does not fail.
+    fn keep(&self, plan: &Plan, cause: &Cause) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        match self.target.keeper() {
+            Some(keeper) if self.old != self.config => keeper.keep(self.config, plan, cause),
+            _ => Ok(()),
+        }
     }
 
     /// Whether what was taken makes a model.

@@ -6,15 +6,15 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ebof_clock::Clock;
 use ebof_fabrics::{Limits, Registry};
 use ebof_manage::api::{
-    self, ApplyError, ControllerStatus, IoCounters, NamespaceStatus, Peer, PortStatus, QueueStatus, Revision, Status,
-    SubsystemStatus,
+    self, ApplyError, Cause, ControllerStatus, IoCounters, Keeper, NamespaceStatus, Peer, PortStatus, QueueStatus,
+    Revision, Status, SubsystemStatus,
 };
 use ebof_manage::events::{EventKind, NewEvent};
 use ebof_manage::{Change, Config, Diagnostics, Loaded, Plan};
@@ -55,6 +55,8 @@ pub struct Target {
     pub(crate) changing: Mutex<()>,
     /// Names of drives that were added to what the whole configuration has.
     added: Mutex<BTreeSet<String>>,
+    /// Stores what is in force.
+    keeper: OnceLock<Arc<dyn Keeper>>,
 }
 
 /// What is in force.
@@ -109,7 +111,7 @@ impl Target {
     /// running then.
     pub fn start(config: Config, settings: Settings) -> Result<Self, StartError> {
         let devices = Devices::open(&config, &settings.environment, &mut DriveThreads::Own)?;
-        let ports = config.ports.iter().map(|port| listen(port, &settings.environment));
+        let ports = config.enabled_ports().map(|port| listen(port, &settings.environment));
         let ports = ports.collect::<Result<Vec<_>, _>>()?;
         let processors = place_reactors(&settings);
         let mailboxes = (0..processors.len()).map(|_| Mailbox::new()).collect::<io::Result<Vec<_>>>()?;
@@ -162,6 +164,7 @@ impl Target {
             state,
             changing: Mutex::default(),
             added: Mutex::default(),
+            keeper: OnceLock::new(),
         };
         Ok(Assembled { target, orders: receiver, table })
     }
@@ -295,7 +298,27 @@ impl Target {
     /// # Errors
     /// What has shrunk, or cannot be looked at.
     pub fn rescan(&self) -> Result<Plan, ApplyError> {
-        reload::apply_with(self, |current| Ok(current.clone()))
+        reload::apply_with(self, &Cause::library(), |current| Ok(current.clone()))
+    }
+
+    /// Has what is in force stored from now on, before whoever changes it is told. What is in force
+    /// already is not stored. Once a target has a keeper, another one is refused.
+    ///
+    /// # Errors
+    /// It has one; the new one comes back.
+    pub fn keep_with(&self, keeper: Arc<dyn Keeper>) -> Result<(), Arc<dyn Keeper>> {
+        // Not in the middle of a change, which would be stored or not.
+        let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.keeper.set(keeper)
+    }
+
+    pub(crate) fn keeper(&self) -> Option<&Arc<dyn Keeper>> {
+        self.keeper.get()
+    }
+
+    /// Whether the next start has what was changed.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.keeper().is_some_and(|keeper| keeper.is_source())
     }
 
     /// Drives that the next start or reload does not know of.
@@ -360,14 +383,16 @@ impl api::Target for Target {
         self.in_force().config.clone()
     }
 
-    fn apply(&self, desired: Config) -> Result<Plan, ApplyError> {
-        let plan = reload::apply(self, desired)?;
-        self.added().clear();
-        Ok(plan)
-    }
-
-    fn apply_to(&self, revision: &Revision, desired: Config) -> Result<Plan, ApplyError> {
-        let plan = reload::apply_to(self, revision, desired)?;
+    fn apply_for(&self, cause: &Cause, revision: Option<&Revision>, desired: Config) -> Result<Plan, ApplyError> {
+        let Some(revision) = revision else {
+            let plan = reload::apply(self, cause, desired)?;
+            self.added().clear();
+            return Ok(plan);
+        };
+        let plan = reload::apply_to(self, cause, revision, desired)?;
+        if self.is_kept() {
+            return Ok(plan);
+        }
         let mut added = self.added();
         for change in &plan.changes {
             match change {

@@ -260,6 +260,7 @@ impl Shared {
             Reason::QueueSize | Reason::QueueId | Reason::QueueInUse | Reason::NotReady => RefusalReason::QueueRefused,
             Reason::UnknownSubsystem if peer.port.config.discovery_only => RefusalReason::DiscoveryPort,
             Reason::UnknownSubsystem => RefusalReason::UnknownSubsystem,
+            Reason::SubsystemDisabled => RefusalReason::SubsystemDisabled,
             Reason::FunctionOffline => RefusalReason::SubsystemNotOnPort,
             Reason::HostNotAllowed => RefusalReason::HostNotAllowed,
             Reason::HostIdInUse => RefusalReason::HostIdConflict,

@@ -185,8 +185,8 @@ impl Devices {
         threads: &mut DriveThreads<'_>,
     ) -> Result<Self, StartError> {
         let mut devices = Self { environment: environment.clone(), ..Self::default() };
-        for subsystem in &config.subsystems {
-            for namespace in &subsystem.namespaces {
+        for subsystem in config.enabled_subsystems() {
+            for namespace in subsystem.enabled_namespaces() {
                 let plain = devices.open_plain(&subsystem.nqn, namespace)?;
                 devices.open.insert((subsystem.nqn.clone(), namespace.nsid), plain);
             }
@@ -305,7 +305,9 @@ impl Devices {
         let mut model = Model::new(discovery);
         model.generation = generation;
         model.ports = ports.iter().map(|listening| port_of(&listening.port)).collect();
-        for subsystem in &config.subsystems {
+        model.disabled =
+            config.subsystems.iter().filter(|it| !it.enabled).map(|subsystem| subsystem.nqn.clone()).collect();
+        for subsystem in config.enabled_subsystems() {
             model.subsystems.push(Arc::new(self.subsystem(subsystem, ports)?));
         }
         Ok(model)

@@ -98,7 +98,8 @@ impl SteppedTarget {
     pub fn start(config: Config, settings: Settings) -> Result<Self, StartError> {
         let mut drives = Vec::new();
         let devices = Devices::open(&config, &settings.environment, &mut DriveThreads::Stepped(&mut drives))?;
-        let ports = config.ports.iter().map(|port| open(port, &settings.environment)).collect::<Result<Vec<_>, _>>()?;
+        let ports =
+            config.enabled_ports().map(|port| open(port, &settings.environment)).collect::<Result<Vec<_>, _>>()?;
         let requests = Requests::of(&ports);
         let count = settings.threads.unwrap_or(1).max(1);
         let mailboxes: Vec<_> = (0..count).map(|_| Mailbox::without_bell()).collect();

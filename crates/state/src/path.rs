@@ -4,9 +4,10 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// Where the state directory is by default: what systemd says (`$STATE_DIRECTORY`), otherwise
-/// `/var/lib/ebof` for root, and `$XDG_STATE_HOME/ebof` or `~/.local/state/ebof` for others. `None`
-/// if the environment does not tell.
+/// Where the state directory is by default: `state` in `$EBOF_STATE_DIR`, where everything of ebof
+/// is elsewhere; or what systemd says (`$STATE_DIRECTORY`); otherwise `/var/lib/ebof` for root, and
+/// `$XDG_STATE_HOME/ebof` or `~/.local/state/ebof` for others. `None` if the environment does not
+/// tell.
 #[must_use]
 pub fn standard_path() -> Option<PathBuf> {
     standard(rustix::process::geteuid().is_root(), |name| std::env::var_os(name))
@@ -21,7 +22,9 @@ fn standard(is_root: bool, variable: impl Fn(&str) -> Option<OsString>) -> Optio
         let first = paths.as_bytes().split(|&byte| byte == b':').next()?;
         Some(Path::new(std::ffi::OsStr::from_bytes(first)).to_owned()).filter(|path| path.is_absolute())
     });
-    match of_systemd {
+    let elsewhere = variable("EBOF_STATE_DIR").filter(|path| !path.is_empty());
+    let elsewhere = elsewhere.and_then(|path| Some(std::path::absolute(path).ok()?.join("state")));
+    match elsewhere.or(of_systemd) {
         Some(path) => Some(path),
         None if is_root => Some("/var/lib/ebof".into()),
         None => absolute("XDG_STATE_HOME")
@@ -48,5 +51,7 @@ mod tests {
         assert_eq!(at(false, &[("HOME", "/users/a"), ("XDG_STATE_HOME", "/s")]), some("/s/ebof"));
         assert_eq!(at(false, &[("HOME", "/users/a"), ("XDG_STATE_HOME", "s")]), some("/users/a/.local/state/ebof"));
         assert_eq!(at(false, &[("STATE_DIRECTORY", "box"), ("HOME", "")]), None);
+        assert_eq!(at(true, &[("EBOF_STATE_DIR", "/tmp/x"), ("STATE_DIRECTORY", "/box")]), some("/tmp/x/state"));
+        assert_eq!(at(true, &[("EBOF_STATE_DIR", "")]), some("/var/lib/ebof"));
     }
 }

@@ -32,9 +32,9 @@ pub(crate) struct ShownApplied {
 }
 
 impl ShownApplied {
-    /// By `config apply`.
-    pub(crate) fn applied(applied: Applied, planned: Planned) -> Self {
-        Self { verb: "config-apply", applied, planned: Some(planned) }
+    /// By a verb that had it planned before.
+    pub(crate) fn applied(verb: &'static str, applied: Applied, planned: Planned) -> Self {
+        Self { verb, applied, planned: Some(planned) }
     }
 
     /// By `target reload`.
@@ -81,7 +81,7 @@ impl View for ShownPlan {
 
 impl View for ShownApplied {
     fn text(&self, _verbose: bool) -> String {
-        let Applied { revision, plan, source, remarks, .. } = &self.applied;
+        let Applied { revision, plan, source, generation, remarks, .. } = &self.applied;
         let mut text = remarks_text(remarks);
         plan.iter().for_each(|change| text += &format!("{}\n", change_line(change)));
         let outcome = match plan.len() {
@@ -90,7 +90,8 @@ impl View for ShownApplied {
             many => format!("{many} changes were made"),
         };
         text += &self.planned.as_ref().map(disturbed_text).unwrap_or_default();
-        let _infallible = writeln!(text, "{outcome}: revision {revision} is in force");
+        let stored = generation.map(|generation| format!(" and stored as generation {generation}")).unwrap_or_default();
+        let _infallible = writeln!(text, "{outcome}: revision {revision} is in force{stored}");
         text + &source_text(source, self.planned.is_some())
     }
 
@@ -108,6 +109,10 @@ fn source_text(source: &Source, is_applied: bool) -> String {
         Source::Arguments => {
             "note: the target was started with arguments: there is no file to read again, and only sizes were looked at\n"
                 .to_owned()
+        }
+        Source::State { .. } if is_applied => String::new(),
+        Source::State { path } => {
+            format!("note: the target goes by its state directory {}: only sizes were looked at\n", safe(path))
         }
         Source::File { path, differs: Some(true), .. } if is_applied => {
             let path = safe(path);
@@ -201,7 +206,14 @@ mod tests {
 
     fn applied(source: Source) -> Applied {
         let Planned { schema, revision, plan, .. } = planned();
-        Applied { schema, revision, plan: plan[1..3].to_vec(), source, remarks: Diagnostics::default() }
+        Applied {
+            schema,
+            revision,
+            plan: plan[1..3].to_vec(),
+            source,
+            generation: Some(7),
+            remarks: Diagnostics::default(),
+        }
     }
 
     #[test]
@@ -215,10 +227,14 @@ mod tests {
             problem: problem.map(str::to_owned),
         };
         let mut text = String::new();
-        for source in
-            [Source::Arguments, file(Some(true), None), file(Some(false), None), file(None, Some("it is gone"))]
-        {
-            text += &ShownApplied::applied(applied(source.clone()), planned()).text(false);
+        for source in [
+            Source::Arguments,
+            Source::State { path: "/var/lib/ebof".to_owned() },
+            file(Some(true), None),
+            file(Some(false), None),
+            file(None, Some("it is gone")),
+        ] {
+            text += &ShownApplied::applied("config-apply", applied(source.clone()), planned()).text(false);
             text += "-- reload\n";
             text += &ShownApplied::reloaded(Applied { plan: Vec::new(), ..applied(source) }).text(false);
             text += "----------\n";
@@ -231,7 +247,8 @@ mod tests {
     #[test]
     fn what_was_exported_is_shown_as_it_is_or_named() {
         let Applied { schema, revision, source, .. } = applied(Source::Arguments);
-        let configuration = Configuration { schema, revision, source, toml: "ports = []\n".to_owned() };
+        let configuration =
+            Configuration { schema, revision, source, generation: None, toml: "ports = []\n".to_owned() };
         let mut shown = ShownConfiguration { configuration, file: None };
         assert_eq!(shown.text(false), "ports = []\n");
         shown.file = Some("b.toml".into());

@@ -17,6 +17,7 @@ pub(crate) mod features;
 pub(crate) mod fields;
 pub(crate) mod functions;
 pub(crate) mod health;
+pub(crate) mod history;
 pub(crate) mod identify_more;
 pub mod json;
 pub(crate) mod lba_status;

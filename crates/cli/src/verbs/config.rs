@@ -8,7 +8,7 @@ use ebof_manage::config::limits::TEXT_BYTES_MAX;
 use ebof_manage::{Config, Loaded};
 
 use super::Outcome;
-use super::running::{Apply, Diff, Export};
+use super::running::{Apply, Diff, Export, HistoryVerb, Rollback};
 use crate::file::Kind;
 use crate::global::Global;
 use crate::output::json::Object;
@@ -41,6 +41,10 @@ enum Action {
     Diff(Diff),
     /// Put a configuration in force in a running target, without a restart
     Apply(Apply),
+    /// List the configurations that a running target has had: since when, who asked, what changed
+    History(HistoryVerb),
+    /// Put a configuration in force again that a running target has had
+    Rollback(Rollback),
 }
 
 pub(crate) fn run(args: Args, global: &Global) -> Outcome {
@@ -56,6 +60,8 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         Action::Export(export) => return export.run(global),
         Action::Diff(diff) => return diff.run(global),
         Action::Apply(apply) => return apply.run(global),
+        Action::History(history) => return history.run(global),
+        Action::Rollback(rollback) => return rollback.run(global),
     }
     Ok(ExitCode::SUCCESS)
 }

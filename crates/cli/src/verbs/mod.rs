@@ -2,6 +2,7 @@
 //! `output`.
 
 pub(crate) mod ana;
+mod any_namespace;
 pub(crate) mod blocks;
 pub(crate) mod completion;
 pub(crate) mod config;
@@ -13,6 +14,7 @@ pub(crate) mod copy;
 mod directive;
 pub(crate) mod discover;
 pub(crate) mod drive_logs;
+mod edit;
 pub(crate) mod fabric;
 pub(crate) mod features;
 pub(crate) mod firmware;

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use ebof_manage::Format as TextFormat;
-use ebof_manage::api::{Desired, Planned, SENT_TEXT_BYTES_MAX, Source};
+use ebof_manage::api::{Desired, History, Planned, SENT_TEXT_BYTES_MAX, Source};
 use ebof_manage::config::limits::TEXT_BYTES_MAX;
 use ebof_manage::plan::Effect;
 
@@ -19,6 +19,7 @@ use crate::failure::Failure;
 use crate::file::Kind;
 use crate::global::Global;
 use crate::output::configuration::{ShownApplied, ShownConfiguration, ShownPlan, change_line, host_line};
+use crate::output::history::ShownHistory;
 use crate::output::text::safe;
 use crate::output::{say, show};
 
@@ -26,7 +27,7 @@ use crate::output::{say, show};
 #[derive(Clone, Debug, clap::Args)]
 struct Running {
     /// The control socket of the target
-    /// [default: control.sock in the state directory, /run/ebof for root]
+    /// [default: control.sock in the runtime directory, /run/ebof for root]
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
 }
@@ -68,6 +69,27 @@ pub(crate) struct Apply {
     running: Running,
 }
 
+/// `config rollback`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Rollback {
+    /// The number of a generation, or a revision or its first characters
+    /// [default: the one before the one in force]
+    #[arg(value_name = "GENERATION|REVISION")]
+    to: Option<String>,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+    #[command(flatten)]
+    running: Running,
+}
+
+/// `config history`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct HistoryVerb {
+    #[command(flatten)]
+    running: Running,
+}
+
 impl Running {
     fn control(self) -> ControlClient {
         ControlClient::new(self.control)
@@ -103,18 +125,56 @@ impl Apply {
         let desired = desired(&self.file)?;
         let control = self.running.control();
         let planned = control.plan(&desired)?;
-        possible(&planned)?;
-        if !self.yes && !planned.plan.is_empty() {
-            if !planned.remarks.is_empty() {
-                say(&format!("{:#}\n", planned.remarks));
-            }
-            let message = format!("{} changes the running target.", safe(&self.file.display().to_string()));
-            ask(&message, &lines(&planned), "--yes")?;
-        }
+        confirmed(&planned, &safe(&self.file.display().to_string()), self.yes)?;
         let applied = control.apply(&desired, &planned.revision)?;
-        show(global, &ShownApplied::applied(applied, planned))?;
+        show(global, &ShownApplied::applied("config-apply", applied, planned))?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+impl Rollback {
+    pub(crate) fn run(self, global: &Global) -> Outcome {
+        let control = self.running.control();
+        let history = control.history()?;
+        let to = match self.to {
+            Some(to) => to,
+            None => before(&history)?.to_string(),
+        };
+        let desired = Desired { generation: Some(to), ..Desired::default() };
+        let planned = control.plan(&desired)?;
+        confirmed(&planned, "The rollback", self.yes)?;
+        let applied = control.apply(&desired, &planned.revision)?;
+        show(global, &ShownApplied::applied("config-rollback", applied, planned))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl HistoryVerb {
+    pub(crate) fn run(self, global: &Global) -> Outcome {
+        show(global, &ShownHistory(self.running.control().history()?))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The generation before the one in force.
+fn before(history: &History) -> Result<u64, Failure> {
+    let previous = history.current().and_then(|current| current.previous);
+    previous.filter(|&previous| history.generation(previous).is_some()).ok_or_else(|| {
+        let advice = "`ebof config history` lists what is stored";
+        Failure::usage("nothing is stored that was in force before", advice)
+    })
+}
+
+/// Refuses what the target would refuse, and asks whether `what` is to change it.
+pub(super) fn confirmed(planned: &Planned, what: &str, yes: bool) -> Result<(), Failure> {
+    possible(planned)?;
+    if yes || planned.plan.is_empty() {
+        return Ok(());
+    }
+    if !planned.remarks.is_empty() {
+        say(&format!("{:#}\n", planned.remarks));
+    }
+    ask(&format!("{what} changes the running target."), &lines(planned), "--yes")
 }
 
 /// The file that a target was started with.
@@ -123,6 +183,10 @@ fn started_with(control: &ControlClient) -> anyhow::Result<PathBuf> {
         Source::File { path, .. } => Ok(path.into()),
         Source::Arguments => {
             let message = "the target was started with arguments, and not with a file to compare with";
+            Err(Failure::usage(message, "name one: ebof config diff FILE").into())
+        }
+        Source::State { .. } => {
+            let message = "the target goes by its state directory, and not by a file to compare with";
             Err(Failure::usage(message, "name one: ebof config diff FILE").into())
         }
     }
@@ -148,8 +212,8 @@ fn desired(file: &Path) -> anyhow::Result<Desired> {
     let format = TextFormat::detect(&name, &text);
     let name = Some(safe(&name));
     Ok(match format {
-        TextFormat::Toml => Desired { toml: Some(text), json: None, base, name },
-        TextFormat::Json => Desired { toml: None, json: Some(text), base, name },
+        TextFormat::Toml => Desired { toml: Some(text), base, name, ..Desired::default() },
+        TextFormat::Json => Desired { json: Some(text), base, name, ..Desired::default() },
     })
 }
 
@@ -227,6 +291,10 @@ mod tests {
             "diff a.toml --control /run/x.sock",
             "apply a.toml",
             "apply --yes a.toml --control /run/x.sock",
+            "rollback",
+            "rollback 12 --yes",
+            "rollback 75eaf908 --control /run/x.sock",
+            "history",
             "check a.toml",
         ] {
             assert!(parsed(line).is_ok(), "{line}");

@@ -10,12 +10,14 @@ use std::time::Duration;
 use anyhow::Context as _;
 use ebof_manage::Config;
 use ebof_manage::config::ManagedDrive;
+use ebof_manage::edit::{Edit, Object};
 use ebof_manage::enclosure::{Change, FunctionName, NamespaceName, NewDrive, Rate, Task, TaskState, Transaction};
 use ebof_manage::units::{DURATION_FORM, parse_duration, parse_size};
 use serde_json::Value;
 
-use super::target_drives::{AddNamespace, DriveAction, Means, RemoveNamespace};
-use super::{Outcome, watch};
+use super::any_namespace::{AddNamespace, Meaning, RemoveNamespace, Set};
+use super::target_drives::{DriveAction, Means};
+use super::{Outcome, edit, watch};
 use crate::control::ControlClient;
 use crate::failure::Failure;
 use crate::file::Kind;
@@ -30,7 +32,7 @@ use crate::output::{say, show};
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct TargetVerb {
     /// The control socket of the target
-    /// [default: control.sock in the state directory, /run/ebof for root]
+    /// [default: control.sock in the runtime directory, /run/ebof for root]
     #[arg(long, value_name = "PATH", global = true)]
     control: Option<PathBuf>,
     /// How long commands of hosts may take to end before they are aborted, such as 30s
@@ -39,6 +41,9 @@ pub(crate) struct TargetVerb {
     /// Return when the change has begun; `ebof target tasks` shows how far it is
     #[arg(long, global = true)]
     no_wait: bool,
+    /// Do not ask where connected hosts notice a change of the configuration
+    #[arg(short, long, global = true)]
+    yes: bool,
     #[command(subcommand)]
     action: Action,
 }
@@ -141,6 +146,18 @@ enum Action {
     /// Remove something while the target runs
     #[command(subcommand)]
     Remove(Removed),
+    /// Set a property of a namespace of a drive, or keys of an object's configuration
+    Set(Set),
+    /// Make a namespace larger that stores its data in a file
+    Resize(edit::Resize),
+    /// Have something there for hosts again
+    #[command(subcommand)]
+    Enable(edit::Disabled),
+    /// Keep hosts from something, which stays in the configuration
+    #[command(subcommand)]
+    Disable(edit::Disabled),
+    /// Disable a port, and wait until its hosts have left
+    Drain(edit::DrainPort),
 }
 
 #[derive(Clone, Debug, clap::Subcommand)]
@@ -165,8 +182,14 @@ enum Added {
         #[arg(long, conflicts_with = "host")]
         allow_any_host: bool,
     },
-    /// A namespace of a drive
+    /// A namespace of a drive or of a subsystem
     Namespace(AddNamespace),
+    /// A subsystem, with its namespaces
+    Subsystem(edit::AddSubsystem),
+    /// A host
+    Host(edit::AddHost),
+    /// A port
+    Port(edit::AddPort),
 }
 
 #[derive(Clone, Debug, clap::Subcommand)]
@@ -179,14 +202,39 @@ enum Removed {
         #[arg(long)]
         surprise: bool,
     },
-    /// A namespace of a drive: ALL ITS DATA ARE LOST
+    /// A namespace of a drive (ALL ITS DATA ARE LOST) or of a subsystem
     Namespace(RemoveNamespace),
+    /// A subsystem, with its namespaces; their data stay where they are
+    Subsystem {
+        /// Its NQN
+        nqn: String,
+    },
+    /// A host
+    Host {
+        /// Its NQN
+        nqn: String,
+    },
+    /// A port
+    Port {
+        /// Its name
+        name: String,
+    },
 }
 
 impl TargetVerb {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         let control = ControlClient::new(self.control);
-        let change = match self.action {
+        let action = match self.action.meaning()? {
+            Ok(Meaning::Edit(edit)) => return edit::carry_out(&control, edit, self.yes, global),
+            Ok(Meaning::Change(change, loss)) => {
+                let drain_ms = self.drain.map(milliseconds);
+                let means = Means { control: &control, drain_ms, no_wait: self.no_wait, global };
+                return means.make(change, loss.as_ref());
+            }
+            Err(action) => action,
+        };
+        let change = match action {
+            Action::Drain(drain) => return edit::drain(&control, &drain, self.yes, global),
             Action::Show { drive: Some(drive) } => {
                 show(global, &ShownDrive(control.drive(&drive)?))?;
                 return Ok(ExitCode::SUCCESS);
@@ -227,11 +275,6 @@ impl TargetVerb {
                 let means = Means { control: &control, drain_ms, no_wait: self.no_wait, global };
                 return action.run(&means);
             }
-            Action::Remove(Removed::Namespace(removed)) => {
-                let drain_ms = self.drain.map(milliseconds);
-                let (change, loss) = removed.change();
-                return Means { control: &control, drain_ms, no_wait: self.no_wait, global }.make(change, Some(&loss));
-            }
             other => other.change()?,
         };
         let transaction = Transaction { changes: vec![change], drain_ms: self.drain.map(milliseconds) };
@@ -240,6 +283,28 @@ impl TargetVerb {
 }
 
 impl Action {
+    /// The edit of the configuration that it means, or the change of a drive that its words may
+    /// mean as well; otherwise itself.
+    fn meaning(self) -> Result<Result<Meaning, Self>, Failure> {
+        let removed = |object| Edit::Remove { object };
+        let edit = match self {
+            Self::Add(Added::Namespace(add)) => return Ok(Ok(add.meaning()?)),
+            Self::Remove(Removed::Namespace(removed)) => return Ok(Ok(removed.meaning())),
+            Self::Set(set) => return Ok(Ok(set.meaning()?)),
+            Self::Add(Added::Subsystem(add)) => add.edit()?,
+            Self::Add(Added::Host(add)) => add.edit()?,
+            Self::Add(Added::Port(add)) => add.edit()?,
+            Self::Remove(Removed::Subsystem { nqn }) => removed(Object::Subsystem(nqn)),
+            Self::Remove(Removed::Host { nqn }) => removed(Object::Host(nqn)),
+            Self::Remove(Removed::Port { name }) => removed(Object::Port(name)),
+            Self::Resize(resize) => resize.edit(),
+            Self::Enable(object) => Edit::Enable { object: object.object() },
+            Self::Disable(object) => Edit::Disable { object: object.object() },
+            other => return Ok(Err(other)),
+        };
+        Ok(Ok(Meaning::Edit(edit)))
+    }
+
     /// The change that it means.
     fn change(self) -> anyhow::Result<Change> {
         Ok(match self {
@@ -258,17 +323,8 @@ impl Action {
                 Change::AddDrive(NewDrive { drive, nqn, ports, allowed_hosts: host, allow_any_host })
             }
             Self::Remove(Removed::Drive { drive, surprise }) => Change::RemoveDrive { drive, surprise },
-            Self::Add(Added::Namespace(new)) => new.change(),
-            Self::Remove(Removed::Namespace(removed)) => removed.change().0,
             Self::Drive(action) => action.change()?.0,
-            Self::Events(_)
-            | Self::Top(_)
-            | Self::Slow(_)
-            | Self::Show { .. }
-            | Self::Status
-            | Self::Reload
-            | Self::Tasks { .. }
-            | Self::Change { .. } => {
+            _ => {
                 return Err(Failure::usage("this changes nothing", "see `ebof target --help`").into());
             }
         })
@@ -332,7 +388,7 @@ fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     parse_duration(text).map_err(|error| format!("it {error}: accepted is {DURATION_FORM}"))
 }
 
@@ -359,7 +415,12 @@ mod tests {
     fn change(line: &str) -> Result<Change, String> {
         let words = std::iter::once("target").chain(line.split(' '));
         let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
-        line.target.action.change().map_err(|error| error.to_string())
+        let text = |error: Failure| format!("{error}; {}", error.advice().unwrap_or_default());
+        match line.target.action.meaning().map_err(text)? {
+            Ok(Meaning::Change(change, _)) => Ok(change),
+            Ok(Meaning::Edit(edit)) => Err(format!("an edit: {edit:?}")),
+            Err(action) => action.change().map_err(|error| error.to_string()),
+        }
     }
 
     #[test]
@@ -408,7 +469,7 @@ mod tests {
             ("limit d3/vf2 --iops many", "such as 50k"),
             ("add drive name=d5", "there is no `backing`"),
             ("tasks --wait", "<ID>"),
-            ("add namespace d3", "<SIZE>"),
+            ("add namespace d3", "<SIZE|BACKING>"),
             ("add namespace d3 many", "such as 100G"),
             ("add namespace d3 1G --attach d3", "such as d3/vf2"),
             ("format d3/ns4 --erase all", "none, user-data, cryptographic"),
@@ -417,6 +478,12 @@ mod tests {
             ("firmware d3", "--file <FILE>|--activate"),
             ("firmware d3 --activate", "--slot <SLOT>"),
             ("set d3/ns4 read-only=on", "write-protect=on, write-protect=off"),
+            ("set drives d3 size=1G", "such as d3/ns4"),
+            ("add namespace d3 1G --read-only", "--read-only is for namespaces of a subsystem"),
+            ("add namespace nqn.2014-08.org.example:a mem:1G --shared", "--shared is for namespaces of a drive"),
+            ("add namespace nqn.2014-08.org.example:a mem:1G", "an edit: AddNamespace"),
+            ("remove namespace nqn.2014-08.org.example:a/1", "an edit: Remove"),
+            ("remove namespace d3", "such as d3/ns4"),
         ] {
             let refused = change(line).unwrap_err();
             assert!(refused.contains(told), "{line}: {refused}");

@@ -99,48 +99,17 @@ pub(super) enum DriveAction {
         #[arg(short, long, value_name = "WHEN", value_parser = activation, num_args = 0..=1, default_missing_value = "now")]
         activate: Option<Activation>,
     },
-    /// Change a property of a namespace of a drive
-    Set {
-        /// The namespace, such as d3/ns4
-        namespace: NamespaceName,
-        /// The property: write-protect=on or write-protect=off
-        #[arg(value_name = "KEY=VALUE", value_parser = property)]
-        property: Property,
-    },
 }
 
-/// A namespace to be added.
-#[derive(Clone, Debug, clap::Args)]
+/// A namespace to be added to a drive.
 pub(super) struct AddNamespace {
-    /// The drive, such as d3
-    drive: String,
-    /// Its size, such as 100G
-    #[arg(value_parser = size)]
-    size: u64,
-    /// Bytes that may be allocated for it: less than its size makes a thin namespace
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    capacity: Option<u64>,
-    #[command(flatten)]
-    blocks: Blocks,
-    /// Let it be attached to several functions and hosts
-    #[arg(long)]
-    shared: bool,
-    /// Its NSID [default: the lowest that is free]
-    #[arg(long, value_name = "N")]
-    nsid: Option<u32>,
-    /// Attach it to a function such as d3/vf2, to a host's NQN, or to * (every host of the drive's
-    /// own subsystem); several times for several
-    #[arg(long, value_name = "FUNCTION|NQN|*")]
-    attach: Vec<Attachee>,
-}
-
-/// A namespace to be removed.
-#[derive(Clone, Debug, clap::Args)]
-pub(super) struct RemoveNamespace {
-    /// The namespace, such as d3/ns4
-    namespace: NamespaceName,
-    #[command(flatten)]
-    loss: DataLoss,
+    pub(super) drive: String,
+    pub(super) size: u64,
+    pub(super) capacity: Option<u64>,
+    pub(super) blocks: Blocks,
+    pub(super) shared: bool,
+    pub(super) nsid: Option<u32>,
+    pub(super) attach: Vec<Attachee>,
 }
 
 /// How blocks are to be.
@@ -148,13 +117,13 @@ pub(super) struct RemoveNamespace {
 pub(super) struct Blocks {
     /// Data bytes of a block: 512 or 4096 [default: 4096 for a new namespace, else as it is]
     #[arg(long, value_name = "BYTES")]
-    block_size: Option<u32>,
+    pub(super) block_size: Option<u32>,
     /// Metadata bytes of a block: 0 or 8 [default: 0 for a new namespace, else as it is]
     #[arg(long, value_name = "BYTES")]
-    metadata: Option<u16>,
+    pub(super) metadata: Option<u16>,
     /// Protection information: 0 for none, or type 1, 2 or 3, which need metadata
     #[arg(long, value_name = "TYPE")]
-    protection: Option<u8>,
+    pub(super) protection: Option<u8>,
     /// Protection information in the first bytes of the metadata, and not in the last
     #[arg(long, requires = "protection")]
     protection_first: bool,
@@ -166,13 +135,6 @@ pub(super) struct DataLoss {
     /// Destroy the data without a question: the name of what has them, again
     #[arg(long, value_name = "NAME")]
     yes_destroy_data: Option<String>,
-}
-
-/// A property of a namespace, with its value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Property {
-    /// Whether it is write protected.
-    WriteProtect(bool),
 }
 
 /// How a change is made.
@@ -251,9 +213,6 @@ impl DriveAction {
                 };
                 (Change::ActivateFirmware { drive, slot, when }, None)
             }
-            Self::Set { namespace, property: Property::WriteProtect(on) } => {
-                (Change::WriteProtect { namespace, on }, None)
-            }
         })
     }
 }
@@ -293,13 +252,6 @@ impl AddNamespace {
             nsid,
             attach_to: attach,
         })
-    }
-}
-
-impl RemoveNamespace {
-    /// The change that it means, with its confirmation.
-    pub(super) fn change(self) -> (Change, DataLoss) {
-        (Change::DeleteNamespace { namespace: self.namespace }, self.loss)
     }
 }
 
@@ -353,7 +305,7 @@ fn line(inventory: &Inventory, namespace: &NamespaceObject) -> String {
     format!("{}, {}, attached to {who}", namespace.name, si(namespace.size_bytes.into()))
 }
 
-fn size(text: &str) -> Result<u64, String> {
+pub(super) fn size(text: &str) -> Result<u64, String> {
     parse_size(text).map_err(|error| format!("it {error}: accepted is a size such as 100G"))
 }
 
@@ -374,12 +326,6 @@ fn sanitize_action(text: &str) -> Result<SanitizeAction, String> {
 
 fn activation(text: &str) -> Result<Activation, String> {
     one_of(text, &[(Activation::Now, "now"), (Activation::AtReset, "at-reset")])
-}
-
-fn property(text: &str) -> Result<Property, String> {
-    let all =
-        [(Property::WriteProtect(true), "write-protect=on"), (Property::WriteProtect(false), "write-protect=off")];
-    one_of(text, &all)
 }
 
 fn one_of<T: Copy>(text: &str, all: &[(T, &str)]) -> Result<T, String> {

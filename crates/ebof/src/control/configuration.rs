@@ -10,21 +10,24 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, RawQuery, State};
 use axum::http::header::{ETAG, IF_MATCH};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use ebof_manage::api::{
-    Applied, ApplyError, CONFIGURATION_SCHEMA, Configuration, Desired, Planned, RefusedConfiguration, Revision,
+    Applied, ApplyError, CONFIGURATION_SCHEMA, Cause, Configuration, Desired, Planned, RefusedConfiguration, Revision,
     SENT_TEXT_BYTES_MAX,
 };
+use ebof_manage::edit::Edits;
 use ebof_manage::enclosure::{MistakeKind, Refused};
 use ebof_manage::load::load_as;
 use ebof_manage::{Format, Loaded, Target as _};
 
 use super::beside;
+use super::listener::LocalPeer;
+use crate::generations::Generations;
 use crate::managed::Managed;
 use crate::reload::Refusal;
 
@@ -41,6 +44,8 @@ pub(super) fn routes() -> Router<Arc<Managed>> {
     Router::new()
         .route("/v1/configuration", get(show).put(replace))
         .route("/v1/configuration/plan", post(plan))
+        .route("/v1/configuration/history", get(history))
+        .route("/v1/edits", post(edit))
         .route("/v1/reload", post(reload))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
 }
@@ -93,7 +98,8 @@ async fn show(State(managed): State<Arc<Managed>>) -> Result<Response, No> {
         })?;
         let revision = Revision::of(&config);
         let source = managed.reloads.started_with().compared(&managed.target);
-        let configuration = Configuration { schema: CONFIGURATION_SCHEMA, revision, source, toml };
+        let generation = managed.reloads.generations().and_then(|generations| generations.current());
+        let configuration = Configuration { schema: CONFIGURATION_SCHEMA, revision, source, generation, toml };
         Ok(tagged(&configuration.revision, Json(&configuration)))
     })
     .await
@@ -101,7 +107,7 @@ async fn show(State(managed): State<Arc<Managed>>) -> Result<Response, No> {
 
 async fn plan(State(managed): State<Arc<Managed>>, body: Body) -> Result<Response, No> {
     reading(&managed, |managed| {
-        let loaded = desired(body)?;
+        let (loaded, _) = desired(managed, body)?;
         let current = managed.target.config();
         if let Some(objection) = loaded.objection(&current) {
             return Err(refused(&Refusal::Objection(objection)));
@@ -112,14 +118,122 @@ async fn plan(State(managed): State<Arc<Managed>>, body: Body) -> Result<Respons
     .await
 }
 
-async fn replace(State(managed): State<Arc<Managed>>, headers: HeaderMap, body: Body) -> Result<Response, No> {
+async fn replace(
+    State(managed): State<Arc<Managed>>,
+    ConnectInfo(peer): ConnectInfo<LocalPeer>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, No> {
     let planned = revision(&headers)?;
-    let loaded = reading(&managed, |_| desired(body)).await?;
-    made(managed.reloads.apply(loaded, planned).await)
+    let (loaded, action) = reading(&managed, |managed| desired(managed, body)).await?;
+    made(managed.reloads.apply(loaded, planned, Cause::new(peer.asker(), action)).await)
 }
 
-async fn reload(State(managed): State<Arc<Managed>>) -> Result<Response, No> {
-    made(managed.reloads.reload().await)
+async fn reload(
+    State(managed): State<Arc<Managed>>,
+    ConnectInfo(peer): ConnectInfo<LocalPeer>,
+) -> Result<Response, No> {
+    made(managed.reloads.reload(peer.asker()).await)
+}
+
+/// Changes single objects, or tells with `?plan=1` what that would do. A plan needs no condition.
+async fn edit(
+    State(managed): State<Arc<Managed>>,
+    ConnectInfo(peer): ConnectInfo<LocalPeer>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, No> {
+    let only_plan = match query.as_deref() {
+        None | Some("" | "plan=0") => false,
+        Some("plan=1") => true,
+        Some(other) => {
+            let message = format!("`{}` in the query", other.escape_debug());
+            return Err(No::value(StatusCode::BAD_REQUEST, message, "accepted: ?plan=1"));
+        }
+    };
+    let planned = if only_plan { None } else { Some(revision(&headers)?) };
+    let outcome = reading(&managed, move |managed| {
+        let edits = edits(body)?;
+        let current = managed.target.config();
+        // Edits of what is not there any more are outdated, and not wrong.
+        if let Some(planned) = &planned
+            && *planned != Revision::of(&current)
+        {
+            let current = Revision::of(&current);
+            return Err(refused(&Refusal::Apply(ApplyError::Outdated { planned: planned.clone(), current })));
+        }
+        let loaded = edits.made_to(&current).map_err(|refused| {
+            let missing = refused.mistakes.iter().all(|mistake| mistake.kind == MistakeKind::NotFound);
+            let status = if missing { StatusCode::NOT_FOUND } else { StatusCode::UNPROCESSABLE_ENTITY };
+            No(status, Box::new(refused.into()))
+        })?;
+        Ok(match planned {
+            None => Err(Planned::new(&current, loaded.config, &managed.target.status(), loaded.remarks)),
+            Some(planned) => Ok((loaded, planned, edits.to_string())),
+        })
+    })
+    .await?;
+    match outcome {
+        Err(planned) => Ok(tagged(&planned.revision, Json(&planned))),
+        Ok((loaded, planned, action)) => {
+            made(managed.reloads.apply(loaded, planned, Cause::new(peer.asker(), action)).await)
+        }
+    }
+}
+
+/// The edits of a request.
+fn edits(body: Body) -> Result<Edits, No> {
+    let body = body.map_err(|rejection| {
+        let advice = format!("accepted: JSON of at most {BODY_BYTES_MAX} bytes");
+        No::value(rejection.status(), rejection.body_text(), advice)
+    })?;
+    let edits: Edits = serde_json::from_slice(&body).map_err(|error| {
+        let message = format!("the body is not understood: {error}");
+        let advice =
+            "want {\"edits\": [{\"edit\": \"set\", \"object\": {\"port\": \"a\"}, \"keys\": {\"name\": \"b\"}}]}";
+        No::value(StatusCode::BAD_REQUEST, message, advice)
+    })?;
+    let is_base = |base: &String| base.len() <= NAME_BYTES_MAX && Path::new(base).is_absolute();
+    if edits.base.iter().all(is_base) {
+        return Ok(edits);
+    }
+    let advice = "want the absolute path of the directory that relative paths begin at";
+    Err(No::value(StatusCode::BAD_REQUEST, "`base` is too long, or no absolute path", advice))
+}
+
+/// The configurations that are and were in force.
+async fn history(State(managed): State<Arc<Managed>>) -> Result<Response, No> {
+    let generations = generations(&managed)?;
+    Ok(Json(generations.history()).into_response())
+}
+
+fn generations(managed: &Managed) -> Result<&Generations, No> {
+    managed.reloads.generations().map(|generations| &**generations).ok_or_else(|| {
+        let message = "the target has no state directory, and no configuration of before is stored";
+        let advice = "serve with `--state DIR`, or `state` in [target]; the target's log tells why it has none";
+        No::new(StatusCode::NOT_FOUND, MistakeKind::NotFound, message, advice)
+    })
+}
+
+/// A configuration that was in force.
+fn generation(managed: &Managed, name: &str) -> Result<(Loaded, String), No> {
+    let generations = generations(managed)?;
+    let history = generations.history();
+    let Some(generation) = history.named(name) else {
+        let message = format!("no generation or revision {} is stored", name.escape_debug());
+        let advice = "`ebof config history` lists those that are";
+        return Err(No::new(StatusCode::NOT_FOUND, MistakeKind::NotFound, message, advice));
+    };
+    let number = generation.generation;
+    let unusable = |error: String| {
+        let advice = "choose another one (`ebof config history`)";
+        No::new(StatusCode::UNPROCESSABLE_ENTITY, MistakeKind::NotFound, error, advice)
+    };
+    let config = generations.read(generation).map_err(|error| unusable(error.to_string()))?;
+    let name = format!("generation {number}");
+    let loaded = config.checked(&name).map_err(|diagnostics| unusable(diagnostics.to_string()))?;
+    Ok((loaded, format!("rollback to generation {number}")))
 }
 
 fn made(outcome: Result<Applied, Refusal>) -> Result<Response, No> {
@@ -146,19 +260,20 @@ fn revision(headers: &HeaderMap) -> Result<Revision, No> {
     }
 }
 
-/// The configuration that a request describes.
-fn desired(body: Body) -> Result<Loaded, No> {
-    let wanted = "want {\"toml\": \"...\", \"base\": \"/directory/of/relative/paths\"}, or `json` in place of `toml`";
+/// The configuration that a request describes, and what is asked for with that.
+fn desired(managed: &Managed, body: Body) -> Result<(Loaded, String), No> {
+    let wanted = "want {\"toml\": \"...\", \"base\": \"/directory/of/relative/paths\"}, or `json` or `generation` in place of `toml`";
     let bad = |message: String| No::value(StatusCode::BAD_REQUEST, message, wanted);
     let body = body.map_err(|rejection| {
         let advice = format!("accepted: JSON of at most {BODY_BYTES_MAX} bytes");
         No::value(rejection.status(), rejection.body_text(), advice)
     })?;
-    let Desired { toml, json, base, name } =
+    let Desired { toml, json, generation: stored, base, name } =
         serde_json::from_slice(&body).map_err(|error| bad(format!("the body is not understood: {error}")))?;
-    let (format, text) = match (toml, json) {
-        (Some(text), None) => (Format::Toml, text),
-        (None, Some(text)) => (Format::Json, text),
+    let (format, text) = match (toml, json, stored) {
+        (Some(text), None, None) => (Format::Toml, text),
+        (None, Some(text), None) => (Format::Json, text),
+        (None, None, Some(stored)) => return generation(managed, &stored),
         _ => return Err(bad("it has not one text".to_owned())),
     };
     if text.len() > SENT_TEXT_BYTES_MAX {
@@ -182,7 +297,7 @@ fn desired(body: Body) -> Result<Loaded, No> {
         let advice = "want `base`, the absolute path of a directory, or absolute paths";
         return Err(No::value(StatusCode::UNPROCESSABLE_ENTITY, message, advice));
     }
-    Ok(loaded)
+    Ok((loaded, format!("apply {name}")))
 }
 
 fn refused(refusal: &Refusal) -> No {
@@ -218,6 +333,11 @@ fn refused(refusal: &Refusal) -> No {
             StatusCode::INTERNAL_SERVER_ERROR,
             MistakeKind::Conflict,
             "the target serves what it did before, but for that: mend what is in the way, and reload",
+        ),
+        Refusal::Apply(ApplyError::NotStored { .. }) => (
+            StatusCode::INSUFFICIENT_STORAGE,
+            MistakeKind::Conflict,
+            "the target serves what it did before: see to the state directory, and try again",
         ),
         Refusal::Busy => (StatusCode::SERVICE_UNAVAILABLE, MistakeKind::Busy, "try again a little later"),
     };

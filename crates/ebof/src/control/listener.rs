@@ -4,7 +4,10 @@
 use std::io;
 use std::time::Duration;
 
-use tokio::net::unix::SocketAddr;
+use axum::extract::connect_info::Connected;
+use axum::serve::IncomingStream;
+use ebof_manage::api::Asker;
+use tokio::net::unix::UCred;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{Instant, sleep};
 
@@ -41,14 +44,14 @@ impl Listener {
 
 impl axum::serve::Listener for Listener {
     type Io = Connection<UnixStream, Option<i32>>;
-    type Addr = SocketAddr;
+    type Addr = LocalPeer;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         loop {
             match self.inner.accept().await {
-                Ok((stream, address)) => {
-                    let process = stream.peer_cred().ok().and_then(|peer| peer.pid());
-                    return (self.limits.admit(stream, process), address);
+                Ok((stream, _)) => {
+                    let peer = LocalPeer(stream.peer_cred().ok());
+                    return (self.limits.admit(stream, peer.process()), peer);
                 }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
@@ -60,6 +63,33 @@ impl axum::serve::Listener for Listener {
     }
 
     fn local_addr(&self) -> io::Result<Self::Addr> {
-        self.inner.local_addr()
+        Ok(LocalPeer(None))
+    }
+}
+
+/// The process at the other end of a connection, as the system told it when it connected
+/// (`SO_PEERCRED`).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LocalPeer(Option<UCred>);
+
+impl LocalPeer {
+    fn process(self) -> Option<i32> {
+        self.0.and_then(|peer| peer.pid())
+    }
+
+    /// It as one who asks for changes.
+    pub(super) fn asker(self) -> Asker {
+        // Nobody is more trusted for what is not known of them: whoever may connect may do all.
+        let uid = self.0.map_or(u32::MAX, |peer| peer.uid());
+        let pid = self.process();
+        let name = pid.and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok());
+        let program = name.map(|name| name.trim_end().chars().filter(|c| !c.is_control()).collect());
+        Asker::Local { uid, pid, program }
+    }
+}
+
+impl Connected<IncomingStream<'_, Listener>> for LocalPeer {
+    fn connect_info(stream: IncomingStream<'_, Listener>) -> Self {
+        *stream.remote_addr()
     }
 }

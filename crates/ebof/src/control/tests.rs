@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use ebof_cli::Supervisor;
+use ebof_manage::api::Asker;
 use ebof_manage::enclosure::{DriveDetails, Enclosure, Inventory, StoredImage, TaskState};
 use ebof_server::{Settings, Target};
 use serde_json::Value;
@@ -34,8 +35,9 @@ fn target() -> Arc<Target> {
 }
 
 fn reloads(origin: Option<PathBuf>, target: &Arc<Target>) -> Arc<Reloads> {
+    let started_with = origin.map_or(StartedWith::Arguments, StartedWith::File);
     let supervisor = Arc::new(Supervisor::none());
-    Arc::new(Reloads::start(StartedWith(origin), Arc::clone(target), supervisor).unwrap())
+    Arc::new(Reloads::start(started_with, None, Arc::clone(target), supervisor).unwrap())
 }
 
 fn rig(lifetime: Duration) -> Rig {
@@ -243,7 +245,7 @@ impl Enclosure for Slow {
         unreachable!("nobody asks")
     }
 
-    fn begin(&self, _transaction: Transaction) -> Result<Task, Refused> {
+    fn begin_for(&self, _transaction: Transaction, _by: &Asker) -> Result<Task, Refused> {
         unreachable!("nobody asks")
     }
 

@@ -26,12 +26,13 @@ fn changes_wait_in_a_bounded_queue_and_those_of_clients_that_have_gone_are_not_m
     let settings = Settings { threads: Some(1), pin: false, ..Settings::default() };
     let target = Arc::new(Target::start(loaded(TEXT).config, settings).unwrap());
     let before = target.config();
-    let (reloads, reloader) = Reloads::without_thread(StartedWith(None), Arc::clone(&target));
+    let (reloads, reloader) = Reloads::without_thread(StartedWith::Arguments, None, Arc::clone(&target));
     let more = TEXT.replace("[\"mem:1Mi\"]", "[\"mem:1Mi\", \"mem:2Mi\"]");
-    let apply = || -> Waiting<'_> { Box::pin(reloads.apply(loaded(&more), Revision::of(&before))) };
+    let apply = || -> Waiting<'_> { Box::pin(reloads.apply(loaded(&more), Revision::of(&before), Cause::library())) };
     let mut gone = apply();
     assert!(poll(&mut gone).is_pending());
-    let mut waiting: Vec<Waiting<'_>> = (1..WAITING_MAX).map(|_| Box::pin(reloads.reload()) as Waiting<'_>).collect();
+    let mut waiting: Vec<Waiting<'_>> =
+        (1..WAITING_MAX).map(|_| Box::pin(reloads.reload(Asker::Library)) as Waiting<'_>).collect();
     assert!(waiting.iter_mut().all(|waiting| poll(waiting).is_pending()));
     assert!(matches!(poll(&mut apply()), Poll::Ready(Err(Refusal::Busy))));
     // Signals are not among them.

@@ -47,6 +47,31 @@ pub(super) fn from_arguments(args: &Args) -> anyhow::Result<Config> {
     Ok(config)
 }
 
+/// Refuses options that are for drives on the command line, where there are none.
+pub(super) fn without_drives(args: &Args) -> Result<(), Failure> {
+    let given = [
+        ("--listen", !args.listen.is_empty()),
+        ("--nqn", args.nqn.is_some()),
+        ("--allow-any-host", args.allow_any_host),
+        ("--host", !args.host.is_empty()),
+        ("--serial", args.serial.is_some()),
+        ("--model", args.model.is_some()),
+        ("--block-size", args.block_size.is_some()),
+        ("--write-protect", args.write_protect),
+        ("--in-capsule-data", args.in_capsule_data.is_some()),
+        ("--no-c2h-success", args.no_c2h_success),
+        ("--tos", args.tos.is_some()),
+        ("--so-priority", args.so_priority.is_some()),
+        ("--busy-poll", args.busy_poll.is_some()),
+        ("--prefer-busy-poll", args.prefer_busy_poll),
+        ("--zerocopy-send", args.zerocopy_send.is_some()),
+    ];
+    let Some((option, _)) = given.into_iter().find(|(_, is_given)| *is_given) else { return Ok(()) };
+    let advice = "name a drive, such as FILE:SIZE; without one the target goes by its state directory, and `ebof target add` and \
+                  `ebof target set` change it while it runs";
+    Err(Failure::usage(format!("{option} is for drives on the command line, and there is none"), advice))
+}
+
 /// Checks the arguments by the rules of configuration files. Errors have no line and column,
 /// because there is no file.
 pub(super) fn checked(config: &Config) -> anyhow::Result<Loaded> {

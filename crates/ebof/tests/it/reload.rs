@@ -27,6 +27,7 @@ impl Server {
             .args(["serve", "-o", "json", "--config"])
             .arg(&config)
             .env_remove("EBOF_LOG")
+            .env("EBOF_STATE_DIR", directory.join("run"))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -124,7 +125,7 @@ fn removing_the_first_of_two_ports_and_of_two_drives_does_not_affect_the_second(
     let changes: Vec<_> = lines.iter().filter_map(|line| line.split("INFO ").nth(1)).collect();
     assert_eq!(
         changes,
-        ["remove namespace 1 of nqn.2014-08.org.example:disks", "remove port tcp://127.0.0.1:0"],
+        ["remove namespace 1 of nqn.2014-08.org.example:disks by=SIGHUP", "remove port tcp://127.0.0.1:0 by=SIGHUP"],
         "{lines:#?}"
     );
     TcpStream::connect(server.listening[1]).unwrap();

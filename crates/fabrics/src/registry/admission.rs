@@ -256,9 +256,13 @@ impl Registry {
 
     /// The refusal for a subsystem that is not served.
     fn missing(&self, nqn: &Nqn) -> RefusalReason {
-        let returning = &self.model.returning;
-        if returning.iter().any(|missing| missing == nqn || crate::function::is_function_of(nqn, missing)) {
+        let is_of =
+            |all: &[Nqn]| all.iter().any(|missing| missing == nqn || crate::function::is_function_of(nqn, missing));
+        if is_of(&self.model.returning) {
             return RefusalReason::SubsystemReturning;
+        }
+        if is_of(&self.model.disabled) {
+            return RefusalReason::SubsystemDisabled;
         }
         let function = self.effective.get(nqn).and_then(|subsystem| subsystem.function.as_ref());
         let is_offline = function.is_some_and(|function| !function.online);

@@ -13,7 +13,7 @@ use super::{ControllerStatus, Status};
 use crate::config::{Config, Subsystem};
 use crate::diagnostic::Diagnostics;
 use crate::enclosure::{MistakeKind, Refused};
-use crate::plan::{Change, Difference, Effect, Plan};
+use crate::plan::{Change, Difference, Effect, Plan, disables};
 
 /// The version of the JSON shape of [`Configuration`], [`Planned`] and [`Applied`].
 pub const CONFIGURATION_SCHEMA: u32 = 1;
@@ -66,6 +66,9 @@ pub struct Configuration {
     pub revision: Revision,
     /// What the target was started with.
     pub source: Source,
+    /// The number that it is stored under; `None` where nothing is stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u64>,
     /// It, as TOML.
     pub toml: String,
 }
@@ -76,6 +79,11 @@ pub struct Configuration {
 pub enum Source {
     /// Arguments of the command line.
     Arguments,
+    /// The state directory: what is changed is in force after the next start, too.
+    State {
+        /// Its path.
+        path: String,
+    },
     /// A file.
     File {
         /// Its path.
@@ -87,7 +95,7 @@ pub enum Source {
     },
 }
 
-/// A configuration that a client sends: one of `toml` and `json`.
+/// A configuration that a client sends, or names: one of `toml`, `json` and `generation`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Desired {
@@ -97,6 +105,10 @@ pub struct Desired {
     /// Its text in JSON, with ebof's keys or nvmetcli's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub json: Option<String>,
+    /// The number of a stored generation, or its revision or the beginning of it, at least 4
+    /// characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<String>,
     /// The absolute path of the directory that relative paths in it begin at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,
@@ -164,6 +176,9 @@ pub struct Applied {
     pub plan: Vec<PlannedChange>,
     /// What the target was started with, and whether that is in force.
     pub source: Source,
+    /// The number that it is stored under; `None` where nothing is stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u64>,
     /// Warnings and notes about the text.
     pub remarks: Diagnostics,
 }
@@ -295,6 +310,7 @@ impl Disruption<'_> {
                 let before = self.current.ports.iter().find(|port| port.is_same(to))?;
                 let ends = differences.iter().any(|difference| match difference.key.as_str() {
                     "id" => true,
+                    "enabled" => disables(difference),
                     "discovery_only" => to.discovery_only && !controller.discovery,
                     _ => false,
                 });
@@ -304,6 +320,9 @@ impl Disruption<'_> {
             Change::AlterDrive { to, differences } => {
                 let of = self.desired.subsystems.iter().find(|subsystem| subsystem.drive.as_ref() == Some(&to.name))?;
                 is_of(controller, of.nqn.as_str()).then(|| identity(differences, &["serial", "model"]))?
+            }
+            Change::AlterNamespace { subsystem, to, differences } if controller.subsystem_nqn == *subsystem => {
+                differences.iter().any(disables).then(|| format!("namespace {} goes", to.nsid))
             }
             Change::AlterSubsystem { to, differences } if is_of(controller, to.nqn.as_str()) => {
                 self.altered(to, differences, controller)
@@ -320,6 +339,9 @@ impl Disruption<'_> {
     }
 
     fn altered(&self, to: &Subsystem, differences: &[Difference], controller: &ControllerStatus) -> Option<String> {
+        if differences.iter().any(disables) {
+            return Some("its connection ends: its subsystem is disabled".to_owned());
+        }
         let differs = |key: &str| differences.iter().any(|difference| difference.key == key);
         let allowed = to.allow_any_host || to.allowed_hosts.iter().any(|host| host.as_str() == controller.host_nqn);
         if (differs("allowed_hosts") || differs("allow_any_host")) && !allowed {

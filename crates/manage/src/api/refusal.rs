@@ -49,6 +49,8 @@ pub enum RefusalReason {
     NoResources,
     /// No subsystem has this NQN.
     UnknownSubsystem,
+    /// The subsystem is disabled.
+    SubsystemDisabled,
     /// The subsystem is not reached through this port.
     SubsystemNotOnPort,
     /// The port serves the discovery subsystem only.
@@ -99,6 +101,9 @@ impl RefusalReason {
                  rdma_memory; memory that may be locked (`ulimit -l`) counts, too"
             }
             Self::UnknownSubsystem => "connect to an NQN that `ebof discover` lists",
+            Self::SubsystemDisabled => {
+                "`ebof target enable subsystem NQN`, or `enabled = true` in the configuration, lets hosts connect again"
+            }
             Self::SubsystemNotOnPort => "add the port to the subsystem's ports, or connect through one that has it",
             Self::DiscoveryPort => "this port answers discovery only: connect to an address that `ebof discover` lists",
             Self::HostNotAllowed => "add the host NQN to the subsystem's allowed_hosts, or set allow_any_host = true",

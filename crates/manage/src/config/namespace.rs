@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use ebof_nvme::{Nqn, Uuid};
 use serde::{Serialize, Serializer};
 
-use super::written::as_text;
+use super::written::{as_text, is_true};
 use super::{Assigned, default_uuid, limits};
 use crate::drive::Drive;
 use crate::keys::Absent::{Required, Value, Words};
@@ -39,6 +39,9 @@ pub struct Namespace {
     pub write_protect: bool,
     /// Its ANA group.
     pub ana_group: u32,
+    /// Whether it is there for hosts.
+    #[serde(skip_serializing_if = "is_true")]
+    pub enabled: bool,
 }
 
 /// The size of a logical block.
@@ -72,6 +75,7 @@ impl Namespace {
             eui64: None,
             write_protect: false,
             ana_group: 1,
+            enabled: true,
         }
     }
 }
@@ -172,6 +176,12 @@ impl Namespace {
             },
             default: Value,
             text: "the ANA group",
+        },
+        Key {
+            name: "enabled",
+            form: Form::Boolean { set: Some(|namespace, enabled| namespace.enabled = enabled) },
+            default: Words("`true`"),
+            text: "`false`: the namespace is not there for hosts, and what it stores its data in is closed",
         },
     ];
 }

@@ -7,7 +7,7 @@ use ebof_nvme::Nqn;
 use serde::Serialize;
 
 use super::Assigned;
-use super::written::{as_optional_size, as_optional_text, as_size};
+use super::written::{as_optional_size, as_optional_text, as_size, is_true};
 use super::{derived, limits};
 use crate::keys::Absent::{Required, Value, Words};
 use crate::keys::{Form, Key, Refused, store};
@@ -72,6 +72,9 @@ pub struct Port {
     /// The host NQN of the virtual machine at a direct port.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_optional_text")]
     pub host: Option<Nqn>,
+    /// Whether it listens.
+    #[serde(skip_serializing_if = "is_true")]
+    pub enabled: bool,
 }
 
 /// Whether a port uses a digest.
@@ -112,6 +115,7 @@ impl Port {
             prefer_busy_poll: false,
             zerocopy_send_bytes: None,
             host: None,
+            enabled: true,
         }
     }
 
@@ -336,6 +340,12 @@ impl Port {
             default: Words("one made of the socket's path"),
             text: "host NQN of the virtual machine at a direct port, by which subsystems and \
                    namespaces know it (`allowed_hosts`)",
+        },
+        Key {
+            name: "enabled",
+            form: Form::Boolean { set: Some(|port, enabled| port.enabled = enabled) },
+            default: Words("`true`"),
+            text: "`false`: the port does not listen, and discovery does not report it",
         },
     ];
 }

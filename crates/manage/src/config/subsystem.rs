@@ -3,7 +3,7 @@
 use ebof_nvme::Nqn;
 use serde::Serialize;
 
-use super::written::{as_text, as_texts};
+use super::written::{as_text, as_texts, is_true};
 use super::{ManagedDrive, Namespace, default_serial, limits};
 use crate::keys::Absent::{Required, Value, Words};
 use crate::keys::{Form, Key};
@@ -42,6 +42,9 @@ pub struct Subsystem {
     /// The name of the drive whose namespaces it has; no other subsystem names it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drive: Option<String>,
+    /// Whether it is there for hosts.
+    #[serde(skip_serializing_if = "is_true")]
+    pub enabled: bool,
     /// Its namespaces, by NSID; none where it has a drive.
     pub namespaces: Vec<Namespace>,
 }
@@ -62,11 +65,17 @@ impl Subsystem {
             cntlid_max: limits::CNTLID_MAX,
             drive: None,
             namespaces: Vec::new(),
+            enabled: true,
         }
     }
 }
 
 impl Subsystem {
+    /// Its namespaces that are there for hosts.
+    pub fn enabled_namespaces(&self) -> impl Iterator<Item = &Namespace> {
+        self.namespaces.iter().filter(|namespace| namespace.enabled)
+    }
+
     /// The subsystem of a drive with the defaults: controller ids from 0 or 128, the drive's serial
     /// and model number.
     #[must_use]
@@ -153,5 +162,12 @@ impl Subsystem {
                    `namespaces` must be absent then",
         },
         Key { name: "namespaces", form: Form::Other("list"), default: Words("none"), text: "at most 1024; see below" },
+        Key {
+            name: "enabled",
+            form: Form::Boolean { set: Some(|subsystem, enabled| subsystem.enabled = enabled) },
+            default: Words("`true`"),
+            text: "`false`: the subsystem is not there for hosts, which may try again later; its \
+                   namespaces, and its drive with all functions, are closed",
+        },
     ];
 }

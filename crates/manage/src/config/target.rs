@@ -45,6 +45,9 @@ pub struct TargetOptions {
     /// path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub control: Option<String>,
+    /// Where what was in force is stored: a path, or `none`; `None` is the default path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
     /// The discovery subsystem's own NQN, besides the well-known one, which always answers.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_optional_text")]
     pub discovery_nqn: Option<Nqn>,
@@ -73,6 +76,7 @@ impl Default for TargetOptions {
             rdma_memory_bytes: 1 << 30,
             metrics: None,
             control: None,
+            state: None,
             discovery_nqn: None,
         }
     }
@@ -187,12 +191,23 @@ impl TargetOptions {
         Key {
             name: "control",
             form: Form::Text { set: set_control },
-            default: Words("`control.sock` in the state directory"),
+            default: Words("`control.sock` in the runtime directory"),
             text: "path of the socket through which `ebof target` manages the target, or \
                    `\"none\"`. Only its owner, its group and root may use it. Several targets need \
-                   different paths: a socket that a running target has is an error. The state \
+                   different paths: a socket that a running target has is an error. The runtime \
                    directory is `$EBOF_STATE_DIR`; `/run/ebof` for root, otherwise \
                    `$XDG_RUNTIME_DIR/ebof`; only its owner may enter it",
+        },
+        Key {
+            name: "state",
+            form: Form::Text { set: set_state },
+            default: Words("`/var/lib/ebof` for root"),
+            text: "path of the state directory, where configurations that were in force are stored \
+                   ([more](operations.md#the-state-directory)), or \
+                   `\"none\"`. It belongs to one target; only its owner may write to it. The \
+                   default is `$STATE_DIRECTORY` of systemd, `/var/lib/ebof` for root, otherwise \
+                   `$XDG_STATE_HOME/ebof` or `~/.local/state/ebof`. A target that goes by the state \
+                   directory takes the path from its command line",
         },
         Key {
             name: "discovery_nqn",
@@ -208,6 +223,23 @@ const CONTROL_BYTES_MAX: usize = 100;
 
 /// What [`TargetOptions::control`] says where there is to be no socket.
 pub const NO_CONTROL: &str = "none";
+
+/// What [`TargetOptions::state`] says where nothing is to be stored.
+pub const NO_STATE: &str = "none";
+
+/// The longest path of a state directory.
+const STATE_BYTES_MAX: usize = 1024;
+
+fn set_state(target: &mut TargetOptions, text: &str) -> Result<(), Refused> {
+    if text.is_empty() || text.len() > STATE_BYTES_MAX || text.contains('\0') {
+        return Err(Refused {
+            message: format!("`state` has {} bytes", text.len()),
+            help: "accepted: a path of 1 to 1024 bytes, or \"none\"",
+        });
+    }
+    target.state = Some(text.to_owned());
+    Ok(())
+}
 
 fn set_control(target: &mut TargetOptions, text: &str) -> Result<(), Refused> {
     if text.is_empty() || text.len() > CONTROL_BYTES_MAX || text.contains('\0') {

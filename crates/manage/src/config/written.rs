@@ -7,6 +7,12 @@ use serde::Serializer;
 
 use crate::units::{format_duration, format_size};
 
+/// Whether a value that is `true` by default need not be written.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands references")]
+pub(super) fn is_true(value: &bool) -> bool {
+    *value
+}
+
 pub(super) fn as_text<T: fmt::Display, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(value)
 }

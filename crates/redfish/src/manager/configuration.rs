@@ -79,6 +79,7 @@ impl ConfigurationResource {
         let configuration = view.parts.configurations.configuration().map_err(refused)?;
         let (source, file, differs, problem) = match configuration.source {
             Source::Arguments => ("Arguments", None, None, None),
+            Source::State { path } => ("State", Some(path), Some(false), None),
             Source::File { path, differs, problem } => ("File", Some(path), differs, problem),
         };
         Ok(Self {
@@ -103,12 +104,13 @@ impl ConfigurationResource {
 fn desired(input: &mut Input, action: &str) -> Desired {
     let toml = input.long_text("TOML", SENT_TEXT_BYTES_MAX);
     let text = input.long_text("JSON", SENT_TEXT_BYTES_MAX);
-    let is_one = toml.is_some() != text.is_some();
-    if !is_one {
-        // Both is one too many, and neither is one too few.
+    let generation = input.text("Generation");
+    let count = usize::from(toml.is_some()) + usize::from(text.is_some()) + usize::from(generation.is_some());
+    if count != 1 {
+        // Two are one too many, and none is one too few.
         input.parameter::<()>(action, "TOML", None);
     }
-    Desired { toml, json: text, base: input.text("Base"), name: input.text("FileName") }
+    Desired { toml, json: text, generation, base: input.text("Base"), name: input.text("FileName") }
 }
 
 /// What a plan would do.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use ebof_access::{Keep, Role, User};
 use ebof_clock::Clock;
 use ebof_manage::api::{
-    Applied, ApplyError, CONFIGURATION_SCHEMA, Configuration, Desired, Planned, Refusal, RefusedConfiguration,
-    Revision, STATUS_SCHEMA, Source, Status,
+    Applied, ApplyError, Asker, CONFIGURATION_SCHEMA, Cause, Configuration, Desired, Planned, Refusal,
+    RefusedConfiguration, Revision, STATUS_SCHEMA, Source, Status,
 };
 use ebof_manage::enclosure::{DriveDetails, Inventory, MistakeKind, Refused, StoredImage, Task, Transaction};
 use ebof_manage::events::{EventKind, NewEvent, SharedEvents};
@@ -43,12 +43,8 @@ impl Target for Box2 {
         Config::default()
     }
 
-    fn apply(&self, _desired: Config) -> Result<Plan, ApplyError> {
+    fn apply_for(&self, _cause: &Cause, _revision: Option<&Revision>, _desired: Config) -> Result<Plan, ApplyError> {
         Ok(Plan::default())
-    }
-
-    fn apply_to(&self, _revision: &Revision, desired: Config) -> Result<Plan, ApplyError> {
-        self.apply(desired)
     }
 }
 
@@ -68,7 +64,7 @@ impl Enclosure for Box2 {
         .unwrap()
     }
 
-    fn begin(&self, transaction: Transaction) -> Result<Task, Refused> {
+    fn begin_for(&self, transaction: Transaction, _by: &Asker) -> Result<Task, Refused> {
         self.begun.lock().unwrap().push(transaction);
         Ok(task(1, "running"))
     }
@@ -114,7 +110,7 @@ struct Texts;
 impl Configurations for Texts {
     fn configuration(&self) -> Result<Configuration, RefusedConfiguration> {
         let (revision, source) = (Revision::named("r1"), Source::Arguments);
-        Ok(Configuration { schema: CONFIGURATION_SCHEMA, revision, source, toml: String::new() })
+        Ok(Configuration { schema: CONFIGURATION_SCHEMA, revision, generation: None, source, toml: String::new() })
     }
 
     fn plan(&self, desired: Desired) -> Result<Planned, RefusedConfiguration> {
@@ -138,7 +134,7 @@ impl Configurations for Texts {
             );
         }
         let Planned { schema, revision, plan, remarks, .. } = self.plan(desired)?;
-        Ok(Applied { schema, revision, plan, source: Source::Arguments, remarks })
+        Ok(Applied { schema, revision, generation: None, plan, source: Source::Arguments, remarks })
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use ebof_drive::Request;
 use ebof_drive::function::{FunctionId, Share};
 use ebof_fabrics::ControllerInfo;
-use ebof_manage::api::ApplyError;
+use ebof_manage::api::{ApplyError, Asker, Cause};
 use ebof_manage::enclosure::{
     Change, FunctionName, NamespaceName, NewDrive, Phase, ShareObject, TaskError, Transaction, without_drive,
 };
@@ -33,6 +33,7 @@ pub(super) struct Carrier {
     running: Arc<Running>,
     id: u64,
     transaction: Transaction,
+    by: Asker,
     is_undecided: Cell<bool>,
     /// The name by which drives remember it, if they do.
     name: OnceCell<String>,
@@ -44,6 +45,7 @@ pub(super) struct Carrier {
 pub(super) struct Step<'c> {
     running: &'c Running,
     id: u64,
+    by: &'c Asker,
     change: usize,
     changes: usize,
     /// How long commands of hosts may take to end.
@@ -92,16 +94,19 @@ fn panicked() -> TaskError {
 }
 
 impl Carrier {
-    pub(super) fn new(running: Arc<Running>, id: u64, transaction: Transaction) -> Self {
+    pub(super) fn new(running: Arc<Running>, id: u64, transaction: Transaction, by: Asker) -> Self {
         let (is_undecided, name, created) = (Cell::new(false), OnceCell::new(), RefCell::default());
-        Self { running, id, transaction, is_undecided, name, created }
+        Self { running, id, transaction, by, is_undecided, name, created }
     }
 
     pub(super) fn run(self) {
         // A task that nobody ends would have its objects for ever.
         let outcome = catch_unwind(AssertUnwindSafe(|| self.carry_out())).unwrap_or_else(|_| Err(panicked()));
         match &outcome {
-            Ok(()) => self.transaction.changes.iter().for_each(|change| tracing::info!(task = self.id, "{change}")),
+            Ok(()) => {
+                let by = &self.by;
+                self.transaction.changes.iter().for_each(|change| tracing::info!(task = self.id, %by, "{change}"));
+            }
             Err(error) => tracing::error!(task = self.id, phase = %error.phase, "{error}"),
         }
         self.running.tasks.end(self.id, outcome);
@@ -169,6 +174,7 @@ impl Carrier {
         Step {
             running: &self.running,
             id: self.id,
+            by: &self.by,
             change,
             changes: self.transaction.changes.len(),
             drain: self.transaction.drain_ms.map_or(DRAIN, Duration::from_millis),
@@ -250,6 +256,11 @@ impl Step<'_> {
 
     pub(super) fn id(&self) -> u64 {
         self.id
+    }
+
+    /// Why the configuration changes, if it does.
+    fn cause(&self) -> Cause {
+        Cause::new(self.by.clone(), format!("task {}", self.id))
     }
 
     pub(super) fn phase(&self) -> Phase {
@@ -350,13 +361,16 @@ impl Step<'_> {
 
     fn add(&self, new: &NewDrive) -> Result<(), Failed> {
         self.at(Phase::Configuring, 30, None);
-        reload::apply_with(self.target(), |current| {
+        reload::apply_with(self.target(), &self.cause(), |current| {
             new.add_to(current).map_err(|mistakes| {
                 let text: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
                 Failed::new(text.join("; "), "the configuration has changed meanwhile")
             })
         })?;
         let name = new.name();
+        if self.target().is_kept() {
+            return Ok(());
+        }
         self.target().added().insert(name.to_owned());
         self.running.tasks.remark(
             self.id,
@@ -379,10 +393,10 @@ impl Step<'_> {
             tracing::warn!(drive = name, %nqn, "pulled out: commands of its hosts fail from now on");
         }
         self.at(Phase::Configuring, 30, None);
-        let removed = reload::apply_with(self.target(), |current| Ok(without_drive(current, name)));
+        let removed = reload::apply_with(self.target(), &self.cause(), |current| Ok(without_drive(current, name)));
         match removed {
             Ok(_) => {
-                if !self.target().added().remove(name) {
+                if !self.target().is_kept() && !self.target().added().remove(name) {
                     let remark = format!(
                         "drive {name} is in the configuration, which the next start or reload of the target goes by: take it \
                          out there, too"

@@ -21,6 +21,13 @@ impl Reload<'_> {
                 self.leaving.insert(from.clone(), plain);
             }
         }
+        for (device, before) in self.extended.drain(..) {
+            let taken_back = device.file().map_or(Ok(()), |file| file.take_back_extension(before));
+            if let Err(error) = taken_back {
+                let what = device.describe();
+                tracing::error!(what, "was made larger, and cannot be made as small as it was: {error}");
+            }
+        }
         self.taken.clear();
         self.taken_ports.clear();
         self.taken_drives.drain(..).for_each(|opened| opened.actor.stop());

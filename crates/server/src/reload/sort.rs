@@ -25,7 +25,7 @@ impl<'c> Reload<'c> {
         for (nqn, namespace) in rest {
             self.take_or_defer(Deferred::Namespace(nqn, namespace))?;
         }
-        for subsystem in &self.config.subsystems {
+        for subsystem in self.config.enabled_subsystems() {
             let open = self.drives_stay.iter().any(|(_, now)| now.subsystem.nqn == subsystem.nqn);
             if let Some(drive) = drive_of(self.config, subsystem).filter(|_| !open) {
                 self.take_or_defer(Deferred::Drive(drive, subsystem))?;
@@ -39,8 +39,8 @@ impl<'c> Reload<'c> {
 
     /// Gives the namespaces for which nothing is open.
     fn sort_devices(&mut self) -> Result<Vec<(&'c Nqn, &'c Namespace)>, StartError> {
-        let all = self.config.subsystems.iter();
-        let all = all.flat_map(|subsystem| subsystem.namespaces.iter().map(|namespace| (&subsystem.nqn, namespace)));
+        let all = self.config.enabled_subsystems();
+        let all = all.flat_map(|subsystem| subsystem.enabled_namespaces().map(|namespace| (&subsystem.nqn, namespace)));
         let mut others = Vec::new();
         let mut rest = Vec::new();
         for (nqn, namespace) in all {
@@ -78,6 +78,15 @@ impl<'c> Reload<'c> {
     fn look(&mut self, key: &NamespaceKey, plain: &OpenNamespace, namespace: &Namespace) -> Result<(), StartError> {
         let Some(file) = plain.device.file() else { return Ok(()) };
         let (subsystem, nsid) = key.clone();
+        // A size that the configuration did not have before is wanted.
+        let wanted = namespace.drive.size_bytes().filter(|size| plain.drive.size_bytes() != Some(*size));
+        if let Some(wanted) = wanted {
+            let extended = file.extend(wanted).map_err(|error| {
+                let (subsystem, nsid) = key.clone();
+                StartError::Drive { subsystem, nsid, error }
+            })?;
+            self.extended.extend(extended.map(|before| (Arc::clone(&plain.device), before)));
+        }
         let to_bytes =
             file.look(namespace.drive.size_bytes()).map_err(|error| StartError::Drive { subsystem, nsid, error })?;
         let from_bytes = plain.device.geometry().capacity_bytes;
@@ -93,7 +102,7 @@ impl<'c> Reload<'c> {
     }
 
     fn sort_drives(&mut self) {
-        for subsystem in &self.config.subsystems {
+        for subsystem in self.config.enabled_subsystems() {
             let Some(drive) = drive_of(self.config, subsystem) else { continue };
             let is_it = |opened: &OpenDrive| opened.config.is_same(drive) && opened.subsystem.nqn == subsystem.nqn;
             if let Some(at) = self.leaving_drives.iter().position(is_it) {
@@ -107,7 +116,7 @@ impl<'c> Reload<'c> {
     /// Gives the ports for which nothing is open.
     fn sort_ports(&mut self) -> Vec<&'c Port> {
         let mut rest = Vec::new();
-        for port in &self.config.ports {
+        for port in self.config.enabled_ports() {
             match self.leaving_ports.iter().position(|listening| listening.port.config.is_same(port)) {
                 None => rest.push(port),
                 Some(at) => {

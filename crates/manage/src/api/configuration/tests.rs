@@ -162,10 +162,17 @@ fn the_json_keys_are_stable() {
         revision: Revision::named("r2"),
         plan: planned.plan[..1].to_vec(),
         source: Source::Arguments,
+        generation: None,
         remarks: Diagnostics::default(),
     };
     let revision = Revision::named("r1");
-    let configuration = Configuration { schema: CONFIGURATION_SCHEMA, revision, source: file, toml: "# all\n".into() };
+    let configuration = Configuration {
+        schema: CONFIGURATION_SCHEMA,
+        revision,
+        source: file,
+        generation: Some(7),
+        toml: "# all\n".into(),
+    };
     let refused = RefusedConfiguration::text(load("a.toml", "[[port]]\n").unwrap_err());
     let text = |value: Result<String, serde_json::Error>| value.unwrap().replace(env!("CARGO_PKG_VERSION"), "VERSION");
     insta::assert_snapshot!("planned", text(serde_json::to_string_pretty(&planned)));

@@ -336,6 +336,7 @@ fn fixes_suggested_for_refusals_name_existing_keys() {
         R::HandshakeTimeout,
         R::TooManyConnections,
         R::UnknownSubsystem,
+        R::SubsystemDisabled,
         R::SubsystemNotOnPort,
         R::DiscoveryPort,
         R::HostNotAllowed,

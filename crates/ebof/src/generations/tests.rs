@@ -1,0 +1,171 @@
+//! What is stored comes back, and what is damaged is told.
+
+use ebof_manage::api::Asker;
+
+use super::*;
+
+fn config(port: u16) -> Config {
+    let text = format!("subsystems = []\n[[ports]]\nlisten = \"tcp://127.0.0.1:{port}\"\n");
+    ebof_manage::load("a.toml", &text).unwrap().config
+}
+
+fn open(path: &Path) -> Result<Generations, Unusable> {
+    Generations::open(Arc::new(StateDirectory::open(path).unwrap()), Track::Source)
+}
+
+fn store(generations: &Generations, port: u16) {
+    let cause = Cause::new(Asker::Signal { signal: "SIGHUP".to_owned() }, "reload");
+    let plan = Plan::between(&Config::default(), &config(port));
+    generations.store(&config(port), &plan, &cause).unwrap();
+}
+
+fn three(path: &Path) {
+    let generations = open(path).unwrap();
+    [1, 2, 3].into_iter().for_each(|port| store(&generations, port));
+}
+
+#[test]
+fn generations_come_back_in_order() {
+    let base = tempfile::tempdir().unwrap();
+    assert_eq!(open(base.path()).unwrap().configuration().unwrap(), None);
+    three(base.path());
+    let generations = open(base.path()).unwrap();
+    assert_eq!(generations.configuration().unwrap(), Some(config(3)));
+    let history = generations.history();
+    assert_eq!(history.generations.iter().map(|it| it.generation).collect::<Vec<_>>(), [1, 2, 3]);
+    assert_eq!(generations.read(&history.generations[0]).unwrap(), config(1));
+    assert_eq!(history.generations[1].cause.to_string(), "reload by SIGHUP");
+    assert_eq!(history.generations[1].changes, ["add port tcp://127.0.0.1:2"]);
+    // The same again is not a generation.
+    store(&generations, 3);
+    assert_eq!(generations.current(), Some(3));
+}
+
+#[test]
+fn a_stored_configuration_can_be_loaded_as_it_is() {
+    let base = tempfile::tempdir().unwrap();
+    three(base.path());
+    let text = std::fs::read_to_string(base.path().join("configuration-2.toml")).unwrap();
+    assert_eq!(ebof_manage::load("a.toml", &text).unwrap().config, config(2));
+}
+
+#[test]
+fn a_change_that_was_interrupted_does_not_count() {
+    let base = tempfile::tempdir().unwrap();
+    three(base.path());
+    // Its file is there, and the list does not have it.
+    let directory = StateDirectory::open(base.path()).unwrap();
+    directory.replace("configuration-4.toml", config(4).to_toml().unwrap().as_bytes()).unwrap();
+    drop(directory);
+    let generations = open(base.path()).unwrap();
+    assert_eq!(generations.configuration().unwrap(), Some(config(3)));
+    assert!(!base.path().join("configuration-4.toml").exists());
+    store(&generations, 5);
+    assert_eq!((generations.current(), generations.configuration().unwrap()), (Some(4), Some(config(5))));
+}
+
+#[test]
+fn only_a_limited_number_of_files_is_kept() {
+    let base = tempfile::tempdir().unwrap();
+    let generations = open(base.path()).unwrap();
+    let most = u16::try_from(ebof_manage::api::GENERATIONS_MAX).unwrap();
+    (1..=most + 2).for_each(|port| store(&generations, port));
+    let names = std::fs::read_dir(base.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let files = names.filter(|name| Track::Source.number(name).is_some()).count();
+    assert_eq!(files, usize::from(most));
+    assert!(!base.path().join("configuration-2.toml").exists() && base.path().join("configuration-3.toml").exists());
+}
+
+/// What is told if the next start is to go by a directory in which `harm` was done.
+fn told(harm: impl Fn(&Path)) -> String {
+    let base = tempfile::tempdir().unwrap();
+    three(base.path());
+    harm(base.path());
+    let before = contents(base.path());
+    let error = match open(base.path()) {
+        Err(error) => error,
+        Ok(generations) => generations.configuration().unwrap_err(),
+    };
+    assert_eq!(contents(base.path()), before, "nothing was changed");
+    let text = error.failure(base.path()).to_string();
+    // A file as the source puts what is damaged aside, and stores what it has.
+    let directory = Arc::new(StateDirectory::open(base.path()).unwrap());
+    let generations = Generations::open_or_begin(directory, Track::Source).unwrap();
+    store(&generations, 9);
+    drop(generations);
+    assert_eq!(open(base.path()).unwrap().configuration().unwrap(), Some(config(9)));
+    text.replace(&base.path().display().to_string(), "DIR")
+}
+
+fn contents(path: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut all: Vec<_> = std::fs::read_dir(path)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .map(|path| (path.display().to_string(), std::fs::read(&path).unwrap()))
+        .collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn damage_is_told_and_no_older_configuration_taken() {
+    let cut = |path: &Path| {
+        let bytes = std::fs::read(path).unwrap();
+        std::fs::write(path, &bytes[..bytes.len() - 5]).unwrap();
+    };
+    let text = told(|base| cut(&base.join("configuration-3.toml")));
+    assert!(text.starts_with("the state file DIR/configuration-3.toml is damaged: it has "), "{text}");
+    assert!(text.contains("the target is not started") && text.contains("--import FILE"), "{text}");
+    let text = told(|base| std::fs::remove_file(base.join("configuration-3.toml")).unwrap());
+    assert!(text.contains("configuration-3.toml is missing, and configuration.json says that it is there"), "{text}");
+    let text = told(|base| cut(&base.join("configuration.json")));
+    assert!(text.starts_with("the state file DIR/configuration.json is damaged"), "{text}");
+    let text = told(|base| std::fs::remove_file(base.join("configuration.json")).unwrap());
+    assert!(text.contains("configuration.json is missing, and DIR/configuration-1.toml is there"), "{text}");
+    // An older one in the place of the last one.
+    let text = told(|base| {
+        std::fs::copy(base.join("configuration-2.toml"), base.join("configuration-3.toml")).unwrap();
+    });
+    assert!(text.contains("configuration.json says"), "{text}");
+    let replaced = |name: &'static str, content: &'static [u8]| {
+        move |base: &Path| StateDirectory::open(base).unwrap().replace(name, content).unwrap()
+    };
+    let text = told(replaced("configuration.json", b"{\"schema\": 2, \"last\": 0, \"generations\": []}"));
+    assert!(text.contains("it has schema 2, and this version of ebof knows 1"), "{text}");
+    let text = told(replaced("configuration.json", b"[]"));
+    assert!(text.contains("it is not understood"), "{text}");
+    let text = told(replaced("configuration-3.toml", b"ports = 7\n"));
+    assert!(text.contains("it is not understood"), "{text}");
+}
+
+#[test]
+fn what_cannot_be_stored_leaves_what_there_was() {
+    let base = tempfile::tempdir().unwrap();
+    let generations = open(base.path()).unwrap();
+    store(&generations, 1);
+    // In the place of the list's temporary file.
+    std::fs::create_dir(base.path().join(".configuration.json.new")).unwrap();
+    let cause = Cause::library();
+    let error = generations.store(&config(2), &Plan::default(), &cause).unwrap_err().to_string();
+    assert!(error.contains("storing") && error.contains("configuration.json"), "{error}");
+    assert_eq!((generations.current(), generations.history().generations.len()), (Some(1), 1));
+    std::fs::remove_dir(base.path().join(".configuration.json.new")).unwrap();
+    drop(generations);
+    let generations = open(base.path()).unwrap();
+    assert_eq!(generations.configuration().unwrap(), Some(config(1)));
+    store(&generations, 2);
+    assert_eq!(generations.configuration().unwrap(), Some(config(2)));
+}
+
+#[test]
+fn what_was_served_beside_the_directory_is_no_source() {
+    let base = tempfile::tempdir().unwrap();
+    three(base.path());
+    let directory = Arc::new(StateDirectory::open(base.path()).unwrap());
+    let beside = Generations::open_or_begin(directory, Track::Beside).unwrap();
+    assert_eq!(beside.current(), None);
+    store(&beside, 9);
+    assert_eq!((beside.current(), Keeper::is_source(&beside)), (Some(1), false));
+    drop(beside);
+    assert_eq!(open(base.path()).unwrap().configuration().unwrap(), Some(config(3)));
+}

@@ -1,0 +1,78 @@
+//! The kinds of objects, and the keys that each has.
+
+use std::fmt;
+
+use crate::config::{Host, ManagedDrive, Namespace, Port, Subsystem, TargetOptions};
+use crate::keys::Key;
+use crate::manual::kind_of;
+
+/// A kind of objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The target as a whole.
+    Target,
+    /// Ports.
+    Port,
+    /// Hosts.
+    Host,
+    /// Drives that hosts manage.
+    Drive,
+    /// Subsystems.
+    Subsystem,
+    /// Namespaces of subsystems without a drive.
+    Namespace,
+}
+
+impl Kind {
+    /// All variants.
+    pub const ALL: [Self; 6] = [Self::Target, Self::Port, Self::Host, Self::Drive, Self::Subsystem, Self::Namespace];
+
+    /// Its name, as in `port a`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Target => "target",
+            Self::Port => "port",
+            Self::Host => "host",
+            Self::Drive => "drive",
+            Self::Subsystem => "subsystem",
+            Self::Namespace => "namespace",
+        }
+    }
+
+    /// The key by which its objects are known.
+    pub(super) const fn named_by(self) -> &'static str {
+        match self {
+            Self::Target => "",
+            Self::Port | Self::Drive => "name",
+            Self::Host | Self::Subsystem => "nqn",
+            Self::Namespace => "nsid",
+        }
+    }
+
+    /// Its keys, and the type of each as the manual calls it.
+    pub(super) fn keys(self) -> Vec<(&'static str, &'static str)> {
+        fn all<T>(keys: &[Key<T>]) -> Vec<(&'static str, &'static str)> {
+            keys.iter().map(|key| (key.name, kind_of(&key.form))).collect()
+        }
+        match self {
+            Self::Target => all(TargetOptions::KEYS),
+            Self::Port => all(Port::KEYS),
+            Self::Host => all(Host::KEYS),
+            Self::Drive => all(ManagedDrive::KEYS),
+            Self::Subsystem => all(Subsystem::KEYS),
+            Self::Namespace => all(Namespace::KEYS),
+        }
+    }
+
+    /// Whether its objects can be disabled.
+    pub(super) const fn can_be_disabled(self) -> bool {
+        matches!(self, Self::Port | Self::Subsystem | Self::Namespace)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
