@@ -12,6 +12,7 @@ use crate::place::Place;
 use crate::query::Filter;
 use crate::service::Parts;
 use crate::view::View;
+use crate::wanted::Wanted;
 
 /// Addresses of one area, and what can be done with each.
 pub(crate) trait Area {
@@ -69,6 +70,12 @@ pub(crate) trait Area {
     /// Carries out a POST whose body is not JSON; `kind` is its Content-Type.
     fn upload(&self, _kind: &str, _body: &[u8], _request: &Change<'_>) -> Option<Result<Done, Problem>> {
         None
+    }
+
+    /// What a POST, PATCH or DELETE asks for, without doing it: so that it can be planned, too.
+    fn translate(&self, method: &Method, input: Input, view: &View<'_>) -> Result<Wanted, Problem> {
+        let _ = (method, input, view);
+        Err(Problem::not_found(&"a change that can be planned"))
     }
 
     /// Carries out a POST, PATCH or DELETE. `input` is the body, empty for DELETE.

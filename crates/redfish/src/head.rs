@@ -136,10 +136,8 @@ pub(crate) enum State {
     Enabled,
     Disabled,
     StandbyOffline,
-    Deferring,
     InTest,
     Quiesced,
-    Updating,
 }
 
 /// `Resource.Health`.

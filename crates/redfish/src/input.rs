@@ -37,6 +37,11 @@ impl Input {
         }
     }
 
+    /// Of a body that is inside another one.
+    pub(crate) fn of(properties: Map<String, Value>) -> Self {
+        Self { properties, ..Self::default() }
+    }
+
     fn pointer(&self, name: &str) -> String {
         format!("{}/{name}", self.pointer)
     }
@@ -156,6 +161,20 @@ impl Input {
         Some(places)
     }
 
+    /// The new value of a list of references, of which there are some: `{}` leaves one as it is, and
+    /// `null` takes it out (DSP0266, "Modifying array properties").
+    pub(crate) fn changed_links(&mut self, name: &str, current: &[Place]) -> Option<Vec<Place>> {
+        let list = self.list(name)?;
+        let is_kept = |value: &Value| value.as_object().is_some_and(Map::is_empty);
+        let mut wanted = Vec::new();
+        for (at, value) in list.into_iter().enumerate().filter(|(_, value)| !value.is_null()) {
+            let kept = current.get(at).filter(|_| is_kept(&value));
+            wanted.push(kept.map_or(value, |place| serde_json::json!({ "@odata.id": place })));
+        }
+        self.properties.insert(name.to_owned(), Value::Array(wanted));
+        self.links(name)
+    }
+
     /// A list of texts, each of at most 4096 bytes.
     pub(crate) fn texts(&mut self, name: &str) -> Option<Vec<String>> {
         let accepted = format!("a list of at most {LIST_MAX} strings");
@@ -164,6 +183,38 @@ impl Input {
             let text = |value: &Value| value.as_str().filter(|text| text.len() <= TEXT_BYTES_MAX).map(str::to_owned);
             list.iter().map(text).collect()
         })
+    }
+
+    /// A list of objects, each read by `inner`; what that leaves over is a mistake.
+    pub(crate) fn objects<T>(&mut self, name: &str, mut inner: impl FnMut(&mut Self) -> T) -> Option<Vec<T>> {
+        let list = self.list(name)?;
+        let pointer = self.pointer(name);
+        let mut all = Vec::new();
+        for (at, value) in list.into_iter().enumerate() {
+            let Value::Object(properties) = value else {
+                self.mistake(&format!("{name}/{at}"), Message::property_type(name, &value, "an object"));
+                continue;
+            };
+            let mut input = Self { properties, pointer: format!("{pointer}/{at}"), mistakes: Vec::new() };
+            all.push(inner(&mut input));
+            self.mistakes.append(&mut input.mistakes);
+            left_over(&input.properties, None, &input.pointer, &mut self.mistakes);
+        }
+        Some(all)
+    }
+
+    /// Takes a property that is `null`.
+    pub(crate) fn null(&mut self, name: &str) -> bool {
+        let is_null = self.properties.get(name).is_some_and(Value::is_null);
+        if is_null {
+            self.properties.remove(name);
+        }
+        is_null
+    }
+
+    /// ebof's own object: `Oem.Ebof`.
+    pub(crate) fn ebof<T>(&mut self, inner: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        self.object("Oem", |oem| oem.object("Ebof", inner)).flatten()
     }
 
     /// A reference.

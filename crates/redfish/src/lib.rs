@@ -18,23 +18,28 @@ mod certificates;
 mod chassis;
 mod etag;
 mod events;
+mod fabrics;
 mod head;
 mod id;
 mod input;
 mod manager;
 mod message;
+mod names;
 mod place;
+mod plan;
 mod query;
 mod registries;
 mod root;
 mod schemas;
 mod service;
 mod sessions;
+mod storage;
 mod tasks;
 mod telemetry;
 mod time;
 mod update;
 mod view;
+mod wanted;
 
 pub use caller::Caller;
 pub use certificates::{CertificateSubject, Certificates, NoCertificates, ShownCertificate};
@@ -43,3 +48,12 @@ pub use manager::Configurations;
 pub use place::Place;
 pub use service::{Body, Parts, Service};
 pub use view::View;
+
+/// The box of the integration tests is walked by those of the schemas, too.
+#[cfg(test)]
+#[allow(dead_code, reason = "what the integration tests need")]
+#[path = "../tests/it/fixture.rs"]
+mod fixture;
+
+#[cfg(test)]
+extern crate self as ebof_redfish;

@@ -17,6 +17,7 @@ use crate::message::Problem;
 use crate::place::Place;
 use crate::view::View;
 use configuration::ConfigurationResource;
+pub(crate) use configuration::refused;
 pub use log::Log;
 use log::LogService;
 pub(crate) use log::health;

@@ -12,6 +12,8 @@ use http::StatusCode;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::place::Place;
+
 /// The prefix of messages of DMTF's registry `Base`.
 pub(crate) const BASE: &str = "Base.1.18";
 
@@ -133,6 +135,21 @@ impl Message {
     pub(crate) fn property_error(name: &str, why: &str, accepted: &str) -> Self {
         let message = format!("The value of the property {name} is not accepted: {why}.");
         Self::warning("PropertyValueError", &[name], message, format!("{accepted}."))
+    }
+
+    /// A resource that is to be created is there already.
+    pub(crate) fn resource_exists(kind: &str, property: &str, value: &str) -> Self {
+        let value = shortened(value);
+        let message = format!("There is a resource of the type {kind} already whose {property} has {value}.");
+        let resolution = "Use that one, or send another value.";
+        Self::critical("ResourceAlreadyExists", &[kind, property, &value], message, resolution)
+    }
+
+    /// A reference to a resource of another kind, or of somebody else.
+    pub(crate) fn not_this_kind(place: &Place, accepted: &str) -> Self {
+        let (place, id) = (shortened(&place.to_string()), "PropertyValueError");
+        let message = format!("The reference {place} is to a resource that cannot be used here.");
+        Self::warning(id, &[&place], message, format!("Accepted: {accepted}."))
     }
 
     pub(crate) fn parameter_missing(action: &str, name: &str) -> Self {
@@ -302,6 +319,11 @@ impl Problem {
     /// 400.
     pub(crate) fn bad_request(message: Message) -> Self {
         Self::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    /// 405: others of its kind can be deleted.
+    pub(crate) fn cannot_be_deleted() -> Self {
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, Message::resource_cannot_be_deleted())
     }
 
     /// 404.

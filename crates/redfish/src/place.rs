@@ -7,11 +7,14 @@ use crate::area::Area;
 use crate::certificates::CertificatePlace;
 use crate::chassis::ChassisPlace;
 use crate::events::EventPlace;
+use crate::fabrics::FabricPlace;
 use crate::manager::ManagerPlace;
+use crate::plan::PlanPlace;
 use crate::registries::RegistryPlace;
 use crate::root::RootPlace;
 use crate::schemas::SchemaPlace;
 use crate::sessions::SessionPlace;
+use crate::storage::StoragePlace;
 use crate::tasks::TaskPlace;
 use crate::telemetry::TelemetryPlace;
 use crate::update::UpdatePlace;
@@ -82,6 +85,9 @@ areas! {
     Update(UpdatePlace),
     Registry(RegistryPlace),
     Schema(SchemaPlace),
+    Storage(StoragePlace),
+    Fabrics(FabricPlace),
+    Plan(PlanPlace),
 }
 
 impl Place {
@@ -92,8 +98,10 @@ impl Place {
         Self::parse(&format!("{ROOT}/{}", path.join("/")))
     }
 
-    /// The address that a path names: with or without a slash at its end.
-    pub(crate) fn parse(path: &str) -> Option<Self> {
+    /// The address that a path names: with or without a slash at its end. Whether there is such a
+    /// resource now is another question.
+    #[must_use]
+    pub fn parse(path: &str) -> Option<Self> {
         if path.len() > PATH_BYTES_MAX {
             return None;
         }

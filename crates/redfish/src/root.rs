@@ -10,6 +10,7 @@ use crate::area::{Area, READ};
 use crate::certificates::CertificatePlace;
 use crate::chassis::ChassisPlace;
 use crate::events::EventPlace;
+use crate::fabrics::FabricPlace;
 use crate::head::{Head, Link, json, link};
 use crate::manager::ManagerPlace;
 use crate::message::Problem;
@@ -18,6 +19,7 @@ use crate::query::LEVELS_MAX;
 use crate::registries::RegistryPlace;
 use crate::schemas::{SchemaPlace, metadata, openapi};
 use crate::sessions::SessionPlace;
+use crate::storage::StoragePlace;
 use crate::tasks::TaskPlace;
 use crate::telemetry::TelemetryPlace;
 use crate::update::UpdatePlace;
@@ -101,6 +103,8 @@ struct ServiceRoot {
     vendor: &'static str,
     protocol_features_supported: ProtocolFeatures,
     chassis: Link,
+    storage: Link,
+    fabrics: Link,
     session_service: Link,
     account_service: Link,
     tasks: Link,
@@ -181,6 +185,8 @@ impl ServiceRoot {
             registries: link(RegistryPlace::Collection),
             json_schemas: link(SchemaPlace::Collection),
             links: RootLinks { sessions: link(SessionPlace::Sessions) },
+            storage: link(StoragePlace::Collection),
+            fabrics: link(FabricPlace::Collection),
         }
     }
 }
@@ -193,6 +199,8 @@ fn odata() -> Value {
         "value": [
             entry("Service", RootPlace::Service.into()),
             entry("Chassis", ChassisPlace::Collection.into()),
+            entry("Storage", StoragePlace::Collection.into()),
+            entry("Fabrics", FabricPlace::Collection.into()),
             entry("SessionService", SessionPlace::Service.into()),
             entry("Sessions", SessionPlace::Sessions.into()),
             entry("AccountService", AccountPlace::Service.into()),

@@ -27,12 +27,22 @@ pub(crate) const KINDS: &[&str] = &[
     "CertificateService.v1_2_1",
     "Chassis.v1_28_0",
     "ChassisCollection",
+    "Connection.v1_4_0",
+    "ConnectionCollection",
     "Drive.v1_22_0",
     "DriveCollection",
+    "DriveMetrics.v1_3_0",
+    "Endpoint.v1_8_2",
+    "EndpointCollection",
+    "EnvironmentMetrics.v1_5_0",
     "Event.v1_13_0",
     "EventDestination.v1_16_0",
     "EventDestinationCollection",
     "EventService.v1_12_0",
+    "Fabric.v1_4_0",
+    "FabricCollection",
+    "Fan.v1_6_0",
+    "FanCollection",
     "JsonSchemaFile.v1_1_5",
     "JsonSchemaFileCollection",
     "LogEntry.v1_21_0",
@@ -54,20 +64,42 @@ pub(crate) const KINDS: &[&str] = &[
     "MetricReportCollection",
     "MetricReportDefinition.v1_4_7",
     "MetricReportDefinitionCollection",
+    "NetworkAdapter.v1_14_0",
+    "NetworkAdapterCollection",
+    "PCIeDevice.v1_21_0",
+    "PCIeDeviceCollection",
+    "PCIeFunction.v1_7_0",
+    "PCIeFunctionCollection",
+    "Port.v1_18_0",
+    "PortCollection",
+    "PortMetrics.v1_8_1",
     "PrivilegeRegistry.v1_2_0",
     "Role.v1_3_3",
     "RoleCollection",
+    "Sensor.v1_12_0",
+    "SensorCollection",
     "ServiceRoot.v1_20_0",
     "Session.v1_8_0",
     "SessionCollection",
     "SessionService.v1_2_0",
     "SoftwareInventory.v1_13_0",
     "SoftwareInventoryCollection",
+    "Storage.v1_21_0",
+    "StorageCollection",
+    "StorageController.v1_11_0",
+    "StorageControllerCollection",
     "Task.v1_7_4",
     "TaskCollection",
     "TaskService.v1_3_0",
     "TelemetryService.v1_4_1",
+    "ThermalMetrics.v1_3_2",
+    "ThermalSubsystem.v1_5_0",
     "UpdateService.v1_17_0",
+    "Volume.v1_10_2",
+    "VolumeCollection",
+    "VolumeMetrics.v1_1_1",
+    "Zone.v1_6_3",
+    "ZoneCollection",
 ];
 
 /// Schemas that others refer to.
@@ -76,13 +108,25 @@ const REFERRED: &[&str] = &["RedfishError.v1_0_2", "RedfishExtensions.v1_0_0", "
 /// Types that SNIA publishes.
 const SWORDFISH: &[&str] = &["Volume", "VolumeCollection", "VolumeMetrics"];
 
-/// ebof's own schemas: the name of the file, and its text.
+/// ebof's own schemas: the file, and its text.
 pub(crate) const OWN: &[(&str, &str)] = &[
-    ("EbofConfiguration", include_str!("../schemas/EbofConfiguration_v1.xml")),
-    ("EbofLogEntry", include_str!("../schemas/EbofLogEntry_v1.xml")),
-    ("EbofManager", include_str!("../schemas/EbofManager_v1.xml")),
-    ("EbofSessionService", include_str!("../schemas/EbofSessionService_v1.xml")),
-    ("EbofTask", include_str!("../schemas/EbofTask_v1.xml")),
+    ("EbofChassis_v1.xml", include_str!("../schemas/EbofChassis_v1.xml")),
+    ("EbofConfiguration_v1.xml", include_str!("../schemas/EbofConfiguration_v1.xml")),
+    ("EbofConnection_v1.xml", include_str!("../schemas/EbofConnection_v1.xml")),
+    ("EbofDrive_v1.xml", include_str!("../schemas/EbofDrive_v1.xml")),
+    ("EbofDriveMetrics_v1.xml", include_str!("../schemas/EbofDriveMetrics_v1.xml")),
+    ("EbofEndpoint_v1.xml", include_str!("../schemas/EbofEndpoint_v1.xml")),
+    ("EbofLogEntry_v1.xml", include_str!("../schemas/EbofLogEntry_v1.xml")),
+    ("EbofManager_v1.xml", include_str!("../schemas/EbofManager_v1.xml")),
+    ("EbofPCIeFunction_v1.xml", include_str!("../schemas/EbofPCIeFunction_v1.xml")),
+    ("EbofPort_v1.xml", include_str!("../schemas/EbofPort_v1.xml")),
+    ("EbofPortMetrics_v1.xml", include_str!("../schemas/EbofPortMetrics_v1.xml")),
+    ("EbofSessionService_v1.xml", include_str!("../schemas/EbofSessionService_v1.xml")),
+    ("EbofStorage_v1.xml", include_str!("../schemas/EbofStorage_v1.xml")),
+    ("EbofStorageController_v1.xml", include_str!("../schemas/EbofStorageController_v1.xml")),
+    ("EbofTask_v1.xml", include_str!("../schemas/EbofTask_v1.xml")),
+    ("EbofVolume_v1.xml", include_str!("../schemas/EbofVolume_v1.xml")),
+    ("EbofVolumeMetrics_v1.xml", include_str!("../schemas/EbofVolumeMetrics_v1.xml")),
 ];
 
 /// Addresses of schemas.
@@ -102,10 +146,7 @@ impl Area for SchemaPlace {
         match segments {
             ["JsonSchemas"] => Some(Self::Collection),
             ["JsonSchemas", kind] => Some(Self::File((*kind).to_owned())),
-            ["schemas", file] => {
-                let name = file.strip_suffix("_v1.xml")?;
-                OWN.iter().find(|(own, _)| *own == name).map(|(own, _)| Self::Own(own))
-            }
+            ["schemas", file] => OWN.iter().find(|(own, _)| own == file).map(|(own, _)| Self::Own(own)),
             _ => None,
         }
     }
@@ -122,7 +163,7 @@ impl Area for SchemaPlace {
         match self {
             Self::Collection => vec!["JsonSchemas"],
             Self::File(kind) => vec!["JsonSchemas", kind],
-            Self::Own(name) => vec!["schemas", own_file(name)],
+            Self::Own(file) => vec!["schemas", file],
         }
     }
 
@@ -146,20 +187,9 @@ impl Area for SchemaPlace {
     }
 
     fn document(&self, _view: &View<'_>) -> Option<(&'static str, String)> {
-        let Self::Own(name) = self else { return None };
-        let (_, text) = OWN.iter().find(|(own, _)| own == name)?;
+        let Self::Own(file) = self else { return None };
+        let (_, text) = OWN.iter().find(|(own, _)| own == file)?;
         Some(("application/xml", (*text).to_owned()))
-    }
-}
-
-/// The file of a schema of ebof's own.
-fn own_file(name: &str) -> &'static str {
-    match name {
-        "EbofConfiguration" => "EbofConfiguration_v1.xml",
-        "EbofLogEntry" => "EbofLogEntry_v1.xml",
-        "EbofManager" => "EbofManager_v1.xml",
-        "EbofSessionService" => "EbofSessionService_v1.xml",
-        _ => "EbofTask_v1.xml",
     }
 }
 
@@ -233,8 +263,8 @@ pub(crate) fn metadata() -> String {
             *kind == "RedfishExtensions.v1_0_0",
         ));
     }
-    for (name, text) in OWN {
-        let uri = Place::from(SchemaPlace::Own(name)).to_string();
+    for (file, text) in OWN {
+        let uri = Place::from(SchemaPlace::Own(file)).to_string();
         let all =
             text.split("<Schema ").skip(1).filter_map(|rest| rest.split("Namespace=\"").nth(1)?.split('"').next());
         references.push_str(&reference(&uri, &all.collect::<Vec<_>>(), false));

@@ -3,7 +3,9 @@
 use serde::Serialize;
 
 use super::ChassisPlace;
-use crate::head::{Head, Health, Link, Status, link};
+use super::sensor;
+use crate::head::{Action, Head, Health, Link, Oem, Status, link, links, oem};
+use crate::storage::StoragePlace;
 use crate::view::View;
 
 #[derive(Serialize)]
@@ -17,13 +19,54 @@ pub(super) struct Chassis {
     serial_number: String,
     #[serde(rename = "UUID")]
     uuid: String,
+    power_state: &'static str,
     status: Status,
     drives: Link,
+    network_adapters: Link,
+    #[serde(rename = "PCIeDevices")]
+    pcie_devices: Link,
+    sensors: Link,
+    thermal_subsystem: Link,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    environment_metrics: Option<Link>,
+    links: Links,
+    actions: Actions,
+    oem: Oem<Enclosure>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Links {
+    drives: Vec<Link>,
+    storage: Vec<Link>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Actions {
+    oem: OemActions,
+}
+
+#[derive(Serialize)]
+struct OemActions {
+    #[serde(rename = "#EbofChassis.AddDrive")]
+    add_drive: Action,
+}
+
+/// `EbofChassis.v1_0_0.Enclosure`.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Enclosure {
+    #[serde(rename = "@odata.type")]
+    kind: &'static str,
+    version: String,
+    contradictions: Vec<String>,
 }
 
 impl Chassis {
     pub(super) fn new(view: &View<'_>) -> Self {
-        let unwell = view.inventory().drives.iter().any(|drive| drive.critical_warning != 0);
+        let inventory = view.inventory();
+        let unwell = inventory.drives.iter().any(|drive| drive.critical_warning != 0);
         let health = if unwell { Health::Warning } else { Health::OK };
         Self {
             head: Head::new(
@@ -37,8 +80,24 @@ impl Chassis {
             model: "ebof",
             serial_number: view.parts.uuid.simple().to_string(),
             uuid: view.parts.uuid.to_string(),
+            power_state: "On",
             status: Status::enabled(health),
             drives: link(ChassisPlace::Drives),
+            network_adapters: link(ChassisPlace::Adapters),
+            pcie_devices: link(ChassisPlace::Devices),
+            sensors: link(ChassisPlace::Sensors),
+            thermal_subsystem: link(ChassisPlace::Thermal),
+            environment_metrics: sensor::Environment::of_box(view).map(|_| link(ChassisPlace::Environment)),
+            links: Links {
+                drives: links(view.drives().map(|(id, _)| ChassisPlace::Drive(id.to_owned()))),
+                storage: links(view.storages().map(|(id, _)| StoragePlace::Subsystem(id.to_owned()))),
+            },
+            actions: Actions { oem: OemActions { add_drive: Action::new(ChassisPlace::AddDrive) } },
+            oem: oem(Enclosure {
+                kind: "#EbofChassis.v1_0_0.Enclosure",
+                version: inventory.version.clone(),
+                contradictions: inventory.contradictions.clone(),
+            }),
         }
     }
 }

@@ -228,7 +228,7 @@ fn remarks(diagnostics: &Diagnostics) -> Vec<String> {
 }
 
 /// Why a configuration is refused.
-fn refused(refused: RefusedConfiguration) -> Problem {
+pub(crate) fn refused(refused: RefusedConfiguration) -> Problem {
     let Some(diagnostics) = &refused.diagnostics else { return refused.refused.into() };
     let message = Message::own(
         "ConfigurationRefused",

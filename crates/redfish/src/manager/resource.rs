@@ -5,7 +5,8 @@ use serde::Serialize;
 use super::ManagerPlace;
 use crate::certificates::CertificatePlace;
 use crate::chassis::ChassisPlace;
-use crate::head::{Head, Link, Oem, Status, link, links, oem};
+use crate::head::{Action, Head, Link, Oem, Status, link, links, oem};
+use crate::plan::PlanPlace;
 use crate::time::date_time;
 use crate::view::View;
 
@@ -29,7 +30,20 @@ pub(super) struct Manager {
     network_protocol: Link,
     log_services: Link,
     links: Links,
+    actions: Actions,
     oem: Oem<OemManager>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Actions {
+    oem: OemActions,
+}
+
+#[derive(Serialize)]
+struct OemActions {
+    #[serde(rename = "#EbofManager.PlanChanges")]
+    plan: Action,
 }
 
 #[derive(Serialize)]
@@ -88,6 +102,7 @@ impl Manager {
                 manager_for_chassis: links([ChassisPlace::Enclosure]),
                 manager_in_chassis: link(ChassisPlace::Enclosure),
             },
+            actions: Actions { oem: OemActions { plan: plan_action() } },
             oem: oem(ebof),
         }
     }
@@ -141,4 +156,9 @@ impl NetworkProtocol {
             status: Status::OK,
         }
     }
+}
+
+/// What says what a request would change.
+fn plan_action() -> Action {
+    Action::new(PlanPlace::Plan).accepts("Method@Redfish.AllowableValues", vec!["POST", "PATCH", "DELETE"])
 }

@@ -28,6 +28,8 @@ struct Property {
     is_reference: bool,
     is_required: bool,
     is_writable: bool,
+    /// A copy of some of a resource's properties.
+    is_excerpt: bool,
 }
 
 impl Csdl {
@@ -188,10 +190,15 @@ impl Csdl {
         match (list, value) {
             (Some(kind), Value::Array(list)) => {
                 for one in list {
+                    if property.is_excerpt {
+                        self.excerpt(at, kind, one, wrong);
+                        continue;
+                    }
                     self.one(at, within, kind, property.is_reference, one, wrong);
                 }
             }
             (Some(_), _) => wrong.push(format!("{at}: it is no list")),
+            (None, _) if property.is_excerpt => self.excerpt(at, &property.kind, value, wrong),
             (None, _) => self.one(at, within, &property.kind, property.is_reference, value, wrong),
         }
     }
@@ -211,6 +218,18 @@ impl Csdl {
         };
         if !is_it {
             wrong.push(format!("{at}: {value} is no {kind}"));
+        }
+    }
+
+    /// A copy of a resource requires nothing, and has where it is from.
+    fn excerpt(&self, at: &str, kind: &str, value: &Value, wrong: &mut Vec<String>) {
+        let kind = self.effective(kind, "");
+        let Value::Object(object) = value else { return wrong.push(format!("{at}: {value} is no object")) };
+        for (name, value) in object {
+            match self.property(&kind, name) {
+                Some(property) => self.value(&format!("{at} {name}"), &kind, property, value, wrong),
+                None => wrong.push(format!("{at} {name}: {kind} has no such property")),
+            }
         }
     }
 
@@ -278,6 +297,7 @@ impl Property {
             is_nullable: node.attribute("Nullable") != Some("false"),
             is_reference: node.tag_name().name() == "NavigationProperty",
             is_required: annotation(node, "Redfish.Required").is_some(),
+            is_excerpt: annotation(node, "Redfish.ExcerptCopy").is_some(),
             is_writable: text.or(inner).is_some_and(|text| text.contains("Write")),
         }
     }

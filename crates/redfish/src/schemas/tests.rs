@@ -9,9 +9,20 @@ use serde_json::{Value, json};
 
 use super::csdl::Csdl;
 use super::{KINDS, OWN, metadata, openapi, unversioned};
+use crate::fixture::Fixture;
 use crate::place::Place;
 use crate::service::Service;
 use crate::service::tests::{ask_of, caller, whole};
+
+/// A service that has something of everything besides drives, and one of a box of drives.
+fn services() -> [Service; 2] {
+    [whole(), Fixture::new().service]
+}
+
+/// Every resource of both.
+fn all() -> Vec<(String, Value)> {
+    services().iter().flat_map(walked).collect()
+}
 
 /// Every resource that can be reached, by its address.
 fn walked(service: &Service) -> BTreeMap<String, Value> {
@@ -61,10 +72,9 @@ fn kinds(value: &Value, found: &mut BTreeSet<String>) {
 
 #[test]
 fn every_reference_leads_to_a_resource_of_a_listed_type() {
-    let service = whole();
-    let tree = walked(&service);
+    let tree = all();
     let mut used = BTreeSet::new();
-    tree.values().for_each(|resource| kinds(resource, &mut used));
+    tree.iter().for_each(|(_, resource)| kinds(resource, &mut used));
     let unlisted: Vec<_> = used.iter().filter(|kind| !super::is_known(kind)).collect();
     assert!(unlisted.is_empty(), "not in schemas.rs: {unlisted:?}");
     let used: BTreeSet<&str> =
@@ -82,7 +92,6 @@ fn every_reference_leads_to_a_resource_of_a_listed_type() {
 
 #[test]
 fn every_address_is_one_of_the_patterns() {
-    let service = whole();
     let patterns = Place::patterns();
     let fits = |uri: &str, pattern: &str| {
         let own: Vec<&str> = uri.trim_start_matches("/redfish/v1").trim_matches('/').split('/').collect();
@@ -90,7 +99,7 @@ fn every_address_is_one_of_the_patterns() {
         own.len() == wanted.len()
             && own.iter().zip(&wanted).all(|(own, wanted)| wanted.starts_with('{') || own == wanted)
     };
-    for (uri, resource) in walked(&service) {
+    for (uri, resource) in all() {
         let entity = resource["@odata.type"].as_str().map_or("", |kind| unversioned(kind.trim_start_matches('#')));
         let of: Vec<_> = patterns.iter().filter(|(_, pattern)| fits(&uri, pattern)).collect();
         assert!(of.iter().any(|(own, _)| *own == entity), "{uri} of type {entity}: {of:?}");
@@ -117,9 +126,9 @@ fn the_metadata_has_each_type_once() {
     let distinct: BTreeSet<&str> = includes.iter().copied().collect();
     assert_eq!(includes.len(), distinct.len());
     assert!(KINDS.iter().all(|kind| distinct.contains(kind)) && distinct.contains("EbofTask.v1_0_0"));
-    for (name, _) in OWN {
+    for (file, _) in OWN {
         let reader = caller(None);
-        let uri = format!("/redfish/v1/schemas/{name}_v1.xml");
+        let uri = format!("/redfish/v1/schemas/{file}");
         assert_eq!(ask_of(&whole(), "GET", &uri, &[], Value::Null, &reader).0, 200);
     }
 }
@@ -144,9 +153,8 @@ fn resources_are_what_the_csdl_says() {
             false
         }
     };
-    let service = whole();
     let mut wrong = Vec::new();
-    for (uri, resource) in walked(&service) {
+    for (uri, resource) in all() {
         if has_dmtf {
             csdl.check(&uri, &resource, &mut wrong);
         } else {
@@ -165,15 +173,17 @@ fn what_is_read_only_cannot_be_changed() {
     let mut csdl = Csdl::default();
     OWN.iter().for_each(|(_, text)| csdl.add(text));
     csdl.add_archive(&path);
-    let service = whole();
+    let services = services();
     let admin = caller(Some(Role::Administrator));
     let mut tried = 0;
-    for (uri, resource) in walked(&service) {
+    let all =
+        services.iter().flat_map(|service| walked(service).into_iter().map(move |(uri, own)| (service, uri, own)));
+    for (service, uri, resource) in all {
         let Some(place) = Place::parse(&uri).filter(|place| place.area().methods().contains(&Method::PATCH)) else {
             continue;
         };
         for name in csdl.read_only(&resource) {
-            let (status, _, body) = ask_of(&service, "PATCH", &uri, &[], json!({ &name: resource[&name] }), &admin);
+            let (status, _, body) = ask_of(service, "PATCH", &uri, &[], json!({ &name: resource[&name] }), &admin);
             assert_eq!(status, 400, "{place}: {name}: {body}");
             tried += 1;
         }

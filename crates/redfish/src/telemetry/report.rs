@@ -160,9 +160,14 @@ fn address(object: &SeriesName, view: &View<'_>) -> String {
         SeriesKind::Function => format!("/redfish/v1/Storage/{of}/Controllers/{rest}"),
         SeriesKind::Namespace => format!("/redfish/v1/Storage/{}/Volumes/{rest}", slug(of)),
         SeriesKind::Port => {
-            let id = view.port_id(name).unwrap_or_else(|| slug(name));
+            let id = view.port_id(name).map_or_else(|| slug(name), str::to_owned);
             format!("/redfish/v1/Chassis/enclosure/NetworkAdapters/fabric/Ports/{id}")
         }
-        SeriesKind::Host => format!("/redfish/v1/Fabrics/NVMeoF/Endpoints/{}", slug(&format!("host-{name}"))),
+        SeriesKind::Host => {
+            let names = view.names();
+            let known = names.hosts.iter().position(|host| host == name);
+            let id = known.map_or_else(|| slug(&format!("host-{name}")), |at| names.host_endpoints.at(at).to_owned());
+            format!("/redfish/v1/Fabrics/NVMeoF/Endpoints/{id}")
+        }
     }
 }

@@ -1,0 +1,263 @@
+//! `Connection`: a host may connect to a subsystem and the functions of its drive, and reaches
+//! these volumes; or, at a direct port, a virtual machine has a function.
+
+pub(super) mod change;
+
+use ebof_manage::enclosure::PortObject;
+use serde::Serialize;
+
+use super::endpoint::{direct_ports, machine_id};
+use super::{FabricPlace, Kind, Site};
+use crate::head::{Action, Head, Link, Oem, State, Status, link, links, oem};
+use crate::names::Permission;
+use crate::storage::{Controller, StoragePlace};
+use crate::view::{Namespace, Storage, View};
+
+/// A permission, with what it is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found<'v> {
+    id: &'v str,
+    storage_id: &'v str,
+    storage: Storage<'v>,
+    /// The host's NQN; `None` is every host.
+    host: Option<&'v str>,
+}
+
+/// The identifiers of the connections of a fabric.
+pub(super) fn ids(view: &View<'_>, kind: Kind) -> Vec<String> {
+    match kind {
+        Kind::Nvmeof => view.names().connections.iter().map(str::to_owned).collect(),
+        Kind::Pcie => {
+            let used = direct_ports(view).filter(|(_, port)| at_port(view, port).is_some());
+            used.map(|(id, _)| id.to_owned()).collect()
+        }
+    }
+}
+
+/// The permission of an identifier. Those of direct ports follow from what is there.
+pub(super) fn find<'v>(view: &'v View<'_>, kind: Kind, id: &str) -> Option<Found<'v>> {
+    if kind != Kind::Nvmeof {
+        return None;
+    }
+    let names = view.names();
+    let index = names.connections.index(id)?;
+    let Permission { storage, host } = names.permissions.get(index)?;
+    let storage_id = names.storages.at(*storage);
+    Some(Found {
+        id: names.connections.at(index),
+        storage_id,
+        storage: view.storage(storage_id)?,
+        host: host.as_deref(),
+    })
+}
+
+/// What is at a direct port.
+pub(super) fn at_port<'v>(view: &'v View<'_>, port: &PortObject) -> Option<Site<'v>> {
+    Site::all(view).find(|site| site.is_at(&port.name))
+}
+
+/// The connections that a target is part of.
+pub(super) fn of_target(view: &View<'_>, kind: Kind, site: &Site<'_>) -> Vec<FabricPlace> {
+    let names = view.names();
+    match kind {
+        Kind::Nvmeof if is_shown(view, site) => {
+            let own =
+                names.permissions.iter().enumerate().filter(|(_, one)| names.storages.at(one.storage) == site.storage);
+            own.map(|(at, _)| FabricPlace::Connection(kind, names.connections.at(at).to_owned())).collect()
+        }
+        Kind::Nvmeof => Vec::new(),
+        Kind::Pcie => {
+            let ports = direct_ports(view).filter(|(_, port)| site.is_at(&port.name));
+            ports.map(|(id, _)| FabricPlace::Connection(kind, id.to_owned())).collect()
+        }
+    }
+}
+
+/// The connections that a host is part of.
+pub(super) fn of_host(view: &View<'_>, nqn: &str) -> Vec<FabricPlace> {
+    let names = view.names();
+    let own = names.permissions.iter().enumerate();
+    let own = own.filter(|(_, one)| one.host.as_deref().is_none_or(|host| host == nqn));
+    own.map(|(at, _)| FabricPlace::Connection(Kind::Nvmeof, names.connections.at(at).to_owned())).collect()
+}
+
+/// Whether a network reaches a target. The subsystem itself is always part of its permissions.
+fn is_shown(view: &View<'_>, site: &Site<'_>) -> bool {
+    let Controller::Function(_, function) = site.controller else { return true };
+    function.port.as_deref().is_some_and(|port| !view.inventory().is_direct(port))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct Connection {
+    #[serde(flatten)]
+    head: Head,
+    connection_type: &'static str,
+    status: Status,
+    volume_info: Vec<VolumeInfo>,
+    links: Links,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    actions: Option<Actions>,
+    oem: Oem<Own>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct VolumeInfo {
+    volume: Link,
+    access_capabilities: Vec<&'static str>,
+    access_state: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Links {
+    initiator_endpoints: Vec<Link>,
+    target_endpoints: Vec<Link>,
+}
+
+#[derive(Serialize)]
+struct Actions {
+    #[serde(rename = "#Connection.AddVolumeInfo")]
+    add: Action,
+    #[serde(rename = "#Connection.RemoveVolumeInfo")]
+    remove: Action,
+}
+
+/// `EbofConnection.v1_0_0.Connection`.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Own {
+    #[serde(rename = "@odata.type")]
+    kind: &'static str,
+    any_host: bool,
+    connected: bool,
+}
+
+impl Connection {
+    pub(super) fn new(view: &View<'_>, kind: Kind, id: &str) -> Option<Self> {
+        match kind {
+            Kind::Nvmeof => find(view, kind, id).map(|found| Self::permission(view, &found)),
+            Kind::Pcie => {
+                let (_, port) = direct_ports(view).find(|(own, _)| *own == id)?;
+                Some(Self::direct(view, id, port, &at_port(view, port)?))
+            }
+        }
+    }
+
+    fn permission(view: &View<'_>, found: &Found<'_>) -> Self {
+        let names = view.names();
+        let sites: Vec<Site<'_>> = Controller::all(found.storage)
+            .into_iter()
+            .map(|controller| Site::of(found.storage_id, controller))
+            .filter(|site| is_shown(view, site))
+            .collect();
+        let hosts = names.hosts.iter().enumerate().filter(|(_, nqn)| found.is_for(nqn));
+        let initiators = hosts.map(|(at, _)| endpoint(Kind::Nvmeof, names.host_endpoints.at(at)));
+        let connected = sites.iter().flat_map(|site| site.hosts()).any(|host| found.is_for(&host.nqn));
+        let place = |place: fn(Kind, String) -> FabricPlace| place(Kind::Nvmeof, found.id.to_owned());
+        let volumes = found.storage.namespaces(view).into_iter().filter(|namespace| found.reaches(view, *namespace));
+        let of_drive = matches!(found.storage, Storage::Drive(_));
+        Self {
+            head: Head::new(
+                place(FabricPlace::Connection),
+                KIND,
+                format!("{} for {}", found.storage.name(), found.host.unwrap_or("every host")),
+                "Who may connect to a subsystem, and what they reach",
+            ),
+            connection_type: "Storage",
+            status: Status::of(if connected { State::Enabled } else { State::StandbyOffline }),
+            volume_info: volumes.map(|namespace| VolumeInfo::new(found.storage_id, namespace)).collect(),
+            links: Links {
+                initiator_endpoints: links(initiators),
+                target_endpoints: links(sites.iter().map(|site| endpoint(Kind::Nvmeof, &site.endpoint_id()))),
+            },
+            actions: of_drive.then(|| Actions {
+                add: Action::new(place(FabricPlace::AddVolume)),
+                remove: Action::new(place(FabricPlace::RemoveVolume)),
+            }),
+            oem: oem(Own { kind: OWN, any_host: found.host.is_none(), connected }),
+        }
+    }
+
+    fn direct(view: &View<'_>, id: &str, port: &PortObject, site: &Site<'_>) -> Self {
+        let storage = view.storage(site.storage);
+        let namespaces = storage.map_or(Vec::new(), |storage| storage.namespaces(view));
+        let reached = namespaces.into_iter().filter(|namespace| match (namespace, site.controller) {
+            (Namespace::OfDrive(_, one), Controller::Function(_, function)) => one.functions.contains(&function.name),
+            (Namespace::OfDrive(_, one), _) => !one.hosts.is_empty(),
+            (Namespace::Plain(..), _) => true,
+        });
+        let connected = site.hosts().iter().any(|host| host.port == port.name);
+        Self {
+            head: Head::new(
+                FabricPlace::Connection(Kind::Pcie, id.to_owned()),
+                KIND,
+                format!("{} at {}", site.controller.object(), port.name),
+                "The function that a virtual machine has",
+            ),
+            connection_type: "Storage",
+            status: Status::of(if connected { State::Enabled } else { State::StandbyOffline }),
+            volume_info: reached.map(|namespace| VolumeInfo::new(site.storage, namespace)).collect(),
+            links: Links {
+                initiator_endpoints: links([endpoint(Kind::Pcie, &machine_id(view, id))]),
+                target_endpoints: links([endpoint(Kind::Pcie, &site.endpoint_id())]),
+            },
+            actions: None,
+            oem: oem(Own { kind: OWN, any_host: false, connected }),
+        }
+    }
+}
+
+const KIND: &str = "#Connection.v1_4_0.Connection";
+const OWN: &str = "#EbofConnection.v1_0_0.Connection";
+
+fn endpoint(kind: Kind, id: &str) -> FabricPlace {
+    FabricPlace::Endpoint(kind, id.to_owned())
+}
+
+impl VolumeInfo {
+    fn new(storage: &str, namespace: Namespace<'_>) -> Self {
+        let write_protected = match namespace {
+            Namespace::OfDrive(_, namespace) => namespace.write_protected,
+            Namespace::Plain(_, namespace) => namespace.write_protect,
+        };
+        Self {
+            volume: link(StoragePlace::Volume(storage.to_owned(), namespace.id())),
+            access_capabilities: if write_protected { vec!["Read"] } else { vec!["Read", "Write"] },
+            access_state: "Optimized",
+        }
+    }
+}
+
+impl Found<'_> {
+    /// Whether a host is one of those that it is for.
+    fn is_for(&self, nqn: &str) -> bool {
+        self.host.is_none_or(|host| host == nqn)
+    }
+
+    /// What a namespace is attached to for it: the host's NQN, or `*`.
+    fn key(&self) -> &str {
+        self.host.unwrap_or("*")
+    }
+
+    /// Whether the host is given a namespace itself, and not by a function or as one of all.
+    fn is_given(&self, namespace: Namespace<'_>) -> bool {
+        match namespace {
+            Namespace::OfDrive(_, namespace) => namespace.hosts.iter().any(|host| host == self.key()),
+            Namespace::Plain(..) => true,
+        }
+    }
+
+    /// Whether the host reaches a namespace: it has it, all have it, or a function on a network has.
+    fn reaches(&self, view: &View<'_>, namespace: Namespace<'_>) -> bool {
+        let Namespace::OfDrive(drive, own) = namespace else { return true };
+        let by_function = || {
+            let functions = drive.functions.iter().filter(|function| own.functions.contains(&function.name));
+            functions
+                .into_iter()
+                .any(|function| is_shown(view, &Site::of(self.storage_id, Controller::Function(drive, function))))
+        };
+        self.is_given(namespace) || own.hosts.iter().any(|host| host == "*") || by_function()
+    }
+}

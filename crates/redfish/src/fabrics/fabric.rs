@@ -1,0 +1,35 @@
+//! `Fabric`.
+
+use serde::Serialize;
+
+use super::{FabricPlace, Kind};
+use crate::head::{Head, Link, Status, link};
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct Fabric {
+    #[serde(flatten)]
+    head: Head,
+    fabric_type: &'static str,
+    status: Status,
+    endpoints: Link,
+    connections: Link,
+    zones: Link,
+}
+
+impl Fabric {
+    pub(super) fn new(kind: Kind) -> Self {
+        let (name, description) = match kind {
+            Kind::Nvmeof => ("NVMe over Fabrics", "Subsystems and functions at ports that a network reaches"),
+            Kind::Pcie => ("PCI Express", "Functions at direct ports, each for a virtual machine"),
+        };
+        Self {
+            head: Head::new(FabricPlace::Fabric(kind), "#Fabric.v1_4_0.Fabric", name, description),
+            fabric_type: kind.protocol(),
+            status: Status::OK,
+            endpoints: link(FabricPlace::Endpoints(kind)),
+            connections: link(FabricPlace::Connections(kind)),
+            zones: link(FabricPlace::Zones(kind)),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The identifiers of everything in the tree, made once for a request.
+
+use std::collections::BTreeSet;
+
+use ebof_manage::Config;
+use ebof_manage::enclosure::{HostObject, Inventory, PortKind};
+
+use crate::id::Ids;
+
+/// The most hosts that are shown.
+const HOSTS_MAX: usize = 4096;
+
+/// Identifiers, each in the order of the objects.
+#[derive(Debug)]
+pub(crate) struct Names {
+    /// Of drives, and behind them of plain subsystems.
+    pub(crate) storages: Ids,
+    /// Of ports.
+    pub(crate) ports: Ids,
+    /// Hosts on fabrics: those that are configured, connected, or named by a namespace.
+    pub(crate) hosts: Vec<String>,
+    /// Of the endpoints of `hosts`.
+    pub(crate) host_endpoints: Ids,
+    /// Who may connect to what.
+    pub(crate) permissions: Vec<Permission>,
+    /// Of `permissions`.
+    pub(crate) connections: Ids,
+    /// Of temperatures of the machine, and behind them of fans.
+    pub(crate) sensors: Ids,
+}
+
+/// A host may connect to a subsystem and to the functions of its drive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Permission {
+    /// The index of the drive or plain subsystem.
+    pub(crate) storage: usize,
+    /// The host's NQN; `None` is every host.
+    pub(crate) host: Option<String>,
+}
+
+/// What a function or subsystem is called behind its storage's identifier.
+pub(crate) const PRIMARY: &str = "pf";
+pub(crate) const PLAIN: &str = "io";
+
+impl Names {
+    pub(crate) fn new(inventory: &Inventory, config: &Config) -> Self {
+        let drives = inventory.drives.iter().map(|drive| drive.name.as_str());
+        let subsystems = inventory.subsystems.iter().map(|subsystem| subsystem.nqn.as_str());
+        let storages = Ids::new(drives.chain(subsystems));
+        let hosts = hosts(inventory, config);
+        let endpoints: Vec<String> = hosts.iter().map(|nqn| format!("host-{nqn}")).collect();
+        let host_endpoints = Ids::avoiding(endpoints.iter().map(String::as_str), is_target);
+        let permissions = permissions(inventory, config);
+        let titles: Vec<String> = permissions
+            .iter()
+            .map(|one| format!("{} {}", storages.at(one.storage), one.host.as_deref().unwrap_or("any")))
+            .collect();
+        let connections = Ids::new(titles.iter().map(String::as_str));
+        let temperatures = inventory.sensors.temperatures.iter().map(|sensor| format!("temperature {}", sensor.name));
+        let fans = inventory.sensors.fans.iter().map(|fan| format!("fan {}", fan.name));
+        let sensors: Vec<String> = temperatures.chain(fans).collect();
+        Self {
+            ports: Ids::new(inventory.ports.iter().map(|port| port.name.as_str())),
+            storages,
+            hosts,
+            host_endpoints,
+            permissions,
+            connections,
+            sensors: Ids::new(sensors.iter().map(String::as_str)),
+        }
+    }
+}
+
+/// Whether an identifier of an endpoint is that of a target; those of hosts are none.
+pub(crate) fn is_target(id: &str) -> bool {
+    let last = id.rsplit_once('-').map(|(_, last)| last);
+    last.is_some_and(|last| last == PRIMARY || last == PLAIN || is_function(last))
+}
+
+/// Whether a text is `vf` and a number.
+fn is_function(text: &str) -> bool {
+    text.strip_prefix("vf").is_some_and(|digits| digits.parse::<u16>().is_ok())
+}
+
+/// Hosts on fabrics; those that are configured first.
+fn hosts(inventory: &Inventory, config: &Config) -> Vec<String> {
+    let mut all: Vec<String> = config.hosts.iter().map(|host| host.nqn.to_string()).collect();
+    let mut known: BTreeSet<String> = all.iter().cloned().collect();
+    let mut add = |nqn: &str| {
+        if all.len() < HOSTS_MAX && !nqn.is_empty() && known.insert(nqn.to_owned()) {
+            all.push(nqn.to_owned());
+        }
+    };
+    let is_remote = |host: &&HostObject| inventory.port(&host.port).is_none_or(|port| port.kind == PortKind::Fabric);
+    for drive in &inventory.drives {
+        let connected = drive.hosts.iter().chain(drive.functions.iter().flat_map(|function| &function.hosts));
+        connected.filter(is_remote).for_each(|host| add(&host.nqn));
+        drive
+            .namespaces
+            .iter()
+            .flat_map(|namespace| &namespace.hosts)
+            .filter(|nqn| *nqn != "*")
+            .for_each(|nqn| add(nqn));
+    }
+    inventory
+        .subsystems
+        .iter()
+        .flat_map(|subsystem| &subsystem.hosts)
+        .filter(is_remote)
+        .for_each(|host| add(&host.nqn));
+    all
+}
+
+/// Who may connect to what, by the configuration.
+fn permissions(inventory: &Inventory, config: &Config) -> Vec<Permission> {
+    let drives = inventory.drives.iter().map(|drive| &drive.nqn);
+    let nqns = drives.chain(inventory.subsystems.iter().map(|subsystem| &subsystem.nqn));
+    let mut all = Vec::new();
+    for (storage, nqn) in nqns.enumerate() {
+        let Some(subsystem) = config.subsystems.iter().find(|subsystem| subsystem.nqn.as_str() == *nqn) else {
+            continue;
+        };
+        if subsystem.allow_any_host {
+            all.push(Permission { storage, host: None });
+        }
+        let hosts = subsystem.allowed_hosts.iter().map(|nqn| Some(nqn.to_string()));
+        all.extend(hosts.map(|host| Permission { storage, host }));
+    }
+    all
+}

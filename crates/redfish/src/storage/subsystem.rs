@@ -1,0 +1,86 @@
+//! `Storage`: an NVM subsystem.
+
+use serde::Serialize;
+
+use super::StoragePlace;
+use crate::chassis::{ChassisPlace, status_of};
+use crate::head::{Action, Head, Identifier, Link, Status, link, links};
+use crate::view::{Storage, View};
+
+/// The most namespaces of a plain subsystem.
+const PLAIN_NAMESPACES_MAX: u32 = 1024;
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct Subsystem {
+    #[serde(flatten)]
+    head: Head,
+    identifiers: Vec<Identifier>,
+    status: Status,
+    controllers: Link,
+    volumes: Link,
+    drives: Vec<Link>,
+    #[serde(rename = "NVMeSubsystemProperties")]
+    nvme: Properties,
+    links: Links,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    actions: Option<Actions>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Properties {
+    max_namespaces_supported: u32,
+    shared_namespace_controller_attachment_supported: bool,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Links {
+    enclosures: Vec<Link>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Actions {
+    oem: OemActions,
+}
+
+#[derive(Serialize)]
+struct OemActions {
+    #[serde(rename = "#EbofStorage.ResetDrive")]
+    reset: Action,
+}
+
+impl Subsystem {
+    pub(super) fn new(view: &View<'_>, id: &str, storage: Storage<'_>) -> Self {
+        let id = || id.to_owned();
+        let (description, status, most, drives) = match storage {
+            Storage::Drive(drive) => (
+                "The NVM subsystem of a drive",
+                status_of(drive),
+                drive.namespaces_max,
+                links([ChassisPlace::Drive(id())]),
+            ),
+            Storage::Plain(_) => ("An NVM subsystem of plain namespaces", Status::OK, PLAIN_NAMESPACES_MAX, Vec::new()),
+        };
+        // A drive that gives a namespace to one host at a time does not share it.
+        let shares = view.details(storage.name()).is_none_or(|details| !details.is_exclusive);
+        let with_functions = !storage.functions().is_empty();
+        Self {
+            head: Head::new(StoragePlace::Subsystem(id()), "#Storage.v1_21_0.Storage", storage.name(), description),
+            identifiers: vec![Identifier::nqn(storage.nqn())],
+            status,
+            controllers: link(StoragePlace::Controllers(id())),
+            volumes: link(StoragePlace::Volumes(id())),
+            drives,
+            nvme: Properties {
+                max_namespaces_supported: most,
+                shared_namespace_controller_attachment_supported: shares,
+            },
+            links: Links { enclosures: links([ChassisPlace::Enclosure]) },
+            actions: with_functions
+                .then(|| Actions { oem: OemActions { reset: Action::new(StoragePlace::ResetDrive(id())) } }),
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! `Volume`: a namespace.
+
+use ebof_manage::api::NamespaceStatus;
+use ebof_manage::enclosure::{DriveObject, FormatObject, NamespaceDetails, NamespaceObject};
+use serde::Serialize;
+
+use super::controller::is_attached;
+use super::{Controller, StoragePlace};
+use crate::chassis::{ChassisPlace, status_of};
+use crate::fabrics::{FabricPlace, Kind, Site};
+use crate::head::{Action, Head, Identifier, Link, Oem, Status, link, links, oem};
+use crate::view::{Namespace, View, controller_of, namespace_of};
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct Volume {
+    #[serde(flatten)]
+    head: Head,
+    capacity_bytes: u64,
+    block_size_bytes: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    provisioning_policy: Option<&'static str>,
+    access_capabilities: Vec<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    encrypted: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    encryption_types: Option<Vec<&'static str>>,
+    identifiers: Vec<Identifier>,
+    operations: Vec<Operation>,
+    status: Status,
+    #[serde(rename = "NVMeNamespaceProperties")]
+    nvme: Properties,
+    metrics: Link,
+    links: Links,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    actions: Option<Actions>,
+    oem: Oem<Own>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Operation {
+    operation: &'static str,
+    percentage_complete: u8,
+}
+
+#[derive(Serialize)]
+struct Properties {
+    #[serde(rename = "NamespaceId")]
+    namespace_id: String,
+    #[serde(rename = "NamespaceType")]
+    namespace_type: &'static str,
+    #[serde(rename = "NVMeVersion", skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    #[serde(rename = "IsShareable")]
+    is_shareable: bool,
+    #[serde(rename = "SupportsMultipleNamespaceAttachments")]
+    several: bool,
+    #[serde(rename = "FormattedLBASize")]
+    formatted: Option<String>,
+    #[serde(rename = "NumberLBAFormats")]
+    formats: usize,
+    #[serde(rename = "LBAFormatsSupported")]
+    supported: Vec<String>,
+    #[serde(rename = "LBAFormat")]
+    format: Format,
+    #[serde(rename = "MetadataTransferredAtEndOfDataLBA")]
+    metadata_at_end: bool,
+    #[serde(rename = "NamespaceFeatures")]
+    features: Features,
+}
+
+#[derive(Serialize)]
+struct Format {
+    #[serde(rename = "LBAFormatType", skip_serializing_if = "Option::is_none")]
+    kind: Option<String>,
+    #[serde(rename = "LBADataSizeBytes")]
+    data: u32,
+    #[serde(rename = "LBAMetadataSizeBytes")]
+    metadata: u16,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Features {
+    supports_thin_provisioning: bool,
+    supports_deallocated_or_unwritten_lb_error: bool,
+    #[serde(rename = "SupportsNGUIDReuse")]
+    nguid_reuse: bool,
+    supports_atomic_transaction_size: bool,
+    #[serde(rename = "SupportsIOPerformanceHints")]
+    hints: bool,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Links {
+    drives: Vec<Link>,
+    controllers: Vec<Link>,
+    owning_storage_resource: Link,
+    client_endpoints: Vec<Link>,
+    server_endpoints: Vec<Link>,
+}
+
+#[derive(Serialize)]
+struct Actions {
+    #[serde(rename = "#Volume.Initialize")]
+    initialize: Action,
+    #[serde(rename = "Oem")]
+    oem: OemActions,
+}
+
+#[derive(Serialize)]
+struct OemActions {
+    #[serde(rename = "#EbofVolume.Format")]
+    format: Action,
+    #[serde(rename = "#EbofVolume.Map")]
+    map: Action,
+}
+
+/// `EbofVolume.v1_0_0.Namespace`.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Own {
+    #[serde(rename = "@odata.type")]
+    kind: &'static str,
+    object: String,
+    write_protected: bool,
+    attached_hosts: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backing: Option<String>,
+    #[serde(rename = "ANAGroupId", skip_serializing_if = "Option::is_none")]
+    ana_group: Option<u32>,
+    #[serde(flatten)]
+    details: Option<Details>,
+}
+
+/// What only a drive's namespaces have.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Details {
+    allocatable_bytes: u64,
+    claimed_bytes: u64,
+    keeps_checksums: bool,
+    protection_type: u8,
+    protection_first: bool,
+    owner: Option<String>,
+    registrants: u32,
+    reservation_type: Option<u8>,
+}
+
+impl Volume {
+    pub(super) fn new(view: &View<'_>, id: &str, namespace: Namespace<'_>) -> Self {
+        match namespace {
+            Namespace::OfDrive(drive, own) => Self::of_drive(view, id, drive, own),
+            Namespace::Plain(_, own) => Self::plain(view, id, namespace, own),
+        }
+    }
+
+    fn of_drive(view: &View<'_>, id: &str, drive: &DriveObject, namespace: &NamespaceObject) -> Self {
+        let all = view.details(&drive.name);
+        let details = all.as_deref().and_then(|details| namespace_of(details, namespace.name.nsid));
+        let own = Namespace::OfDrive(drive, namespace);
+        let encrypted = details.map(|details| details.encrypted);
+        let is_thin = details.map(|details| details.capacity_bytes < details.size_bytes);
+        let identifiers = details.map(|details| [Identifier::nguid(&details.nguid), Identifier::eui(&details.eui64)]);
+        let version = all.as_deref().and_then(|details| controller_of(details, None)).map(|one| one.version.clone());
+        let place = |place: fn(String, String) -> StoragePlace| place(id.to_owned(), own.id());
+        Self {
+            head: head(id, own, namespace.name.to_string()),
+            capacity_bytes: namespace.size_bytes,
+            block_size_bytes: namespace.block_size_bytes,
+            provisioning_policy: is_thin.map(|is_thin| if is_thin { "Thin" } else { "Fixed" }),
+            access_capabilities: access(namespace.write_protected),
+            encrypted,
+            encryption_types: encrypted.map(|on| if on { vec!["ControllerAssisted"] } else { Vec::new() }),
+            identifiers: [Identifier::uuid(&namespace.uuid)]
+                .into_iter()
+                .chain(identifiers.into_iter().flatten())
+                .collect(),
+            operations: namespace
+                .format_percent
+                .map(|percentage_complete| Operation { operation: "Format", percentage_complete })
+                .into_iter()
+                .collect(),
+            status: status_of(drive),
+            nvme: Properties::new(&drive.formats, namespace, version),
+            metrics: link(place(StoragePlace::VolumeMetrics)),
+            links: Links::new(view, id, own, vec![link(ChassisPlace::Drive(id.to_owned()))]),
+            actions: Some(Actions {
+                initialize: Action::new(place(StoragePlace::Initialize))
+                    .accepts("InitializeType@Redfish.AllowableValues", vec!["Fast", "Slow"]),
+                oem: OemActions {
+                    format: Action::new(place(StoragePlace::Format))
+                        .accepts("Erase@Redfish.AllowableValues", vec!["None", "UserData", "Cryptographic"]),
+                    map: Action::new(place(StoragePlace::Map)),
+                },
+            }),
+            oem: oem(Own {
+                kind: OWN,
+                object: namespace.name.to_string(),
+                write_protected: namespace.write_protected,
+                attached_hosts: namespace.hosts.clone(),
+                backing: None,
+                ana_group: None,
+                details: details.map(Details::new),
+            }),
+        }
+    }
+
+    fn plain(view: &View<'_>, id: &str, own: Namespace<'_>, namespace: &NamespaceStatus) -> Self {
+        let storage = own.storage();
+        let config = view.subsystem_config(storage.nqn());
+        let config = config.and_then(|config| config.namespaces.iter().find(|one| one.nsid == namespace.nsid));
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let nguid = config.and_then(|config| config.nguid.as_ref()).map(|nguid| Identifier::nguid(&hex(&nguid.0)));
+        let eui = config.and_then(|config| config.eui64.as_ref()).map(|eui| Identifier::eui(&hex(&eui.0)));
+        Self {
+            head: head(id, own, format!("{} {}", storage.nqn(), own.id())),
+            capacity_bytes: namespace.size_bytes,
+            block_size_bytes: namespace.block_size_bytes,
+            provisioning_policy: None,
+            access_capabilities: access(namespace.write_protect),
+            encrypted: None,
+            encryption_types: None,
+            identifiers: [Identifier::uuid(&namespace.uuid)].into_iter().chain(nguid).chain(eui).collect(),
+            operations: Vec::new(),
+            status: Status::OK,
+            nvme: Properties::plain(namespace),
+            metrics: link(StoragePlace::VolumeMetrics(id.to_owned(), own.id())),
+            links: Links::new(view, id, own, Vec::new()),
+            actions: None,
+            oem: oem(Own {
+                kind: OWN,
+                object: format!("{} {}", storage.nqn(), own.id()),
+                write_protected: namespace.write_protect,
+                attached_hosts: vec!["*".to_owned()],
+                backing: Some(namespace.drive.clone()),
+                ana_group: Some(namespace.ana_group),
+                details: None,
+            }),
+        }
+    }
+}
+
+const OWN: &str = "#EbofVolume.v1_0_0.Namespace";
+
+fn head(id: &str, namespace: Namespace<'_>, name: String) -> Head {
+    Head::new(StoragePlace::Volume(id.to_owned(), namespace.id()), "#Volume.v1_10_2.Volume", name, "An NVMe namespace")
+}
+
+fn access(write_protected: bool) -> Vec<&'static str> {
+    if write_protected { vec!["Read"] } else { vec!["Read", "Write"] }
+}
+
+/// The name of a format of blocks.
+fn format_name(index: u8) -> String {
+    format!("LBAFormat{index}")
+}
+
+impl Properties {
+    fn new(formats: &[FormatObject], namespace: &NamespaceObject, version: Option<String>) -> Self {
+        let current = formats.iter().find(|format| {
+            format.block_size_bytes == namespace.block_size_bytes && format.metadata_bytes == namespace.metadata_bytes
+        });
+        let kind = current.map(|format| format_name(format.index));
+        Self {
+            namespace_id: format!("{:#x}", namespace.name.nsid),
+            namespace_type: "Block",
+            version,
+            is_shareable: namespace.shared,
+            several: namespace.shared,
+            formatted: kind.clone(),
+            formats: formats.len(),
+            supported: formats.iter().map(|format| format_name(format.index)).collect(),
+            format: Format { kind, data: namespace.block_size_bytes, metadata: namespace.metadata_bytes },
+            metadata_at_end: namespace.metadata_bytes > 0,
+            features: Features::new(true),
+        }
+    }
+
+    /// Of a namespace with the one format that its data have.
+    fn plain(namespace: &NamespaceStatus) -> Self {
+        let kind = Some(format_name(0));
+        Self {
+            namespace_id: format!("{:#x}", namespace.nsid),
+            namespace_type: "Block",
+            version: None,
+            is_shareable: true,
+            several: true,
+            formatted: kind.clone(),
+            formats: 1,
+            supported: vec![format_name(0)],
+            format: Format { kind, data: namespace.block_size_bytes, metadata: 0 },
+            metadata_at_end: false,
+            features: Features::new(false),
+        }
+    }
+}
+
+impl Features {
+    /// As NSFEAT says: only a drive tells which sizes of writes it prefers.
+    const fn new(of_drive: bool) -> Self {
+        Self {
+            supports_thin_provisioning: true,
+            supports_deallocated_or_unwritten_lb_error: false,
+            nguid_reuse: true,
+            supports_atomic_transaction_size: of_drive,
+            hints: false,
+        }
+    }
+}
+
+impl Links {
+    fn new(view: &View<'_>, id: &str, namespace: Namespace<'_>, drives: Vec<Link>) -> Self {
+        let storage = namespace.storage();
+        let attached = Controller::all(storage).into_iter().filter(|one| is_attached(namespace, *one));
+        let attached: Vec<Controller<'_>> = attached.collect();
+        let target = |one: &Controller<'_>| FabricPlace::Endpoint(Kind::Nvmeof, Site::of(id, *one).endpoint_id());
+        let hosts: &[String] = match namespace {
+            Namespace::OfDrive(_, namespace) => &namespace.hosts,
+            Namespace::Plain(..) => &[],
+        };
+        let names = view.names();
+        let known = names.hosts.iter().enumerate().filter(|(_, nqn)| hosts.contains(nqn));
+        let host = |at: usize| FabricPlace::Endpoint(Kind::Nvmeof, names.host_endpoints.at(at).to_owned());
+        Self {
+            drives,
+            controllers: links(attached.iter().map(|one| StoragePlace::Controller(id.to_owned(), one.id()))),
+            owning_storage_resource: link(StoragePlace::Subsystem(id.to_owned())),
+            client_endpoints: links(known.map(|(at, _)| host(at))),
+            server_endpoints: links(attached.iter().map(target)),
+        }
+    }
+}
+
+impl Details {
+    fn new(details: &NamespaceDetails) -> Self {
+        Self {
+            allocatable_bytes: details.capacity_bytes,
+            claimed_bytes: details.claimed_bytes,
+            keeps_checksums: details.checked,
+            protection_type: details.protection.kind,
+            protection_first: details.protection.first,
+            owner: details.owner.clone(),
+            registrants: details.registrants,
+            reservation_type: details.reservation,
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct VolumeMetrics {
+    #[serde(flatten)]
+    head: Head,
+    oem: Oem<Usage>,
+}
+
+/// `EbofVolumeMetrics.v1_0_0.Usage`.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Usage {
+    #[serde(rename = "@odata.type")]
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    used_bytes: Option<u64>,
+    #[serde(flatten)]
+    traffic: Option<Traffic>,
+}
+
+/// What hosts did since the target was started.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Traffic {
+    read_commands: u64,
+    read_bytes: u64,
+    write_commands: u64,
+    write_bytes: u64,
+    other_commands: u64,
+    failed_commands: u64,
+}
+
+impl VolumeMetrics {
+    pub(super) fn new(view: &View<'_>, id: &str, namespace: Namespace<'_>) -> Self {
+        let storage = namespace.storage();
+        let details = view.details(storage.name());
+        let used = details.as_deref().and_then(|details| namespace_of(details, namespace.nsid()));
+        let io = match namespace {
+            Namespace::Plain(_, namespace) => Some(namespace.io),
+            Namespace::OfDrive(..) => {
+                let status = view.subsystem_status(storage.nqn());
+                let own = status.and_then(|one| one.namespaces.iter().find(|one| one.nsid == namespace.nsid()));
+                own.map(|own| own.io)
+            }
+        };
+        Self {
+            head: Head::new(
+                StoragePlace::VolumeMetrics(id.to_owned(), namespace.id()),
+                "#VolumeMetrics.v1_1_1.VolumeMetrics",
+                format!("Metrics of {} {}", storage.name(), namespace.id()),
+                "What a namespace takes, and its traffic",
+            ),
+            oem: oem(Usage {
+                kind: "#EbofVolumeMetrics.v1_0_0.Usage",
+                used_bytes: used.map(|used| used.used_bytes),
+                traffic: io.map(|io| Traffic {
+                    read_commands: io.read_commands,
+                    read_bytes: io.read_bytes,
+                    write_commands: io.write_commands,
+                    write_bytes: io.write_bytes,
+                    other_commands: io.other_commands,
+                    failed_commands: io.errors,
+                }),
+            }),
+        }
+    }
+}

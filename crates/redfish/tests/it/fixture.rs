@@ -1,0 +1,658 @@
+//! A box without a target: five drives, functions at fabric and direct ports, hosts, a plain
+//! subsystem. Changes are checked and noted, and configurations are applied.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ebof_access::{Access, Keep, Role, User};
+use ebof_clock::Clock;
+use ebof_manage::api::{
+    Applied, ApplyError, CONFIGURATION_SCHEMA, Configuration, ControllerStatus, Desired, IoCounters, NamespaceStatus,
+    Peer, Planned, PlannedChange, PortStatus, Refusal, RefusedConfiguration, Revision, STATUS_SCHEMA, Source, Status,
+    SubsystemStatus,
+};
+use ebof_manage::enclosure::{
+    Change, ControllerDetails, DETAILS_SCHEMA, DriveDetails, DriveObject, Enclosure, EnduranceObject, ErrorObject,
+    EventObject, EventsObject, Fan, FirmwareObject, FirmwareSlotObject, FormatObject, FunctionName, FunctionObject,
+    HostObject, INVENTORY_SCHEMA, Inventory, MistakeKind, NamespaceDetails, NamespaceObject, Phase, PortKind,
+    PortObject, ProtectionObject, Refused, Resources, SanitizeAction, SanitizeEstimates, SanitizeObject,
+    SanitizeStateObject, SelfTestKind, SelfTestObject, SelfTestOutcome, Sensors, ShareObject, StoredImage,
+    SubsystemObject, TASK_SCHEMA, Task, TaskState, Temperature, TemperatureObject, Transaction, check,
+};
+use ebof_manage::events::SharedEvents;
+use ebof_manage::history::{History, Measured, NoSamples, Overview, Query, Samples};
+use ebof_manage::{Config, Plan, Target, load};
+use ebof_redfish::{Body, Caller, Configurations, NoCertificates, Parts, Service, Subscriptions};
+use http::{HeaderMap, Request};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+pub(crate) const ALICE: &str = "nqn.2014-08.org.example:alice";
+pub(crate) const BOB: &str = "nqn.2014-08.org.example:bob";
+pub(crate) const PLAIN: &str = "nqn.2014-08.org.example:plain";
+
+const CONFIG: &str = r#"
+[[ports]]
+name = "fabric0"
+listen = "tcp://192.0.2.1:4420"
+[[ports]]
+name = "tcp://192.0.2.2:4420"
+listen = "tcp://192.0.2.2:4420"
+[[ports]]
+name = "discovery"
+listen = "tcp://192.0.2.1:8009"
+discovery_only = true
+[[ports]]
+name = "direct1"
+listen = "vfio-user:/run/ebof/direct1.sock"
+[[ports]]
+name = "direct2"
+listen = "vfio-user:/run/ebof/direct2.sock"
+[[hosts]]
+nqn = "nqn.2014-08.org.example:alice"
+[[hosts]]
+nqn = "nqn.2014-08.org.example:bob"
+[[subsystems]]
+nqn = "nqn.2014-08.org.example:plain"
+ports = ["fabric0"]
+allow_any_host = true
+namespaces = [{ nsid = 1, drive = "mem:1Mi" }]
+"#;
+
+/// The state of the box.
+pub(crate) struct State {
+    pub(crate) inventory: Inventory,
+    pub(crate) config: Config,
+    /// Transactions that were begun.
+    pub(crate) begun: Vec<Vec<Change>>,
+    /// The tasks of those.
+    pub(crate) tasks: Vec<Task>,
+    /// Whether tasks end at once.
+    pub(crate) quick: bool,
+}
+
+/// The box, as a target and an enclosure.
+pub(crate) struct Fake(Mutex<State>);
+
+impl Fake {
+    pub(crate) fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A service over a box.
+pub(crate) struct Fixture {
+    pub(crate) fake: Arc<Fake>,
+    pub(crate) service: Service,
+}
+
+/// An answer.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Value,
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    /// The messages of an error: identifier, property, sentence.
+    pub(crate) fn messages(&self) -> Vec<(String, String, String)> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let one = |message: &Value| {
+            let id = text(&message["MessageId"]).rsplit('.').next().unwrap_or_default().to_owned();
+            (id, text(&message["RelatedProperties"][0]), text(&message["Message"]))
+        };
+        self.body["error"]["@Message.ExtendedInfo"].as_array().into_iter().flatten().map(one).collect()
+    }
+}
+
+impl Fixture {
+    /// Five drives, of which d0 and d1 have functions.
+    pub(crate) fn new() -> Self {
+        Self::of(5, 3)
+    }
+
+    /// Drives with functions.
+    pub(crate) fn of(drives: usize, functions: u16) -> Self {
+        let (inventory, text) = inventory(drives, functions);
+        let config = load("test.toml", &format!("{CONFIG}{text}")).unwrap().config;
+        let fake =
+            Arc::new(Fake(Mutex::new(State { inventory, config, begun: Vec::new(), tasks: Vec::new(), quick: false })));
+        let parts = Parts {
+            target: fake.clone(),
+            enclosure: fake.clone(),
+            access: Arc::new(Access::new(None, Clock::system(), Box::new(Forgets)).unwrap()),
+            events: Arc::new(SharedEvents::new(100, || 1_700_000_000_000)),
+            subscriptions: Arc::new(Subscriptions::new(None, None).unwrap()),
+            measured: Arc::new(Idle),
+            certificates: Arc::new(NoCertificates),
+            configurations: fake.clone(),
+            https_port: Some(8443),
+            http_port: None,
+            uuid: Uuid::from_u128(0x1234_5678_9abc_def0),
+            host_name: "box".to_owned(),
+        };
+        Self { fake, service: Service::new(parts) }
+    }
+
+    pub(crate) fn ask_as(&self, role: Role, method: &str, uri: &str, body: &Value) -> Answer {
+        let account = serde_json::from_value(json!(1)).unwrap();
+        let user = User { account, name: "x".into(), role, session: None, must_change_password: false };
+        let caller = Caller { user: Some(user), refused: false, peer: "127.0.0.1:1".parse().unwrap() };
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let request = Request::builder().method(method).uri(uri).body(body).unwrap();
+        let (parts, body) = self.service.answer(&request, &caller).into_parts();
+        let body = match body {
+            Body::Text(text) => serde_json::from_str(&text).unwrap_or(Value::String(text)),
+            _ => Value::Null,
+        };
+        Answer { status: parts.status.as_u16(), headers: parts.headers, body }
+    }
+
+    pub(crate) fn ask(&self, method: &str, uri: &str, body: &Value) -> Answer {
+        self.ask_as(Role::Administrator, method, uri, body)
+    }
+
+    /// A resource that has to be there.
+    pub(crate) fn get(&self, uri: &str) -> Value {
+        let answer = self.ask("GET", uri, &Value::Null);
+        assert_eq!(answer.status, 200, "{uri}: {}", answer.body);
+        answer.body
+    }
+
+    /// The changes that a request begins, as text.
+    pub(crate) fn begun(&self, method: &str, uri: &str, body: &Value) -> Vec<String> {
+        self.fake.state().begun.clear();
+        let answer = self.ask(method, uri, body);
+        assert_eq!(answer.status, 202, "{method} {uri}: {}", answer.body);
+        assert!(answer.header("location").starts_with("/redfish/v1/TaskService/TaskMonitors/"));
+        self.fake.state().begun.iter().flatten().map(ToString::to_string).collect()
+    }
+}
+
+impl Target for Fake {
+    fn status(&self) -> Status {
+        let state = self.state();
+        let ports = state.config.ports.iter().map(|port| PortStatus {
+            name: port.name.clone(),
+            id: port.id,
+            transport: port.listen.transport.scheme().to_owned(),
+            address: (port.listen.address, port.listen.port).into(),
+            socket: None,
+            discovery_only: port.discovery_only,
+            connections: 2,
+            accepted: 10,
+            refused: 1,
+        });
+        let plain = state.config.subsystems.iter().filter(|subsystem| subsystem.drive.is_none());
+        let subsystems = plain.map(|subsystem| SubsystemStatus {
+            nqn: subsystem.nqn.to_string(),
+            serial: subsystem.serial.clone(),
+            model: subsystem.model.clone(),
+            allow_any_host: subsystem.allow_any_host,
+            allowed_hosts: Vec::new(),
+            ports: subsystem.ports.clone(),
+            namespaces: subsystem.namespaces.iter().map(namespace_status).collect(),
+        });
+        let of_drives = state.inventory.drives.iter().flat_map(|drive| {
+            drive.hosts.iter().map(|host| ControllerStatus {
+                cntlid: host.cntlid,
+                subsystem_nqn: drive.nqn.clone(),
+                host_nqn: host.nqn.clone(),
+                host_id: Uuid::nil().to_string(),
+                port: host.port.clone(),
+                peer: Peer::Network("192.0.2.9:1".parse().unwrap()),
+                discovery: false,
+                connected_since_unix_ms: 0,
+                keep_alive_ms: 0,
+                queues: Vec::new(),
+            })
+        });
+        Status {
+            schema: STATUS_SCHEMA,
+            version: "0.1.0".into(),
+            uptime_s: 60,
+            generation: 1,
+            connections: 2,
+            connections_max: 100,
+            ports: ports.collect(),
+            subsystems: subsystems.collect(),
+            drives: Vec::new(),
+            controllers: of_drives.collect(),
+        }
+    }
+
+    fn refused(&self) -> Vec<Refusal> {
+        Vec::new()
+    }
+
+    fn config(&self) -> Config {
+        self.state().config.clone()
+    }
+
+    fn apply(&self, desired: Config) -> Result<Plan, ApplyError> {
+        let mut state = self.state();
+        let plan = Plan::between(&state.config, &desired);
+        state.config = desired;
+        Ok(plan)
+    }
+
+    fn apply_to(&self, revision: &Revision, desired: Config) -> Result<Plan, ApplyError> {
+        let current = Revision::of(&self.config());
+        if current != *revision {
+            return Err(ApplyError::Outdated { planned: revision.clone(), current });
+        }
+        Target::apply(self, desired)
+    }
+}
+
+impl Configurations for Fake {
+    fn configuration(&self) -> Result<Configuration, RefusedConfiguration> {
+        let config = self.config();
+        let (revision, source) = (Revision::of(&config), Source::Arguments);
+        Ok(Configuration { schema: CONFIGURATION_SCHEMA, revision, source, toml: config.to_toml().unwrap() })
+    }
+
+    fn plan(&self, desired: Desired) -> Result<Planned, RefusedConfiguration> {
+        let loaded = load("x.toml", &desired.toml.unwrap_or_default()).map_err(RefusedConfiguration::text)?;
+        Ok(Planned::new(&self.config(), loaded.config, &self.status(), loaded.remarks))
+    }
+
+    fn apply(
+        &self,
+        planned: &Revision,
+        desired: Desired,
+        by: &User,
+        _from: std::net::IpAddr,
+    ) -> Result<Applied, RefusedConfiguration> {
+        assert_eq!(by.name, "x", "who it was is passed on");
+        let loaded = load("x.toml", &desired.toml.unwrap_or_default()).map_err(RefusedConfiguration::text)?;
+        let outdated = |error: ApplyError| Refused::whole(MistakeKind::Outdated, error.to_string(), "look again");
+        let plan = self.apply_to(planned, loaded.config).map_err(outdated)?;
+        let (revision, source) = (Revision::of(&self.config()), Source::Arguments);
+        let plan = PlannedChange::all(&plan);
+        Ok(Applied { schema: CONFIGURATION_SCHEMA, revision, plan, source, remarks: loaded.remarks })
+    }
+}
+
+/// Keeps nothing.
+struct Forgets;
+
+impl Keep for Forgets {
+    fn keep(&self, _text: &str) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Where nobody does anything.
+struct Idle;
+
+impl Measured for Idle {
+    fn overview(&self) -> Overview {
+        History::new(1).overview()
+    }
+
+    fn samples(&self, query: &Query) -> Result<Samples, NoSamples> {
+        Err(NoSamples(query.object.clone()))
+    }
+}
+
+fn namespace_status(namespace: &ebof_manage::config::Namespace) -> NamespaceStatus {
+    NamespaceStatus {
+        nsid: namespace.nsid,
+        drive: namespace.drive.to_string(),
+        size_bytes: 1 << 20,
+        block_size_bytes: 512,
+        uuid: namespace.uuid.to_string(),
+        write_protect: namespace.write_protect,
+        ana_group: namespace.ana_group,
+        io: IoCounters { read_commands: 7, read_bytes: 4096, ..IoCounters::default() },
+    }
+}
+
+impl Enclosure for Fake {
+    fn inventory(&self) -> Inventory {
+        self.state().inventory.clone()
+    }
+
+    fn begin(&self, transaction: Transaction) -> Result<Task, Refused> {
+        let mut state = self.state();
+        check(&state.inventory, &transaction)?;
+        state.begun.push(transaction.changes.clone());
+        let done = state.quick;
+        let made = transaction.changes.iter().filter_map(|change| match change {
+            Change::CreateNamespace(new) => Some(format!("{}/ns1", new.drive)),
+            _ => None,
+        });
+        let task = Task {
+            task_schema: TASK_SCHEMA,
+            id: state.tasks.len() as u64 + 1,
+            revision: 1,
+            what: "something".into(),
+            made: made.collect(),
+            changes: transaction.changes,
+            state: if done { TaskState::Done } else { TaskState::Running },
+            change: 0,
+            phase: Phase::Storing,
+            percent: 10,
+            detail: None,
+            began_unix_ms: 1_700_000_000_000,
+            ended_unix_ms: None,
+            elapsed_ms: 1,
+            remark: None,
+            error: None,
+        };
+        state.tasks.push(task.clone());
+        Ok(task)
+    }
+
+    fn tasks(&self) -> Vec<Task> {
+        self.state().tasks.clone()
+    }
+
+    fn task(&self, _id: u64, _known: Option<u64>, _wait: Duration) -> Option<Task> {
+        None
+    }
+
+    fn drive_details(&self, drive: &str) -> Option<DriveDetails> {
+        let state = self.state();
+        state.inventory.drive(drive).map(details)
+    }
+
+    fn store_image(&self, _bytes: &[u8]) -> Result<StoredImage, Refused> {
+        Err(Refused { mistakes: Vec::new() })
+    }
+}
+
+fn formats() -> Vec<FormatObject> {
+    [(0, 512, 0), (1, 4096, 0), (2, 512, 8), (3, 4096, 8)]
+        .map(|(index, block_size_bytes, metadata_bytes)| FormatObject { index, block_size_bytes, metadata_bytes })
+        .into()
+}
+
+fn host(nqn: &str, port: &str, cntlid: u16) -> HostObject {
+    HostObject {
+        nqn: nqn.into(),
+        peer: format!("192.0.2.9:{}", 50_000 + u32::from(cntlid)),
+        cntlid,
+        port: port.into(),
+        io_queues: 4,
+        connected_since_unix_ms: 1_700_000_000_000,
+    }
+}
+
+fn namespace(drive: &str, nsid: u32, functions: &[&str], hosts: &[&str]) -> NamespaceObject {
+    NamespaceObject {
+        name: format!("{drive}/ns{nsid}").parse().unwrap(),
+        size_bytes: 1 << 30,
+        block_size_bytes: 4096,
+        metadata_bytes: 0,
+        uuid: format!("6f3a1f1e-8f0b-4a57-9d0e-{nsid:012x}"),
+        write_protected: nsid == 3,
+        format_percent: (nsid == 3).then_some(42),
+        shared: nsid == 2,
+        functions: functions.iter().map(|name| format!("{drive}/{name}").parse().unwrap()).collect(),
+        hosts: hosts.iter().map(|&host| host.to_owned()).collect(),
+    }
+}
+
+/// What port a function of d0 or d1 has.
+fn port_of(drive: usize, number: u16) -> Option<&'static str> {
+    match (drive, number) {
+        (0, 1) => Some("fabric0"),
+        (0, 2) => Some("direct1"),
+        (1, 1) => Some("tcp://192.0.2.2:4420"),
+        _ => None,
+    }
+}
+
+fn function(drive: usize, number: u16) -> FunctionObject {
+    let name: FunctionName = format!("d{drive}/vf{number}").parse().unwrap();
+    let port = port_of(drive, number);
+    let hosts = if (drive, number) == (0, 1) { vec![host(ALICE, "fabric0", 3)] } else { Vec::new() };
+    FunctionObject {
+        nqn: format!("nqn.2014-08.org.example:d{drive}:vf{number}"),
+        name,
+        online: port.is_some(),
+        queues: 4,
+        interrupts: 5,
+        port: port.map(str::to_owned),
+        port_exists: port.is_some(),
+        share: ShareObject { weight: 100, iops: Some(50_000), bytes_per_second: None, minimum_iops: None },
+        namespaces: Vec::new(),
+        hosts,
+        task: None,
+    }
+}
+
+fn drive(at: usize, functions: u16) -> DriveObject {
+    let name = format!("d{at}");
+    let with = if at < 2 || functions > 3 { functions } else { 0 };
+    let namespaces = match at {
+        0 => {
+            vec![namespace("d0", 1, &["vf1"], &[]), namespace("d0", 2, &[], &["*"]), namespace("d0", 3, &[], &[ALICE])]
+        }
+        1 => vec![namespace("d1", 1, &[], &[])],
+        _ => Vec::new(),
+    };
+    DriveObject {
+        nqn: format!("nqn.2014-08.org.example:{name}"),
+        serial: format!("S{at}"),
+        backing: "disk.img".into(),
+        capacity_bytes: 10 << 30,
+        unallocated_bytes: 7 << 30,
+        temperature_kelvin: (at == 0).then_some(310),
+        critical_warning: u8::from(at == 4) << 1,
+        resources: (with > 0).then_some(Resources {
+            queues_total: 64,
+            queues_assigned: 12,
+            interrupts_total: 64,
+            interrupts_assigned: 15,
+        }),
+        functions: (1..=with).map(|number| function(at, number)).collect(),
+        namespaces,
+        ports: vec!["fabric0".into(), "tcp://192.0.2.2:4420".into()],
+        hosts: if at == 0 {
+            vec![host(ALICE, "fabric0", 128), host("nqn.2014-08.org.example:carol", "fabric0", 129)]
+        } else {
+            Vec::new()
+        },
+        namespaces_max: 128,
+        formats: formats(),
+        encrypts: at == 0,
+        sanitize_percent: (at == 3).then_some(17),
+        self_test_percent: None,
+        added: at == 4,
+        task: None,
+        name,
+    }
+}
+
+fn inventory(drives: usize, functions: u16) -> (Inventory, String) {
+    let port = |name: &str, kind, listen: &str| PortObject {
+        name: name.into(),
+        kind,
+        listen: listen.into(),
+        discovery_only: name == "discovery",
+        functions: Vec::new(),
+        connections: 2,
+    };
+    let drives: Vec<DriveObject> = (0..drives).map(|at| drive(at, functions)).collect();
+    let text = drives.iter().map(|drive| {
+        let hosts = if drive.name == "d0" { format!("allowed_hosts = [\"{ALICE}\"]") } else { "allow_any_host = true".into() };
+        format!(
+            "[[drives]]\nname = \"{0}\"\nbacking = \"{0}.img\"\nfunctions = {1}\n[[subsystems]]\nnqn = \"{2}\"\ndrive = \"{0}\"\n\
+             ports = [\"fabric0\", \"tcp://192.0.2.2:4420\"]\n{hosts}\n",
+            drive.name,
+            drive.functions.len(),
+            drive.nqn
+        )
+    });
+    let text = text.collect();
+    let inventory = Inventory {
+        inventory_schema: INVENTORY_SCHEMA,
+        version: "0.1.0".into(),
+        pid: 1,
+        uptime_s: 60,
+        drives,
+        subsystems: vec![SubsystemObject {
+            nqn: PLAIN.into(),
+            namespaces: 1,
+            ports: vec!["fabric0".into()],
+            hosts: vec![host(BOB, "fabric0", 1)],
+        }],
+        ports: vec![
+            port("fabric0", PortKind::Fabric, "tcp://192.0.2.1:4420"),
+            port("tcp://192.0.2.2:4420", PortKind::Fabric, "tcp://192.0.2.2:4420"),
+            port("discovery", PortKind::Fabric, "tcp://192.0.2.1:8009"),
+            port("direct1", PortKind::Direct, "vfio-user:/run/ebof/direct1.sock"),
+            port("direct2", PortKind::Direct, "vfio-user:/run/ebof/direct2.sock"),
+        ],
+        sensors: Sensors {
+            temperatures: vec![Temperature { name: "k10temp Tctl".into(), millidegrees_celsius: 45_125 }],
+            fans: vec![Fan { name: "nct6775 fan1".into(), rpm: 1180 }],
+        },
+        contradictions: Vec::new(),
+    };
+    (inventory, text)
+}
+
+/// What a drive says of itself.
+fn details(drive: &DriveObject) -> DriveDetails {
+    let controller = |function: Option<&FunctionObject>| ControllerDetails {
+        function: function.map(|function| function.name.clone()),
+        cntlid: function.map_or(0, |function| function.name.number),
+        online: function.is_none_or(|function| function.online),
+        version: "2.1.0".into(),
+        queues: 4,
+        interrupts: 5,
+        io_queues_max: 64,
+        queue_entries_max: 1024,
+        transfer_bytes_max: 1 << 20,
+        oacs: 0,
+        oncs: 0x3d,
+        ctratt: 0x51,
+        critical_warning: drive.critical_warning,
+    };
+    DriveDetails {
+        details_schema: DETAILS_SCHEMA,
+        name: drive.name.clone(),
+        model: "ebof".into(),
+        serial: drive.serial.clone(),
+        uuid: "2c1e35a2-6f0c-4c34-9b6e-2f3b9f5b1111".into(),
+        managers: None,
+        overcommits: false,
+        is_exclusive: false,
+        encrypts: drive.name == "d0",
+        checks: false,
+        allocated_bytes: 1 << 20,
+        extent_bytes: 1 << 20,
+        is_read_only: false,
+        formats: formats(),
+        firmware: FirmwareObject {
+            running: "1.0".into(),
+            active_slot: 1,
+            next_slot: None,
+            slots: vec![
+                FirmwareSlotObject { slot: 1, revision: Some("1.0".into()), is_read_only: true },
+                FirmwareSlotObject { slot: 2, revision: None, is_read_only: false },
+            ],
+        },
+        health: ebof_manage::api::DriveHealth {
+            percentage_used: 3,
+            available_spare_percent: 100,
+            available_spare_threshold_percent: 10,
+            host_read_bytes: 5 << 20,
+            ..Default::default()
+        },
+        temperature: TemperatureObject {
+            now_kelvin: drive.temperature_kelvin,
+            warning_kelvin: 343,
+            critical_kelvin: 353,
+            warning_minutes: 0,
+            critical_minutes: 0,
+        },
+        endurance: EnduranceObject { rated_bytes: Some(1 << 50), written_bytes: 1 << 40, used_percent: 3 },
+        sanitize: SanitizeObject {
+            state: SanitizeStateObject::Never,
+            action: None,
+            percent: None,
+            passes: 0,
+            is_erased: true,
+            actions: if drive.name == "d0" {
+                vec![SanitizeAction::CryptoErase, SanitizeAction::BlockErase]
+            } else {
+                vec![SanitizeAction::BlockErase, SanitizeAction::Overwrite]
+            },
+            estimates: SanitizeEstimates::default(),
+        },
+        self_test: SelfTestObject { running: None, results: vec![self_test()] },
+        errors: vec![error()],
+        events: EventsObject {
+            count: 1,
+            total: 1,
+            latest: vec![EventObject {
+                kind: 6,
+                name: "Change Namespace".into(),
+                unix_ms: 1_700_000_000_000,
+                cntlid: None,
+            }],
+        },
+        namespaces: drive.namespaces.iter().map(namespace_details).collect(),
+        controllers: [None].into_iter().chain(drive.functions.iter().map(Some)).map(controller).collect(),
+    }
+}
+
+fn self_test() -> SelfTestOutcome {
+    SelfTestOutcome {
+        kind: Some(SelfTestKind::Short),
+        result: 0,
+        meaning: "passed".into(),
+        passed: true,
+        power_on_hours: 12,
+        segment: None,
+        nsid: None,
+        lba: None,
+    }
+}
+
+fn error() -> ErrorObject {
+    ErrorObject {
+        number: 1,
+        queue: Some(1),
+        cid: Some(2),
+        status_type: 2,
+        status_code: 0x81,
+        meaning: "Unrecovered Read Error".into(),
+        byte: None,
+        nsid: Some(1),
+        lba: Some(77),
+        opcode: Some(2),
+    }
+}
+
+fn namespace_details(namespace: &NamespaceObject) -> NamespaceDetails {
+    NamespaceDetails {
+        name: namespace.name.clone(),
+        size_bytes: namespace.size_bytes,
+        capacity_bytes: if namespace.shared { 1 << 29 } else { namespace.size_bytes },
+        used_bytes: 1 << 20,
+        claimed_bytes: namespace.size_bytes,
+        format: formats()[1],
+        protection: ProtectionObject::default(),
+        shared: namespace.shared,
+        write_protected: namespace.write_protected,
+        encrypted: namespace.name.drive == "d0",
+        checked: false,
+        format_percent: namespace.format_percent,
+        uuid: namespace.uuid.clone(),
+        nguid: format!("{:032x}", 0xabc_0000_u64 + u64::from(namespace.name.nsid)),
+        eui64: format!("{:016x}", 0xabc_0000_u64 + u64::from(namespace.name.nsid)),
+        owner: None,
+        registrants: 0,
+        reservation: None,
+    }
+}

@@ -1,0 +1,8 @@
+//! The Redfish service over a box of five drives that only notes what it is asked for.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod changes;
+mod fixture;
+mod shape;
+mod tree;
