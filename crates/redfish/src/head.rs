@@ -169,8 +169,16 @@ impl Identifier {
         Self { durable_name: digits.to_owned(), durable_name_format: "NGUID" }
     }
 
+    /// With colons between the bytes, which are two digits each.
     pub(crate) fn eui(digits: &str) -> Self {
-        Self { durable_name: digits.to_owned(), durable_name_format: "EUI" }
+        let mut name = String::new();
+        for (at, digit) in digits.chars().enumerate() {
+            if at > 0 && at % 2 == 0 {
+                name.push(':');
+            }
+            name.push(digit);
+        }
+        Self { durable_name: name, durable_name_format: "EUI" }
     }
 }
 

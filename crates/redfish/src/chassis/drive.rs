@@ -123,6 +123,8 @@ struct Details {
     is_exclusive: bool,
     keeps_checksums: bool,
     allocation_unit_bytes: u64,
+    /// Without it every host that may connect.
+    #[serde(skip_serializing_if = "Option::is_none")]
     managers: Option<Vec<String>>,
     firmware: Firmware,
     sanitize: Sanitize,

@@ -84,7 +84,8 @@ struct Format {
 #[serde(rename_all = "PascalCase")]
 struct Features {
     supports_thin_provisioning: bool,
-    supports_deallocated_or_unwritten_lb_error: bool,
+    #[serde(rename = "SupportsDeallocatedOrUnwrittenLBError")]
+    unwritten_error: bool,
     #[serde(rename = "SupportsNGUIDReuse")]
     nguid_reuse: bool,
     supports_atomic_transaction_size: bool,
@@ -303,7 +304,7 @@ impl Features {
     const fn new(of_drive: bool) -> Self {
         Self {
             supports_thin_provisioning: true,
-            supports_deallocated_or_unwritten_lb_error: false,
+            unwritten_error: false,
             nguid_reuse: true,
             supports_atomic_transaction_size: of_drive,
             hints: false,
