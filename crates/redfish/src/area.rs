@@ -12,7 +12,7 @@ use crate::place::Place;
 use crate::query::Filter;
 use crate::service::Parts;
 use crate::view::View;
-use crate::wanted::Wanted;
+use crate::wanted::Demand;
 
 /// Addresses of one area, and what can be done with each.
 pub(crate) trait Area {
@@ -73,7 +73,7 @@ pub(crate) trait Area {
     }
 
     /// What a POST, PATCH or DELETE asks for, without doing it: so that it can be planned, too.
-    fn translate(&self, method: &Method, input: Input, view: &View<'_>) -> Result<Wanted, Problem> {
+    fn translate(&self, method: &Method, input: Input, view: &View<'_>) -> Result<Demand, Problem> {
         let _ = (method, input, view);
         Err(Problem::not_found(&"a change that can be planned"))
     }

@@ -19,7 +19,7 @@ use crate::message::Problem;
 use crate::names::PRIMARY;
 use crate::place::Place;
 use crate::view::View;
-use crate::wanted::{Wanted, carry_out};
+use crate::wanted::{Demand, carry_out};
 
 pub(crate) use drive::status_of;
 pub(crate) use metrics::CriticalWarnings;
@@ -202,7 +202,7 @@ impl Area for ChassisPlace {
             Self::Function(id, function) => {
                 let drive = self.drive(view, id)?;
                 let function = function_of(drive, function).ok_or_else(|| self.missing())?;
-                json(&pcie::Function::new(id, drive, function))
+                json(&pcie::FunctionResource::new(id, drive, function))
             }
             Self::Sensors => {
                 let sensors = sensor::all(view).into_iter().map(Self::Sensor);
@@ -223,7 +223,7 @@ impl Area for ChassisPlace {
         })
     }
 
-    fn translate(&self, _method: &Method, input: Input, view: &View<'_>) -> Result<Wanted, Problem> {
+    fn translate(&self, _method: &Method, input: Input, view: &View<'_>) -> Result<Demand, Problem> {
         match self {
             Self::AddDrive => change::add_drive(input),
             Self::SecureErase(id) => change::secure_erase(self.drive(view, id)?, input, view),

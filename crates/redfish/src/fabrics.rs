@@ -21,7 +21,7 @@ use crate::message::Problem;
 use crate::names::is_target;
 use crate::place::Place;
 use crate::view::View;
-use crate::wanted::{Wanted, carry_out};
+use crate::wanted::{Demand, carry_out};
 use endpoint::Party;
 pub(crate) use site::Site;
 use zone::ZonePort;
@@ -203,7 +203,7 @@ impl Area for FabricPlace {
         })
     }
 
-    fn translate(&self, method: &Method, input: Input, view: &View<'_>) -> Result<Wanted, Problem> {
+    fn translate(&self, method: &Method, input: Input, view: &View<'_>) -> Result<Demand, Problem> {
         match self {
             Self::Endpoints(_) => hosts::add(input, view),
             Self::Endpoint(kind, id) => {

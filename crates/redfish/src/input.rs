@@ -161,8 +161,8 @@ impl Input {
         Some(places)
     }
 
-    /// The new value of a list of references, of which there are some: `{}` leaves one as it is, and
-    /// `null` takes it out (DSP0266, "Modifying array properties").
+    /// The new value of a list of references, of which there are some: `{}` leaves one as it is,
+    /// and `null` takes it out (DSP0266, "Modifying array properties").
     pub(crate) fn changed_links(&mut self, name: &str, current: &[Place]) -> Option<Vec<Place>> {
         let list = self.list(name)?;
         let is_kept = |value: &Value| value.as_object().is_some_and(Map::is_empty);

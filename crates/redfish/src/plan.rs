@@ -15,7 +15,7 @@ use crate::input::Input;
 use crate::message::{Message, Problem};
 use crate::place::Place;
 use crate::view::View;
-use crate::wanted::{Wanted, What, checked};
+use crate::wanted::{Demand, What, checked};
 
 /// The action's address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -120,7 +120,7 @@ struct Disturbed {
 }
 
 impl Planning {
-    fn new(wanted: &Wanted, view: &View<'_>) -> Result<Self, Problem> {
+    fn new(wanted: &Demand, view: &View<'_>) -> Result<Self, Problem> {
         match &wanted.what {
             What::Changes(changes) => Ok(Self::of_box(changes, view)),
             What::Configuration(config) => {

@@ -18,7 +18,7 @@ use crate::message::Problem;
 use crate::names::{PLAIN, PRIMARY};
 use crate::place::Place;
 use crate::view::{Namespace, Storage, View};
-use crate::wanted::{Wanted, carry_out};
+use crate::wanted::{Demand, carry_out};
 
 /// Addresses below `/redfish/v1/Storage`. The first name is the subsystem's identifier.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -54,7 +54,7 @@ pub enum StoragePlace {
 
 /// A controller of a subsystem.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Controller<'v> {
+pub(crate) enum AnyController<'v> {
     /// The primary controller of a drive: what hosts of its own subsystem get.
     Primary(&'v DriveObject),
     /// A function of a drive.
@@ -148,13 +148,13 @@ impl Area for StoragePlace {
             }
             Self::Subsystem(id) => json(&subsystem::Subsystem::new(view, id, self.storage(view, id)?)),
             Self::Controllers(id) => {
-                let all = Controller::all(self.storage(view, id)?);
+                let all = AnyController::all(self.storage(view, id)?);
                 let all = all.into_iter().map(|controller| Self::Controller(id.clone(), controller.id()));
                 json(&Collection::new(self.clone(), "StorageController", "Controllers", all))
             }
             Self::Controller(id, controller) => {
                 let storage = self.storage(view, id)?;
-                let controller = Controller::find(storage, controller).ok_or_else(|| self.missing())?;
+                let controller = AnyController::find(storage, controller).ok_or_else(|| self.missing())?;
                 json(&controller::StorageController::new(view, id, controller))
             }
             Self::Volumes(id) => {
@@ -170,17 +170,17 @@ impl Area for StoragePlace {
         })
     }
 
-    fn translate(&self, method: &Method, input: Input, view: &View<'_>) -> Result<Wanted, Problem> {
+    fn translate(&self, method: &Method, input: Input, view: &View<'_>) -> Result<Demand, Problem> {
         match self {
             Self::ResetDrive(id) => change::reset_drive(self.storage(view, id)?, input),
             Self::Controller(id, controller) => {
                 let storage = self.storage(view, id)?;
-                let controller = Controller::find(storage, controller).ok_or_else(|| self.missing())?;
+                let controller = AnyController::find(storage, controller).ok_or_else(|| self.missing())?;
                 change::alter_controller(controller, input, &self.read(view)?)
             }
             Self::Attach(id, controller) | Self::Detach(id, controller) => {
                 let storage = self.storage(view, id)?;
-                let controller = Controller::find(storage, controller).ok_or_else(|| self.missing())?;
+                let controller = AnyController::find(storage, controller).ok_or_else(|| self.missing())?;
                 change::attachments(id, controller, matches!(self, Self::Attach(..)), input)
             }
             Self::Volumes(id) => change::create(id, self.storage(view, id)?, input, view),
@@ -230,7 +230,7 @@ impl StoragePlace {
     }
 }
 
-impl<'v> Controller<'v> {
+impl<'v> AnyController<'v> {
     /// All of a subsystem: the primary one first.
     pub(crate) fn all(storage: Storage<'v>) -> Vec<Self> {
         match storage {

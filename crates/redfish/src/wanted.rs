@@ -23,7 +23,7 @@ const QUICK: Duration = Duration::from_millis(500);
 
 /// What a request asks for.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct Demand {
     pub(crate) what: What,
     /// The resource that there will be.
     pub(crate) creates: Option<Creates>,
@@ -48,7 +48,7 @@ pub(crate) enum Creates {
     Volume { nqn: String, nsid: u32 },
 }
 
-impl Wanted {
+impl Demand {
     /// One change.
     pub(crate) fn change(change: Change) -> Self {
         Self { what: What::Changes(vec![change]), creates: None }
@@ -69,7 +69,7 @@ impl Wanted {
 }
 
 /// Does what is wanted.
-pub(crate) fn carry_out(wanted: Wanted, request: &Request<'_>) -> Result<Done, Problem> {
+pub(crate) fn carry_out(wanted: Demand, request: &Request<'_>) -> Result<Done, Problem> {
     match wanted.what {
         What::Changes(changes) => begin(changes, request),
         What::Configuration(config) => {

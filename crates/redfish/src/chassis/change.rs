@@ -9,10 +9,10 @@ use super::drive::{sanitization, sanitizations};
 use crate::input::Input;
 use crate::message::{Message, Problem};
 use crate::view::View;
-use crate::wanted::Wanted;
+use crate::wanted::Demand;
 
 /// `EbofChassis.AddDrive`: the keys of `[[drives]]` of a configuration, and of its subsystem.
-pub(super) fn add_drive(mut input: Input) -> Result<Wanted, Problem> {
+pub(super) fn add_drive(mut input: Input) -> Result<Demand, Problem> {
     const ACTION: &str = "EbofChassis.AddDrive";
     let name = input.text("DriveName");
     let name = input.parameter(ACTION, "DriveName", name);
@@ -36,11 +36,11 @@ pub(super) fn add_drive(mut input: Input) -> Result<Wanted, Problem> {
     for (key, value) in [("name", name), ("backing", backing)] {
         drive.insert(key.to_owned(), value.unwrap_or_default().into());
     }
-    Ok(Wanted::change(Change::AddDrive(NewDrive { drive, nqn, ports, allowed_hosts, allow_any_host })))
+    Ok(Demand::change(Change::AddDrive(NewDrive { drive, nqn, ports, allowed_hosts, allow_any_host })))
 }
 
 /// `Drive.SecureErase`.
-pub(super) fn secure_erase(drive: &DriveObject, mut input: Input, view: &View<'_>) -> Result<Wanted, Problem> {
+pub(super) fn secure_erase(drive: &DriveObject, mut input: Input, view: &View<'_>) -> Result<Demand, Problem> {
     let details = view.details(&drive.name);
     let able: Vec<(&str, SanitizeAction)> =
         [SanitizeAction::CryptoErase, SanitizeAction::BlockErase, SanitizeAction::Overwrite]
@@ -59,7 +59,7 @@ pub(super) fn secure_erase(drive: &DriveObject, mut input: Input, view: &View<'_
     }
     input.finish(None)?;
     let action = action.unwrap_or(SanitizeAction::BlockErase);
-    Ok(Wanted::change(Change::SanitizeDrive(SanitizeDrive {
+    Ok(Demand::change(Change::SanitizeDrive(SanitizeDrive {
         drive: drive.name.clone(),
         action,
         passes,
@@ -74,18 +74,18 @@ fn can(details: Option<&DriveDetails>, name: &str) -> bool {
 }
 
 /// `EbofDrive.Remove`.
-pub(super) fn remove_drive(drive: &DriveObject, mut input: Input) -> Result<Wanted, Problem> {
+pub(super) fn remove_drive(drive: &DriveObject, mut input: Input) -> Result<Demand, Problem> {
     let surprise = input.flag("Surprise").unwrap_or_default();
     input.finish(None)?;
-    Ok(Wanted::change(Change::RemoveDrive { drive: drive.name.clone(), surprise }))
+    Ok(Demand::change(Change::RemoveDrive { drive: drive.name.clone(), surprise }))
 }
 
 /// `EbofDrive.SelfTest`.
-pub(super) fn self_test(drive: &DriveObject, mut input: Input) -> Result<Wanted, Problem> {
+pub(super) fn self_test(drive: &DriveObject, mut input: Input) -> Result<Demand, Problem> {
     let kinds = [("Short", SelfTestKind::Short), ("Extended", SelfTestKind::Extended), ("Abort", SelfTestKind::Abort)];
     let kind = input.one_of("Kind", &kinds);
     let kind = input.parameter("EbofDrive.SelfTest", "Kind", kind);
     input.finish(None)?;
     let kind = kind.unwrap_or(SelfTestKind::Short);
-    Ok(Wanted::change(Change::SelfTest { drive: drive.name.clone(), kind }))
+    Ok(Demand::change(Change::SelfTest { drive: drive.name.clone(), kind }))
 }

@@ -8,7 +8,8 @@ use crate::head::{Head, Oem, oem};
 use crate::time::date_time;
 use crate::view::View;
 
-/// A data unit of SMART / Health Information is 1000 blocks of 512 bytes; Redfish counts the blocks.
+/// A data unit of SMART / Health Information is 1000 blocks of 512 bytes; Redfish counts the
+/// blocks.
 const BLOCK_BYTES: u64 = 512;
 
 #[derive(Serialize)]

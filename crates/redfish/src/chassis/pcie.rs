@@ -71,7 +71,7 @@ impl Device {
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub(super) struct Function {
+pub(super) struct FunctionResource {
     #[serde(flatten)]
     head: Head,
     function_id: u16,
@@ -121,7 +121,7 @@ struct OfFunction {
     interrupt_vectors: u16,
 }
 
-impl Function {
+impl FunctionResource {
     pub(super) fn new(id: &str, drive: &DriveObject, function: Option<&FunctionObject>) -> Self {
         let name = id_of(function);
         let number = function.map_or(0, |function| function.name.number);

@@ -1,5 +1,5 @@
-//! What is measured: sensors of the machine and of drives, `ThermalSubsystem`, `EnvironmentMetrics`.
-//! There is a reading only where there is a sensor.
+//! What is measured: sensors of the machine and of drives, `ThermalSubsystem`,
+//! `EnvironmentMetrics`. There is a reading only where there is a sensor.
 
 use ebof_manage::enclosure::{DriveObject, Fan, Temperature};
 use serde::Serialize;

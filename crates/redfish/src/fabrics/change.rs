@@ -10,9 +10,9 @@ use crate::etag;
 use crate::input::Input;
 use crate::message::{Message, Problem};
 use crate::place::Place;
-use crate::storage::Controller;
+use crate::storage::AnyController;
 use crate::view::View;
-use crate::wanted::Wanted;
+use crate::wanted::Demand;
 
 /// The endpoints that a zone is to have.
 pub(super) fn alter(
@@ -20,7 +20,7 @@ pub(super) fn alter(
     mut input: Input,
     current: &Value,
     view: &View<'_>,
-) -> Result<Wanted, Problem> {
+) -> Result<Demand, Problem> {
     let here = zone.sites(view);
     let places: Vec<Place> =
         here.iter().map(|site| FabricPlace::Endpoint(zone.kind, site.endpoint_id()).into()).collect();
@@ -49,7 +49,7 @@ pub(super) fn alter(
 }
 
 /// `Zone.AddEndpoint` and `Zone.RemoveEndpoint`, with the ETags that both had when they were read.
-pub(super) fn one(zone: &ZonePort<'_>, add: bool, mut input: Input, view: &View<'_>) -> Result<Wanted, Problem> {
+pub(super) fn one(zone: &ZonePort<'_>, add: bool, mut input: Input, view: &View<'_>) -> Result<Demand, Problem> {
     let action = if add { "Zone.AddEndpoint" } else { "Zone.RemoveEndpoint" };
     let place = input.link("Endpoint");
     let place = input.parameter(action, "Endpoint", place);
@@ -87,13 +87,13 @@ fn not_a_target(kind: Kind, place: &Place) -> Message {
 
 fn function<'v>(site: &Site<'v>) -> Option<&'v FunctionObject> {
     match site.controller {
-        Controller::Function(_, function) => Some(function),
+        AnyController::Function(_, function) => Some(function),
         _ => None,
     }
 }
 
 /// What gives `added` to a port and takes `removed` from it.
-fn changes(zone: &ZonePort<'_>, added: &[Site<'_>], removed: &[Site<'_>], view: &View<'_>) -> Result<Wanted, Problem> {
+fn changes(zone: &ZonePort<'_>, added: &[Site<'_>], removed: &[Site<'_>], view: &View<'_>) -> Result<Demand, Problem> {
     let port = &zone.port.name;
     let taken =
         removed.iter().filter_map(function).map(|one| Change::Assign { function: one.name.clone(), port: None });
@@ -106,7 +106,7 @@ fn changes(zone: &ZonePort<'_>, added: &[Site<'_>], removed: &[Site<'_>], view: 
     let is_subsystem = |site: &&Site<'_>| function(site).is_none();
     let subsystems = added.iter().chain(removed).filter(is_subsystem).count();
     if subsystems == 0 {
-        return Wanted::changes(all);
+        return Demand::changes(all);
     }
     if !all.is_empty() {
         let why = "functions and subsystems of drives cannot change their ports in one request";
@@ -124,5 +124,5 @@ fn changes(zone: &ZonePort<'_>, added: &[Site<'_>], removed: &[Site<'_>], view: 
             subsystem.ports.push(port.clone());
         }
     }
-    Ok(Wanted::configuration(config, None))
+    Ok(Demand::configuration(config, None))
 }

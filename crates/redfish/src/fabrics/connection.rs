@@ -10,7 +10,7 @@ use super::endpoint::{direct_ports, machine_id};
 use super::{FabricPlace, Kind, Site};
 use crate::head::{Action, Head, Link, Oem, State, Status, link, links, oem};
 use crate::names::Permission;
-use crate::storage::{Controller, StoragePlace};
+use crate::storage::{AnyController, StoragePlace};
 use crate::view::{Namespace, Storage, View};
 
 /// A permission, with what it is for.
@@ -83,7 +83,7 @@ pub(super) fn of_host(view: &View<'_>, nqn: &str) -> Vec<FabricPlace> {
 
 /// Whether a network reaches a target. The subsystem itself is always part of its permissions.
 fn is_shown(view: &View<'_>, site: &Site<'_>) -> bool {
-    let Controller::Function(_, function) = site.controller else { return true };
+    let AnyController::Function(_, function) = site.controller else { return true };
     function.port.as_deref().is_some_and(|port| !view.inventory().is_direct(port))
 }
 
@@ -147,7 +147,7 @@ impl Connection {
 
     fn permission(view: &View<'_>, found: &Found<'_>) -> Self {
         let names = view.names();
-        let sites: Vec<Site<'_>> = Controller::all(found.storage)
+        let sites: Vec<Site<'_>> = AnyController::all(found.storage)
             .into_iter()
             .map(|controller| Site::of(found.storage_id, controller))
             .filter(|site| is_shown(view, site))
@@ -184,7 +184,9 @@ impl Connection {
         let storage = view.storage(site.storage);
         let namespaces = storage.map_or(Vec::new(), |storage| storage.namespaces(view));
         let reached = namespaces.into_iter().filter(|namespace| match (namespace, site.controller) {
-            (Namespace::OfDrive(_, one), Controller::Function(_, function)) => one.functions.contains(&function.name),
+            (Namespace::OfDrive(_, one), AnyController::Function(_, function)) => {
+                one.functions.contains(&function.name)
+            }
             (Namespace::OfDrive(_, one), _) => !one.hosts.is_empty(),
             (Namespace::Plain(..), _) => true,
         });
@@ -249,14 +251,15 @@ impl Found<'_> {
         }
     }
 
-    /// Whether the host reaches a namespace: it has it, all have it, or a function on a network has.
+    /// Whether the host reaches a namespace: it has it, all have it, or a function on a network
+    /// has.
     fn reaches(&self, view: &View<'_>, namespace: Namespace<'_>) -> bool {
         let Namespace::OfDrive(drive, own) = namespace else { return true };
         let by_function = || {
             let functions = drive.functions.iter().filter(|function| own.functions.contains(&function.name));
             functions
                 .into_iter()
-                .any(|function| is_shown(view, &Site::of(self.storage_id, Controller::Function(drive, function))))
+                .any(|function| is_shown(view, &Site::of(self.storage_id, AnyController::Function(drive, function))))
         };
         self.is_given(namespace) || own.hosts.iter().any(|host| host == "*") || by_function()
     }

@@ -11,7 +11,7 @@ use super::{FabricPlace, Kind, Site, connection};
 use crate::chassis::ChassisPlace;
 use crate::head::{Head, Identifier, Link, Oem, State, Status, link, links, oem};
 use crate::place::Place;
-use crate::storage::Controller;
+use crate::storage::AnyController;
 use crate::view::View;
 
 /// Who is at an end of a fabric.
@@ -173,7 +173,7 @@ impl Endpoint {
             .filter(|(_, port)| Kind::of(port.kind) == kind && !port.discovery_only && site.is_at(&port.name))
             .collect();
         let is_online = match site.controller {
-            Controller::Function(_, function) => function.online,
+            AnyController::Function(_, function) => function.online,
             _ => true,
         };
         let state = if ports.is_empty() || !is_online { State::StandbyOffline } else { State::Enabled };

@@ -8,10 +8,10 @@ use super::endpoint::Party;
 use crate::input::Input;
 use crate::message::{Message, Problem};
 use crate::view::View;
-use crate::wanted::{Creates, Wanted};
+use crate::wanted::{Creates, Demand};
 
 /// A host is described, so that subsystems can allow it: an endpoint with its NQN.
-pub(super) fn add(mut input: Input, view: &View<'_>) -> Result<Wanted, Problem> {
+pub(super) fn add(mut input: Input, view: &View<'_>) -> Result<Demand, Problem> {
     input.one_of("EndpointProtocol", &[(Kind::Nvmeof.protocol(), ())]);
     let own = identifiers(&mut input);
     let entities = input.objects("ConnectedEntities", |entity| {
@@ -42,7 +42,7 @@ pub(super) fn add(mut input: Input, view: &View<'_>) -> Result<Wanted, Problem> 
         return Err(Problem::bad_request(Message::resource_exists("Endpoint", "Identifiers", &nqn)));
     }
     config.hosts.extend(parsed);
-    Ok(Wanted::configuration(config, Some(Creates::Host(nqn))))
+    Ok(Demand::configuration(config, Some(Creates::Host(nqn))))
 }
 
 /// A host as the configuration describes it; `None` if a text is no NQN.
@@ -64,7 +64,7 @@ fn identifiers(input: &mut Input) -> Option<Vec<String>> {
 }
 
 /// A host is not described any more. One that a subsystem allows has to lose its connections first.
-pub(super) fn remove(party: &Party<'_>, input: Input, view: &View<'_>) -> Result<Wanted, Problem> {
+pub(super) fn remove(party: &Party<'_>, input: Input, view: &View<'_>) -> Result<Demand, Problem> {
     input.finish(None)?;
     let Party::Host(at) = party else { return Err(Problem::cannot_be_deleted()) };
     let nqn = view.names().hosts.get(*at).map_or("", String::as_str);
@@ -97,5 +97,5 @@ pub(super) fn remove(party: &Party<'_>, input: Input, view: &View<'_>) -> Result
         )));
     }
     config.hosts.retain(|host| host.nqn.as_str() != nqn);
-    Ok(Wanted::configuration(config, None))
+    Ok(Demand::configuration(config, None))
 }

@@ -6,21 +6,21 @@ use ebof_manage::enclosure::{
 };
 use serde_json::Value;
 
-use super::{Controller, StoragePlace};
+use super::{AnyController, StoragePlace};
 use crate::input::Input;
 use crate::message::{Message, Problem};
 use crate::place::Place;
 use crate::view::{Namespace, Storage, View};
-use crate::wanted::{Creates, Wanted};
+use crate::wanted::{Creates, Demand};
 
 /// Sizes are at most this many bytes (an `Int64` of OData).
 const BYTES_MAX: u64 = i64::MAX.unsigned_abs();
 
 /// `EbofStorage.ResetDrive`.
-pub(super) fn reset_drive(storage: Storage<'_>, input: Input) -> Result<Wanted, Problem> {
+pub(super) fn reset_drive(storage: Storage<'_>, input: Input) -> Result<Demand, Problem> {
     input.finish(None)?;
     match storage {
-        Storage::Drive(drive) => Ok(Wanted::change(Change::ResetDrive { drive: drive.name.clone() })),
+        Storage::Drive(drive) => Ok(Demand::change(Change::ResetDrive { drive: drive.name.clone() })),
         Storage::Plain(_) => Err(only_of_drives("EbofStorage.ResetDrive")),
     }
 }
@@ -32,11 +32,11 @@ fn only_of_drives(action: &str) -> Problem {
 
 /// The share of a function: weight and limits.
 pub(super) fn alter_controller(
-    controller: Controller<'_>,
+    controller: AnyController<'_>,
     mut input: Input,
     current: &Value,
-) -> Result<Wanted, Problem> {
-    let Controller::Function(_, function) = controller else {
+) -> Result<Demand, Problem> {
+    let AnyController::Function(_, function) = controller else {
         input.finish(Some(current))?;
         return Err(Problem::bad_request(Message::no_operation()));
     };
@@ -59,22 +59,22 @@ pub(super) fn alter_controller(
     if iops.is_some() || bytes_per_second.is_some() || minimum_iops.is_some() {
         changes.push(Change::Limit { function, iops, bytes_per_second, minimum_iops });
     }
-    Wanted::changes(changes)
+    Demand::changes(changes)
 }
 
 /// `StorageController.AttachNamespaces` and `DetachNamespaces`. The primary controller stands for
 /// every host of its subsystem.
 pub(super) fn attachments(
     id: &str,
-    controller: Controller<'_>,
+    controller: AnyController<'_>,
     attach: bool,
     mut input: Input,
-) -> Result<Wanted, Problem> {
+) -> Result<Demand, Problem> {
     let action = if attach { "StorageController.AttachNamespaces" } else { "StorageController.DetachNamespaces" };
     let (drive, function) = match controller {
-        Controller::Primary(drive) => (drive, None),
-        Controller::Function(drive, function) => (drive, Some(&function.name)),
-        Controller::Plain(_) => return Err(only_of_drives(action)),
+        AnyController::Primary(drive) => (drive, None),
+        AnyController::Function(drive, function) => (drive, Some(&function.name)),
+        AnyController::Plain(_) => return Err(only_of_drives(action)),
     };
     let volumes = input.links("Namespaces");
     let volumes = input.parameter(action, "Namespaces", volumes).unwrap_or_default();
@@ -98,7 +98,7 @@ pub(super) fn attachments(
         }));
     }
     input.finish(None)?;
-    Wanted::changes(changes)
+    Demand::changes(changes)
 }
 
 /// The NSID of a volume of this subsystem.
@@ -176,7 +176,7 @@ fn protection(own: &mut Input) -> Option<ProtectionObject> {
 }
 
 /// A new volume.
-pub(super) fn create(id: &str, storage: Storage<'_>, mut input: Input, view: &View<'_>) -> Result<Wanted, Problem> {
+pub(super) fn create(id: &str, storage: Storage<'_>, mut input: Input, view: &View<'_>) -> Result<Demand, Problem> {
     let mut new = NewVolume::read(&mut input);
     let Storage::Drive(drive) = storage else { return create_plain(storage, new, input, view) };
     new.bytes = input.required("CapacityBytes", new.bytes);
@@ -209,7 +209,7 @@ pub(super) fn create(id: &str, storage: Storage<'_>, mut input: Input, view: &Vi
     }
     input.finish(None)?;
     let narrow = |bytes: Option<u64>| bytes.and_then(|bytes| u32::try_from(bytes).ok());
-    Ok(Wanted::change(Change::CreateNamespace(CreateNamespace {
+    Ok(Demand::change(Change::CreateNamespace(CreateNamespace {
         drive: drive.name.clone(),
         size_bytes: new.bytes.unwrap_or_default(),
         capacity_bytes: new.allocatable,
@@ -223,7 +223,7 @@ pub(super) fn create(id: &str, storage: Storage<'_>, mut input: Input, view: &Vi
 }
 
 /// A new namespace of a plain subsystem: the configuration has it.
-fn create_plain(storage: Storage<'_>, new: NewVolume, mut input: Input, view: &View<'_>) -> Result<Wanted, Problem> {
+fn create_plain(storage: Storage<'_>, new: NewVolume, mut input: Input, view: &View<'_>) -> Result<Demand, Problem> {
     let backing = input.required("Oem/Ebof/Backing", new.backing);
     input.finish(None)?;
     let nqn = storage.nqn();
@@ -246,23 +246,23 @@ fn create_plain(storage: Storage<'_>, new: NewVolume, mut input: Input, view: &V
     });
     subsystem.namespaces.push(namespace);
     subsystem.namespaces.sort_by_key(|namespace| namespace.nsid);
-    Ok(Wanted::configuration(config, Some(Creates::Volume { nqn: nqn.to_owned(), nsid })))
+    Ok(Demand::configuration(config, Some(Creates::Volume { nqn: nqn.to_owned(), nsid })))
 }
 
 const BACKINGS: &str = "Accepted: PATH, PATH:SIZE, mem:SIZE or null:SIZE";
 
 /// A volume goes, with its data where it is a drive's.
-pub(super) fn delete(namespace: Namespace<'_>, input: Input, view: &View<'_>) -> Result<Wanted, Problem> {
+pub(super) fn delete(namespace: Namespace<'_>, input: Input, view: &View<'_>) -> Result<Demand, Problem> {
     input.finish(None)?;
     match namespace {
-        Namespace::OfDrive(_, own) => Ok(Wanted::change(Change::DeleteNamespace { namespace: own.name.clone() })),
+        Namespace::OfDrive(_, own) => Ok(Demand::change(Change::DeleteNamespace { namespace: own.name.clone() })),
         Namespace::Plain(subsystem, own) => {
             let mut config = view.config().clone();
             let found = config.subsystems.iter_mut().find(|one| one.nqn.as_str() == subsystem.nqn);
             if let Some(found) = found {
                 found.namespaces.retain(|one| one.nsid != own.nsid);
             }
-            Ok(Wanted::configuration(config, None))
+            Ok(Demand::configuration(config, None))
         }
     }
 }
@@ -273,12 +273,12 @@ pub(super) fn alter_volume(
     mut input: Input,
     current: &Value,
     view: &View<'_>,
-) -> Result<Wanted, Problem> {
+) -> Result<Demand, Problem> {
     let protect = input.ebof(|own| own.flag("WriteProtected")).flatten();
     input.finish(Some(current))?;
     let Some(on) = protect else { return Err(Problem::bad_request(Message::no_operation())) };
     match namespace {
-        Namespace::OfDrive(_, own) => Ok(Wanted::change(Change::WriteProtect { namespace: own.name.clone(), on })),
+        Namespace::OfDrive(_, own) => Ok(Demand::change(Change::WriteProtect { namespace: own.name.clone(), on })),
         Namespace::Plain(subsystem, own) => {
             let mut config = view.config().clone();
             let namespaces = config
@@ -287,13 +287,13 @@ pub(super) fn alter_volume(
                 .filter(|one| one.nqn.as_str() == subsystem.nqn)
                 .flat_map(|subsystem| &mut subsystem.namespaces);
             namespaces.filter(|one| one.nsid == own.nsid).for_each(|one| one.write_protect = on);
-            Ok(Wanted::configuration(config, None))
+            Ok(Demand::configuration(config, None))
         }
     }
 }
 
 /// `Volume.Initialize`: a format with the blocks that it has.
-pub(super) fn initialize(namespace: Namespace<'_>, mut input: Input) -> Result<Wanted, Problem> {
+pub(super) fn initialize(namespace: Namespace<'_>, mut input: Input) -> Result<Demand, Problem> {
     let erase = input.one_of("InitializeType", &[("Fast", Erase::None), ("Slow", Erase::UserData)]);
     input.finish(None)?;
     let Namespace::OfDrive(_, own) = namespace else { return Err(only_of_drives("Volume.Initialize")) };
@@ -301,7 +301,7 @@ pub(super) fn initialize(namespace: Namespace<'_>, mut input: Input) -> Result<W
 }
 
 /// `EbofVolume.Format`.
-pub(super) fn format(namespace: Namespace<'_>, mut input: Input) -> Result<Wanted, Problem> {
+pub(super) fn format(namespace: Namespace<'_>, mut input: Input) -> Result<Demand, Problem> {
     let block = input.number("BlockSizeBytes", BLOCK_BYTES).and_then(|bytes| u32::try_from(bytes).ok());
     let metadata = input.number("MetadataBytes", METADATA_BYTES).and_then(|bytes| u16::try_from(bytes).ok());
     let protection = protection(&mut input);
@@ -318,8 +318,8 @@ fn formatted(
     metadata_bytes: Option<u16>,
     protection: Option<ProtectionObject>,
     erase: Option<Erase>,
-) -> Wanted {
-    Wanted::change(Change::FormatNamespace(FormatNamespace {
+) -> Demand {
+    Demand::change(Change::FormatNamespace(FormatNamespace {
         namespace: namespace.clone(),
         block_size_bytes,
         metadata_bytes,
@@ -329,7 +329,7 @@ fn formatted(
 }
 
 /// `EbofVolume.Map`: one function gets it, all others and hosts lose it.
-pub(super) fn map(id: &str, namespace: Namespace<'_>, mut input: Input) -> Result<Wanted, Problem> {
+pub(super) fn map(id: &str, namespace: Namespace<'_>, mut input: Input) -> Result<Demand, Problem> {
     const ACTION: &str = "EbofVolume.Map";
     let Namespace::OfDrive(drive, own) = namespace else { return Err(only_of_drives(ACTION)) };
     let nobody = input.null("Controller");
@@ -346,5 +346,5 @@ pub(super) fn map(id: &str, namespace: Namespace<'_>, mut input: Input) -> Resul
         None => None,
     };
     input.finish(None)?;
-    Ok(Wanted::change(Change::Map { namespace: own.name.clone(), function }))
+    Ok(Demand::change(Change::Map { namespace: own.name.clone(), function }))
 }

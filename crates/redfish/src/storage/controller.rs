@@ -5,7 +5,7 @@ use std::rc::Rc;
 use ebof_manage::enclosure::{ControllerDetails, DriveDetails, FunctionObject, HostObject};
 use serde::Serialize;
 
-use super::{Controller, StoragePlace};
+use super::{AnyController, StoragePlace};
 use crate::chassis::{ChassisPlace, CriticalWarnings, status_of};
 use crate::fabrics::{FabricPlace, Kind, Site};
 use crate::head::{Action, Head, Identifier, Link, Oem, State, Status, link, links, oem};
@@ -140,13 +140,13 @@ struct Host {
 }
 
 impl StorageController {
-    pub(super) fn new(view: &View<'_>, id: &str, controller: Controller<'_>) -> Self {
+    pub(super) fn new(view: &View<'_>, id: &str, controller: AnyController<'_>) -> Self {
         let details = match controller {
-            Controller::Primary(drive) | Controller::Function(drive, _) => view.details(&drive.name),
-            Controller::Plain(_) => None,
+            AnyController::Primary(drive) | AnyController::Function(drive, _) => view.details(&drive.name),
+            AnyController::Plain(_) => None,
         };
         let plain = match controller {
-            Controller::Plain(subsystem) => view.subsystem_config(&subsystem.nqn),
+            AnyController::Plain(subsystem) => view.subsystem_config(&subsystem.nqn),
             _ => None,
         };
         let site = Site::of(id, controller);
@@ -158,9 +158,9 @@ impl StorageController {
                 "#StorageController.v1_11_0.StorageController",
                 controller.object(),
                 match controller {
-                    Controller::Primary(_) => "The primary controller of a drive",
-                    Controller::Function(..) => "A virtual function of a drive: a secondary controller",
-                    Controller::Plain(_) => "What each host of the subsystem gets",
+                    AnyController::Primary(_) => "The primary controller of a drive",
+                    AnyController::Function(..) => "A virtual function of a drive: a secondary controller",
+                    AnyController::Plain(_) => "What each host of the subsystem gets",
                 },
             ),
             manufacturer: "ebof",
@@ -178,7 +178,7 @@ impl StorageController {
             status: status(controller),
             nvme: Properties::new(view, controller, details.as_ref()),
             links: Links::new(view, id, controller, &site),
-            actions: (!matches!(controller, Controller::Plain(_))).then(|| Actions {
+            actions: (!matches!(controller, AnyController::Plain(_))).then(|| Actions {
                 attach: Action::new(place(StoragePlace::Attach)),
                 detach: Action::new(place(StoragePlace::Detach)),
             }),
@@ -188,12 +188,12 @@ impl StorageController {
 }
 
 /// The state of a controller, with its drive's health.
-fn status(controller: Controller<'_>) -> Status {
+fn status(controller: AnyController<'_>) -> Status {
     match controller {
-        Controller::Primary(drive) => status_of(drive),
-        Controller::Function(drive, function) if function.online => status_of(drive),
-        Controller::Function(drive, _) => Status { state: State::StandbyOffline, ..status_of(drive) },
-        Controller::Plain(_) => Status::OK,
+        AnyController::Primary(drive) => status_of(drive),
+        AnyController::Function(drive, function) if function.online => status_of(drive),
+        AnyController::Function(drive, _) => Status { state: State::StandbyOffline, ..status_of(drive) },
+        AnyController::Plain(_) => Status::OK,
     }
 }
 
@@ -203,9 +203,9 @@ const PLAIN_ONCS: u16 = 0;
 const PLAIN_VERSION: &str = "2.1.0";
 
 impl Properties {
-    fn new(view: &View<'_>, controller: Controller<'_>, details: Option<&Rc<DriveDetails>>) -> Self {
+    fn new(view: &View<'_>, controller: AnyController<'_>, details: Option<&Rc<DriveDetails>>) -> Self {
         let number = match controller {
-            Controller::Function(_, function) => Some(function.name.number),
+            AnyController::Function(_, function) => Some(function.name.number),
             _ => None,
         };
         let found = details.and_then(|details| controller_of(details, number));
@@ -222,9 +222,9 @@ impl Properties {
     }
 
     /// Of a subsystem without a drive, at the port that allows the longest queues.
-    fn plain(view: &View<'_>, controller: Controller<'_>) -> Self {
+    fn plain(view: &View<'_>, controller: AnyController<'_>) -> Self {
         let ports: &[String] = match controller {
-            Controller::Plain(subsystem) => &subsystem.ports,
+            AnyController::Plain(subsystem) => &subsystem.ports,
             _ => &[],
         };
         let ports = view.config().ports.iter().filter(|port| ports.contains(&port.name));
@@ -272,15 +272,15 @@ impl Attributes {
 }
 
 impl Links {
-    fn new(view: &View<'_>, id: &str, controller: Controller<'_>, site: &Site<'_>) -> Self {
+    fn new(view: &View<'_>, id: &str, controller: AnyController<'_>, site: &Site<'_>) -> Self {
         let storage = match controller {
-            Controller::Primary(drive) | Controller::Function(drive, _) => Storage::Drive(drive),
-            Controller::Plain(subsystem) => Storage::Plain(subsystem),
+            AnyController::Primary(drive) | AnyController::Function(drive, _) => Storage::Drive(drive),
+            AnyController::Plain(subsystem) => Storage::Plain(subsystem),
         };
         let attached = storage.namespaces(view).into_iter().filter(|namespace| is_attached(*namespace, controller));
         let volume = |namespace: Namespace<'_>| StoragePlace::Volume(id.to_owned(), namespace.id());
         let endpoint = |kind| FabricPlace::Endpoint(kind, site.endpoint_id());
-        let of_drive = !matches!(controller, Controller::Plain(_));
+        let of_drive = !matches!(controller, AnyController::Plain(_));
         let function = of_drive.then(|| ChassisPlace::Function(id.to_owned(), controller.id()));
         Self {
             attached_volumes: links(attached.map(volume)),
@@ -291,21 +291,21 @@ impl Links {
 }
 
 /// Whether a controller has a namespace: the primary one if any host of its subsystem has.
-pub(super) fn is_attached(namespace: Namespace<'_>, controller: Controller<'_>) -> bool {
+pub(super) fn is_attached(namespace: Namespace<'_>, controller: AnyController<'_>) -> bool {
     match (namespace, controller) {
-        (Namespace::OfDrive(_, namespace), Controller::Primary(_)) => !namespace.hosts.is_empty(),
-        (Namespace::OfDrive(_, namespace), Controller::Function(_, function)) => {
+        (Namespace::OfDrive(_, namespace), AnyController::Primary(_)) => !namespace.hosts.is_empty(),
+        (Namespace::OfDrive(_, namespace), AnyController::Function(_, function)) => {
             namespace.functions.contains(&function.name)
         }
-        (Namespace::Plain(..), Controller::Plain(_)) => true,
+        (Namespace::Plain(..), AnyController::Plain(_)) => true,
         _ => false,
     }
 }
 
 impl Own {
-    fn new(view: &View<'_>, controller: Controller<'_>, site: &Site<'_>) -> Self {
+    fn new(view: &View<'_>, controller: AnyController<'_>, site: &Site<'_>) -> Self {
         let function = match controller {
-            Controller::Function(_, function) => Some(function),
+            AnyController::Function(_, function) => Some(function),
             _ => None,
         };
         Self {

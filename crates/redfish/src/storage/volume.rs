@@ -5,7 +5,7 @@ use ebof_manage::enclosure::{DriveObject, FormatObject, NamespaceDetails, Namesp
 use serde::Serialize;
 
 use super::controller::is_attached;
-use super::{Controller, StoragePlace};
+use super::{AnyController, StoragePlace};
 use crate::chassis::{ChassisPlace, status_of};
 use crate::fabrics::{FabricPlace, Kind, Site};
 use crate::head::{Action, Head, Identifier, Link, Oem, Status, link, links, oem};
@@ -315,9 +315,9 @@ impl Features {
 impl Links {
     fn new(view: &View<'_>, id: &str, namespace: Namespace<'_>, drives: Vec<Link>) -> Self {
         let storage = namespace.storage();
-        let attached = Controller::all(storage).into_iter().filter(|one| is_attached(namespace, *one));
-        let attached: Vec<Controller<'_>> = attached.collect();
-        let target = |one: &Controller<'_>| FabricPlace::Endpoint(Kind::Nvmeof, Site::of(id, *one).endpoint_id());
+        let attached = AnyController::all(storage).into_iter().filter(|one| is_attached(namespace, *one));
+        let attached: Vec<AnyController<'_>> = attached.collect();
+        let target = |one: &AnyController<'_>| FabricPlace::Endpoint(Kind::Nvmeof, Site::of(id, *one).endpoint_id());
         let hosts: &[String] = match namespace {
             Namespace::OfDrive(_, namespace) => &namespace.hosts,
             Namespace::Plain(..) => &[],

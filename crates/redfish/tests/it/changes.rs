@@ -1,5 +1,5 @@
-//! Each change is translated into what the box does, all mistakes are told, and nothing is done that
-//! is only planned.
+//! Each change is translated into what the box does, all mistakes are told, and nothing is done
+//! that is only planned.
 
 use ebof_access::Role;
 use serde_json::{Value, json};

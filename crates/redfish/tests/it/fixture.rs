@@ -1,6 +1,9 @@
 //! A box without a target: five drives, functions at fabric and direct ports, hosts, a plain
 //! subsystem. Changes are checked and noted, and configurations are applied.
 
+#[path = "fixture/details.rs"]
+mod details;
+
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,12 +15,9 @@ use ebof_manage::api::{
     SubsystemStatus,
 };
 use ebof_manage::enclosure::{
-    Change, ControllerDetails, DETAILS_SCHEMA, DriveDetails, DriveObject, Enclosure, EnduranceObject, ErrorObject,
-    EventObject, EventsObject, Fan, FirmwareObject, FirmwareSlotObject, FormatObject, FunctionName, FunctionObject,
-    HostObject, INVENTORY_SCHEMA, Inventory, MistakeKind, NamespaceDetails, NamespaceObject, Phase, PortKind,
-    PortObject, ProtectionObject, Refused, Resources, SanitizeAction, SanitizeEstimates, SanitizeObject,
-    SanitizeStateObject, SelfTestKind, SelfTestObject, SelfTestOutcome, Sensors, ShareObject, StoredImage,
-    SubsystemObject, TASK_SCHEMA, Task, TaskState, Temperature, TemperatureObject, Transaction, check,
+    Change, DriveDetails, DriveObject, Enclosure, Fan, FormatObject, FunctionName, FunctionObject, HostObject,
+    INVENTORY_SCHEMA, Inventory, MistakeKind, NamespaceObject, Phase, PortKind, PortObject, Refused, Resources,
+    Sensors, ShareObject, StoredImage, SubsystemObject, TASK_SCHEMA, Task, TaskState, Temperature, Transaction, check,
 };
 use ebof_manage::events::SharedEvents;
 use ebof_manage::history::{History, Measured, NoSamples, Overview, Query, Samples};
@@ -359,7 +359,7 @@ impl Enclosure for Fake {
 
     fn drive_details(&self, drive: &str) -> Option<DriveDetails> {
         let state = self.state();
-        state.inventory.drive(drive).map(details)
+        state.inventory.drive(drive).map(details::details)
     }
 
     fn store_image(&self, _bytes: &[u8]) -> Result<StoredImage, Refused> {
@@ -518,141 +518,4 @@ fn inventory(drives: usize, functions: u16) -> (Inventory, String) {
         contradictions: Vec::new(),
     };
     (inventory, text)
-}
-
-/// What a drive says of itself.
-fn details(drive: &DriveObject) -> DriveDetails {
-    let controller = |function: Option<&FunctionObject>| ControllerDetails {
-        function: function.map(|function| function.name.clone()),
-        cntlid: function.map_or(0, |function| function.name.number),
-        online: function.is_none_or(|function| function.online),
-        version: "2.1.0".into(),
-        queues: 4,
-        interrupts: 5,
-        io_queues_max: 64,
-        queue_entries_max: 1024,
-        transfer_bytes_max: 1 << 20,
-        oacs: 0,
-        oncs: 0x3d,
-        ctratt: 0x51,
-        critical_warning: drive.critical_warning,
-    };
-    DriveDetails {
-        details_schema: DETAILS_SCHEMA,
-        name: drive.name.clone(),
-        model: "ebof".into(),
-        serial: drive.serial.clone(),
-        uuid: "2c1e35a2-6f0c-4c34-9b6e-2f3b9f5b1111".into(),
-        managers: None,
-        overcommits: false,
-        is_exclusive: false,
-        encrypts: drive.name == "d0",
-        checks: false,
-        allocated_bytes: 1 << 20,
-        extent_bytes: 1 << 20,
-        is_read_only: false,
-        formats: formats(),
-        firmware: FirmwareObject {
-            running: "1.0".into(),
-            active_slot: 1,
-            next_slot: None,
-            slots: vec![
-                FirmwareSlotObject { slot: 1, revision: Some("1.0".into()), is_read_only: true },
-                FirmwareSlotObject { slot: 2, revision: None, is_read_only: false },
-            ],
-        },
-        health: ebof_manage::api::DriveHealth {
-            percentage_used: 3,
-            available_spare_percent: 100,
-            available_spare_threshold_percent: 10,
-            host_read_bytes: 5 << 20,
-            ..Default::default()
-        },
-        temperature: TemperatureObject {
-            now_kelvin: drive.temperature_kelvin,
-            warning_kelvin: 343,
-            critical_kelvin: 353,
-            warning_minutes: 0,
-            critical_minutes: 0,
-        },
-        endurance: EnduranceObject { rated_bytes: Some(1 << 50), written_bytes: 1 << 40, used_percent: 3 },
-        sanitize: SanitizeObject {
-            state: SanitizeStateObject::Never,
-            action: None,
-            percent: None,
-            passes: 0,
-            is_erased: true,
-            actions: if drive.name == "d0" {
-                vec![SanitizeAction::CryptoErase, SanitizeAction::BlockErase]
-            } else {
-                vec![SanitizeAction::BlockErase, SanitizeAction::Overwrite]
-            },
-            estimates: SanitizeEstimates::default(),
-        },
-        self_test: SelfTestObject { running: None, results: vec![self_test()] },
-        errors: vec![error()],
-        events: EventsObject {
-            count: 1,
-            total: 1,
-            latest: vec![EventObject {
-                kind: 6,
-                name: "Change Namespace".into(),
-                unix_ms: 1_700_000_000_000,
-                cntlid: None,
-            }],
-        },
-        namespaces: drive.namespaces.iter().map(namespace_details).collect(),
-        controllers: [None].into_iter().chain(drive.functions.iter().map(Some)).map(controller).collect(),
-    }
-}
-
-fn self_test() -> SelfTestOutcome {
-    SelfTestOutcome {
-        kind: Some(SelfTestKind::Short),
-        result: 0,
-        meaning: "passed".into(),
-        passed: true,
-        power_on_hours: 12,
-        segment: None,
-        nsid: None,
-        lba: None,
-    }
-}
-
-fn error() -> ErrorObject {
-    ErrorObject {
-        number: 1,
-        queue: Some(1),
-        cid: Some(2),
-        status_type: 2,
-        status_code: 0x81,
-        meaning: "Unrecovered Read Error".into(),
-        byte: None,
-        nsid: Some(1),
-        lba: Some(77),
-        opcode: Some(2),
-    }
-}
-
-fn namespace_details(namespace: &NamespaceObject) -> NamespaceDetails {
-    NamespaceDetails {
-        name: namespace.name.clone(),
-        size_bytes: namespace.size_bytes,
-        capacity_bytes: if namespace.shared { 1 << 29 } else { namespace.size_bytes },
-        used_bytes: 1 << 20,
-        claimed_bytes: namespace.size_bytes,
-        format: formats()[1],
-        protection: ProtectionObject::default(),
-        shared: namespace.shared,
-        write_protected: namespace.write_protected,
-        encrypted: namespace.name.drive == "d0",
-        checked: false,
-        format_percent: namespace.format_percent,
-        uuid: namespace.uuid.clone(),
-        nguid: format!("{:032x}", 0xabc_0000_u64 + u64::from(namespace.name.nsid)),
-        eui64: format!("{:016x}", 0xabc_0000_u64 + u64::from(namespace.name.nsid)),
-        owner: None,
-        registrants: 0,
-        reservation: None,
-    }
 }

@@ -14,10 +14,10 @@ use crate::message::{Message, Problem};
 use crate::place::Place;
 use crate::storage::StoragePlace;
 use crate::view::{Namespace, Storage, View};
-use crate::wanted::{Creates, Wanted};
+use crate::wanted::{Creates, Demand};
 
 /// A new connection: one host, or every one, and the endpoints of one subsystem.
-pub(in crate::fabrics) fn allow(mut input: Input, view: &View<'_>) -> Result<Wanted, Problem> {
+pub(in crate::fabrics) fn allow(mut input: Input, view: &View<'_>) -> Result<Demand, Problem> {
     input.one_of("ConnectionType", &[("Storage", ())]);
     let (initiators, targets) = input
         .object("Links", |links| (links.links("InitiatorEndpoints"), links.links("TargetEndpoints")))
@@ -53,7 +53,7 @@ pub(in crate::fabrics) fn allow(mut input: Input, view: &View<'_>) -> Result<Wan
     if !is_new {
         return Err(Problem::bad_request(Message::resource_exists("Connection", "Links", &nqn)));
     }
-    Ok(Wanted::configuration(config, Some(Creates::Permission { nqn, host: host.map(str::to_owned) })))
+    Ok(Demand::configuration(config, Some(Creates::Permission { nqn, host: host.map(str::to_owned) })))
 }
 
 const ONE_HOST: &str = "Send one reference to an endpoint of a host";
@@ -100,7 +100,7 @@ fn storage_of(input: &mut Input, targets: &[Place], view: &View<'_>) -> Option<S
 }
 
 /// A host, or every one, may not connect any more.
-pub(in crate::fabrics) fn forbid(found: &Found<'_>, input: Input, view: &View<'_>) -> Result<Wanted, Problem> {
+pub(in crate::fabrics) fn forbid(found: &Found<'_>, input: Input, view: &View<'_>) -> Result<Demand, Problem> {
     input.finish(None)?;
     let mut config = view.config().clone();
     edit(&mut config, found.storage.nqn(), |subsystem| {
@@ -110,7 +110,7 @@ pub(in crate::fabrics) fn forbid(found: &Found<'_>, input: Input, view: &View<'_
         }
         true
     });
-    Ok(Wanted::configuration(config, None))
+    Ok(Demand::configuration(config, None))
 }
 
 /// The volumes that a host is to reach. Those that it reaches by a function, or because every host
@@ -120,7 +120,7 @@ pub(in crate::fabrics) fn alter(
     mut input: Input,
     current: &Value,
     view: &View<'_>,
-) -> Result<Wanted, Problem> {
+) -> Result<Demand, Problem> {
     let volumes = input.objects("VolumeInfo", |info| {
         let volume = info.link("Volume");
         info.any("AccessState");
@@ -159,7 +159,7 @@ pub(in crate::fabrics) fn alter(
         input.mistake("VolumeInfo", Message::resource_missing(&format!("ns{nsid}")));
     }
     input.finish(Some(current))?;
-    Wanted::changes(changes)
+    Demand::changes(changes)
 }
 
 /// The NSID of a volume of the connection's subsystem.
@@ -187,7 +187,7 @@ fn change_of(found: &Found<'_>, namespace: NamespaceName, attach: bool) -> Optio
 }
 
 /// `Connection.AddVolumeInfo` and `RemoveVolumeInfo`.
-pub(in crate::fabrics) fn volume(found: &Found<'_>, add: bool, mut input: Input) -> Result<Wanted, Problem> {
+pub(in crate::fabrics) fn volume(found: &Found<'_>, add: bool, mut input: Input) -> Result<Demand, Problem> {
     let action = if add { "Connection.AddVolumeInfo" } else { "Connection.RemoveVolumeInfo" };
     let Storage::Drive(drive) = found.storage else {
         return Err(Problem::bad_request(Message::action_not_supported(action)));
@@ -200,5 +200,5 @@ pub(in crate::fabrics) fn volume(found: &Found<'_>, add: bool, mut input: Input)
     }
     input.finish(None)?;
     let name = NamespaceName { drive: drive.name.clone(), nsid: nsid.unwrap_or_default() };
-    Wanted::changes(change_of(found, name, add).into_iter().collect())
+    Demand::changes(change_of(found, name, add).into_iter().collect())
 }
