@@ -287,6 +287,18 @@ impl Access {
         Ok(user(record.ok_or(DeniedFor::UnknownSession)?, Some(session.id)))
     }
 
+    /// Whether what a user was told when asking still holds: the account is as it was, and the
+    /// session, if there is one, is open. The session is used thereby: for answers that take as
+    /// long as the client listens.
+    #[must_use]
+    pub fn still_holds(&self, user: &User) -> bool {
+        let mut state = self.state();
+        let State { accounts, settings, sessions, .. } = &mut *state;
+        let record = accounts.by_id(user.account).filter(|record| record.enabled && record.role == user.role);
+        let is_open = |id| sessions.touch(id, timeout(settings), &self.clock);
+        record.is_some() && user.session.as_ref().is_none_or(is_open)
+    }
+
     /// All sessions.
     #[must_use]
     pub fn sessions(&self) -> Vec<Session> {

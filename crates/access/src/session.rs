@@ -152,6 +152,17 @@ impl Sessions {
         Ok(open.session.clone())
     }
 
+    /// Uses a session without its token. Whether it is open.
+    pub(crate) fn touch(&mut self, id: &SessionId, timeout: Duration, clock: &Clock) -> bool {
+        self.expire(clock.now(), timeout);
+        let open = self.0.iter_mut().find(|open| open.session.id == *id);
+        open.is_some_and(|open| {
+            open.used = clock.now();
+            open.session.last_used = clock.unix_time();
+            true
+        })
+    }
+
     pub(crate) fn all(&mut self, timeout: Duration, now: Instant) -> Vec<Session> {
         self.expire(now, timeout);
         self.0.iter().map(|open| open.session.clone()).collect()

@@ -15,7 +15,7 @@ use crate::account::AccountId;
 use crate::settings::Settings;
 
 /// Failures of an address that cost nothing: people mistype.
-const FREE: u32 = 3;
+const FREE: u32 = 5;
 
 /// The wait after the first failure that costs something; each further one doubles it.
 const DELAY: Duration = Duration::from_secs(1);

@@ -14,11 +14,17 @@ use thiserror::Error;
 use crate::config::Config;
 use crate::plan::{Change, Plan};
 
+mod accounts;
+mod certificate;
 mod configuration;
 mod history;
 mod peer;
 mod refusal;
 
+pub use accounts::{ACCOUNTS_SCHEMA, AccountStatus, Accounts, AddAccount, ChangeAccount};
+pub use certificate::{
+    CERTIFICATE_SCHEMA, CertificateRequest, CertificateStatus, ReplaceCertificate, RequestCertificate,
+};
 pub use configuration::{
     Applied, CONFIGURATION_SCHEMA, Configuration, DISTURBED_MAX, Desired, Disturbed, Planned, PlannedChange,
     RefusedConfiguration, Revision, SENT_TEXT_BYTES_MAX, Source,

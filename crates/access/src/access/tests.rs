@@ -155,6 +155,25 @@ fn a_token_is_good_where_it_was_given_unless_that_is_set_otherwise() {
 }
 
 #[test]
+fn an_answer_that_goes_on_holds_as_long_as_its_session_and_keeps_it() {
+    let (access, clock, _) = empty();
+    access.add_account(&new("admin", Role::Administrator)).unwrap();
+    let user = access.login(HERE, "admin", PASSWORD).unwrap();
+    let (session, token) = access.open_session(&user, HERE).unwrap();
+    let listener = access.by_token(token.text(), HERE).unwrap();
+    for _ in 0..3 {
+        clock.advance(Duration::from_secs(1799));
+        assert!(access.still_holds(&listener) && access.still_holds(&user));
+    }
+    access.close_session(&session.id).unwrap();
+    assert!(!access.still_holds(&listener) && access.still_holds(&user));
+    access.add_account(&new("other", Role::Administrator)).unwrap();
+    let change = AccountChange { role: Some(Role::ReadOnly), ..AccountChange::default() };
+    access.change_account(user.account, &change, None).unwrap();
+    assert!(!access.still_holds(&user));
+}
+
+#[test]
 fn guessing_is_slowed_and_then_locks_the_account() {
     let (access, clock, _) = empty();
     let id = access.add_account(&new("admin", Role::Administrator)).unwrap().id;

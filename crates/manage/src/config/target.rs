@@ -48,6 +48,12 @@ pub struct TargetOptions {
     /// Where what was in force is stored: a path, or `none`; `None` is the default path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
+    /// Where the target is managed over HTTPS; `None` is nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub https: Option<SocketAddr>,
+    /// Where it is managed over HTTP, a loopback address; `None` is nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http: Option<SocketAddr>,
     /// The discovery subsystem's own NQN, besides the well-known one, which always answers.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_optional_text")]
     pub discovery_nqn: Option<Nqn>,
@@ -77,6 +83,8 @@ impl Default for TargetOptions {
             metrics: None,
             control: None,
             state: None,
+            https: None,
+            http: None,
             discovery_nqn: None,
         }
     }
@@ -210,6 +218,19 @@ impl TargetOptions {
                    directory takes the path from its command line",
         },
         Key {
+            name: "https",
+            form: Form::Text { set: set_https },
+            default: Words("none"),
+            text: "`\"ADDRESS:PORT\"` where the target is managed over HTTPS, with accounts \
+                   ([security](security.md#management-over-the-network))",
+        },
+        Key {
+            name: "http",
+            form: Form::Text { set: set_http },
+            default: Words("none"),
+            text: "the same without TLS, for programs of this machine: a loopback address",
+        },
+        Key {
             name: "discovery_nqn",
             form: Form::Nqn { set: Some(|target, nqn| target.discovery_nqn = Some(nqn)) },
             default: Words("none"),
@@ -253,12 +274,25 @@ fn set_control(target: &mut TargetOptions, text: &str) -> Result<(), Refused> {
 }
 
 fn set_metrics(target: &mut TargetOptions, text: &str) -> Result<(), Refused> {
-    target.metrics = text.parse().ok();
-    match target.metrics {
-        Some(_) => Ok(()),
-        None => Err(Refused {
-            message: format!("`{text}` is not an address and a port"),
-            help: "accepted: ADDRESS:PORT, such as \"127.0.0.1:9464\"",
-        }),
+    target.metrics = Some(address(text, "accepted: ADDRESS:PORT, such as \"127.0.0.1:9464\"")?);
+    Ok(())
+}
+
+fn set_https(target: &mut TargetOptions, text: &str) -> Result<(), Refused> {
+    target.https = Some(address(text, "accepted: ADDRESS:PORT, such as \"0.0.0.0:8443\"")?);
+    Ok(())
+}
+
+fn set_http(target: &mut TargetOptions, text: &str) -> Result<(), Refused> {
+    let help = "accepted: ADDRESS:PORT with a loopback address, such as \"127.0.0.1:8080\"";
+    let address = address(text, help)?;
+    if !address.ip().to_canonical().is_loopback() {
+        return Err(Refused { message: format!("`{text}` can be reached by others, and HTTP is readable"), help });
     }
+    target.http = Some(address);
+    Ok(())
+}
+
+fn address(text: &str, help: &'static str) -> Result<SocketAddr, Refused> {
+    text.parse().map_err(|_| Refused { message: format!("`{text}` is not an address and a port"), help })
 }
