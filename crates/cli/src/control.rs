@@ -1,5 +1,11 @@
-//! A target's control socket, from the client's side: HTTP/1.1 with JSON bodies, one request to a
-//! connection. What is sent and received is bounded, and a target that is silent is given up.
+//! The API of a running target, from the client's side: HTTP/1.1 with JSON bodies, one request to a
+//! connection, over its control socket or over the network. What is sent and received is bounded,
+//! and a target that is silent is given up.
+
+mod known;
+pub(crate) mod password;
+mod reach;
+mod server;
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -7,7 +13,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ebof_attach::state::StateDir;
-use ebof_manage::api::{Applied, Configuration, Desired, History, Planned, RefusedConfiguration, Revision, Status};
+use ebof_manage::api::{
+    AccountStatus, Accounts, AddAccount, Applied, CertificateRequest, CertificateStatus, ChangeAccount, Configuration,
+    Desired, History, Planned, RefusedConfiguration, ReplaceCertificate, RequestCertificate, Revision, Status,
+};
 use ebof_manage::edit::Edits;
 use ebof_manage::enclosure::{DriveDetails, Inventory, MistakeKind, Refused, StoredImage, Task, Transaction};
 use ebof_manage::events::EventsSince;
@@ -17,6 +26,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::failure::Failure;
+use reach::Place;
+pub(crate) use reach::Reach;
+use server::Connection;
 
 /// The name of the default control socket in the state directory.
 pub const CONTROL_SOCKET: &str = "control.sock";
@@ -45,16 +57,54 @@ fn default_path(states: &StateDir, service: &Path) -> PathBuf {
     if !is_there(&own) && is_there(service) { service.to_owned() } else { own }
 }
 
-/// A target, as its control socket shows it.
+/// Before the paths of a target over the network.
+const PREFIX: &str = "/ebof";
+
+/// A target that runs.
 #[derive(Debug)]
 pub(crate) struct ControlClient {
-    path: PathBuf,
+    place: Place,
 }
 
 impl ControlClient {
-    /// At `path`, or at the default path.
-    pub(crate) fn new(path: Option<PathBuf>) -> Self {
-        Self { path: path.unwrap_or_else(|| default_path(&StateDir::standard(), Path::new(SERVICE_SOCKET))) }
+    /// The one that arguments name.
+    pub(crate) fn new(reach: Reach) -> Result<Self, Failure> {
+        Ok(Self { place: reach.place()? })
+    }
+
+    /// All accounts.
+    pub(crate) fn accounts(&self) -> Result<Accounts, Failure> {
+        self.get("/v1/accounts", Duration::ZERO)
+    }
+
+    /// Adds an account.
+    pub(crate) fn add_account(&self, new: &AddAccount) -> Result<AccountStatus, Failure> {
+        self.send("POST", "/v1/accounts", new)
+    }
+
+    /// Changes an account.
+    pub(crate) fn change_account(&self, name: &str, change: &ChangeAccount) -> Result<AccountStatus, Failure> {
+        self.send("PATCH", &account_path(name)?, change)
+    }
+
+    /// Removes an account.
+    pub(crate) fn remove_account(&self, name: &str) -> Result<AccountStatus, Failure> {
+        self.request("DELETE", &account_path(name)?, &[], Duration::ZERO)
+    }
+
+    /// The certificate of HTTPS.
+    pub(crate) fn certificate(&self) -> Result<CertificateStatus, Failure> {
+        self.get("/v1/certificate", Duration::ZERO)
+    }
+
+    /// Replaces it.
+    pub(crate) fn replace_certificate(&self, new: &ReplaceCertificate) -> Result<CertificateStatus, Failure> {
+        self.send("PUT", "/v1/certificate", new)
+    }
+
+    /// Has a request for one made.
+    pub(crate) fn request_certificate(&self, request: &RequestCertificate) -> Result<CertificateRequest, Failure> {
+        self.send("POST", "/v1/certificate/request", request)
     }
 
     /// What there is, and who has it.
@@ -89,8 +139,7 @@ impl ControlClient {
 
     /// Begins a task.
     pub(crate) fn begin(&self, transaction: &Transaction) -> Result<Task, Failure> {
-        let body = serde_json::to_vec(transaction).map_err(|error| self.strange(&error.to_string()))?;
-        self.request("POST", "/v1/changes", &body, Duration::ZERO)
+        self.send("POST", "/v1/changes", transaction)
     }
 
     /// The state of its ports, subsystems and controllers.
@@ -160,7 +209,7 @@ impl ControlClient {
         waits: Duration,
     ) -> anyhow::Result<T> {
         let body = body.map(serde_json::to_vec).transpose()?.unwrap_or_default();
-        let (status, answer) = self.answer(&format!("{method} {path}"), lines, &body, waits)?;
+        let (status, answer) = self.answer((method, path), lines, &body, waits)?;
         if (200..300).contains(&status) {
             return Ok(self.understood(&answer)?);
         }
@@ -189,6 +238,11 @@ impl ControlClient {
         self.request("GET", path, &[], waits)
     }
 
+    fn send<T: DeserializeOwned>(&self, method: &str, path: &str, body: &impl Serialize) -> Result<T, Failure> {
+        let body = serde_json::to_vec(body).map_err(|error| self.strange(&error.to_string()))?;
+        self.request(method, path, &body, Duration::ZERO)
+    }
+
     fn request<T: DeserializeOwned>(
         &self,
         method: &str,
@@ -196,12 +250,18 @@ impl ControlClient {
         body: &[u8],
         waits: Duration,
     ) -> Result<T, Failure> {
-        let (status, answer) = self.answer(&format!("{method} {path}"), "", body, waits)?;
+        let (status, answer) = self.answer((method, path), "", body, waits)?;
         if (200..300).contains(&status) { self.understood(&answer) } else { Err(self.refusal(status, &answer)) }
     }
 
     /// Status code and body of the answer to a request with more `lines` in its head.
-    fn answer(&self, request: &str, lines: &str, body: &[u8], waits: Duration) -> Result<(u16, Vec<u8>), Failure> {
+    fn answer(
+        &self,
+        request: (&str, &str),
+        lines: &str,
+        body: &[u8],
+        waits: Duration,
+    ) -> Result<(u16, Vec<u8>), Failure> {
         let raw = self.exchange(request, lines, body, TIMEOUT + waits)?;
         let (status, answer) = parse(&raw).ok_or_else(|| self.strange("it is not HTTP"))?;
         Ok((status, answer.to_vec()))
@@ -213,16 +273,29 @@ impl ControlClient {
 
     fn refusal(&self, status: u16, answer: &[u8]) -> Failure {
         match serde_json::from_slice::<Refused>(answer) {
-            Ok(refused) if !refused.mistakes.is_empty() => failure(&refused),
+            Ok(refused) if !refused.mistakes.is_empty() => failure(status, &refused),
             _ => self.strange(&format!("HTTP status {status}")),
         }
     }
 
     /// Sends a request; gives the whole answer.
-    fn exchange(&self, request: &str, lines: &str, body: &[u8], timeout: Duration) -> Result<Vec<u8>, Failure> {
-        let mut stream = UnixStream::connect(&self.path).map_err(|error| self.unreachable(&error))?;
+    fn exchange(
+        &self,
+        (method, path): (&str, &str),
+        lines: &str,
+        body: &[u8],
+        timeout: Duration,
+    ) -> Result<Vec<u8>, Failure> {
+        let (mut stream, prefix, own) = match &self.place {
+            Place::Socket(path) => {
+                let stream = UnixStream::connect(path).map_err(|error| unreachable(path, &error))?;
+                (Connection::Socket(stream), "", "Host: ebof\r\n".to_owned())
+            }
+            // Who it is, is known before the password is asked for and sent.
+            Place::Server(server) => (server.connect(timeout)?, PREFIX, server.head()?),
+        };
         let broken = |error: std::io::Error| {
-            let message = format!("{request} at {}: {error}", self.path.display());
+            let message = format!("{method} {path} at {}: {error}", self.place);
             let advice = match error.kind() {
                 ErrorKind::WouldBlock | ErrorKind::TimedOut => "the target does not answer: see its log",
                 _ => "the target has ended, or closed the connection: see its log",
@@ -230,13 +303,16 @@ impl ControlClient {
             Failure::new("io", message, advice)
         };
         let head = format!(
-            "{request} HTTP/1.1\r\nHost: ebof\r\nConnection: close\r\nContent-Type: application/json\r\n{lines}\
+            "{method} {prefix}{path} HTTP/1.1\r\n{own}Connection: close\r\nContent-Type: application/json\r\n{lines}\
              Content-Length: {}\r\n\r\n",
             body.len()
         );
         let end = Instant::now() + timeout;
-        stream.set_write_timeout(Some(timeout)).map_err(broken)?;
-        stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body)).map_err(broken)?;
+        stream.limit(timeout).map_err(broken)?;
+        let sent =
+            stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body)).and_then(|()| stream.flush());
+        // What is refused early is answered before all of it was taken.
+        let unsent = sent.err();
         let mut raw = Vec::new();
         let mut chunk = vec![0; 64 << 10];
         loop {
@@ -244,9 +320,11 @@ impl ControlClient {
             if left.is_zero() {
                 return Err(broken(ErrorKind::TimedOut.into()));
             }
-            stream.set_read_timeout(Some(left)).map_err(broken)?;
+            stream.limit(left).map_err(broken)?;
             match stream.read(&mut chunk) {
-                Ok(0) => return Ok(raw),
+                Ok(0) => {
+                    return if raw.is_empty() { unsent.map_or(Ok(raw), |error| Err(broken(error))) } else { Ok(raw) };
+                }
                 Ok(read) => raw.extend_from_slice(chunk.get(..read).unwrap_or_default()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(broken(error)),
@@ -257,30 +335,35 @@ impl ControlClient {
         }
     }
 
-    fn unreachable(&self, error: &std::io::Error) -> Failure {
-        let path = self.path.display();
-        let advice = match error.kind() {
-            ErrorKind::NotFound => {
-                "no target has its control socket there: start one with `ebof serve`, or name the socket with --control PATH"
-            }
-            ErrorKind::ConnectionRefused => "the target that made it has ended: start it again with `ebof serve`",
-            ErrorKind::PermissionDenied => {
-                "the target's user, the group of the socket and root may connect: for a group, serve with --control PATH in a \
-                 directory that it may enter"
-            }
-            _ => "name the socket of a target with --control PATH",
-        };
-        Failure::new("not-connected", format!("the control socket {path}: {error}"), advice)
-    }
-
     fn strange(&self, why: &str) -> Failure {
-        let advice = "is this the control socket of a target of the same version?";
-        Failure::new(
-            "malformed-answer",
-            format!("the answer of {} is not understood: {why}", self.path.display()),
-            advice,
-        )
+        let advice = "is this a target of the same version?";
+        Failure::new("malformed-answer", format!("the answer of {} is not understood: {why}", self.place), advice)
     }
+}
+
+fn unreachable(path: &Path, error: &std::io::Error) -> Failure {
+    let path = path.display();
+    let advice = match error.kind() {
+        ErrorKind::NotFound => {
+            "no target has its control socket there: start one with `ebof serve`, or name the socket with --control PATH"
+        }
+        ErrorKind::ConnectionRefused => "the target that made it has ended: start it again with `ebof serve`",
+        ErrorKind::PermissionDenied => {
+            "the target's user, the group of the socket and root may connect: for a group, serve with --control PATH in a \
+             directory that it may enter"
+        }
+        _ => "name the socket of a target with --control PATH",
+    };
+    Failure::new("not-connected", format!("the control socket {path}: {error}"), advice)
+}
+
+fn account_path(name: &str) -> Result<String, Failure> {
+    // No accepted name has other characters.
+    if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-@".contains(&byte)) {
+        let message = format!("`{}` is no user name", name.escape_debug());
+        return Err(Failure::usage(message, "it has letters and digits of ASCII, and . _ - @"));
+    }
+    Ok(format!("/v1/accounts/{name}"))
 }
 
 /// The status code and the body of an answer.
@@ -297,11 +380,13 @@ fn parse(raw: &[u8]) -> Option<(u16, &[u8])> {
 }
 
 /// A refusal as an error: the first mistake with its advice, or all of them.
-fn failure(refused: &Refused) -> Failure {
+fn failure(status: u16, refused: &Refused) -> Failure {
     let is_outdated = refused.mistakes.iter().all(|mistake| mistake.kind == MistakeKind::Outdated);
-    let kind = match (refused.is_busy(), is_outdated) {
-        (true, _) => "busy",
-        (_, true) => "outdated",
+    let kind = match (status, refused.is_busy(), is_outdated) {
+        (401, ..) => "not-authenticated",
+        (403, ..) => "not-allowed",
+        (429 | 503, ..) | (_, true, _) => "busy",
+        (.., true) => "outdated",
         _ => "refused-change",
     };
     match refused.mistakes.as_slice() {
@@ -346,7 +431,7 @@ mod tests {
 
     #[test]
     fn a_missing_socket_is_explained() {
-        let control = ControlClient::new(Some("/nonexistent/control.sock".into()));
+        let control = ControlClient::new(Reach::socket("/nonexistent/control.sock")).unwrap();
         let text = control.inventory().unwrap_err().to_string();
         assert!(text.contains("/nonexistent/control.sock") && text.contains("--control PATH"), "{text}");
     }
@@ -364,7 +449,7 @@ mod tests {
             stream.write_all(answer.as_bytes()).unwrap();
             String::from_utf8(asked[..bytes].to_vec()).unwrap()
         });
-        let control = ControlClient::new(Some(path));
+        let control = ControlClient::new(Reach::socket(path)).unwrap();
         let error = control.apply(&Desired::default(), &Revision::named("r1")).unwrap_err();
         (target.join().unwrap(), error)
     }
@@ -395,10 +480,10 @@ mod tests {
     #[test]
     fn all_mistakes_are_in_the_error() {
         let mut refused = Refused::whole(MistakeKind::Value, "one", "do this");
-        assert_eq!(failure(&refused).to_string(), "one\n  do this");
+        assert_eq!(failure(422, &refused).to_string(), "one\n  do this");
         refused.mistakes.extend(Refused::whole(MistakeKind::Value, "two", "do that").mistakes);
         assert_eq!(
-            failure(&refused).to_string(),
+            failure(422, &refused).to_string(),
             "2 mistakes, and nothing was changed\n  one; do this\n  two; do that"
         );
     }

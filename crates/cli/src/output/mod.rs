@@ -29,6 +29,7 @@ pub(crate) mod persistent;
 pub(crate) mod raw;
 pub(crate) mod rdma;
 pub(crate) mod registers;
+pub(crate) mod remote;
 pub(crate) mod reservation;
 pub(crate) mod sanitize;
 pub(crate) mod self_test;

@@ -16,7 +16,7 @@ use clap_complete::{Shell, aot};
 
 use super::connections;
 use super::discover::{DISCOVERY_CONF, services_of_conf};
-use crate::control::ControlClient;
+use crate::control::{ControlClient, Reach};
 use crate::program::Program;
 
 /// The variable by which a shell asks.
@@ -150,7 +150,9 @@ fn in_files() -> impl Iterator<Item = (String, Option<String>)> {
 
 /// What the running target has.
 fn of_target(known: Known) -> Vec<String> {
-    let Ok(inventory) = ControlClient::new(None).inventory() else { return Vec::new() };
+    let Ok(inventory) = ControlClient::new(Reach::default()).and_then(|control| control.inventory()) else {
+        return Vec::new();
+    };
     let drives = inventory.drives.into_iter();
     match known {
         Known::Port => inventory.ports.into_iter().map(|port| port.name).collect(),

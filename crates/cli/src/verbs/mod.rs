@@ -40,6 +40,7 @@ mod passthru;
 pub(crate) mod property;
 mod question;
 pub(crate) mod rdma_check;
+mod remote;
 pub(crate) mod reservations;
 mod running;
 pub(crate) mod security;

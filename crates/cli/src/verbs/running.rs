@@ -14,7 +14,7 @@ use ebof_manage::plan::Effect;
 
 use super::Outcome;
 use super::question::ask;
-use crate::control::ControlClient;
+use crate::control::{ControlClient, Reach};
 use crate::failure::Failure;
 use crate::file::Kind;
 use crate::global::Global;
@@ -22,15 +22,6 @@ use crate::output::configuration::{ShownApplied, ShownConfiguration, ShownPlan, 
 use crate::output::history::ShownHistory;
 use crate::output::text::safe;
 use crate::output::{say, show};
-
-/// Which running target.
-#[derive(Clone, Debug, clap::Args)]
-struct Running {
-    /// The control socket of the target
-    /// [default: control.sock in the runtime directory, /run/ebof for root]
-    #[arg(long, value_name = "PATH")]
-    control: Option<PathBuf>,
-}
 
 /// `config export`.
 #[derive(Clone, Debug, clap::Args)]
@@ -42,7 +33,7 @@ pub(crate) struct Export {
     #[arg(long, requires = "file")]
     force: bool,
     #[command(flatten)]
-    running: Running,
+    reach: Reach,
 }
 
 /// `config diff`.
@@ -53,7 +44,7 @@ pub(crate) struct Diff {
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
-    running: Running,
+    reach: Reach,
 }
 
 /// `config apply`.
@@ -66,7 +57,7 @@ pub(crate) struct Apply {
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
-    running: Running,
+    reach: Reach,
 }
 
 /// `config rollback`.
@@ -80,25 +71,19 @@ pub(crate) struct Rollback {
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
-    running: Running,
+    reach: Reach,
 }
 
 /// `config history`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct HistoryVerb {
     #[command(flatten)]
-    running: Running,
-}
-
-impl Running {
-    fn control(self) -> ControlClient {
-        ControlClient::new(self.control)
-    }
+    reach: Reach,
 }
 
 impl Export {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let configuration = self.running.control().configuration()?;
+        let configuration = ControlClient::new(self.reach)?.configuration()?;
         if let Some(file) = &self.file {
             write(file, &configuration.toml, self.force)?;
         }
@@ -109,7 +94,7 @@ impl Export {
 
 impl Diff {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let control = self.running.control();
+        let control = ControlClient::new(self.reach)?;
         let file = match self.file {
             Some(file) => file,
             None => started_with(&control)?,
@@ -123,7 +108,7 @@ impl Diff {
 impl Apply {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         let desired = desired(&self.file)?;
-        let control = self.running.control();
+        let control = ControlClient::new(self.reach)?;
         let planned = control.plan(&desired)?;
         confirmed(&planned, &safe(&self.file.display().to_string()), self.yes)?;
         let applied = control.apply(&desired, &planned.revision)?;
@@ -134,7 +119,7 @@ impl Apply {
 
 impl Rollback {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let control = self.running.control();
+        let control = ControlClient::new(self.reach)?;
         let history = control.history()?;
         let to = match self.to {
             Some(to) => to,
@@ -151,7 +136,7 @@ impl Rollback {
 
 impl HistoryVerb {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        show(global, &ShownHistory(self.running.control().history()?))?;
+        show(global, &ShownHistory(ControlClient::new(self.reach)?.history()?))?;
         Ok(ExitCode::SUCCESS)
     }
 }

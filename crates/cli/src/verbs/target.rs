@@ -16,9 +16,10 @@ use ebof_manage::units::{DURATION_FORM, parse_duration, parse_size};
 use serde_json::Value;
 
 use super::any_namespace::{AddNamespace, Meaning, RemoveNamespace, Set};
+use super::remote::{AccountAction, CertificateAction};
 use super::target_drives::{DriveAction, Means};
 use super::{Outcome, edit, watch};
-use crate::control::ControlClient;
+use crate::control::{ControlClient, Reach};
 use crate::failure::Failure;
 use crate::file::Kind;
 use crate::global::{Format, Global};
@@ -31,10 +32,8 @@ use crate::output::{say, show};
 /// A running target.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct TargetVerb {
-    /// The control socket of the target
-    /// [default: control.sock in the runtime directory, /run/ebof for root]
-    #[arg(long, value_name = "PATH", global = true)]
-    control: Option<PathBuf>,
+    #[command(flatten)]
+    reach: Reach,
     /// How long commands of hosts may take to end before they are aborted, such as 30s
     #[arg(long, value_name = "DURATION", global = true, value_parser = duration)]
     drain: Option<Duration>,
@@ -140,6 +139,12 @@ enum Action {
     },
     #[command(flatten)]
     Drive(DriveAction),
+    /// The accounts of those who manage the target over the network
+    #[command(subcommand)]
+    Account(AccountAction),
+    /// The certificate that the target shows over the network
+    #[command(subcommand)]
+    Certificate(CertificateAction),
     /// Add something while the target runs
     #[command(subcommand)]
     Add(Added),
@@ -223,7 +228,7 @@ enum Removed {
 
 impl TargetVerb {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let control = ControlClient::new(self.control);
+        let control = ControlClient::new(self.reach)?;
         let action = match self.action.meaning()? {
             Ok(Meaning::Edit(edit)) => return edit::carry_out(&control, edit, self.yes, global),
             Ok(Meaning::Change(change, loss)) => {
@@ -254,6 +259,8 @@ impl TargetVerb {
                 show(global, &ShownApplied::reloaded(control.reload()?))?;
                 return Ok(ExitCode::SUCCESS);
             }
+            Action::Account(action) => return action.run(&control, global),
+            Action::Certificate(action) => return action.run(&control, global),
             Action::Tasks { id: None, .. } => {
                 show(global, &ShownTasks(control.tasks()?))?;
                 return Ok(ExitCode::SUCCESS);

@@ -1,0 +1,197 @@
+//! `target account` and `target certificate`: who manages a target over the network, and the
+//! certificate that it shows them. The output is in `output::remote`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use ebof_manage::api::{AddAccount, ChangeAccount, ReplaceCertificate, RequestCertificate};
+
+use super::Outcome;
+use crate::control::{ControlClient, password};
+use crate::failure::Failure;
+use crate::file::Kind;
+use crate::global::Global;
+use crate::output::remote::{AccountOutcome, ShownAccount, ShownAccounts, ShownCertificate, ShownRequest};
+use crate::output::show;
+
+/// The largest file with certificates or a key.
+const PEM_BYTES_MAX: u64 = 64 << 10;
+
+/// What may be done with accounts.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub(super) enum AccountAction {
+    /// Show all accounts
+    List,
+    /// Add an account
+    Add {
+        /// The user name
+        name: String,
+        /// What it may do: Administrator (everything), Operator (change functions and drives) or
+        /// `ReadOnly`
+        #[arg(long, value_name = "ROLE", default_value = "ReadOnly")]
+        role: String,
+        /// Its user has to choose another password at the first login
+        #[arg(long)]
+        must_change_password: bool,
+        #[command(flatten)]
+        password: NewPassword,
+    },
+    /// Set the password of an account; its sessions end
+    SetPassword {
+        /// The user name
+        name: String,
+        /// Its user has to choose another password at the next login
+        #[arg(long)]
+        must_change_password: bool,
+        #[command(flatten)]
+        password: NewPassword,
+    },
+    /// Set the role of an account; its sessions end
+    SetRole {
+        /// The user name
+        name: String,
+        /// Administrator, Operator or `ReadOnly`
+        role: String,
+    },
+    /// Let the user of an account log in again
+    Enable {
+        /// The user name
+        name: String,
+    },
+    /// Keep the user of an account from logging in; its sessions end
+    Disable {
+        /// The user name
+        name: String,
+    },
+    /// End the lockout after too many failed logins
+    Unlock {
+        /// The user name
+        name: String,
+    },
+    /// Remove an account; its sessions end
+    Remove {
+        /// The user name
+        name: String,
+    },
+}
+
+/// Where a new password comes from.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct NewPassword {
+    /// A file whose first line is the new password [default: it is asked for]
+    #[arg(long, value_name = "FILE")]
+    new_password_file: Option<PathBuf>,
+}
+
+/// What may be done with the certificate of HTTPS.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub(super) enum CertificateAction {
+    /// Show the certificate in force
+    Show,
+    /// Have the target make a key, which stays there, and a request (CSR) for an authority
+    Request {
+        /// The name by which clients reach the target
+        common_name: String,
+        /// All its names and addresses [default: the common name]
+        #[arg(long, value_name = "NAME")]
+        name: Vec<String>,
+        /// The organization
+        #[arg(long, value_name = "TEXT")]
+        organization: Option<String>,
+        /// The country, two letters
+        #[arg(long, value_name = "XX")]
+        country: Option<String>,
+    },
+    /// Put another certificate in force, for new connections
+    Replace {
+        /// The certificate in PEM, those of its issuers behind it
+        certificate: PathBuf,
+        /// Its key in PEM [default: the one of the last request, or of the certificate in force]
+        #[arg(long, value_name = "FILE")]
+        key: Option<PathBuf>,
+    },
+}
+
+impl NewPassword {
+    fn read(&self, name: &str) -> Result<String, Failure> {
+        if let Some(file) = &self.new_password_file {
+            return password::of_file(file);
+        }
+        let first = password::ask(&format!("New password of {name}: ")).map_err(|error| {
+            let advice = "say --new-password-file FILE where there is no terminal";
+            Failure::new("no-password", error.to_string(), advice)
+        })?;
+        if password::ask("Once more: ")? == first {
+            return Ok(first);
+        }
+        Err(Failure::new("not-confirmed", "the passwords differ, and nothing was changed", "type the same one twice"))
+    }
+}
+
+impl AccountAction {
+    pub(super) fn run(self, control: &ControlClient, global: &Global) -> Outcome {
+        let change = ChangeAccount::default;
+        let (outcome, account) = match self {
+            Self::List => {
+                show(global, &ShownAccounts(control.accounts()?))?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            Self::Add { name, role, must_change_password, password } => {
+                let password = password.read(&name)?;
+                let new = AddAccount { name, password, role, must_change_password };
+                (AccountOutcome::Added, control.add_account(&new)?)
+            }
+            Self::SetPassword { name, must_change_password, password } => {
+                let must_change_password = must_change_password.then_some(true);
+                let change = ChangeAccount { password: Some(password.read(&name)?), must_change_password, ..change() };
+                (AccountOutcome::Changed, control.change_account(&name, &change)?)
+            }
+            Self::SetRole { name, role } => {
+                let change = ChangeAccount { role: Some(role), ..change() };
+                (AccountOutcome::Changed, control.change_account(&name, &change)?)
+            }
+            Self::Enable { name } => {
+                let change = ChangeAccount { enabled: Some(true), ..change() };
+                (AccountOutcome::Changed, control.change_account(&name, &change)?)
+            }
+            Self::Disable { name } => {
+                let change = ChangeAccount { enabled: Some(false), ..change() };
+                (AccountOutcome::Changed, control.change_account(&name, &change)?)
+            }
+            Self::Unlock { name } => {
+                let change = ChangeAccount { unlock: true, ..change() };
+                (AccountOutcome::Changed, control.change_account(&name, &change)?)
+            }
+            Self::Remove { name } => (AccountOutcome::Removed, control.remove_account(&name)?),
+        };
+        show(global, &ShownAccount { outcome, account })?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl CertificateAction {
+    pub(super) fn run(self, control: &ControlClient, global: &Global) -> Outcome {
+        let read = |file: &PathBuf, what: &str| crate::file::read_text(file, what, PEM_BYTES_MAX, Kind::Any);
+        match self {
+            Self::Show => show(global, &ShownCertificate(control.certificate()?))?,
+            Self::Request { common_name, name, organization, country } => {
+                let alternative_names = name;
+                let request = RequestCertificate {
+                    common_name,
+                    alternative_names,
+                    organization,
+                    country,
+                    ..RequestCertificate::default()
+                };
+                show(global, &ShownRequest(control.request_certificate(&request)?))?;
+            }
+            Self::Replace { certificate, key } => {
+                let certificate = read(&certificate, "the certificate")?;
+                let key = key.as_ref().map(|key| read(key, "the key")).transpose()?;
+                let replaced = control.replace_certificate(&ReplaceCertificate { certificate, key })?;
+                show(global, &ShownCertificate(replaced))?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
