@@ -5,7 +5,10 @@
 //! `control/configuration.rs`, of drives in `control/drives.rs`. What they mean is in
 //! `ebof_manage::enclosure`, and who may connect in `control/socket.rs` and `control/listener.rs`.
 
-mod configuration;
+mod accounts;
+mod by;
+mod certificate;
+pub(crate) mod configuration;
 mod drives;
 mod listener;
 mod socket;
@@ -31,7 +34,8 @@ use ebof_manage::{Target as _, api};
 use tokio::time::{Instant, timeout_at};
 
 use crate::managed::Managed;
-use listener::LocalPeer;
+use by::By;
+pub(crate) use by::RemoteUser;
 use socket::ControlSocket;
 
 /// The largest body of a request, bytes.
@@ -108,7 +112,8 @@ fn serve_at(path: &Path, managed: Arc<Managed>, lifetime: Duration) -> anyhow::R
     Ok(ControlEndpoint { socket })
 }
 
-fn routes(managed: Arc<Managed>) -> Router {
+/// What the API has, without who may use it.
+pub(crate) fn routes(managed: Arc<Managed>) -> Router {
     Router::new()
         .route("/v1", get(root))
         .route("/v1/inventory", get(inventory))
@@ -117,6 +122,8 @@ fn routes(managed: Arc<Managed>) -> Router {
         .route("/v1/changes", post(changes))
         .route("/v1/tasks", get(tasks))
         .route("/v1/tasks/{id}", get(task))
+        .merge(accounts::routes())
+        .merge(certificate::routes())
         .merge(configuration::routes())
         .merge(drives::routes())
         .merge(watch::routes())
@@ -140,6 +147,9 @@ async fn root() -> Response {
         "/v1/tasks",
         "/v1/drives/NAME",
         "/v1/images",
+        "/v1/accounts",
+        "/v1/certificate",
+        "/v1/certificate/request",
         "/v1/configuration",
         "/v1/configuration/plan",
         "/v1/configuration/history",
@@ -166,7 +176,7 @@ async fn refused(State(managed): State<Arc<Managed>>) -> Result<Json<Vec<api::Re
 
 async fn changes(
     State(managed): State<Arc<Managed>>,
-    ConnectInfo(peer): ConnectInfo<LocalPeer>,
+    By(by): By,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Response> {
     let body = body.map_err(|rejection| {
@@ -178,7 +188,7 @@ async fn changes(
         let advice = "want {\"changes\": [{\"change\": \"move\", \"function\": \"d3/vf2\", \"to\": \"fabric0\"}]}";
         answer(StatusCode::BAD_REQUEST, Refused::whole(MistakeKind::Value, message, advice))
     })?;
-    beside(move || match managed.enclosure.begin_for(transaction, &peer.asker()) {
+    beside(move || match managed.enclosure.begin_for(transaction, &by) {
         Ok(task) => {
             let place = [(LOCATION, format!("/v1/tasks/{}", task.id))];
             (StatusCode::ACCEPTED, place, Json(task)).into_response()
@@ -244,7 +254,7 @@ fn not_found(message: String) -> Response {
 async fn method_not_allowed() -> Response {
     let refused =
         Refused::whole(MistakeKind::Value, "not with this method", "docs/json.md has the methods of each resource");
-    (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET, POST, PUT")], Json(refused)).into_response()
+    (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET, POST, PUT, PATCH, DELETE")], Json(refused)).into_response()
 }
 
 fn answer(status: StatusCode, refused: Refused) -> Response {

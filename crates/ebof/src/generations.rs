@@ -121,7 +121,12 @@ impl Generations {
         Ok(generations)
     }
 
-    /// Where they are.
+    /// Where they are, with what else a target stores.
+    pub(crate) const fn directory(&self) -> &Arc<StateDirectory> {
+        &self.directory
+    }
+
+    /// The path of that.
     pub(crate) fn path(&self) -> &Path {
         self.directory.path()
     }

@@ -2,12 +2,14 @@
 //! peers do not keep others out.
 //!
 //! A new connection is always accepted. If there are too many, the oldest one is closed: first of
-//! those from the same peer, then of all.
+//! those from the same peer, then of all. One whose user is known ([`Connection::known`]) is closed
+//! only if there are no others, so that strangers do not end what users have open.
 
 use std::collections::VecDeque;
 use std::future::Future as _;
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -35,6 +37,7 @@ struct Open<K>(Mutex<VecDeque<Arc<Gate<K>>>>);
 /// Closes a connection from outside of its task.
 struct Gate<K> {
     peer: K,
+    known: Arc<AtomicBool>,
     state: Mutex<GateState>,
 }
 
@@ -63,22 +66,27 @@ impl<K: PartialEq> Limits<K> {
     /// Adds a connection, and closes the oldest ones if there are too many.
     pub(crate) fn admit<S>(&self, stream: S, peer: K) -> Connection<S, K> {
         let mut open = self.open.lock();
-        let same = |gate: &&Arc<Gate<K>>| gate.peer == peer;
-        if open.iter().filter(same).count() >= self.per_peer {
-            let oldest = open.iter().position(|gate| gate.peer == peer);
-            if let Some(gate) = oldest.and_then(|at| open.remove(at)) {
-                gate.cut();
-            }
+        let same = |gate: &Gate<K>| gate.peer == peer;
+        if open.iter().filter(|gate| same(gate)).count() >= self.per_peer {
+            cut_oldest(&mut open, same);
         }
         while open.len() >= self.connections {
-            if let Some(gate) = open.pop_front() {
-                gate.cut();
-            }
+            cut_oldest(&mut open, |_| true);
         }
-        let gate = Arc::new(Gate { peer, state: Mutex::default() });
+        let gate = Arc::new(Gate { peer, known: Arc::default(), state: Mutex::default() });
         open.push_back(Arc::clone(&gate));
         let end = Box::pin(sleep_until(Instant::now() + self.lifetime));
         Connection { stream, gate, end, open: Arc::clone(&self.open) }
+    }
+}
+
+/// Closes the oldest one of those that `applies` to, whose user is not known if there is such a
+/// one.
+fn cut_oldest<K>(open: &mut VecDeque<Arc<Gate<K>>>, applies: impl Fn(&Gate<K>) -> bool) {
+    let unknown = open.iter().position(|gate| applies(gate) && !gate.known.load(Ordering::Relaxed));
+    let oldest = unknown.or_else(|| open.iter().position(|gate| applies(gate)));
+    if let Some(gate) = oldest.and_then(|at| open.remove(at)) {
+        gate.cut();
     }
 }
 
@@ -110,6 +118,11 @@ impl<K> Gate<K> {
 }
 
 impl<S, K: PartialEq> Connection<S, K> {
+    /// To be set once the user is known.
+    pub(crate) fn known(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.gate.known)
+    }
+
     /// An error if the lifetime is over or the connection was closed; otherwise the task is woken
     /// when that happens.
     fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
@@ -152,5 +165,26 @@ impl<S: AsyncWrite + Unpin, K: PartialEq> AsyncWrite for Connection<S, K> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn strangers_do_not_end_the_connections_of_users() {
+        let limits = Limits::new(2, 4, Duration::from_secs(3600));
+        let mut user = limits.admit(tokio::io::empty(), 1);
+        user.known().store(true, Ordering::Relaxed);
+        let mut others: Vec<_> = (1..20).map(|peer| limits.admit(tokio::io::empty(), peer)).collect();
+        let is_open =
+            |connection: &mut Connection<_, _>| connection.check(&mut Context::from_waker(Waker::noop())).is_ok();
+        assert!(is_open(&mut user));
+        assert_eq!(others.iter_mut().filter_map(|it| is_open(it).then_some(())).count(), 3);
+        // Users among themselves: the oldest.
+        others.iter().for_each(|it| it.known().store(true, Ordering::Relaxed));
+        let _another = limits.admit(tokio::io::empty(), 99);
+        assert!(!is_open(&mut user));
     }
 }

@@ -8,13 +8,14 @@
 
 mod control;
 mod generations;
+mod https;
+mod identity;
 mod limits;
 mod logging;
 mod managed;
 mod metrics;
 mod news;
 mod notify;
-#[allow(dead_code, reason = "the HTTPS server uses it")]
 mod page;
 mod reload;
 mod serve;

@@ -3,10 +3,12 @@
 
 use std::sync::Arc;
 
+use ebof_access::Access;
 use ebof_manage::enclosure::Enclosure;
 use ebof_server::{RunningEnclosure, Target};
 use tokio::sync::{Semaphore, watch};
 
+use crate::identity::Identity;
 use crate::news::News;
 use crate::reload::Reloads;
 
@@ -14,11 +16,22 @@ use crate::reload::Reloads;
 /// system that hangs nor large texts take all threads.
 const READERS_MAX: usize = 4;
 
+/// What a target has that is managed over the network.
+#[derive(Clone)]
+pub(crate) struct Remote {
+    pub(crate) access: Arc<Access>,
+    pub(crate) identity: Arc<Identity>,
+    /// The state directory, which tells targets of a machine apart.
+    pub(crate) place: String,
+}
+
 /// A target, and how it is changed.
 pub(crate) struct Managed {
     pub(crate) target: Arc<Target>,
     pub(crate) enclosure: Arc<dyn Enclosure>,
     pub(crate) reloads: Arc<Reloads>,
+    /// What it has if it is managed over the network.
+    pub(crate) remote: Option<Remote>,
     /// Of requests that read a file or a configuration's text.
     pub(crate) readers: Arc<Semaphore>,
     /// What happens.
@@ -29,12 +42,12 @@ pub(crate) struct Managed {
 
 impl Managed {
     /// Manages a target that is served.
-    pub(crate) fn new(target: &Arc<Target>, reloads: &Arc<Reloads>) -> Arc<Self> {
+    pub(crate) fn new(target: &Arc<Target>, reloads: &Arc<Reloads>, remote: Option<Remote>) -> Arc<Self> {
         let steps = watch::Sender::new(());
         let observer = steps.clone();
         let enclosure =
             RunningEnclosure::observed(Arc::clone(target), Box::new(move |_| observer.send_modify(|()| ())));
-        Self::with(target, Arc::new(enclosure), reloads, steps)
+        Self::with(target, Arc::new(enclosure), reloads, remote, steps)
     }
 
     /// The same with another box, whose steps `steps` is told of.
@@ -42,10 +55,12 @@ impl Managed {
         target: &Arc<Target>,
         enclosure: Arc<dyn Enclosure>,
         reloads: &Arc<Reloads>,
+        remote: Option<Remote>,
         steps: watch::Sender<()>,
     ) -> Arc<Self> {
         let readers = Arc::new(Semaphore::new(READERS_MAX));
         let news = News::of(target);
-        Arc::new(Self { target: Arc::clone(target), enclosure, reloads: Arc::clone(reloads), readers, news, steps })
+        let (target, reloads) = (Arc::clone(target), Arc::clone(reloads));
+        Arc::new(Self { target, enclosure, reloads, remote, readers, news, steps })
     }
 }

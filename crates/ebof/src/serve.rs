@@ -24,6 +24,9 @@ use ebof_cli::{Format, Global};
 
 mod basis;
 mod configuration;
+mod network;
+
+use network::{RemoteManagement, ServedNetwork};
 
 use basis::Basis;
 
@@ -117,6 +120,13 @@ pub(crate) struct Args {
     /// the one in force is served again [default: /var/lib/ebof for root, else ~/.local/state/ebof]
     #[arg(long, value_name = "DIR|none")]
     state: Option<String>,
+    /// Let the target be managed over HTTPS there, by users with accounts: Redfish, the page, and
+    /// `ebof target --server`
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    https: Option<SocketAddr>,
+    /// The same without TLS, for programs of this machine: a loopback address
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    http: Option<SocketAddr>,
     /// Threads that serve queues [default: one for each processor]
     #[arg(long, value_name = "N")]
     threads: Option<u16>,
@@ -150,6 +160,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     settings.connections_max = with_enough_descriptors(settings.connections_max, descriptors);
     let metrics = args.metrics.or(config.target.metrics);
     let control = args.control.clone().or_else(|| config.target.control.clone());
+    let network = RemoteManagement::open(args, &config.target, basis.directory())?;
     let target = Arc::new(Target::start(config, settings)?);
     basis.keep(&target, &target.config())?;
     let metrics = match metrics {
@@ -159,9 +170,12 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     let supervisor = Arc::new(Supervisor::of_environment());
     let Basis { started_with, generations, .. } = basis;
     let reloads = Arc::new(Reloads::start(started_with, generations, Arc::clone(&target), Arc::clone(&supervisor))?);
-    let control = crate::control::serve(control.as_deref(), &Managed::new(&target, &reloads))?;
+    let managed = Managed::new(&target, &reloads, network.as_ref().map(RemoteManagement::remote));
+    let control = crate::control::serve(control.as_deref(), &managed)?;
+    let network = network.map(|network| network.serve(managed)).transpose()?;
     let control_path = control.as_ref().map(ControlEndpoint::path);
-    let serving = Serving { target: &target, metrics, control: control_path, reloads: &reloads };
+    let serving =
+        Serving { target: &target, metrics, control: control_path, reloads: &reloads, network: network.as_ref() };
     match global.format {
         // One line, for the user who started the target.
         Format::Json => print(serving.json(false).to_line()?.as_bytes())?,
@@ -238,11 +252,13 @@ struct Serving<'a> {
     metrics: Option<SocketAddr>,
     control: Option<&'a Path>,
     reloads: &'a Reloads,
+    network: Option<&'a ServedNetwork>,
 }
 
 impl View for Serving<'_> {
     fn text(&self, _verbose: bool) -> String {
-        text(&as_named(self.target.status()), self.metrics) + &state_text(self.target, self.reloads)
+        let network = self.network.map(ServedNetwork::text).unwrap_or_default();
+        text(&as_named(self.target.status()), self.metrics) + &network + &state_text(self.target, self.reloads)
     }
 
     fn json(&self, _verbose: bool) -> Object {
@@ -255,6 +271,10 @@ impl View for Serving<'_> {
             .with("metrics", self.metrics.map(|address| format!("http://{address}/metrics")))
             .with("control", self.control.map(|path| path.display().to_string()))
             .with("state", self.reloads.generations().map(|generations| generations.path().display().to_string()))
+            .with("https", self.network.and_then(ServedNetwork::https))
+            .with("http", self.network.and_then(ServedNetwork::http))
+            .with("fingerprint", self.network.map(ServedNetwork::fingerprint))
+            .with("initial_password", self.network.and_then(ServedNetwork::initial_password))
             .with("status", status)
     }
 }

@@ -25,8 +25,7 @@ use ebof_manage::enclosure::{MistakeKind, Refused};
 use ebof_manage::load::load_as;
 use ebof_manage::{Format, Loaded, Target as _};
 
-use super::beside;
-use super::listener::LocalPeer;
+use super::{By, beside};
 use crate::generations::Generations;
 use crate::managed::Managed;
 use crate::reload::Refusal;
@@ -54,7 +53,7 @@ pub(super) fn routes() -> Router<Arc<Managed>> {
 type Body = Result<Bytes, BytesRejection>;
 
 /// Why a request is refused, with the status code.
-struct No(StatusCode, Box<RefusedConfiguration>);
+pub(crate) struct No(StatusCode, pub(crate) Box<RefusedConfiguration>);
 
 impl No {
     fn new(status: StatusCode, kind: MistakeKind, message: impl Into<String>, advice: impl Into<String>) -> Self {
@@ -91,55 +90,62 @@ async fn reading<T: Send + 'static>(
 
 async fn show(State(managed): State<Arc<Managed>>) -> Result<Response, No> {
     reading(&managed, |managed| {
-        let config = managed.target.config();
-        let toml = config.to_toml().map_err(|error| {
-            let message = format!("the configuration in force cannot be written as TOML: {error}");
-            No::value(StatusCode::INTERNAL_SERVER_ERROR, message, "this is an error of ebof: please report it")
-        })?;
-        let revision = Revision::of(&config);
-        let source = managed.reloads.started_with().compared(&managed.target);
-        let generation = managed.reloads.generations().and_then(|generations| generations.current());
-        let configuration = Configuration { schema: CONFIGURATION_SCHEMA, revision, source, generation, toml };
+        let configuration = in_force(managed)?;
         Ok(tagged(&configuration.revision, Json(&configuration)))
     })
     .await
 }
 
+/// What is in force. It reads the file that the target was started with.
+pub(crate) fn in_force(managed: &Managed) -> Result<Configuration, No> {
+    let config = managed.target.config();
+    let toml = config.to_toml().map_err(|error| {
+        let message = format!("the configuration in force cannot be written as TOML: {error}");
+        No::value(StatusCode::INTERNAL_SERVER_ERROR, message, "this is an error of ebof: please report it")
+    })?;
+    let revision = Revision::of(&config);
+    let source = managed.reloads.started_with().compared(&managed.target);
+    let generation = managed.reloads.generations().and_then(|generations| generations.current());
+    Ok(Configuration { schema: CONFIGURATION_SCHEMA, revision, source, generation, toml })
+}
+
 async fn plan(State(managed): State<Arc<Managed>>, body: Body) -> Result<Response, No> {
     reading(&managed, |managed| {
         let (loaded, _) = desired(managed, body)?;
-        let current = managed.target.config();
-        if let Some(objection) = loaded.objection(&current) {
-            return Err(refused(&Refusal::Objection(objection)));
-        }
-        let planned = Planned::new(&current, loaded.config, &managed.target.status(), loaded.remarks);
+        let planned = planned(managed, loaded)?;
         Ok(tagged(&planned.revision, Json(&planned)))
     })
     .await
 }
 
+/// What another configuration would change.
+pub(crate) fn planned(managed: &Managed, loaded: Loaded) -> Result<Planned, No> {
+    let current = managed.target.config();
+    if let Some(objection) = loaded.objection(&current) {
+        return Err(refused(&Refusal::Objection(objection)));
+    }
+    Ok(Planned::new(&current, loaded.config, &managed.target.status(), loaded.remarks))
+}
+
 async fn replace(
     State(managed): State<Arc<Managed>>,
-    ConnectInfo(peer): ConnectInfo<LocalPeer>,
+    By(by): By,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, No> {
     let planned = revision(&headers)?;
     let (loaded, action) = reading(&managed, |managed| desired(managed, body)).await?;
-    made(managed.reloads.apply(loaded, planned, Cause::new(peer.asker(), action)).await)
+    made(managed.reloads.apply(loaded, planned, Cause::new(by, action)).await)
 }
 
-async fn reload(
-    State(managed): State<Arc<Managed>>,
-    ConnectInfo(peer): ConnectInfo<LocalPeer>,
-) -> Result<Response, No> {
-    made(managed.reloads.reload(peer.asker()).await)
+async fn reload(State(managed): State<Arc<Managed>>, By(by): By) -> Result<Response, No> {
+    made(managed.reloads.reload(by).await)
 }
 
 /// Changes single objects, or tells with `?plan=1` what that would do. A plan needs no condition.
 async fn edit(
     State(managed): State<Arc<Managed>>,
-    ConnectInfo(peer): ConnectInfo<LocalPeer>,
+    By(by): By,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
     body: Body,
@@ -176,9 +182,7 @@ async fn edit(
     .await?;
     match outcome {
         Err(planned) => Ok(tagged(&planned.revision, Json(&planned))),
-        Ok((loaded, planned, action)) => {
-            made(managed.reloads.apply(loaded, planned, Cause::new(peer.asker(), action)).await)
-        }
+        Ok((loaded, planned, action)) => made(managed.reloads.apply(loaded, planned, Cause::new(by, action)).await),
     }
 }
 
@@ -262,14 +266,22 @@ fn revision(headers: &HeaderMap) -> Result<Revision, No> {
 
 /// The configuration that a request describes, and what is asked for with that.
 fn desired(managed: &Managed, body: Body) -> Result<(Loaded, String), No> {
-    let wanted = "want {\"toml\": \"...\", \"base\": \"/directory/of/relative/paths\"}, or `json` or `generation` in place of `toml`";
-    let bad = |message: String| No::value(StatusCode::BAD_REQUEST, message, wanted);
+    let bad = |message: String| No::value(StatusCode::BAD_REQUEST, message, WANTED);
     let body = body.map_err(|rejection| {
         let advice = format!("accepted: JSON of at most {BODY_BYTES_MAX} bytes");
         No::value(rejection.status(), rejection.body_text(), advice)
     })?;
-    let Desired { toml, json, generation: stored, base, name } =
-        serde_json::from_slice(&body).map_err(|error| bad(format!("the body is not understood: {error}")))?;
+    let desired = serde_json::from_slice(&body).map_err(|error| bad(format!("the body is not understood: {error}")))?;
+    loaded(managed, desired)
+}
+
+/// How a configuration is described.
+const WANTED: &str = "want {\"toml\": \"...\", \"base\": \"/directory/of/relative/paths\"}, or `json` or `generation` in place of `toml`";
+
+/// The configuration of a text, or one that is stored, and what is asked for with that.
+pub(crate) fn loaded(managed: &Managed, desired: Desired) -> Result<(Loaded, String), No> {
+    let Desired { toml, json, generation: stored, base, name } = desired;
+    let bad = |message: String| No::value(StatusCode::BAD_REQUEST, message, WANTED);
     let (format, text) = match (toml, json, stored) {
         (Some(text), None, None) => (Format::Toml, text),
         (None, Some(text), None) => (Format::Json, text),
@@ -300,7 +312,7 @@ fn desired(managed: &Managed, body: Body) -> Result<(Loaded, String), No> {
     Ok((loaded, format!("apply {name}")))
 }
 
-fn refused(refusal: &Refusal) -> No {
+pub(crate) fn refused(refusal: &Refusal) -> No {
     let (status, kind, advice) = match refusal {
         Refusal::Text(diagnostics) => {
             let refused = RefusedConfiguration::text(diagnostics.clone());

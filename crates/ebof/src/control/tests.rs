@@ -44,7 +44,8 @@ fn rig(lifetime: Duration) -> Rig {
     let directory = tempfile::tempdir().unwrap();
     let target = target();
     let reloads = reloads(None, &target);
-    let control = serve_at(&directory.path().join("control.sock"), Managed::new(&target, &reloads), lifetime).unwrap();
+    let control =
+        serve_at(&directory.path().join("control.sock"), Managed::new(&target, &reloads, None), lifetime).unwrap();
     Rig { control, _directory: directory }
 }
 
@@ -278,7 +279,7 @@ fn requests_whose_clients_have_gone_do_not_wait() {
     let steps = watch::Sender::new(());
     let directory = tempfile::tempdir().unwrap();
     let target = target();
-    let managed = Managed::with(&target, Arc::new(slow.clone()), &reloads(None, &target), steps.clone());
+    let managed = Managed::with(&target, Arc::new(slow.clone()), &reloads(None, &target), None, steps.clone());
     let control = serve_at(&directory.path().join("control.sock"), managed, LONG).unwrap();
     let rig = Rig { control, _directory: directory };
     let waiting = "/v1/tasks/1?revision=1&wait_ms=20000";

@@ -85,6 +85,11 @@ impl Basis {
         Ok(Self { config, remarks, started_with: StartedWith::State(path), generations, action, is_named: true })
     }
 
+    /// The state directory, if the target has one.
+    pub(super) fn directory(&self) -> Option<Arc<StateDirectory>> {
+        self.generations.as_ref().map(|generations| Arc::clone(generations.directory()))
+    }
+
     /// Stores what `target` was started with, and from now on what is in force. Where that is not
     /// possible, and nobody has asked for it, the target goes on without.
     pub(super) fn keep(&mut self, target: &Target, config: &Config) -> anyhow::Result<()> {

@@ -14,6 +14,7 @@ mod demo;
 mod durability;
 mod edits;
 mod host;
+mod https;
 mod idle;
 mod monitoring;
 mod picture;

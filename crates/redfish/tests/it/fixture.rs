@@ -10,9 +10,9 @@ use std::time::Duration;
 use ebof_access::{Access, Keep, Role, User};
 use ebof_clock::Clock;
 use ebof_manage::api::{
-    Applied, ApplyError, CONFIGURATION_SCHEMA, Configuration, ControllerStatus, Desired, IoCounters, NamespaceStatus,
-    Peer, Planned, PlannedChange, PortStatus, Refusal, RefusedConfiguration, Revision, STATUS_SCHEMA, Source, Status,
-    SubsystemStatus,
+    Applied, ApplyError, Asker, CONFIGURATION_SCHEMA, Cause, Configuration, ControllerStatus, Desired, IoCounters,
+    NamespaceStatus, Peer, Planned, PlannedChange, PortStatus, Refusal, RefusedConfiguration, Revision, STATUS_SCHEMA,
+    Source, Status, SubsystemStatus,
 };
 use ebof_manage::enclosure::{
     Change, DriveDetails, DriveObject, Enclosure, Fan, FormatObject, FunctionName, FunctionObject, HostObject,
@@ -233,19 +233,15 @@ impl Target for Fake {
         self.state().config.clone()
     }
 
-    fn apply(&self, desired: Config) -> Result<Plan, ApplyError> {
+    fn apply_for(&self, _cause: &Cause, revision: Option<&Revision>, desired: Config) -> Result<Plan, ApplyError> {
         let mut state = self.state();
+        let current = Revision::of(&state.config);
+        if let Some(planned) = revision.filter(|revision| **revision != current) {
+            return Err(ApplyError::Outdated { planned: planned.clone(), current });
+        }
         let plan = Plan::between(&state.config, &desired);
         state.config = desired;
         Ok(plan)
-    }
-
-    fn apply_to(&self, revision: &Revision, desired: Config) -> Result<Plan, ApplyError> {
-        let current = Revision::of(&self.config());
-        if current != *revision {
-            return Err(ApplyError::Outdated { planned: revision.clone(), current });
-        }
-        Target::apply(self, desired)
     }
 }
 
@@ -253,7 +249,13 @@ impl Configurations for Fake {
     fn configuration(&self) -> Result<Configuration, RefusedConfiguration> {
         let config = self.config();
         let (revision, source) = (Revision::of(&config), Source::Arguments);
-        Ok(Configuration { schema: CONFIGURATION_SCHEMA, revision, source, toml: config.to_toml().unwrap() })
+        Ok(Configuration {
+            schema: CONFIGURATION_SCHEMA,
+            revision,
+            generation: None,
+            source,
+            toml: config.to_toml().unwrap(),
+        })
     }
 
     fn plan(&self, desired: Desired) -> Result<Planned, RefusedConfiguration> {
@@ -274,7 +276,7 @@ impl Configurations for Fake {
         let plan = self.apply_to(planned, loaded.config).map_err(outdated)?;
         let (revision, source) = (Revision::of(&self.config()), Source::Arguments);
         let plan = PlannedChange::all(&plan);
-        Ok(Applied { schema: CONFIGURATION_SCHEMA, revision, plan, source, remarks: loaded.remarks })
+        Ok(Applied { schema: CONFIGURATION_SCHEMA, revision, generation: None, plan, source, remarks: loaded.remarks })
     }
 }
 
@@ -318,7 +320,7 @@ impl Enclosure for Fake {
         self.state().inventory.clone()
     }
 
-    fn begin(&self, transaction: Transaction) -> Result<Task, Refused> {
+    fn begin_for(&self, transaction: Transaction, _by: &Asker) -> Result<Task, Refused> {
         let mut state = self.state();
         check(&state.inventory, &transaction)?;
         state.begun.push(transaction.changes.clone());

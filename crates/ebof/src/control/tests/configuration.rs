@@ -29,7 +29,8 @@ fn filed() -> Filed {
     let settings = ebof_server::Settings { threads: Some(1), pin: false, ..Settings::default() };
     let target = Arc::new(Target::start(config, settings).unwrap());
     let reloads = reloads(Some(file.clone()), &target);
-    let control = serve_at(&directory.path().join("control.sock"), Managed::new(&target, &reloads), LONG).unwrap();
+    let control =
+        serve_at(&directory.path().join("control.sock"), Managed::new(&target, &reloads, None), LONG).unwrap();
     Filed { rig: Rig { control, _directory: directory }, file }
 }
 

@@ -1,0 +1,182 @@
+//! The accounts of those who manage the target over the network: listed, added, changed, removed.
+//! Over the control socket its owner and group may do all that, so that nobody is locked out.
+//!
+//! Owns the bodies and status codes. What is accepted is in `ebof_access`.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{Extension, Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, patch};
+use axum::{Json, Router};
+use ebof_access::{Access, Account, AccountChange, Mistake, NewAccount, Privilege, Role};
+use ebof_manage::api::{ACCOUNTS_SCHEMA, AccountStatus, Accounts, AddAccount, ChangeAccount};
+use ebof_manage::enclosure::{MistakeKind, Refused};
+use serde::de::DeserializeOwned;
+
+use super::{RemoteUser, answer, beside};
+use crate::managed::{Managed, Remote};
+
+type Asked = Option<Extension<RemoteUser>>;
+
+/// Why a request is refused, with the status code.
+pub(super) struct No(StatusCode, Box<Refused>);
+
+impl No {
+    fn new(status: StatusCode, kind: MistakeKind, message: impl Into<String>, advice: &str) -> Self {
+        Self(status, Box::new(Refused::whole(kind, message, advice)))
+    }
+}
+
+impl From<No> for Response {
+    fn from(No(status, refused): No) -> Self {
+        answer(status, *refused)
+    }
+}
+
+pub(super) fn routes() -> Router<Arc<Managed>> {
+    Router::new().route("/v1/accounts", get(list).post(add)).route("/v1/accounts/{name}", patch(change).delete(remove))
+}
+
+async fn list(State(managed): State<Arc<Managed>>) -> Result<Response, Response> {
+    let access = access(&managed)?;
+    beside(move || {
+        let accounts = access.accounts().into_iter().map(|account| status(&access, account)).collect();
+        Json(Accounts { schema: ACCOUNTS_SCHEMA, accounts }).into_response()
+    })
+    .await
+}
+
+async fn add(State(managed): State<Arc<Managed>>, body: Result<Bytes, BytesRejection>) -> Result<Response, Response> {
+    let access = access(&managed)?;
+    let AddAccount { name, password, role, must_change_password } =
+        parsed(body, "want {\"name\": \"...\", \"password\": \"...\", \"role\": \"Operator\"}")?;
+    let new = NewAccount { name, password, role: parsed_role(&role)?, enabled: true, must_change_password };
+    beside(move || match access.add_account(&new) {
+        Ok(account) => (StatusCode::CREATED, Json(status(&access, account))).into_response(),
+        Err(mistake) => refused(&new.name, &mistake),
+    })
+    .await
+}
+
+async fn change(
+    State(managed): State<Arc<Managed>>,
+    Path(name): Path<String>,
+    asker: Asked,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, Response> {
+    let access = access(&managed)?;
+    let wanted = "want one or more of password, role, enabled, must_change_password, unlock";
+    let ChangeAccount { password, role, enabled, must_change_password, unlock } = parsed(body, wanted)?;
+    let asker = asker.map(|Extension(remote)| remote.user);
+    let is_only_password = role.is_none() && enabled.is_none() && must_change_password.is_none() && !unlock;
+    if !is_only_password && asker.as_ref().is_some_and(|user| !user.may(Privilege::ConfigureUsers)) {
+        let advice = "an Administrator may change more";
+        let message = "of one's own account only the password may be changed";
+        return Err(answer(StatusCode::FORBIDDEN, Refused::whole(MistakeKind::Value, message, advice)));
+    }
+    let role = role.as_deref().map(parsed_role).transpose()?;
+    let change = AccountChange { name: None, password, role, enabled, must_change_password, unlock };
+    beside(move || {
+        let outcome = find(&access, &name).and_then(|account| {
+            // The session in which a user changes the own password goes on.
+            let own = asker.filter(|user| user.account == account.id).and_then(|user| user.session);
+            access.change_account(account.id, &change, own.as_ref())
+        });
+        match outcome {
+            Ok(account) => Json(status(&access, account)).into_response(),
+            Err(mistake) => refused(&name, &mistake),
+        }
+    })
+    .await
+}
+
+async fn remove(State(managed): State<Arc<Managed>>, Path(name): Path<String>) -> Result<Response, Response> {
+    let access = access(&managed)?;
+    beside(move || {
+        let outcome = find(&access, &name).and_then(|account| {
+            access.remove_account(account.id)?;
+            Ok(account)
+        });
+        match outcome {
+            Ok(account) => Json(status(&access, account)).into_response(),
+            Err(mistake) => refused(&name, &mistake),
+        }
+    })
+    .await
+}
+
+/// What a target has that is managed over the network.
+pub(super) fn remote(managed: &Managed) -> Result<&Remote, No> {
+    managed.remote.as_ref().ok_or_else(|| {
+        let message = "the target is not managed over the network, and has neither accounts nor a certificate";
+        let advice = "serve with --https ADDRESS:PORT, or `https` in [target]";
+        No::new(StatusCode::CONFLICT, MistakeKind::Conflict, message, advice)
+    })
+}
+
+fn access(managed: &Managed) -> Result<Arc<Access>, No> {
+    Ok(Arc::clone(&remote(managed)?.access))
+}
+
+/// By its user name or its identifier.
+fn find(access: &Access, name: &str) -> Result<Account, Mistake> {
+    let mut accounts = access.accounts();
+    let at = accounts.iter().position(|it| it.name == name);
+    let at = at.or_else(|| accounts.iter().position(|it| it.id.to_string() == name)).ok_or(Mistake::NoSuchAccount)?;
+    Ok(accounts.swap_remove(at))
+}
+
+fn status(access: &Access, account: Account) -> AccountStatus {
+    let sessions = access.sessions().iter().filter(|session| session.account == account.id).count();
+    AccountStatus {
+        id: account.id.to_string(),
+        name: account.name,
+        role: account.role.to_string(),
+        enabled: account.enabled,
+        locked: account.locked,
+        must_change_password: account.must_change_password,
+        password_set_s: account.password_set.as_secs(),
+        sessions: u32::try_from(sessions).unwrap_or(u32::MAX),
+    }
+}
+
+pub(super) fn parsed<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>, wanted: &str) -> Result<T, No> {
+    let body =
+        body.map_err(|rejection| No::new(rejection.status(), MistakeKind::Value, rejection.body_text(), wanted))?;
+    serde_json::from_slice(&body).map_err(|error| {
+        let message = format!("the body is not understood: {error}");
+        No::new(StatusCode::BAD_REQUEST, MistakeKind::Value, message, wanted)
+    })
+}
+
+fn parsed_role(role: &str) -> Result<Role, No> {
+    role.parse().map_err(|error: ebof_access::NoSuchRole| {
+        No::new(StatusCode::UNPROCESSABLE_ENTITY, MistakeKind::Value, error.to_string(), "name one of these")
+    })
+}
+
+fn refused(name: &str, mistake: &Mistake) -> Response {
+    let (status, kind, advice) = match mistake {
+        Mistake::NoSuchAccount => {
+            (StatusCode::NOT_FOUND, MistakeKind::NotFound, "`ebof target account list` shows all")
+        }
+        Mistake::Busy => (StatusCode::SERVICE_UNAVAILABLE, MistakeKind::Busy, "try again a little later"),
+        Mistake::NameTaken | Mistake::TooManyAccounts | Mistake::LastAdministrator => {
+            (StatusCode::CONFLICT, MistakeKind::Conflict, "nothing was changed")
+        }
+        Mistake::NotStored(_) | Mistake::NoRandomness(_) => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            MistakeKind::Conflict,
+            "nothing was changed: see that the state directory can be written and has room",
+        ),
+        _ => (StatusCode::UNPROCESSABLE_ENTITY, MistakeKind::Value, "nothing was changed"),
+    };
+    let mut refused = Refused::whole(kind, mistake.to_string(), advice);
+    let object = format!("account {}", name.chars().take(40).collect::<String>());
+    refused.mistakes.iter_mut().for_each(|mistake| mistake.object.clone_from(&object));
+    answer(status, refused)
+}

@@ -1,0 +1,125 @@
+//! The accounts in the state directory, and the first one: its password is in a file that only the
+//! target's user may read, until it is changed.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use ebof_access::{Access, Keep};
+use ebof_cli::Failure;
+use ebof_clock::Clock;
+use ebof_state::{StateDirectory, StateError};
+
+/// The file with accounts and settings.
+const FILE: &str = "accounts.json";
+
+/// The file with the password of the first administrator. Its first line is the state directory's.
+const INITIAL_FILE: &str = "initial-password";
+
+/// The user name of the first administrator.
+pub(crate) const FIRST_NAME: &str = "admin";
+
+/// Accounts, and how the first administrator gets in.
+pub(crate) struct Opened {
+    pub(crate) access: Arc<Access>,
+    /// The file with the password, which is still to be changed.
+    pub(crate) initial_password: Option<PathBuf>,
+}
+
+/// Stores accounts in the state directory.
+struct Stored(Arc<StateDirectory>);
+
+impl Keep for Stored {
+    fn keep(&self, text: &str) -> std::io::Result<()> {
+        self.0.replace(FILE, text.as_bytes()).map_err(std::io::Error::other)
+    }
+}
+
+/// Opens the accounts of a state directory. Where there is no administrator, one is made.
+///
+/// # Errors
+/// They are damaged, or cannot be stored: a target is not managed over the network then.
+pub(crate) fn open(state: &Arc<StateDirectory>) -> anyhow::Result<Opened> {
+    let path = state.path_of(FILE).display().to_string();
+    let damaged = |message: String| {
+        let advice = format!(
+            "mend it, or remove it: the next start makes the account {FIRST_NAME} anew; without --https the target needs none"
+        );
+        Failure::new("state", format!("{path}: {message}"), advice)
+    };
+    let text = match state.read(FILE) {
+        Ok(bytes) => bytes.map(String::from_utf8).transpose().map_err(|error| damaged(error.to_string()))?,
+        Err(error @ StateError::Damaged { .. }) => return Err(damaged(error.to_string()).into()),
+        Err(error) => return Err(error).context("reading the accounts"),
+    };
+    let access = Access::new(text.as_deref(), Clock::system(), Box::new(Stored(Arc::clone(state))));
+    let access = Arc::new(access.map_err(|error| damaged(error.to_string()))?);
+    if let Some(password) = access.ensure_administrator(FIRST_NAME).context("making the first administrator")? {
+        let stored = state.replace(INITIAL_FILE, format!("{password}\n").as_bytes());
+        stored.context("storing the password of the first administrator")?;
+    }
+    let initial_password = if first_password_is_to_be_changed(&access) {
+        state.names()?.iter().any(|name| name == INITIAL_FILE).then(|| state.path_of(INITIAL_FILE))
+    } else {
+        // It is worth nothing any more.
+        state.remove(INITIAL_FILE).context("removing the password of the first administrator")?;
+        None
+    };
+    Ok(Opened { access, initial_password })
+}
+
+fn first_password_is_to_be_changed(access: &Access) -> bool {
+    access.accounts().iter().any(|account| account.name == FIRST_NAME && account.must_change_password)
+}
+
+#[cfg(test)]
+mod tests {
+    use ebof_access::AccountChange;
+
+    use super::*;
+
+    fn state(directory: &tempfile::TempDir) -> Arc<StateDirectory> {
+        Arc::new(StateDirectory::open(&directory.path().join("state")).unwrap())
+    }
+
+    #[test]
+    fn the_first_password_is_in_a_file_until_it_is_changed() {
+        let directory = tempfile::tempdir().unwrap();
+        let Opened { access, initial_password } = open(&state(&directory)).unwrap();
+        let path = initial_password.unwrap();
+        let mode = std::os::unix::fs::MetadataExt::mode(&path.metadata().unwrap());
+        assert_eq!(mode & 0o777, 0o600);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let password = text.lines().last().unwrap();
+        let user = access.login([127, 0, 0, 1].into(), FIRST_NAME, password).unwrap();
+        drop(access);
+        let Opened { access, initial_password } = open(&state(&directory)).unwrap();
+        assert_eq!(initial_password.as_ref(), Some(&path), "it is told again");
+        let change = AccountChange { password: Some("another one".to_owned()), ..AccountChange::default() };
+        access.change_account(user.account, &change, None).unwrap();
+        drop(access);
+        assert_eq!(open(&state(&directory)).unwrap().initial_password, None);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn damaged_accounts_are_told_and_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        drop(open(&state(&directory)).unwrap());
+        let file = directory.path().join("state").join(FILE);
+        let good = std::fs::read(&file).unwrap();
+        let refused = |bytes: &[u8]| {
+            std::fs::write(&file, bytes).unwrap();
+            let Err(error) = open(&state(&directory)) else { panic!("it was taken") };
+            assert_eq!(std::fs::read(&file).unwrap(), bytes);
+            format!("{error:#}")
+        };
+        for damaged in [&good[..good.len() / 2], b"", b"{}"] {
+            let text = refused(damaged);
+            assert!(text.contains("accounts.json") && text.contains("remove it"), "{text}");
+        }
+        state(&directory).replace(FILE, b"{\"version\": 7}").unwrap();
+        let text = refused(&std::fs::read(&file).unwrap());
+        assert!(text.contains("version 7"), "{text}");
+    }
+}

@@ -1,0 +1,134 @@
+//! `/redfish`: hands requests to `ebof_redfish`, and its answers on.
+//!
+//! Threads beside the one for connections answer them, because they take locks and may hash
+//! passwords.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use ebof_access::User;
+use ebof_manage::api::{Applied, Asker, Cause, Configuration, Desired, Planned, RefusedConfiguration, Revision};
+use ebof_redfish::{Body, Certificates, Configurations, Parts, Service, ShownCertificate, Subscriptions};
+use hyper::body::Bytes;
+use hyper::{Request, Response};
+use tokio::runtime::Handle;
+use uuid::Uuid;
+
+use super::refusal::Refusal;
+use super::{Endpoints, stream};
+use crate::control::configuration::{in_force, loaded, planned, refused};
+use crate::identity::Identity;
+use crate::managed::{Managed, Remote};
+
+/// The Redfish service of a target.
+pub(super) struct Redfish(Arc<Service>);
+
+impl Redfish {
+    pub(super) fn new(
+        managed: &Arc<Managed>,
+        remote: &Remote,
+        endpoints: &Endpoints,
+        host_name: String,
+    ) -> anyhow::Result<Self> {
+        let machine = Uuid::from_bytes(ebof_initiator::host::identity().id.0);
+        let parts = Parts {
+            target: Arc::clone(&managed.target) as Arc<_>,
+            enclosure: Arc::clone(&managed.enclosure),
+            access: Arc::clone(&remote.access),
+            events: managed.target.events(),
+            subscriptions: Arc::new(Subscriptions::new(None, None).context("subscriptions")?),
+            measured: managed.target.measured(),
+            certificates: Arc::clone(&remote.identity) as Arc<_>,
+            configurations: Arc::new(Texts(Arc::clone(managed))),
+            https_port: endpoints.https.map(|address| address.port()),
+            http_port: endpoints.http.map(|address| address.port()),
+            uuid: Uuid::new_v5(&machine, remote.place.as_bytes()),
+            host_name,
+        };
+        Ok(Self(Arc::new(Service::new(parts))))
+    }
+
+    /// `refused`: there were credentials, and they are wrong.
+    pub(super) async fn answer(
+        &self,
+        request: Request<Bytes>,
+        user: Option<User>,
+        peer: SocketAddr,
+        refused: bool,
+    ) -> Result<Response<axum::body::Body>, Refusal> {
+        let service = Arc::clone(&self.0);
+        let caller = ebof_redfish::Caller { user, refused, peer };
+        let answered = tokio::task::spawn_blocking(move || service.answer(&request, &caller)).await;
+        // A panic has ended the process.
+        let response = answered.map_err(|_panicked| Refusal::BUSY)?;
+        Ok(response.map(|body| match body {
+            Body::Text(text) => text.into(),
+            Body::Stream(feed) => stream::of_feed(feed),
+            _ => axum::body::Body::empty(),
+        }))
+    }
+}
+
+impl Certificates for Identity {
+    fn shown(&self) -> Option<ShownCertificate> {
+        let (info, pem) = Self::shown(self);
+        Some(ShownCertificate {
+            subject: info.subject,
+            issuer: info.issuer,
+            serial_number: info.serial_number,
+            valid_from: u64::try_from(info.valid_from).unwrap_or_default(),
+            valid_to: u64::try_from(info.valid_to).unwrap_or_default(),
+            fingerprint: info.fingerprint,
+            pem,
+        })
+    }
+
+    fn replace(&self, chain: &str, key: Option<&str>) -> Result<(), String> {
+        let info = Self::replace(self, chain, key).map_err(|error| error.to_string())?;
+        tracing::info!("HTTPS has another certificate: {}, SHA-256 {}", info.subject, info.fingerprint);
+        Ok(())
+    }
+
+    fn request(&self, subject: &ebof_redfish::CertificateSubject) -> Result<String, String> {
+        let subject = subject.clone();
+        let subject = ebof_manage::api::RequestCertificate {
+            common_name: subject.common_name,
+            alternative_names: subject.alternative_names,
+            organization: subject.organization,
+            organizational_unit: subject.organizational_unit,
+            city: subject.city,
+            state: subject.state,
+            country: subject.country,
+        };
+        Self::request(self, &subject).map_err(|error| error.to_string())
+    }
+}
+
+/// The configuration, on threads that may wait.
+struct Texts(Arc<Managed>);
+
+impl Configurations for Texts {
+    fn configuration(&self) -> Result<Configuration, RefusedConfiguration> {
+        in_force(&self.0).map_err(|no| *no.1)
+    }
+
+    fn plan(&self, desired: Desired) -> Result<Planned, RefusedConfiguration> {
+        loaded(&self.0, desired).and_then(|(loaded, _)| planned(&self.0, loaded)).map_err(|no| *no.1)
+    }
+
+    fn apply(
+        &self,
+        planned: &Revision,
+        desired: Desired,
+        by: &User,
+        from: IpAddr,
+    ) -> Result<Applied, RefusedConfiguration> {
+        let (loaded, action) = loaded(&self.0, desired).map_err(|no| *no.1)?;
+        let by_account = Asker::Account { name: by.name.clone(), address: from.to_canonical().to_string() };
+        tracing::info!("{} ({}) at {from} puts another configuration in force", by.name, by.role);
+        let applied =
+            Handle::current().block_on(self.0.reloads.apply(loaded, planned.clone(), Cause::new(by_account, action)));
+        applied.map_err(|refusal| *refused(&refusal).1)
+    }
+}

@@ -1,0 +1,294 @@
+//! One request over HTTPS: its limits, who sends it, which part of the program answers it, and what
+//! every answer carries.
+//!
+//! Who may do what is decided by the parts: `redfish` for its resources, `https/control.rs` for the
+//! API of the control socket.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use axum::body::Body;
+use ebof_access::{Access, Denied, DeniedFor, HASHES_MAX, SessionId, User};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, HeaderValue, RETRY_AFTER};
+use hyper::http::request::Parts;
+use hyper::{Method, Request, Response, StatusCode};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
+
+use super::control::Control;
+use super::credentials::{Credentials, is_cross_site, is_for_this_machine};
+use super::rates::{Rates, network};
+use super::redfish::Redfish;
+use super::refusal::{Realm, Refusal};
+use super::stream::WhileAllowed;
+
+/// The largest body of a user's request, bytes.
+const BODY_BYTES_MAX: usize = 256 << 10;
+
+/// The largest body without a user: a name and a password.
+const STRANGER_BODY_BYTES_MAX: usize = 16 << 10;
+
+/// The largest body where a firmware image or a configuration is sent.
+const LARGE_BODY_BYTES_MAX: usize = 3 << 20;
+
+/// The most large bodies at a time.
+const LARGE_BODIES_MAX: usize = 4;
+
+/// The most requests of one connection: the client may make another one.
+const REQUESTS_MAX: u32 = 1000;
+
+/// Requests of an address, and of a session: at once, and in a second.
+const ADDRESS_RATE: (u32, f64) = (1000, 400.0);
+const SESSION_RATE: (u32, f64) = (600, 200.0);
+
+/// Log lines about one address: at once, and in a second.
+const LOG_RATE: (u32, f64) = (5, 1.0 / 12.0);
+
+/// How long a password waits to be hashed.
+const HASH_WAIT: Duration = Duration::from_secs(10);
+
+/// Who has sent a request, as far as that is known.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    /// `None`: there are no credentials, or wrong ones.
+    pub(crate) user: Option<User>,
+    pub(crate) peer: SocketAddr,
+    /// Whether there were credentials that are wrong.
+    pub(crate) refused: bool,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Visitor {
+    pub(super) address: SocketAddr,
+    pub(super) secure: bool,
+    /// To be set once a user is known.
+    pub(super) known: Arc<AtomicBool>,
+    pub(super) requests: AtomicU32,
+}
+
+/// Answers requests.
+pub(super) struct Service {
+    access: Arc<Access>,
+    redfish: Redfish,
+    control: Control,
+    by_address: Rates<std::net::IpAddr>,
+    by_session: Rates<SessionId>,
+    logged: Rates<std::net::IpAddr>,
+    hashes: Semaphore,
+    large_bodies: Semaphore,
+    body_time: Duration,
+}
+
+impl Service {
+    pub(super) fn new(access: Arc<Access>, redfish: Redfish, control: Control, body_time: Duration) -> Arc<Self> {
+        let rates = |(burst, per_second)| Rates::new(burst, per_second);
+        let (burst, per_second) = SESSION_RATE;
+        Arc::new(Self {
+            access,
+            redfish,
+            control,
+            by_address: rates(ADDRESS_RATE),
+            by_session: Rates::new(burst, per_second),
+            logged: rates(LOG_RATE),
+            hashes: Semaphore::new(HASHES_MAX),
+            large_bodies: Semaphore::new(LARGE_BODIES_MAX),
+            body_time,
+        })
+    }
+
+    /// Answers a request, whatever it is.
+    pub(super) async fn answer(self: &Arc<Self>, peer: &Visitor, request: Request<Incoming>) -> Response<Body> {
+        let (parts, body) = request.into_parts();
+        let realm = Realm::of(parts.uri.path());
+        let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
+        let mut response = match self.handle(realm, peer, parts, body).await {
+            Ok(response) => response,
+            Err(refusal) => refusal.into_response(realm),
+        };
+        if peer.requests.fetch_add(1, Ordering::Relaxed) >= REQUESTS_MAX {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        if !method.is_safe() && realm.is_api() && response.status() == StatusCode::FORBIDDEN {
+            self.warn(peer, &format!("{method} {} is not allowed", shortened(&path)));
+        }
+        add_headers(&mut response, realm);
+        response
+    }
+
+    async fn handle(
+        self: &Arc<Self>,
+        realm: Realm,
+        peer: &Visitor,
+        parts: Parts,
+        body: Incoming,
+    ) -> Result<Response<Body>, Refusal> {
+        let now = Instant::now().into_std();
+        self.by_address.take(&network(peer.address.ip()), 1, now).map_err(Refusal::too_fast)?;
+        if !peer.secure && !is_for_this_machine(&parts.uri, &parts.headers) {
+            return Err(Refusal::HOST);
+        }
+        if is_cross_site(&parts.method, &parts.headers) {
+            return Err(Refusal::CROSS_SITE);
+        }
+        if !realm.is_api() {
+            return Ok(realm.static_answer(&parts));
+        }
+        let caller = self.caller(peer, &parts).await?;
+        if let Some(session) = caller.user.as_ref().and_then(|user| user.session.as_ref()) {
+            self.by_session.take(session, 1, now).map_err(Refusal::too_fast)?;
+        }
+        let body = self.body(&parts, body, caller.user.as_ref()).await?;
+        // What takes a password waits for its turn, as checking one does; whoever is slow to send
+        // one takes no turn.
+        let _turn = if hashes(&parts) { Some(self.turn().await?) } else { None };
+        let request = Request::from_parts(parts, body);
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        let response = match realm {
+            Realm::Control => self.control.answer(request, &caller).await?,
+            _ => self.redfish.answer(request, caller.user.clone(), caller.peer, caller.refused).await?,
+        };
+        if !method.is_safe() {
+            log_change(&method, &path, &caller, response.status());
+        }
+        Ok(self.while_allowed(response, caller.user))
+    }
+
+    /// An answer that goes on ends with the session.
+    fn while_allowed(&self, response: Response<Body>, user: Option<User>) -> Response<Body> {
+        let is_stream = hyper::body::Body::size_hint(response.body()).exact().is_none();
+        match user {
+            Some(user) if is_stream => {
+                let access = Arc::clone(&self.access);
+                response.map(|body| Body::new(WhileAllowed::new(body, move || access.still_holds(&user))))
+            }
+            _ => response,
+        }
+    }
+
+    /// Who sends a request. Wrong credentials are left to who answers it, those that were not
+    /// looked at are refused.
+    async fn caller(self: &Arc<Self>, peer: &Visitor, parts: &Parts) -> Result<Caller, Refusal> {
+        let address = peer.address.ip().to_canonical();
+        let credentials = Credentials::of(&parts.headers);
+        let presented = credentials != Credentials::None;
+        let outcome = match credentials {
+            Credentials::None | Credentials::Malformed => Ok(None),
+            Credentials::Token(token) => self.access.by_token(&token, address).map(Some),
+            Credentials::Basic { name, password } => {
+                let _turn = self.turn().await?;
+                let service = Arc::clone(self);
+                let checked = move || service.access.basic(address, &name, &password);
+                tokio::task::spawn_blocking(checked).await.map_err(|_panicked| Refusal::BUSY)?.map(Some)
+            }
+        };
+        let user = match outcome {
+            Ok(user) => user,
+            Err(denied) => {
+                if denied.reason != DeniedFor::UnknownSession {
+                    self.warn(peer, &format!("a request is denied: {denied}"));
+                }
+                if is_unchecked(denied) {
+                    return Err(Refusal::denied(denied));
+                }
+                None
+            }
+        };
+        if user.is_some() {
+            peer.known.store(true, Ordering::Relaxed);
+        }
+        Ok(Caller { refused: presented && user.is_none(), user, peer: peer.address })
+    }
+
+    async fn turn(&self) -> Result<tokio::sync::SemaphorePermit<'_>, Refusal> {
+        match timeout(HASH_WAIT, self.hashes.acquire()).await {
+            Ok(Ok(turn)) => Ok(turn),
+            _ => Err(Refusal::BUSY),
+        }
+    }
+
+    /// Reads a body, as far as its sender may send one.
+    async fn body(&self, parts: &Parts, body: Incoming, user: Option<&User>) -> Result<Bytes, Refusal> {
+        let is_large = user.is_some() && takes_large_body(&parts.method, parts.uri.path());
+        let most = match user {
+            None => STRANGER_BODY_BYTES_MAX,
+            Some(_) if is_large => LARGE_BODY_BYTES_MAX,
+            Some(_) => BODY_BYTES_MAX,
+        };
+        let announced = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+        if announced.is_some_and(|bytes| bytes > most as u64) {
+            return Err(Refusal::too_large(most));
+        }
+        let reading = async {
+            let _place = if is_large { Some(self.large_bodies.acquire().await) } else { None };
+            Limited::new(body, most).collect().await
+        };
+        match timeout(self.body_time, reading).await {
+            Ok(Ok(collected)) => Ok(collected.to_bytes()),
+            Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(Refusal::too_large(most)),
+            Ok(Err(_broken)) => Err(Refusal::BROKEN),
+            Err(_elapsed) => Err(Refusal::SLOW),
+        }
+    }
+
+    fn warn(&self, peer: &Visitor, message: &str) {
+        if self.logged.take(&network(peer.address.ip()), 1, Instant::now().into_std()).is_ok() {
+            tracing::warn!("{} over HTTPS: {message}", peer.address);
+        }
+    }
+}
+
+/// Whether the password was not even looked at: others than who answers have to say so.
+fn is_unchecked(denied: Denied) -> bool {
+    matches!(denied.reason, DeniedFor::Throttled | DeniedFor::Locked | DeniedFor::Busy)
+}
+
+/// Whether a request brings a password that is checked or set where it is answered.
+fn hashes(parts: &Parts) -> bool {
+    let path = parts.uri.path();
+    let places = ["/redfish/v1/SessionService/Sessions", "/redfish/v1/AccountService", "/ebof/v1/accounts"];
+    !parts.method.is_safe() && parts.method != Method::DELETE && places.iter().any(|place| path.starts_with(place))
+}
+
+fn takes_large_body(method: &Method, path: &str) -> bool {
+    let places = ["/redfish/v1/UpdateService", "/ebof/v1/configuration", "/ebof/v1/images"];
+    !method.is_safe() && places.iter().any(|place| path.starts_with(place))
+}
+
+fn log_change(method: &Method, path: &str, caller: &Caller, status: StatusCode) {
+    let Caller { user: Some(user), peer, .. } = caller else { return };
+    tracing::info!("{method} {} by {} ({}) at {peer}: {}", shortened(path), user.name, user.role, status.as_u16());
+}
+
+/// For the log: what a peer sends is neither long nor full of other characters there.
+fn shortened(path: &str) -> String {
+    path.chars().take(200).map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect()
+}
+
+fn add_headers(response: &mut Response<Body>, realm: Realm) {
+    let headers = response.headers_mut();
+    let fixed = [
+        ("x-content-type-options", "nosniff"),
+        ("referrer-policy", "no-referrer"),
+        ("x-frame-options", "DENY"),
+        ("content-security-policy", "default-src 'none'; frame-ancestors 'none'"),
+    ];
+    for (name, value) in fixed {
+        // The page has a policy of its own.
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
+    }
+    if realm.is_api() || response.status().is_client_error() {
+        let no_store = HeaderValue::from_static("no-store");
+        response.headers_mut().entry(CACHE_CONTROL).or_insert(no_store);
+    }
+}
+
+/// The value of Retry-After: whole seconds, at least one.
+pub(super) fn retry_after(wait: Duration) -> (hyper::header::HeaderName, HeaderValue) {
+    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+    (RETRY_AFTER, HeaderValue::from(seconds.max(1)))
+}

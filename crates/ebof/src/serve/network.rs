@@ -1,0 +1,92 @@
+//! `serve --https`: what is opened before the target starts, and what is told about it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use ebof_manage::config::TargetOptions;
+use ebof_state::StateDirectory;
+
+use super::Args;
+use crate::https::accounts::{self, FIRST_NAME, Opened};
+use crate::https::{self, Addresses, Endpoints};
+use crate::managed::{Managed, Remote};
+
+/// Management over the network, before it is served.
+pub(super) struct RemoteManagement {
+    addresses: Addresses,
+    remote: Remote,
+    initial_password: Option<PathBuf>,
+}
+
+/// Where it is served.
+pub(super) struct ServedNetwork {
+    endpoints: Endpoints,
+    initial_password: Option<PathBuf>,
+}
+
+impl RemoteManagement {
+    /// Opens the accounts, if the target is to be managed over the network.
+    pub(super) fn open(
+        args: &Args,
+        options: &TargetOptions,
+        state: Option<Arc<StateDirectory>>,
+    ) -> anyhow::Result<Option<Self>> {
+        let addresses = Addresses { https: args.https.or(options.https), http: args.http.or(options.http) };
+        if !addresses.check()? {
+            return Ok(None);
+        }
+        let state = state.context(
+            "accounts are stored in a state directory, and the target has none: name one that is its own (--state DIR), \
+             or serve without --https and --http",
+        )?;
+        let Opened { access, initial_password } = accounts::open(&state)?;
+        let place = state.path().display().to_string();
+        let remote = Remote { access, identity: https::identity(&addresses, state)?, place };
+        Ok(Some(Self { addresses, remote, initial_password }))
+    }
+
+    pub(super) fn remote(&self) -> Remote {
+        self.remote.clone()
+    }
+
+    pub(super) fn serve(self, managed: Arc<Managed>) -> anyhow::Result<ServedNetwork> {
+        let Self { addresses, remote, initial_password } = self;
+        Ok(ServedNetwork { endpoints: https::serve(addresses, remote, managed)?, initial_password })
+    }
+}
+
+impl ServedNetwork {
+    pub(super) fn text(&self) -> String {
+        let Self { endpoints, initial_password } = self;
+        let mut text = String::new();
+        if let Some(url) = self.https() {
+            text += &format!("managed at {url}\n  certificate SHA-256 {}\n", endpoints.fingerprint);
+        }
+        if let Some(url) = self.http() {
+            text += &format!("managed at {url}, by this machine only\n");
+        }
+        if let Some(path) = initial_password {
+            text += &format!("log in as {FIRST_NAME} with the password in {}, and change it\n", path.display());
+        }
+        text
+    }
+
+    pub(super) fn https(&self) -> Option<String> {
+        self.endpoints.https.map(|address| format!("https://{address}"))
+    }
+
+    pub(super) fn http(&self) -> Option<String> {
+        self.endpoints.http.map(|address| format!("http://{address}"))
+    }
+
+    /// Of the certificate.
+    pub(super) fn fingerprint(&self) -> String {
+        self.endpoints.fingerprint.clone()
+    }
+
+    /// The file with the first password.
+    pub(super) fn initial_password(&self) -> Option<String> {
+        self.initial_password.as_ref().map(|path| path.display().to_string())
+    }
+}
