@@ -100,6 +100,19 @@ generated() {
   done
 }
 
+# The licences of what the embedded page contains, if there is one.
+page_licences() {
+  local name file
+  [[ -d page/dist ]] || return 0
+  # Every package of the lock file that is not for building only.
+  node -e 'for (const [path, entry] of Object.entries(JSON.parse(require("fs").readFileSync("page/package-lock.json")).packages))
+    if (path && !entry.dev && !entry.devOptional && !entry.optional) console.log(path)' |
+    while read -r name; do
+      printf '\n== %s, in the web page\n' "${name#node_modules/}"
+      for file in page/"$name"/{LICENSE,COPYING}*; do [[ ! -f $file ]] || cat "$file"; done
+    done
+}
+
 # The texts of the licences of all libraries in the programs, each text once.
 licences() {
   local sources=${CARGO_HOME:-$HOME/.cargo}/registry/src line name directory file sum
@@ -123,6 +136,7 @@ licences() {
       done
     done
   done < <(cargo tree --locked -p ebof -p ebof-fio -e normal --prefix none -f '{p}|{l}' | sed 's/ (\*)$//' | sort -u)
+  page_licences
 }
 
 documents() {
