@@ -26,3 +26,4 @@ mod signals;
 mod state;
 mod supervised;
 mod target;
+mod what_happens;

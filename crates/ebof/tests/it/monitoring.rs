@@ -36,13 +36,22 @@ fn monitoring(file: &str) -> PathBuf {
 }
 
 /// A process that is killed at the end.
-struct Running(Child);
+pub(crate) struct Running(pub(crate) Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
         let _ended = self.0.kill();
         let _ended = self.0.wait();
     }
+}
+
+/// A target with a drive that has two functions.
+pub(crate) fn start(directory: &Path) -> Serving {
+    let config = directory.join("box.toml");
+    std::fs::write(&config, BOX).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ebof"));
+    command.args(["serve", "-o", "json", "--config"]).arg(config).stdin(Stdio::null());
+    Serving::start(command, directory)
 }
 
 /// A Prometheus that reads the target's metrics each second, and evaluates the alerts.
@@ -124,11 +133,7 @@ fn prometheus_has_data_for_the_dashboard_and_understands_the_alerts() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let config = directory.path().join("box.toml");
-    std::fs::write(&config, BOX).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ebof"));
-    command.args(["serve", "-o", "json", "--config"]).arg(config).stdin(Stdio::null());
-    let target = Serving::start(command, directory.path());
+    let target = start(directory.path());
     let metrics = target.started["metrics"].as_str().unwrap();
     let metrics = metrics.trim_start_matches("http://").trim_end_matches("/metrics").to_owned();
     let (_prometheus, address) = prometheus(&metrics, directory.path());
