@@ -172,7 +172,6 @@ impl View for ShownOverview {
         }
         let kind = self.kind.name().to_uppercase();
         let columns = [
-            (kind.as_str(), 12),
             ("READ/s", 6),
             ("WRITE/s", 7),
             ("READ B/s", 8),
@@ -184,6 +183,8 @@ impl View for ShownOverview {
             ("WAIT", 4),
             ("ERR/s", 5),
             ("SHARE", 5),
+            // Last: names are long, and what does not fit on a terminal is cut.
+            (kind.as_str(), 8),
         ];
         let rows: Vec<_> = objects.iter().take(self.rows_max).map(|object| object_row(object)).collect();
         text + &table(&columns, &rows)
@@ -201,7 +202,6 @@ fn object_row(object: &ObjectSample) -> Vec<String> {
     let ObjectSample { object, share, sample } = object;
     let latency = |us: Option<u32>| us.map_or_else(|| "-".to_owned(), |us| micros(us.into()));
     vec![
-        if object.name.is_empty() { "all".to_owned() } else { safe(&object.name) },
         format!("{:.0}", sample.read.commands_per_s),
         format!("{:.0}", sample.write.commands_per_s),
         si(bytes(sample.read.bytes_per_s)),
@@ -213,6 +213,7 @@ fn object_row(object: &ObjectSample) -> Vec<String> {
         sample.waiting.to_string(),
         format!("{:.0}", sample.all.errors_per_s),
         share.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share * 100.0)),
+        if object.name.is_empty() { "all".to_owned() } else { safe(&object.name) },
     ]
 }
 

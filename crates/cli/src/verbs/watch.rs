@@ -194,8 +194,8 @@ impl Top {
 /// Rows of a screen that are no rows of the table.
 const FRAME_ROWS: usize = 5;
 
-const HELP: &str = "show: f functions, p ports, d drives, n namespaces, h hosts, t target; \
-                    sort: i IOPS, b bandwidth, l latency, s name; q ends";
+const HELP: &str = "f functions p ports d drives n namespaces h hosts t target | \
+                    i IOPS b bandwidth l latency s name | q ends";
 
 /// Waits for the next second, or for a key, which it obeys. Returns false when it is time to end.
 fn until_next(shown: &mut ShownOverview, screen: Option<&mut Screen>, ended: &AtomicBool) -> anyhow::Result<bool> {

@@ -50,7 +50,7 @@ fn what_objects_do_and_slow_commands_are_shown() {
     let target = start(directory.path());
     // Elsewhere than on a terminal there are no escape sequences.
     let shown = target.told(&["target", "top", "ports", "--count", "2"]);
-    assert_eq!(shown.matches("PORT ").count(), 2, "{shown}");
+    assert_eq!(shown.matches("SHARE PORT").count(), 2, "{shown}");
     assert!(!shown.contains('\x1b'), "{shown}");
     let overview = json(&target, &["target", "top", "target", "--count", "1"]);
     assert_eq!(overview["overview"]["objects"], Value::Array(Vec::new()), "nobody has done anything");
