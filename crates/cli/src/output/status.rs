@@ -2,24 +2,29 @@
 
 use std::fmt::Write as _;
 
-use ebof_manage::api::{ControllerStatus, DriveStatus, PortStatus, Status, SubsystemStatus};
+use ebof_manage::api::{Configuration, ControllerStatus, DriveStatus, PortStatus, Source, Status, SubsystemStatus};
 
 use super::View;
 use super::json::Object;
 use super::text::{safe, si, table};
 
 /// The status of a target.
-pub(crate) struct ShownStatus(pub(crate) Status);
+pub(crate) struct ShownStatus {
+    pub(crate) status: Status,
+    /// The configuration in force.
+    pub(crate) configuration: Configuration,
+}
 
 impl View for ShownStatus {
     fn text(&self, _verbose: bool) -> String {
-        let Self(status) = self;
+        let Self { status, configuration } = self;
         let Status { version, uptime_s, connections, connections_max, .. } = status;
         let mut text = format!(
             "ebof {}, serving for {}, {connections} of at most {connections_max} connections\n\n",
             safe(version),
             duration(*uptime_s)
         );
+        text += &source_text(configuration);
         text += &ports_text(&status.ports);
         status.subsystems.iter().for_each(|subsystem| text += &subsystem_text(subsystem));
         if !status.drives.is_empty() {
@@ -45,8 +50,33 @@ impl View for ShownStatus {
     }
 
     fn json(&self, _verbose: bool) -> Object {
-        Object::document("target-status", 1).with("status", serde_json::to_value(&self.0).unwrap_or_default())
+        let Configuration { revision, source, generation, .. } = &self.configuration;
+        Object::document("target-status", 1)
+            .with("status", serde_json::to_value(&self.status).unwrap_or_default())
+            .with("revision", revision.as_str())
+            .with("source", serde_json::to_value(source).unwrap_or_default())
+            .with("generation", *generation)
     }
+}
+
+/// What the target goes by, and whether that is what is in force.
+fn source_text(configuration: &Configuration) -> String {
+    let mut text = match &configuration.source {
+        Source::Arguments => "configuration: arguments of the command line".to_owned(),
+        Source::State { path } => format!("configuration: the state directory {}", safe(path)),
+        Source::File { path, differs, .. } => {
+            let differs = match differs {
+                Some(false) => "",
+                Some(true) => ", which says something else than what is in force",
+                None => ", which cannot be used any more",
+            };
+            format!("configuration: {}{differs}", safe(path))
+        }
+    };
+    if let Some(generation) = configuration.generation {
+        let _infallible = write!(text, "; stored as generation {generation}");
+    }
+    text + "\n\n"
 }
 
 fn ports_text(ports: &[PortStatus]) -> String {
@@ -146,13 +176,23 @@ fn duration(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use ebof_manage::api::Revision;
+
     use super::*;
 
     #[test]
     fn the_status_is_shown_as_tables() {
         let json = include_str!("../../testdata/status.json");
         let status: Status = serde_json::from_str(json).unwrap();
-        let shown = ShownStatus(status);
+        let file = Source::File { path: "/etc/ebof/ebof.toml".to_owned(), differs: Some(true), problem: None };
+        let configuration = Configuration {
+            schema: 1,
+            revision: Revision::named("75eaf908"),
+            source: file,
+            generation: Some(7),
+            toml: String::new(),
+        };
+        let shown = ShownStatus { status, configuration };
         insta::assert_snapshot!(shown.text(false));
         assert!(shown.json(false).to_text().unwrap().contains("\"schema\": \"ebof/target-status/1\""));
     }

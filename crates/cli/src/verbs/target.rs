@@ -249,7 +249,8 @@ impl TargetVerb {
                 return Ok(ExitCode::SUCCESS);
             }
             Action::Status => {
-                show(global, &ShownStatus(control.status()?))?;
+                let (status, configuration) = (control.status()?, control.configuration()?);
+                show(global, &ShownStatus { status, configuration })?;
                 return Ok(ExitCode::SUCCESS);
             }
             Action::Events(events) => return events.run(&control, global),

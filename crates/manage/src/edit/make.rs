@@ -1,6 +1,8 @@
 //! Makes edits in the JSON form of a configuration. Values are checked later, when it is read;
 //! here only objects and keys have to exist.
 
+use std::fmt;
+
 use serde_json::{Map, Value, json};
 
 use super::table::Kind;
@@ -15,7 +17,12 @@ pub(super) struct Tree(pub(super) Map<String, Value>);
 
 type Found = Result<(), Vec<Mistake>>;
 
-fn mistake(kind: MistakeKind, object: impl ToString, message: impl Into<String>, advice: impl Into<String>) -> Mistake {
+fn mistake(
+    kind: MistakeKind,
+    object: &(impl fmt::Display + ?Sized),
+    message: impl Into<String>,
+    advice: impl Into<String>,
+) -> Mistake {
     Mistake { kind, change: None, object: object.to_string(), message: message.into(), advice: advice.into() }
 }
 
@@ -111,7 +118,7 @@ impl Tree {
                     let message = format!("it has the namespaces of drive {drive}");
                     let advice = format!("add the namespace to the drive, {drive}");
                     let object = format!("subsystem {nqn}");
-                    mistakes.push(mistake(MistakeKind::Conflict, object, message, advice));
+                    mistakes.push(mistake(MistakeKind::Conflict, &object, message, advice));
                 }
             },
             Err(missing) => mistakes.push(*missing),
@@ -250,7 +257,7 @@ impl Tree {
             _ => {
                 let message = "memory and null drives keep the size that they were made with";
                 let advice = "remove the namespace, and add another one: its data are lost by that";
-                return Err(vec![mistake(MistakeKind::Conflict, object, message, advice)]);
+                return Err(vec![mistake(MistakeKind::Conflict, &object, message, advice)]);
             }
         }
         Ok(())

@@ -112,7 +112,7 @@ fn of_edits(mut loaded: Loaded, lines: &Lines, edits: &Edits) -> Loaded {
             line: at + 1,
             column: 1,
             message: format!("{object}: {}", remark.message),
-            help: remark.help.map(without_lines),
+            help: remark.help.as_deref().map(without_lines),
             mark: (0, excerpt.chars().count().max(1)),
             excerpt,
             ..remark
@@ -130,14 +130,14 @@ fn mistake(item: &Diagnostic, lines: &Lines, edits: &Edits) -> Mistake {
         change,
         object: object.map(|object| object.to_string()).unwrap_or_default(),
         message: item.message.clone(),
-        advice: item.help.clone().map(without_lines).unwrap_or_default(),
+        advice: item.help.as_deref().map(without_lines).unwrap_or_default(),
     }
 }
 
 /// `...; line 11 has it first` refers to a file, and there is none.
-fn without_lines(help: String) -> String {
+fn without_lines(help: &str) -> String {
     let rest = help.strip_prefix("line ").and_then(|rest| rest.split_once(" has it first; "));
-    rest.map_or(help.as_str(), |(_, rest)| rest).split("; line ").next().unwrap_or_default().to_owned()
+    rest.map_or(help, |(_, rest)| rest).split("; line ").next().unwrap_or_default().to_owned()
 }
 
 /// Whether an edit adds or changes an object, which may have got its name by that.
