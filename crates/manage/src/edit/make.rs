@@ -164,7 +164,7 @@ impl Tree {
             mistakes.extend(unknown(object.kind(), &object.to_string(), keys));
         }
         if object.kind() == Kind::Subsystem && [keys, add, remove].iter().any(|keys| keys.contains_key("namespaces")) {
-            let advice = "`ebof target add namespace` and `remove namespace` change it";
+            let advice = "namespaces are added and removed one by one";
             mistakes.push(mistake(MistakeKind::Conflict, object, "`namespaces` is no value to set", advice));
         }
         let known = |key: &str| object.kind().keys().iter().any(|(known, _)| *known == key);

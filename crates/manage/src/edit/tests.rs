@@ -1,4 +1,5 @@
 //! What becomes of a configuration, and what is wrong with edits.
+#![allow(clippy::needless_pass_by_value, reason = "tests hand over literals")]
 
 use serde_json::{Value, json};
 
