@@ -2,7 +2,7 @@
 
 use ebof_access::Privilege;
 use ebof_manage::events::{EventKind, NewEvent};
-use http::{Method, StatusCode};
+use http::Method;
 use serde::Serialize;
 use serde_json::Value;
 

@@ -22,7 +22,9 @@ use crate::view::View;
 pub use delivery::{Delivery, Outcome};
 pub use feed::{Feed, Piece};
 pub(crate) use selection::Selection;
-pub use subscriptions::{STREAMS_MAX, SUBSCRIPTIONS_MAX, Subscriptions};
+pub use subscriptions::Subscriptions;
+#[cfg(test)]
+use subscriptions::{STREAMS_MAX, SUBSCRIPTIONS_MAX};
 
 /// Addresses below `/redfish/v1/EventService`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

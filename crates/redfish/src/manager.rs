@@ -18,7 +18,7 @@ use crate::place::Place;
 use crate::view::View;
 use configuration::ConfigurationResource;
 pub(crate) use configuration::refused;
-pub use log::Log;
+pub(crate) use log::Log;
 use log::LogService;
 pub(crate) use log::health;
 use resource::{Manager, NetworkProtocol};

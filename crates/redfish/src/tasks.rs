@@ -238,7 +238,7 @@ mod tests {
     use super::*;
     use crate::service::tests::{ask_of, caller, code, service_with_tasks};
 
-    fn task(id: u64, state: &str, phase: &str, error: Value) -> BoxTask {
+    fn task(id: u64, state: &str, phase: &str, error: &Value) -> BoxTask {
         let change = json!({ "change": "assign", "function": "d0/vf1", "port": "fabric0" });
         serde_json::from_value(json!({
             "task_schema": 1, "id": id, "revision": 1, "what": "give d0/vf1 to port fabric0", "changes": [change],
@@ -253,7 +253,7 @@ mod tests {
         let error = json!({ "change": 0, "phase": "binding", "message": "port fabric0 is gone", "advice": "choose another",
                             "remains": [] });
         let tasks = [("running", "draining", Value::Null), ("done", "ended", Value::Null), ("failed", "ended", error)];
-        let tasks = (1..).zip(tasks).map(|(id, (state, phase, error))| task(id, state, phase, error)).collect();
+        let tasks = (1..).zip(tasks).map(|(id, (state, phase, error))| task(id, state, phase, &error)).collect();
         let service = service_with_tasks(tasks);
         let reader = caller(Some(Role::ReadOnly));
         let get = |uri: &str| ask_of(&service, "GET", uri, &[], Value::Null, &reader);

@@ -25,7 +25,10 @@ const SILENCE: Duration = Duration::from_secs(10);
 const REPORTS: Duration = Duration::from_millis(500);
 
 /// A stream.
-pub struct Feed {
+#[derive(Debug)]
+pub struct Feed(Box<Stream>);
+
+struct Stream {
     parts: Parts,
     subscription: u64,
     filter: Option<Filter>,
@@ -53,6 +56,23 @@ pub enum Piece {
 
 impl Feed {
     pub(crate) fn open(request: FeedRequest<'_>) -> Result<Self, Problem> {
+        Stream::open(request).map(|stream| Self(Box::new(stream)))
+    }
+
+    /// Where to learn that there is more.
+    #[must_use]
+    pub fn events(&self) -> &dyn ebof_manage::events::Events {
+        &*self.0.parts.events
+    }
+
+    /// The next piece.
+    pub fn next(&mut self, now: Instant) -> Piece {
+        self.0.next(now)
+    }
+}
+
+impl Stream {
+    fn open(request: FeedRequest<'_>) -> Result<Self, Problem> {
         let FeedRequest { view, filter, last_id } = request;
         let parts = view.parts.clone();
         let latest = parts.events.latest();
@@ -78,14 +98,7 @@ impl Feed {
         })
     }
 
-    /// Where to learn that there is more.
-    #[must_use]
-    pub fn events(&self) -> &dyn ebof_manage::events::Events {
-        &*self.parts.events
-    }
-
-    /// The next piece.
-    pub fn next(&mut self, now: Instant) -> Piece {
+    fn next(&mut self, now: Instant) -> Piece {
         if let Some(text) = self.waiting.pop_front() {
             self.spoke = Some(now);
             return Piece::Text(text);
@@ -162,15 +175,15 @@ impl Feed {
     }
 }
 
-impl Drop for Feed {
+impl Drop for Stream {
     fn drop(&mut self) {
         self.parts.subscriptions.close(self.subscription);
     }
 }
 
-impl std::fmt::Debug for Feed {
+impl std::fmt::Debug for Stream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Feed")
+        f.debug_struct("Stream")
             .field("subscription", &self.subscription)
             .field("seen", &self.seen)
             .finish_non_exhaustive()

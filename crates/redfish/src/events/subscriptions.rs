@@ -18,10 +18,10 @@ use super::record::Record;
 use crate::message::{Message, Problem};
 
 /// The most subscriptions with a destination.
-pub const SUBSCRIPTIONS_MAX: usize = 20;
+pub(super) const SUBSCRIPTIONS_MAX: usize = 20;
 
 /// The most streams at a time.
-pub const STREAMS_MAX: usize = 32;
+pub(super) const STREAMS_MAX: usize = 32;
 
 /// Test events that are remembered until all have got them.
 const TESTS_MAX: usize = 32;

@@ -23,6 +23,7 @@ fn report(service: &Service, kind: EventKind, object: &str, message: &str) {
     service.parts().events.report(NewEvent::new(kind, object, message));
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "it is written where it is passed")]
 fn subscription(more: Value) -> Value {
     let mut body = json!({ "Destination": "https://192.0.2.1/events", "Protocol": "Redfish", "Context": "mine" });
     body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

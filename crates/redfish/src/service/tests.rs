@@ -271,6 +271,7 @@ fn ask(method: &str, uri: &str, headers: &[(&str, &str)], by: &Caller) -> (u16, 
 }
 
 /// What a service answers: status, headers and body.
+#[expect(clippy::needless_pass_by_value, reason = "it is written where it is passed")]
 pub(crate) fn ask_of(
     service: &Service,
     method: &str,
