@@ -156,8 +156,9 @@ pub(crate) struct LogEntry {
 struct OemEvent {
     #[serde(rename = "@odata.type")]
     kind: &'static str,
-    /// What it happened to, as ebof names it.
-    object: String,
+    /// What it happened to, as ebof names it; absent for the target itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    object: Option<String>,
     /// The account, or the NQN or address of a host, that caused it.
     who: Option<String>,
     count: u64,
@@ -190,7 +191,7 @@ pub(crate) const fn health(severity: EventSeverity) -> Health {
 pub(crate) fn log_entry_of_event(event: &Event) -> LogEntry {
     let ebof = OemEvent {
         kind: "#EbofLogEntry.v1_0_0.Event",
-        object: event.object.clone(),
+        object: Some(event.object.clone()).filter(|object| !object.is_empty()),
         who: event.who.clone(),
         count: event.count,
     };
