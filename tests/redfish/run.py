@@ -117,10 +117,10 @@ class Load:
 
     def run(self):
         while not self.over.is_set():
-            self.changes += self.verb("assign", "d4/vf1", "fabric0") == 0
+            self.changes += self.verb("assign", "d4/vf1", "--port", "fabric0") == 0
             uri = f"nvme+{self.target.fabric}/nqn.2014-08.org.example:box:d0"
             subprocess.run([EBOF, "id-ctrl", uri], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
-            self.changes += self.verb("assign", "d4/vf1", "none") == 0
+            self.changes += self.verb("assign", "d4/vf1", "--none") == 0
             self.over.wait(0.5)
 
 

@@ -1,6 +1,7 @@
 //! What an area of the tree is: addresses with what can be done there.
 
 use ebof_access::{Privilege, User};
+use ebof_manage::api::Asker;
 use http::Method;
 use serde_json::Value;
 
@@ -121,6 +122,17 @@ pub(crate) struct Change<'r> {
     pub(crate) view: &'r View<'r>,
     /// Who asks.
     pub(crate) caller: &'r Caller,
+}
+
+impl Change<'_> {
+    /// Who asks, as the target keeps it.
+    pub(crate) fn asker(&self) -> Asker {
+        let address = self.caller.peer.ip().to_canonical().to_string();
+        match &self.caller.user {
+            Some(user) => Asker::Account { name: user.name.clone(), address },
+            None => Asker::Library,
+        }
+    }
 }
 
 /// What became of a change.

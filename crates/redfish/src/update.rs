@@ -133,7 +133,8 @@ impl UpdatePlace {
 }
 
 fn begin(changes: Vec<BoxChange>, request: &Change<'_>) -> Result<Done, Problem> {
-    let task = request.parts.enclosure.begin(Transaction { changes, drain_ms: None })?;
+    let transaction = Transaction { changes, drain_ms: None };
+    let task = request.parts.enclosure.begin_for(transaction, &request.asker())?;
     Ok(Done::Task(task.id))
 }
 
