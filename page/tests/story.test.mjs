@@ -73,7 +73,7 @@ for (const [name, put, drive] of [
 
     const load = rig.load(drive, 0, "vf1");
     await page.waitForSelector("[data-node^='host:']");
-    await page.waitForFunction((key) => / IOPS|\d k/.test(document.querySelector(key)?.textContent ?? ""), `[data-node="function:${drive}/vf1"] .node-more`);
+    await page.waitForFunction((key) => /\d/.test(document.querySelector(key)?.textContent ?? ""), `[data-node="function:${drive}/vf1"] .node-more`);
 
     await put(page, vf1, node(page, "port", "fabric1"));
     const plan = await page.waitForSelector("[data-test=plan]").then((element) => element.innerText());
