@@ -2,7 +2,7 @@
 
 import { batch, computed, signal } from "@preact/signals";
 import { ROOT, ServiceError, members } from "../api/client";
-import { startStream, stopStream } from "../api/stream";
+import { startStream, stopStream, streamState } from "../api/stream";
 import type { Endpoint, EventRecord, MetricReport, Task } from "../api/types";
 import { type Box, type DriveView, hostViews, readDrives, readHostEndpoints, readPorts } from "./box";
 
@@ -15,6 +15,8 @@ const GATHER_ALL_MS = 1500;
 const AGAIN_MS = 3_000;
 /** Without an event, everything is read again after so long: an event may have been lost. */
 const REFRESH_MS = 60_000;
+/** Without the stream of events, the box is asked for what there is. */
+const REFRESH_ALONE_MS = 5_000;
 
 export const drives = signal<DriveView[]>([]);
 export const ports = signal<Box["ports"]>([]);
@@ -145,9 +147,11 @@ function want(origin: string): void {
 
 export function startStore(onReport: (report: MetricReport) => void): void {
   startStream({ event: record, report: onReport, opened: () => void refresh() });
+  void refresh();
   refreshing ??= setInterval(() => {
-    if (!document.hidden) void refresh();
-  }, REFRESH_MS);
+    const due = streamState.value === "open" ? REFRESH_MS : REFRESH_ALONE_MS;
+    if (!document.hidden && performance.now() - readAllAt >= due) void refresh();
+  }, REFRESH_ALONE_MS);
 }
 
 export function stopStore(): void {
