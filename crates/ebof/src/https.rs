@@ -8,6 +8,7 @@
 pub(crate) mod accounts;
 mod control;
 mod credentials;
+mod deliveries;
 mod listener;
 mod rates;
 mod redfish;
@@ -118,6 +119,7 @@ fn serve_with(addresses: Addresses, remote: Remote, managed: Arc<Managed>, times
     };
     drop(inside);
     let redfish = Redfish::new(&managed, &remote, &endpoints, host_name())?;
+    let deliveries = redfish.deliveries();
     let Remote { access, identity, .. } = remote;
     let service = Service::new(access, redfish, Control::new(managed), times.body);
     let (limits, new) = listener::limits();
@@ -131,6 +133,7 @@ fn serve_with(addresses: Addresses, remote: Remote, managed: Arc<Managed>, times
             for acceptor in acceptors {
                 tokio::spawn(acceptor.run());
             }
+            tokio::spawn(deliveries);
             renew(identity).await;
         });
     };

@@ -23,6 +23,8 @@ pub(crate) struct Remote {
     pub(crate) identity: Arc<Identity>,
     /// The state directory, which tells targets of a machine apart.
     pub(crate) place: String,
+    /// Where subscriptions to events are stored.
+    pub(crate) state: Arc<ebof_state::StateDirectory>,
 }
 
 /// A target, and how it is changed.

@@ -7,19 +7,40 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use ebof_access::User;
+use ebof_access::{Keep, User};
 use ebof_manage::api::{Applied, Asker, Cause, Configuration, Desired, Planned, RefusedConfiguration, Revision};
 use ebof_redfish::{Body, Certificates, Configurations, Parts, Service, ShownCertificate, Subscriptions};
+use ebof_state::StateDirectory;
 use hyper::body::Bytes;
 use hyper::{Request, Response};
 use tokio::runtime::Handle;
 use uuid::Uuid;
 
 use super::refusal::Refusal;
-use super::{Endpoints, stream};
+use super::{Endpoints, deliveries, stream};
 use crate::control::configuration::{in_force, loaded, planned, refused};
 use crate::identity::Identity;
 use crate::managed::{Managed, Remote};
+
+/// The file with the subscriptions to events. Some have passwords of their destinations.
+const FILE: &str = "subscriptions.json";
+
+/// Stores subscriptions in the state directory.
+struct Stored(Arc<StateDirectory>);
+
+impl Keep for Stored {
+    fn keep(&self, text: &str) -> std::io::Result<()> {
+        self.0.replace(FILE, text.as_bytes()).map_err(std::io::Error::other)
+    }
+}
+
+/// The subscriptions of a state directory.
+fn subscriptions(state: &Arc<StateDirectory>) -> anyhow::Result<Subscriptions> {
+    let damaged = || format!("{} is damaged: remove it", state.path_of(FILE).display());
+    let text = state.read(FILE).context("reading the subscriptions to events")?;
+    let text = text.map(String::from_utf8).transpose().with_context(damaged)?;
+    Subscriptions::new(text.as_deref(), Some(Box::new(Stored(Arc::clone(state))))).with_context(damaged)
+}
 
 /// The Redfish service of a target.
 pub(super) struct Redfish(Arc<Service>);
@@ -37,7 +58,7 @@ impl Redfish {
             enclosure: Arc::clone(&managed.enclosure),
             access: Arc::clone(&remote.access),
             events: managed.target.events(),
-            subscriptions: Arc::new(Subscriptions::new(None, None).context("subscriptions")?),
+            subscriptions: Arc::new(subscriptions(&remote.state)?),
             measured: managed.target.measured(),
             certificates: Arc::clone(&remote.identity) as Arc<_>,
             configurations: Arc::new(Texts(Arc::clone(managed))),
@@ -47,6 +68,11 @@ impl Redfish {
             host_name,
         };
         Ok(Self(Arc::new(Service::new(parts))))
+    }
+
+    /// Delivers events to subscriptions until the process ends.
+    pub(super) fn deliveries(&self) -> impl Future<Output = ()> + Send + 'static {
+        deliveries::run(Arc::clone(&self.0))
     }
 
     /// `refused`: there were credentials, and they are wrong.

@@ -48,7 +48,8 @@ fn rig_with(times: Times) -> Rig {
     );
     let any = Some("127.0.0.1:0".parse().unwrap());
     let addresses = Addresses { https: any, http: any };
-    let remote = Remote { access, identity: identity(&addresses, state).unwrap(), place: "a".to_owned() };
+    let identity = identity(&addresses, Arc::clone(&state)).unwrap();
+    let remote = Remote { access, identity, place: "a".to_owned(), state };
     let managed = Managed::new(&target, &reloads, Some(remote.clone()));
     let endpoints = serve_with(addresses, remote.clone(), managed, times).unwrap();
     Rig { https: endpoints.https.unwrap(), http: endpoints.http.unwrap(), remote, _directory: directory }

@@ -42,7 +42,8 @@ impl RemoteManagement {
         )?;
         let Opened { access, initial_password } = accounts::open(&state)?;
         let place = state.path().display().to_string();
-        let remote = Remote { access, identity: https::identity(&addresses, state)?, place };
+        let identity = https::identity(&addresses, Arc::clone(&state))?;
+        let remote = Remote { access, identity, place, state };
         Ok(Some(Self { addresses, remote, initial_password }))
     }
 

@@ -1,0 +1,198 @@
+//! Sends events to the destinations of subscriptions: one request at a time for each, without
+//! following redirects, and whatever the answer says.
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use ebof_manage::events::Wake;
+use ebof_redfish::{Delivery, Outcome, Service};
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue};
+use hyper::{Request, Uri};
+use hyper_util::rt::TokioIo;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+/// How long a delivery may take.
+const TIME: Duration = Duration::from_secs(10);
+
+/// How often it is looked whether one has to be tried again.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Where Linux distributions have the certificates that the machine trusts.
+const TRUSTED: [&str; 2] = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
+
+/// Delivers until the process ends.
+pub(super) async fn run(service: Arc<Service>) {
+    let happened = Arc::new(Notify::new());
+    let notified = Arc::clone(&happened);
+    let wake: Arc<Wake> = Arc::new(move || notified.notify_one());
+    service.parts().events.subscribe(Arc::downgrade(&wake));
+    loop {
+        let _ = timeout(INTERVAL, happened.notified()).await;
+        let looked = Arc::clone(&service);
+        // It takes locks of the target.
+        let due = move || looked.parts().subscriptions.due(looked.parts(), Instant::now());
+        let Ok(due) = tokio::task::spawn_blocking(due).await else { return };
+        for delivery in due {
+            tokio::spawn(deliver(Arc::clone(&service), delivery));
+        }
+    }
+}
+
+async fn deliver(service: Arc<Service>, delivery: Delivery) {
+    let post = Post {
+        destination: &delivery.destination,
+        headers: &delivery.headers,
+        verify: delivery.verify,
+        body: &delivery.body,
+    };
+    let sent = timeout(TIME, post.send()).await.unwrap_or_else(|_elapsed| Err("it takes too long".to_owned()));
+    let outcome = service.parts().subscriptions.done(&delivery, sent.is_ok(), Instant::now());
+    let Err(why) = sent else { return };
+    let what = match outcome {
+        Some(Outcome::Suspended) => "the subscription is suspended",
+        Some(Outcome::Terminated) => "the subscription has ended",
+        _ => "it is tried again later",
+    };
+    let Delivery { subscription, destination, .. } = &delivery;
+    tracing::warn!("events of subscription {subscription} cannot be delivered to {destination}: {why}; {what}");
+}
+
+/// A request that is to be sent.
+struct Post<'d> {
+    destination: &'d str,
+    headers: &'d [(String, String)],
+    verify: bool,
+    body: &'d str,
+}
+
+impl Post<'_> {
+    /// Sends it, and waits for the head of the answer.
+    async fn send(&self) -> Result<(), String> {
+        let uri: Uri = self.destination.parse().map_err(|_no_uri| "it is no URI".to_owned())?;
+        let is_https = uri.scheme_str() == Some("https");
+        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+        let port = uri.port_u16().unwrap_or(if is_https { 443 } else { 80 });
+        let stream = TcpStream::connect((host, port)).await.map_err(|error| error.to_string())?;
+        let request = self.request(&uri)?;
+        if !is_https {
+            return exchange(stream, request).await;
+        }
+        let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
+        let config = config(self.verify)?;
+        let stream = TlsConnector::from(config).connect(name, stream).await.map_err(|error| error.to_string())?;
+        exchange(stream, request).await
+    }
+
+    fn request(&self, uri: &Uri) -> Result<Request<Full<Bytes>>, String> {
+        let path = uri.path_and_query().map_or("/", |path| path.as_str());
+        let mut request = Request::new(Full::new(Bytes::from(self.body.to_owned())));
+        *request.method_mut() = hyper::Method::POST;
+        *request.uri_mut() = path.parse().map_err(|_no_path| "its path is none".to_owned())?;
+        let headers = request.headers_mut();
+        let authority = uri.authority().map(|authority| authority.as_str()).unwrap_or_default();
+        for (name, value) in self.headers {
+            if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_str(value)) {
+                headers.append(name, value);
+            }
+        }
+        headers.insert(HOST, HeaderValue::from_str(authority).map_err(|error| error.to_string())?);
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        Ok(request)
+    }
+}
+
+async fn exchange<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    request: Request<Full<Bytes>>,
+) -> Result<(), String> {
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+    // It ends with the sender.
+    let connection = tokio::spawn(connection);
+    let response = sender.send_request(request).await.map_err(|error| error.to_string());
+    connection.abort();
+    let status = response?.status();
+    if status.is_success() { Ok(()) } else { Err(format!("it answers {status}")) }
+}
+
+/// How TLS is spoken with a destination.
+fn config(verify: bool) -> Result<Arc<ClientConfig>, String> {
+    static VERIFYING: OnceLock<Arc<ClientConfig>> = OnceLock::new();
+    static TRUSTING: OnceLock<Arc<ClientConfig>> = OnceLock::new();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = || {
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
+        builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())
+    };
+    if !verify {
+        let anyone = Arc::new(Anyone(Arc::clone(&provider)));
+        let config = builder()?.dangerous().with_custom_certificate_verifier(anyone).with_no_client_auth();
+        return Ok(Arc::clone(TRUSTING.get_or_init(|| Arc::new(config))));
+    }
+    if let Some(config) = VERIFYING.get() {
+        return Ok(Arc::clone(config));
+    }
+    let mut roots = RootCertStore::empty();
+    for path in TRUSTED {
+        let certificates = CertificateDer::pem_file_iter(path).into_iter().flatten().flatten();
+        roots.add_parsable_certificates(certificates);
+    }
+    if roots.is_empty() {
+        return Err("this machine trusts no certificate: install ca-certificates, or set VerifyCertificate to false".to_owned());
+    }
+    let config = builder()?.with_root_certificates(roots).with_no_client_auth();
+    Ok(Arc::clone(VERIFYING.get_or_init(|| Arc::new(config))))
+}
+
+/// Accepts every certificate, where a subscription says so.
+#[derive(Debug)]
+struct Anyone(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _end: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests;
