@@ -80,7 +80,7 @@ fn serve_for(address: SocketAddr, target: Arc<Target>, lifetime: Duration) -> an
         .route("/metrics", get(async move |query, headers| metrics_of(&metrics, query, &headers)))
         .route("/status", get(async move || Json(status.status())))
         .route("/healthz", get(async move || health_of(healthy).await))
-        .route("/readyz", get(async move || verdict("ready", ready.unready())))
+        .route("/readyz", get(async move || verdict("ready", &ready.unready())))
         .route("/refused", get(async move || Json(refused.refused())));
     let run = move || {
         // The listener retries after errors, so this does not return.
@@ -97,11 +97,12 @@ const THREADS_MAX: usize = 4;
 /// Whether every thread that serves does something.
 async fn health_of(target: Arc<Target>) -> Response {
     let checked = tokio::task::spawn_blocking(move || target.check_threads(LIFE)).await;
-    verdict("healthy", checked.ok().and_then(Result::err).map(|silent| silent.to_string()).into_iter().collect())
+    let silent: Vec<String> = checked.ok().and_then(Result::err).iter().map(ToString::to_string).collect();
+    verdict("healthy", &silent)
 }
 
 /// 200, or 503 with the reasons.
-fn verdict(what: &str, reasons: Vec<String>) -> Response {
+fn verdict(what: &str, reasons: &[String]) -> Response {
     let status = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(serde_json::json!({ what: reasons.is_empty(), "reasons": reasons }))).into_response()
 }

@@ -76,10 +76,6 @@ impl Message {
         self.related_properties.iter().any(|one| one.strip_prefix('#') == Some(pointer))
     }
 
-    pub(crate) fn success() -> Self {
-        Self::new("Success", Severity::OK, &[], "The request is done.".to_owned(), "None.")
-    }
-
     pub(crate) fn resource_missing(path: &str) -> Self {
         let message = format!("There is no resource {}.", shortened(path));
         Self::critical("ResourceMissingAtURI", &[path], message, "Follow the links from /redfish/v1.")
@@ -93,11 +89,6 @@ impl Message {
     pub(crate) fn multipart(why: &str) -> Self {
         let resolution = "Send multipart/form-data with the parts UpdateParameters (JSON) and UpdateFile.";
         Self::critical("MissingOrMalformedPart", &[], format!("The body is not understood: {why}."), resolution)
-    }
-
-    pub(crate) fn not_acceptable(what: &str) -> Self {
-        let message = format!("The value {} of the header Accept is not offered.", shortened(what));
-        Self::warning("HeaderInvalid", &["Accept"], message, "Accept application/json.")
     }
 
     pub(crate) fn header_invalid(name: &str, value: &str, accepted: &str) -> Self {
@@ -256,10 +247,6 @@ impl Message {
     pub(crate) fn no_operation() -> Self {
         let message = "No property was sent that could be changed.".to_owned();
         Self::warning("NoOperation", &[], message, "Send at least one.")
-    }
-
-    pub(crate) fn created() -> Self {
-        Self::new("Created", Severity::OK, &[], "The resource was created.".to_owned(), "None.")
     }
 
     /// Of ebof's own registry, with a sentence and what to do.

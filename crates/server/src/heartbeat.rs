@@ -49,8 +49,6 @@ impl Heartbeats {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mailbox::Message;
-    use crate::serve::Target;
 
     #[test]
     fn a_thread_that_has_not_answered_is_named_and_not_asked_again() {

@@ -96,28 +96,36 @@ impl Words {
         Self { left: parts.map(word).collect(), advice }
     }
 
-    fn refuse(&self, word: &str) -> Response {
+    fn refuse(&self, word: &str) -> NotUnderstood {
         let word: String = word.chars().filter(|c| !c.is_control()).take(64).collect();
-        let refused = Refused::whole(MistakeKind::Value, format!("`{word}` in the query"), self.advice);
-        answer(StatusCode::BAD_REQUEST, refused)
+        NotUnderstood(Refused::whole(MistakeKind::Value, format!("`{word}` in the query"), self.advice))
     }
 
-    fn parsed<T>(&mut self, key: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<Option<T>, Response> {
+    fn parsed<T>(&mut self, key: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<Option<T>, NotUnderstood> {
         let Some(at) = self.left.iter().position(|(known, _)| known == key) else { return Ok(None) };
         let (_, value) = self.left.remove(at);
         parse(&value).map(Some).ok_or_else(|| self.refuse(&format!("{key}={value}")))
     }
 
-    fn number(&mut self, key: &str) -> Result<Option<u64>, Response> {
+    fn number(&mut self, key: &str) -> Result<Option<u64>, NotUnderstood> {
         self.parsed(key, |text| text.parse().ok())
     }
 
     /// There is nothing that nobody has asked for.
-    fn end(self) -> Result<(), Response> {
+    fn end(self) -> Result<(), NotUnderstood> {
         match self.left.first() {
             Some((key, value)) => Err(self.refuse(&format!("{key}={value}"))),
             None => Ok(()),
         }
+    }
+}
+
+/// A word of a query that is not understood.
+struct NotUnderstood(Refused);
+
+impl From<NotUnderstood> for Response {
+    fn from(NotUnderstood(refused): NotUnderstood) -> Self {
+        answer(StatusCode::BAD_REQUEST, refused)
     }
 }
 

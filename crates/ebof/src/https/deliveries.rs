@@ -149,7 +149,9 @@ fn config(verify: bool) -> Result<Arc<ClientConfig>, String> {
         roots.add_parsable_certificates(certificates);
     }
     if roots.is_empty() {
-        return Err("this machine trusts no certificate: install ca-certificates, or set VerifyCertificate to false".to_owned());
+        return Err(
+            "this machine trusts no certificate: install ca-certificates, or set VerifyCertificate to false".to_owned()
+        );
     }
     let config = builder()?.with_root_certificates(roots).with_no_client_auth();
     Ok(Arc::clone(VERIFYING.get_or_init(|| Arc::new(config))))

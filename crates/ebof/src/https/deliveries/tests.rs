@@ -19,7 +19,9 @@ fn listener(answer: &'static str) -> (u16, std::thread::JoinHandle<(String, Stri
         let length = head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
         let mut body = vec![0; length.unwrap()];
         reader.read_exact(&mut body).unwrap();
-        stream.write_all(format!("HTTP/1.1 {answer}\r\nlocation: /other\r\ncontent-length: 0\r\n\r\n").as_bytes()).unwrap();
+        stream
+            .write_all(format!("HTTP/1.1 {answer}\r\nlocation: /other\r\ncontent-length: 0\r\n\r\n").as_bytes())
+            .unwrap();
         (head, String::from_utf8(body).unwrap())
     });
     (port, served)
