@@ -105,7 +105,7 @@ test("the switch of colours wins over the system's, and is remembered", async ()
   const scheme = () => page.evaluate(() => document.documentElement.dataset.scheme);
   assert.equal(await scheme(), "dark");
   await page.reload();
-  await shown(page);
+  await page.waitForSelector("main h1");
   assert.equal(await scheme(), "dark");
   await page.check("input[value=auto]");
   assert.equal(await scheme(), "light");

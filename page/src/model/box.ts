@@ -1,7 +1,7 @@
 //! What there is in the box as the page shows it, read from Redfish resources. Knows no signals and
 //! no elements.
 
-import { ROOT, ids, members } from "../api/client";
+import { ROOT, ServiceError, ids, members } from "../api/client";
 import type { ConnectedHost, Controller, Drive, Endpoint, Port, Storage, Volume, Zone } from "../api/types";
 
 export interface DriveView {
@@ -119,6 +119,8 @@ export async function readDrive(storage: Storage, drive: Drive | undefined): Pro
     view.functions = controllers.map((one) => functionView(name, one)).sort(byNumber);
     view.namespaces = volumes.map((one) => namespaceView(name, one)).sort(byNumber);
   } catch (error) {
+    // Without an answer nothing is known of it: what was known stays.
+    if (error instanceof ServiceError && error.status === 0) throw error;
     view.problem = error instanceof Error ? error.message : String(error);
   }
   return view;
