@@ -30,9 +30,12 @@ function colour(element: Element, at: number): string {
   return getComputedStyle(element).getPropertyValue(`--series-${(at % COLOURS) + 1}`).trim();
 }
 
-/** Each series on top of those before it. A time without any value stays empty. */
+/** Each series on top of those before it. A time without any value stays empty; at others, what has
+ * none is nothing, because an area needs both of its edges. */
 export function stack(series: Series[]): (number | null)[][] {
-  const sums: (number | null)[] = [];
+  const length = series[0]?.values.length ?? 0;
+  const some = (at: number) => series.some((one) => (one.values[at] ?? null) !== null);
+  const sums: (number | null)[] = Array.from({ length }, (_, at) => (some(at) ? 0 : null));
   return series.map((one) => {
     one.values.forEach((value, at) => {
       const below = sums[at] ?? null;

@@ -130,7 +130,9 @@ function Shares({ drive, range }: { drive: string; range: Range }) {
       return first === null && second === null ? null : (first ?? 0) + (second ?? 0);
     });
     const series = sources.map((source, at) => ({ label: source.label, values: values[at] ?? [] }));
-    return { times, series };
+    // What has done nothing has no area.
+    const busy = series.filter((one) => one.values.some((value) => value !== null));
+    return { times, series: busy.length ? busy : series };
   };
   const common = { stacked: true, seconds: range.seconds, now };
   return (
