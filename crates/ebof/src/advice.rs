@@ -1,5 +1,6 @@
 //! Tests: commands and options in messages, help texts and documents are valid.
 
+use clap::error::ErrorKind;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,8 @@ const NO_VERBS: [&str; 1] = ["hold"];
 
 /// Where other programs' options are named: fio's, losetup's, systemd-run's,
 /// `cargo xtask bench`'s.
-const OF_OTHERS: [&str; 5] = ["crates/fio/", "src/loopdev.rs", "src/scope.rs", "docs/fio.md", "docs/performance"];
+const OF_OTHERS: [&str; 6] =
+    ["crates/redfish/src/update", "crates/fio/", "src/loopdev.rs", "src/scope.rs", "docs/fio.md", "docs/performance"];
 
 /// Other programs' options besides: of cargo and of its tests, apt, tar, losetup, cp, xtask, fio,
 /// setpriv.
@@ -144,7 +146,8 @@ fn fill(words: &[String]) -> Vec<String> {
                 "-a" | "--listen" => "127.0.0.1",
                 "-s" => "4420",
                 "-n" | "-f" | "tasks" => "1",
-                "assign" | "move" => "d3/vf2",
+                "assign" | "move" | "--vf" | "d3/ns4" => "d3/vf2",
+                "map" | "unmap" | "set" | "attach" | "detach" => "d3/ns4",
                 _ => "nvme0",
             }
             .to_owned()
@@ -162,6 +165,12 @@ fn fill(words: &[String]) -> Vec<String> {
                 ("FILE", "x"),
                 ("FUNCTION", "d3/vf2"),
                 ("NAME", "nvme0"),
+                ("NAMESPACE", "d3/ns4"),
+                ("NQN/NSID", "nqn.2014-08.org.example:disks/1"),
+                ("WHO", "d3/vf2"),
+                ("KIND", "port"),
+                ("DURATION", "30s"),
+                ("ADDRESS:PORT", "127.0.0.1:8443"),
                 ("PATH", "x"),
                 ("SIZE", "1G"),
                 ("BYTES", "4096"),
@@ -170,7 +179,14 @@ fn fill(words: &[String]) -> Vec<String> {
                 ("N", "1"),
             ];
             let named = names.iter().find(|(name, _)| word == *name).map_or(word, |(_, value)| value);
-            named.replace("=PATH", "=x").replace("=SIZE", "=1G").split('|').next().unwrap_or_default().to_owned()
+            named
+                .replace("=PATH", "=x")
+                .replace("=SIZE", "=1G")
+                .split('|')
+                .next()
+                .unwrap_or_default()
+                .trim_end_matches('\\')
+                .to_owned()
         };
         filled.push(text);
     }
@@ -202,6 +218,8 @@ fn mistake(words: &[String], whole: bool) -> Option<String> {
     }
     let args: Vec<OsString> = words.iter().map(OsString::from).collect();
     match Program::new(&crate::VERBS).command().try_get_matches_from(&args) {
+        // The name of a group of actions.
+        Err(error) if !whole && error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => None,
         Err(error) if error.use_stderr() => Some(error.to_string()),
         _ => None,
     }

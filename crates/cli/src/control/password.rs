@@ -32,7 +32,7 @@ pub(crate) fn of_file(file: &Path) -> Result<String, Failure> {
     let mut lines = text.lines();
     let first = lines.next().unwrap_or_default();
     // The file of a target's first account is one of its state directory, with a line before.
-    let is_of_target = first.starts_with("ebof-state ");
+    let is_of_target = first.starts_with("# ebof-state ");
     Ok(if is_of_target { lines.next().unwrap_or_default() } else { first }.to_owned())
 }
 
@@ -110,7 +110,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("password");
         for text in
-            ["correct horse", "correct horse\n", "correct horse\r\nmore\n", "ebof-state 1 14 00\ncorrect horse\n"]
+            ["correct horse", "correct horse\n", "correct horse\r\nmore\n", "# ebof-state 1 14 00\ncorrect horse\n"]
         {
             std::fs::write(&file, text).unwrap();
             assert_eq!(of_file(&file).unwrap(), "correct horse");

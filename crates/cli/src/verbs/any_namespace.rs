@@ -1,5 +1,5 @@
-//! `target add namespace`, `target remove namespace` and `target set`: words that mean a change of a
-//! drive, or an edit of the configuration, by the object that they name.
+//! `target add namespace`, `target remove namespace` and `target set`: words that mean a change of
+//! a drive, or an edit of the configuration, by the object that they name.
 //!
 //! A namespace `d3/ns4` is in the journal of drive `d3`; one of a subsystem, `NQN/1`, is in the
 //! configuration.

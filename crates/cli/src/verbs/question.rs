@@ -37,8 +37,8 @@ pub(super) fn ask(message: &str, items: &[String], option: &str) -> Result<(), F
     Err(Failure::new("not-confirmed", "the answer was not yes: nothing was done", advice))
 }
 
-/// Asks for the `name` of what is to be destroyed, as a person types it, unless it was `given` as the
-/// value of `option`.
+/// Asks for the `name` of what is to be destroyed, as a person types it, unless it was `given` as
+/// the value of `option`.
 ///
 /// # Errors
 /// Another name was given or typed, or there is no terminal.

@@ -92,7 +92,7 @@ impl Refusal {
     pub(super) const PASSWORD: Self = Self::new(
         StatusCode::FORBIDDEN,
         "the password has to be changed first",
-        "`ebof target account set-password` with --server changes it, and so does PATCH of the account over Redfish",
+        "`ebof target account set-password NAME` with --server changes it, and so does PATCH of the account over Redfish",
     );
     pub(super) const ROLE: Self = Self::new(
         StatusCode::FORBIDDEN,
@@ -138,7 +138,7 @@ impl Refusal {
                 ..Self::new(
                     StatusCode::TOO_MANY_REQUESTS,
                     "too many failed logins",
-                    "wait as long as Retry-After says; at the target, `ebof target account unlock` ends a lockout",
+                    "wait as long as Retry-After says; at the target, `ebof target account unlock NAME` ends a lockout",
                 )
             },
         }

@@ -67,8 +67,8 @@ pub(super) fn without_drives(args: &Args) -> Result<(), Failure> {
         ("--zerocopy-send", args.zerocopy_send.is_some()),
     ];
     let Some((option, _)) = given.into_iter().find(|(_, is_given)| *is_given) else { return Ok(()) };
-    let advice = "name a drive, such as FILE:SIZE; without one the target goes by its state directory, and `ebof target add` and \
-                  `ebof target set` change it while it runs";
+    let advice = "name a drive, such as FILE:SIZE; without one the target goes by its state directory, and `ebof target add --help` and \
+                  `ebof target set --help` change it while it runs";
     Err(Failure::usage(format!("{option} is for drives on the command line, and there is none"), advice))
 }
 

@@ -164,8 +164,9 @@ fn only_the_certificate_that_is_trusted_gets_the_password() {
 fn what_cannot_be_served_safely_is_refused_at_the_start() {
     let directory = tempfile::tempdir().unwrap();
     let failed = |command: &mut Command| {
+        // The error is a document, too.
         let output = command.stdin(Stdio::null()).output().unwrap();
-        refused(&output)
+        refused(&output) + &String::from_utf8_lossy(&output.stdout)
     };
     let text = failed(serve(directory.path()).args(["--http", "0.0.0.0:0"]));
     assert!(text.contains("--https ADDRESS:PORT"), "{text}");

@@ -36,7 +36,8 @@ impl FromStr for Attachee {
             return Ok(Self::Function(function));
         }
         let shortened = || text.chars().filter(|c| !c.is_control()).take(64).collect();
-        // Host names that are no NQNs are taken from hosts, but whoever writes one has made a mistake.
+        // Host names that are no NQNs are taken from hosts, but whoever writes one has made a
+        // mistake.
         let nqn = Nqn::parse(text).ok().filter(|_| text.starts_with("nqn."));
         nqn.map(Self::Host).ok_or_else(|| AttacheeError(shortened()))
     }

@@ -1,5 +1,5 @@
-//! Changes of what a drive has and does: its namespaces, their formats, its firmware, sanitizing and
-//! self-tests. Hosts have Admin commands for the same.
+//! Changes of what a drive has and does: its namespaces, their formats, its firmware, sanitizing
+//! and self-tests. Hosts have Admin commands for the same.
 
 use std::fmt;
 

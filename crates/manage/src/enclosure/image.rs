@@ -11,8 +11,8 @@ pub const IMAGES_MAX: usize = 8;
 /// A firmware image that a target keeps. It is forgotten with the target's end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredImage {
-    /// By which [`StageFirmware`](super::Change::StageFirmware) names it: a UUID of version 5 of its
-    /// bytes, so that the same image has the same name.
+    /// By which [`StageFirmware`](super::Change::StageFirmware) names it: a UUID of version 5 of
+    /// its bytes, so that the same image has the same name.
     pub id: String,
     /// Its bytes, zeros at its end included.
     pub bytes: u64,

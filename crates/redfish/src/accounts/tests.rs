@@ -81,7 +81,7 @@ fn a_session_is_opened_used_and_ended() {
 fn a_wrong_password_is_refused_and_then_has_to_wait() {
     let world = World::settled();
     let mut waits = 0;
-    for attempt in 0..6 {
+    for attempt in 0..8 {
         let body = json!({ "UserName": "admin", "Password": format!("wrong {attempt}") });
         let (status, headers, body) = world.ask("POST", SESSIONS, body, &nobody());
         assert_eq!((status, code(&body)), (401, "ResourceAtUriUnauthorized"));

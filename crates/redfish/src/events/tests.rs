@@ -107,7 +107,7 @@ fn subscriptions_are_checked_bounded_and_changed() {
     let service = Service::new(parts());
     for (change, property) in [
         (json!({ "Destination": "ftp://a/b" }), "#/Destination"),
-        (json!({ "Destination": "https://user@collector.example/b" }), "#/Destination"),
+        (json!({ "Destination": "https://example.org@collector.example/b" }), "#/Destination"),
         (json!({ "Destination": "/relative" }), "#/Destination"),
         (json!({ "Destination": format!("https://collector.example/{}", "b".repeat(2000)) }), "#/Destination"),
         (json!({ "Protocol": "SNMPv3" }), "#/Protocol"),

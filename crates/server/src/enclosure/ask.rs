@@ -170,12 +170,18 @@ const ADVICE: [(Status, &str); 17] = [
          than there is",
     ),
     (Status::NAMESPACE_ID_UNAVAILABLE, "choose another NSID, or delete a namespace that is not needed"),
-    (Status::NAMESPACE_IS_PRIVATE, "detach it from the one that has it, or map it (`ebof target map`)"),
+    (
+        Status::NAMESPACE_IS_PRIVATE,
+        "detach it from the one that has it, or map it (`ebof target map NAMESPACE --vf FUNCTION`)",
+    ),
     (Status::NAMESPACE_ATTACHMENT_LIMIT_EXCEEDED, "attach it to `*`, or detach it from hosts that do not need it"),
     (Status::SANITIZE_IN_PROGRESS, "wait until the drive is sanitized; `ebof target show` says how far it is"),
     (Status::SANITIZE_FAILED, "sanitize the drive again: until that succeeds, it refuses most commands"),
     (Status::FORMAT_IN_PROGRESS, "wait until the namespace is formatted; `ebof target show` says how far it is"),
-    (Status::SELF_TEST_IN_PROGRESS, "wait for the end of the running self-test, or end it (`ebof target self-test`)"),
+    (
+        Status::SELF_TEST_IN_PROGRESS,
+        "wait for the end of the running self-test, or end it (`ebof target self-test DRIVE --abort`)",
+    ),
     (Status::COMMAND_SEQUENCE_ERROR, "the slot has the image that runs: choose another one"),
     (
         Status::FIRMWARE_NEEDS_RESET,

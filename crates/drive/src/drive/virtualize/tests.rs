@@ -400,8 +400,8 @@ fn requests() -> impl Strategy<Value = (usize, Request)> {
     (0..4_usize, request)
 }
 
-/// Whether a request is one record of the journal: of a namespace that is created or deleted there is
-/// an event, too.
+/// Whether a request is one record of the journal: of a namespace that is created or deleted there
+/// is an event, too.
 fn is_one_record(request: &Request) -> bool {
     !matches!(request, Request::Create(_) | Request::Delete(_) | Request::CreateOrdered(_) | Request::Withdraw(_))
 }

@@ -178,7 +178,7 @@ impl Checks<'_> {
         let max = drive.namespaces_max;
         let there = self.namespaces.keys().filter(|there| there.drive == drive.name).count();
         if there >= usize::try_from(max).unwrap_or(usize::MAX) {
-            let advice = "delete one that is not needed (`ebof target remove namespace`)";
+            let advice = "delete one that is not needed (`ebof target remove namespace NAMESPACE`)";
             self.mistake(
                 MistakeKind::Conflict,
                 &object,
