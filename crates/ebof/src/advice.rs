@@ -1,9 +1,9 @@
 //! Tests: commands and options in messages, help texts and documents are valid.
 
-use clap::error::ErrorKind;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use clap::error::ErrorKind;
 use ebof_cli::Program;
 
 /// Commands that are not verbs: the hidden one that `connect` starts, named in an ADR.
