@@ -47,6 +47,8 @@ after(async () => {
 });
 
 async function axe(name) {
+  // Colours that are still changing are not those of the page.
+  await page.evaluate(() => Promise.allSettled(document.getAnimations().map((one) => one.finished)));
   // Not as an element: the page's policy admits no foreign script.
   await page.evaluate(AXE);
   const { violations } = await page.evaluate((rules) => globalThis.axe.run(document, { runOnly: rules }), RULES);

@@ -3,7 +3,7 @@
 //! Owns the order of checks (DSP0266): address, method, account, privilege, precondition, body; and
 //! header fields. What each address does is in its area.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ebof_access::{Access, User};
 use ebof_manage::Target;
@@ -76,13 +76,15 @@ pub enum Body {
 /// A Redfish service.
 pub struct Service {
     parts: Parts,
+    /// Held from the check of a condition (`If-Match`) to the end of its change.
+    conditional: Mutex<()>,
 }
 
 impl Service {
     /// Of these parts.
     #[must_use]
     pub const fn new(parts: Parts) -> Self {
-        Self { parts }
+        Self { parts, conditional: Mutex::new(()) }
     }
 
     /// What it shows and changes.
@@ -148,8 +150,11 @@ impl Service {
         view: &View<'_>,
     ) -> Result<Response<Body>, Problem> {
         let area = place.area();
+        let mut turn = None;
         if let Some(expected) = request.headers().get(IF_MATCH) {
-            let tag = etag::of(&area.read(view)?);
+            // Of those who have seen the same resource only one may change it.
+            turn = Some(self.conditional.lock().unwrap_or_else(PoisonError::into_inner));
+            let tag = etag::of(&area.read(&View::new(&self.parts))?);
             if !etag::names(expected, &tag) {
                 return Err(Problem::new(StatusCode::PRECONDITION_FAILED, Message::precondition_failed()));
             }
@@ -160,6 +165,7 @@ impl Service {
             Some(done) => done,
             None => area.change(method, Input::parse(request.body().as_ref())?, &change),
         };
+        drop(turn);
         match done? {
             Done::Made if method == Method::DELETE || !area.methods().contains(&Method::GET) => {
                 Ok(empty(StatusCode::NO_CONTENT))
