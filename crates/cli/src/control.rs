@@ -4,6 +4,7 @@
 
 mod known;
 pub(crate) mod password;
+mod proven;
 mod reach;
 mod server;
 
@@ -26,6 +27,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::failure::Failure;
+pub use proven::Proven;
 use reach::Place;
 pub(crate) use reach::Reach;
 use server::Connection;

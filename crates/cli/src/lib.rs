@@ -23,7 +23,7 @@ mod supervisor;
 mod verb;
 mod verbs;
 
-pub use control::CONTROL_SOCKET;
+pub use control::{CONTROL_SOCKET, Proven};
 pub use device::strange_name;
 pub use ebof_initiator::overrides::parse::zerocopy_send;
 pub use failure::Failure;

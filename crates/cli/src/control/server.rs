@@ -10,14 +10,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme, StreamOwned};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use sha2::{Digest as _, Sha256};
 
 use super::known::{KnownTargets, Verdict};
+use super::proven::Proven;
 use crate::failure::Failure;
 use crate::file::Kind;
 
@@ -186,7 +187,7 @@ fn config(trust: &Trust) -> Result<ClientConfig, Failure> {
     let provider = Arc::new(ring::default_provider());
     let verifier: Arc<dyn ServerCertVerifier> = match trust {
         Trust::Authority(file) => authorities(file, &provider)?,
-        Trust::Fingerprint(_) | Trust::Known => Arc::new(Proven(Arc::clone(&provider))),
+        Trust::Fingerprint(_) | Trust::Known => Proven::by(&provider),
     };
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let builder = builder.map_err(|error| broken(&error))?.dangerous().with_custom_certificate_verifier(verifier);
@@ -255,46 +256,6 @@ fn consent(place: &str, shown: Fingerprint) -> Result<(), Failure> {
     match io::stdin().read_line(&mut answer) {
         Ok(_) if answer.trim() == "yes" => Ok(()),
         _ => Err(Failure::new("not-confirmed", "the answer was not yes: nothing was sent", "compare the fingerprints")),
-    }
-}
-
-/// Takes a certificate of which the peer proves to have the key. Which one it is, is checked
-/// afterwards, by its fingerprint.
-#[derive(Debug)]
-struct Proven(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Proven {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }
 

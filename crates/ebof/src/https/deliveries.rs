@@ -4,6 +4,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use ebof_cli::Proven;
 use ebof_manage::events::Wake;
 use ebof_redfish::{Delivery, Outcome, Service};
 use http_body_util::Full;
@@ -11,11 +12,9 @@ use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue};
 use hyper::{Request, Uri};
 use hyper_util::rt::TokioIo;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -136,8 +135,9 @@ fn config(verify: bool) -> Result<Arc<ClientConfig>, String> {
         builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())
     };
     if !verify {
-        let anyone = Arc::new(Anyone(Arc::clone(&provider)));
-        let config = builder()?.dangerous().with_custom_certificate_verifier(anyone).with_no_client_auth();
+        // The subscription says so.
+        let config =
+            builder()?.dangerous().with_custom_certificate_verifier(Proven::by(&provider)).with_no_client_auth();
         return Ok(Arc::clone(TRUSTING.get_or_init(|| Arc::new(config))));
     }
     if let Some(config) = VERIFYING.get() {
@@ -155,45 +155,6 @@ fn config(verify: bool) -> Result<Arc<ClientConfig>, String> {
     }
     let config = builder()?.with_root_certificates(roots).with_no_client_auth();
     Ok(Arc::clone(VERIFYING.get_or_init(|| Arc::new(config))))
-}
-
-/// Accepts every certificate, where a subscription says so.
-#[derive(Debug)]
-struct Anyone(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anyone {
-    fn verify_server_cert(
-        &self,
-        _end: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _name: &ServerName<'_>,
-        _ocsp: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }
 
 #[cfg(test)]

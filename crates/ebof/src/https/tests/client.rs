@@ -5,10 +5,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
+use ebof_cli::Proven;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -32,7 +31,7 @@ impl Client {
     pub(super) fn tls(address: SocketAddr) -> Self {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
-        let config = config.unwrap().dangerous().with_custom_certificate_verifier(Arc::new(Any(provider)));
+        let config = config.unwrap().dangerous().with_custom_certificate_verifier(Proven::by(&provider));
         let connection =
             ClientConnection::new(Arc::new(config.with_no_client_auth()), ServerName::IpAddress(address.ip().into()));
         let mut stream = StreamOwned::new(connection.unwrap(), connect(address));
@@ -119,43 +118,4 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream.set_read_timeout(Some(LONG)).unwrap();
     stream.set_nodelay(true).unwrap();
     stream
-}
-
-/// Takes any certificate of which the peer has the key.
-#[derive(Debug)]
-struct Any(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Any {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }
