@@ -9,6 +9,7 @@ mod filter;
 use std::cell::Cell;
 
 use http::StatusCode;
+use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 
 use crate::message::{Message, Problem};
@@ -297,26 +298,8 @@ fn number(name: &str, text: &str) -> Result<usize, Problem> {
 
 /// A part of a query with `%20` and `+` decoded; what is no text is replaced.
 fn decoded(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut plain = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(&byte) = bytes.get(at) {
-        let escaped = bytes.get(at + 1..at + 3).and_then(|digits| Some((hex(digits[0])?, hex(digits[1])?)));
-        match (byte, escaped) {
-            (b'%', Some((high, low))) => {
-                plain.push(high << 4 | low);
-                at += 2;
-            }
-            (b'+', _) => plain.push(b' '),
-            _ => plain.push(byte),
-        }
-        at += 1;
-    }
-    String::from_utf8_lossy(&plain).into_owned()
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
+    let spaced = text.replace('+', " ");
+    percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

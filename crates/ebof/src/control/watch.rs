@@ -14,6 +14,7 @@ use axum::{Json, Router};
 use ebof_manage::enclosure::{MistakeKind, Refused};
 use ebof_manage::events::ANSWER_MAX;
 use ebof_manage::history::{Query, Resolution, SeriesName};
+use percent_encoding::percent_decode_str;
 use tokio::time::{Instant, timeout_at};
 
 use super::{WAIT_MAX, answer, beside};
@@ -131,23 +132,7 @@ impl From<NotUnderstood> for Response {
 
 /// A text without its percent signs (RFC 3986, Percent-Encoding). What is no UTF-8 names nothing.
 fn unescaped(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, after)) = rest.split_first() {
-        let is_escape = |digits: &&[u8]| first == b'%' && digits.iter().all(u8::is_ascii_hexdigit);
-        let escaped = after.get(..2).filter(is_escape).and_then(|digits| std::str::from_utf8(digits).ok());
-        match escaped.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &after[2..];
-            }
-            None => {
-                bytes.push(first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]
