@@ -10,11 +10,16 @@ pub(crate) fn of(resource: &Value) -> String {
     format!("\"{}\"", Uuid::new_v5(&Uuid::NAMESPACE_OID, text.as_bytes()).simple())
 }
 
-/// Whether a list of tags (`If-Match`, `If-None-Match`) has one. A weak tag names the same
-/// resource: some clients make them weak (RFC 9110 would have `If-Match` fail).
+/// Whether a client names a tag. A weak tag names the same resource: some clients make them weak
+/// (RFC 9110 would have `If-Match` fail).
+pub(crate) fn is(named: &str, tag: &str) -> bool {
+    named.strip_prefix("W/").unwrap_or(named) == tag
+}
+
+/// Whether a list of tags (`If-Match`, `If-None-Match`) has one.
 pub(crate) fn names(list: &HeaderValue, tag: &str) -> bool {
     let Ok(list) = list.to_str() else { return false };
-    list.split(',').map(str::trim).any(|one| one == "*" || one.strip_prefix("W/").unwrap_or(one) == tag)
+    list.split(',').map(str::trim).any(|one| one == "*" || is(one, tag))
 }
 
 #[cfg(test)]

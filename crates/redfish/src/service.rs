@@ -267,8 +267,12 @@ fn get(
     let kind = kind_of(&resource);
     // Nobody sees more by expanding than one by one.
     let permits = |place: &Place| caller.user.as_ref().is_some_and(|user| place.area().permits(&Method::GET, user));
-    let read = |place: &Place| if permits(place) { place.area().read(view).ok().map(tagged) } else { None };
-    let answer = query.apply(place, tagged(resource), &read)?;
+    let read = |place: &Place| {
+        let resource = if permits(place) { place.area().read(view).ok()? } else { return None };
+        let tag = etag::of(&resource);
+        Some(tagged(resource, &tag))
+    };
+    let answer = query.apply(place, tagged(resource, &tag), &read)?;
     let mut response = text_of(StatusCode::OK, JSON, answer.to_string());
     insert(&mut response, ETAG, &tag);
     described_by(&mut response, kind.as_deref());
@@ -276,8 +280,7 @@ fn get(
 }
 
 /// A resource with its tag in it (DSP0266, "ETags").
-fn tagged(mut resource: Value) -> Value {
-    let tag = etag::of(&resource);
+fn tagged(mut resource: Value, tag: &str) -> Value {
     if let Value::Object(object) = &mut resource
         && object.contains_key("@odata.id")
     {
@@ -288,7 +291,7 @@ fn tagged(mut resource: Value) -> Value {
 
 fn representation(resource: &Value, status: StatusCode) -> Result<Response<Body>, Problem> {
     let (tag, kind) = (etag::of(resource), kind_of(resource));
-    let mut response = text_of(status, JSON, tagged(resource.clone()).to_string());
+    let mut response = text_of(status, JSON, tagged(resource.clone(), &tag).to_string());
     if kind.is_some() {
         insert(&mut response, ETAG, &tag);
     }

@@ -58,7 +58,7 @@ pub(super) fn one(zone: &ZonePort<'_>, add: bool, mut input: Input, view: &View<
     for (name, tagged) in tags {
         let Some(expected) = input.text(name) else { continue };
         let resource = tagged.and_then(|place| place.area().read(view).ok());
-        is_outdated |= resource.is_none_or(|resource| etag::of(&resource) != expected.trim_start_matches("W/"));
+        is_outdated |= resource.is_none_or(|resource| !etag::is(&expected, &etag::of(&resource)));
     }
     let site = place.as_ref().and_then(|place| target(view, zone.kind, place));
     if let (Some(place), None) = (&place, &site) {
