@@ -290,46 +290,38 @@ part_doc() {
 part_tests() {
   cargo_tests tests 2400 "unit, property, conversation, corpus and end-to-end tests" --workspace --lib --bins --tests
 }
-part_page() {
-  local log=$logs/page.log status=0 last
-  heading page "the web page in a browser, with a target (page/tests)"
+# counted NAME SECONDS WHAT COMMAND...: a part whose program gets the debug build in $EBOF, prints
+# "FAILED  TEST" for each test that failed, and ends with "N passed, M failed, K skipped".
+counted() {
+  local name=$1 limit=$2 what=$3 log=$logs/$1.log status=0 last
+  shift 3
+  heading "$name" "$what"
   part_began=$EPOCHSECONDS
+  EBOF=$(realpath "$target")/debug/ebof limited "$log" "$limit" indented "$@" || status=$?
+  last=$(tail -n 1 "$log")
+  if [[ $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped ]]; then
+    count "${BASH_REMATCH[@]:1:3}"
+    ((status == 0 || BASH_REMATCH[2] > 0)) || count 0 1 0
+  else
+    say "   FAILED: it did not finish (status $status); the log is $log"
+    count 0 1 0
+  fi
+  mapfile -t -O "${#failures[@]}" failures < <(sed -n "s/^FAILED  /$name: /p" "$log")
+  say "   $(took)"
+}
+part_page() {
+  local what="the web page in a browser, with a target (page/tests)"
   if [[ ! -d page/node_modules || ! -d page/dist ]]; then
+    heading page "$what"
     say "   skipped: the page was not built"
     count 0 0 1
     return
   fi
-  EBOF=$PWD/$target/debug/ebof
-  [[ $target != /* ]] || EBOF=$target/debug/ebof
-  EBOF=$EBOF limited "$log" 300 indented node page/tests/run.mjs || status=$?
-  last=$(tail -n 1 "$log")
-  if [[ $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped ]]; then
-    count "${BASH_REMATCH[@]:1:3}"
-    ((status == 0 || BASH_REMATCH[2] > 0)) || count 0 1 0
-  else
-    say "   FAILED: it did not finish (status $status); the log is $log"
-    count 0 1 0
-  fi
-  mapfile -t -O "${#failures[@]}" failures < <(sed -n 's/^FAILED  /page: /p' "$log")
-  say "   $(took)"
+  counted page 300 "$what" node page/tests/run.mjs
 }
 part_redfish() {
-  local log=$logs/redfish.log status=0 last
-  heading redfish "DMTF's checkers and two clients of Redfish, with a target under load (tests/redfish)"
-  part_began=$EPOCHSECONDS
-  EBOF=$PWD/$target/debug/ebof
-  [[ $target != /* ]] || EBOF=$target/debug/ebof
-  EBOF=$EBOF limited "$log" 300 indented python3 tests/redfish/run.py || status=$?
-  last=$(tail -n 1 "$log")
-  if [[ $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped ]]; then
-    count "${BASH_REMATCH[@]:1:3}"
-    ((status == 0 || BASH_REMATCH[2] > 0)) || count 0 1 0
-  else
-    say "   FAILED: it did not finish (status $status); the log is $log"
-    count 0 1 0
-  fi
-  mapfile -t -O "${#failures[@]}" failures < <(sed -n 's/^FAILED  /redfish: /p' "$log")
-  say "   $(took)"
+  counted redfish 300 "DMTF's checkers and two clients of Redfish, with a target under load (tests/redfish)" \
+    python3 tests/redfish/run.py
 }
 part_doctests() {
   # rustdoc runs them, and does not accept the unstable option.
