@@ -107,7 +107,7 @@ pub enum ApplyError {
         .lost.iter().map(|lost| format!("; and NOT SERVED any more: {lost}")).collect::<String>()
     )]
     NotStored {
-        /// Why.
+        /// What the store answered.
         source: Box<dyn Error + Send + Sync>,
         /// What was released for the change, could not be restored and is not served any more.
         lost: Vec<String>,

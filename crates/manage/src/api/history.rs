@@ -93,7 +93,7 @@ pub struct Generation {
     pub previous: Option<u64>,
     /// Since when it is in force, in milliseconds since 1970-01-01T00:00:00Z.
     pub at_unix_ms: u64,
-    /// Why.
+    /// Who asked for it, and by what.
     pub cause: Cause,
     /// The changes that led to it, at most [`LISTED_CHANGES_MAX`], each cut where it is long.
     pub changes: Vec<String>,

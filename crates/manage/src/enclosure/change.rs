@@ -143,7 +143,7 @@ pub enum Change {
         drive: String,
         /// The slot, 1 to 7.
         slot: u8,
-        /// When.
+        /// Whether it runs at once or from a reset of a controller on.
         when: Activation,
     },
 }

@@ -99,7 +99,7 @@ pub enum Erase {
 pub struct SanitizeDrive {
     /// The drive's name.
     pub drive: String,
-    /// How.
+    /// What erases the data, or leaves a failed operation.
     pub action: SanitizeAction,
     /// Passes of an overwrite, 1 to 16; `None`: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
