@@ -83,7 +83,7 @@ pub(crate) fn carry_out(wanted: Demand, request: &Request<'_>) -> Result<Done, P
 
 fn begin(changes: Vec<Change>, request: &Request<'_>) -> Result<Done, Problem> {
     let is_quick = changes.iter().all(is_quick);
-    let task = request.parts.enclosure.begin(Transaction { changes, drain_ms: None })?;
+    let task = request.parts.enclosure.begin_for(Transaction { changes, drain_ms: None }, &request.asker())?;
     let task = if is_quick { wait(task, request.parts) } else { task };
     match task.state {
         TaskState::Running => Ok(Done::Task(task.id)),

@@ -2,6 +2,7 @@
 //! that is only planned.
 
 use ebof_access::Role;
+use ebof_manage::api::Asker;
 use serde_json::{Value, json};
 
 use crate::fixture::{ALICE, BOB, Fixture, PLAIN};
@@ -39,6 +40,8 @@ fn the_endpoints_of_a_zone_are_functions_given_moved_and_taken_away() {
     assert_eq!(fixture.ask("PATCH", &uri, &kept).messages()[0].0, "NoOperation");
     let gone = json!({ "Links": { "Endpoints": [null] } });
     assert_eq!(fixture.begun("PATCH", &uri, &gone), ["take d0/vf2 from its port"]);
+    let account = |asker: &Asker| matches!(asker, Asker::Account { name, .. } if name == "x");
+    assert!(fixture.fake.state().askers.iter().all(account), "it is kept who asked");
 }
 
 #[test]

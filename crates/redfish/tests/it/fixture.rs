@@ -65,6 +65,8 @@ pub(crate) struct State {
     pub(crate) config: Config,
     /// Transactions that were begun.
     pub(crate) begun: Vec<Vec<Change>>,
+    /// Who had them begun.
+    pub(crate) askers: Vec<Asker>,
     /// The tasks of those.
     pub(crate) tasks: Vec<Task>,
     /// Whether tasks end at once.
@@ -119,8 +121,14 @@ impl Fixture {
     pub(crate) fn of(drives: usize, functions: u16) -> Self {
         let (inventory, text) = inventory(drives, functions);
         let config = load("test.toml", &format!("{CONFIG}{text}")).unwrap().config;
-        let fake =
-            Arc::new(Fake(Mutex::new(State { inventory, config, begun: Vec::new(), tasks: Vec::new(), quick: false })));
+        let fake = Arc::new(Fake(Mutex::new(State {
+            inventory,
+            config,
+            begun: Vec::new(),
+            askers: Vec::new(),
+            tasks: Vec::new(),
+            quick: false,
+        })));
         let parts = Parts {
             target: fake.clone(),
             enclosure: fake.clone(),
@@ -320,10 +328,11 @@ impl Enclosure for Fake {
         self.state().inventory.clone()
     }
 
-    fn begin_for(&self, transaction: Transaction, _by: &Asker) -> Result<Task, Refused> {
+    fn begin_for(&self, transaction: Transaction, by: &Asker) -> Result<Task, Refused> {
         let mut state = self.state();
         check(&state.inventory, &transaction)?;
         state.begun.push(transaction.changes.clone());
+        state.askers.push(by.clone());
         let done = state.quick;
         let made = transaction.changes.iter().filter_map(|change| match change {
             Change::CreateNamespace(new) => Some(format!("{}/ns1", new.drive)),
