@@ -23,7 +23,9 @@ pub(super) struct Tasks {
     report: Report,
 }
 
-/// Is told of tasks that have begun, have come further, or have ended.
+/// Is told of tasks that have begun, have come further, or have ended, one after the other and
+/// before anyone sees the task so: who waited for a task finds its events. The tasks are locked
+/// meanwhile, so it does not ask for them.
 type Report = Box<dyn Fn(&Task) + Send + Sync>;
 
 #[derive(Default)]
@@ -120,7 +122,6 @@ impl Tasks {
             error: None,
         };
         state.tasks.push_back(Kept { task: task.clone(), began_ms: self.clock.now_ms(), claims, reported: None });
-        drop(state);
         (self.report)(&task);
         Ok(task)
     }
@@ -170,16 +171,15 @@ impl Tasks {
             kept.claims.clear();
         }
         let step = (kept.task.phase, kept.task.percent / 10);
-        let news = (kept.reported != Some(step)).then(|| kept.task.clone());
-        kept.reported = Some(step);
+        if kept.reported != Some(step) {
+            kept.reported = Some(step);
+            (self.report)(&kept.task);
+        }
         if kept.task.is_over() {
             state.ended += 1;
         }
         drop(state);
         self.changed.notify_all();
-        if let Some(task) = news {
-            (self.report)(&task);
-        }
     }
 
     /// All that are remembered, the latest last.
@@ -233,6 +233,9 @@ fn overlap(one: &str, other: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
     use ebof_clock::Clock;
 
     use super::*;
@@ -276,6 +279,23 @@ mod tests {
             begin(&tasks, &[&format!("f{at}")]).unwrap();
         }
         assert_eq!(begin(&tasks, &["g"]).unwrap_err(), NotBegun::TooMany);
+    }
+
+    #[test]
+    fn who_sees_the_end_finds_it_reported() {
+        let reported = Arc::new(AtomicBool::new(false));
+        let report = Arc::clone(&reported);
+        let report = move |task: &Task| {
+            std::thread::sleep(Duration::from_millis(20));
+            report.store(task.is_over(), Relaxed);
+        };
+        let tasks = Tasks::new(Uptime::start(Clock::default()), Box::new(report));
+        let task = begin(&tasks, &["d0"]).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| tasks.end(task.id, Ok(())));
+            while !tasks.wait(task.id, None, Duration::ZERO).unwrap().is_over() {}
+            assert!(reported.load(Relaxed));
+        });
     }
 
     #[test]
