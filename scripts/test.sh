@@ -287,7 +287,18 @@ part_doc() {
   static doc 600 "cargo doc, warnings denied" \
     env RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --locked --workspace --no-deps --lib
 }
+# Tests have state directories of their own: what is served here is not theirs to change.
 part_tests() {
+  local stamp=$logs/tests.stamp used
+  touch "$stamp"
+  run_tests
+  used=$(find /var/lib/ebof "${XDG_STATE_HOME:-$HOME/.local/state}/ebof" -newer "$stamp" 2>/dev/null)
+  [[ $used ]] || return
+  say "   FAILED: a test has used the state directory of this machine: ${used//$'\n'/ }"
+  count 0 1 0
+  failures+=("the state directory of this machine")
+}
+run_tests() {
   cargo_tests tests 2400 "unit, property, conversation, corpus and end-to-end tests" --workspace --lib --bins --tests
 }
 # counted NAME SECONDS WHAT COMMAND...: a part whose program gets the debug build in $EBOF, prints

@@ -6,13 +6,13 @@ use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use ebof_initiator::{Controller, Options};
 use ebof_nvme::{Nqn, Nsid};
 use serde_json::Value;
 
+use crate::program::ebof;
 use crate::serving::Serving;
 use crate::target::keys;
 
@@ -37,9 +37,9 @@ impl Running {
     fn start(directory: &Path) -> Self {
         std::fs::write(directory.join("disk.img"), vec![0; 1 << 20]).unwrap();
         std::fs::write(directory.join("ebof.toml"), text("\"disk.img\"")).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ebof"));
+        let mut command = ebof(directory);
         // A relative path: what is in force is the same for whoever works in another directory.
-        command.args(["serve", "-o", "json", "--config", "ebof.toml"]).current_dir(directory);
+        command.args(["serve", "-o", "json", "--config", "ebof.toml"]);
         let serving = Serving::start(command, directory);
         let listening = serving.started["listening"][0].as_str().unwrap();
         let address = listening.trim_start_matches("tcp://").parse().unwrap();
@@ -188,8 +188,7 @@ fn a_wrong_file_is_told_before_anything_is_sent() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("bad.toml"), "[[port]]\n").unwrap();
     let run = |arguments: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ebof"));
-        let output = command.args(arguments).current_dir(directory.path()).stdin(Stdio::null()).output().unwrap();
+        let output = ebof(directory.path()).args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
         String::from_utf8(output.stderr).unwrap()
     };

@@ -4,12 +4,13 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use ebof_initiator::{Controller, Options};
 use ebof_nvme::{Nqn, Nsid, Status};
 
+use crate::program;
 use crate::server::Server;
 
 const NQN: &str = "nqn.2014-08.org.example:damaged";
@@ -78,9 +79,8 @@ fn a_damaged_drive_is_refused_with_the_damage_and_what_can_be_done() {
     let file = directory.path().join("drive.img");
     let at = make(&file);
     let before = std::fs::read(&file).unwrap();
-    let run = Command::new(env!("CARGO_BIN_EXE_ebof"))
+    let run = program::ebof(directory.path())
         .args(["serve", "--listen", "tcp://127.0.0.1:0", "--nqn", NQN, "--drive", &drive(&file, "")])
-        .stdin(Stdio::null())
         .output()
         .unwrap();
     let told = String::from_utf8_lossy(&run.stderr);

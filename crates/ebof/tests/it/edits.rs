@@ -4,20 +4,19 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::Command;
 
 use ebof_initiator::{Controller, Options};
 use ebof_nvme::{Nqn, Nsid};
 use serde_json::Value;
 
+use crate::program::ebof;
 use crate::serving::Serving;
 
 const NQN: &str = "nqn.2014-08.org.example:disks";
 
 fn start(directory: &Path) -> Serving {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ebof"));
+    let mut command = ebof(directory);
     command.args(["serve", "-o", "json", "--control", "control.sock", "--state", "state"]);
-    command.current_dir(directory).env("EBOF_STATE_DIR", directory.join("run")).env_remove("EBOF_LOG");
     Serving::start(command, directory)
 }
 

@@ -5,6 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
+use crate::program::ebof;
 use crate::serving::Serving;
 
 const PASSWORD: &str = "correct horse battery";
@@ -17,13 +18,10 @@ struct Managed {
 }
 
 fn serve(directory: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ebof"));
+    let mut command = ebof(directory);
     command
         .args(["serve", "mem:64Mi", "--listen", "tcp://127.0.0.1:0", "--https", "127.0.0.1:0", "-o", "json"])
-        .args(["--nqn", "nqn.2014-08.org.example:https", "--control", "control.sock"])
-        .env("STATE_DIRECTORY", directory.join("state"))
-        .env_remove("EBOF_LOG")
-        .current_dir(directory);
+        .args(["--nqn", "nqn.2014-08.org.example:https", "--control", "control.sock"]);
     command
 }
 
@@ -37,10 +35,10 @@ impl Managed {
 
     /// Of another machine: it has the directory as home.
     fn run(&self, user: &str, arguments: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ebof"));
+        let mut command = ebof(&self.serving.directory);
         command.arg("target").args(arguments).args(["--server", &self.server, "--user", user]);
         command.env("HOME", &self.serving.directory).env_remove("XDG_CONFIG_HOME").env("EBOF_PASSWORD", PASSWORD);
-        command.current_dir(&self.serving.directory).stdin(Stdio::null()).output().unwrap()
+        command.output().unwrap()
     }
 
     /// The same with the certificate's fingerprint.
@@ -118,9 +116,9 @@ fn roles_and_passwords_are_checked() {
     let text = target.serving.refused(&["target", "account", "set-password", "boss", "--new-password-file", "short"]);
     assert!(text.contains("8 to 128 characters"), "{text}");
     // No terminal, no file, no variable.
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ebof"));
+    let mut command = ebof(directory.path());
     command.args(["target", "status", "--server", &target.server, "--fingerprint", &target.fingerprint]);
-    let output = command.env_remove("EBOF_PASSWORD").stdin(Stdio::null()).output().unwrap();
+    let output = command.env_remove("EBOF_PASSWORD").output().unwrap();
     assert!(refused(&output).contains("--password-file"));
 }
 
@@ -171,7 +169,7 @@ fn what_cannot_be_served_safely_is_refused_at_the_start() {
     let text = failed(serve(directory.path()).args(["--http", "0.0.0.0:0"]));
     assert!(text.contains("--https ADDRESS:PORT"), "{text}");
     drop(Managed::start(directory.path()));
-    let accounts = directory.path().join("state/accounts.json");
+    let accounts = directory.path().join("run/state/accounts.json");
     let good = std::fs::read(&accounts).unwrap();
     std::fs::write(&accounts, &good[..good.len() - 20]).unwrap();
     let text = failed(&mut serve(directory.path()));

@@ -18,6 +18,7 @@ mod https;
 mod idle;
 mod monitoring;
 mod picture;
+mod program;
 mod readme;
 mod reload;
 mod server;

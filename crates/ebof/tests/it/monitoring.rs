@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::program::ebof;
 use crate::serving::Serving;
 
 const BOX: &str = r#"
@@ -49,8 +50,8 @@ impl Drop for Running {
 pub(crate) fn start(directory: &Path) -> Serving {
     let config = directory.join("box.toml");
     std::fs::write(&config, BOX).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ebof"));
-    command.args(["serve", "-o", "json", "--config"]).arg(config).stdin(Stdio::null());
+    let mut command = ebof(directory);
+    command.args(["serve", "-o", "json", "--config"]).arg(config);
     Serving::start(command, directory)
 }
 

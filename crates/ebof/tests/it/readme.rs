@@ -139,7 +139,8 @@ struct Shell {
 impl Shell {
     /// `None` if this machine does not permit it.
     fn start(directory: &Path, programs: &Path) -> Option<Self> {
-        let set_up = "ip link set lo up && mount -t tmpfs tmpfs /run && exec bash --norc";
+        let set_up =
+            "ip link set lo up && mount -t tmpfs tmpfs /run && mount -t tmpfs tmpfs /var/lib && exec bash --norc";
         let path = format!("{}:{}:/usr/sbin:/sbin", programs.display(), std::env::var("PATH").unwrap_or_default());
         let mut process = Command::new("unshare")
             .args(["--net", "--mount", "--propagation", "private", "sh", "-c", set_up])

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::program::ebof;
+
 /// `ebof serve --config`; it is killed on drop.
 struct Server {
     child: Child,
@@ -23,11 +25,9 @@ impl Server {
     fn start(directory: &Path, text: &str) -> Self {
         let config = directory.join("ebof.toml");
         std::fs::write(&config, text).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_ebof"))
+        let mut child = ebof(directory)
             .args(["serve", "-o", "json", "--config"])
             .arg(&config)
-            .env_remove("EBOF_LOG")
-            .env("EBOF_STATE_DIR", directory.join("run"))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

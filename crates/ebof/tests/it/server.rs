@@ -1,12 +1,18 @@
 //! A target in a process of its own, for tests that kill or watch it.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
+
+use tempfile::TempDir;
+
+use crate::program::ebof;
 
 /// The process; it is killed on drop.
 pub(crate) struct Server {
     child: Child,
     pub(crate) port: u16,
+    /// Its state directory is in it.
+    _directory: TempDir,
 }
 
 impl Server {
@@ -17,7 +23,8 @@ impl Server {
 
     /// The same, with its log in this file.
     pub(crate) fn start_with(nqn: &str, args: &[&str], log: Stdio) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_ebof"))
+        let directory = tempfile::tempdir().unwrap();
+        let mut child = ebof(directory.path())
             .args(["serve", "--listen", "tcp://127.0.0.1:0", "--nqn", nqn, "-o", "json"])
             .args(args)
             .stdout(Stdio::piped())
@@ -33,7 +40,7 @@ impl Server {
         });
         let listening = started["listening"][0].as_str().unwrap();
         let port = listening.rsplit(':').next().unwrap().parse().unwrap();
-        Self { child, port }
+        Self { child, port, _directory: directory }
     }
 
     /// Ends it with SIGTERM, and waits for it.

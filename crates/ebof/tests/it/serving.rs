@@ -6,6 +6,8 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
+use crate::program::ebof;
+
 /// `ebof serve -o json`, whose control socket is `control.sock` in its directory; it is killed on
 /// drop.
 pub(crate) struct Serving {
@@ -26,9 +28,7 @@ impl Serving {
     }
 
     pub(crate) fn run(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ebof"));
-        command.args(arguments).args(["--control", "control.sock"]);
-        command.current_dir(&self.directory).stdin(Stdio::null()).output().unwrap()
+        ebof(&self.directory).args(arguments).args(["--control", "control.sock"]).output().unwrap()
     }
 
     /// Its output; it has to succeed.

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::program::{alone, ebof};
+
 /// Longer than anything here takes, even on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
@@ -24,7 +26,7 @@ struct Server {
 
 impl Server {
     fn start(config: &Path) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_ebof"))
+        let mut child = ebof(config.parent().unwrap())
             .args(["serve", "-o", "json", "--config"])
             .arg(config)
             .stdout(Stdio::piped())
@@ -133,7 +135,9 @@ fn no_configuration_file_delays_signals_or_exhausts_memory() {
 
 #[test]
 fn a_target_that_cannot_serve_with_every_thread_ends() {
+    let directory = tempfile::tempdir().unwrap();
     let mut command = Command::new("prlimit");
+    alone(&mut command, directory.path());
     command.args(["--nofile=14:14", env!("CARGO_BIN_EXE_ebof"), "serve", "--listen", "tcp://127.0.0.1:0"]);
     command.args(["--threads", "8", "mem:1Mi"]).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -153,7 +157,10 @@ fn a_drive_larger_than_the_file_size_limit_leaves_no_file() {
     let script = format!(
         "ulimit -f 20000; exec {program} serve --listen tcp://127.0.0.1:0 --drive name=d0,backing=d0.img,size=1Gi"
     );
-    let output = Command::new("sh").args(["-c", &script]).current_dir(&directory).output().unwrap();
+    let state = tempfile::tempdir().unwrap();
+    let mut command = Command::new("sh");
+    alone(&mut command, state.path());
+    let output = command.args(["-c", &script]).current_dir(&directory).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{}: {said}", output.status);
     assert!(said.contains("File too large"), "{said}");

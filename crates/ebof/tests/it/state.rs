@@ -6,6 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
+use crate::program::ebof;
 use crate::serving::Serving;
 
 const NQN: &str = "nqn.2014-08.org.example:disks";
@@ -19,9 +20,8 @@ fn text(namespaces: &str) -> String {
 }
 
 fn serve(directory: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ebof"));
+    let mut command = ebof(directory);
     command.args(["serve", "-o", "json", "--control", "control.sock"]).args(arguments);
-    command.current_dir(directory).env("EBOF_STATE_DIR", directory.join("run")).env_remove("EBOF_LOG");
     command
 }
 

@@ -2,10 +2,12 @@
 
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::program::ebof;
 
 /// Longer than anything here takes, even on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
@@ -21,7 +23,7 @@ impl Supervised {
         let path = directory.join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
         socket.set_read_timeout(Some(LONG)).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_ebof"))
+        let child = ebof(directory)
             .args(["serve", "--control", "none", "--config"])
             .arg(config)
             .env("NOTIFY_SOCKET", &path)

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::program::ebof;
 use crate::serving::Serving;
 
 const BOX: &str = r#"
@@ -63,8 +64,8 @@ fn serve(directory: &Path) -> Command {
     if !config.exists() {
         std::fs::write(&config, BOX).unwrap();
     }
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ebof"));
-    command.args(["serve", "-o", "json", "--config"]).arg(config).env_remove("EBOF_LOG").stdin(Stdio::null());
+    let mut command = ebof(directory);
+    command.args(["serve", "-o", "json", "--config"]).arg(config);
     command
 }
 
