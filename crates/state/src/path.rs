@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// Where the state directory is by default: `state` in `$EBOF_STATE_DIR`, where everything of ebof
-/// is elsewhere; or what systemd says (`$STATE_DIRECTORY`); otherwise `/var/lib/ebof` for root, and
-/// `$XDG_STATE_HOME/ebof` or `~/.local/state/ebof` for others. `None` if the environment does not
-/// tell.
+/// Where the state directory is by default: what systemd says (`$STATE_DIRECTORY`), also where the
+/// unit has its sockets in a run-time directory (`$EBOF_STATE_DIR`), which does not outlive it; or
+/// `state` in `$EBOF_STATE_DIR`, where everything of ebof is elsewhere; otherwise `/var/lib/ebof` for
+/// root, and `$XDG_STATE_HOME/ebof` or `~/.local/state/ebof` for others. `None` if the environment
+/// does not tell.
 #[must_use]
 pub fn standard_path() -> Option<PathBuf> {
     standard(rustix::process::geteuid().is_root(), |name| std::env::var_os(name))
@@ -24,7 +25,7 @@ fn standard(is_root: bool, variable: impl Fn(&str) -> Option<OsString>) -> Optio
     });
     let elsewhere = variable("EBOF_STATE_DIR").filter(|path| !path.is_empty());
     let elsewhere = elsewhere.and_then(|path| Some(std::path::absolute(path).ok()?.join("state")));
-    match elsewhere.or(of_systemd) {
+    match of_systemd.or(elsewhere) {
         Some(path) => Some(path),
         None if is_root => Some("/var/lib/ebof".into()),
         None => absolute("XDG_STATE_HOME")
@@ -51,7 +52,8 @@ mod tests {
         assert_eq!(at(false, &[("HOME", "/users/a"), ("XDG_STATE_HOME", "/s")]), some("/s/ebof"));
         assert_eq!(at(false, &[("HOME", "/users/a"), ("XDG_STATE_HOME", "s")]), some("/users/a/.local/state/ebof"));
         assert_eq!(at(false, &[("STATE_DIRECTORY", "box"), ("HOME", "")]), None);
-        assert_eq!(at(true, &[("EBOF_STATE_DIR", "/tmp/x"), ("STATE_DIRECTORY", "/box")]), some("/tmp/x/state"));
+        assert_eq!(at(true, &[("EBOF_STATE_DIR", "/tmp/x"), ("STATE_DIRECTORY", "/box")]), some("/box"));
+        assert_eq!(at(true, &[("EBOF_STATE_DIR", "/tmp/x")]), some("/tmp/x/state"));
         assert_eq!(at(true, &[("EBOF_STATE_DIR", "")]), some("/var/lib/ebof"));
     }
 }

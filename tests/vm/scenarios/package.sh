@@ -92,6 +92,7 @@ boot_1() {
   check "man pages and completions are there" ls /usr/share/man/man1/ebof-connect.1.gz /usr/share/man/man5/ebof.toml.5.gz \
     /usr/share/bash-completion/completions/ebof
   reloads
+  managed
   watchdog
   upgrade
   step "connected at boot from now on"
@@ -132,6 +133,33 @@ CONFIG
   check "... and the target goes on" is_active ebof
   sed -i 's/^allow_any_hosts.*/allow_any_host = true/' /etc/ebof/ebof.toml
   check "systemctl reload with the mistake mended" systemctl reload ebof
+}
+
+# Managed over HTTPS, by the file and by the state directory.
+managed() {
+  local before
+  step "managed over the network"
+  check_equal "the state directory outlives the target" /var/lib/ebof/served.json "$(ls /var/lib/ebof/served.json)"
+  echo 'EBOF_OPTIONS="--https 127.0.0.1:8443"' >>/etc/default/ebof
+  check "systemctl restart, with HTTPS" systemctl restart ebof
+  check_says "the journal has the fingerprint of the certificate" 'SHA-256 [0-9A-F:]{95}' journalctl --no-pager -n 20 -u ebof
+  check "the first password is in the state directory" test -s /var/lib/ebof/initial-password
+  before=$(cksum /var/lib/ebof/tls.pem /var/lib/ebof/accounts.json)
+  check "ebof config export" ebof config export /root/ebof.toml
+  echo 'EBOF_SOURCE=""' >>/etc/default/ebof
+  check "systemctl restart, by the state directory" systemctl restart ebof
+  check_equal "the certificate and the accounts are those of before" "$before" \
+    "$(cksum /var/lib/ebof/tls.pem /var/lib/ebof/accounts.json)"
+  check_equal "it serves nothing at first" "serving 0 subsystems at 0 ports" "$(status_text)"
+  check "ebof config apply" ebof config apply /root/ebof.toml --yes
+  check "ebof target add port" ebof target add port tcp://127.0.0.1:4422 --name second
+  check "systemctl reload" systemctl reload ebof
+  check "systemctl restart" systemctl restart ebof
+  check_equal "what was changed is still there" "serving 1 subsystem at 2 ports" "$(status_text)"
+  check "ebof config export over the file of the service" ebof config export --force /etc/ebof/ebof.toml
+  sed -i "/^EBOF_SOURCE/d; /--https/d" /etc/default/ebof
+  check "systemctl restart, by the file again" systemctl restart ebof
+  check_equal "which has what was changed" "serving 1 subsystem at 2 ports" "$(status_text)"
 }
 
 watchdog() {
