@@ -39,6 +39,7 @@ fn run(supervisor: &Supervisor, target: &Target, allowed: Duration) {
 pub(crate) fn summary(target: &Target) -> String {
     let status = target.status();
     let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
-    let (subsystems, ports) = (count(status.subsystems.len(), "subsystem"), count(status.ports.len(), "port"));
+    let (subsystems, ports) =
+        (count(status.enabled_subsystems().count(), "subsystem"), count(status.ports.len(), "port"));
     format!("serving {subsystems} at {ports}")
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use ebof_manage::api::{DriveStatus, PortStatus, Status};
+use ebof_manage::api::{DriveStatus, PortStatus, Status, SubsystemStatus};
 use ebof_manage::{Config, Target as _};
 use ebof_server::{Settings, Target};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -321,12 +321,12 @@ fn listening(port: &PortStatus) -> String {
 fn text(status: &Status, metrics: Option<SocketAddr>) -> String {
     let mut lines = Vec::new();
     let drive_of = |nqn: &str| status.drives.iter().find(|drive| drive.subsystem_nqn.as_deref() == Some(nqn));
-    for subsystem in &status.subsystems {
+    for subsystem in status.enabled_subsystems() {
         lines.push(format!("subsystem {}", subsystem.nqn));
         if let Some(drive) = drive_of(&subsystem.nqn) {
             lines.push(format!("  {}", drive_line(drive)));
         }
-        for namespace in &subsystem.namespaces {
+        for namespace in subsystem.enabled_namespaces() {
             let size = si_and_binary(namespace.size_bytes.into());
             let block = namespace.block_size_bytes;
             let protected = if namespace.write_protect { ", write protected" } else { "" };
@@ -334,11 +334,12 @@ fn text(status: &Status, metrics: Option<SocketAddr>) -> String {
             lines.push(format!("  namespace {:<4} {size}, {block} B blocks{protected}: {drive}", namespace.nsid));
         }
     }
+    lines.extend(disabled_line(status));
     lines.extend(status.ports.iter().map(|port| format!("listening on {}", listening(port))));
     lines.extend(metrics.map(|address| format!("metrics on http://{address}/metrics")));
     if let Some(PortStatus { transport, address, .. }) = status.ports.iter().find(|port| port.socket.is_none()) {
         let host = if address.ip().is_unspecified() { "ADDRESS".to_owned() } else { address.ip().to_string() };
-        for subsystem in status.subsystems.iter().take(ATTACH_LINES_MAX) {
+        for subsystem in status.enabled_subsystems().take(ATTACH_LINES_MAX) {
             let port = address.port();
             let nqn = &subsystem.nqn;
             lines.push(format!("attach with: ebof connect -t {transport} -a {host} -s {port} -n {nqn}"));
@@ -350,6 +351,20 @@ fn text(status: &Status, metrics: Option<SocketAddr>) -> String {
         lines.push(format!("make a namespace on a drive that has none with: {verbs}"));
     }
     lines.join("\n") + "\n"
+}
+
+/// What is in the configuration, and not there for hosts.
+fn disabled_line(status: &Status) -> Option<String> {
+    let ports = status.disabled_ports.iter().map(|name| format!("port {}", safe(name)));
+    let of_subsystem = |subsystem: &SubsystemStatus| {
+        let namespaces = subsystem.namespaces.iter().filter(|namespace| subsystem.enabled && !namespace.enabled);
+        let nqn = subsystem.nqn.clone();
+        let itself = (!subsystem.enabled).then(|| format!("subsystem {nqn}"));
+        let namespaces = namespaces.map(move |namespace| format!("namespace {nqn}/{}", namespace.nsid));
+        itself.into_iter().chain(namespaces).collect::<Vec<_>>()
+    };
+    let disabled: Vec<_> = ports.chain(status.subsystems.iter().flat_map(of_subsystem)).collect();
+    (!disabled.is_empty()).then(|| format!("disabled: {}", disabled.join(", ")))
 }
 
 /// `drive d0: 107.37 GB, 7.37 GB unallocated, profile default, 2 namespaces: disk.img`

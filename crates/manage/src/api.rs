@@ -156,6 +156,9 @@ pub struct Status {
     pub connections_max: u32,
     /// Its ports.
     pub ports: Vec<PortStatus>,
+    /// The names of ports that are disabled: nothing listens there.
+    #[serde(default)]
+    pub disabled_ports: Vec<String>,
     /// Its subsystems, without the discovery subsystem.
     pub subsystems: Vec<SubsystemStatus>,
     /// Its drives.
@@ -163,6 +166,13 @@ pub struct Status {
     pub drives: Vec<DriveStatus>,
     /// Every controller, those of the discovery subsystem too.
     pub controllers: Vec<ControllerStatus>,
+}
+
+impl Status {
+    /// The subsystems that are there for hosts.
+    pub fn enabled_subsystems(&self) -> impl Iterator<Item = &SubsystemStatus> {
+        self.subsystems.iter().filter(|subsystem| subsystem.enabled)
+    }
 }
 
 /// A port.
@@ -195,6 +205,9 @@ pub struct PortStatus {
 pub struct SubsystemStatus {
     /// Its NQN.
     pub nqn: String,
+    /// Whether it is there for hosts.
+    #[serde(default = "enabled")]
+    pub enabled: bool,
     /// Serial number.
     pub serial: String,
     /// Model number.
@@ -209,11 +222,27 @@ pub struct SubsystemStatus {
     pub namespaces: Vec<NamespaceStatus>,
 }
 
+impl SubsystemStatus {
+    /// The namespaces that are there for hosts.
+    pub fn enabled_namespaces(&self) -> impl Iterator<Item = &NamespaceStatus> {
+        self.namespaces.iter().filter(|namespace| namespace.enabled)
+    }
+}
+
+/// What a target is taken to mean that does not say it.
+const fn enabled() -> bool {
+    true
+}
+
 /// A namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamespaceStatus {
     /// Its NSID.
     pub nsid: u32,
+    /// Whether it is there for hosts, if its subsystem is. If not, it has no size here: its device
+    /// is not open.
+    #[serde(default = "enabled")]
+    pub enabled: bool,
     /// Where its data are stored, as in the configuration.
     pub drive: String,
     /// Capacity in bytes.

@@ -153,8 +153,8 @@ fn encode_target(status: &Status, encoder: &mut DescriptorEncoder<'_>) -> fmt::R
     ports("ebof_connections_refused", "Connections refused since the start", |port| port.refused)?;
     let help = "Capacity of a namespace";
     let mut sizes = encoder.encode_descriptor("ebof_namespace_size", help, Some(&Unit::Bytes), MetricType::Gauge)?;
-    for subsystem in &status.subsystems {
-        for namespace in &subsystem.namespaces {
+    for subsystem in status.enabled_subsystems() {
+        for namespace in subsystem.enabled_namespaces() {
             let labels: Labels = vec![("subsystem", subsystem.nqn.clone()), ("namespace", namespace.nsid.to_string())];
             ConstGauge::new(signed(namespace.size_bytes)).encode(sizes.encode_family(&labels)?)?;
         }

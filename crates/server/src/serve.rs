@@ -369,6 +369,7 @@ impl api::Target for Target {
             connections: self.shared.connections.load(Relaxed),
             connections_max: self.shared.settings.connections_max,
             ports,
+            disabled_ports: state.config.ports.iter().filter(|it| !it.enabled).map(|it| it.name.clone()).collect(),
             subsystems,
             drives: state.devices.drive_status(),
             controllers,
@@ -459,6 +460,7 @@ fn subsystem_status(config: &ebof_manage::config::Subsystem, state: &InForce, to
         let geometry = state.devices.device(config, namespace).map(|plain| plain.device.geometry());
         NamespaceStatus {
             nsid: namespace.nsid,
+            enabled: namespace.enabled,
             drive: namespace.drive.to_string(),
             size_bytes: geometry.map_or(0, |geometry| geometry.capacity_bytes),
             block_size_bytes: geometry.map_or(0, |geometry| geometry.logical_block_bytes),
@@ -470,6 +472,7 @@ fn subsystem_status(config: &ebof_manage::config::Subsystem, state: &InForce, to
     };
     SubsystemStatus {
         nqn: config.nqn.to_string(),
+        enabled: config.enabled,
         serial: config.serial.clone(),
         model: config.model.clone(),
         allow_any_host: config.allow_any_host,
@@ -491,6 +494,7 @@ fn of_drive(
 ) -> Vec<NamespaceStatus> {
     let status = |(nsid, namespace): &(ebof_nvme::Nsid, ebof_drive::Namespace)| NamespaceStatus {
         nsid: nsid.0,
+        enabled: true,
         drive: name.to_owned(),
         size_bytes: namespace.shape.bytes(),
         block_size_bytes: 1 << namespace.shape.format().block_shift,

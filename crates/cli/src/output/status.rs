@@ -25,7 +25,7 @@ impl View for ShownStatus {
             duration(*uptime_s)
         );
         text += &source_text(configuration);
-        text += &ports_text(&status.ports);
+        text += &ports_text(status);
         status.subsystems.iter().for_each(|subsystem| text += &subsystem_text(subsystem));
         if !status.drives.is_empty() {
             let columns =
@@ -79,7 +79,7 @@ fn source_text(configuration: &Configuration) -> String {
     text + "\n\n"
 }
 
-fn ports_text(ports: &[PortStatus]) -> String {
+fn ports_text(status: &Status) -> String {
     let row = |port: &PortStatus| {
         let listens = match &port.socket {
             Some(socket) => format!("{}:{}", port.transport, safe(socket)),
@@ -89,12 +89,14 @@ fn ports_text(ports: &[PortStatus]) -> String {
         let counts = [connections, accepted, refused].map(|count| count.to_string());
         [safe(&port.name), listens].into_iter().chain(counts).collect()
     };
+    let disabled = |name: &String| [safe(name), "disabled".to_owned()].into_iter().chain(["-"; 3].map(String::from));
+    let rows = status.ports.iter().map(row).chain(status.disabled_ports.iter().map(|name| disabled(name).collect()));
     let columns = [("PORT", 4), ("LISTENS ON", 10), ("CONNECTIONS", 11), ("ACCEPTED", 8), ("REFUSED", 7)];
-    table(&columns, &ports.iter().map(row).collect::<Vec<_>>())
+    table(&columns, &rows.collect::<Vec<_>>())
 }
 
 fn subsystem_text(subsystem: &SubsystemStatus) -> String {
-    let SubsystemStatus { nqn, allow_any_host, allowed_hosts, ports, namespaces, .. } = subsystem;
+    let SubsystemStatus { nqn, enabled, allow_any_host, allowed_hosts, ports, namespaces, .. } = subsystem;
     let hosts = match (allow_any_host, allowed_hosts.as_slice()) {
         (true, _) => "any host".to_owned(),
         (false, []) => "no host".to_owned(),
@@ -102,7 +104,8 @@ fn subsystem_text(subsystem: &SubsystemStatus) -> String {
     };
     let ports = ports.iter().map(|port| safe(port)).collect::<Vec<_>>().join(", ");
     let ports = if ports.is_empty() { "no port".to_owned() } else { ports };
-    let mut text = format!("\nsubsystem {}: for {hosts}, at {ports}\n", safe(nqn));
+    let disabled = if *enabled { "" } else { "disabled, " };
+    let mut text = format!("\nsubsystem {}: {disabled}for {hosts}, at {ports}\n", safe(nqn));
     if namespaces.is_empty() {
         return text;
     }
@@ -118,15 +121,22 @@ fn subsystem_text(subsystem: &SubsystemStatus) -> String {
     ];
     let rows = namespaces.iter().map(|namespace| {
         let io = &namespace.io;
+        // Its device is not open.
+        let is_known = namespace.block_size_bytes > 0;
+        let remark = match (*enabled && namespace.enabled, namespace.write_protect) {
+            (false, _) => " (disabled)",
+            (true, true) => " (write protected)",
+            (true, false) => "",
+        };
         vec![
             namespace.nsid.to_string(),
-            si(namespace.size_bytes.into()),
-            namespace.block_size_bytes.to_string(),
+            if is_known { si(namespace.size_bytes.into()) } else { "-".to_owned() },
+            if is_known { namespace.block_size_bytes.to_string() } else { "-".to_owned() },
             si(io.read_bytes.into()),
             si(io.write_bytes.into()),
             (io.read_commands + io.write_commands + io.other_commands).to_string(),
             io.errors.to_string(),
-            safe(&namespace.drive) + if namespace.write_protect { " (write protected)" } else { "" },
+            safe(&namespace.drive) + remark,
         ]
     });
     for line in table(&columns, &rows.collect::<Vec<_>>()).lines() {

@@ -9,7 +9,8 @@ fn subsystem(nqn: &str, namespaces: Vec<NamespaceStatus>) -> SubsystemStatus {
     let model = "ebof".to_owned();
     let allowed_hosts = Vec::new();
     let ports = Vec::new();
-    SubsystemStatus { nqn: nqn.to_owned(), serial, model, allow_any_host: true, allowed_hosts, ports, namespaces }
+    let (nqn, enabled, allow_any_host) = (nqn.to_owned(), true, true);
+    SubsystemStatus { nqn, enabled, serial, model, allow_any_host, allowed_hosts, ports, namespaces }
 }
 
 fn port(transport: &str, address: &str) -> PortStatus {
@@ -35,6 +36,7 @@ fn status(ports: Vec<PortStatus>, subsystems: Vec<SubsystemStatus>, drives: Vec<
         connections: 0,
         connections_max: 1,
         ports,
+        disabled_ports: Vec::new(),
         subsystems,
         drives,
         controllers: Vec::new(),
@@ -72,9 +74,38 @@ fn a_drive_without_namespaces_is_served_with_a_hint() {
 }
 
 #[test]
+fn what_is_disabled_is_named_and_not_offered() {
+    let namespace = |nsid, enabled| NamespaceStatus {
+        nsid,
+        enabled,
+        drive: "mem:1Gi".to_owned(),
+        size_bytes: if enabled { 1_000_000_000 } else { 0 },
+        block_size_bytes: if enabled { 512 } else { 0 },
+        uuid: String::new(),
+        write_protect: false,
+        ana_group: 1,
+        io: IoCounters::default(),
+    };
+    let mut off = subsystem("nqn.off", vec![namespace(1, true)]);
+    off.enabled = false;
+    let subsystems = vec![subsystem("nqn.on", vec![namespace(1, true), namespace(2, false)]), off];
+    let mut status = status(vec![port("tcp", "127.0.0.1:4420")], subsystems, Vec::new());
+    status.disabled_ports = vec!["spare".to_owned()];
+    assert_eq!(
+        text(&status, None),
+        "subsystem nqn.on\n\
+         \x20 namespace 1    1.00 GB (953.67 MiB), 512 B blocks: mem:1Gi\n\
+         disabled: port spare, namespace nqn.on/2, subsystem nqn.off\n\
+         listening on tcp://127.0.0.1:4420\n\
+         attach with: ebof connect -t tcp -a 127.0.0.1 -s 4420 -n nqn.on\n"
+    );
+}
+
+#[test]
 fn drives_and_namespaces_are_printed_with_their_subsystems() {
     let namespace = NamespaceStatus {
         nsid: 1,
+        enabled: true,
         drive: "mem:1Gi".to_owned(),
         size_bytes: 1_000_000_000,
         block_size_bytes: 512,

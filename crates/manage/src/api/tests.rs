@@ -39,8 +39,10 @@ fn status() -> Status {
             accepted: 12,
             refused: 2,
         }],
+        disabled_ports: vec!["spare".into()],
         subsystems: vec![SubsystemStatus {
             nqn: "nqn.2014-08.org.example:drive0".into(),
+            enabled: true,
             serial: "S3RIAL0001".into(),
             model: "ebof".into(),
             allow_any_host: false,
@@ -48,6 +50,7 @@ fn status() -> Status {
             ports: vec!["tcp://127.0.0.1:4420".into()],
             namespaces: vec![NamespaceStatus {
                 nsid: 1,
+                enabled: false,
                 drive: "disk.img,size=10Gi".into(),
                 size_bytes: 10 << 30,
                 block_size_bytes: 4096,

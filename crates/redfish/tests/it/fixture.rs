@@ -198,6 +198,7 @@ impl Target for Fake {
         let plain = state.config.subsystems.iter().filter(|subsystem| subsystem.drive.is_none());
         let subsystems = plain.map(|subsystem| SubsystemStatus {
             nqn: subsystem.nqn.to_string(),
+            enabled: subsystem.enabled,
             serial: subsystem.serial.clone(),
             model: subsystem.model.clone(),
             allow_any_host: subsystem.allow_any_host,
@@ -227,6 +228,7 @@ impl Target for Fake {
             connections: 2,
             connections_max: 100,
             ports: ports.collect(),
+            disabled_ports: Vec::new(),
             subsystems: subsystems.collect(),
             drives: Vec::new(),
             controllers: of_drives.collect(),
@@ -313,6 +315,7 @@ impl Measured for Idle {
 fn namespace_status(namespace: &ebof_manage::config::Namespace) -> NamespaceStatus {
     NamespaceStatus {
         nsid: namespace.nsid,
+        enabled: namespace.enabled,
         drive: namespace.drive.to_string(),
         size_bytes: 1 << 20,
         block_size_bytes: 512,

@@ -66,6 +66,7 @@ fn function() -> FunctionLoad {
 fn namespace() -> NamespaceStatus {
     NamespaceStatus {
         nsid: 1,
+        enabled: true,
         drive: "d0".to_owned(),
         size_bytes: 1 << 20,
         block_size_bytes: 512,
@@ -90,6 +91,7 @@ fn snapshot() -> Snapshot {
     };
     let subsystem = SubsystemStatus {
         nqn: NQN.to_owned(),
+        enabled: true,
         serial: String::new(),
         model: String::new(),
         allow_any_host: true,
@@ -105,6 +107,7 @@ fn snapshot() -> Snapshot {
         connections: 1,
         connections_max: 2,
         ports: vec![port],
+        disabled_ports: Vec::new(),
         subsystems: vec![subsystem],
         drives: vec![drive()],
         controllers: Vec::new(),

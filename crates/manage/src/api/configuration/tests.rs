@@ -56,6 +56,7 @@ fn status(controllers: Vec<ControllerStatus>) -> Status {
         connections: 0,
         connections_max: 1,
         ports: Vec::new(),
+        disabled_ports: Vec::new(),
         subsystems: Vec::new(),
         drives: Vec::new(),
         controllers,
