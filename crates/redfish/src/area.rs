@@ -1,53 +1,25 @@
-//! What an area of the tree is: addresses with what can be done there.
+//! What an area of the tree is: what is shown and done at its addresses.
 
-use ebof_access::{Privilege, User};
 use ebof_manage::api::Asker;
 use http::Method;
 use serde_json::Value;
 
 use crate::caller::Caller;
-use crate::events::Feed;
+use crate::demand::Demand;
 use crate::input::Input;
 use crate::message::Problem;
+use crate::parts::Parts;
 use crate::place::Place;
-use crate::query::Filter;
-use crate::service::Parts;
 use crate::view::View;
-use crate::wanted::Demand;
 
-/// Addresses of one area, and what can be done with each.
+/// What is shown and done at the addresses of one area.
 pub(crate) trait Area {
-    /// The address that segments below the root name; whether there is such a resource now is said
-    /// by [`Area::read`].
-    fn parse(segments: &[&str]) -> Option<Self>
+    /// That there is nothing at this address now.
+    fn missing(&self) -> Problem
     where
-        Self: Sized;
-
-    /// The segments below the root.
-    fn segments(&self) -> Vec<&str>;
-
-    /// The addresses, with `{Id}` for what is not fixed, each with the type of its resource;
-    /// without one it is a document or an action.
-    fn patterns() -> &'static [(&'static str, &'static str)]
-    where
-        Self: Sized,
+        Self: Sized + Clone + Into<Place>,
     {
-        &[]
-    }
-
-    /// The methods, without HEAD and OPTIONS.
-    fn methods(&self) -> &'static [Method] {
-        READ
-    }
-
-    /// The privilege that a method needs; `None` needs no account.
-    fn privilege(&self, method: &Method) -> Option<Privilege> {
-        Some(if *method == Method::GET { Privilege::Login } else { Privilege::ConfigureComponents })
-    }
-
-    /// Whether a user may use a method, as far as the address tells.
-    fn permits(&self, method: &Method, user: &User) -> bool {
-        self.privilege(method).is_none_or(|privilege| user.may(privilege))
+        Problem::not_found(&self.clone().into())
     }
 
     /// The resource. Fails if there is none of this name now; actions have none.
@@ -60,11 +32,6 @@ pub(crate) trait Area {
 
     /// What a GET answers that is no resource: the monitor of a task.
     fn outcome(&self, _view: &View<'_>) -> Option<Result<Done, Problem>> {
-        None
-    }
-
-    /// A stream that a GET opens.
-    fn feed(&self, _request: FeedRequest<'_>) -> Option<Result<Feed, Problem>> {
         None
     }
 
@@ -86,34 +53,6 @@ pub(crate) trait Area {
     }
 }
 
-/// Only to be read.
-pub(crate) const READ: &[Method] = &[Method::GET];
-
-/// To be read and changed.
-pub(crate) const PATCH: &[Method] = &[Method::GET, Method::PATCH];
-
-/// To be read, changed and deleted.
-pub(crate) const PATCH_DELETE: &[Method] = &[Method::GET, Method::PATCH, Method::DELETE];
-
-/// To be read and deleted.
-pub(crate) const DELETE: &[Method] = &[Method::GET, Method::DELETE];
-
-/// A collection that gets new members.
-pub(crate) const GET_POST: &[Method] = &[Method::GET, Method::POST];
-
-/// An action.
-pub(crate) const ACTION: &[Method] = &[Method::POST];
-
-/// What a stream is opened with.
-pub(crate) struct FeedRequest<'r> {
-    /// What there is.
-    pub(crate) view: &'r View<'r>,
-    /// Which events are wanted.
-    pub(crate) filter: Option<Filter>,
-    /// The last event that was read.
-    pub(crate) last_id: Option<u64>,
-}
-
 /// What a change is made with.
 pub(crate) struct Change<'r> {
     /// What is managed.
@@ -122,7 +61,12 @@ pub(crate) struct Change<'r> {
     pub(crate) view: &'r View<'r>,
     /// Who asks.
     pub(crate) caller: &'r Caller,
+    /// The areas of other addresses.
+    pub(crate) area: AreaOf,
 }
+
+/// The area that an address is in.
+pub(crate) type AreaOf = fn(&Place) -> &dyn Area;
 
 impl Change<'_> {
     /// Who asks, as the target keeps it.

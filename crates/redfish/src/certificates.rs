@@ -1,156 +1,23 @@
 //! The certificate of HTTPS: `/redfish/v1/CertificateService`, and where the certificate is.
 
-use ebof_access::Privilege;
 use ebof_manage::events::{EventKind, NewEvent};
 use http::Method;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::area::{ACTION, Area, Change, Done, READ};
+use crate::area::{Area, Change, Done};
 use crate::head::{Action, Collection, Head, Link, json, link, links};
 use crate::input::Input;
 use crate::message::{Message, Problem, Severity};
-use crate::place::Place;
+use crate::parts::{CertificateSubject, ShownCertificate};
+use crate::place::CertificatePlace;
 use crate::time::date_time;
 use crate::view::View;
-
-/// Whoever has the certificate that HTTPS shows.
-pub trait Certificates: Send + Sync {
-    /// The one in force; `None` if there is no HTTPS.
-    fn shown(&self) -> Option<ShownCertificate>;
-
-    /// Puts another one in force, with those of its issuers, in PEM. Without a key it is that of
-    /// the last request, or the present one.
-    ///
-    /// # Errors
-    /// What is wrong with it, as a sentence; the present one stays.
-    fn replace(&self, chain: &str, key: Option<&str>) -> Result<(), String>;
-
-    /// Makes a key, which stays where it is, and a request for a certificate (PKCS#10, PEM).
-    ///
-    /// # Errors
-    /// What is wrong with the names, as a sentence, or that it cannot be stored.
-    fn request(&self, subject: &CertificateSubject) -> Result<String, String>;
-}
-
-/// A certificate.
-#[derive(Clone, Debug)]
-pub struct ShownCertificate {
-    /// As `CN=box, O=Example`.
-    pub subject: String,
-    /// Who has issued it, likewise.
-    pub issuer: String,
-    /// In hexadecimal digits.
-    pub serial_number: String,
-    /// Since when it is valid, seconds since 1970.
-    pub valid_from: u64,
-    /// Until when.
-    pub valid_to: u64,
-    /// Its SHA-256, as browsers show it.
-    pub fingerprint: String,
-    /// In PEM, those of its issuers behind it.
-    pub pem: String,
-}
-
-/// What a request for a certificate says.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CertificateSubject {
-    /// The name by which clients reach the target.
-    pub common_name: String,
-    /// All its names and addresses; empty: the common name.
-    pub alternative_names: Vec<String>,
-    /// The organization.
-    pub organization: Option<String>,
-    /// Its unit.
-    pub organizational_unit: Option<String>,
-    /// Its city.
-    pub city: Option<String>,
-    /// Its state or province.
-    pub state: Option<String>,
-    /// Its country, two letters.
-    pub country: Option<String>,
-}
-
-/// Addresses of certificates.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum CertificatePlace {
-    /// The service.
-    Service,
-    /// Makes a request for a certificate.
-    GenerateCsr,
-    /// Replaces a certificate.
-    Replace,
-    /// Where certificates are.
-    Locations,
-    /// Those of HTTPS.
-    Https,
-    /// The one of HTTPS.
-    HttpsCertificate,
-}
-
-/// Where the certificates of HTTPS are.
-const HTTPS: [&str; 5] = ["Managers", "ebof", "NetworkProtocol", "HTTPS", "Certificates"];
-const ID: &str = "1";
-const GENERATE: &str = "CertificateService.GenerateCSR";
-const REPLACE: &str = "CertificateService.ReplaceCertificate";
 
 /// The longest text with certificates and a key, bytes.
 const PEM_BYTES_MAX: usize = 64 << 10;
 
 impl Area for CertificatePlace {
-    fn parse(segments: &[&str]) -> Option<Self> {
-        if let Some(rest) = segments.strip_prefix(&HTTPS) {
-            return match rest {
-                [] => Some(Self::Https),
-                [ID] => Some(Self::HttpsCertificate),
-                _ => None,
-            };
-        }
-        let ["CertificateService", rest @ ..] = segments else { return None };
-        Some(match rest {
-            [] => Self::Service,
-            ["Actions", GENERATE] => Self::GenerateCsr,
-            ["Actions", REPLACE] => Self::Replace,
-            ["CertificateLocations"] => Self::Locations,
-            _ => return None,
-        })
-    }
-
-    fn patterns() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("CertificateService", "CertificateService"),
-            ("", "CertificateService/Actions/CertificateService.GenerateCSR"),
-            ("", "CertificateService/Actions/CertificateService.ReplaceCertificate"),
-            ("CertificateLocations", "CertificateService/CertificateLocations"),
-            ("CertificateCollection", "Managers/ebof/NetworkProtocol/HTTPS/Certificates"),
-            ("Certificate", "Managers/ebof/NetworkProtocol/HTTPS/Certificates/1"),
-        ]
-    }
-
-    fn segments(&self) -> Vec<&str> {
-        let below: &[&str] = match self {
-            Self::Service => &[],
-            Self::GenerateCsr => &["Actions", GENERATE],
-            Self::Replace => &["Actions", REPLACE],
-            Self::Locations => &["CertificateLocations"],
-            Self::Https => return HTTPS.to_vec(),
-            Self::HttpsCertificate => return [&HTTPS[..], &[ID]].concat(),
-        };
-        [&["CertificateService"], below].concat()
-    }
-
-    fn methods(&self) -> &'static [Method] {
-        match self {
-            Self::GenerateCsr | Self::Replace => ACTION,
-            _ => READ,
-        }
-    }
-
-    fn privilege(&self, method: &Method) -> Option<Privilege> {
-        Some(if *method == Method::GET { Privilege::Login } else { Privilege::ConfigureManager })
-    }
-
     fn read(&self, view: &View<'_>) -> Result<Value, Problem> {
         let shown = || view.parts.certificates.shown();
         let members = || shown().map(|_| Self::HttpsCertificate);
@@ -176,12 +43,6 @@ impl Area for CertificatePlace {
     }
 }
 
-impl CertificatePlace {
-    fn missing(&self) -> Problem {
-        Problem::not_found(&Place::from(self.clone()))
-    }
-}
-
 fn refused(why: &str) -> Problem {
     let resolution = "Correct it and send it again; the present certificate is in force.";
     Problem::bad_request(Message::own("CertificateRefused", Severity::Warning, why, resolution))
@@ -190,9 +51,9 @@ fn refused(why: &str) -> Problem {
 /// `CertificateService.GenerateCSR`
 fn generate(mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
     let name = input.text("CommonName");
-    let common_name = input.parameter(GENERATE, "CommonName", name).unwrap_or_default();
+    let common_name = input.parameter(CertificatePlace::GENERATE, "CommonName", name).unwrap_or_default();
     let collection = input.link("CertificateCollection");
-    let collection = input.parameter(GENERATE, "CertificateCollection", collection);
+    let collection = input.parameter(CertificatePlace::GENERATE, "CertificateCollection", collection);
     if collection.is_some_and(|place| place != CertificatePlace::Https.into()) {
         let accepted = "the collection of the certificates of HTTPS";
         let message = Message::property_error("CertificateCollection", "it is another resource", accepted);
@@ -227,11 +88,11 @@ struct CsrResponse {
 /// `CertificateService.ReplaceCertificate`
 fn replace(mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
     let text = input.long_secret("CertificateString", PEM_BYTES_MAX);
-    let text = input.parameter(REPLACE, "CertificateString", text).unwrap_or_default();
+    let text = input.parameter(CertificatePlace::REPLACE, "CertificateString", text).unwrap_or_default();
     let kind = input.one_of("CertificateType", &[("PEM", ()), ("PEMchain", ())]);
-    input.parameter(REPLACE, "CertificateType", kind);
+    input.parameter(CertificatePlace::REPLACE, "CertificateType", kind);
     let place = input.link("CertificateUri");
-    let place = input.parameter(REPLACE, "CertificateUri", place);
+    let place = input.parameter(CertificatePlace::REPLACE, "CertificateUri", place);
     if place.is_some_and(|place| place != CertificatePlace::HttpsCertificate.into()) {
         let message = Message::property_error("CertificateUri", "it is another resource", "the certificate of HTTPS");
         input.mistake("CertificateUri", message);
@@ -397,24 +258,6 @@ impl Certificate {
     }
 }
 
-/// Why there is nothing to be shown or replaced.
-#[derive(Clone, Copy, Debug)]
-pub struct NoCertificates;
-
-impl Certificates for NoCertificates {
-    fn shown(&self) -> Option<ShownCertificate> {
-        None
-    }
-
-    fn replace(&self, _chain: &str, _key: Option<&str>) -> Result<(), String> {
-        Err("this target has no HTTPS, and so no certificate".to_owned())
-    }
-
-    fn request(&self, _subject: &CertificateSubject) -> Result<String, String> {
-        Err("this target has no HTTPS, and so no certificate".to_owned())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
@@ -423,8 +266,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::parts::{Certificates, Parts};
+    use crate::service::Service;
     use crate::service::tests::{ask_of, caller, code, parts};
-    use crate::service::{Parts, Service};
 
     #[derive(Default)]
     struct One {

@@ -4,109 +4,24 @@
 mod delivery;
 mod destination;
 mod feed;
-mod record;
-mod selection;
-mod subscriptions;
+mod origin;
 
-use ebof_access::Privilege;
 use http::Method;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::area::{ACTION, Area, Change, Done, FeedRequest, GET_POST, PATCH, PATCH_DELETE, READ};
+use crate::area::{Area, Change, Done};
 use crate::head::{Action, Collection, Head, Health, Link, Status, json, link};
 use crate::input::Input;
 use crate::message::{Message, Problem};
-use crate::place::Place;
+use crate::place::{EventPlace, Place};
+use crate::subscriptions::{Record, TestEvent};
 use crate::view::View;
 pub use delivery::{Delivery, Outcome};
+pub(crate) use feed::FeedRequest;
 pub use feed::{Feed, Piece};
-pub(crate) use selection::Selection;
-pub use subscriptions::Subscriptions;
-#[cfg(test)]
-use subscriptions::{STREAMS_MAX, SUBSCRIPTIONS_MAX};
-
-/// Addresses below `/redfish/v1/EventService`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum EventPlace {
-    /// The service.
-    Service,
-    /// Sends an event that nothing has caused.
-    SubmitTestEvent,
-    /// The stream.
-    Stream,
-    /// All subscriptions.
-    Subscriptions,
-    /// A subscription.
-    Subscription(String),
-    /// Stops its deliveries.
-    Suspend(String),
-    /// Goes on with them.
-    Resume(String),
-}
-
-const SUSPEND: &str = "EventDestination.SuspendSubscription";
-const RESUME: &str = "EventDestination.ResumeSubscription";
 
 impl Area for EventPlace {
-    fn parse(segments: &[&str]) -> Option<Self> {
-        let ["EventService", rest @ ..] = segments else { return None };
-        Some(match rest {
-            [] => Self::Service,
-            ["Actions", "EventService.SubmitTestEvent"] => Self::SubmitTestEvent,
-            ["SSE"] => Self::Stream,
-            ["Subscriptions"] => Self::Subscriptions,
-            ["Subscriptions", id] => Self::Subscription((*id).to_owned()),
-            ["Subscriptions", id, "Actions", action] => match *action {
-                SUSPEND => Self::Suspend((*id).to_owned()),
-                RESUME => Self::Resume((*id).to_owned()),
-                _ => return None,
-            },
-            _ => return None,
-        })
-    }
-
-    fn patterns() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("EventService", "EventService"),
-            ("", "EventService/Actions/EventService.SubmitTestEvent"),
-            ("", "EventService/SSE"),
-            ("EventDestinationCollection", "EventService/Subscriptions"),
-            ("EventDestination", "EventService/Subscriptions/{EventDestinationId}"),
-            ("", "EventService/Subscriptions/{EventDestinationId}/Actions/EventDestination.SuspendSubscription"),
-            ("", "EventService/Subscriptions/{EventDestinationId}/Actions/EventDestination.ResumeSubscription"),
-        ]
-    }
-
-    fn segments(&self) -> Vec<&str> {
-        let below: Vec<&str> = match self {
-            Self::Service => vec![],
-            Self::SubmitTestEvent => vec!["Actions", "EventService.SubmitTestEvent"],
-            Self::Stream => vec!["SSE"],
-            Self::Subscriptions => vec!["Subscriptions"],
-            Self::Subscription(id) => vec!["Subscriptions", id],
-            Self::Suspend(id) => vec!["Subscriptions", id, "Actions", SUSPEND],
-            Self::Resume(id) => vec!["Subscriptions", id, "Actions", RESUME],
-        };
-        [vec!["EventService"], below].concat()
-    }
-
-    fn methods(&self) -> &'static [Method] {
-        match self {
-            Self::Service => PATCH,
-            Self::SubmitTestEvent | Self::Suspend(_) | Self::Resume(_) => ACTION,
-            Self::Stream => READ,
-            Self::Subscriptions => GET_POST,
-            Self::Subscription(_) => PATCH_DELETE,
-        }
-    }
-
-    fn privilege(&self, method: &Method) -> Option<Privilege> {
-        // Who subscribes makes the target send requests to places of their choice.
-        Some(if *method == Method::GET { Privilege::Login } else { Privilege::ConfigureManager })
-    }
-
     fn read(&self, view: &View<'_>) -> Result<Value, Problem> {
         let subscriptions = &view.parts.subscriptions;
         match self {
@@ -116,13 +31,13 @@ impl Area for EventPlace {
                 let name = "Event Subscriptions";
                 Ok(json(&Collection::new(Self::Subscriptions, "EventDestination", name, members)))
             }
-            Self::Subscription(id) => subscriptions.resource(number(id)).ok_or_else(|| self.missing()),
+            Self::Subscription(id) => {
+                let number = number(id);
+                let subscription = subscriptions.get(number).ok_or_else(|| self.missing())?;
+                Ok(destination::resource(number, &subscription))
+            }
             _ => Err(self.missing()),
         }
-    }
-
-    fn feed(&self, request: FeedRequest<'_>) -> Option<Result<Feed, Problem>> {
-        (*self == Self::Stream).then(|| Feed::open(request))
     }
 
     fn change(&self, method: &Method, input: Input, request: &Change<'_>) -> Result<Done, Problem> {
@@ -165,10 +80,6 @@ fn number(id: &str) -> u64 {
 }
 
 impl EventPlace {
-    fn missing(&self) -> Problem {
-        Problem::not_found(&Place::from(self.clone()))
-    }
-
     fn configure(&self, mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
         let attempts = input.number("DeliveryRetryAttempts", 0..=100);
         let interval = input.number("DeliveryRetryIntervalSeconds", 1..=3600);
@@ -201,7 +112,7 @@ fn submit(mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
     let kind = input.text("EventType");
     let group = input.number("EventGroupId", 0..=u64::MAX >> 1);
     input.finish(None)?;
-    let record = record::Record::of_test(record::TestEvent {
+    let record = Record::of_test(TestEvent {
         id: id.unwrap_or_default(),
         severity: severity.unwrap_or(Health::OK),
         message: message.unwrap_or_else(|| "A test event.".to_owned()),

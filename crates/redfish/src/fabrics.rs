@@ -7,176 +7,27 @@ mod connection;
 mod endpoint;
 mod fabric;
 mod hosts;
-mod site;
 mod zone;
 
-use ebof_manage::enclosure::PortKind;
 use http::Method;
 use serde_json::Value;
 
-use crate::area::{ACTION, Area, Change, DELETE, Done, GET_POST, PATCH, PATCH_DELETE, READ};
+use crate::area::{Area, Change, Done};
+use crate::demand::Demand;
 use crate::head::{Collection, json};
 use crate::input::Input;
 use crate::message::Problem;
-use crate::names::is_target;
-use crate::place::Place;
+use crate::place::{FabricKind, FabricPlace};
 use crate::view::View;
-use crate::wanted::{Demand, carry_out};
+use crate::wanted::carry_out;
 use endpoint::Party;
-pub(crate) use site::Site;
 use zone::ZonePort;
 
-/// One of the two fabrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
-    /// NVMe over Fabrics.
-    Nvmeof,
-    /// PCI Express, for virtual machines.
-    Pcie,
-}
-
-/// Addresses below `/redfish/v1/Fabrics`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum FabricPlace {
-    /// Both fabrics.
-    Collection,
-    /// A fabric.
-    Fabric(Kind),
-    /// Its endpoints.
-    Endpoints(Kind),
-    /// An endpoint.
-    Endpoint(Kind, String),
-    /// Its connections.
-    Connections(Kind),
-    /// A connection.
-    Connection(Kind, String),
-    /// The action that gives a volume to the host of a connection.
-    AddVolume(Kind, String),
-    /// The action that takes it away.
-    RemoveVolume(Kind, String),
-    /// Its zones.
-    Zones(Kind),
-    /// A zone.
-    Zone(Kind, String),
-    /// The action that gives a function to the port of a zone.
-    AddEndpoint(Kind, String),
-    /// The action that takes it away.
-    RemoveEndpoint(Kind, String),
-}
-
-impl Kind {
-    /// Both.
-    pub(crate) const ALL: [Self; 2] = [Self::Nvmeof, Self::Pcie];
-
-    /// The fabric that ports of a kind are of.
-    pub(crate) const fn of(port: PortKind) -> Self {
-        match port {
-            PortKind::Fabric => Self::Nvmeof,
-            PortKind::Direct => Self::Pcie,
-        }
-    }
-
-    const fn id(self) -> &'static str {
-        match self {
-            Self::Nvmeof => "NVMeoF",
-            Self::Pcie => "PCIe",
-        }
-    }
-
-    /// `Protocol.Protocol`.
-    pub(crate) const fn protocol(self) -> &'static str {
-        match self {
-            Self::Nvmeof => "NVMeOverFabrics",
-            Self::Pcie => "PCIe",
-        }
-    }
-}
-
 impl Area for FabricPlace {
-    fn parse(segments: &[&str]) -> Option<Self> {
-        let [collection, below @ ..] = segments else { return None };
-        if *collection != "Fabrics" {
-            return None;
-        }
-        let [fabric, below @ ..] = below else { return Some(Self::Collection) };
-        let kind = Kind::ALL.into_iter().find(|kind| kind.id() == *fabric)?;
-        let name = |name: &&str| (*name).to_owned();
-        Some(match below {
-            [] => Self::Fabric(kind),
-            ["Endpoints"] => Self::Endpoints(kind),
-            ["Endpoints", id] => Self::Endpoint(kind, name(id)),
-            ["Connections"] => Self::Connections(kind),
-            ["Connections", id] => Self::Connection(kind, name(id)),
-            ["Connections", id, "Actions", "Connection.AddVolumeInfo"] => Self::AddVolume(kind, name(id)),
-            ["Connections", id, "Actions", "Connection.RemoveVolumeInfo"] => Self::RemoveVolume(kind, name(id)),
-            ["Zones"] => Self::Zones(kind),
-            ["Zones", id] => Self::Zone(kind, name(id)),
-            ["Zones", id, "Actions", "Zone.AddEndpoint"] => Self::AddEndpoint(kind, name(id)),
-            ["Zones", id, "Actions", "Zone.RemoveEndpoint"] => Self::RemoveEndpoint(kind, name(id)),
-            _ => return None,
-        })
-    }
-
-    fn patterns() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("FabricCollection", "Fabrics"),
-            ("Fabric", "Fabrics/NVMeoF"),
-            ("EndpointCollection", "Fabrics/NVMeoF/Endpoints"),
-            ("Endpoint", "Fabrics/NVMeoF/Endpoints/{EndpointId}"),
-            ("ConnectionCollection", "Fabrics/NVMeoF/Connections"),
-            ("Connection", "Fabrics/NVMeoF/Connections/{ConnectionId}"),
-            ("ZoneCollection", "Fabrics/NVMeoF/Zones"),
-            ("Zone", "Fabrics/NVMeoF/Zones/{ZoneId}"),
-            ("", "Fabrics/NVMeoF/Zones/{ZoneId}/Actions/Zone.AddEndpoint"),
-            ("", "Fabrics/NVMeoF/Zones/{ZoneId}/Actions/Zone.RemoveEndpoint"),
-            ("", "Fabrics/NVMeoF/Connections/{ConnectionId}/Actions/Connection.AddVolumeInfo"),
-            ("", "Fabrics/NVMeoF/Connections/{ConnectionId}/Actions/Connection.RemoveVolumeInfo"),
-            ("Fabric", "Fabrics/PCIe"),
-            ("EndpointCollection", "Fabrics/PCIe/Endpoints"),
-            ("Endpoint", "Fabrics/PCIe/Endpoints/{EndpointId}"),
-            ("ConnectionCollection", "Fabrics/PCIe/Connections"),
-            ("Connection", "Fabrics/PCIe/Connections/{ConnectionId}"),
-            ("ZoneCollection", "Fabrics/PCIe/Zones"),
-            ("Zone", "Fabrics/PCIe/Zones/{ZoneId}"),
-            ("", "Fabrics/PCIe/Zones/{ZoneId}/Actions/Zone.AddEndpoint"),
-            ("", "Fabrics/PCIe/Zones/{ZoneId}/Actions/Zone.RemoveEndpoint"),
-        ]
-    }
-
-    fn segments(&self) -> Vec<&str> {
-        let (kind, below): (Kind, &[&str]) = match self {
-            Self::Collection => return vec!["Fabrics"],
-            Self::Fabric(kind) => (*kind, &[]),
-            Self::Endpoints(kind) => (*kind, &["Endpoints"]),
-            Self::Endpoint(kind, id) => (*kind, &["Endpoints", id]),
-            Self::Connections(kind) => (*kind, &["Connections"]),
-            Self::Connection(kind, id) => (*kind, &["Connections", id]),
-            Self::AddVolume(kind, id) => (*kind, &["Connections", id, "Actions", "Connection.AddVolumeInfo"]),
-            Self::RemoveVolume(kind, id) => (*kind, &["Connections", id, "Actions", "Connection.RemoveVolumeInfo"]),
-            Self::Zones(kind) => (*kind, &["Zones"]),
-            Self::Zone(kind, id) => (*kind, &["Zones", id]),
-            Self::AddEndpoint(kind, id) => (*kind, &["Zones", id, "Actions", "Zone.AddEndpoint"]),
-            Self::RemoveEndpoint(kind, id) => (*kind, &["Zones", id, "Actions", "Zone.RemoveEndpoint"]),
-        };
-        [&["Fabrics", kind.id()], below].concat()
-    }
-
-    fn methods(&self) -> &'static [Method] {
-        match self {
-            Self::Endpoints(Kind::Nvmeof) | Self::Connections(Kind::Nvmeof) => GET_POST,
-            Self::Endpoint(Kind::Nvmeof, id) if !is_target(id) => DELETE,
-            Self::Connection(Kind::Nvmeof, _) => PATCH_DELETE,
-            Self::Zone(..) => PATCH,
-            Self::AddVolume(..) | Self::RemoveVolume(..) | Self::AddEndpoint(..) | Self::RemoveEndpoint(..) => ACTION,
-            _ => READ,
-        }
-    }
-
     fn read(&self, view: &View<'_>) -> Result<Value, Problem> {
         Ok(match self {
             Self::Collection => {
-                json(&Collection::new(Self::Collection, "Fabric", "Fabrics", Kind::ALL.map(Self::Fabric)))
+                json(&Collection::new(Self::Collection, "Fabric", "Fabrics", FabricKind::ALL.map(Self::Fabric)))
             }
             Self::Fabric(kind) => json(&fabric::Fabric::new(*kind)),
             Self::Endpoints(kind) => {
@@ -237,11 +88,7 @@ impl Area for FabricPlace {
 }
 
 impl FabricPlace {
-    fn missing(&self) -> Problem {
-        Problem::not_found(&Place::from(self.clone()))
-    }
-
-    fn zone<'v>(&self, view: &'v View<'_>, kind: Kind, id: &str) -> Result<ZonePort<'v>, Problem> {
+    fn zone<'v>(&self, view: &'v View<'_>, kind: FabricKind, id: &str) -> Result<ZonePort<'v>, Problem> {
         ZonePort::find(view, kind, id).ok_or_else(|| self.missing())
     }
 }

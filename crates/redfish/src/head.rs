@@ -31,7 +31,7 @@ impl Head {
         name: impl Into<String>,
         description: impl Into<String>,
     ) -> Self {
-        debug_assert!(crate::schemas::is_known(kind), "{kind} is not listed in schemas.rs");
+        debug_assert!(crate::kinds::is_known(kind), "{kind} is not listed in kinds.rs");
         let place = place.into();
         let path = place.to_string();
         let id = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();

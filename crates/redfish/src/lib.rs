@@ -6,9 +6,12 @@
 //! what a change does is `ebof_manage`'s, which this crate only translates
 //! ([0074](../../../docs/adr/0074-redfish.md)).
 //!
-//! The tree is divided into areas, each in a folder or file of its own: an area parses and writes
-//! its addresses, reads its resources, says who may change them, and changes them ([`area::Area`]).
-//! Resources are structs that are made from a [`View`], the state of the target at one moment.
+//! The tree is divided into areas, each with two files or folders: its addresses, with their
+//! methods and who may use them, are below [`Place`]; an area itself reads its resources and
+//! changes them ([`area::Area`]). Resources are structs that are made from a [`View`], the state of
+//! the target at one moment, and refer to each other by addresses only. So the modules depend on
+//! each other in one direction: addresses, what all resources have in common, the view, areas, the
+//! service.
 #![forbid(unsafe_code)]
 
 mod accounts;
@@ -16,15 +19,19 @@ mod area;
 mod caller;
 mod certificates;
 mod chassis;
+mod demand;
 mod etag;
 mod events;
 mod fabrics;
 mod head;
+mod health;
 mod id;
 mod input;
+mod kinds;
 mod manager;
 mod message;
 mod names;
+mod parts;
 mod place;
 mod plan;
 mod query;
@@ -33,20 +40,23 @@ mod root;
 mod schemas;
 mod service;
 mod sessions;
+mod site;
 mod storage;
+mod subscriptions;
 mod tasks;
 mod telemetry;
 mod time;
+mod tree;
 mod update;
 mod view;
 mod wanted;
 
 pub use caller::Caller;
-pub use certificates::{CertificateSubject, Certificates, NoCertificates, ShownCertificate};
-pub use events::{Delivery, Feed, Outcome, Piece, Subscriptions};
-pub use manager::Configurations;
+pub use events::{Delivery, Feed, Outcome, Piece};
+pub use parts::{CertificateSubject, Certificates, Configurations, NoCertificates, Parts, ShownCertificate};
 pub use place::Place;
-pub use service::{Body, Parts, Service};
+pub use service::{Body, Service};
+pub use subscriptions::Subscriptions;
 pub use view::View;
 
 /// The box of the integration tests is walked by those of the schemas, too.

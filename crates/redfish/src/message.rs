@@ -4,9 +4,12 @@
 //! The identifiers, arguments and severities are the registry's, so that programs can look a
 //! message up. The sentences are ebof's: they name what is accepted.
 
+pub(crate) mod own;
+
 use std::fmt;
 use std::time::Duration;
 
+use ebof_manage::api::RefusedConfiguration;
 use ebof_manage::enclosure::{Mistake, MistakeKind, Refused};
 use http::StatusCode;
 use serde::Serialize;
@@ -251,7 +254,7 @@ impl Message {
 
     /// Of ebof's own registry, with a sentence and what to do.
     pub(crate) fn own(id: &str, severity: Severity, message: impl Into<String>, resolution: impl Into<String>) -> Self {
-        debug_assert!(crate::registries::is_own(id), "{id} is not in the registry: registries/messages.rs");
+        debug_assert!(own::is_own(id), "{id} is not in the registry: message/own.rs");
         let (message, resolution) = (message.into(), resolution.into());
         Self::new(&format!("{OWN}.{id}"), severity, &[&message], message.clone(), resolution)
     }
@@ -339,6 +342,20 @@ impl From<Refused> for Problem {
         let is_conflict = refused.is_busy() || is_outdated;
         let status = if is_conflict { StatusCode::CONFLICT } else { StatusCode::BAD_REQUEST };
         Self::of(status, refused.mistakes.iter().map(Message::mistake).collect())
+    }
+}
+
+/// Why a configuration is refused.
+impl From<RefusedConfiguration> for Problem {
+    fn from(refused: RefusedConfiguration) -> Self {
+        let Some(diagnostics) = &refused.diagnostics else { return refused.refused.into() };
+        let message = Message::own(
+            "ConfigurationRefused",
+            Severity::Warning,
+            diagnostics.to_string(),
+            "Correct the text: the message has its lines.",
+        );
+        Self::bad_request(message)
     }
 }
 

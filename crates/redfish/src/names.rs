@@ -6,6 +6,7 @@ use ebof_manage::Config;
 use ebof_manage::enclosure::{HostObject, Inventory, PortKind};
 
 use crate::id::Ids;
+use crate::place::is_target;
 
 /// The most hosts that are shown.
 const HOSTS_MAX: usize = 4096;
@@ -38,10 +39,6 @@ pub(crate) struct Permission {
     pub(crate) host: Option<String>,
 }
 
-/// What a function or subsystem is called behind its storage's identifier.
-pub(crate) const PRIMARY: &str = "pf";
-pub(crate) const PLAIN: &str = "io";
-
 impl Names {
     pub(crate) fn new(inventory: &Inventory, config: &Config) -> Self {
         let drives = inventory.drives.iter().map(|drive| drive.name.as_str());
@@ -69,17 +66,6 @@ impl Names {
             sensors: Ids::new(sensors.iter().map(String::as_str)),
         }
     }
-}
-
-/// Whether an identifier of an endpoint is that of a target; those of hosts are none.
-pub(crate) fn is_target(id: &str) -> bool {
-    let last = id.rsplit_once('-').map(|(_, last)| last);
-    last.is_some_and(|last| last == PRIMARY || last == PLAIN || is_function(last))
-}
-
-/// Whether a text is `vf` and a number.
-fn is_function(text: &str) -> bool {
-    text.strip_prefix("vf").is_some_and(|digits| digits.parse::<u16>().is_ok())
 }
 
 /// Hosts on fabrics; those that are configured first.

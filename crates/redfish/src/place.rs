@@ -1,23 +1,45 @@
-//! Addresses of resources.
+//! Addresses of resources: what there can be, which methods it has, and for whom. What is shown and
+//! done there is in the areas ([`Area`](crate::area::Area)); none of them is known here, so that
+//! each can refer to all others.
+
+mod accounts;
+mod certificates;
+mod chassis;
+mod events;
+mod fabrics;
+mod manager;
+mod plan;
+mod registries;
+mod root;
+mod schemas;
+mod sessions;
+mod storage;
+mod tasks;
+mod telemetry;
+mod update;
 
 use std::fmt;
 
-use crate::accounts::AccountPlace;
-use crate::area::Area;
-use crate::certificates::CertificatePlace;
-use crate::chassis::ChassisPlace;
-use crate::events::EventPlace;
-use crate::fabrics::FabricPlace;
-use crate::manager::ManagerPlace;
-use crate::plan::PlanPlace;
-use crate::registries::RegistryPlace;
-use crate::root::RootPlace;
-use crate::schemas::SchemaPlace;
-use crate::sessions::SessionPlace;
-use crate::storage::StoragePlace;
-use crate::tasks::TaskPlace;
-use crate::telemetry::TelemetryPlace;
-use crate::update::UpdatePlace;
+use ebof_access::{Privilege, User};
+use http::Method;
+
+pub(crate) use accounts::AccountPlace;
+pub(crate) use certificates::CertificatePlace;
+pub(crate) use chassis::ChassisPlace;
+pub(crate) use events::EventPlace;
+pub(crate) use fabrics::is_target;
+pub(crate) use fabrics::{FabricKind, FabricPlace};
+pub(crate) use manager::{Log, ManagerPlace};
+pub(crate) use plan::PlanPlace;
+pub(crate) use registries::{Registry, RegistryPlace};
+pub(crate) use root::RootPlace;
+pub(crate) use schemas::SchemaPlace;
+pub(crate) use sessions::SessionPlace;
+pub(crate) use storage::StoragePlace;
+pub(crate) use storage::{PLAIN, PRIMARY};
+pub(crate) use tasks::TaskPlace;
+pub(crate) use telemetry::TelemetryPlace;
+pub(crate) use update::UpdatePlace;
 
 /// Where every resource is.
 const ROOT: &str = "/redfish/v1";
@@ -52,9 +74,7 @@ macro_rules! areas {
             }
 
             fn segments(&self) -> Vec<&str> {
-                match self {
-                    $(Self::$area(place) => place.segments(),)*
-                }
+                self.address().segments()
             }
 
             /// The addresses of all areas, as patterns, with the type of what is there.
@@ -62,8 +82,7 @@ macro_rules! areas {
                 [$(<$place>::patterns()),*].concat()
             }
 
-            /// The area that it is in.
-            pub(crate) fn area(&self) -> &dyn Area {
+            fn address(&self) -> &dyn Address {
                 match self {
                     $(Self::$area(place) => place,)*
                 }
@@ -90,7 +109,73 @@ areas! {
     Plan(PlanPlace),
 }
 
+/// Addresses of one area.
+trait Address {
+    /// The address that segments below the root name. Whether there is such a resource now is said
+    /// by who reads it.
+    fn parse(segments: &[&str]) -> Option<Self>
+    where
+        Self: Sized;
+
+    /// The segments below the root.
+    fn segments(&self) -> Vec<&str>;
+
+    /// The addresses, with `{Id}` for what is not fixed, each with the type of its resource;
+    /// without one it is a document or an action.
+    fn patterns() -> &'static [(&'static str, &'static str)]
+    where
+        Self: Sized;
+
+    /// The methods, without HEAD and OPTIONS.
+    fn methods(&self) -> &'static [Method] {
+        READ
+    }
+
+    /// The privilege that a method needs; `None` needs no account.
+    fn privilege(&self, method: &Method) -> Option<Privilege> {
+        Some(if *method == Method::GET { Privilege::Login } else { Privilege::ConfigureComponents })
+    }
+
+    /// Whether a user may use a method, as far as the address tells.
+    fn permits(&self, method: &Method, user: &User) -> bool {
+        self.privilege(method).is_none_or(|privilege| user.may(privilege))
+    }
+}
+
+/// Only to be read.
+const READ: &[Method] = &[Method::GET];
+
+/// To be read and changed.
+const PATCH: &[Method] = &[Method::GET, Method::PATCH];
+
+/// To be read, changed and deleted.
+const PATCH_DELETE: &[Method] = &[Method::GET, Method::PATCH, Method::DELETE];
+
+/// To be read and deleted.
+const DELETE: &[Method] = &[Method::GET, Method::DELETE];
+
+/// A collection that gets new members.
+const GET_POST: &[Method] = &[Method::GET, Method::POST];
+
+/// An action.
+const ACTION: &[Method] = &[Method::POST];
+
 impl Place {
+    /// Its methods, without HEAD and OPTIONS.
+    pub(crate) fn methods(&self) -> &'static [Method] {
+        self.address().methods()
+    }
+
+    /// The privilege that a method needs; `None` needs no account.
+    pub(crate) fn privilege(&self, method: &Method) -> Option<Privilege> {
+        self.address().privilege(method)
+    }
+
+    /// Whether a user may use a method, as far as the address tells.
+    pub(crate) fn permits(&self, method: &Method, user: &User) -> bool {
+        self.address().permits(method, user)
+    }
+
     /// An address that a pattern has: identifiers are `x`.
     pub(crate) fn of_pattern(pattern: &str) -> Option<Self> {
         let one = |segment: &str| if segment.starts_with('{') { "x".to_owned() } else { segment.to_owned() };
@@ -115,6 +200,19 @@ impl Place {
         }
         let segments: Vec<&str> = below.strip_prefix('/')?.split('/').take(SEGMENTS_MAX + 1).collect();
         if segments.len() > SEGMENTS_MAX { None } else { Self::of(&segments) }
+    }
+}
+
+impl Place {
+    /// Whether it is the root, which everybody may read.
+    #[must_use]
+    pub const fn is_public(&self) -> bool {
+        matches!(
+            self,
+            Self::Root(
+                RootPlace::Versions | RootPlace::Service | RootPlace::Odata | RootPlace::Metadata | RootPlace::OpenApi
+            )
+        )
     }
 }
 

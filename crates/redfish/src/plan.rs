@@ -9,45 +9,19 @@ use http::Method;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::area::{ACTION, Area, Change as Request, Done};
+use crate::area::{Area, Change as Request, Done};
+use crate::demand::{Demand, What};
 use crate::head::json;
 use crate::input::Input;
 use crate::message::{Message, Problem};
-use crate::place::Place;
+use crate::place::{Place, PlanPlace};
 use crate::view::View;
-use crate::wanted::{Demand, What, checked};
-
-/// The action's address.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum PlanPlace {
-    /// `/redfish/v1/Managers/ebof/Actions/Oem/EbofManager.PlanChanges`.
-    Plan,
-}
-
-/// Its name.
-const NAME: &str = "EbofManager.PlanChanges";
+use crate::wanted::checked;
 
 /// The most hosts of an answer.
 const DISTURBED_MAX: usize = 1000;
 
 impl Area for PlanPlace {
-    fn parse(segments: &[&str]) -> Option<Self> {
-        (*segments == ["Managers", "ebof", "Actions", "Oem", NAME]).then_some(Self::Plan)
-    }
-
-    fn patterns() -> &'static [(&'static str, &'static str)] {
-        &[("", "Managers/ebof/Actions/Oem/EbofManager.PlanChanges")]
-    }
-
-    fn segments(&self) -> Vec<&str> {
-        vec!["Managers", "ebof", "Actions", "Oem", NAME]
-    }
-
-    fn methods(&self) -> &'static [Method] {
-        ACTION
-    }
-
     fn read(&self, _view: &View<'_>) -> Result<Value, Problem> {
         Err(Problem::not_found(&Place::from(self.clone())))
     }
@@ -55,8 +29,7 @@ impl Area for PlanPlace {
     fn change(&self, _method: &Method, input: Input, request: &Request<'_>) -> Result<Done, Problem> {
         let (method, place, body) = asked(input)?;
         let refused = |problem: Problem| Planning { refused: problem.messages, ..Planning::default() };
-        let planned = place
-            .area()
+        let planned = (request.area)(&place)
             .translate(&method, Input::of(body), request.view)
             .and_then(|wanted| Planning::new(&wanted, request.view))
             .unwrap_or_else(refused);
@@ -68,9 +41,9 @@ impl Area for PlanPlace {
 fn asked(mut input: Input) -> Result<(Method, Place, Map<String, Value>), Problem> {
     let methods = [("POST", &Method::POST), ("PATCH", &Method::PATCH), ("DELETE", &Method::DELETE)];
     let method = input.one_of("Method", &methods);
-    let method = input.parameter(NAME, "Method", method);
+    let method = input.parameter(PlanPlace::NAME, "Method", method);
     let target = input.text("Target");
-    let target = input.parameter(NAME, "Target", target);
+    let target = input.parameter(PlanPlace::NAME, "Target", target);
     let place = target.as_deref().and_then(Place::parse);
     if let (Some(target), None) = (&target, &place) {
         input.mistake("Target", Message::resource_missing(target));
@@ -85,7 +58,7 @@ fn asked(mut input: Input) -> Result<(Method, Place, Map<String, Value>), Proble
     };
     let found = method.zip(place);
     if let Some((method, place)) = &found
-        && !place.area().methods().contains(method)
+        && !place.methods().contains(method)
     {
         input.mistake("Method", Message::operation_not_allowed(method.as_str()));
     }

@@ -3,53 +3,16 @@
 mod messages;
 mod privileges;
 
-use ebof_access::Privilege;
-use http::Method;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::area::Area;
 use crate::head::{Collection, Head, json};
 use crate::message::Problem;
-use crate::place::Place;
+use crate::place::{Place, Registry, RegistryPlace};
 use crate::view::View;
-pub(crate) use messages::is_own;
-
-/// Addresses below `/redfish/v1/Registries`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum RegistryPlace {
-    /// All registries.
-    Collection,
-    /// Where a registry is.
-    File(Registry),
-    /// The registry itself, if it is ebof's.
-    Document(Registry),
-}
-
-/// A registry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Registry {
-    /// DMTF's messages.
-    Base,
-    /// ebof's messages.
-    Ebof,
-    /// Who may do what.
-    Privileges,
-}
 
 impl Registry {
-    const ALL: [Self; 3] = [Self::Base, Self::Ebof, Self::Privileges];
-
-    const fn id(self) -> &'static str {
-        match self {
-            Self::Base => "Base",
-            Self::Ebof => "Ebof",
-            Self::Privileges => "EbofPrivileges",
-        }
-    }
-
     /// The name and version, as messages begin with it.
     const fn version(self) -> &'static str {
         match self {
@@ -58,52 +21,9 @@ impl Registry {
             Self::Privileges => "EbofPrivileges.1.0",
         }
     }
-
-    /// Its file, if it is here.
-    const fn file(self) -> Option<&'static str> {
-        match self {
-            Self::Base => None,
-            Self::Ebof => Some("Ebof.1.0.0.json"),
-            Self::Privileges => Some("EbofPrivileges.1.0.0.json"),
-        }
-    }
 }
 
 impl Area for RegistryPlace {
-    fn parse(segments: &[&str]) -> Option<Self> {
-        let ["Registries", rest @ ..] = segments else { return None };
-        let named = |id: &str| Registry::ALL.into_iter().find(|registry| registry.id() == id);
-        match rest {
-            [] => Some(Self::Collection),
-            [id] => named(id).map(Self::File),
-            [id, file] => named(id).filter(|registry| registry.file() == Some(file)).map(Self::Document),
-            _ => None,
-        }
-    }
-
-    fn patterns() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("MessageRegistryFileCollection", "Registries"),
-            ("MessageRegistryFile", "Registries/Base"),
-            ("MessageRegistryFile", "Registries/Ebof"),
-            ("MessageRegistryFile", "Registries/EbofPrivileges"),
-            ("MessageRegistry", "Registries/Ebof/Ebof.1.0.0.json"),
-            ("PrivilegeRegistry", "Registries/EbofPrivileges/EbofPrivileges.1.0.0.json"),
-        ]
-    }
-
-    fn segments(&self) -> Vec<&str> {
-        match self {
-            Self::Collection => vec!["Registries"],
-            Self::File(registry) => vec!["Registries", registry.id()],
-            Self::Document(registry) => vec!["Registries", registry.id(), registry.file().unwrap_or_default()],
-        }
-    }
-
-    fn privilege(&self, _method: &Method) -> Option<Privilege> {
-        Some(Privilege::Login)
-    }
-
     fn read(&self, _view: &View<'_>) -> Result<Value, Problem> {
         Ok(match self {
             Self::Collection => {

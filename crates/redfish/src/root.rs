@@ -1,77 +1,20 @@
 //! The root of the tree: versions, the service root, and the OData documents.
 
-use ebof_access::Privilege;
-use http::Method;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::accounts::AccountPlace;
-use crate::area::{Area, READ};
-use crate::certificates::CertificatePlace;
-use crate::chassis::ChassisPlace;
-use crate::events::EventPlace;
-use crate::fabrics::FabricPlace;
+use crate::area::Area;
 use crate::head::{Head, Link, json, link};
-use crate::manager::ManagerPlace;
 use crate::message::Problem;
-use crate::place::Place;
+use crate::place::{
+    AccountPlace, CertificatePlace, ChassisPlace, EventPlace, FabricPlace, ManagerPlace, Place, RegistryPlace,
+    RootPlace, SchemaPlace, SessionPlace, StoragePlace, TaskPlace, TelemetryPlace, UpdatePlace,
+};
 use crate::query::LEVELS_MAX;
-use crate::registries::RegistryPlace;
-use crate::schemas::{SchemaPlace, metadata, openapi};
-use crate::sessions::SessionPlace;
-use crate::storage::StoragePlace;
-use crate::tasks::TaskPlace;
-use crate::telemetry::TelemetryPlace;
-use crate::update::UpdatePlace;
+use crate::schemas::{metadata, openapi};
 use crate::view::View;
 
-/// Addresses at the root.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum RootPlace {
-    /// `/redfish`.
-    Versions,
-    /// `/redfish/v1/`.
-    Service,
-    /// `/redfish/v1/odata`.
-    Odata,
-    /// `/redfish/v1/$metadata`.
-    Metadata,
-    /// `/redfish/v1/openapi.yaml`.
-    OpenApi,
-}
-
 impl Area for RootPlace {
-    fn parse(segments: &[&str]) -> Option<Self> {
-        match segments {
-            ["odata"] => Some(Self::Odata),
-            ["$metadata"] => Some(Self::Metadata),
-            ["openapi.yaml"] => Some(Self::OpenApi),
-            _ => None,
-        }
-    }
-
-    fn patterns() -> &'static [(&'static str, &'static str)] {
-        &[("ServiceRoot", ""), ("", "odata"), ("", "$metadata"), ("", "openapi.yaml")]
-    }
-
-    fn segments(&self) -> Vec<&str> {
-        match self {
-            Self::Versions | Self::Service => vec![],
-            Self::Odata => vec!["odata"],
-            Self::Metadata => vec!["$metadata"],
-            Self::OpenApi => vec!["openapi.yaml"],
-        }
-    }
-
-    fn methods(&self) -> &'static [Method] {
-        READ
-    }
-
-    fn privilege(&self, _method: &Method) -> Option<Privilege> {
-        None
-    }
-
     fn read(&self, view: &View<'_>) -> Result<Value, Problem> {
         Ok(match self {
             Self::Versions => json!({ "v1": Place::from(Self::Service) }),

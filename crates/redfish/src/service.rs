@@ -3,63 +3,26 @@
 //! Owns the order of checks (DSP0266): address, method, account, privilege, precondition, body; and
 //! header fields. What each address does is in its area.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use ebof_access::{Access, User};
-use ebof_manage::Target;
-use ebof_manage::enclosure::Enclosure;
-use ebof_manage::events::Events;
-use ebof_manage::history::Measured;
+use ebof_access::User;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_MATCH, IF_NONE_MATCH, LINK, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE,
 };
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use serde_json::Value;
-use uuid::Uuid;
 
-use crate::accounts::AccountPlace;
-use crate::area::{Area as _, Change, Done, FeedRequest};
+use crate::area::{Area as _, Change, Done};
 use crate::caller::Caller;
-use crate::certificates::Certificates;
 use crate::etag;
-use crate::events::{Feed, Subscriptions};
+use crate::events::{Feed, FeedRequest};
 use crate::input::Input;
-use crate::manager::Configurations;
 use crate::message::{Message, Problem};
-use crate::place::Place;
+use crate::parts::Parts;
+use crate::place::{AccountPlace, EventPlace, Place, TaskPlace};
 use crate::query::Query;
-use crate::root::RootPlace;
-use crate::tasks::TaskPlace;
+use crate::tree;
 use crate::view::View;
-
-/// What the service shows and changes.
-#[derive(Clone)]
-pub struct Parts {
-    /// The target.
-    pub target: Arc<dyn Target>,
-    /// Its drives, and who has what of them.
-    pub enclosure: Arc<dyn Enclosure>,
-    /// Who may do what.
-    pub access: Arc<Access>,
-    /// What happens to it.
-    pub events: Arc<dyn Events>,
-    /// Who follows that.
-    pub subscriptions: Arc<Subscriptions>,
-    /// What its objects did.
-    pub measured: Arc<dyn Measured>,
-    /// The certificate of HTTPS.
-    pub certificates: Arc<dyn Certificates>,
-    /// Its configuration.
-    pub configurations: Arc<dyn Configurations>,
-    /// The port of HTTPS.
-    pub https_port: Option<u16>,
-    /// The port of HTTP, which only this machine reaches.
-    pub http_port: Option<u16>,
-    /// The identity of the service, the same for ever.
-    pub uuid: Uuid,
-    /// What the machine is called.
-    pub host_name: String,
-}
 
 /// The body of a response.
 #[derive(Debug)]
@@ -118,13 +81,12 @@ impl Service {
             return Err(Problem::not_found(&path));
         };
         let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
-        let area = place.area();
-        let allowed = area.methods();
+        let allowed = place.methods();
         if method == Method::OPTIONS {
             return Ok(with_allow(StatusCode::NO_CONTENT, allowed));
         }
-        if area.privilege(method).is_some() {
-            authorized(caller, |user| area.permits(method, user))?;
+        if place.privilege(method).is_some() {
+            authorized(caller, |user| place.permits(method, user))?;
         } else if caller.refused {
             return Err(unauthorized());
         }
@@ -149,7 +111,7 @@ impl Service {
         caller: &Caller,
         view: &View<'_>,
     ) -> Result<Response<Body>, Problem> {
-        let area = place.area();
+        let area = tree::area(place);
         let mut turn = None;
         if let Some(expected) = request.headers().get(IF_MATCH) {
             // Of those who have seen the same resource only one may change it.
@@ -159,7 +121,7 @@ impl Service {
                 return Err(Problem::new(StatusCode::PRECONDITION_FAILED, Message::precondition_failed()));
             }
         }
-        let change = Change { parts: &self.parts, view, caller };
+        let change = Change { parts: &self.parts, view, caller, area: tree::area };
         let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let done = match area.upload(kind, request.body().as_ref(), &change) {
             Some(done) => done,
@@ -167,12 +129,12 @@ impl Service {
         };
         drop(turn);
         match done? {
-            Done::Made if method == Method::DELETE || !area.methods().contains(&Method::GET) => {
+            Done::Made if method == Method::DELETE || !place.methods().contains(&Method::GET) => {
                 Ok(empty(StatusCode::NO_CONTENT))
             }
             Done::Made => representation(&area.read(&View::new(&self.parts))?, StatusCode::OK),
             Done::Created(made, headers) => {
-                let resource = made.area().read(&View::new(&self.parts))?;
+                let resource = tree::area(&made).read(&View::new(&self.parts))?;
                 let mut response = representation(&resource, StatusCode::CREATED)?;
                 let own = headers.iter().filter_map(|(name, value)| {
                     Some((HeaderName::from_static(name), HeaderValue::from_str(value).ok()?))
@@ -209,7 +171,7 @@ fn unauthorized() -> Problem {
 fn not_allowed(place: &Place, method: &Method, allowed: &[Method], view: &View<'_>) -> Result<Response<Body>, Problem> {
     if allowed.contains(&Method::GET) {
         // What does not exist has no methods.
-        place.area().read(view)?;
+        tree::area(place).read(view)?;
     }
     let message = match *method {
         Method::DELETE => Message::resource_cannot_be_deleted(),
@@ -238,25 +200,26 @@ fn get(
     view: &View<'_>,
     caller: &Caller,
 ) -> Result<Response<Body>, Problem> {
-    if let Some((kind, text)) = place.area().document(view) {
+    if let Some((kind, text)) = tree::area(place).document(view) {
         return Ok(text_of(StatusCode::OK, kind, text));
     }
     let query = Query::parse(request.uri().query())?;
     let last_id = request.headers().get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
-    if let Some(feed) = place.area().feed(FeedRequest { view, filter: query.clone().into_filter(), last_id }) {
-        let mut response = Response::new(Body::Stream(feed?));
+    if *place == EventPlace::Stream.into() {
+        let feed = Feed::open(FeedRequest { view, filter: query.into_filter(), last_id })?;
+        let mut response = Response::new(Body::Stream(feed));
         insert(&mut response, CONTENT_TYPE, "text/event-stream");
         return Ok(response);
     }
-    if let Some(outcome) = place.area().outcome(view) {
+    if let Some(outcome) = tree::area(place).outcome(view) {
         return match outcome? {
             Done::Task(id) => accepted(id, view),
             Done::Answer(value) => representation(&value, StatusCode::OK),
-            Done::Created(made, _) => representation(&made.area().read(view)?, StatusCode::OK),
+            Done::Created(made, _) => representation(&tree::area(&made).read(view)?, StatusCode::OK),
             Done::Made => Ok(empty(StatusCode::NO_CONTENT)),
         };
     }
-    let resource = place.area().read(view)?;
+    let resource = tree::area(place).read(view)?;
     let tag = etag::of(&resource);
     let known = request.headers().get(IF_NONE_MATCH).is_some_and(|known| etag::names(known, &tag));
     if known {
@@ -266,9 +229,9 @@ fn get(
     }
     let kind = kind_of(&resource);
     // Nobody sees more by expanding than one by one.
-    let permits = |place: &Place| caller.user.as_ref().is_some_and(|user| place.area().permits(&Method::GET, user));
+    let permits = |place: &Place| caller.user.as_ref().is_some_and(|user| place.permits(&Method::GET, user));
     let read = |place: &Place| {
-        let resource = if permits(place) { place.area().read(view).ok()? } else { return None };
+        let resource = if permits(place) { tree::area(place).read(view).ok()? } else { return None };
         let tag = etag::of(&resource);
         Some(tagged(resource, &tag))
     };
@@ -369,19 +332,6 @@ fn with_allow(status: StatusCode, allowed: &[Method]) -> Response<Body> {
 fn insert(response: &mut Response<Body>, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         response.headers_mut().insert(name, value);
-    }
-}
-
-impl Place {
-    /// Whether it is the root, which everybody may read.
-    #[must_use]
-    pub const fn is_public(&self) -> bool {
-        matches!(
-            self,
-            Self::Root(
-                RootPlace::Versions | RootPlace::Service | RootPlace::Odata | RootPlace::Metadata | RootPlace::OpenApi
-            )
-        )
     }
 }
 

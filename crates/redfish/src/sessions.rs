@@ -6,71 +6,16 @@ use http::{Method, StatusCode};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::accounts::{AccountPlace, refused};
-use crate::area::{Area, Change, DELETE, Done, GET_POST, PATCH};
+use crate::accounts::refused;
+use crate::area::{Area, Change, Done};
 use crate::head::{Collection, Head, Link, Oem, Status, json, link, oem};
 use crate::input::Input;
 use crate::message::{Message, Problem};
-use crate::place::Place;
+use crate::place::{AccountPlace, Place, SessionPlace};
 use crate::time::date_time;
 use crate::view::View;
 
-/// Addresses below `/redfish/v1/SessionService`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum SessionPlace {
-    /// The service.
-    Service,
-    /// All sessions.
-    Sessions,
-    /// A session.
-    Session(String),
-}
-
 impl Area for SessionPlace {
-    fn parse(segments: &[&str]) -> Option<Self> {
-        Some(match segments {
-            ["SessionService"] => Self::Service,
-            ["SessionService", "Sessions"] => Self::Sessions,
-            ["SessionService", "Sessions", id] => Self::Session((*id).to_owned()),
-            _ => return None,
-        })
-    }
-
-    fn patterns() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("SessionService", "SessionService"),
-            ("SessionCollection", "SessionService/Sessions"),
-            ("Session", "SessionService/Sessions/{SessionId}"),
-        ]
-    }
-
-    fn segments(&self) -> Vec<&str> {
-        match self {
-            Self::Service => vec!["SessionService"],
-            Self::Sessions => vec!["SessionService", "Sessions"],
-            Self::Session(id) => vec!["SessionService", "Sessions", id],
-        }
-    }
-
-    fn methods(&self) -> &'static [Method] {
-        match self {
-            Self::Service => PATCH,
-            Self::Sessions => GET_POST,
-            Self::Session(_) => DELETE,
-        }
-    }
-
-    fn privilege(&self, method: &Method) -> Option<Privilege> {
-        match (self, method) {
-            (Self::Sessions, &Method::POST) => None,
-            (Self::Service, &Method::PATCH) => Some(Privilege::ConfigureManager),
-            // Whose session it is, is looked at where it is ended.
-            (Self::Session(_), &Method::DELETE) => Some(Privilege::ConfigureSelf),
-            _ => Some(Privilege::Login),
-        }
-    }
-
     fn read(&self, view: &View<'_>) -> Result<Value, Problem> {
         let sessions = || view.parts.access.sessions();
         Ok(match self {
@@ -97,10 +42,6 @@ impl Area for SessionPlace {
 }
 
 impl SessionPlace {
-    fn missing(&self) -> Problem {
-        Problem::not_found(&Place::from(self.clone()))
-    }
-
     fn open(&self, mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
         let name = input.text("UserName");
         let name = input.required("UserName", name);

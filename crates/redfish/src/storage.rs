@@ -6,140 +6,20 @@ mod controller;
 mod subsystem;
 mod volume;
 
-use ebof_manage::enclosure::{DriveObject, FunctionObject, SubsystemObject};
 use http::Method;
 use serde_json::Value;
 
-use crate::area::{ACTION, Area, Change, Done, GET_POST, PATCH, PATCH_DELETE, READ};
-use crate::chassis::{function_id, function_of};
+use crate::area::{Area, Change, Done};
+use crate::demand::Demand;
 use crate::head::{Collection, json};
 use crate::input::Input;
 use crate::message::Problem;
-use crate::names::{PLAIN, PRIMARY};
-use crate::place::Place;
+use crate::place::StoragePlace;
+use crate::site::AnyController;
 use crate::view::{Namespace, Storage, View};
-use crate::wanted::{Demand, carry_out};
-
-/// Addresses below `/redfish/v1/Storage`. The first name is the subsystem's identifier.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum StoragePlace {
-    /// All subsystems.
-    Collection,
-    /// A subsystem.
-    Subsystem(String),
-    /// The action that resets the primary controller of a drive.
-    ResetDrive(String),
-    /// Its controllers.
-    Controllers(String),
-    /// A controller.
-    Controller(String, String),
-    /// The action that attaches namespaces to a controller.
-    Attach(String, String),
-    /// The action that detaches them.
-    Detach(String, String),
-    /// Its volumes.
-    Volumes(String),
-    /// A volume.
-    Volume(String, String),
-    /// What a volume takes, and its traffic.
-    VolumeMetrics(String, String),
-    /// The action that formats a volume.
-    Initialize(String, String),
-    /// The action that formats a volume with other blocks.
-    Format(String, String),
-    /// The action that gives a volume to one function and takes it from all others.
-    Map(String, String),
-}
-
-/// A controller of a subsystem.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum AnyController<'v> {
-    /// The primary controller of a drive: what hosts of its own subsystem get.
-    Primary(&'v DriveObject),
-    /// A function of a drive.
-    Function(&'v DriveObject, &'v FunctionObject),
-    /// What hosts of a plain subsystem get.
-    Plain(&'v SubsystemObject),
-}
+use crate::wanted::carry_out;
 
 impl Area for StoragePlace {
-    fn parse(segments: &[&str]) -> Option<Self> {
-        let [collection, below @ ..] = segments else { return None };
-        if *collection != "Storage" {
-            return None;
-        }
-        let [storage, below @ ..] = below else { return Some(Self::Collection) };
-        let storage = (*storage).to_owned();
-        let name = |name: &&str| (*name).to_owned();
-        Some(match below {
-            [] => Self::Subsystem(storage),
-            ["Actions", "Oem", "EbofStorage.ResetDrive"] => Self::ResetDrive(storage),
-            ["Controllers"] => Self::Controllers(storage),
-            ["Controllers", id] => Self::Controller(storage, name(id)),
-            ["Controllers", id, "Actions", "StorageController.AttachNamespaces"] => Self::Attach(storage, name(id)),
-            ["Controllers", id, "Actions", "StorageController.DetachNamespaces"] => Self::Detach(storage, name(id)),
-            ["Volumes"] => Self::Volumes(storage),
-            ["Volumes", id] => Self::Volume(storage, name(id)),
-            ["Volumes", id, "Metrics"] => Self::VolumeMetrics(storage, name(id)),
-            ["Volumes", id, "Actions", "Volume.Initialize"] => Self::Initialize(storage, name(id)),
-            ["Volumes", id, "Actions", "Oem", "EbofVolume.Format"] => Self::Format(storage, name(id)),
-            ["Volumes", id, "Actions", "Oem", "EbofVolume.Map"] => Self::Map(storage, name(id)),
-            _ => return None,
-        })
-    }
-
-    fn patterns() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("StorageCollection", "Storage"),
-            ("Storage", "Storage/{StorageId}"),
-            ("", "Storage/{StorageId}/Actions/Oem/EbofStorage.ResetDrive"),
-            ("StorageControllerCollection", "Storage/{StorageId}/Controllers"),
-            ("StorageController", "Storage/{StorageId}/Controllers/{StorageControllerId}"),
-            ("", "Storage/{StorageId}/Controllers/{StorageControllerId}/Actions/StorageController.AttachNamespaces"),
-            ("", "Storage/{StorageId}/Controllers/{StorageControllerId}/Actions/StorageController.DetachNamespaces"),
-            ("VolumeCollection", "Storage/{StorageId}/Volumes"),
-            ("Volume", "Storage/{StorageId}/Volumes/{VolumeId}"),
-            ("VolumeMetrics", "Storage/{StorageId}/Volumes/{VolumeId}/Metrics"),
-            ("", "Storage/{StorageId}/Volumes/{VolumeId}/Actions/Volume.Initialize"),
-            ("", "Storage/{StorageId}/Volumes/{VolumeId}/Actions/Oem/EbofVolume.Format"),
-            ("", "Storage/{StorageId}/Volumes/{VolumeId}/Actions/Oem/EbofVolume.Map"),
-        ]
-    }
-
-    fn segments(&self) -> Vec<&str> {
-        let (storage, below): (&str, &[&str]) = match self {
-            Self::Collection => return vec!["Storage"],
-            Self::Subsystem(storage) => (storage, &[]),
-            Self::ResetDrive(storage) => (storage, &["Actions", "Oem", "EbofStorage.ResetDrive"]),
-            Self::Controllers(storage) => (storage, &["Controllers"]),
-            Self::Controller(storage, id) => (storage, &["Controllers", id]),
-            Self::Attach(storage, id) => {
-                (storage, &["Controllers", id, "Actions", "StorageController.AttachNamespaces"])
-            }
-            Self::Detach(storage, id) => {
-                (storage, &["Controllers", id, "Actions", "StorageController.DetachNamespaces"])
-            }
-            Self::Volumes(storage) => (storage, &["Volumes"]),
-            Self::Volume(storage, id) => (storage, &["Volumes", id]),
-            Self::VolumeMetrics(storage, id) => (storage, &["Volumes", id, "Metrics"]),
-            Self::Initialize(storage, id) => (storage, &["Volumes", id, "Actions", "Volume.Initialize"]),
-            Self::Format(storage, id) => (storage, &["Volumes", id, "Actions", "Oem", "EbofVolume.Format"]),
-            Self::Map(storage, id) => (storage, &["Volumes", id, "Actions", "Oem", "EbofVolume.Map"]),
-        };
-        [&["Storage", storage], below].concat()
-    }
-
-    fn methods(&self) -> &'static [Method] {
-        match self {
-            Self::Controller(_, id) if id != PRIMARY && id != PLAIN => PATCH,
-            Self::Volumes(_) => GET_POST,
-            Self::Volume(..) => PATCH_DELETE,
-            _ if self.is_action() => ACTION,
-            _ => READ,
-        }
-    }
-
     fn read(&self, view: &View<'_>) -> Result<Value, Problem> {
         Ok(match self {
             Self::Collection => {
@@ -204,22 +84,6 @@ impl Area for StoragePlace {
 }
 
 impl StoragePlace {
-    const fn is_action(&self) -> bool {
-        matches!(
-            self,
-            Self::ResetDrive(_)
-                | Self::Attach(..)
-                | Self::Detach(..)
-                | Self::Initialize(..)
-                | Self::Format(..)
-                | Self::Map(..)
-        )
-    }
-
-    fn missing(&self) -> Problem {
-        Problem::not_found(&Place::from(self.clone()))
-    }
-
     fn storage<'v>(&self, view: &'v View<'_>, id: &str) -> Result<Storage<'v>, Problem> {
         view.storage(id).ok_or_else(|| self.missing())
     }
@@ -227,47 +91,5 @@ impl StoragePlace {
     fn namespace<'v>(&self, view: &'v View<'_>, id: &str, volume: &str) -> Result<Namespace<'v>, Problem> {
         let all = self.storage(view, id)?.namespaces(view);
         all.into_iter().find(|namespace| namespace.id() == volume).ok_or_else(|| self.missing())
-    }
-}
-
-impl<'v> AnyController<'v> {
-    /// All of a subsystem: the primary one first.
-    pub(crate) fn all(storage: Storage<'v>) -> Vec<Self> {
-        match storage {
-            Storage::Drive(drive) => {
-                let functions = drive.functions.iter().map(|function| Self::Function(drive, function));
-                [Self::Primary(drive)].into_iter().chain(functions).collect()
-            }
-            Storage::Plain(subsystem) => vec![Self::Plain(subsystem)],
-        }
-    }
-
-    /// The one of an identifier.
-    pub(crate) fn find(storage: Storage<'v>, id: &str) -> Option<Self> {
-        match storage {
-            Storage::Drive(drive) => Some(match function_of(drive, id)? {
-                None => Self::Primary(drive),
-                Some(function) => Self::Function(drive, function),
-            }),
-            Storage::Plain(subsystem) => (id == PLAIN).then_some(Self::Plain(subsystem)),
-        }
-    }
-
-    /// Its identifier.
-    pub(crate) fn id(self) -> String {
-        match self {
-            Self::Primary(_) => PRIMARY.to_owned(),
-            Self::Function(_, function) => function_id(function),
-            Self::Plain(_) => PLAIN.to_owned(),
-        }
-    }
-
-    /// What ebof calls it.
-    pub(crate) fn object(self) -> String {
-        match self {
-            Self::Primary(drive) => drive.name.clone(),
-            Self::Function(_, function) => function.name.to_string(),
-            Self::Plain(subsystem) => subsystem.nqn.clone(),
-        }
     }
 }

@@ -8,54 +8,11 @@ use serde_json::Value;
 use crate::area::{Area, Done};
 use crate::head::{Collection, Head, Health, Link, Oem, Status, json, link, oem};
 use crate::message::{Message, Problem, Severity, camel};
-use crate::place::Place;
+use crate::place::{Place, TaskPlace};
 use crate::time::date_time;
 use crate::view::View;
 
-/// Addresses below `/redfish/v1/TaskService`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum TaskPlace {
-    /// The service.
-    Service,
-    /// All tasks that are remembered.
-    Tasks,
-    /// A task, by its number.
-    Task(String),
-    /// Where the outcome of a task is.
-    Monitor(String),
-}
-
 impl Area for TaskPlace {
-    fn parse(segments: &[&str]) -> Option<Self> {
-        Some(match segments {
-            ["TaskService"] => Self::Service,
-            ["TaskService", "Tasks"] => Self::Tasks,
-            ["TaskService", "Tasks", id] => Self::Task((*id).to_owned()),
-            ["TaskService", "TaskMonitors", id] => Self::Monitor((*id).to_owned()),
-            _ => return None,
-        })
-    }
-
-    fn patterns() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("TaskService", "TaskService"),
-            ("TaskCollection", "TaskService/Tasks"),
-            ("Task", "TaskService/Tasks/{TaskId}"),
-            ("", "TaskService/TaskMonitors/{TaskId}"),
-        ]
-    }
-
-    fn segments(&self) -> Vec<&str> {
-        let below: &[&str] = match self {
-            Self::Service => &[],
-            Self::Tasks => &["Tasks"],
-            Self::Task(id) => &["Tasks", id],
-            Self::Monitor(id) => &["TaskMonitors", id],
-        };
-        [&["TaskService"], below].concat()
-    }
-
     fn read(&self, view: &View<'_>) -> Result<Value, Problem> {
         Ok(match self {
             Self::Service => json(&TaskService::new()),
@@ -75,16 +32,6 @@ impl Area for TaskPlace {
 }
 
 impl TaskPlace {
-    /// The place of a task.
-    pub(crate) fn of(id: u64) -> Self {
-        Self::Task(id.to_string())
-    }
-
-    /// The place of the monitor of a task.
-    pub(crate) fn monitor(id: u64) -> Self {
-        Self::Monitor(id.to_string())
-    }
-
     fn known(&self, id: &str, view: &View<'_>) -> Result<BoxTask, Problem> {
         let task = view.parts.enclosure.tasks().into_iter().find(|task| task.id.to_string() == id);
         task.ok_or_else(|| Problem::not_found(&Place::from(self.clone())))

@@ -14,71 +14,12 @@ use serde_json::Value;
 use crate::area::Area;
 use crate::head::{Collection, Head, Link, Status, json, link};
 use crate::message::Problem;
-use crate::place::Place;
+use crate::place::TelemetryPlace;
 use crate::view::View;
 use definition::{MetricDefinition, MetricReportDefinition};
 pub(crate) use report::{ReportKind, report};
 
-/// Addresses below `/redfish/v1/TelemetryService`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum TelemetryPlace {
-    /// The service.
-    Service,
-    /// What metrics there are.
-    MetricDefinitions,
-    /// A metric.
-    MetricDefinition(String),
-    /// What reports there are.
-    ReportDefinitions,
-    /// A report, as it is defined.
-    ReportDefinition(String),
-    /// The reports.
-    Reports,
-    /// A report, or the history of an object.
-    Report(String),
-}
-
 impl Area for TelemetryPlace {
-    fn parse(segments: &[&str]) -> Option<Self> {
-        let ["TelemetryService", rest @ ..] = segments else { return None };
-        Some(match rest {
-            [] => Self::Service,
-            ["MetricDefinitions"] => Self::MetricDefinitions,
-            ["MetricDefinitions", id] => Self::MetricDefinition((*id).to_owned()),
-            ["MetricReportDefinitions"] => Self::ReportDefinitions,
-            ["MetricReportDefinitions", id] => Self::ReportDefinition((*id).to_owned()),
-            ["MetricReports"] => Self::Reports,
-            ["MetricReports", id] => Self::Report((*id).to_owned()),
-            _ => return None,
-        })
-    }
-
-    fn patterns() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("TelemetryService", "TelemetryService"),
-            ("MetricDefinitionCollection", "TelemetryService/MetricDefinitions"),
-            ("MetricDefinition", "TelemetryService/MetricDefinitions/{MetricDefinitionId}"),
-            ("MetricReportDefinitionCollection", "TelemetryService/MetricReportDefinitions"),
-            ("MetricReportDefinition", "TelemetryService/MetricReportDefinitions/{MetricReportDefinitionId}"),
-            ("MetricReportCollection", "TelemetryService/MetricReports"),
-            ("MetricReport", "TelemetryService/MetricReports/{MetricReportId}"),
-        ]
-    }
-
-    fn segments(&self) -> Vec<&str> {
-        let below: &[&str] = match self {
-            Self::Service => &[],
-            Self::MetricDefinitions => &["MetricDefinitions"],
-            Self::MetricDefinition(id) => &["MetricDefinitions", id],
-            Self::ReportDefinitions => &["MetricReportDefinitions"],
-            Self::ReportDefinition(id) => &["MetricReportDefinitions", id],
-            Self::Reports => &["MetricReports"],
-            Self::Report(id) => &["MetricReports", id],
-        };
-        [&["TelemetryService"], below].concat()
-    }
-
     fn read(&self, view: &View<'_>) -> Result<Value, Problem> {
         let kind = |id: &str| ReportKind::named(id).ok_or_else(|| self.missing());
         let kinds = || ReportKind::ALL.map(|kind| kind.name().to_owned());
@@ -107,10 +48,6 @@ impl Area for TelemetryPlace {
 }
 
 impl TelemetryPlace {
-    fn missing(&self) -> Problem {
-        Problem::not_found(&Place::from(self.clone()))
-    }
-
     /// `History-Functions-d3-vf2-10s`
     fn history(&self, id: &str, view: &View<'_>) -> Option<Value> {
         let (kind, rest) = id.strip_prefix("History-")?.split_once('-')?;

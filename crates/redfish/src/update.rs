@@ -5,7 +5,6 @@
 
 mod multipart;
 
-use ebof_access::Privilege;
 use ebof_manage::enclosure::{
     Activation, Change as BoxChange, DriveDetails, FirmwareSlotObject, IMAGE_BYTES_MAX, Transaction,
 };
@@ -13,80 +12,17 @@ use http::Method;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::area::{ACTION, Area, Change, Done, READ};
-use crate::chassis::ChassisPlace;
+use crate::area::{Area, Change, Done};
 use crate::head::{Action, Collection, Head, Link, Status, json, link, links};
 use crate::input::Input;
-use crate::manager::ManagerPlace;
 use crate::message::{Message, Problem};
-use crate::place::Place;
+use crate::place::{ChassisPlace, ManagerPlace, Place, UpdatePlace};
 use crate::view::View;
-
-/// Addresses below `/redfish/v1/UpdateService`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum UpdatePlace {
-    /// The service.
-    Service,
-    /// Where images are sent.
-    Upload,
-    /// Has images of slots run.
-    Activate,
-    /// All images.
-    Inventory,
-    /// The program, or a slot of a drive: `d3-slot2`.
-    Image(String),
-}
 
 /// The identifier of the program itself.
 const EBOF: &str = "ebof";
-const ACTIVATE: &str = "UpdateService.Activate";
 
 impl Area for UpdatePlace {
-    fn parse(segments: &[&str]) -> Option<Self> {
-        let ["UpdateService", rest @ ..] = segments else { return None };
-        Some(match rest {
-            [] => Self::Service,
-            ["upload"] => Self::Upload,
-            ["Actions", ACTIVATE] => Self::Activate,
-            ["FirmwareInventory"] => Self::Inventory,
-            ["FirmwareInventory", id] => Self::Image((*id).to_owned()),
-            _ => return None,
-        })
-    }
-
-    fn patterns() -> &'static [(&'static str, &'static str)] {
-        &[
-            ("UpdateService", "UpdateService"),
-            ("", "UpdateService/upload"),
-            ("", "UpdateService/Actions/UpdateService.Activate"),
-            ("SoftwareInventoryCollection", "UpdateService/FirmwareInventory"),
-            ("SoftwareInventory", "UpdateService/FirmwareInventory/{SoftwareInventoryId}"),
-        ]
-    }
-
-    fn segments(&self) -> Vec<&str> {
-        let below: &[&str] = match self {
-            Self::Service => &[],
-            Self::Upload => &["upload"],
-            Self::Activate => &["Actions", ACTIVATE],
-            Self::Inventory => &["FirmwareInventory"],
-            Self::Image(id) => &["FirmwareInventory", id],
-        };
-        [&["UpdateService"], below].concat()
-    }
-
-    fn methods(&self) -> &'static [Method] {
-        match self {
-            Self::Upload | Self::Activate => ACTION,
-            _ => READ,
-        }
-    }
-
-    fn privilege(&self, method: &Method) -> Option<Privilege> {
-        Some(if *method == Method::GET { Privilege::Login } else { Privilege::ConfigureComponents })
-    }
-
     fn read(&self, view: &View<'_>) -> Result<Value, Problem> {
         match self {
             Self::Service => Ok(json(&UpdateService::new())),
@@ -110,7 +46,7 @@ impl Area for UpdatePlace {
 
     fn change(&self, _method: &Method, mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
         let targets = input.links("Targets");
-        let targets = input.parameter(ACTIVATE, "Targets", targets).unwrap_or_default();
+        let targets = input.parameter(UpdatePlace::ACTIVATE, "Targets", targets).unwrap_or_default();
         let mut changes = Vec::new();
         for target in &targets {
             match target {
@@ -123,12 +59,6 @@ impl Area for UpdatePlace {
         }
         input.finish(None)?;
         begin(changes, request)
-    }
-}
-
-impl UpdatePlace {
-    fn missing(&self) -> Problem {
-        Problem::not_found(&Place::from(self.clone()))
     }
 }
 

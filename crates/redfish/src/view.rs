@@ -14,7 +14,7 @@ use ebof_manage::enclosure::{
 };
 
 use crate::names::Names;
-use crate::service::Parts;
+use crate::parts::Parts;
 use crate::time::date_time;
 
 /// The state of a target at one moment, as far as somebody asks for it.

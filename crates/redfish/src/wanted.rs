@@ -1,5 +1,4 @@
-//! What a request asks for, before it is done: changes of the box, or another configuration. The
-//! same value is carried out, or only planned.
+//! Does what a request asks for: has the box changed, or another configuration put in force.
 
 use std::time::{Duration, Instant};
 
@@ -10,63 +9,14 @@ use ebof_manage::{Format, Severity};
 use http::StatusCode;
 
 use crate::area::{Change as Request, Done};
-use crate::fabrics::{FabricPlace, Kind};
-use crate::manager::refused;
+use crate::demand::{Creates, Demand, What};
 use crate::message::{self, Message, Problem};
-use crate::place::Place;
-use crate::service::Parts;
-use crate::storage::StoragePlace;
+use crate::parts::Parts;
+use crate::place::{FabricKind, FabricPlace, Place, StoragePlace};
 use crate::view::View;
 
 /// How long an answer waits for changes that are usually quick, so that it need not be asked for.
 const QUICK: Duration = Duration::from_millis(500);
-
-/// What a request asks for.
-#[derive(Clone, Debug)]
-pub(crate) struct Demand {
-    pub(crate) what: What,
-    /// The resource that there will be.
-    pub(crate) creates: Option<Creates>,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) enum What {
-    /// Changes of the box, all or none.
-    Changes(Vec<Change>),
-    /// Another configuration, made of the one in force.
-    Configuration(Box<Config>),
-}
-
-/// A resource that a configuration creates.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Creates {
-    /// The endpoint of a host.
-    Host(String),
-    /// A host, or every one, may connect to a subsystem.
-    Permission { nqn: String, host: Option<String> },
-    /// A namespace of a plain subsystem.
-    Volume { nqn: String, nsid: u32 },
-}
-
-impl Demand {
-    /// One change.
-    pub(crate) fn change(change: Change) -> Self {
-        Self { what: What::Changes(vec![change]), creates: None }
-    }
-
-    /// Changes, of which there has to be one.
-    pub(crate) fn changes(changes: Vec<Change>) -> Result<Self, Problem> {
-        match changes.is_empty() {
-            true => Err(Problem::bad_request(Message::no_operation())),
-            false => Ok(Self { what: What::Changes(changes), creates: None }),
-        }
-    }
-
-    /// Another configuration.
-    pub(crate) fn configuration(config: Config, creates: Option<Creates>) -> Self {
-        Self { what: What::Configuration(Box::new(config)), creates }
-    }
-}
 
 /// Does what is wanted.
 pub(crate) fn carry_out(wanted: Demand, request: &Request<'_>) -> Result<Done, Problem> {
@@ -151,7 +101,7 @@ fn place_of(creates: &Creates, view: &View<'_>) -> Option<Place> {
     let names = view.names();
     let endpoint = |nqn: &str| {
         let at = names.hosts.iter().position(|host| host == nqn)?;
-        Some(FabricPlace::Endpoint(Kind::Nvmeof, names.host_endpoints.at(at).to_owned()))
+        Some(FabricPlace::Endpoint(FabricKind::Nvmeof, names.host_endpoints.at(at).to_owned()))
     };
     match creates {
         Creates::Host(nqn) => endpoint(nqn).map(Place::from),
@@ -159,7 +109,7 @@ fn place_of(creates: &Creates, view: &View<'_>) -> Option<Place> {
             let storage = view.storages().position(|(_, storage)| storage.nqn() == nqn)?;
             let is_it = |one: &crate::names::Permission| one.storage == storage && one.host == *host;
             let at = names.permissions.iter().position(is_it)?;
-            Some(FabricPlace::Connection(Kind::Nvmeof, names.connections.at(at).to_owned()).into())
+            Some(FabricPlace::Connection(FabricKind::Nvmeof, names.connections.at(at).to_owned()).into())
         }
         Creates::Volume { nqn, nsid } => {
             Some(StoragePlace::Volume(view.storage_id(nqn).to_owned(), format!("ns{nsid}")).into())
@@ -197,5 +147,5 @@ fn apply(config: &Config, request: &Request<'_>) -> Result<(), Problem> {
     let desired = Desired { toml: Some(text), name: Some("request".to_owned()), ..Desired::default() };
     let revision = Revision::of(request.view.config());
     let applied = request.parts.configurations.apply(&revision, desired, user, from);
-    applied.map(drop).map_err(refused)
+    applied.map(drop).map_err(Problem::from)
 }

@@ -12,13 +12,6 @@ use super::tree::Tree;
 /// Modules that may be in one circle.
 const CIRCLE_MAX: usize = 2;
 
-/// Crates whose modules may be in a larger circle, with the reason.
-const EXCEPTIONS: &[&str] = &[
-    // An address is one of any area, and what an area shows refers to addresses of all others
-    // (docs/adr/0074-redfish.md).
-    "redfish",
-];
-
 /// For each module, the modules of the same crate that it depends on.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
@@ -26,7 +19,7 @@ pub(crate) fn check(tree: &Tree, violations: &mut Vec<Violation>) {
     let paths = tree.rust().map(|(path, _)| path);
     let crates: BTreeSet<&str> =
         paths.filter_map(|path| path.strip_prefix("crates/")?.split_once("/src/")).map(|(name, _)| name).collect();
-    for name in crates.into_iter().filter(|name| !EXCEPTIONS.contains(name)) {
+    for name in crates {
         let graph = graph(tree, name);
         let circle = largest_circle(&graph);
         if circle.len() > CIRCLE_MAX {

@@ -4,10 +4,11 @@ use ebof_access::{Account, AccountChange, Privilege, Role};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{AccountPlace, ROLES};
+use super::ROLES;
 use crate::head::{Head, Link, link};
 use crate::input::Input;
 use crate::message::{Message, Problem};
+use crate::place::AccountPlace;
 
 /// What accounts are good for: this service, and the page.
 pub(super) const TYPES: [&str; 2] = ["Redfish", "WebUI"];

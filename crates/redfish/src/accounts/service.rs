@@ -3,8 +3,8 @@
 use ebof_access::{PASSWORD_LENGTH_MAX, PASSWORD_LENGTH_MIN};
 use serde::Serialize;
 
-use super::AccountPlace;
 use crate::head::{Head, Link, Status, link};
+use crate::place::AccountPlace;
 use crate::view::View;
 
 #[derive(Serialize)]

@@ -4,9 +4,8 @@ use ebof_manage::api::PortStatus;
 use ebof_manage::enclosure::PortObject;
 use serde::Serialize;
 
-use super::{ChassisPlace, FABRIC};
-use crate::fabrics::{FabricPlace, Kind};
 use crate::head::{Head, Link, Oem, Status, link, links, oem};
+use crate::place::{ChassisPlace, FabricKind, FabricPlace};
 use crate::view::View;
 
 #[derive(Serialize)]
@@ -26,7 +25,7 @@ impl NetworkAdapter {
             head: Head::new(
                 ChassisPlace::Adapter,
                 "#NetworkAdapter.v1_14_0.NetworkAdapter",
-                FABRIC,
+                "fabric",
                 "What has all ports that hosts on a network reach",
             ),
             manufacturer: "ebof",
@@ -79,7 +78,8 @@ impl Port {
     pub(super) fn new(view: &View<'_>, id: &str, port: &PortObject) -> Self {
         let status = status_of(view, port);
         let connected = view.names().hosts.iter().enumerate().filter(|(_, nqn)| is_connected(view, port, nqn));
-        let endpoint = |at: usize| FabricPlace::Endpoint(Kind::Nvmeof, view.names().host_endpoints.at(at).to_owned());
+        let endpoint =
+            |at: usize| FabricPlace::Endpoint(FabricKind::Nvmeof, view.names().host_endpoints.at(at).to_owned());
         Self {
             head: Head::new(
                 ChassisPlace::Port(id.to_owned()),
@@ -103,7 +103,7 @@ impl Port {
                 listen: port.listen.clone(),
                 transport: port.listen.split(':').next().unwrap_or_default().to_owned(),
                 is_discovery_only: port.discovery_only,
-                zone: (!port.discovery_only).then(|| link(FabricPlace::Zone(Kind::Nvmeof, id.to_owned()))),
+                zone: (!port.discovery_only).then(|| link(FabricPlace::Zone(FabricKind::Nvmeof, id.to_owned()))),
             }),
         }
     }

@@ -3,10 +3,11 @@
 use ebof_manage::enclosure::{DriveDetails, DriveObject, FormatObject, SanitizeAction, SanitizeStateObject};
 use serde::Serialize;
 
-use super::{ChassisPlace, pcie};
-use crate::fabrics::{FabricPlace, Kind, Site};
-use crate::head::{Action, Head, Health, Identifier, Link, Oem, State, Status, link, links, oem};
-use crate::storage::StoragePlace;
+use super::pcie;
+use crate::head::{Action, Head, Health, Identifier, Link, Oem, Status, link, links, oem};
+use crate::health::{health_of, status_of};
+use crate::place::{ChassisPlace, FabricKind, FabricPlace, StoragePlace};
+use crate::site::Site;
 use crate::view::View;
 
 #[derive(Serialize)]
@@ -226,7 +227,7 @@ impl Links {
             storage: link(StoragePlace::Subsystem(id.to_owned())),
             volumes: links(drive.namespaces.iter().map(|namespace| volume(namespace.name.nsid))),
             endpoints: links(
-                Site::of_drive(id, drive).map(|site| FabricPlace::Endpoint(Kind::Nvmeof, site.endpoint_id())),
+                Site::of_drive(id, drive).map(|site| FabricPlace::Endpoint(FabricKind::Nvmeof, site.endpoint_id())),
             ),
             pcie_functions: links(pcie::functions(id, drive)),
         }
@@ -320,29 +321,4 @@ pub(super) fn sanitizations(details: Option<&DriveDetails>) -> Vec<&'static str>
     details.map_or(Vec::new(), |details| {
         details.sanitize.actions.iter().filter_map(|action| sanitization(*action)).collect()
     })
-}
-
-/// The health that the bits of Critical Warning are: a drive that is too warm or short of spare is
-/// warned of, one that is unreliable or read-only has failed.
-pub(crate) const fn health_of(critical_warning: u8) -> Health {
-    const WARNINGS: u8 = 0b11;
-    if critical_warning == 0 {
-        Health::OK
-    } else if critical_warning & !WARNINGS == 0 {
-        Health::Warning
-    } else {
-        Health::Critical
-    }
-}
-
-/// The state of a drive: most commands are refused while it is sanitized.
-pub(crate) const fn status_of(drive: &DriveObject) -> Status {
-    let state = if drive.sanitize_percent.is_some() {
-        State::Quiesced
-    } else if drive.self_test_percent.is_some() {
-        State::InTest
-    } else {
-        State::Enabled
-    };
-    Status { state, health: Some(health_of(drive.critical_warning)) }
 }

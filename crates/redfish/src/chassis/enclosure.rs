@@ -2,10 +2,9 @@
 
 use serde::Serialize;
 
-use super::ChassisPlace;
 use super::sensor;
 use crate::head::{Action, Head, Health, Link, Oem, Status, link, links, oem};
-use crate::storage::StoragePlace;
+use crate::place::{ChassisPlace, StoragePlace};
 use crate::view::View;
 
 #[derive(Serialize)]

@@ -3,8 +3,9 @@
 use ebof_manage::enclosure::{DriveDetails, DriveObject, ErrorObject, EventObject, SelfTestKind, SelfTestOutcome};
 use serde::Serialize;
 
-use super::ChassisPlace;
 use crate::head::{Head, Oem, oem};
+use crate::health::CriticalWarnings;
+use crate::place::ChassisPlace;
 use crate::time::date_time;
 use crate::view::View;
 
@@ -47,18 +48,6 @@ struct Smart {
     number_of_error_information_log_entries: u64,
     warning_composite_temp_time_minutes: u64,
     critical_composite_temp_time_minutes: u64,
-}
-
-/// `StorageController.NVMeSMARTCriticalWarnings`: the bits of Critical Warning.
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-pub(crate) struct CriticalWarnings {
-    spare_capacity_worn_out: bool,
-    overall_subsystem_degraded: bool,
-    media_in_read_only: bool,
-    power_backup_failed: bool,
-    #[serde(rename = "PMRUnreliable")]
-    pmr_unreliable: bool,
 }
 
 /// `EbofDriveMetrics.v1_0_0.Logs`.
@@ -155,18 +144,6 @@ impl Smart {
             number_of_error_information_log_entries: health.error_log_entries,
             warning_composite_temp_time_minutes: temperature.warning_minutes,
             critical_composite_temp_time_minutes: temperature.critical_minutes,
-        }
-    }
-}
-
-impl CriticalWarnings {
-    pub(crate) const fn new(bits: u8) -> Self {
-        Self {
-            spare_capacity_worn_out: bits & 1 != 0,
-            overall_subsystem_degraded: bits & (1 << 2) != 0,
-            media_in_read_only: bits & (1 << 3) != 0,
-            power_backup_failed: bits & (1 << 4) != 0,
-            pmr_unreliable: bits & (1 << 5) != 0,
         }
     }
 }

@@ -3,10 +3,10 @@
 use ebof_manage::enclosure::{DriveObject, FunctionObject};
 use serde::Serialize;
 
-use super::{ChassisPlace, drive, function_id, id_of};
 use crate::head::{Head, Link, Oem, State, Status, link, links, oem};
-use crate::names::PRIMARY;
-use crate::storage::StoragePlace;
+use crate::health::status_of;
+use crate::place::{ChassisPlace, PRIMARY, StoragePlace};
+use crate::site::{function_id, id_of};
 use crate::view::View;
 
 /// What direct ports show in configuration space.
@@ -62,7 +62,7 @@ impl Device {
             serial_number: drive.serial.clone(),
             firmware_version: details.as_ref().map(|details| details.firmware.running.clone()),
             device_type: if drive.functions.is_empty() { "SingleFunction" } else { "MultiFunction" },
-            status: drive::status_of(drive),
+            status: status_of(drive),
             functions: link(ChassisPlace::Functions(id.to_owned())),
             links: DeviceLinks { chassis: links([ChassisPlace::Enclosure]) },
         }
@@ -126,7 +126,7 @@ impl FunctionResource {
         let name = id_of(function);
         let number = function.map_or(0, |function| function.name.number);
         // A function without its drive's health would be well in a drive that is not.
-        let health = drive::status_of(drive).health;
+        let health = status_of(drive).health;
         let is_online = function.is_none_or(|function| function.online);
         let state = if is_online { State::Enabled } else { State::StandbyOffline };
         Self {

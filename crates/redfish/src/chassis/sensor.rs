@@ -5,9 +5,9 @@ use ebof_manage::enclosure::{DriveObject, Fan, Temperature};
 use serde::Serialize;
 use serde_json::Number;
 
-use super::ChassisPlace;
 use super::metrics::celsius;
 use crate::head::{Head, Link, Status, link, links};
+use crate::place::ChassisPlace;
 use crate::view::View;
 
 /// The identifiers of all sensors.

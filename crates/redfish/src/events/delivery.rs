@@ -4,9 +4,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::record::{Record, payload};
-use super::subscriptions::{Policy, Subscription, Subscriptions};
-use crate::service::Parts;
+use super::origin::origin;
+use crate::parts::Parts;
+use crate::subscriptions::{Policy, Record, Subscription, Subscriptions, payload};
 use crate::view::View;
 
 /// The most events of one delivery.
@@ -50,7 +50,7 @@ impl Subscriptions {
     pub fn due(&self, parts: &Parts, now: Instant) -> Vec<Delivery> {
         let view = View::new(parts);
         let mut state = self.state();
-        let tests_of = |seen, state: &super::subscriptions::SubscriptionState| state.tests_since(seen);
+        let tests_of = |seen, state: &crate::subscriptions::SubscriptionState| state.tests_since(seen);
         let tests: Vec<_> = state.all.values().map(|subscription| tests_of(subscription.tests_seen, &state)).collect();
         let mut due = Vec::new();
         for ((id, subscription), tests) in state.all.iter_mut().zip(tests) {
@@ -103,7 +103,7 @@ impl Subscription {
         let more = view.parts.events.since(self.seen, RECORDS_MAX);
         let upto = more.events.last().map_or(self.seen.min(more.latest), |event| event.id);
         let loss = (more.lost > 0 && self.seen > 0).then(|| Record::of_loss(more.lost, view.now()));
-        let events = more.events.iter().map(|event| Record::of(event, view));
+        let events = more.events.iter().map(|event| Record::of(event, origin(event, view)));
         let all = loss.into_iter().chain(events).chain(tests);
         let wanted: Vec<Record> = all.filter(|record| push.selection.admits(&record.known())).collect();
         if wanted.is_empty() {

@@ -4,11 +4,11 @@ use http::Uri;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::subscriptions::{Policy, Push, Subscription};
-use super::{EventPlace, Selection};
 use crate::head::{Action, Head, Health, State, Status, json};
 use crate::input::Input;
 use crate::message::{Message, Problem};
+use crate::place::EventPlace;
+use crate::subscriptions::{DestinationChange, Policy, Push, Selection, Subscription};
 
 /// The most entries of each list of a subscription, and of its headers.
 const LIST_MAX: usize = 64;
@@ -142,14 +142,6 @@ fn selection(input: &mut Input) -> Selection {
 
 const EVENT_TYPES: [&str; 7] =
     ["StatusChange", "ResourceUpdated", "ResourceAdded", "ResourceRemoved", "Alert", "MetricReport", "Other"];
-
-/// What a PATCH changes.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct DestinationChange {
-    pub(super) context: Option<String>,
-    pub(super) policy: Option<Policy>,
-    pub(super) verify: Option<bool>,
-}
 
 pub(super) fn change(mut input: Input, current: &Value) -> Result<DestinationChange, Problem> {
     let change = DestinationChange {

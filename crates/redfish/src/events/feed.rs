@@ -5,12 +5,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::record::{Record, payload};
-use super::selection::prefix;
-use crate::area::FeedRequest;
+use super::origin::origin;
 use crate::message::Problem;
+use crate::parts::Parts;
 use crate::query::Filter;
-use crate::service::Parts;
+use crate::subscriptions::{Record, payload, prefix};
 use crate::telemetry::{ReportKind, report};
 use crate::view::View;
 
@@ -23,6 +22,16 @@ const SILENCE: Duration = Duration::from_secs(10);
 
 /// How often it is looked whether there is another report.
 const REPORTS: Duration = Duration::from_millis(500);
+
+/// What a stream is opened with.
+pub(crate) struct FeedRequest<'r> {
+    /// What there is.
+    pub(crate) view: &'r View<'r>,
+    /// Which events are wanted.
+    pub(crate) filter: Option<Filter>,
+    /// The last event that was read.
+    pub(crate) last_id: Option<u64>,
+}
 
 /// A stream.
 #[derive(Debug)]
@@ -135,7 +144,7 @@ impl Stream {
         }
         for event in &more.events {
             self.seen = event.id;
-            let record = Record::of(event, &view);
+            let record = Record::of(event, origin(event, &view));
             if self.wants(&record) {
                 let id = event.id.to_string();
                 self.waiting.push_back(message(Some(event.id), &payload(&id, "", &[record])));

@@ -7,9 +7,11 @@ use ebof_access::{Keep, Role};
 use ebof_manage::events::{EventKind, NewEvent, SharedEvents};
 use serde_json::{Value, json};
 
-use super::{Feed, Outcome, Piece, STREAMS_MAX, SUBSCRIPTIONS_MAX, Subscriptions};
+use super::{Feed, Outcome, Piece};
+use crate::parts::Parts;
 use crate::service::tests::{ask_of, caller, code, parts};
-use crate::service::{Body, Parts, Service};
+use crate::service::{Body, Service};
+use crate::subscriptions::{STREAMS_MAX, SUBSCRIPTIONS_MAX, Subscriptions};
 
 const SERVICE: &str = "/redfish/v1/EventService";
 

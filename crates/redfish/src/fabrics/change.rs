@@ -5,14 +5,14 @@ use ebof_manage::enclosure::{Change, FunctionObject};
 use serde_json::Value;
 
 use super::zone::ZonePort;
-use super::{FabricPlace, Kind, Site};
+use crate::area::Area as _;
+use crate::demand::Demand;
 use crate::etag;
 use crate::input::Input;
 use crate::message::{Message, Problem};
-use crate::place::Place;
-use crate::storage::AnyController;
+use crate::place::{FabricKind, FabricPlace, Place};
+use crate::site::{AnyController, Site};
 use crate::view::View;
-use crate::wanted::Demand;
 
 /// The endpoints that a zone is to have.
 pub(super) fn alter(
@@ -57,7 +57,10 @@ pub(super) fn one(zone: &ZonePort<'_>, add: bool, mut input: Input, view: &View<
     let mut is_outdated = false;
     for (name, tagged) in tags {
         let Some(expected) = input.text(name) else { continue };
-        let resource = tagged.and_then(|place| place.area().read(view).ok());
+        let resource = match tagged {
+            Some(Place::Fabrics(place)) => place.read(view).ok(),
+            _ => None,
+        };
         is_outdated |= resource.is_none_or(|resource| !etag::is(&expected, &etag::of(&resource)));
     }
     let site = place.as_ref().and_then(|place| target(view, zone.kind, place));
@@ -73,14 +76,14 @@ pub(super) fn one(zone: &ZonePort<'_>, add: bool, mut input: Input, view: &View<
 }
 
 /// The target that an endpoint of this fabric is.
-fn target<'v>(view: &'v View<'_>, kind: Kind, place: &Place) -> Option<Site<'v>> {
+fn target<'v>(view: &'v View<'_>, kind: FabricKind, place: &Place) -> Option<Site<'v>> {
     match place {
         Place::Fabrics(FabricPlace::Endpoint(own, id)) if *own == kind => Site::find(view, id),
         _ => None,
     }
 }
 
-fn not_a_target(kind: Kind, place: &Place) -> Message {
+fn not_a_target(kind: FabricKind, place: &Place) -> Message {
     let endpoints = Place::from(FabricPlace::Endpoints(kind));
     Message::not_this_kind(place, &format!("an endpoint of {endpoints} whose entity is a target"))
 }

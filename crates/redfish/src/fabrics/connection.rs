@@ -7,10 +7,10 @@ use ebof_manage::enclosure::PortObject;
 use serde::Serialize;
 
 use super::endpoint::{direct_ports, machine_id};
-use super::{FabricPlace, Kind, Site};
 use crate::head::{Action, Head, Link, Oem, State, Status, link, links, oem};
 use crate::names::Permission;
-use crate::storage::{AnyController, StoragePlace};
+use crate::place::{FabricKind, FabricPlace, StoragePlace};
+use crate::site::{AnyController, Site};
 use crate::view::{Namespace, Storage, View};
 
 /// A permission, with what it is for.
@@ -24,10 +24,10 @@ pub(super) struct Found<'v> {
 }
 
 /// The identifiers of the connections of a fabric.
-pub(super) fn ids(view: &View<'_>, kind: Kind) -> Vec<String> {
+pub(super) fn ids(view: &View<'_>, kind: FabricKind) -> Vec<String> {
     match kind {
-        Kind::Nvmeof => view.names().connections.iter().map(str::to_owned).collect(),
-        Kind::Pcie => {
+        FabricKind::Nvmeof => view.names().connections.iter().map(str::to_owned).collect(),
+        FabricKind::Pcie => {
             let used = direct_ports(view).filter(|(_, port)| at_port(view, port).is_some());
             used.map(|(id, _)| id.to_owned()).collect()
         }
@@ -35,8 +35,8 @@ pub(super) fn ids(view: &View<'_>, kind: Kind) -> Vec<String> {
 }
 
 /// The permission of an identifier. Those of direct ports follow from what is there.
-pub(super) fn find<'v>(view: &'v View<'_>, kind: Kind, id: &str) -> Option<Found<'v>> {
-    if kind != Kind::Nvmeof {
+pub(super) fn find<'v>(view: &'v View<'_>, kind: FabricKind, id: &str) -> Option<Found<'v>> {
+    if kind != FabricKind::Nvmeof {
         return None;
     }
     let names = view.names();
@@ -57,16 +57,16 @@ pub(super) fn at_port<'v>(view: &'v View<'_>, port: &PortObject) -> Option<Site<
 }
 
 /// The connections that a target is part of.
-pub(super) fn of_target(view: &View<'_>, kind: Kind, site: &Site<'_>) -> Vec<FabricPlace> {
+pub(super) fn of_target(view: &View<'_>, kind: FabricKind, site: &Site<'_>) -> Vec<FabricPlace> {
     let names = view.names();
     match kind {
-        Kind::Nvmeof if is_shown(view, site) => {
+        FabricKind::Nvmeof if is_shown(view, site) => {
             let own =
                 names.permissions.iter().enumerate().filter(|(_, one)| names.storages.at(one.storage) == site.storage);
             own.map(|(at, _)| FabricPlace::Connection(kind, names.connections.at(at).to_owned())).collect()
         }
-        Kind::Nvmeof => Vec::new(),
-        Kind::Pcie => {
+        FabricKind::Nvmeof => Vec::new(),
+        FabricKind::Pcie => {
             let ports = direct_ports(view).filter(|(_, port)| site.is_at(&port.name));
             ports.map(|(id, _)| FabricPlace::Connection(kind, id.to_owned())).collect()
         }
@@ -78,7 +78,7 @@ pub(super) fn of_host(view: &View<'_>, nqn: &str) -> Vec<FabricPlace> {
     let names = view.names();
     let own = names.permissions.iter().enumerate();
     let own = own.filter(|(_, one)| one.host.as_deref().is_none_or(|host| host == nqn));
-    own.map(|(at, _)| FabricPlace::Connection(Kind::Nvmeof, names.connections.at(at).to_owned())).collect()
+    own.map(|(at, _)| FabricPlace::Connection(FabricKind::Nvmeof, names.connections.at(at).to_owned())).collect()
 }
 
 /// Whether a network reaches a target. The subsystem itself is always part of its permissions.
@@ -135,10 +135,10 @@ struct Own {
 }
 
 impl Connection {
-    pub(super) fn new(view: &View<'_>, kind: Kind, id: &str) -> Option<Self> {
+    pub(super) fn new(view: &View<'_>, kind: FabricKind, id: &str) -> Option<Self> {
         match kind {
-            Kind::Nvmeof => find(view, kind, id).map(|found| Self::permission(view, &found)),
-            Kind::Pcie => {
+            FabricKind::Nvmeof => find(view, kind, id).map(|found| Self::permission(view, &found)),
+            FabricKind::Pcie => {
                 let (_, port) = direct_ports(view).find(|(own, _)| *own == id)?;
                 Some(Self::direct(view, id, port, &at_port(view, port)?))
             }
@@ -153,9 +153,9 @@ impl Connection {
             .filter(|site| is_shown(view, site))
             .collect();
         let hosts = names.hosts.iter().enumerate().filter(|(_, nqn)| found.is_for(nqn));
-        let initiators = hosts.map(|(at, _)| endpoint(Kind::Nvmeof, names.host_endpoints.at(at)));
+        let initiators = hosts.map(|(at, _)| endpoint(FabricKind::Nvmeof, names.host_endpoints.at(at)));
         let connected = sites.iter().flat_map(|site| site.hosts()).any(|host| found.is_for(&host.nqn));
-        let place = |place: fn(Kind, String) -> FabricPlace| place(Kind::Nvmeof, found.id.to_owned());
+        let place = |place: fn(FabricKind, String) -> FabricPlace| place(FabricKind::Nvmeof, found.id.to_owned());
         let volumes = found.storage.namespaces(view).into_iter().filter(|namespace| found.reaches(view, *namespace));
         let of_drive = matches!(found.storage, Storage::Drive(_));
         Self {
@@ -170,7 +170,7 @@ impl Connection {
             volume_info: volumes.map(|namespace| VolumeInfo::new(found.storage_id, namespace)).collect(),
             links: Links {
                 initiator_endpoints: links(initiators),
-                target_endpoints: links(sites.iter().map(|site| endpoint(Kind::Nvmeof, &site.endpoint_id()))),
+                target_endpoints: links(sites.iter().map(|site| endpoint(FabricKind::Nvmeof, &site.endpoint_id()))),
             },
             actions: of_drive.then(|| Actions {
                 add: Action::new(place(FabricPlace::AddVolume)),
@@ -193,7 +193,7 @@ impl Connection {
         let connected = site.hosts().iter().any(|host| host.port == port.name);
         Self {
             head: Head::new(
-                FabricPlace::Connection(Kind::Pcie, id.to_owned()),
+                FabricPlace::Connection(FabricKind::Pcie, id.to_owned()),
                 KIND,
                 format!("{} at {}", site.controller.object(), port.name),
                 "The function that a virtual machine has",
@@ -202,8 +202,8 @@ impl Connection {
             status: Status::of(if connected { State::Enabled } else { State::StandbyOffline }),
             volume_info: reached.map(|namespace| VolumeInfo::new(site.storage, namespace)).collect(),
             links: Links {
-                initiator_endpoints: links([endpoint(Kind::Pcie, &machine_id(view, id))]),
-                target_endpoints: links([endpoint(Kind::Pcie, &site.endpoint_id())]),
+                initiator_endpoints: links([endpoint(FabricKind::Pcie, &machine_id(view, id))]),
+                target_endpoints: links([endpoint(FabricKind::Pcie, &site.endpoint_id())]),
             },
             actions: None,
             oem: oem(Own { kind: OWN, any_host: false, connected }),
@@ -214,7 +214,7 @@ impl Connection {
 const KIND: &str = "#Connection.v1_4_0.Connection";
 const OWN: &str = "#EbofConnection.v1_0_0.Connection";
 
-fn endpoint(kind: Kind, id: &str) -> FabricPlace {
+fn endpoint(kind: FabricKind, id: &str) -> FabricPlace {
     FabricPlace::Endpoint(kind, id.to_owned())
 }
 

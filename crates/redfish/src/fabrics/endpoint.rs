@@ -7,11 +7,10 @@ use ebof_manage::enclosure::{HostObject, PortKind, PortObject};
 use ebof_manage::listen::Transport;
 use serde::Serialize;
 
-use super::{FabricPlace, Kind, Site, connection};
-use crate::chassis::ChassisPlace;
+use super::connection;
 use crate::head::{Head, Identifier, Link, Oem, State, Status, link, links, oem};
-use crate::place::Place;
-use crate::storage::AnyController;
+use crate::place::{ChassisPlace, FabricKind, FabricPlace, Place};
+use crate::site::{AnyController, Site};
 use crate::view::View;
 
 /// Who is at an end of a fabric.
@@ -27,22 +26,22 @@ pub(crate) enum Party<'v> {
 
 impl<'v> Party<'v> {
     /// All of a fabric. Every target is one of both: it may be given to any port.
-    pub(super) fn all(view: &'v View<'_>, kind: Kind) -> Vec<Self> {
+    pub(super) fn all(view: &'v View<'_>, kind: FabricKind) -> Vec<Self> {
         let targets = Site::all(view).map(Self::Target);
         match kind {
-            Kind::Nvmeof => targets.chain((0..view.names().hosts.len()).map(Self::Host)).collect(),
-            Kind::Pcie => targets.chain(direct_ports(view).map(|(_, port)| Self::Machine(port))).collect(),
+            FabricKind::Nvmeof => targets.chain((0..view.names().hosts.len()).map(Self::Host)).collect(),
+            FabricKind::Pcie => targets.chain(direct_ports(view).map(|(_, port)| Self::Machine(port))).collect(),
         }
     }
 
     /// The one of an identifier.
-    pub(super) fn find(view: &'v View<'_>, kind: Kind, id: &str) -> Option<Self> {
+    pub(super) fn find(view: &'v View<'_>, kind: FabricKind, id: &str) -> Option<Self> {
         if let Some(site) = Site::find(view, id) {
             return Some(Self::Target(site));
         }
         match kind {
-            Kind::Nvmeof => view.names().host_endpoints.index(id).map(Self::Host),
-            Kind::Pcie => {
+            FabricKind::Nvmeof => view.names().host_endpoints.index(id).map(Self::Host),
+            FabricKind::Pcie => {
                 direct_ports(view).find(|(port, _)| machine_id(view, port) == id).map(|(_, port)| Self::Machine(port))
             }
         }
@@ -158,7 +157,7 @@ impl Own {
 }
 
 impl Endpoint {
-    pub(super) fn new(view: &View<'_>, kind: Kind, id: &str, party: &Party<'_>) -> Self {
+    pub(super) fn new(view: &View<'_>, kind: FabricKind, id: &str, party: &Party<'_>) -> Self {
         match party {
             Party::Target(site) => Self::target(view, kind, site),
             Party::Host(at) => Self::host(view, id, view.names().hosts.get(*at).map_or("", String::as_str)),
@@ -166,11 +165,11 @@ impl Endpoint {
         }
     }
 
-    fn target(view: &View<'_>, kind: Kind, site: &Site<'_>) -> Self {
+    fn target(view: &View<'_>, kind: FabricKind, site: &Site<'_>) -> Self {
         let place = FabricPlace::Endpoint(kind, site.endpoint_id());
         let ports: Vec<(&str, &PortObject)> = view
             .ports()
-            .filter(|(_, port)| Kind::of(port.kind) == kind && !port.discovery_only && site.is_at(&port.name))
+            .filter(|(_, port)| FabricKind::of(port.kind) == kind && !port.discovery_only && site.is_at(&port.name))
             .collect();
         let is_online = match site.controller {
             AnyController::Function(_, function) => function.online,
@@ -178,7 +177,7 @@ impl Endpoint {
         };
         let state = if ports.is_empty() || !is_online { State::StandbyOffline } else { State::Enabled };
         let zones = ports.iter().map(|(id, _)| FabricPlace::Zone(kind, (*id).to_owned()));
-        let local = ports.iter().filter(|_| kind == Kind::Nvmeof);
+        let local = ports.iter().filter(|_| kind == FabricKind::Nvmeof);
         let is_here = |host: &&HostObject| ports.iter().any(|(_, port)| port.name == host.port);
         Self {
             head: head(place, site.controller.object(), "What hosts connect to"),
@@ -211,8 +210,8 @@ impl Endpoint {
         let is_configured = view.config().hosts.iter().any(|host| host.nqn.as_str() == nqn);
         let state = if all.is_empty() { State::StandbyOffline } else { State::Enabled };
         Self {
-            head: head(FabricPlace::Endpoint(Kind::Nvmeof, id.to_owned()), nqn.to_owned(), "A host"),
-            endpoint_protocol: Kind::Nvmeof.protocol(),
+            head: head(FabricPlace::Endpoint(FabricKind::Nvmeof, id.to_owned()), nqn.to_owned(), "A host"),
+            endpoint_protocol: FabricKind::Nvmeof.protocol(),
             connected_entities: vec![Entity {
                 entity_type: "StorageInitiator",
                 entity_role: "Initiator",
@@ -241,11 +240,11 @@ impl Endpoint {
         let state = if all.is_empty() { State::StandbyOffline } else { State::Enabled };
         Self {
             head: head(
-                FabricPlace::Endpoint(Kind::Pcie, id.to_owned()),
+                FabricPlace::Endpoint(FabricKind::Pcie, id.to_owned()),
                 format!("The virtual machine at {}", port.name),
                 "Who uses a direct port",
             ),
-            endpoint_protocol: Kind::Pcie.protocol(),
+            endpoint_protocol: FabricKind::Pcie.protocol(),
             connected_entities: vec![Entity {
                 entity_type: "RootComplex",
                 entity_role: "Initiator",
@@ -257,7 +256,8 @@ impl Endpoint {
             status: Status::of(state),
             links: Links {
                 connections: links(
-                    connection::at_port(view, port).map(|_| FabricPlace::Connection(Kind::Pcie, port_id.to_owned())),
+                    connection::at_port(view, port)
+                        .map(|_| FabricPlace::Connection(FabricKind::Pcie, port_id.to_owned())),
                 ),
                 zones: Vec::new(),
                 local_ports: Vec::new(),

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::{FabricPlace, Kind};
 use crate::head::{Head, Link, Status, link};
+use crate::place::{FabricKind, FabricPlace};
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
@@ -18,10 +18,10 @@ pub(super) struct Fabric {
 }
 
 impl Fabric {
-    pub(super) fn new(kind: Kind) -> Self {
+    pub(super) fn new(kind: FabricKind) -> Self {
         let (name, description) = match kind {
-            Kind::Nvmeof => ("NVMe over Fabrics", "Subsystems and functions at ports that a network reaches"),
-            Kind::Pcie => ("PCI Express", "Functions at direct ports, each for a virtual machine"),
+            FabricKind::Nvmeof => ("NVMe over Fabrics", "Subsystems and functions at ports that a network reaches"),
+            FabricKind::Pcie => ("PCI Express", "Functions at direct ports, each for a virtual machine"),
         };
         Self {
             head: Head::new(FabricPlace::Fabric(kind), "#Fabric.v1_4_0.Fabric", name, description),

@@ -3,16 +3,16 @@
 use ebof_manage::config::Host;
 use ebof_manage::enclosure::Attachee;
 
-use super::Kind;
 use super::endpoint::Party;
+use crate::demand::{Creates, Demand};
 use crate::input::Input;
 use crate::message::{Message, Problem};
+use crate::place::FabricKind;
 use crate::view::View;
-use crate::wanted::{Creates, Demand};
 
 /// A host is described, so that subsystems can allow it: an endpoint with its NQN.
 pub(super) fn add(mut input: Input, view: &View<'_>) -> Result<Demand, Problem> {
-    input.one_of("EndpointProtocol", &[(Kind::Nvmeof.protocol(), ())]);
+    input.one_of("EndpointProtocol", &[(FabricKind::Nvmeof.protocol(), ())]);
     let own = identifiers(&mut input);
     let entities = input.objects("ConnectedEntities", |entity| {
         entity.one_of("EntityType", &[("StorageInitiator", ())]);

@@ -3,8 +3,9 @@
 use ebof_manage::enclosure::PortObject;
 use serde::Serialize;
 
-use super::{FabricPlace, Kind, Site};
 use crate::head::{Action, Head, Link, Status, links};
+use crate::place::{FabricKind, FabricPlace};
+use crate::site::Site;
 use crate::view::View;
 
 /// A port that functions can be given to.
@@ -13,19 +14,19 @@ pub(super) struct ZonePort<'v> {
     /// The zone's identifier, which is the port's.
     pub(super) id: &'v str,
     /// The fabric.
-    pub(super) kind: Kind,
+    pub(super) kind: FabricKind,
     pub(super) port: &'v PortObject,
 }
 
 impl<'v> ZonePort<'v> {
     /// All of a fabric.
-    pub(super) fn all(view: &'v View<'_>, kind: Kind) -> impl Iterator<Item = Self> {
-        let ports = view.ports().filter(move |(_, port)| Kind::of(port.kind) == kind && !port.discovery_only);
+    pub(super) fn all(view: &'v View<'_>, kind: FabricKind) -> impl Iterator<Item = Self> {
+        let ports = view.ports().filter(move |(_, port)| FabricKind::of(port.kind) == kind && !port.discovery_only);
         ports.map(move |(id, port)| Self { id, kind, port })
     }
 
     /// The one of an identifier.
-    pub(super) fn find(view: &'v View<'_>, kind: Kind, id: &str) -> Option<Self> {
+    pub(super) fn find(view: &'v View<'_>, kind: FabricKind, id: &str) -> Option<Self> {
         Self::all(view, kind).find(|zone| zone.id == id)
     }
 
@@ -71,7 +72,7 @@ impl Zone {
     pub(super) fn new(view: &View<'_>, zone: &ZonePort<'_>) -> Self {
         let (kind, id) = (zone.kind, || zone.id.to_owned());
         // Whoever has the address and the permission of a connection.
-        let accessibility = (kind == Kind::Nvmeof).then_some("GloballyAccessible");
+        let accessibility = (kind == FabricKind::Nvmeof).then_some("GloballyAccessible");
         let endpoint = |site: Site<'_>| FabricPlace::Endpoint(kind, site.endpoint_id());
         Self {
             head: Head::new(

@@ -1,52 +1,17 @@
 //! The configuration in force: what it is, what another one would change, and putting that in
 //! force.
 
-use std::net::IpAddr;
-
-use ebof_access::User;
 use ebof_manage::Diagnostics;
-use ebof_manage::api::{
-    Applied, Configuration, Desired, Disturbed, Planned, PlannedChange, RefusedConfiguration, Revision,
-    SENT_TEXT_BYTES_MAX, Source,
-};
+use ebof_manage::api::{Desired, Disturbed, Planned, PlannedChange, Revision, SENT_TEXT_BYTES_MAX, Source};
 use ebof_manage::plan::Effect;
-use http::StatusCode;
 use serde::Serialize;
 
-use super::ManagerPlace;
 use crate::area::{Change, Done};
 use crate::head::{Action, Head, json};
 use crate::input::Input;
-use crate::message::{Message, Problem, Severity};
+use crate::message::Problem;
+use crate::place::ManagerPlace;
 use crate::view::View;
-
-/// A target whose configuration is read, planned and applied as text. It may wait for files, and
-/// for a change that is being made.
-pub trait Configurations: Send + Sync {
-    /// The one in force.
-    ///
-    /// # Errors
-    /// It cannot be written as text.
-    fn configuration(&self) -> Result<Configuration, RefusedConfiguration>;
-
-    /// What another one would change.
-    ///
-    /// # Errors
-    /// It is not accepted.
-    fn plan(&self, desired: Desired) -> Result<Planned, RefusedConfiguration>;
-
-    /// Puts another one in force, if that of `planned` still is.
-    ///
-    /// # Errors
-    /// It is not accepted, or another one was put in force meanwhile.
-    fn apply(
-        &self,
-        planned: &Revision,
-        desired: Desired,
-        by: &User,
-        from: IpAddr,
-    ) -> Result<Applied, RefusedConfiguration>;
-}
 
 /// `EbofConfiguration`.
 #[derive(Serialize)]
@@ -76,7 +41,7 @@ struct Actions {
 
 impl ConfigurationResource {
     pub(super) fn new(view: &View<'_>) -> Result<Self, Problem> {
-        let configuration = view.parts.configurations.configuration().map_err(refused)?;
+        let configuration = view.parts.configurations.configuration()?;
         let (source, file, differs, problem) = match configuration.source {
             Source::Arguments => ("Arguments", None, None, None),
             Source::State { path } => ("State", Some(path), Some(false), None),
@@ -117,7 +82,7 @@ fn desired(input: &mut Input, action: &str) -> Desired {
 pub(super) fn plan(mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
     let desired = desired(&mut input, "EbofConfiguration.Plan");
     input.finish(None)?;
-    let planned = request.parts.configurations.plan(desired).map_err(refused)?;
+    let planned = request.parts.configurations.plan(desired)?;
     Ok(Done::Answer(json(&PlanResponse::new(&planned))))
 }
 
@@ -130,7 +95,7 @@ pub(super) fn apply(mut input: Input, request: &Change<'_>) -> Result<Done, Prob
     let user = request.caller.user.as_ref().ok_or_else(Problem::forbidden)?;
     let from = request.caller.peer.ip().to_canonical();
     let applied = request.parts.configurations.apply(&Revision::named(revision), desired, user, from);
-    let applied = applied.map_err(refused)?;
+    let applied = applied?;
     Ok(Done::Answer(json(&ApplyResponse {
         kind: "#EbofConfiguration.v1_0_0.ApplyResponse",
         revision: applied.revision.to_string(),
@@ -225,16 +190,4 @@ const fn effect(effect: Effect) -> &'static str {
 
 fn remarks(diagnostics: &Diagnostics) -> Vec<String> {
     if diagnostics.is_empty() { Vec::new() } else { vec![diagnostics.to_string()] }
-}
-
-/// Why a configuration is refused.
-pub(crate) fn refused(refused: RefusedConfiguration) -> Problem {
-    let Some(diagnostics) = &refused.diagnostics else { return refused.refused.into() };
-    let message = Message::own(
-        "ConfigurationRefused",
-        Severity::Warning,
-        diagnostics.to_string(),
-        "Correct the text: the message has its lines.",
-    );
-    Problem::new(StatusCode::BAD_REQUEST, message)
 }

@@ -1,43 +1,21 @@
 //! Logs: what happened to the target, and which connections it refused.
 
 use ebof_manage::api::Refusal;
-use ebof_manage::events::{ANSWER_MAX, Event, EventSeverity};
+use ebof_manage::events::{ANSWER_MAX, Event};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::ManagerPlace;
 use crate::head::{Head, Health, Link, Oem, Status, json, link, oem};
+use crate::health::health;
 use crate::message::{OWN, camel};
+use crate::place::{Log, ManagerPlace};
 use crate::time::date_time;
 use crate::view::View;
 
 /// The most entries of a log that are shown.
 const ENTRIES_MAX: usize = 1000;
 
-/// The logs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Log {
-    /// What happened.
-    Events,
-    /// Connections of hosts that were refused, with what to do about them.
-    ConnectionsRefused,
-}
-
 impl Log {
-    pub(super) const ALL: [Self; 2] = [Self::Events, Self::ConnectionsRefused];
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Events => "Events",
-            Self::ConnectionsRefused => "ConnectionsRefused",
-        }
-    }
-
-    pub(super) fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|log| log.name() == name)
-    }
-
     const fn description(self) -> &'static str {
         match self {
             Self::Events => "What happened to the target, the latest first",
@@ -177,14 +155,6 @@ struct OemRefusal {
     subsystem_nqn: Option<String>,
     reason: String,
     count: u64,
-}
-
-pub(crate) const fn health(severity: EventSeverity) -> Health {
-    match severity {
-        EventSeverity::Ok => Health::OK,
-        EventSeverity::Warning => Health::Warning,
-        EventSeverity::Critical => Health::Critical,
-    }
 }
 
 /// The entry of an event.

@@ -2,11 +2,8 @@
 
 use serde::Serialize;
 
-use super::ManagerPlace;
-use crate::certificates::CertificatePlace;
-use crate::chassis::ChassisPlace;
 use crate::head::{Action, Head, Link, Oem, Status, link, links, oem};
-use crate::plan::PlanPlace;
+use crate::place::{CertificatePlace, ChassisPlace, ManagerPlace, PlanPlace};
 use crate::time::date_time;
 use crate::view::View;
 

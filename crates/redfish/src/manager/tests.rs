@@ -6,8 +6,9 @@ use ebof_access::Role;
 use ebof_manage::events::{EventKind, Events as _, NewEvent, SharedEvents};
 use serde_json::{Value, json};
 
+use crate::parts::Parts;
+use crate::service::Service;
 use crate::service::tests::{Box2, ask_of, caller, code, parts};
-use crate::service::{Parts, Service};
 
 const LOGS: &str = "/redfish/v1/Managers/ebof/LogServices";
 const CONFIGURATION: &str = "/redfish/v1/Managers/ebof/Oem/Ebof/Configuration";

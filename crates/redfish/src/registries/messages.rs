@@ -1,32 +1,10 @@
-//! ebof's own messages. Each has one argument, the sentence: what it is about is in the sentence.
+//! The registry of ebof's own messages.
 
 use ebof_manage::events::{EventKind, EventSeverity};
 use serde_json::{Map, Value, json};
 
 use crate::message::camel;
-
-/// Messages besides those of events: the identifier, the severity, what it means, what to do.
-const OWN: &[(&str, &str, &str, &str)] = &[
-    ("AccountNeeded", "Warning", "The change would leave nobody who may administer accounts.", RESOLUTION),
-    ("CertificateRefused", "Warning", "A certificate or a request for one is not accepted.", RESOLUTION),
-    ("ChangeConflicts", "Warning", "A change contradicts what there is, or another change.", RESOLUTION),
-    ("ChangeFailed", "Critical", "A change was begun and failed.", RESOLUTION),
-    ("ChangeOutdated", "Warning", "What a change starts from is not there any more.", "Look at it again."),
-    ("ChangeRefused", "Warning", "A change is not accepted.", RESOLUTION),
-    ("ConfigurationRefused", "Warning", "The text of a configuration is not accepted.", RESOLUTION),
-    ("EventsLost", "Warning", "Events were not read in time.", "Read the resources that matter again."),
-    ("NotTakenBack", "Critical", "What a failed change left behind.", "Make it what it is to be by another change."),
-    ("ObjectBusy", "Warning", "Another task is changing the object.", "Try again when that has ended."),
-    ("ObjectNotFound", "Warning", "A change names an object that there is not.", RESOLUTION),
-    ("TaskRemark", "OK", "What is to be known about what a task did.", "None."),
-];
-
-const RESOLUTION: &str = "See the Resolution of the message.";
-
-/// Whether there is a message of ebof's own with this identifier.
-pub(crate) fn is_own(id: &str) -> bool {
-    OWN.iter().any(|(own, ..)| *own == id) || EventKind::ALL.iter().any(|kind| camel(kind.name()) == id)
-}
+use crate::message::own::{OWN, RESOLUTION};
 
 /// `MessageRegistry`, of a version before the one with another property for the severity: since
 /// then it has two, and the one that is required is deprecated.
@@ -64,6 +42,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::message::own::is_own;
 
     /// Identifiers behind `word` in all files below a directory.
     fn identifiers(directory: &Path, words: &[&str], found: &mut BTreeSet<String>) {

@@ -29,11 +29,10 @@ pub(super) fn registry() -> Value {
 
 /// The privileges by method.
 fn operations(entity: &str, place: &Place) -> Value {
-    let area = place.area();
     let mut operations = Map::new();
     for method in [Method::GET, Method::HEAD, Method::PATCH, Method::POST, Method::PUT, Method::DELETE] {
         let same = if method == Method::HEAD { &Method::GET } else { &method };
-        let wanted = area.privilege(same).map_or("NoAuth", Privilege::name);
+        let wanted = place.privilege(same).map_or("NoAuth", Privilege::name);
         let mut any = vec![json!({ "Privilege": [wanted] })];
         // Their own password and session are everybody's.
         let is_own = match entity {

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 
 use http::Method;
 
-use super::{KINDS, published, unversioned};
+use super::published;
+use crate::kinds::{KINDS, unversioned};
 use crate::place::Place;
 
 /// The document, as YAML.
@@ -30,10 +31,10 @@ fn path(text: &mut String, entity: &str, pattern: &str, place: &Place) {
     let path = if pattern.is_empty() { "/redfish/v1/".to_owned() } else { format!("/redfish/v1/{pattern}") };
     // Writing to a string does not fail.
     let _ = writeln!(text, "  {path}:");
-    for method in place.area().methods() {
+    for method in place.methods() {
         let _ = writeln!(text, "    {}:", method.as_str().to_lowercase());
         parameters(text, pattern);
-        let security = match place.area().privilege(method) {
+        let security = match place.privilege(method) {
             Some(_) => "\n      - BasicAuth: []\n      - SessionAuth: []",
             None => " []",
         };

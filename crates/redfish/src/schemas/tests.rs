@@ -8,8 +8,9 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::csdl::Csdl;
-use super::{KINDS, OWN, metadata, openapi, unversioned};
+use super::{metadata, openapi};
 use crate::fixture::Fixture;
+use crate::kinds::{KINDS, OWN, is_known, unversioned};
 use crate::place::Place;
 use crate::service::Service;
 use crate::service::tests::{ask_of, caller, whole};
@@ -75,7 +76,7 @@ fn every_reference_leads_to_a_resource_of_a_listed_type() {
     let tree = all();
     let mut used = BTreeSet::new();
     tree.iter().for_each(|(_, resource)| kinds(resource, &mut used));
-    let unlisted: Vec<_> = used.iter().filter(|kind| !super::is_known(kind)).collect();
+    let unlisted: Vec<_> = used.iter().filter(|kind| !is_known(kind)).collect();
     assert!(unlisted.is_empty(), "not in schemas.rs: {unlisted:?}");
     let used: BTreeSet<&str> =
         used.iter().map(|kind| kind.trim_start_matches('#').rsplit_once('.').unwrap().0).collect();
@@ -106,7 +107,7 @@ fn every_address_is_one_of_the_patterns() {
     }
     for (_, pattern) in &patterns {
         let place = Place::of_pattern(pattern).unwrap_or_else(|| panic!("{pattern} is no address"));
-        assert!(!place.area().methods().is_empty());
+        assert!(!place.methods().is_empty());
     }
     let text = openapi();
     for (_, pattern) in &patterns {
@@ -179,7 +180,7 @@ fn what_is_read_only_cannot_be_changed() {
     let all =
         services.iter().flat_map(|service| walked(service).into_iter().map(move |(uri, own)| (service, uri, own)));
     for (service, uri, resource) in all {
-        let Some(place) = Place::parse(&uri).filter(|place| place.area().methods().contains(&Method::PATCH)) else {
+        let Some(place) = Place::parse(&uri).filter(|place| place.methods().contains(&Method::PATCH)) else {
             continue;
         };
         for name in csdl.read_only(&resource) {

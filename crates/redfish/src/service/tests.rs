@@ -1,21 +1,26 @@
 //! Requests and responses of the service over a box of two drives.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use ebof_access::{Keep, Role, User};
+use ebof_access::{Access, Keep, Role, User};
 use ebof_clock::Clock;
 use ebof_manage::api::{
     Applied, ApplyError, Asker, CONFIGURATION_SCHEMA, Cause, Configuration, Desired, Planned, Refusal,
     RefusedConfiguration, Revision, STATUS_SCHEMA, Source, Status,
 };
-use ebof_manage::enclosure::{DriveDetails, Inventory, MistakeKind, Refused, StoredImage, Task, Transaction};
+use ebof_manage::enclosure::{
+    DriveDetails, Enclosure, Inventory, MistakeKind, Refused, StoredImage, Task, Transaction,
+};
 use ebof_manage::events::{EventKind, NewEvent, SharedEvents};
-use ebof_manage::history::NoSamples;
-use ebof_manage::{Config, Plan};
+use ebof_manage::history::{Measured, NoSamples};
+use ebof_manage::{Config, Plan, Target};
 use serde_json::json;
+use uuid::Uuid;
 
 use super::*;
-use crate::certificates::{CertificateSubject, NoCertificates, ShownCertificate};
+use crate::parts::{CertificateSubject, Certificates, Configurations, NoCertificates, ShownCertificate};
+use crate::subscriptions::Subscriptions;
 
 #[derive(Default)]
 pub(crate) struct Box2 {
@@ -365,7 +370,7 @@ fn addresses_are_read_as_they_are_written() {
     for path in ["/redfish/v1/", "/redfish/v1/Chassis", "/redfish/v1/Chassis/enclosure/Drives/d0", "/redfish"] {
         let place = Place::parse(path).unwrap();
         assert_eq!(place.to_string(), path);
-        place.area().read(&view).unwrap();
+        tree::area(&place).read(&view).unwrap();
     }
     for path in ["", "/", "redfish/v1", "/redfish/v2", "/redfish/v1//Chassis", &"/redfish/v1/Chassis/x".repeat(100)] {
         assert_eq!(Place::parse(path), None, "{path}");

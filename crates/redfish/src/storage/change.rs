@@ -6,12 +6,12 @@ use ebof_manage::enclosure::{
 };
 use serde_json::Value;
 
-use super::{AnyController, StoragePlace};
+use crate::demand::{Creates, Demand};
 use crate::input::Input;
 use crate::message::{Message, Problem};
-use crate::place::Place;
+use crate::place::{PRIMARY, Place, StoragePlace};
+use crate::site::AnyController;
 use crate::view::{Namespace, Storage, View};
-use crate::wanted::{Creates, Demand};
 
 /// Sizes are at most this many bytes (an `Int64` of OData).
 const BYTES_MAX: u64 = i64::MAX.unsigned_abs();
@@ -118,7 +118,7 @@ fn attachee(id: &str, drive: &str, place: &Place) -> Option<Attachee> {
     if storage != id {
         return None;
     }
-    if controller == crate::names::PRIMARY {
+    if controller == PRIMARY {
         return Some(Attachee::Everyone);
     }
     format!("{drive}/{controller}").parse::<FunctionName>().ok().map(Attachee::Function)

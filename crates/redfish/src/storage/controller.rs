@@ -5,10 +5,10 @@ use std::rc::Rc;
 use ebof_manage::enclosure::{ControllerDetails, DriveDetails, FunctionObject, HostObject};
 use serde::Serialize;
 
-use super::{AnyController, StoragePlace};
-use crate::chassis::{ChassisPlace, CriticalWarnings, status_of};
-use crate::fabrics::{FabricPlace, Kind, Site};
 use crate::head::{Action, Head, Identifier, Link, Oem, State, Status, link, links, oem};
+use crate::health::{CriticalWarnings, status_of};
+use crate::place::{ChassisPlace, FabricKind, FabricPlace, StoragePlace};
+use crate::site::{AnyController, Site};
 use crate::time::date_time;
 use crate::view::{Namespace, Storage, View, controller_of};
 
@@ -284,7 +284,7 @@ impl Links {
         let function = of_drive.then(|| ChassisPlace::Function(id.to_owned(), controller.id()));
         Self {
             attached_volumes: links(attached.map(volume)),
-            endpoints: links([Kind::Nvmeof, Kind::Pcie].map(endpoint)),
+            endpoints: links([FabricKind::Nvmeof, FabricKind::Pcie].map(endpoint)),
             pcie_functions: links(function),
         }
     }
@@ -327,7 +327,7 @@ impl OfFunction {
         Self {
             port: function.port.clone(),
             port_exists: function.port_exists,
-            zone: zone.map(|(port, id)| link(FabricPlace::Zone(Kind::of(port.kind), id.to_owned()))),
+            zone: zone.map(|(port, id)| link(FabricPlace::Zone(FabricKind::of(port.kind), id.to_owned()))),
             queue_pairs: function.queues,
             interrupt_vectors: function.interrupts,
             weight: function.share.weight,

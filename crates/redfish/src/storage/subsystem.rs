@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::StoragePlace;
-use crate::chassis::{ChassisPlace, status_of};
 use crate::head::{Action, Head, Identifier, Link, Status, link, links};
+use crate::health::status_of;
+use crate::place::{ChassisPlace, StoragePlace};
 use crate::view::{Storage, View};
 
 /// The most namespaces of a plain subsystem.

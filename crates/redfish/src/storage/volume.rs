@@ -5,10 +5,10 @@ use ebof_manage::enclosure::{DriveObject, FormatObject, NamespaceDetails, Namesp
 use serde::Serialize;
 
 use super::controller::is_attached;
-use super::{AnyController, StoragePlace};
-use crate::chassis::{ChassisPlace, status_of};
-use crate::fabrics::{FabricPlace, Kind, Site};
 use crate::head::{Action, Head, Identifier, Link, Oem, Status, link, links, oem};
+use crate::health::status_of;
+use crate::place::{ChassisPlace, FabricKind, FabricPlace, StoragePlace};
+use crate::site::{AnyController, Site};
 use crate::view::{Namespace, View, controller_of, namespace_of};
 
 #[derive(Serialize)]
@@ -317,14 +317,15 @@ impl Links {
         let storage = namespace.storage();
         let attached = AnyController::all(storage).into_iter().filter(|one| is_attached(namespace, *one));
         let attached: Vec<AnyController<'_>> = attached.collect();
-        let target = |one: &AnyController<'_>| FabricPlace::Endpoint(Kind::Nvmeof, Site::of(id, *one).endpoint_id());
+        let target =
+            |one: &AnyController<'_>| FabricPlace::Endpoint(FabricKind::Nvmeof, Site::of(id, *one).endpoint_id());
         let hosts: &[String] = match namespace {
             Namespace::OfDrive(_, namespace) => &namespace.hosts,
             Namespace::Plain(..) => &[],
         };
         let names = view.names();
         let known = names.hosts.iter().enumerate().filter(|(_, nqn)| hosts.contains(nqn));
-        let host = |at: usize| FabricPlace::Endpoint(Kind::Nvmeof, names.host_endpoints.at(at).to_owned());
+        let host = |at: usize| FabricPlace::Endpoint(FabricKind::Nvmeof, names.host_endpoints.at(at).to_owned());
         Self {
             drives,
             controllers: links(attached.iter().map(|one| StoragePlace::Controller(id.to_owned(), one.id()))),

@@ -4,12 +4,10 @@ use ebof_manage::history::{Overview, Query, Resolution, Sample, SeriesKind, Seri
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::TelemetryPlace;
 use super::definition::METRICS;
 use crate::head::{Head, Link, link};
 use crate::id::slug;
-use crate::manager::ManagerPlace;
-use crate::place::Place;
+use crate::place::{ManagerPlace, Place, TelemetryPlace};
 use crate::time::date_time;
 use crate::view::View;
 

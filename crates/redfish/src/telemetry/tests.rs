@@ -8,8 +8,9 @@ use ebof_manage::history::{
 };
 use serde_json::{Value, json};
 
+use crate::parts::Parts;
+use crate::service::Service;
 use crate::service::tests::{ask_of, caller, parts};
-use crate::service::{Parts, Service};
 
 struct Past(History);
 

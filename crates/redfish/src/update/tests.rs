@@ -6,8 +6,9 @@ use ebof_access::Role;
 use ebof_manage::enclosure::{Activation, Change, Transaction};
 use serde_json::{Value, json};
 
+use crate::parts::Parts;
+use crate::service::Service;
 use crate::service::tests::{Box2, ask_of, caller, code, details, parts};
-use crate::service::{Parts, Service};
 
 const INVENTORY: &str = "/redfish/v1/UpdateService/FirmwareInventory";
 

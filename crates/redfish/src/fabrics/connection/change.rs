@@ -6,15 +6,14 @@ use ebof_manage::enclosure::{Attachee, Change, NamespaceName};
 use serde_json::Value;
 
 use super::Found;
+use crate::demand::{Creates, Demand};
 use crate::fabrics::endpoint::Party;
 use crate::fabrics::hosts::described;
-use crate::fabrics::{FabricPlace, Kind, Site};
 use crate::input::Input;
 use crate::message::{Message, Problem};
-use crate::place::Place;
-use crate::storage::StoragePlace;
+use crate::place::{FabricKind, FabricPlace, Place, StoragePlace};
+use crate::site::Site;
 use crate::view::{Namespace, Storage, View};
-use crate::wanted::{Creates, Demand};
 
 /// A new connection: one host, or every one, and the endpoints of one subsystem.
 pub(in crate::fabrics) fn allow(mut input: Input, view: &View<'_>) -> Result<Demand, Problem> {
@@ -66,7 +65,7 @@ fn edit(config: &mut Config, nqn: &str, change: impl FnOnce(&mut Subsystem) -> b
 /// The NQN of the host that an endpoint is.
 fn host_of<'v>(input: &mut Input, place: &Place, view: &'v View<'_>) -> Option<&'v str> {
     let found = match place {
-        Place::Fabrics(FabricPlace::Endpoint(Kind::Nvmeof, id)) => Party::find(view, Kind::Nvmeof, id),
+        Place::Fabrics(FabricPlace::Endpoint(FabricKind::Nvmeof, id)) => Party::find(view, FabricKind::Nvmeof, id),
         _ => None,
     };
     match found {
@@ -83,7 +82,7 @@ fn storage_of(input: &mut Input, targets: &[Place], view: &View<'_>) -> Option<S
     let mut found: Option<&str> = None;
     for (at, place) in targets.iter().enumerate() {
         let site = match place {
-            Place::Fabrics(FabricPlace::Endpoint(Kind::Nvmeof, id)) => Site::find(view, id),
+            Place::Fabrics(FabricPlace::Endpoint(FabricKind::Nvmeof, id)) => Site::find(view, id),
             _ => None,
         };
         let accepted = "endpoints of targets, all of one subsystem";

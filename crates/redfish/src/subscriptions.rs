@@ -3,6 +3,9 @@
 //! A subscription holds no events: it has the number of the last one that it got, and the log of
 //! the target has the others, as long as it remembers them.
 
+mod record;
+mod selection;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -10,25 +13,23 @@ use std::time::Instant;
 use ebof_access::Keep;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use super::Selection;
-use super::destination::{self, DestinationChange};
-use super::record::Record;
 use crate::message::{Message, Problem};
+pub(crate) use record::{Record, TestEvent, payload};
+pub(crate) use selection::{Selection, prefix};
 
 /// The most subscriptions with a destination.
-pub(super) const SUBSCRIPTIONS_MAX: usize = 20;
+pub(crate) const SUBSCRIPTIONS_MAX: usize = 20;
 
 /// The most streams at a time.
-pub(super) const STREAMS_MAX: usize = 32;
+pub(crate) const STREAMS_MAX: usize = 32;
 
 /// Test events that are remembered until all have got them.
 const TESTS_MAX: usize = 32;
 
 /// What to do with a subscription whose destination does not take events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Policy {
+pub(crate) enum Policy {
     TerminateAfterRetries,
     SuspendRetries,
     RetryForever,
@@ -37,29 +38,37 @@ pub(super) enum Policy {
 
 /// What is delivered, and where to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Push {
-    pub(super) destination: String,
-    pub(super) context: String,
-    pub(super) headers: Vec<(String, String)>,
-    pub(super) selection: Selection,
-    pub(super) policy: Policy,
+pub(crate) struct Push {
+    pub(crate) destination: String,
+    pub(crate) context: String,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) selection: Selection,
+    pub(crate) policy: Policy,
     /// Whether the certificate of the destination is looked at.
-    pub(super) verify: bool,
+    pub(crate) verify: bool,
 }
 
 /// A subscription.
 #[derive(Clone, Debug)]
-pub(super) struct Subscription {
+pub(crate) struct Subscription {
     /// Where it is delivered to; `None` is a stream.
-    pub(super) push: Option<Push>,
-    pub(super) is_on: bool,
+    pub(crate) push: Option<Push>,
+    pub(crate) is_on: bool,
     /// The last event that it got, or did not want.
-    pub(super) seen: u64,
-    pub(super) tests_seen: u64,
+    pub(crate) seen: u64,
+    pub(crate) tests_seen: u64,
     /// Deliveries that failed, one after the other.
-    pub(super) failures: u32,
-    pub(super) retry_at: Option<Instant>,
-    pub(super) in_flight: bool,
+    pub(crate) failures: u32,
+    pub(crate) retry_at: Option<Instant>,
+    pub(crate) in_flight: bool,
+}
+
+/// What a change of a subscription changes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DestinationChange {
+    pub(crate) context: Option<String>,
+    pub(crate) policy: Option<Policy>,
+    pub(crate) verify: Option<bool>,
 }
 
 /// All subscriptions.
@@ -68,13 +77,13 @@ pub struct Subscriptions {
     keep: Option<Box<dyn Keep>>,
 }
 
-pub(super) struct SubscriptionState {
-    pub(super) next_id: u64,
-    pub(super) all: BTreeMap<u64, Subscription>,
-    pub(super) attempts: u32,
-    pub(super) interval_s: u64,
+pub(crate) struct SubscriptionState {
+    pub(crate) next_id: u64,
+    pub(crate) all: BTreeMap<u64, Subscription>,
+    pub(crate) attempts: u32,
+    pub(crate) interval_s: u64,
     /// The number of the latest test event, and the latest ones.
-    pub(super) tests: (u64, VecDeque<Record>),
+    pub(crate) tests: (u64, VecDeque<Record>),
 }
 
 /// What is stored.
@@ -123,7 +132,7 @@ impl Subscriptions {
         Ok(Self { state: Mutex::new(state), keep })
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, SubscriptionState> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, SubscriptionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -142,21 +151,21 @@ impl Subscriptions {
         Ok(outcome)
     }
 
-    pub(super) fn ids(&self) -> Vec<u64> {
+    pub(crate) fn ids(&self) -> Vec<u64> {
         self.state().all.keys().copied().collect()
     }
 
-    pub(super) fn resource(&self, id: u64) -> Option<Value> {
-        self.state().all.get(&id).map(|subscription| destination::resource(id, subscription))
+    pub(crate) fn get(&self, id: u64) -> Option<Subscription> {
+        self.state().all.get(&id).cloned()
     }
 
     /// Deliveries that are tried again, and how many seconds later.
-    pub(super) fn retries(&self) -> (u32, u64) {
+    pub(crate) fn retries(&self) -> (u32, u64) {
         let state = self.state();
         (state.attempts, state.interval_s)
     }
 
-    pub(super) fn configure(&self, attempts: Option<u64>, interval_s: Option<u64>) -> Result<(), Problem> {
+    pub(crate) fn configure(&self, attempts: Option<u64>, interval_s: Option<u64>) -> Result<(), Problem> {
         self.change(|state| {
             state.attempts = attempts.and_then(|attempts| u32::try_from(attempts).ok()).unwrap_or(state.attempts);
             state.interval_s = interval_s.unwrap_or(state.interval_s);
@@ -165,7 +174,7 @@ impl Subscriptions {
     }
 
     /// Adds one, which gets the events after `latest`.
-    pub(super) fn add(&self, push: Push, latest: u64) -> Result<u64, Problem> {
+    pub(crate) fn add(&self, push: Push, latest: u64) -> Result<u64, Problem> {
         self.change(|state| {
             if state.all.values().filter(|subscription| subscription.push.is_some()).count() >= SUBSCRIPTIONS_MAX {
                 return Err(Problem::bad_request(Message::too_many("subscriptions")));
@@ -175,7 +184,7 @@ impl Subscriptions {
     }
 
     /// Adds that of a stream.
-    pub(super) fn open(&self, latest: u64) -> Result<u64, Problem> {
+    pub(crate) fn open(&self, latest: u64) -> Result<u64, Problem> {
         let mut state = self.state();
         if state.all.values().filter(|subscription| subscription.push.is_none()).count() >= STREAMS_MAX {
             let message = Message::busy(60, &format!("There are {STREAMS_MAX} streams of events, the most"));
@@ -186,19 +195,19 @@ impl Subscriptions {
     }
 
     /// Ends that of a stream, without storing anything.
-    pub(super) fn close(&self, id: u64) {
+    pub(crate) fn close(&self, id: u64) {
         self.state().all.remove(&id);
     }
 
-    pub(super) fn has(&self, id: u64) -> bool {
+    pub(crate) fn has(&self, id: u64) -> bool {
         self.state().all.contains_key(&id)
     }
 
-    pub(super) fn remove(&self, id: u64) -> Result<bool, Problem> {
+    pub(crate) fn remove(&self, id: u64) -> Result<bool, Problem> {
         self.change(|state| Ok(state.all.remove(&id).is_some()))
     }
 
-    pub(super) fn alter(&self, id: u64, change: &DestinationChange) -> Result<bool, Problem> {
+    pub(crate) fn alter(&self, id: u64, change: &DestinationChange) -> Result<bool, Problem> {
         self.change(|state| {
             let Some(push) = state.all.get_mut(&id).and_then(|subscription| subscription.push.as_mut()) else {
                 return Ok(false);
@@ -213,7 +222,7 @@ impl Subscriptions {
     }
 
     /// Suspends or resumes one; whether there is one with a destination.
-    pub(super) fn switch(&self, id: u64, is_on: bool, latest: u64) -> bool {
+    pub(crate) fn switch(&self, id: u64, is_on: bool, latest: u64) -> bool {
         let switched = self.change(|state| {
             let tests = state.tests.0;
             let Some(subscription) = state.all.get_mut(&id).filter(|subscription| subscription.push.is_some()) else {
@@ -229,7 +238,7 @@ impl Subscriptions {
     }
 
     /// Sends a test event to all.
-    pub(super) fn submit(&self, record: Record) {
+    pub(crate) fn submit(&self, record: Record) {
         let mut state = self.state();
         state.tests.0 += 1;
         state.tests.1.push_back(record);
@@ -239,7 +248,7 @@ impl Subscriptions {
     }
 
     /// The test events after number `seen`, and the number of the latest.
-    pub(super) fn tests_since(&self, seen: u64) -> (u64, Vec<Record>) {
+    pub(crate) fn tests_since(&self, seen: u64) -> (u64, Vec<Record>) {
         self.state().tests_since(seen)
     }
 }
@@ -252,7 +261,7 @@ impl SubscriptionState {
         id
     }
 
-    pub(super) fn tests_since(&self, seen: u64) -> (u64, Vec<Record>) {
+    pub(crate) fn tests_since(&self, seen: u64) -> (u64, Vec<Record>) {
         let (latest, tests) = &self.tests;
         let new = usize::try_from(latest.saturating_sub(seen)).unwrap_or(usize::MAX);
         (*latest, tests.iter().skip(tests.len().saturating_sub(new)).cloned().collect())

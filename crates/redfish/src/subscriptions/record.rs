@@ -5,16 +5,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::selection::Known;
-use crate::accounts::AccountPlace;
-use crate::chassis::ChassisPlace;
 use crate::head::{Health, Link, link};
-use crate::manager::{Log, ManagerPlace, health};
+use crate::health::health;
 use crate::message::{OWN, camel};
-use crate::place::Place;
-use crate::sessions::SessionPlace;
-use crate::tasks::TaskPlace;
+use crate::place::{Log, ManagerPlace, Place};
 use crate::time::date_time;
-use crate::view::View;
 
 /// `Event.EventRecord`, without the number of its place in a payload.
 #[derive(Clone, Debug, Serialize)]
@@ -51,8 +46,8 @@ pub(crate) struct TestEvent {
 }
 
 impl Record {
-    /// Of an event of the target.
-    pub(crate) fn of(event: &Event, view: &View<'_>) -> Self {
+    /// Of an event of the target, about the resource `origin`.
+    pub(crate) fn of(event: &Event, origin: Place) -> Self {
         let severity = health(event.severity);
         let times = if event.count > 1 { format!(" ({} times)", event.count) } else { String::new() };
         Self {
@@ -64,7 +59,7 @@ impl Record {
             message: format!("{}{times}", event.message),
             message_id: format!("{OWN}.{}", camel(event.kind.name())),
             message_args: vec![event.message.clone()],
-            origin_of_condition: Some(link(origin(event, view))),
+            origin_of_condition: Some(link(origin)),
             log_entry: Some(link(ManagerPlace::Entry(Log::Events, event.id.to_string()))),
             event_group_id: None,
             resolution: event.advice.clone().unwrap_or_else(|| "None.".to_owned()),
@@ -146,27 +141,4 @@ fn event_type(kind: EventKind) -> &'static str {
         name if name.ends_with("-up") || name.ends_with("-down") => "StatusChange",
         _ => "Alert",
     }
-}
-
-/// The resource that an event is about: that of its object, or of its kind.
-fn origin(event: &Event, view: &View<'_>) -> Place {
-    let name = event.kind.name();
-    let of = |prefix: &str| name.starts_with(prefix);
-    if of("task") {
-        return TaskPlace::Tasks.into();
-    }
-    if of("session") {
-        return SessionPlace::Sessions.into();
-    }
-    if of("account") {
-        return AccountPlace::Accounts.into();
-    }
-    if of("configuration") {
-        return ManagerPlace::Configuration.into();
-    }
-    let drive = event.object.split('/').next().unwrap_or_default();
-    if view.drive(drive).is_some() {
-        return ChassisPlace::Drive(drive.to_owned()).into();
-    }
-    ManagerPlace::Manager.into()
 }

@@ -1,8 +1,8 @@
 //! What hosts connect to, wherever it is: the subsystem of a drive, a function, a plain subsystem.
 
-use ebof_manage::enclosure::{DriveObject, HostObject};
+use ebof_manage::enclosure::{DriveObject, FunctionObject, HostObject, SubsystemObject};
 
-use crate::storage::{AnyController, StoragePlace};
+use crate::place::{PLAIN, PRIMARY, StoragePlace};
 use crate::view::{Storage, View};
 
 /// A target of hosts.
@@ -84,4 +84,76 @@ impl<'v> Site<'v> {
     pub(crate) fn place(&self) -> StoragePlace {
         StoragePlace::Controller(self.storage.to_owned(), self.controller.id())
     }
+}
+
+/// A controller of a subsystem.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum AnyController<'v> {
+    /// The primary controller of a drive: what hosts of its own subsystem get.
+    Primary(&'v DriveObject),
+    /// A function of a drive.
+    Function(&'v DriveObject, &'v FunctionObject),
+    /// What hosts of a plain subsystem get.
+    Plain(&'v SubsystemObject),
+}
+
+impl<'v> AnyController<'v> {
+    /// All of a subsystem: the primary one first.
+    pub(crate) fn all(storage: Storage<'v>) -> Vec<Self> {
+        match storage {
+            Storage::Drive(drive) => {
+                let functions = drive.functions.iter().map(|function| Self::Function(drive, function));
+                [Self::Primary(drive)].into_iter().chain(functions).collect()
+            }
+            Storage::Plain(subsystem) => vec![Self::Plain(subsystem)],
+        }
+    }
+
+    /// The one of an identifier.
+    pub(crate) fn find(storage: Storage<'v>, id: &str) -> Option<Self> {
+        match storage {
+            Storage::Drive(drive) => Some(match function_of(drive, id)? {
+                None => Self::Primary(drive),
+                Some(function) => Self::Function(drive, function),
+            }),
+            Storage::Plain(subsystem) => (id == PLAIN).then_some(Self::Plain(subsystem)),
+        }
+    }
+
+    /// Its identifier.
+    pub(crate) fn id(self) -> String {
+        match self {
+            Self::Primary(_) => PRIMARY.to_owned(),
+            Self::Function(_, function) => function_id(function),
+            Self::Plain(_) => PLAIN.to_owned(),
+        }
+    }
+
+    /// What ebof calls it.
+    pub(crate) fn object(self) -> String {
+        match self {
+            Self::Primary(drive) => drive.name.clone(),
+            Self::Function(_, function) => function.name.to_string(),
+            Self::Plain(subsystem) => subsystem.nqn.clone(),
+        }
+    }
+}
+
+/// A function of a drive by its identifier: `pf` is the primary controller, as `Some(None)`.
+#[expect(clippy::option_option, reason = "no such function, the primary one, or another")]
+pub(crate) fn function_of<'d>(drive: &'d DriveObject, id: &str) -> Option<Option<&'d FunctionObject>> {
+    if id == PRIMARY {
+        return Some(None);
+    }
+    drive.functions.iter().find(|function| function_id(function) == id).map(Some)
+}
+
+/// The identifier of a function: `vf2`.
+pub(crate) fn function_id(function: &FunctionObject) -> String {
+    format!("vf{}", function.name.number)
+}
+
+/// The identifier of a function, or of the primary one.
+pub(crate) fn id_of(function: Option<&FunctionObject>) -> String {
+    function.map_or_else(|| PRIMARY.to_owned(), function_id)
 }

@@ -1,0 +1,54 @@
+//! What a request asks for, before it is done: changes of the box, or another configuration. The
+//! same value is carried out ([`carry_out`](crate::wanted::carry_out)), or only planned.
+
+use ebof_manage::Config;
+use ebof_manage::enclosure::Change;
+
+use crate::message::{Message, Problem};
+
+/// What a request asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct Demand {
+    pub(crate) what: What,
+    /// The resource that there will be.
+    pub(crate) creates: Option<Creates>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum What {
+    /// Changes of the box, all or none.
+    Changes(Vec<Change>),
+    /// Another configuration, made of the one in force.
+    Configuration(Box<Config>),
+}
+
+/// A resource that a configuration creates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Creates {
+    /// The endpoint of a host.
+    Host(String),
+    /// A host, or every one, may connect to a subsystem.
+    Permission { nqn: String, host: Option<String> },
+    /// A namespace of a plain subsystem.
+    Volume { nqn: String, nsid: u32 },
+}
+
+impl Demand {
+    /// One change.
+    pub(crate) fn change(change: Change) -> Self {
+        Self { what: What::Changes(vec![change]), creates: None }
+    }
+
+    /// Changes, of which there has to be one.
+    pub(crate) fn changes(changes: Vec<Change>) -> Result<Self, Problem> {
+        match changes.is_empty() {
+            true => Err(Problem::bad_request(Message::no_operation())),
+            false => Ok(Self { what: What::Changes(changes), creates: None }),
+        }
+    }
+
+    /// Another configuration.
+    pub(crate) fn configuration(config: Config, creates: Option<Creates>) -> Self {
+        Self { what: What::Configuration(Box::new(config)), creates }
+    }
+}
