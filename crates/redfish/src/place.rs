@@ -38,7 +38,7 @@ pub(crate) use sessions::SessionPlace;
 pub(crate) use storage::StoragePlace;
 pub(crate) use storage::{PLAIN, PRIMARY};
 pub(crate) use tasks::TaskPlace;
-pub(crate) use telemetry::TelemetryPlace;
+pub(crate) use telemetry::{ReportKind, TelemetryPlace};
 pub(crate) use update::UpdatePlace;
 
 /// Where every resource is.

@@ -14,10 +14,10 @@ use serde_json::Value;
 use crate::area::Area;
 use crate::head::{Collection, Head, Link, Status, json, link};
 use crate::message::Problem;
-use crate::place::TelemetryPlace;
+use crate::place::{ReportKind, TelemetryPlace};
 use crate::view::View;
 use definition::{MetricDefinition, MetricReportDefinition};
-pub(crate) use report::{ReportKind, report};
+pub(crate) use report::report;
 
 impl Area for TelemetryPlace {
     fn read(&self, view: &View<'_>) -> Result<Value, Problem> {

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use super::origin::origin;
 use crate::message::Problem;
 use crate::parts::Parts;
+use crate::place::ReportKind;
 use crate::query::Filter;
 use crate::subscriptions::{Record, payload, prefix};
-use crate::telemetry::{ReportKind, report};
+use crate::telemetry::report;
 use crate::view::View;
 
 /// The most events of one piece.

@@ -1,6 +1,8 @@
 //! Addresses of metrics.
 
-use super::Address;
+use ebof_manage::history::SeriesKind;
+
+use super::{Address, Place};
 
 /// Addresses below `/redfish/v1/TelemetryService`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -60,5 +62,47 @@ impl Address for TelemetryPlace {
             Self::Report(id) => &["MetricReports", id],
         };
         [&["TelemetryService"], below].concat()
+    }
+}
+
+/// What a report is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReportKind(SeriesKind);
+
+impl ReportKind {
+    pub(crate) const ALL: [Self; 6] = [
+        Self(SeriesKind::Target),
+        Self(SeriesKind::Drive),
+        Self(SeriesKind::Function),
+        Self(SeriesKind::Port),
+        Self(SeriesKind::Namespace),
+        Self(SeriesKind::Host),
+    ];
+
+    /// Its identifier.
+    pub(crate) const fn name(self) -> &'static str {
+        match self.0 {
+            SeriesKind::Target => "Target",
+            SeriesKind::Drive => "Drives",
+            SeriesKind::Function => "Functions",
+            SeriesKind::Port => "Ports",
+            SeriesKind::Namespace => "Namespaces",
+            SeriesKind::Host => "Hosts",
+        }
+    }
+
+    /// The report of an identifier.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// What its objects are.
+    pub(crate) const fn series(self) -> SeriesKind {
+        self.0
+    }
+
+    /// The address of its definition.
+    pub(crate) fn definition(self) -> Place {
+        TelemetryPlace::ReportDefinition(self.name().to_owned()).into()
     }
 }

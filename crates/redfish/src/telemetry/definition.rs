@@ -4,9 +4,8 @@ use ebof_manage::history::Sample;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::ReportKind;
 use crate::head::{Head, Link, Status, link};
-use crate::place::TelemetryPlace;
+use crate::place::{ReportKind, TelemetryPlace};
 
 /// A metric: what it is, and its value in a sample.
 pub(super) struct Metric {

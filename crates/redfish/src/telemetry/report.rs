@@ -7,48 +7,18 @@ use serde_json::{Value, json};
 use super::definition::METRICS;
 use crate::head::{Head, Link, link};
 use crate::id::slug;
-use crate::place::{ManagerPlace, Place, TelemetryPlace};
+use crate::place::{ManagerPlace, Place, ReportKind, TelemetryPlace};
 use crate::time::date_time;
 use crate::view::View;
 
-/// What a report is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ReportKind(SeriesKind);
-
 impl ReportKind {
-    pub(crate) const ALL: [Self; 6] = [
-        Self(SeriesKind::Target),
-        Self(SeriesKind::Drive),
-        Self(SeriesKind::Function),
-        Self(SeriesKind::Port),
-        Self(SeriesKind::Namespace),
-        Self(SeriesKind::Host),
-    ];
-
-    /// Its identifier.
-    pub(crate) const fn name(self) -> &'static str {
-        match self.0 {
-            SeriesKind::Target => "Target",
-            SeriesKind::Drive => "Drives",
-            SeriesKind::Function => "Functions",
-            SeriesKind::Port => "Ports",
-            SeriesKind::Namespace => "Namespaces",
-            SeriesKind::Host => "Hosts",
-        }
-    }
-
     pub(super) fn objects(self) -> String {
-        if self.0 == SeriesKind::Target { "the target".to_owned() } else { self.name().to_lowercase() }
-    }
-
-    pub(super) fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
+        if self.series() == SeriesKind::Target { "the target".to_owned() } else { self.name().to_lowercase() }
     }
 
     /// What filters of streams look at.
     pub(crate) fn known(self) -> Value {
-        let definition = Place::from(TelemetryPlace::ReportDefinition(self.name().to_owned()));
-        json!({ "EventFormatType": "MetricReport", "MetricReportDefinition": definition })
+        json!({ "EventFormatType": "MetricReport", "MetricReportDefinition": self.definition() })
     }
 }
 
@@ -83,7 +53,7 @@ const KIND: &str = "#MetricReport.v1_5_2.MetricReport";
 pub(crate) fn report(kind: ReportKind, overview: &Overview, view: &View<'_>) -> Value {
     let id = kind.name().to_owned();
     let mut values = Vec::new();
-    for object in overview.objects.iter().filter(|object| object.object.kind == kind.0) {
+    for object in overview.objects.iter().filter(|object| object.object.kind == kind.series()) {
         let address = address(&object.object, view);
         push_values(&mut values, &object.sample, Some(&address));
     }
@@ -111,7 +81,7 @@ pub(super) fn history(
     view: &View<'_>,
 ) -> Option<Value> {
     let overview = view.parts.measured.overview();
-    let is_it = |object: &SeriesName| object.kind == kind.0 && matches_id(object, name, view);
+    let is_it = |object: &SeriesName| object.kind == kind.series() && matches_id(object, name, view);
     let object = overview.objects.into_iter().map(|object| object.object).find(is_it)?;
     let query = Query { object, resolution, after_unix_ms: 0, until_unix_ms: u64::MAX };
     let samples = view.parts.measured.samples(&query).ok()?;
