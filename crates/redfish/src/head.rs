@@ -33,8 +33,7 @@ impl Head {
     ) -> Self {
         debug_assert!(crate::kinds::is_known(kind), "{kind} is not listed in kinds.rs");
         let place = place.into();
-        let path = place.to_string();
-        let id = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
+        let id = place.id().to_owned();
         Self { place, kind, id, name: name.into(), description: description.into() }
     }
 

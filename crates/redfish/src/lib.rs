@@ -31,6 +31,7 @@ mod kinds;
 mod manager;
 mod message;
 mod names;
+mod objects;
 mod parts;
 mod place;
 mod plan;

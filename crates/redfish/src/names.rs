@@ -66,6 +66,12 @@ impl Names {
             sensors: Ids::new(sensors.iter().map(String::as_str)),
         }
     }
+
+    /// The identifier of the endpoint of a host.
+    pub(crate) fn host_endpoint(&self, nqn: &str) -> Option<&str> {
+        let at = self.hosts.iter().position(|host| host == nqn)?;
+        Some(self.host_endpoints.at(at))
+    }
 }
 
 /// Hosts on fabrics; those that are configured first.

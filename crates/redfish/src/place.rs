@@ -27,8 +27,8 @@ pub(crate) use accounts::AccountPlace;
 pub(crate) use certificates::CertificatePlace;
 pub(crate) use chassis::ChassisPlace;
 pub(crate) use events::EventPlace;
-pub(crate) use fabrics::is_target;
 pub(crate) use fabrics::{FabricKind, FabricPlace};
+pub(crate) use fabrics::{is_function, is_target};
 pub(crate) use manager::{Log, ManagerPlace};
 pub(crate) use plan::PlanPlace;
 pub(crate) use registries::{Registry, RegistryPlace};
@@ -174,6 +174,11 @@ impl Place {
     /// Whether a user may use a method, as far as the address tells.
     pub(crate) fn permits(&self, method: &Method, user: &User) -> bool {
         self.address().permits(method, user)
+    }
+
+    /// The last segment, which is the identifier of the resource; empty for the roots.
+    pub(crate) fn id(&self) -> &str {
+        self.segments().last().copied().unwrap_or_default()
     }
 
     /// An address that a pattern has: identifiers are `x`.

@@ -99,12 +99,11 @@ fn made(name: &str, view: &View<'_>) -> Option<Place> {
 /// The address of what a configuration created.
 fn place_of(creates: &Creates, view: &View<'_>) -> Option<Place> {
     let names = view.names();
-    let endpoint = |nqn: &str| {
-        let at = names.hosts.iter().position(|host| host == nqn)?;
-        Some(FabricPlace::Endpoint(FabricKind::Nvmeof, names.host_endpoints.at(at).to_owned()))
-    };
     match creates {
-        Creates::Host(nqn) => endpoint(nqn).map(Place::from),
+        Creates::Host(nqn) => {
+            let id = names.host_endpoint(nqn)?.to_owned();
+            Some(FabricPlace::Endpoint(FabricKind::Nvmeof, id).into())
+        }
         Creates::Permission { nqn, host } => {
             let storage = view.storages().position(|(_, storage)| storage.nqn() == nqn)?;
             let is_it = |one: &crate::names::Permission| one.storage == storage && one.host == *host;

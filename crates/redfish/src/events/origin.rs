@@ -1,29 +1,140 @@
-//! The resource that an event is about.
+//! The resource that an event is about (`OriginOfCondition`).
 
-use ebof_manage::events::Event;
+use ebof_manage::events::{Event, EventKind};
 
-use crate::place::{AccountPlace, ChassisPlace, ManagerPlace, Place, SessionPlace, TaskPlace};
+use crate::objects::{drive, part, port, subsystem};
+use crate::place::{AccountPlace, CertificatePlace, ManagerPlace, Place, SessionPlace, TaskPlace};
 use crate::view::View;
 
-/// The resource that an event is about: that of its object, or of its kind.
+/// The resource that an event is about: that of its object, else that of its kind.
 pub(super) fn origin(event: &Event, view: &View<'_>) -> Place {
-    let name = event.kind.name();
-    let of = |prefix: &str| name.starts_with(prefix);
-    if of("task") {
-        return TaskPlace::Tasks.into();
+    use EventKind as Of;
+    let object = event.object.as_str();
+    let part = || part(object, view).map(Place::from);
+    match event.kind {
+        Of::ConfigurationChanged | Of::ConfigurationRefused => ManagerPlace::Configuration.into(),
+        Of::TaskBegan | Of::TaskProgress | Of::TaskEnded | Of::TaskFailed => task(object),
+        Of::AccountAdded | Of::AccountChanged | Of::AccountRemoved => AccountPlace::Accounts.into(),
+        Of::SessionBegan | Of::SessionEnded | Of::SessionRefused => SessionPlace::Sessions.into(),
+        Of::CertificateChanged | Of::CertificateExpiring => CertificatePlace::HttpsCertificate.into(),
+        // The target itself.
+        _ if object.is_empty() => ManagerPlace::Manager.into(),
+        Of::HostConnected
+        | Of::HostDisconnected
+        | Of::ControllerFailed
+        | Of::NamespaceAdded
+        | Of::NamespaceRemoved
+        | Of::NamespaceChanged
+        | Of::SubsystemAdded
+        | Of::SubsystemRemoved
+        | Of::SubsystemChanged => part().unwrap_or_else(|| subsystem(object, view).into()),
+        Of::FunctionGiven
+        | Of::FunctionTaken
+        | Of::FunctionMoved
+        | Of::FunctionChanged
+        | Of::DriveAdded
+        | Of::DriveRemoved
+        | Of::DriveFailed
+        | Of::DriveRecovered
+        | Of::HealthWarning
+        | Of::HealthRestored
+        | Of::DamageFound
+        | Of::FirmwareChanged => part().unwrap_or_else(|| drive(object, view).into()),
+        Of::ConnectionRefused | Of::PortUp | Of::PortDown => port(object, view),
+        _ => ManagerPlace::Manager.into(),
     }
-    if of("session") {
-        return SessionPlace::Sessions.into();
+}
+
+/// `task 7`
+fn task(object: &str) -> Place {
+    let number = object.strip_prefix("task ").and_then(|number| number.parse().ok());
+    number.map_or(TaskPlace::Tasks, TaskPlace::of).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::Fixture;
+    use crate::tree::area;
+
+    fn event(kind: EventKind, object: &str) -> Event {
+        Event {
+            id: 1,
+            time_unix_ms: 0,
+            severity: kind.severity(),
+            kind,
+            object: object.to_owned(),
+            message: String::new(),
+            advice: None,
+            who: None,
+            count: 1,
+        }
     }
-    if of("account") {
-        return AccountPlace::Accounts.into();
+
+    #[test]
+    fn an_event_leads_to_the_resource_of_its_object() {
+        let fixture = Fixture::new();
+        let view = View::new(fixture.service.parts());
+        let plain = view.inventory().subsystems[0].nqn.clone();
+        let own = view.inventory().drives[1].nqn.clone();
+        let plain_id = view.storage_id(&plain).to_owned();
+        let volume_of_plain = format!("Storage/{plain_id}/Volumes/ns1");
+        for (kind, object, expected) in [
+            (EventKind::TargetStarted, "", "Managers/ebof"),
+            (EventKind::HostConnected, "d0/vf1", "Storage/d0/Controllers/vf1"),
+            (EventKind::HostConnected, "d0", "Storage/d0"),
+            (EventKind::HostDisconnected, &plain, &format!("Storage/{plain_id}")),
+            (EventKind::ControllerFailed, "d0/pf", "Storage/d0/Controllers/pf"),
+            (EventKind::FunctionGiven, "d0/vf1", "Storage/d0/Controllers/vf1"),
+            (EventKind::FunctionChanged, "d1", "Chassis/enclosure/Drives/d1"),
+            (EventKind::NamespaceAdded, "d0/ns1", "Storage/d0/Volumes/ns1"),
+            (EventKind::NamespaceChanged, "d0/ns*", "Storage/d0/Volumes"),
+            (EventKind::NamespaceChanged, &format!("{plain}/ns1"), &volume_of_plain),
+            (EventKind::SubsystemChanged, &own, "Storage/d1"),
+            (EventKind::HealthWarning, "d1", "Chassis/enclosure/Drives/d1"),
+            (EventKind::DamageFound, "d0/ns1", "Storage/d0/Volumes/ns1"),
+            (EventKind::PortUp, "fabric0", "Chassis/enclosure/NetworkAdapters/fabric/Ports/fabric0"),
+            (
+                EventKind::ConnectionRefused,
+                "tcp://192.0.2.2:4420",
+                "Chassis/enclosure/NetworkAdapters/fabric/Ports/tcp-192.0.2.2-4420",
+            ),
+            (EventKind::PortDown, "direct1", "Fabrics/PCIe/Zones/direct1"),
+            (EventKind::ConfigurationChanged, "", "Managers/ebof/Oem/Ebof/Configuration"),
+            (EventKind::AccountAdded, "", "AccountService/Accounts"),
+            (EventKind::SessionBegan, "", "SessionService/Sessions"),
+        ] {
+            let place = origin(&event(kind, object), &view);
+            assert_eq!(place.to_string(), format!("/redfish/v1/{expected}"), "{kind} {object}");
+            area(&place).read(&view).unwrap_or_else(|problem| panic!("{place}: {problem:?}"));
+        }
     }
-    if of("configuration") {
-        return ManagerPlace::Configuration.into();
+
+    #[test]
+    fn what_is_gone_has_the_address_that_it_had() {
+        let fixture = Fixture::new();
+        let view = View::new(fixture.service.parts());
+        for (kind, object, expected) in [
+            (EventKind::DriveRemoved, "d9", "Chassis/enclosure/Drives/d9"),
+            (EventKind::NamespaceRemoved, "d0/ns77", "Storage/d0/Volumes/ns77"),
+            (EventKind::SubsystemRemoved, "nqn.2014-08.org.example:x/vf1y", "Storage/nqn.2014-08.org.example-x-vf1y"),
+            (EventKind::TaskEnded, "task 7", "TaskService/Tasks/7"),
+            (EventKind::TaskEnded, "", "TaskService/Tasks"),
+            (EventKind::CertificateChanged, "", "Managers/ebof/NetworkProtocol/HTTPS/Certificates/1"),
+            (EventKind::PortDown, "a port", "Chassis/enclosure/NetworkAdapters/fabric/Ports/a-port"),
+        ] {
+            let place = origin(&event(kind, object), &view);
+            assert_eq!(place.to_string(), format!("/redfish/v1/{expected}"), "{kind} {object}");
+            assert_eq!(Place::parse(&place.to_string()), Some(place), "{kind} {object}");
+        }
     }
-    let drive = event.object.split('/').next().unwrap_or_default();
-    if view.drive(drive).is_some() {
-        return ChassisPlace::Drive(drive.to_owned()).into();
+
+    #[test]
+    fn only_events_of_the_target_itself_lead_to_the_manager() {
+        let fixture = Fixture::new();
+        let view = View::new(fixture.service.parts());
+        let manager = Place::from(ManagerPlace::Manager);
+        let all = EventKind::ALL.iter().filter(|kind| origin(&event(**kind, "d0"), &view) == manager);
+        assert_eq!(all.collect::<Vec<_>>(), [&EventKind::TargetStarted, &EventKind::TargetStopping]);
     }
-    ManagerPlace::Manager.into()
 }

@@ -50,10 +50,10 @@ fn events_are_delivered_once_as_far_as_they_are_wanted() {
     assert!(!made.to_string().contains("secret"));
     let now = Instant::now();
     report(&service, EventKind::TaskBegan, "", "not of this severity");
-    report(&service, EventKind::PortDown, "fabric0", "not below the chassis");
+    report(&service, EventKind::PortDown, "", "not below the chassis");
     assert!(subscriptions.due(service.parts(), now).is_empty());
     service.parts().events.report(
-        NewEvent::new(EventKind::HostDisconnected, "d1", "gone").severity(ebof_manage::events::EventSeverity::Warning),
+        NewEvent::new(EventKind::HealthWarning, "d1", "gone").severity(ebof_manage::events::EventSeverity::Warning),
     );
     let due = subscriptions.due(service.parts(), now);
     let [delivery] = due.as_slice() else { panic!("{due:?}") };

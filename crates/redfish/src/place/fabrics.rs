@@ -160,6 +160,6 @@ pub(crate) fn is_target(id: &str) -> bool {
 }
 
 /// Whether a text is `vf` and a number.
-fn is_function(text: &str) -> bool {
+pub(crate) fn is_function(text: &str) -> bool {
     text.strip_prefix("vf").is_some_and(|digits| digits.parse::<u16>().is_ok())
 }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::definition::METRICS;
 use crate::head::{Head, Link, link};
 use crate::id::slug;
+use crate::objects;
 use crate::place::{ManagerPlace, Place, ReportKind, TelemetryPlace};
 use crate::time::date_time;
 use crate::view::View;
@@ -54,8 +55,7 @@ pub(crate) fn report(kind: ReportKind, overview: &Overview, view: &View<'_>) -> 
     let id = kind.name().to_owned();
     let mut values = Vec::new();
     for object in overview.objects.iter().filter(|object| object.object.kind == kind.series()) {
-        let address = address(&object.object, view);
-        push_values(&mut values, &object.sample, Some(&address));
+        push_values(&mut values, &object.sample, Some(&place(&object.object, view)));
     }
     let head = Head::new(
         TelemetryPlace::Report(id.clone()),
@@ -98,13 +98,14 @@ pub(super) fn history(
     }))
 }
 
-/// Whether an identifier is that of an object: `d3-vf2` of `d3/vf2`, or that of its resource.
+/// Whether an identifier is that of an object: `d3-vf2` of `d3/vf2`; else that of its resource.
 fn matches_id(object: &SeriesName, id: &str, view: &View<'_>) -> bool {
-    let own = if object.kind == SeriesKind::Target { "ebof".to_owned() } else { slug(&object.name) };
-    own == id || address(object, view).rsplit('/').next() == Some(id) && object.kind != SeriesKind::Function
+    // Several drives have a `vf2`, and a `ns4`.
+    let is_part = matches!(object.kind, SeriesKind::Function | SeriesKind::Namespace);
+    slug(&object.name) == id || !is_part && place(object, view).id() == id
 }
 
-fn push_values(values: &mut Vec<MetricValue>, sample: &Sample, address: Option<&str>) {
+fn push_values(values: &mut Vec<MetricValue>, sample: &Sample, place: Option<&Place>) {
     let timestamp = date_time(sample.time_unix_ms);
     for metric in &METRICS {
         if let Some(value) = metric.value.of(sample) {
@@ -112,30 +113,22 @@ fn push_values(values: &mut Vec<MetricValue>, sample: &Sample, address: Option<&
                 metric_id: metric.id,
                 metric_value: value,
                 timestamp: timestamp.clone(),
-                metric_property: address.map(|address| format!("{address}#/{}", metric.id)),
+                metric_property: place.map(|place| format!("{place}#/{}", metric.id)),
             });
         }
     }
 }
 
-/// The address of the resource of an object.
-fn address(object: &SeriesName, view: &View<'_>) -> String {
+/// The resource of an object.
+fn place(object: &SeriesName, view: &View<'_>) -> Place {
     let name = object.name.as_str();
-    let (of, rest) = name.rsplit_once('/').unwrap_or((name, ""));
     match object.kind {
-        SeriesKind::Target => Place::from(ManagerPlace::Manager).to_string(),
-        SeriesKind::Drive => format!("/redfish/v1/Chassis/enclosure/Drives/{name}"),
-        SeriesKind::Function => format!("/redfish/v1/Storage/{of}/Controllers/{rest}"),
-        SeriesKind::Namespace => format!("/redfish/v1/Storage/{}/Volumes/{rest}", slug(of)),
-        SeriesKind::Port => {
-            let id = view.port_id(name).map_or_else(|| slug(name), str::to_owned);
-            format!("/redfish/v1/Chassis/enclosure/NetworkAdapters/fabric/Ports/{id}")
+        SeriesKind::Target => ManagerPlace::Manager.into(),
+        SeriesKind::Drive => objects::drive(name, view).into(),
+        SeriesKind::Function | SeriesKind::Namespace => {
+            objects::part(name, view).unwrap_or_else(|| objects::subsystem(name, view)).into()
         }
-        SeriesKind::Host => {
-            let names = view.names();
-            let known = names.hosts.iter().position(|host| host == name);
-            let id = known.map_or_else(|| slug(&format!("host-{name}")), |at| names.host_endpoints.at(at).to_owned());
-            format!("/redfish/v1/Fabrics/NVMeoF/Endpoints/{id}")
-        }
+        SeriesKind::Port => objects::port(name, view),
+        SeriesKind::Host => objects::host(name, view).into(),
     }
 }

@@ -67,6 +67,42 @@ fn a_report_has_the_latest_second_of_each_object() {
 }
 
 #[test]
+fn each_metric_names_the_resource_of_its_object() {
+    let box_of_drives = crate::fixture::Fixture::new().service;
+    let parts = box_of_drives.parts();
+    let inventory = parts.enclosure.inventory();
+    let (plain, host) = (&inventory.subsystems[0].nqn, &inventory.subsystems[0].hosts[0].nqn);
+    let names = [
+        ("Target", SeriesName::target(), "Managers/ebof"),
+        ("Drives", SeriesKind::Drive.named("d1"), "Chassis/enclosure/Drives/d1"),
+        ("Functions", SeriesKind::Function.named("d0/pf"), "Storage/d0/Controllers/pf"),
+        ("Functions", SeriesKind::Function.named("d0/vf1"), "Storage/d0/Controllers/vf1"),
+        ("Namespaces", SeriesKind::Namespace.named("d0/ns1"), "Storage/d0/Volumes/ns1"),
+        ("Namespaces", SeriesKind::Namespace.named(format!("{plain}/ns1")), "Volumes/ns1"),
+        ("Ports", SeriesKind::Port.named("tcp://192.0.2.2:4420"), "Ports/tcp-192.0.2.2-4420"),
+        ("Ports", SeriesKind::Port.named("direct1"), "Fabrics/PCIe/Zones/direct1"),
+        ("Hosts", SeriesKind::Host.named(host), "Fabrics/NVMeoF/Endpoints/host-"),
+    ];
+    let mut history = History::new(10);
+    for second in 1..=2 {
+        let mut counters = ObjectCounters::default();
+        counters.kinds[0].commands = second;
+        let objects = names.iter().map(|(_, name, _)| (name.clone(), &counters));
+        history.record(second * 1000, 1_700_000_000_000 + second * 1000, objects);
+    }
+    let service = Service::new(Parts { measured: Arc::new(Past(history)), ..parts.clone() });
+    for (kind, name, expected) in names {
+        let (_, report) = get(&service, &format!("MetricReports/{kind}"));
+        let values = report["MetricValues"].as_array().unwrap();
+        let named = values.iter().filter_map(|value| value["MetricProperty"].as_str()?.split_once('#'));
+        let place = named.map(|(place, _)| place).find(|place| place.contains(expected));
+        let place = place.unwrap_or_else(|| panic!("{name}: {report}"));
+        let (status, _, body) = ask_of(&service, "GET", place, &[], Value::Null, &caller(Some(Role::ReadOnly)));
+        assert_eq!(status, 200, "{place}: {body}");
+    }
+}
+
+#[test]
 fn a_history_has_each_interval_of_an_object() {
     let service = service();
     for id in ["Functions-d0-vf1", "Ports-tcp-a-1", "Target-ebof"] {
