@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::sensor;
 use crate::head::{Action, Head, Health, Link, Oem, Status, link, links, oem};
-use crate::place::{ChassisPlace, StoragePlace};
+use crate::place::{ChassisPlace, ManagerPlace, StoragePlace};
 use crate::view::View;
 
 #[derive(Serialize)]
@@ -38,6 +38,7 @@ pub(super) struct Chassis {
 struct Links {
     drives: Vec<Link>,
     storage: Vec<Link>,
+    managed_by: Vec<Link>,
 }
 
 #[derive(Serialize)]
@@ -90,6 +91,7 @@ impl Chassis {
             links: Links {
                 drives: links(view.drives().map(|(id, _)| ChassisPlace::Drive(id.to_owned()))),
                 storage: links(view.storages().map(|(id, _)| StoragePlace::Subsystem(id.to_owned()))),
+                managed_by: links([ManagerPlace::Manager]),
             },
             actions: Actions { oem: OemActions { add_drive: Action::new(ChassisPlace::AddDrive) } },
             oem: oem(Enclosure {

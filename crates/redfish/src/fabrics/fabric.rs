@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::head::{Head, Link, Status, link};
-use crate::place::{FabricKind, FabricPlace};
+use crate::head::{Head, Link, Status, link, links};
+use crate::place::{FabricKind, FabricPlace, ManagerPlace};
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
@@ -15,6 +15,13 @@ pub(super) struct Fabric {
     endpoints: Link,
     connections: Link,
     zones: Link,
+    links: Links,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Links {
+    managed_by: Vec<Link>,
 }
 
 impl Fabric {
@@ -30,6 +37,7 @@ impl Fabric {
             endpoints: link(FabricPlace::Endpoints(kind)),
             connections: link(FabricPlace::Connections(kind)),
             zones: link(FabricPlace::Zones(kind)),
+            links: Links { managed_by: links([ManagerPlace::Manager]) },
         }
     }
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::head::{Action, Head, Link, Oem, Status, link, links, oem};
-use crate::place::{CertificatePlace, ChassisPlace, ManagerPlace, PlanPlace};
+use crate::place::{CertificatePlace, ChassisPlace, FabricKind, FabricPlace, ManagerPlace, PlanPlace};
 use crate::time::date_time;
 use crate::view::View;
 
@@ -48,6 +48,7 @@ struct OemActions {
 struct Links {
     manager_for_chassis: Vec<Link>,
     manager_in_chassis: Link,
+    manager_for_fabrics: Vec<Link>,
 }
 
 /// `EbofManager.Manager`.
@@ -98,6 +99,7 @@ impl Manager {
             links: Links {
                 manager_for_chassis: links([ChassisPlace::Enclosure]),
                 manager_in_chassis: link(ChassisPlace::Enclosure),
+                manager_for_fabrics: links(FabricKind::ALL.map(FabricPlace::Fabric)),
             },
             actions: Actions { oem: OemActions { plan: plan_action() } },
             oem: oem(ebof),
