@@ -119,14 +119,16 @@ fn upload(kind: &str, body: &[u8], request: &Change<'_>) -> Result<Done, Problem
         wanted = all_details(request.view).into_iter().map(|details| (details.name, None)).collect();
     }
     let image = request.parts.enclosure.store_image(parts.image)?;
-    let mut changes = Vec::new();
+    let (mut changes, mut activations) = (Vec::new(), Vec::new());
     for (drive, slot) in wanted {
         let slot = slot.or_else(|| free_slot(&drive, request.view));
         changes.push(BoxChange::StageFirmware { drive: drive.clone(), slot, image: image.id.clone() });
         if let Some(slot) = slot.filter(|_| !is_staged) {
-            changes.push(BoxChange::ActivateFirmware { drive, slot, when });
+            activations.push(BoxChange::ActivateFirmware { drive, slot, when });
         }
     }
+    // No drive runs it before all have it.
+    changes.append(&mut activations);
     begin(changes, request)
 }
 

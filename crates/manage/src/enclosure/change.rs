@@ -175,6 +175,13 @@ impl Change {
         )
     }
 
+    /// Whether it is about a drive's firmware: several of these may be in one transaction, though
+    /// what was made of them stays if a later one fails.
+    #[must_use]
+    pub const fn is_of_firmware(&self) -> bool {
+        matches!(self, Self::StageFirmware { .. } | Self::ActivateFirmware { .. })
+    }
+
     /// Whether data of a drive are lost by it.
     #[must_use]
     pub const fn destroys_data(&self) -> bool {

@@ -100,7 +100,9 @@ impl<'i> Checks<'i> {
             let advice = format!("accepted: up to {DRAIN_MS_MAX} ms");
             self.mistake(MistakeKind::Value, &"", "commands would be waited for too long", advice);
         }
+        // An image is stored and activated by one request.
         if count > 1
+            && !transaction.changes.iter().all(Change::is_of_firmware)
             && let Some(change) = transaction.changes.iter().find(|change| !change.is_reversible())
         {
             let message = format!("`{change}` cannot be taken back if another change fails");

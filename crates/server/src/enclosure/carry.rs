@@ -193,6 +193,9 @@ impl Carrier {
         let mut remains = Vec::new();
         let changes = &self.transaction.changes;
         for (at, change) in changes.iter().enumerate().take(made).rev() {
+            if change.is_of_firmware() {
+                remains.push(format!("it was done, and stays: {change}"));
+            }
             let Change::AddDrive(new) = change else { continue };
             let step = self.step(at);
             step.at(Phase::GoingBack, 95, None);

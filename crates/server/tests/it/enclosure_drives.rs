@@ -335,6 +335,30 @@ fn firmware_is_staged_and_activated_for_hosts_that_are_there() {
     rig.target.stop(Duration::ZERO);
 }
 
+/// As UpdateService of Redfish has it done.
+#[test]
+fn firmware_is_staged_and_activated_by_one_transaction_and_what_stays_is_told() {
+    let (rig, _host, _) = with_host();
+    let (product, personality) = (PRODUCT.into(), Personality::default());
+    let image = Image { product, revision: "9.1".into(), personality }.encode().unwrap();
+    let image = rig.enclosure.store_image(&image).unwrap().id;
+    let both = |slot: u8, activated: u8| {
+        rig.make(&format!(
+            r#"{{"change": "stage-firmware", "drive": "d0", "image": "{image}", "slot": {slot}}},
+               {{"change": "activate-firmware", "drive": "d0", "slot": {activated}, "when": "now"}}"#
+        ))
+    };
+    let error = both(3, 4).error.unwrap();
+    assert!(error.remains[0].starts_with("it was done, and stays: put image"), "{error}");
+    assert_eq!(details(&rig).firmware.slots[2].revision.as_deref(), Some("9.1"));
+    assert_eq!(both(2, 2).state, TaskState::Done);
+    assert_eq!(details(&rig).firmware.running, "9.1");
+    let mixed = r#"{"change": "activate-firmware", "drive": "d0", "slot": 2, "when": "now"},
+                   {"change": "weight", "function": "d0/vf1", "weight": 7}"#;
+    assert_eq!(refusal(&rig, mixed).0, MistakeKind::Conflict);
+    rig.target.stop(Duration::ZERO);
+}
+
 #[test]
 fn a_transaction_that_fails_takes_back_what_it_created() {
     let (rig, host, _) = with_host();
