@@ -157,3 +157,9 @@ pub(crate) fn function_id(function: &FunctionObject) -> String {
 pub(crate) fn id_of(function: Option<&FunctionObject>) -> String {
     function.map_or_else(|| PRIMARY.to_owned(), function_id)
 }
+
+/// The NSID in the identifier of a volume, which is written in one way only.
+pub(crate) fn nsid(volume: &str) -> Option<u32> {
+    let digits = volume.strip_prefix("ns")?;
+    digits.parse().ok().filter(|nsid: &u32| nsid.to_string() == digits)
+}

@@ -6,11 +6,12 @@ mod controller;
 mod subsystem;
 mod volume;
 
+use ebof_access::Privilege;
 use http::Method;
 use serde_json::Value;
 
 use crate::area::{Area, Change, Done};
-use crate::demand::Demand;
+use crate::demand::{Creates, Demand};
 use crate::head::{Collection, json};
 use crate::input::Input;
 use crate::message::Problem;
@@ -79,7 +80,14 @@ impl Area for StoragePlace {
     }
 
     fn change(&self, method: &Method, input: Input, request: &Change<'_>) -> Result<Done, Problem> {
-        carry_out(self.translate(method, input, request.view)?, request)
+        let demand = self.translate(method, input, request.view)?;
+        // Whoever names a file that is served can read it then.
+        if let Some(Creates::Volume { .. }) = demand.creates
+            && !request.caller.user.as_ref().is_some_and(|user| user.may(Privilege::ConfigureManager))
+        {
+            return Err(Problem::forbidden());
+        }
+        carry_out(demand, request)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Addresses of the box and what is in it.
 
+use ebof_access::Privilege;
 use http::Method;
 
 use super::{ACTION, Address, READ};
@@ -145,6 +146,15 @@ impl Address for ChassisPlace {
             Self::AddDrive | Self::SecureErase(_) | Self::RemoveDrive(_) | Self::SelfTest(_) => ACTION,
             _ => READ,
         }
+    }
+
+    fn privilege(&self, method: &Method) -> Option<Privilege> {
+        Some(match (self, method) {
+            (_, &Method::GET) => Privilege::Login,
+            // Whoever names a file that is served can read it then.
+            (Self::AddDrive, _) => Privilege::ConfigureManager,
+            _ => Privilege::ConfigureComponents,
+        })
     }
 }
 

@@ -10,7 +10,7 @@ use crate::demand::{Creates, Demand};
 use crate::input::Input;
 use crate::message::{Message, Problem};
 use crate::place::{PRIMARY, Place, StoragePlace};
-use crate::site::AnyController;
+use crate::site::{AnyController, nsid};
 use crate::view::{Namespace, Storage, View};
 
 /// Sizes are at most this many bytes (an `Int64` of OData).
@@ -104,10 +104,7 @@ pub(super) fn attachments(
 /// The NSID of a volume of this subsystem.
 fn nsid_of(id: &str, place: &Place) -> Option<u32> {
     match place {
-        Place::Storage(StoragePlace::Volume(storage, volume)) if storage == id => {
-            let digits = volume.strip_prefix("ns").filter(|digits| !digits.starts_with('0'))?;
-            digits.parse().ok()
-        }
+        Place::Storage(StoragePlace::Volume(storage, volume)) if storage == id => nsid(volume),
         _ => None,
     }
 }
@@ -225,6 +222,37 @@ pub(super) fn create(id: &str, storage: Storage<'_>, mut input: Input, view: &Vi
 /// A new namespace of a plain subsystem: the configuration has it.
 fn create_plain(storage: Storage<'_>, new: NewVolume, mut input: Input, view: &View<'_>) -> Result<Demand, Problem> {
     let backing = input.required("Oem/Ebof/Backing", new.backing);
+    let backing = backing.and_then(|text| match text.parse::<ebof_manage::Drive>() {
+        Ok(backing) => Some(backing),
+        Err(error) => {
+            let message = Message::property_error("Backing", &error.to_string(), BACKINGS);
+            input.mistake("Oem/Ebof/Backing", message);
+            None
+        }
+    });
+    if let (Some(_), Some(backing)) = (new.bytes, &backing)
+        && !matches!(backing, ebof_manage::Drive::File(_))
+    {
+        let message = Message::property_error("CapacityBytes", "Backing says the size", "Leave it out, or name a file");
+        input.mistake("CapacityBytes", message);
+    }
+    if let Some(bytes) = new.block.filter(|bytes| ![512, 4096].contains(bytes)) {
+        input.mistake("BlockSizeBytes", Message::property_value("BlockSizeBytes", &bytes.into(), "512, 4096"));
+    }
+    for (pointer, is_sent) in [
+        ("NVMeNamespaceProperties/IsShareable", new.shared.is_some()),
+        ("NVMeNamespaceProperties/LBAFormat/LBAMetadataSizeBytes", new.metadata.is_some_and(|bytes| bytes > 0)),
+        ("Links/Controllers", !new.controllers.is_empty()),
+        ("Oem/Ebof/AllocatableBytes", new.allocatable.is_some()),
+        ("Oem/Ebof/ProtectionType", new.protection != ProtectionObject::default()),
+        ("Oem/Ebof/AttachedHosts", !new.hosts.is_empty()),
+    ] {
+        if is_sent {
+            let name = pointer.rsplit('/').next().unwrap_or(pointer);
+            let why = "it is for namespaces of drives";
+            input.mistake(pointer, Message::property_error(name, why, "Leave it out"));
+        }
+    }
     input.finish(None)?;
     let nqn = storage.nqn();
     let mut config = view.config().clone();
@@ -233,10 +261,8 @@ fn create_plain(storage: Storage<'_>, new: NewVolume, mut input: Input, view: &V
     };
     let free = (1..=u32::MAX).find(|nsid| subsystem.namespaces.iter().all(|one| one.nsid != *nsid)).unwrap_or(1);
     let nsid = new.nsid.and_then(|nsid| u32::try_from(nsid).ok()).unwrap_or(free);
-    let mut backing: ebof_manage::Drive = backing.unwrap_or_default().parse().map_err(|error| {
-        let why = format!("{error}");
-        Problem::bad_request(Message::property_error("Backing", &why, BACKINGS).about("/Oem/Ebof/Backing"))
-    })?;
+    // What is missing has been told.
+    let Some(mut backing) = backing else { return Err(Problem::bad_request(Message::no_operation())) };
     if let (ebof_manage::Drive::File(file), Some(bytes)) = (&mut backing, new.bytes) {
         file.size_bytes = Some(bytes);
     }

@@ -12,7 +12,7 @@ use crate::fabrics::hosts::described;
 use crate::input::Input;
 use crate::message::{Message, Problem};
 use crate::place::{FabricKind, FabricPlace, Place, StoragePlace};
-use crate::site::Site;
+use crate::site::{Site, nsid};
 use crate::view::{Namespace, Storage, View};
 
 /// A new connection: one host, or every one, and the endpoints of one subsystem.
@@ -164,9 +164,7 @@ pub(in crate::fabrics) fn alter(
 /// The NSID of a volume of the connection's subsystem.
 fn nsid_of(found: &Found<'_>, place: &Place) -> Option<u32> {
     match place {
-        Place::Storage(StoragePlace::Volume(storage, volume)) if storage == found.storage_id => {
-            volume.strip_prefix("ns")?.parse().ok()
-        }
+        Place::Storage(StoragePlace::Volume(storage, volume)) if storage == found.storage_id => nsid(volume),
         _ => None,
     }
 }
