@@ -146,12 +146,17 @@ pub(crate) fn refused(mistake: &Mistake) -> Problem {
                 Message::own("AccountNeeded", Severity::Warning, why, "Make another account an Administrator first.");
             Problem::bad_request(message)
         }
-        Mistake::Setting { setting, .. } => about(match *setting {
-            "lockout_reset_after_s" => "AccountLockoutCounterResetAfter",
-            "lockout_duration_s" => "AccountLockoutDuration",
-            "lockout_threshold" => "AccountLockoutThreshold",
-            _ => "SessionTimeout",
-        }),
+        Mistake::Setting { setting, value, low, high } => {
+            let name = match *setting {
+                "lockout_reset_after_s" => "AccountLockoutCounterResetAfter",
+                "lockout_duration_s" => "AccountLockoutDuration",
+                "lockout_threshold" => "AccountLockoutThreshold",
+                _ => "SessionTimeout",
+            };
+            // It may be another one that was sent, and sets the limit of this one.
+            let message = Message::property_value(name, &(*value).into(), &format!("integers from {low} to {high}"));
+            Problem::bad_request(message.about(&format!("/{name}")))
+        }
         Mistake::Busy => {
             let message = Message::busy(1, "Too many passwords are being checked at the moment");
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, message).after(std::time::Duration::from_secs(1))

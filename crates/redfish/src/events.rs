@@ -67,7 +67,7 @@ impl Area for EventPlace {
                 input.finish(None)?;
                 let is_on = matches!(self, Self::Resume(_));
                 let latest = request.parts.events.latest();
-                if subscriptions.switch(number(id), is_on, latest) { Ok(Done::Made) } else { Err(self.missing()) }
+                if subscriptions.switch(number(id), is_on, latest)? { Ok(Done::Made) } else { Err(self.missing()) }
             }
             (Self::Stream, _) => Err(self.missing()),
         }

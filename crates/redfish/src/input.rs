@@ -12,6 +12,9 @@ use crate::place::Place;
 /// The most elements of a list that is sent.
 const LIST_MAX: usize = 1024;
 
+/// The most mistakes that are told of one body.
+const MISTAKES_MAX: usize = 100;
+
 /// The longest text of a property that has no limit of its own, bytes.
 const TEXT_BYTES_MAX: usize = 4096;
 
@@ -22,6 +25,8 @@ pub(crate) struct Input {
     /// The JSON pointer of the object; empty for the body.
     pointer: String,
     mistakes: Vec<Message>,
+    /// The pointers of objects that were read: what is left over of one is told by its own name.
+    read: Vec<String>,
 }
 
 impl Input {
@@ -44,6 +49,11 @@ impl Input {
 
     fn pointer(&self, name: &str) -> String {
         format!("{}/{name}", self.pointer)
+    }
+
+    /// A part of it.
+    fn inner(properties: Map<String, Value>, pointer: String) -> Self {
+        Self { properties, pointer, ..Self::default() }
     }
 
     /// Notes a mistake of a property.
@@ -195,10 +205,10 @@ impl Input {
                 self.mistake(&format!("{name}/{at}"), Message::property_type(name, &value, "an object"));
                 continue;
             };
-            let mut input = Self { properties, pointer: format!("{pointer}/{at}"), mistakes: Vec::new() };
+            let mut input = Self::inner(properties, format!("{pointer}/{at}"));
             all.push(inner(&mut input));
             self.mistakes.append(&mut input.mistakes);
-            left_over(&input.properties, None, &input.pointer, &mut self.mistakes);
+            left_over(&input.properties, None, &input.pointer, &input.read, &mut self.mistakes);
         }
         Some(all)
     }
@@ -227,9 +237,11 @@ impl Input {
     pub(crate) fn object<T>(&mut self, name: &str, inner: impl FnOnce(&mut Self) -> T) -> Option<T> {
         let pointer = self.pointer(name);
         let properties = self.take(name, "an object", |value| value.as_object().cloned())?;
-        let mut input = Self { properties, pointer, mistakes: Vec::new() };
+        let mut input = Self::inner(properties, pointer);
         let read = inner(&mut input);
         self.mistakes.append(&mut input.mistakes);
+        self.read.append(&mut input.read);
+        self.read.push(input.pointer);
         if !input.properties.is_empty() {
             // Put back, so that it is reported with what the resource has.
             self.properties.insert(name.to_owned(), Value::Object(input.properties));
@@ -271,19 +283,28 @@ impl Input {
     /// `current` is the resource, whose other properties are read-only.
     pub(crate) fn finish(mut self, current: Option<&Value>) -> Result<(), Problem> {
         let left = std::mem::take(&mut self.properties);
-        left_over(&left, current, "", &mut self.mistakes);
+        left_over(&left, current, "", &self.read, &mut self.mistakes);
         if self.mistakes.is_empty() {
             return Ok(());
+        }
+        if self.mistakes.len() > MISTAKES_MAX {
+            self.mistakes.truncate(MISTAKES_MAX);
+            self.mistakes.push(Message::too_many_mistakes());
         }
         Err(Problem::of(StatusCode::BAD_REQUEST, self.mistakes))
     }
 }
 
 /// Reports what nobody took. Annotations that the resource was read with may be sent back.
-fn left_over(left: &Map<String, Value>, current: Option<&Value>, pointer: &str, mistakes: &mut Vec<Message>) {
-    const MISTAKES_MAX: usize = 100;
+fn left_over(
+    left: &Map<String, Value>,
+    current: Option<&Value>,
+    pointer: &str,
+    read: &[String],
+    mistakes: &mut Vec<Message>,
+) {
     for (name, value) in left {
-        if mistakes.len() >= MISTAKES_MAX {
+        if mistakes.len() > MISTAKES_MAX {
             return;
         }
         if name.starts_with("@odata.") {
@@ -291,7 +312,10 @@ fn left_over(left: &Map<String, Value>, current: Option<&Value>, pointer: &str, 
         }
         let pointer = format!("{pointer}/{name}");
         match (current.and_then(|current| current.get(name)), value) {
-            (Some(inner @ Value::Object(_)), Value::Object(value)) => left_over(value, Some(inner), &pointer, mistakes),
+            (Some(inner @ Value::Object(_)), Value::Object(value)) => {
+                left_over(value, Some(inner), &pointer, read, mistakes);
+            }
+            (None, Value::Object(value)) if read.contains(&pointer) => left_over(value, None, &pointer, read, mistakes),
             (Some(_), _) => mistakes.push(Message::property_not_writable(name).about(&pointer)),
             (None, _) => mistakes.push(Message::property_unknown(name).about(&pointer)),
         }

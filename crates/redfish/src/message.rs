@@ -48,11 +48,11 @@ pub(crate) enum Severity {
 
 impl Message {
     fn new(id: &str, severity: Severity, args: &[&str], message: String, resolution: impl Into<String>) -> Self {
-        let (args, resolution) = (args.iter().map(|&arg| shortened(arg)).collect(), resolution.into());
+        let (args, resolution) = (args.iter().map(|&arg| shortened(arg)).collect(), printable(resolution.into()));
         Self {
             kind: "#Message.v1_3_0.Message",
             message_id: if id.contains('.') { id.to_owned() } else { format!("{BASE}.{id}") },
-            message,
+            message: printable(message),
             message_args: args,
             related_properties: Vec::new(),
             message_severity: severity,
@@ -70,13 +70,13 @@ impl Message {
 
     /// About a property, by its JSON pointer: `/Links/Endpoints`.
     pub(crate) fn about(mut self, pointer: &str) -> Self {
-        self.related_properties = vec![format!("#{pointer}")];
+        self.related_properties = vec![format!("#{}", shortened(pointer))];
         self
     }
 
     /// Whether it is about a property.
     pub(crate) fn is_about(&self, pointer: &str) -> bool {
-        self.related_properties.iter().any(|one| one.strip_prefix('#') == Some(pointer))
+        self.related_properties.iter().any(|one| one.strip_prefix('#') == Some(&*shortened(pointer)))
     }
 
     pub(crate) fn resource_missing(path: &str) -> Self {
@@ -87,6 +87,18 @@ impl Message {
     pub(crate) fn malformed(why: &dyn fmt::Display) -> Self {
         let message = format!("The body is not the JSON object that is expected: {why}.");
         Self::critical("MalformedJSON", &[], message, "Correct the body and send it again.")
+    }
+
+    /// Behind the last mistake that is told, if there are more.
+    pub(crate) fn too_many_mistakes() -> Self {
+        let message = "There are more mistakes than are told at a time.".to_owned();
+        Self::critical("MaximumErrorsExceeded", &[], message, "Correct these, and send the request again.")
+    }
+
+    /// Two parameters of an action exclude each other.
+    pub(crate) fn parameter_conflict(name: &str, other: &str) -> Self {
+        let message = format!("The parameters {name} and {other} exclude each other.");
+        Self::warning("ActionParameterValueConflict", &[name, other], message, "Send one of them.")
     }
 
     pub(crate) fn multipart(why: &str) -> Self {
@@ -366,6 +378,12 @@ pub(crate) fn camel(name: &str) -> String {
         letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect::<String>()
     };
     name.split('-').map(capital).collect()
+}
+
+/// A text whose only control characters are ends of lines, whatever of it a client has sent.
+fn printable(mut text: String) -> String {
+    text.retain(|c| c == '\n' || !c.is_control());
+    text
 }
 
 /// As much of a text that a client sent as a message repeats.

@@ -209,6 +209,17 @@ impl Place {
 }
 
 impl Place {
+    /// The resource whose tag a change is conditional on: that of an action, or itself.
+    pub(crate) fn conditional(&self) -> Self {
+        let path = self.to_string();
+        let resource = match path.split_once("/Actions/") {
+            None if self.methods().contains(&Method::GET) => return self.clone(),
+            None => path.rsplit_once('/'),
+            action => action,
+        };
+        resource.and_then(|(resource, _)| Self::parse(resource)).unwrap_or_else(|| self.clone())
+    }
+
     /// Whether it is the root, which everybody may read.
     #[must_use]
     pub const fn is_public(&self) -> bool {

@@ -74,8 +74,8 @@ impl Service {
         let path = request.uri().path();
         // What is posted to the members of a collection is posted to the collection (DSP0266,
         // "POST").
-        let is_member = *request.method() == Method::POST && path.ends_with("/Members");
-        let Some(place) = Place::parse(if is_member { path.trim_end_matches("/Members") } else { path }) else {
+        let collection = path.strip_suffix("/Members").filter(|_| *request.method() == Method::POST);
+        let Some(place) = Place::parse(collection.unwrap_or(path)) else {
             // Without an account nobody learns what there is.
             authorized(caller, |_user| true)?;
             return Err(Problem::not_found(&path));
@@ -83,6 +83,9 @@ impl Service {
         let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
         let allowed = place.methods();
         if method == Method::OPTIONS {
+            if place.privilege(&Method::GET).is_some() {
+                authorized(caller, |_user| true)?;
+            }
             return Ok(with_allow(StatusCode::NO_CONTENT, allowed));
         }
         if place.privilege(method).is_some() {
@@ -116,16 +119,23 @@ impl Service {
         if let Some(expected) = request.headers().get(IF_MATCH) {
             // Of those who have seen the same resource only one may change it.
             turn = Some(self.conditional.lock().unwrap_or_else(PoisonError::into_inner));
-            let tag = etag::of(&area.read(&View::new(&self.parts))?);
+            let tag = etag::of(&tree::area(&place.conditional()).read(&View::new(&self.parts))?);
             if !etag::names(expected, &tag) {
                 return Err(Problem::new(StatusCode::PRECONDITION_FAILED, Message::precondition_failed()));
             }
         }
         let change = Change { parts: &self.parts, view, caller, area: tree::area };
-        let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        let done = match area.upload(kind, request.body().as_ref(), &change) {
+        let (kind, body) = (request.headers().get(CONTENT_TYPE), request.body().as_ref());
+        let done = match area.upload(kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default(), body, &change) {
             Some(done) => done,
-            None => area.change(method, Input::parse(request.body().as_ref())?, &change),
+            None => {
+                if let Some(kind) = kind.filter(|kind| !body.is_empty() && !is_json(kind)) {
+                    let value = String::from_utf8_lossy(kind.as_bytes());
+                    let message = Message::header_invalid("Content-Type", &value, JSON);
+                    return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+                }
+                area.change(method, Input::parse(body)?, &change)
+            }
         };
         drop(turn);
         match done? {
@@ -169,7 +179,7 @@ fn unauthorized() -> Problem {
 }
 
 fn not_allowed(place: &Place, method: &Method, allowed: &[Method], view: &View<'_>) -> Result<Response<Body>, Problem> {
-    if allowed.contains(&Method::GET) {
+    if allowed.contains(&Method::GET) && tree::area(place).document(view).is_none() {
         // What does not exist has no methods.
         tree::area(place).read(view)?;
     }
@@ -301,6 +311,19 @@ fn refused(problem: &Problem) -> Response<Body> {
         insert(&mut response, RETRY_AFTER, &seconds.max(1).to_string());
     }
     response
+}
+
+/// Whether a Content-Type is that of JSON, in the one encoding that it has (RFC 8259, 8.1).
+fn is_json(kind: &HeaderValue) -> bool {
+    let Ok(kind) = kind.to_str() else { return false };
+    let mut parts = kind.split(';').map(str::trim);
+    let is_utf8 = |parameter: &str| match parameter.split_once('=') {
+        Some((name, value)) if name.trim().eq_ignore_ascii_case("charset") => {
+            value.trim().trim_matches('"').eq_ignore_ascii_case("utf-8")
+        }
+        _ => true,
+    };
+    parts.next().is_some_and(|essence| essence.eq_ignore_ascii_case("application/json")) && parts.all(is_utf8)
 }
 
 /// The type of JSON bodies.

@@ -222,8 +222,8 @@ impl Subscriptions {
     }
 
     /// Suspends or resumes one; whether there is one with a destination.
-    pub(crate) fn switch(&self, id: u64, is_on: bool, latest: u64) -> bool {
-        let switched = self.change(|state| {
+    pub(crate) fn switch(&self, id: u64, is_on: bool, latest: u64) -> Result<bool, Problem> {
+        self.change(|state| {
             let tests = state.tests.0;
             let Some(subscription) = state.all.get_mut(&id).filter(|subscription| subscription.push.is_some()) else {
                 return Ok(false);
@@ -233,8 +233,7 @@ impl Subscriptions {
             }
             (subscription.is_on, subscription.failures, subscription.retry_at) = (is_on, 0, None);
             Ok(true)
-        });
-        switched.unwrap_or(false)
+        })
     }
 
     /// Sends a test event to all.

@@ -191,7 +191,7 @@ fn settings_of_logins_are_changed() {
         (200, &json!(60), &json!("Disabled"))
     );
     let (status, _, body) = world.ask("PATCH", service, json!({ "AccountLockoutCounterResetAfter": 61 }), &admin);
-    assert_eq!((status, code(&body)), (400, "PropertyValueError"));
+    assert_eq!((status, code(&body)), (400, "PropertyValueNotInList"));
     let sessions = "/redfish/v1/SessionService";
     let change = json!({ "SessionTimeout": 60, "Oem": { "Ebof": { "BoundToAddress": false } } });
     let (status, _, body) = world.ask("PATCH", sessions, change, &admin);

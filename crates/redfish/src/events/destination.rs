@@ -85,7 +85,11 @@ fn headers(input: &mut Input) -> Vec<(String, String)> {
             continue;
         };
         for (name, value) in object {
-            let value = value.as_str().unwrap_or_default();
+            let Some(value) = value.as_str() else {
+                let message = Message::property_error("HttpHeaders", "a value is no string", "Accepted: strings");
+                input.mistake("HttpHeaders", message);
+                return Vec::new();
+            };
             let is_name = http::HeaderName::from_bytes(name.as_bytes()).is_ok_and(|name| is_free(&name));
             let is_value = http::HeaderValue::from_str(value).is_ok();
             if !is_name || !is_value || all.len() >= HEADERS_MAX {
@@ -135,7 +139,11 @@ fn selection(input: &mut Input) -> Selection {
         }
     }
     let origins = input.links("OriginResources").unwrap_or_default();
-    selection.origins = origins.iter().take(LIST_MAX).map(ToString::to_string).collect();
+    if origins.len() > LIST_MAX {
+        let why = "it has too many entries";
+        input.mistake("OriginResources", Message::property_error("OriginResources", why, "Accepted: at most 64"));
+    }
+    selection.origins = origins.iter().map(ToString::to_string).collect();
     selection.subordinate = input.flag("SubordinateResources").unwrap_or(false);
     selection
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::area::{Change, Done};
 use crate::head::{Action, Head, json};
 use crate::input::Input;
-use crate::message::Problem;
+use crate::message::{Message, Problem};
 use crate::place::ManagerPlace;
 use crate::view::View;
 
@@ -70,10 +70,12 @@ fn desired(input: &mut Input, action: &str) -> Desired {
     let toml = input.long_text("TOML", SENT_TEXT_BYTES_MAX);
     let text = input.long_text("JSON", SENT_TEXT_BYTES_MAX);
     let generation = input.text("Generation");
-    let count = usize::from(toml.is_some()) + usize::from(text.is_some()) + usize::from(generation.is_some());
-    if count != 1 {
-        // Two are one too many, and none is one too few.
-        input.parameter::<()>(action, "TOML", None);
+    let forms = [("TOML", toml.is_some()), ("JSON", text.is_some()), ("Generation", generation.is_some())];
+    let sent: Vec<&str> = forms.into_iter().filter_map(|(name, is_sent)| is_sent.then_some(name)).collect();
+    match sent.as_slice() {
+        [_] => {}
+        [] => drop(input.parameter::<()>(action, "TOML", None)),
+        [one, other, ..] => input.mistake(other, Message::parameter_conflict(one, other)),
     }
     Desired { toml, json: text, generation, base: input.text("Base"), name: input.text("FileName") }
 }

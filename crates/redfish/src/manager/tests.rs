@@ -79,7 +79,7 @@ fn a_configuration_is_planned_and_applied() {
     for (action, body, status, id) in [
         ("Plan", json!({ "TOML": "[targe]" }), 400, "ConfigurationRefused"),
         ("Plan", json!({}), 400, "ActionParameterMissing"),
-        ("Plan", json!({ "TOML": "", "JSON": "{}" }), 400, "ActionParameterMissing"),
+        ("Plan", json!({ "TOML": "", "JSON": "{}" }), 400, "ActionParameterValueConflict"),
         ("Apply", json!({ "TOML": "[target]" }), 400, "ActionParameterMissing"),
         ("Apply", json!({ "TOML": "[target]", "Revision": "r0" }), 409, "ChangeOutdated"),
     ] {

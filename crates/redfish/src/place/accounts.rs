@@ -73,7 +73,7 @@ impl Address for AccountPlace {
     /// Their own accounts are everybody's.
     fn permits(&self, method: &Method, user: &User) -> bool {
         let is_own = matches!(self, Self::Account(id) if *id == user.account.to_string());
-        let is_by_self = is_own && *method != Method::DELETE && user.may(Privilege::ConfigureSelf);
+        let is_by_self = is_own && matches!(*method, Method::GET | Method::PATCH) && user.may(Privilege::ConfigureSelf);
         is_by_self || self.privilege(method).is_none_or(|privilege| user.may(privilege))
     }
 }
