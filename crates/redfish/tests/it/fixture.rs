@@ -376,8 +376,12 @@ impl Enclosure for Fake {
         state.inventory.drive(drive).map(details::details)
     }
 
-    fn store_image(&self, _bytes: &[u8]) -> Result<StoredImage, Refused> {
-        Err(Refused { mistakes: Vec::new() })
+    fn store_image(&self, bytes: &[u8]) -> Result<StoredImage, Refused> {
+        if !bytes.starts_with(b"EBOF") {
+            return Err(Refused::whole(MistakeKind::Value, "it is no image", "send another one"));
+        }
+        let (id, revision, product) = ("i1".to_owned(), "2.0".to_owned(), "ebof".to_owned());
+        Ok(StoredImage { id, bytes: bytes.len() as u64, revision, product })
     }
 }
 

@@ -1,8 +1,9 @@
 //! The Redfish service over a box of five drives that only notes what it is asked for.
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod changes;
 mod fixture;
+mod hostile;
 mod shape;
 mod tree;
