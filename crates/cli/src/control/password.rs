@@ -45,13 +45,17 @@ pub(crate) fn ask(question: &str) -> Result<String, Failure> {
         );
         return Err(Failure::new("no-password", "there is no password", advice));
     }
-    let _unseen = write!(std::io::stderr().lock(), "{question}");
+    // Before it is asked for: what is typed at once is not shown, either.
     let hidden = Hidden::new();
+    let _unseen = write!(std::io::stderr().lock(), "{question}");
     let mut line = String::new();
     let read = input.lock().read_line(&mut line);
     drop(hidden);
     let _unseen = writeln!(std::io::stderr().lock());
-    read.map_err(|error| Failure::new("io", format!("reading the password: {error}"), "type it again"))?;
+    let bytes = read.map_err(|error| Failure::new("io", format!("reading the password: {error}"), "type it again"))?;
+    if bytes == 0 {
+        return Err(Failure::new("no-password", "the input ended without a password", "type it, and press Enter"));
+    }
     Ok(line.trim_end_matches(['\r', '\n']).to_owned())
 }
 

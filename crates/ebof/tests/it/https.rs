@@ -8,13 +8,13 @@ use serde_json::Value;
 use crate::program::ebof;
 use crate::serving::Serving;
 
-const PASSWORD: &str = "correct horse battery";
+pub(crate) const PASSWORD: &str = "correct horse battery";
 
 /// A target with HTTPS, and its users' machine, in one directory.
-struct Managed {
-    serving: Serving,
-    server: String,
-    fingerprint: String,
+pub(crate) struct Managed {
+    pub(crate) serving: Serving,
+    pub(crate) server: String,
+    pub(crate) fingerprint: String,
 }
 
 fn serve(directory: &Path) -> Command {
@@ -26,7 +26,7 @@ fn serve(directory: &Path) -> Command {
 }
 
 impl Managed {
-    fn start(directory: &Path) -> Self {
+    pub(crate) fn start(directory: &Path) -> Self {
         let serving = Serving::start(serve(directory), directory);
         let text = |key: &str| serving.started[key].as_str().unwrap().to_owned();
         let (server, fingerprint) = (text("https"), text("fingerprint"));
@@ -42,11 +42,11 @@ impl Managed {
     }
 
     /// The same with the certificate's fingerprint.
-    fn trusting(&self, user: &str, arguments: &[&str]) -> Output {
+    pub(crate) fn trusting(&self, user: &str, arguments: &[&str]) -> Output {
         self.run(user, &[arguments, &["--fingerprint", &self.fingerprint]].concat())
     }
 
-    fn add_user(&self, name: &str, role: &str) {
+    pub(crate) fn add_user(&self, name: &str, role: &str) {
         let file = self.serving.directory.join("new-password");
         std::fs::write(&file, format!("{PASSWORD}\n")).unwrap();
         self.serving.told(&["target", "account", "add", name, "--role", role, "--new-password-file", "new-password"]);

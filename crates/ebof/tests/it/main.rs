@@ -27,4 +27,5 @@ mod signals;
 mod state;
 mod supervised;
 mod target;
+mod terminal;
 mod what_happens;
