@@ -27,7 +27,7 @@ use ebof_state::StateDirectory;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::interval;
 
-use crate::identity::{self, Identity};
+use crate::identity::{self, CertificateError, Identity};
 use crate::managed::{Managed, Remote};
 use control::Control;
 use listener::{Acceptor, Times};
@@ -83,7 +83,13 @@ impl Addresses {
 /// It is damaged, or cannot be made or stored.
 pub(crate) fn identity(addresses: &Addresses, state: Arc<StateDirectory>) -> anyhow::Result<Arc<Identity>> {
     let shown: Vec<_> = addresses.https.iter().map(SocketAddr::ip).collect();
-    Identity::open(state, identity::names(&host_name(), &shown), Clock::system()).context("the certificate of HTTPS")
+    let opened = Identity::open(state, identity::names(&host_name(), &shown), Clock::system());
+    opened.map_err(|error| match error {
+        CertificateError::State(error) => {
+            Failure::new("state", format!("the certificate of HTTPS: {error}"), error.advice()).into()
+        }
+        error => anyhow::Error::from(error).context("the certificate of HTTPS"),
+    })
 }
 
 /// Serves until the process ends.

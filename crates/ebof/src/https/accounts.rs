@@ -50,7 +50,7 @@ pub(crate) fn open(state: &Arc<StateDirectory>) -> anyhow::Result<Opened> {
     let text = match state.read(FILE) {
         Ok(bytes) => bytes.map(String::from_utf8).transpose().map_err(|error| damaged(error.to_string()))?,
         Err(error @ StateError::Damaged { .. }) => return Err(damaged(error.to_string()).into()),
-        Err(error) => return Err(error).context("reading the accounts"),
+        Err(error) => return Err(Failure::new("state", format!("the accounts: {error}"), error.advice()).into()),
     };
     let access = Access::new(text.as_deref(), Clock::system(), Box::new(Stored(Arc::clone(state))));
     let access = Arc::new(access.map_err(|error| damaged(error.to_string()))?);

@@ -6,8 +6,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use anyhow::Context as _;
 use ebof_access::{Keep, User};
+use ebof_cli::Failure;
 use ebof_manage::api::{Applied, Asker, Cause, Configuration, Desired, Planned, RefusedConfiguration, Revision};
 use ebof_redfish::{Body, Certificates, Configurations, Parts, Service, ShownCertificate, Subscriptions};
 use ebof_state::StateDirectory;
@@ -36,10 +36,16 @@ impl Keep for Stored {
 
 /// The subscriptions of a state directory.
 fn subscriptions(state: &Arc<StateDirectory>) -> anyhow::Result<Subscriptions> {
-    let damaged = || format!("{} is damaged: remove it", state.path_of(FILE).display());
-    let text = state.read(FILE).context("reading the subscriptions to events")?;
-    let text = text.map(String::from_utf8).transpose().with_context(damaged)?;
-    Subscriptions::new(text.as_deref(), Some(Box::new(Stored(Arc::clone(state))))).with_context(damaged)
+    let damaged = |why: &dyn std::fmt::Display| {
+        let message = format!("the subscriptions to events in {}: {why}", state.path_of(FILE).display());
+        Failure::new("state", message, "remove it: those who want events subscribe again")
+    };
+    let text = state
+        .read(FILE)
+        .map_err(|error| Failure::new("state", format!("the subscriptions to events: {error}"), error.advice()))?;
+    let text = text.map(String::from_utf8).transpose().map_err(|error| damaged(&error))?;
+    let subscriptions = Subscriptions::new(text.as_deref(), Some(Box::new(Stored(Arc::clone(state)))));
+    Ok(subscriptions.map_err(|error| damaged(&error))?)
 }
 
 /// The Redfish service of a target.

@@ -10,6 +10,7 @@ mod bench;
 mod completion;
 mod configuration;
 mod damaged_drive;
+mod damaged_state;
 mod demo;
 mod durability;
 mod edits;

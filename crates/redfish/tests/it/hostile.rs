@@ -3,6 +3,7 @@
 
 mod bodies;
 mod conditions;
+mod full;
 mod known;
 mod mutation;
 mod populated;

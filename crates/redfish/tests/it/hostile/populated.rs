@@ -1,7 +1,7 @@
 //! A box that has something of everything: accounts of each role, sessions, a subscription, tasks,
 //! events, a certificate; and what of it a request may not have changed.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ebof_access::{Access, Account, Keep, NewAccount, Role, Settings, User};
@@ -22,12 +22,16 @@ pub(super) const PASSWORD: &str = "correct horse";
 struct Kept {
     count: AtomicUsize,
     text: Mutex<String>,
+    is_full: AtomicBool,
 }
 
 struct Keeps(Arc<Kept>);
 
 impl Keep for Keeps {
     fn keep(&self, text: &str) -> std::io::Result<()> {
+        if self.0.is_full.load(Ordering::Relaxed) {
+            return Err(std::io::Error::from(std::io::ErrorKind::StorageFull));
+        }
         self.0.count.fetch_add(1, Ordering::Relaxed);
         text.clone_into(&mut self.0.text.lock().unwrap_or_else(PoisonError::into_inner));
         Ok(())
@@ -69,6 +73,9 @@ impl Certificates for OneCertificate {
         if !chain.starts_with("-----BEGIN CERTIFICATE-----") {
             return Err("there is no certificate in the text".to_owned());
         }
+        if self.0.is_full.load(Ordering::Relaxed) {
+            return Err("there is no storage space".to_owned());
+        }
         self.0.count.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -95,6 +102,13 @@ pub(super) struct Unchanged {
     accounts: Vec<Account>,
     settings: Settings,
     sessions: usize,
+}
+
+impl Unchanged {
+    /// How often each of accounts, subscriptions and certificates was stored.
+    pub(super) const fn kept(&self) -> [usize; 3] {
+        self.kept
+    }
 }
 
 impl Populated {
@@ -150,6 +164,11 @@ impl Populated {
             _ => Value::Null,
         };
         Answer { status: parts.status.as_u16(), headers: parts.headers, body }
+    }
+
+    /// From now on nothing can be stored.
+    pub(super) fn fill(&self) {
+        self.kept.iter().for_each(|kept| kept.is_full.store(true, Ordering::Relaxed));
     }
 
     /// The revision of the configuration in force.
