@@ -15,6 +15,8 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::slow::SlowCommands;
+
 pub use latency::Latencies;
 pub use name::{SeriesKind, SeriesName, SeriesNameError};
 use series::{Elapsed, ObjectHistory};
@@ -174,6 +176,9 @@ pub trait Measured: Send + Sync {
     /// # Errors
     /// Nothing is known about it.
     fn samples(&self, query: &Query) -> Result<Samples, NoSamples>;
+
+    /// The commands that took long: the latest, and how many there were.
+    fn slow(&self) -> SlowCommands;
 }
 
 /// What objects did.

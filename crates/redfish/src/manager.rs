@@ -3,6 +3,7 @@
 mod configuration;
 mod log;
 mod resource;
+mod slow;
 
 use http::Method;
 use serde_json::Value;
@@ -27,7 +28,7 @@ impl Area for ManagerPlace {
                 let logs = Log::ALL.map(Self::Log);
                 json(&Collection::new(Self::Logs, "LogService", "Log Services", logs))
             }
-            Self::Log(log) => json(&LogService::new(*log)),
+            Self::Log(log) => json(&LogService::new(*log, view)),
             Self::Entries(log) => {
                 // The schema wants entries where other collections have references.
                 let entries = log.entries(view);

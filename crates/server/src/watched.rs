@@ -20,8 +20,7 @@ impl Target {
     /// The slow commands: the latest, and how many there were.
     #[must_use]
     pub fn slow(&self) -> SlowCommands {
-        let owners = Owners::of(&self.shared);
-        self.shared.slow.commands(|subsystem| owners.object(subsystem))
+        slow(&self.shared)
     }
 
     /// What each object did, second by second.
@@ -42,4 +41,13 @@ impl Measured for Remembered {
     fn samples(&self, query: &Query) -> Result<Samples, NoSamples> {
         self.0.sampler.history().samples(query)
     }
+
+    fn slow(&self) -> SlowCommands {
+        slow(&self.0)
+    }
+}
+
+fn slow(shared: &Shared) -> SlowCommands {
+    let owners = Owners::of(shared);
+    shared.slow.commands(|subsystem| owners.object(subsystem))
 }

@@ -1,10 +1,11 @@
-//! Logs: what happened to the target, and which connections it refused.
+//! Logs: what happened to the target, which connections it refused, and which commands were slow.
 
 use ebof_manage::api::Refusal;
 use ebof_manage::events::{ANSWER_MAX, Event};
 use serde::Serialize;
 use uuid::Uuid;
 
+use super::slow::{OemSlowCommands, of_command};
 use crate::head::{Head, Health, Link, Oem, Status, json, link, oem};
 use crate::health::health;
 use crate::message::{OWN, camel};
@@ -22,6 +23,7 @@ impl Log {
             Self::ConnectionsRefused => {
                 "Connections that hosts were refused and what to do about them, the latest first"
             }
+            Self::SlowCommands => "Commands that took long and where their time went, the latest first",
         }
     }
 
@@ -31,6 +33,10 @@ impl Log {
             Self::Events => all_events(view).iter().rev().take(ENTRIES_MAX).map(log_entry_of_event).collect(),
             Self::ConnectionsRefused => {
                 view.parts.target.refused().iter().rev().take(ENTRIES_MAX).map(of_refusal).collect()
+            }
+            Self::SlowCommands => {
+                let slow = view.parts.measured.slow();
+                slow.commands.iter().rev().take(ENTRIES_MAX).map(|command| of_command(command, view)).collect()
             }
         }
     }
@@ -45,6 +51,10 @@ impl Log {
             Self::ConnectionsRefused => {
                 let refused = view.parts.target.refused();
                 refused.iter().find(|refusal| refusal_id(refusal) == id).map(of_refusal)
+            }
+            Self::SlowCommands => {
+                let slow = view.parts.measured.slow();
+                slow.commands.iter().find(|command| command.id.to_string() == id).map(|found| of_command(found, view))
             }
         }
     }
@@ -87,13 +97,16 @@ pub(super) struct LogService {
     persistency: bool,
     status: Status,
     entries: Link,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    oem: Option<Oem<OemSlowCommands>>,
 }
 
 impl LogService {
-    pub(super) fn new(log: Log) -> Self {
+    pub(super) fn new(log: Log, view: &View<'_>) -> Self {
+        let slow = (log == Log::SlowCommands).then(|| OemSlowCommands::new(&view.parts.measured.slow()));
         Self {
             head: Head::new(ManagerPlace::Log(log), "#LogService.v1_9_0.LogService", log.name(), log.description()),
-            service_enabled: true,
+            service_enabled: slow.as_ref().is_none_or(OemSlowCommands::is_on),
             max_number_of_records: ENTRIES_MAX,
             over_write_policy: "WrapsWhenFull",
             log_entry_type: "Event",
@@ -101,6 +114,7 @@ impl LogService {
             persistency: false,
             status: Status::OK,
             entries: link(ManagerPlace::Entries(log)),
+            oem: slow.map(oem),
         }
     }
 }
@@ -110,22 +124,31 @@ impl LogService {
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct LogEntry {
     #[serde(flatten)]
-    head: Head,
-    entry_type: &'static str,
-    severity: Health,
-    created: String,
-    message: String,
-    message_id: String,
-    message_args: Vec<String>,
+    pub(super) head: Head,
+    pub(super) entry_type: &'static str,
+    pub(super) severity: Health,
+    pub(super) created: String,
+    pub(super) message: String,
+    pub(super) message_id: String,
+    pub(super) message_args: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    event_id: Option<String>,
-    event_timestamp: String,
-    resolution: String,
+    pub(super) event_id: Option<String>,
+    pub(super) event_timestamp: String,
+    pub(super) resolution: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    username: Option<String>,
+    pub(super) username: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    origin_address: Option<String>,
-    oem: Oem<serde_json::Value>,
+    pub(super) origin_address: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) links: Option<EntryLinks>,
+    pub(super) oem: Oem<serde_json::Value>,
+}
+
+/// What an entry is about.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct EntryLinks {
+    pub(super) origin_of_condition: Link,
 }
 
 /// `EbofLogEntry.Event`.
@@ -179,6 +202,7 @@ pub(crate) fn log_entry_of_event(event: &Event) -> LogEntry {
         resolution: event.advice.clone().unwrap_or_else(|| "None.".to_owned()),
         username: None,
         origin_address: None,
+        links: None,
         oem: oem(json(&ebof)),
     }
 }
@@ -209,6 +233,7 @@ fn of_refusal(refusal: &Refusal) -> LogEntry {
         resolution: refusal.advice.clone(),
         username: None,
         origin_address: refusal.peer.ip().map(|ip| format!("tcp://{ip}")),
+        links: None,
         oem: oem(json(&ebof)),
     }
 }

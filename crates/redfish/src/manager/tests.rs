@@ -6,6 +6,7 @@ use ebof_access::Role;
 use ebof_manage::events::{EventKind, Events as _, NewEvent, SharedEvents};
 use serde_json::{Value, json};
 
+use crate::fixture::{ALICE, Fixture};
 use crate::parts::Parts;
 use crate::service::Service;
 use crate::service::tests::{Box2, ask_of, caller, code, parts};
@@ -98,4 +99,48 @@ fn the_manager_tells_how_it_is_reached() {
     assert_eq!(manager["LastResetTime"], "2023-11-14T22:13:20.000Z");
     let network = get(&service, manager["NetworkProtocol"]["@odata.id"].as_str().unwrap());
     assert_eq!((&network["HTTPS"]["Port"], &network["HTTP"]["ProtocolEnabled"]), (&json!(8443), &json!(false)));
+}
+
+#[test]
+fn slow_commands_are_entries_that_tell_where_their_time_went() {
+    let service = Fixture::new().service;
+    let log = get(&service, &format!("{LOGS}/SlowCommands"));
+    let told = &log["Oem"]["Ebof"];
+    assert_eq!((&told["ThresholdMicroseconds"], &told["Total"]), (&json!(100_000), &json!(9)));
+    let entries = get(&service, &format!("{LOGS}/SlowCommands/Entries"));
+    let ids: Vec<&str> = entries["Members"].as_array().unwrap().iter().map(|one| one["Id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["9", "8", "7"], "the latest first");
+    let entry = get(&service, &format!("{LOGS}/SlowCommands/Entries/7"));
+    let message = "read of 4096 bytes at block 2048 of namespace 3 of d0/vf1 took 150.006 ms: device 150.000 ms, \
+                   queue 0.006 ms";
+    assert_eq!((&entry["Message"], &entry["MessageId"]), (&json!(message), &json!("Ebof.1.0.SlowCommand")));
+    assert!(entry["Resolution"].as_str().unwrap().contains("disk below the drive"));
+    assert_eq!(entry["Links"]["OriginOfCondition"]["@odata.id"], "/redfish/v1/Storage/d0/Volumes/ns3");
+    let oem = json!({
+        "@odata.type": "#EbofLogEntry.v1_0_0.SlowCommand", "HostNQN": ALICE,
+        "SubsystemNQN": "nqn.2014-08.org.example:box:d0", "Object": "d0/vf1", "Port": "fabric0", "Queue": 1, "NSID": 3,
+        "Opcode": 2, "Command": "read", "LBA": 2048, "DataBytes": 4096, "CompletionStatus": "Success",
+        "TotalMicroseconds": 150_006, "QueueMicroseconds": 6, "BufferMicroseconds": 0, "NetworkMicroseconds": 0,
+        "DeviceMicroseconds": 150_000, "UnsentBytes": 0,
+    });
+    assert_eq!(entry["Oem"]["Ebof"], oem);
+    let plain = get(&service, &format!("{LOGS}/SlowCommands/Entries/8"));
+    let volume = "/redfish/v1/Storage/nqn.2014-08.org.example-plain/Volumes/ns1";
+    assert_eq!(plain["Links"]["OriginOfCondition"]["@odata.id"], volume);
+    assert!(plain["Resolution"].as_str().unwrap().contains("share of the drive"));
+    assert!(entries["Members"][0].get("Links").is_none(), "its drive is not there any more");
+    for (query, count) in [
+        ("$filter=Oem/Ebof/DeviceMicroseconds%20gt%20100000", 1),
+        ("$filter=Oem/Ebof/Object%20eq%20'removed'", 1),
+        ("$filter=Oem/Ebof/TotalMicroseconds%20ge%20150006&$top=2", 2),
+    ] {
+        let found = get(&service, &format!("{LOGS}/SlowCommands/Entries?{query}"));
+        assert_eq!(found["Members"].as_array().unwrap().len(), count, "{query}");
+    }
+    for id in ["6", "10", "07", "x"] {
+        let uri = format!("{LOGS}/SlowCommands/Entries/{id}");
+        assert_eq!(ask_of(&service, "GET", &uri, &[], Value::Null, &caller(Some(Role::ReadOnly))).0, 404, "{id}");
+    }
+    let none = get(&Service::new(parts()), &format!("{LOGS}/SlowCommands"));
+    assert_eq!((&none["ServiceEnabled"], &none["Oem"]["Ebof"]["ThresholdMicroseconds"]), (&json!(false), &Value::Null));
 }

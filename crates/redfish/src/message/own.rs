@@ -17,6 +17,7 @@ pub(crate) const OWN: &[(&str, &str, &str, &str)] = &[
     ("NotTakenBack", "Critical", "What a failed change left behind.", "Make it what it is to be by another change."),
     ("ObjectBusy", "Warning", "Another task is changing the object.", "Try again when that has ended."),
     ("ObjectNotFound", "Warning", "A change names an object that there is not.", RESOLUTION),
+    ("SlowCommand", "Warning", "A command took as long as the slow threshold, or longer.", RESOLUTION),
     ("TaskRemark", "OK", "What is to be known about what a task did.", "None."),
 ];
 

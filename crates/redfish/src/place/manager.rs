@@ -64,6 +64,9 @@ impl Address for ManagerPlace {
             ("LogService", "Managers/ebof/LogServices/ConnectionsRefused"),
             ("LogEntryCollection", "Managers/ebof/LogServices/ConnectionsRefused/Entries"),
             ("LogEntry", "Managers/ebof/LogServices/ConnectionsRefused/Entries/{LogEntryId}"),
+            ("LogService", "Managers/ebof/LogServices/SlowCommands"),
+            ("LogEntryCollection", "Managers/ebof/LogServices/SlowCommands/Entries"),
+            ("LogEntry", "Managers/ebof/LogServices/SlowCommands/Entries/{LogEntryId}"),
             ("EbofConfiguration", "Managers/ebof/Oem/Ebof/Configuration"),
             ("", "Managers/ebof/Oem/Ebof/Configuration/Actions/EbofConfiguration.Plan"),
             ("", "Managers/ebof/Oem/Ebof/Configuration/Actions/EbofConfiguration.Apply"),
@@ -107,15 +110,18 @@ pub enum Log {
     Events,
     /// Connections of hosts that were refused, with what to do about them.
     ConnectionsRefused,
+    /// Commands that took long, with where their time went.
+    SlowCommands,
 }
 
 impl Log {
-    pub(crate) const ALL: [Self; 2] = [Self::Events, Self::ConnectionsRefused];
+    pub(crate) const ALL: [Self; 3] = [Self::Events, Self::ConnectionsRefused, Self::SlowCommands];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Events => "Events",
             Self::ConnectionsRefused => "ConnectionsRefused",
+            Self::SlowCommands => "SlowCommands",
         }
     }
 

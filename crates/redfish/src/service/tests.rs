@@ -14,6 +14,7 @@ use ebof_manage::enclosure::{
 };
 use ebof_manage::events::{EventKind, NewEvent, SharedEvents};
 use ebof_manage::history::{Measured, NoSamples};
+use ebof_manage::slow::{SLOW_SCHEMA, SlowCommands};
 use ebof_manage::{Config, Plan, Target};
 use serde_json::json;
 use uuid::Uuid;
@@ -107,6 +108,15 @@ impl Measured for Idle {
     fn samples(&self, query: &ebof_manage::history::Query) -> Result<ebof_manage::history::Samples, NoSamples> {
         Err(NoSamples(query.object.clone()))
     }
+
+    fn slow(&self) -> SlowCommands {
+        no_slow_commands()
+    }
+}
+
+/// Where no command is slow.
+pub(crate) fn no_slow_commands() -> SlowCommands {
+    SlowCommands { slow_schema: SLOW_SCHEMA, threshold_us: None, total: 0, commands: Vec::new() }
 }
 
 /// Whose configuration is empty. It takes one text.

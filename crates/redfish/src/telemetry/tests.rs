@@ -6,11 +6,12 @@ use ebof_access::Role;
 use ebof_manage::history::{
     History, Measured, NoSamples, ObjectCounters, Overview, Query, Samples, SeriesKind, SeriesName,
 };
+use ebof_manage::slow::SlowCommands;
 use serde_json::{Value, json};
 
 use crate::parts::Parts;
 use crate::service::Service;
-use crate::service::tests::{ask_of, caller, parts};
+use crate::service::tests::{ask_of, caller, no_slow_commands, parts};
 
 struct Past(History);
 
@@ -21,6 +22,10 @@ impl Measured for Past {
 
     fn samples(&self, query: &Query) -> Result<Samples, NoSamples> {
         self.0.samples(query)
+    }
+
+    fn slow(&self) -> SlowCommands {
+        no_slow_commands()
     }
 }
 

@@ -21,6 +21,7 @@ use ebof_manage::enclosure::{
 };
 use ebof_manage::events::SharedEvents;
 use ebof_manage::history::{History, Measured, NoSamples, Overview, Query, Samples};
+use ebof_manage::slow::{SLOW_SCHEMA, SlowCommand, SlowCommands, SlowParts};
 use ebof_manage::{Config, Plan, Target, load};
 use ebof_redfish::{Body, Caller, Configurations, NoCertificates, Parts, Service, Subscriptions};
 use http::{HeaderMap, Request};
@@ -309,6 +310,31 @@ impl Measured for Idle {
 
     fn samples(&self, query: &Query) -> Result<Samples, NoSamples> {
         Err(NoSamples(query.object.clone()))
+    }
+
+    fn slow(&self) -> SlowCommands {
+        let of = |id: u64, object: &str, nsid: u32, parts: SlowParts| SlowCommand {
+            id,
+            time_unix_ms: 1_700_000_000_000 + id,
+            host_nqn: ALICE.to_owned(),
+            subsystem_nqn: "nqn.2014-08.org.example:box:d0".to_owned(),
+            object: object.to_owned(),
+            port: "fabric0".to_owned(),
+            queue: 1,
+            nsid,
+            opcode: 2,
+            command: "read".to_owned(),
+            lba: Some(2048),
+            bytes: 4096,
+            status: "Success".to_owned(),
+            total_us: parts.named().iter().map(|(_, us)| us).sum(),
+            parts,
+            unsent_bytes: 0,
+        };
+        let device = SlowParts { queue_us: 6, device_us: 150_000, ..SlowParts::default() };
+        let queue = SlowParts { queue_us: 200_000, device_us: 30, ..SlowParts::default() };
+        let commands = vec![of(7, "d0/vf1", 3, device), of(8, PLAIN, 1, queue), of(9, "removed", 1, queue)];
+        SlowCommands { slow_schema: SLOW_SCHEMA, threshold_us: Some(100_000), total: 9, commands }
     }
 }
 
