@@ -125,7 +125,7 @@ fn serve_with(addresses: Addresses, remote: Remote, managed: Arc<Managed>, times
     };
     drop(inside);
     let redfish = Redfish::new(&managed, &remote, &endpoints, host_name())?;
-    let deliveries = redfish.deliveries();
+    let deliveries = redfish.deliveries(times.delivery);
     let Remote { access, identity, .. } = remote;
     let service = Service::new(access, redfish, Control::new(managed), times.body);
     let (limits, new) = listener::limits();

@@ -15,7 +15,7 @@ use crate::head::{Action, Collection, Head, Health, Link, Status, json, link};
 use crate::input::Input;
 use crate::message::{Message, Problem};
 use crate::place::{EventPlace, Place};
-use crate::subscriptions::{Record, TestEvent};
+use crate::subscriptions::{RESOURCE_TYPES, Record, TestEvent};
 use crate::view::View;
 pub use delivery::{Delivery, Outcome};
 pub(crate) use feed::FeedRequest;
@@ -140,6 +140,7 @@ struct EventService {
     registry_prefixes: [&'static str; 1],
     event_format_types: [&'static str; 2],
     severities: [Health; 3],
+    resource_types: [&'static str; 6],
     exclude_registry_prefix: bool,
     exclude_message_id: bool,
     origin_resources_supported: bool,
@@ -183,6 +184,7 @@ impl EventService {
             registry_prefixes: ["Ebof"],
             event_format_types: ["Event", "MetricReport"],
             severities: [Health::OK, Health::Warning, Health::Critical],
+            resource_types: RESOURCE_TYPES,
             exclude_registry_prefix: true,
             exclude_message_id: true,
             origin_resources_supported: true,
@@ -195,7 +197,7 @@ impl EventService {
                 metric_report_definition: true,
                 origin_resource: true,
                 registry_prefix: true,
-                resource_type: false,
+                resource_type: true,
                 subordinate_resources: false,
             },
             subscriptions: link(EventPlace::Subscriptions),

@@ -15,8 +15,9 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use crate::message::{Message, Problem};
+use crate::place::ReportKind;
 pub(crate) use record::{Record, TestEvent, payload};
-pub(crate) use selection::{Selection, prefix};
+pub(crate) use selection::{RESOURCE_TYPES, Selection, prefix};
 
 /// The most subscriptions with a destination.
 pub(crate) const SUBSCRIPTIONS_MAX: usize = 20;
@@ -36,6 +37,26 @@ pub(crate) enum Policy {
     RetryForeverWithBackoff,
 }
 
+/// What a subscription is for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Subject {
+    /// What happens.
+    #[default]
+    Events,
+    /// Reports of these kinds; an empty list is every one.
+    Reports(Vec<ReportKind>),
+}
+
+impl Subject {
+    /// As a member of `EventDestination.EventFormatType`.
+    pub(crate) const fn format(&self) -> &'static str {
+        match self {
+            Self::Events => "Event",
+            Self::Reports(_) => "MetricReport",
+        }
+    }
+}
+
 /// What is delivered, and where to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Push {
@@ -46,6 +67,8 @@ pub(crate) struct Push {
     pub(crate) policy: Policy,
     /// Whether the certificate of the destination is looked at.
     pub(crate) verify: bool,
+    #[serde(default)]
+    pub(crate) subject: Subject,
 }
 
 /// A subscription.
@@ -53,10 +76,14 @@ pub(crate) struct Push {
 pub(crate) struct Subscription {
     /// Where it is delivered to; `None` is a stream.
     pub(crate) push: Option<Push>,
+    /// Whether it is a stream of reports alone.
+    pub(crate) is_of_reports: bool,
     pub(crate) is_on: bool,
     /// The last event that it got, or did not want.
     pub(crate) seen: u64,
     pub(crate) tests_seen: u64,
+    /// Of which second the last report was that it got, by its kind.
+    pub(crate) reported: BTreeMap<ReportKind, u64>,
     /// Deliveries that failed, one after the other.
     pub(crate) failures: u32,
     pub(crate) retry_at: Option<Instant>,
@@ -82,8 +109,31 @@ pub(crate) struct SubscriptionState {
     pub(crate) all: BTreeMap<u64, Subscription>,
     pub(crate) attempts: u32,
     pub(crate) interval_s: u64,
-    /// The number of the latest test event, and the latest ones.
-    pub(crate) tests: (u64, VecDeque<Record>),
+    pub(crate) tests: Tests,
+}
+
+/// Test events.
+#[derive(Default)]
+pub(crate) struct Tests {
+    /// The number of the latest.
+    number: u64,
+    latest: VecDeque<Record>,
+}
+
+impl Tests {
+    fn add(&mut self, record: Record) {
+        self.number += 1;
+        self.latest.push_back(record);
+        if self.latest.len() > TESTS_MAX {
+            self.latest.pop_front();
+        }
+    }
+
+    /// Those after number `seen`, and the number of the latest.
+    pub(crate) fn since(&self, seen: u64) -> (u64, Vec<Record>) {
+        let new = usize::try_from(self.number.saturating_sub(seen)).unwrap_or(usize::MAX);
+        (self.number, self.latest.iter().skip(self.latest.len().saturating_sub(new)).cloned().collect())
+    }
 }
 
 /// What is stored.
@@ -118,7 +168,7 @@ impl Subscriptions {
             all: BTreeMap::new(),
             attempts: 3,
             interval_s: 60,
-            tests: (0, VecDeque::new()),
+            tests: Tests::default(),
         };
         if let Some(text) = stored {
             let Stored { version, next_id, attempts, interval_s, subscriptions } = serde_json::from_str(text)?;
@@ -149,6 +199,14 @@ impl Subscriptions {
             return Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, message));
         }
         Ok(outcome)
+    }
+
+    /// Stores what a delivery has changed. Where that fails, it is as before after a restart, and
+    /// is found out again.
+    pub(crate) fn store(&self, state: &SubscriptionState) {
+        if let Some(keep) = &self.keep {
+            let _kept = keep.keep(&state.stored());
+        }
     }
 
     pub(crate) fn ids(&self) -> Vec<u64> {
@@ -184,14 +242,18 @@ impl Subscriptions {
     }
 
     /// Adds that of a stream.
-    pub(crate) fn open(&self, latest: u64) -> Result<u64, Problem> {
+    pub(crate) fn open(&self, latest: u64, is_of_reports: bool) -> Result<u64, Problem> {
         let mut state = self.state();
         if state.all.values().filter(|subscription| subscription.push.is_none()).count() >= STREAMS_MAX {
             let message = Message::busy(60, &format!("There are {STREAMS_MAX} streams of events, the most"));
             let wait = std::time::Duration::from_secs(60);
             return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, message).after(wait));
         }
-        Ok(state.insert(None, latest))
+        let id = state.insert(None, latest);
+        if let Some(stream) = state.all.get_mut(&id) {
+            stream.is_of_reports = is_of_reports;
+        }
+        Ok(id)
     }
 
     /// Ends that of a stream, without storing anything.
@@ -224,7 +286,7 @@ impl Subscriptions {
     /// Suspends or resumes one; whether there is one with a destination.
     pub(crate) fn switch(&self, id: u64, is_on: bool, latest: u64) -> Result<bool, Problem> {
         self.change(|state| {
-            let tests = state.tests.0;
+            let tests = state.tests.number;
             let Some(subscription) = state.all.get_mut(&id).filter(|subscription| subscription.push.is_some()) else {
                 return Ok(false);
             };
@@ -238,17 +300,12 @@ impl Subscriptions {
 
     /// Sends a test event to all.
     pub(crate) fn submit(&self, record: Record) {
-        let mut state = self.state();
-        state.tests.0 += 1;
-        state.tests.1.push_back(record);
-        if state.tests.1.len() > TESTS_MAX {
-            state.tests.1.pop_front();
-        }
+        self.state().tests.add(record);
     }
 
     /// The test events after number `seen`, and the number of the latest.
     pub(crate) fn tests_since(&self, seen: u64) -> (u64, Vec<Record>) {
-        self.state().tests_since(seen)
+        self.state().tests.since(seen)
     }
 }
 
@@ -256,14 +313,8 @@ impl SubscriptionState {
     fn insert(&mut self, push: Option<Push>, latest: u64) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
-        self.all.insert(id, Subscription::new(push, true, latest, self.tests.0));
+        self.all.insert(id, Subscription::new(push, true, latest, self.tests.number));
         id
-    }
-
-    pub(crate) fn tests_since(&self, seen: u64) -> (u64, Vec<Record>) {
-        let (latest, tests) = &self.tests;
-        let new = usize::try_from(latest.saturating_sub(seen)).unwrap_or(usize::MAX);
-        (*latest, tests.iter().skip(tests.len().saturating_sub(new)).cloned().collect())
     }
 
     fn stored(&self) -> String {
@@ -284,6 +335,16 @@ impl SubscriptionState {
 
 impl Subscription {
     fn new(push: Option<Push>, is_on: bool, seen: u64, tests_seen: u64) -> Self {
-        Self { push, is_on, seen, tests_seen, failures: 0, retry_at: None, in_flight: false }
+        Self {
+            push,
+            is_of_reports: false,
+            is_on,
+            seen,
+            tests_seen,
+            reported: BTreeMap::new(),
+            failures: 0,
+            retry_at: None,
+            in_flight: false,
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! Sends events to the destinations of subscriptions: one request at a time for each, without
-//! following redirects, and whatever the answer says.
+//! Sends events and metric reports to the destinations of subscriptions: one request at a time for
+//! each, without following redirects, and whatever the answer says.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -21,17 +21,14 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-/// How long a delivery may take.
-const TIME: Duration = Duration::from_secs(10);
-
-/// How often it is looked whether one has to be tried again.
+/// How often it is looked whether one has to be tried again, or whether there are new reports.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Where Linux distributions have the certificates that the machine trusts.
 const TRUSTED: [&str; 2] = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
 
-/// Delivers until the process ends.
-pub(super) async fn run(service: Arc<Service>) {
+/// Delivers until the process ends. A delivery that takes longer than `time` has failed.
+pub(super) async fn run(service: Arc<Service>, time: Duration) {
     let happened = Arc::new(Notify::new());
     let notified = Arc::clone(&happened);
     let wake: Arc<Wake> = Arc::new(move || notified.notify_one());
@@ -43,20 +40,28 @@ pub(super) async fn run(service: Arc<Service>) {
         let due = move || looked.parts().subscriptions.due(looked.parts(), Instant::now());
         let Ok(due) = tokio::task::spawn_blocking(due).await else { return };
         for delivery in due {
-            tokio::spawn(deliver(Arc::clone(&service), delivery));
+            tokio::spawn(deliver(Arc::clone(&service), delivery, time, Arc::clone(&happened)));
         }
     }
 }
 
-async fn deliver(service: Arc<Service>, delivery: Delivery) {
+/// Tells `ended` when it is over: there may be more for the same subscription.
+async fn deliver(service: Arc<Service>, delivery: Delivery, time: Duration, ended: Arc<Notify>) {
     let post = Post {
         destination: &delivery.destination,
         headers: &delivery.headers,
         verify: delivery.verify,
         body: &delivery.body,
     };
-    let sent = timeout(TIME, post.send()).await.unwrap_or_else(|_elapsed| Err("it takes too long".to_owned()));
-    let outcome = service.parts().subscriptions.done(&delivery, sent.is_ok(), Instant::now());
+    let sent = post.send_within(time).await;
+    let is_delivered = sent.is_ok();
+    // It takes a lock, and may store that the subscription has ended.
+    let told = move || {
+        let outcome = service.parts().subscriptions.done(&delivery, is_delivered, Instant::now());
+        (delivery, outcome)
+    };
+    let Ok((delivery, outcome)) = tokio::task::spawn_blocking(told).await else { return };
+    ended.notify_one();
     let Err(why) = sent else { return };
     let what = match outcome {
         Some(Outcome::Suspended) => "the subscription is suspended",
@@ -76,6 +81,10 @@ struct Post<'d> {
 }
 
 impl Post<'_> {
+    async fn send_within(&self, time: Duration) -> Result<(), String> {
+        timeout(time, self.send()).await.unwrap_or_else(|_elapsed| Err("it takes too long".to_owned()))
+    }
+
     /// Sends it, and waits for the head of the answer.
     async fn send(&self) -> Result<(), String> {
         let uri: Uri = self.destination.parse().map_err(|_no_uri| "it is no URI".to_owned())?;

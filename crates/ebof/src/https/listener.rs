@@ -57,12 +57,14 @@ pub(super) struct Times {
     pub(super) body: Duration,
     /// To take any bytes of an answer.
     pub(super) stall: Duration,
+    /// To deliver events to a destination, from the connection to the head of its answer.
+    pub(super) delivery: Duration,
 }
 
 impl Default for Times {
     fn default() -> Self {
         let seconds = Duration::from_secs;
-        Self { handshake: seconds(10), head: seconds(30), body: seconds(30), stall: seconds(30) }
+        Self { handshake: seconds(10), head: seconds(30), body: seconds(30), stall: seconds(30), delivery: seconds(10) }
     }
 }
 

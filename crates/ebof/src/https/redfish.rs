@@ -5,6 +5,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ebof_access::{Keep, User};
 use ebof_cli::Failure;
@@ -76,9 +77,9 @@ impl Redfish {
         Ok(Self(Arc::new(Service::new(parts))))
     }
 
-    /// Delivers events to subscriptions until the process ends.
-    pub(super) fn deliveries(&self) -> impl Future<Output = ()> + Send + 'static {
-        deliveries::run(Arc::clone(&self.0))
+    /// Delivers events to subscriptions until the process ends, each within a time.
+    pub(super) fn deliveries(&self, time: Duration) -> impl Future<Output = ()> + Send + 'static {
+        deliveries::run(Arc::clone(&self.0), time)
     }
 
     /// `refused`: there were credentials, and they are wrong.

@@ -2,6 +2,7 @@
 
 mod client;
 mod hostile;
+mod subscribers;
 
 use ebof_access::{AccountChange, NewAccount, Role, Token};
 use ebof_server::{Settings, Target};
@@ -26,7 +27,7 @@ struct Rig {
 
 fn rig() -> Rig {
     let second = Duration::from_secs(1);
-    rig_with(Times { handshake: second, head: second, body: second, stall: second })
+    rig_with(Times { handshake: second, head: second, body: second, stall: second, delivery: second })
 }
 
 /// A target with an account of each role, whose name is in lower case.

@@ -1,12 +1,22 @@
 //! Deliveries: which are due, and what follows from how each ended. Sending is somebody else's.
 //!
-//! Each subscription has at most one delivery under way, of at most [`RECORDS_MAX`] events.
+//! Each subscription has at most one delivery under way: of at most [`RECORDS_MAX`] events, or of
+//! one metric report. No report is kept for a destination: one that is slow, or fails, gets what is
+//! the latest by then.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+
+use ebof_manage::history::Overview;
+use serde_json::Value;
 
 use super::origin::origin;
 use crate::parts::Parts;
-use crate::subscriptions::{Policy, Record, Subscription, Subscriptions, payload};
+use crate::place::ReportKind;
+use crate::subscriptions::{
+    Policy, Push, Record, Subject, Subscription, SubscriptionState, Subscriptions, Tests, payload,
+};
+use crate::telemetry::report;
 use crate::view::View;
 
 /// The most events of one delivery.
@@ -28,8 +38,14 @@ pub struct Delivery {
     pub verify: bool,
     /// The body, JSON.
     pub body: String,
-    upto: u64,
-    tests_upto: u64,
+    content: Content,
+}
+
+/// What a delivery has, and what its subscription has got with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Content {
+    Events { upto: u64, tests_upto: u64 },
+    Report { kind: ReportKind, time_unix_ms: u64 },
 }
 
 /// What became of a subscription after a delivery failed.
@@ -50,13 +66,22 @@ impl Subscriptions {
     pub fn due(&self, parts: &Parts, now: Instant) -> Vec<Delivery> {
         let view = View::new(parts);
         let mut state = self.state();
-        let tests_of = |seen, state: &crate::subscriptions::SubscriptionState| state.tests_since(seen);
-        let tests: Vec<_> = state.all.values().map(|subscription| tests_of(subscription.tests_seen, &state)).collect();
-        let mut due = Vec::new();
-        for ((id, subscription), tests) in state.all.iter_mut().zip(tests) {
-            due.extend(subscription.due(*id, tests, &view, now));
-        }
-        due
+        let mut reports = Reports { view: &view, overview: None, made: BTreeMap::new() };
+        let SubscriptionState { all, tests, .. } = &mut *state;
+        let due = all.iter_mut().filter_map(|(id, subscription)| {
+            if !subscription.is_on || subscription.in_flight || subscription.retry_at.is_some_and(|at| at > now) {
+                return None;
+            }
+            let push = subscription.push.clone()?;
+            let (content, body) = match &push.subject {
+                Subject::Events => subscription.events(&push, tests, &view)?,
+                Subject::Reports(kinds) => subscription.report(&push, kinds, &mut reports)?,
+            };
+            subscription.in_flight = true;
+            let Push { destination, headers, verify, .. } = push;
+            Some(Delivery { subscription: *id, destination, headers, verify, body: body.to_string(), content })
+        });
+        due.collect()
     }
 
     /// Tells how a delivery ended.
@@ -66,7 +91,7 @@ impl Subscriptions {
         let Some(subscription) = state.all.get_mut(&delivery.subscription) else { return Some(Outcome::Gone) };
         subscription.in_flight = false;
         if delivered {
-            (subscription.seen, subscription.tests_seen) = (delivery.upto, delivery.tests_upto);
+            subscription.got(delivery.content);
             (subscription.failures, subscription.retry_at) = (0, None);
             return None;
         }
@@ -77,10 +102,12 @@ impl Subscriptions {
         let wait = match policy {
             Some(Policy::TerminateAfterRetries) if is_over => {
                 state.all.remove(&delivery.subscription);
+                self.store(&state);
                 return Some(Outcome::Terminated);
             }
             Some(Policy::SuspendRetries) if is_over => {
                 subscription.is_on = false;
+                self.store(&state);
                 return Some(Outcome::Suspended);
             }
             Some(Policy::RetryForeverWithBackoff) => {
@@ -94,31 +121,68 @@ impl Subscriptions {
 }
 
 impl Subscription {
-    fn due(&mut self, id: u64, tests: (u64, Vec<Record>), view: &View<'_>, now: Instant) -> Option<Delivery> {
-        let push = self.push.as_ref()?;
-        if !self.is_on || self.in_flight || self.retry_at.is_some_and(|at| at > now) {
-            return None;
+    fn got(&mut self, content: Content) {
+        match content {
+            Content::Events { upto, tests_upto } => (self.seen, self.tests_seen) = (upto, tests_upto),
+            Content::Report { kind, time_unix_ms } => {
+                self.reported.insert(kind, time_unix_ms);
+            }
         }
-        let (tests_upto, tests) = tests;
-        let more = view.parts.events.since(self.seen, RECORDS_MAX);
-        let upto = more.events.last().map_or(self.seen.min(more.latest), |event| event.id);
-        let loss = (more.lost > 0 && self.seen > 0).then(|| Record::of_loss(more.lost, view.now()));
-        let events = more.events.iter().map(|event| Record::of(event, origin(event, view)));
-        let all = loss.into_iter().chain(events).chain(tests);
-        let wanted: Vec<Record> = all.filter(|record| push.selection.admits(&record.known())).collect();
-        if wanted.is_empty() {
-            (self.seen, self.tests_seen) = (upto, tests_upto);
-            return None;
+    }
+
+    /// The next events that it wants. Those before are passed over.
+    fn events(&mut self, push: &Push, tests: &Tests, view: &View<'_>) -> Option<(Content, Value)> {
+        let (tests_upto, mut tests) = tests.since(self.tests_seen);
+        loop {
+            let more = view.parts.events.since(self.seen, RECORDS_MAX);
+            let upto = more.events.last().map_or(self.seen.min(more.latest), |event| event.id);
+            let loss = (more.lost > 0 && self.seen > 0).then(|| Record::of_loss(more.lost, view.now()));
+            let events = more.events.iter().map(|event| Record::of(event, origin(event, view)));
+            let all = loss.into_iter().chain(events).chain(std::mem::take(&mut tests));
+            let wanted: Vec<Record> = all.filter(|record| push.selection.admits(&record.known())).collect();
+            if !wanted.is_empty() {
+                let body = payload(&upto.to_string(), &push.context, &wanted);
+                return Some((Content::Events { upto, tests_upto }, body));
+            }
+            self.got(Content::Events { upto, tests_upto });
+            if more.events.len() < RECORDS_MAX {
+                return None;
+            }
         }
-        self.in_flight = true;
-        Some(Delivery {
-            subscription: id,
-            destination: push.destination.clone(),
-            headers: push.headers.clone(),
-            verify: push.verify,
-            body: payload(&upto.to_string(), &push.context, &wanted).to_string(),
-            upto,
-            tests_upto,
-        })
+    }
+
+    /// The report that it has waited for longest, if there is one of another second than it got.
+    fn report(&self, push: &Push, kinds: &[ReportKind], reports: &mut Reports<'_>) -> Option<(Content, Value)> {
+        let time_unix_ms = reports.overview().time_unix_ms;
+        let kinds = if kinds.is_empty() { &ReportKind::ALL[..] } else { kinds };
+        let got = |kind: &ReportKind| self.reported.get(kind).copied().unwrap_or(0);
+        let kind = kinds.iter().copied().filter(|kind| got(kind) != time_unix_ms).min_by_key(got)?;
+        let mut body = reports.of(kind);
+        if !push.context.is_empty() {
+            body["Context"] = push.context.as_str().into();
+        }
+        Some((Content::Report { kind, time_unix_ms }, body))
+    }
+}
+
+/// The reports of the latest second, each made once for all who get it.
+struct Reports<'v> {
+    view: &'v View<'v>,
+    overview: Option<Overview>,
+    made: BTreeMap<ReportKind, Value>,
+}
+
+impl Reports<'_> {
+    fn overview(&mut self) -> &Overview {
+        self.overview.get_or_insert_with(|| self.view.parts.measured.overview())
+    }
+
+    fn of(&mut self, kind: ReportKind) -> Value {
+        if let Some(made) = self.made.get(&kind) {
+            return made.clone();
+        }
+        let view = self.view;
+        let made = report(kind, self.overview(), view);
+        self.made.entry(kind).or_insert(made).clone()
     }
 }

@@ -1,14 +1,15 @@
 //! `EventDestination`: what is sent to make or change a subscription, and how one is shown.
 
 use http::Uri;
+use http::uri::Authority;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::head::{Action, Head, Health, State, Status, json};
+use crate::head::{Action, Head, Health, Link, State, Status, json, links};
 use crate::input::Input;
 use crate::message::{Message, Problem};
-use crate::place::EventPlace;
-use crate::subscriptions::{DestinationChange, Policy, Push, Selection, Subscription};
+use crate::place::{EventPlace, ReportKind};
+use crate::subscriptions::{DestinationChange, Policy, Push, RESOURCE_TYPES, Selection, Subject, Subscription};
 
 /// The most entries of each list of a subscription, and of its headers.
 const LIST_MAX: usize = 64;
@@ -40,17 +41,44 @@ pub(super) fn new(mut input: Input) -> Result<Push, Problem> {
         );
     }
     input.one_of("SubscriptionType", &[("RedfishEvent", ())]);
-    input.one_of("EventFormatType", &[("Event", ())]);
+    let is_of_reports = input.one_of("EventFormatType", &[("Event", false), ("MetricReport", true)]).unwrap_or(false);
+    let subject = subject(&mut input, is_of_reports);
     let push = Push {
         destination,
         context: context(&mut input).unwrap_or_default(),
         headers: headers(&mut input),
-        selection: selection(&mut input),
+        selection: selection(&mut input, is_of_reports),
         policy: input.one_of("DeliveryRetryPolicy", &POLICIES).unwrap_or(Policy::TerminateAfterRetries),
         verify: input.flag("VerifyCertificate").unwrap_or(true),
+        subject,
     };
     input.finish(None)?;
     Ok(push)
+}
+
+/// Events, or reports of some definitions.
+fn subject(input: &mut Input, is_of_reports: bool) -> Subject {
+    const NAME: &str = "MetricReportDefinitions";
+    let definitions = input.links(NAME).unwrap_or_default();
+    if !is_of_reports {
+        if !definitions.is_empty() {
+            let accepted = "Accepted: none, unless EventFormatType is MetricReport";
+            input.mistake(NAME, Message::property_error(NAME, "the subscription is for events", accepted));
+        }
+        return Subject::Events;
+    }
+    let mut kinds = Vec::new();
+    for place in definitions {
+        match ReportKind::ALL.into_iter().find(|kind| kind.definition() == place) {
+            Some(kind) if !kinds.contains(&kind) => kinds.push(kind),
+            Some(_) => {}
+            None => {
+                let accepted = "members of /redfish/v1/TelemetryService/MetricReportDefinitions";
+                input.mistake(NAME, Message::not_this_kind(&place, accepted));
+            }
+        }
+    }
+    Subject::Reports(kinds)
 }
 
 /// Why a destination is not accepted.
@@ -63,9 +91,16 @@ fn objection(text: &str) -> Option<&'static str> {
     match uri.scheme_str() {
         Some("http" | "https") if authority.as_str().contains('@') => Some("it has a user name or a password"),
         Some("http" | "https") if authority.host().is_empty() => Some("it names no host"),
+        Some("http" | "https") if !has_port(authority) => Some("its port is no number from 1 to 65535"),
         Some("http" | "https") => None,
         _ => Some("its scheme is neither https nor http"),
     }
+}
+
+/// Whether a port that is named is one.
+fn has_port(authority: &Authority) -> bool {
+    let named = authority.as_str().strip_prefix(authority.host()).unwrap_or_default();
+    named.is_empty() || authority.port_u16().is_some_and(|port| port > 0)
 }
 
 fn context(input: &mut Input) -> Option<String> {
@@ -113,7 +148,7 @@ fn is_free(name: &http::HeaderName) -> bool {
     !own.contains(name)
 }
 
-fn selection(input: &mut Input) -> Selection {
+fn selection(input: &mut Input, is_of_reports: bool) -> Selection {
     let mut list = |name: &str| {
         let list = input.texts(name).unwrap_or_default();
         if list.len() > LIST_MAX {
@@ -128,11 +163,15 @@ fn selection(input: &mut Input) -> Selection {
         excluded_ids: list("ExcludeMessageIds"),
         event_types: list("EventTypes"),
         severities: list("Severities"),
+        resource_types: list("ResourceTypes"),
         ..Selection::default()
     };
+    // Before there was EventFormatType, this was how reports were asked for.
+    let event_types = if is_of_reports { &["MetricReport"] } else { &EVENT_TYPES[..] };
     for (name, values, accepted) in [
         ("Severities", &selection.severities, &["OK", "Warning", "Critical"][..]),
-        ("EventTypes", &selection.event_types, &EVENT_TYPES[..]),
+        ("EventTypes", &selection.event_types, event_types),
+        ("ResourceTypes", &selection.resource_types, &RESOURCE_TYPES),
     ] {
         if let Some(wrong) = values.iter().find(|value| !accepted.contains(&value.as_str())) {
             input.mistake(name, Message::property_value(name, &wrong.as_str().into(), &accepted.join(", ")));
@@ -145,11 +184,32 @@ fn selection(input: &mut Input) -> Selection {
     }
     selection.origins = origins.iter().map(ToString::to_string).collect();
     selection.subordinate = input.flag("SubordinateResources").unwrap_or(false);
+    if is_of_reports {
+        no_filters(input, &selection);
+    }
     selection
 }
 
-const EVENT_TYPES: [&str; 7] =
-    ["StatusChange", "ResourceUpdated", "ResourceAdded", "ResourceRemoved", "Alert", "MetricReport", "Other"];
+/// What selects events would select no report.
+fn no_filters(input: &mut Input, selection: &Selection) {
+    for (name, is_set) in [
+        ("RegistryPrefixes", !selection.prefixes.is_empty()),
+        ("MessageIds", !selection.message_ids.is_empty()),
+        ("ExcludeRegistryPrefixes", !selection.excluded_prefixes.is_empty()),
+        ("ExcludeMessageIds", !selection.excluded_ids.is_empty()),
+        ("Severities", !selection.severities.is_empty()),
+        ("ResourceTypes", !selection.resource_types.is_empty()),
+        ("OriginResources", !selection.origins.is_empty()),
+    ] {
+        if is_set {
+            let accepted = "Accepted: none; MetricReportDefinitions says which reports are wanted";
+            input.mistake(name, Message::property_error(name, "the subscription is for metric reports", accepted));
+        }
+    }
+}
+
+const EVENT_TYPES: [&str; 6] =
+    ["StatusChange", "ResourceUpdated", "ResourceAdded", "ResourceRemoved", "Alert", "Other"];
 
 pub(super) fn change(mut input: Input, current: &Value) -> Result<DestinationChange, Problem> {
     let change = DestinationChange {
@@ -189,6 +249,9 @@ struct Pushed {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     event_types: Vec<String>,
     severities: Vec<String>,
+    resource_types: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metric_report_definitions: Option<Vec<Link>>,
     origin_resources: Vec<Value>,
     subordinate_resources: bool,
     delivery_retry_policy: &'static str,
@@ -207,9 +270,13 @@ struct Actions {
 /// A subscription as a resource.
 pub(super) fn resource(id: u64, subscription: &Subscription) -> Value {
     let id = id.to_string();
-    let (name, description) = match &subscription.push {
-        Some(_) => ("Subscription", "Events are delivered to a URI"),
-        None => ("Stream", "Somebody reads the stream of events"),
+    let of_stream = if subscription.is_of_reports { "MetricReport" } else { "Event" };
+    let format = subscription.push.as_ref().map_or(of_stream, |push| push.subject.format());
+    let (name, description) = match (&subscription.push, format) {
+        (Some(_), "Event") => ("Subscription", "Events are delivered to a URI"),
+        (Some(_), _) => ("Subscription", "Metric reports are delivered to a URI"),
+        (None, "Event") => ("Stream", "Somebody reads the stream of events"),
+        (None, _) => ("Stream", "Somebody reads a stream of metric reports"),
     };
     let status = match (&subscription.push, subscription.is_on, subscription.failures) {
         (Some(_), false, _) => Status { state: State::Disabled, health: Some(Health::Warning) },
@@ -226,7 +293,7 @@ pub(super) fn resource(id: u64, subscription: &Subscription) -> Value {
         context: subscription.push.as_ref().map(|push| push.context.clone()).unwrap_or_default(),
         protocol: "Redfish",
         subscription_type: if subscription.push.is_some() { "RedfishEvent" } else { "SSE" },
-        event_format_type: "Event",
+        event_format_type: format,
         status,
         push: subscription.push.as_ref().map(|push| Pushed::new(&id, push)),
     })
@@ -236,6 +303,10 @@ impl Pushed {
     fn new(id: &str, push: &Push) -> Self {
         let Selection { prefixes, message_ids, excluded_prefixes, excluded_ids, event_types, severities, .. } =
             push.selection.clone();
+        let definitions = match &push.subject {
+            Subject::Events => None,
+            Subject::Reports(kinds) => Some(links(kinds.iter().map(|kind| kind.definition()))),
+        };
         let policy = POLICIES.iter().find(|(_, policy)| *policy == push.policy);
         Self {
             destination: push.destination.clone(),
@@ -246,6 +317,8 @@ impl Pushed {
             exclude_message_ids: excluded_ids,
             event_types,
             severities,
+            resource_types: push.selection.resource_types.clone(),
+            metric_report_definitions: definitions,
             origin_resources: push
                 .selection
                 .origins

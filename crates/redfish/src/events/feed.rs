@@ -86,11 +86,13 @@ impl Stream {
         let FeedRequest { view, filter, last_id } = request;
         let parts = view.parts.clone();
         let latest = parts.events.latest();
-        let subscription = parts.subscriptions.open(latest)?;
-        let reports = match &filter {
+        let reports: Vec<_> = match &filter {
             Some(filter) => ReportKind::ALL.into_iter().filter(|kind| filter.holds(&kind.known())).collect(),
             None => Vec::new(),
         };
+        let event = serde_json::json!({ "EventFormatType": "Event" });
+        let has_events = reports.is_empty() || filter.as_ref().is_none_or(|filter| filter.holds(&event));
+        let subscription = parts.subscriptions.open(latest, !has_events)?;
         // A number of another start of the target is from the future, or of something else.
         let seen = last_id.filter(|last_id| *last_id <= latest).unwrap_or(latest);
         let tests_seen = parts.subscriptions.tests_since(u64::MAX).0;
@@ -180,7 +182,7 @@ impl Stream {
         let known = record.known();
         filter.holds(&serde_json::json!({
             "EventFormatType": "Event", "MessageId": known.message_id, "RegistryPrefix": prefix(known.message_id),
-            "EventType": known.event_type, "OriginResource": known.origin,
+            "EventType": known.event_type, "OriginResource": known.origin, "ResourceType": known.resource_type,
         }))
     }
 }

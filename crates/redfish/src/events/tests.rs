@@ -1,5 +1,8 @@
 //! Subscriptions, deliveries and streams.
 
+mod filters;
+mod reports;
+
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -7,7 +10,7 @@ use ebof_access::{Keep, Role};
 use ebof_manage::events::{EventKind, NewEvent, SharedEvents};
 use serde_json::{Value, json};
 
-use super::{Feed, Outcome, Piece};
+use super::{Delivery, Feed, Outcome, Piece};
 use crate::parts::Parts;
 use crate::service::tests::{ask_of, caller, code, parts};
 use crate::service::{Body, Service};
@@ -113,7 +116,15 @@ fn subscriptions_are_checked_bounded_and_changed() {
         (json!({ "Destination": "/relative" }), "#/Destination"),
         (json!({ "Destination": format!("https://collector.example/{}", "b".repeat(2000)) }), "#/Destination"),
         (json!({ "Protocol": "SNMPv3" }), "#/Protocol"),
-        (json!({ "EventFormatType": "MetricReport" }), "#/EventFormatType"),
+        (json!({ "ResourceTypes": ["Drive", "Port"] }), "#/ResourceTypes"),
+        (json!({ "RegistryPrefixes": [7] }), "#/RegistryPrefixes"),
+        (json!({ "DeliveryRetryPolicy": "GiveUp" }), "#/DeliveryRetryPolicy"),
+        (json!({ "Destination": "https:///path" }), "#/Destination"),
+        (json!({ "Destination": "https://collector.example:x/" }), "#/Destination"),
+        (json!({ "Destination": "http://192.0.2.1:65536/" }), "#/Destination"),
+        (json!({ "Destination": "http://[2001:db8::1]:0" }), "#/Destination"),
+        (json!({ "Destination": null }), "#/Destination"),
+        (json!({ "HttpHeaders": [{ "Host": "elsewhere" }] }), "#/HttpHeaders"),
         (json!({ "Severities": ["Bad"] }), "#/Severities"),
         (json!({ "HttpHeaders": [{ "Content-Length": "5" }] }), "#/HttpHeaders"),
         (json!({ "HttpHeaders": [{ "A": "b\r\nc: d" }] }), "#/HttpHeaders"),
@@ -124,8 +135,10 @@ fn subscriptions_are_checked_bounded_and_changed() {
         let related = &body["error"]["@Message.ExtendedInfo"][0]["RelatedProperties"][0];
         assert_eq!((status, related), (400, &json!(property)), "{body}");
     }
-    for _ in 0..SUBSCRIPTIONS_MAX {
-        assert_eq!(ask(&service, "POST", "/Subscriptions", subscription(json!({}))).0, 201);
+    let addresses = ["https://collector.example", "http://192.0.2.1:8080/a?b", "https://[2001:db8::1]:443/"];
+    for address in addresses.iter().cycle().take(SUBSCRIPTIONS_MAX) {
+        let body = subscription(json!({ "Destination": address }));
+        assert_eq!(ask(&service, "POST", "/Subscriptions", body).0, 201, "{address}");
     }
     let (status, body) = ask(&service, "POST", "/Subscriptions", subscription(json!({})));
     assert_eq!((status, code(&body)), (400, "CreateLimitReachedForResource"));

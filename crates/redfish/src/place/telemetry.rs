@@ -1,6 +1,7 @@
 //! Addresses of metrics.
 
 use ebof_manage::history::SeriesKind;
+use serde::{Deserialize, Serialize};
 
 use super::{Address, Place};
 
@@ -66,8 +67,23 @@ impl Address for TelemetryPlace {
 }
 
 /// What a report is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "&str")]
 pub(crate) struct ReportKind(SeriesKind);
+
+impl From<ReportKind> for &str {
+    fn from(kind: ReportKind) -> Self {
+        kind.name()
+    }
+}
+
+impl TryFrom<String> for ReportKind {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        Self::named(&name).ok_or_else(|| format!("there is no report `{name}`"))
+    }
+}
 
 impl ReportKind {
     pub(crate) const ALL: [Self; 6] = [

@@ -240,8 +240,13 @@ pub(crate) fn whole() -> Service {
     let service = Service::new(parts);
     let subscription = json!({ "Destination": "https://192.0.2.1/", "Protocol": "Redfish", "EventTypes": ["Alert"],
                                "OriginResources": [{ "@odata.id": "/redfish/v1/Chassis" }] });
+    let definition = "/redfish/v1/TelemetryService/MetricReportDefinitions/Drives";
+    let of_reports = json!({ "Destination": "https://192.0.2.1/", "Protocol": "Redfish", "EventFormatType": "MetricReport",
+                             "MetricReportDefinitions": [{ "@odata.id": definition }] });
     let uri = "/redfish/v1/EventService/Subscriptions";
-    assert_eq!(ask_of(&service, "POST", uri, &[], subscription, &caller(Some(Role::Administrator))).0, 201);
+    for body in [subscription, of_reports] {
+        assert_eq!(ask_of(&service, "POST", uri, &[], body, &caller(Some(Role::Administrator))).0, 201);
+    }
     service
 }
 

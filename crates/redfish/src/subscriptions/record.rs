@@ -110,6 +110,7 @@ impl Record {
             event_type: &self.event_type,
             severity: self.severity,
             origin: self.origin_of_condition.as_ref().map(|link| link.place.to_string()),
+            resource_type: self.origin_of_condition.as_ref().map_or("", |link| resource_type(&link.place)),
         }
     }
 }
@@ -141,4 +142,17 @@ fn event_type(kind: EventKind) -> &'static str {
         name if name.ends_with("-up") || name.ends_with("-down") => "StatusChange",
         _ => "Alert",
     }
+}
+
+/// The type of the resource at an address; for a collection that of its members.
+fn resource_type(place: &Place) -> &'static str {
+    let path = place.to_string();
+    let own: Vec<&str> = path.split('/').skip(3).collect();
+    let fits = |pattern: &str| {
+        let wanted: Vec<&str> = pattern.split('/').collect();
+        wanted.len() == own.len()
+            && wanted.iter().zip(&own).all(|(wanted, own)| wanted.starts_with('{') || wanted == own)
+    };
+    let kind = Place::patterns().into_iter().find(|(_, pattern)| fits(pattern)).map_or("", |(kind, _)| kind);
+    kind.strip_suffix("Collection").unwrap_or(kind)
 }

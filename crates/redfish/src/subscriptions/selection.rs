@@ -4,6 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::head::Health;
 
+/// The types of the resources that events are about.
+pub(crate) const RESOURCE_TYPES: [&str; 6] =
+    ["Drive", "EbofConfiguration", "Manager", "ManagerAccount", "Session", "Task"];
+
 /// What filters look at of an event.
 pub(crate) struct Known<'e> {
     /// `Ebof.1.0.TaskBegan`.
@@ -12,6 +16,8 @@ pub(crate) struct Known<'e> {
     pub(crate) severity: Health,
     /// The address of its resource.
     pub(crate) origin: Option<String>,
+    /// The type of that; for a collection that of its members.
+    pub(crate) resource_type: &'static str,
 }
 
 /// Which events are wanted: an empty list is every one.
@@ -24,6 +30,7 @@ pub(crate) struct Selection {
     pub(crate) excluded_ids: Vec<String>,
     pub(crate) event_types: Vec<String>,
     pub(crate) severities: Vec<String>,
+    pub(crate) resource_types: Vec<String>,
     /// Addresses of resources.
     pub(crate) origins: Vec<String>,
     /// Whether what is below those counts, too.
@@ -43,6 +50,7 @@ impl Selection {
             && !names(&self.excluded_ids)
             && admits(&self.event_types, event.event_type)
             && admits(&self.severities, &severity)
+            && admits(&self.resource_types, event.resource_type)
             && (self.origins.is_empty() || event.origin.as_deref().is_some_and(|origin| self.has_origin(origin)))
     }
 
@@ -75,6 +83,7 @@ mod tests {
             event_type: "ResourceAdded",
             severity: Health::OK,
             origin: Some(origin.to_owned()),
+            resource_type: "Task",
         };
         let list = |text: &str| vec![text.to_owned()];
         let all = Selection::default();
@@ -91,6 +100,8 @@ mod tests {
             (Selection { severities: list("OK"), ..all.clone() }, true),
             (Selection { severities: list("Warning"), ..all.clone() }, false),
             (Selection { event_types: list("Alert"), ..all.clone() }, false),
+            (Selection { resource_types: list("Task"), ..all.clone() }, true),
+            (Selection { resource_types: list("Drive"), ..all.clone() }, false),
             (Selection { origins: list("/a/b"), ..all.clone() }, true),
             (Selection { origins: list("/a"), ..all.clone() }, false),
             (Selection { origins: list("/a"), subordinate: true, ..all.clone() }, true),
