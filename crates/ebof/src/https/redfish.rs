@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use ebof_access::{Keep, User};
 use ebof_cli::Failure;
-use ebof_manage::api::{Applied, Asker, Cause, Configuration, Desired, Planned, RefusedConfiguration, Revision};
+use ebof_manage::api::{
+    Applied, Asker, Cause, Configuration, Desired, Generation, Planned, RefusedConfiguration, Revision,
+};
 use ebof_redfish::{Body, Certificates, Configurations, Parts, Service, ShownCertificate, Subscriptions};
 use ebof_state::StateDirectory;
 use hyper::body::Bytes;
@@ -144,6 +146,10 @@ struct Texts(Arc<Managed>);
 impl Configurations for Texts {
     fn configuration(&self) -> Result<Configuration, RefusedConfiguration> {
         in_force(&self.0).map_err(|no| *no.1)
+    }
+
+    fn generations(&self) -> Vec<Generation> {
+        self.0.reloads.generations().map(|generations| generations.history().generations).unwrap_or_default()
     }
 
     fn plan(&self, desired: Desired) -> Result<Planned, RefusedConfiguration> {

@@ -2,7 +2,7 @@
 //! force.
 
 use ebof_manage::Diagnostics;
-use ebof_manage::api::{Desired, Disturbed, Planned, PlannedChange, Revision, SENT_TEXT_BYTES_MAX, Source};
+use ebof_manage::api::{Desired, Disturbed, Generation, Planned, PlannedChange, Revision, SENT_TEXT_BYTES_MAX, Source};
 use ebof_manage::plan::Effect;
 use serde::Serialize;
 
@@ -11,6 +11,7 @@ use crate::head::{Action, Head, json};
 use crate::input::Input;
 use crate::message::{Message, Problem};
 use crate::place::ManagerPlace;
+use crate::time::date_time;
 use crate::view::View;
 
 /// `EbofConfiguration`.
@@ -28,7 +29,36 @@ pub(super) struct ConfigurationResource {
     problem: Option<String>,
     #[serde(rename = "TOML")]
     toml: String,
+    /// The latest first, and the one in force before all.
+    generations: Vec<GenerationResource>,
     actions: Actions,
+}
+
+/// `EbofConfiguration.Generation`: a configuration that is or was in force, and can be again.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct GenerationResource {
+    /// As the actions take it.
+    generation: String,
+    revision: String,
+    created: String,
+    /// Who asked for it, and by what.
+    cause: String,
+    changes: Vec<String>,
+    changes_left_out: usize,
+}
+
+impl GenerationResource {
+    fn new(of: Generation) -> Self {
+        Self {
+            generation: of.generation.to_string(),
+            revision: of.revision.to_string(),
+            created: date_time(of.at_unix_ms),
+            cause: of.cause.to_string(),
+            changes: of.changes,
+            changes_left_out: of.changes_left_out,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -41,7 +71,8 @@ struct Actions {
 
 impl ConfigurationResource {
     pub(super) fn new(view: &View<'_>) -> Result<Self, Problem> {
-        let configuration = view.parts.configurations.configuration()?;
+        let configurations = &view.parts.configurations;
+        let configuration = configurations.configuration()?;
         let (source, file, differs, problem) = match configuration.source {
             Source::Arguments => ("Arguments", None, None, None),
             Source::State { path } => ("State", Some(path), Some(false), None),
@@ -60,6 +91,7 @@ impl ConfigurationResource {
             differs,
             problem,
             toml: configuration.toml,
+            generations: configurations.generations().into_iter().rev().map(GenerationResource::new).collect(),
             actions: Actions { plan: Action::new(ManagerPlace::Plan), apply: Action::new(ManagerPlace::Apply) },
         })
     }

@@ -74,6 +74,11 @@ fn a_configuration_is_planned_and_applied() {
     };
     let resource = get(&service, CONFIGURATION);
     assert_eq!((&resource["Revision"], &resource["Source"]), (&json!("r1"), &json!("Arguments")));
+    let stored = json!({
+        "Generation": "1", "Revision": "r0", "Created": "2023-11-14T22:13:20.000Z", "Cause": "start by the start",
+        "Changes": [], "ChangesLeftOut": 0,
+    });
+    assert_eq!((&resource["Generations"][0]["Revision"], &resource["Generations"][1]), (&json!("r1"), &stored));
     let (status, _, body) = ask("Plan", json!({ "TOML": "[target]" }));
     assert_eq!((status, &body["Changes"]), (200, &json!([])));
     assert_eq!(ask("Apply", json!({ "TOML": "[target]", "Revision": "r1" })).0, 200);

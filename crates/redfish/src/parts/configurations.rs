@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use ebof_access::User;
-use ebof_manage::api::{Applied, Configuration, Desired, Planned, RefusedConfiguration, Revision};
+use ebof_manage::api::{Applied, Configuration, Desired, Generation, Planned, RefusedConfiguration, Revision};
 
 /// A target whose configuration is read, planned and applied as text. It may wait for files, and
 /// for a change that is being made.
@@ -13,6 +13,9 @@ pub trait Configurations: Send + Sync {
     /// # Errors
     /// It cannot be written as text.
     fn configuration(&self) -> Result<Configuration, RefusedConfiguration>;
+
+    /// Those that are kept, the oldest first; the last one is in force. Empty where none is stored.
+    fn generations(&self) -> Vec<Generation>;
 
     /// What another one would change.
     ///

@@ -6,8 +6,8 @@ use std::time::Duration;
 use ebof_access::{Access, Keep, Role, User};
 use ebof_clock::Clock;
 use ebof_manage::api::{
-    Applied, ApplyError, Asker, CONFIGURATION_SCHEMA, Cause, Configuration, Desired, Planned, Refusal,
-    RefusedConfiguration, Revision, STATUS_SCHEMA, Source, Status,
+    Applied, ApplyError, Asker, CONFIGURATION_SCHEMA, Cause, Configuration, Desired, Generation, History, Planned,
+    Refusal, RefusedConfiguration, Revision, STATUS_SCHEMA, Source, Status,
 };
 use ebof_manage::enclosure::{
     DriveDetails, Enclosure, Inventory, MistakeKind, Refused, StoredImage, Task, Transaction,
@@ -126,6 +126,14 @@ impl Configurations for Texts {
     fn configuration(&self) -> Result<Configuration, RefusedConfiguration> {
         let (revision, source) = (Revision::named("r1"), Source::Arguments);
         Ok(Configuration { schema: CONFIGURATION_SCHEMA, revision, generation: None, source, toml: String::new() })
+    }
+
+    fn generations(&self) -> Vec<Generation> {
+        let cause = Cause::new(Asker::Start, "start");
+        let with = |history: &History, revision, at| {
+            history.with(Revision::named(revision), 9, at, &Plan::default(), &cause).0
+        };
+        with(&with(&History::default(), "r0", 1_700_000_000_000), "r1", 1_700_000_060_000).generations
     }
 
     fn plan(&self, desired: Desired) -> Result<Planned, RefusedConfiguration> {

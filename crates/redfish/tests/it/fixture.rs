@@ -10,9 +10,9 @@ use std::time::Duration;
 use ebof_access::{Access, Keep, Role, User};
 use ebof_clock::Clock;
 use ebof_manage::api::{
-    Applied, ApplyError, Asker, CONFIGURATION_SCHEMA, Cause, Configuration, ControllerStatus, Desired, IoCounters,
-    NamespaceStatus, Peer, Planned, PlannedChange, PortStatus, Refusal, RefusedConfiguration, Revision, STATUS_SCHEMA,
-    Source, Status, SubsystemStatus,
+    Applied, ApplyError, Asker, CONFIGURATION_SCHEMA, Cause, Configuration, ControllerStatus, Desired, Generation,
+    IoCounters, NamespaceStatus, Peer, Planned, PlannedChange, PortStatus, Refusal, RefusedConfiguration, Revision,
+    STATUS_SCHEMA, Source, Status, SubsystemStatus,
 };
 use ebof_manage::enclosure::{
     Change, DriveDetails, DriveObject, Enclosure, Fan, FormatObject, FunctionName, FunctionObject, HostObject,
@@ -267,6 +267,19 @@ impl Configurations for Fake {
             source,
             toml: config.to_toml().unwrap(),
         })
+    }
+
+    fn generations(&self) -> Vec<Generation> {
+        vec![Generation {
+            generation: 1,
+            revision: Revision::of(&self.config()),
+            previous: None,
+            at_unix_ms: 1_700_000_000_000,
+            cause: Cause::new(Asker::Start, "serve"),
+            changes: vec!["port fabric0 is added".to_owned()],
+            changes_left_out: 0,
+            bytes: 100,
+        }]
     }
 
     fn plan(&self, desired: Desired) -> Result<Planned, RefusedConfiguration> {
