@@ -88,23 +88,12 @@ export async function drag(page, from, to) {
 
 /** By keyboard alone: picks up, goes to the target with arrows, puts down. */
 export async function carry(page, from, to) {
-  // A dialog that closes gives the focus back to where it was.
-  await page.waitForSelector("dialog[open]", { state: "detached" });
   const target = await to.getAttribute("data-node");
   const at = () => page.evaluate(() => document.activeElement?.getAttribute("data-node"));
   const first = await from.getAttribute("data-node");
-  const leaves = () =>
-    page.waitForFunction((first) => document.activeElement?.getAttribute("data-node") !== first, first, { timeout: 3000 }).then(
-      () => true,
-      () => false,
-    );
-  for (let attempt = 0; ; attempt++) {
-    await from.focus();
-    await page.keyboard.press("Enter");
-    if (await leaves()) break;
-    if (attempt === 2) throw new Error(`${first} is not picked up: the focus stays there`);
-    await page.keyboard.press("Escape");
-  }
+  await from.focus();
+  await page.keyboard.press("Enter");
+  await page.waitForFunction((first) => document.activeElement?.getAttribute("data-node") !== first, first);
   for (const key of ["ArrowUp", "ArrowDown"]) {
     for (let steps = 0; steps < 40 && (await at()) !== target; steps++) {
       const before = await at();

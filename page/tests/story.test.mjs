@@ -110,6 +110,28 @@ async function charted(page, name) {
   });
 }
 
+test("a key right after a dialog has closed is not lost to the focus that it gives back", async () => {
+  const page = await open(browser, rig.url);
+  await login(page, "admin", PASSWORD);
+  await shown(page);
+  await node(page, "function", "d0/vf4").click();
+  await page.click("text=Give …");
+  await page.waitForSelector("[data-test=plan]");
+  const focused = await page.evaluate(async () => {
+    const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+    document.querySelector("dialog footer button").click();
+    // As soon as anything else gets its turn.
+    await pause(0);
+    const from = document.querySelector('[data-node="function:d0/vf4"]');
+    from.focus();
+    from.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", bubbles: true, cancelable: true }));
+    await pause(300);
+    return document.activeElement?.getAttribute("data-node") ?? document.activeElement?.outerHTML;
+  });
+  assert.match(focused, /^port:/);
+  await page.context().close();
+});
+
 test("a finger drags by the handle, and scrolls elsewhere", async () => {
   const page = await open(browser, rig.url, { hasTouch: true });
   await login(page, "admin", PASSWORD);

@@ -5,7 +5,7 @@ import { bytes as capacity, count, shortNqn } from "../ui/format";
 import { Health } from "../ui/parts";
 import { current, iops } from "../model/metrics";
 import { beginDrag } from "./drag";
-import { onKey } from "./keys";
+import { expand, onKey } from "./keys";
 import type { Layout, Node } from "./layout";
 import { cancelPick, dragged, drop, isExpanded, isTarget, moving, picked, selected, setExpanded, targetOf } from "./state";
 
@@ -26,7 +26,7 @@ export function NodeView({ node, layout, first }: { node: Node; layout: Layout; 
     if (picked.value && target) return drop(picked.value, node.key);
     if (picked.value) cancelPick();
     selected.value = node.key;
-    if (node.drive && (node.kind === "functions" || node.kind === "namespaces")) setExpanded(node.drive.name, true);
+    if (node.kind === "functions" || node.kind === "namespaces") expand(node);
   };
   return (
     <button

@@ -1,13 +1,14 @@
 //! The picture of the box: hosts, ports, functions, namespaces and drives, and the lines between.
 
 import { useComputed, useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { box, loaded } from "../model/store";
 import { bytes, current, iops } from "../model/metrics";
 import { Details } from "./Details";
 import { COLUMNS, type Edge, type Layout, curve, layOut, related } from "./layout";
 import { NodeView } from "./NodeView";
-import { dragged, filter, isExpanded, moving, nameOf, selected, setAllExpanded, shownDrives, targetOf } from "./state";
+import { focusTarget, focusWanted } from "./keys";
+import { dragged, filter, isExpanded, moving, nameOf, picked, selected, setAllExpanded, shownDrives, targetOf } from "./state";
 
 export function BoxView() {
   const element = useRef<HTMLDivElement>(null);
@@ -77,6 +78,9 @@ function Canvas({ layout }: { layout: Layout }) {
   const firstKey = layout.nodes.find((node) => node.kind === "function" || node.kind === "functions")?.key;
   const known = layout.nodes.some((node) => node.key === selected.value);
   const sorted = layout.nodes.toSorted((a, b) => a.column - b.column || a.y - b.y);
+  // Not after the next frame: another key may arrive before.
+  useLayoutEffect(() => focusTarget(layout), [picked.value]);
+  useLayoutEffect(focusWanted);
   return (
     <>
       <div class="column-heads" aria-hidden="true">

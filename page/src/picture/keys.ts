@@ -1,6 +1,6 @@
 //! The picture by keyboard: arrows go from node to node, Enter picks up and puts down.
 
-import type { Layout, Node } from "./layout";
+import { type Layout, type Node, keyOf } from "./layout";
 import { cancelPick, drop, isTarget, pick, picked, selected, setExpanded, targetOf } from "./state";
 
 function middle(node: Node): number {
@@ -50,6 +50,26 @@ export function focusNode(key: string): void {
   document.querySelector<HTMLElement>(`[data-node="${CSS.escape(key)}"]`)?.focus();
 }
 
+/** The node that gets the focus as soon as it is drawn. */
+let wanted: string | undefined;
+
+/** To be called when the picture was drawn, before another key arrives. */
+export function focusWanted(): void {
+  if (wanted === undefined) return;
+  focusNode(wanted);
+  wanted = undefined;
+}
+
+/** What is picked up looks for its target from here: near it, at its own drive if that has some. */
+export function focusTarget(layout: Layout): void {
+  const from = layout.nodes.find((node) => node.key === picked.value);
+  if (!from) return;
+  const targets = layout.nodes.filter(isTarget);
+  const near = targets.filter((one) => one.function?.drive === from.namespace?.drive && one.function);
+  const first = nearest(near.length ? near : targets, middle(from));
+  if (first) focusNode(first.key);
+}
+
 export function onKey(event: KeyboardEvent, layout: Layout, node: Node): void {
   const next = neighbour(layout, node, event.key);
   if (next) {
@@ -65,24 +85,26 @@ export function onKey(event: KeyboardEvent, layout: Layout, node: Node): void {
     focusNode(back);
   } else if (event.key === "Enter" || event.key === " ") {
     event.preventDefault();
-    enter(layout, node);
+    enter(node);
   }
 }
 
-function enter(layout: Layout, node: Node): void {
+/** A node that stands for several gives way to them, and the focus goes to the first. */
+export function expand(node: Node): void {
+  if (!node.drive) return;
+  const [kind, list] =
+    node.kind === "functions" ? (["function", node.drive.functions] as const) : (["namespace", node.drive.namespaces] as const);
+  wanted = list[0] && keyOf(kind, list[0].name);
+  setExpanded(node.drive.name, true);
+}
+
+function enter(node: Node): void {
   if (picked.value) {
     if (isTarget(node)) drop(picked.value, node.key);
     return;
   }
   selected.value = node.key;
-  if (node.kind === "functions" || node.kind === "namespaces") {
-    if (node.drive) setExpanded(node.drive.name, true);
-  } else if (targetOf(node.key)) {
-    pick(node.key);
-    const targets = layout.nodes.filter(isTarget);
-    const near = targets.filter((one) => one.function?.drive === node.namespace?.drive && one.function);
-    const first = nearest(near.length ? near : targets, middle(node));
-    // What was collapsed is drawn first.
-    setTimeout(() => first && focusNode(first.key));
-  } else document.querySelector<HTMLElement>(".details")?.focus();
+  if (node.kind === "functions" || node.kind === "namespaces") expand(node);
+  else if (targetOf(node.key)) pick(node.key);
+  else document.querySelector<HTMLElement>(".details")?.focus();
 }

@@ -2,7 +2,7 @@
 
 import { effect } from "@preact/signals";
 import type { ComponentType } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { ChangeDialog } from "../actions/ChangeDialog";
 import { reachable } from "../api/client";
 import { retryStream, streamState } from "../api/stream";
@@ -79,7 +79,7 @@ function Frame() {
   const main = useRef<HTMLElement>(null);
   const first = useRef(true);
   useEffect(() => watchKinds(["Functions", "Ports", "Drives"]), []);
-  useEffect(() => {
+  useLayoutEffect(() => {
     document.title = `${title} – ebof`;
     // Another view is told by its heading.
     if (!first.current) {

@@ -1,12 +1,14 @@
 //! A modal dialog on the browser's own element, which keeps the focus within and gives it back.
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useId, useRef } from "preact/hooks";
+import { useId, useLayoutEffect, useRef } from "preact/hooks";
 
 export function Dialog(props: { title: string; onClose: () => void; children: ComponentChildren; wide?: boolean }) {
   const element = useRef<HTMLDialogElement>(null);
   const id = useId();
-  useEffect(() => {
+  // With the element itself, not after the next frame: the focus would be taken from what the user
+  // has gone to by then.
+  useLayoutEffect(() => {
     const dialog = element.current;
     const before = document.activeElement as HTMLElement | null;
     if (dialog && !dialog.open) dialog.showModal();
