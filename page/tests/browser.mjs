@@ -1,5 +1,6 @@
 // Driving the page in Debian's chromium: starting it, logging in, the picture by mouse and keyboard.
 
+import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
 import { chromium } from "playwright-core";
 
@@ -64,6 +65,11 @@ export async function view(page, hash) {
   await page.waitForSelector("main h1");
 }
 
+/** Waits until the row of a table says something. */
+export async function row(page, id, text) {
+  await page.locator(`[data-row="${id}"]`, { hasText: text }).waitFor();
+}
+
 export function node(page, kind, name) {
   return page.locator(`[data-node="${kind}:${name}"]`);
 }
@@ -105,14 +111,21 @@ export async function carry(page, from, to) {
   await page.keyboard.press("Enter");
 }
 
-/** Reads the plan that is shown, applies it, and waits for its end. */
+/** Reads the plan that is shown, applies it, and waits for its end. The dialog shows the call. */
 export async function apply(page, options = {}) {
-  const plan = await page.locator("dialog [data-test=plan]").innerText();
-  if (options.confirm) await page.fill("dialog [name=confirm]", options.confirm);
+  await page.waitForSelector("dialog [data-test=plan], dialog [data-test=apply]:enabled, dialog .failure");
+  const plan = (await page.locator("dialog [data-test=plan]").allInnerTexts()).join("\n");
+  assert.match(await page.locator("dialog .call code").innerText(), /^curl -k -X (POST|PATCH|DELETE) '/);
+  if (options.confirm) {
+    assert.ok(await page.locator("dialog [data-test=apply]").isDisabled(), "nothing is typed yet");
+    await page.fill("dialog [name=confirm]", options.confirm);
+  }
+  const failure = page.locator("dialog .failure");
+  if (await failure.count()) throw new Error(`not possible: ${await failure.innerText()}`);
   await page.click("dialog [data-test=apply]");
   await page.waitForSelector("dialog [data-test=done], dialog .failure", { timeout: options.timeout ?? 30_000 });
-  const failure = page.locator("dialog .failure");
   if (await failure.count()) throw new Error(`not done: ${await failure.innerText()}`);
+  if (options.remark) assert.match(await page.locator("dialog").innerText(), options.remark);
   await page.click("dialog footer button");
   return plan;
 }

@@ -85,6 +85,10 @@ export class Rig {
     rmSync(this.directory, { recursive: true, force: true });
   }
 
+  get control() {
+    return join(this.directory, "control.sock");
+  }
+
   get initialPassword() {
     const lines = readFileSync(join(this.directory, "initial-password"), "utf8").trim().split("\n");
     return lines.at(-1);

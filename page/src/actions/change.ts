@@ -1,7 +1,7 @@
 //! A change that the page asks for: its plan, its request, and its task.
 
 import { signal } from "@preact/signals";
-import { ROOT, ServiceError, type Method, get, request } from "../api/client";
+import { ROOT, ServiceError, type Method, get, request, token } from "../api/client";
 import type { Manager } from "./manager";
 import type { Message, PlanAnswer, Task } from "../api/types";
 import { onEvent, refresh } from "../model/store";
@@ -43,9 +43,9 @@ export type Stage =
 
 export const pending = signal<{ change: Change; stage: Stage } | null>(null);
 
-/** How often a task is asked for at least and at most. */
-const POLL_MIN_MS = 250;
-const POLL_MAX_MS = 3_000;
+/** How often a task is asked for, and how long after an event. */
+const POLL_MS = 1_000;
+const EVENT_MS = 250;
 /** A task whose monitor cannot be read for so long is not followed any more. */
 const LOST_MS = 60_000;
 
@@ -114,8 +114,7 @@ export async function carryOut(change: Change): Promise<void> {
       announce(`${change.title}: done.`);
     }
   } catch (error) {
-    show(change, { at: "failed", error, task: undefined, phases: [] });
-    announce(`${change.title}: refused.`);
+    await failed(change, error, undefined, []);
   }
 }
 
@@ -131,7 +130,7 @@ async function follow(change: Change, monitor: string, first: Task): Promise<voi
     if (phase && phases.at(-1) !== phase) phases.push(phase);
     if (ENDED.has(task.TaskState ?? "")) break;
     show(change, { at: "running", task, phases: [...phases] });
-    await Promise.race([pause(POLL_MIN_MS, POLL_MAX_MS), nextEvent()]);
+    await Promise.race([pause(POLL_MS), nextEvent()]);
     try {
       const answer = await request<Task>("GET", monitor);
       lostSince = 0;
@@ -154,14 +153,15 @@ async function follow(change: Change, monitor: string, first: Task): Promise<voi
   announce(`${change.title}: done.`);
 }
 
-async function failed(change: Change, error: unknown, task: Task, phases: string[]): Promise<void> {
-  await refresh();
+/** What is shown may have been out of date: everything is read again, for the next attempt. */
+async function failed(change: Change, error: unknown, task: Task | undefined, phases: string[]): Promise<void> {
+  if (token.value) await refresh();
   show(change, { at: "failed", error, task, phases });
   announce(`${change.title}: failed.`);
 }
 
-function pause(least: number, most: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, Math.min(most, Math.max(least, 1000))));
+function pause(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms));
 }
 
 /** An event often tells that a task went on. */
@@ -169,7 +169,7 @@ function nextEvent(): Promise<void> {
   return new Promise((resolve) => {
     const stop = onEvent(() => {
       stop();
-      setTimeout(resolve, POLL_MIN_MS);
+      setTimeout(resolve, EVENT_MS);
     });
   });
 }

@@ -79,6 +79,21 @@ export function setToken(value: string | null): void {
   else sessionStorage.setItem("ebof-token", value);
 }
 
+/** A body with a file: what is asked for, and the file itself. */
+export class Upload {
+  constructor(
+    readonly parameters: object,
+    readonly file: File,
+  ) {}
+
+  form(): FormData {
+    const form = new FormData();
+    form.append("UpdateParameters", new Blob([JSON.stringify(this.parameters)], { type: "application/json" }));
+    form.append("UpdateFile", this.file, this.file.name);
+    return form;
+  }
+}
+
 let nextCall = 1;
 
 function listed(method: Method, uri: string, body: unknown, options: Options): Call {
@@ -98,7 +113,7 @@ function listed(method: Method, uri: string, body: unknown, options: Options): C
 
 /** Passwords are not shown again. */
 function hidden(body: unknown): unknown {
-  if (body === null || typeof body !== "object" || body instanceof FormData) return body;
+  if (body === null || typeof body !== "object" || body instanceof Upload) return body;
   const secret = ["Password", "OldPassword", "DHChapKey"];
   return Object.fromEntries(
     Object.entries(body).map(([key, value]) => [key, secret.includes(key) ? "…" : value]),
@@ -138,7 +153,7 @@ export async function request<T>(
   };
   const sent = init.headers as Record<string, string>;
   if (options.ifMatch) sent["If-Match"] = options.ifMatch;
-  if (body instanceof FormData) init.body = body;
+  if (body instanceof Upload) init.body = body.form();
   else if (body !== undefined) {
     sent["Content-Type"] = "application/json";
     init.body = JSON.stringify(body);
@@ -251,8 +266,11 @@ export function curl(call: { method: Method; uri: string; body?: unknown; ifMatc
   const words = ["curl -k", call.method === "GET" ? "" : `-X ${call.method}`, quoted(url)];
   words.push('-H "X-Auth-Token: $TOKEN"');
   if (call.ifMatch) words.push("-H", quoted(`If-Match: ${call.ifMatch}`));
-  if (call.body instanceof FormData) words.push("-F UpdateParameters=@parameters.json -F UpdateFile=@FILE");
-  else if (call.body !== undefined) {
+  if (call.body instanceof Upload) {
+    const { parameters, file } = call.body;
+    words.push("-F", quoted(`UpdateParameters=${JSON.stringify(parameters)};type=application/json`));
+    words.push("-F", quoted(`UpdateFile=@${file.name};type=application/octet-stream`));
+  } else if (call.body !== undefined) {
     words.push("-H 'Content-Type: application/json'", "-d", quoted(JSON.stringify(call.body)));
   }
   return words.filter(Boolean).join(" ");

@@ -178,6 +178,13 @@ export interface Endpoint extends Resource {
   Oem?: { Ebof?: { Object?: string; Connected?: boolean } };
 }
 
+/** Who may connect to a subsystem. */
+export interface Connection extends Resource {
+  VolumeInfo?: { Volume: Ref }[];
+  Links?: { InitiatorEndpoints?: Ref[]; TargetEndpoints?: Ref[] };
+  Oem?: { Ebof?: { AnyHost?: boolean; Connected?: boolean } };
+}
+
 export interface Task extends Resource {
   TaskState?: string;
   TaskStatus?: string;

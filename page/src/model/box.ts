@@ -91,7 +91,7 @@ export interface Box {
 
 export const emptyBox: Box = { drives: [], ports: [], hosts: [] };
 
-const CHASSIS = `${ROOT}/Chassis/enclosure`;
+export const CHASSIS = `${ROOT}/Chassis/enclosure`;
 const FABRICS = ["NVMeoF", "PCIe"] as const;
 /** Requests that run beside each other: browsers have six connections, and the stream needs one. */
 const PARALLEL = 4;
@@ -286,9 +286,17 @@ export function hostViews(drives: DriveView[], endpoints: Endpoint[]): HostView[
 
 /** The endpoint of a function in the fabric of a port. */
 export function endpointOf(one: FunctionView, port: PortView): string {
-  const fabric = port.zone?.includes("/Fabrics/PCIe/") ? "PCIe" : "NVMeoF";
+  return endpointIn(port.zone?.includes("/Fabrics/PCIe/") ? "PCIe" : "NVMeoF", one);
+}
+
+/** The endpoint that hosts of a drive's own subsystem connect to. */
+export function hostsEndpointOf(drive: DriveView): string | undefined {
+  const one = drive.functions.find((each) => each.fixed);
+  return one && endpointIn("NVMeoF", one);
+}
+
+function endpointIn(fabric: (typeof FABRICS)[number], one: FunctionView): string {
   const drive = one.uri.split("/").at(-3) ?? one.drive;
   const id = one.uri.split("/").at(-1) ?? one.short;
   return `${ROOT}/Fabrics/${fabric}/Endpoints/${drive}-${id}`;
 }
-

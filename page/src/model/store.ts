@@ -55,9 +55,19 @@ let gathering: ReturnType<typeof setTimeout> | undefined;
 let reading: Promise<void> = Promise.resolve();
 let refreshing: ReturnType<typeof setInterval> | undefined;
 
-export function refresh(): Promise<void> {
+/** What views read beside the box. */
+const readers = new Set<() => Promise<void>>();
+
+/** Has `reader` read again with all the rest; returns how to end that. */
+export function onRefresh(reader: () => Promise<void>): () => void {
+  readers.add(reader);
+  return () => readers.delete(reader);
+}
+
+/** Reads everything that is shown. */
+export async function refresh(): Promise<void> {
   wanted.all = true;
-  return readNow();
+  await Promise.all([readNow(), ...[...readers].map((reader) => reader())]);
 }
 
 let readAllAt = 0;

@@ -2,14 +2,15 @@
 
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { attach, detach, giveToPort, share, takeFromPort } from "../actions/box";
+import { Attachments, DetachButton } from "../actions/Attachments";
+import { attach, giveToPort, share, takeFromPort } from "../actions/box";
 import { propose } from "../actions/change";
 import { mayChange } from "../api/session";
 import { type DriveView, type FunctionView, type HostView, type NamespaceView, type PortView, endpointOf } from "../model/box";
-import { box, drives, functionAt, functions, namespaces, ports } from "../model/store";
+import { box, drives, functions, namespaces, ports } from "../model/store";
 import { href } from "../router";
 import { bytes, count, parseBytes, parseCount, rate, time } from "../ui/format";
-import { Badge, Button, Facts, Field, Health } from "../ui/parts";
+import { Badge, Button, Choose, Facts, Field, Health } from "../ui/parts";
 import { kindOf, nameOf, pick, selectByName, selected } from "./state";
 import { ExpandButton } from "./NodeView";
 
@@ -54,31 +55,6 @@ function contentOf(key: string): ComponentChildren {
   }
 }
 
-function Choose(props: { label: string; options: [string, string][]; action: string; onChoose: (value: string) => void }) {
-  const value = useSignal("");
-  const chosen = props.options.some(([key]) => key === value.value) ? value.value : (props.options[0]?.[0] ?? "");
-  if (!props.options.length) return null;
-  return (
-    <form
-      class="choose"
-      onSubmit={(event) => {
-        event.preventDefault();
-        props.onChoose(chosen);
-      }}
-    >
-      <label>
-        <span>{props.label}</span>
-        <select value={chosen} onChange={(event) => (value.value = event.currentTarget.value)}>
-          {props.options.map(([key, text]) => (
-            <option value={key}>{text}</option>
-          ))}
-        </select>
-      </label>
-      <Button type="submit">{props.action}</Button>
-    </form>
-  );
-}
-
 function FunctionDetails({ one }: { one: FunctionView }) {
   const own = namespaces.value.filter((each) => one.namespaces.includes(each.uri) || each.functions.includes(one.uri));
   const take = takeFromPort(one);
@@ -104,6 +80,7 @@ function FunctionDetails({ one }: { one: FunctionView }) {
           <h3>Port</h3>
           <Choose
             label={one.port ? "Move to" : "Give to"}
+            name="port"
             action={one.port ? "Move …" : "Give …"}
             options={ports.value.filter((port) => port.zone && port.name !== one.port).map((port) => [port.name, port.name])}
             onChoose={(name) => {
@@ -139,6 +116,7 @@ function FunctionDetails({ one }: { one: FunctionView }) {
       {mayChange() && (
         <Choose
           label="Attach"
+          name="attach"
           action="Attach …"
           options={free.map((each) => [each.name, `${each.name}, ${bytes(each.bytes)}`])}
           onChoose={(name) => {
@@ -156,16 +134,6 @@ function FunctionDetails({ one }: { one: FunctionView }) {
 function portsOf(one: FunctionView): string {
   const names = ports.value.filter((port) => port.endpoints.includes(endpointOf(one, port))).map((port) => port.name);
   return names.join(", ") || "none";
-}
-
-function DetachButton({ namespace, uri }: { namespace: NamespaceView; uri: string }) {
-  const change = detach(namespace, uri);
-  if (!change || !mayChange()) return null;
-  return (
-    <Button class="small" aria-label={change.title} onClick={() => void propose(change)}>
-      Detach …
-    </Button>
-  );
 }
 
 /** Empty is no limit. */
@@ -223,7 +191,6 @@ function ShareForm({ one }: { one: FunctionView }) {
 }
 
 function NamespaceDetails({ one }: { one: NamespaceView }) {
-  const candidates = functions.value.filter((each) => each.drive === one.drive && !one.functions.includes(each.uri));
   return (
     <>
       <h2>{one.name}</h2>
@@ -239,35 +206,20 @@ function NamespaceDetails({ one }: { one: NamespaceView }) {
       <p class="links">
         <a href={href("namespaces", one.name)}>Format, sanitize, delete</a>
       </p>
-      <h3>Attached to</h3>
-      {one.functions.length === 0 && <p class="quiet">no function</p>}
-      <ul class="plain">
-        {one.functions.map((uri) => (
-          <li>
-            <button type="button" class="link" onClick={() => selectByName("function", functionAt(uri)?.name ?? "")}>
-              {functionAt(uri)?.name ?? uri}
-            </button>
-            <DetachButton namespace={one} uri={uri} />
-          </li>
-        ))}
-      </ul>
+      <Attachments
+        one={one}
+        name={(name) => (
+          <button type="button" class="link" onClick={() => selectByName("function", name)}>
+            {name}
+          </button>
+        )}
+      />
       {mayChange() && (
-        <>
-          <Choose
-            label="Attach to"
-            action="Attach …"
-            options={candidates.map((each) => [each.name, each.name])}
-            onChoose={(name) => {
-              const target = functions.value.find((each) => each.name === name);
-              if (target) void propose(attach(one, target));
-            }}
-          />
-          <p class="buttons">
-            <Button class="small" onClick={() => pick(`namespace:${one.name}`)}>
-              Choose in the picture
-            </Button>
-          </p>
-        </>
+        <p class="buttons">
+          <Button class="small" onClick={() => pick(`namespace:${one.name}`)}>
+            Choose in the picture
+          </Button>
+        </p>
       )}
     </>
   );

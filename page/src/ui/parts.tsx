@@ -121,17 +121,43 @@ export function Select(props: {
   value: string;
   options: [string, string][];
   onChange: (value: string) => void;
+  name?: string;
 }) {
   const id = useId();
   return (
     <p class="field">
       <label for={id}>{props.label}</label>
-      <select id={id} value={props.value} onChange={(event) => props.onChange(event.currentTarget.value)}>
+      <select id={id} name={props.name} value={props.value} onChange={(event) => props.onChange(event.currentTarget.value)}>
         {props.options.map(([value, label]) => (
           <option value={value}>{label}</option>
         ))}
       </select>
     </p>
+  );
+}
+
+/** One of several, and what is done with it. */
+export function Choose(props: {
+  label: string;
+  name: string;
+  options: [string, string][];
+  action: string;
+  onChoose: (value: string) => void;
+}) {
+  const value = useSignal("");
+  const chosen = props.options.some(([key]) => key === value.value) ? value.value : (props.options[0]?.[0] ?? "");
+  if (!props.options.length) return null;
+  return (
+    <form
+      class="choose"
+      onSubmit={(event) => {
+        event.preventDefault();
+        props.onChoose(chosen);
+      }}
+    >
+      <Select label={props.label} name={props.name} value={chosen} options={props.options} onChange={(text) => (value.value = text)} />
+      <Button type="submit">{props.action}</Button>
+    </form>
   );
 }
 

@@ -30,7 +30,7 @@ const ROLES: [string, string][] = [
 ];
 
 export function AccountsView() {
-  const { value, problem, again } = useResource("accounts", async () => {
+  const { value, problem } = useResource("accounts", async () => {
     const [accounts, sessions] = await Promise.all([
       members<Account>(`${ROOT}/AccountService/Accounts`),
       members<Session>(`${ROOT}/SessionService/Sessions`),
@@ -50,14 +50,14 @@ export function AccountsView() {
         empty="No account can be seen."
         columns={[
           { title: "Account", cell: (one) => one.UserName },
-          { title: "Role", cell: (one) => one.RoleId },
+          { title: "Role", cell: (one) => <Role one={one} /> },
           { title: "State", cell: (one) => <AccountState one={one} /> },
-          { title: "Actions", bare: true, cell: (one) => <AccountButtons one={one} done={again} /> },
+          { title: "Actions", bare: true, cell: (one) => <AccountButtons one={one} /> },
         ]}
       />
       <div class="cards">
         <Password account={value?.accounts.find((one) => one.UserName === user.value?.name)} />
-        {mayAdminister() && <Create done={again} />}
+        {mayAdminister() && <Create />}
       </div>
       <h2>Sessions</h2>
       <Table
@@ -70,7 +70,7 @@ export function AccountsView() {
           { title: "Account", cell: (one) => one.UserName },
           { title: "From", extra: true, cell: (one) => one.ClientOriginIPAddress ?? "–" },
           { title: "Since", extra: true, cell: (one) => time(one.CreatedTime) },
-          { title: "Actions", bare: true, cell: (one) => <EndSession one={one} done={again} /> },
+          { title: "Actions", bare: true, cell: (one) => <EndSession one={one} /> },
         ]}
       />
     </>
@@ -84,61 +84,78 @@ function AccountState({ one }: { one: Account }) {
   return <Badge tone="good">enabled</Badge>;
 }
 
-function AccountButtons({ one, done }: { one: Account; done: () => void }) {
-  if (!mayAdminister() || one.UserName === user.value?.name) return null;
+/** A change of an account or a session: the service plans none of them. */
+function proposed(title: string, one: Resource, body?: object, after?: () => void): void {
+  void propose({
+    title,
+    method: body ? "PATCH" : "DELETE",
+    target: one["@odata.id"],
+    ...(body ? { body } : {}),
+    ifMatch: one["@odata.etag"],
+    unplanned: true,
+    ...(after ? { after } : {}),
+  });
+}
+
+function mayEdit(one: Account): boolean {
+  return mayAdminister() && one.UserName !== user.value?.name;
+}
+
+function Role({ one }: { one: Account }) {
+  if (!mayEdit(one)) return <>{one.RoleId}</>;
+  return (
+    <select
+      aria-label={`Role of ${one.UserName}`}
+      value={one.RoleId ?? ""}
+      onChange={({ currentTarget }) => {
+        const role = currentTarget.value;
+        // It shows what is, until it is changed.
+        currentTarget.value = one.RoleId ?? "";
+        proposed(`${one.UserName} becomes ${role}`, one, { RoleId: role });
+      }}
+    >
+      {ROLES.map(([role]) => (
+        <option value={role}>{role}</option>
+      ))}
+    </select>
+  );
+}
+
+function AccountButtons({ one }: { one: Account }) {
+  if (!mayEdit(one)) return null;
+  const able = one.Enabled === false ? "Enable" : "Disable";
   return (
     <span class="buttons">
+      {one.Locked && (
+        <Button
+          class="small"
+          aria-label={`Unlock ${one.UserName}`}
+          onClick={() => proposed(`Unlock account ${one.UserName}`, one, { Locked: false })}
+        >
+          Unlock …
+        </Button>
+      )}
       <Button
         class="small"
-        aria-label={`${one.Enabled === false ? "Enable" : "Disable"} ${one.UserName}`}
-        onClick={() =>
-          void propose({
-            title: `${one.Enabled === false ? "Enable" : "Disable"} account ${one.UserName}`,
-            method: "PATCH",
-            target: one["@odata.id"],
-            body: { Enabled: one.Enabled === false },
-            ifMatch: one["@odata.etag"],
-            unplanned: true,
-            after: done,
-          })
-        }
+        aria-label={`${able} ${one.UserName}`}
+        onClick={() => proposed(`${able} account ${one.UserName}`, one, { Enabled: one.Enabled === false })}
       >
-        {one.Enabled === false ? "Enable …" : "Disable …"}
-      </Button>{" "}
-      <Button
-        class="small danger"
-        aria-label={`Delete ${one.UserName}`}
-        onClick={() =>
-          void propose({
-            title: `Delete account ${one.UserName}`,
-            method: "DELETE",
-            target: one["@odata.id"],
-            unplanned: true,
-            after: done,
-          })
-        }
-      >
+        {able} …
+      </Button>
+      <Button class="small danger" aria-label={`Delete ${one.UserName}`} onClick={() => proposed(`Delete account ${one.UserName}`, one)}>
         Delete …
       </Button>
     </span>
   );
 }
 
-function EndSession({ one, done }: { one: Session; done: () => void }) {
+function EndSession({ one }: { one: Session }) {
   if (one["@odata.id"] === user.value?.session) return <Badge>this one</Badge>;
   return (
     <Button
       class="small"
       aria-label={`End session ${one.Id}`}
-      onClick={() =>
-        void propose({
-          title: `End session ${one.Id} of ${one.UserName}`,
-          method: "DELETE",
-          target: one["@odata.id"],
-          unplanned: true,
-          after: done,
-        })
-      }
+      onClick={() => proposed(`End session ${one.Id} of ${one.UserName}`, one)}
     >
       End …
     </Button>
@@ -153,18 +170,11 @@ function Password({ account }: { account: Account | undefined }) {
   const submit = (event: Event) => {
     event.preventDefault();
     if (differs || !password.value || !again.value) return;
-    void propose({
-      title: "Change your password",
-      method: "PATCH",
-      target: account["@odata.id"],
-      body: { Password: password.value },
-      ifMatch: account["@odata.etag"],
-      unplanned: true,
-      after: () => {
-        password.value = "";
-        again.value = "";
-      },
-    });
+    const done = () => {
+      password.value = "";
+      again.value = "";
+    };
+    proposed("Change your password", account, { Password: password.value }, done);
   };
   return (
     <form class="panel form" onSubmit={submit}>
@@ -186,7 +196,7 @@ function Password({ account }: { account: Account | undefined }) {
   );
 }
 
-function Create({ done }: { done: () => void }) {
+function Create() {
   const name = useSignal("");
   const password = useSignal("");
   const role = useSignal("ReadOnly");
@@ -201,16 +211,15 @@ function Create({ done }: { done: () => void }) {
       after: () => {
         name.value = "";
         password.value = "";
-        done();
       },
     });
   };
   return (
     <form class="panel form" onSubmit={submit}>
       <h2>New account</h2>
-      <Field label="User name" value={name.value} onInput={(value) => (name.value = value)} />
+      <Field label="User name" name="username" value={name.value} onInput={(value) => (name.value = value)} />
       <Field label="Password" type="password" autocomplete="new-password" value={password.value} onInput={(value) => (password.value = value)} />
-      <Select label="Role" value={role.value} options={ROLES} onChange={(value) => (role.value = value)} />
+      <Select label="Role" name="role" value={role.value} options={ROLES} onChange={(value) => (role.value = value)} />
       <Button type="submit" class="primary" disabled={!name.value || !password.value}>
         Create …
       </Button>

@@ -22,7 +22,7 @@ interface Certificate extends Resource {
 }
 
 export function CertificatesView() {
-  const { value, problem, again } = useResource("certificates", () => members<Certificate>(LOCATION));
+  const { value, problem } = useResource("certificates", () => members<Certificate>(LOCATION));
   const request = useSignal("");
   return (
     <>
@@ -46,7 +46,7 @@ export function CertificatesView() {
           </section>
         ))}
         <Request onRequest={(text) => (request.value = text)} />
-        <Replace target={value?.[0]?.["@odata.id"] ?? `${LOCATION}/1`} done={again} />
+        <Replace target={value?.[0]?.["@odata.id"] ?? `${LOCATION}/1`} />
       </div>
       {request.value && (
         <section class="panel">
@@ -83,7 +83,7 @@ function Request({ onRequest }: { onRequest: (text: string) => void }) {
   );
 }
 
-function Replace({ target, done }: { target: string; done: () => void }) {
+function Replace({ target }: { target: string }) {
   const text = useSignal("");
   const submit = (event: Event) => {
     event.preventDefault();
@@ -94,7 +94,6 @@ function Replace({ target, done }: { target: string; done: () => void }) {
       body: { CertificateString: text.value, CertificateType: "PEM", CertificateUri: { "@odata.id": target } },
       unplanned: true,
       warning: "New connections get the new certificate.",
-      after: done,
     });
   };
   return (

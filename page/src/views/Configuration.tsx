@@ -1,11 +1,12 @@
 //! The configuration in force: where it comes from, whether that differs, its text, and another one.
 
 import { useSignal } from "@preact/signals";
-import { propose } from "../actions/change";
+import { type Change, propose } from "../actions/change";
 import { ROOT, get } from "../api/client";
 import { mayAdminister } from "../api/session";
 import type { Resource } from "../api/types";
-import { Badge, Button, Facts } from "../ui/parts";
+import { time } from "../ui/format";
+import { Badge, Button, Facts, Table } from "../ui/parts";
 import { useResource } from "./use";
 
 interface Configuration extends Resource {
@@ -15,6 +16,17 @@ interface Configuration extends Resource {
   Differs?: boolean | null;
   Problem?: string | null;
   TOML?: string;
+  /** What is or was in force, the latest first. */
+  Generations?: Generation[];
+}
+
+interface Generation {
+  Generation?: string;
+  Revision?: string;
+  Created?: string;
+  Cause?: string;
+  Changes?: string[];
+  ChangesLeftOut?: number;
 }
 
 export function ConfigurationView() {
@@ -51,27 +63,78 @@ export function ConfigurationView() {
           <h2>In force</h2>
           <pre tabIndex={0} aria-label="configuration in force">{text}</pre>
           {mayAdminister() && <Another key={value.Revision ?? ""} now={value} />}
+          <h2>Before</h2>
+          <Before now={value} />
         </>
       )}
     </>
   );
 }
 
+/** A change to another configuration: the service plans it by an action of its own. */
+function replacement(title: string, now: Configuration, desired: object): Change | undefined {
+  const plan = now.Actions?.["#EbofConfiguration.Plan"]?.target;
+  const apply = now.Actions?.["#EbofConfiguration.Apply"]?.target;
+  if (!plan || !apply) return undefined;
+  return {
+    title,
+    method: "POST",
+    target: apply,
+    body: { ...desired, Revision: now.Revision },
+    planned: { target: plan, body: desired },
+  };
+}
+
+/** What was in force before, and can be again. */
+function Before({ now }: { now: Configuration }) {
+  const button = (one: Generation, at: number) => {
+    if (at === 0) return <Badge tone="good">in force</Badge>;
+    const change = replacement(`Put generation ${one.Generation} in force again`, now, { Generation: one.Generation });
+    if (!change || !mayAdminister()) return null;
+    return (
+      <Button class="small" aria-label={change.title} onClick={() => void propose(change)}>
+        Roll back …
+      </Button>
+    );
+  };
+  const rows = now.Generations ?? [];
+  return (
+    <Table
+      caption="Configurations before"
+      rows={rows}
+      id={(one) => one.Generation ?? ""}
+      empty="None is stored: the target has no state directory."
+      columns={[
+        { title: "Generation", number: true, cell: (one) => one.Generation },
+        { title: "Since", cell: (one) => time(one.Created) },
+        { title: "By", extra: true, cell: (one) => one.Cause },
+        { title: "Changes", cell: (one) => <Changes one={one} /> },
+        { title: "Actions", bare: true, cell: (one) => button(one, rows.indexOf(one)) },
+      ]}
+    />
+  );
+}
+
+function Changes({ one }: { one: Generation }) {
+  if (!one.Changes?.length) return <>–</>;
+  return (
+    <ul class="plain">
+      {one.Changes.map((text) => (
+        <li>{text}</li>
+      ))}
+      {(one.ChangesLeftOut ?? 0) > 0 && <li>and {one.ChangesLeftOut} more</li>}
+    </ul>
+  );
+}
+
 /** Another text, which starts from the one in force. */
 function Another({ now }: { now: Configuration }) {
   const text = useSignal(now.TOML ?? "");
-  const plan = now.Actions?.["#EbofConfiguration.Plan"]?.target;
-  const apply = now.Actions?.["#EbofConfiguration.Apply"]?.target;
-  if (!plan || !apply) return null;
+  const change = replacement("Apply another configuration", now, { TOML: text.value });
+  if (!change) return null;
   const submit = (event: Event) => {
     event.preventDefault();
-    void propose({
-      title: "Apply another configuration",
-      method: "POST",
-      target: apply,
-      body: { TOML: text.value, Revision: now.Revision },
-      planned: { target: plan, body: { TOML: text.value } },
-    });
+    void propose(change);
   };
   return (
     <details class="another">

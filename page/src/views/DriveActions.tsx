@@ -119,6 +119,7 @@ function SecureErase({ drive, action }: { drive: DriveView; action: Action | und
       {kinds.length > 0 && (
         <Select
           label="Sanitize"
+          name="sanitize"
           value={kind ?? ""}
           options={kinds.map((one) => [one, ERASURES[one] ?? one])}
           onChange={(value) => (chosen.value = value)}

@@ -1,10 +1,12 @@
 //! The drives: a table of all, and one with health, logs, firmware and what can be done with it.
 
+import { mayChange } from "../api/session";
 import type { DriveView } from "../model/box";
 import { drives } from "../model/store";
 import { href, route } from "../router";
 import { bytes } from "../ui/format";
 import { Facts, Health, Meter, Table } from "../ui/parts";
+import { AddDrive } from "./AddDrive";
 import { DriveActions } from "./DriveActions";
 import { DriveLogs } from "./DriveLogs";
 import { Firmware } from "./Firmware";
@@ -59,6 +61,7 @@ function All() {
           { title: "Firmware", extra: true, cell: (drive) => drive.resource?.FirmwareVersion ?? "–" },
         ]}
       />
+      {mayChange() && <AddDrive />}
     </>
   );
 }

@@ -2,11 +2,11 @@
 
 import { useSignal } from "@preact/signals";
 import { propose } from "../actions/change";
-import { ROOT, get, ids, members } from "../api/client";
+import { ROOT, Upload, get, ids, members } from "../api/client";
 import { mayChange } from "../api/session";
 import type { Ref, Resource } from "../api/types";
 import type { DriveView } from "../model/box";
-import { Button, Table } from "../ui/parts";
+import { Button, Select, Table } from "../ui/parts";
 import { useResource } from "./use";
 
 interface Slot extends Resource {
@@ -23,9 +23,13 @@ interface UpdateService extends Resource {
   MultipartHttpPushUri?: string;
 }
 
+function numberOf(slot: Slot): string {
+  return slot.Id?.match(/slot(\d+)$/)?.[1] ?? slot.Name ?? "";
+}
+
 function stateOf(slot: Slot): string {
   if (slot.Active) return "runs";
-  if (slot.Staged) return "runs after the next reset";
+  if (slot.Staged) return "runs after the next reset of a controller";
   return slot.Version ? "stored" : "empty";
 }
 
@@ -56,13 +60,13 @@ export function Firmware({ drive }: { drive: DriveView }) {
         id={(slot) => slot.Id ?? ""}
         empty="The drive has no firmware slots."
         columns={[
-          { title: "Slot", cell: (slot) => slot.Id?.match(/slot(\d+)$/)?.[1] ?? slot.Name },
+          { title: "Slot", cell: numberOf },
           { title: "Version", cell: (slot) => slot.Version || "–" },
           { title: "State", cell: stateOf },
           { title: "Actions", bare: true, cell: (slot) => <Activate drive={drive} slot={slot} target={value?.activate} /> },
         ]}
       />
-      {value?.push && mayChange() && <Upload drive={drive} push={value.push} slots={own} />}
+      {value?.push && mayChange() && <UploadForm drive={drive} push={value.push} slots={own} />}
     </section>
   );
 }
@@ -88,23 +92,26 @@ function Activate({ drive, slot, target }: { drive: DriveView; slot: Slot; targe
   );
 }
 
-function Upload({ drive, push, slots }: { drive: DriveView; push: string; slots: Slot[] }) {
+/** The slot that an image goes to if nobody chooses: an empty one, else one that does not run. */
+function freeSlot(slots: Slot[]): Slot | undefined {
+  return slots.find((one) => !one.Version) ?? slots.find((one) => !one.Active) ?? slots[0];
+}
+
+function UploadForm({ drive, push, slots }: { drive: DriveView; push: string; slots: Slot[] }) {
   const file = useSignal<File | null>(null);
   const slot = useSignal("");
   const when = useSignal("Immediate");
   const writable = slots.filter((one) => one.Updateable !== false);
+  const chosen = writable.find((one) => one["@odata.id"] === slot.value) ?? freeSlot(writable);
   const submit = (event: Event) => {
     event.preventDefault();
     if (!file.value) return;
-    const target = slot.value || writable[0]?.["@odata.id"] || drive.uri;
-    const form = new FormData();
-    form.append("UpdateParameters", new Blob([JSON.stringify({ Targets: [target], "@Redfish.OperationApplyTime": when.value })], { type: "application/json" }));
-    form.append("UpdateFile", file.value, file.value.name);
+    const run = when.value === "Stage" ? { Stage: true } : { "@Redfish.OperationApplyTime": when.value };
     void propose({
       title: `Firmware ${file.value.name} for drive ${drive.name}`,
       method: "POST",
       target: push,
-      body: form,
+      body: new Upload({ Targets: [chosen?.["@odata.id"] ?? drive.uri], ...run }, file.value),
       unplanned: true,
     });
   };
@@ -112,25 +119,28 @@ function Upload({ drive, push, slots }: { drive: DriveView; push: string; slots:
     <form class="choose" onSubmit={submit}>
       <label>
         <span>Image</span>
-        <input type="file" onChange={(event) => (file.value = event.currentTarget.files?.[0] ?? null)} />
+        <input type="file" name="image" onChange={(event) => (file.value = event.currentTarget.files?.[0] ?? null)} />
       </label>
       {writable.length > 1 && (
-        <label>
-          <span>Slot</span>
-          <select value={slot.value} onChange={(event) => (slot.value = event.currentTarget.value)}>
-            {writable.map((one) => (
-              <option value={one["@odata.id"]}>{one.Id?.match(/slot(\d+)$/)?.[1] ?? one.Name}</option>
-            ))}
-          </select>
-        </label>
+        <Select
+          label="Slot"
+          name="slot"
+          value={chosen?.["@odata.id"] ?? ""}
+          options={writable.map((one) => [one["@odata.id"], numberOf(one)])}
+          onChange={(value) => (slot.value = value)}
+        />
       )}
-      <label>
-        <span>Runs</span>
-        <select value={when.value} onChange={(event) => (when.value = event.currentTarget.value)}>
-          <option value="Immediate">at once</option>
-          <option value="OnReset">after the next reset</option>
-        </select>
-      </label>
+      <Select
+        label="Runs"
+        name="when"
+        value={when.value}
+        options={[
+          ["Immediate", "at once"],
+          ["OnReset", "after the next reset of a controller"],
+          ["Stage", "when it is activated"],
+        ]}
+        onChange={(value) => (when.value = value)}
+      />
       <Button type="submit" disabled={!file.value}>
         Upload …
       </Button>

@@ -1,7 +1,7 @@
 //! The namespaces: all of them, and what creates, formats, erases and deletes them.
 
 import { useSignal } from "@preact/signals";
-import { detach } from "../actions/box";
+import { Attachments } from "../actions/Attachments";
 import { type Change, propose } from "../actions/change";
 import { mayChange } from "../api/session";
 import type { DriveView, NamespaceView } from "../model/box";
@@ -155,23 +155,7 @@ function One({ one }: { one: NamespaceView }) {
           />
         </section>
         <section class="panel">
-          <h2>Attached to</h2>
-          {one.functions.length === 0 && <p class="quiet">no function; attach it in the picture of the box</p>}
-          <ul class="plain">
-            {one.functions.map((uri) => {
-              const change = detach(one, uri);
-              return (
-                <li>
-                  {functionAt(uri)?.name ?? uri}{" "}
-                  {change && mayChange() && (
-                    <Button class="small" onClick={() => void propose(change)}>
-                      Detach …
-                    </Button>
-                  )}
-                </li>
-              );
-            })}
-          </ul>
+          <Attachments one={one} name={(name) => name} />
         </section>
         {mayChange() && (
           <section class="panel">
@@ -232,8 +216,8 @@ function Format({ one, target }: { one: NamespaceView; target: string }) {
   };
   return (
     <form class="choose" onSubmit={submit}>
-      <Select label="Block" value={block.value} options={sizes.map((size) => [String(size), `${size} B`])} onChange={(value) => (block.value = value)} />
-      <Select label="What becomes of the data" value={erase.value} options={ERASURES} onChange={(value) => (erase.value = value)} />
+      <Select label="Block" name="block" value={block.value} options={sizes.map((size) => [String(size), `${size} B`])} onChange={(value) => (block.value = value)} />
+      <Select name="erase" label="What becomes of the data" value={erase.value} options={ERASURES} onChange={(value) => (erase.value = value)} />
       <Button type="submit" class="danger">
         Format …
       </Button>

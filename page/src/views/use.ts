@@ -1,8 +1,8 @@
 //! Reads resources for a view, again when an event comes that concerns it.
 
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
-import { onEvent } from "../model/store";
+import { useEffect, useRef } from "preact/hooks";
+import { onEvent, onRefresh } from "../model/store";
 import { textOf } from "../ui/parts";
 
 const GATHER_MS = 300;
@@ -13,40 +13,44 @@ export interface Read<T> {
   again: () => void;
 }
 
-/** `key` names what is read: another key is another reading. */
+/** `key` names what is read: another key is another reading. It is read again with all the rest, as
+ * after each change, and when an event comes that concerns it. */
 export function useResource<T>(key: string, read: () => Promise<T>, concerns: (origin: string) => boolean = () => false): Read<T> {
   const value = useSignal<T | undefined>(undefined);
   const problem = useSignal("");
-  const turn = useSignal(0);
+  const now = useRef<() => Promise<void>>(async () => {});
   useEffect(() => {
-    let gone = false;
-    read().then(
-      (fresh) => {
-        if (gone) return;
+    // What is read last is what is shown.
+    let latest = 0;
+    const again = async () => {
+      const turn = ++latest;
+      const shows = () => turn === latest;
+      try {
+        const fresh = await read();
+        if (!shows()) return;
         value.value = fresh;
         problem.value = "";
-      },
-      (error: unknown) => {
-        if (!gone) problem.value = textOf(error);
-      },
-    );
-    return () => {
-      gone = true;
+      } catch (error) {
+        if (shows()) problem.value = textOf(error);
+      }
     };
-  }, [key, turn.value]);
-  useEffect(() => {
+    now.current = again;
     let timer: ReturnType<typeof setTimeout> | undefined;
-    const stop = onEvent((record) => {
+    const stopEvents = onEvent((record) => {
       if (!concerns(record.OriginOfCondition?.["@odata.id"] ?? "")) return;
       timer ??= setTimeout(() => {
         timer = undefined;
-        turn.value++;
+        void again();
       }, GATHER_MS);
     });
+    const stopRefresh = onRefresh(again);
+    void again();
     return () => {
-      stop();
+      latest = Infinity;
       clearTimeout(timer);
+      stopEvents();
+      stopRefresh();
     };
   }, [key]);
-  return { value: value.value, problem: problem.value, again: () => turn.value++ };
+  return { value: value.value, problem: problem.value, again: () => void now.current() };
 }

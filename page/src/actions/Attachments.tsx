@@ -1,0 +1,56 @@
+//! What a namespace is attached to, and what attaches and detaches it: in the picture and elsewhere.
+
+import type { ComponentChildren } from "preact";
+import { mayChange } from "../api/session";
+import type { NamespaceView } from "../model/box";
+import { functionAt, functions } from "../model/store";
+import { Button, Choose } from "../ui/parts";
+import { attach, detach } from "./box";
+import { propose } from "./change";
+
+/** `name` shows the name of a function. */
+export function Attachments({ one, name }: { one: NamespaceView; name: (name: string) => ComponentChildren }) {
+  const candidates = functions.value.filter((each) => each.drive === one.drive && !one.functions.includes(each.uri));
+  const hosts = one.hosts.filter((host) => host !== "*");
+  return (
+    <>
+      <h3>Attached to</h3>
+      {one.functions.length === 0 && <p class="quiet">no function</p>}
+      <ul class="plain">
+        {one.functions.map((uri) => (
+          <li>
+            {name(functionAt(uri)?.name ?? uri)}
+            <DetachButton namespace={one} uri={uri} />
+          </li>
+        ))}
+        {hosts.map((nqn) => (
+          <li>
+            <code>{nqn}</code>
+          </li>
+        ))}
+      </ul>
+      {mayChange() && (
+        <Choose
+          label="Attach to"
+          name="attach"
+          action="Attach …"
+          options={candidates.map((each) => [each.name, each.fixed ? `${each.name}, every host` : each.name])}
+          onChoose={(chosen) => {
+            const target = functions.value.find((each) => each.name === chosen);
+            if (target) void propose(attach(one, target));
+          }}
+        />
+      )}
+    </>
+  );
+}
+
+export function DetachButton({ namespace, uri }: { namespace: NamespaceView; uri: string }) {
+  const change = detach(namespace, uri);
+  if (!change || !mayChange()) return null;
+  return (
+    <Button class="small" aria-label={change.title} onClick={() => void propose(change)}>
+      Detach …
+    </Button>
+  );
+}

@@ -1,0 +1,280 @@
+// What an administrator does beyond the picture, through the page; what came of it is asked for by
+// Redfish and by the command line.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, beforeEach, test } from "node:test";
+import { apply, launch, login, open, row, shown, view } from "./browser.mjs";
+import { PASSWORD, Rig } from "./rig.mjs";
+
+/** A file that is not empty: this one. */
+const SOMETHING = new URL(import.meta.url).pathname;
+
+let rig;
+let browser;
+let page;
+
+before(async () => {
+  rig = await Rig.start({ drives: ["d0", "d1"] });
+  await rig.settle();
+  await rig.createNamespace("d0", "16Mi");
+  browser = await launch();
+  page = await open(browser, rig.url);
+  await login(page, "admin", PASSWORD);
+  await shown(page);
+});
+after(async () => {
+  await browser?.close();
+  await rig?.stop();
+});
+
+// A dialog that a test has left open is not in the way of the next one.
+beforeEach(async () => {
+  while (await page.locator("dialog").count()) await page.keyboard.press("Escape");
+});
+
+async function resource(path) {
+  const answer = await rig.call("GET", `/redfish/v1/${path}`);
+  assert.equal(answer.status, 200, `${path}: ${JSON.stringify(answer.body)}`);
+  return answer.body;
+}
+
+/** Waits until a resource is as wanted. */
+async function becomes(path, wanted) {
+  for (let attempt = 0; ; attempt++) {
+    const body = await resource(path);
+    if (wanted(body)) return body;
+    assert.ok(attempt < 100, JSON.stringify(body));
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+}
+
+async function image(name, revision, personality) {
+  const path = join(rig.directory, name);
+  await rig.ebof("fw-image", path, "-r", revision, "-p", JSON.stringify(personality));
+  return path;
+}
+
+async function upload(path, slot, when, remark) {
+  await page.setInputFiles("[name=image]", path);
+  await page.selectOption("[name=slot]", { label: String(slot) });
+  await page.selectOption("[name=when]", when);
+  await page.click("text=Upload …");
+  const call = await page.locator("dialog .call code").innerText();
+  assert.match(call, new RegExp(`slot${slot}"\\].*-F 'UpdateFile=@`));
+  await apply(page, { remark });
+}
+
+test("an image is sent to a slot and activated, another one runs after a reset", async () => {
+  const [first, second] = [await image("first.img", "7.1", {}), await image("second.img", "7.2", { copy: false })];
+  await view(page, "drives/d0");
+  await upload(first, 2, "Stage");
+  await becomes("UpdateService/FirmwareInventory/d0-slot2", (slot) => slot.Version === "7.1" && !slot.Active);
+  await page.click("[aria-label^='Activate Firmware slot 2']");
+  await apply(page);
+  await becomes("UpdateService/FirmwareInventory/d0-slot2", (slot) => slot.Active);
+  await row(page, "d0-slot2", /7\.1\s*runs/);
+  assert.match(await rig.ebof("id-ctrl", rig.uri("d0", 0)), /fr +: 7\.1/);
+
+  // One that needs a reset stays in its slot until then, and that is said.
+  await upload(second, 3, "Immediate", /slot 3 .* runs after the next reset/);
+  await becomes("UpdateService/FirmwareInventory/d0-slot3", (slot) => slot.Staged && !slot.Active);
+  await row(page, "d0-slot3", /7\.2\s*runs after the next reset/);
+  // A host that goes resets its controller.
+  await rig.ebof("id-ctrl", rig.uri("d0", 0));
+  await becomes("UpdateService/FirmwareInventory/d0-slot3", (slot) => slot.Active);
+  await row(page, "d0-slot3", /7\.2\s*runs/);
+  assert.match(await rig.ebof("id-ctrl", rig.uri("d0", 0)), /fr +: 7\.2/);
+
+  // What is no image is refused in the service's words.
+  await page.setInputFiles("[name=image]", { name: "none.img", mimeType: "application/octet-stream", buffer: Buffer.from("none") });
+  await page.click("text=Upload …");
+  await assert.rejects(apply(page), /image/i);
+  await page.keyboard.press("Escape");
+});
+
+test("a drive is reset after its name was typed, and its functions go offline", async () => {
+  await rig.ebof("target", "assign", "d0/vf1", "--port", "fabric0", "--control", rig.control);
+  await becomes("Storage/d0/Controllers/vf1", (one) => one.Oem.Ebof.State === "Online");
+  await view(page, "drives/d0");
+  await page.click("text=Reset …");
+  assert.match(await apply(page, { confirm: "d0" }), /reset the primary controller of drive d0/);
+  await becomes("Storage/d0/Controllers/vf1", (one) => one.Oem.Ebof.State === "Offline");
+});
+
+test("a drive tests itself", async () => {
+  await view(page, "drives/d0");
+  await page.click("text=Short self-test …");
+  assert.match(await apply(page), /test drive d0/);
+  const passed = page.locator("[aria-label='Self-tests'] tbody tr", { hasText: "Short" });
+  await passed.locator(".badge", { hasText: "passed" }).waitFor();
+  const log = JSON.parse(await rig.ebof("self-test-log", rig.uri("d0", 0), "-o", "json"));
+  const [latest] = log["List of Valid Reports"];
+  assert.deepEqual([latest["Self test result"], latest["Self test code"]], [0, 1]);
+});
+
+test("a namespace is formatted, and its drive sanitized, after the name was typed", async () => {
+  const uri = `${rig.uri("d0", 0)}/1`;
+  const file = join(rig.directory, "data");
+  const stored = async (bytes) => {
+    await rig.ebof("read", uri, "-s", "0", "-z", String(bytes), "-d", file, "--force");
+    return readFileSync(file);
+  };
+  await view(page, "namespaces/d0%2Fns1");
+  await page.selectOption("[name=attach]", "d0/pf");
+  await page.click("text=Attach …");
+  await apply(page);
+  await rig.ebof("write", uri, "-s", "0", "-z", "4096", "-d", SOMETHING);
+  assert.ok((await stored(4096)).some((byte) => byte !== 0));
+
+  await page.selectOption("[name=block]", "4096");
+  await page.click("text=Format …");
+  assert.match(await apply(page, { confirm: "d0/ns1" }), /d0\/ns1/);
+  await becomes("Storage/d0/Volumes/ns1", (volume) => volume.BlockSizeBytes === 4096);
+  await page.waitForFunction(() => document.querySelector("main").innerText.includes("4096 B"));
+  assert.ok((await stored(4096)).every((byte) => byte === 0), "formatted");
+
+  await rig.ebof("write", uri, "-s", "0", "-z", "4096", "-d", SOMETHING);
+  await view(page, "drives/d0");
+  await page.selectOption("[name=sanitize]", "BlockErase");
+  await page.click("text=Sanitize …");
+  assert.match(await apply(page, { confirm: "d0" }), /sanitize|erase/i);
+  await becomes("Chassis/enclosure/Drives/d0", (drive) => drive.Oem.Ebof.Sanitize.State === "Succeeded");
+  assert.ok((await stored(4096)).every((byte) => byte === 0), "sanitized");
+});
+
+test("a drive is added, and removed after its name was typed", async () => {
+  await view(page, "drives");
+  await page.fill("[name=drive-name]", "d9");
+  await page.fill("[name=backing]", "mem:64Mi");
+  await page.fill("[name=functions]", "2");
+  await page.click("text=Add …");
+  assert.match(await apply(page), /d9/);
+  await row(page, "d9", /OK/);
+  const functions = await resource("Storage/d9/Controllers");
+  assert.equal(functions["Members@odata.count"], 3);
+  assert.match(await rig.ebof("id-ctrl", rig.uri("d9", 1)), /mn +: /);
+
+  await page.click("[data-row=d9] a");
+  await page.click("text=Remove …");
+  await apply(page, { confirm: "d9" });
+  await page.waitForSelector("text=There is no drive d9");
+  assert.equal((await rig.call("GET", "/redfish/v1/Chassis/enclosure/Drives/d9")).status, 404);
+  await assert.rejects(rig.ebof("id-ctrl", rig.uri("d9", 1)));
+});
+
+test("hosts are added, allowed, forbidden and removed", async () => {
+  const nqn = "nqn.2014-08.org.example:tenant";
+  const connects = (host) => rig.ebof("id-ctrl", rig.uri("d1", 0), "--hostnqn", host);
+  await view(page, "hosts");
+  await page.fill("[name=nqn]", nqn);
+  await page.click("text=Add …");
+  assert.match(await apply(page), /tenant/);
+  await row(page, nqn, /not connected/);
+
+  await page.click("[aria-label='Forbid every host at d1']");
+  await apply(page);
+  await assert.rejects(connects(nqn), /not admit|no subsystem|not allowed/);
+  await page.selectOption("[name=host]", nqn);
+  await page.selectOption("[name=drive]", "d1");
+  await page.click("text=Allow …");
+  assert.match(await apply(page), /tenant/);
+  await connects(nqn);
+  await assert.rejects(connects("nqn.2014-08.org.example:other"));
+  assert.match(await rig.ebof("config", "export", "--control", rig.control), /tenant/);
+
+  // A host that may connect is not removed: that is refused, with what to do.
+  await page.click(`[aria-label='Remove host ${nqn}']`);
+  await page.waitForSelector("dialog .failure");
+  assert.match(await page.locator("dialog .failure").innerText(), /connect to .*d1[^]*first/);
+  await page.keyboard.press("Escape");
+  await page.click(`[aria-label='Forbid ${nqn} at d1']`);
+  await apply(page);
+  await page.click(`[aria-label='Remove host ${nqn}']`);
+  await apply(page);
+  await page.waitForSelector(`[data-row="${nqn}"]`, { state: "detached" });
+  await assert.rejects(connects(nqn));
+});
+
+test("another configuration is compared, applied and taken back", async () => {
+  await view(page, "configuration");
+  await page.click("text=Apply another one");
+  const text = await page.inputValue("#configuration");
+  await page.fill("#configuration", `${text.replace("hosts = []", "")}\n[[hosts]]\nnqn = "nqn.2014-08.org.example:added"\n`);
+  await page.click("text=Apply …");
+  assert.match(await apply(page), /added/);
+  const exported = () => rig.ebof("config", "export", "--control", rig.control);
+  assert.match(await exported(), /example:added/);
+  // It differs from the file now, and the page says so.
+  await page.waitForSelector("text=differs");
+
+  // A text that is wrong is refused with its line, and not sent.
+  await page.click("text=Apply another one");
+  await page.fill("#configuration", "[[hosts]]\nnqn = 7\n");
+  await page.click("text=Apply …");
+  await page.waitForSelector("dialog .failure");
+  assert.match(await page.locator("dialog .failure").innerText(), /:2:/);
+  await page.keyboard.press("Escape");
+
+  const back = page.locator("[aria-label='Configurations before'] tbody tr").nth(1);
+  assert.match(await back.innerText(), /\d/);
+  await back.locator("button").click();
+  assert.match(await apply(page), /added/);
+  assert.doesNotMatch(await exported(), /example:added/);
+});
+
+test("accounts are created, get another role, and are deleted; a role that may not is refused", async () => {
+  const operator = { UserName: "operator1", Password: "one more password 7" };
+  await view(page, "accounts");
+  await page.fill("[name=username]", operator.UserName);
+  await page.fill("form:has([name=username]) [type=password]", operator.Password);
+  await page.selectOption("[name=role]", "Operator");
+  await page.click("text=Create …");
+  await apply(page);
+  const account = page.locator("[aria-label=Accounts] tbody tr", { hasText: operator.UserName });
+  await account.waitFor();
+
+  // An operator changes what is served, and not who may.
+  const other = await open(browser, rig.url);
+  await login(other, operator.UserName, operator.Password);
+  await shown(other);
+  assert.equal(await other.locator("nav >> text=Certificates").count(), 0);
+  await view(other, "accounts");
+  await other.waitForSelector("[aria-label=Accounts] tbody tr");
+  assert.equal(await other.locator("text=Create …").count(), 0);
+  assert.equal(await other.locator("main .bad").count(), 0, await other.locator("main").innerText());
+  await view(other, "configuration");
+  await other.waitForSelector("pre");
+  assert.equal(await other.locator("text=Apply another one").count(), 0);
+
+  await account.locator("select").selectOption("ReadOnly");
+  await apply(page);
+  await page.waitForFunction((name) => document.querySelector(`select[aria-label="Role of ${name}"]`)?.value === "ReadOnly", operator.UserName);
+  const token = await rig.session(operator.UserName, operator.Password);
+  const weight = { Oem: { Ebof: { Weight: 3 } } };
+  const refused = await rig.fetch("PATCH", "/redfish/v1/Storage/d0/Controllers/vf1", weight, { "X-Auth-Token": token });
+  assert.equal(refused.status, 403);
+
+  await page.click(`[aria-label='Delete ${operator.UserName}']`);
+  await apply(page);
+  await account.waitFor({ state: "detached" });
+  await assert.rejects(rig.session(operator.UserName, operator.Password), /401/);
+  // Its session is over, and the page says so.
+  await other.waitForSelector("[name=username]", { timeout: 70_000 });
+  await other.context().close();
+});
+
+// The last one.
+test("each change was listed as a call, without the passwords, and the console is silent", async () => {
+  await view(page, "calls");
+  const calls = await page.locator(".calls").innerText();
+  for (const part of ["UpdateService/upload", "UpdateService.Activate", "EbofVolume.Format", "Drive.SecureErase", "EbofDrive.SelfTest"]) {
+    assert.ok(calls.includes(part), part);
+  }
+  for (const part of ["EbofChassis.AddDrive", "EbofDrive.Remove", "EbofStorage.ResetDrive", "EbofConfiguration.Apply", "/Connections", "/Accounts"]) {
+    assert.ok(calls.includes(part), part);
+  }
+  assert.doesNotMatch(calls, /one more password/);
+  assert.deepEqual(page.errors, []);
+});
