@@ -265,6 +265,30 @@ test("accounts are created, get another role, and are deleted; a role that may n
   await other.context().close();
 });
 
+test("slow commands tell where their time went", async () => {
+  const controller = "/redfish/v1/Storage/d0/Controllers/vf2";
+  const volume = { CapacityBytes: 16 << 20, Links: { Controllers: [{ "@odata.id": controller }] } };
+  assert.ok((await rig.call("POST", "/redfish/v1/Storage/d0/Volumes", volume)).status < 300);
+  await rig.ebof("target", "assign", "d0/vf2", "--port", "fabric0", "--control", rig.control);
+  const created = await becomes("Storage/d0/Controllers/vf2", (one) => one.Links.AttachedVolumes.length > 0);
+  const nsid = created.Links.AttachedVolumes[0]["@odata.id"].match(/\d+$/)[0];
+  // Commands wait for their function's share: 4 at a time, 20 a second.
+  await rig.call("PATCH", controller, { Oem: { Ebof: { IOPSLimit: 20 } } });
+  const load = rig.load("d0", 0, "vf2", nsid);
+  await view(page, "slow");
+  const rows = page.locator("[aria-label='Slow commands'] tbody tr");
+  await rows.first().waitFor({ timeout: 20_000 });
+  await load.stop();
+  const first = await rows.first().innerText();
+  assert.match(first, new RegExp(`read of 4\\.10 kB, d0/vf2 namespace ${nsid}`));
+  assert.match(first, /queue [\d.]+ ms/);
+  assert.match(await page.locator("[aria-label='Slow commands by function']").innerText(), /d0\/vf2/);
+  const { slow } = JSON.parse(await rig.ebof("target", "slow", "-o", "json", "--control", rig.control));
+  assert.ok(slow.commands.length > 0 && slow.commands.every((one) => one.parts.queue_us > one.parts.device_us));
+  await page.click("text=Read again");
+  await page.waitForFunction((total) => document.querySelector("main").innerText.includes(`${total} commands have taken 100 ms or longer`), slow.total);
+});
+
 // The last one.
 test("each change was listed as a call, without the passwords, and the console is silent", async () => {
   await view(page, "calls");

@@ -36,7 +36,6 @@ export interface Answer<T> {
 
 export interface Options {
   ifMatch?: string | undefined;
-  signal?: AbortSignal;
   /** Reads that the page makes by itself are not listed. */
   quiet?: boolean;
 }
@@ -149,7 +148,7 @@ export async function request<T>(
     // The session is in a header. With credentials, the browser would ask for a name and a password
     // itself when the service answers 401.
     credentials: "omit",
-    signal: options.signal ? AbortSignal.any([options.signal, timeout]) : timeout,
+    signal: timeout,
   };
   const sent = init.headers as Record<string, string>;
   if (options.ifMatch) sent["If-Match"] = options.ifMatch;
@@ -163,9 +162,8 @@ export async function request<T>(
   try {
     response = await fetch(uri, init);
     text = await response.text();
-  } catch (error) {
+  } catch {
     ended(call, -1);
-    if (options.signal?.aborted) throw error;
     reachable.value = false;
     throw new ServiceError(0, [], undefined, unreachable(timeout.aborted));
   }
@@ -238,10 +236,13 @@ export async function get<T extends Resource>(uri: string, options: Options = {}
   return (await request<T>("GET", uri, undefined, options)).body;
 }
 
-/** All members of a collection, with their content. A collection that does not exist is empty. */
-export async function members<T extends Resource>(uri: string, most = 1000): Promise<T[]> {
+/** The most members of a collection that are read. */
+const MEMBERS_MAX = 1000;
+
+/** The members of a collection, with their content. A collection that does not exist is empty. */
+export async function members<T extends Resource>(uri: string, most = MEMBERS_MAX): Promise<T[]> {
   const all: T[] = [];
-  let next: string | undefined = `${uri}?$expand=.($levels=1)`;
+  let next: string | undefined = `${uri}?$expand=.($levels=1)${most < MEMBERS_MAX ? `&$top=${most}` : ""}`;
   try {
     while (next && all.length < most) {
       const page: Collection<T> = await get<Collection<T>>(next);

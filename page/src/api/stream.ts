@@ -62,12 +62,15 @@ async function run(listener: Listener, stop: AbortSignal): Promise<void> {
 
 function pause(ms: number, stop: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
-    const timer = setTimeout(resolve, ms);
-    wake = () => {
+    const end = () => {
       clearTimeout(timer);
+      stop.removeEventListener("abort", end);
+      wake = undefined;
       resolve();
     };
-    stop.addEventListener("abort", wake, { once: true });
+    const timer = setTimeout(end, ms);
+    wake = end;
+    stop.addEventListener("abort", end);
   });
 }
 
@@ -77,8 +80,10 @@ async function once(
   stop: AbortSignal,
   place: { lastId?: string | undefined },
 ): Promise<"ended" | "lost" | "refused"> {
-  const silence = new AbortController();
-  let timer = setTimeout(() => silence.abort(), SILENCE_MS);
+  const connection = new AbortController();
+  const end = () => connection.abort();
+  stop.addEventListener("abort", end);
+  let timer = setTimeout(end, SILENCE_MS);
   const extra: Record<string, string> = { Accept: "text/event-stream" };
   if (place.lastId) extra["Last-Event-ID"] = place.lastId;
   try {
@@ -86,7 +91,7 @@ async function once(
       headers: headers(extra),
       cache: "no-store",
       credentials: "omit",
-      signal: AbortSignal.any([stop, silence.signal]),
+      signal: connection.signal,
     });
     if (response.status === 401) return "refused";
     if (!response.ok || !response.body) return "lost";
@@ -98,7 +103,7 @@ async function once(
       const { done, value } = await reader.read();
       if (done) return "ended";
       clearTimeout(timer);
-      timer = setTimeout(() => silence.abort(), SILENCE_MS);
+      timer = setTimeout(end, SILENCE_MS);
       for (const text of parser.push(value)) deliver(listener, text);
       place.lastId = parser.lastId ?? place.lastId;
     }
@@ -106,6 +111,7 @@ async function once(
     return streamState.value === "open" ? "ended" : "lost";
   } finally {
     clearTimeout(timer);
+    stop.removeEventListener("abort", end);
   }
 }
 

@@ -23,6 +23,7 @@ import { Login } from "../views/Login";
 import { NamespacesView } from "../views/Namespaces";
 import { PortsView } from "../views/Ports";
 import { RefusedView } from "../views/Refused";
+import { SlowView } from "../views/Slow";
 import { TasksView } from "../views/Tasks";
 import { LiveRegion } from "./live";
 import { Segments } from "./Segments";
@@ -35,6 +36,7 @@ const VIEWS: [string, string, ComponentType][] = [
   ["namespaces", "Namespaces", NamespacesView],
   ["hosts", "Hosts", HostsView],
   ["ports", "Ports", PortsView],
+  ["slow", "Slow", SlowView],
   ["refused", "Refused", RefusedView],
   ["events", "Events", EventsView],
   ["tasks", "Tasks", TasksView],

@@ -32,7 +32,7 @@ export function count(value: number | undefined): string {
 export function latency(us: number | undefined | null): string {
   if (us === undefined || us === null) return "–";
   if (us < 1000) return `${us < 10 ? us.toFixed(1) : Math.round(us)} µs`;
-  if (us < 1e6) return `${(us / 1000).toFixed(us < 1e4 ? 2 : 1)} ms`;
+  if (us < 1e6) return `${(us / 1000).toFixed(us < 1e4 ? 2 : us < 1e5 ? 1 : 0)} ms`;
   return `${(us / 1e6).toFixed(2)} s`;
 }
 
