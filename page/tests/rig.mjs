@@ -3,6 +3,8 @@
 
 import { spawn } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { request as overPlain } from "node:http";
+import { request as overTls } from "node:https";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -101,11 +103,18 @@ export class Rig {
   }
 
   async fetch(method, path, body, headers = {}) {
-    const init = { method, headers: { "Content-Type": "application/json", ...headers } };
-    if (body !== undefined) init.body = JSON.stringify(body);
-    const response = await fetch(this.url + path, init);
-    const text = await response.text();
-    return { status: response.status, headers: response.headers, body: text ? JSON.parse(text) : undefined };
+    const send = this.tls ? overTls : overPlain;
+    const text = body === undefined ? undefined : JSON.stringify(body);
+    const length = text === undefined ? {} : { "Content-Type": "application/json", "Content-Length": Buffer.byteLength(text) };
+    // The certificate is the target's own.
+    const options = { method, headers: { ...length, ...headers }, agent: false, rejectUnauthorized: false };
+    const response = await new Promise((resolve, reject) => {
+      send(this.url + path, options, resolve).once("error", reject).end(text);
+    });
+    const parts = [];
+    for await (const part of response) parts.push(part);
+    const answer = Buffer.concat(parts).toString();
+    return { status: response.statusCode, headers: new Headers(response.headers), body: answer ? JSON.parse(answer) : undefined };
   }
 
   async login(name, password) {

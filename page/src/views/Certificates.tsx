@@ -75,7 +75,7 @@ function Request({ onRequest }: { onRequest: (text: string) => void }) {
     <form class="panel form" onSubmit={submit}>
       <h2>Request one</h2>
       <p class="quiet">Makes a request that a certificate authority signs. The key stays here.</p>
-      <Field label="Name of this server" value={name.value} onInput={(value) => (name.value = value)} />
+      <Field label="Name of this server" name="server" value={name.value} onInput={(value) => (name.value = value)} />
       <Button type="submit" disabled={!name.value}>
         Make …
       </Button>
