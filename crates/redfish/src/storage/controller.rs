@@ -6,7 +6,7 @@ use ebof_manage::enclosure::{ControllerDetails, DriveDetails, FunctionObject, Ho
 use serde::Serialize;
 
 use crate::head::{Action, Head, Identifier, Link, Oem, State, Status, link, links, oem};
-use crate::health::{CriticalWarnings, status_of};
+use crate::health::{CriticalWarnings, plain_status, status_of};
 use crate::place::{ChassisPlace, FabricKind, FabricPlace, StoragePlace};
 use crate::site::{AnyController, Site};
 use crate::time::date_time;
@@ -175,7 +175,7 @@ impl StorageController {
                 .or(plain.map(|plain| plain.firmware.clone())),
             supported_controller_protocols: vec!["NVMeOverFabrics", "PCIe"],
             identifiers: vec![Identifier::nqn(site.nqn())],
-            status: status(controller),
+            status: status(view, controller),
             nvme: Properties::new(view, controller, details.as_ref()),
             links: Links::new(view, id, controller, &site),
             actions: (!matches!(controller, AnyController::Plain(_))).then(|| Actions {
@@ -188,12 +188,12 @@ impl StorageController {
 }
 
 /// The state of a controller, with its drive's health.
-fn status(controller: AnyController<'_>) -> Status {
+fn status(view: &View<'_>, controller: AnyController<'_>) -> Status {
     match controller {
         AnyController::Primary(drive) => status_of(drive),
         AnyController::Function(drive, function) if function.online => status_of(drive),
         AnyController::Function(drive, _) => Status { state: State::StandbyOffline, ..status_of(drive) },
-        AnyController::Plain(_) => Status::OK,
+        AnyController::Plain(plain) => plain_status(view, &plain.nqn),
     }
 }
 

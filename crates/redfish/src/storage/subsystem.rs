@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::head::{Action, Head, Identifier, Link, Status, link, links};
-use crate::health::status_of;
+use crate::health::{plain_status, status_of};
 use crate::place::{ChassisPlace, StoragePlace};
 use crate::view::{Storage, View};
 
@@ -62,7 +62,12 @@ impl Subsystem {
                 drive.namespaces_max,
                 links([ChassisPlace::Drive(id())]),
             ),
-            Storage::Plain(_) => ("An NVM subsystem of plain namespaces", Status::OK, PLAIN_NAMESPACES_MAX, Vec::new()),
+            Storage::Plain(plain) => (
+                "An NVM subsystem of plain namespaces",
+                plain_status(view, &plain.nqn),
+                PLAIN_NAMESPACES_MAX,
+                Vec::new(),
+            ),
         };
         // A drive that gives a namespace to one host at a time does not share it.
         let shares = view.details(storage.name()).is_none_or(|details| !details.is_exclusive);

@@ -5,8 +5,8 @@ use ebof_manage::enclosure::{DriveObject, FormatObject, NamespaceDetails, Namesp
 use serde::Serialize;
 
 use super::controller::is_attached;
-use crate::head::{Action, Head, Identifier, Link, Oem, Status, link, links, oem};
-use crate::health::status_of;
+use crate::head::{Action, Head, Identifier, Link, Oem, State, Status, link, links, oem};
+use crate::health::{plain_status, status_of};
 use crate::place::{ChassisPlace, FabricKind, FabricPlace, StoragePlace};
 use crate::site::{AnyController, Site};
 use crate::view::{Namespace, View, controller_of, namespace_of};
@@ -16,8 +16,11 @@ use crate::view::{Namespace, View, controller_of, namespace_of};
 pub(super) struct Volume {
     #[serde(flatten)]
     head: Head,
-    capacity_bytes: u64,
-    block_size_bytes: u32,
+    /// `None` while it is disabled: its device is not open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    capacity_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    block_size_bytes: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     provisioning_policy: Option<&'static str>,
     access_capabilities: Vec<&'static str>,
@@ -169,8 +172,8 @@ impl Volume {
         let place = |place: fn(String, String) -> StoragePlace| place(id.to_owned(), own.id());
         Self {
             head: head(id, own, namespace.name.to_string()),
-            capacity_bytes: namespace.size_bytes,
-            block_size_bytes: namespace.block_size_bytes,
+            capacity_bytes: Some(namespace.size_bytes),
+            block_size_bytes: Some(namespace.block_size_bytes),
             provisioning_policy: is_thin.map(|is_thin| if is_thin { "Thin" } else { "Fixed" }),
             access_capabilities: access(namespace.write_protected),
             encrypted,
@@ -213,20 +216,21 @@ impl Volume {
         let storage = own.storage();
         let config = view.subsystem_config(storage.nqn());
         let config = config.and_then(|config| config.namespaces.iter().find(|one| one.nsid == namespace.nsid));
+        let is_open = namespace.block_size_bytes > 0;
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let nguid = config.and_then(|config| config.nguid.as_ref()).map(|nguid| Identifier::nguid(&hex(&nguid.0)));
         let eui = config.and_then(|config| config.eui64.as_ref()).map(|eui| Identifier::eui(&hex(&eui.0)));
         Self {
             head: head(id, own, format!("{} {}", storage.nqn(), own.id())),
-            capacity_bytes: namespace.size_bytes,
-            block_size_bytes: namespace.block_size_bytes,
+            capacity_bytes: is_open.then_some(namespace.size_bytes),
+            block_size_bytes: is_open.then_some(namespace.block_size_bytes),
             provisioning_policy: None,
             access_capabilities: access(namespace.write_protect),
             encrypted: None,
             encryption_types: None,
             identifiers: [Identifier::uuid(&namespace.uuid)].into_iter().chain(nguid).chain(eui).collect(),
             operations: Vec::new(),
-            status: Status::OK,
+            status: if namespace.enabled { plain_status(view, storage.nqn()) } else { Status::of(State::Disabled) },
             nvme: Properties::plain(namespace),
             metrics: link(StoragePlace::VolumeMetrics(id.to_owned(), own.id())),
             links: Links::new(view, id, own, Vec::new()),

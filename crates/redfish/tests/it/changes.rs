@@ -280,6 +280,24 @@ fn plain_subsystems_are_changed_by_the_configuration() {
 }
 
 #[test]
+fn what_is_disabled_says_so() {
+    let fixture = Fixture::new();
+    let subsystem = "/Storage/nqn.2014-08.org.example-plain";
+    let volume = format!("{subsystem}/Volumes/ns1");
+    let states = || [subsystem, &volume].map(|uri| fixture.get(&format!("{ROOT}{uri}"))["Status"]["State"].clone());
+    assert_eq!(states(), ["Enabled", "Enabled"]);
+    let switch = |change: &dyn Fn(&mut ebof_manage::config::Subsystem)| {
+        let config = &mut fixture.fake.state().config;
+        change(config.subsystems.iter_mut().find(|subsystem| subsystem.nqn.as_str() == PLAIN).unwrap());
+    };
+    switch(&|subsystem| subsystem.namespaces[0].enabled = false);
+    assert_eq!(states(), ["Enabled", "Disabled"]);
+    assert_eq!(fixture.get(&format!("{ROOT}{volume}"))["BlockSizeBytes"], Value::Null, "its device is not open");
+    switch(&|subsystem| (subsystem.enabled, subsystem.namespaces[0].enabled) = (false, true));
+    assert_eq!(states(), ["Disabled", "Disabled"]);
+}
+
+#[test]
 fn a_plan_says_what_would_change_and_for_whom() {
     let fixture = Fixture::new();
     let plan = |method: &str, target: &str, body: &Value| {
