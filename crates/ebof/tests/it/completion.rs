@@ -1,8 +1,9 @@
-//! Completions as a shell asks for them, in bash itself where there is one.
+//! Completions as a shell asks for them, and in the shells themselves where they are.
 
+use std::path::Path;
 use std::process::Command;
 
-fn complete(shell: &str, state: &std::path::Path, words: &[&str]) -> String {
+fn complete(shell: &str, state: &Path, words: &[&str]) -> String {
     let index = (words.len() - 1).to_string();
     let output = Command::new(env!("CARGO_BIN_EXE_ebof"))
         .arg("--")
@@ -16,7 +17,7 @@ fn complete(shell: &str, state: &std::path::Path, words: &[&str]) -> String {
 }
 
 /// A connected controller, as a daemon that was killed leaves it.
-fn connected(state: &std::path::Path) {
+fn connected(state: &Path) {
     let directory = state.join("nvme3");
     std::fs::create_dir(&directory).unwrap();
     let request = r#"{"traddr":"192.0.2.77","nqn":"nqn.2014-08.org.example:there"}"#;
@@ -39,25 +40,73 @@ fn a_shell_gets_verbs_options_devices_nqns_and_addresses() {
     has(&["ebof", "id-ctrl", ""], "nvme3");
 }
 
+/// Whether a shell is here; says so if not.
+fn has(shell: &str) -> bool {
+    let found = Command::new(shell).arg("--version").output().is_ok();
+    if !found {
+        println!("SKIPPED: {shell} is not installed");
+    }
+    found
+}
+
+/// A command of a shell, which finds the program and its completions in the file of this name.
+fn ask(shell: &str, file: &str, state: &Path) -> Command {
+    let registered = Command::new(env!("CARGO_BIN_EXE_ebof")).args(["completions", shell]).output().unwrap();
+    std::fs::write(state.join(file), registered.stdout).unwrap();
+    let programs = Path::new(env!("CARGO_BIN_EXE_ebof")).parent().unwrap();
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    let mut command = Command::new(shell);
+    command.env("PATH", path).env("EBOF_STATE_DIR", state).env("HOME", state).env("TERM", "dumb").current_dir(state);
+    command
+}
+
+#[test]
+fn fish_completes_after_it_has_read_the_registration() {
+    if !has("fish") {
+        return;
+    }
+    let state = tempfile::tempdir().unwrap();
+    connected(state.path());
+    let script = "source ebof.fish; complete -C 'ebof disconnect -d nv'; complete -C 'ebof connect --nqn nqn'";
+    let output = ask("fish", "ebof.fish", state.path()).args(["-c", script]).output().unwrap();
+    let answer = String::from_utf8_lossy(&output.stdout);
+    let words: Vec<_> = answer.lines().map(|line| line.split('\t').next().unwrap()).collect();
+    assert_eq!(words, ["nvme3", "nqn.2014-08.org.example:there"], "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// In a terminal, as it completes only there: with the file in $fpath, where a package has it.
+#[test]
+fn zsh_completes_with_the_first_key() {
+    const DRIVER: &str = r#"
+        zmodload zsh/zpty
+        answer() { local all=; until [[ $all == *$1* ]]; do zpty -r inner part || break; all+=$part; done; print -r -- $all }
+        zpty inner zsh -f -i
+        zpty -w inner 'unsetopt zle_bracketed_paste; fpath=($PWD $fpath); autoload -Uz compinit; compinit -u -D; print REA""DY'
+        answer READY >/dev/null
+        zpty -w -n inner $'ebof disconnect -d nv\t -x; print EN""D\r'
+        answer END
+        zpty -w -n inner $'ebof connect --nqn nqn.2\t -x; print EN""D\r'
+        answer END"#;
+    if !has("zsh") {
+        return;
+    }
+    let state = tempfile::tempdir().unwrap();
+    connected(state.path());
+    let output = ask("zsh", "_ebof", state.path()).args(["-f", "-c", DRIVER]).output().unwrap();
+    let answer = String::from_utf8_lossy(&output.stdout);
+    for completed in ["me3", "014-08.org.example:there"] {
+        assert!(answer.contains(completed), "{answer}{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
 #[test]
 fn bash_completes_after_it_has_read_the_registration() {
     let state = tempfile::tempdir().unwrap();
     connected(state.path());
-    let registered = Command::new(env!("CARGO_BIN_EXE_ebof")).args(["completions", "bash"]).output().unwrap();
-    let script = state.path().join("ebof.bash");
-    std::fs::write(&script, registered.stdout).unwrap();
     // What readline does: the function that is registered, with the words of the line.
-    let ask = r#"source "$1"; COMP_WORDS=(ebof disconnect -d nv); COMP_CWORD=3; COMP_TYPE=9
+    let words = r#"source ebof.bash; COMP_WORDS=(ebof disconnect -d nv); COMP_CWORD=3; COMP_TYPE=9
         name=$(complete -p ebof | sed 's/.*-F \([^ ]*\).*/\1/'); "$name" ebof nv -d; printf '%s\n' "${COMPREPLY[@]}""#;
-    let program = std::path::Path::new(env!("CARGO_BIN_EXE_ebof")).parent().unwrap().to_owned();
-    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
-    let output = Command::new("bash")
-        .args(["-c", ask, "bash"])
-        .arg(&script)
-        .env("PATH", path)
-        .env("EBOF_STATE_DIR", state.path())
-        .output()
-        .unwrap();
+    let output = ask("bash", "ebof.bash", state.path()).args(["-c", words]).output().unwrap();
     let answer = String::from_utf8_lossy(&output.stdout);
     assert!(answer.lines().any(|line| line.trim() == "nvme3"), "{answer}{}", String::from_utf8_lossy(&output.stderr));
 }
