@@ -34,6 +34,8 @@ pub(crate) struct Query {
     top: Option<usize>,
     skip: Option<usize>,
     only: bool,
+    /// The other parameters as they were sent: a link to the next page has them, too.
+    others: String,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +69,9 @@ impl Query {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             let value = decoded(value);
             let (name, value) = (decoded(name), value.as_str());
+            if matches!(name.as_str(), "$select" | "$expand" | "$filter") {
+                query.others = format!("{}&{part}", query.others);
+            }
             match name.as_str() {
                 "$select" => query.select = Some(selected(value)?),
                 "$expand" => query.expand = Some(Expand::parse(value)?),
@@ -165,7 +170,7 @@ impl Query {
         let Some(top) = self.top.filter(|&top| top < members.len()) else { return };
         members.truncate(top);
         if top > 0 {
-            let next = format!("{place}?$skip={}&$top={top}", skip + top);
+            let next = format!("{place}?$skip={}&$top={top}{}", skip + top, self.others);
             resource["Members@odata.nextLink"] = next.into();
         }
     }

@@ -45,6 +45,11 @@ fn members_are_filtered_and_paged() {
     let page = ask("$skip=1&$top=1");
     assert_eq!((ids(&page), &page["Members@odata.count"]), (vec!["d1".to_owned()], &json!(3)), "the count is of all");
     assert_eq!(page["Members@odata.nextLink"], "/redfish/v1/Chassis/enclosure/Drives?$skip=2&$top=1");
+    let page = ask("$filter=CapacityBytes%20ge%202&%24top=1&$select=Members");
+    let next = page["Members@odata.nextLink"].as_str().unwrap();
+    let expected = "/redfish/v1/Chassis/enclosure/Drives?$skip=1&$top=1&$filter=CapacityBytes%20ge%202&$select=Members";
+    assert_eq!(next, expected, "the next page is filtered, too");
+    assert_eq!(ids(&ask(next.split_once('?').unwrap().1)), ["d2"]);
     let last = ask("$skip=2&$top=1");
     assert_eq!((ids(&last), last.get("Members@odata.nextLink")), (vec!["d2".to_owned()], None));
     assert!(ids(&ask("$skip=7")).is_empty());
