@@ -8,6 +8,7 @@ use ebof_manage::enclosure::PortKind;
 
 use crate::id::slug;
 use crate::place::{ChassisPlace, FabricKind, FabricPlace, PRIMARY, Place, StoragePlace, is_function};
+use crate::site::nsid;
 use crate::view::View;
 
 /// A drive.
@@ -25,10 +26,11 @@ pub(crate) fn subsystem(name: &str, view: &View<'_>) -> StoragePlace {
 pub(crate) fn part(name: &str, view: &View<'_>) -> Option<StoragePlace> {
     let (storage, part) = name.rsplit_once('/')?;
     let id = || storage_id(storage, view);
-    match part.strip_prefix("ns") {
-        Some("*") => Some(StoragePlace::Volumes(id())),
-        Some(nsid) => nsid.parse().is_ok_and(|_: u32| true).then(|| StoragePlace::Volume(id(), part.to_owned())),
-        None => (part == PRIMARY || is_function(part)).then(|| StoragePlace::Controller(id(), part.to_owned())),
+    match part {
+        "ns*" => Some(StoragePlace::Volumes(id())),
+        _ if nsid(part).is_some() => Some(StoragePlace::Volume(id(), part.to_owned())),
+        _ if part == PRIMARY || is_function(part) => Some(StoragePlace::Controller(id(), part.to_owned())),
+        _ => None,
     }
 }
 

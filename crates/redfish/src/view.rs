@@ -209,6 +209,15 @@ impl<'v> Namespace<'v> {
         }
     }
 
+    /// What may be done with it: `StorageReplicaInfo.StorageAccessCapability`.
+    pub(crate) fn access_capabilities(self) -> Vec<&'static str> {
+        let write_protected = match self {
+            Self::OfDrive(_, namespace) => namespace.write_protected,
+            Self::Plain(_, namespace) => namespace.write_protect,
+        };
+        if write_protected { vec!["Read"] } else { vec!["Read", "Write"] }
+    }
+
     /// Its identifier: `ns4`.
     pub(crate) fn id(self) -> String {
         format!("ns{}", self.nsid())

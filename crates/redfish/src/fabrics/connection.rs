@@ -220,13 +220,9 @@ fn endpoint(kind: FabricKind, id: &str) -> FabricPlace {
 
 impl VolumeInfo {
     fn new(storage: &str, namespace: Namespace<'_>) -> Self {
-        let write_protected = match namespace {
-            Namespace::OfDrive(_, namespace) => namespace.write_protected,
-            Namespace::Plain(_, namespace) => namespace.write_protect,
-        };
         Self {
             volume: link(StoragePlace::Volume(storage.to_owned(), namespace.id())),
-            access_capabilities: if write_protected { vec!["Read"] } else { vec!["Read", "Write"] },
+            access_capabilities: namespace.access_capabilities(),
             access_state: "Optimized",
         }
     }

@@ -6,7 +6,7 @@ use ebof_manage::enclosure::Attachee;
 use super::endpoint::Party;
 use crate::demand::{Creates, Demand};
 use crate::input::Input;
-use crate::message::{Message, Problem};
+use crate::message::{Message, Problem, Severity};
 use crate::place::FabricKind;
 use crate::view::View;
 
@@ -73,12 +73,7 @@ pub(super) fn remove(party: &Party<'_>, input: Input, view: &View<'_>) -> Result
         let message =
             format!("{nqn} is not in the configuration: it is shown because it is connected, or has a namespace");
         let advice = "Delete the connections that let it in, or detach its namespaces.";
-        return Err(Problem::bad_request(Message::own(
-            "ChangeRefused",
-            crate::message::Severity::Warning,
-            message,
-            advice,
-        )));
+        return Err(Problem::bad_request(Message::own("ChangeRefused", Severity::Warning, message, advice)));
     }
     let used: Vec<&str> = config
         .subsystems
@@ -89,12 +84,7 @@ pub(super) fn remove(party: &Party<'_>, input: Input, view: &View<'_>) -> Result
     if !used.is_empty() {
         let message = format!("{nqn} may connect to {}", used.join(", "));
         let advice = "Delete those connections first.";
-        return Err(Problem::bad_request(Message::own(
-            "ChangeConflicts",
-            crate::message::Severity::Warning,
-            message,
-            advice,
-        )));
+        return Err(Problem::bad_request(Message::own("ChangeConflicts", Severity::Warning, message, advice)));
     }
     config.hosts.retain(|host| host.nqn.as_str() != nqn);
     Ok(Demand::configuration(config, None))

@@ -175,7 +175,7 @@ impl Volume {
             capacity_bytes: Some(namespace.size_bytes),
             block_size_bytes: Some(namespace.block_size_bytes),
             provisioning_policy: is_thin.map(|is_thin| if is_thin { "Thin" } else { "Fixed" }),
-            access_capabilities: access(namespace.write_protected),
+            access_capabilities: own.access_capabilities(),
             encrypted,
             encryption_types: encrypted.map(|on| if on { vec!["ControllerAssisted"] } else { Vec::new() }),
             identifiers: [Identifier::uuid(&namespace.uuid)]
@@ -225,7 +225,7 @@ impl Volume {
             capacity_bytes: is_open.then_some(namespace.size_bytes),
             block_size_bytes: is_open.then_some(namespace.block_size_bytes),
             provisioning_policy: None,
-            access_capabilities: access(namespace.write_protect),
+            access_capabilities: own.access_capabilities(),
             encrypted: None,
             encryption_types: None,
             identifiers: [Identifier::uuid(&namespace.uuid)].into_iter().chain(nguid).chain(eui).collect(),
@@ -252,10 +252,6 @@ const OWN: &str = "#EbofVolume.v1_0_0.Namespace";
 
 fn head(id: &str, namespace: Namespace<'_>, name: String) -> Head {
     Head::new(StoragePlace::Volume(id.to_owned(), namespace.id()), "#Volume.v1_10_2.Volume", name, "An NVMe namespace")
-}
-
-fn access(write_protected: bool) -> Vec<&'static str> {
-    if write_protected { vec!["Read"] } else { vec!["Read", "Write"] }
 }
 
 /// The name of a format of blocks.
