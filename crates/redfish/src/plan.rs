@@ -23,7 +23,7 @@ const DISTURBED_MAX: usize = 1000;
 
 impl Area for PlanPlace {
     fn read(&self, _view: &View<'_>) -> Result<Value, Problem> {
-        Err(Problem::not_found(&Place::from(self.clone())))
+        Err(self.missing())
     }
 
     fn change(&self, _method: &Method, input: Input, request: &Request<'_>) -> Result<Done, Problem> {

@@ -33,7 +33,7 @@ impl Area for RegistryPlace {
             Self::File(registry) => json(&MessageRegistryFile::new(*registry)),
             Self::Document(Registry::Ebof) => messages::registry(),
             Self::Document(Registry::Privileges) => privileges::registry(),
-            Self::Document(_) => return Err(Problem::not_found(&Place::from(self.clone()))),
+            Self::Document(_) => return Err(self.missing()),
         })
     }
 }

@@ -28,7 +28,7 @@ impl Area for SchemaPlace {
                 Ok(json(&Collection::new(Self::Collection, "JsonSchemaFile", "JSON Schemas", members)))
             }
             Self::File(kind) if KINDS.contains(&kind.as_str()) => Ok(json(&JsonSchemaFile::new(kind))),
-            _ => Err(Problem::not_found(&Place::from(self.clone()))),
+            _ => Err(self.missing()),
         }
     }
 

@@ -34,7 +34,7 @@ impl Area for TaskPlace {
 impl TaskPlace {
     fn known(&self, id: &str, view: &View<'_>) -> Result<BoxTask, Problem> {
         let task = view.parts.enclosure.tasks().into_iter().find(|task| task.id.to_string() == id);
-        task.ok_or_else(|| Problem::not_found(&Place::from(self.clone())))
+        task.ok_or_else(|| self.missing())
     }
 }
 

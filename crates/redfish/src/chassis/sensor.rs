@@ -7,7 +7,7 @@ use serde_json::Number;
 
 use super::metrics::celsius;
 use crate::head::{Head, Link, Status, link, links};
-use crate::place::ChassisPlace;
+use crate::place::{ChassisPlace, Place};
 use crate::view::View;
 
 /// The identifiers of all sensors.
@@ -134,7 +134,7 @@ impl Thermal {
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Excerpt {
-    data_source_uri: String,
+    data_source_uri: Place,
     reading: Option<Number>,
     #[serde(rename = "SpeedRPM", skip_serializing_if = "Option::is_none")]
     speed_rpm: Option<u64>,
@@ -145,17 +145,18 @@ struct Excerpt {
 impl Excerpt {
     fn temperature(id: &str, name: &str, reading: Option<Number>) -> Self {
         let device_name = Some(name.to_owned());
-        Self { data_source_uri: sensor_uri(id), reading, speed_rpm: None, device_name }
+        Self { data_source_uri: ChassisPlace::Sensor(id.to_owned()).into(), reading, speed_rpm: None, device_name }
     }
 
     /// The reading would be a percentage, and how fast a fan can be is not known.
     fn fan(id: &str, fan: &Fan) -> Self {
-        Self { data_source_uri: sensor_uri(id), reading: None, speed_rpm: Some(fan.rpm), device_name: None }
+        Self {
+            data_source_uri: ChassisPlace::Sensor(id.to_owned()).into(),
+            reading: None,
+            speed_rpm: Some(fan.rpm),
+            device_name: None,
+        }
     }
-}
-
-fn sensor_uri(id: &str) -> String {
-    crate::place::Place::from(ChassisPlace::Sensor(id.to_owned())).to_string()
 }
 
 #[derive(Serialize)]

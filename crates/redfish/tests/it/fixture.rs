@@ -3,6 +3,8 @@
 
 #[path = "fixture/details.rs"]
 mod details;
+#[path = "fixture/objects.rs"]
+mod objects;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,9 +17,8 @@ use ebof_manage::api::{
     STATUS_SCHEMA, Source, Status, SubsystemStatus,
 };
 use ebof_manage::enclosure::{
-    Change, DriveDetails, DriveObject, Enclosure, Fan, FormatObject, FunctionName, FunctionObject, HostObject,
-    INVENTORY_SCHEMA, Inventory, MistakeKind, NamespaceObject, Phase, PortKind, PortObject, Refused, Resources,
-    Sensors, ShareObject, StoredImage, SubsystemObject, TASK_SCHEMA, Task, TaskState, Temperature, Transaction, check,
+    Change, DriveDetails, Enclosure, Inventory, MistakeKind, Phase, Refused, StoredImage, TASK_SCHEMA, Task, TaskState,
+    Transaction, check,
 };
 use ebof_manage::events::SharedEvents;
 use ebof_manage::history::{History, Measured, NoSamples, Overview, Query, Samples};
@@ -120,7 +121,7 @@ impl Fixture {
 
     /// Drives with functions.
     pub(crate) fn of(drives: usize, functions: u16) -> Self {
-        let (inventory, text) = inventory(drives, functions);
+        let (inventory, text) = objects::inventory(drives, functions);
         let config = load("test.toml", &format!("{CONFIG}{text}")).unwrap().config;
         let fake = Arc::new(Fake(Mutex::new(State {
             inventory,
@@ -422,157 +423,4 @@ impl Enclosure for Fake {
         let (id, revision, product) = ("i1".to_owned(), "2.0".to_owned(), "ebof".to_owned());
         Ok(StoredImage { id, bytes: bytes.len() as u64, revision, product })
     }
-}
-
-fn formats() -> Vec<FormatObject> {
-    [(0, 512, 0), (1, 4096, 0), (2, 512, 8), (3, 4096, 8)]
-        .map(|(index, block_size_bytes, metadata_bytes)| FormatObject { index, block_size_bytes, metadata_bytes })
-        .into()
-}
-
-fn host(nqn: &str, port: &str, cntlid: u16) -> HostObject {
-    HostObject {
-        nqn: nqn.into(),
-        peer: format!("192.0.2.9:{}", 50_000 + u32::from(cntlid)),
-        cntlid,
-        port: port.into(),
-        io_queues: 4,
-        connected_since_unix_ms: 1_700_000_000_000,
-    }
-}
-
-fn namespace(drive: &str, nsid: u32, functions: &[&str], hosts: &[&str]) -> NamespaceObject {
-    NamespaceObject {
-        name: format!("{drive}/ns{nsid}").parse().unwrap(),
-        size_bytes: 1 << 30,
-        block_size_bytes: 4096,
-        metadata_bytes: 0,
-        uuid: format!("6f3a1f1e-8f0b-4a57-9d0e-{nsid:012x}"),
-        write_protected: nsid == 3,
-        format_percent: (nsid == 3).then_some(42),
-        shared: nsid == 2,
-        functions: functions.iter().map(|name| format!("{drive}/{name}").parse().unwrap()).collect(),
-        hosts: hosts.iter().map(|&host| host.to_owned()).collect(),
-    }
-}
-
-/// What port a function of d0 or d1 has.
-fn port_of(drive: usize, number: u16) -> Option<&'static str> {
-    match (drive, number) {
-        (0, 1) => Some("fabric0"),
-        (0, 2) => Some("direct1"),
-        (1, 1) => Some("tcp://192.0.2.2:4420"),
-        _ => None,
-    }
-}
-
-fn function(drive: usize, number: u16) -> FunctionObject {
-    let name: FunctionName = format!("d{drive}/vf{number}").parse().unwrap();
-    let port = port_of(drive, number);
-    let hosts = if (drive, number) == (0, 1) { vec![host(ALICE, "fabric0", 3)] } else { Vec::new() };
-    FunctionObject {
-        nqn: format!("nqn.2014-08.org.example:d{drive}:vf{number}"),
-        name,
-        online: port.is_some(),
-        queues: 4,
-        interrupts: 5,
-        port: port.map(str::to_owned),
-        port_exists: port.is_some(),
-        share: ShareObject { weight: 100, iops: Some(50_000), bytes_per_second: None, minimum_iops: None },
-        namespaces: Vec::new(),
-        hosts,
-        task: None,
-    }
-}
-
-fn drive(at: usize, functions: u16) -> DriveObject {
-    let name = format!("d{at}");
-    let with = if at < 2 || functions > 3 { functions } else { 0 };
-    let namespaces = match at {
-        0 => {
-            vec![namespace("d0", 1, &["vf1"], &[]), namespace("d0", 2, &[], &["*"]), namespace("d0", 3, &[], &[ALICE])]
-        }
-        1 => vec![namespace("d1", 1, &[], &[])],
-        _ => Vec::new(),
-    };
-    DriveObject {
-        nqn: format!("nqn.2014-08.org.example:{name}"),
-        serial: format!("S{at}"),
-        backing: "disk.img".into(),
-        capacity_bytes: 10 << 30,
-        unallocated_bytes: 7 << 30,
-        temperature_kelvin: (at == 0).then_some(310),
-        critical_warning: u8::from(at == 4) << 1,
-        resources: (with > 0).then_some(Resources {
-            queues_total: 64,
-            queues_assigned: 12,
-            interrupts_total: 64,
-            interrupts_assigned: 15,
-        }),
-        functions: (1..=with).map(|number| function(at, number)).collect(),
-        namespaces,
-        ports: vec!["fabric0".into(), "tcp://192.0.2.2:4420".into()],
-        hosts: if at == 0 {
-            vec![host(ALICE, "fabric0", 128), host("nqn.2014-08.org.example:carol", "fabric0", 129)]
-        } else {
-            Vec::new()
-        },
-        namespaces_max: 128,
-        formats: formats(),
-        encrypts: at == 0,
-        sanitize_percent: (at == 3).then_some(17),
-        self_test_percent: None,
-        added: at == 4,
-        task: None,
-        name,
-    }
-}
-
-fn inventory(drives: usize, functions: u16) -> (Inventory, String) {
-    let port = |name: &str, kind, listen: &str| PortObject {
-        name: name.into(),
-        kind,
-        listen: listen.into(),
-        discovery_only: name == "discovery",
-        functions: Vec::new(),
-        connections: 2,
-    };
-    let drives: Vec<DriveObject> = (0..drives).map(|at| drive(at, functions)).collect();
-    let text = drives.iter().map(|drive| {
-        let hosts = if drive.name == "d0" { format!("allowed_hosts = [\"{ALICE}\"]") } else { "allow_any_host = true".into() };
-        format!(
-            "[[drives]]\nname = \"{0}\"\nbacking = \"{0}.img\"\nfunctions = {1}\n[[subsystems]]\nnqn = \"{2}\"\ndrive = \"{0}\"\n\
-             ports = [\"fabric0\", \"tcp://192.0.2.2:4420\"]\n{hosts}\n",
-            drive.name,
-            drive.functions.len(),
-            drive.nqn
-        )
-    });
-    let text = text.collect();
-    let inventory = Inventory {
-        inventory_schema: INVENTORY_SCHEMA,
-        version: "0.1.0".into(),
-        pid: 1,
-        uptime_s: 60,
-        drives,
-        subsystems: vec![SubsystemObject {
-            nqn: PLAIN.into(),
-            namespaces: 1,
-            ports: vec!["fabric0".into()],
-            hosts: vec![host(BOB, "fabric0", 1)],
-        }],
-        ports: vec![
-            port("fabric0", PortKind::Fabric, "tcp://192.0.2.1:4420"),
-            port("tcp://192.0.2.2:4420", PortKind::Fabric, "tcp://192.0.2.2:4420"),
-            port("discovery", PortKind::Fabric, "tcp://192.0.2.1:8009"),
-            port("direct1", PortKind::Direct, "vfio-user:/run/ebof/direct1.sock"),
-            port("direct2", PortKind::Direct, "vfio-user:/run/ebof/direct2.sock"),
-        ],
-        sensors: Sensors {
-            temperatures: vec![Temperature { name: "k10temp Tctl".into(), millidegrees_celsius: 45_125 }],
-            fans: vec![Fan { name: "nct6775 fan1".into(), rpm: 1180 }],
-        },
-        contradictions: Vec::new(),
-    };
-    (inventory, text)
 }
