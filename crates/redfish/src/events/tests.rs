@@ -116,7 +116,7 @@ fn subscriptions_are_checked_bounded_and_changed() {
         (json!({ "Destination": "/relative" }), "#/Destination"),
         (json!({ "Destination": format!("https://collector.example/{}", "b".repeat(2000)) }), "#/Destination"),
         (json!({ "Protocol": "SNMPv3" }), "#/Protocol"),
-        (json!({ "ResourceTypes": ["Drive", "Port"] }), "#/ResourceTypes"),
+        (json!({ "ResourceTypes": ["Drive", "Chassis"] }), "#/ResourceTypes"),
         (json!({ "RegistryPrefixes": [7] }), "#/RegistryPrefixes"),
         (json!({ "DeliveryRetryPolicy": "GiveUp" }), "#/DeliveryRetryPolicy"),
         (json!({ "Destination": "https:///path" }), "#/Destination"),

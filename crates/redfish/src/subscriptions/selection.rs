@@ -5,8 +5,20 @@ use serde::{Deserialize, Serialize};
 use crate::head::Health;
 
 /// The types of the resources that events are about.
-pub(crate) const RESOURCE_TYPES: [&str; 6] =
-    ["Drive", "EbofConfiguration", "Manager", "ManagerAccount", "Session", "Task"];
+pub(crate) const RESOURCE_TYPES: [&str; 12] = [
+    "Certificate",
+    "Drive",
+    "EbofConfiguration",
+    "Manager",
+    "ManagerAccount",
+    "Port",
+    "Session",
+    "Storage",
+    "StorageController",
+    "Task",
+    "Volume",
+    "Zone",
+];
 
 /// What filters look at of an event.
 pub(crate) struct Known<'e> {

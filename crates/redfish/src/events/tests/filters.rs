@@ -17,7 +17,7 @@ fn delivered(filter: &Value) -> Vec<String> {
     };
     happen(EventKind::TaskBegan, "d0", "task", EventSeverity::Ok);
     happen(EventKind::PortDown, "fabric0", "port", EventSeverity::Critical);
-    happen(EventKind::HostDisconnected, "d1", "host", EventSeverity::Warning);
+    happen(EventKind::HealthWarning, "d1", "drive", EventSeverity::Warning);
     let test = json!({
         "MessageId": "Base.1.18.Success", "Message": "test", "MessageArgs": [], "EventType": "Alert",
         "MessageSeverity": "Warning", "OriginOfCondition": "/redfish/v1/Chassis/enclosure/Drives/d0",
@@ -40,24 +40,24 @@ fn each_filter_lets_through_what_it_says() {
     let origin = |path: &str| json!([{ "@odata.id": path }]);
     let d1 = format!("{DRIVES}/d1");
     for (filter, expected) in [
-        (json!({}), &["task", "port", "host", "test"][..]),
-        (json!({ "RegistryPrefixes": ["Ebof"] }), &["task", "port", "host"]),
+        (json!({}), &["task", "port", "drive", "test"][..]),
+        (json!({ "RegistryPrefixes": ["Ebof"] }), &["task", "port", "drive"]),
         (json!({ "RegistryPrefixes": ["Base", "Other"] }), &["test"]),
         (json!({ "ExcludeRegistryPrefixes": ["Ebof"] }), &["test"]),
         (json!({ "MessageIds": ["Ebof.1.0.PortDown"] }), &["port"]),
-        (json!({ "ExcludeMessageIds": ["Ebof.1.0.PortDown", "Base.1.0.Success"] }), &["task", "host"]),
+        (json!({ "ExcludeMessageIds": ["Ebof.1.0.PortDown", "Base.1.0.Success"] }), &["task", "drive"]),
         (json!({ "Severities": ["OK"] }), &["task"]),
-        (json!({ "Severities": ["Warning", "Critical"] }), &["port", "host", "test"]),
+        (json!({ "Severities": ["Warning", "Critical"] }), &["port", "drive", "test"]),
         (json!({ "EventTypes": ["StatusChange"] }), &["port"]),
-        (json!({ "ResourceTypes": ["Drive"] }), &["host", "test"]),
-        (json!({ "ResourceTypes": ["Task", "Manager"] }), &["task", "port"]),
-        (json!({ "OriginResources": origin(&d1) }), &["host"]),
+        (json!({ "ResourceTypes": ["Drive"] }), &["drive", "test"]),
+        (json!({ "ResourceTypes": ["Task", "Port"] }), &["task", "port"]),
+        (json!({ "OriginResources": origin(&d1) }), &["drive"]),
         (json!({ "OriginResources": origin("/redfish/v1/Chassis/enclosure") }), &[]),
         (
             json!({ "OriginResources": origin("/redfish/v1/Chassis/enclosure"), "SubordinateResources": true }),
-            &["host", "test"],
+            &["port", "drive", "test"],
         ),
-        (json!({ "Severities": ["Warning"], "RegistryPrefixes": ["Ebof"], "ResourceTypes": ["Drive"] }), &["host"]),
+        (json!({ "Severities": ["Warning"], "RegistryPrefixes": ["Ebof"], "ResourceTypes": ["Drive"] }), &["drive"]),
         (json!({ "Severities": ["OK"], "ResourceTypes": ["Drive"] }), &[]),
     ] {
         assert_eq!(delivered(&filter), expected, "{filter}");
@@ -71,8 +71,8 @@ fn every_event_is_about_a_resource_of_a_listed_type() {
         service["ResourceTypes"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
     let mut seen = std::collections::BTreeSet::new();
     for kind in EventKind::ALL {
-        for object in ["d0", ""] {
-            let service = Service::new(parts());
+        for object in ["", "d0", "d0/vf1", "d0/ns1", "fabric0", "direct1"] {
+            let service = crate::fixture::Fixture::new().service;
             for one in &listed {
                 let body = subscription(json!({ "ResourceTypes": [one] }));
                 assert_eq!(ask(&service, "POST", "/Subscriptions", body).0, 201);
