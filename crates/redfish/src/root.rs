@@ -138,7 +138,7 @@ impl ServiceRoot {
 fn odata() -> Value {
     let entry = |name: &str, place: Place| json!({ "name": name, "kind": "Singleton", "url": place });
     json!({
-        "@odata.context": "/redfish/v1/$metadata",
+        "@odata.context": Place::from(RootPlace::Metadata),
         "value": [
             entry("Service", RootPlace::Service.into()),
             entry("Chassis", ChassisPlace::Collection.into()),

@@ -19,7 +19,7 @@ use crate::events::{Feed, FeedRequest};
 use crate::input::Input;
 use crate::message::{Message, Problem};
 use crate::parts::Parts;
-use crate::place::{AccountPlace, EventPlace, Place, TaskPlace};
+use crate::place::{AccountPlace, EventPlace, Place, SchemaPlace, TaskPlace};
 use crate::query::Query;
 use crate::tree;
 use crate::view::View;
@@ -291,12 +291,7 @@ fn kind_of(resource: &Value) -> Option<String> {
 /// `Link: <...>; rel=describedby` names the schema (DSP0266, "Link header").
 fn described_by(response: &mut Response<Body>, kind: Option<&str>) {
     if let Some(kind) = kind {
-        let name = kind.split('.').next().unwrap_or_default();
-        let schema = if name.starts_with("Ebof") {
-            format!("/redfish/v1/schemas/{name}_v1.xml")
-        } else {
-            format!("/redfish/v1/JsonSchemas/{kind}")
-        };
+        let schema = Place::from(SchemaPlace::of(kind));
         insert(response, LINK, &format!("<{schema}>; rel=describedby"));
     }
 }

@@ -4,7 +4,7 @@ use ebof_access::Privilege;
 use http::Method;
 
 use super::Address;
-use crate::kinds::OWN;
+use crate::kinds::{OWN, unversioned};
 
 /// Addresses of schemas.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -50,5 +50,14 @@ impl Address for SchemaPlace {
             Self::Own(_) => None,
             _ => Some(Privilege::Login),
         }
+    }
+}
+
+impl SchemaPlace {
+    /// Where the schema of a type is: of `Drive.v1_22_0`, of `EbofTask.v1_0_0`.
+    pub(crate) fn of(kind: &str) -> Self {
+        let name = unversioned(kind);
+        let own = OWN.iter().find(|(file, _)| file.strip_suffix("_v1.xml") == Some(name));
+        own.map_or_else(|| Self::File(kind.to_owned()), |(file, _)| Self::Own(file))
     }
 }

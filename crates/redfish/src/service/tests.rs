@@ -352,6 +352,8 @@ fn a_resource_is_read_with_its_tag() {
     assert_eq!(body["@odata.etag"], headers["etag"].to_str().unwrap());
     assert_eq!(headers["odata-version"], "4.0");
     assert_eq!(headers["link"], "</redfish/v1/JsonSchemas/Drive.v1_22_0>; rel=describedby");
+    let (_, own, _) = ask("GET", "/redfish/v1/Managers/ebof/Oem/Ebof/Configuration", &[], &reader);
+    assert_eq!(own["link"], "</redfish/v1/schemas/EbofConfiguration_v1.xml>; rel=describedby");
     let tag = headers["etag"].to_str().unwrap().to_owned();
     let (status, _, body) = ask("GET", path, &[("If-None-Match", &tag)], &reader);
     assert_eq!((status, body), (304, Value::Null));
