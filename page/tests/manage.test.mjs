@@ -217,7 +217,7 @@ test("another configuration is compared, applied and taken back", async () => {
   assert.match(await page.locator("dialog .failure").innerText(), /:2:/);
   await page.keyboard.press("Escape");
 
-  const back = page.locator("[aria-label='Configurations before'] tbody tr").nth(1);
+  const back = page.locator("[aria-label='Stored configurations'] tbody tr").nth(1);
   assert.match(await back.innerText(), /\d/);
   await back.locator("button").click();
   assert.match(await apply(page), /added/);

@@ -10,13 +10,16 @@ import { propose } from "./change";
 
 /** `name` shows the name of a function. */
 export function Attachments({ one, name }: { one: NamespaceView; name: (name: string) => ComponentChildren }) {
-  const candidates = functions.value.filter((each) => each.drive === one.drive && !one.functions.includes(each.uri));
+  // Every host at last: most namespaces are for one.
+  const candidates = functions.value
+    .filter((each) => each.drive === one.drive && !one.functions.includes(each.uri))
+    .sort((a, b) => Number(a.fixed) - Number(b.fixed));
   const hosts = one.hosts.filter((host) => host !== "*");
   return (
     <>
       <h3>Attached to</h3>
       {one.functions.length === 0 && <p class="quiet">no function</p>}
-      <ul class="plain">
+      <ul class="plain attached">
         {one.functions.map((uri) => (
           <li>
             {name(functionAt(uri)?.name ?? uri)}

@@ -5,6 +5,7 @@ import { signal } from "@preact/signals";
 import type { Collection, ErrorBody, Message, Ref, Resource } from "./types";
 
 export const ROOT = "/redfish/v1";
+export const SESSIONS = `${ROOT}/SessionService/Sessions`;
 
 /** The most calls that are remembered. */
 const CALLS_MAX = 200;
@@ -265,7 +266,8 @@ export function curl(call: { method: Method; uri: string; body?: unknown; ifMatc
   const quoted = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`;
   const url = call.uri.startsWith("/") ? location.origin + call.uri : call.uri;
   const words = ["curl -k", call.method === "GET" ? "" : `-X ${call.method}`, quoted(url)];
-  words.push('-H "X-Auth-Token: $TOKEN"');
+  // A login is what gives the token.
+  if (call.uri !== SESSIONS) words.push('-H "X-Auth-Token: $TOKEN"');
   if (call.ifMatch) words.push("-H", quoted(`If-Match: ${call.ifMatch}`));
   if (call.body instanceof Upload) {
     const { parameters, file } = call.body;

@@ -1,7 +1,7 @@
 //! Logging in and out, and what follows when the service ends a session or demands a new password.
 
 import { signal } from "@preact/signals";
-import { ROOT, ServiceError, get, onRefused, request, setToken, token } from "./client";
+import { ROOT, SESSIONS, ServiceError, get, onRefused, request, setToken, token } from "./client";
 import type { Message, Resource } from "./types";
 
 interface SessionDocument extends Resource {
@@ -34,8 +34,6 @@ export const gate = signal<Gate>(token.value && user.value ? "in" : "login");
 /** Why the login form is there again. */
 export const notice = signal("");
 
-const sessions = `${ROOT}/SessionService/Sessions`;
-
 function remember(value: User | null): void {
   user.value = value;
   if (value) sessionStorage.setItem("ebof-user", JSON.stringify(value));
@@ -44,7 +42,7 @@ function remember(value: User | null): void {
 
 export async function login(name: string, password: string): Promise<void> {
   setToken(null);
-  const answer = await request<SessionDocument>("POST", sessions, { UserName: name, Password: password });
+  const answer = await request<SessionDocument>("POST", SESSIONS, { UserName: name, Password: password });
   if (!answer.token) throw new ServiceError(answer.status, [], undefined, "The service answered without a token.");
   const demand = answer.body["@Message.ExtendedInfo"]?.find((m) => m.MessageId?.endsWith(".PasswordChangeRequired"));
   setToken(answer.token);

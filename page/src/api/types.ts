@@ -205,6 +205,7 @@ export interface LogEntry extends Resource {
   Resolution?: string;
   EntryType?: string;
   Links?: { OriginOfCondition?: Ref };
+  Oem?: { Ebof?: { Object?: string; Who?: string | null } };
 }
 
 export interface EventRecord {

@@ -25,6 +25,13 @@ export interface ChartProps {
 const SYNC = "charts";
 const HEIGHT = 190;
 const COLOURS = 8;
+/** A logarithmic axis has no 0: what takes less than a microsecond is drawn here. */
+const FLOOR_US = 1;
+
+/** Lines at powers of ten only. */
+function decades(_: uPlot, splits: number[]): (number | null)[] {
+  return splits.map((value) => (Number.isInteger(Math.log10(value)) ? value : null));
+}
 
 function colour(element: Element, at: number): string {
   return getComputedStyle(element).getPropertyValue(`--series-${(at % COLOURS) + 1}`).trim();
@@ -48,7 +55,7 @@ export function stack(series: Series[]): (number | null)[][] {
 function drawn(props: ChartProps): (number | null)[][] {
   if (props.stacked) return stack(props.series);
   if (!props.logarithmic) return props.series.map((one) => one.values);
-  return props.series.map((one) => one.values.map((value) => (value !== null && value > 0 ? value : null)));
+  return props.series.map((one) => one.values.map((value) => (value === null ? null : Math.max(value, FLOOR_US))));
 }
 
 function options(element: HTMLElement, props: ChartProps, width: number): uPlot.Options {
@@ -57,11 +64,13 @@ function options(element: HTMLElement, props: ChartProps, width: number): uPlot.
   const ink = style.getPropertyValue("--quiet").trim();
   const font = `11px ${style.fontFamily}`;
   const axis = { stroke: ink, font, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1, size: 4 } };
+  const logarithmic = { filter: decades, grid: { ...axis.grid, filter: decades }, ticks: { ...axis.ticks, filter: decades } };
   const last = props.series.length - 1;
   const range = (): [number, number] => [now(element) - props.seconds, now(element)];
   return {
     width,
     height: HEIGHT,
+    padding: [8, 14, 0, 0],
     legend: { show: false },
     cursor: { sync: { key: SYNC }, y: false, points: { size: 6 }, drag: { x: false, y: false } },
     scales: {
@@ -70,7 +79,7 @@ function options(element: HTMLElement, props: ChartProps, width: number): uPlot.
     },
     axes: [
       { ...axis, size: 26, space: 64, values: (_, splits) => splits.map((value) => clock(value, props.seconds)) },
-      { ...axis, size: 66, values: (_, splits) => splits.map((value) => (value === null ? "" : props.format(value))) },
+      { ...axis, size: 66, ...(props.logarithmic ? logarithmic : {}), values: (_, splits) => splits.map((value) => (value === null ? "" : props.format(value))) },
     ],
     series: [
       {},

@@ -166,8 +166,13 @@ function SchemeChoice() {
 }
 
 function Navigation({ at }: { at: string }) {
+  const nav = useRef<HTMLElement>(null);
+  // Where it is one line, the current view may be out of sight.
+  useLayoutEffect(() => {
+    nav.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+  }, [at]);
   return (
-    <nav aria-label="Views">
+    <nav ref={nav} aria-label="Views">
       <ul>
         {VIEWS.filter(([id]) => mayAdminister() || id !== "certificates").map(([id, title]) => (
           <li>

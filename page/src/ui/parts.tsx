@@ -4,6 +4,7 @@ import { useSignal } from "@preact/signals";
 import type { ButtonHTMLAttributes, ComponentChildren } from "preact";
 import { useId } from "preact/hooks";
 import { type Method, ServiceError, curl } from "../api/client";
+import { time } from "./format";
 import { announce } from "./live";
 
 const GLYPHS: Record<string, string> = { OK: "●", Warning: "▲", Critical: "■" };
@@ -44,7 +45,7 @@ export interface TableProps<T> {
 
 export function Table<T>({ caption, columns, rows, id, empty }: TableProps<T>) {
   if (!rows.length) return <p class="empty">{empty}</p>;
-  const style = (column: Column<T>) => `${column.number ? "number" : ""} ${column.extra ? "extra" : ""}`;
+  const style = ({ number, extra, bare }: Column<T>) => [number && "number", extra && "extra", bare && "bare"].filter(Boolean).join(" ");
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label={caption}>
       <table>
@@ -223,6 +224,11 @@ export function Failure({ error }: { error: unknown }) {
 export function textOf(error: unknown): string {
   if (error instanceof ServiceError) return `${error.message} ${error.advice}`.trim();
   return error instanceof Error ? error.message : String(error);
+}
+
+/** A moment, which does not break into lines. */
+export function Time({ at }: { at: string | undefined }) {
+  return <time dateTime={at}>{time(at)}</time>;
 }
 
 export function Facts({ rows }: { rows: [string, ComponentChildren][] }) {

@@ -2,11 +2,10 @@
 
 import { useSignal } from "@preact/signals";
 import { propose } from "../actions/change";
-import { ROOT, members } from "../api/client";
+import { ROOT, SESSIONS, members } from "../api/client";
 import { mayAdminister, user } from "../api/session";
 import type { Resource } from "../api/types";
-import { time } from "../ui/format";
-import { Badge, Button, Field, Select, Table } from "../ui/parts";
+import { Badge, Button, Field, Select, Table, Time } from "../ui/parts";
 import { useResource } from "./use";
 
 interface Account extends Resource {
@@ -33,7 +32,7 @@ export function AccountsView() {
   const { value, problem } = useResource("accounts", async () => {
     const [accounts, sessions] = await Promise.all([
       members<Account>(`${ROOT}/AccountService/Accounts`),
-      members<Session>(`${ROOT}/SessionService/Sessions`),
+      members<Session>(SESSIONS),
     ]);
     return { accounts, sessions };
   });
@@ -69,7 +68,7 @@ export function AccountsView() {
           { title: "Session", cell: (one) => <code>{one.Id}</code> },
           { title: "Account", cell: (one) => one.UserName },
           { title: "From", extra: true, cell: (one) => one.ClientOriginIPAddress ?? "–" },
-          { title: "Since", extra: true, cell: (one) => time(one.CreatedTime) },
+          { title: "Since", extra: true, cell: (one) => <Time at={one.CreatedTime} /> },
           { title: "Actions", bare: true, cell: (one) => <EndSession one={one} /> },
         ]}
       />

@@ -5,8 +5,7 @@ import { type Change, propose } from "../actions/change";
 import { ROOT, get } from "../api/client";
 import { mayAdminister } from "../api/session";
 import type { Resource } from "../api/types";
-import { time } from "../ui/format";
-import { Badge, Button, Facts, Table } from "../ui/parts";
+import { Badge, Button, Facts, Table, Time } from "../ui/parts";
 import { useResource } from "./use";
 
 interface Configuration extends Resource {
@@ -63,7 +62,7 @@ export function ConfigurationView() {
           <h2>In force</h2>
           <pre tabIndex={0} aria-label="configuration in force">{text}</pre>
           {mayAdminister() && <Another key={value.Revision ?? ""} now={value} />}
-          <h2>Before</h2>
+          <h2>Stored</h2>
           <Before now={value} />
         </>
       )}
@@ -100,13 +99,13 @@ function Before({ now }: { now: Configuration }) {
   const rows = now.Generations ?? [];
   return (
     <Table
-      caption="Configurations before"
+      caption="Stored configurations"
       rows={rows}
       id={(one) => one.Generation ?? ""}
       empty="None is stored: the target has no state directory."
       columns={[
-        { title: "Generation", number: true, cell: (one) => one.Generation },
-        { title: "Since", cell: (one) => time(one.Created) },
+        { title: "No.", number: true, cell: (one) => one.Generation },
+        { title: "Since", cell: (one) => <Time at={one.Created} /> },
         { title: "By", extra: true, cell: (one) => one.Cause },
         { title: "Changes", cell: (one) => <Changes one={one} /> },
         { title: "Actions", bare: true, cell: (one) => button(one, rows.indexOf(one)) },
@@ -115,15 +114,34 @@ function Before({ now }: { now: Configuration }) {
   );
 }
 
+/** So many changes of a generation are shown unless all are asked for. */
+const CHANGES_SHOWN = 3;
+
 function Changes({ one }: { one: Generation }) {
-  if (!one.Changes?.length) return <>–</>;
+  const all = one.Changes ?? [];
+  const first = all.slice(0, CHANGES_SHOWN);
+  const rest = all.slice(CHANGES_SHOWN);
+  const leftOut = one.ChangesLeftOut ?? 0;
+  if (!all.length) return <>–</>;
   return (
-    <ul class="plain">
-      {one.Changes.map((text) => (
-        <li>{text}</li>
-      ))}
-      {(one.ChangesLeftOut ?? 0) > 0 && <li>and {one.ChangesLeftOut} more</li>}
-    </ul>
+    <>
+      <ul class="plain wrap">
+        {first.map((text) => (
+          <li>{text}</li>
+        ))}
+      </ul>
+      {rest.length > 0 && (
+        <details>
+          <summary class="quiet">and {rest.length + leftOut} more</summary>
+          <ul class="plain wrap">
+            {rest.map((text) => (
+              <li>{text}</li>
+            ))}
+            {leftOut > 0 && <li>and {leftOut} more</li>}
+          </ul>
+        </details>
+      )}
+    </>
   );
 }
 

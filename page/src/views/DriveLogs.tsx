@@ -1,8 +1,8 @@
 //! The logs of a drive: self-tests, errors, and its own events.
 
 import type { DriveLogs as Logs } from "../api/types";
-import { exact, time } from "../ui/format";
-import { Badge, Table } from "../ui/parts";
+import { exact } from "../ui/format";
+import { Badge, Table, Time } from "../ui/parts";
 
 export function DriveLogs({ logs }: { logs: Logs | undefined }) {
   if (!logs) return null;
@@ -41,7 +41,7 @@ export function DriveLogs({ logs }: { logs: Logs | undefined }) {
         id={(one) => `${one.Timestamp} ${one.EventType} ${one.Message}`}
         empty="The drive has logged no event."
         columns={[
-          { title: "Time", cell: (one) => time(one.Timestamp) },
+          { title: "Time", cell: (one) => <Time at={one.Timestamp} /> },
           { title: "Event", cell: (one) => one.Message },
         ]}
       />

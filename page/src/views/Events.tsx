@@ -3,27 +3,50 @@
 import { useSignal } from "@preact/signals";
 import { ROOT, members } from "../api/client";
 import type { LogEntry } from "../api/types";
-import { time } from "../ui/format";
-import { Health, Table } from "../ui/parts";
+import { Health, Table, Time } from "../ui/parts";
+import { Segments } from "../ui/Segments";
 import { newestFirst } from "./log";
 import { useResource } from "./use";
 
+/** Which events are shown. */
+const KINDS: [string, string][] = [
+  ["steps", "All"],
+  ["events", "Without steps of tasks"],
+  ["warnings", "Warnings"],
+];
+
+function isOf(kind: string, entry: LogEntry): boolean {
+  if (kind === "warnings") return entry.Severity !== "OK";
+  return kind === "steps" || !entry.MessageId?.endsWith(".TaskProgress");
+}
+
+function What({ entry }: { entry: LogEntry }) {
+  const object = entry.Oem?.Ebof?.Object;
+  return (
+    <span class="wrap">
+      {object && <strong>{object}</strong>} {entry.Message}
+    </span>
+  );
+}
+
 export function EventsView() {
   const words = useSignal("");
+  const kind = useSignal("events");
   const { value, problem } = useResource(
     "events",
     () => members<LogEntry>(`${ROOT}/Managers/ebof/LogServices/Events/Entries`),
     () => true,
   );
   const wanted = words.value.trim().toLowerCase();
-  const rows = newestFirst(value ?? []).filter((entry) =>
-    `${entry.Message} ${entry.MessageId} ${entry.Severity}`.toLowerCase().includes(wanted),
+  const rows = newestFirst(value ?? []).filter(
+    (entry) => isOf(kind.value, entry) && `${entry.Oem?.Ebof?.Object} ${entry.Message} ${entry.MessageId}`.toLowerCase().includes(wanted),
   );
   return (
     <>
       <div class="toolbar">
         <h1>Events</h1>
         <div class="tools">
+          <Segments label="kind" options={KINDS} value={kind.value} onChange={(text) => (kind.value = text)} />
           <label class="unseen" for="events-filter">
             filter
           </label>
@@ -41,12 +64,13 @@ export function EventsView() {
         caption="Events"
         rows={rows}
         id={(entry) => entry.Id ?? ""}
-        empty={wanted ? "Nothing matches the filter." : "There is no event."}
+        empty={value?.length ? "Nothing matches the filter." : "There is no event."}
         columns={[
-          { title: "Time", cell: (entry) => time(entry.Created) },
+          { title: "Time", cell: (entry) => <Time at={entry.Created} /> },
           { title: "Severity", cell: (entry) => <Health value={entry.Severity} /> },
-          { title: "Event", cell: (entry) => entry.Message },
-          { title: "Message", extra: true, cell: (entry) => <code>{entry.MessageId?.split(".").at(-1)}</code> },
+          { title: "Event", cell: (entry) => <What entry={entry} /> },
+          { title: "By", extra: true, cell: (entry) => <span class="wrap">{entry.Oem?.Ebof?.Who ?? "–"}</span> },
+          { title: "Message", extra: true, cell: (entry) => <code class="whole-word">{entry.MessageId?.split(".").at(-1)}</code> },
         ]}
       />
     </>

@@ -1,6 +1,7 @@
 //! The firmware slots of a drive, and how an image gets into one.
 
 import { useSignal } from "@preact/signals";
+import { useId } from "preact/hooks";
 import { propose } from "../actions/change";
 import { ROOT, Upload, get, ids, members } from "../api/client";
 import { mayChange } from "../api/session";
@@ -98,6 +99,7 @@ function freeSlot(slots: Slot[]): Slot | undefined {
 }
 
 function UploadForm({ drive, push, slots }: { drive: DriveView; push: string; slots: Slot[] }) {
+  const id = useId();
   const file = useSignal<File | null>(null);
   const slot = useSignal("");
   const when = useSignal("Immediate");
@@ -117,10 +119,10 @@ function UploadForm({ drive, push, slots }: { drive: DriveView; push: string; sl
   };
   return (
     <form class="choose" onSubmit={submit}>
-      <label>
-        <span>Image</span>
-        <input type="file" name="image" onChange={(event) => (file.value = event.currentTarget.files?.[0] ?? null)} />
-      </label>
+      <p class="field whole">
+        <label for={id}>Image</label>
+        <input id={id} type="file" name="image" onChange={(event) => (file.value = event.currentTarget.files?.[0] ?? null)} />
+      </p>
       {writable.length > 1 && (
         <Select
           label="Slot"

@@ -9,8 +9,8 @@ import type { Connection } from "../api/types";
 import { type DriveView, type HostView, hostsEndpointOf } from "../model/box";
 import { box, drives } from "../model/store";
 import { href } from "../router";
-import { time } from "../ui/format";
-import { Badge, Button, Field, Select, Table } from "../ui/parts";
+import { shortNqn } from "../ui/format";
+import { Badge, Button, Field, Select, Table, Time } from "../ui/parts";
 import { useResource } from "./use";
 
 /** What hosts may do: each is a connection of the fabric. */
@@ -204,11 +204,11 @@ function Connections({ hosts }: { hosts: HostView[] }) {
         empty="No host is connected."
         columns={[
           { title: "Function", cell: (row) => row.function },
-          { title: "Host", cell: (row) => <code>{row.nqn}</code> },
+          { title: "Host", cell: (row) => <code title={row.nqn}>{shortNqn(row.nqn)}</code> },
           { title: "Port", cell: (row) => row.port },
           { title: "Address", extra: true, cell: (row) => <code>{row.address}</code> },
           { title: "I/O queues", number: true, extra: true, cell: (row) => row.queues },
-          { title: "Since", cell: (row) => time(row.since) },
+          { title: "Since", cell: (row) => <Time at={row.since} /> },
         ]}
       />
       <p class="quiet">

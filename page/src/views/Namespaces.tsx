@@ -108,8 +108,8 @@ function Create() {
           label="Attached to"
           value={shared.value}
           options={[
-            ["no", "one function or host"],
-            ["yes", "several (shared)"],
+            ["no", "one at a time"],
+            ["yes", "several"],
           ]}
           onChange={(value) => (shared.value = value)}
         />
@@ -193,9 +193,9 @@ function One({ one }: { one: NamespaceView }) {
 }
 
 const ERASURES: [string, string][] = [
-  ["None", "data are deallocated"],
-  ["UserData", "data are erased"],
-  ["Cryptographic", "the key is changed"],
+  ["None", "deallocated"],
+  ["UserData", "erased"],
+  ["Cryptographic", "lost with their key"],
 ];
 
 function Format({ one, target }: { one: NamespaceView; target: string }) {
@@ -217,7 +217,7 @@ function Format({ one, target }: { one: NamespaceView; target: string }) {
   return (
     <form class="choose" onSubmit={submit}>
       <Select label="Block" name="block" value={block.value} options={sizes.map((size) => [String(size), `${size} B`])} onChange={(value) => (block.value = value)} />
-      <Select name="erase" label="What becomes of the data" value={erase.value} options={ERASURES} onChange={(value) => (erase.value = value)} />
+      <Select name="erase" label="Data are" value={erase.value} options={ERASURES} onChange={(value) => (erase.value = value)} />
       <Button type="submit" class="danger">
         Format …
       </Button>

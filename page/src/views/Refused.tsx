@@ -2,8 +2,7 @@
 
 import { ROOT, members } from "../api/client";
 import type { LogEntry } from "../api/types";
-import { time } from "../ui/format";
-import { Button, Table } from "../ui/parts";
+import { Button, Table, Time } from "../ui/parts";
 import { newestFirst } from "./log";
 import { useResource } from "./use";
 
@@ -30,7 +29,7 @@ export function RefusedView() {
         id={(entry) => entry.Id ?? ""}
         empty="No connection was refused."
         columns={[
-          { title: "Time", cell: (entry) => time(entry.Created) },
+          { title: "Time", cell: (entry) => <Time at={entry.Created} /> },
           { title: "What was refused, and why", cell: (entry) => entry.Message },
           { title: "What to do", cell: (entry) => entry.Resolution || "–" },
         ]}

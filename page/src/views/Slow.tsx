@@ -4,8 +4,8 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ROOT, get, members } from "../api/client";
 import type { LogEntry, Resource } from "../api/types";
-import { bytes, exact, latency, shortNqn, time } from "../ui/format";
-import { Button, Table } from "../ui/parts";
+import { bytes, exact, latency, shortNqn } from "../ui/format";
+import { Button, Table, Time } from "../ui/parts";
 import { Segments } from "../ui/Segments";
 import { newestFirst } from "./log";
 import { type Part, type SlowCommand, type Sum, PARTS, ended, partsOf, sums } from "./slowparts";
@@ -13,7 +13,7 @@ import { useResource } from "./use";
 
 const LOG = `${ROOT}/Managers/ebof/LogServices/SlowCommands`;
 /** The most commands that are shown. */
-const SHOWN_MAX = 200;
+const SHOWN_MAX = 100;
 /** Slow commands are no events: the log is asked for them. */
 const EVERY_MS = 5000;
 
@@ -21,9 +21,7 @@ interface SlowLog extends Resource {
   Oem?: { Ebof?: { ThresholdMicroseconds?: number | null; Total?: number } };
 }
 
-interface SlowEntry extends LogEntry {
-  Oem?: { Ebof?: SlowCommand };
-}
+type SlowEntry = LogEntry & { Oem?: { Ebof?: SlowCommand } };
 
 export function SlowView() {
   const order = useSignal("latest");
@@ -60,19 +58,18 @@ export function SlowView() {
       {problem && <p class="bad">{problem}</p>}
       {value && <Threshold log={value.log} shown={rows.length} />}
       {rows.length > 0 && <Legend />}
-      <Sums rows={sums(rows.flatMap((entry) => entry.Oem?.Ebof ?? []))} />
+      <Sums rows={sums(rows.map((entry) => ({ ...entry.Oem?.Ebof, advice: entry.Resolution ?? "" })))} />
       <Table
         caption="Slow commands"
         rows={rows}
         id={(entry) => entry.Id ?? ""}
         empty="No command was slow since the target was started."
         columns={[
-          { title: "Time", cell: (entry) => time(entry.Created) },
           { title: "Command", cell: (entry) => <What command={entry.Oem?.Ebof} /> },
           { title: "Took", number: true, cell: (entry) => latency(took(entry)) },
           { title: "Where its time went", cell: (entry) => <Bar parts={partsOf(entry.Oem?.Ebof)} /> },
+          { title: "Time", extra: true, cell: (entry) => <Time at={entry.Created} /> },
           { title: "Host", extra: true, cell: (entry) => <code title={entry.Oem?.Ebof?.HostNQN}>{shortNqn(entry.Oem?.Ebof?.HostNQN ?? "")}</code> },
-          { title: "What to do", extra: true, cell: (entry) => entry.Resolution ?? "–" },
         ]}
       />
     </>
@@ -153,9 +150,10 @@ function Sums({ rows }: { rows: Sum[] }) {
         columns={[
           { title: "Function", cell: (one) => one.object },
           { title: "Commands", number: true, cell: (one) => exact(one.count) },
-          { title: "Mean", number: true, cell: (one) => latency(one.totalUs / one.count) },
+          { title: "Mean", number: true, extra: true, cell: (one) => latency(one.totalUs / one.count) },
           { title: "Longest", number: true, cell: (one) => latency(one.longestUs) },
           { title: "Where their time went", cell: (one) => <Bar parts={one.parts} /> },
+          { title: "What to do", extra: true, cell: (one) => one.advice },
         ]}
       />
       <h2>Each</h2>

@@ -1,8 +1,7 @@
 //! The tasks of the box, and how far they have come.
 
 import { tasks } from "../model/store";
-import { time } from "../ui/format";
-import { Badge, Table } from "../ui/parts";
+import { Badge, Table, Time } from "../ui/parts";
 import type { Task } from "../api/types";
 
 const TONES: Record<string, "good" | "warn" | "bad"> = { Completed: "good", Running: "warn", Exception: "bad", Cancelled: "bad" };
@@ -29,8 +28,8 @@ export function TasksView() {
           { title: "What", cell: (task) => task.Name },
           { title: "State", cell: (task) => <Badge {...tone(task)}>{task.TaskState}</Badge> },
           { title: "Done", number: true, cell: (task) => (task.PercentComplete === undefined ? "–" : `${task.PercentComplete} %`) },
-          { title: "Began", extra: true, cell: (task) => time(task.StartTime) },
-          { title: "Ended", extra: true, cell: (task) => time(task.EndTime) },
+          { title: "Began", extra: true, cell: (task) => <Time at={task.StartTime} /> },
+          { title: "Ended", extra: true, cell: (task) => <Time at={task.EndTime} /> },
           { title: "Note", extra: true, cell: note },
         ]}
       />

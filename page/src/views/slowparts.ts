@@ -47,21 +47,25 @@ export interface Sum {
   totalUs: number;
   longestUs: number;
   parts: Part[];
+  /** For the longest one. */
+  advice: string;
 }
 
 /** Commands by function, that first which has lost the most time. */
-export function sums(commands: SlowCommand[]): Sum[] {
+export function sums(commands: (SlowCommand & { advice: string })[]): Sum[] {
   const objects = [...new Set(commands.map((one) => one.Object ?? ""))];
   const all = objects.map((object): Sum => {
     const list = commands.filter((one) => (one.Object ?? "") === object);
     const took = list.map((one) => one.TotalMicroseconds ?? 0);
+    const longestUs = Math.max(...took);
     const parts = PARTS.map(({ name, property }) => ({ name, us: list.reduce((sum, one) => sum + (one[property] ?? 0), 0) }));
     return {
       object,
       count: list.length,
       totalUs: took.reduce((sum, us) => sum + us, 0),
-      longestUs: Math.max(...took),
+      longestUs,
       parts: parts.filter((one) => one.us > 0),
+      advice: list[took.indexOf(longestUs)]?.advice ?? "",
     };
   });
   return all.sort((a, b) => b.totalUs - a.totalUs);
