@@ -231,6 +231,7 @@ test("accounts are created, get another role, and are deleted; a role that may n
   await page.fill("form:has([name=username]) [type=password]", operator.Password);
   await page.selectOption("[name=role]", "Operator");
   await page.click("text=Create …");
+  assert.ok(!(await page.locator("dialog").innerText()).includes(operator.Password), "it is not shown");
   await apply(page);
   const account = page.locator("[aria-label=Accounts] tbody tr", { hasText: operator.UserName });
   await account.waitFor();
@@ -247,6 +248,9 @@ test("accounts are created, get another role, and are deleted; a role that may n
   await view(other, "configuration");
   await other.waitForSelector("pre");
   assert.equal(await other.locator("text=Apply another one").count(), 0);
+  await view(other, "drives");
+  await other.waitForSelector("[data-row=d0]");
+  assert.equal(await other.locator("text=Add a drive").count(), 0);
 
   await account.locator("select").selectOption("ReadOnly");
   await apply(page);

@@ -1,7 +1,9 @@
 //! A change that the page asks for: its plan, its request, and its task.
 
 import { signal } from "@preact/signals";
-import { ROOT, ServiceError, type Method, get, request, token } from "../api/client";
+import { MANAGER } from "../api/addresses";
+import { type Method } from "../api/calls";
+import { ServiceError, get, request, token } from "../api/client";
 import type { Manager } from "./manager";
 import type { Message, PlanAnswer, Task } from "../api/types";
 import { onEvent, refresh } from "../model/store";
@@ -54,10 +56,10 @@ let planTarget: string | undefined;
 /** The action's address as the manager names it. */
 async function planAddress(): Promise<string> {
   if (!planTarget) {
-    const manager = await get<Manager>(`${ROOT}/Managers/ebof`);
+    const manager = await get<Manager>(MANAGER);
     planTarget = manager.Actions?.Oem?.["#EbofManager.PlanChanges"]?.target;
   }
-  return planTarget ?? `${ROOT}/Managers/ebof/Actions/Oem/EbofManager.PlanChanges`;
+  return planTarget ?? `${MANAGER}/Actions/Oem/EbofManager.PlanChanges`;
 }
 
 function show(change: Change, stage: Stage): void {

@@ -1,11 +1,9 @@
 //! The changes of who may connect as Redfish requests.
 
-import { ROOT } from "../api/client";
+import { NVMEOF } from "../api/addresses";
 import type { Connection } from "../api/types";
 import { type DriveView, type HostView, hostsEndpointOf } from "../model/box";
 import type { Change } from "./change";
-
-const FABRIC = `${ROOT}/Fabrics/NVMeoF`;
 
 /** A host is described, so that it can be allowed to connect. */
 export function describeHost(nqn: string, after: () => void): Change {
@@ -13,7 +11,7 @@ export function describeHost(nqn: string, after: () => void): Change {
   return {
     title: `Add host ${nqn}`,
     method: "POST",
-    target: `${FABRIC}/Endpoints`,
+    target: `${NVMEOF}/Endpoints`,
     body: { EndpointProtocol: "NVMeOverFabrics", Identifiers: identifiers, ConnectedEntities: [{ EntityRole: "Initiator" }] },
     after,
   };
@@ -32,7 +30,7 @@ export function allow(host: HostView | undefined, drive: DriveView): Change {
   return {
     title: `Allow ${host?.nqn ?? "every host"} to connect to ${drive.name}`,
     method: "POST",
-    target: `${FABRIC}/Connections`,
+    target: `${NVMEOF}/Connections`,
     body: {
       ConnectionType: "Storage",
       Links: { InitiatorEndpoints: initiators, TargetEndpoints: [{ "@odata.id": target }] },

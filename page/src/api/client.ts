@@ -1,30 +1,12 @@
-//! Requests to the Redfish service, their errors, and the list of calls that the page made. Sessions
-//! are in session.ts; this file only holds the token.
+//! Requests to the Redfish service, and their errors. Sessions are in session.ts; this file only holds
+//! the token.
 
 import { signal } from "@preact/signals";
+import { type Method, Upload, begun, ended } from "./calls";
 import type { Collection, ErrorBody, Message, Ref, Resource } from "./types";
 
-export const ROOT = "/redfish/v1";
-export const SESSIONS = `${ROOT}/SessionService/Sessions`;
-
-/** The most calls that are remembered. */
-const CALLS_MAX = 200;
 /** Without an answer for so long, a request is given up. */
 const TIMEOUT_MS = 30_000;
-
-export type Method = "GET" | "POST" | "PATCH" | "PUT" | "DELETE";
-
-export interface Call {
-  id: number;
-  method: Method;
-  uri: string;
-  body: unknown;
-  ifMatch: string | undefined;
-  began: number;
-  /** HTTP status; 0 while it runs, -1 without an answer. */
-  status: number;
-  tookMs: number;
-}
 
 export interface Answer<T> {
   status: number;
@@ -61,7 +43,6 @@ export class ServiceError extends Error {
   }
 }
 
-export const calls = signal<Call[]>([]);
 export const token = signal<string | null>(sessionStorage.getItem("ebof-token"));
 
 /** Whether the last request reached the service. */
@@ -79,53 +60,6 @@ export function setToken(value: string | null): void {
   else sessionStorage.setItem("ebof-token", value);
 }
 
-/** A body with a file: what is asked for, and the file itself. */
-export class Upload {
-  constructor(
-    readonly parameters: object,
-    readonly file: File,
-  ) {}
-
-  form(): FormData {
-    const form = new FormData();
-    form.append("UpdateParameters", new Blob([JSON.stringify(this.parameters)], { type: "application/json" }));
-    form.append("UpdateFile", this.file, this.file.name);
-    return form;
-  }
-}
-
-let nextCall = 1;
-
-function listed(method: Method, uri: string, body: unknown, options: Options): Call {
-  const call: Call = {
-    id: nextCall++,
-    method,
-    uri,
-    body: hidden(body),
-    ifMatch: options.ifMatch,
-    began: Date.now(),
-    status: 0,
-    tookMs: 0,
-  };
-  if (!options.quiet) calls.value = [...calls.value.slice(1 - CALLS_MAX), call];
-  return call;
-}
-
-/** Passwords are not shown again. */
-function hidden(body: unknown): unknown {
-  if (body === null || typeof body !== "object" || body instanceof Upload) return body;
-  const secret = ["Password", "OldPassword", "DHChapKey"];
-  return Object.fromEntries(
-    Object.entries(body).map(([key, value]) => [key, secret.includes(key) ? "…" : value]),
-  );
-}
-
-function ended(call: Call, status: number): void {
-  call.status = status;
-  call.tookMs = Date.now() - call.began;
-  if (calls.value.includes(call)) calls.value = calls.value.slice();
-}
-
 export function headers(extra: Record<string, string> = {}): Record<string, string> {
   const all: Record<string, string> = { "OData-Version": "4.0", ...extra };
   if (token.value) all["X-Auth-Token"] = token.value;
@@ -139,7 +73,7 @@ export async function request<T>(
   options: Options = {},
 ): Promise<Answer<T>> {
   const quiet = options.quiet ?? method === "GET";
-  const call = listed(method, uri, body, { ...options, quiet });
+  const call = begun(method, uri, body, options.ifMatch, quiet);
   const sentWith = token.value;
   const timeout = AbortSignal.timeout(TIMEOUT_MS);
   const init: RequestInit = {
@@ -259,22 +193,4 @@ export async function members<T extends Resource>(uri: string, most = MEMBERS_MA
 
 export function ids(refs: Ref[] | undefined): string[] {
   return (refs ?? []).map((ref) => ref["@odata.id"]);
-}
-
-/** A call as a command for a shell. `$TOKEN` is left for the user to set. */
-export function curl(call: { method: Method; uri: string; body?: unknown; ifMatch?: string | undefined }): string {
-  const quoted = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`;
-  const url = call.uri.startsWith("/") ? location.origin + call.uri : call.uri;
-  const words = ["curl -k", call.method === "GET" ? "" : `-X ${call.method}`, quoted(url)];
-  // A login is what gives the token.
-  if (call.uri !== SESSIONS) words.push('-H "X-Auth-Token: $TOKEN"');
-  if (call.ifMatch) words.push("-H", quoted(`If-Match: ${call.ifMatch}`));
-  if (call.body instanceof Upload) {
-    const { parameters, file } = call.body;
-    words.push("-F", quoted(`UpdateParameters=${JSON.stringify(parameters)};type=application/json`));
-    words.push("-F", quoted(`UpdateFile=@${file.name};type=application/octet-stream`));
-  } else if (call.body !== undefined) {
-    words.push("-H 'Content-Type: application/json'", "-d", quoted(JSON.stringify(call.body)));
-  }
-  return words.filter(Boolean).join(" ");
 }

@@ -1,7 +1,8 @@
 //! Logging in and out, and what follows when the service ends a session or demands a new password.
 
 import { signal } from "@preact/signals";
-import { ROOT, SESSIONS, ServiceError, get, onRefused, request, setToken, token } from "./client";
+import { ACCOUNTS, SESSIONS } from "./addresses";
+import { ServiceError, get, onRefused, request, setToken, token } from "./client";
 import type { Message, Resource } from "./types";
 
 interface SessionDocument extends Resource {
@@ -51,7 +52,7 @@ export async function login(name: string, password: string): Promise<void> {
     name: answer.body.UserName ?? name,
     role: answer.body.Roles?.[0] ?? "",
     session: answer.body["@odata.id"] ?? answer.location ?? "",
-    account: demand?.MessageArgs?.[0] ?? `${ROOT}/AccountService/Accounts/${encodeURIComponent(name)}`,
+    account: demand?.MessageArgs?.[0] ?? `${ACCOUNTS}/${encodeURIComponent(name)}`,
   });
   if (demand) gate.value = "password";
   else await enter();

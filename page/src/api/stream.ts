@@ -2,7 +2,8 @@
 //! session's token. It reconnects by itself, and tells when it has been away.
 
 import { signal } from "@preact/signals";
-import { ROOT, headers, onRefused, token } from "./client";
+import { ROOT } from "./addresses";
+import { headers, onRefused, token } from "./client";
 import { Parser } from "./sse";
 import type { EventRecord, MetricReport } from "./types";
 

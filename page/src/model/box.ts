@@ -1,7 +1,8 @@
 //! What there is in the box as the page shows it, read from Redfish resources. Knows no signals and
 //! no elements.
 
-import { ROOT, ServiceError, ids, members } from "../api/client";
+import { CHASSIS, NVMEOF, ROOT } from "../api/addresses";
+import { ServiceError, ids, members } from "../api/client";
 import type { ConnectedHost, Controller, Drive, Endpoint, Port, Storage, Volume, Zone } from "../api/types";
 
 export interface DriveView {
@@ -91,7 +92,6 @@ export interface Box {
 
 export const emptyBox: Box = { drives: [], ports: [], hosts: [] };
 
-export const CHASSIS = `${ROOT}/Chassis/enclosure`;
 const FABRICS = ["NVMeoF", "PCIe"] as const;
 /** Requests that run beside each other: browsers have six connections, and the stream needs one. */
 const PARALLEL = 4;
@@ -252,7 +252,7 @@ function addZone(views: Map<string, PortView>, zone: Zone, direct: boolean): voi
 }
 
 export async function readHostEndpoints(): Promise<Endpoint[]> {
-  const all = await members<Endpoint>(`${ROOT}/Fabrics/NVMeoF/Endpoints`);
+  const all = await members<Endpoint>(`${NVMEOF}/Endpoints`);
   return all.filter(
     (one) => one.Id?.startsWith("host-") || one.ConnectedEntities?.some((entity) => entity.EntityRole === "Initiator"),
   );

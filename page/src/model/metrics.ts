@@ -2,7 +2,8 @@
 //! a second, microseconds.
 
 import { signal } from "@preact/signals";
-import { ROOT, ServiceError, get } from "../api/client";
+import { ROOT } from "../api/addresses";
+import { ServiceError, get } from "../api/client";
 import type { MetricReport, MetricValue } from "../api/types";
 
 export type Kind = "Functions" | "Ports" | "Drives" | "Hosts" | "Target";

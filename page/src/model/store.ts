@@ -1,7 +1,8 @@
 //! What the page knows: signals, and how events of the service bring them up to date.
 
 import { batch, computed, signal } from "@preact/signals";
-import { ROOT, ServiceError, members } from "../api/client";
+import { ROOT } from "../api/addresses";
+import { ServiceError, members } from "../api/client";
 import { startStream, stopStream, streamState } from "../api/stream";
 import type { Endpoint, EventRecord, MetricReport, Task } from "../api/types";
 import { type Box, type DriveView, hostViews, readDrives, readHostEndpoints, readPorts } from "./box";

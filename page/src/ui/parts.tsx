@@ -3,7 +3,8 @@
 import { useSignal } from "@preact/signals";
 import type { ButtonHTMLAttributes, ComponentChildren } from "preact";
 import { useId } from "preact/hooks";
-import { type Method, ServiceError, curl } from "../api/client";
+import { type Method, curl } from "../api/calls";
+import { ServiceError } from "../api/client";
 import { time } from "./format";
 import { announce } from "./live";
 

@@ -2,7 +2,8 @@
 
 import { useSignal } from "@preact/signals";
 import { propose } from "../actions/change";
-import { ROOT, SESSIONS, members } from "../api/client";
+import { ACCOUNTS, SESSIONS } from "../api/addresses";
+import { members } from "../api/client";
 import { mayAdminister, user } from "../api/session";
 import type { Resource } from "../api/types";
 import { Badge, Button, Field, Select, Table, Time } from "../ui/parts";
@@ -31,7 +32,7 @@ const ROLES: [string, string][] = [
 export function AccountsView() {
   const { value, problem } = useResource("accounts", async () => {
     const [accounts, sessions] = await Promise.all([
-      members<Account>(`${ROOT}/AccountService/Accounts`),
+      members<Account>(ACCOUNTS),
       members<Session>(SESSIONS),
     ]);
     return { accounts, sessions };
@@ -204,7 +205,7 @@ function Create() {
     void propose({
       title: `Create account ${name.value}`,
       method: "POST",
-      target: `${ROOT}/AccountService/Accounts`,
+      target: ACCOUNTS,
       body: { UserName: name.value, Password: password.value, RoleId: role.value },
       unplanned: true,
       after: () => {

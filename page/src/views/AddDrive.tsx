@@ -1,10 +1,10 @@
-//! A drive that is added while the target runs.
+//! A drive that is added while the target runs. It is of Administrators: the target opens any file for it.
 
 import { useSignal } from "@preact/signals";
 import { propose } from "../actions/change";
+import { CHASSIS } from "../api/addresses";
 import { get } from "../api/client";
 import type { Resource } from "../api/types";
-import { CHASSIS } from "../model/box";
 import { Button, Field, Select } from "../ui/parts";
 import { useResource } from "./use";
 

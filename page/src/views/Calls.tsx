@@ -1,6 +1,6 @@
 //! The requests that this page made: whatever it does can be scripted.
 
-import { type Call, calls } from "../api/client";
+import { type Call, calls } from "../api/calls";
 import { time } from "../ui/format";
 import { Badge, CallText } from "../ui/parts";
 

@@ -2,13 +2,14 @@
 
 import { useSignal } from "@preact/signals";
 import { propose } from "../actions/change";
-import { ROOT, members } from "../api/client";
+import { MANAGER, ROOT } from "../api/addresses";
+import { members } from "../api/client";
 import type { Resource } from "../api/types";
 import { day } from "../ui/format";
 import { Button, Facts, Field } from "../ui/parts";
 import { useResource } from "./use";
 
-const LOCATION = `${ROOT}/Managers/ebof/NetworkProtocol/HTTPS/Certificates`;
+const LOCATION = `${MANAGER}/NetworkProtocol/HTTPS/Certificates`;
 const SERVICE = `${ROOT}/CertificateService/Actions`;
 
 interface Certificate extends Resource {

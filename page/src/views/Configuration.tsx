@@ -2,7 +2,8 @@
 
 import { useSignal } from "@preact/signals";
 import { type Change, propose } from "../actions/change";
-import { ROOT, get } from "../api/client";
+import { MANAGER } from "../api/addresses";
+import { get } from "../api/client";
 import { mayAdminister } from "../api/session";
 import type { Resource } from "../api/types";
 import { Badge, Button, Facts, Table, Time } from "../ui/parts";
@@ -31,7 +32,7 @@ interface Generation {
 export function ConfigurationView() {
   const { value, problem, again } = useResource(
     "configuration",
-    () => get<Configuration>(`${ROOT}/Managers/ebof/Oem/Ebof/Configuration`),
+    () => get<Configuration>(`${MANAGER}/Oem/Ebof/Configuration`),
     () => true,
   );
   const text = value?.TOML ?? "";

@@ -1,6 +1,6 @@
 //! The drives: a table of all, and one with health, logs, firmware and what can be done with it.
 
-import { mayChange } from "../api/session";
+import { mayAdminister } from "../api/session";
 import type { DriveView } from "../model/box";
 import { drives } from "../model/store";
 import { href, route } from "../router";
@@ -61,7 +61,7 @@ function All() {
           { title: "Firmware", extra: true, cell: (drive) => drive.resource?.FirmwareVersion ?? "–" },
         ]}
       />
-      {mayChange() && <AddDrive />}
+      {mayAdminister() && <AddDrive />}
     </>
   );
 }

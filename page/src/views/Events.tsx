@@ -1,7 +1,8 @@
 //! The events of the box: those in its log, and those that arrive.
 
 import { useSignal } from "@preact/signals";
-import { ROOT, members } from "../api/client";
+import { LOGS } from "../api/addresses";
+import { members } from "../api/client";
 import type { LogEntry } from "../api/types";
 import { Health, Table, Time } from "../ui/parts";
 import { Segments } from "../ui/Segments";
@@ -34,7 +35,7 @@ export function EventsView() {
   const kind = useSignal("events");
   const { value, problem } = useResource(
     "events",
-    () => members<LogEntry>(`${ROOT}/Managers/ebof/LogServices/Events/Entries`),
+    () => members<LogEntry>(`${LOGS}/Events/Entries`),
     () => true,
   );
   const wanted = words.value.trim().toLowerCase();

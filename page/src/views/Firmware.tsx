@@ -3,7 +3,9 @@
 import { useSignal } from "@preact/signals";
 import { useId } from "preact/hooks";
 import { propose } from "../actions/change";
-import { ROOT, Upload, get, ids, members } from "../api/client";
+import { ROOT } from "../api/addresses";
+import { Upload } from "../api/calls";
+import { get, ids, members } from "../api/client";
 import { mayChange } from "../api/session";
 import type { Ref, Resource } from "../api/types";
 import type { DriveView } from "../model/box";

@@ -3,7 +3,8 @@
 import { useSignal } from "@preact/signals";
 import { allow, describeHost, forbid, forgetHost } from "../actions/hosts";
 import { propose } from "../actions/change";
-import { ROOT, ids, members } from "../api/client";
+import { NVMEOF } from "../api/addresses";
+import { ids, members } from "../api/client";
 import { mayChange } from "../api/session";
 import type { Connection } from "../api/types";
 import { type DriveView, type HostView, hostsEndpointOf } from "../model/box";
@@ -25,7 +26,7 @@ export function HostsView() {
   const { hosts } = box.value;
   const { value, problem } = useResource(
     "permissions",
-    () => members<Connection>(`${ROOT}/Fabrics/NVMeoF/Connections`),
+    () => members<Connection>(`${NVMEOF}/Connections`),
     () => true,
   );
   const permissions = (value ?? []).map((one) => permissionOf(one, drives.value, hosts));

@@ -1,6 +1,7 @@
 //! Connections that were refused: why, and what to do.
 
-import { ROOT, members } from "../api/client";
+import { LOGS } from "../api/addresses";
+import { members } from "../api/client";
 import type { LogEntry } from "../api/types";
 import { Button, Table, Time } from "../ui/parts";
 import { newestFirst } from "./log";
@@ -9,7 +10,7 @@ import { useResource } from "./use";
 export function RefusedView() {
   const { value, problem, again } = useResource(
     "refused",
-    () => members<LogEntry>(`${ROOT}/Managers/ebof/LogServices/ConnectionsRefused/Entries`),
+    () => members<LogEntry>(`${LOGS}/ConnectionsRefused/Entries`),
     () => true,
   );
   return (

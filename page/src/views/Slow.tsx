@@ -2,7 +2,8 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { ROOT, get, members } from "../api/client";
+import { LOGS } from "../api/addresses";
+import { get, members } from "../api/client";
 import type { LogEntry, Resource } from "../api/types";
 import { bytes, exact, latency, shortNqn } from "../ui/format";
 import { Button, Table, Time } from "../ui/parts";
@@ -11,7 +12,7 @@ import { newestFirst } from "./log";
 import { type Part, type SlowCommand, type Sum, PARTS, ended, partsOf, sums } from "./slowparts";
 import { useResource } from "./use";
 
-const LOG = `${ROOT}/Managers/ebof/LogServices/SlowCommands`;
+const LOG = `${LOGS}/SlowCommands`;
 /** The most commands that are shown. */
 const SHOWN_MAX = 100;
 /** Slow commands are no events: the log is asked for them. */

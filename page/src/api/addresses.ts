@@ -1,0 +1,9 @@
+//! Addresses of the service that the page starts from. Others are links of resources.
+
+export const ROOT = "/redfish/v1";
+export const SESSIONS = `${ROOT}/SessionService/Sessions`;
+export const ACCOUNTS = `${ROOT}/AccountService/Accounts`;
+export const CHASSIS = `${ROOT}/Chassis/enclosure`;
+export const MANAGER = `${ROOT}/Managers/ebof`;
+export const LOGS = `${MANAGER}/LogServices`;
+export const NVMEOF = `${ROOT}/Fabrics/NVMeoF`;
