@@ -210,7 +210,7 @@ test("another configuration is compared, applied and taken back", async () => {
   await page.waitForSelector("text=differs");
 
   // A text that is wrong is refused with its line, and not sent.
-  await page.click("text=Apply another one");
+  await page.waitForFunction(() => document.querySelector("#configuration").value.includes("example:added"));
   await page.fill("#configuration", "[[hosts]]\nnqn = 7\n");
   await page.click("text=Apply …");
   await page.waitForSelector("dialog .failure");
@@ -222,6 +222,11 @@ test("another configuration is compared, applied and taken back", async () => {
   await back.locator("button").click();
   assert.match(await apply(page), /added/);
   assert.doesNotMatch(await exported(), /example:added/);
+  // What was typed is still there, and not lost to the other one.
+  await page.waitForSelector("text=Another configuration was put in force meanwhile.");
+  assert.match(await page.inputValue("#configuration"), /^\[\[hosts\]\]\nnqn = 7/);
+  await page.click("text=Begin anew with it");
+  assert.match(await page.inputValue("#configuration"), /\[target\]/);
 });
 
 test("accounts are created, get another role, and are deleted; a role that may not is refused", async () => {

@@ -45,7 +45,7 @@ test("a message that does not end is given up", async () => {
 });
 
 test("sizes are read as people write them", async () => {
-  const { parseBytes, parseCount, bytes, latency } = await load("ui/format.ts");
+  const { parseBytes, parseCount, bytes, latency, short } = await load("ui/format.ts");
   for (const [text, value] of [
     ["100G", 100e9],
     ["2.5 TB", 2.5e12],
@@ -62,6 +62,17 @@ test("sizes are read as people write them", async () => {
   }
   assert.equal(parseCount("50k"), 50_000);
   assert.equal(parseCount("50ki"), undefined);
+  for (const [value, text] of [
+    [0, "0"],
+    [50_000, "50k"],
+    [12_345, "12345"],
+    [1e9, "1G"],
+    [1_500_000, "1500k"],
+    [4e15, "4P"],
+  ]) {
+    assert.equal(short(value), text);
+    assert.equal(parseCount(text), value);
+  }
   assert.equal(bytes(1e12), "1.00 TB");
   assert.equal(bytes(999_999_999_999), "1.00 TB");
   assert.equal(latency(999.6), "1000 µs");

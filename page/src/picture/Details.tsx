@@ -1,17 +1,15 @@
 //! What is selected in the picture, and what can be done with it without dragging.
 
-import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { Attachments, DetachButton } from "../actions/Attachments";
-import { attach, giveToPort, share, takeFromPort } from "../actions/box";
-import { propose } from "../actions/change";
+import { Attachments } from "../actions/Attachments";
 import { mayChange } from "../api/session";
-import { type DriveView, type FunctionView, type HostView, type NamespaceView, type PortView, endpointOf } from "../model/box";
+import type { DriveView, HostView, NamespaceView, PortView } from "../model/box";
 import { box, drives, functions, namespaces, ports } from "../model/store";
 import { href } from "../router";
-import { bytes, count, parseBytes, parseCount, rate, time } from "../ui/format";
-import { Badge, Button, Choose, Facts, Field, Health } from "../ui/parts";
+import { bytes, time } from "../ui/format";
+import { Badge, Button, Facts, Health } from "../ui/parts";
 import { kindOf, nameOf, pick, selectByName, selected } from "./state";
+import { FunctionDetails } from "./FunctionDetails";
 import { ExpandButton } from "./NodeView";
 
 export function Details() {
@@ -53,141 +51,6 @@ function contentOf(key: string): ComponentChildren {
       return drive && <DriveDetails drive={drive} />;
     }
   }
-}
-
-function FunctionDetails({ one }: { one: FunctionView }) {
-  const own = namespaces.value.filter((each) => one.namespaces.includes(each.uri) || each.functions.includes(one.uri));
-  const take = takeFromPort(one);
-  const free = namespaces.value.filter((each) => each.drive === one.drive && !own.includes(each));
-  return (
-    <>
-      <h2>
-        {one.name} <Badge tone={one.online ? "good" : "warn"}>{one.online ? "online" : "offline"}</Badge>
-      </h2>
-      <Facts
-        rows={[
-          ["Port", one.fixed ? portsOf(one) : (one.port ?? "none")],
-          ["Subsystem", <code>{one.nqn || "–"}</code>],
-          ["Queues, vectors", one.fixed ? "what is left" : `${one.queues ?? "–"}, ${one.interrupts ?? "–"}`],
-          ["Hosts", one.hosts.length ? one.hosts.map((host) => <code class="block">{host.NQN}</code>) : "none"],
-        ]}
-      />
-      <p class="links">
-        <a href={href("charts", "Functions", one.name)}>Charts</a>
-      </p>
-      {mayChange() && !one.fixed && (
-        <>
-          <h3>Port</h3>
-          <Choose
-            label={one.port ? "Move to" : "Give to"}
-            name="port"
-            action={one.port ? "Move …" : "Give …"}
-            options={ports.value.filter((port) => port.zone && port.name !== one.port).map((port) => [port.name, port.name])}
-            onChoose={(name) => {
-              const port = ports.value.find((each) => each.name === name);
-              if (port) void propose(giveToPort(one, port));
-            }}
-          />
-          <p class="buttons">
-            <Button class="small" onClick={() => pick(`function:${one.name}`)}>
-              Choose in the picture
-            </Button>
-            {take && (
-              <Button class="small" onClick={() => void propose(take)}>
-                Take from {one.port} …
-              </Button>
-            )}
-          </p>
-        </>
-      )}
-      <h3>Namespaces</h3>
-      {own.length === 0 && <p class="quiet">none</p>}
-      <ul class="plain">
-        {own.map((each) => (
-          <li>
-            <button type="button" class="link" onClick={() => selectByName("namespace", each.name)}>
-              {each.name}
-            </button>{" "}
-            {bytes(each.bytes)}
-            <DetachButton namespace={each} uri={one.uri} />
-          </li>
-        ))}
-      </ul>
-      {mayChange() && (
-        <Choose
-          label="Attach"
-          name="attach"
-          action="Attach …"
-          options={free.map((each) => [each.name, `${each.name}, ${bytes(each.bytes)}`])}
-          onChoose={(name) => {
-            const each = namespaces.value.find((other) => other.name === name);
-            if (each) void propose(attach(each, one));
-          }}
-        />
-      )}
-      {one.weight !== undefined && <ShareForm one={one} />}
-    </>
-  );
-}
-
-/** The ports of what stays at its ports, as the configuration has them. */
-function portsOf(one: FunctionView): string {
-  const names = ports.value.filter((port) => port.endpoints.includes(endpointOf(one, port))).map((port) => port.name);
-  return names.join(", ") || "none";
-}
-
-/** Empty is no limit. */
-function limitOf(text: string, parse: (text: string) => number | undefined): number | null | undefined {
-  return text.trim() === "" ? null : parse(text);
-}
-
-function ShareForm({ one }: { one: FunctionView }) {
-  const text = (value: number | null | undefined) => (value === null || value === undefined ? "" : count(value).replaceAll(" ", ""));
-  const weight = useSignal(String(one.weight ?? 1));
-  const limit = useSignal(text(one.iopsLimit));
-  const bandwidth = useSignal(text(one.bytesLimit));
-  const least = useSignal(text(one.minimumIops));
-  if (!mayChange()) {
-    return (
-      <Facts
-        rows={[
-          ["Weight", one.weight],
-          ["IOPS limit", one.iopsLimit ? count(one.iopsLimit) : "none"],
-          ["Bandwidth limit", one.bytesLimit ? rate(one.bytesLimit) : "none"],
-          ["Minimum IOPS", one.minimumIops ? count(one.minimumIops) : "none"],
-        ]}
-      />
-    );
-  }
-  const values = {
-    Weight: Number(weight.value),
-    IOPSLimit: limitOf(limit.value, parseCount),
-    BytesPerSecondLimit: limitOf(bandwidth.value, parseBytes),
-    MinimumIOPS: limitOf(least.value, parseCount),
-  };
-  const wrong = (value: unknown) => value === undefined || Number.isNaN(value);
-  const invalid = Object.values(values).some(wrong);
-  const submit = (event: Event) => {
-    event.preventDefault();
-    const { Weight, IOPSLimit, BytesPerSecondLimit, MinimumIOPS } = values;
-    if (invalid || IOPSLimit === undefined || BytesPerSecondLimit === undefined || MinimumIOPS === undefined) return;
-    void propose(share(one, { Weight, IOPSLimit, BytesPerSecondLimit, MinimumIOPS }));
-  };
-  return (
-    <form class="share" onSubmit={submit}>
-      <h3>Share of the drive</h3>
-      <div class="grid-2">
-        <Field label="Weight" value={weight.value} onInput={(value) => (weight.value = value)} invalid={wrong(values.Weight)} />
-        <Field label="IOPS limit" value={limit.value} onInput={(value) => (limit.value = value)} invalid={wrong(values.IOPSLimit)} />
-        <Field label="Bytes/s limit" value={bandwidth.value} onInput={(value) => (bandwidth.value = value)} invalid={wrong(values.BytesPerSecondLimit)} />
-        <Field label="Minimum IOPS" value={least.value} onInput={(value) => (least.value = value)} invalid={wrong(values.MinimumIOPS)} />
-      </div>
-      <p class="quiet">Weights are relative, 1 to 1000. Empty is no limit; 50k and 1G are understood.</p>
-      <Button type="submit" disabled={invalid}>
-        Change …
-      </Button>
-    </form>
-  );
 }
 
 function NamespaceDetails({ one }: { one: NamespaceView }) {

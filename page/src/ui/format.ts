@@ -1,6 +1,8 @@
 //! Numbers and times as text.
 
 const DECIMAL = ["", "k", "M", "G", "T", "P", "E"];
+/** Those that `parseBytes` knows. */
+const PARSED = DECIMAL.slice(0, 6);
 
 function scaled(value: number, unit: string, digits: number): string {
   if (!Number.isFinite(value)) return "–";
@@ -69,6 +71,12 @@ export function parseBytes(text: string): number | undefined {
 /** `50k`: a number with a decimal suffix. */
 export function parseCount(text: string): number | undefined {
   return /i/i.test(text) ? undefined : parseBytes(text.replace(/b$/i, ""));
+}
+
+/** `50k`, `1G`, `12345`: exactly the number, as it is understood by `parseCount`. */
+export function short(value: number): string {
+  const power = PARSED.findLastIndex((_, at) => value >= 1000 ** at && value % 1000 ** at === 0);
+  return power > 0 ? `${value / 1000 ** power}${DECIMAL[power]}` : String(value);
 }
 
 /** The end of an NQN, which tells hosts apart. */

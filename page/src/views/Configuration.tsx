@@ -1,6 +1,7 @@
 //! The configuration in force: where it comes from, whether that differs, its text, and another one.
 
 import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
 import { type Change, propose } from "../actions/change";
 import { MANAGER } from "../api/addresses";
 import { get } from "../api/client";
@@ -62,7 +63,7 @@ export function ConfigurationView() {
           {value.Problem && <p class="bad">{value.Problem}</p>}
           <h2>In force</h2>
           <pre tabIndex={0} aria-label="configuration in force">{text}</pre>
-          {mayAdminister() && <Another key={value.Revision ?? ""} now={value} />}
+          {mayAdminister() && <Another now={value} />}
           <h2>Stored</h2>
           <Before now={value} />
         </>
@@ -148,9 +149,22 @@ function Changes({ one }: { one: Generation }) {
 
 /** Another text, which starts from the one in force. */
 function Another({ now }: { now: Configuration }) {
+  const base = useSignal(now);
   const text = useSignal(now.TOML ?? "");
-  const change = replacement("Apply another configuration", now, { TOML: text.value });
+  const edited = text.value !== base.value.TOML;
+  const outdated = base.value.Revision !== now.Revision;
+  const beginAnew = () => {
+    base.value = now;
+    text.value = now.TOML ?? "";
+  };
+  // What is typed is not lost because somebody else was faster.
+  useEffect(() => {
+    if (!edited) beginAnew();
+  }, [now.Revision, edited]);
+  const change = replacement("Apply another configuration", base.value, { TOML: text.value });
   if (!change) return null;
+  // The one that is in force then is the next one to start from.
+  change.after = () => (base.value = { ...base.value, TOML: text.value });
   const submit = (event: Event) => {
     event.preventDefault();
     void propose(change);
@@ -169,7 +183,15 @@ function Another({ now }: { now: Configuration }) {
             onInput={(event) => (text.value = event.currentTarget.value)}
           />
         </p>
-        <Button type="submit" disabled={text.value === now.TOML}>
+        {outdated && edited && (
+          <p class="warning">
+            Another configuration was put in force meanwhile.{" "}
+            <Button class="small" onClick={beginAnew}>
+              Begin anew with it
+            </Button>
+          </p>
+        )}
+        <Button type="submit" disabled={!edited}>
           Apply …
         </Button>
       </form>
