@@ -74,8 +74,8 @@ pub(crate) fn registration(shell: Shell, program: &Program) -> std::io::Result<V
     }
     known.write_registration(ASKED, "ebof", "ebof", "ebof", &mut text)?;
     if shell == Shell::Zsh {
-        // In a directory of $fpath it is read as the body of the function `_ebof` when the first word
-        // is to be completed, which would get no answer otherwise.
+        // In a directory of $fpath it is read as the body of the function `_ebof` when the first
+        // word is to be completed, which would get no answer otherwise.
         text.extend(b"\n[[ $funcstack[1] != _ebof ]] || _clap_dynamic_completer_ebof \"$@\"\n");
     }
     Ok(text)
