@@ -1,12 +1,10 @@
 //! How drives are, and how bad events are, as Redfish says it.
 
-use ebof_manage::api::SubsystemStatus;
 use ebof_manage::enclosure::DriveObject;
 use ebof_manage::events::EventSeverity;
 use serde::Serialize;
 
 use crate::head::{Health, State, Status};
-use crate::view::View;
 
 /// The health that the bits of Critical Warning are: a drive that is too warm or short of spare is
 /// warned of, one that is unreliable or read-only has failed.
@@ -63,13 +61,5 @@ pub(crate) const fn health(severity: EventSeverity) -> Health {
         EventSeverity::Ok => Health::OK,
         EventSeverity::Warning => Health::Warning,
         EventSeverity::Critical => Health::Critical,
-    }
-}
-
-/// A plain subsystem: whether it is there for hosts.
-pub(crate) fn plain_status(view: &View<'_>, nqn: &str) -> Status {
-    match view.subsystem_status(nqn) {
-        Some(SubsystemStatus { enabled: false, .. }) => Status::of(State::Disabled),
-        _ => Status::OK,
     }
 }

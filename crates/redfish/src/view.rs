@@ -13,6 +13,7 @@ use ebof_manage::enclosure::{
     PortObject, SubsystemObject,
 };
 
+use crate::head::{self, State};
 use crate::names::Names;
 use crate::parts::Parts;
 use crate::time::date_time;
@@ -121,6 +122,14 @@ impl<'p> View<'p> {
     /// The status of a plain subsystem.
     pub(crate) fn subsystem_status(&self, nqn: &str) -> Option<&SubsystemStatus> {
         self.status().subsystems.iter().find(|subsystem| subsystem.nqn == nqn)
+    }
+
+    /// Whether a plain subsystem is there for hosts.
+    pub(crate) fn plain_status(&self, nqn: &str) -> head::Status {
+        match self.subsystem_status(nqn) {
+            Some(SubsystemStatus { enabled: false, .. }) => head::Status::of(State::Disabled),
+            _ => head::Status::OK,
+        }
     }
 
     /// A subsystem as it is configured.

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 /// Where the state directory is by default: what systemd says (`$STATE_DIRECTORY`), also where the
 /// unit has its sockets in a run-time directory (`$EBOF_STATE_DIR`), which does not outlive it; or
-/// `state` in `$EBOF_STATE_DIR`, where everything of ebof is elsewhere; otherwise `/var/lib/ebof` for
-/// root, and `$XDG_STATE_HOME/ebof` or `~/.local/state/ebof` for others. `None` if the environment
-/// does not tell.
+/// `state` in `$EBOF_STATE_DIR`, where everything of ebof is elsewhere; otherwise `/var/lib/ebof`
+/// for root, and `$XDG_STATE_HOME/ebof` or `~/.local/state/ebof` for others. `None` if the
+/// environment does not tell.
 #[must_use]
 pub fn standard_path() -> Option<PathBuf> {
     standard(rustix::process::geteuid().is_root(), |name| std::env::var_os(name))

@@ -20,6 +20,20 @@ fn health() -> DriveHealth {
     }
 }
 
+fn namespace() -> NamespaceStatus {
+    NamespaceStatus {
+        nsid: 1,
+        enabled: false,
+        drive: "disk.img,size=10Gi".into(),
+        size_bytes: 10 << 30,
+        block_size_bytes: 4096,
+        uuid: "6f3a1f1e-8f0b-4a57-9d0e-0d8f5b2f8c11".into(),
+        write_protect: false,
+        ana_group: 1,
+        io: IoCounters { read_commands: 5, read_bytes: 20480, ..IoCounters::default() },
+    }
+}
+
 fn status() -> Status {
     Status {
         schema: STATUS_SCHEMA,
@@ -48,17 +62,7 @@ fn status() -> Status {
             allow_any_host: false,
             allowed_hosts: vec!["nqn.2014-08.org.example:host".into()],
             ports: vec!["tcp://127.0.0.1:4420".into()],
-            namespaces: vec![NamespaceStatus {
-                nsid: 1,
-                enabled: false,
-                drive: "disk.img,size=10Gi".into(),
-                size_bytes: 10 << 30,
-                block_size_bytes: 4096,
-                uuid: "6f3a1f1e-8f0b-4a57-9d0e-0d8f5b2f8c11".into(),
-                write_protect: false,
-                ana_group: 1,
-                io: IoCounters { read_commands: 5, read_bytes: 20480, ..IoCounters::default() },
-            }],
+            namespaces: vec![namespace()],
         }],
         drives: vec![DriveStatus {
             name: "d0".into(),

@@ -6,7 +6,7 @@ use ebof_manage::enclosure::{ControllerDetails, DriveDetails, FunctionObject, Ho
 use serde::Serialize;
 
 use crate::head::{Action, Head, Identifier, Link, Oem, State, Status, link, links, oem};
-use crate::health::{CriticalWarnings, plain_status, status_of};
+use crate::health::{CriticalWarnings, status_of};
 use crate::place::{ChassisPlace, FabricKind, FabricPlace, StoragePlace};
 use crate::site::{AnyController, Site};
 use crate::time::date_time;
@@ -193,7 +193,7 @@ fn status(view: &View<'_>, controller: AnyController<'_>) -> Status {
         AnyController::Primary(drive) => status_of(drive),
         AnyController::Function(drive, function) if function.online => status_of(drive),
         AnyController::Function(drive, _) => Status { state: State::StandbyOffline, ..status_of(drive) },
-        AnyController::Plain(plain) => plain_status(view, &plain.nqn),
+        AnyController::Plain(plain) => view.plain_status(&plain.nqn),
     }
 }
 

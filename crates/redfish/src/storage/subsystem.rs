@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::head::{Action, Head, Identifier, Link, Status, link, links};
-use crate::health::{plain_status, status_of};
+use crate::health::status_of;
 use crate::place::{ChassisPlace, StoragePlace};
 use crate::view::{Storage, View};
 
@@ -64,7 +64,7 @@ impl Subsystem {
             ),
             Storage::Plain(plain) => (
                 "An NVM subsystem of plain namespaces",
-                plain_status(view, &plain.nqn),
+                view.plain_status(&plain.nqn),
                 PLAIN_NAMESPACES_MAX,
                 Vec::new(),
             ),

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::controller::is_attached;
 use crate::head::{Action, Head, Identifier, Link, Oem, State, Status, link, links, oem};
-use crate::health::{plain_status, status_of};
+use crate::health::status_of;
 use crate::place::{ChassisPlace, FabricKind, FabricPlace, StoragePlace};
 use crate::site::{AnyController, Site};
 use crate::view::{Namespace, View, controller_of, namespace_of};
@@ -230,7 +230,7 @@ impl Volume {
             encryption_types: None,
             identifiers: [Identifier::uuid(&namespace.uuid)].into_iter().chain(nguid).chain(eui).collect(),
             operations: Vec::new(),
-            status: if namespace.enabled { plain_status(view, storage.nqn()) } else { Status::of(State::Disabled) },
+            status: if namespace.enabled { view.plain_status(storage.nqn()) } else { Status::of(State::Disabled) },
             nvme: Properties::plain(namespace),
             metrics: link(StoragePlace::VolumeMetrics(id.to_owned(), own.id())),
             links: Links::new(view, id, own, Vec::new()),
