@@ -27,6 +27,9 @@ SHARED = os.path.join(os.path.dirname(ROOT), "shared", "redfish")
 EBOF = os.environ.get("EBOF", os.path.join(ROOT, "target", "debug", "ebof"))
 VENV = os.environ.get("EBOF_REDFISH_VENV", os.path.expanduser("~/.cache/ebof/redfish-venv"))
 PASSWORD = "correct horse battery"
+# The host of the load: one that is described is there between its connections, too, so that a
+# checker that follows a link to it later finds it.
+HOST = "nqn.2014-08.org.example:load"
 DRIVES = 5
 FUNCTIONS = 5
 
@@ -58,7 +61,7 @@ class Target:
         self.directory = directory
 
     def __enter__(self):
-        lines = ['[[ports]]\nname = "fabric0"\nlisten = "tcp://127.0.0.1:0"\n']
+        lines = ['[[ports]]\nname = "fabric0"\nlisten = "tcp://127.0.0.1:0"\n', f'[[hosts]]\nnqn = "{HOST}"\n']
         for number in range(DRIVES):
             lines.append(
                 f'[[drives]]\nname = "d{number}"\nbacking = "mem:64Mi"\nfunctions = {FUNCTIONS}\n'
@@ -126,7 +129,8 @@ class Load:
         while not self.over.is_set():
             self.changes += self.verb("assign", "d4/vf1", "--port", "fabric0") == 0
             uri = f"nvme+{self.target.fabric}/nqn.2014-08.org.example:box:d0"
-            subprocess.run([EBOF, "id-ctrl", uri], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+            look = [EBOF, "id-ctrl", uri, "--hostnqn", HOST]
+            subprocess.run(look, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
             self.changes += self.verb("assign", "d4/vf1", "--none") == 0
             self.over.wait(0.5)
 
