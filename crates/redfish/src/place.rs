@@ -27,16 +27,14 @@ pub(crate) use accounts::AccountPlace;
 pub(crate) use certificates::CertificatePlace;
 pub(crate) use chassis::ChassisPlace;
 pub(crate) use events::EventPlace;
-pub(crate) use fabrics::{FabricKind, FabricPlace};
-pub(crate) use fabrics::{is_function, is_target};
+pub(crate) use fabrics::{FabricKind, FabricPlace, is_function, is_target};
 pub(crate) use manager::{Log, ManagerPlace};
 pub(crate) use plan::PlanPlace;
 pub(crate) use registries::{Registry, RegistryPlace};
 pub(crate) use root::RootPlace;
 pub(crate) use schemas::SchemaPlace;
 pub(crate) use sessions::SessionPlace;
-pub(crate) use storage::StoragePlace;
-pub(crate) use storage::{PLAIN, PRIMARY};
+pub(crate) use storage::{PLAIN, PRIMARY, StoragePlace};
 pub(crate) use tasks::TaskPlace;
 pub(crate) use telemetry::{ReportKind, TelemetryPlace};
 pub(crate) use update::UpdatePlace;
@@ -206,9 +204,7 @@ impl Place {
         let segments: Vec<&str> = below.strip_prefix('/')?.split('/').take(SEGMENTS_MAX + 1).collect();
         if segments.len() > SEGMENTS_MAX { None } else { Self::of(&segments) }
     }
-}
 
-impl Place {
     /// The resource whose tag a change is conditional on: that of an action, or itself.
     pub(crate) fn conditional(&self) -> Self {
         let path = self.to_string();
@@ -223,12 +219,7 @@ impl Place {
     /// Whether it is the root, which everybody may read.
     #[must_use]
     pub const fn is_public(&self) -> bool {
-        matches!(
-            self,
-            Self::Root(
-                RootPlace::Versions | RootPlace::Service | RootPlace::Odata | RootPlace::Metadata | RootPlace::OpenApi
-            )
-        )
+        matches!(self, Self::Root(_))
     }
 }
 

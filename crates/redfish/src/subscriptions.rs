@@ -209,10 +209,12 @@ impl Subscriptions {
         }
     }
 
+    /// The numbers of all, streams included.
     pub(crate) fn ids(&self) -> Vec<u64> {
         self.state().all.keys().copied().collect()
     }
 
+    /// One as it is now.
     pub(crate) fn get(&self, id: u64) -> Option<Subscription> {
         self.state().all.get(&id).cloned()
     }
@@ -223,6 +225,7 @@ impl Subscriptions {
         (state.attempts, state.interval_s)
     }
 
+    /// Changes how often deliveries are tried again, and how many seconds later.
     pub(crate) fn configure(&self, attempts: Option<u64>, interval_s: Option<u64>) -> Result<(), Problem> {
         self.change(|state| {
             state.attempts = attempts.and_then(|attempts| u32::try_from(attempts).ok()).unwrap_or(state.attempts);
@@ -261,14 +264,17 @@ impl Subscriptions {
         self.state().all.remove(&id);
     }
 
+    /// Whether there is one of this number; streams are ended by an Administrator, too.
     pub(crate) fn has(&self, id: u64) -> bool {
         self.state().all.contains_key(&id)
     }
 
+    /// Ends one; whether there was one.
     pub(crate) fn remove(&self, id: u64) -> Result<bool, Problem> {
         self.change(|state| Ok(state.all.remove(&id).is_some()))
     }
 
+    /// Changes one; whether there is one with a destination.
     pub(crate) fn alter(&self, id: u64, change: &DestinationChange) -> Result<bool, Problem> {
         self.change(|state| {
             let Some(push) = state.all.get_mut(&id).and_then(|subscription| subscription.push.as_mut()) else {

@@ -115,8 +115,10 @@ pub enum Log {
 }
 
 impl Log {
+    /// All logs.
     pub(crate) const ALL: [Self; 3] = [Self::Events, Self::ConnectionsRefused, Self::SlowCommands];
 
+    /// Its identifier.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Events => "Events",
@@ -125,6 +127,7 @@ impl Log {
         }
     }
 
+    /// The log of an identifier.
     pub(crate) fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|log| log.name() == name)
     }

@@ -66,8 +66,10 @@ impl Address for RegistryPlace {
 }
 
 impl Registry {
+    /// All registries.
     pub(crate) const ALL: [Self; 3] = [Self::Base, Self::Ebof, Self::Privileges];
 
+    /// Its identifier.
     pub(crate) const fn id(self) -> &'static str {
         match self {
             Self::Base => "Base",

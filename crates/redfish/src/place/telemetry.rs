@@ -86,6 +86,7 @@ impl TryFrom<String> for ReportKind {
 }
 
 impl ReportKind {
+    /// All reports.
     pub(crate) const ALL: [Self; 6] = [
         Self(SeriesKind::Target),
         Self(SeriesKind::Drive),
