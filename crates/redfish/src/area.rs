@@ -5,7 +5,7 @@ use http::Method;
 use serde_json::Value;
 
 use crate::caller::Caller;
-use crate::demand::Demand;
+use crate::demand::Preview;
 use crate::input::Input;
 use crate::message::Problem;
 use crate::parts::Parts;
@@ -40,10 +40,11 @@ pub(crate) trait Area {
         None
     }
 
-    /// What a POST, PATCH or DELETE asks for, without doing it: so that it can be planned, too.
-    fn translate(&self, method: &Method, input: Input, view: &View<'_>) -> Result<Demand, Problem> {
+    /// What a POST, PATCH or DELETE would do, without doing it. Its problems are those of the
+    /// request itself.
+    fn preview(&self, method: &Method, input: Input, view: &View<'_>) -> Result<Preview, Problem> {
         let _ = (method, input, view);
-        Err(Problem::not_found(&"a change that can be planned"))
+        Ok(Preview::Nothing)
     }
 
     /// Carries out a POST, PATCH or DELETE. `input` is the body, empty for DELETE.

@@ -13,7 +13,7 @@ use http::Method;
 use serde_json::Value;
 
 use crate::area::{Area, Change, Done};
-use crate::demand::Demand;
+use crate::demand::{Demand, Preview};
 use crate::head::{Collection, json};
 use crate::input::Input;
 use crate::message::Problem;
@@ -79,6 +79,17 @@ impl Area for ChassisPlace {
         })
     }
 
+    fn preview(&self, method: &Method, input: Input, view: &View<'_>) -> Result<Preview, Problem> {
+        self.translate(method, input, view).map(Preview::Demand)
+    }
+
+    fn change(&self, method: &Method, input: Input, request: &Change<'_>) -> Result<Done, Problem> {
+        carry_out(self.translate(method, input, request.view)?, request)
+    }
+}
+
+impl ChassisPlace {
+    /// What a request asks for.
     fn translate(&self, _method: &Method, input: Input, view: &View<'_>) -> Result<Demand, Problem> {
         match self {
             Self::AddDrive => change::add_drive(input),
@@ -89,12 +100,6 @@ impl Area for ChassisPlace {
         }
     }
 
-    fn change(&self, method: &Method, input: Input, request: &Change<'_>) -> Result<Done, Problem> {
-        carry_out(self.translate(method, input, request.view)?, request)
-    }
-}
-
-impl ChassisPlace {
     fn drive<'v>(&self, view: &'v View<'_>, id: &str) -> Result<&'v DriveObject, Problem> {
         view.drive(id).ok_or_else(|| self.missing())
     }

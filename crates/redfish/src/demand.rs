@@ -1,7 +1,9 @@
 //! What a request asks for, before it is done: changes of the box, or another configuration. The
 //! same value is carried out ([`carry_out`](crate::wanted::carry_out)), or only planned.
 
+use ebof_access::Privilege;
 use ebof_manage::Config;
+use ebof_manage::api::Planned;
 use ebof_manage::enclosure::Change;
 
 use crate::message::{Message, Problem};
@@ -20,6 +22,17 @@ pub(crate) enum What {
     Changes(Vec<Change>),
     /// Another configuration, made of the one in force.
     Configuration(Box<Config>),
+}
+
+/// What there is to tell of a request before it is sent.
+#[derive(Debug)]
+pub(crate) enum Preview {
+    /// It changes neither the box nor its configuration.
+    Nothing,
+    /// What it asks for.
+    Demand(Demand),
+    /// The target has planned the configuration that it has.
+    Configuration(Box<Planned>),
 }
 
 /// A resource that a configuration creates.
@@ -44,6 +57,15 @@ impl Demand {
         match changes.is_empty() {
             true => Err(Problem::bad_request(Message::no_operation())),
             false => Ok(Self { what: What::Changes(changes), creates: None }),
+        }
+    }
+
+    /// The privilege that it needs beside that of its address.
+    pub(crate) const fn privilege(&self) -> Option<Privilege> {
+        match self.creates {
+            // Whoever names a file that is served can read it then.
+            Some(Creates::Volume { .. }) => Some(Privilege::ConfigureManager),
+            _ => None,
         }
     }
 

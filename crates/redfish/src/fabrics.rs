@@ -13,7 +13,7 @@ use http::Method;
 use serde_json::Value;
 
 use crate::area::{Area, Change, Done};
-use crate::demand::Demand;
+use crate::demand::{Demand, Preview};
 use crate::head::{Collection, json};
 use crate::input::Input;
 use crate::message::Problem;
@@ -54,6 +54,17 @@ impl Area for FabricPlace {
         })
     }
 
+    fn preview(&self, method: &Method, input: Input, view: &View<'_>) -> Result<Preview, Problem> {
+        self.translate(method, input, view).map(Preview::Demand)
+    }
+
+    fn change(&self, method: &Method, input: Input, request: &Change<'_>) -> Result<Done, Problem> {
+        carry_out(self.translate(method, input, request.view)?, request)
+    }
+}
+
+impl FabricPlace {
+    /// What a request asks for.
     fn translate(&self, method: &Method, input: Input, view: &View<'_>) -> Result<Demand, Problem> {
         match self {
             Self::Endpoints(_) => hosts::add(input, view),
@@ -82,12 +93,6 @@ impl Area for FabricPlace {
         }
     }
 
-    fn change(&self, method: &Method, input: Input, request: &Change<'_>) -> Result<Done, Problem> {
-        carry_out(self.translate(method, input, request.view)?, request)
-    }
-}
-
-impl FabricPlace {
     fn zone<'v>(&self, view: &'v View<'_>, kind: FabricKind, id: &str) -> Result<ZonePort<'v>, Problem> {
         ZonePort::find(view, kind, id).ok_or_else(|| self.missing())
     }

@@ -9,6 +9,7 @@ use http::Method;
 use serde_json::Value;
 
 use crate::area::{Area, Change, Done};
+use crate::demand::Preview;
 use crate::head::{Collection, json};
 use crate::input::Input;
 use crate::message::Problem;
@@ -42,6 +43,13 @@ impl Area for ManagerPlace {
             Self::Configuration => json(&ConfigurationResource::new(view)?),
             Self::Plan | Self::Apply => return Err(self.missing()),
         })
+    }
+
+    fn preview(&self, _method: &Method, input: Input, view: &View<'_>) -> Result<Preview, Problem> {
+        match self {
+            Self::Apply => configuration::preview(input, view),
+            _ => Ok(Preview::Nothing),
+        }
     }
 
     fn change(&self, _method: &Method, input: Input, request: &Change<'_>) -> Result<Done, Problem> {

@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 
 use ebof_manage::api::Planned;
 use ebof_manage::enclosure::{Attachee, Change, FunctionName, HostObject, Inventory, Transaction, check};
-use http::Method;
+use http::{Method, StatusCode};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::area::{Area, Change as Request, Done};
-use crate::demand::{Demand, What};
+use crate::demand::{Demand, Preview, What};
 use crate::head::json;
 use crate::input::Input;
-use crate::message::{Message, Problem};
+use crate::message::{Message, Problem, Severity};
 use crate::place::{Place, PlanPlace};
 use crate::view::View;
 use crate::wanted::checked;
@@ -29,12 +29,37 @@ impl Area for PlanPlace {
     fn change(&self, _method: &Method, input: Input, request: &Request<'_>) -> Result<Done, Problem> {
         let (method, place, body) = asked(input)?;
         let refused = |problem: Problem| Planning { refused: problem.messages, ..Planning::default() };
-        let planned = (request.area)(&place)
-            .translate(&method, Input::of(body), request.view)
-            .and_then(|wanted| Planning::new(&wanted, request.view))
-            .unwrap_or_else(refused);
+        let planned = plan(&method, &place, Input::of(body), request).transpose();
+        let planned = planned.ok_or_else(|| nothing(&method, &place))?.unwrap_or_else(refused);
         Ok(Done::Answer(json(&planned)))
     }
+}
+
+/// The plan of a request; `None` if there is nothing to plan. Who may not make it learns no more
+/// than that: a plan may tell of files.
+fn plan(method: &Method, place: &Place, body: Input, request: &Request<'_>) -> Result<Option<Planning>, Problem> {
+    let user = request.caller.user.as_ref().ok_or_else(Problem::forbidden)?;
+    if !place.permits(method, user) {
+        return Err(Problem::forbidden());
+    }
+    match (request.area)(place).preview(method, body, request.view)? {
+        Preview::Nothing => Ok(None),
+        Preview::Demand(demand) if demand.privilege().is_some_and(|needed| !user.may(needed)) => {
+            Err(Problem::forbidden())
+        }
+        Preview::Demand(demand) => Planning::new(&demand, request.view).map(Some),
+        Preview::Configuration(planned) => Ok(Some(Planning::of_configuration(*planned))),
+    }
+}
+
+/// That a request changes nothing that is planned, and what can be.
+fn nothing(method: &Method, place: &Place) -> Problem {
+    let message = format!("{method} {place} changes neither the box nor its configuration: there is nothing to plan.");
+    let advice = "Send the request itself. What can be planned: requests that create, change, format, attach or delete \
+                  volumes; that change controllers, zones, connections and endpoints; that add, remove, erase, reset or \
+                  test drives; UpdateService.Activate and EbofConfiguration.Apply.";
+    let message = Message::own("NothingToPlan", Severity::Warning, message, advice).about("/Target");
+    Problem::new(StatusCode::NOT_IMPLEMENTED, message)
 }
 
 /// The request that is planned.
@@ -113,7 +138,7 @@ impl Planning {
         let obstacles = planned.plan.iter().filter_map(|change| {
             let advice = "Change the file, and start the target again.";
             let message = format!("{}: {}", change.text, change.obstacle.as_ref()?);
-            Some(Message::own("ConfigurationRefused", crate::message::Severity::Warning, message, advice))
+            Some(Message::own("ConfigurationRefused", Severity::Warning, message, advice))
         });
         Self {
             refused: obstacles.collect(),

@@ -6,12 +6,11 @@ mod controller;
 mod subsystem;
 mod volume;
 
-use ebof_access::Privilege;
 use http::Method;
 use serde_json::Value;
 
 use crate::area::{Area, Change, Done};
-use crate::demand::{Creates, Demand};
+use crate::demand::{Demand, Preview};
 use crate::head::{Collection, json};
 use crate::input::Input;
 use crate::message::Problem;
@@ -51,6 +50,23 @@ impl Area for StoragePlace {
         })
     }
 
+    fn preview(&self, method: &Method, input: Input, view: &View<'_>) -> Result<Preview, Problem> {
+        self.translate(method, input, view).map(Preview::Demand)
+    }
+
+    fn change(&self, method: &Method, input: Input, request: &Change<'_>) -> Result<Done, Problem> {
+        let demand = self.translate(method, input, request.view)?;
+        if let Some(needed) = demand.privilege()
+            && !request.caller.user.as_ref().is_some_and(|user| user.may(needed))
+        {
+            return Err(Problem::forbidden());
+        }
+        carry_out(demand, request)
+    }
+}
+
+impl StoragePlace {
+    /// What a request asks for.
     fn translate(&self, method: &Method, input: Input, view: &View<'_>) -> Result<Demand, Problem> {
         match self {
             Self::ResetDrive(id) => change::reset_drive(self.storage(view, id)?, input),
@@ -79,19 +95,6 @@ impl Area for StoragePlace {
         }
     }
 
-    fn change(&self, method: &Method, input: Input, request: &Change<'_>) -> Result<Done, Problem> {
-        let demand = self.translate(method, input, request.view)?;
-        // Whoever names a file that is served can read it then.
-        if let Some(Creates::Volume { .. }) = demand.creates
-            && !request.caller.user.as_ref().is_some_and(|user| user.may(Privilege::ConfigureManager))
-        {
-            return Err(Problem::forbidden());
-        }
-        carry_out(demand, request)
-    }
-}
-
-impl StoragePlace {
     fn storage<'v>(&self, view: &'v View<'_>, id: &str) -> Result<Storage<'v>, Problem> {
         view.storage(id).ok_or_else(|| self.missing())
     }

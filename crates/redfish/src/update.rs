@@ -13,11 +13,13 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::area::{Area, Change, Done};
+use crate::demand::{Demand, Preview};
 use crate::head::{Action, Collection, Head, Link, Status, json, link, links};
 use crate::input::Input;
 use crate::message::{Message, Problem};
 use crate::place::{ChassisPlace, ManagerPlace, Place, UpdatePlace};
 use crate::view::View;
+use crate::wanted::carry_out;
 
 /// The identifier of the program itself.
 const EBOF: &str = "ebof";
@@ -44,22 +46,35 @@ impl Area for UpdatePlace {
         (*self == Self::Upload).then(|| upload(kind, body, request))
     }
 
-    fn change(&self, _method: &Method, mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
-        let targets = input.links("Targets");
-        let targets = input.parameter(UpdatePlace::ACTIVATE, "Targets", targets).unwrap_or_default();
-        let mut changes = Vec::new();
-        for target in &targets {
-            match target {
-                Place::Update(Self::Image(id)) if let Some((details, slot)) = slot_named(id, request.view) => {
-                    let (drive, slot) = (details.name, slot.slot);
-                    changes.push(BoxChange::ActivateFirmware { drive, slot, when: Activation::Now });
-                }
-                other => input.mistake("Targets", no_target(&other.to_string())),
-            }
+    fn preview(&self, _method: &Method, input: Input, view: &View<'_>) -> Result<Preview, Problem> {
+        match self {
+            Self::Activate => activation(input, view).map(Preview::Demand),
+            // An image is no JSON.
+            _ => Ok(Preview::Nothing),
         }
-        input.finish(None)?;
-        begin(changes, request)
     }
+
+    fn change(&self, _method: &Method, input: Input, request: &Change<'_>) -> Result<Done, Problem> {
+        carry_out(activation(input, request.view)?, request)
+    }
+}
+
+/// `UpdateService.Activate`
+fn activation(mut input: Input, view: &View<'_>) -> Result<Demand, Problem> {
+    let targets = input.links("Targets");
+    let targets = input.parameter(UpdatePlace::ACTIVATE, "Targets", targets).unwrap_or_default();
+    let mut changes = Vec::new();
+    for target in &targets {
+        match target {
+            Place::Update(UpdatePlace::Image(id)) if let Some((details, slot)) = slot_named(id, view) => {
+                let (drive, slot) = (details.name, slot.slot);
+                changes.push(BoxChange::ActivateFirmware { drive, slot, when: Activation::Now });
+            }
+            other => input.mistake("Targets", no_target(&other.to_string())),
+        }
+    }
+    input.finish(None)?;
+    Demand::changes(changes)
 }
 
 fn begin(changes: Vec<BoxChange>, request: &Change<'_>) -> Result<Done, Problem> {

@@ -4,12 +4,14 @@
 use ebof_manage::Diagnostics;
 use ebof_manage::api::{Desired, Disturbed, Generation, Planned, PlannedChange, Revision, SENT_TEXT_BYTES_MAX, Source};
 use ebof_manage::plan::Effect;
+use http::StatusCode;
 use serde::Serialize;
 
 use crate::area::{Change, Done};
+use crate::demand::Preview;
 use crate::head::{Action, Head, json};
 use crate::input::Input;
-use crate::message::{Message, Problem};
+use crate::message::{Message, Problem, Severity};
 use crate::place::ManagerPlace;
 use crate::time::date_time;
 use crate::view::View;
@@ -120,15 +122,35 @@ pub(super) fn plan(mut input: Input, request: &Change<'_>) -> Result<Done, Probl
     Ok(Done::Answer(json(&PlanResponse::new(&planned))))
 }
 
-pub(super) fn apply(mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
+/// What `EbofConfiguration.Apply` takes: a configuration, and the revision that it was planned
+/// from.
+fn applied(mut input: Input) -> Result<(Desired, Revision), Problem> {
     const ACTION: &str = "EbofConfiguration.Apply";
     let desired = desired(&mut input, ACTION);
     let revision = input.text("Revision");
     let revision = input.parameter(ACTION, "Revision", revision).unwrap_or_default();
     input.finish(None)?;
+    Ok((desired, Revision::named(revision)))
+}
+
+/// What applying one would change.
+pub(super) fn preview(input: Input, view: &View<'_>) -> Result<Preview, Problem> {
+    let (desired, revision) = applied(input)?;
+    let planned = view.parts.configurations.plan(desired)?;
+    if planned.revision != revision {
+        let why = "another configuration is in force than the one of this revision";
+        let advice = "Read the configuration again, and plan from its Revision.";
+        let message = Message::own("ChangeOutdated", Severity::Warning, why, advice);
+        return Err(Problem::new(StatusCode::CONFLICT, message.about("/Revision")));
+    }
+    Ok(Preview::Configuration(Box::new(planned)))
+}
+
+pub(super) fn apply(input: Input, request: &Change<'_>) -> Result<Done, Problem> {
+    let (desired, revision) = applied(input)?;
     let user = request.caller.user.as_ref().ok_or_else(Problem::forbidden)?;
     let from = request.caller.peer.ip().to_canonical();
-    let applied = request.parts.configurations.apply(&Revision::named(revision), desired, user, from);
+    let applied = request.parts.configurations.apply(&revision, desired, user, from);
     let applied = applied?;
     Ok(Done::Answer(json(&ApplyResponse {
         kind: "#EbofConfiguration.v1_0_0.ApplyResponse",

@@ -15,6 +15,7 @@ pub(crate) const OWN: &[(&str, &str, &str, &str)] = &[
     ("ConfigurationRefused", "Warning", "The text of a configuration is not accepted.", RESOLUTION),
     ("EventsLost", "Warning", "Events were not read in time.", "Read the resources that matter again."),
     ("NotTakenBack", "Critical", "What a failed change left behind.", "Make it what it is to be by another change."),
+    ("NothingToPlan", "Warning", "A request changes neither the box nor its configuration.", RESOLUTION),
     ("ObjectBusy", "Warning", "Another task is changing the object.", "Try again when that has ended."),
     ("ObjectNotFound", "Warning", "A change names an object that there is not.", RESOLUTION),
     ("SlowCommand", "Warning", "A command took as long as the slow threshold, or longer.", RESOLUTION),

@@ -5,5 +5,6 @@
 mod changes;
 mod fixture;
 mod hostile;
+mod plans;
 mod shape;
 mod tree;

@@ -1,0 +1,159 @@
+//! Plans of requests: whatever changes the box or its configuration can be planned, and what cannot
+//! says so.
+
+use ebof_access::Role;
+use serde_json::{Value, json};
+
+use crate::fixture::{ALICE, Answer, BOB, Fixture, PLAIN};
+
+const ROOT: &str = "/redfish/v1";
+
+fn link(path: &str) -> Value {
+    json!({ "@odata.id": format!("{ROOT}{path}") })
+}
+
+fn ask(fixture: &Fixture, role: Role, method: &str, target: &str, body: &Value) -> Answer {
+    let ask = json!({ "Method": method, "Target": format!("{ROOT}{target}"), "Body": body });
+    fixture.ask_as(role, "POST", &format!("{ROOT}/Managers/ebof/Actions/Oem/EbofManager.PlanChanges"), &ask)
+}
+
+fn plan(fixture: &Fixture, method: &str, target: &str, body: &Value) -> Value {
+    let answer = ask(fixture, Role::Administrator, method, target, body);
+    assert_eq!(answer.status, 200, "{method} {target}: {}", answer.body);
+    answer.body
+}
+
+/// Every request that changes the box, or the configuration.
+fn changes() -> Vec<(&'static str, String, Value)> {
+    let plain = "/Storage/nqn.2014-08.org.example-plain/Volumes";
+    let post = |target: &str, body: Value| ("POST", target.to_owned(), body);
+    let patch = |target: &str, body: Value| ("PATCH", target.to_owned(), body);
+    let delete = |target: &str| ("DELETE", target.to_owned(), json!({}));
+    let both = [link("/Fabrics/NVMeoF/Endpoints/d0-pf"), link("/Fabrics/NVMeoF/Endpoints/d1-pf")];
+    let connection = "/Fabrics/NVMeoF/Connections/d0-nqn.2014-08.org.example-alice";
+    let host = "nqn.2014-08.org.example:carol";
+    vec![
+        post("/Storage/d0/Volumes", json!({ "CapacityBytes": 1 << 20 })),
+        patch("/Storage/d0/Volumes/ns1", json!({ "Oem": { "Ebof": { "WriteProtected": true } } })),
+        delete("/Storage/d0/Volumes/ns2"),
+        post(
+            "/Storage/d0/Controllers/vf1/Actions/StorageController.AttachNamespaces",
+            json!({ "Namespaces": [link("/Storage/d0/Volumes/ns1")] }),
+        ),
+        patch("/Storage/d0/Controllers/vf1", json!({ "Oem": { "Ebof": { "Weight": 3 } } })),
+        post(plain, json!({ "Oem": { "Ebof": { "Backing": "mem:2Mi" } } })),
+        delete(&format!("{plain}/ns1")),
+        patch(
+            "/Fabrics/PCIe/Zones/direct2",
+            json!({ "Links": { "Endpoints": [link("/Fabrics/PCIe/Endpoints/d0-vf1")] } }),
+        ),
+        post(
+            "/Fabrics/NVMeoF/Endpoints",
+            json!({ "ConnectedEntities": [{ "EntityRole": "Initiator" }],
+                    "Identifiers": [{ "DurableNameFormat": "NQN", "DurableName": host }] }),
+        ),
+        delete(connection),
+        post(
+            "/Fabrics/NVMeoF/Connections",
+            json!({ "Links": { "InitiatorEndpoints": [link("/Fabrics/NVMeoF/Endpoints/host-nqn.2014-08.org.example-bob")],
+                               "TargetEndpoints": both[..1] } }),
+        ),
+        post("/Chassis/enclosure/Actions/Oem/EbofChassis.AddDrive", json!({ "DriveName": "d9", "Backing": "mem:1Gi" })),
+        post("/Chassis/enclosure/Drives/d4/Actions/Oem/EbofDrive.Remove", json!({})),
+        post("/Storage/d0/Actions/Oem/EbofStorage.ResetDrive", json!({})),
+    ]
+}
+
+#[test]
+fn whatever_changes_the_box_or_its_configuration_can_be_planned() {
+    let fixture = Fixture::new();
+    let before = fixture.fake.state().config.clone();
+    for (method, target, body) in changes() {
+        let planned = plan(&fixture, method, &target, &body);
+        let refused = planned["Refused"].as_array().unwrap();
+        assert!(refused.is_empty(), "{method} {target}: {planned}");
+        assert!(!planned["Changes"].as_array().unwrap().is_empty(), "{method} {target}: {planned}");
+    }
+    assert!(fixture.fake.state().begun.is_empty());
+    assert_eq!(fixture.fake.state().config, before, "nothing is changed");
+}
+
+#[test]
+fn applying_a_configuration_is_planned_from_its_revision() {
+    let fixture = Fixture::new();
+    let resource = fixture.get(&format!("{ROOT}/Managers/ebof/Oem/Ebof/Configuration"));
+    let target = "/Managers/ebof/Oem/Ebof/Configuration/Actions/EbofConfiguration.Apply";
+    let toml = fixture.fake.state().config.to_toml().unwrap();
+    let mut config = fixture.fake.state().config.clone();
+    config.subsystems.iter_mut().for_each(|subsystem| subsystem.allowed_hosts.clear());
+    let without = config.to_toml().unwrap();
+    let body = |toml: &str, revision: &Value| json!({ "TOML": toml, "Revision": revision });
+    let planned = plan(&fixture, "POST", target, &body(&without, &resource["Revision"]));
+    assert!(!planned["Changes"].as_array().unwrap().is_empty() && planned["Refused"] == json!([]), "{planned}");
+    let hosts: Vec<&Value> = planned["Disturbed"].as_array().unwrap().iter().map(|one| &one["HostNQN"]).collect();
+    assert!(hosts.contains(&&json!(ALICE)), "{planned}");
+    let same = plan(&fixture, "POST", target, &body(&toml, &resource["Revision"]));
+    assert_eq!((&same["Changes"], &same["Refused"]), (&json!([]), &json!([])));
+    for (body, id) in [
+        (body(&toml, &json!("another")), "Ebof.1.0.ChangeOutdated"),
+        (body("[targe]", &resource["Revision"]), "Ebof.1.0.ConfigurationRefused"),
+        (json!({ "TOML": toml }), "Base.1.18.ActionParameterMissing"),
+    ] {
+        let planned = plan(&fixture, "POST", target, &body);
+        assert_eq!((&planned["Refused"][0]["MessageId"], &planned["Changes"]), (&json!(id), &json!([])), "{planned}");
+    }
+}
+
+#[test]
+fn what_has_nothing_to_plan_says_what_has() {
+    let fixture = Fixture::new();
+    for (method, target) in [
+        ("POST", "/AccountService/Accounts"),
+        ("PATCH", "/AccountService"),
+        ("POST", "/SessionService/Sessions"),
+        ("POST", "/EventService/Subscriptions"),
+        ("PATCH", "/EventService"),
+        ("POST", "/EventService/Actions/EventService.SubmitTestEvent"),
+        ("POST", "/CertificateService/Actions/CertificateService.GenerateCSR"),
+        ("POST", "/UpdateService/upload"),
+        ("POST", "/Managers/ebof/Oem/Ebof/Configuration/Actions/EbofConfiguration.Plan"),
+        ("POST", "/Managers/ebof/Actions/Oem/EbofManager.PlanChanges"),
+    ] {
+        let answer = ask(&fixture, Role::Administrator, method, target, &json!({}));
+        let messages = answer.messages();
+        let (id, about, _) = &messages[0];
+        assert_eq!(
+            (answer.status, id.as_str(), about.as_str()),
+            (501, "NothingToPlan", "#/Target"),
+            "{method} {target}"
+        );
+        let message = &answer.body["error"]["@Message.ExtendedInfo"][0];
+        assert!(message["Message"].as_str().unwrap().contains(target), "{message}");
+        assert!(message["Resolution"].as_str().unwrap().contains("volumes"), "{message}");
+    }
+}
+
+#[test]
+fn a_plan_tells_who_may_not_make_the_request_only_that() {
+    let fixture = Fixture::new();
+    let (mut forbidden, mut permitted) = (Vec::new(), 0);
+    for (method, target, body) in changes() {
+        let planned = ask(&fixture, Role::Operator, method, &target, &body);
+        assert_eq!(planned.status, 200);
+        let is_forbidden = planned.body["Refused"][0]["MessageId"] == "Base.1.18.InsufficientPrivilege";
+        if is_forbidden {
+            assert_eq!(planned.body["Changes"], json!([]), "{target}");
+            let uri = format!("{ROOT}{target}");
+            assert_eq!(fixture.ask_as(Role::Operator, method, &uri, &body).status, 403, "{target}");
+            forbidden.push(target);
+        } else {
+            permitted += 1;
+        }
+    }
+    let plain = format!("/Storage/{}/Volumes", PLAIN.replace(':', "-"));
+    assert_eq!(forbidden, [plain, "/Chassis/enclosure/Actions/Oem/EbofChassis.AddDrive".to_owned()]);
+    assert!(permitted > 8, "{permitted}");
+    let apply = "/Managers/ebof/Oem/Ebof/Configuration/Actions/EbofConfiguration.Apply";
+    let planned = ask(&fixture, Role::Operator, "POST", apply, &json!({ "TOML": "x", "Revision": BOB })).body;
+    assert_eq!(planned["Refused"][0]["MessageId"], "Base.1.18.InsufficientPrivilege", "{planned}");
+}
