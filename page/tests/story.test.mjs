@@ -132,6 +132,20 @@ test("a key right after a dialog has closed is not lost to the focus that it giv
   await page.context().close();
 });
 
+test("what is chosen in the panel looks for its target in the picture, which the panel does not cover", async () => {
+  const page = await open(browser, rig.url, { viewport: { width: 700, height: 700 } });
+  await login(page, "admin", PASSWORD);
+  await shown(page);
+  await node(page, "function", "d0/vf4").click();
+  await page.click("text=Choose in the picture");
+  await page.waitForFunction(() => document.activeElement?.getAttribute("data-node")?.startsWith("port:"));
+  assert.ok(!(await page.locator(".details").isVisible()));
+  await page.keyboard.press("Escape");
+  assert.ok(await page.locator(".details").isVisible());
+  assert.equal(await page.evaluate(() => document.activeElement?.getAttribute("data-node")), "function:d0/vf4");
+  await page.context().close();
+});
+
 test("a finger drags by the handle, and scrolls elsewhere", async () => {
   const page = await open(browser, rig.url, { hasTouch: true });
   await login(page, "admin", PASSWORD);

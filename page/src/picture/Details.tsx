@@ -8,7 +8,7 @@ import { box, drives, functions, namespaces, ports } from "../model/store";
 import { href } from "../router";
 import { bytes, time } from "../ui/format";
 import { Badge, Button, Facts, Health } from "../ui/parts";
-import { kindOf, nameOf, pick, selectByName, selected } from "./state";
+import { kindOf, moving, nameOf, pick, selectByName, selected } from "./state";
 import { FunctionDetails } from "./FunctionDetails";
 import { ExpandButton } from "./NodeView";
 
@@ -16,7 +16,7 @@ export function Details() {
   const key = selected.value;
   const content = key ? contentOf(key) : undefined;
   return (
-    <aside class="details" tabIndex={-1} aria-label="Selected object">
+    <aside class={moving.value ? "details moving" : "details"} tabIndex={-1} aria-label="Selected object">
       {content && (
         <button type="button" class="plain-button close" aria-label="close" onClick={() => (selected.value = null)}>
           ✕
