@@ -23,7 +23,8 @@ fn mistake(
     message: impl Into<String>,
     advice: impl Into<String>,
 ) -> Mistake {
-    Mistake { kind, change: None, object: object.to_string(), message: message.into(), advice: advice.into() }
+    let (object, message, advice) = (object.to_string(), message.into(), advice.into());
+    Mistake { kind, change: None, object, message, advice }.printable()
 }
 
 impl Tree {

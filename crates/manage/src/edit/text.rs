@@ -132,6 +132,7 @@ fn mistake(item: &Diagnostic, lines: &Lines, edits: &Edits) -> Mistake {
         message: item.message.clone(),
         advice: item.help.as_deref().map(without_lines).unwrap_or_default(),
     }
+    .printable()
 }
 
 /// `...; line 11 has it first` refers to a file, and there is none.

@@ -83,8 +83,8 @@ impl<'i> Checks<'i> {
         message: impl Into<String>,
         advice: impl Into<String>,
     ) {
-        let (message, advice) = (message.into(), advice.into());
-        self.mistakes.push(Mistake { kind, change: self.at, object: object.to_string(), message, advice });
+        let (object, message, advice) = (object.to_string(), message.into(), advice.into());
+        self.mistakes.push(Mistake { kind, change: self.at, object, message, advice }.printable());
     }
 
     fn whole(&mut self, transaction: &Transaction) {

@@ -87,7 +87,8 @@ impl NewDrive {
     }
 
     fn mistake(&self, message: String, advice: String) -> Mistake {
-        Mistake { kind: MistakeKind::Value, change: None, object: self.name().to_owned(), message, advice }
+        let object = self.name().to_owned();
+        Mistake { kind: MistakeKind::Value, change: None, object, message, advice }.printable()
     }
 }
 

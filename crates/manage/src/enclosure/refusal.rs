@@ -44,11 +44,13 @@ pub enum MistakeKind {
 }
 
 impl Refused {
-    /// Of a single mistake that is no change's.
+    /// Of a single mistake that is no change's. The message may repeat what somebody has sent: of
+    /// that, control characters and what is beyond 4096 bytes are left out.
     #[must_use]
     pub fn whole(kind: MistakeKind, message: impl Into<String>, advice: impl Into<String>) -> Self {
         let object = String::new();
-        Self { mistakes: vec![Mistake { kind, change: None, object, message: message.into(), advice: advice.into() }] }
+        let mistake = Mistake { kind, change: None, object, message: message.into(), advice: advice.into() };
+        Self { mistakes: vec![mistake.printable()] }
     }
 
     /// Whether the same changes may be possible later.
@@ -56,6 +58,27 @@ impl Refused {
     pub fn is_busy(&self) -> bool {
         self.mistakes.iter().all(|mistake| mistake.kind == MistakeKind::Busy)
     }
+}
+
+impl Mistake {
+    /// Without control characters in what somebody may have sent, and no longer than 4096 bytes.
+    #[must_use]
+    pub(crate) fn printable(self) -> Self {
+        let (object, message) = (printable(self.object), printable(self.message));
+        Self { object, message, ..self }
+    }
+}
+
+/// A text without control characters, but for ends of lines, and its beginning if it is long.
+fn printable(text: String) -> String {
+    const BYTES_MAX: usize = 4096;
+    if text.len() <= BYTES_MAX && !text.contains(char::is_control) {
+        return text;
+    }
+    let is_printed = |c: &char| *c == '\n' || !c.is_control();
+    let mut left = BYTES_MAX;
+    let fits = |c: &char| left.checked_sub(c.len_utf8()).map(|less| left = less).is_some();
+    text.chars().filter(is_printed).take_while(fits).collect()
 }
 
 /// `d3/vf2: there is no such function; drive d3 has vf1 to vf5`
