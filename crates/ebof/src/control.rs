@@ -21,8 +21,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, RawQuery, State};
+use axum::extract::{DefaultBodyLimit, FromRequestParts, RawQuery, State};
 use axum::http::header::{ALLOW, LOCATION};
+use axum::http::request::Parts;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -133,6 +134,20 @@ pub(crate) fn routes(managed: Arc<Managed>) -> Router {
         .with_state(managed)
 }
 
+/// The last segment of a path.
+struct Named(String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Named {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
+        match axum::extract::Path::<String>::from_request_parts(parts, state).await {
+            Ok(axum::extract::Path(name)) => Ok(Self(name)),
+            Err(rejection) => Err(not_found(rejection.body_text())),
+        }
+    }
+}
+
 /// Runs what takes locks or waits, beside the thread that serves sockets.
 async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Response> {
     tokio::task::spawn_blocking(work).await.map_err(|_panicked| StatusCode::INTERNAL_SERVER_ERROR.into_response())
@@ -205,7 +220,7 @@ async fn tasks(State(managed): State<Arc<Managed>>) -> Result<Json<Vec<Task>>, R
 
 async fn task(
     State(managed): State<Arc<Managed>>,
-    axum::extract::Path(id): axum::extract::Path<String>,
+    Named(id): Named,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Response> {
     let waiting = waiting(query.as_deref().unwrap_or_default());

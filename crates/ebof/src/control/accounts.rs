@@ -7,17 +7,17 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{Extension, Path, State};
+use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, patch};
 use axum::{Json, Router};
-use ebof_access::{Access, Account, AccountChange, Mistake, NewAccount, Privilege, Role};
+use ebof_access::{Access, Account, AccountChange, Mistake, NewAccount, Privilege, Role, User};
 use ebof_manage::api::{ACCOUNTS_SCHEMA, AccountStatus, Accounts, AddAccount, ChangeAccount};
 use ebof_manage::enclosure::{MistakeKind, Refused};
 use serde::de::DeserializeOwned;
 
-use super::{RemoteUser, answer, beside};
+use super::{Named, RemoteUser, answer, beside};
 use crate::managed::{Managed, Remote};
 
 type Asked = Option<Extension<RemoteUser>>;
@@ -64,7 +64,7 @@ async fn add(State(managed): State<Arc<Managed>>, body: Result<Bytes, BytesRejec
 
 async fn change(
     State(managed): State<Arc<Managed>>,
-    Path(name): Path<String>,
+    Named(name): Named,
     asker: Asked,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Response> {
@@ -82,6 +82,11 @@ async fn change(
     let change = AccountChange { name: None, password, role, enabled, must_change_password, unlock };
     beside(move || {
         let outcome = find(&access, &name).and_then(|account| {
+            // Somebody else's name may be the number of one's own account.
+            let is_other = |user: &User| user.account != account.id && !user.may(Privilege::ConfigureUsers);
+            if asker.as_ref().is_some_and(is_other) {
+                return Err(Mistake::NoSuchAccount);
+            }
             // The session in which a user changes the own password goes on.
             let own = asker.filter(|user| user.account == account.id).and_then(|user| user.session);
             access.change_account(account.id, &change, own.as_ref())
@@ -94,7 +99,7 @@ async fn change(
     .await
 }
 
-async fn remove(State(managed): State<Arc<Managed>>, Path(name): Path<String>) -> Result<Response, Response> {
+async fn remove(State(managed): State<Arc<Managed>>, Named(name): Named) -> Result<Response, Response> {
     let access = access(&managed)?;
     beside(move || {
         let outcome = find(&access, &name).and_then(|account| {

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::extract::{DefaultBodyLimit, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use ebof_manage::enclosure::{IMAGE_BYTES_MAX, Mistake, MistakeKind, Refused};
 
-use super::{Managed, answer, beside};
+use super::{Managed, Named, answer, beside};
 
 /// Their routes.
 pub(super) fn routes() -> Router<Arc<Managed>> {
@@ -20,7 +20,7 @@ pub(super) fn routes() -> Router<Arc<Managed>> {
         .route("/v1/images", post(image).layer(DefaultBodyLimit::max(IMAGE_BYTES_MAX)))
 }
 
-async fn details(State(managed): State<Arc<Managed>>, Path(name): Path<String>) -> Result<Response, Response> {
+async fn details(State(managed): State<Arc<Managed>>, Named(name): Named) -> Result<Response, Response> {
     beside(move || match managed.enclosure.drive_details(&name) {
         Some(details) => Json(details).into_response(),
         None => {

@@ -255,7 +255,12 @@ fn hashes(parts: &Parts) -> bool {
 }
 
 fn takes_large_body(method: &Method, path: &str) -> bool {
-    let places = ["/redfish/v1/UpdateService", "/ebof/v1/configuration", "/ebof/v1/images"];
+    let places = [
+        "/redfish/v1/UpdateService",
+        "/redfish/v1/Managers/ebof/Oem/Ebof/Configuration",
+        "/ebof/v1/configuration",
+        "/ebof/v1/images",
+    ];
     !method.is_safe() && places.iter().any(|place| path.starts_with(place))
 }
 
