@@ -15,6 +15,7 @@ use super::*;
 use crate::reload::{Reloads, StartedWith};
 
 mod configuration;
+mod hostile;
 mod watching;
 
 const BOX: &str = "[[ports]]\nname = \"fabric0\"\nlisten = \"tcp://127.0.0.1:0\"\n\

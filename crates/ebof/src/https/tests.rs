@@ -2,7 +2,9 @@
 
 mod client;
 mod hostile;
+mod stolen;
 mod subscribers;
+mod wire;
 
 use ebof_access::{AccountChange, NewAccount, Role, Token};
 use ebof_server::{Settings, Target};

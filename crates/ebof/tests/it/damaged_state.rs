@@ -150,7 +150,7 @@ fn each_file_that_is_damaged_is_named_and_left_as_it_is() {
         std::fs::remove_dir(path).unwrap();
         std::fs::write(path, good).unwrap();
         if !rustix::process::geteuid().is_root() && is_read_at_start {
-            std::fs::set_permissions(path, PermissionsExt::from_mode(0o000)).unwrap();
+            std::fs::set_permissions(path, PermissionsExt::from_mode(0o0)).unwrap();
             let told = start(directory.path()).unwrap();
             assert!(told.contains(name) && told.contains("ermission denied"), "{name}: {told}");
         }
