@@ -7,6 +7,7 @@ mod full;
 mod known;
 mod mutation;
 mod populated;
+mod queries;
 mod roles;
 
 use std::collections::{BTreeMap, BTreeSet};
