@@ -102,8 +102,8 @@ fn guessing_is_slowed_by_address_and_by_account() {
             access.login(elsewhere(at).into(), name, "guess").unwrap_err();
         }
     }
-    // The account is locked, for an address that has done nothing, with the right password, too, and
-    // whether there is such an account or not.
+    // The account is locked, for an address that has done nothing, with the right password, too,
+    // and whether there is such an account or not.
     for (name, password) in [("operator", "guess"), ("operator", PASSWORD), ("nobody", PASSWORD)] {
         let answer = login(name, password);
         assert!(answer.status == 401 && (60..=300).contains(&wait(&answer)), "{}: {}", answer.head, answer.body);
