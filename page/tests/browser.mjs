@@ -1,8 +1,11 @@
 // Driving the page in Debian's chromium: starting it, logging in, the picture by mouse and keyboard.
 
 import assert from "node:assert/strict";
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { chromium } from "playwright-core";
+
+const AXE = readFileSync(new URL("../node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
+const RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
 
 const PROGRAM = process.env.EBOF_CHROMIUM ?? "/usr/bin/chromium";
 
@@ -109,6 +112,17 @@ export async function carry(page, from, to) {
   }
   if ((await at()) !== target) throw new Error(`the keyboard does not reach ${target}, but ${await at()}`);
   await page.keyboard.press("Enter");
+}
+
+/** Finds what keeps people out who cannot see, or not use a mouse. */
+export async function axe(page, name) {
+  // Colours that are still changing are not those of the page.
+  await page.evaluate(() => Promise.allSettled(document.getAnimations().map((one) => one.finished)));
+  // Not as an element: the page's policy admits no foreign script.
+  await page.evaluate(AXE);
+  const { violations } = await page.evaluate((rules) => globalThis.axe.run(document, { runOnly: rules }), RULES);
+  const found = violations.map((one) => `${name}: ${one.help}: ${one.nodes.map((each) => each.html).join("\n")}`);
+  assert.deepEqual(found, []);
 }
 
 /** Reads the plan that is shown, applies it, and waits for its end. The dialog shows the call. */

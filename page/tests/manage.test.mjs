@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, beforeEach, test } from "node:test";
-import { apply, launch, login, open, row, shown, view } from "./browser.mjs";
+import { apply, axe, launch, login, open, row, shown, view } from "./browser.mjs";
 import { PASSWORD, Rig } from "./rig.mjs";
 
 /** A file that is not empty: this one. */
@@ -296,6 +296,20 @@ test("slow commands tell where their time went", async () => {
   assert.ok(slow.commands.length > 0 && slow.commands.every((one) => one.parts.queue_us > one.parts.device_us));
   await page.click("text=Read again");
   await page.waitForFunction((total) => document.querySelector("main").innerText.includes(`${total} commands have taken 100 ms or longer`), slow.total);
+});
+
+test("axe finds nothing where there is something to show", async () => {
+  for (const [colorScheme, views] of [
+    ["light", ["slow", "hosts", "configuration"]],
+    ["dark", ["events", "tasks", "drives/d0"]],
+  ]) {
+    await page.emulateMedia({ colorScheme });
+    for (const one of views) {
+      await view(page, one);
+      await page.locator("tbody tr").first().waitFor();
+      await axe(page, `${one}, ${colorScheme}`);
+    }
+  }
 });
 
 // The last one.

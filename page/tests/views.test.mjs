@@ -2,13 +2,10 @@
 // small and quick.
 
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
-import { launch, login, node, open, shown, view } from "./browser.mjs";
+import { axe, launch, login, node, open, shown, view } from "./browser.mjs";
 import { PASSWORD, Rig } from "./rig.mjs";
 
-const AXE = readFileSync(new URL("../node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
-const RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
 const VIEWS = [
   "box",
   "charts/Functions/d0%2Fvf1",
@@ -47,20 +44,10 @@ after(async () => {
   await rig?.stop();
 });
 
-async function axe(name) {
-  // Colours that are still changing are not those of the page.
-  await page.evaluate(() => Promise.allSettled(document.getAnimations().map((one) => one.finished)));
-  // Not as an element: the page's policy admits no foreign script.
-  await page.evaluate(AXE);
-  const { violations } = await page.evaluate((rules) => globalThis.axe.run(document, { runOnly: rules }), RULES);
-  const found = violations.map((one) => `${name}: ${one.help}: ${one.nodes.map((each) => each.html).join("\n")}`);
-  assert.deepEqual(found, []);
-}
-
 test("axe finds nothing in the login", async () => {
   for (const colorScheme of ["light", "dark"]) {
     await page.emulateMedia({ colorScheme });
-    await axe(`login, ${colorScheme}`);
+    await axe(page, `login, ${colorScheme}`);
   }
 });
 
@@ -79,7 +66,7 @@ test("axe finds nothing in any view, light and dark, wide and narrow", async () 
       if (one === "box") await node(page, "function", "d0/vf1").click();
       await page.waitForTimeout(150);
       assert.equal(await page.locator(".bad:visible").count(), 0, `${one}: ${await page.locator(".bad:visible").allInnerTexts()}`);
-      await axe(`${one}, ${colorScheme}, ${width}`);
+      await axe(page, `${one}, ${colorScheme}, ${width}`);
     }
   }
   assert.deepEqual(page.errors, []);
@@ -89,7 +76,7 @@ test("axe finds nothing in the dialog of a change", async () => {
   await view(page, "namespaces/d0%2Fns1");
   await page.click("text=Delete …");
   await page.waitForSelector("[name=confirm]");
-  await axe("dialog");
+  await axe(page, "dialog");
   await page.keyboard.press("Escape");
 });
 

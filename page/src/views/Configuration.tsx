@@ -90,7 +90,7 @@ function replacement(title: string, now: Configuration, desired: object): Change
 function Before({ now }: { now: Configuration }) {
   const button = (one: Generation, at: number) => {
     if (at === 0) return <Badge tone="good">in force</Badge>;
-    const change = replacement(`Put generation ${one.Generation} in force again`, now, { Generation: one.Generation });
+    const change = replacement(`Roll back to generation ${one.Generation}`, now, { Generation: one.Generation });
     if (!change || !mayAdminister()) return null;
     return (
       <Button class="small" aria-label={change.title} onClick={() => void propose(change)}>
