@@ -237,7 +237,7 @@ impl Volume {
             actions: None,
             oem: oem(Own {
                 kind: OWN,
-                object: format!("{} {}", storage.nqn(), own.id()),
+                object: format!("{}/{}", storage.nqn(), own.id()),
                 write_protected: namespace.write_protect,
                 attached_hosts: vec!["*".to_owned()],
                 backing: Some(namespace.drive.clone()),
