@@ -311,7 +311,9 @@ impl Step<'_> {
             Change::ResetDrive { drive } => {
                 let (_, actor) = self.drive(drive)?;
                 self.at(Phase::Storing, 50, None);
-                self.ask(&actor, Request::ResetPrimary).map(drop)
+                self.ask(&actor, Request::ResetPrimary)?;
+                // Firmware that waits for a reset runs now.
+                self.ask(&actor, Request::Reset).map(drop)
             }
             Change::AddDrive(new) => self.add(new),
             Change::RemoveDrive { drive, surprise } => self.remove(drive, *surprise),

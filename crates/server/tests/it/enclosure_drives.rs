@@ -327,6 +327,15 @@ fn firmware_is_staged_and_activated_for_hosts_that_are_there() {
     let task = rig.make(r#"{"change": "self-test", "drive": "d0", "kind": "short"}"#);
     assert!(task.error.unwrap().advice.contains("activate another slot"));
 
+    // So does the drive's own reset.
+    assert_eq!(activate(2, "at-reset").state, TaskState::Done);
+    assert_eq!((details(&rig).firmware.running.as_str(), details(&rig).firmware.next_slot), ("9.2", Some(2)));
+    rig.made(r#"{"change": "reset-drive", "drive": "d0"}"#);
+    assert_eq!((details(&rig).firmware.running.as_str(), details(&rig).firmware.next_slot), ("9.1", None));
+    assert_eq!(activate(3, "now").state, TaskState::Done);
+    assert_eq!(details(&rig).firmware.next_slot, Some(3));
+    rig.made(r#"{"change": "reset-drive", "drive": "d0"}"#);
+
     let error = stage(&stored.id, r#", "slot": 3"#).error.unwrap();
     assert!(error.advice.contains("choose another one"), "{error}");
     assert!(activate(4, "at-reset").error.is_some(), "the slot is empty");
