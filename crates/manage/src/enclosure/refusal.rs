@@ -102,3 +102,16 @@ impl fmt::Display for Refused {
 }
 
 impl std::error::Error for Refused {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_repeated_of_a_request_is_printable_and_bounded() {
+        let told = |text: &str| Refused::whole(MistakeKind::Value, text, "").mistakes.remove(0).message;
+        assert_eq!(told("`x\r\ny\u{1b}[2J\0` is ä"), "`x\ny[2J` is ä");
+        assert_eq!(told(&"ä".repeat(4096)), "ä".repeat(2048));
+        assert_eq!(told(&format!("a{}", "ä".repeat(4096))).len(), 4095);
+    }
+}
