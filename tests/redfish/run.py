@@ -84,12 +84,35 @@ class Target:
         self.call("PATCH", "/redfish/v1/AccountService/Accounts/1", {"Password": PASSWORD}, password=first)
         for number in range(DRIVES):
             new = ["add", "namespace", f"d{number}", "16Mi", "--attach", f"d{number}/vf2"]
-            subprocess.run([EBOF, "target", "--control", self.control, *new], check=True, stdout=subprocess.DEVNULL)
+            self.verb(*new)
         return self
 
     def __exit__(self, *_):
         self.process.terminate()
         self.process.wait(timeout=30)
+
+    def verb(self, *words):
+        subprocess.run([EBOF, "target", "--control", self.control, *words], check=True, stdout=subprocess.DEVNULL)
+
+    def slow_commands(self):
+        """Reads through a function that may do two operations in a second."""
+        self.verb("assign", "d0/vf2", "--port", "fabric0")
+        self.verb("limit", "d0/vf2", "--iops", "2")
+        endpoint = self.call("GET", "/redfish/v1/Fabrics/NVMeoF/Endpoints/d0-vf2")
+        nqn = next(one["DurableName"] for one in endpoint["Identifiers"] if one["DurableNameFormat"] == "NQN")
+        bench = [EBOF, "bench", f"nvme+{self.fabric}/{nqn}/1", "--rw", "randread", "--iodepth", "4", "--runtime", "1"]
+        subprocess.run(bench, check=True, stdout=subprocess.DEVNULL)
+        self.verb("limit", "d0/vf2", "--iops", "none")
+        entries = self.call("GET", "/redfish/v1/Managers/ebof/LogServices/SlowCommands/Entries")
+        verdict("slow commands are told", entries["Members@odata.count"] > 0)
+
+    def subscriptions(self):
+        """Of both kinds, to a port where nobody listens."""
+        for kind in ("Event", "MetricReport"):
+            self.call("POST", "/redfish/v1/EventService/Subscriptions", {
+                "Destination": "http://127.0.0.1:9/", "Protocol": "Redfish", "EventFormatType": kind,
+                "DeliveryRetryPolicy": "RetryForever",
+            })
 
     def call(self, method, path, body=None, password=PASSWORD):
         """One request; its answer as JSON."""
@@ -254,6 +277,8 @@ def main():
     else:
         with tempfile.TemporaryDirectory() as directory, Target(directory) as target, Load(target) as load:
             began = time.monotonic()
+            target.slow_commands()
+            target.subscriptions()
             service_validator(target, directory)
             protocol_validator(target, directory)
             interop_validator(target, directory, os.path.join(SHARED, "EbofBaseline.v0_1_0.json"))
