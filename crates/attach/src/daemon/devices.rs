@@ -16,6 +16,9 @@ use crate::{block_queue, claims, describe, syslog, udev};
 /// The most block devices of a controller: a target may report any number of namespaces.
 const DEVICES_MAX: usize = 1024;
 
+/// Why a device ends whose namespace was deleted or detached.
+const GONE: &str = "the namespace is not there any more";
+
 impl Daemon {
     /// Scans the namespaces and updates the devices.
     pub(super) fn rescan(&mut self) -> Result<(), Error> {
@@ -27,7 +30,7 @@ impl Daemon {
         }
         let gone = self.devices.iter().map(|held| held.device.nsid).filter(|&nsid| !there.contains(&Nsid(nsid)));
         for nsid in gone.collect::<Vec<u32>>() {
-            self.end(nsid, "the namespace is not there any more");
+            self.end(nsid, GONE);
         }
         for nsid in there {
             self.look_at(nsid);
@@ -45,6 +48,12 @@ impl Daemon {
         match (described, known) {
             // A lost connection is no reason to remove a device.
             (Err(describe::Unusable::Unanswered(error)), Some(_)) if error.is_connection() => {}
+            // Deleted since the list was read.
+            (Err(describe::Unusable::Unanswered(ebof_initiator::Error::NoSuchNamespace(_))), known) => {
+                if known.is_some() {
+                    self.end(nsid.0, GONE);
+                }
+            }
             (Ok((namespace, open)), Some(index)) => self.change(index, namespace, open),
             (Ok((namespace, open)), None) => self.add(nsid, Some(Served { described: namespace, open }), None),
             (Err(problem), known) => {
