@@ -116,8 +116,11 @@ export async function carry(page, from, to) {
 
 /** Finds what keeps people out who cannot see, or not use a mouse. */
 export async function axe(page, name) {
-  // Colours that are still changing are not those of the page.
-  await page.evaluate(() => Promise.allSettled(document.getAnimations().map((one) => one.finished)));
+  // Colours that are still changing, or are about to, are not those of the page.
+  await page.evaluate(async () => {
+    for (let frames = 0; frames < 2; frames++) await new Promise(requestAnimationFrame);
+    await Promise.allSettled(document.getAnimations().map((one) => one.finished));
+  });
   // Not as an element: the page's policy admits no foreign script.
   await page.evaluate(AXE);
   const { violations } = await page.evaluate((rules) => globalThis.axe.run(document, { runOnly: rules }), RULES);
