@@ -36,7 +36,9 @@ impl Server {
         interrupted: impl Fn() -> bool,
     ) -> anyhow::Result<Self> {
         let mut child = Command::new(std::env::current_exe().context("finding this program")?)
-            .args(["-o", "json", "serve"])
+            // What is served for a demonstration or a measurement leaves nothing in the state
+            // directory.
+            .args(["-o", "json", "serve", "--state", "none"])
             .args(arguments)
             .current_dir(directory)
             .stdin(Stdio::null())

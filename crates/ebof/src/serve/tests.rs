@@ -171,7 +171,7 @@ fn a_panic_of_any_thread_ends_the_target() {
             #[command(flatten)]
             global: Global,
         }
-        let words = ["serve", "--listen", "tcp://127.0.0.1:0", "--threads", "1", "mem:1Mi"];
+        let words = ["serve", "--listen", "tcp://127.0.0.1:0", "--threads", "1", "--state", "none", "mem:1Mi"];
         let line = <Line as clap::Parser>::try_parse_from(words).unwrap();
         run(&line.args, &line.global).unwrap();
     });
