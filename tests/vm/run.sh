@@ -232,6 +232,8 @@ order() {
 run_scenario() (
   scenario=$1 scenario_file=$here/scenarios/$1.sh
   work=$(mktemp -d "$EBOF_VM_CACHE/run/$scenario.XXXXXX")
+  # Targets of this machine have their state there: the machine's own is not the tests'.
+  export STATE_DIRECTORY=$work/state-directory
   guest_status=0
   scratch=$work/scratch # lib.sh's would be shared by all scenarios
   mkdir "$work/ctl" "$work/share"
