@@ -175,7 +175,7 @@ watchdog() {
   mkdir -p /run/systemd/system/ebof.service.d
   printf '[Service]\nWatchdogSec=8\nTimeoutAbortSec=2\n' >/run/systemd/system/ebof.service.d/watchdog.conf
   systemctl daemon-reload
-  check "restart" systemctl restart ebof
+  check "restart" systemctl restart ebof || return
   before=$(pid_of ebof)
   sleep 10
   check_equal "a target that sleeps gives signs of life" "$before" "$(pid_of ebof)"
