@@ -1,8 +1,6 @@
 //! Makes edits in the JSON form of a configuration. Values are checked later, when it is read;
 //! here only objects and keys have to exist.
 
-use std::fmt;
-
 use serde_json::{Map, Value, json};
 
 use super::table::Kind;
@@ -16,16 +14,6 @@ use crate::nearest::nearest;
 pub(super) struct Tree(pub(super) Map<String, Value>);
 
 type Found = Result<(), Vec<Mistake>>;
-
-fn mistake(
-    kind: MistakeKind,
-    object: &(impl fmt::Display + ?Sized),
-    message: impl Into<String>,
-    advice: impl Into<String>,
-) -> Mistake {
-    let (object, message, advice) = (object.to_string(), message.into(), advice.into());
-    Mistake { kind, change: None, object, message, advice }.printable()
-}
 
 impl Tree {
     pub(super) fn of(config: &Config) -> Self {
@@ -119,7 +107,7 @@ impl Tree {
                     let message = format!("it has the namespaces of drive {drive}");
                     let advice = format!("add the namespace to the drive, {drive}");
                     let object = format!("subsystem {nqn}");
-                    mistakes.push(mistake(MistakeKind::Conflict, &object, message, advice));
+                    mistakes.push(Mistake::new(MistakeKind::Conflict, &object, message, advice));
                 }
             },
             Err(missing) => mistakes.push(*missing),
@@ -135,11 +123,11 @@ impl Tree {
         match object {
             Object::Target => {
                 let advice = "remove what it has, or end it";
-                return Err(vec![mistake(MistakeKind::Conflict, object, "it cannot be removed", advice)]);
+                return Err(vec![Mistake::new(MistakeKind::Conflict, object, "it cannot be removed", advice)]);
             }
             Object::Drive(name) => {
                 let advice = format!("`ebof target remove drive {name}` closes it in order");
-                return Err(vec![mistake(MistakeKind::Conflict, object, "its removal takes steps", advice)]);
+                return Err(vec![Mistake::new(MistakeKind::Conflict, object, "its removal takes steps", advice)]);
             }
             Object::Port(name) => {
                 self.list("ports").retain(|port| text(port, "name") != *name);
@@ -166,13 +154,13 @@ impl Tree {
         }
         if object.kind() == Kind::Subsystem && [keys, add, remove].iter().any(|keys| keys.contains_key("namespaces")) {
             let advice = "namespaces are added and removed one by one";
-            mistakes.push(mistake(MistakeKind::Conflict, object, "`namespaces` is no value to set", advice));
+            mistakes.push(Mistake::new(MistakeKind::Conflict, object, "`namespaces` is no value to set", advice));
         }
         let known = |key: &str| object.kind().keys().iter().any(|(known, _)| *known == key);
         for (key, _) in add.iter().chain(remove).filter(|(key, _)| known(key)) {
             if !object.kind().keys().iter().any(|(known, form)| known == key && form.starts_with("list")) {
                 let advice = format!("set it: {key}=VALUE");
-                mistakes.push(mistake(MistakeKind::Value, object, format!("`{key}` is no list"), advice));
+                mistakes.push(Mistake::new(MistakeKind::Value, object, format!("`{key}` is no list"), advice));
             }
         }
         self.object(object).map_err(|missing| {
@@ -241,7 +229,7 @@ impl Tree {
         if !object.kind().can_be_disabled() {
             let message = format!("a {} cannot be enabled or disabled", object.kind());
             let advice = "ports, subsystems and namespaces can";
-            return Err(vec![mistake(MistakeKind::Conflict, object, message, advice)]);
+            return Err(vec![Mistake::new(MistakeKind::Conflict, object, message, advice)]);
         }
         let table = self.object(object).map_err(|missing| vec![*missing])?;
         if let Some(table) = table.as_object_mut() {
@@ -258,7 +246,7 @@ impl Tree {
             _ => {
                 let message = "memory and null drives keep the size that they were made with";
                 let advice = "remove the namespace, and add another one: its data are lost by that";
-                return Err(vec![mistake(MistakeKind::Conflict, &object, message, advice)]);
+                return Err(vec![Mistake::new(MistakeKind::Conflict, &object, message, advice)]);
             }
         }
         Ok(())
@@ -321,7 +309,7 @@ fn missing(object: &Object, name: &str, there: &[String]) -> Mistake {
         None if some.len() < there.len() => "`ebof config export` shows all".to_owned(),
         None => format!("there is {}", some.join(", ")),
     };
-    mistake(MistakeKind::NotFound, object, "there is no such thing", advice)
+    Mistake::new(MistakeKind::NotFound, object, "there is no such thing", advice)
 }
 
 /// Keys that objects of this kind do not have.
@@ -335,7 +323,7 @@ fn unknown(kind: Kind, object: &str, keys: &Keys) -> Vec<Mistake> {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("accepted: {}", known.join(", ")),
             };
-            mistake(MistakeKind::Value, object, message, advice)
+            Mistake::new(MistakeKind::Value, object, message, advice)
         })
         .collect()
 }

@@ -125,14 +125,9 @@ fn of_edits(mut loaded: Loaded, lines: &Lines, edits: &Edits) -> Loaded {
 fn mistake(item: &Diagnostic, lines: &Lines, edits: &Edits) -> Mistake {
     let object = lines.objects.get(item.line.saturating_sub(1)).cloned().flatten();
     let change = object.as_ref().and_then(|object| edits.edits.iter().position(|edit| is_about(edit, object)));
-    Mistake {
-        kind: MistakeKind::Value,
-        change,
-        object: object.map(|object| object.to_string()).unwrap_or_default(),
-        message: item.message.clone(),
-        advice: item.help.as_deref().map(without_lines).unwrap_or_default(),
-    }
-    .printable()
+    let object = object.map(|object| object.to_string()).unwrap_or_default();
+    let advice = item.help.as_deref().map(without_lines).unwrap_or_default();
+    Mistake { change, ..Mistake::new(MistakeKind::Value, &object, item.message.clone(), advice) }
 }
 
 /// `...; line 11 has it first` refers to a file, and there is none.

@@ -83,8 +83,7 @@ impl<'i> Checks<'i> {
         message: impl Into<String>,
         advice: impl Into<String>,
     ) {
-        let (object, message, advice) = (object.to_string(), message.into(), advice.into());
-        self.mistakes.push(Mistake { kind, change: self.at, object, message, advice }.printable());
+        self.mistakes.push(Mistake { change: self.at, ..Mistake::new(kind, object, message, advice) });
     }
 
     fn whole(&mut self, transaction: &Transaction) {

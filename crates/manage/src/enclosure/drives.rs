@@ -87,8 +87,7 @@ impl NewDrive {
     }
 
     fn mistake(&self, message: String, advice: String) -> Mistake {
-        let object = self.name().to_owned();
-        Mistake { kind: MistakeKind::Value, change: None, object, message, advice }.printable()
+        Mistake::new(MistakeKind::Value, self.name(), message, advice)
     }
 }
 

@@ -48,9 +48,7 @@ impl Refused {
     /// that, control characters and what is beyond 4096 bytes are left out.
     #[must_use]
     pub fn whole(kind: MistakeKind, message: impl Into<String>, advice: impl Into<String>) -> Self {
-        let object = String::new();
-        let mistake = Mistake { kind, change: None, object, message: message.into(), advice: advice.into() };
-        Self { mistakes: vec![mistake.printable()] }
+        Self { mistakes: vec![Mistake::new(kind, "", message, advice)] }
     }
 
     /// Whether the same changes may be possible later.
@@ -61,11 +59,16 @@ impl Refused {
 }
 
 impl Mistake {
-    /// Without control characters in what somebody may have sent, and no longer than 4096 bytes.
-    #[must_use]
-    pub(crate) fn printable(self) -> Self {
-        let (object, message) = (printable(self.object), printable(self.message));
-        Self { object, message, ..self }
+    /// Of no change. The object and the message may repeat what somebody has sent: of that, control
+    /// characters and what is beyond 4096 bytes are left out.
+    pub(crate) fn new(
+        kind: MistakeKind,
+        object: &(impl fmt::Display + ?Sized),
+        message: impl Into<String>,
+        advice: impl Into<String>,
+    ) -> Self {
+        let (object, message) = (printable(object.to_string()), printable(message.into()));
+        Self { kind, change: None, object, message, advice: advice.into() }
     }
 }
 
