@@ -18,8 +18,13 @@ use crate::view::View;
 /// How long an answer waits for changes that are usually quick, so that it need not be asked for.
 const QUICK: Duration = Duration::from_millis(500);
 
-/// Does what is wanted.
+/// Does what is wanted, if who asks may do all that it comes to.
 pub(crate) fn carry_out(wanted: Demand, request: &Request<'_>) -> Result<Done, Problem> {
+    if let Some(needed) = wanted.privilege()
+        && !request.caller.user.as_ref().is_some_and(|user| user.may(needed))
+    {
+        return Err(Problem::forbidden());
+    }
     match wanted.what {
         What::Changes(changes) => begin(changes, request),
         What::Configuration(config) => {
