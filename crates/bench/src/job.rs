@@ -197,7 +197,10 @@ impl Job {
     /// Checks the job against a medium of `capacity` bytes with blocks of `unit` bytes and
     /// transfers of at most `transfer_max` bytes. Returns the part that is used: first byte and
     /// length, a multiple of the job's block.
-    pub(crate) fn check(&self, capacity: u64, unit: u32, transfer_max: u64) -> Result<(u64, u64), JobError> {
+    ///
+    /// # Errors
+    /// The job does not fit the medium, or a number is out of range.
+    pub fn check(&self, capacity: u64, unit: u32, transfer_max: u64) -> Result<(u64, u64), JobError> {
         let block = self.block_bytes;
         if block == 0 || block > Self::BLOCK_BYTES_MAX || !block.is_multiple_of(unit) {
             return Err(JobError::Block { bytes: block, unit });

@@ -51,6 +51,8 @@ pub struct Progress {
     pub iops: f64,
     /// Bytes per second since the last call.
     pub bytes_per_s: f64,
+    /// Mean latency since the last call, in microseconds; `None` if nothing was completed.
+    pub mean_us: Option<f64>,
     /// Bytes since the start.
     pub bytes: u64,
     /// Failed operations since the start.
@@ -87,32 +89,114 @@ pub fn run_together(
     queues: QueueUse,
     mut progress: impl FnMut(&Progress) -> ControlFlow<()>,
 ) -> Result<Vec<Report>, BenchError> {
-    let Some(first) = jobs.first() else { return Ok(Vec::new()) };
-    if jobs.iter().any(|job| (job.ramp, job.runtime) != (first.ramp, first.runtime)) {
-        return Err(JobError::Together.into());
+    let reports =
+        run_all(&[Load { source, jobs, queues }], |all| all.first().map_or(ControlFlow::Continue(()), &mut progress))?;
+    Ok(reports.into_iter().flatten().collect())
+}
+
+/// What runs on one source, for [`run_all`].
+#[derive(Clone, Copy, Debug)]
+pub struct Load<'a> {
+    /// The source.
+    pub source: &'a Source,
+    /// The jobs that run on it.
+    pub jobs: &'a [Job],
+    /// The queues that they use.
+    pub queues: QueueUse,
+}
+
+/// As [`run_together`], on several sources at the same time, each opened for itself, as by a host
+/// of its own. `progress` has an entry for each load; the result has the reports of each.
+///
+/// # Errors
+/// As [`run_together`].
+pub fn run_all(
+    loads: &[Load<'_>],
+    mut progress: impl FnMut(&[Progress]) -> ControlFlow<()>,
+) -> Result<Vec<Vec<Report>>, BenchError> {
+    let Some(first) = loads.iter().find_map(|load| load.jobs.first()) else {
+        return Ok(loads.iter().map(|_| Vec::new()).collect());
+    };
+    for load in loads {
+        check(load, first)?;
     }
-    if let Some(entries) = queues.size
-        && let Some(job) = jobs.iter().find(|job| !queues.shared && job.depth >= entries)
-    {
-        return Err(JobError::QueueSize { entries, depth: job.depth }.into());
+    let opened = loads.iter().map(Opening::of).collect::<Result<Vec<_>, _>>()?;
+    let job_threads: Vec<JobThread<'_>> =
+        loads.iter().enumerate().flat_map(|(load, one)| threads_of(load, one.jobs, &opened[load])).collect();
+    let (stats, costs) = run_threads(first, loads.len(), &job_threads, &mut progress)?;
+    let mut all: Vec<Vec<Vec<Stats>>> =
+        loads.iter().map(|load| load.jobs.iter().map(|_| Vec::new()).collect()).collect();
+    for (thread, stats) in job_threads.iter().zip(stats) {
+        all[thread.load][thread.group].push(stats);
     }
-    let opened = source.open(jobs, queues)?;
-    let (capacity, unit, transfer_max) = opened.geometry();
-    let parts = jobs.iter().map(|job| job.check(capacity, unit, transfer_max)).collect::<Result<Vec<_>, _>>()?;
-    let threads = jobs.iter().zip(&parts).enumerate().flat_map(|(group, (job, &part))| {
-        (0..job.threads).map(move |thread| JobThread { group, job, part, thread, counters: Counters::default() })
+    let reports = loads.iter().zip(all).map(|(load, by_job)| {
+        let source = load.source.describe();
+        let jobs = load.jobs.iter().zip(by_job);
+        jobs.map(|(job, stats)| Report::new(source.clone(), job.clone(), stats, costs)).collect()
     });
-    let job_threads: Vec<JobThread<'_>> = threads.collect();
+    Ok(reports.collect())
+}
+
+/// Checks what does not depend on the medium.
+fn check(load: &Load<'_>, first: &Job) -> Result<(), JobError> {
+    if load.jobs.iter().any(|job| (job.ramp, job.runtime) != (first.ramp, first.runtime)) {
+        return Err(JobError::Together);
+    }
+    let queues = load.queues;
+    let deep = |entries: u16| load.jobs.iter().find(|job| !queues.shared && job.depth >= entries);
+    match queues.size.and_then(|entries| Some((entries, deep(entries)?))) {
+        Some((entries, job)) => Err(JobError::QueueSize { entries, depth: job.depth }),
+        None => Ok(()),
+    }
+}
+
+/// An open source, with the part of it that each job uses.
+struct Opening {
+    opened: Opened,
+    parts: Vec<(u64, u64)>,
+}
+
+impl Opening {
+    fn of(load: &Load<'_>) -> Result<Self, BenchError> {
+        let opened = load.source.open(load.jobs, load.queues)?;
+        let (capacity, unit, transfer_max) = opened.geometry();
+        let parts = load.jobs.iter().map(|job| job.check(capacity, unit, transfer_max));
+        let parts = parts.collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { opened, parts })
+    }
+}
+
+fn threads_of<'a>(load: usize, jobs: &'a [Job], opening: &'a Opening) -> impl Iterator<Item = JobThread<'a>> {
+    jobs.iter().zip(&opening.parts).enumerate().flat_map(move |(group, (job, &part))| {
+        let opened = &opening.opened;
+        (0..job.threads).map(move |thread| JobThread {
+            load,
+            group,
+            job,
+            opened,
+            part,
+            thread,
+            counters: Counters::default(),
+        })
+    })
+}
+
+/// Starts the threads, watches them, and collects what they measured; with the CPU time of the
+/// process meanwhile.
+fn run_threads(
+    first: &Job,
+    loads: usize,
+    job_threads: &[JobThread<'_>],
+    progress: &mut impl FnMut(&[Progress]) -> ControlFlow<()>,
+) -> Result<(Vec<Stats>, Option<Cost>), BenchError> {
     let stop = AtomicBool::new(false);
     let start = Start::default();
-    let (stats, cost) = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let mut threads = Vec::new();
         let mut refused = None;
-        for job_thread in &job_threads {
-            let opened = &opened;
-            let stop = &stop;
-            let start = &start;
-            let work = move || job_thread.run(opened, stop, start);
+        for job_thread in job_threads {
+            let (stop, start) = (&stop, &start);
+            let work = move || job_thread.run(stop, start);
             match std::thread::Builder::new().name(format!("ebof-bench{}", threads.len())).spawn_scoped(scope, work) {
                 Ok(handle) => threads.push(handle),
                 Err(error) => {
@@ -123,7 +207,7 @@ pub fn run_together(
             }
         }
         let times = start.begin(first, threads.len());
-        let cost = watch(first, &job_threads, &stop, times, &mut progress, || {
+        let cost = watch((first, loads, job_threads), &stop, times, progress, || {
             threads.iter().all(|thread| thread.is_finished())
         });
         let joined = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
@@ -132,20 +216,17 @@ pub fn run_together(
             Some(error) => Err(BenchError::Thread(error)),
             None => stats.map(|stats| (stats, cost)).map_err(BenchError::from),
         }
-    })?;
-    let mut by_job: Vec<Vec<Stats>> = jobs.iter().map(|_| Vec::new()).collect();
-    for (job_thread, stats) in job_threads.iter().zip(stats) {
-        by_job[job_thread.group].push(stats);
-    }
-    let reports = jobs.iter().zip(by_job);
-    Ok(reports.map(|(job, stats)| Report::new(source.describe(), job.clone(), stats, cost)).collect())
+    })
 }
 
 /// A thread of a job, with its counters.
 struct JobThread<'a> {
+    /// The load's index.
+    load: usize,
     /// The job's index.
     group: usize,
     job: &'a Job,
+    opened: &'a Opened,
     part: (u64, u64),
     thread: u16,
     counters: Counters,
@@ -188,8 +269,8 @@ impl Start {
 
 impl JobThread<'_> {
     /// The thread's main function.
-    fn run(&self, opened: &Opened, stop: &AtomicBool, start: &Start) -> Result<Stats, SourceError> {
-        let Self { job, part, thread, counters, .. } = self;
+    fn run(&self, stop: &AtomicBool, start: &Start) -> Result<Stats, SourceError> {
+        let Self { job, opened, part, thread, counters, .. } = self;
         if let Some(count) = NonZeroUsize::new(job.processors.len()) {
             stay_on(job.processors[usize::from(*thread) % count]);
         }
@@ -212,21 +293,18 @@ pub(crate) fn stay_on(processor: usize) {
 /// Calls `progress` until all threads have ended; returns the CPU time of the process while they
 /// measured.
 fn watch(
-    job: &Job,
-    job_threads: &[JobThread<'_>],
+    (job, loads, job_threads): (&Job, usize, &[JobThread<'_>]),
     stop: &AtomicBool,
     times: Times,
-    progress: &mut impl FnMut(&Progress) -> ControlFlow<()>,
+    progress: &mut impl FnMut(&[Progress]) -> ControlFlow<()>,
     done: impl Fn() -> bool,
 ) -> Option<Cost> {
-    let sum = |pick: fn(&Counters) -> &AtomicU64| -> u64 {
-        job_threads.iter().map(|job_thread| pick(&job_thread.counters).load(Ordering::Relaxed)).sum()
-    };
-    let sample = || Sample::new(sum(|one| &one.operations));
+    let sample = || Sample::new((0..loads).map(|load| Sums::of(load, job_threads).operations).sum());
     let mut begun = None;
     let mut ended = None;
     let started = Instant::now();
-    let mut last = (started, 0, 0);
+    let mut last = started;
+    let mut sums = vec![Sums::default(); loads];
     while !done() {
         // Short, so that the end of a short job is noticed soon; measurements do not depend on it.
         std::thread::sleep(Duration::from_millis(10));
@@ -238,26 +316,65 @@ fn watch(
             // Sampled before the data are read back.
             ended = Some(sample());
         }
-        let since = now.duration_since(last.0);
+        let since = now.duration_since(last);
         if since < TICK {
             continue;
         }
-        let operations = sum(|one| &one.operations);
-        let bytes = sum(|one| &one.bytes);
-        let per_second = |more: u64| float(more) / since.as_secs_f64();
-        let told = progress(&Progress {
-            phase: if now < times.measure_from { Phase::Ramp } else { Phase::Measure },
-            elapsed: now.duration_since(started),
-            total: job.runtime.map(|runtime| runtime + job.ramp),
-            iops: per_second(operations - last.1),
-            bytes_per_s: per_second(bytes - last.2),
-            bytes,
-            errors: sum(|one| &one.errors),
+        let phase = if now < times.measure_from { Phase::Ramp } else { Phase::Measure };
+        let elapsed = now.duration_since(started);
+        let total = job.runtime.map(|runtime| runtime + job.ramp);
+        let all = sums.iter_mut().enumerate().map(|(load, before)| {
+            let sums = Sums::of(load, job_threads);
+            let more = sums.since(std::mem::replace(before, sums));
+            let per_second = |more: u64| float(more) / since.as_secs_f64();
+            Progress {
+                phase,
+                elapsed,
+                total,
+                iops: per_second(more.operations),
+                bytes_per_s: per_second(more.bytes),
+                mean_us: (more.operations > 0).then(|| float(more.latency_ns) / float(more.operations) / 1000.0),
+                bytes: sums.bytes,
+                errors: sums.errors,
+            }
         });
-        if told.is_break() {
+        if progress(&all.collect::<Vec<_>>()).is_break() {
             stop.store(true, Ordering::Relaxed);
         }
-        last = (now, operations, bytes);
+        last = now;
     }
     begun.map(|begun| begun.until(ended.unwrap_or_else(sample)))
+}
+
+/// The counters of all threads of a load.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    operations: u64,
+    bytes: u64,
+    latency_ns: u64,
+    errors: u64,
+}
+
+impl Sums {
+    fn of(load: usize, job_threads: &[JobThread<'_>]) -> Self {
+        let sum = |pick: fn(&Counters) -> &AtomicU64| {
+            let threads = job_threads.iter().filter(|thread| thread.load == load);
+            threads.map(|thread| pick(&thread.counters).load(Ordering::Relaxed)).fold(0, u64::saturating_add)
+        };
+        Self {
+            operations: sum(|one| &one.operations),
+            bytes: sum(|one| &one.bytes),
+            latency_ns: sum(|one| &one.latency_ns),
+            errors: sum(|one| &one.errors),
+        }
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self {
+            operations: self.operations - before.operations,
+            bytes: self.bytes - before.bytes,
+            latency_ns: self.latency_ns.saturating_sub(before.latency_ns),
+            errors: self.errors - before.errors,
+        }
+    }
 }

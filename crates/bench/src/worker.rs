@@ -17,6 +17,8 @@ use crate::plan::{Next, Plan};
 pub(crate) struct Counters {
     pub(crate) operations: AtomicU64,
     pub(crate) bytes: AtomicU64,
+    /// The latencies of all operations together.
+    pub(crate) latency_ns: AtomicU64,
     pub(crate) errors: AtomicU64,
 }
 
@@ -238,28 +240,34 @@ impl<'a> Worker<'a> {
         let mut done = Some(done);
         let mut operations = 0;
         let mut errors = 0;
+        let mut latency_ns: u64 = 0;
         while let Some(one) = done {
             operations += 1;
             errors += u64::from(one.result.is_err());
-            self.take(one, now, counts);
+            latency_ns = latency_ns.wrapping_add(self.take(one, now, counts));
             done = self.lane.next_ready();
         }
         // One writer: a plain load and store, no read-modify-write.
-        let add = |counter: &AtomicU64, more| counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+        let add = |counter: &AtomicU64, more| {
+            counter.store(counter.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+        };
+        add(&self.counters.latency_ns, latency_ns);
         add(&self.counters.operations, operations - errors);
         add(&self.counters.bytes, (operations - errors) * u64::from(self.job.block_bytes));
         add(&self.counters.errors, errors);
     }
 
-    fn take(&mut self, done: Done, now: Instant, counts: bool) {
+    /// Counts an operation, and returns its latency; 0 if it failed.
+    fn take(&mut self, done: Done, now: Instant, counts: bool) -> u64 {
         self.in_flight -= 1;
+        let mut latency_ns = 0;
         let Outstanding { next, since, is_known } = self.outstanding[usize::try_from(done.slot).unwrap_or(0)];
         match done.result {
             Ok(()) => {
+                latency_ns = u64::try_from(now.saturating_duration_since(since).as_nanos()).unwrap_or(u64::MAX);
                 if counts {
                     let side = if next.write { &mut self.stats.write } else { &mut self.stats.read };
-                    let ns = u64::try_from(now.saturating_duration_since(since).as_nanos()).unwrap_or(u64::MAX);
-                    side.latency.saturating_record(ns);
+                    side.latency.saturating_record(latency_ns);
                     side.operations += 1;
                     side.bytes += u64::from(self.job.block_bytes);
                 }
@@ -275,6 +283,7 @@ impl<'a> Worker<'a> {
             }
         }
         self.idle.push((done.slot, done.block));
+        latency_ns
     }
 
     fn compare(&mut self, offset: u64, bytes: &[u8]) {

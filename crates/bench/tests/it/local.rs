@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use ebof_backend::Spec;
-use ebof_bench::{BenchError, Job, JobError, Mix, Progress, Source, corner, run};
+use ebof_bench::{BenchError, Job, JobError, Load, Mix, Progress, QueueUse, Source, corner, run, run_all};
 
 fn quiet(_: &Progress) -> ControlFlow<()> {
     ControlFlow::Continue(())
@@ -111,6 +111,29 @@ fn latencies_of_a_paced_job_are_without_its_pauses() {
     // An operation is due every 20 ms. Half of them may be late on a busy machine.
     let median_us = report.read.unwrap().latency.percentile_us(50.0).unwrap();
     assert!(median_us < 2000.0, "{median_us} us");
+}
+
+#[test]
+fn several_sources_run_at_the_same_time_and_report_for_themselves() {
+    let sources = ["mem:1Mi", "null:1Gi"].map(|text| Source::Local(text.parse().unwrap()));
+    let jobs = [Job { runtime: Some(Duration::from_millis(600)), ..Job::new(Mix::RandRead) }];
+    let loads = sources.each_ref().map(|source| Load { source, jobs: &jobs, queues: QueueUse::default() });
+    let mut told = Vec::new();
+    let reports = run_all(&loads, |all| {
+        told.push(all.to_vec());
+        ControlFlow::Continue(())
+    });
+    let reports = reports.unwrap();
+    assert_eq!(reports.iter().map(|of| of[0].source.as_str()).collect::<Vec<_>>(), ["mem", "null"]);
+    assert!(reports.iter().all(|of| of.len() == 1 && of[0].total.operations > 0));
+    let last = told.last().unwrap();
+    // Both are told, each with its own mean, which is near that of the report.
+    assert_eq!(last.len(), 2);
+    for (one, reports) in last.iter().zip(&reports) {
+        let (mean, report) = (one.mean_us.unwrap(), reports[0].total.latency.mean_us);
+        assert!(one.iops > 0.0 && mean > 0.0 && mean < 20.0 * report, "{mean} {report}");
+    }
+    assert!(run_all(&[], |_| ControlFlow::Continue(())).unwrap().is_empty());
 }
 
 #[test]
