@@ -1,5 +1,6 @@
 //! The source that a load runs against: a namespace of a target, or a local device.
 
+use std::fmt;
 use std::sync::Arc;
 
 use ebof_backend::{Device, Spec};
@@ -10,7 +11,7 @@ use crate::block::Block;
 use crate::job::Job;
 
 /// The source of a load.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub enum Source {
     /// A namespace, over NVMe/TCP. Number and size of the queues follow the job, unless
     /// [`QueueUse`] says otherwise.
@@ -18,6 +19,15 @@ pub enum Source {
     /// A file, a block device, memory or null, on this machine. Files and devices bypass the page
     /// cache if possible, unless the specification says otherwise.
     Local(Spec),
+    /// A device that is open already, with its name in reports: what is in memory is kept from one
+    /// load to the next.
+    Device(Arc<dyn Device>, String),
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.describe())
+    }
 }
 
 /// The error of opening a source.
@@ -87,6 +97,7 @@ impl Source {
                 Ok(Opened::Fabric { controller, namespace, queues })
             }
             Self::Local(spec) => Ok(Opened::Local(open_direct(spec)?)),
+            Self::Device(device, _) => Ok(Opened::Local(Arc::clone(device))),
         }
     }
 
@@ -103,12 +114,17 @@ impl Source {
                 ebof_backend::Source::Null { .. } => "null".to_owned(),
                 ebof_backend::Source::Path { path, .. } => path.display().to_string(),
             },
+            Self::Device(_, name) => name.clone(),
         }
     }
 }
 
-/// Bypasses the page cache, or uses it if the file system does not support that.
-fn open_direct(spec: &Spec) -> Result<Arc<dyn Device>, ebof_backend::OpenError> {
+/// Opens a local device; bypasses the page cache, or uses it if the file system does not support
+/// that, unless `spec` says which.
+///
+/// # Errors
+/// As [`ebof_backend::open`].
+pub fn open_direct(spec: &Spec) -> Result<Arc<dyn Device>, ebof_backend::OpenError> {
     let ebof_backend::Source::Path { path, size_bytes, direct: None } = &spec.source else {
         return ebof_backend::open(spec);
     };
