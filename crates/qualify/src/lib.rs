@@ -6,5 +6,6 @@
 #![forbid(unsafe_code)]
 
 pub mod document;
+pub mod engine;
 pub mod machine;
 pub mod stats;

@@ -1,0 +1,130 @@
+//! Load generators that are other programs: where they find a device, what they are asked to do,
+//! and what comes back. Knows nothing of procedures.
+
+use std::path::{Path, PathBuf};
+
+use ebof_bench::{Job, Report};
+
+use crate::document::Point;
+
+mod child;
+pub mod fio;
+pub mod iscsi_perf;
+pub mod programs;
+
+/// Where another program finds a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A local file or block device.
+    Path(PathBuf),
+    /// A namespace of a target.
+    Namespace {
+        /// `nvme+tcp://HOST:PORT/NQN/NSID`, or the same with `nvme+rdma`.
+        uri: String,
+        /// Options of fio's engine, as `hostnqn`.
+        options: Vec<(String, String)>,
+    },
+    /// `iscsi://HOST[:PORT]/IQN/LUN`.
+    Iscsi(String),
+    /// `nbd://HOST[:PORT]/NAME`, or `nbd+unix:///NAME?socket=PATH`.
+    Nbd(String),
+    /// A device that does nothing.
+    Null,
+    /// So many bytes of this process's memory, which no other program reaches.
+    Memory(u64),
+}
+
+impl Place {
+    /// As its user wrote it.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Path(path) => path.display().to_string(),
+            Self::Namespace { uri, .. } | Self::Iscsi(uri) | Self::Nbd(uri) => uri.clone(),
+            Self::Null => "null".to_owned(),
+            Self::Memory(_) => "memory".to_owned(),
+        }
+    }
+}
+
+/// A load for another program.
+#[derive(Clone, Copy, Debug)]
+pub struct Load<'a> {
+    /// The device.
+    pub place: &'a Place,
+    /// The groups of threads, all at the same time.
+    pub jobs: &'a [Job],
+    /// Each job ends after so many bytes of all its threads, too.
+    pub until_bytes: Option<u64>,
+    /// An existing directory for the program's reports and logs.
+    pub directory: &'a Path,
+    /// Bytes of the device.
+    pub size_bytes: u64,
+}
+
+/// What another program measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// One for each job. If a job failed in the middle, `errors` is not 0, and `first_error` is
+    /// what the program said.
+    pub reports: Vec<Report>,
+    /// All jobs together, over time. The ramp is left out.
+    pub series: Vec<Point>,
+    /// The command that was run.
+    pub command: Vec<String>,
+}
+
+/// Another program measured nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// It cannot do this: not measured, but no failure either.
+    #[error("{0}")]
+    Unsupported(String),
+    /// The job does not fit the device.
+    #[error(transparent)]
+    Job(#[from] ebof_bench::JobError),
+    /// It is not installed.
+    #[error("there is no {what}: {todo}")]
+    Missing {
+        /// What.
+        what: &'static str,
+        /// How to get it.
+        todo: &'static str,
+    },
+    /// It could not be started or watched.
+    #[error("{program} cannot be run: {error}")]
+    Run {
+        /// Its name.
+        program: String,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// It failed before it had measured anything.
+    #[error("{what} failed\n  tried:  {tried}\n  answer: {said}\n  to do:  {todo}")]
+    Failed {
+        /// The program and the load.
+        what: String,
+        /// The command line.
+        tried: String,
+        /// What the program said.
+        said: String,
+        /// What may help.
+        todo: &'static str,
+    },
+    /// Its report is not what such a report is.
+    #[error("{what}: its report cannot be read: {why}\n  tried:  {tried}\n  answer: {said}\n  to do:  {todo}")]
+    Output {
+        /// The program and the load.
+        what: String,
+        /// What is wrong with it.
+        why: String,
+        /// The command line.
+        tried: String,
+        /// What the program said.
+        said: String,
+        /// What may help.
+        todo: &'static str,
+    },
+    /// The user ended it before it had measured anything.
+    #[error("{0} was ended before it had measured anything")]
+    Ended(String),
+}
