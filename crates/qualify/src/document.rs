@@ -188,6 +188,10 @@ pub struct Phase {
     pub jobs: Vec<Job>,
     /// Where in a curve this is: outstanding operations of all threads.
     pub depth_total: u32,
+    /// Runs of each column.
+    pub rounds: u32,
+    /// It also ends when so many bytes were transferred.
+    pub until_bytes: Option<u64>,
     /// The columns that it measures, by index.
     pub columns: Vec<usize>,
     /// All columns run at the same time, instead of one after the other.

@@ -5,7 +5,16 @@
 //! `ebof-bench`; arguments, questions and progress bars are the caller's.
 #![forbid(unsafe_code)]
 
+pub mod conditions;
+pub mod device;
 pub mod document;
 pub mod engine;
+pub mod file_system;
+pub mod guard;
 pub mod machine;
+pub mod procedure;
+mod results;
+pub mod runner;
 pub mod stats;
+pub mod steady;
+pub mod store;
