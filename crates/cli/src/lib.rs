@@ -18,6 +18,7 @@ mod file;
 mod global;
 pub mod output;
 mod program;
+mod qualify;
 mod screen;
 mod supervisor;
 mod verb;

@@ -14,6 +14,7 @@ use crate::global::{Format, Global, LogFormat};
 use crate::output::{print, say, show};
 use crate::verb::{Run, Verb};
 
+mod directory;
 mod letters;
 
 /// Drives over NVMe/TCP, served and attached from user space.
@@ -55,6 +56,7 @@ impl Program {
     /// Runs the command line `args`, whose first word is the program. After parsing, calls
     /// `start_logging` with the format of the logs and the default log level.
     pub fn run(&self, args: &[OsString], start_logging: impl FnOnce(LogFormat, LevelFilter)) -> ExitCode {
+        let args = &directory::named(args);
         let Parsed { global, verb, run } = match self.parse(args) {
             Ok(parsed) => parsed,
             Err(mut error) => {

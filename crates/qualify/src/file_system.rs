@@ -21,11 +21,11 @@ pub trait Attach {
     ///
     /// # Errors
     /// Why that is not possible here.
-    fn attach(&self, device: &Device) -> Result<Attached, String>;
+    fn attach(&self, device: &Device) -> Result<AttachedNamespace, String>;
 }
 
 /// A namespace that is a block device.
-pub struct Attached {
+pub struct AttachedNamespace {
     /// The block device.
     pub path: PathBuf,
     /// Detaches it when it is dropped.
@@ -58,7 +58,7 @@ struct Mounted {
     directory: TempDir,
     is_mounted: bool,
     loop_device: Option<PathBuf>,
-    attached: Option<Attached>,
+    attached: Option<AttachedNamespace>,
 }
 
 impl FileSystems {

@@ -52,7 +52,7 @@ pub struct Begun<'a> {
 
 /// What a report tells of its making.
 #[derive(Clone, Debug)]
-pub struct Origin {
+pub struct Provenance {
     /// The command line.
     pub command: Vec<String>,
     /// The program and its version.
@@ -98,7 +98,7 @@ impl<'a> Runner<'a> {
     pub fn new(
         wish: &'a Wish,
         plan: Plan,
-        origin: Origin,
+        origin: Provenance,
         store: Store,
         attach: &'a dyn Attach,
     ) -> Result<Self, RunnerError> {
@@ -123,7 +123,7 @@ impl<'a> Runner<'a> {
     pub fn resume(
         wish: &'a Wish,
         plan: Plan,
-        origin: Origin,
+        origin: Provenance,
         (store, old): (Store, Document),
         attach: &'a dyn Attach,
     ) -> Result<Self, RunnerError> {
@@ -301,7 +301,7 @@ fn is_unsupported(run: &Run) -> bool {
     run.failed.as_deref().is_some_and(|why| why.starts_with(load::NOT_MEASURED))
 }
 
-fn document(wish: &Wish, plan: &Plan, origin: Origin) -> Document {
+fn document(wish: &Wish, plan: &Plan, origin: Provenance) -> Document {
     let now = now_ms();
     Document {
         schema: SCHEMA.to_owned(),

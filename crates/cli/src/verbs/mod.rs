@@ -38,7 +38,7 @@ mod on_device;
 pub(crate) mod pages;
 mod passthru;
 pub(crate) mod property;
-mod question;
+pub(crate) mod question;
 pub(crate) mod rdma_check;
 mod remote;
 pub(crate) mod reservations;
@@ -62,7 +62,7 @@ impl Program {
 
 /// The verbs, by nvme-cli's names where it has them, in the order of the help. To add one: its
 /// arguments and what it does in a file here, its row below, and the manual (docs/cli.md).
-pub(crate) static VERBS: [Verb; 84] = [
+pub(crate) static VERBS: [Verb; 85] = [
     Verb::new(Group::Serve, "config", &Of(config::run))
         .about("Check a target's configuration, and change that of a running one")
         .example("ebof config check ebof.toml"),
@@ -299,6 +299,13 @@ pub(crate) static VERBS: [Verb; 84] = [
     Verb::new(Group::Measure, "bench", &Of::<crate::bench::Args>(|args, global| crate::bench::run(&args, global)))
         .about("Measure a load on namespaces, files and devices")
         .example("ebof bench disk.img --rw randread --bs 4K --iodepth 32"),
+    Verb::new(
+        Group::Measure,
+        "qualify",
+        &Of::<crate::qualify::Args>(|args, global| crate::qualify::run(&args, global)),
+    )
+    .about("Qualify a drive, a host or a fabric by a documented procedure, with a report")
+    .example("ebof qualify odcc nvme+tcp://192.168.13.147:4420/nqn.2014-08.org.example:drive0/1 --quick -o report/"),
     Verb::new(Group::Measure, "rdma-check", &Of(rdma_check::RdmaCheck::run))
         .about("Show RDMA devices, tell why a connection cannot be made, and measure a link")
         .example("ebof rdma-check 192.168.13.147"),

@@ -42,7 +42,7 @@ pub(super) fn ask(message: &str, items: &[String], option: &str) -> Result<(), F
 ///
 /// # Errors
 /// Another name was given or typed, or there is no terminal.
-pub(super) fn ask_for_name(
+pub(crate) fn ask_for_name(
     message: &str,
     items: &[String],
     option: &str,

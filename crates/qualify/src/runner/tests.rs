@@ -10,13 +10,13 @@ use super::*;
 use crate::device::Device;
 use crate::device::Kind;
 use crate::document::{EngineName, Procedure};
-use crate::file_system::Attached;
+use crate::file_system::AttachedNamespace;
 use crate::store;
 
 struct Nothing;
 
 impl Attach for Nothing {
-    fn attach(&self, _: &Device) -> Result<Attached, String> {
+    fn attach(&self, _: &Device) -> Result<AttachedNamespace, String> {
         Err("not here".to_owned())
     }
 }
@@ -72,8 +72,8 @@ fn wish(procedure: Procedure, names: &[&str]) -> Wish {
     }
 }
 
-fn origin() -> Origin {
-    Origin { command: vec!["ebof".into()], program: "ebof 0".into(), programs: Vec::new() }
+fn origin() -> Provenance {
+    Provenance { command: vec!["ebof".into()], program: "ebof 0".into(), programs: Vec::new() }
 }
 
 fn run(wish: &Wish, store: Store, observer: &mut Counted) -> Document {
