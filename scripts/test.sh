@@ -3,7 +3,7 @@
 # counts them.
 #
 # test.sh check    format, clippy, the project's rules, licences, instruction counts, unit tests
-# test.sh all      check, documentation, every test of the workspace, the web page, Redfish's checkers, the release build, the virtual machines; with a new
+# test.sh all      check, documentation, every test of the workspace, the web page, Redfish's checkers, the scenarios, the release build, the virtual machines; with a new
 #                  target directory, incremental compilation is off (CARGO_INCREMENTAL)
 #   EBOF_TEST_PARTS="fmt vm"   only these parts (of `all`, in its order)
 #   CARGO_TARGET_DIR           as for cargo; the logs are in its test-logs/
@@ -334,6 +334,7 @@ part_redfish() {
   counted redfish 300 "DMTF's checkers and two clients of Redfish, with a target under load (tests/redfish)" \
     python3 tests/redfish/run.py
 }
+part_scenarios() { counted scenarios 900 "the scripts of docs/scenarios, and what their pages say" tests/scenarios/run.sh; }
 part_doctests() {
   # rustdoc runs them, and does not accept the unstable option.
   local harness=(--show-output)
@@ -398,7 +399,7 @@ part_vm() {
 case $mode in
   check) parts=(fmt clippy tidy deny instructions unit) ;;
   # Tests, which are timed, run after the background processes have ended.
-  all) parts=(packages page-build fmt clippy build tidy deny instructions doc simulation release deb tests doctests page redfish vm) ;;
+  all) parts=(packages page-build fmt clippy build tidy deny instructions doc simulation release deb tests doctests page redfish scenarios vm) ;;
   *) echo "usage: test.sh check|all" >&2; exit 2 ;;
 esac
 wanted() { [[ -z ${EBOF_TEST_PARTS:-} || " $EBOF_TEST_PARTS " == *" $1 "* ]]; }
