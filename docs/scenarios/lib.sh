@@ -19,12 +19,12 @@
 #   serve NAME COMMAND           starts `ebof serve` as the job NAME, and waits until it listens
 #   end JOB [SIGNAL]             ends a job (TERM) and waits for that
 #   quiet NAME COMMAND           runs a command there without printing it, for checks
-#   disk NAME nvme0n1            the block device that `on NAME 'ebof connect ...'` has printed
+#   disk NAME nvme0n1            the block device that this namespace is there now
 #   within SECONDS COMMAND...    repeats a command of this shell until it succeeds
 #   unplug NAME, plug NAME       pulls the cable of a machine, and puts it back
 #   check TEXT COMMAND...        prints "ok: TEXT" or "FAILED: TEXT", by the status of a command of
 #                                this shell
-#   skip TEXT                    prints "SKIPPED: TEXT", and ends the script, or a part: skip TEXT || ...
+#   skip TEXT                    prints "SKIPPED: TEXT", and ends the script
 #   at_exit COMMAND              runs a command of this shell at the end, before machines go away
 #   finish                       the last line of each script: all of it was run
 #
@@ -34,7 +34,7 @@
 #   EBOF       the program (default: ebof in PATH)
 #   TMPDIR     where $work is made
 #   EBOF_SCENARIO_KEEP=1  $work is kept
-# shellcheck disable=SC2034 # scripts use what seems unused
+# shellcheck disable=SC2034,SC2317 # scripts use what seems unused
 set -uo pipefail
 export PATH=$PATH:/usr/sbin:/sbin LC_ALL=C
 
@@ -73,11 +73,11 @@ declare -A job=() holder=()
 passed=0 failed=0 finished='' output='' at_end=()
 
 machine() {
-  local name=$1 address=$2 try
+  local name=$1 address=$2
   mkdir "$work/$name"
   setsid unshare --net --mount --uts --propagation private sleep infinity </dev/null >/dev/null 2>&1 &
   holder[$name]=$!
-  for try in {1..100}; do # until unshare has done its work
+  for _ in {1..100}; do # until unshare has done its work
     [[ $(readlink "/proc/${holder[$name]}/ns/uts") == "$(readlink /proc/self/ns/uts)" ]] || break
     sleep 0.02
   done
@@ -144,7 +144,6 @@ serve() {
   within 20 listens "$1" || { cat "$work/$1.log"; give_up "$1# $2: it does not listen"; }
   cat "$work/$1.log"
 }
-# shellcheck disable=SC2317 # called by within
 listens() { kill -0 "${job[$1]}" 2>/dev/null && grep -q '^listening on' "$work/$1.log"; }
 end() {
   [[ -n ${job[$1]:-} ]] || return 0
@@ -154,7 +153,7 @@ end() {
   return 0
 }
 
-disk() { sed -n "s|^$2: \(/dev/[a-z0-9]*\).*|\1|p" "$work/$1.transcript" | tail -n 1; }
+disk() { quiet "$1" 'ebof list' | awk -v name="$2" '$2 == name && /^.dev/ { print $1 }'; }
 within() {
   local end=$((SECONDS + $1))
   shift
@@ -225,7 +224,6 @@ clean_up() {
   ((passed + failed == 0)) || printf '\n%d checks passed, %d failed\n' "$passed" "$failed"
   exit $((failed > 0))
 }
-# shellcheck disable=SC2317 # called by within
 gone() { ! kill -0 "$1"; }
 
 [[ -n ${EBOF_SCENARIO_WORK:-} ]] || outside "$@"

@@ -6,7 +6,8 @@
 #
 # A script has 120 seconds, or what its line "# time limit: N s" says. Each of its checks counts as
 # a test, and so does its page: every line in its console blocks has to be a line that the script
-# printed, except for "..."; numbers of devices may differ, in output all numbers. Every line in its
+# printed, except for "..."; numbers of devices may differ, in output all numbers; the
+# directory of a machine is /srv/NAME on pages. Every line in its
 # blocks of configuration has to be in the script. A failure is repeated as "FAILED  NAME: check". The
 # last line is "N passed, M failed, K skipped"; the status is 0 if nothing failed.
 set -uo pipefail
@@ -33,6 +34,7 @@ missing() {
       sub(/ &$/, "", line)
       gsub(/\/dev\/(loop|ublkb)[0-9]+/, "DEVICE", line)
       if (line !~ /^[a-z0-9]+# /) {
+        gsub(/\/[^ ]*\/ebof-scenario\.[A-Za-z0-9]+\//, "/srv/", line)
         gsub(/EBOF[0-9A-F]+/, "SERIAL", line)
         gsub(/[0-9a-f]+-[0-9a-f]+-[0-9a-f]+-[0-9a-f]+-[0-9a-f]+/, "UUID", line)
         gsub(/[0-9]+/, "N", line)
