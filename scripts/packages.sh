@@ -2,6 +2,8 @@
 # packages.sh test|demo: installs the Debian packages that ebof's tests or demonstration need and
 # that are missing.
 #
+#   EBOF_SCENARIO_PROGRAMS  where programs of services are unpacked (default: /var/cache/ebof-scenarios)
+#
 # Without root or apt it names the missing packages and succeeds; the tests that need them report
 # that they were skipped. It does not install Rust, but rustfmt and clippy if the toolchain lacks
 # them.
@@ -39,6 +41,47 @@ else
       >"$log" 2>&1 </dev/null; then
       tail -n 20 "$log" >&2
       say "apt-get failed: continuing without"
+    fi
+    rm -f "$log"
+  fi
+fi
+
+# Services that scenarios use. They are unpacked, not installed: installed, they would be started,
+# now or at the next boot. tests/scenarios/run.sh finds them there.
+services=(ceph-mon:ceph-mon ceph-osd:ceph-osd rbd:ceph-common nginx:nginx postgres:postgresql)
+unpack() {
+  local folder=$1
+  shift
+  rm -rf "$folder.new" && mkdir -p "$folder.new/debs/partial" || return 1
+  { apt-get -q update && apt-get -q -o Acquire::Retries=3 -o Dir::Cache::archives="$folder.new/debs" \
+    install -y --no-install-recommends --download-only "$@"; } || return 1
+  for package in "$folder.new"/debs/*.deb; do dpkg -x "$package" "$folder.new" || return 1; done
+  # Nobody is to become root by what lies about there.
+  find "$folder.new" -xdev -type f -perm /6000 -exec chmod a-s {} + || return 1
+  rm -rf "$folder.new/debs" "$folder" && mv "$folder.new" "$folder"
+}
+# has FOLDER PROGRAM: whether FOLDER has a program, as / has those that are installed.
+has() {
+  local bin
+  for bin in "${1%/}"/usr/{bin,sbin} "${1%/}"/usr/lib/postgresql/*/bin; do [[ ! -x $bin/$2 ]] || return 0; done
+  return 1
+}
+if [[ $1 == test ]]; then
+  unpacked=${EBOF_SCENARIO_PROGRAMS:-/var/cache/ebof-scenarios}
+  absent=() lacking=''
+  for service in "${services[@]}"; do
+    has / "${service%:*}" && continue
+    absent+=("${service#*:}")
+    has "$unpacked" "${service%:*}" || lacking=yes
+  done
+  if [[ $lacking && ( $(id -u) != 0 || ! $(command -v apt-get) ) ]]; then
+    say "missing, for scenarios: ${absent[*]}"
+  elif [[ $lacking ]]; then
+    say "unpacking ${absent[*]} in $unpacked"
+    log=$(mktemp)
+    if ! unpack "$unpacked" "${absent[@]}" >"$log" 2>&1 </dev/null; then
+      tail -n 20 "$log" >&2
+      say "unpacking failed: continuing without"
     fi
     rm -f "$log"
   fi

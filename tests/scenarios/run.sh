@@ -3,6 +3,7 @@
 #
 # run.sh [NAME...]        without a name, all of them
 #   EBOF   the program under test (default: target/debug/ebof of this repository)
+#   EBOF_SCENARIO_PROGRAMS  programs of services, unpacked by scripts/packages.sh
 #
 # A script has 120 seconds, or what its line "# time limit: N s" says. Each of its checks counts as
 # a test, and so does its page: every line in its console blocks has to be a line that the script
@@ -15,6 +16,16 @@ set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 scenarios=$(cd "$here/../../docs/scenarios" && pwd)
 export EBOF=${EBOF:-${CARGO_TARGET_DIR:-$here/../../target}/debug/ebof}
+# What scripts/packages.sh has unpacked, instead of installing services.
+programs=${EBOF_SCENARIO_PROGRAMS:-/var/cache/ebof-scenarios}
+if [[ -d $programs ]]; then
+  export PATH=$PATH:/usr/sbin:/sbin PYTHONPATH=$programs/usr/lib/python3/dist-packages
+  for folder in "$programs"/usr/lib/postgresql/*/bin "$programs"/usr/{bin,sbin}; do PATH=$PATH:$folder; done
+  for folder in "$programs"/{usr/,}lib/*-linux-gnu "$programs"/usr/lib/*-linux-gnu/ceph; do
+    LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
+  done
+  export LD_LIBRARY_PATH
+fi
 logs=$(mktemp -d) passed=0 failed=0 skipped=0 child=''
 trap 'rm -rf "$logs"' EXIT
 # timeout passes it on; the script cleans up.
