@@ -1,0 +1,197 @@
+//! Changing the recorded machines, and undoing it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use ebof_tune::{Goal, Machine as _, Options, Record, RecordError, Step, StepOutcome, apply, survey, undo};
+
+use crate::recorded::Recorded;
+
+const GOVERNOR: &str = "/sys/devices/system/cpu/cpu3/cpufreq/scaling_governor";
+const RMEM: &str = "/proc/sys/net/core/rmem_max";
+const NOW_S: u64 = 1_800_000_000;
+
+fn options() -> Options {
+    Options { mtu: Some(9000), ..Options::default() }
+}
+
+fn change(machine: &Recorded, options: &Options) -> Vec<Step> {
+    let mut record = Record::open(&machine.state(), machine).unwrap();
+    apply(machine, &survey(machine, options).unwrap(), &mut record, NOW_S).unwrap()
+}
+
+fn take_back(machine: &Recorded) -> Vec<Step> {
+    undo(machine, &mut Record::open(&machine.state(), machine).unwrap()).unwrap()
+}
+
+fn is_all(steps: &[Step], outcome: &StepOutcome) -> bool {
+    !steps.is_empty() && steps.iter().all(|step| step.outcome == *outcome)
+}
+
+#[test]
+fn what_is_applied_is_right_afterwards_and_undone_in_reverse() {
+    for tree in ["server.tree", "virtual.tree"] {
+        let machine = Recorded::load(tree);
+        let before = machine.everything();
+        let steps = change(&machine, &options());
+        assert!(is_all(&steps, &StepOutcome::Done), "{steps:?}");
+        assert_eq!(survey(&machine, &options()).unwrap().differing().count(), 0);
+        assert_eq!(machine.changed_since(&before).len(), steps.len());
+        let mut order = machine.written.take();
+        let undone = take_back(&machine);
+        assert!(is_all(&undone, &StepOutcome::Done), "{undone:?}");
+        assert_eq!(machine.changed_since(&before), [""; 0]);
+        order.reverse();
+        assert_eq!(machine.written.take(), order);
+        // Once more does nothing.
+        assert_eq!(take_back(&machine), []);
+        assert_eq!(machine.changed_since(&before), [""; 0]);
+    }
+}
+
+#[test]
+fn irqbalance_ends_before_interrupts_are_placed() {
+    let machine = Recorded::load("server.tree");
+    change(&machine, &options());
+    let written = machine.written.take();
+    assert_eq!(written.first().unwrap(), "irqbalance");
+    assert!(machine.read("/proc/812/comm").is_err());
+    take_back(&machine);
+    assert_eq!(machine.written.take().last().unwrap(), "irqbalance");
+    assert_eq!(machine.read("/proc/812/comm").unwrap(), "irqbalance\n");
+}
+
+#[test]
+fn the_first_values_are_kept_when_it_is_applied_again() {
+    let machine = Recorded::load("server.tree");
+    let before = machine.everything();
+    change(&machine, &options());
+    assert_eq!(change(&machine, &options()), []);
+    // Somebody changes a value that was set, and it is set again.
+    machine.put(RMEM, "100000");
+    assert_eq!(change(&machine, &options()).len(), 1);
+    // Another goal has other values, and some are the first ones.
+    let steps = change(&machine, &Options { goal: Goal::Latency, ..options() });
+    assert!(is_all(&steps, &StepOutcome::Done), "{steps:?}");
+    assert_eq!(machine.coalescing("enp1s0f1").unwrap().adaptive_rx, Some(false));
+    let record = Record::open(&machine.state(), &machine).unwrap();
+    assert!(record.changes().iter().all(|change| !change.set.contains(&change.old)), "{record:?}");
+    drop(record);
+    take_back(&machine);
+    assert_eq!(machine.changed_since(&before), [""; 0]);
+}
+
+#[test]
+fn values_of_somebody_else_are_left_alone() {
+    let machine = Recorded::load("server.tree");
+    change(&machine, &options());
+    machine.put(RMEM, "100000");
+    machine.put(GOVERNOR, "powersave");
+    machine.remove("/sys/class/net/eno1");
+    machine.put("/sys/kernel/irq/61/actions", "nvme0q1");
+    let steps = take_back(&machine);
+    let outcome = |whose: &str| &steps.iter().find(|step| step.knob.whose().to_string() == whose).unwrap().outcome;
+    assert_eq!(*outcome("net.core.rmem_max"), StepOutcome::Kept { found: "100000".to_owned() });
+    assert_eq!(*outcome("cpu3"), StepOutcome::Already);
+    assert_eq!(*outcome("eno1"), StepOutcome::Gone);
+    assert_eq!(*outcome("irq 61"), StepOutcome::Gone);
+    assert_eq!(*outcome("cpu4"), StepOutcome::Done);
+    assert_eq!(machine.read(RMEM).unwrap(), "100000\n");
+    assert_eq!(take_back(&machine), []);
+}
+
+#[test]
+fn a_refused_setting_does_not_stop_the_others() {
+    let machine = Recorded::load("server.tree");
+    let before = machine.everything();
+    let denied = "/proc/irq/61/smp_affinity_list";
+    machine.refusing.borrow_mut().extend([(GOVERNOR.to_owned(), 13), (denied.to_owned(), 5)]);
+    machine.deaf.borrow_mut().insert("enp1s0f1 adaptive-rx".to_owned());
+    let steps = change(&machine, &options());
+    let failed: Vec<String> = steps
+        .iter()
+        .filter_map(|step| match &step.outcome {
+            StepOutcome::Failed { reason } => Some(format!("{}: {reason}", step.knob.whose())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(
+        failed,
+        [
+            "irq 61: the kernel spreads this interrupt itself",
+            "cpu3: Permission denied (os error 13): root may",
+            "enp1s0f1: accepted without an effect: still off"
+        ]
+    );
+    assert_eq!(machine.read(RMEM).unwrap(), "16777216\n");
+    let undone = take_back(&machine);
+    assert_eq!(undone.len(), steps.len() - failed.len());
+    assert_eq!(machine.changed_since(&before), [""; 0]);
+}
+
+#[test]
+fn what_cannot_be_undone_stays_in_the_record() {
+    let machine = Recorded::load("server.tree");
+    let before = machine.everything();
+    change(&machine, &options());
+    machine.refusing.borrow_mut().insert(GOVERNOR.to_owned(), 1);
+    let failed = take_back(&machine).into_iter().filter(|step| step.outcome.name() == "failed").count();
+    assert_eq!(failed, 1);
+    machine.refusing.borrow_mut().clear();
+    assert!(is_all(&take_back(&machine), &StepOutcome::Done));
+    assert_eq!(machine.changed_since(&before), [""; 0]);
+}
+
+#[test]
+fn a_process_that_is_killed_at_any_moment_leaves_what_undoes_it() {
+    let count = change(&Recorded::load("virtual.tree"), &options()).len();
+    for life in 0..count {
+        let machine = Recorded::load("virtual.tree");
+        let before = machine.everything();
+        machine.life.set(Some(life));
+        assert!(catch_unwind(AssertUnwindSafe(|| change(&machine, &options()))).is_err());
+        // Undoing is killed, too, and then completed.
+        machine.life.set(Some(life / 2));
+        let _killed = catch_unwind(AssertUnwindSafe(|| take_back(&machine)));
+        machine.life.set(None);
+        take_back(&machine);
+        assert_eq!(machine.changed_since(&before), [""; 0], "killed after {life} of {count}");
+    }
+}
+
+#[test]
+fn another_boot_has_undone_it() {
+    let machine = Recorded::load("virtual.tree");
+    change(&machine, &options());
+    let count = Record::open(&machine.state(), &machine).unwrap().changes().len();
+    machine.put("/proc/sys/kernel/random/boot_id", "00000000-0000-4000-8000-000000000000");
+    let rebooted = machine.everything();
+    let mut record = Record::open(&machine.state(), &machine).unwrap();
+    assert_eq!((record.changes().len(), record.outdated()), (0, count));
+    assert_eq!(undo(&machine, &mut record).unwrap(), []);
+    assert_eq!(machine.changed_since(&rebooted), [""; 0]);
+    drop(record);
+    assert_eq!(Record::open(&machine.state(), &machine).unwrap().outdated(), 0);
+}
+
+#[test]
+fn a_record_that_is_none_is_left_as_it_is() {
+    let machine = Recorded::load("virtual.tree");
+    change(&machine, &options());
+    let open = || ebof_state::StateDirectory::open(&machine.state()).unwrap();
+    let text = String::from_utf8(open().read("tuned.json").unwrap().unwrap()).unwrap();
+    for odd in [text.replace("\"old\"", "\"new\""), text.replace("\"1500\"", "\"1500\\n\""), "[]".to_owned()] {
+        assert_ne!(odd, text);
+        open().replace("tuned.json", odd.as_bytes()).unwrap();
+        let error = Record::open(&machine.state(), &machine).unwrap_err();
+        assert!(matches!(error, RecordError::Foreign { .. }) && error.advice().contains("rm "), "{error}");
+        assert_eq!(open().read("tuned.json").unwrap().unwrap(), odd.as_bytes());
+    }
+}
+
+#[test]
+fn one_process_changes_settings_at_a_time() {
+    let machine = Recorded::load("virtual.tree");
+    let _first = Record::open(&machine.state(), &machine).unwrap();
+    let error = Record::open(&machine.state(), &machine).unwrap_err();
+    assert!(error.advice().contains("another `ebof tune` runs"), "{error}");
+}
