@@ -52,6 +52,7 @@ guest() {
   (cd /mnt && sha256sum bash fio nvme >/tmp/sums)
   check "unmount" umount /mnt
   verify_second
+  step_tune
 
   step "the target is killed and started again"
   check "mount" mount "$device" /mnt || return
@@ -96,6 +97,58 @@ guest() {
   check_equal "SIGTERM ends the target with status 0" 0 "$status"
   check "the target did not panic" eval '! grep -n panicked /tmp/serve.log'
   clear_kernel_log
+}
+
+# What ebof tune may change here: the guest's card has one queue, many0 has four and no interrupts.
+tuned() { ebof tune -I eth0 -I many0 -d "$device" --mtu 1400 "$@"; }
+settings() {
+  grep -s . /proc/sys/net/core/{busy_poll,busy_read,rmem_max,wmem_max} /proc/sys/net/ipv4/tcp_{rmem,wmem} \
+    /proc/irq/*/smp_affinity_list /sys/class/net/{eth0,many0}/{mtu,queues/*/{rps,xps}_cpus} "/sys/block/${device##*/}/queue/scheduler"
+}
+step_tune() {
+  local before applied result refused others='.[("steps", "settings")] |= map(select(.setting != "adaptive-rx"))'
+  step "settings of the machine"
+  check "a card with four queues" eval 'modprobe dummy && ip link add many0 numtxqueues 4 numrxqueues 4 type dummy && ip link set many0 up' ||
+    return
+  check "a scheduler for the device" eval "echo mq-deadline >/sys/block/${device##*/}/queue/scheduler"
+  before=$(settings)
+  check_says "ebof tune shows what differs" '^differs +socket-buffers +net.core.rmem_max +212992 +16777216$' tuned
+  note <<<"$out"
+  check_equal "nothing was changed" "$before" "$(settings)"
+  check_equal "no directory was made" no "$([[ -e /run/ebof/tune ]] && echo yes || echo no)"
+  attempt tuned --apply -o json
+  applied=$out result=$status
+  # The card of QEMU accepts adaptive coalescing, and has none.
+  check "every setting was set that can be" jq -e "$others"' | (.steps | length > 9) and all(.steps[]; .outcome == "done")' <<<"$applied"
+  refused=$(jq '[.steps[] | select(.outcome == "failed")] | length' <<<"$applied")
+  check_equal "the exit status tells whether all were" $((refused > 0)) "$result"
+  check_equal "net.core.rmem_max" 16777216 "$(sysctl -n net.core.rmem_max)"
+  check_equal "the MTU of eth0" 1400 "$(</sys/class/net/eth0/mtu)"
+  check_equal "the receive steering of eth0" 3 "$(</sys/class/net/eth0/queues/rx-0/rps_cpus)"
+  check_equal "the transmit steering of many0" '1 2' "$(cat /sys/class/net/many0/queues/tx-{0,1}/xps_cpus | xargs)"
+  check_says "the device's scheduler" '\[none\]' cat "/sys/block/${device##*/}/queue/scheduler"
+  check_equal "the cores of the card's interrupts" '0 0' "$(queue_interrupts | xargs cat | xargs)"
+  attempt tuned -o json
+  check "ebof tune finds nothing else that differs" jq -e "$others"' | all(.settings[]; .outcome != "differs")' <<<"$out"
+  check "another goal" tuned --apply --goal latency
+  check_equal "net.core.busy_read" 50 "$(sysctl -n net.core.busy_read)"
+  check "somebody sets net.core.busy_read" sysctl -q net.core.busy_read=20
+  check_says "ebof tune --undo leaves it alone" 'net.core.busy_read: somebody has set 20' ebof tune --undo
+  sysctl -q net.core.busy_read=0
+  check_equal "everything else is as it was" "$before" "$(settings)"
+  check_says "once more, there is nothing to undo" '^There is nothing to undo' ebof tune --undo
+  check_fails "an unknown interface is an error" 'there are: .*eth0' ebof tune -I eth7
+  check_fails "another user may not set anything" 'root may' setpriv --reuid 65534 --clear-groups \
+    env XDG_RUNTIME_DIR=/tmp/nobody ebof tune --apply
+  check_equal "and has not" "$before" "$(settings)"
+  ip link delete many0
+}
+# The files of the cores of eth0's interrupts.
+queue_interrupts() {
+  local irq
+  for irq in /sys/class/net/eth0/device/../msi_irqs/*; do
+    ! grep -qE '(in|out)put' "/sys/kernel/irq/${irq##*/}/actions" || echo "/proc/irq/${irq##*/}/smp_affinity_list"
+  done
 }
 
 # The second namespace is a drive in memory.

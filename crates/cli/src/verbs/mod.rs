@@ -48,6 +48,7 @@ pub(crate) mod self_test;
 mod tags;
 pub(crate) mod target;
 mod target_drives;
+pub(crate) mod tune;
 mod watch;
 
 use crate::program::Program;
@@ -319,6 +320,9 @@ pub(crate) static VERBS: [Verb; 85] = [
     Verb::new(Group::ThisMachine, "show-hostnqn", &Of(host::Plain::show))
         .about("Show this host's NQN")
         .example("ebof show-hostnqn -v"),
+    Verb::new(Group::ThisMachine, "tune", &Of(tune::Tune::run))
+        .about("Show, set and take back the settings of this machine that speed depends on")
+        .example("ebof tune --interface enp1s0f1 --apply"),
     Verb::new(Group::ThisMachine, "completions", &OfProgram(generate::Completions::run))
         .about("Print completions for a shell")
         .example("ebof completions bash"),
