@@ -64,7 +64,7 @@ fn said(end: Finish, words: &Words) -> String {
 }
 
 /// What helps against what fio says, the most telling words first.
-const TODO: [(&str, &str); 14] = [
+const TODO: [(&str, &str); 15] = [
     ("No space left", "make room in the directory of the report, then resume the run"),
     ("engine", "this fio lacks the I/O engine: see `fio --enghelp`"),
     ("unrecognized option", "this fio is too old or too new for an option: fio 3.31 and later have all of them"),
@@ -72,6 +72,7 @@ const TODO: [(&str, &str); 14] = [
     ("read-only", "the device is write protected: measure reads only, or permit writing to it"),
     ("Permission denied", "run it as root, or give this user access to the device"),
     ("Operation not permitted", "run it as root, or permit writing to the device"),
+    ("need to specify size", "the device is not there, or has no bytes: check its name, and the kernel's log"),
     ("allow_file_create", "the device is not there: check its name, and the kernel's log if it was there before"),
     (
         "No such file or directory",
