@@ -228,7 +228,7 @@ impl<'a> Runner<'a> {
             }
         };
         self.announce(index, step, observer, is_repeated);
-        let setting = load::Setting {
+        let setting = load::Loading {
             devices: self.devices,
             columns: &self.columns,
             phase: &phase,

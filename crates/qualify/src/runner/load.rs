@@ -23,7 +23,7 @@ use crate::steady::steady;
 pub(super) const NOT_MEASURED: &str = "not measured: ";
 
 /// What a run needs.
-pub(super) struct Setting<'a> {
+pub(super) struct Loading<'a> {
     pub(super) devices: &'a [DeviceUnderTest],
     pub(super) columns: &'a [ColumnPlan],
     pub(super) phase: &'a Phase,
@@ -51,7 +51,7 @@ struct Measured {
 }
 
 /// Runs a step; a result for each of its columns.
-pub(super) fn run(setting: &Setting<'_>, observer: &mut dyn Observer) -> Vec<Done> {
+pub(super) fn run(setting: &Loading<'_>, observer: &mut dyn Observer) -> Vec<Done> {
     let started_unix_ms = now_ms();
     let began = Instant::now();
     let targets = setting.step.columns.iter().filter_map(|&column| {
@@ -73,7 +73,7 @@ pub(super) fn run(setting: &Setting<'_>, observer: &mut dyn Observer) -> Vec<Don
 }
 
 fn done(
-    setting: &Setting<'_>,
+    setting: &Loading<'_>,
     column: usize,
     measured: Measured,
     conditions: Conditions,
@@ -119,7 +119,7 @@ fn jobs(phase: &Phase, mount: Option<&Mount>) -> Vec<Job> {
 }
 
 /// By ebof's own load generator.
-fn run_own(setting: &Setting<'_>, observer: &mut dyn Observer) -> Vec<Measured> {
+fn run_own(setting: &Loading<'_>, observer: &mut dyn Observer) -> Vec<Measured> {
     let columns = setting.step.columns.iter().map(|&column| &setting.columns[column]);
     let mut sources = Vec::new();
     for (column, mount) in columns.clone().zip(setting.mounts) {
@@ -166,7 +166,7 @@ fn explain(error: &BenchError) -> String {
     error.to_string()
 }
 
-fn source(setting: &Setting<'_>, column: &ColumnPlan, mount: Option<&Mount>) -> Option<Source> {
+fn source(setting: &Loading<'_>, column: &ColumnPlan, mount: Option<&Mount>) -> Option<Source> {
     if let Some(mount) = mount {
         return Source::local(&mount.specification(), None).ok();
     }
@@ -202,7 +202,7 @@ enum Told {
 const TICK: Duration = Duration::from_millis(100);
 
 /// By other programs, each in a thread of its own. Columns that run together have the same engine.
-fn run_others(setting: &Setting<'_>, observer: &mut dyn Observer) -> Vec<Measured> {
+fn run_others(setting: &Loading<'_>, observer: &mut dyn Observer) -> Vec<Measured> {
     let stop = AtomicBool::new(false);
     let (tell, told) = channel();
     let mut all: Vec<Measured> = setting.step.columns.iter().map(|_| Measured::default()).collect();
@@ -233,7 +233,7 @@ fn run_others(setting: &Setting<'_>, observer: &mut dyn Observer) -> Vec<Measure
     all
 }
 
-fn run_other(setting: &Setting<'_>, index: usize, stop: &AtomicBool, tell: &Sender<Told>) -> Measured {
+fn run_other(setting: &Loading<'_>, index: usize, stop: &AtomicBool, tell: &Sender<Told>) -> Measured {
     let column = &setting.columns[setting.step.columns[index]];
     let mount = setting.mounts.get(index).and_then(Option::as_ref);
     let DeviceUnderTest { device, seen } = &setting.devices[column.device];
@@ -294,7 +294,7 @@ pub(crate) fn place_of(device: &crate::device::Device, options: Option<&ebof_ini
     }
 }
 
-fn place(setting: &Setting<'_>, column: &ColumnPlan, mount: Option<&Mount>) -> Place {
+fn place(setting: &Loading<'_>, column: &ColumnPlan, mount: Option<&Mount>) -> Place {
     match mount {
         Some(mount) => Place::Path(mount.file.clone()),
         None => place_of(&setting.devices[column.device].device, column.options.as_deref()),
