@@ -90,6 +90,14 @@ pub enum EngineError {
         /// How to get it.
         todo: &'static str,
     },
+    /// Its report and logs cannot be written.
+    #[error("the directory {directory} for fio's report and logs cannot be used: {error}")]
+    Directory {
+        /// The directory.
+        directory: String,
+        /// Why.
+        error: std::io::Error,
+    },
     /// It could not be started or watched.
     #[error("{program} cannot be run: {error}")]
     Run {

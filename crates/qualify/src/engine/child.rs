@@ -253,7 +253,14 @@ mod tests {
         let words = generator.words();
         assert!(started.elapsed() < Duration::from_secs(50));
         let pid = words.lines().next().unwrap().to_owned();
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
+        // A signal takes a moment.
+        let is_there = || {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            !stat.is_empty() && !stat.contains(") Z ")
+        };
+        while is_there() {
+            assert!(started.elapsed() < Duration::from_secs(50));
+            std::thread::sleep(LOOK);
+        }
     }
 }

@@ -51,7 +51,10 @@ fn run_with(
     check(fio, load)?;
     let words = command::to_run(load, &engine_library(load)?);
     let cannot = |error: io::Error| EngineError::Run { program: words[0].clone(), error };
-    clear(load.directory).map_err(cannot)?;
+    clear(load.directory).map_err(|error| {
+        let directory = load.directory.display().to_string();
+        EngineError::Directory { directory, error }
+    })?;
     let mut process = Command::new(fio);
     process.args(&words[1..]);
     let mut generator = Generator::start(process, live::PREFIX).map_err(cannot)?;
@@ -135,7 +138,8 @@ fn outcome(load: &Load<'_>, command: Vec<String>, end: Finish, said: &Words) -> 
         Err(_) if matches!(end, Finish::Exited(status) if !status.success()) => return Err(told.failed()),
         Err(error) => return Err(told.unreadable(error.to_string())),
     };
-    let has_measured = reports.iter().any(|report| report.total.operations > 0);
+    // It counts operations that failed, too, but no time for them.
+    let has_measured = reports.iter().any(|report| report.total.iops > 0.0);
     match end {
         Finish::Exited(status) if status.success() => {}
         Finish::Asked(_) if !has_measured => return Err(EngineError::Ended(told.what())),

@@ -18,7 +18,9 @@ pub(super) fn rate(status: &str) -> Speed {
         Some(&before[before.rfind('[')? + 1..])
     };
     let sum = |part: Option<&str>, base: f64| {
-        part.unwrap_or_default().split(',').filter_map(|side| scaled(side.split_once('=')?.1, base)).sum()
+        let sides = part.unwrap_or_default().split(',');
+        // The sum of nothing would be -0.
+        sides.filter_map(|side| scaled(side.split_once('=')?.1, base)).fold(0.0, |sum, side| sum + side)
     };
     Speed { iops: sum(part(" IOPS]"), 1000.0), bytes_per_s: sum(part("/s]["), 1024.0) }
 }

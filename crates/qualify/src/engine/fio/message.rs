@@ -5,6 +5,9 @@ use super::{EngineError, Finish, Load, Words};
 /// The most of fio's words that an error repeats.
 const SAID_MAX: usize = 600;
 
+/// How the line of a failed operation begins.
+const FAILED: &str = "fio: io_u error on file";
+
 /// fio's words, and what they are about.
 pub(super) struct Told<'a> {
     load: &'a Load<'a>,
@@ -45,7 +48,9 @@ fn said(end: Finish, words: &Words) -> String {
         // Not of interest: what it is about to do, and that it was asked to end.
         let is_noise =
             line == "..." || line.contains(": (g=") || line.starts_with("Starting ") || line.starts_with("fio-");
-        if !is_noise && !line.contains("terminating on signal 2") && !lines.contains(&line) {
+        // Each outstanding operation has a line when a device fails.
+        let is_repeated = line.starts_with(FAILED) && lines.iter().any(|line| line.starts_with(FAILED));
+        if !is_noise && !is_repeated && !line.contains("terminating on signal 2") && !lines.contains(&line) {
             lines.push(line);
         }
     }
@@ -64,8 +69,9 @@ fn said(end: Finish, words: &Words) -> String {
 }
 
 /// What helps against what fio says, the most telling words first.
-const TODO: [(&str, &str); 15] = [
+const TODO: [(&str, &str); 16] = [
     ("No space left", "make room in the directory of the report, then resume the run"),
+    ("output file open error", "check the directory of the report: is it there, and may this user write to it?"),
     ("engine", "this fio lacks the I/O engine: see `fio --enghelp`"),
     ("unrecognized option", "this fio is too old or too new for an option: fio 3.31 and later have all of them"),
     ("Read-only file system", "the device is write protected: measure reads only, or permit writing to it"),

@@ -62,6 +62,8 @@ struct Latencies {
 /// What is wrong with a report.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum OutputError {
+    #[error("it is empty")]
+    Empty,
     #[error("it has no line that begins with a brace")]
     NoDocument,
     #[error("{0}")]
@@ -89,6 +91,9 @@ pub(super) fn reports(text: &str, load: &Load<'_>) -> Result<Vec<Report>, Output
 
 /// Engines print lines of their own before the document.
 fn document(text: &str) -> Result<Output, OutputError> {
+    if text.trim().is_empty() {
+        return Err(OutputError::Empty);
+    }
     let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1));
     let start = starts.into_iter().find(|&at| text[at..].starts_with('{')).ok_or(OutputError::NoDocument)?;
     let mut deserializer = serde_json::Deserializer::from_str(&text[start..]);

@@ -225,6 +225,16 @@ fn failures_say_what_fio_said_and_what_to_do() {
     let text = run("head -c 9000 recorded > $report");
     assert!(text.contains("its report cannot be read: EOF while parsing"), "{text}");
     assert!(text.contains("directory of the report full"), "{text}");
+    let text = run(": > $report");
+    assert!(text.contains("its report cannot be read: it is empty"), "{text}");
+    let text = run("echo 'fio: output file open error: No such file or directory'; exit 1");
+    assert!(text.contains("to do:  check the directory of the report"), "{text}");
+    // A read-only device: all of its first operations fail, which fio counts.
+    let failed = "io_u error on file /dev/nvme0n1: Operation not permitted: write offset=";
+    let counted = "sed 's/\"iops\" : [0-9.]*/\"iops\" : 0.0/' recorded > $report";
+    let text = run(&format!("{counted}; echo 'fio: {failed}4096'; echo 'fio: {failed}8192'; exit 1"));
+    assert!(text.contains(&format!("answer: fio: {failed}4096\n")), "{text}");
+    assert!(text.ends_with("permit writing to the device"), "{text}");
     let text = run("exit 0");
     assert!(text.contains("its report cannot be read: No such file"), "{text}");
     let text = run("yes 'words without end' | head -c 5000000; exit 1");
@@ -248,7 +258,7 @@ fn ending_it_early_keeps_what_was_measured() {
     let outcome = run_script(script, ControlFlow::Break(())).unwrap();
     assert_eq!((outcome.reports.len(), outcome.reports[0].errors), (2, 0));
     let error = run_script(
-        "trap 'sed s/total_ios.*/total_ios\\\":0,/ recorded > $report; exit 128' INT; while :; do sleep 0.01; done",
+        "trap 'sed \"s/\\\"iops\\\" : [0-9.]*/\\\"iops\\\" : 0.0/\" recorded > $report; exit 128' INT; while :; do sleep 0.01; done",
         ControlFlow::Break(()),
     );
     assert!(error.unwrap_err().to_string().contains("was ended before it had measured anything"));
@@ -259,11 +269,11 @@ fn a_job_that_does_not_fit_is_not_started() {
     let place = drive();
     let jobs = [Job { size_bytes: Some(2 << 30), ..Job::new(Mix::Read) }];
     let load = load(&place, &jobs, Path::new("/nonexistent"));
-    let error = run_with(Path::new("/nonexistent/fio"), &load, &mut |_| ControlFlow::Continue(())).unwrap_err();
+    let start = |load: &Load<'_>| run_with(Path::new("/nonexistent/fio"), load, &mut |_| ControlFlow::Continue(()));
+    let error = start(&load).unwrap_err();
     assert!(error.to_string().contains("are not within the medium of 1073741824 bytes"), "{error}");
     let memory = Place::Memory(1 << 30);
-    let error = run_with(Path::new("/nonexistent/fio"), &Load { place: &memory, jobs: &[], ..load }, &mut |_| {
-        ControlFlow::Continue(())
-    });
-    assert!(matches!(error, Err(EngineError::Unsupported(_))));
+    assert!(matches!(start(&Load { place: &memory, jobs: &[], ..load }), Err(EngineError::Unsupported(_))));
+    let error = start(&Load { jobs: &[], ..load }).unwrap_err().to_string();
+    assert!(error.starts_with("the directory /nonexistent for fio's report and logs cannot be used: "), "{error}");
 }
