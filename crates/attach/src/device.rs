@@ -101,7 +101,7 @@ impl Front {
         let path = match &mut self.server {
             FrontServer::Loop(server) => {
                 self.table.insert(&file, namespace.clone());
-                let made = loopdev::attach(&server.file(&file), namespace.block_bytes, namespace.read_only);
+                let made = loopdev::attach(&server.file(&file), namespace.block_bytes);
                 made.inspect_err(|_| {
                     self.table.remove(&file);
                 })?
@@ -109,15 +109,25 @@ impl Front {
             FrontServer::Ublk(server) => server.add(name, namespace)?,
         };
         self.paths.insert(name.to_owned(), path.clone());
+        if namespace.read_only
+            && let Err(error) = loopdev::set_read_only(&path, true)
+        {
+            self.remove(name)?;
+            return Err(error);
+        }
         Ok(path)
     }
 
-    /// Updates the device of a namespace that changed. `false` if it has to be removed and added,
-    /// because the block size changed.
+    /// Updates the device of a namespace that changed: whether it may be written in any case.
+    /// `false` if it has to be removed and added to have the other size, because its block size
+    /// changed or it cannot follow.
     ///
     /// # Errors
-    /// An error of losetup.
+    /// An error of losetup or blockdev.
     pub fn update(&mut self, name: &str, namespace: &Namespace) -> Result<bool, Error> {
+        if let Some(path) = self.paths.get(name) {
+            loopdev::set_read_only(path, namespace.read_only)?;
+        }
         match (&self.server, self.paths.get(name), self.file(name)) {
             (FrontServer::Loop(server), Some(path), Some(file)) if self.table.update(&file, namespace) => {
                 // Before Linux 6.16 a loop device uses the cached size of the file: refresh it.

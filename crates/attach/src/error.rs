@@ -36,7 +36,7 @@ pub enum Error {
     /// There are no loop devices.
     #[error("opening /dev/loop-control failed: {0}; {advice}", advice = loop_advice(.0))]
     NoLoop(#[source] io::Error),
-    /// losetup failed.
+    /// losetup or blockdev failed.
     #[error("`{command}` failed: {message}")]
     Losetup {
         /// The command line.

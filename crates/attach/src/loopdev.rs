@@ -1,9 +1,9 @@
-//! Loop devices: attach and detach with `losetup`, and find their users. Has no state; what exists
-//! is read from /sys.
+//! Loop devices: attach and detach with `losetup`, and find their users; `blockdev` makes any block
+//! device read-only. Has no state; what exists is read from /sys.
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use crate::error::Error;
 
@@ -21,15 +21,15 @@ pub fn check() -> Result<(), Error> {
 ///
 /// # Errors
 /// losetup failed.
-pub fn attach(file: &Path, block_bytes: u32, read_only: bool) -> Result<PathBuf, Error> {
+pub fn attach(file: &Path, block_bytes: u32) -> Result<PathBuf, Error> {
     let file = file.to_string_lossy();
     let blocks = block_bytes.to_string();
-    let mut arguments = vec!["--direct-io=on", "--sector-size", &blocks, "--show", "--find"];
-    if read_only {
-        arguments.push("--read-only");
-    }
-    arguments.push(&file);
+    let arguments = ["--direct-io=on", "--sector-size", &blocks, "--show", "--find", &file];
     let path = PathBuf::from(run(&arguments)?.trim());
+    // As somebody else may have left it.
+    if let Err(error) = set_read_only(&path, false) {
+        tracing::warn!(%error, ?path, "a loop device stays read-only");
+    }
     tune(&path);
     Ok(path)
 }
@@ -42,11 +42,32 @@ pub fn resize(path: &Path) -> Result<(), Error> {
     run(&["--set-capacity", &path.to_string_lossy()]).map(|_nothing| ())
 }
 
+/// Makes a block device read-only or writable, also while it is in use; what was made read-only
+/// with losetup stays that for ever. A loop device keeps this when it gets another file.
+///
+/// # Errors
+/// blockdev is missing, or failed.
+pub fn set_read_only(path: &Path, read_only: bool) -> Result<(), Error> {
+    let name = path.file_name().unwrap_or_default();
+    let now = std::fs::read_to_string(Path::new("/sys/block").join(name).join("ro"));
+    if now.is_ok_and(|now| (now.trim() == "1") == read_only) {
+        return Ok(());
+    }
+    let option = if read_only { "--setro" } else { "--setrw" };
+    let (command, output) = start("blockdev", &[option, &path.to_string_lossy()])
+        .map_err(|error| Error::io("starting blockdev (Debian: util-linux)", error))?;
+    output_of(&command, &output).map(|_nothing| ())
+}
+
 /// Detaches a loop device; if it is in use, when its last user closes it.
 ///
 /// # Errors
 /// losetup failed.
 pub fn detach(path: &Path) -> Result<(), Error> {
+    // For whoever gets this number next.
+    if let Err(error) = set_read_only(path, false) {
+        tracing::warn!(%error, ?path, "a loop device stays read-only");
+    }
     run(&["--detach", &path.to_string_lossy()]).map(|_nothing| ())
 }
 
@@ -111,24 +132,26 @@ fn tune(path: &Path) {
 }
 
 fn run(arguments: &[&str]) -> Result<String, Error> {
-    // losetup must not inherit descriptors, above all not standard input, which is the daemon's
-    // lock.
-    let result = Command::new(program()).args(arguments).stdin(Stdio::null()).output();
-    let output = match result {
-        Ok(output) => output,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Error::NoLosetup),
-        Err(error) => return Err(Error::io("starting losetup", error)),
-    };
+    match start("losetup", arguments) {
+        Ok((command, output)) => output_of(&command, &output),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Error::NoLosetup),
+        Err(error) => Err(Error::io("starting losetup", error)),
+    }
+}
+
+/// Runs a program that ordinary users do not have in their PATH: its command line, and its output.
+fn start(program: &str, arguments: &[&str]) -> io::Result<(String, Output)> {
+    let known = ["/usr/sbin", "/sbin"].map(|place| Path::new(place).join(program));
+    let path = known.into_iter().find(|path| path.exists()).unwrap_or_else(|| PathBuf::from(program));
+    // It must not inherit descriptors, above all not standard input, which is the daemon's lock.
+    let output = Command::new(path).args(arguments).stdin(Stdio::null()).output()?;
+    Ok((format!("{program} {}", arguments.join(" ")), output))
+}
+
+fn output_of(command: &str, output: &Output) -> Result<String, Error> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let command = format!("losetup {}", arguments.join(" "));
     let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(Error::Losetup { command, message })
-}
-
-/// The path of losetup, also if the PATH of an ordinary user does not include it.
-fn program() -> PathBuf {
-    let known = ["/usr/sbin/losetup", "/sbin/losetup"].map(PathBuf::from);
-    known.into_iter().find(|path| path.exists()).unwrap_or_else(|| PathBuf::from("losetup"))
+    Err(Error::Losetup { command: command.to_owned(), message })
 }

@@ -24,6 +24,7 @@ connects_device() {
   device=$(grep -oE '/dev/ublkb[0-9]+' <<<"$out" | sort -u | head -n 1)
   check "the first device printed is a ublk device" test -b "$device"
 }
+read_only() { [[ $(blockdev --getro "$device") == "$1" ]]; }
 no_ublk() { ! ls /dev/ublkb* >/dev/null 2>&1; }
 # The attach daemons: every process of ebof but the server.
 daemons() { pgrep -x ebof | grep -vx "$server"; }
@@ -53,6 +54,15 @@ guest() {
   check "unmount" umount /mnt
   verify_second
   step_tune
+
+  step "write protection, while the device is in use"
+  check "mount read-only" mount -o ro "$device" /mnt || return
+  check "the namespace is write protected" ebof target set namespace "$nqn/1" write_protect=true --yes
+  check "the device becomes read-only" until_true 10 read_only 1
+  check "and can be read" eval 'echo 3 >/proc/sys/vm/drop_caches; cd /mnt && sha256sum --quiet -c /tmp/sums'
+  check "the protection is removed" ebof target set namespace "$nqn/1" write_protect=false --yes
+  check "the device becomes writable" until_true 10 read_only 0
+  check "unmount" umount /mnt
 
   step "the target is killed and started again"
   check "mount" mount "$device" /mnt || return

@@ -81,9 +81,7 @@ impl Daemon {
         let AttachedNamespace { device, namespace: before } = &mut self.devices[index];
         let Some(served) = before.as_mut().filter(|served| {
             let before = &served.described;
-            before.binding == namespace.binding
-                && before.block_bytes == namespace.block_bytes
-                && before.read_only == namespace.read_only
+            before.binding == namespace.binding && before.block_bytes == namespace.block_bytes
         }) else {
             let nsid = device.nsid;
             self.end(nsid, "the namespace can be used in another way than before");
@@ -96,13 +94,21 @@ impl Daemon {
         let resized = served.described.blocks != namespace.blocks;
         match self.front.update(&device.name, &namespace) {
             Ok(followed) if followed || !resized => {
-                tracing::info!(name = device.name, blocks = namespace.blocks, "the namespace changed");
-                device.blocks = namespace.blocks;
+                let block_queue::Namespace { blocks, read_only, .. } = namespace;
+                tracing::info!(name = device.name, blocks, read_only, "the namespace changed");
+                device.blocks = blocks;
+                device.read_only = read_only;
                 *served = Served { described: namespace, open };
             }
-            _ => {
+            followed => {
                 let nsid = device.nsid;
-                self.end(nsid, "the namespace has another size");
+                if let Err(error) = followed {
+                    tracing::error!(%error, name = device.name, "the device cannot follow");
+                }
+                self.end(
+                    nsid,
+                    if resized { "the namespace has another size" } else { "it cannot follow the namespace" },
+                );
                 self.add(Nsid(nsid), Some(Served { described: namespace, open }), None);
             }
         }

@@ -302,9 +302,8 @@ fn parameters(namespace: &Namespace, transfer_max_bytes: u32) -> Params {
     // A volatile cache may appear with any reconnect, but these parameters cannot change: the
     // kernel always sends flushes, which cost nothing without a cache.
     let cache = wire::attr::VOLATILE_CACHE | wire::attr::FUA;
-    let read_only = if namespace.read_only { wire::attr::READ_ONLY } else { 0 };
     let basic = BasicParams {
-        attrs: cache | read_only,
+        attrs: cache,
         logical_bs_shift: shift,
         physical_bs_shift: shift.max(12),
         io_opt_shift: shift.max(12),
@@ -351,7 +350,8 @@ mod tests {
             (params.basic.logical_bs_shift, params.basic.dev_sectors, params.basic.max_sectors),
             (12, 8000, 256)
         );
-        assert_eq!(params.basic.attrs, 1 | 4 | 8);
+        // Not read-only: that would be for ever.
+        assert_eq!(params.basic.attrs, 4 | 8);
         assert_eq!(params.discard.max_write_zeroes_sectors, 65_536 * 8);
         assert_eq!(params.discard.max_discard_sectors % 8, 0);
         let without = Namespace { deallocate: false, write_zeroes_max_blocks: 0, ..namespace };

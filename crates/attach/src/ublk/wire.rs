@@ -55,7 +55,6 @@ pub(super) mod op {
 
 /// Attributes of [`BasicParams`].
 pub(super) mod attr {
-    pub(in crate::ublk) const READ_ONLY: u32 = 1 << 0;
     pub(in crate::ublk) const VOLATILE_CACHE: u32 = 1 << 2;
     pub(in crate::ublk) const FUA: u32 = 1 << 3;
 }

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -86,9 +86,13 @@ impl Rig {
     }
 
     fn mount(&mut self) -> PathBuf {
+        self.mount_with(&[])
+    }
+
+    fn mount_with(&mut self, options: &[&str]) -> PathBuf {
         let place = self.directory.path().join("fs");
         std::fs::create_dir_all(&place).unwrap();
-        run("mount", &[self.device(), place.to_str().unwrap()]);
+        run("mount", &[options, &[self.device(), place.to_str().unwrap()]].concat());
         self.mounted = Some(place.clone());
         place
     }
@@ -197,6 +201,38 @@ pub(crate) fn what_is_read_only_stays_as_it_is(kind: Kind) {
     assert_eq!(block, [0; 4096]);
     let device = OpenOptions::new().write(true).custom_flags(O_SYNC).open(&rig.device);
     assert!(device.and_then(|device| device.write_all_at(&[1; 4096], 0)).is_err());
+    assert_eq!(rig.medium.lock().unwrap().bytes[0], 0);
+}
+
+/// A file system that is mounted read-only stays mounted.
+pub(crate) fn a_device_in_use_becomes_read_only_and_writable_again(kind: Kind) {
+    let writable = namespace(1, 4096, 4096);
+    let mut rig = Rig::new(kind, &writable, 1);
+    run("mkfs.ext4", &["-q", rig.device()]);
+    let place = rig.mount();
+    std::fs::write(place.join("data"), [2; 4096]).unwrap();
+    rig.unmount();
+    let place = rig.mount_with(&["-o", "ro"]);
+    let protected = Namespace { read_only: true, ..writable.clone() };
+    for namespace in [&protected, &writable, &protected] {
+        let _followed = rig.front.as_mut().unwrap().update("nvme0n1", namespace).unwrap();
+        let device = OpenOptions::new().read(true).write(true).custom_flags(O_DIRECT).open(&rig.device);
+        let written =
+            device.and_then(|device| device.write_all_at(Aligned::new(&[1; 4096]).bytes(), (16 << 20) - 4096));
+        assert_eq!(written.is_err(), namespace.read_only, "{written:?}");
+        let mut back = Aligned::new(&[0; 4096]);
+        let file = OpenOptions::new().read(true).custom_flags(O_DIRECT).open(place.join("data")).unwrap();
+        file.read_exact_at(back.bytes_mut(), 0).unwrap();
+        assert_eq!(back.bytes(), [2; 4096]);
+    }
+    rig.unmount();
+    // The next user of a loop device does not inherit it.
+    let device = rig.device.clone();
+    drop(rig);
+    if kind == Kind::Loop {
+        let ro = Path::new("/sys/block").join(device.file_name().unwrap()).join("ro");
+        assert_eq!(std::fs::read_to_string(ro).unwrap().trim(), "0");
+    }
 }
 
 pub(crate) fn devices_come_and_go_under_load(kind: Kind) {

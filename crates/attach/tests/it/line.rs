@@ -449,6 +449,28 @@ pub(crate) fn namespaces_come_and_go(kind: Kind) {
     assert!(eventually(|| (size() == Some(24 << 20)).then_some(())).is_some(), "{:?}", size());
 }
 
+pub(crate) fn write_protection_does_not_end_a_device(kind: Kind) {
+    let mut line = Line::new(kind, &["mem:16Mi"]);
+    let device = path(&line.connect());
+    // Open for as long as the test lasts, as by a mounted file system.
+    let reader = direct(&device);
+    let mut block = Aligned::new(&[1; 4096]);
+    for write_protect in [true, false] {
+        line.config.subsystems[0].namespaces[0].write_protect = write_protect;
+        line.target.as_ref().unwrap().apply(line.config.clone()).unwrap();
+        let read_only = || Some(line.records()[0].state.clone()?.devices.first()?.read_only);
+        let followed = eventually(|| (read_only() == Some(write_protect)).then_some(()));
+        assert!(followed.is_some(), "{:?}", line.records());
+        let opened = File::options().write(true).open(&device);
+        let written = opened.and_then(|file| file.write_all_at(&[1; 4096], 0).and_then(|()| file.sync_all()));
+        assert_eq!(written.is_err(), write_protect, "{written:?}");
+        reader.read_exact_at(block.bytes_mut(), 0).unwrap();
+        assert_eq!(block.bytes()[0], u8::from(!write_protect));
+        let state = line.records()[0].state.clone().unwrap();
+        assert!(state.ended.is_empty() && state.devices[0].path.as_ref() == Some(&device), "{state:?}");
+    }
+}
+
 pub(crate) fn what_cannot_be_connected_leaves_nothing(kind: Kind) {
     let line = Line::new(kind, &["mem:16Mi"]);
     let wrong = Request { nqn: "nqn.2014-08.org.example:nobody".to_owned(), ..line.request() };

@@ -27,6 +27,10 @@ const TESTS: &[Test] = &[
     ("zeroes_and_discards_reach_the_medium", front::zeroes_and_discards_reach_the_medium),
     ("large_transfers_are_whole", front::large_transfers_are_whole),
     ("what_is_read_only_stays_as_it_is", front::what_is_read_only_stays_as_it_is),
+    (
+        "a_device_in_use_becomes_read_only_and_writable_again",
+        front::a_device_in_use_becomes_read_only_and_writable_again,
+    ),
     ("devices_come_and_go_under_load", front::devices_come_and_go_under_load),
     ("a_connection_leaves_a_device_behind", line::a_connection_leaves_a_device_behind),
     ("reads_and_writes_have_queues_of_their_own", line::reads_and_writes_have_queues_of_their_own),
@@ -43,6 +47,7 @@ const TESTS: &[Test] = &[
     ),
     ("devices_are_announced_to_udev", line::devices_are_announced_to_udev),
     ("namespaces_come_and_go", line::namespaces_come_and_go),
+    ("write_protection_does_not_end_a_device", line::write_protection_does_not_end_a_device),
     (
         "another_namespace_under_the_same_number_ends_the_device",
         host::another_namespace_under_the_same_number_ends_the_device,
