@@ -56,6 +56,9 @@ fn unsupported(device: &str, command: u8) -> Option<String> {
     ))
 }
 
+/// What to do if there is not as much capacity as was asked for.
+const TOO_LARGE: &str = "ask for less, or delete a namespace; the target may have a quota for this host";
+
 fn management(device: &mut dyn Device, sqe: &Sqe, status: Status) -> Option<String> {
     let name = device.name().to_owned();
     let nsid = sqe.nsid();
@@ -67,13 +70,9 @@ fn management(device: &mut dyn Device, sqe: &Sqe, status: Status) -> Option<Stri
             Ok(data) => {
                 let free = data.unvmcap.get();
                 let all = data.tnvmcap.get();
-                format!(
-                    "UNVMCAP is {free} bytes ({}) of {all} ({}): ask for less, or delete a namespace",
-                    si(free),
-                    si(all)
-                )
+                format!("UNVMCAP is {free} bytes ({}) of {all} ({}): {TOO_LARGE}", si(free), si(all))
             }
-            Err(_) => "ask for less, or delete a namespace".to_owned(),
+            Err(_) => TOO_LARGE.to_owned(),
         },
         code if code == Status::NAMESPACE_ID_UNAVAILABLE.0 => {
             let most = command::identify_controller(device).map(|data| data.namespaces_max());
@@ -356,7 +355,8 @@ mod tests {
         let mut fake = Fake::controller([Answer::data(data.as_bytes())]);
         assert_eq!(
             admin(&mut fake, &sqe, Status::NAMESPACE_INSUFFICIENT_CAPACITY.dnr()).unwrap(),
-            "UNVMCAP is 5000000 bytes (5.00 MB) of 100000000000 (100.00 GB): ask for less, or delete a namespace"
+            "UNVMCAP is 5000000 bytes (5.00 MB) of 100000000000 (100.00 GB): ask for less, or delete a namespace; the \
+             target may have a quota for this host"
         );
     }
 
