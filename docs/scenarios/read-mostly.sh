@@ -2,7 +2,7 @@
 # read-mostly.sh: several hosts read one namespace that one host writes (read-mostly.md).
 # shellcheck source=docs/scenarios/lib.sh
 . "$(dirname "$0")/lib.sh"
-needs mkfs.ext4 blockdev cmp
+needs mkfs.ext4 blockdev cmp dd
 
 machine target 192.168.13.147
 machine writer 192.168.13.146
@@ -78,13 +78,16 @@ on reader1 'umount data'
 fails reader1 "mount -o ro $(disk reader1 nvme0n1) data"
 check "while the writer has it mounted, a reader cannot mount it" grep -q "can't read superblock" <<<"$output"
 
-step "a version is published: nobody has it mounted, it is write protected, readers mount it again"
+step "a version is published: the writer unmounts, it is write protected, readers mount it again"
 on writer 'umount data'
-on reader2 'umount data'
 on target 'ebof target set library/ns1 write-protect=on'
 protected() { [[ $(quiet "$1" "blockdev --getro $(disk "$1" nvme0n1)") == 1 ]]; }
 for reader in reader1 reader2; do
   check "the block device of $reader is read-only" within 5 protected $reader
+done
+check "reader2 still has it mounted" quiet reader2 'dd if=data/catalogue of=/dev/null bs=64K iflag=direct'
+on reader2 'umount data'
+for reader in reader1 reader2; do
   on $reader "mount -o ro $(disk $reader nvme0n1) data"
   check "$reader reads the new version" same version2 $reader
   check "$reader sees the new file" quiet $reader 'test -e data/later'
