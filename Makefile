@@ -1,15 +1,16 @@
 # The menu. The work is done by scripts/ (bash), xtask/ (Rust) and tests/vm/ (virtual machines). CI
 # uses the same targets.
 # Variables: TARGET and SECONDS (fuzz), ARGS (run, run-box, bench, bench-vm: further arguments of
-# the program), GUEST (run-box).
+# the program), GUEST (run-box), NAME (scenario).
 
 .DEFAULT_GOAL := help
-.PHONY: help page deb build check test run run-box bench bench-vm fuzz fmt doc clean
+.PHONY: help page deb build check test run run-box scenario bench bench-vm fuzz fmt doc clean
 
 CARGO ?= cargo
 BIN = $${CARGO_TARGET_DIR:-target}/release/ebof
 SECONDS ?= 60
 TARGET ?= tcp_controller
+NAME ?= pool
 ARGS ?=
 # A virtual machine takes part in run-box if its QEMU has been unpacked; GUEST=1 unpacks it.
 GUEST ?= $(wildcard $(or $(EBOF_VM_CACHE),$(HOME)/.cache/ebof-vm)/qemu/stamp)
@@ -45,6 +46,10 @@ run-box: ## a demonstration: functions of a drive are given to ports, measured a
 	$(CARGO) build --release --locked -p ebof
 	@$(if $(GUEST),tests/vm/setup.sh && tests/vm/setup-qemu.sh)
 	@$(BIN) demo --box $(if $(GUEST),--guest tests/vm/box-guest.sh) $(ARGS)
+
+scenario: ## plays a scenario of docs/scenarios on this machine: make scenario NAME=pool
+	$(CARGO) build --release --locked -p ebof
+	@EBOF=$(BIN) docs/scenarios/$(NAME).sh
 
 bench: ## ebof, the raw limit and other installed targets, measured alternately and compared with the goals, and fair shares (docs/performance.md); ARGS="--only read4k --rounds 3"
 	$(CARGO) build --release --locked -p ebof
