@@ -1,5 +1,6 @@
 #!/bin/bash
 # cdn.sh: the cache of a CDN's edge on a namespace, compared with one on a local disk (cdn.md).
+# shellcheck disable=SC2317 # functions are called by check and within
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
 needs nginx python3 mkfs.ext4 losetup

@@ -1,6 +1,7 @@
 #!/bin/bash
 # ceph.sh: two OSDs of Ceph on namespaces of two boxes; the path to one of them is cut while an RBD
 # image is written (ceph.md).
+# shellcheck disable=SC2317 # functions are called by check and within
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
 needs ceph-mon ceph-osd ceph monmaptool rbd fio
@@ -73,13 +74,13 @@ for id in 0 1; do
   on node "ceph osd new 5a7f4ecf-6a52-4a0c-9f0e-00000000000$id && ceph-osd -i $id --mkfs --osd-uuid 5a7f4ecf-6a52-4a0c-9f0e-00000000000$id"
   start node "osd$id" "ceph-osd -f -i $id"
 done
-up() { quiet node 'ceph osd stat' | grep -q "2 osds: $1 up"; }
+up() { [[ $(quiet node 'ceph osd stat') == "2 osds: $1 up"* ]]; }
 check "both OSDs are up, on ${disks[0]} and ${disks[1]}" within 20 up 2
 on node 'ceph osd pool create rbd && ceph osd pool application enable rbd rbd'
 # Without a manager daemon, only the placement groups themselves know their state.
 clean() {
   local pg
-  for pg in 1.0 1.1 1.2 1.3; do quiet node "ceph pg $pg query" | grep -q '"state": "active+clean"' || return 1; done
+  for pg in 1.0 1.1 1.2 1.3; do [[ $(quiet node "ceph pg $pg query") == *'"state": "active+clean"'* ]] || return 1; done
 }
 check "every placement group has its two replicas" within 20 clean
 on node 'rbd create rbd/image --size 128M --image-feature layering'
@@ -100,7 +101,7 @@ plug box2
 plugged=$(date +%s%3N)
 
 step "the path is back: the device returns by itself, then the OSD, which catches up"
-live() { ! quiet node 'ebof list-subsys' | grep -q connecting; }
+live() { [[ $(quiet node 'ebof list-subsys') != *connecting* ]]; }
 check "the node has reconnected" within 10 live
 # Where systemd runs the daemon, it does this (Restart=on-failure).
 start node osd1 'ceph-osd -f -i 1'
