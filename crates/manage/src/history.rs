@@ -6,9 +6,11 @@
 //! `docs/json.md`), guarded by snapshots.
 
 pub mod latency;
+pub mod live;
 mod name;
 mod ring;
 mod series;
+pub mod tally;
 
 use std::collections::HashMap;
 

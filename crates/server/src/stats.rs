@@ -1,34 +1,14 @@
 //! Counters of one queue and namespace: written by the thread that owns the queue, read by anyone.
 //!
-//! Each counter has one writer, so an increment is a plain load and store: no atomic
-//! read-modify-write on the data path.
+//! The counters themselves are in `ebof_manage::history::tally`.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub use ebof_manage::history::KindCounters as KindTotals;
-use ebof_manage::history::latency::{self, Latencies};
+use ebof_manage::history::tally::KindTally;
 
 /// Namespaces that one queue counts separately.
 pub(crate) const SERIES_MAX: usize = 64;
-
-/// A counter with one writer.
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
-
-impl Counter {
-    /// Adds `n`; only the owning thread may call this.
-    #[inline]
-    pub(crate) fn add(&self, n: u64) {
-        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
-    }
-
-    /// The value now.
-    #[must_use]
-    pub(crate) fn value(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
-}
 
 /// What commands are counted as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,33 +36,6 @@ impl Kind {
     }
 }
 
-/// Counters of one kind of command.
-#[derive(Debug)]
-pub(crate) struct KindStats {
-    /// Commands completed.
-    pub commands: Counter,
-    /// Bytes of data moved.
-    pub bytes: Counter,
-    /// Commands completed with a status other than success.
-    pub errors: Counter,
-    /// Sum of the latencies, microseconds.
-    pub latency_sum_us: Counter,
-    /// Commands by latency: see [`latency::bucket`].
-    pub latency: [Counter; latency::BUCKETS],
-}
-
-impl Default for KindStats {
-    fn default() -> Self {
-        Self {
-            commands: Counter::default(),
-            bytes: Counter::default(),
-            errors: Counter::default(),
-            latency_sum_us: Counter::default(),
-            latency: std::array::from_fn(|_| Counter::default()),
-        }
-    }
-}
-
 /// Counters of one queue and one namespace.
 #[derive(Debug)]
 pub(crate) struct QueueStats {
@@ -97,21 +50,14 @@ pub(crate) struct QueueStats {
     /// Namespace; 0 for commands that are about none.
     pub nsid: u32,
     /// By kind, in the order of [`Kind::ALL`].
-    pub kinds: [KindStats; 3],
+    pub kinds: [KindTally; 3],
 }
 
 impl QueueStats {
     /// Counts one completed command.
     #[inline]
     pub(crate) fn count(&self, kind: Kind, bytes: u64, failed: bool, latency_us: u64) {
-        let stats = &self.kinds[kind as usize];
-        stats.commands.add(1);
-        stats.bytes.add(bytes);
-        if failed {
-            stats.errors.add(1);
-        }
-        stats.latency_sum_us.add(latency_us);
-        stats.latency[latency::bucket(latency_us)].add(1);
+        self.kinds[kind as usize].count(bytes, failed, latency_us);
     }
 
     /// Commands of all kinds.
@@ -160,14 +106,7 @@ impl Totals {
         }
         let totals = self.series.entry(key).or_default();
         for (total, kind) in totals.iter_mut().zip(&stats.kinds) {
-            total.commands += kind.commands.value();
-            total.bytes += kind.bytes.value();
-            total.errors += kind.errors.value();
-            total.latency_sum_us += kind.latency_sum_us.value();
-            let Latencies(sums) = &mut total.latency;
-            for (sum, bucket) in sums.iter_mut().zip(&kind.latency) {
-                *sum += bucket.value();
-            }
+            kind.add_to(total);
         }
     }
 

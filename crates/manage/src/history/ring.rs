@@ -47,10 +47,7 @@ impl SampleRing {
             // Doubling would take twice of what it may grow to.
             self.0.reserve_exact(STEP.min(slots_max - self.0.len().min(slots_max)).max(1));
         }
-        let mut all = Latencies::default();
-        done.kinds.iter().for_each(|kind| all.add(&kind.latency));
-        let kinds = std::array::from_fn(|at| PackedKind::new(&done.kinds[at], elapsed_ms));
-        self.0.push_back(Packed { slot, kinds, all: buckets(&all), waiting: done.waiting });
+        self.0.push_back(Packed::new(slot, done, elapsed_ms));
     }
 
     /// Forgets what is too old at interval `slot`.
@@ -68,10 +65,22 @@ impl SampleRing {
     }
 }
 
+/// What was done in `elapsed_ms`; its time is left to the caller.
+pub(super) fn sample_of(done: &ObjectCounters, elapsed_ms: u64) -> Sample {
+    Packed::new(0, done, elapsed_ms).unpack()
+}
+
 /// By how many samples a ring grows.
 const STEP: usize = 60;
 
 impl Packed {
+    fn new(slot: u64, done: &ObjectCounters, elapsed_ms: u64) -> Self {
+        let mut all = Latencies::default();
+        done.kinds.iter().for_each(|kind| all.add(&kind.latency));
+        let kinds = std::array::from_fn(|at| PackedKind::new(&done.kinds[at], elapsed_ms));
+        Self { slot, kinds, all: buckets(&all), waiting: done.waiting }
+    }
+
     fn unpack(&self) -> Sample {
         let [read, write, other] = self.kinds.map(|kind| kind.unpack());
         let kinds = [read, write, other];

@@ -100,7 +100,7 @@ impl ObjectHistory {
 
 impl ObjectCounters {
     /// What was counted since `before`.
-    fn since(&self, before: &Self) -> Self {
+    pub(super) fn since(&self, before: &Self) -> Self {
         let kinds = std::array::from_fn(|at| self.kinds[at].since(&before.kinds[at]));
         Self { kinds, waiting: self.waiting }
     }
