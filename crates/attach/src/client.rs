@@ -22,6 +22,7 @@ use crate::repair::{self, Repaired};
 use crate::request::{Attached, Device, Request};
 use crate::scope;
 use crate::state::{GivenUp, Record, State, StateDir, process_start};
+use crate::stats::Stats;
 
 /// Time for a daemon to end after a request over its socket, which includes the controller's
 /// shutdown.
@@ -459,6 +460,26 @@ impl Client {
             self.state = *state;
         }
         Ok(&self.state)
+    }
+
+    /// What the daemon has counted.
+    ///
+    /// # Errors
+    /// The daemon does not answer, or is of an earlier version, which counts nothing.
+    pub fn stats(&mut self) -> Result<Stats, Error> {
+        let (Answer::Counted, data) = self.exchange(&Call::Stats, &[])? else { return Err(self.nonsense()) };
+        let stats: Stats = serde_json::from_slice(&data).map_err(|_nonsense| self.nonsense())?;
+        Ok(stats.bounded())
+    }
+
+    /// Sets how long each answer may take; for ever if there is none.
+    ///
+    /// # Errors
+    /// Of the socket.
+    pub fn limit(&mut self, time: Option<Duration>) -> Result<(), Error> {
+        let stream = self.stream.get_ref();
+        let limited = stream.set_read_timeout(time).and_then(|()| stream.set_write_timeout(time));
+        limited.map_err(|error| self.unresponsive(error))
     }
 
     /// Resets the controller: drops the connections and reconnects. Does not wait.

@@ -39,6 +39,8 @@ pub enum Call {
     },
     /// Drop the connections and reconnect.
     Reset,
+    /// Send what was counted.
+    Stats,
     /// Scan for namespaces that were added, removed or changed.
     Rescan,
     /// Remove the devices, disconnect and end.
@@ -59,6 +61,8 @@ pub enum Answer {
         /// The present state.
         state: Box<State>,
     },
+    /// To `Stats`; the data are [`Stats`](crate::stats::Stats) in JSON.
+    Counted,
     /// The command completed, with any status; the controller's data follow.
     Completed {
         /// The completion queue entry, 16 bytes in hexadecimal.

@@ -20,6 +20,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::client::Ready;
 use crate::control::Answer;
+use crate::counting::QueueTally;
 use crate::describe;
 use crate::device::{self, Front};
 use crate::error::{Error, Existing};
@@ -65,6 +66,8 @@ struct Shared {
     /// The queue pair for I/O commands of clients, connected for the first one.
     passthrough: Mutex<Option<QueuePair<Vec<u8>>>>,
     messages: Mutex<Sender<Message>>,
+    /// What the threads of the devices count.
+    tallies: Vec<Arc<QueueTally>>,
 }
 
 struct Daemon {
@@ -174,7 +177,7 @@ impl Daemon {
         let controller =
             Controller::connect(&options::of(&request)?).map_err(|error| Error::Connect(Box::new(error)))?;
         let front_max_bytes = describe::transfer_max_bytes(&controller.limits());
-        let front = start_front(&request, directory, &controller, front_max_bytes)?;
+        let (front, tallies) = start_front(&request, directory, &controller, front_max_bytes)?;
         let duplicates = request.duplicate_connect;
         let (messages, inbox) = channel();
         let state = first_state(directory, request, &controller, &front);
@@ -183,6 +186,7 @@ impl Daemon {
             state: Mutex::new(state),
             passthrough: Mutex::new(None),
             messages: Mutex::new(messages.clone()),
+            tallies,
         });
         listen_to_events(&shared.controller, messages.clone())?;
         listen_to_signals(messages)?;
@@ -384,7 +388,7 @@ fn start_front(
     directory: &Path,
     controller: &Controller,
     transfer_max_bytes: u32,
-) -> Result<Front, Error> {
+) -> Result<(Front, Vec<Arc<QueueTally>>), Error> {
     let maps = controller.queue_maps();
     if maps.default == 0 {
         return Err(Error::daemon("the controller granted no I/O queue".to_owned()));
@@ -394,7 +398,8 @@ fn start_front(
     let queues = usize::from(queues).min(cores);
     let blocks: Result<Vec<NvmeQueue>, _> = (0..queues).map(|_| NvmeQueue::new(controller, separate_reads)).collect();
     let blocks = blocks.map_err(|error| Error::Initiator(Box::new(error)))?;
-    Front::start(request.kind, directory, transfer_max_bytes, blocks)
+    let tallies = blocks.iter().map(NvmeQueue::seen).collect();
+    Ok((Front::start(request.kind, directory, transfer_max_bytes, blocks)?, tallies))
 }
 
 /// The number of threads for which there are queues, and whether each has a separate one for reads.

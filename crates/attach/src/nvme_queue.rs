@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ebof_initiator::{Binding, Completion, Controller, Data, Error, State};
@@ -19,6 +20,7 @@ use zerocopy::IntoBytes;
 
 use crate::block_queue::{BlockQueue, Done, Io, Op};
 use crate::buffer::Buffer;
+use crate::counting::{Counting, QueueTally};
 use crate::thread_queues::ThreadQueues;
 
 /// Retries of a command with a transient status, as in the Linux host.
@@ -47,6 +49,9 @@ pub(crate) struct NvmeQueue {
     /// The last namespace for which it was logged that commands are not sent any more.
     reported: Option<Binding>,
     lost_since: Option<Instant>,
+    counting: Counting,
+    /// The time of the completions of this turn, once there is one.
+    turn: Option<Instant>,
 }
 
 /// A command and its progress.
@@ -56,6 +61,9 @@ struct Command {
     retries: u8,
     /// Set if it exceeds the controller's limits, so that it is sent in parts.
     parts: Option<Parts>,
+    /// When it came, and where its namespace is counted.
+    began: Instant,
+    counted_at: usize,
 }
 
 /// A command that is sent in parts.
@@ -68,8 +76,8 @@ struct Parts {
 }
 
 impl Command {
-    fn new(io: Io) -> Self {
-        Self { io, retries: 0, parts: None }
+    fn new(io: Io, counted_at: usize) -> Self {
+        Self { io, retries: 0, parts: None, began: Instant::now(), counted_at }
     }
 
     /// The next part: first block, number of blocks, and its range in the data.
@@ -108,6 +116,8 @@ impl NvmeQueue {
         Ok(Self {
             fast_io_fail: controller.options().fast_io_fail_tmo,
             controller: controller.clone(),
+            counting: Counting::new(queues.id()),
+            turn: None,
             queues,
             capacity,
             slots: Vec::new(),
@@ -118,6 +128,11 @@ impl NvmeQueue {
             reported: None,
             lost_since: None,
         })
+    }
+
+    /// What it counts.
+    pub(crate) fn seen(&self) -> Arc<QueueTally> {
+        self.counting.seen()
     }
 
     fn outstanding(&self) -> usize {
@@ -192,6 +207,7 @@ impl NvmeQueue {
         let max = match io.op {
             // Without a volatile cache acknowledged writes are durable.
             Op::Flush if !limits.volatile_cache => {
+                self.count(command, false);
                 let data = std::mem::take(&mut command.io.data);
                 self.completed.push(Done { user: command.io.user, result: Ok(()), data });
                 return false;
@@ -210,7 +226,18 @@ impl NvmeQueue {
         true
     }
 
+    /// Counts a command that has ended.
+    fn count(&mut self, command: &Command, failed: bool) {
+        let now = *self.turn.get_or_insert_with(Instant::now);
+        let latency = now.saturating_duration_since(command.began).as_micros();
+        let Io { op, blocks, reference, .. } = &command.io;
+        let moves = matches!(op, Op::Read | Op::Write { .. }) && !failed;
+        let bytes = if moves { u64::from(*blocks) * u64::from(reference.block_bytes) } else { 0 };
+        self.counting.end(command.counted_at, *op, bytes, failed, u64::try_from(latency).unwrap_or(u64::MAX));
+    }
+
     fn fail(&mut self, command: Command, error: Errno) {
+        self.count(&command, true);
         self.completed.push(Done { user: command.io.user, result: Err(error), data: command.io.data });
     }
 
@@ -230,6 +257,7 @@ impl NvmeQueue {
                     self.waiting.push_back(command);
                     return;
                 }
+                self.count(&command, false);
                 done.push(Done { user: command.io.user, result: Ok(()), data: command.io.data });
             }
             Ok(cqe) => self.retry_or_fail(command, cqe.status()),
@@ -313,7 +341,8 @@ impl BlockQueue for NvmeQueue {
         if self.outstanding() >= self.capacity {
             return Err(io);
         }
-        let command = Command::new(io);
+        let counted_at = self.counting.begin(io.reference.nsid);
+        let command = Command::new(io, counted_at);
         if self.lost_since.is_some() && self.is_given_up() {
             self.fail(command, Errno::IO);
         } else if self.waiting.is_empty() {
@@ -332,6 +361,7 @@ impl BlockQueue for NvmeQueue {
     }
 
     fn poll(&mut self, done: &mut Vec<Done>) -> Option<Duration> {
+        self.turn = None;
         loop {
             match self.queues.poll() {
                 Ok(Some(completion)) => self.complete(completion, done),
@@ -346,6 +376,7 @@ impl BlockQueue for NvmeQueue {
             self.send_waiting();
         }
         done.append(&mut self.completed);
+        self.turn = None;
         if !self.waiting.is_empty() || !self.delayed.is_empty() {
             return Some(RECONNECT_POLL);
         }
@@ -449,7 +480,7 @@ mod tests {
     #[test]
     fn commands_are_encoded() {
         let reference = NamespaceRef { nsid: 3, binding: None, block_bytes: 512, protection: ProtectionType::Type1 };
-        let io = |op, blocks, data| Command::new(Io { reference, op, slba: 1 << 40, blocks, data, user: 0 });
+        let io = |op, blocks, data| Command::new(Io { reference, op, slba: 1 << 40, blocks, data, user: 0 }, 0);
         let (sqe, data) = encode(&mut io(Op::Write { fua: true }, 8, Buffer::zeroed(4096))).unwrap();
         let range = BlockRange::decode(&sqe);
         assert_eq!((sqe.opcode, sqe.nsid().0, range.slba, range.blocks, range.fua), (nvm::WRITE, 3, 1 << 40, 8, true));
@@ -471,7 +502,7 @@ mod tests {
         let data: Vec<u8> = (1..6u8).flat_map(|block| [block; 512]).collect();
         for op in [Op::Write { fua: false }, Op::Read] {
             let data = if op == Op::Read { Buffer::zeroed(data.len()) } else { Buffer::copy_of(&data) };
-            let mut command = Command::new(Io { reference, op, slba: 7, blocks: 5, data, user: 0 });
+            let mut command = Command::new(Io { reference, op, slba: 7, blocks: 5, data, user: 0 }, 0);
             command.parts = Some(Parts { step: 2, done: 0 });
             let mut sent = Vec::new();
             loop {

@@ -40,6 +40,11 @@ impl ThreadQueues {
         Ok(Self { main, reads: Some(Reads { queue, epoll }) })
     }
 
+    /// The identifier of the queue for everything but reads.
+    pub(crate) fn id(&self) -> u16 {
+        self.main.id().0
+    }
+
     /// The most outstanding commands of any kind.
     pub(crate) fn capacity(&self) -> usize {
         let reads = self.reads.as_ref().map_or(usize::MAX, |reads| reads.queue.capacity());

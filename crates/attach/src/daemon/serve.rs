@@ -16,7 +16,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::{Message, Shared, refresh, start_thread};
 use crate::control::{self, Answer, Call, DATA_MAX_BYTES};
+use crate::counting;
 use crate::error::Error;
+use crate::stats::Stats;
 
 /// The most clients at a time; further ones are closed at once.
 const CLIENTS_MAX: usize = 64;
@@ -89,6 +91,7 @@ fn converse(stream: UnixStream, shared: &Shared) -> io::Result<()> {
             Call::Io { sqe, read_bytes } => {
                 command(&sqe, read_bytes, &mut data, |sqe, data| io_command(shared, sqe, data))
             }
+            Call::Stats => counted(shared, &mut data),
             Call::Reset => {
                 data.clear();
                 reset(shared)
@@ -121,6 +124,15 @@ fn status(shared: &Shared) -> Answer {
     let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
     refresh(&mut state, &shared.controller);
     Answer::Status { state: Box::new(state) }
+}
+
+/// Puts what the threads have counted into `data`.
+fn counted(shared: &Shared, data: &mut Vec<u8>) -> Answer {
+    match serde_json::to_vec(&Stats::of(&counting::sums(&shared.tallies))) {
+        Ok(told) => *data = told,
+        Err(error) => return Answer::Failed { message: error.to_string() },
+    }
+    Answer::Counted
 }
 
 /// Runs a command that sends `data`, or whose result replaces `data`.

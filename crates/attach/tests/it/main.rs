@@ -8,6 +8,7 @@
     reason = "a test with its own main: clippy does not see that it is one"
 )]
 
+mod counts;
 mod front;
 mod host;
 mod line;
@@ -45,6 +46,7 @@ const TESTS: &[Test] = &[
         "a_forced_disconnect_fails_requests_whose_target_is_away",
         line::a_forced_disconnect_fails_requests_whose_target_is_away,
     ),
+    ("what_devices_do_is_counted", counts::what_devices_do_is_counted),
     ("devices_are_announced_to_udev", line::devices_are_announced_to_udev),
     ("namespaces_come_and_go", line::namespaces_come_and_go),
     ("write_protection_does_not_end_a_device", line::write_protection_does_not_end_a_device),

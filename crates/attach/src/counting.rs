@@ -1,0 +1,180 @@
+//! What the threads of a daemon count: commands of each queue and namespace.
+//!
+//! Owns the counters and the sums that clients get of them. A thread counts into counters of its
+//! own, which nobody else writes ([`ebof_manage::history::tally`]); the lock is taken for the first
+//! command of a namespace, and by readers. It knows no NVMe and no socket.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ebof_manage::history::ObjectCounters;
+use ebof_manage::history::tally::{Counter, KindTally};
+
+use crate::block_queue::Op;
+
+/// Namespaces that one thread counts separately; what is beyond is counted together, as namespace
+/// 0.
+const NAMESPACES_MAX: usize = 64;
+
+/// The counters of one thread and one namespace.
+#[derive(Debug, Default)]
+struct Tally {
+    /// Commands that were begun. Those that were completed are in `kinds`.
+    begun: Counter,
+    kinds: [KindTally; 3],
+}
+
+/// The counters of one thread, as others see them.
+#[derive(Debug)]
+pub(crate) struct QueueTally {
+    /// The queue's identifier: of the one for writes, if reads have one of their own.
+    id: u16,
+    namespaces: Mutex<Vec<(u32, Arc<Tally>)>>,
+}
+
+/// The counters of one thread, for that thread.
+#[derive(Debug)]
+pub(crate) struct Counting {
+    seen: Arc<QueueTally>,
+    namespaces: Vec<(u32, Arc<Tally>)>,
+}
+
+/// What was counted, added up.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sum {
+    /// What was completed.
+    pub(crate) counters: ObjectCounters,
+    /// Commands that have begun and not ended.
+    pub(crate) in_flight: u64,
+}
+
+/// All that a daemon has counted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sums {
+    /// By the queue's identifier.
+    pub(crate) queues: BTreeMap<u16, Sum>,
+    /// By namespace; 0 is of those that are not counted separately.
+    pub(crate) namespaces: BTreeMap<u32, Sum>,
+}
+
+impl Counting {
+    /// Of a thread whose queue has this identifier.
+    pub(crate) fn new(id: u16) -> Self {
+        let seen = Arc::new(QueueTally { id, namespaces: Mutex::default() });
+        Self { seen, namespaces: Vec::new() }
+    }
+
+    /// The same counters, for those who read them.
+    pub(crate) fn seen(&self) -> Arc<QueueTally> {
+        Arc::clone(&self.seen)
+    }
+
+    /// Counts the begin of a command. Returns where its namespace is counted.
+    #[inline]
+    pub(crate) fn begin(&mut self, nsid: u32) -> usize {
+        // Most daemons have one namespace.
+        let at = match self.namespaces.first() {
+            Some((known, _)) if *known == nsid => 0,
+            _ => self.find(nsid),
+        };
+        self.namespaces[at].1.begun.add(1);
+        at
+    }
+
+    #[inline(never)]
+    fn find(&mut self, nsid: u32) -> usize {
+        let known = |nsid: u32| self.namespaces.iter().position(|(known, _)| *known == nsid);
+        if let Some(at) = known(nsid) {
+            return at;
+        }
+        if self.namespaces.len() == NAMESPACES_MAX {
+            return NAMESPACES_MAX - 1;
+        }
+        // The last one is of all others.
+        let nsid = if self.namespaces.len() + 1 < NAMESPACES_MAX { nsid } else { 0 };
+        let tally = Arc::new(Tally::default());
+        self.seen.namespaces.lock().unwrap_or_else(PoisonError::into_inner).push((nsid, Arc::clone(&tally)));
+        self.namespaces.push((nsid, tally));
+        self.namespaces.len() - 1
+    }
+
+    /// Counts the end of a command that [`Self::begin`] has given this place.
+    #[inline]
+    pub(crate) fn end(&self, at: usize, op: Op, bytes: u64, failed: bool, latency_us: u64) {
+        let kind = match op {
+            Op::Read => 0,
+            Op::Write { .. } | Op::WriteZeroes { .. } => 1,
+            Op::Flush | Op::Deallocate => 2,
+        };
+        if let Some((_, tally)) = self.namespaces.get(at) {
+            tally.kinds[kind].count(bytes, failed, latency_us);
+        }
+    }
+}
+
+impl Sum {
+    fn add(&mut self, tally: &Tally) {
+        let completed = |sum: &Self| sum.counters.kinds.iter().map(|kind| kind.commands).sum::<u64>();
+        let before = completed(self);
+        for (sum, kind) in self.counters.kinds.iter_mut().zip(&tally.kinds) {
+            kind.add_to(sum);
+        }
+        // Read after the ends, so that none has ended before it began.
+        let ended = completed(self) - before;
+        self.in_flight += tally.begun.value().saturating_sub(ended);
+    }
+}
+
+/// Adds up what all threads have counted.
+pub(crate) fn sums(queues: &[Arc<QueueTally>]) -> Sums {
+    let mut sums = Sums::default();
+    for queue in queues {
+        let namespaces = queue.namespaces.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let of_queue = sums.queues.entry(queue.id).or_default();
+        for (nsid, tally) in &namespaces {
+            of_queue.add(tally);
+            sums.namespaces.entry(*nsid).or_default().add(tally);
+        }
+    }
+    sums
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_counted_by_queue_and_namespace() {
+        let (mut one, mut two) = (Counting::new(1), Counting::new(2));
+        let queues = [one.seen(), two.seen()];
+        let first = one.begin(1);
+        let second = one.begin(7);
+        let other = two.begin(7);
+        assert_eq!(sums(&queues).queues[&1].in_flight, 2);
+        one.end(first, Op::Read, 4096, false, 80);
+        one.end(second, Op::Flush, 0, true, 1000);
+        two.end(other, Op::Write { fua: false }, 8192, false, 90);
+        two.begin(7);
+        let sums = sums(&queues);
+        let commands = |sum: &Sum| sum.counters.kinds.each_ref().map(|kind| kind.commands);
+        assert_eq!((commands(&sums.queues[&1]), sums.queues[&1].in_flight), ([1, 0, 1], 0));
+        assert_eq!((commands(&sums.queues[&2]), sums.queues[&2].in_flight), ([0, 1, 0], 1));
+        assert_eq!((commands(&sums.namespaces[&7]), sums.namespaces[&7].in_flight), ([0, 1, 1], 1));
+        let of_one = &sums.namespaces[&1].counters.kinds[0];
+        assert_eq!((of_one.bytes, of_one.errors, of_one.latency.count()), (4096, 0, 1));
+        assert_eq!(sums.namespaces[&7].counters.kinds[2].errors, 1);
+    }
+
+    #[test]
+    fn many_namespaces_are_counted_together() {
+        let mut counting = Counting::new(1);
+        for nsid in 1..=200 {
+            let at = counting.begin(nsid);
+            counting.end(at, Op::Read, 512, false, 1);
+        }
+        let sums = sums(&[counting.seen()]);
+        assert_eq!(sums.namespaces.len(), NAMESPACES_MAX);
+        assert_eq!(sums.namespaces[&0].counters.kinds[0].commands, 200 - 63);
+        assert_eq!(sums.queues[&1].counters.kinds[0].bytes, 200 * 512);
+    }
+}

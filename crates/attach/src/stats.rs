@@ -1,0 +1,148 @@
+//! What a daemon has counted, as it tells its clients: JSON with the buckets that are not empty.
+//!
+//! Numbers of a daemon are taken as they come, but no sum of them overflows.
+
+use ebof_manage::history::latency::BUCKETS;
+use ebof_manage::history::{KINDS, KindCounters, ObjectCounters};
+use serde::{Deserialize, Serialize};
+
+use crate::counting::{Sum, Sums};
+
+/// The most queues, and the most namespaces, that are told; each takes some kilobytes.
+const ROWS_MAX: usize = 512;
+
+/// The largest number that is believed: the sum of all rows stays below 2^64.
+const NUMBER_MAX: u64 = 1 << 54;
+
+/// The same for the commands of one bucket.
+const BUCKET_MAX: u64 = 1 << 44;
+
+/// What a daemon has counted since it began.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stats {
+    /// Its queues, by identifier.
+    pub queues: Vec<Counted>,
+    /// Its namespaces, by NSID; 0 is of those that are not counted separately.
+    pub namespaces: Vec<Counted>,
+}
+
+/// What one of them has counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counted {
+    /// Its identifier.
+    pub id: u32,
+    /// Commands that have begun and not ended.
+    pub in_flight: u64,
+    /// Reads, writes (and Write Zeroes), others.
+    pub kinds: [CountedKind; KINDS],
+}
+
+/// What was counted of one kind of command.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountedKind {
+    /// Commands completed.
+    pub commands: u64,
+    /// Bytes of data transferred.
+    pub bytes: u64,
+    /// Of the commands, those that failed.
+    pub errors: u64,
+    /// Sum of the latencies, microseconds: from the front to the completion, with reconnects and
+    /// repetitions.
+    pub latency_sum_us: u64,
+    /// Buckets of latencies ([`ebof_manage::history::latency`]) and their commands.
+    pub latency: Vec<(usize, u64)>,
+}
+
+impl Stats {
+    /// Of what was counted.
+    pub(crate) fn of(sums: &Sums) -> Self {
+        let queues = sums.queues.iter().take(ROWS_MAX).map(|(&id, sum)| Counted::of(id.into(), sum));
+        let namespaces = sums.namespaces.iter().take(ROWS_MAX).map(|(&id, sum)| Counted::of(id, sum));
+        Self { queues: queues.collect(), namespaces: namespaces.collect() }
+    }
+
+    /// The queues and the namespaces, as far as there may be any.
+    pub(crate) fn bounded(mut self) -> Self {
+        self.queues.truncate(ROWS_MAX);
+        self.namespaces.truncate(ROWS_MAX);
+        self
+    }
+}
+
+impl Counted {
+    fn of(id: u32, sum: &Sum) -> Self {
+        Self { id, in_flight: sum.in_flight, kinds: sum.counters.kinds.each_ref().map(CountedKind::of) }
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn counters(&self) -> ObjectCounters {
+        ObjectCounters { kinds: self.kinds.each_ref().map(CountedKind::counters), waiting: 0 }
+    }
+}
+
+impl CountedKind {
+    fn of(kind: &KindCounters) -> Self {
+        let KindCounters { commands, bytes, errors, latency_sum_us, latency } = kind;
+        let latency = latency.0.iter().copied().enumerate().filter(|(_, commands)| *commands > 0).collect();
+        Self { commands: *commands, bytes: *bytes, errors: *errors, latency_sum_us: *latency_sum_us, latency }
+    }
+
+    fn counters(&self) -> KindCounters {
+        let mut counters = KindCounters {
+            commands: self.commands.min(NUMBER_MAX),
+            bytes: self.bytes.min(NUMBER_MAX),
+            errors: self.errors.min(NUMBER_MAX),
+            latency_sum_us: self.latency_sum_us.min(NUMBER_MAX),
+            ..KindCounters::default()
+        };
+        for &(bucket, commands) in self.latency.iter().take(BUCKETS) {
+            if let Some(count) = counters.latency.0.get_mut(bucket) {
+                *count = commands.min(BUCKET_MAX);
+            }
+        }
+        counters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block_queue::Op;
+    use crate::counting::{Counting, sums};
+
+    #[test]
+    fn what_is_told_is_what_was_counted() {
+        let mut counting = Counting::new(3);
+        for us in [5, 90, 90, 1 << 30] {
+            let at = counting.begin(1);
+            counting.end(at, Op::Read, 4096, us == 90, us);
+        }
+        let sums = sums(&[counting.seen()]);
+        let text = serde_json::to_string(&Stats::of(&sums)).unwrap();
+        let back: Stats = serde_json::from_str(&text).unwrap();
+        assert_eq!((back.queues[0].id, back.namespaces[0].id), (3, 1));
+        assert_eq!(back.queues[0].counters(), sums.queues[&3].counters);
+        assert_eq!(back.namespaces[0].counters(), sums.namespaces[&1].counters);
+    }
+
+    #[test]
+    fn nonsense_overflows_nothing() {
+        let kind = CountedKind {
+            commands: u64::MAX,
+            bytes: u64::MAX,
+            errors: u64::MAX,
+            latency_sum_us: u64::MAX,
+            latency: (0..1000).map(|bucket| (bucket, u64::MAX)).chain([(usize::MAX, 1)]).collect(),
+        };
+        let counted = Counted { id: 1, in_flight: u64::MAX, kinds: [kind.clone(), kind.clone(), kind] };
+        let stats = Stats { queues: vec![counted; 2 * ROWS_MAX], namespaces: Vec::new() }.bounded();
+        assert_eq!(stats.queues.len(), ROWS_MAX);
+        let mut sum = ObjectCounters::default();
+        for counted in &stats.queues {
+            let counters = counted.counters();
+            sum.kinds.iter_mut().zip(&counters.kinds).for_each(|(sum, kind)| sum.add(kind));
+        }
+        assert!(sum.kinds[0].latency.count() > 0 && sum.kinds[0].latency.percentile_us(0.99).is_some());
+    }
+}
