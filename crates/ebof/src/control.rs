@@ -172,6 +172,7 @@ async fn root() -> Response {
         "/v1/reload",
         "/v1/events",
         "/v1/history",
+        "/v1/queues",
         "/v1/slow",
     ];
     Json(serde_json::json!({ "version": env!("CARGO_PKG_VERSION"), "resources": resources })).into_response()

@@ -537,6 +537,7 @@ impl Commands {
             host: text(self.queue.host()).to_owned(),
             subsystem: text(self.queue.subsystem()).to_owned(),
             port: self.port.name.clone(),
+            controller: self.queue.association().map_or(0, |association| association.cntlid.0),
             queue: self.queue.id().map_or(0, |id| id.0),
             nsid: nsid.0,
             kinds: Default::default(),

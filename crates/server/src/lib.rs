@@ -43,6 +43,7 @@ mod metrics;
 mod peer;
 mod port;
 mod protection;
+mod queues;
 mod range_lock;
 mod rdma_admission;
 mod rdma_connection;

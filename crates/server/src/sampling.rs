@@ -26,6 +26,7 @@ pub(crate) fn run(shared: &Shared) {
             return;
         }
         shared.events.tick();
+        shared.queues.tick(shared);
         commands = sample(shared, commands);
     }
 }

@@ -19,6 +19,7 @@ use crate::log_limit::{Kind, LogLimit, LogSubject, Suppressed};
 use crate::mailbox::{Mailbox, Message};
 use crate::peer::{Peer, PeerAddress};
 use crate::port::PortState;
+use crate::queues::Queues;
 use crate::range_lock::FusedLocks;
 use crate::rdma_connection::{MessageMemory, Registered};
 use crate::sampler::Sampler;
@@ -43,6 +44,8 @@ pub(crate) struct Shared {
     pub(crate) log_limit: LogLimit,
     pub(crate) events: Arc<SharedEvents>,
     pub(crate) sampler: Sampler,
+    /// What queues do, while somebody asks.
+    pub(crate) queues: Queues,
     pub(crate) slow: Slow,
     /// What queue pairs of RDMA have for messages.
     pub(crate) message_memory: Arc<MessageMemory>,
@@ -98,6 +101,7 @@ impl Shared {
             log_limit: LogLimit::default(),
             events,
             sampler: Sampler::default(),
+            queues: Queues::default(),
             message_memory,
             graveyard: Mutex::default(),
             registry: Mutex::new(registry),
@@ -215,6 +219,11 @@ impl Shared {
             totals.add(live);
         }
         totals
+    }
+
+    /// The counters of the queues that are there now.
+    pub(crate) fn live_stats(&self) -> Vec<Arc<QueueStats>> {
+        self.stats.lock().unwrap_or_else(PoisonError::into_inner).live.clone()
     }
 
     /// I/O commands that were completed since the start.

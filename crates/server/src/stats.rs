@@ -45,6 +45,8 @@ pub(crate) struct QueueStats {
     pub subsystem: String,
     /// Name of the port.
     pub port: String,
+    /// Controller ID.
+    pub controller: u16,
     /// Queue ID.
     pub queue: u16,
     /// Namespace; 0 for commands that are about none.

@@ -21,7 +21,11 @@ use super::{WAIT_MAX, answer, beside};
 use crate::managed::Managed;
 
 pub(super) fn routes() -> Router<Arc<Managed>> {
-    Router::new().route("/v1/events", get(events)).route("/v1/history", get(history)).route("/v1/slow", get(slow))
+    Router::new()
+        .route("/v1/events", get(events))
+        .route("/v1/history", get(history))
+        .route("/v1/queues", get(queues))
+        .route("/v1/slow", get(slow))
 }
 
 /// The events after `since`; if there are none, those that come within `wait_ms`.
@@ -66,6 +70,12 @@ async fn history(State(managed): State<Arc<Managed>>, RawQuery(query): RawQuery)
         }
     })
     .await
+}
+
+/// What the queues did in the latest second.
+async fn queues(State(managed): State<Arc<Managed>>, RawQuery(query): RawQuery) -> Result<Response, Response> {
+    Words::of(query.as_deref(), "accepted: nothing").end()?;
+    beside(move || Json(managed.target.queues()).into_response()).await
 }
 
 /// The slow commands after `since`.

@@ -110,3 +110,28 @@ fn each_object_has_a_history_of_what_it_did() {
     found.sort_unstable();
     assert_eq!(found, wanted);
 }
+
+#[test]
+fn queues_are_looked_at_while_somebody_asks() {
+    let rig = Rig::new();
+    let nsid = rig.namespace("d0/vf1");
+    rig.made(&assign("d0/vf1", "a"));
+    let host = rig.connect("a", &function(1));
+    let namespace = host.namespace(Nsid(nsid.0)).unwrap();
+    namespace.write(0, &[7; 4096], false).unwrap();
+    let first = rig.target.queues();
+    assert_eq!((first.time_unix_ms, first.rows.len()), (0, 1), "one look has no rates");
+    let written = || {
+        namespace.write(0, &[7; 4096], false).unwrap();
+        Some(rig.target.queues()).filter(|table| table.rows.iter().any(|row| row.sample.write.commands_per_s > 0.0))
+    };
+    let table = wait("writes", written);
+    let [row] = table.rows.as_slice() else { panic!("{table:?}") };
+    let controller = row.labels["controller"].clone();
+    assert_eq!(row.object.to_string(), format!("queue:d0/vf1/c{controller}/q{}", row.labels["queue"]));
+    assert_eq!(row.labels["host"], host.options().host_nqn.as_str());
+    assert_eq!((row.labels["port"].as_str(), row.labels["subsystem"].as_str()), ("a", function(1).as_str()));
+    assert!(row.share == Some(1.0) && row.in_flight.is_none() && row.sample.write.p99_us.is_some(), "{row:?}");
+    host.disconnect();
+    wait("the end", || rig.target.queues().rows.is_empty().then_some(()));
+}

@@ -61,6 +61,7 @@ const KNOWN: &[(&str, &str, &str)] = &[
     ("GET", "/v1/tasks/1?revision=0&wait_ms=0", ""),
     ("GET", "/v1/events?since=0&max=3&wait_ms=0", ""),
     ("GET", "/v1/history?object=target&resolution=1s&since=0&until=9", ""),
+    ("GET", "/v1/queues", ""),
     ("GET", "/v1/slow?since=0", ""),
     ("GET", "/v1/drives/d0", ""),
 ];

@@ -48,7 +48,10 @@ fn a_history_is_read_by_object() {
     assert!(refused["mistakes"][0]["message"].as_str().unwrap().starts_with("function:d0/vf1 has had no I/O"));
     let (status, slow) = rig.get("/v1/slow?since=0");
     assert_eq!((status, &slow["threshold_us"], &slow["total"]), (200, &100_000.into(), &0.into()));
+    let (status, queues) = rig.get("/v1/queues");
+    assert_eq!((status, &queues["live_schema"], &queues["rows"]), (200, &1.into(), &serde_json::json!([])));
     for path in [
+        "/v1/queues?since=0",
         "/v1/events?since=x",
         "/v1/events?later=1",
         "/v1/history?object=d0",
