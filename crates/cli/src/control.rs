@@ -22,6 +22,7 @@ use ebof_manage::edit::Edits;
 use ebof_manage::enclosure::{DriveDetails, Inventory, MistakeKind, Refused, StoredImage, Task, Transaction};
 use ebof_manage::events::EventsSince;
 use ebof_manage::history::Overview;
+use ebof_manage::history::live::LiveTable;
 use ebof_manage::slow::SlowCommands;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -157,6 +158,11 @@ impl ControlClient {
     /// What its objects did in the latest second.
     pub(crate) fn overview(&self) -> Result<Overview, Failure> {
         self.get("/v1/history", Duration::ZERO)
+    }
+
+    /// What its queues did in the latest second.
+    pub(crate) fn queues(&self) -> Result<LiveTable, Failure> {
+        self.get("/v1/queues", Duration::ZERO)
     }
 
     /// The slow commands after number `since`.

@@ -21,6 +21,7 @@ mod program;
 mod qualify;
 mod screen;
 mod supervisor;
+mod top;
 mod verb;
 mod verbs;
 

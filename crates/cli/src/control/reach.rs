@@ -77,6 +77,11 @@ impl Reach {
         Self { control: Some(path.into()), ..Self::default() }
     }
 
+    /// Whether a target is named.
+    pub(crate) fn is_given(&self) -> bool {
+        self.control.is_some() || self.server.is_some()
+    }
+
     pub(super) fn place(self) -> Result<Place, Failure> {
         let Self { control, server, user, password_file, fingerprint, ca } = self;
         let Some(server) = server else {

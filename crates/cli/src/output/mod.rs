@@ -37,6 +37,7 @@ pub(crate) mod status;
 pub(crate) mod target;
 pub mod text;
 pub(crate) mod tune;
+pub(crate) mod top;
 pub(crate) mod watch;
 
 use std::io::{self, Write as _};

@@ -1,42 +1,19 @@
-//! The views of what happens on a running target: events, slow commands, and what objects do.
+//! The views of what happens on a running target: events and slow commands.
 
 use std::fmt::Write as _;
 
-use clap::ValueEnum;
 use ebof_manage::events::{Event, EventsSince};
-use ebof_manage::history::{ObjectSample, Overview, SeriesKind};
 use ebof_manage::slow::{SlowCommand, SlowCommands};
 
 use super::View;
 use super::json::Object;
-use super::text::{safe, si, table};
+use super::text::{safe, table};
 
 /// Events.
 pub(crate) struct ShownEvents(pub(crate) EventsSince);
 
 /// Slow commands.
 pub(crate) struct ShownSlow(pub(crate) SlowCommands);
-
-/// What objects of a kind did in the latest second.
-pub(crate) struct ShownOverview {
-    pub(crate) overview: Overview,
-    pub(crate) kind: SeriesKind,
-    pub(crate) sort: Sort,
-    pub(crate) rows_max: usize,
-}
-
-/// What a table of objects is sorted by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Sort {
-    /// Commands in a second
-    Iops,
-    /// Bytes in a second
-    Bandwidth,
-    /// The latency that 99 of 100 commands do not exceed
-    Latency,
-    /// The name
-    Name,
-}
 
 impl View for ShownEvents {
     fn text(&self, _verbose: bool) -> String {
@@ -134,96 +111,8 @@ fn slow_row(command: &SlowCommand) -> Vec<String> {
     ]
 }
 
-impl ShownOverview {
-    /// The objects of the kind, as they are sorted.
-    fn sorted(&self) -> Vec<&ObjectSample> {
-        let mut objects: Vec<_> = self.overview.objects.iter().filter(|it| it.object.kind == self.kind).collect();
-        let by = |value: fn(&ObjectSample) -> f32| {
-            move |one: &&ObjectSample, other: &&ObjectSample| value(other).total_cmp(&value(one))
-        };
-        match self.sort {
-            Sort::Iops => objects.sort_by(by(|it| it.sample.all.commands_per_s)),
-            Sort::Bandwidth => objects.sort_by(by(|it| it.sample.all.bytes_per_s)),
-            Sort::Latency => objects.sort_by_key(|it| std::cmp::Reverse(it.sample.all.p99_us)),
-            // They come in that order.
-            Sort::Name => {}
-        }
-        objects
-    }
-}
-
-impl View for ShownOverview {
-    fn text(&self, _verbose: bool) -> String {
-        let objects = self.sorted();
-        let whole = self.overview.objects.iter().find(|it| it.object.kind == SeriesKind::Target);
-        let whole = whole.map(|it| it.sample.all).unwrap_or_default();
-        let time = match self.overview.time_unix_ms {
-            0 => "nothing measured yet".to_owned(),
-            unix_ms => time(unix_ms),
-        };
-        let bandwidth = si(bytes(whole.bytes_per_s));
-        let mut text = format!("{time}  {:.0} commands/s, {bandwidth}/s\n", whole.commands_per_s);
-        if self.overview.left_out > 0 {
-            let _infallible = writeln!(
-                text,
-                "{} objects are not shown: there is room for {}",
-                self.overview.left_out, self.overview.series_max
-            );
-        }
-        let kind = self.kind.name().to_uppercase();
-        let columns = [
-            ("READ/s", 6),
-            ("WRITE/s", 7),
-            ("READ B/s", 8),
-            ("WRITE B/s", 9),
-            ("P50", 7),
-            ("P99", 7),
-            ("P99.9", 7),
-            ("DEPTH", 5),
-            ("WAIT", 4),
-            ("ERR/s", 5),
-            ("SHARE", 5),
-            // Last: names are long, and what does not fit on a terminal is cut.
-            (kind.as_str(), 8),
-        ];
-        let rows: Vec<_> = objects.iter().take(self.rows_max).map(|object| object_row(object)).collect();
-        text + &table(&columns, &rows)
-    }
-
-    fn json(&self, _verbose: bool) -> Object {
-        let Self { overview, .. } = self;
-        let objects: Vec<_> = self.sorted().into_iter().cloned().collect();
-        let overview = Overview { objects, ..overview.clone() };
-        Object::document("target-top", 1).with("overview", serde_json::to_value(overview).unwrap_or_default())
-    }
-}
-
-fn object_row(object: &ObjectSample) -> Vec<String> {
-    let ObjectSample { object, share, sample } = object;
-    let latency = |us: Option<u32>| us.map_or_else(|| "-".to_owned(), |us| micros(us.into()));
-    vec![
-        format!("{:.0}", sample.read.commands_per_s),
-        format!("{:.0}", sample.write.commands_per_s),
-        si(bytes(sample.read.bytes_per_s)),
-        si(bytes(sample.write.bytes_per_s)),
-        latency(sample.all.p50_us),
-        latency(sample.all.p99_us),
-        latency(sample.all.p999_us),
-        format!("{:.1}", sample.all.depth()),
-        sample.waiting.to_string(),
-        format!("{:.0}", sample.all.errors_per_s),
-        share.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share * 100.0)),
-        if object.name.is_empty() { "all".to_owned() } else { safe(&object.name) },
-    ]
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate, for people")]
-fn bytes(per_s: f32) -> u128 {
-    per_s.max(0.0) as u128
-}
-
 /// `850 µs`, `12.3 ms`, `1.5 s`.
-fn micros(us: u64) -> String {
+pub(super) fn micros(us: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "for people")]
     let of = |unit: f64| us as f64 / unit;
     match us {
@@ -234,7 +123,7 @@ fn micros(us: u64) -> String {
 }
 
 /// `2026-11-26T17:05:00.123Z`
-fn time(unix_ms: u64) -> String {
+pub(super) fn time(unix_ms: u64) -> String {
     let (seconds, ms) = (unix_ms / 1000, unix_ms % 1000);
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = date(days);

@@ -49,6 +49,7 @@ mod tags;
 pub(crate) mod target;
 mod target_drives;
 pub(crate) mod tune;
+pub(crate) mod top;
 mod watch;
 
 use crate::program::Program;
@@ -63,7 +64,7 @@ impl Program {
 
 /// The verbs, by nvme-cli's names where it has them, in the order of the help. To add one: its
 /// arguments and what it does in a file here, its row below, and the manual (docs/cli.md).
-pub(crate) static VERBS: [Verb; 86] = [
+pub(crate) static VERBS: [Verb; 87] = [
     Verb::new(Group::Serve, "config", &Of(config::run))
         .about("Check a target's configuration, and change that of a running one")
         .example("ebof config check ebof.toml"),
@@ -307,6 +308,9 @@ pub(crate) static VERBS: [Verb; 86] = [
     )
     .about("Qualify a drive, a host or a fabric by a documented procedure, with a report")
     .example("ebof qualify odcc nvme+tcp://192.168.13.147:4420/nqn.2014-08.org.example:drive0/1 --quick -o report/"),
+    Verb::new(Group::Measure, "top", &Of(top::TopVerb::run))
+        .about("Show what a target or this host does, second by second")
+        .example("ebof top --kind queues --sort latency"),
     Verb::new(Group::Measure, "rdma-check", &Of(rdma_check::RdmaCheck::run))
         .about("Show RDMA devices, tell why a connection cannot be made, and measure a link")
         .example("ebof rdma-check 192.168.13.147"),

@@ -58,8 +58,8 @@ enum Action {
     Status,
     /// Show what has happened: hosts, refusals, changes, tasks, health
     Events(watch::ShowEvents),
-    /// Show what functions, drives, ports, namespaces and hosts do, second by second
-    Top(watch::Top),
+    /// Show what functions, drives, ports, namespaces, hosts and queues do, second by second
+    Top(super::top::TargetTop),
     /// Show slow commands, and where their time went
     Slow(watch::Slow),
     /// Read the configuration file again, as SIGHUP does, and fail if it is refused
@@ -254,7 +254,7 @@ impl TargetVerb {
                 return Ok(ExitCode::SUCCESS);
             }
             Action::Events(events) => return events.run(&control, global),
-            Action::Top(top) => return top.run(&control, global),
+            Action::Top(top) => return top.run(control, global),
             Action::Slow(slow) => return slow.run(&control, global),
             Action::Reload => {
                 show(global, &ShownApplied::reloaded(control.reload()?))?;

@@ -1,7 +1,6 @@
 //! The views of what happens, as snapshots.
 
 use ebof_manage::events::{EVENTS_SCHEMA, EventKind, EventSeverity};
-use ebof_manage::history::{Flow, HISTORY_SCHEMA, Sample};
 use ebof_manage::slow::{SLOW_SCHEMA, SlowParts};
 
 use super::*;
@@ -31,35 +30,6 @@ fn events() -> EventsSince {
             event(1, EventKind::HostConnected, "d3/vf2", "controller 1 connected"),
         ],
     }
-}
-
-fn object(name: &str, scale: u16) -> ObjectSample {
-    let scale = f32::from(scale);
-    let flow = |part: f32| Flow {
-        commands_per_s: 1000.0 * scale * part,
-        bytes_per_s: 4_096_000.0 * scale * part,
-        errors_per_s: 0.0,
-        mean_us: Some(150.0),
-        p50_us: Some(120),
-        p99_us: Some(4_850),
-        p999_us: Some(1_200_000),
-    };
-    let (all, read, write) = (flow(1.0), flow(0.75), flow(0.25));
-    let sample = Sample { time_unix_ms: 1_795_000_001_000, all, read, write, other: Flow::default(), waiting: 3 };
-    ObjectSample { object: name.parse().unwrap(), share: Some(scale / 4.0), sample }
-}
-
-fn overview(sort: Sort) -> ShownOverview {
-    let objects = vec![object("target", 4), object("function:d3/vf1", 1), object("function:d3/vf2", 3)];
-    let overview = Overview {
-        history_schema: HISTORY_SCHEMA,
-        time_unix_ms: 1_795_000_001_000,
-        series_max: 256,
-        dropped: 0,
-        left_out: 1,
-        objects,
-    };
-    ShownOverview { overview, kind: SeriesKind::Function, sort, rows_max: 10 }
 }
 
 #[test]
@@ -97,19 +67,6 @@ fn slow_commands_are_a_table() {
     insta::assert_snapshot!("slow_json", ShownSlow(slow).json(true).to_text().unwrap());
     let none = SlowCommands { slow_schema: SLOW_SCHEMA, threshold_us: None, total: 0, commands: Vec::new() };
     assert_eq!(ShownSlow(none).text(false), "0 commands; none is noted now: slow_threshold is 0\n");
-}
-
-#[test]
-fn objects_are_sorted() {
-    insta::assert_snapshot!("top", overview(Sort::Iops).text(false));
-    let names = |sort| {
-        let shown = overview(sort);
-        shown.sorted().iter().map(|object| object.object.name.clone()).collect::<Vec<_>>()
-    };
-    assert_eq!(names(Sort::Bandwidth), ["d3/vf2", "d3/vf1"]);
-    assert_eq!(names(Sort::Name), ["d3/vf1", "d3/vf2"]);
-    let one = ShownOverview { rows_max: 1, ..overview(Sort::Iops) };
-    assert!(!one.text(false).contains("vf1") && one.json(false).to_line().unwrap().contains("vf1"));
 }
 
 #[test]

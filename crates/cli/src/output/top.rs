@@ -1,0 +1,325 @@
+//! The view of what objects of a target or of a host do: one table for all kinds of them, and their
+//! JSON.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use clap::ValueEnum;
+use ebof_manage::history::live::{LiveKind, LiveRow, LiveTable};
+use ebof_manage::history::{Flow, ObjectSample, Overview, Sample, SeriesKind};
+
+use super::View;
+use super::json::Object;
+use super::text::{safe, si, table};
+use super::watch::{micros, time};
+
+/// What objects of a kind did in the latest second.
+pub(crate) struct ShownTop {
+    pub(crate) measured: Measured,
+    pub(crate) kind: Kind,
+    pub(crate) sort: Sort,
+    pub(crate) rows_max: usize,
+    /// What could not be measured, and why.
+    pub(crate) remarks: Vec<String>,
+}
+
+/// What was measured.
+pub(crate) enum Measured {
+    /// What a target remembers.
+    Overview(Overview),
+    /// The queues of a target.
+    Queues(LiveTable),
+    /// What a host has attached.
+    Host(LiveTable),
+}
+
+/// Kinds of objects, as they are named on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    /// Functions of drives
+    Functions,
+    /// Ports
+    Ports,
+    /// Drives
+    Drives,
+    /// Namespaces
+    Namespaces,
+    /// Hosts
+    Hosts,
+    /// Queues
+    Queues,
+    /// Controllers that this host is connected to
+    Controllers,
+    /// The target as a whole
+    Target,
+}
+
+/// What a table of objects is sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sort {
+    /// Commands in a second
+    Iops,
+    /// Bytes in a second
+    Bandwidth,
+    /// The latency that 99 of 100 commands do not exceed
+    Latency,
+    /// Commands under way
+    Depth,
+    /// The name
+    Name,
+}
+
+impl Kind {
+    /// What a target calls it; `None` of what it does not remember.
+    pub(crate) const fn series(self) -> Option<SeriesKind> {
+        match self {
+            Self::Functions => Some(SeriesKind::Function),
+            Self::Ports => Some(SeriesKind::Port),
+            Self::Drives => Some(SeriesKind::Drive),
+            Self::Namespaces => Some(SeriesKind::Namespace),
+            Self::Hosts => Some(SeriesKind::Host),
+            Self::Target => Some(SeriesKind::Target),
+            Self::Queues | Self::Controllers => None,
+        }
+    }
+
+    /// What a live table calls it.
+    pub(crate) const fn live(self) -> Option<LiveKind> {
+        match self {
+            Self::Namespaces => Some(LiveKind::Namespace),
+            Self::Queues => Some(LiveKind::Queue),
+            Self::Controllers => Some(LiveKind::Controller),
+            Self::Functions | Self::Ports | Self::Drives | Self::Hosts | Self::Target => None,
+        }
+    }
+
+    /// Its title in a table.
+    const fn title(self) -> &'static str {
+        match self {
+            Self::Functions => "FUNCTION",
+            Self::Ports => "PORT",
+            Self::Drives => "DRIVE",
+            Self::Namespaces => "NAMESPACE",
+            Self::Hosts => "HOST",
+            Self::Queues => "QUEUE",
+            Self::Controllers => "CONTROLLER",
+            Self::Target => "TARGET",
+        }
+    }
+}
+
+/// An object as a row.
+struct Row<'a> {
+    name: &'a str,
+    sample: &'a Sample,
+    share: Option<f32>,
+    in_flight: Option<u64>,
+    labels: Option<&'a BTreeMap<String, String>>,
+}
+
+impl Row<'_> {
+    fn label(&self, name: &str) -> String {
+        self.labels.and_then(|labels| labels.get(name)).map_or_else(|| "-".to_owned(), |value| safe(value))
+    }
+
+    /// Commands under way: those that are now, or the average.
+    #[expect(clippy::cast_precision_loss, reason = "an order for people")]
+    fn depth(&self) -> f32 {
+        self.in_flight.map_or(0.0, |now| now as f32).max(self.sample.all.depth())
+    }
+}
+
+/// A column: its title, its width, and what is in it.
+type Column<'a> = (&'a str, usize, fn(&Row<'_>) -> String);
+
+impl ShownTop {
+    /// The objects of the kind, as they are sorted.
+    fn sorted<'a>(&'a self) -> Vec<Row<'a>> {
+        let mut rows: Vec<Row<'a>> = match &self.measured {
+            Measured::Overview(overview) => {
+                let of_kind = overview.objects.iter().filter(|it| Some(it.object.kind) == self.kind.series());
+                let row = |it: &'a ObjectSample| {
+                    let ObjectSample { object, share, sample } = it;
+                    Row { name: &object.name, sample, share: *share, in_flight: None, labels: None }
+                };
+                of_kind.map(row).collect()
+            }
+            Measured::Queues(live) | Measured::Host(live) => live_rows(live, self.kind),
+        };
+        let by = |value: fn(&Row<'_>) -> f32| move |one: &Row<'_>, other: &Row<'_>| value(other).total_cmp(&value(one));
+        match self.sort {
+            Sort::Iops => rows.sort_by(by(|it| it.sample.all.commands_per_s)),
+            Sort::Bandwidth => rows.sort_by(by(|it| it.sample.all.bytes_per_s)),
+            Sort::Latency => rows.sort_by(by(|it| slowness(&it.sample.all))),
+            Sort::Depth => rows.sort_by(by(|it| it.depth())),
+            // They come in that order.
+            Sort::Name => {}
+        }
+        rows
+    }
+
+    /// What everything did together.
+    fn whole(&self) -> Flow {
+        let sum = |rows: &[Row<'_>]| {
+            // `sum` begins with -0.
+            let total = |of: fn(&Flow) -> f32| rows.iter().fold(0.0, |sum, row| sum + of(&row.sample.all));
+            let (commands_per_s, bytes_per_s) = (total(|it| it.commands_per_s), total(|it| it.bytes_per_s));
+            Flow { commands_per_s, bytes_per_s, ..Flow::default() }
+        };
+        match &self.measured {
+            Measured::Overview(overview) => {
+                let whole = overview.objects.iter().find(|it| it.object.kind == SeriesKind::Target);
+                whole.map(|it| it.sample.all).unwrap_or_default()
+            }
+            Measured::Queues(live) => sum(&live_rows(live, Kind::Queues)),
+            Measured::Host(live) => sum(&live_rows(live, Kind::Namespaces)),
+        }
+    }
+
+    /// When it was measured, in milliseconds since 1970; 0 if nothing is measured yet.
+    pub(crate) fn time_unix_ms(&self) -> u64 {
+        match &self.measured {
+            Measured::Overview(overview) => overview.time_unix_ms,
+            Measured::Queues(live) | Measured::Host(live) => live.time_unix_ms,
+        }
+    }
+
+    fn columns(&self) -> Vec<Column<'static>> {
+        let mut columns: Vec<Column<'static>> = vec![
+            ("READ/s", 6, |row| format!("{:.0}", row.sample.read.commands_per_s)),
+            ("WRITE/s", 7, |row| format!("{:.0}", row.sample.write.commands_per_s)),
+            ("READ B/s", 8, |row| si(bytes(row.sample.read.bytes_per_s))),
+            ("WRITE B/s", 9, |row| si(bytes(row.sample.write.bytes_per_s))),
+        ];
+        if matches!(self.measured, Measured::Host(_)) {
+            // All that is known of the kernel's devices.
+            columns.push(("MEAN", 7, |row| latency(row.sample.all.mean_us.map(whole_us))));
+        }
+        columns.extend::<[Column<'static>; 4]>([
+            ("P50", 7, |row| latency(row.sample.all.p50_us)),
+            ("P99", 7, |row| latency(row.sample.all.p99_us)),
+            ("P99.9", 7, |row| latency(row.sample.all.p999_us)),
+            ("DEPTH", 5, |row| format!("{:.1}", row.sample.all.depth())),
+        ]);
+        match &self.measured {
+            Measured::Overview(_) => columns.push(("WAIT", 4, |row| row.sample.waiting.to_string())),
+            Measured::Host(_) => columns.push(("NOW", 4, |row| {
+                row.in_flight.map_or_else(|| "-".to_owned(), |in_flight| in_flight.to_string())
+            })),
+            Measured::Queues(_) => {}
+        }
+        columns.push(("ERR/s", 5, |row| format!("{:.0}", row.sample.all.errors_per_s)));
+        columns.push(("SHARE", 5, |row| {
+            row.share.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share * 100.0))
+        }));
+        if matches!(self.measured, Measured::Host(_)) {
+            columns.push(("STATE", 10, |row| row.label("state")));
+        }
+        // Last: names are long, and what does not fit on a terminal is cut.
+        let name = |row: &Row<'_>| if row.name.is_empty() { "all".to_owned() } else { safe(row.name) };
+        let title = self.kind.title();
+        columns.push((title, title.len().max(8), name));
+        match (&self.measured, self.kind) {
+            (Measured::Queues(_), _) => {
+                columns.push(("PORT", 4, |row| row.label("port")));
+                columns.push(("HOST", 4, |row| row.label("host")));
+            }
+            (Measured::Host(_), Kind::Namespaces) => {
+                columns.push(("PATH", 10, |row| row.label("path")));
+                columns.push(("SUBSYSTEM", 9, |row| row.label("subsystem")));
+            }
+            (Measured::Host(_), Kind::Controllers) => {
+                columns.push(("ADDRESS", 7, |row| row.label("address")));
+                columns.push(("SUBSYSTEM", 9, |row| row.label("subsystem")));
+            }
+            _ => {}
+        }
+        columns
+    }
+}
+
+fn live_rows<'a>(live: &'a LiveTable, kind: Kind) -> Vec<Row<'a>> {
+    let of_kind = live.rows.iter().filter(|row| Some(row.object.kind) == kind.live());
+    let row = |row: &'a LiveRow| {
+        let LiveRow { object, share, in_flight, labels, sample } = row;
+        Row { name: &object.name, sample, share: *share, in_flight: *in_flight, labels: Some(labels) }
+    };
+    of_kind.map(row).collect()
+}
+
+impl View for ShownTop {
+    fn text(&self, _verbose: bool) -> String {
+        let whole = self.whole();
+        let time = match self.time_unix_ms() {
+            0 => "nothing measured yet".to_owned(),
+            unix_ms => time(unix_ms),
+        };
+        let of = if matches!(self.measured, Measured::Host(_)) { "  this host:" } else { "" };
+        let bandwidth = si(bytes(whole.bytes_per_s));
+        let mut text = format!("{time}{of}  {:.0} commands/s, {bandwidth}/s\n", whole.commands_per_s);
+        let (left_out, room) = match &self.measured {
+            Measured::Overview(overview) => (overview.left_out, overview.series_max),
+            Measured::Queues(live) | Measured::Host(live) => (live.left_out, live.rows_max),
+        };
+        if left_out > 0 {
+            let _infallible = writeln!(text, "{left_out} objects are not shown: there is room for {room}");
+        }
+        for remark in &self.remarks {
+            let _infallible = writeln!(text, "{}", safe(remark));
+        }
+        let columns = self.columns();
+        let cells = |row: &Row<'_>| columns.iter().map(|(_, _, cell)| cell(row)).collect();
+        let rows: Vec<_> = self.sorted().iter().take(self.rows_max).map(cells).collect();
+        let titles: Vec<_> = columns.iter().map(|(title, width, _)| (*title, *width)).collect();
+        text + &table(&titles, &rows)
+    }
+
+    fn json(&self, _verbose: bool) -> Object {
+        let names: Vec<&str> = self.sorted().iter().map(|row| row.name).collect();
+        let at = |name: &str| names.iter().position(|known| *known == name).unwrap_or(usize::MAX);
+        match &self.measured {
+            Measured::Overview(overview) => {
+                let mut overview = overview.clone();
+                overview.objects.retain(|it| Some(it.object.kind) == self.kind.series());
+                overview.objects.sort_by_cached_key(|it| at(&it.object.name));
+                let overview = serde_json::to_value(overview).unwrap_or_default();
+                Object::document("target-top", 1).with("overview", overview)
+            }
+            Measured::Queues(live) | Measured::Host(live) => {
+                let mut live = live.clone();
+                live.rows.retain(|row| Some(row.object.kind) == self.kind.live());
+                live.rows.sort_by_cached_key(|row| at(&row.object.name));
+                let live = serde_json::to_value(live).unwrap_or_default();
+                let (verb, is_host) = match &self.measured {
+                    Measured::Host(_) => ("host-top", true),
+                    _ => ("target-queues", false),
+                };
+                let object = Object::document(verb, 1).with("live", live);
+                if is_host { object.with("remarks", self.remarks.clone()) } else { object }
+            }
+        }
+    }
+}
+
+/// How slow commands were: by the mean, where no percentiles are known.
+#[expect(clippy::cast_precision_loss, reason = "an order for people")]
+fn slowness(flow: &Flow) -> f32 {
+    flow.p99_us.map(|us| us as f32).or(flow.mean_us).unwrap_or(-1.0)
+}
+
+fn latency(us: Option<u32>) -> String {
+    us.map_or_else(|| "-".to_owned(), |us| micros(us.into()))
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a latency, for people")]
+fn whole_us(us: f32) -> u32 {
+    us.max(0.0) as u32
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate, for people")]
+fn bytes(per_s: f32) -> u128 {
+    per_s.max(0.0) as u128
+}
+
+#[cfg(test)]
+mod tests;
