@@ -13,6 +13,7 @@ pub mod file_system;
 pub mod guard;
 pub mod machine;
 pub mod procedure;
+pub mod report;
 mod results;
 pub mod runner;
 pub mod stats;

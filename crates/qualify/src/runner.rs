@@ -13,6 +13,7 @@ use crate::document::{Document, Phase, Purpose, Run, SCHEMA, State};
 use crate::file_system::{Attach, FileSystems, Mount};
 use crate::machine::Machine;
 use crate::procedure::{ColumnPlan, DeviceUnderTest, Plan, Wish};
+use crate::report;
 use crate::store::{Store, StoreError};
 use load::Done;
 use steps::{Step, order};
@@ -162,7 +163,9 @@ impl<'a> Runner<'a> {
             if self.document.state == State::Running {
                 self.document.state = State::Complete;
             }
-            self.save()
+            self.save()?;
+            self.store.write("report.html", report::html(&self.document).as_bytes())?;
+            self.store.write("report.md", report::markdown(&self.document).as_bytes())
         });
         match saved {
             Ok(()) => Ok(self.document),

@@ -36,8 +36,8 @@ pub(crate) mod self_test;
 pub(crate) mod status;
 pub(crate) mod target;
 pub mod text;
-pub(crate) mod tune;
 pub(crate) mod top;
+pub(crate) mod tune;
 pub(crate) mod watch;
 
 use std::io::{self, Write as _};

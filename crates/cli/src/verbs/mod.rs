@@ -41,6 +41,7 @@ pub(crate) mod property;
 pub(crate) mod question;
 pub(crate) mod rdma_check;
 mod remote;
+pub(crate) mod report;
 pub(crate) mod reservations;
 mod running;
 pub(crate) mod security;
@@ -48,8 +49,8 @@ pub(crate) mod self_test;
 mod tags;
 pub(crate) mod target;
 mod target_drives;
-pub(crate) mod tune;
 pub(crate) mod top;
+pub(crate) mod tune;
 mod watch;
 
 use crate::program::Program;
@@ -64,7 +65,7 @@ impl Program {
 
 /// The verbs, by nvme-cli's names where it has them, in the order of the help. To add one: its
 /// arguments and what it does in a file here, its row below, and the manual (docs/cli.md).
-pub(crate) static VERBS: [Verb; 87] = [
+pub(crate) static VERBS: [Verb; 88] = [
     Verb::new(Group::Serve, "config", &Of(config::run))
         .about("Check a target's configuration, and change that of a running one")
         .example("ebof config check ebof.toml"),
@@ -308,6 +309,9 @@ pub(crate) static VERBS: [Verb; 87] = [
     )
     .about("Qualify a drive, a host or a fabric by a documented procedure, with a report")
     .example("ebof qualify odcc nvme+tcp://192.168.13.147:4420/nqn.2014-08.org.example:drive0/1 --quick -o report/"),
+    Verb::new(Group::Measure, "report", &Of(report::Report::run))
+        .about("Show several runs of `qualify` beside each other")
+        .example("ebof report monday/ tuesday/ --html"),
     Verb::new(Group::Measure, "top", &Of(top::TopVerb::run))
         .about("Show what a target or this host does, second by second")
         .example("ebof top --kind queues --sort latency"),
