@@ -9,12 +9,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebof_manage::history::live::{LiveKind, LiveObject};
 use ebof_manage::history::{ObjectCounters, SeriesKind, SeriesName};
 use ebof_nvme::Nqn;
 
 use crate::shared::Shared;
 use crate::shares::FunctionFigures;
-use crate::stats::Series;
+use crate::stats::{QueueStats, Series};
 
 /// Samples until the target stops.
 pub(crate) fn run(shared: &Shared) {
@@ -26,7 +27,8 @@ pub(crate) fn run(shared: &Shared) {
             return;
         }
         shared.events.tick();
-        shared.queues.tick(shared);
+        let (now_ms, now_unix_ms) = (shared.clock.now_ms(), shared.clock.unix_ms());
+        shared.queues.tick(now_ms, now_unix_ms, || queues(shared));
         commands = sample(shared, commands);
     }
 }
@@ -66,6 +68,36 @@ fn counters(shared: &Shared, figures: &[FunctionFigures]) -> HashMap<SeriesName,
         }
     }
     objects
+}
+
+/// Subsystem, controller and identifier of a queue.
+type Key<'a> = (&'a str, u16, u16);
+
+/// All queues that have had I/O commands, with their counters.
+pub(crate) fn queues(shared: &Shared) -> Vec<LiveObject> {
+    let owners = Owners::of(shared);
+    let stats = shared.live_stats();
+    let mut found: HashMap<Key<'_>, (&QueueStats, ObjectCounters)> = HashMap::new();
+    // A queue has counters for each of its namespaces.
+    for stats in stats.iter().map(Arc::as_ref) {
+        let key = (stats.subsystem.as_str(), stats.controller, stats.queue);
+        let (_, counters) = found.entry(key).or_insert_with(|| (stats, ObjectCounters::default()));
+        counters.kinds.iter_mut().zip(&stats.kinds).for_each(|(sum, kind)| kind.add_to(sum));
+    }
+    let look = |(stats, counters): (&QueueStats, ObjectCounters)| {
+        let QueueStats { host, subsystem, port, controller, queue, .. } = stats;
+        let object = LiveKind::Queue.named(format!("{}/c{controller}/q{queue}", owners.object(subsystem)));
+        let label = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let labels = BTreeMap::from([
+            label("host", host),
+            label("subsystem", subsystem),
+            label("port", port),
+            label("controller", &controller.to_string()),
+            label("queue", &queue.to_string()),
+        ]);
+        LiveObject { object, counters, in_flight: None, labels }
+    };
+    found.into_values().map(look).collect()
 }
 
 /// Which drive and function a subsystem is of.

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use ebof_manage::events::Events;
+use ebof_manage::history::live::LiveTable;
 use ebof_manage::history::{Measured, NoSamples, Overview, Query, Samples};
 use ebof_manage::slow::SlowCommands;
 
-use crate::sampling::Owners;
+use crate::sampling::{self, Owners};
 use crate::serve::Target;
 use crate::shared::Shared;
 
@@ -21,6 +22,14 @@ impl Target {
     #[must_use]
     pub fn slow(&self) -> SlowCommands {
         slow(&self.shared)
+    }
+
+    /// What each queue with I/O commands did in the latest second: those that did most. The first
+    /// who asks for a while gets no rates yet.
+    #[must_use]
+    pub fn queues(&self) -> LiveTable {
+        let shared = &self.shared;
+        shared.queues.table(shared.clock.now_ms(), shared.clock.unix_ms(), || sampling::queues(shared))
     }
 
     /// What each object did, second by second.
