@@ -46,15 +46,18 @@ impl Screen {
         Ok(Some(screen))
     }
 
-    /// Its height.
-    pub(crate) fn rows(&self) -> io::Result<usize> {
-        Ok(usize::from(tcgetwinsize(io::stdout())?.ws_row))
+    /// Its rows and columns.
+    pub(crate) fn size(&self) -> io::Result<(usize, usize)> {
+        let size = tcgetwinsize(io::stdout())?;
+        // Serial lines do not know theirs.
+        let or = |size: u16, other: usize| if size == 0 { other } else { usize::from(size) };
+        Ok((or(size.ws_row, 24), or(size.ws_col, 80)))
     }
 
     /// Shows a text, as far as there is room.
     pub(crate) fn draw(&mut self, text: &str) -> io::Result<()> {
-        let size = tcgetwinsize(io::stdout())?;
-        let frame = frame(text, usize::from(size.ws_row), usize::from(size.ws_col));
+        let (rows, columns) = self.size()?;
+        let frame = frame(text, rows, columns);
         let mut out = io::stdout().lock();
         out.write_all(frame.as_bytes())?;
         out.flush()

@@ -16,11 +16,11 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use crate::control::ControlClient;
 use crate::failure::Failure;
 use crate::global::{Format, Global};
-use crate::output::top::{Kind, Measured, ShownTop, Sort};
+use crate::output::top::{Kind, Measurement, ShownTop, Sort};
 use crate::output::{View as _, print};
 use crate::screen::{Key, Screen};
 use crate::verb::Outcome;
-pub(crate) use host::Host;
+pub(crate) use host::ThisHost;
 
 /// How often the table is shown.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -29,11 +29,11 @@ const PERIOD: Duration = Duration::from_secs(1);
 const FIRST_PERIODS_MAX: u32 = 5;
 
 /// Rows of a screen that are no rows of the table.
-const FRAME_ROWS: usize = 5;
+const FRAME_ROWS: usize = 6;
 
 /// How the table looks, and for how long it is shown.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Look {
+pub(crate) struct TableOptions {
     /// The column to sort by
     #[arg(long, value_enum, default_value_t = Sort::Iops, value_name = "COLUMN")]
     sort: Sort,
@@ -56,7 +56,7 @@ pub(crate) enum Whose {
 #[derive(Debug)]
 pub(crate) struct Sources {
     pub(crate) target: ControlClient,
-    pub(crate) host: Host,
+    pub(crate) host: ThisHost,
 }
 
 impl Whose {
@@ -78,11 +78,12 @@ impl Whose {
     const fn help(self) -> &'static str {
         match self {
             Self::Target => {
-                "f functions p ports d drives n namespaces h hosts u queues t target | \
+                "f functions p ports d drives n namespaces h hosts u queues t target\n\
                  i IOPS b bandwidth l latency o depth s name | x this host q ends"
             }
             Self::Host => {
-                "c controllers n namespaces u queues | i IOPS b bandwidth l latency o depth s name | x target q ends"
+                "c controllers n namespaces u queues\n\
+                 i IOPS b bandwidth l latency o depth s name | x target q ends"
             }
         }
     }
@@ -94,7 +95,6 @@ struct Top {
     whose: Whose,
     kind: Kind,
     sort: Sort,
-    rows_max: usize,
     /// Why it is not what a key asked for.
     refusal: Option<String>,
 }
@@ -103,11 +103,11 @@ struct Top {
 ///
 /// # Errors
 /// It has no such kind; the figures cannot be had.
-pub(crate) fn run(sources: Sources, whose: Whose, kind: Option<Kind>, look: &Look, global: &Global) -> Outcome {
+pub(crate) fn run(sources: Sources, whose: Whose, kind: Option<Kind>, look: &TableOptions, global: &Global) -> Outcome {
     if let Some(kind) = kind.filter(|&kind| !whose.has(kind)) {
         return Err(no_such_kind(whose, kind).into());
     }
-    let mut top = Top { sources, whose, kind: Kind::Target, sort: look.sort, rows_max: usize::MAX, refusal: None };
+    let mut top = Top { sources, whose, kind: Kind::Target, sort: look.sort, refusal: None };
     top.kind = match kind {
         Some(kind) => kind,
         None => top.most_precise()?,
@@ -123,7 +123,7 @@ pub(crate) fn run(sources: Sources, whose: Whose, kind: Option<Kind>, look: &Loo
     } else {
         // Rates need two looks.
         for _ in 0..FIRST_PERIODS_MAX {
-            if shown.time_unix_ms() != 0 || matches!(shown.measured, Measured::Overview(_)) {
+            if shown.time_unix_ms() != 0 || matches!(shown.measured, Measurement::Overview(_)) {
                 break;
             }
             std::thread::sleep(PERIOD);
@@ -134,7 +134,9 @@ pub(crate) fn run(sources: Sources, whose: Whose, kind: Option<Kind>, look: &Loo
     loop {
         match &mut screen {
             Some(screen) => {
-                shown.rows_max = screen.rows()?.saturating_sub(FRAME_ROWS + shown.remarks.len());
+                let (rows, columns) = screen.size()?;
+                shown.rows_max = rows.saturating_sub(FRAME_ROWS + shown.remarks.len());
+                shown.columns_max = columns;
                 screen.draw(&format!("{}\n{}\n", shown.text(false), top.whose.help()))?;
             }
             None => match global.format {
@@ -189,16 +191,23 @@ impl Top {
     fn measure(&mut self) -> Result<ShownTop, Failure> {
         let mut remarks = Vec::new();
         let measured = match (self.whose, self.kind) {
-            (Whose::Target, Kind::Queues) => Measured::Queues(self.sources.target.queues()?),
-            (Whose::Target, _) => Measured::Overview(self.sources.target.overview()?),
+            (Whose::Target, Kind::Queues) => Measurement::Queues(self.sources.target.queues()?),
+            (Whose::Target, _) => Measurement::Overview(self.sources.target.overview()?),
             (Whose::Host, _) => {
                 let (live, told) = self.sources.host.look()?;
                 remarks = told;
-                Measured::Host(live)
+                Measurement::Host(live)
             }
         };
         remarks.extend(self.refusal.clone());
-        Ok(ShownTop { measured, kind: self.kind, sort: self.sort, rows_max: self.rows_max, remarks })
+        Ok(ShownTop {
+            measured,
+            kind: self.kind,
+            sort: self.sort,
+            rows_max: usize::MAX,
+            columns_max: usize::MAX,
+            remarks,
+        })
     }
 
     /// The kind that tells most.

@@ -15,16 +15,18 @@ use super::watch::{micros, time};
 
 /// What objects of a kind did in the latest second.
 pub(crate) struct ShownTop {
-    pub(crate) measured: Measured,
+    pub(crate) measured: Measurement,
     pub(crate) kind: Kind,
     pub(crate) sort: Sort,
     pub(crate) rows_max: usize,
+    /// How wide it may be: columns are left out until the name can be read.
+    pub(crate) columns_max: usize,
     /// What could not be measured, and why.
     pub(crate) remarks: Vec<String>,
 }
 
 /// What was measured.
-pub(crate) enum Measured {
+pub(crate) enum Measurement {
     /// What a target remembers.
     Overview(Overview),
     /// The queues of a target.
@@ -136,7 +138,7 @@ impl ShownTop {
     /// The objects of the kind, as they are sorted.
     fn sorted<'a>(&'a self) -> Vec<Row<'a>> {
         let mut rows: Vec<Row<'a>> = match &self.measured {
-            Measured::Overview(overview) => {
+            Measurement::Overview(overview) => {
                 let of_kind = overview.objects.iter().filter(|it| Some(it.object.kind) == self.kind.series());
                 let row = |it: &'a ObjectSample| {
                     let ObjectSample { object, share, sample } = it;
@@ -144,7 +146,7 @@ impl ShownTop {
                 };
                 of_kind.map(row).collect()
             }
-            Measured::Queues(live) | Measured::Host(live) => live_rows(live, self.kind),
+            Measurement::Queues(live) | Measurement::Host(live) => live_rows(live, self.kind),
         };
         let by = |value: fn(&Row<'_>) -> f32| move |one: &Row<'_>, other: &Row<'_>| value(other).total_cmp(&value(one));
         match self.sort {
@@ -167,20 +169,20 @@ impl ShownTop {
             Flow { commands_per_s, bytes_per_s, ..Flow::default() }
         };
         match &self.measured {
-            Measured::Overview(overview) => {
+            Measurement::Overview(overview) => {
                 let whole = overview.objects.iter().find(|it| it.object.kind == SeriesKind::Target);
                 whole.map(|it| it.sample.all).unwrap_or_default()
             }
-            Measured::Queues(live) => sum(&live_rows(live, Kind::Queues)),
-            Measured::Host(live) => sum(&live_rows(live, Kind::Namespaces)),
+            Measurement::Queues(live) => sum(&live_rows(live, Kind::Queues)),
+            Measurement::Host(live) => sum(&live_rows(live, Kind::Namespaces)),
         }
     }
 
     /// When it was measured, in milliseconds since 1970; 0 if nothing is measured yet.
     pub(crate) fn time_unix_ms(&self) -> u64 {
         match &self.measured {
-            Measured::Overview(overview) => overview.time_unix_ms,
-            Measured::Queues(live) | Measured::Host(live) => live.time_unix_ms,
+            Measurement::Overview(overview) => overview.time_unix_ms,
+            Measurement::Queues(live) | Measurement::Host(live) => live.time_unix_ms,
         }
     }
 
@@ -191,7 +193,7 @@ impl ShownTop {
             ("READ B/s", 8, |row| si(bytes(row.sample.read.bytes_per_s))),
             ("WRITE B/s", 9, |row| si(bytes(row.sample.write.bytes_per_s))),
         ];
-        if matches!(self.measured, Measured::Host(_)) {
+        if matches!(self.measured, Measurement::Host(_)) {
             // All that is known of the kernel's devices.
             columns.push(("MEAN", 7, |row| latency(row.sample.all.mean_us.map(whole_us))));
         }
@@ -202,17 +204,17 @@ impl ShownTop {
             ("DEPTH", 5, |row| format!("{:.1}", row.sample.all.depth())),
         ]);
         match &self.measured {
-            Measured::Overview(_) => columns.push(("WAIT", 4, |row| row.sample.waiting.to_string())),
-            Measured::Host(_) => columns.push(("NOW", 4, |row| {
+            Measurement::Overview(_) => columns.push(("WAIT", 4, |row| row.sample.waiting.to_string())),
+            Measurement::Host(_) => columns.push(("NOW", 4, |row| {
                 row.in_flight.map_or_else(|| "-".to_owned(), |in_flight| in_flight.to_string())
             })),
-            Measured::Queues(_) => {}
+            Measurement::Queues(_) => {}
         }
         columns.push(("ERR/s", 5, |row| format!("{:.0}", row.sample.all.errors_per_s)));
         columns.push(("SHARE", 5, |row| {
             row.share.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share * 100.0))
         }));
-        if matches!(self.measured, Measured::Host(_)) {
+        if matches!(self.measured, Measurement::Host(_)) {
             columns.push(("STATE", 10, |row| row.label("state")));
         }
         // Last: names are long, and what does not fit on a terminal is cut.
@@ -220,21 +222,44 @@ impl ShownTop {
         let title = self.kind.title();
         columns.push((title, title.len().max(8), name));
         match (&self.measured, self.kind) {
-            (Measured::Queues(_), _) => {
+            (Measurement::Queues(_), _) => {
                 columns.push(("PORT", 4, |row| row.label("port")));
                 columns.push(("HOST", 4, |row| row.label("host")));
             }
-            (Measured::Host(_), Kind::Namespaces) => {
+            (Measurement::Host(_), Kind::Namespaces) => {
                 columns.push(("PATH", 10, |row| row.label("path")));
                 columns.push(("SUBSYSTEM", 9, |row| row.label("subsystem")));
             }
-            (Measured::Host(_), Kind::Controllers) => {
+            (Measurement::Host(_), Kind::Controllers) => {
                 columns.push(("ADDRESS", 7, |row| row.label("address")));
                 columns.push(("SUBSYSTEM", 9, |row| row.label("subsystem")));
             }
             _ => {}
         }
         columns
+    }
+}
+
+/// What is left out of a narrow table, the first of it first.
+const DISPENSABLE: [&str; 8] = ["P99.9", "SHARE", "ERR/s", "MEAN", "WAIT", "P50", "DEPTH", "STATE"];
+
+/// What a name needs.
+const NAME_COLUMNS: usize = 16;
+
+impl ShownTop {
+    /// Leaves columns out until the name is within the width.
+    fn narrow(&self, columns: &mut Vec<Column<'static>>) {
+        let name = self.kind.title();
+        let before_name = |columns: &[Column<'_>]| {
+            let before = columns.iter().take_while(|(title, ..)| *title != name);
+            before.map(|(_, width, _)| width + 1).sum::<usize>()
+        };
+        for dispensable in DISPENSABLE {
+            if before_name(columns).saturating_add(NAME_COLUMNS) <= self.columns_max {
+                return;
+            }
+            columns.retain(|(title, ..)| *title != dispensable);
+        }
     }
 }
 
@@ -254,12 +279,12 @@ impl View for ShownTop {
             0 => "nothing measured yet".to_owned(),
             unix_ms => time(unix_ms),
         };
-        let of = if matches!(self.measured, Measured::Host(_)) { "  this host:" } else { "" };
+        let of = if matches!(self.measured, Measurement::Host(_)) { "  this host:" } else { "" };
         let bandwidth = si(bytes(whole.bytes_per_s));
         let mut text = format!("{time}{of}  {:.0} commands/s, {bandwidth}/s\n", whole.commands_per_s);
         let (left_out, room) = match &self.measured {
-            Measured::Overview(overview) => (overview.left_out, overview.series_max),
-            Measured::Queues(live) | Measured::Host(live) => (live.left_out, live.rows_max),
+            Measurement::Overview(overview) => (overview.left_out, overview.series_max),
+            Measurement::Queues(live) | Measurement::Host(live) => (live.left_out, live.rows_max),
         };
         if left_out > 0 {
             let _infallible = writeln!(text, "{left_out} objects are not shown: there is room for {room}");
@@ -267,7 +292,8 @@ impl View for ShownTop {
         for remark in &self.remarks {
             let _infallible = writeln!(text, "{}", safe(remark));
         }
-        let columns = self.columns();
+        let mut columns = self.columns();
+        self.narrow(&mut columns);
         let cells = |row: &Row<'_>| columns.iter().map(|(_, _, cell)| cell(row)).collect();
         let rows: Vec<_> = self.sorted().iter().take(self.rows_max).map(cells).collect();
         let titles: Vec<_> = columns.iter().map(|(title, width, _)| (*title, *width)).collect();
@@ -278,20 +304,20 @@ impl View for ShownTop {
         let names: Vec<&str> = self.sorted().iter().map(|row| row.name).collect();
         let at = |name: &str| names.iter().position(|known| *known == name).unwrap_or(usize::MAX);
         match &self.measured {
-            Measured::Overview(overview) => {
+            Measurement::Overview(overview) => {
                 let mut overview = overview.clone();
                 overview.objects.retain(|it| Some(it.object.kind) == self.kind.series());
                 overview.objects.sort_by_cached_key(|it| at(&it.object.name));
                 let overview = serde_json::to_value(overview).unwrap_or_default();
                 Object::document("target-top", 1).with("overview", overview)
             }
-            Measured::Queues(live) | Measured::Host(live) => {
+            Measurement::Queues(live) | Measurement::Host(live) => {
                 let mut live = live.clone();
                 live.rows.retain(|row| Some(row.object.kind) == self.kind.live());
                 live.rows.sort_by_cached_key(|row| at(&row.object.name));
                 let live = serde_json::to_value(live).unwrap_or_default();
                 let (verb, is_host) = match &self.measured {
-                    Measured::Host(_) => ("host-top", true),
+                    Measurement::Host(_) => ("host-top", true),
                     _ => ("target-queues", false),
                 };
                 let object = Object::document(verb, 1).with("live", live);

@@ -15,7 +15,7 @@ const NUMBER_MAX: u64 = 1 << 44;
 
 /// A device of the kernel's host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Disk {
+pub(super) struct KernelDisk {
     /// Its name: `nvme1n1`.
     pub(super) name: String,
     /// Its controller, or its subsystem, if that has several: `nvme1`.
@@ -27,11 +27,11 @@ pub(super) struct Disk {
 }
 
 /// The NVMe namespaces among the devices; no partitions.
-pub(super) fn parse(text: &str) -> Vec<Disk> {
+pub(super) fn parse(text: &str) -> Vec<KernelDisk> {
     text.lines().filter_map(disk).take(DISKS_MAX).collect()
 }
 
-fn disk(line: &str) -> Option<Disk> {
+fn disk(line: &str) -> Option<KernelDisk> {
     let mut words = line.split_ascii_whitespace().skip(2);
     let name = words.next()?;
     let controller = controller_of(name)?.to_owned();
@@ -56,7 +56,7 @@ fn disk(line: &str) -> Option<Disk> {
         kind(other(11) + other(15), 0, other(14) + other(16)),
     ];
     let counters = ObjectCounters { kinds, waiting: 0 };
-    Some(Disk { name: name.to_owned(), controller, counters, in_flight })
+    Some(KernelDisk { name: name.to_owned(), controller, counters, in_flight })
 }
 
 /// The controller of a namespace's name: `nvme1` of `nvme1n1`; `None` of anything else.
@@ -85,7 +85,7 @@ mod tests {
         let disks = parse(RECORDED);
         let names: Vec<_> = disks.iter().map(|disk| (disk.name.as_str(), disk.controller.as_str())).collect();
         assert_eq!(names, [("nvme0n1", "nvme0"), ("nvme1n12", "nvme1")]);
-        let Disk { counters, in_flight, .. } = &disks[0];
+        let KernelDisk { counters, in_flight, .. } = &disks[0];
         let [read, write, other] = &counters.kinds;
         assert_eq!((read.commands, read.bytes, read.latency_sum_us), (1528, 97_402 * 512, 310_000));
         assert_eq!((write.commands, write.bytes, write.latency_sum_us), (7012, 250_888 * 512, 4_711_000));

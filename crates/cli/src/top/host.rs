@@ -12,7 +12,7 @@ use ebof_attach::{Client, Device};
 use ebof_manage::history::ObjectCounters;
 use ebof_manage::history::live::{Live, LiveKind, LiveObject, LiveTable};
 
-use super::diskstats::{self, Disk};
+use super::diskstats::{self, KernelDisk};
 use crate::failure::Failure;
 
 /// How long a daemon may take to answer.
@@ -28,7 +28,7 @@ const OBJECTS_MAX: usize = 4096;
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// This host.
-pub(crate) struct Host {
+pub(crate) struct ThisHost {
     states: StateDir,
     /// `/proc` and `/sys`.
     proc: PathBuf,
@@ -40,9 +40,9 @@ pub(crate) struct Host {
     only: Option<String>,
 }
 
-impl std::fmt::Debug for Host {
+impl std::fmt::Debug for ThisHost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Host").field("states", &self.states).field("only", &self.only).finish_non_exhaustive()
+        f.debug_struct("ThisHost").field("states", &self.states).field("only", &self.only).finish_non_exhaustive()
     }
 }
 
@@ -53,7 +53,7 @@ struct Found {
     remarks: Vec<String>,
 }
 
-impl Host {
+impl ThisHost {
     /// With all that it has attached, or only the device of this name: `nvme0`, `nvme0n1`, or the
     /// path of a block device.
     pub(crate) fn new(only: Option<String>) -> Self {
@@ -143,8 +143,8 @@ impl Host {
     }
 
     /// A namespace of the kernel's host.
-    fn of_kernel(&self, disk: Disk) -> LiveObject {
-        let Disk { name, controller, counters, in_flight } = disk;
+    fn of_kernel(&self, disk: KernelDisk) -> LiveObject {
+        let KernelDisk { name, controller, counters, in_flight } = disk;
         let device = self.sys.join("block").join(&name).join("device");
         let mut labels = labels(&[("controller", &controller), ("front", "kernel"), ("path", &format!("/dev/{name}"))]);
         for (label, file) in [("state", "state"), ("subsystem", "subsysnqn"), ("address", "address")] {

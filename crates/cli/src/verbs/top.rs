@@ -5,7 +5,7 @@ use crate::control::{ControlClient, Reach};
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::top::Kind;
-use crate::top::{self, Host, Look, Sources, Whose};
+use crate::top::{self, Sources, TableOptions, ThisHost, Whose};
 
 /// `top`.
 #[derive(Clone, Debug, clap::Args)]
@@ -25,7 +25,7 @@ pub(crate) struct TopVerb {
     #[arg(long, value_enum, value_name = "KIND")]
     kind: Option<Kind>,
     #[command(flatten)]
-    look: Look,
+    look: TableOptions,
     #[command(flatten)]
     reach: Reach,
 }
@@ -37,7 +37,7 @@ pub(super) struct TargetTop {
     #[arg(value_enum)]
     kind: Option<Kind>,
     #[command(flatten)]
-    look: Look,
+    look: TableOptions,
 }
 
 impl TopVerb {
@@ -49,7 +49,7 @@ impl TopVerb {
             return Err(Failure::usage(message, "leave one of them out").into());
         }
         let is_of_host = device.is_some() || host;
-        let sources = Sources { target: ControlClient::new(reach)?, host: Host::new(device) };
+        let sources = Sources { target: ControlClient::new(reach)?, host: ThisHost::new(device) };
         let whose = if is_of_host {
             Whose::Host
         } else if target || is_reached {
@@ -74,6 +74,6 @@ fn chosen(target: &ControlClient, kind: Option<Kind>) -> Whose {
 
 impl TargetTop {
     pub(super) fn run(self, target: ControlClient, global: &Global) -> Outcome {
-        top::run(Sources { target, host: Host::new(None) }, Whose::Target, self.kind, &self.look, global)
+        top::run(Sources { target, host: ThisHost::new(None) }, Whose::Target, self.kind, &self.look, global)
     }
 }

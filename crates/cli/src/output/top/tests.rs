@@ -26,8 +26,8 @@ fn object(name: &str, scale: u16) -> ObjectSample {
     ObjectSample { object: name.parse().unwrap(), share: Some(f32::from(scale) / 4.0), sample: sample(scale) }
 }
 
-fn shown(measured: Measured, kind: Kind, sort: Sort) -> ShownTop {
-    ShownTop { measured, kind, sort, rows_max: 10, remarks: Vec::new() }
+fn shown(measured: Measurement, kind: Kind, sort: Sort) -> ShownTop {
+    ShownTop { measured, kind, sort, rows_max: 10, columns_max: usize::MAX, remarks: Vec::new() }
 }
 
 fn overview(sort: Sort) -> ShownTop {
@@ -40,7 +40,7 @@ fn overview(sort: Sort) -> ShownTop {
         left_out: 1,
         objects,
     };
-    shown(Measured::Overview(overview), Kind::Functions, sort)
+    shown(Measurement::Overview(overview), Kind::Functions, sort)
 }
 
 fn row(object: &str, sample: Sample, in_flight: Option<u64>, labels: &[(&str, &str)]) -> LiveRow {
@@ -65,7 +65,7 @@ fn host(kind: Kind, sort: Sort) -> ShownTop {
         row("namespace:nvme1n1", of_kernel, Some(0), &[("state", "live"), ("path", "/dev/nvme1n1")]),
         row("queue:nvme0/q1", Sample::default(), Some(32), &[("state", "connecting")]),
     ];
-    shown(Measured::Host(live(rows)), kind, sort)
+    shown(Measurement::Host(live(rows)), kind, sort)
 }
 
 fn names(shown: &ShownTop) -> Vec<&str> {
@@ -91,7 +91,7 @@ fn queues_have_ports_and_hosts() {
     let labels = [("host", "nqn.2014-08.org.example:host"), ("port", "fabric0"), ("controller", "1"), ("queue", "2")];
     let rows =
         vec![row("queue:d3/vf2/c1/q2", sample(1), None, &labels), row("queue:d3/vf2/c1/q3", sample(2), None, &labels)];
-    let shown = shown(Measured::Queues(live(rows)), Kind::Queues, Sort::Iops);
+    let shown = shown(Measurement::Queues(live(rows)), Kind::Queues, Sort::Iops);
     insta::assert_snapshot!("queues", shown.text(false));
     insta::assert_snapshot!("queues_json", shown.json(false).to_text().unwrap());
 }
@@ -111,6 +111,22 @@ fn a_host_has_its_devices_and_the_kernels() {
     assert!(!told.text(false).contains('\x1b') && told.text(false).contains("nvme2: "), "{}", told.text(false));
     assert!(told.json(false).to_line().unwrap().starts_with(r#"{"schema":"ebof/host-top/1","live":{"#));
     let nothing = LiveTable { time_unix_ms: 0, ..live(Vec::new()) };
-    let nothing = shown(Measured::Host(nothing), Kind::Namespaces, Sort::Iops);
+    let nothing = shown(Measurement::Host(nothing), Kind::Namespaces, Sort::Iops);
     assert!(nothing.text(false).starts_with("nothing measured yet  this host:  0 commands/s"));
+}
+
+#[test]
+fn names_can_be_read_on_narrow_terminals() {
+    let lines = |shown: ShownTop, columns_max| {
+        let text = ShownTop { columns_max, ..shown }.text(false);
+        text.lines().skip(1).map(|line| line.chars().take(columns_max).collect::<String>()).collect::<Vec<_>>()
+    };
+    for columns_max in [80, 120] {
+        let of_target = lines(overview(Sort::Iops), columns_max);
+        assert!(of_target.last().unwrap().contains("d3/vf1"), "{of_target:#?}");
+        let of_host = lines(host(Kind::Namespaces, Sort::Iops), columns_max);
+        assert!(of_host.last().unwrap().contains("nvme0n1"), "{of_host:#?}");
+        assert!(of_host[0].contains("P99") && of_host[0].contains("NOW"), "{of_host:#?}");
+    }
+    assert!(!lines(overview(Sort::Iops), 3).is_empty());
 }

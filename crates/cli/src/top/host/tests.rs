@@ -10,9 +10,9 @@ use rustix::fs::{FlockOperation, flock};
 use super::*;
 
 /// A host whose files are in a directory.
-fn host(directory: &Path, only: Option<&str>) -> Host {
+fn host(directory: &Path, only: Option<&str>) -> ThisHost {
     let states = StateDir::at(&directory.join("state"));
-    Host::at(states, &directory.join("proc"), &directory.join("sys"), only.map(str::to_owned))
+    ThisHost::at(states, &directory.join("proc"), &directory.join("sys"), only.map(str::to_owned))
 }
 
 fn disks(directory: &Path, reads: u64) {
@@ -30,7 +30,7 @@ fn names(table: &LiveTable) -> Vec<String> {
 }
 
 /// Looks again after as long as two looks have to be apart.
-fn look_again(host: &mut Host) -> (LiveTable, Vec<String>) {
+fn look_again(host: &mut ThisHost) -> (LiveTable, Vec<String>) {
     std::thread::sleep(Duration::from_millis(ebof_manage::history::live::LOOK_MS_MIN + 10));
     host.look().unwrap()
 }
