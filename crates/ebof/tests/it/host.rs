@@ -19,6 +19,8 @@ use ebof_manage::{Config, Listen};
 use ebof_nvme::Nqn;
 use ebof_server::{Settings, Target};
 
+pub(crate) use devices::can_attach;
+
 const NQN: &str = "nqn.2014-08.org.example:drive0";
 const PRIVATE_NQN: &str = "nqn.2014-08.org.example:private";
 const SINGLE_NQN: &str = "nqn.2014-08.org.example:single";

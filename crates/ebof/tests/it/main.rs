@@ -29,4 +29,5 @@ mod state;
 mod supervised;
 mod target;
 mod terminal;
+mod top;
 mod what_happens;

@@ -14,7 +14,7 @@ use crate::https::{Managed, PASSWORD};
 const LONG: Duration = Duration::from_secs(30);
 
 /// The program at a terminal.
-struct Terminal {
+pub(crate) struct Terminal {
     child: Child,
     output: Receiver<Vec<u8>>,
     shown: String,
@@ -23,12 +23,17 @@ struct Terminal {
 impl Terminal {
     /// `ebof target status`, as somebody types it.
     fn status(target: &Managed) -> Self {
-        let program = env!("CARGO_BIN_EXE_ebof");
-        let line = format!("'{program}' target status --server {} --user boss", target.server);
-        let mut child = Command::new("script")
+        let arguments = format!("target status --server {} --user boss", target.server);
+        let mut script = Command::new("script");
+        script.current_dir(&target.serving.directory).env("HOME", &target.serving.directory);
+        Self::start(script, &arguments)
+    }
+
+    /// The program with these arguments, in the environment of a command `script`.
+    pub(crate) fn start(mut script: Command, arguments: &str) -> Self {
+        let line = format!("'{}' {arguments}", env!("CARGO_BIN_EXE_ebof"));
+        let mut child = script
             .args(["-q", "-e", "-c", &line, "/dev/null"])
-            .current_dir(&target.serving.directory)
-            .env("HOME", &target.serving.directory)
             .env_remove("XDG_CONFIG_HOME")
             .env_remove("EBOF_PASSWORD")
             .stdin(Stdio::piped())
@@ -49,7 +54,7 @@ impl Terminal {
     }
 
     /// Waits until something is shown.
-    fn shows(&mut self, text: &str) -> &mut Self {
+    pub(crate) fn shows(&mut self, text: &str) -> &mut Self {
         while !self.shown.contains(text) {
             match self.output.recv_timeout(LONG) {
                 Ok(bytes) => self.shown += &String::from_utf8_lossy(&bytes),
@@ -59,13 +64,13 @@ impl Terminal {
         self
     }
 
-    fn types(&mut self, keys: &str) -> &mut Self {
+    pub(crate) fn types(&mut self, keys: &str) -> &mut Self {
         self.child.stdin.as_mut().unwrap().write_all(keys.as_bytes()).unwrap();
         self
     }
 
     /// Its exit code, and all that was shown.
-    fn ends(mut self) -> (i32, String) {
+    pub(crate) fn ends(mut self) -> (i32, String) {
         while let Ok(bytes) = self.output.recv_timeout(LONG) {
             self.shown += &String::from_utf8_lossy(&bytes);
         }
