@@ -6,6 +6,7 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::linux::fs::MetadataExt as _;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ebof_backend::{BackingError, Spec};
 use ebof_bench::{Source, SourceError, open_direct};
@@ -96,6 +97,8 @@ pub struct Seen {
     pub ends: [Vec<u8>; 2],
 }
 
+/// How long a target may be away before a run fails.
+const AWAY_MAX: Duration = Duration::from_secs(5);
 /// Log Page Identifier of SMART / Health Information.
 const HEALTH: u8 = 0x02;
 
@@ -117,7 +120,11 @@ impl Device {
             if uri.nqn.as_ref().is_none_or(Nqn::is_discovery) {
                 return Err(DeviceError::NoSubsystem(name.to_owned()));
             }
-            Kind::Namespace(Box::new(options(&uri)), uri.nsid.unwrap_or(Nsid(1)))
+            let mut options = options(&uri);
+            // What is measured across a reconnect means nothing: a target that is away ends the run.
+            options.ctrl_loss_tmo = Some(AWAY_MAX);
+            options.reconnect_delay_ms = 1000;
+            Kind::Namespace(Box::new(options), uri.nsid.unwrap_or(Nsid(1)))
         } else {
             let spec: Spec = name.parse().map_err(|error| DeviceError::Backing { name: name.to_owned(), error })?;
             match &spec.source {

@@ -20,6 +20,7 @@ mod idle;
 mod monitoring;
 mod picture;
 mod program;
+mod qualify;
 mod readme;
 mod reload;
 mod server;
