@@ -93,6 +93,9 @@ What is connected at boot, ebof\\-connections.toml(5).
 .TP
 .I /run/ebof/nvmeN
 State and log (\\fIholder.log\\fR) of a connected controller.
+.TP
+.I /run/ebof/tune
+What \\fBtune \\-\\-apply\\fR has set since the machine was booted.
 ";
 
 /// The page of the program itself.

@@ -104,7 +104,9 @@ fn a_refused_setting_does_not_stop_the_others() {
     let machine = Recorded::load("server.tree");
     let before = machine.everything();
     let denied = "/proc/irq/61/smp_affinity_list";
-    machine.refusing.borrow_mut().extend([(GOVERNOR.to_owned(), 13), (denied.to_owned(), 5)]);
+    let read_only = "/proc/sys/net/ipv4/tcp_rmem";
+    let refusing = [(GOVERNOR, 13), (denied, 5), (read_only, 30)].map(|(path, errno)| (path.to_owned(), errno));
+    machine.refusing.borrow_mut().extend(refusing);
     machine.deaf.borrow_mut().insert("enp1s0f1 adaptive-rx".to_owned());
     let steps = change(&machine, &options());
     let failed: Vec<String> = steps
@@ -119,12 +121,29 @@ fn a_refused_setting_does_not_stop_the_others() {
         [
             "irq 61: the kernel spreads this interrupt itself",
             "cpu3: Permission denied (os error 13): root may",
-            "enp1s0f1: accepted without an effect: still off"
+            "enp1s0f1: accepted without an effect: still off",
+            "net.ipv4.tcp_rmem: Read-only file system (os error 30): a container cannot, its host can"
         ]
     );
     assert_eq!(machine.read(RMEM).unwrap(), "16777216\n");
     let undone = take_back(&machine);
     assert_eq!(undone.len(), steps.len() - failed.len());
+    assert_eq!(machine.changed_since(&before), [""; 0]);
+}
+
+#[test]
+fn a_value_that_the_kernel_adjusts_is_told_and_undone() {
+    let machine = Recorded::load("virtual.tree");
+    let before = machine.everything();
+    let rps = "/sys/class/net/eth0/queues/rx-0/rps_cpus";
+    // Core 0 is isolated.
+    machine.adjusting.borrow_mut().insert(rps.to_owned(), "2".to_owned());
+    let steps = change(&machine, &options());
+    let adjusted: Vec<&StepOutcome> =
+        steps.iter().map(|step| &step.outcome).filter(|&outcome| *outcome != StepOutcome::Done).collect();
+    assert_eq!(adjusted, [&StepOutcome::Adjusted { found: "2".to_owned() }]);
+    machine.adjusting.borrow_mut().clear();
+    assert!(is_all(&take_back(&machine), &StepOutcome::Done));
     assert_eq!(machine.changed_since(&before), [""; 0]);
 }
 

@@ -21,6 +21,8 @@ pub(crate) struct Recorded {
     pub(crate) refusing: RefCell<BTreeMap<String, i32>>,
     /// Paths that take a value without keeping it.
     pub(crate) deaf: RefCell<BTreeSet<String>>,
+    /// Paths of which the kernel makes another value.
+    pub(crate) adjusting: RefCell<BTreeMap<String, String>>,
     /// Paths that were written, in order.
     pub(crate) written: RefCell<Vec<String>>,
     /// Writes until the process is killed, which is a panic here.
@@ -38,6 +40,7 @@ impl Recorded {
             cards: RefCell::default(),
             refusing: RefCell::default(),
             deaf: RefCell::default(),
+            adjusting: RefCell::default(),
             written: RefCell::default(),
             life: Cell::new(None),
         };
@@ -140,6 +143,9 @@ impl Machine for Recorded {
     fn write(&self, path: &str, value: &str) -> io::Result<()> {
         if !self.on_write(path)? {
             return Ok(());
+        }
+        if let Some(adjusted) = self.adjusting.borrow().get(path) {
+            return self.files.write(path, adjusted);
         }
         if !path.ends_with("/scheduler") {
             return self.files.write(path, value);

@@ -80,6 +80,15 @@ fn interrupts_are_placed_as_asked_for() {
 }
 
 #[test]
+fn whether_irqbalance_runs_is_not_known_without_the_machines_processes() {
+    let machine = Recorded::load("server.tree");
+    machine.put("/proc/2/comm", "bash");
+    let text = lines(&survey(&machine, &Options::default()).unwrap());
+    let expected = "irqbalance irqbalance: unseen: the machine's processes are not shown here, as in a container\n";
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
 fn an_mtu_is_changed_only_if_it_is_asked_for() {
     let asked = Options { mtu: Some(4200), interfaces: vec![name("eno1")], ..Options::default() };
     let text = of("server.tree", &asked);
