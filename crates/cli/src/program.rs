@@ -56,7 +56,6 @@ impl Program {
     /// Runs the command line `args`, whose first word is the program. After parsing, calls
     /// `start_logging` with the format of the logs and the default log level.
     pub fn run(&self, args: &[OsString], start_logging: impl FnOnce(LogFormat, LevelFilter)) -> ExitCode {
-        let args = &directory::named(args);
         let Parsed { global, verb, run } = match self.parse(args) {
             Ok(parsed) => parsed,
             Err(mut error) => {
@@ -83,9 +82,17 @@ impl Program {
         self.parse(&args).err().map_or(ExitCode::SUCCESS, |error| refuse(&error, &args))
     }
 
+    /// Parses a command line with all its rules, without running it.
+    ///
+    /// # Errors
+    /// It is invalid, or asks for the help.
+    pub fn matches(&self, args: &[OsString]) -> Result<clap::ArgMatches, clap::Error> {
+        self.command().try_get_matches_from(directory::named(args))
+    }
+
     fn parse(&self, args: &[OsString]) -> Result<Parsed<'_>, clap::Error> {
         let mut command = self.described();
-        let mut matches = command.try_get_matches_from_mut(args)?;
+        let mut matches = command.try_get_matches_from_mut(directory::named(args))?;
         let formatted = |error: clap::Error, command: &mut clap::Command| error.format(command);
         let top = Top::from_arg_matches_mut(&mut matches).map_err(|error| formatted(error, &mut command))?;
         let (name, matches) = matches.remove_subcommand().expect("the command line requires one");

@@ -11,8 +11,21 @@ const NO_VERBS: [&str; 1] = ["hold"];
 
 /// Where other programs' options are named: fio's, losetup's, systemd-run's,
 /// `cargo xtask bench`'s.
-const OF_OTHERS: [&str; 6] =
-    ["crates/redfish/src/update", "crates/fio/", "src/loopdev.rs", "src/scope.rs", "docs/fio.md", "docs/performance"];
+const OF_OTHERS: [&str; 13] = [
+    "crates/redfish/src/update",
+    "crates/fio/",
+    "crates/qualify/src/engine",
+    "crates/qualify/src/file_system.rs",
+    "crates/qualify/src/guard.rs",
+    "src/loopdev.rs",
+    "src/scope.rs",
+    "docs/fio.md",
+    "docs/performance",
+    "docs/scenarios/cdn",
+    "docs/scenarios/ceph",
+    "docs/scenarios/database",
+    "docs/scenarios/read-mostly",
+];
 
 /// Other programs' options besides: of cargo and of its tests, apt, tar, losetup, cp, xtask, fio,
 /// setpriv.
@@ -217,7 +230,7 @@ fn mistake(words: &[String], whole: bool) -> Option<String> {
         return options.iter().find(|word| !known(word)).map(|word| format!("{verb} has no {word}"));
     }
     let args: Vec<OsString> = words.iter().map(OsString::from).collect();
-    match Program::new(&crate::VERBS).command().try_get_matches_from(&args) {
+    match Program::new(&crate::VERBS).matches(&args) {
         // The name of a group of actions.
         Err(error) if !whole && error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => None,
         Err(error) if error.use_stderr() => Some(error.to_string()),

@@ -23,7 +23,7 @@ impl Attach for Connecting {
         let arguments =
             ["connect", "-t", transport, "-a", &options.traddr, "-s", &port, "-n", &nqn, "--hostnqn", &host, "-D"];
         let document = ebof(&arguments)?;
-        let name = document["device"].as_str().ok_or("`ebof connect` names no device")?.to_owned();
+        let name = document["device"].as_str().ok_or("ebof connect names no device")?.to_owned();
         let connected = Connected(name);
         let namespaces = document["namespaces"].as_array().into_iter().flatten();
         let mut of_this = namespaces.filter(|namespace| namespace["nsid"].as_u64() == Some(nsid.0.into()));
@@ -54,5 +54,5 @@ fn ebof(arguments: &[&str]) -> Result<Value, String> {
         return Ok(document);
     }
     let why = document["error"]["message"].as_str().unwrap_or("it failed");
-    Err(format!("`ebof {}`: {why}", arguments.join(" ")))
+    Err(format!("ebof {}: {why}", arguments.join(" ")))
 }

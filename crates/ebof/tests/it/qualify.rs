@@ -131,7 +131,8 @@ fn ctrl_c_leaves_a_partial_report_that_is_resumed() {
     let mut child = command.args(line).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let out = directory.path().join("out");
     let until = Instant::now() + Duration::from_secs(60);
-    while !fs::read(out.join("report.json")).is_ok_and(|text| String::from_utf8_lossy(&text).contains("\"results\":[{")) {
+    while !fs::read(out.join("report.json")).is_ok_and(|text| String::from_utf8_lossy(&text).contains("\"results\":[{"))
+    {
         assert!(Instant::now() < until && child.try_wait().unwrap().is_none());
         std::thread::yield_now();
     }
@@ -144,11 +145,10 @@ fn ctrl_c_leaves_a_partial_report_that_is_resumed() {
     let output = ebof(directory.path()).args(line).arg("--resume").output().unwrap();
     assert!(output.status.success(), "{}", told(&output));
     let kept = report(&out);
-    assert_eq!((&kept["state"], &kept["resumed"], kept["results"].as_array().unwrap().len()), (
-        &"complete".into(),
-        &1.into(),
-        9
-    ));
+    assert_eq!(
+        (&kept["state"], &kept["resumed"], kept["results"].as_array().unwrap().len()),
+        (&"complete".into(), &1.into(), 9)
+    );
 }
 
 #[test]
@@ -161,7 +161,8 @@ fn a_target_that_goes_away_ends_the_procedure_and_the_rest_is_kept() {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let out = directory.path().join("out");
     let until = Instant::now() + Duration::from_secs(60);
-    while !fs::read(out.join("report.json")).is_ok_and(|text| String::from_utf8_lossy(&text).contains("\"results\":[{")) {
+    while !fs::read(out.join("report.json")).is_ok_and(|text| String::from_utf8_lossy(&text).contains("\"results\":[{"))
+    {
         assert!(Instant::now() < until && child.try_wait().unwrap().is_none());
         std::thread::yield_now();
     }
@@ -170,5 +171,9 @@ fn a_target_that_goes_away_ends_the_procedure_and_the_rest_is_kept() {
     assert_eq!(output.status.code(), Some(1), "{}", told(&output));
     let kept = report(&out);
     assert_eq!(kept["state"], "failed");
-    assert!(!kept["results"].as_array().unwrap().is_empty() && kept["trouble"].as_str().unwrap().contains(NQN), "{}", kept["trouble"]);
+    assert!(
+        !kept["results"].as_array().unwrap().is_empty() && kept["trouble"].as_str().unwrap().contains(NQN),
+        "{}",
+        kept["trouble"]
+    );
 }
