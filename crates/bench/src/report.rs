@@ -226,6 +226,30 @@ mod tests {
         assert!((report.cpu_us_per_operation - 15.0).abs() < 1e-9);
     }
 
+    /// From 100 ns to 100 s.
+    #[test]
+    fn a_percentile_is_the_latency_of_its_operation_within_a_thousandth() {
+        let mut values = vec![100_u64];
+        while let Some(&last) = values.last().filter(|&&last| last < 99_000_000_000) {
+            values.push(last + last / 97 + 1);
+        }
+        values.push(100_000_000_000);
+        let total = u64::try_from(values.len()).unwrap();
+        assert!(total > 1900);
+        let latency = Latency::new(&stats(&values, &[]).read.latency);
+        let near =
+            |reported_us: f64, ns: f64| assert!((reported_us * 1000.0 / ns - 1.0).abs() < 0.001, "{reported_us} {ns}");
+        for (percentile, reported) in &latency.percentiles {
+            // In thousandths of a percent, so that no fraction is rounded.
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "100 000 at most")]
+            let rank = (total * (percentile * 1000.0).round() as u64).div_ceil(100_000);
+            near(*reported, float(values[usize::try_from(rank).unwrap() - 1]));
+        }
+        near(latency.min_us, 100.0);
+        near(latency.max_us, 1e11);
+        near(latency.mean_us, float(values.iter().sum()) / float(total));
+    }
+
     #[test]
     fn the_schema_is_stable() {
         let report = Report::new("null".to_owned(), Job::new(Mix::RandRead), vec![stats(&[1000], &[])], None);

@@ -1,5 +1,6 @@
 //! Loads against local devices and over NVMe/TCP.
 
+mod accuracy;
 mod fabric;
 mod fair;
 mod local;
