@@ -121,7 +121,8 @@ impl Device {
                 return Err(DeviceError::NoSubsystem(name.to_owned()));
             }
             let mut options = options(&uri);
-            // What is measured across a reconnect means nothing: a target that is away ends the run.
+            // What is measured across a reconnect means nothing: a target that is away ends the
+            // run.
             options.ctrl_loss_tmo = Some(AWAY_MAX);
             options.reconnect_delay_ms = 1000;
             Kind::Namespace(Box::new(options), uri.nsid.unwrap_or(Nsid(1)))

@@ -92,11 +92,10 @@ impl Mounted {
         let block = match &device.device.kind {
             Kind::Path(path, _) if crate::device::is_block_device(path) => path.clone(),
             Kind::Path(path, _) => {
-                let looped = ["--direct-io=on", "--direct-io=off"]
-                    .iter()
-                    .map(|direct| run("losetup", &[direct, "--find", "--show", &path.display().to_string()]))
-                    .reduce(|one, other| one.or(other));
-                let path = PathBuf::from(looped.unwrap_or_else(|| Err("no losetup".to_owned()))?.trim());
+                let file = path.display().to_string();
+                let looped = run("losetup", &["--direct-io=on", "--find", "--show", &file])
+                    .or_else(|_| run("losetup", &["--direct-io=off", "--find", "--show", &file]))?;
+                let path = PathBuf::from(looped.trim());
                 made.loop_device.insert(path).clone()
             }
             Kind::Namespace(..) => {
