@@ -43,7 +43,7 @@ pub(super) fn ratios(view: &View<'_>) -> Option<Section> {
         let theirs = references.iter().filter(|_| has_ours);
         bars.extend(theirs.filter_map(|reference| {
             let value = reference.ratio?;
-            let label = format!("{}, {}", reference.document, reference.what);
+            let label = format!("{} ({})", reference.what, reference.document);
             Some(Bar { label, shown: ratio(value), value, spread: None, look: None })
         }));
     }
@@ -130,7 +130,7 @@ fn bars(view: &View<'_>, step: &Step<'_>) -> Figure {
     let ours: Vec<_> = ours.take(BARS_MAX - 4).collect();
     let theirs = references(step).into_iter().filter_map(|reference| {
         let value = reference.value?;
-        let label = format!("{}, {}", reference.document, reference.what);
+        let label = format!("{} ({})", reference.what, reference.document);
         Some(Bar { label, shown: figure(value, step.unit()), value, spread: None, look: None })
     });
     let bars = ours.into_iter().chain(theirs.take(4)).collect();
@@ -222,7 +222,7 @@ pub(super) fn shares(view: &View<'_>) -> Option<Section> {
             table.rows.push(vec![
                 step.title().into(),
                 side.label.clone().into(),
-                marked(&text::percent(*share), of, true),
+                marked(&part(*share), of, true),
                 figure(of.value.median, step.unit()).into(),
                 micros(of.mean_us).into(),
                 maybe(result.and_then(|result| result.jain), |jain| format!("{jain:.4}")).into(),
@@ -247,7 +247,7 @@ type Share<'s, 'a> = (usize, &'s Pane<'a>, &'a ColumnResult, f64);
 
 fn share_figure(view: &View<'_>, step: &Step<'_>, source: usize, shares: &[Share<'_, '_>]) -> Figure {
     let bars = shares.iter().map(|(look, side, _, share)| {
-        let shown = text::percent(*share);
+        let shown = part(*share);
         Bar { label: side.label.clone(), shown, value: *share, spread: None, look: Some(*look) }
     });
     let equal = 1.0 / super::svg::float(shares.len().max(1));
@@ -262,4 +262,9 @@ fn share_figure(view: &View<'_>, step: &Step<'_>, source: usize, shares: &[Share
         narrow: drawn.draw(),
         wide: None,
     }
+}
+
+/// A share, with a digit more than other percentages: fair ones hardly differ.
+fn part(share: f64) -> String {
+    if share.is_finite() { format!("{:.1} %", share * 100.0) } else { NOTHING.to_owned() }
 }

@@ -10,7 +10,7 @@ use super::text::{css, html as escape};
 const STYLE: &str = include_str!("style.css");
 
 /// Nothing in the file is loaded from elsewhere or run, even if a text got through as a tag.
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// The file. Writing to a `String` does not fail.
 pub(super) fn render(content: &Body) -> String {
@@ -20,7 +20,7 @@ pub(super) fn render(content: &Body) -> String {
         out,
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta http-equiv=\"Body-Security-Policy\" \
          content=\"{POLICY}\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta \
-         name=\"color-scheme\" content=\"light dark\">\n<link rel=\"icon\" href=\"data:,\">\n<title>{title}</title>\n\
+         name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n\
          <style>\n{STYLE}{}</style>\n</head>\n<body>\n",
         printed(content)
     );

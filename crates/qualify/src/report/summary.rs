@@ -72,7 +72,7 @@ fn banners(view: &View<'_>, source: usize, document: &Document, content: &mut Bo
     let counted = document.results.iter().flat_map(|result| &result.columns).filter(|of| of.is_disturbed).count();
     if counted > 0 {
         let text = format!(
-            "{disturbed} of {all} runs were disturbed, and {counted} results rest on disturbed runs only: they are \
+            "{disturbed} of {all} runs were disturbed, and results that rest on disturbed runs only ({counted}) are \
              marked \"disturbed\"."
         );
         content.banners.push(Banner { heading: view.named(source, "Disturbed."), text });
@@ -95,7 +95,7 @@ fn facts(view: &View<'_>) -> Vec<(String, String)> {
             continue;
         }
         let resumed =
-            if document.resumed == 0 { String::new() } else { format!(", resumed {} times", document.resumed) };
+            if document.resumed == 0 { String::new() } else { format!(", resumptions: {}", document.resumed) };
         let times = format!("{} to {}{resumed}", moment(document.started_unix_ms), moment(document.ended_unix_ms));
         facts.push(("Measured".into(), times));
         for side in &view.sides {

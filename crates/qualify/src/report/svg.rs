@@ -263,7 +263,9 @@ pub(super) fn round_up(value: f64) -> f64 {
 fn log_ticks(from: f64, to: f64, count: usize) -> Vec<f64> {
     let (low, high) = (from.log10().floor(), to.log10().ceil());
     let decades = (high - low).clamp(1.0, 640.0);
-    let factors: &[f64] = if decades * 3.0 <= float(count) * 1.5 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+    // What is seen of the decades decides how much room there is.
+    let factors: &[f64] =
+        if (to.log10() - from.log10()) * 3.0 <= float(count) * 1.5 { &[1.0, 2.0, 5.0] } else { &[1.0] };
     let stride = (decades / float(count.max(1))).ceil().max(1.0);
     let mut ticks = Vec::new();
     let mut power = low;

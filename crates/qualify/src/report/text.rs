@@ -182,6 +182,7 @@ pub(super) fn percent(part: f64) -> String {
     let percent = part * 100.0;
     match percent {
         percent if !percent.is_finite() => NOTHING.to_owned(),
+        0.0 => "0 %".to_owned(),
         percent if percent.abs() >= 10.0 => format!("{} %", grouped(&format!("{percent:.0}"))),
         percent => format!("{percent:.1} %"),
     }
