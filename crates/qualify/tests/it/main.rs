@@ -5,3 +5,4 @@ mod examples;
 mod fio;
 mod protocols;
 mod report;
+mod report_content;
