@@ -223,8 +223,18 @@ impl Args {
             overrides.apply(&mut options);
             options
         })?;
+        let device = if self.only_reads() { device.for_reading() } else { device };
         let seen = device.look()?;
         Ok(DeviceUnderTest { device, seen })
+    }
+
+    /// Whether nothing is written, so that a device that is read-only will do.
+    fn only_reads(&self) -> bool {
+        match self.procedure {
+            Word::Curve => true,
+            Word::Fairness => !self.writes || self.reads_only,
+            _ => self.reads_only,
+        }
     }
 
     /// Makes sure that everything that is overwritten may be.

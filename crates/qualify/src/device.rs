@@ -137,6 +137,15 @@ impl Device {
         Ok(Self { name: name.to_owned(), kind })
     }
 
+    /// Nothing will be written to it: a file or block device is opened for reading only.
+    #[must_use]
+    pub fn for_reading(mut self) -> Self {
+        if let Kind::Path(_, spec) = &mut self.kind {
+            spec.read_only = true;
+        }
+        self
+    }
+
     /// The word for what it is, as in [`Identity::kind`].
     #[must_use]
     pub fn kind_name(&self) -> &'static str {

@@ -169,7 +169,10 @@ impl<'a> Runner<'a> {
         });
         match saved {
             Ok(()) => Ok(self.document),
-            Err(error) => Err((error.into(), Box::new(self.document))),
+            Err(error) => {
+                self.end(State::Failed, &error.to_string());
+                Err((error.into(), Box::new(self.document)))
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 //! system, what is not destroyed, an interruption and what comes after it.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -117,7 +118,8 @@ fn data_are_not_destroyed_without_a_word() {
     assert!(!refused.status.success(), "{}", told(&refused));
     assert_eq!(document(&refused)["error"]["kind"], "not-confirmed");
     assert_eq!(fs::read(directory.path().join("disk.img")).unwrap(), bytes);
-    // Reading needs no question.
+    // Reading needs no question, and no right to write.
+    fs::set_permissions(directory.path().join("disk.img"), fs::Permissions::from_mode(0o444)).unwrap();
     let reads = qualify(directory.path(), &["cdm", "disk.img", "--reads-only", "-o", "out"]);
     assert!(reads.status.success(), "{}", told(&reads));
     assert_eq!(fs::read(directory.path().join("disk.img")).unwrap(), bytes);
