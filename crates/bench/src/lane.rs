@@ -17,6 +17,11 @@ use crate::plan::Next;
 use crate::shared::SharedLane;
 use crate::source::{Opened, SourceError};
 
+/// Operations that are handed to a local device together, at most. More of them cost less CPU time,
+/// but the device idles meanwhile: at depth 32, 16 were 6 to 10 % slower on a disk than one at a
+/// time, which is what fio does.
+const HANDED_OVER: usize = 2;
+
 /// A completed operation.
 pub(crate) struct Done {
     pub(crate) slot: u64,
@@ -29,7 +34,7 @@ pub(crate) struct Done {
 pub(crate) enum Lane {
     Fabric { queue: QueuePair<Block>, encoder: Encoder },
     Shared { lane: SharedLane, encoder: Encoder },
-    Local { device: Arc<dyn Device>, io: Io, ready: Vec<Done>, length: usize },
+    Local { device: Arc<dyn Device>, io: Io, ready: Vec<Done>, pending: usize, length: usize },
 }
 
 impl Lane {
@@ -48,6 +53,7 @@ impl Lane {
                 device: Arc::clone(device),
                 io: Io::with_engine(u32::from(depth), engine(job.ioengine))?,
                 ready: Vec::with_capacity(usize::from(depth)),
+                pending: 0,
                 length,
             },
         })
@@ -70,7 +76,7 @@ impl Lane {
         }
     }
 
-    /// Starts an operation; nothing is sent before [`Lane::wait`]. On failure nothing was started.
+    /// Starts an operation. It may be sent only by [`Lane::wait`]. On failure nothing was started.
     pub(crate) fn submit(&mut self, next: Next, slot: u64, block: Block) -> Result<(), (String, Block)> {
         match self {
             Self::Fabric { queue, encoder } => {
@@ -85,7 +91,7 @@ impl Lane {
                 lane.submit(slot, next.write, sqe, data);
                 Ok(())
             }
-            Self::Local { device, io, ready, length } => {
+            Self::Local { device, io, ready, pending, length } => {
                 let offset = next.offset;
                 let len = block.length;
                 let buffer = block.buffer;
@@ -96,7 +102,14 @@ impl Lane {
                 };
                 match device.submit(io, Request::new(slot, operation)) {
                     Submitted::Done(done) => ready.push(local_done(done, *length)),
-                    Submitted::Pending => {}
+                    Submitted::Pending => {
+                        *pending += 1;
+                        if *pending == HANDED_OVER {
+                            *pending = 0;
+                            // After an error they stay queued for the next call, which reports it.
+                            let _queued = io.kick();
+                        }
+                    }
                     Submitted::Busy(request) => {
                         let data = request.operation.into_data();
                         let buffer = data.and_then(Segments::into_buffer).unwrap_or_else(|| Buffer::zeroed(*length));
@@ -115,7 +128,8 @@ impl Lane {
                 queue.wait(Some(deadline)).map(|done| done.map(fabric_done)).map_err(|error| error.to_string())
             }
             Self::Shared { lane, .. } => Ok(lane.wait(deadline).map(shared_done)),
-            Self::Local { io, ready, length, .. } => {
+            Self::Local { io, ready, pending, length, .. } => {
+                *pending = 0;
                 io.kick().map_err(|error| error.to_string())?;
                 if let Some(done) = ready.pop() {
                     return Ok(Some(done));
