@@ -29,7 +29,7 @@ pub(super) fn cost(view: &View<'_>) -> Option<Section> {
 
 /// Every run, and the machine meanwhile.
 pub(super) fn conditions(view: &View<'_>) -> Section {
-    let mut head = vec!["phase", "column", "#round", "#figure", "start", "#stolen", "#others", "busiest other"];
+    let mut head = vec!["phase", "column", "#round", "#figure", "start (UTC)", "#stolen", "#others", "busiest other"];
     head.extend(["#MHz", "#CPU °C", "#device °C", "remarks"]);
     let mut table = Grid::new(
         "Stolen is the share of the processors' time that the hypervisor took; others is the time of other programs, in \
@@ -64,7 +64,7 @@ fn run_row(view: &View<'_>, step: &Step<'_>, source: usize, run: &Run) -> Vec<Ce
         label(view, source, run).into(),
         run.round.to_string().into(),
         maybe(value, |value| figure(value, step.unit())).into(),
-        moment(run.started_unix_ms).into(),
+        moment(run.started_unix_ms).trim_end_matches(" UTC").into(),
         percent(of.steal_percent),
         percent(of.others_percent),
         of.busiest_other.clone().unwrap_or_else(|| NOTHING.to_owned()).into(),
