@@ -11,7 +11,8 @@ const NO_VERBS: [&str; 1] = ["hold"];
 
 /// Where other programs' options are named: fio's, losetup's, systemd-run's,
 /// `cargo xtask bench`'s.
-const OF_OTHERS: [&str; 13] = [
+const OF_OTHERS: [&str; 14] = [
+    "docs/example-report",
     "crates/redfish/src/update",
     "crates/fio/",
     "crates/qualify/src/engine",
