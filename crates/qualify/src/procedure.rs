@@ -101,15 +101,11 @@ pub enum PlanError {
         /// The device.
         device: String,
     },
-    /// Too small to be measured.
-    #[error("{device} has {bytes} bytes: the procedure needs {needed} at least")]
-    TooSmall {
-        /// The device.
+    /// No device tells its size.
+    #[error("{device} does not tell its size: say how much of it to use, as in --size 1G")]
+    NoSize {
+        /// The first device.
         device: String,
-        /// Its size.
-        bytes: u64,
-        /// What is needed.
-        needed: u64,
     },
 }
 
@@ -126,6 +122,10 @@ impl Wish {
         };
         if self.devices.len() < needed {
             return Err(PlanError::TooFew { procedure });
+        }
+        if self.area_bytes().is_none() {
+            let device = self.devices.first().map(|one| one.device.name.clone()).unwrap_or_default();
+            return Err(PlanError::NoSize { device });
         }
         let mut plan = match self.procedure {
             Procedure::Odcc => odcc::plan(self),
@@ -205,12 +205,16 @@ impl Wish {
     }
 
     /// The bytes that all devices have and the procedure uses, a multiple of 1 MiB if there are so
-    /// many; `None` if a device does not tell its size.
+    /// many; `None` if no device tells its size.
     fn area_bytes(&self) -> Option<u64> {
         const LEAST: u64 = 64 << 20;
-        let sizes = self.devices.iter().map(|subject| subject.seen.identity.capacity_bytes);
-        let least = sizes.min().filter(|&bytes| bytes > 0)?;
-        let asked = self.size_bytes.map_or(least, |size| size.min(least));
+        // What another program measures does not tell its size here.
+        let sizes = self.devices.iter().map(|device| device.seen.identity.capacity_bytes);
+        let least = sizes.filter(|&bytes| bytes > 0).min();
+        let asked = match (self.size_bytes, least) {
+            (Some(size), Some(least)) => size.min(least),
+            (size, least) => size.or(least)?,
+        };
         let bytes = self.quick.map_or(asked, |divisor| (asked / u64::from(divisor.max(1))).max(LEAST.min(asked)));
         Some(if bytes >= 1 << 20 { bytes >> 20 << 20 } else { bytes })
     }
@@ -365,8 +369,8 @@ fn tail(name: &str) -> String {
     let short = match parts.as_slice() {
         // The end of the NQN, and the namespace.
         [_, nqn, nsid] if name.contains("://") => format!("{}/{nsid}", nqn.rsplit(':').next().unwrap_or(nqn)),
-        [.., last] => (*last).to_owned(),
-        [] => rest.to_owned(),
+        [.., last] if !last.is_empty() => (*last).to_owned(),
+        _ => rest.trim_end_matches('/').to_owned(),
     };
     let count = short.chars().count();
     short.chars().skip(count.saturating_sub(LENGTH_MAX)).collect()

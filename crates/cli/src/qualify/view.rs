@@ -92,11 +92,15 @@ fn row(document: &Document, phase: &Phase, (title, index): (String, usize), resu
     let spread = (result.value.max - result.value.min) * 100.0 / result.value.median.max(f64::MIN_POSITIVE);
     let ratio = result.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"));
     let share = result.share.map(|share| format!("{:.1} % of all", share * 100.0));
-    let kind = document.columns.get(result.column).map_or("", |column| column.device.kind.as_str());
+    let column = document.columns.get(result.column);
+    let kind = column.map_or("", |column| column.device.kind.as_str());
+    // Of ways of one connection, the first one is what the document began with.
+    let is_first_way = column.is_some_and(|column| column.variant.is_some() && column.base.is_none());
     let reference = match phase.references.as_slice() {
         // A document's figure of the local drive belongs to the local device.
         [local, ..] if matches!(kind, "block" | "file") && phase.references.len() > 1 => Some(local),
-        [_, fabric, ..] if kind.starts_with("nvme+") => Some(fabric),
+        [before, _, ..] if is_first_way => Some(before),
+        [_, after, ..] if kind.starts_with("nvme+") => Some(after),
         [only] if index == 0 => Some(only),
         _ => None,
     };

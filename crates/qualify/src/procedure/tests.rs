@@ -127,6 +127,12 @@ fn protocols_that_only_other_programs_speak_are_measured_by_them() {
         plan.columns.iter().map(|column| column.column.base).collect::<Vec<_>>(),
         [Some(1), None, Some(1), Some(1)]
     );
+    // They do not tell their sizes: those of the others count.
+    assert!(plan.phases.iter().all(|phase| phase.jobs[0].size_bytes == Some(1 << 30)));
+    let alone = Wish { engines: vec![EngineName::Fio], ..wish(Procedure::Cdm, &["nbd://127.0.0.1/a"]) };
+    let refused = alone.plan().unwrap_err().to_string();
+    assert!(refused.contains("--size"), "{refused}");
+    assert!(Wish { size_bytes: Some(64 << 20), ..alone }.plan().is_ok());
     let both =
         Wish { engines: vec![EngineName::Ebof, EngineName::Fio], ..wish(Procedure::Cdm, &["mem:1Gi"]) }.plan().unwrap();
     assert_eq!(both.columns.iter().map(|column| column.column.base).collect::<Vec<_>>(), [None, Some(0)]);
@@ -137,5 +143,6 @@ fn names_are_short_and_tell_devices_apart() {
     assert_eq!(tail("/dev/nvme0n1"), "nvme0n1");
     assert_eq!(tail("iscsi://127.0.0.1/iqn.2014-08.org.example:a/1"), "a/1");
     assert_eq!(tail("nbd://127.0.0.1:99/export"), "export");
+    assert_eq!(tail("nbd://127.0.0.1:99/"), "127.0.0.1:99");
     assert_eq!(tail(&format!("/tmp/{}", "x".repeat(100))).len(), 24);
 }

@@ -250,7 +250,7 @@ fn run_other(setting: &Loading<'_>, index: usize, stop: &AtomicBool, tell: &Send
         jobs: &jobs,
         until_bytes: phase.until_bytes,
         directory: &directory,
-        size_bytes: mount.map_or(seen.identity.capacity_bytes, |mount| mount.bytes),
+        size_bytes: mount.map_or_else(|| size(seen.identity.capacity_bytes, &jobs), |mount| mount.bytes),
     };
     let progress = |progress: &Progress| {
         // Only the first one's progress is shown: one bar for all.
@@ -272,6 +272,12 @@ fn run_other(setting: &Loading<'_>, index: usize, stop: &AtomicBool, tell: &Send
         Err(EngineError::Unsupported(why)) => Measured::failed(&format!("{NOT_MEASURED}{why}"), false),
         Err(error) => Measured { failed: interrupted.or(Some((error.to_string(), true))), ..Measured::default() },
     }
+}
+
+/// Bytes of a device; of one that does not tell, as many as the jobs use.
+fn size(capacity_bytes: u64, jobs: &[Job]) -> u64 {
+    let used = jobs.iter().filter_map(|job| Some(job.offset_bytes.saturating_add(job.size_bytes?))).max();
+    if capacity_bytes > 0 { capacity_bytes } else { used.unwrap_or(0) }
 }
 
 /// Where another program finds the device of a column.
