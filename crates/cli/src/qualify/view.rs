@@ -38,7 +38,9 @@ impl View for Finished<'_> {
             State::Failed => "it could not go on: a partial report is",
         };
         if let Some(trouble) = &document.trouble {
-            let _infallible = writeln!(text, "{}", safe(trouble));
+            for line in trouble.lines() {
+                let _infallible = writeln!(text, "{}", safe(line));
+            }
         }
         let _infallible = writeln!(text, "{state} {}", directory.join("report.html").display());
         if document.state != State::Complete {
