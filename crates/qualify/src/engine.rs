@@ -85,7 +85,7 @@ pub enum EngineError {
     /// It is not installed.
     #[error("there is no {what}: {todo}")]
     Missing {
-        /// What.
+        /// The program or library, as people call it.
         what: &'static str,
         /// How to get it.
         todo: &'static str,
@@ -95,7 +95,7 @@ pub enum EngineError {
     Directory {
         /// The directory.
         directory: String,
-        /// Why.
+        /// The system's answer.
         error: std::io::Error,
     },
     /// It could not be started or watched.
@@ -103,7 +103,7 @@ pub enum EngineError {
     Run {
         /// Its name.
         program: String,
-        /// Why.
+        /// The system's answer.
         error: std::io::Error,
     },
     /// It failed before it had measured anything.

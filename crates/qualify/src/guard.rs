@@ -38,7 +38,7 @@ pub enum Refusal {
     Unknown {
         /// The device.
         name: String,
-        /// Why.
+        /// The reason, which fits behind "because".
         why: String,
     },
 }

@@ -192,16 +192,17 @@ impl Wish {
 
     /// A time of the procedure, shortened by `--quick`, but not to nothing.
     fn time(&self, seconds: u64) -> Duration {
-        let whole = Duration::from_secs(seconds);
-        let least = whole.min(Duration::from_millis(500));
-        self.quick.map_or(whole, |divisor| (whole / divisor.max(1)).max(least))
+        self.shortened(seconds, Duration::from_millis(500))
     }
 
     /// A time before measuring begins.
     fn ramp(&self, seconds: u64) -> Duration {
+        self.shortened(seconds, Duration::from_millis(100))
+    }
+
+    fn shortened(&self, seconds: u64, least: Duration) -> Duration {
         let whole = Duration::from_secs(seconds);
-        let least = whole.min(Duration::from_millis(100));
-        self.quick.map_or(whole, |divisor| (whole / divisor.max(1)).max(least))
+        self.quick.map_or(whole, |divisor| (whole / divisor.max(1)).max(whole.min(least)))
     }
 
     /// The bytes that all devices have and the procedure uses, a multiple of 1 MiB if there are so

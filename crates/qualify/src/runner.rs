@@ -104,17 +104,7 @@ impl<'a> Runner<'a> {
         attach: &'a dyn Attach,
     ) -> Result<Self, RunnerError> {
         let document = document(wish, &plan, origin);
-        store.save(&document)?;
-        let systems = FileSystems::default();
-        Ok(Self {
-            devices: &wish.devices,
-            repeats: wish.repeats,
-            columns: plan.columns,
-            store,
-            document,
-            attach,
-            systems,
-        })
+        Self::start(wish, plan.columns, document, store, attach)
     }
 
     /// Goes on with a report: what was measured is not measured again.
@@ -138,17 +128,19 @@ impl<'a> Runner<'a> {
         document.started_unix_ms = old.started_unix_ms;
         document.resumed = old.resumed + 1;
         document.compute_results();
+        Self::start(wish, plan.columns, document, store, attach)
+    }
+
+    fn start(
+        wish: &'a Wish,
+        columns: Vec<ColumnPlan>,
+        document: Document,
+        store: Store,
+        attach: &'a dyn Attach,
+    ) -> Result<Self, RunnerError> {
         store.save(&document)?;
         let systems = FileSystems::default();
-        Ok(Self {
-            devices: &wish.devices,
-            repeats: wish.repeats,
-            columns: plan.columns,
-            store,
-            document,
-            attach,
-            systems,
-        })
+        Ok(Self { devices: &wish.devices, repeats: wish.repeats, columns, store, document, attach, systems })
     }
 
     /// Runs it to its end, and returns the document. An early end is told by its state.

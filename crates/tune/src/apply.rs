@@ -46,7 +46,7 @@ pub enum StepOutcome {
     Gone,
     /// It was refused.
     Failed {
-        /// Why.
+        /// The system's answer, or what was read back.
         reason: String,
     },
 }

@@ -78,12 +78,12 @@ pub enum State {
     },
     /// It cannot be seen.
     Unseen {
-        /// Why.
+        /// What prevented it: a permission, a missing file, a kernel without it.
         reason: String,
     },
     /// This machine has no such setting.
     NotApplicable {
-        /// Why.
+        /// What this machine has instead, or lacks.
         reason: String,
     },
 }

@@ -148,23 +148,21 @@ pub(super) fn figure(value: f64, unit: Unit) -> String {
 
 /// A time, given in microseconds.
 pub(super) fn micros(us: f64) -> String {
-    let size = us.abs();
-    match size {
-        size if !size.is_finite() => NOTHING.to_owned(),
-        size if size >= 1e6 => format!("{} s", number(us / 1e6)),
-        size if size >= 1e3 => format!("{} ms", number(us / 1e3)),
-        _ => format!("{} µs", number(us)),
-    }
+    in_its_unit(us, number)
 }
 
 /// As [`micros`], for an axis.
 pub(super) fn micros_short(us: f64) -> String {
+    in_its_unit(us, short)
+}
+
+fn in_its_unit(us: f64, digits: fn(f64) -> String) -> String {
     let size = us.abs();
     match size {
         size if !size.is_finite() => NOTHING.to_owned(),
-        size if size >= 1e6 => format!("{} s", short(us / 1e6)),
-        size if size >= 1e3 => format!("{} ms", short(us / 1e3)),
-        _ => format!("{} µs", short(us)),
+        size if size >= 1e6 => format!("{} s", digits(us / 1e6)),
+        size if size >= 1e3 => format!("{} ms", digits(us / 1e3)),
+        _ => format!("{} µs", digits(us)),
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-use ebof_bench::{BenchError, Job, Progress, Report, Source, run_all};
+use ebof_bench::{Job, Progress, Report, Source, run_all};
 
 use super::steps::Step;
 use super::{Observer, now_ms};
@@ -152,18 +152,13 @@ fn run_own(setting: &Loading<'_>, observer: &mut dyn Observer) -> Vec<Measured> 
             all.collect()
         }
         Err(error) => {
-            let why = explain(&error);
+            let why = error.to_string();
             recorders
                 .into_iter()
                 .map(|recorder| Measured { series: recorder.points, ..Measured::failed(&why, true) })
                 .collect()
         }
     }
-}
-
-/// In one line where the error has one.
-fn explain(error: &BenchError) -> String {
-    error.to_string()
 }
 
 fn source(setting: &Loading<'_>, column: &ColumnPlan, mount: Option<&Mount>) -> Option<Source> {
