@@ -19,7 +19,6 @@ mod process;
 mod report;
 mod resources;
 mod scenarios;
-mod stats;
 mod targets;
 mod techniques;
 

@@ -6,12 +6,12 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
+use ebof_statistics::{STEAL_PERCENT_MAX, Stolen};
+
 use crate::document::Conditions;
 use crate::machine::read;
 use crate::results::float;
 
-/// A run during which the hypervisor took more than this part of the time does not count.
-pub const STEAL_PERCENT_MAX: f64 = 2.0;
 /// A run during which other programs used more than this, in percent of one processor, does not
 /// count.
 pub const OTHERS_PERCENT_MAX: f64 = 10.0;
@@ -19,38 +19,6 @@ pub const OTHERS_PERCENT_MAX: f64 = 10.0;
 const TICKS_PER_S: f64 = 100.0;
 /// Processes that are looked at, at most.
 const PROCESSES_MAX: usize = 65_536;
-
-/// The time of all processors, and what of it the hypervisor took, in clock ticks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stolen {
-    all: u64,
-    stolen: u64,
-}
-
-impl Stolen {
-    /// Until now; `None` if /proc does not tell.
-    #[must_use]
-    pub fn now() -> Option<Self> {
-        Self::parse(&read(Path::new("/proc/stat"))?)
-    }
-
-    /// The first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal; guests'
-    /// times, which follow, are in the others.
-    fn parse(text: &str) -> Option<Self> {
-        let fields = text.lines().next()?.strip_prefix("cpu ")?.split_whitespace().take(8);
-        let times = fields.map(str::parse).collect::<Result<Vec<u64>, _>>().ok()?;
-        let all = times.iter().fold(0, |sum: u64, time| sum.saturating_add(*time));
-        Some(Self { all, stolen: *times.get(7)? })
-    }
-
-    /// What the hypervisor took since then, in percent of all processors' time.
-    #[must_use]
-    pub fn percent(self) -> Option<f64> {
-        let now = Self::now()?;
-        let all = now.all.checked_sub(self.all).filter(|&all| all > 0)?;
-        Some(float(now.stolen.saturating_sub(self.stolen)) * 100.0 / float(all))
-    }
-}
 
 /// A process in /proc.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -234,14 +202,6 @@ pub(crate) fn hottest(monitor: &Path) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn stolen_time_is_the_eighth_field() {
-        let text = "cpu  10 20 30 40 50 60 70 80 5 5\ncpu0 1 2 3 4 5 6 7 8 0 0\n";
-        assert_eq!(Stolen::parse(text), Some(Stolen { all: 360, stolen: 80 }));
-        assert_eq!(Stolen::parse("cpu  1 2 3\n"), None);
-        assert!(Stolen::now().is_some());
-    }
 
     #[test]
     fn processes_are_parsed_and_threads_of_the_kernel_left_out() {

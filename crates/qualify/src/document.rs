@@ -337,4 +337,4 @@ pub struct ColumnResult {
     pub beside: Option<(f64, f64)>,
 }
 
-pub use crate::stats::Summary;
+pub use ebof_statistics::Summary;

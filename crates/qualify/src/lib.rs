@@ -16,6 +16,5 @@ pub mod procedure;
 pub mod report;
 mod results;
 pub mod runner;
-pub mod stats;
 pub mod steady;
 pub mod store;

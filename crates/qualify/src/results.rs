@@ -2,9 +2,9 @@
 
 use ebof_bench::Report;
 use ebof_bench::corner::Unit;
+use ebof_statistics::{jain, median};
 
 use crate::document::{ColumnResult, Document, Phase, PhaseResult, Run, Summary};
-use crate::stats::{jain, median};
 
 impl Document {
     /// Computes the results from the runs.

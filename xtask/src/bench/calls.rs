@@ -18,9 +18,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::load::{Drive, Load, Rw, Schedule, Target};
 use super::process::Process;
 use super::resources::Resources;
-use super::stats::Summary;
 use super::targets::words;
 use super::{fill, hosts, process, targets};
+use ebof_statistics::Summary;
 
 /// Size of the drive: a run has as many commands as it has blocks.
 const DRIVE_MIB: u64 = 1024;

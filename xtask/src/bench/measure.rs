@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
+use ebof_statistics::Stolen;
+
 use super::fill::fill;
 use super::load::{Drive, Host, Metric, Schedule, Subject, Target};
 use super::process::{Process, processor_ns};
@@ -116,34 +118,6 @@ fn processors(host: Host) -> (Vec<usize>, Vec<usize>) {
     }
 }
 
-/// The time of all processors, and what of it the hypervisor took, in clock ticks.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Stolen {
-    all: u64,
-    stolen: u64,
-}
-
-impl Stolen {
-    pub(super) fn now() -> Option<Self> {
-        Self::parse(&std::fs::read_to_string("/proc/stat").ok()?)
-    }
-
-    /// The first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal; guests'
-    /// times, which follow, are in the others.
-    fn parse(text: &str) -> Option<Self> {
-        let fields = text.lines().next()?.strip_prefix("cpu ")?.split_whitespace().take(8);
-        let times = fields.map(str::parse).collect::<Result<Vec<u64>, _>>().ok()?;
-        Some(Self { all: times.iter().sum(), stolen: *times.get(7)? })
-    }
-
-    /// Since then.
-    pub(super) fn percent(self) -> Option<f64> {
-        let now = Self::now()?;
-        let all = now.all.checked_sub(self.all).filter(|&all| all > 0)?;
-        Some(float(now.stolen.saturating_sub(self.stolen)) * 100.0 / float(all))
-    }
-}
-
 /// Observes both while they are idle.
 fn idle(host: &mut Process, usage: &dyn Fn() -> Usage, interrupted: &dyn Fn() -> bool) -> Result<Sample> {
     let deadline = Instant::now() + OVERTIME_MAX;
@@ -200,14 +174,6 @@ pub(super) fn float(value: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn stolen_time_is_the_eighth_field() {
-        let text = "cpu  10 20 30 40 50 60 70 80 5 5\ncpu0 1 2 3 4 5 6 7 8 0 0\n";
-        assert_eq!(Stolen::parse(text), Some(Stolen { all: 360, stolen: 80 }));
-        assert_eq!(Stolen::parse("cpu  1 2 3\n"), None);
-        assert!(Stolen::now().is_some());
-    }
 
     #[test]
     fn usage_is_measured_within_the_window() {

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use super::plot::{self, Panel};
 use super::resources::Resources;
-use super::stats::Summary;
 use super::{process, techniques};
+use ebof_statistics::Summary;
 
 /// Size of the drive: readers use its first half, the writer the second one.
 const DRIVE_MIB: u64 = 256;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::load::{Comparison, Goal, Load, Metric, Scenario};
 use super::measure::Sample;
-use super::stats::Summary;
+use ebof_statistics::{STEAL_PERCENT_MAX, Summary};
 
 /// The name and version of the JSON's schema: fields are added within one number, never changed or
 /// removed.
@@ -27,9 +27,6 @@ pub(crate) struct Outcome {
     /// Number of runs during which the hypervisor took time, and which were repeated.
     pub(crate) disturbed: usize,
 }
-
-/// A run during which the hypervisor took more than this percentage of the time does not count.
-pub(super) const STEAL_PERCENT_MAX: f64 = 2.0;
 
 /// A run below this part of the median has stalled. With priority over the kernel's own threads,
 /// now and then a connection waits for one of these until the end of the run, with every program.

@@ -9,11 +9,11 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
 use super::load::{Drive, Load, Rw, Schedule, Target};
-use super::measure::Stolen;
 use super::process::Process;
 use super::resources::Resources;
 use super::targets::words;
-use super::{fill, hosts, report, targets};
+use super::{fill, hosts, targets};
+use ebof_statistics::{STEAL_PERCENT_MAX, Stolen};
 
 /// The processors of target and host.
 const PROCESSORS: [usize; 2] = [0, 1];
@@ -54,7 +54,7 @@ pub(super) fn run(
     let mut last = None;
     for _ in 0..TRIES {
         let done = once(program, (verb, arguments), drive_mib, resources, interrupted)?;
-        if done.1 <= report::STEAL_PERCENT_MAX {
+        if done.1 <= STEAL_PERCENT_MAX {
             return Ok(done);
         }
         last = Some(done);
