@@ -4,7 +4,8 @@
 //! temporary files) and on an allocated namespace of a drive in a file beside it, in turns,
 //! buffered and direct; then one whose blocks have checksums, and one whose blocks are encrypted,
 //! against one without, one and 32 in flight; then first writes. With `flushes` as a second
-//! argument, only what a flush costs behind each write; with `checksums`, only what checksums cost.
+//! argument, only what a flush costs behind each write; with `checksums`, only what checksums cost,
+//! also to whoever flushes now and then.
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
 
 use std::path::Path;
@@ -21,6 +22,8 @@ const SIZE: u64 = 256 << 20;
 const DEPTH: usize = 32;
 const TIME: Duration = Duration::from_millis(500);
 const ROUNDS: usize = 9;
+/// Writes between two flushes.
+const FLUSH_EVERY: u32 = 1000;
 /// Of each sort; fewer than there are extents in the namespace for first writes.
 const FLUSHES: u64 = 1000;
 
@@ -47,7 +50,7 @@ fn measure_all(place: &Path) -> Result<(), Failure> {
         fill(&*thin)?;
         println!("first writes of 1 MiB{option}: {:.0} MB/s", 268.4 / begin.elapsed().as_secs_f64());
         for write in [true, false] {
-            compare(["file", "namespace"], &*raw, &*thin, DEPTH, write, option)?;
+            compare(["file", "namespace"], &*raw, &*thin, Load::random(DEPTH, write), option)?;
         }
         drive.stop();
         drop((raw, thin, drive));
@@ -123,7 +126,7 @@ fn compare_codings(place: &Path, option: &str) -> Result<(), Failure> {
         fill(&*coded)?;
         println!("first writes of 1 MiB, {name}{option}: {:.0} MB/s", 268.4 / begin.elapsed().as_secs_f64());
         for (depth, write) in [(1, true), (32, true), (1, false), (32, false)] {
-            compare(["plain", name], &*plain, &*coded, depth, write, option)?;
+            compare(["plain", name], &*plain, &*coded, Load::random(depth, write), option)?;
         }
     }
     drop(plain);
@@ -138,8 +141,14 @@ fn compare_checksums(place: &Path, option: &str) -> Result<(), Failure> {
     let checked = namespace(&drive, 2, SIZE, BlockFormat { checked: true, ..BlockFormat::plain(12) })?;
     fill(&*plain)?;
     fill(&*checked)?;
-    for (depth, write) in [(1, true), (32, true), (1, false), (32, false)] {
-        compare(["plain", "checked"], &*plain, &*checked, depth, write, option)?;
+    let random = [(1, true), (32, true), (1, false), (32, false)].map(|(depth, write)| Load::random(depth, write));
+    let flushed = [(1, false), (32, false), (1, true), (32, true)].map(|(depth, is_sequential)| Load {
+        is_sequential,
+        flush_every: FLUSH_EVERY,
+        ..Load::random(depth, true)
+    });
+    for load in random.into_iter().chain(flushed) {
+        compare(["plain", "checked"], &*plain, &*checked, load, option)?;
     }
     drop((plain, checked));
     drive.stop();
@@ -147,23 +156,23 @@ fn compare_checksums(place: &Path, option: &str) -> Result<(), Failure> {
 }
 
 /// In turns, so that what else the machine does meets both.
-fn compare(
-    names: [&str; 2],
-    raw: &dyn Device,
-    thin: &dyn Device,
-    depth: usize,
-    write: bool,
-    option: &str,
-) -> Result<(), Failure> {
+fn compare(names: [&str; 2], raw: &dyn Device, thin: &dyn Device, load: Load, option: &str) -> Result<(), Failure> {
     let (mut io, mut rates) = (Io::new(32)?, (Vec::new(), Vec::new()));
     for _ in 0..ROUNDS {
-        rates.0.push(measure(raw, &mut io, depth, write)?);
-        rates.1.push(measure(thin, &mut io, depth, write)?);
+        rates.0.push(measure(raw, &mut io, load)?);
+        rates.1.push(measure(thin, &mut io, load)?);
     }
     let (raw, thin) = (median(&mut rates.0), median(&mut rates.1));
+    let Load { depth, write, is_sequential, flush_every } = load;
     let verb = if write { "write" } else { "read" };
+    let order = if is_sequential { " one behind the other" } else { "" };
+    let flushes = if flush_every > 0 { format!(", a flush every {flush_every}") } else { String::new() };
     let ([first, second], ratio) = (names, thin / raw);
-    println!("4K {verb:<5} QD{depth}{option}: {first} {:.1}k/s, {second} {:.1}k/s: {ratio:.3}", raw / 1e3, thin / 1e3);
+    println!(
+        "4K {verb:<5} QD{depth}{order}{flushes}{option}: {first} {:.1}k/s, {second} {:.1}k/s: {ratio:.3}",
+        raw / 1e3,
+        thin / 1e3
+    );
     Ok(())
 }
 
@@ -220,17 +229,42 @@ fn first_writes(device: &dyn Device, size: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Requests per second at random offsets.
-fn measure(device: &dyn Device, io: &mut Io, depth: usize, write: bool) -> Result<f64, Failure> {
-    let mut ready: Vec<Buffer> = (0..depth).map(|_| Buffer::zeroed(BLOCK)).collect();
+/// What is measured.
+#[derive(Clone, Copy)]
+struct Load {
+    depth: usize,
+    write: bool,
+    is_sequential: bool,
+    /// Never, if it is 0.
+    flush_every: u32,
+}
+
+impl Load {
+    fn random(depth: usize, write: bool) -> Self {
+        Self { depth, write, is_sequential: false, flush_every: 0 }
+    }
+}
+
+/// Requests per second.
+fn measure(device: &dyn Device, io: &mut Io, load: Load) -> Result<f64, Failure> {
+    let mut ready: Vec<Buffer> = (0..load.depth).map(|_| Buffer::zeroed(BLOCK)).collect();
     let blocks = device.geometry().capacity_bytes / 4096;
-    let (mut requests, mut random) = (0_u32, 0x9E37_79B9_7F4A_7C15_u64);
+    let (mut requests, mut begun, mut serial, mut random) = (0_u32, 0_u32, 0_u64, 0x9E37_79B9_7F4A_7C15_u64);
     let start = Instant::now();
     while start.elapsed() < TIME {
-        while let Some(buffer) = ready.pop() {
+        if load.flush_every > 0 && begun >= load.flush_every && ready.len() == load.depth {
+            begun = 0;
+            run(device, io, Operation::Flush)?;
+        }
+        // Before a flush they come to their end.
+        let may_begin = load.flush_every == 0 || begun < load.flush_every;
+        while may_begin && let Some(buffer) = ready.pop() {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let offset = (random >> 20) % blocks * 4096;
-            let operation = match write {
+            let block = if load.is_sequential { serial } else { random >> 20 };
+            serial += 1;
+            let offset = block % blocks * 4096;
+            begun += 1;
+            let operation = match load.write {
                 true => Operation::Write { offset, len: BLOCK, data: buffer.into(), fua: false },
                 false => Operation::Read { offset, len: BLOCK, data: buffer.into() },
             };

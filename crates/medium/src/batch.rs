@@ -169,7 +169,7 @@ impl<'a> Batch<'a> {
                 unmapped: Vec::new(),
                 operations: Vec::new(),
                 wait_for,
-                is_in_flux: false,
+                is_unsettled: false,
                 is_waiting: false,
                 segments,
             }
@@ -388,7 +388,7 @@ impl<'a> Batch<'a> {
         };
         let wanting = || self.items.iter().filter(|item| item.result.is_ok() && wants(item));
         let unsettled = wanting().filter(|item| match item.request.operation {
-            Operation::Write { .. } => item.is_in_flux,
+            Operation::Write { .. } => item.is_unsettled,
             _ => item.thin.is_unsettled(),
         });
         let unsettled: BTreeSet<VolumeId> = unsettled.map(|item| item.thin.volume).collect();

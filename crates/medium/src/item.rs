@@ -26,8 +26,8 @@ pub(crate) struct Item {
     pub(crate) operations: Vec<DeviceOperation>,
     /// What it may wait for if there is no space.
     pub(crate) wait_for: WaitFor,
-    /// It has changed blocks in flux, whose tags are in memory only.
-    pub(crate) is_in_flux: bool,
+    /// It has written blocks whose tags the next flush is to record.
+    pub(crate) is_unsettled: bool,
     /// It found no space and is to be tried again.
     pub(crate) is_waiting: bool,
     /// Its memory, if that is in several segments: `request` has a copy in one buffer meanwhile.

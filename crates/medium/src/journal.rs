@@ -202,6 +202,12 @@ impl Journal {
         self.unresolved = None;
     }
 
+    /// Whether a flush leaves it open which tags in the journal are those of their blocks, from
+    /// some frame on: of all blocks that have tags there, not only of those that are unresolved.
+    pub(crate) fn has_unresolved(&self) -> bool {
+        self.unresolved.is_some()
+    }
+
     fn series(&self) -> Series {
         Series { id: self.layout.id, generation: self.generation }
     }

@@ -226,7 +226,7 @@ impl Store {
             self.forget_keys()?;
         }
         self.tags.recover_some(&mut self.disk, &mut self.journal);
-        self.bound_mended()?;
+        self.bound_recovered()?;
         self.journal_reverted()?;
         if self.extents.keeps_dirty() { Ok(()) } else { self.start_zeroing().map(|_some| ()) }
     }

@@ -28,10 +28,6 @@ const PAGES_MIN: usize = 1024;
 pub(crate) const FLUX_PAGES_MAX: usize = 4096;
 /// Locks of the cache.
 const SHARDS: usize = 64;
-/// Blocks that come into flux together.
-pub(crate) const REGION: usize = 16;
-/// Regions behind a sequential write that come into flux with it.
-const AHEAD: usize = 3;
 /// Bytes of a page.
 pub(crate) const BYTES: usize = 4096;
 const _: () = assert!(BYTES as u64 == TAG_PAGE_BYTES);
@@ -93,14 +89,16 @@ struct Page {
     open: bool,
     /// Blocks that the journal says are in flux. It may say so of more.
     marked: Mask,
-    /// Blocks whose tag is only here: they were written while they were in flux.
+    /// Blocks whose tag the next flush is to record: it is only here, because they were written
+    /// while they were in flux, or the journal does not rule out older ones.
     unsettled: Mask,
     /// The same, as of the beginning of the flush that is under way, and unchanged since.
     settling: Mask,
     /// Blocks in flux that other threads are writing.
     writing: Mask,
-    /// Regions that were written since the flush with the number `touched_since`.
-    touched: u16,
+    /// Blocks that were written, with their tags in the journal, since the flush with the number
+    /// `touched_since`.
+    touched: Mask,
     touched_since: u64,
 }
 
@@ -117,7 +115,7 @@ pub(crate) struct Places {
 pub(crate) enum WriteMode {
     /// Their tags are in the journal first: a crash leaves nothing unknown.
     Exact,
-    /// They are in flux, with all blocks of this mask, which are not marked yet.
+    /// They are in flux. Those of this mask are not marked yet.
     Flux(Mask),
 }
 
@@ -266,7 +264,7 @@ impl Pages {
             unsettled: Mask::default(),
             settling: Mask::default(),
             writing: Mask::default(),
-            touched: 0,
+            touched: Mask::default(),
             touched_since: 0,
         };
         if self.shard(at).insert(at, page).is_none() {
@@ -385,21 +383,20 @@ impl Pages {
         mode.unwrap_or(WriteMode::Exact)
     }
 
-    /// The blocks of these regions that are not in flux yet.
+    /// Those of these blocks that are not in flux yet.
     pub(crate) fn unmarked(&self, places: &Places) -> Mask {
-        self.with(places.at, |page| page.unmarked(&places.places, 0)).unwrap_or_default()
+        let mask = Mask::of(places.places.clone());
+        self.with(places.at, |page| mask.without(page.marked)).unwrap_or_default()
     }
 
-    /// Blocks are written with their tags in the journal: whoever writes to their regions before
-    /// the next flush brings them into flux.
-    pub(crate) fn touch_regions(&self, places: &Places, flushes: u64) {
+    /// Blocks are written with their tags in the journal: whoever writes them again before the next
+    /// flush brings them into flux.
+    pub(crate) fn touch_blocks(&self, places: &Places, flushes: u64) {
+        let mask = Mask::of(places.places.clone());
         self.with(places.at, |page| {
-            if page.touched_since != flushes {
-                page.touched = 0;
-                page.touched_since = flushes;
-            }
-            let regions = places.places.start / REGION..=(places.places.end - 1) / REGION;
-            regions.for_each(|region| page.touched |= 1 << region);
+            let earlier = if page.touched_since == flushes { page.touched } else { Mask::default() };
+            page.touched = earlier.with(mask);
+            page.touched_since = flushes;
         });
     }
 
@@ -427,11 +424,12 @@ impl Pages {
     }
 
     /// That flush has succeeded: what is to be recorded. Blocks that are written meanwhile, and
-    /// those for which `is_unknown` holds, stay in flux; with `keeps_regions`, their regions do.
+    /// those for which `is_unknown` holds, stay in flux; with `keeps_written`, all that were
+    /// written do.
     pub(crate) fn settle(
         &self,
         (volume, at): (VolumeId, u64),
-        keeps_regions: bool,
+        keeps_written: bool,
         is_unknown: impl Fn(u64) -> bool,
     ) -> Option<Settled> {
         self.with_own(volume, at, |page| {
@@ -440,12 +438,10 @@ impl Pages {
             let unknown = unknown.fold(Mask::default(), |all, place| all.with(Mask::of(place..place + 1)));
             page.unsettled = page.unsettled.with(unknown);
             page.settling = page.settling.without(unknown);
-            let mut stays = page.unsettled.with(page.writing);
-            if keeps_regions {
-                let written = stays.with(page.settling);
-                let regions = (0..256).step_by(REGION).map(|from| Mask::of(from..from + REGION));
-                let hot = regions.filter(|region| region.touches(written)).fold(stays, Mask::with);
-                stays = stays.with(hot.both(page.marked));
+            // The others have their tags in the journal.
+            let mut stays = page.unsettled.both(page.marked).with(page.writing);
+            if keeps_written {
+                stays = stays.with(page.settling.both(page.marked));
             }
             page.marked = stays;
             let tags = page.settling.places().map(|place| (place, page.tag(place))).collect();
@@ -463,8 +459,9 @@ impl Pages {
         });
     }
 
-    /// A block has another tag than the journal or the page on the medium says, or is written and
-    /// it is not known which tag it has: it stays in flux until that is recorded.
+    /// Blocks have other tags than the journal or the page on the medium says, or may have others
+    /// by what these say, or it is not known which ones they have: the next flush is to record
+    /// them.
     pub(crate) fn set_unsettled(&self, places: &Places) {
         let mask = Mask::of(places.places.clone());
         self.with(places.at, |page| {
@@ -502,25 +499,14 @@ impl Page {
     fn write_mode(&self, places: &Range<usize>, flushes: u64) -> WriteMode {
         let mask = Mask::of(places.clone());
         let known = self.marked.with(self.unsettled).with(self.settling);
-        let (first, last) = (places.start / REGION, (places.end - 1) / REGION);
-        let touched = |region: usize| self.touched_since == flushes && self.touched >> region & 1 == 1;
-        let is_sequential = places.start > 0 && self.marked.has(places.start - 1);
-        if !known.touches(mask) && !is_sequential && !(first..=last).any(touched) {
-            return WriteMode::Exact;
+        let is_touched = self.touched_since == flushes && self.touched.touches(mask);
+        if is_touched || known.touches(mask) {
+            // These blocks and no others: a mark on a block that was flushed, and is not written
+            // now, would make its tag worthless.
+            WriteMode::Flux(mask.without(self.marked))
+        } else {
+            WriteMode::Exact
         }
-        WriteMode::Flux(self.unmarked(places, if is_sequential { AHEAD } else { 0 }))
-    }
-
-    /// The blocks of these regions, and of so many behind them, that are not in flux yet, if any of
-    /// these places is not.
-    fn unmarked(&self, places: &Range<usize>, ahead: usize) -> Mask {
-        if self.marked.has_all(Mask::of(places.clone())) {
-            return Mask::default();
-        }
-        let (first, last) = (places.start / REGION, (places.end - 1) / REGION);
-        let count = usize::try_from(self.owner.blocks.end - self.owner.blocks.start).unwrap_or_default();
-        let end = ((last + 1 + ahead) * REGION).min(count).max(places.end);
-        Mask::of(first * REGION..end).without(self.marked)
     }
 }
 
@@ -605,21 +591,40 @@ mod tests {
     }
 
     #[test]
-    fn the_first_write_to_a_region_behind_a_flush_is_exact() {
+    fn the_first_write_of_a_block_behind_a_flush_is_exact() {
         let pages = Pages::new(1);
         pages.insert(0, owner(1), Buffer::zeroed(BYTES), true);
         let mode = |places: Range<usize>, flushes| pages.write_mode(&at(places), flushes);
         assert_eq!(mode(3..5, 0), WriteMode::Exact);
-        pages.touch_regions(&at(3..5), 0);
-        assert_eq!(mode(3..4, 0), WriteMode::Flux(Mask::of(0..16)));
-        assert_eq!((mode(3..4, 1), mode(16..17, 0)), (WriteMode::Exact, WriteMode::Exact));
-        pages.mark(0, Mask::of(0..16));
+        pages.touch_blocks(&at(3..5), 0);
+        pages.touch_blocks(&at(9..10), 0);
+        // What it writes is in flux, and nothing beside it.
+        assert_eq!(mode(3..4, 0), WriteMode::Flux(Mask::of(3..4)));
+        assert_eq!(mode(4..7, 0), WriteMode::Flux(Mask::of(4..7)));
+        assert_eq!((mode(2..3, 0), mode(5..9, 0)), (WriteMode::Exact, WriteMode::Exact));
+        assert_eq!(mode(3..4, 1), WriteMode::Exact, "it was flushed");
+        pages.mark(0, Mask::of(3..4));
         assert_eq!(mode(3..4, 1), WriteMode::Flux(Mask::default()), "it is in flux still");
-        // Whoever goes on sequentially gets some more.
-        assert_eq!(mode(16..17, 1), WriteMode::Flux(Mask::of(16..80)));
-        assert_eq!(mode(15..17, 1), WriteMode::Flux(Mask::of(16..80)));
-        assert_eq!(mode(240..255, 1), WriteMode::Exact);
-        pages.touch_regions(&at(240..255), 1);
-        assert_eq!(mode(254..255, 1), WriteMode::Flux(Mask::of(240..255)));
+        assert_eq!(mode(2..5, 1), WriteMode::Flux(Mask::of(2..5).without(Mask::of(3..4))));
+        pages.touch_blocks(&at(254..255), 1);
+        assert_eq!(mode(9..10, 1), WriteMode::Exact, "an earlier flush was of this one");
+        assert_eq!(pages.unmarked(&at(3..6)), Mask::of(4..6));
+    }
+
+    /// Whoever does not flush keeps in flux what he writes, and nothing that he only wrote once.
+    #[test]
+    fn what_is_settled_without_a_flush_of_the_host_stays_in_flux_where_it_was_written() {
+        let pages = Pages::new(1);
+        pages.insert(0, owner(1), Buffer::zeroed(BYTES), true);
+        pages.mark(0, Mask::of(0..8));
+        assert!(pages.begin_write(&at(2..4)));
+        pages.end_write(&at(2..4), [Tag::LOST; 2].into_iter());
+        pages.begin_settling(VolumeId(1), 0);
+        let settled = pages.settle((VolumeId(1), 0), true, |_| false).unwrap();
+        assert_eq!((settled.tags.len(), settled.stays), (2, Mask::of(2..4)));
+        pages.end_settling(VolumeId(1), 0, true);
+        pages.begin_settling(VolumeId(1), 0);
+        let settled = pages.settle((VolumeId(1), 0), true, |_| false).unwrap();
+        assert_eq!((settled.tags.len(), settled.stays), (0, Mask::default()));
     }
 }

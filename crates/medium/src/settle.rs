@@ -2,6 +2,7 @@
 //! and what becomes of tags if they fail. What is in flux, and why, is in `flux.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -67,24 +68,39 @@ impl Store {
             .filter(move |(volume, namespace)| !namespace.pages.is_empty() || !is_ambiguous(**volume))
     }
 
-    /// Pages with tags of mended blocks have blocks in flux until these are recorded.
-    fn add_mended(&mut self) {
+    /// Blocks were written with their tags in the journal. If others keep a flush from ruling out
+    /// older tags of all that were journaled since, it records those of these blocks once more.
+    /// Returns whether it does.
+    pub(crate) fn settle_if_unresolved(&mut self, thin: &Thin, blocks: &Range<u64>) -> bool {
+        self.tags.clear_unresolved(&mut self.journal);
+        let extent = thin.map.lookup(thin.block_layout.index(blocks.start));
+        let Some(extent) = extent.filter(|_| self.journal.has_unresolved()) else { return false };
+        for places in places(thin, extent, blocks) {
+            self.shared.pages.set_unsettled(&places);
+            self.flux.add(thin.volume, places.at, self.shared.clock.now());
+        }
+        thin.count_unsettled();
+        true
+    }
+
+    /// Pages with tags of recovered blocks are kept until these are recorded.
+    fn add_recovered(&mut self) {
         let now = self.shared.clock.now();
-        for (volume, page) in self.tags.take_mended_pages() {
+        for (volume, page) in self.tags.take_recovered_pages() {
             self.flux.add(volume, page, now);
         }
     }
 
     /// Settles everything if there are too many of them.
-    pub(crate) fn bound_mended(&mut self) -> Result<(), Error> {
-        self.add_mended();
+    pub(crate) fn bound_recovered(&mut self) -> Result<(), Error> {
+        self.add_recovered();
         self.reserve_flux(0)
     }
 
     /// Begins to settle the tags of a namespace: a flush of the backing device comes next. Returns
     /// how many writes had put tags into memory by now.
     pub(crate) fn begin_settling(&mut self, volume: VolumeId) -> u64 {
-        self.add_mended();
+        self.add_recovered();
         let Some(thin) = self.shared.thin(volume) else {
             self.flux.namespaces.remove(&volume);
             return 0;
@@ -97,12 +113,11 @@ impl Store {
         count
     }
 
-    /// The backing device was flushed: makes the tags durable. With `keeps_regions`, whole regions
-    /// stay in flux that were written; not if a host flushes, because they have blocks that it has
-    /// flushed.
-    pub(crate) fn end_settling(&mut self, volume: VolumeId, keeps_regions: bool) -> Result<(), Error> {
-        // Blocks that were mended since the flush began have no record of their tags: they stay.
-        self.add_mended();
+    /// The backing device was flushed: makes the tags durable. With `keeps_written`, what was
+    /// written in flux stays so; not if a host flushes.
+    pub(crate) fn end_settling(&mut self, volume: VolumeId, keeps_written: bool) -> Result<(), Error> {
+        // Blocks that were recovered since the flush began have no record of their tags: they stay.
+        self.add_recovered();
         let Some(namespace) = self.flux.namespaces.get(&volume) else { return Ok(()) };
         let pages = Arc::clone(&self.shared.pages);
         let tags: usize = namespace.pages.iter().map(|&page| pages.settling(volume, page)).sum();
@@ -134,7 +149,7 @@ impl Store {
         };
         let is_unknown = |block: u64| self.tags.is_unresolved(volume, block);
         let settled: Vec<Settled> =
-            listed.iter().filter_map(|&page| pages.settle((volume, page), keeps_regions, is_unknown)).collect();
+            listed.iter().filter_map(|&page| pages.settle((volume, page), keeps_written, is_unknown)).collect();
         let mut records = records(volume, &settled);
         records.extend(self.ambiguous_records(volume));
         let appended = self.append(&records, true);
@@ -200,14 +215,14 @@ impl Store {
 
     /// The same with the tags of all namespaces.
     pub(crate) fn settle_all(&mut self) -> Result<(), Error> {
-        self.add_mended();
+        self.add_recovered();
         let volumes: BTreeSet<VolumeId> = self.flux.namespaces.keys().copied().collect();
         self.make_durable(&volumes)
     }
 
     /// Begins to settle everything for a checkpoint, which has the tags of all pages.
     pub(crate) fn begin_settling_all(&mut self) {
-        self.add_mended();
+        self.add_recovered();
         let volumes: Vec<VolumeId> = self.flux.namespaces.keys().copied().collect();
         volumes.into_iter().for_each(|volume| _ = self.begin_settling(volume));
     }

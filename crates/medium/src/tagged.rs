@@ -213,6 +213,7 @@ impl Tagged<'_> {
             return;
         }
         let mut unresolved: Vec<(VolumeId, u64)> = Vec::new();
+        let mut exact: Vec<&Part> = Vec::new();
         for (part, (_, marks)) in parts.iter().zip(&changes) {
             note_marks(store, &items[part.item].thin, &part.blocks, marks.as_deref());
         }
@@ -225,8 +226,11 @@ impl Tagged<'_> {
                 }
             }
             if in_flux {
-                item.is_in_flux = true;
+                item.is_unsettled = true;
                 item.thin.count_unsettled();
+            }
+            if !in_flux && completion.result.is_ok() {
+                exact.push(part);
             }
             if let Err(error) = completion.result {
                 unresolved.extend(part.blocks.clone().map(|block| (item.thin.volume, block)));
@@ -236,6 +240,10 @@ impl Tagged<'_> {
         // Some of a failed write may have been written: that is found out at once, if possible.
         for blocks in unresolved.chunks(GROUP_PARTS) {
             store.tags.recover_blocks(&mut store.disk, &mut store.journal, blocks);
+        }
+        for part in exact {
+            let item = &mut items[part.item];
+            item.is_unsettled |= store.settle_if_unresolved(&item.thin, &part.blocks);
         }
     }
 }
@@ -273,7 +281,7 @@ fn note_marks(store: &mut Store, thin: &Thin, blocks: &Range<u64>, marks: Option
     }
     let extent = thin.map.lookup(thin.block_layout.index(blocks.start));
     if let (Some(extent), None, true) = (extent, marks, thin.may_be_in_flux) {
-        places(thin, extent, blocks).for_each(|places| thin.shared.pages.touch_regions(&places, thin.flushes()));
+        places(thin, extent, blocks).for_each(|places| thin.shared.pages.touch_blocks(&places, thin.flushes()));
     }
 }
 

@@ -44,8 +44,9 @@ pub(crate) struct Tags {
     /// many of them matched no tag.
     ambiguous_seen: u64,
     mended: u64,
-    /// Pages with tags of mended blocks that the journal does not have yet.
-    mended_pages: Vec<(VolumeId, u64)>,
+    /// Pages with tags of recovered blocks that the journal does not have yet, or beside which it
+    /// allows older ones.
+    recovered_pages: Vec<(VolumeId, u64)>,
     /// How many tags are in the journal.
     journaled: usize,
     /// Where the background recovery of unresolved blocks goes on; `None` when it is done.
@@ -157,7 +158,7 @@ impl Tags {
             memory: Memory::default(),
             ambiguous_seen: 0,
             mended: 0,
-            mended_pages: Vec::new(),
+            recovered_pages: Vec::new(),
             journaled: 0,
             recovery_cursor: Some((VolumeId(0), 0)),
             reports: ReportLimit::default(),
@@ -555,6 +556,8 @@ impl Tags {
         }
         let (tags, only) = candidates.map_or((&[][..], false), |candidates| (&candidates.tags, candidates.only));
         let newest = tags.last().copied();
+        // While other blocks are unresolved, a flush rules out none of the older tags.
+        let has_others = newest.is_some() && !(only && tags.len() == 1);
         let is_blank = is_ambiguous && is_zero(data);
         let newest_first = tags.iter().rev().copied().chain((!only).then_some(on_page));
         let matched = match_tag(thin, block, data, newest_first);
@@ -573,12 +576,16 @@ impl Tags {
             if self.mend_reports.may_report(self.shared.clock.now()) {
                 self.shared.notify(Notice::Mended { volume: thin.volume, block });
             }
-            // Recorded with the namespace's next flush; until then the block is in flux.
-            pages.set_unsettled(&places);
-            self.mended_pages.push((thin.volume, places.at));
-            thin.count_unsettled();
+            // Until its tag is recorded the block is in flux.
+            pages.mark(places.at, Mask::of(places.places.clone()));
         } else if newest.is_some_and(|newest| newest != found.on_medium) {
             self.memory.add_reverted(thin.volume, block, found.on_medium);
+        }
+        if is_mended || has_others {
+            // Recorded with the namespace's next flush.
+            pages.set_unsettled(&places);
+            self.recovered_pages.push((thin.volume, places.at));
+            thin.count_unsettled();
         }
         Some(found)
     }
@@ -614,9 +621,9 @@ impl Tags {
         }
     }
 
-    /// Takes the pages with tags of mended blocks that the journal does not have yet.
-    pub(crate) fn take_mended_pages(&mut self) -> Vec<(VolumeId, u64)> {
-        std::mem::take(&mut self.mended_pages)
+    /// Takes the pages with tags of recovered blocks that the next flush is to record.
+    pub(crate) fn take_recovered_pages(&mut self) -> Vec<(VolumeId, u64)> {
+        std::mem::take(&mut self.recovered_pages)
     }
 }
 

@@ -19,6 +19,8 @@ mod erase;
 #[cfg(test)]
 mod files;
 #[cfg(test)]
+mod flushed;
+#[cfg(test)]
 mod flux;
 #[cfg(test)]
 mod journal;

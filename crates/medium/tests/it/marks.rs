@@ -1,14 +1,14 @@
 //! Marks: a Flush of a namespace completes only when the journal's records about it are marked as
 //! flushed, also if it comes while the drive's thread is still busy with the request that they are
-//! of.
+//! of. And the header of a checkpoint, which is a mark of its body.
 
 use std::sync::{Arc, Mutex, mpsc};
 
 use ebof_backend::{Buffer, Device, Geometry, Io, Operation, Request, Submitted};
 use ebof_drive::layout::JOURNAL_BYTES;
-use ebof_medium::{Options, medium_bytes};
+use ebof_medium::{Options, VolumeId, medium_bytes};
 
-use crate::rig::{Event, MARKS, Recorder, create, flush, write};
+use crate::rig::{Event, MARKS, Recorder, create, drive, flush, read, write};
 
 const CAPACITY: u64 = 4 << 20;
 /// Where the journals are.
@@ -87,4 +87,29 @@ fn a_flush_beside_the_first_write_of_an_extent_writes_a_mark() {
     assert!(events[record..mark].iter().any(|event| matches!(event, Event::Flush)));
     first.wait(None).unwrap().unwrap().result.unwrap();
     medium.stop();
+}
+
+/// Power loss may leave the header of a checkpoint, and nothing else of what was not flushed before
+/// it: neither the end of the journal that it replaces nor, without a flush, its own body.
+#[test]
+fn a_checkpoint_has_its_body_where_power_loss_leaves_its_header() {
+    let (base, opened) = drive(CAPACITY);
+    let device = create(&opened.medium, 1, 1 << 20);
+    let mut io = Io::new(1).unwrap();
+    write(&device, &mut io, 0, &[0x11; 4096]).unwrap();
+    flush(&device, &mut io).unwrap();
+    // The record of this extent is not flushed.
+    write(&device, &mut io, 512 << 10, &[0x22; 4096]).unwrap();
+    drop(device);
+    opened.medium.stop();
+
+    let events = base.events.lock().unwrap().clone();
+    let is_header = |event: &Event| matches!(event, Event::Write(_, bytes) if bytes.starts_with(b"EBOFCHK1"));
+    let header = events.iter().rposition(is_header).unwrap();
+    let flushed = events[..header].iter().rposition(|event| matches!(event, Event::Flush)).unwrap();
+    let left = [&events[..=flushed], &events[header..=header]].concat();
+    let base = Arc::new(Recorder::with(CAPACITY, &left));
+    let again = ebof_medium::open(base, Options { zeroed: true, ..Options::default() }).unwrap();
+    let device = again.medium.device(VolumeId(1)).unwrap();
+    assert_eq!(read(&device, &mut io, 0, 4096), Ok(vec![0x11; 4096]));
 }

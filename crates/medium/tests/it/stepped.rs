@@ -396,8 +396,8 @@ fn two_writes(seed: u64) -> (Arc<Disk>, World, Arc<dyn Device>) {
     let (mut world, _) = World::open(&clock, &disk);
     let block_format = BlockFormat { checked: true, ..BlockFormat::plain(12) };
     let device = world.on(move |store| store.create(VolumeId(1), 512, 512, block_format)).unwrap();
-    for byte in 1..4 {
-        world.run(&device, vec![write_block(byte)]).remove(0).result.unwrap();
+    for _ in 0..3 {
+        world.run(&device, vec![write_blocks(0, 8)]).remove(0).result.unwrap();
     }
     [2, 5].into_iter().for_each(|block| world.submit(&device, block, write_blocks(block, 1)));
     assert_eq!(disk.pending().len(), 2, "they are done without the drive's thread");
