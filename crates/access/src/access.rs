@@ -35,8 +35,19 @@ pub trait Keep: Send + Sync {
     /// Stores `text` in place of what was stored before, durably and for no other user to read.
     ///
     /// # Errors
-    /// It is not stored; then the change is not made.
-    fn keep(&self, text: &str) -> std::io::Result<()>;
+    /// It is not stored, or that is not known; then the change is not in force.
+    fn keep(&self, text: &str) -> Result<(), KeepError>;
+}
+
+/// Why something is not stored, as far as is known.
+#[derive(Debug, thiserror::Error)]
+pub enum KeepError {
+    /// What was stored before is still there, and stays.
+    #[error(transparent)]
+    NotStored(#[from] std::io::Error),
+    /// It may be stored, and be in force after a restart.
+    #[error(transparent)]
+    Unknown(std::io::Error),
 }
 
 /// Who asks for something.
@@ -181,24 +192,31 @@ impl Access {
     }
 
     /// Adds an administrator `name` with a random password, which has to be changed at the first
-    /// login, if nobody can administer accounts. Returns the password: nobody else knows it.
+    /// login, if nobody can administer accounts. `tell` gets the password before the account is
+    /// stored: nobody else knows it, and an account without it would lock everybody out. Whether
+    /// one was added.
     ///
     /// # Errors
-    /// It cannot be stored, or another account has the name.
-    pub fn ensure_administrator(&self, name: &str) -> Result<Option<String>, Mistake> {
+    /// It cannot be told or stored, or another account has the name.
+    pub fn ensure_administrator<E: From<Mistake>>(
+        &self,
+        name: &str,
+        tell: impl FnOnce(&str) -> Result<(), E>,
+    ) -> Result<bool, E> {
         if self.state().accounts.has_administrator() {
-            return Ok(None);
+            return Ok(false);
         }
-        let password = password::generate(&self.clock)?;
+        let password = password::generate(&self.clock).map_err(Mistake::from)?;
+        tell(&password)?;
         let new = NewAccount {
             name: name.to_owned(),
-            password: password.clone(),
+            password,
             role: Role::Administrator,
             enabled: true,
             must_change_password: true,
         };
         self.add_account(&new)?;
-        Ok(Some(password))
+        Ok(true)
     }
 
     /// Finds out who has a name and a password. Slow: to be called beside an event loop, and at
@@ -420,7 +438,10 @@ impl Access {
     /// Puts accounts and settings in force once they are stored.
     fn store(&self, accounts: Accounts, settings: Settings) -> Result<(), Mistake> {
         if self.copied() != (accounts.clone(), settings.clone()) {
-            self.keep.keep(&stored::write(&accounts, &settings))?;
+            self.keep.keep(&stored::write(&accounts, &settings)).map_err(|error| match error {
+                KeepError::NotStored(error) => Mistake::NotStored(error),
+                KeepError::Unknown(error) => Mistake::Unknown(error),
+            })?;
         }
         let mut state = self.state();
         state.accounts = accounts;

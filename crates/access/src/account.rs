@@ -89,7 +89,7 @@ pub struct AccountChange {
     pub unlock: bool,
 }
 
-/// Why something about accounts or sessions is not done. Nothing was changed.
+/// Why something about accounts or sessions is not done. Nothing was changed, unless it says so.
 #[derive(Debug, thiserror::Error)]
 pub enum Mistake {
     /// There is none with that identifier.
@@ -138,7 +138,12 @@ pub enum Mistake {
     Busy,
     /// It could not be stored.
     #[error("the accounts cannot be stored: {0}")]
-    NotStored(#[from] std::io::Error),
+    NotStored(std::io::Error),
+    /// It is not in force, and may be after a restart.
+    #[error(
+        "it is not known whether the change of accounts is stored: it is not in force, and may be after a restart: {0}"
+    )]
+    Unknown(std::io::Error),
     /// The system gives no randomness.
     #[error(transparent)]
     NoRandomness(#[from] NoRandomness),

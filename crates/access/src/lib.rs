@@ -20,7 +20,7 @@ mod settings;
 mod stored;
 mod throttle;
 
-pub use access::{Access, Denied, DeniedFor, HASHES_MAX, Keep, NotOpened, User};
+pub use access::{Access, Denied, DeniedFor, HASHES_MAX, Keep, KeepError, NotOpened, User};
 pub use account::{ACCOUNTS_MAX, Account, AccountChange, AccountId, Mistake, NewAccount};
 pub use password::{PASSWORD_LENGTH_MAX, PASSWORD_LENGTH_MIN};
 pub use role::{NoSuchRole, Privilege, Role};

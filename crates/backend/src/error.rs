@@ -11,6 +11,8 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use thiserror::Error;
 
+use crate::size::round_up;
+
 /// The kind of an [`Operation`](crate::Operation).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
@@ -350,8 +352,8 @@ pub enum OpenError {
     /// The size asked for is not the size it has.
     #[error(
         "{} has {actual_bytes} bytes ({actual}), but {asked_bytes} bytes ({asked}) were asked for{}: write the size as \
-         {actual} or leave it out to use it as it is, or resize it first (`truncate -s {asked_bytes}` for a file)",
-        path.display(), units(*actual_bytes, *asked_bytes),
+         {actual} or leave it out to use it as it is{}",
+        path.display(), units(*actual_bytes, *asked_bytes), size_advice(path, *actual_bytes, *asked_bytes),
         actual = crate::format_size(*actual_bytes), asked = crate::format_size(*asked_bytes)
     )]
     SizeDiffers {
@@ -472,6 +474,14 @@ fn whole_blocks_advice(what: &crate::name::Name, size_bytes: u64, block_bytes: u
         ""
     };
     larger + smaller
+}
+
+/// How a file gets the size that was asked for, in whole blocks. A file that is larger is not cut.
+fn size_advice(path: &std::path::Path, actual_bytes: u64, asked_bytes: u64) -> String {
+    if actual_bytes > asked_bytes {
+        return "; what is behind the size that was asked for may be data".to_owned();
+    }
+    format!(", or make it larger first (`truncate -s {} {}` for a file)", round_up(asked_bytes), path.display())
 }
 
 /// A hint if one size is the binary and the other the decimal reading of the same text.

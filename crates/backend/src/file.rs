@@ -17,7 +17,7 @@ use crate::bounce::Bounce;
 use crate::job::Job;
 use crate::name::Name;
 use crate::open_file::{Kind, OpenFile};
-use crate::size::{check_blocks, round_up};
+use crate::size::{check_blocks, is_size, round_up};
 use crate::{Device, Error, Geometry, Io, OpenError, Operation, Request, Segments, Submitted, format_size};
 
 /// Identifies a file or block device, independent of its path.
@@ -102,8 +102,7 @@ impl FileDevice {
         if actual_bytes < offered_bytes {
             return Err(OpenError::Shrunk { path: path(), actual_bytes, offered_bytes });
         }
-        if let Some(asked_bytes) = asked_bytes.filter(|&asked| asked != actual_bytes && round_up(asked) != actual_bytes)
-        {
+        if let Some(asked_bytes) = asked_bytes.filter(|&asked| !is_size(actual_bytes, asked)) {
             return Err(OpenError::SizeDiffers { path: path(), actual_bytes, asked_bytes });
         }
         check_blocks(Name::Path(path()), actual_bytes, file.geometry.logical_block_bytes)?;

@@ -18,7 +18,7 @@ use crate::block::{self, Lock};
 use crate::file::FileDevice;
 use crate::name::Name;
 use crate::open_file::{Handle, Kind, OpenFile};
-use crate::size::{check_blocks, round_up};
+use crate::size::{check_blocks, is_size, round_up};
 use crate::{Buffer, Device, Geometry, Memory, Null, OpenError, Source, Spec};
 
 /// How long to wait for the lock of a process that has ended.
@@ -292,7 +292,7 @@ impl PathSpec<'_> {
 
     fn check_size(&self, actual_bytes: u64) -> Result<(), OpenError> {
         match self.size_bytes {
-            Some(asked_bytes) if asked_bytes != actual_bytes && round_up(asked_bytes) != actual_bytes => {
+            Some(asked_bytes) if !is_size(actual_bytes, asked_bytes) => {
                 Err(OpenError::SizeDiffers { path: self.path.to_owned(), actual_bytes, asked_bytes })
             }
             _ => Ok(()),

@@ -9,6 +9,12 @@ pub(crate) fn round_up(asked_bytes: u64) -> u64 {
     asked_bytes.checked_next_multiple_of(4096).unwrap_or(asked_bytes)
 }
 
+/// Whether a drive has the size that was asked for, up to the next whole blocks: whoever makes a
+/// file by hand chooses its own.
+pub(crate) fn is_size(actual_bytes: u64, asked_bytes: u64) -> bool {
+    (asked_bytes..=round_up(asked_bytes)).contains(&actual_bytes)
+}
+
 /// Refuses a size that is not a whole number of blocks.
 pub(crate) fn check_blocks(what: Name, size_bytes: u64, block_bytes: u32) -> Result<(), OpenError> {
     if size_bytes != 0 && size_bytes.is_multiple_of(u64::from(block_bytes)) {

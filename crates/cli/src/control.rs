@@ -390,7 +390,9 @@ fn parse(raw: &[u8]) -> Option<(u16, &[u8])> {
 /// A refusal as an error: the first mistake with its advice, or all of them.
 fn failure(status: u16, refused: &Refused) -> Failure {
     let is_outdated = refused.mistakes.iter().all(|mistake| mistake.kind == MistakeKind::Outdated);
+    let is_unknown = refused.mistakes.iter().any(|mistake| mistake.kind == MistakeKind::Unknown);
     let kind = match (status, refused.is_busy(), is_outdated) {
+        _ if is_unknown => "outcome-unknown",
         (401, ..) => "not-authenticated",
         (403, ..) => "not-allowed",
         (429 | 503, ..) | (_, true, _) => "busy",

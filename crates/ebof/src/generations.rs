@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ebof_cli::Failure;
-use ebof_manage::api::{Cause, Generation, HISTORY_SCHEMA, History, Keeper, Revision};
+use ebof_manage::api::{Cause, FileChange, Generation, HISTORY_SCHEMA, History, KeepError, Keeper, Revision};
 use ebof_manage::load::load_as;
 use ebof_manage::{Config, Format, Plan};
 use ebof_state::{StateDirectory, StateError};
@@ -40,6 +40,11 @@ impl Track {
     /// The list: `configuration.json`.
     fn list(self) -> String {
         format!("{}.json", self.stem())
+    }
+
+    /// Changes of files that are under way: `configuration-changes.json`.
+    fn changes(self) -> String {
+        format!("{}-changes.json", self.stem())
     }
 
     /// A configuration: `configuration-12.toml`.
@@ -177,34 +182,52 @@ impl Generations {
     /// Stores that `config` is in force, unless it is that of the current generation.
     ///
     /// # Errors
-    /// It cannot be stored.
-    pub(crate) fn store(
-        &self,
-        config: &Config,
-        plan: &Plan,
-        cause: &Cause,
-    ) -> Result<(), Box<dyn Error + Send + Sync>> {
+    /// It is not stored, or that is not known.
+    pub(crate) fn store(&self, config: &Config, plan: &Plan, cause: &Cause) -> Result<(), KeepError> {
         let revision = Revision::of(config);
         let mut list = self.list();
         if list.current().is_some_and(|current| current.revision == revision) {
             return Ok(());
         }
-        let text = config.to_toml()?;
+        let text = config.to_toml().map_err(|error| KeepError::NotStored(error.into()))?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         let (next, gone) = list.with(revision, text.len() as u64, now_ms, plan, cause);
         let number = next.current().map(|it| it.generation).unwrap_or_default();
         let name = self.track.file(number);
         let stored = self.directory.replace(&name, text.as_bytes());
-        if let Err(error) = stored.and_then(|()| self.directory.replace(&self.track.list(), &encoded(&next))) {
-            // Not in the list: it does not count, and the next one has its name.
+        // Whatever has become of a file that the list does not have, it does not count.
+        let stored = stored.map_err(|error| (error, false)).and_then(|()| {
+            let listed = self.directory.replace(&self.track.list(), &encoded(&next));
+            listed.map_err(|error| (error, true))
+        });
+        if let Err((error, may_be_listed)) = stored {
+            // Where the list may have it, this does nothing before the old list could be put back.
             let _gone = self.directory.remove(&name);
-            return Err(Box::new(NotKept(format!("{error}; {}", error.advice()))));
+            let why = Box::new(NotKept(format!("{error}; {}", error.advice())));
+            return Err(if may_be_listed && error.is_unknown() {
+                KeepError::Unknown(why)
+            } else {
+                KeepError::NotStored(why)
+            });
         }
         *list = next;
         drop(list);
         gone.into_iter().for_each(|number| self.remove(&self.track.file(number)));
         Ok(())
+    }
+
+    /// The changes of files that a process which has ended in between had begun.
+    ///
+    /// # Errors
+    /// What was noted is damaged.
+    pub(crate) fn interrupted(&self) -> Result<Vec<FileChange>, Unusable> {
+        let name = self.track.changes();
+        let Some(content) = read_file(&self.directory, &name)? else { return Ok(Vec::new()) };
+        serde_json::from_slice(&content).map_err(|error| {
+            let message = format!("the state file {}: {error}", self.directory.path_of(&name).display());
+            Unusable::Damaged { name, message }
+        })
     }
 
     fn list(&self) -> MutexGuard<'_, History> {
@@ -227,8 +250,22 @@ impl Generations {
 }
 
 impl Keeper for Generations {
-    fn keep(&self, config: &Config, plan: &Plan, cause: &Cause) -> Result<(), Box<dyn Error + Send + Sync>> {
+    fn keep(&self, config: &Config, plan: &Plan, cause: &Cause) -> Result<(), KeepError> {
         self.store(config, plan, cause)
+    }
+
+    fn intend(&self, changes: &[FileChange]) -> Result<(), KeepError> {
+        let text = serde_json::to_vec_pretty(changes).map_err(|error| KeepError::NotStored(error.into()))?;
+        self.directory.replace(&self.track.changes(), &text).map_err(|error| {
+            let why = Box::new(NotKept(format!("{error}; {}", error.advice())));
+            if error.is_unknown() { KeepError::Unknown(why) } else { KeepError::NotStored(why) }
+        })
+    }
+
+    fn forget(&self) {
+        if let Err(error) = self.directory.remove(&self.track.changes()) {
+            tracing::warn!("what was noted of a change that has ended stays: {error}");
+        }
     }
 
     fn is_source(&self) -> bool {

@@ -161,6 +161,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     let metrics = args.metrics.or(config.target.metrics);
     let control = args.control.clone().or_else(|| config.target.control.clone());
     let network = RemoteManagement::open(args, &config.target, basis.directory())?;
+    basis.settle();
     let target = Arc::new(Target::start(config, settings)?);
     basis.keep(&target, &target.config())?;
     let metrics = match metrics {

@@ -30,8 +30,8 @@ pub use configuration::{
     RefusedConfiguration, Revision, SENT_TEXT_BYTES_MAX, Source,
 };
 pub use history::{
-    Asker, Cause, GENERATIONS_BYTES_MAX, GENERATIONS_MAX, Generation, HISTORY_SCHEMA, History, Keeper,
-    LISTED_CHANGES_MAX,
+    Asker, Cause, FileChange, GENERATIONS_BYTES_MAX, GENERATIONS_MAX, Generation, HISTORY_SCHEMA, History, KeepError,
+    Keeper, LISTED_CHANGES_MAX,
 };
 pub use peer::Peer;
 pub use refusal::{ConnectionLog, Refusal, RefusalReason};
@@ -107,6 +107,17 @@ pub enum ApplyError {
         .lost.iter().map(|lost| format!("; and NOT SERVED any more: {lost}")).collect::<String>()
     )]
     NotStored {
+        /// What the store answered.
+        source: Box<dyn Error + Send + Sync>,
+        /// What was released for the change, could not be restored and is not served any more.
+        lost: Vec<String>,
+    },
+    /// It is not known whether the configuration is stored; what there was is in force.
+    #[error(
+        "it is not known whether the new configuration is stored: it is not in force, and may be after the next start: {source}{}",
+        .lost.iter().map(|lost| format!("; and NOT SERVED any more: {lost}")).collect::<String>()
+    )]
+    Unknown {
         /// What the store answered.
         source: Box<dyn Error + Send + Sync>,
         /// What was released for the change, could not be restored and is not served any more.

@@ -161,6 +161,7 @@ pub(crate) fn refused(mistake: &Mistake) -> Problem {
             let message = Message::busy(1, "Too many passwords are being checked at the moment");
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, message).after(std::time::Duration::from_secs(1))
         }
+        Mistake::Unknown(_) => Problem::unknown(why),
         Mistake::NotStored(_) | Mistake::NoRandomness(_) => {
             Problem::new(StatusCode::INTERNAL_SERVER_ERROR, Message::internal(&why))
         }

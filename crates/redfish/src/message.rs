@@ -281,9 +281,11 @@ impl Message {
             MistakeKind::Busy => "ObjectBusy",
             MistakeKind::Conflict => "ChangeConflicts",
             MistakeKind::Outdated => "ChangeOutdated",
+            MistakeKind::Unknown => "OutcomeUnknown",
             _ => "ChangeRefused",
         };
-        Self::own(id, Severity::Warning, message, mistake.advice.clone())
+        let severity = if mistake.kind == MistakeKind::Unknown { Severity::Critical } else { Severity::Warning };
+        Self::own(id, severity, message, mistake.advice.clone())
     }
 }
 
@@ -333,6 +335,13 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, Message::resource_missing(&path.to_string()))
     }
 
+    /// It is not known whether a change is stored.
+    pub(crate) fn unknown(why: impl Into<String>) -> Self {
+        let resolution = "Mend the medium of the state directory, and look at what is in force.";
+        let message = Message::own("OutcomeUnknown", Severity::Critical, why, resolution);
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+    }
+
     /// The body: `{"error": {...}}`.
     pub(crate) fn body(&self) -> Value {
         let (code, message) = match self.messages.as_slice() {
@@ -346,13 +355,19 @@ impl Problem {
     }
 }
 
-/// What ebof refuses: 409 if it may be possible later, 404 never (the resource was found),
-/// else 400.
+/// What ebof refuses: 409 if it may be possible later, 404 never (the resource was found), 500 if
+/// it is not known what has become of it, else 400.
 impl From<Refused> for Problem {
     fn from(refused: Refused) -> Self {
         let is_outdated = refused.mistakes.iter().any(|mistake| mistake.kind == MistakeKind::Outdated);
-        let is_conflict = refused.is_busy() || is_outdated;
-        let status = if is_conflict { StatusCode::CONFLICT } else { StatusCode::BAD_REQUEST };
+        let is_unknown = refused.mistakes.iter().any(|mistake| mistake.kind == MistakeKind::Unknown);
+        let status = if is_unknown {
+            StatusCode::INTERNAL_SERVER_ERROR
+        } else if refused.is_busy() || is_outdated {
+            StatusCode::CONFLICT
+        } else {
+            StatusCode::BAD_REQUEST
+        };
         Self::of(status, refused.mistakes.iter().map(Message::mistake).collect())
     }
 }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use ebof_access::Keep;
+use ebof_access::{Keep, KeepError};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
@@ -195,8 +195,16 @@ impl Subscriptions {
             && let Err(error) = keep.keep(&state.stored())
         {
             (state.next_id, state.all, (state.attempts, state.interval_s)) = (next_id, all, retries);
-            let message = Message::internal(&format!("The subscriptions cannot be stored: {error}"));
-            return Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, message));
+            return Err(match error {
+                KeepError::Unknown(error) => Problem::unknown(format!(
+                    "It is not known whether the change of subscriptions is stored: it is not in force, and may be \
+                     after a restart: {error}"
+                )),
+                error => {
+                    let message = Message::internal(&format!("The subscriptions cannot be stored: {error}"));
+                    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+                }
+            });
         }
         Ok(outcome)
     }

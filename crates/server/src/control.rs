@@ -52,8 +52,9 @@ pub(crate) enum Order {
     Release(Arc<PortState>, mpsc::Sender<()>),
     /// What is accepted at the first port from now on belongs to the second.
     Renew(Arc<PortState>, Arc<PortState>),
-    /// Accept no more at this port, and end its connections.
-    Unlisten(Arc<PortState>),
+    /// Accept no more at this port, and end its connections; the sender is notified when the
+    /// address is free.
+    Unlisten(Arc<PortState>, mpsc::Sender<()>),
     /// Give a sign of life.
     Beat,
     /// Accept no more at all, and end.
@@ -253,8 +254,10 @@ impl Control {
                     *port = Arc::clone(&new);
                 }
             }
-            Order::Unlisten(port) => {
+            Order::Unlisten(port, done) => {
                 self.release(&port);
+                // The receiver has given up.
+                let _ = done.send(());
                 self.shared.report_port(&port, Err("it was removed"));
                 self.shared.post_all(|| Message::PortGone(Arc::clone(&port)));
             }
@@ -293,14 +296,12 @@ impl Control {
 
     fn release(&mut self, port: &Arc<PortState>) {
         for (_, (bound, _)) in self.listeners.extract_if(|_, (_, listening)| Arc::ptr_eq(listening, port)) {
-            if let Bound::Direct(listener) = &bound {
-                listener.remove();
-            }
             // Others may have the socket still: an epoll set forgets only what is closed.
             let deleted = bound.with_descriptor(|descriptor| epoll::delete(&self.epoll, descriptor));
             if let Some(Err(error)) = deleted {
                 tracing::error!(port = port.name, "the port is still watched: {error}");
             }
+            bound.close();
         }
     }
 

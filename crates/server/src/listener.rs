@@ -30,6 +30,20 @@ impl Bound {
             Self::Rdma(listener) => listener.lock().as_ref().and_then(Listener::descriptor).map(work),
         }
     }
+
+    /// Listens no more, whoever has it still: the address is free for another listener.
+    pub(crate) fn close(&self) {
+        match self {
+            // tcp(7): a socket that does not listen is not in the way of others with SO_REUSEADDR.
+            Self::Tcp(listener) => {
+                if let Err(error) = rustix::net::shutdown(listener, rustix::net::Shutdown::Both) {
+                    tracing::error!("a port still listens: {error}");
+                }
+            }
+            Self::Rdma(listener) => *listener.lock() = None,
+            Self::Direct(listener) => listener.remove(),
+        }
+    }
 }
 
 /// Listens at an address of an RDMA network, also after its device was removed and came back.

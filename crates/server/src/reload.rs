@@ -2,6 +2,7 @@
 //! ([0029](../../../docs/adr/0029-reload.md)).
 //!
 //! ```text
+//! note      what files are about to be made or made larger, for a start after a crash
 //! sort      what is the same stays; what is free is taken, beside all that is served
 //! release   what has to be released first is hidden from hosts, its requests end, it is closed
 //! take      what stood in its way is gone: take it
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use ebof_backend::{Device, FileId};
 use ebof_clock::Clock;
-use ebof_manage::api::{ApplyError, Cause, Revision};
+use ebof_manage::api::{ApplyError, Cause, KeepError, Keeper, Revision};
 use ebof_manage::config::{ManagedDrive, Namespace, Port, Subsystem};
 use ebof_manage::plan::{Change, Effect};
 use ebof_manage::{Config, Plan};
@@ -29,6 +30,7 @@ use crate::contradictions;
 use crate::control::{Listening, Order};
 use crate::drives::{DriveThreads, Drives};
 use crate::environment::Environment;
+use crate::interrupted;
 use crate::mailbox::Message;
 use crate::port::PortState;
 use crate::serve::{InForce, Target};
@@ -84,31 +86,52 @@ fn change(target: &Target, cause: &Cause, before: InForce, mut desired: Config) 
     desired.keep_numbers(&before.config);
     let mut plan = Plan::between(&before.config, &desired);
     refuse(&plan)?;
+    let files = note(target, &before.config, &desired)?;
     let InForce { config: old, devices, ports, generation } = before;
     let mut reload = Reload::new(target, &old, &desired, generation, devices.with(BTreeMap::new(), Vec::new()));
     reload.leaving = devices.open;
     reload.leaving_drives = devices.actors;
     reload.leaving_ports = ports;
     let prepared = reload.sort().and_then(|()| reload.release()).and_then(|()| reload.take());
-    match prepared.and_then(|()| reload.check()) {
+    let outcome = match prepared.and_then(|()| reload.check()) {
         Ok(()) => {
-            if let Err(source) = reload.keep(&plan, cause) {
+            if let Err(error) = reload.keep(&plan, cause) {
                 let lost = reload.go_back();
-                return Err(failure::not_stored(source, lost));
+                Err(failure::not_stored(error, lost))
+            } else {
+                let grown = reload.commit(&plan);
+                target.shared.slow.set_threshold(desired.target.slow_threshold);
+                let state = target.in_force();
+                contradictions::log(&state.devices, &state.ports, &state.config);
+                drop(state);
+                plan.changes.extend(grown);
+                Ok(plan)
             }
-            let grown = reload.commit(&plan);
-            target.shared.slow.set_threshold(desired.target.slow_threshold);
-            let state = target.in_force();
-            contradictions::log(&state.devices, &state.ports, &state.config);
-            drop(state);
-            plan.changes.extend(grown);
-            Ok(plan)
         }
         Err(error) => {
             let lost = reload.go_back();
             Err(failure::report(&plan, error, lost))
         }
+    };
+    // Where it is not known what is stored, the next start finds out.
+    if let (Some(keeper), true) = (files, !matches!(outcome, Err(ApplyError::Unknown { .. }))) {
+        keeper.forget();
     }
+    outcome
+}
+
+/// Notes the changes of files that are about to be made. Gives who has to forget them.
+fn note<'t>(target: &'t Target, old: &Config, new: &Config) -> Result<Option<&'t Arc<dyn Keeper>>, ApplyError> {
+    let Some(keeper) = target.keeper() else { return Ok(None) };
+    let changes = interrupted::changes(old, new);
+    if changes.is_empty() {
+        return Ok(None);
+    }
+    keeper.intend(&changes).map_err(|error| {
+        let (KeepError::NotStored(source) | KeepError::Unknown(source)) = error;
+        ApplyError::NotStored { source, lost: Vec::new() }
+    })?;
+    Ok(Some(keeper))
 }
 
 /// What cannot change while the target runs.
@@ -373,7 +396,7 @@ impl<'c> Reload<'c> {
 
     /// Stores the configuration, before anybody is shown that it is in force: what comes after this
     /// does not fail.
-    fn keep(&self, plan: &Plan, cause: &Cause) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    fn keep(&self, plan: &Plan, cause: &Cause) -> Result<(), KeepError> {
         match self.target.keeper() {
             Some(keeper) if self.old != self.config => keeper.keep(self.config, plan, cause),
             _ => Ok(()),
@@ -422,16 +445,27 @@ impl<'c> Reload<'c> {
             self.returning.clear();
         }
         self.show_or_complain(self.config.clone(), devices, ports);
+        let mut closed = Vec::new();
+        let mut unlisten = |port: &Arc<PortState>| {
+            let (done, released) = mpsc::channel();
+            self.target.orders.give(Order::Unlisten(Arc::clone(port), done));
+            closed.push(released);
+        };
         for (before, now) in self.ports_stay.iter().filter(|(before, now)| !Arc::ptr_eq(&before.port, &now.port)) {
             self.target.orders.give(Order::Renew(Arc::clone(&before.port), Arc::clone(&now.port)));
             if !before.port.is_same(&now.port) {
-                self.target.orders.give(Order::Unlisten(Arc::clone(&before.port)));
+                unlisten(&before.port);
             }
         }
         for gone in &self.leaving_ports {
             if !self.taken_ports.iter().any(|taken| taken.port.is_same(&gone.port)) {
-                self.target.orders.give(Order::Unlisten(Arc::clone(&gone.port)));
+                unlisten(&gone.port);
             }
+        }
+        // Whoever is told that a port is gone may listen at its address at once. An error means
+        // that the thread has ended, and its sockets are closed.
+        for released in closed {
+            let _ = released.recv();
         }
         for taken in std::mem::take(&mut self.taken_ports) {
             self.target.orders.give(Order::Listen(taken));

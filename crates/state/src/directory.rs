@@ -3,10 +3,9 @@
 //! Everything goes through the descriptor of the directory that was checked when it was opened.
 //! Files that are being replaced are complete under another name before they get theirs.
 
-use std::fs::{DirBuilder, File};
-use std::io::{Read as _, Write as _};
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -14,7 +13,9 @@ use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFl
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
+use crate::calls::{Call, Calls, SystemCalls};
 use crate::frame::{self, HEADER_BYTES_MAX};
+use crate::parents;
 use crate::{BYTES_MAX, NAME_BYTES_MAX, SET_ASIDE_MAX, StateError};
 
 /// A state directory that this process has for itself, until it is dropped.
@@ -22,11 +23,37 @@ use crate::{BYTES_MAX, NAME_BYTES_MAX, SET_ASIDE_MAX, StateError};
 pub struct StateDirectory {
     path: PathBuf,
     directory: OwnedFd,
+    calls: Box<dyn Calls>,
     /// Held while a file is replaced: two threads that replace the same one have one temporary
-    /// file.
-    writing: Mutex<()>,
+    /// file. In it the file of which it is not known what is stored.
+    writing: Mutex<Option<Unsettled>>,
     /// Locked as long as it is open.
     _lock: File,
+}
+
+/// A file of which it is not known what is on the medium. Nothing else is stored before it is known.
+#[derive(Debug)]
+struct Unsettled {
+    name: String,
+    before: Before,
+}
+
+/// What was there before a change.
+#[derive(Debug)]
+enum Before {
+    Nothing,
+    /// A file, with these bytes, damaged or not.
+    File(Vec<u8>),
+    /// Something that cannot be put back.
+    Other,
+}
+
+/// Why something did not get onto the medium.
+enum Failed {
+    /// Nothing has changed.
+    NotStored(io::Error),
+    /// A crash decides.
+    Unknown(io::Error),
 }
 
 /// The file that is locked.
@@ -38,11 +65,23 @@ impl StateDirectory {
     /// # Errors
     /// Another process has it; it is not this user's, or others may write to it; it cannot be made.
     pub fn open(path: &Path) -> Result<Self, StateError> {
+        Self::open_with(path, Box::new(SystemCalls))
+    }
+
+    /// The same with other system calls than those of the system.
+    ///
+    /// # Errors
+    /// As [`StateDirectory::open`].
+    pub fn open_with(path: &Path, calls: Box<dyn Calls>) -> Result<Self, StateError> {
         check_link(path)?;
-        let directory = open_or_make(path)?;
+        let directory = parents::open_or_make(path, &*calls)?;
         check_directory(path, &directory)?;
+        // Who locked it before has seen to that.
+        if fs::statat(&directory, LOCK, AtFlags::SYMLINK_NOFOLLOW).is_err() {
+            parents::sync(path, &*calls)?;
+        }
         let lock = lock(path, &directory)?;
-        Ok(Self { path: path.to_owned(), directory, writing: Mutex::new(()), _lock: lock })
+        Ok(Self { path: path.to_owned(), directory, calls, writing: Mutex::default(), _lock: lock })
     }
 
     /// Where it is.
@@ -96,40 +135,47 @@ impl StateDirectory {
     /// medium; a crash before leaves the old content or the new one.
     ///
     /// # Errors
-    /// It cannot be stored. The old content is still there, except that after an error of the last
-    /// step ([`StateError::System`] with `storing the name of`) a crash decides which one it is.
+    /// It is not stored: the old content is still there, and stays. Or it is not known what is
+    /// stored ([`StateError::Unknown`]): a crash decides, and nothing else is stored before the
+    /// old content could be put back ([`StateError::Unsettled`]).
     pub fn replace(&self, name: &str, content: &[u8]) -> Result<(), StateError> {
         check_name(name)?;
         let path = self.path_of(name);
         if content.len() > BYTES_MAX {
             return Err(StateError::TooLarge { path });
         }
-        let _one = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        // No name of a file begins with a dot.
-        let new = format!(".{name}.new");
-        let stored =
-            self.write(&new, content).and_then(|()| Ok(fs::renameat(&self.directory, &*new, &self.directory, name)?));
-        if let Err(error) = stored {
-            let _gone = fs::unlinkat(&self.directory, &*new, AtFlags::empty());
-            return Err(StateError::writing("storing", &path, content.len(), error));
+        let mut unsettled = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.settle(&mut unsettled)?;
+        let before = self.before(name);
+        let bytes = frame::encode(content);
+        match self.put(name, &bytes) {
+            Ok(()) => Ok(()),
+            Err(Failed::NotStored(error)) => Err(StateError::writing("storing", &path, content.len(), error)),
+            // All of it again: a sync that comes after one that has failed may do nothing (fsync(2)).
+            Err(Failed::Unknown(_)) if self.put(name, &bytes).is_ok() => Ok(()),
+            Err(Failed::Unknown(error)) => Err(self.take_back(&mut unsettled, name, before, "storing", error)),
         }
-        fs::fsync(&self.directory).map_err(|error| StateError::system("storing the name of", &path, error))
     }
 
     /// Removes a file; whether there was one.
     ///
     /// # Errors
-    /// It cannot be removed.
+    /// It cannot be removed. As with [`StateDirectory::replace`], it may be that a crash decides.
     pub fn remove(&self, name: &str) -> Result<bool, StateError> {
         check_name(name)?;
-        let path = self.path_of(name);
-        match fs::unlinkat(&self.directory, name, AtFlags::empty()) {
-            Ok(()) => {}
-            Err(Errno::NOENT) => return Ok(false),
-            Err(error) => return Err(StateError::system("removing", &path, error)),
+        let mut unsettled = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.settle(&mut unsettled)?;
+        let before = self.before(name);
+        if matches!(before, Before::Nothing) {
+            return Ok(false);
         }
-        fs::fsync(&self.directory).map_err(|error| StateError::system("removing the name of", &path, error))?;
-        Ok(true)
+        let path = self.path_of(name);
+        match self.take_out(name) {
+            Ok(()) => Ok(true),
+            Err(Failed::NotStored(error)) => Err(StateError::system("removing", &path, error)),
+            Err(Failed::Unknown(_)) if self.sync_anew().is_ok() => Ok(true),
+            Err(Failed::Unknown(error)) => Err(self.take_back(&mut unsettled, name, before, "removing", error)),
+        }
     }
 
     /// Renames a file that is damaged to `NAME.damaged-N`, and returns where it is now. For those
@@ -140,15 +186,23 @@ impl StateDirectory {
     pub fn set_aside(&self, name: &str) -> Result<PathBuf, StateError> {
         check_name(name)?;
         let path = self.path_of(name);
+        let mut unsettled = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.settle(&mut unsettled)?;
         for number in 1..=SET_ASIDE_MAX {
             let aside = format!("{name}.damaged-{number}");
-            match fs::renameat_with(&self.directory, name, &self.directory, &*aside, RenameFlags::NOREPLACE) {
+            let flags = RenameFlags::NOREPLACE;
+            let renamed = self.call(Call::Rename, name, &mut || {
+                Ok(fs::renameat_with(&self.directory, name, &self.directory, &*aside, flags)?)
+            });
+            match renamed {
                 Ok(()) => {
-                    let synced = fs::fsync(&self.directory);
-                    synced.map_err(|error| StateError::system("setting aside", &path, error))?;
+                    if let Err(error) = self.sync().or_else(|_again| self.sync_anew()) {
+                        *unsettled = Some(Unsettled { name: name.to_owned(), before: Before::Other });
+                        return Err(StateError::Unknown { path, source: error });
+                    }
                     return Ok(self.path_of(&aside));
                 }
-                Err(Errno::EXIST) => {}
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(StateError::system("setting aside", &path, error)),
             }
         }
@@ -174,17 +228,137 @@ impl StateDirectory {
         Ok(names)
     }
 
+    fn call(&self, call: Call, name: &str, work: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        self.calls.make(call, &self.path_of(name), work)
+    }
+
+    /// Gives a file these bytes.
+    fn put(&self, name: &str, bytes: &[u8]) -> Result<(), Failed> {
+        // No name of a file begins with a dot.
+        let new = format!(".{name}.new");
+        let not_stored = |error| {
+            let _gone = fs::unlinkat(&self.directory, &*new, AtFlags::empty());
+            Failed::NotStored(error)
+        };
+        let file = self.write(&new, bytes).map_err(not_stored)?;
+        let renamed =
+            self.call(Call::Rename, name, &mut || Ok(fs::renameat(&self.directory, &*new, &self.directory, name)?));
+        if let Err(error) = renamed {
+            // The file may have got its name all the same.
+            match self.is_at(name, &file) {
+                Ok(true) => {}
+                Ok(false) => return Err(not_stored(error)),
+                Err(_) => return Err(Failed::Unknown(error)),
+            }
+        }
+        self.sync().map_err(Failed::Unknown)
+    }
+
+    /// Removes a file that is there.
+    fn take_out(&self, name: &str) -> Result<(), Failed> {
+        let removed = self.call(Call::Remove, name, &mut || Ok(fs::unlinkat(&self.directory, name, AtFlags::empty())?));
+        if let Err(error) = removed
+            && !matches!(self.before(name), Before::Nothing)
+        {
+            return Err(Failed::NotStored(error));
+        }
+        self.sync().map_err(Failed::Unknown)
+    }
+
+    /// Puts the names on the medium.
+    fn sync(&self) -> io::Result<()> {
+        self.calls.make(Call::SyncDirectory, &self.path, &mut || Ok(fs::fsync(&self.directory)?))
+    }
+
+    /// The same after it has failed: there has to be something to put there.
+    fn sync_anew(&self) -> io::Result<()> {
+        let new = ".synced.new";
+        self.write(new, b"")?;
+        self.call(Call::Remove, new, &mut || Ok(fs::unlinkat(&self.directory, new, AtFlags::empty())?))?;
+        self.sync()
+    }
+
+    /// Whether a file has this name.
+    fn is_at(&self, name: &str, file: &File) -> io::Result<bool> {
+        let there = match fs::statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(false),
+            there => there?,
+        };
+        let stat = fs::fstat(file)?;
+        Ok((there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino))
+    }
+
+    /// What is there.
+    fn before(&self, name: &str) -> Before {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match fs::openat(&self.directory, name, flags, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(Errno::NOENT) => return Before::Nothing,
+            Err(_) => return Before::Other,
+        };
+        let mut bytes = Vec::new();
+        let most = (BYTES_MAX + HEADER_BYTES_MAX) as u64;
+        let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() <= most);
+        match is_file && file.take(most).read_to_end(&mut bytes).is_ok() {
+            true => Before::File(bytes),
+            false => Before::Other,
+        }
+    }
+
+    /// Takes a change back of which it is not known whether it is on the medium.
+    fn take_back(
+        &self,
+        unsettled: &mut Option<Unsettled>,
+        name: &str,
+        before: Before,
+        doing: &'static str,
+        error: io::Error,
+    ) -> StateError {
+        let path = self.path_of(name);
+        if !matches!(before, Before::Other) && self.restore(name, &before).is_ok() {
+            return StateError::system(doing, &path, error);
+        }
+        *unsettled = Some(Unsettled { name: name.to_owned(), before });
+        StateError::Unknown { path, source: error }
+    }
+
+    /// Sees to it that what was there before is on the medium.
+    fn restore(&self, name: &str, before: &Before) -> io::Result<()> {
+        let restored = match before {
+            Before::File(bytes) => self.put(name, bytes),
+            Before::Nothing if matches!(self.before(name), Before::Nothing) => return self.sync_anew(),
+            Before::Nothing => self.take_out(name),
+            // What is there has to do.
+            Before::Other => return self.sync_anew(),
+        };
+        restored.map_err(|(Failed::NotStored(error) | Failed::Unknown(error))| error)
+    }
+
+    /// Has it known what is stored, or stores nothing else.
+    fn settle(&self, unsettled: &mut Option<Unsettled>) -> Result<(), StateError> {
+        let Some(Unsettled { name, before }) = unsettled else { return Ok(()) };
+        self.restore(name, before).map_err(|source| StateError::Unsettled { path: self.path_of(name), source })?;
+        *unsettled = None;
+        Ok(())
+    }
+
     /// Writes a new file, whose content is on the medium afterwards.
-    fn write(&self, name: &str, content: &[u8]) -> std::io::Result<()> {
+    fn write(&self, name: &str, content: &[u8]) -> io::Result<File> {
         // What a process that was killed has left.
         match fs::unlinkat(&self.directory, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => return Err(error.into()),
         }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut file = File::from(fs::openat(&self.directory, name, flags, Mode::RUSR | Mode::WUSR)?);
-        file.write_all(&frame::encode(content))?;
-        file.sync_all()
+        let mut made = None;
+        self.call(Call::Create, name, &mut || {
+            made = Some(File::from(fs::openat(&self.directory, name, flags, Mode::RUSR | Mode::WUSR)?));
+            Ok(())
+        })?;
+        let mut file = made.ok_or(io::ErrorKind::NotFound)?;
+        self.call(Call::Write, name, &mut || file.write_all(content))?;
+        self.call(Call::SyncFile, name, &mut || file.sync_all())?;
+        Ok(file)
     }
 }
 
@@ -196,32 +370,6 @@ fn check_link(path: &Path) -> Result<(), StateError> {
         return check_owner(path, &stat);
     }
     Ok(())
-}
-
-fn open_or_make(path: &Path) -> Result<OwnedFd, StateError> {
-    let open = || fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-    let opened = match open() {
-        Err(Errno::NOENT) => {
-            let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
-            made.map_err(|error| StateError::writing("making", path, 0, error))?;
-            sync_parent(path)?;
-            open()
-        }
-        opened => opened,
-    };
-    opened.map_err(|error| match error {
-        Errno::NOTDIR => StateError::Kind { path: path.to_owned(), found: "something else", expected: "a directory" },
-        error => StateError::system("opening", path, error),
-    })
-}
-
-fn sync_parent(path: &Path) -> Result<(), StateError> {
-    let parent = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let synced = File::open(parent).and_then(|parent| parent.sync_all());
-    synced.map_err(|error| StateError::system("storing the name of", path, error))
 }
 
 fn check_directory(path: &Path, directory: &OwnedFd) -> Result<(), StateError> {

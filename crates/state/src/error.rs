@@ -71,6 +71,23 @@ pub enum StateError {
         /// What the system said.
         source: io::Error,
     },
+    /// It is not known whether a change is on the medium: a crash decides whether the old content
+    /// or the new one is there.
+    #[error("it is not known whether {} is stored: {source}", .path.display())]
+    Unknown {
+        /// The file.
+        path: PathBuf,
+        /// What the system said first.
+        source: io::Error,
+    },
+    /// Nothing is stored, because it is not known what is on the medium of an earlier change.
+    #[error("nothing is stored while it is not known what is in {}: {source}", .path.display())]
+    Unsettled {
+        /// The file of that change.
+        path: PathBuf,
+        /// What the system said when its old content was to be put back.
+        source: io::Error,
+    },
     /// A name that no state file has.
     #[error("`{}` is no name of a state file", .name.escape_debug())]
     Name {
@@ -115,6 +132,12 @@ impl StateError {
         }
     }
 
+    /// Whether it is not known what is stored.
+    #[must_use]
+    pub const fn is_unknown(&self) -> bool {
+        matches!(self, Self::Unknown { .. })
+    }
+
     /// What to do about it.
     #[must_use]
     pub fn advice(&self) -> String {
@@ -130,6 +153,10 @@ impl StateError {
             }
             Self::TooLarge { .. } => format!("accepted: at most {BYTES_MAX} bytes"),
             Self::Full { .. } => "make room on that file system; what was stored before is still there".into(),
+            Self::Unknown { .. } | Self::Unsettled { .. } => {
+                "see to that file system (`dmesg` tells of its errors); the next change puts the old content back first"
+                    .into()
+            }
             Self::Name { .. } => {
                 format!("accepted: 1 to {NAME_BYTES_MAX} letters, digits, `.`, `-` and `_`, beginning with a letter")
             }

@@ -5,12 +5,15 @@
 //! they are written, is up to those who use it.
 #![forbid(unsafe_code)]
 
+mod calls;
 mod damage;
 mod directory;
 mod error;
 mod frame;
+mod parents;
 mod path;
 
+pub use calls::{Call, Calls, SystemCalls};
 pub use damage::Damage;
 pub use directory::StateDirectory;
 pub use error::StateError;

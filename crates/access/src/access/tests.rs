@@ -10,13 +10,23 @@ const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
 
 /// Stores in memory, or fails to.
 #[derive(Clone, Default)]
-struct Memory(Arc<Mutex<(Option<String>, bool)>>);
+struct Memory(Arc<Mutex<(Option<String>, Fault)>>);
+
+#[derive(Clone, Copy, Default)]
+enum Fault {
+    #[default]
+    None,
+    Full,
+    Unknown,
+}
 
 impl Keep for Memory {
-    fn keep(&self, text: &str) -> std::io::Result<()> {
+    fn keep(&self, text: &str) -> Result<(), KeepError> {
         let mut memory = self.0.lock().unwrap();
-        if memory.1 {
-            return Err(std::io::Error::new(std::io::ErrorKind::StorageFull, "no space left"));
+        match memory.1 {
+            Fault::None => {}
+            Fault::Full => return Err(std::io::Error::new(std::io::ErrorKind::StorageFull, "no space left").into()),
+            Fault::Unknown => return Err(KeepError::Unknown(std::io::Error::other("the medium failed"))),
         }
         memory.0 = Some(text.to_owned());
         Ok(())
@@ -28,8 +38,8 @@ impl Memory {
         self.0.lock().unwrap().0.clone().unwrap()
     }
 
-    fn fails(&self, fails: bool) {
-        self.0.lock().unwrap().1 = fails;
+    fn fails(&self, fault: Fault) {
+        self.0.lock().unwrap().1 = fault;
     }
 }
 
@@ -55,9 +65,14 @@ fn denied(access: &Access, name: &str, password: &str) -> DeniedFor {
 #[test]
 fn the_first_administrator_has_to_choose_a_password() {
     let (access, _, memory) = empty();
-    let password = access.ensure_administrator("admin").unwrap().unwrap();
+    // Who is killed between the two has no account without a password.
+    let refused = access.ensure_administrator("admin", |_| Err(Mistake::Busy)).unwrap_err();
+    assert_eq!((refused, access.accounts().len()), (Mistake::Busy, 0));
+    let mut password = String::new();
+    let told = |told: &str| Ok::<_, Mistake>(told.clone_into(&mut password));
+    assert!(access.ensure_administrator("admin", told).unwrap());
     assert!(!memory.text().contains(&password));
-    assert_eq!(access.ensure_administrator("admin").unwrap(), None);
+    assert!(!access.ensure_administrator("admin", |_| Err(Mistake::Busy)).unwrap());
     let user = access.login(HERE, "admin", &password).unwrap();
     assert_eq!((user.role, user.must_change_password), (Role::Administrator, true));
     assert!(user.may(Privilege::ConfigureSelf) && !user.may(Privilege::Login) && !user.may(Privilege::ConfigureUsers));
@@ -89,7 +104,7 @@ fn what_is_not_stored_is_not_changed() {
     let (access, _, memory) = empty();
     let admin = access.add_account(&new("admin", Role::Administrator)).unwrap();
     let (accounts, settings) = (access.accounts(), access.settings());
-    memory.fails(true);
+    memory.fails(Fault::Full);
     let is_not_stored = |mistake: Mistake| matches!(mistake, Mistake::NotStored(_));
     assert!(is_not_stored(access.add_account(&new("more", Role::Administrator)).unwrap_err()));
     let change = AccountChange { name: Some("other".to_owned()), ..AccountChange::default() };
@@ -98,7 +113,13 @@ fn what_is_not_stored_is_not_changed() {
     assert!(is_not_stored(access.change_settings(&change).unwrap_err()));
     assert_eq!((access.accounts(), access.settings()), (accounts, settings));
     access.login(HERE, "admin", PASSWORD).unwrap();
-    memory.fails(false);
+    memory.fails(Fault::Unknown);
+    let change = AccountChange { password: Some("another one".to_owned()), ..AccountChange::default() };
+    let told = access.change_account(admin.id, &change, None).unwrap_err();
+    assert!(matches!(told, Mistake::Unknown(_)), "{told}");
+    assert!(told.to_string().starts_with("it is not known whether the change of accounts is stored"), "{told}");
+    access.login(HERE, "admin", PASSWORD).unwrap();
+    memory.fails(Fault::None);
     assert_eq!(access.remove_account(admin.id), Err(Mistake::LastAdministrator));
 }
 

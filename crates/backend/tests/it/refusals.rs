@@ -83,16 +83,38 @@ fn a_size_other_than_the_requested_one() {
     assert_eq!(
         place.refusal("disk.img:2Mi"),
         "disk.img has 1048576 bytes (1Mi), but 2097152 bytes (2Mi) were asked for: write the size as 1Mi or leave it \
-         out to use it as it is, or resize it first (`truncate -s 2097152` for a file)"
+         out to use it as it is, or make it larger first (`truncate -s 2097152 disk.img` for a file)"
     );
     // A size of an earlier version, whose units were binary.
     assert_eq!(
         place.refusal("disk.img:1M"),
         "disk.img has 1048576 bytes (1Mi), but 1000000 bytes (1M) were asked for (K, M, G are powers of 1000 here, Ki, \
-         Mi, Gi powers of 1024): write the size as 1Mi or leave it out to use it as it is, or resize it first (`truncate \
-         -s 1000000` for a file)"
+         Mi, Gi powers of 1024): write the size as 1Mi or leave it out to use it as it is; what is behind the size that \
+         was asked for may be data"
     );
     open(&format!("{}:1Mi", place.path("disk.img").display()).parse().unwrap()).unwrap();
+}
+
+/// Each advice is followed until the file can be opened, whatever size it had.
+#[test]
+fn advice_about_sizes_leads_to_an_end() {
+    for (size, asked) in [(1 << 20, 68_000_000), (68_000_000, 68_000_000), (68_000_100, 68_000_000), (513, 2_000_001)] {
+        let place = Place::new();
+        let path = place.file("disk.img", size);
+        let spec = format!("{}:{asked}", path.display()).parse().unwrap();
+        let mut followed = Vec::new();
+        while let Err(error) = open(&spec) {
+            let text = error.to_string();
+            let advice = text.split('`').nth(1).unwrap_or_else(|| panic!("{text}")).to_owned();
+            let words: Vec<&str> = advice.split(' ').collect();
+            assert_eq!((words[0], words[1], words[3]), ("truncate", "-s", path.to_str().unwrap()));
+            let bytes = words[2].parse().unwrap();
+            assert!(bytes > fs::metadata(&path).unwrap().len(), "advice that cuts data off: {text}");
+            fs::File::options().write(true).open(&path).unwrap().set_len(bytes).unwrap();
+            followed.push(advice);
+            assert!(followed.len() < 3, "{followed:?}");
+        }
+    }
 }
 
 #[test]

@@ -178,6 +178,11 @@ fn refused(name: &str, mistake: &Mistake) -> Response {
             MistakeKind::Conflict,
             "nothing was changed: see that the state directory can be written and has room",
         ),
+        Mistake::Unknown(_) => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            MistakeKind::Unknown,
+            "see to the medium of the state directory, and look at what is in force",
+        ),
         _ => (StatusCode::UNPROCESSABLE_ENTITY, MistakeKind::Value, "nothing was changed"),
     };
     let mut refused = Refused::whole(kind, mistake.to_string(), advice);

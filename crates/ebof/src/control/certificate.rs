@@ -77,10 +77,13 @@ fn status(identity: &Identity) -> CertificateStatus {
 
 fn refused(error: &CertificateError) -> Response {
     let (status, kind) = match error {
+        CertificateError::State(error) if error.is_unknown() => {
+            (StatusCode::INTERNAL_SERVER_ERROR, MistakeKind::Unknown)
+        }
         CertificateError::State(_) | CertificateError::Stored(..) => {
             (StatusCode::INTERNAL_SERVER_ERROR, MistakeKind::Conflict)
         }
         _ => (StatusCode::UNPROCESSABLE_ENTITY, MistakeKind::Value),
     };
-    answer(status, Refused::whole(kind, error.to_string(), "the certificate in force stays"))
+    answer(status, Refused::whole(kind, error.to_string(), "the certificate in force stays while the target runs"))
 }

@@ -351,6 +351,12 @@ pub(crate) fn refused(refusal: &Refusal) -> No {
             MistakeKind::Conflict,
             "the target serves what it did before: see to the state directory, and try again",
         ),
+        Refusal::Apply(ApplyError::Unknown { .. }) => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            MistakeKind::Unknown,
+            "the target serves what it did before: see to the medium of the state directory; nothing is changed before it \
+             is known again",
+        ),
         Refusal::Busy => (StatusCode::SERVICE_UNAVAILABLE, MistakeKind::Busy, "try again a little later"),
     };
     No::new(status, kind, refusal.to_string(), advice)

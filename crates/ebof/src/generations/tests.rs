@@ -1,6 +1,10 @@
 //! What is stored comes back, and what is damaged is told.
 
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use ebof_manage::api::Asker;
+use ebof_state::{Call, Calls};
 
 use super::*;
 
@@ -167,5 +171,96 @@ fn what_was_served_beside_the_directory_is_no_source() {
     store(&beside, 9);
     assert_eq!((beside.current(), Keeper::is_source(&beside)), (Some(1), false));
     drop(beside);
+    assert_eq!(open(base.path()).unwrap().configuration().unwrap(), Some(config(3)));
+}
+
+/// A medium on which the calls in a range fail.
+#[derive(Clone, Debug)]
+struct Failing(Arc<[AtomicUsize; 3]>);
+
+impl Failing {
+    fn fail(&self, from: usize, to: usize) {
+        [0, from, to].into_iter().zip(&*self.0).for_each(|(value, at)| at.store(value, Ordering::SeqCst));
+    }
+
+    fn has_failed(&self) -> bool {
+        let [calls, from, _] = &*self.0;
+        calls.load(Ordering::SeqCst) > from.load(Ordering::SeqCst)
+    }
+}
+
+impl Calls for Failing {
+    fn make(&self, _call: Call, _path: &Path, work: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        let [calls, from, to] = &*self.0;
+        let at = calls.fetch_add(1, Ordering::SeqCst);
+        let is_failing = (from.load(Ordering::SeqCst)..to.load(Ordering::SeqCst)).contains(&at);
+        if is_failing { Err(io::Error::from_raw_os_error(5)) } else { work() }
+    }
+}
+
+/// A medium that fails at one call, or from one call on, and a process that ends there: the next
+/// start has what the answer said, and either of both where that said that it is not known.
+#[test]
+fn the_answer_is_what_the_next_start_has() {
+    let mut unknown = 0;
+    for once in [true, false] {
+        for at in 0.. {
+            let base = tempfile::tempdir().unwrap();
+            let calls = Failing(Arc::default());
+            let directory = StateDirectory::open_with(base.path(), Box::new(calls.clone())).unwrap();
+            let generations = Generations::open(Arc::new(directory), Track::Source).unwrap();
+            store(&generations, 1);
+            calls.fail(at, if once { at + 1 } else { usize::MAX });
+            let outcome = generations.store(&config(2), &Plan::default(), &Cause::library());
+            let has_failed = calls.has_failed();
+            let what = format!("call {at} fails ({once}): {outcome:?}");
+            let in_force = if outcome.is_ok() { 2 } else { 1 };
+            assert_eq!(generations.configuration().unwrap(), Some(config(in_force)), "{what}");
+            drop(generations);
+            let next = open(base.path()).unwrap();
+            let found = next.configuration().unwrap();
+            match outcome {
+                Ok(()) => assert_eq!(found, Some(config(2)), "{what}"),
+                Err(KeepError::NotStored(_)) => assert_eq!(found, Some(config(1)), "{what}"),
+                Err(KeepError::Unknown(_)) => {
+                    unknown += 1;
+                    assert!(!once && [Some(config(1)), Some(config(2))].contains(&found), "{what}");
+                }
+            }
+            store(&next, 3);
+            assert_eq!(next.configuration().unwrap(), Some(config(3)), "{what}");
+            if !has_failed {
+                break;
+            }
+        }
+    }
+    assert!(unknown > 0);
+}
+
+#[test]
+fn nothing_is_changed_before_it_is_known_what_is_stored() {
+    let base = tempfile::tempdir().unwrap();
+    let calls = Failing(Arc::default());
+    let directory = StateDirectory::open_with(base.path(), Box::new(calls.clone())).unwrap();
+    let generations = Generations::open(Arc::new(directory), Track::Source).unwrap();
+    store(&generations, 1);
+    let change = |port| generations.store(&config(port), &Plan::default(), &Cause::library());
+    let mut at = 0;
+    let told = loop {
+        calls.fail(at, usize::MAX);
+        match change(2) {
+            Err(KeepError::Unknown(error)) => break error.to_string(),
+            _ => at += 1,
+        }
+        calls.fail(0, 0);
+        store(&generations, 1);
+    };
+    assert!(told.contains("it is not known whether") && told.contains("configuration.json"), "{told}");
+    assert!(base.path().join("configuration-2.toml").exists(), "the next start may need it");
+    let told = change(3).unwrap_err().to_string();
+    assert!(told.contains("nothing is stored while it is not known what is in"), "{told}");
+    calls.fail(0, 0);
+    store(&generations, 3);
+    drop(generations);
     assert_eq!(open(base.path()).unwrap().configuration().unwrap(), Some(config(3)));
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use ebof_access::{Access, Keep};
+use ebof_access::{Access, Keep, KeepError};
 use ebof_cli::Failure;
 use ebof_clock::Clock;
 use ebof_state::{StateDirectory, StateError};
@@ -30,8 +30,11 @@ pub(crate) struct Opened {
 struct Stored(Arc<StateDirectory>);
 
 impl Keep for Stored {
-    fn keep(&self, text: &str) -> std::io::Result<()> {
-        self.0.replace(FILE, text.as_bytes()).map_err(std::io::Error::other)
+    fn keep(&self, text: &str) -> Result<(), KeepError> {
+        self.0.replace(FILE, text.as_bytes()).map_err(|error| match error.is_unknown() {
+            true => KeepError::Unknown(std::io::Error::other(error)),
+            false => KeepError::NotStored(std::io::Error::other(error)),
+        })
     }
 }
 
@@ -54,10 +57,10 @@ pub(crate) fn open(state: &Arc<StateDirectory>) -> anyhow::Result<Opened> {
     };
     let access = Access::new(text.as_deref(), Clock::system(), Box::new(Stored(Arc::clone(state))));
     let access = Arc::new(access.map_err(|error| damaged(error.to_string()))?);
-    if let Some(password) = access.ensure_administrator(FIRST_NAME).context("making the first administrator")? {
+    access.ensure_administrator(FIRST_NAME, |password| {
         let stored = state.replace(INITIAL_FILE, format!("{password}\n").as_bytes());
-        stored.context("storing the password of the first administrator")?;
-    }
+        stored.context("storing the password of the first administrator")
+    })?;
     let initial_password = if first_password_is_to_be_changed(&access) {
         state.names()?.iter().any(|name| name == INITIAL_FILE).then(|| state.path_of(INITIAL_FILE))
     } else {

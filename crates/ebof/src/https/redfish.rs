@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebof_access::{Keep, User};
+use ebof_access::{Keep, KeepError, User};
 use ebof_cli::Failure;
 use ebof_manage::api::{
     Applied, Asker, Cause, Configuration, Desired, Generation, Planned, RefusedConfiguration, Revision,
@@ -32,8 +32,11 @@ const FILE: &str = "subscriptions.json";
 struct Stored(Arc<StateDirectory>);
 
 impl Keep for Stored {
-    fn keep(&self, text: &str) -> std::io::Result<()> {
-        self.0.replace(FILE, text.as_bytes()).map_err(std::io::Error::other)
+    fn keep(&self, text: &str) -> Result<(), KeepError> {
+        self.0.replace(FILE, text.as_bytes()).map_err(|error| match error.is_unknown() {
+            true => KeepError::Unknown(std::io::Error::other(error)),
+            false => KeepError::NotStored(std::io::Error::other(error)),
+        })
     }
 }
 

@@ -85,6 +85,21 @@ impl Basis {
         Ok(Self { config, remarks, started_with: StartedWith::State(path), generations, action, is_named: true })
     }
 
+    /// Finishes or takes back what a process that has ended in the middle of a change has left of
+    /// files, before they are opened.
+    pub(super) fn settle(&self) {
+        let Some(generations) = &self.generations else { return };
+        match generations.interrupted() {
+            Ok(changes) if changes.is_empty() => return,
+            Ok(changes) => {
+                ebof_server::settle(&changes, &self.config).iter().for_each(|line| tracing::warn!("{line}"));
+            }
+            // Nothing is served by it.
+            Err(error) => tracing::warn!("what a change that was interrupted has left of files is not known: {error}"),
+        }
+        generations.forget();
+    }
+
     /// The state directory, if the target has one.
     pub(super) fn directory(&self) -> Option<Arc<StateDirectory>> {
         self.generations.as_ref().map(|generations| Arc::clone(generations.directory()))

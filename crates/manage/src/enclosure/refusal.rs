@@ -41,6 +41,8 @@ pub enum MistakeKind {
     Value,
     /// It was planned from what is not there any more: another look may help.
     Outdated,
+    /// It is not known whether it is stored: it is not in force, and may be after a restart.
+    Unknown,
 }
 
 impl Refused {

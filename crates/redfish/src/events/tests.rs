@@ -160,7 +160,7 @@ fn subscriptions_are_checked_bounded_and_changed() {
 struct Kept(Arc<Mutex<Option<String>>>);
 
 impl Keep for Kept {
-    fn keep(&self, text: &str) -> std::io::Result<()> {
+    fn keep(&self, text: &str) -> Result<(), ebof_access::KeepError> {
         let mut kept = self.0.lock().unwrap();
         if kept.as_deref() == Some("full") {
             return Err(std::io::Error::other("no space is left"));

@@ -18,6 +18,12 @@ pub(crate) const OWN: &[(&str, &str, &str, &str)] = &[
     ("NothingToPlan", "Warning", "A request changes neither the box nor its configuration.", RESOLUTION),
     ("ObjectBusy", "Warning", "Another task is changing the object.", "Try again when that has ended."),
     ("ObjectNotFound", "Warning", "A change names an object that there is not.", RESOLUTION),
+    (
+        "OutcomeUnknown",
+        "Critical",
+        "It is not known whether a change is stored: a restart may bring it.",
+        "Mend the medium of the state directory, and look at what is in force.",
+    ),
     ("SlowCommand", "Warning", "A command took as long as the slow threshold, or longer.", RESOLUTION),
     ("TaskRemark", "OK", "What is to be known about what a task did.", "None."),
 ];

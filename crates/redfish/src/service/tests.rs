@@ -165,7 +165,7 @@ impl Configurations for Texts {
 struct Forgets;
 
 impl Keep for Forgets {
-    fn keep(&self, _text: &str) -> std::io::Result<()> {
+    fn keep(&self, _text: &str) -> Result<(), ebof_access::KeepError> {
         Ok(())
     }
 }
@@ -239,7 +239,7 @@ pub(crate) fn whole() -> Service {
         certificates: Arc::new(OneCertificate),
         ..parts()
     };
-    parts.access.ensure_administrator("admin").unwrap();
+    parts.access.ensure_administrator("admin", |_| Ok::<_, ebof_access::Mistake>(())).unwrap();
     let account = parts.access.accounts()[0].id;
     let user =
         User { account, name: "admin".into(), role: Role::Administrator, session: None, must_change_password: true };

@@ -309,7 +309,7 @@ impl Configurations for Fake {
 struct Forgets;
 
 impl Keep for Forgets {
-    fn keep(&self, _text: &str) -> std::io::Result<()> {
+    fn keep(&self, _text: &str) -> Result<(), ebof_access::KeepError> {
         Ok(())
     }
 }

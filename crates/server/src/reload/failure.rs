@@ -1,9 +1,7 @@
 //! Which change it was that failed.
 
-use std::error::Error;
-
 use ebof_manage::Plan;
-use ebof_manage::api::ApplyError;
+use ebof_manage::api::{ApplyError, KeepError};
 use ebof_manage::plan::Change;
 
 use crate::startup::StartError;
@@ -20,8 +18,11 @@ pub(super) fn report(plan: &Plan, error: StartError, lost: Vec<String>) -> Apply
 }
 
 /// What to say of a change that could not be stored and was taken back, save what is `lost`.
-pub(super) fn not_stored(source: Box<dyn Error + Send + Sync>, lost: Vec<String>) -> ApplyError {
-    ApplyError::NotStored { source, lost }
+pub(super) fn not_stored(error: KeepError, lost: Vec<String>) -> ApplyError {
+    match error {
+        KeepError::NotStored(source) => ApplyError::NotStored { source, lost },
+        KeepError::Unknown(source) => ApplyError::Unknown { source, lost },
+    }
 }
 
 /// The change of the plan that an error is about.

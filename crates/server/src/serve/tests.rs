@@ -76,6 +76,26 @@ fn controllers_that_come_and_go_while_the_drives_thread_hangs_are_bounded() {
     let (_admin, _controller) = Raw::admin_and_controller(address);
 }
 
+/// Whoever still has what was in force, such as a request for the status, is not in the way.
+#[test]
+fn a_port_that_was_removed_can_be_added_again_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let (target, address) = start(directory.path());
+    let mut with = target.config();
+    with.ports[0].listen.port = address.port();
+    let mut without = with.clone();
+    without.ports.clear();
+    without.subsystems.iter_mut().for_each(|subsystem| subsystem.ports.clear());
+    for _ in 0..20 {
+        let held = target.in_force().clone();
+        target.apply(without.clone()).unwrap();
+        std::net::TcpListener::bind(address).expect("it is free for others, too");
+        target.apply(with.clone()).unwrap();
+        let (_admin, _controller) = Raw::admin_and_controller(address);
+        drop(held);
+    }
+}
+
 /// A requested check is executed once, however many commands fail before the drive's thread gets to
 /// it.
 #[test]

@@ -51,6 +51,7 @@ mod serve;
 mod shares;
 mod slow;
 mod stepped;
+mod storing;
 mod together;
 mod turns;
 mod unbegun;

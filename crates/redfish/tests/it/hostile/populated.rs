@@ -28,9 +28,9 @@ struct Kept {
 struct Keeps(Arc<Kept>);
 
 impl Keep for Keeps {
-    fn keep(&self, text: &str) -> std::io::Result<()> {
+    fn keep(&self, text: &str) -> Result<(), ebof_access::KeepError> {
         if self.0.is_full.load(Ordering::Relaxed) {
-            return Err(std::io::Error::from(std::io::ErrorKind::StorageFull));
+            return Err(std::io::Error::from(std::io::ErrorKind::StorageFull).into());
         }
         self.0.count.fetch_add(1, Ordering::Relaxed);
         text.clone_into(&mut self.0.text.lock().unwrap_or_else(PoisonError::into_inner));

@@ -1,0 +1,115 @@
+//! A keeper that fails: what is answered, and what of files was changed for the configuration.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use ebof_manage::api::{ApplyError, Cause, FileChange, KeepError, Keeper, Target as _};
+use ebof_manage::{Config, Plan};
+
+use crate::reload_rig::{block, connect, image, namespace, start, text};
+
+/// What was asked of a keeper, with the size that the file had then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Asked {
+    Intend(Vec<FileChange>, u64),
+    Keep(u64),
+    Forget(u64),
+}
+
+/// How a keeper answers.
+type Answer = fn() -> Result<(), KeepError>;
+
+struct Watching {
+    file: PathBuf,
+    answers: Mutex<(Answer, Answer)>,
+    asked: Mutex<Vec<Asked>>,
+}
+
+impl Watching {
+    fn size(&self) -> u64 {
+        std::fs::metadata(&self.file).unwrap().len()
+    }
+
+    fn asked(&self, asked: Asked) {
+        self.asked.lock().unwrap().push(asked);
+    }
+}
+
+impl Keeper for Watching {
+    fn keep(&self, _config: &Config, _plan: &Plan, _cause: &Cause) -> Result<(), KeepError> {
+        self.asked(Asked::Keep(self.size()));
+        let answer = self.answers.lock().unwrap().1;
+        answer()
+    }
+
+    fn intend(&self, changes: &[FileChange]) -> Result<(), KeepError> {
+        self.asked(Asked::Intend(changes.to_vec(), self.size()));
+        let answer = self.answers.lock().unwrap().0;
+        answer()
+    }
+
+    fn forget(&self) {
+        self.asked(Asked::Forget(self.size()));
+    }
+
+    fn is_source(&self) -> bool {
+        true
+    }
+}
+
+fn stored() -> Result<(), KeepError> {
+    Ok(())
+}
+
+fn full() -> Result<(), KeepError> {
+    Err(KeepError::NotStored("no space left".into()))
+}
+
+fn unknown() -> Result<(), KeepError> {
+    Err(KeepError::Unknown("the medium failed".into()))
+}
+
+/// What is to change of a file is noted before it changes, and forgotten when the configuration is
+/// stored or the file is what it was, unless it is not known which of both counts.
+#[test]
+fn a_file_changes_between_its_note_and_the_configuration() {
+    const SMALL: u64 = 1 << 20;
+    const LARGE: u64 = 4 << 20;
+    let directory = tempfile::tempdir().unwrap();
+    let path = image(directory.path(), "a.img", SMALL, 7);
+    let (target, config, address) = start(&[text(&path)]);
+    let answers = Mutex::new((stored as Answer, stored as Answer));
+    let keeper = Arc::new(Watching { file: path.clone(), answers, asked: Mutex::default() });
+    target.keep_with(Arc::clone(&keeper) as Arc<dyn Keeper>).map_err(drop).unwrap();
+    let mut larger = config.clone();
+    larger.subsystems[0].namespaces[0].drive = format!("{}:4Mi", path.display()).parse().unwrap();
+    let file = text(&path).to_owned();
+    let noted = || {
+        let changes = vec![FileChange::Extend { path: file.clone(), from_bytes: SMALL, to_bytes: LARGE }];
+        Asked::Intend(changes, SMALL)
+    };
+    let apply = |answers: (Answer, Answer)| {
+        *keeper.answers.lock().unwrap() = answers;
+        let outcome = target.apply(larger.clone());
+        (outcome, std::mem::take(&mut *keeper.asked.lock().unwrap()))
+    };
+
+    let (outcome, asked) = apply((full, stored));
+    assert!(matches!(outcome, Err(ApplyError::NotStored { .. })), "{outcome:?}");
+    assert_eq!((asked, keeper.size()), (vec![noted()], SMALL), "nothing was touched");
+
+    let (outcome, asked) = apply((stored, full));
+    assert!(matches!(outcome, Err(ApplyError::NotStored { .. })), "{outcome:?}");
+    assert_eq!(asked, [noted(), Asked::Keep(LARGE), Asked::Forget(SMALL)]);
+
+    let (outcome, asked) = apply((stored, unknown));
+    let told = outcome.unwrap_err().to_string();
+    assert!(told.starts_with("it is not known whether the new configuration is stored"), "{told}");
+    assert_eq!((asked, keeper.size()), (vec![noted(), Asked::Keep(LARGE)], SMALL), "the next start needs the note");
+    assert_eq!(target.config(), config);
+    assert_eq!(block(&namespace(&connect(address), 1)), [7; 512]);
+
+    let (outcome, asked) = apply((stored, stored));
+    assert_eq!(outcome.unwrap().changes.len(), 2, "the size in the configuration, and that of the namespace");
+    assert_eq!(asked, [noted(), Asked::Keep(LARGE), Asked::Forget(LARGE)]);
+}

@@ -1,0 +1,228 @@
+//! Each system call fails, once or from then on, and the process ends at each of them: what the
+//! caller is told is what a power cut leaves.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use ebof_state::{Call, Calls, StateDirectory, StateError};
+
+/// How a call fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// It does nothing.
+    Before,
+    /// It does what it was asked for, and answers with an error.
+    After,
+    /// It does nothing, and neither does any call after it.
+    FromThenOn,
+    /// It does what it was asked for and answers with an error, and so does every call after it.
+    AfterFromThenOn,
+}
+
+/// A medium that fails, and what a power cut would leave of the directory.
+#[derive(Debug, Default)]
+struct Medium {
+    directory: PathBuf,
+    /// When, counted from now on, and how.
+    fault: Option<(usize, Fault)>,
+    calls: usize,
+    seen: Vec<(Call, PathBuf)>,
+    /// The files when their names were put on the medium last.
+    durable: BTreeMap<String, Vec<u8>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Failing(Arc<Mutex<Medium>>);
+
+impl Failing {
+    fn arm(&self, at: usize, fault: Fault) {
+        let mut medium = self.0.lock().unwrap();
+        (medium.fault, medium.calls) = (Some((at, fault)), 0);
+    }
+
+    fn mend(&self) {
+        self.0.lock().unwrap().fault = None;
+    }
+
+    /// Whether the fault came.
+    fn has_failed(&self) -> bool {
+        let medium = self.0.lock().unwrap();
+        medium.fault.is_some_and(|(at, _)| medium.calls > at)
+    }
+
+    /// The content after a power cut.
+    fn durable(&self, name: &str) -> Option<Vec<u8>> {
+        self.0.lock().unwrap().durable.get(name).cloned()
+    }
+}
+
+impl Calls for Failing {
+    fn make(&self, call: Call, path: &Path, work: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        let mut medium = self.0.lock().unwrap();
+        let at = medium.calls;
+        medium.calls += 1;
+        medium.seen.push((call, path.to_owned()));
+        let fails = match medium.fault {
+            Some((when, fault @ (Fault::FromThenOn | Fault::AfterFromThenOn))) if at >= when => Some(fault),
+            Some((when, fault)) if at == when => Some(fault),
+            _ => None,
+        };
+        if matches!(fails, Some(Fault::Before | Fault::FromThenOn)) {
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        work()?;
+        if fails.is_some() {
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        if call == Call::SyncDirectory && path == medium.directory {
+            medium.durable = files(path);
+        }
+        Ok(())
+    }
+}
+
+fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap());
+    entries.map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap())).collect()
+}
+
+/// A directory, with a file unless `content` is `None`, whose calls fail from now on as told.
+fn directory(content: Option<&[u8]>) -> (tempfile::TempDir, Failing, StateDirectory) {
+    let base = tempfile::tempdir().unwrap();
+    let calls = Failing::default();
+    calls.0.lock().unwrap().directory = base.path().to_owned();
+    let state = StateDirectory::open_with(base.path(), Box::new(calls.clone())).unwrap();
+    state.replace("other", b"other").unwrap();
+    content.into_iter().for_each(|content| state.replace("file", content).unwrap());
+    (base, calls, state)
+}
+
+/// A change of `file`, and what it makes of it.
+type Change = (Option<&'static [u8]>, fn(&StateDirectory) -> Result<(), StateError>, Option<&'static [u8]>);
+
+const CHANGES: [Change; 3] = [
+    (Some(b"old"), |state| state.replace("file", b"new"), Some(b"new")),
+    (None, |state| state.replace("file", b"new"), Some(b"new")),
+    (Some(b"old"), |state| state.remove("file").map(drop), None),
+];
+
+/// What is in `file`, and what a power cut would leave there.
+fn content(calls: &Failing, state: &StateDirectory) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
+    let header = |bytes: Vec<u8>| bytes.split(|byte| *byte == b'\n').nth(1).unwrap().to_vec();
+    (state.read("file").unwrap(), calls.durable("file").map(header))
+}
+
+#[test]
+fn after_one_error_it_is_known_what_is_stored() {
+    for (before, change, after) in CHANGES {
+        for fault in [Fault::Before, Fault::After] {
+            for at in 0.. {
+                let (_base, calls, state) = directory(before);
+                calls.arm(at, fault);
+                let outcome = change(&state);
+                if !calls.has_failed() {
+                    assert!(at > 1, "no call has failed");
+                    break;
+                }
+                let expected = if outcome.is_ok() { after } else { before }.map(<[u8]>::to_vec);
+                let what = format!("{before:?} to {after:?}, call {at} fails ({fault:?}): {outcome:?}");
+                assert_eq!(content(&calls, &state), (expected.clone(), expected), "{what}");
+                assert!(outcome.is_ok() || !outcome.unwrap_err().is_unknown(), "{what}");
+                calls.mend();
+                state.replace("file", b"later").unwrap();
+                assert_eq!(state.names().unwrap(), ["file", "other"], "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn on_a_medium_that_fails_for_good_an_unknown_outcome_is_told_and_nothing_else_is_stored() {
+    let mut unknown = 0;
+    for (before, change, after) in CHANGES {
+        for fault in [Fault::FromThenOn, Fault::AfterFromThenOn] {
+            for at in 0.. {
+                let (_base, calls, state) = directory(before);
+                calls.arm(at, fault);
+                let outcome = change(&state);
+                if !calls.has_failed() {
+                    break;
+                }
+                let error = outcome.unwrap_err();
+                let (before, after) = (before.map(<[u8]>::to_vec), after.map(<[u8]>::to_vec));
+                let what = format!("{before:?} to {after:?}, calls fail from {at} on ({fault:?}): {error}");
+                if error.is_unknown() {
+                    unknown += 1;
+                    assert!(error.to_string().contains("it is not known whether"), "{what}");
+                    let later = state.replace("other", b"more").unwrap_err();
+                    assert!(matches!(later, StateError::Unsettled { .. }), "{what}, {later}");
+                    assert!(matches!(state.remove("other"), Err(StateError::Unsettled { .. })), "{what}");
+                    assert_eq!(state.read("other").unwrap().unwrap(), b"other", "{what}");
+                } else {
+                    assert_eq!(content(&calls, &state), (before.clone(), before.clone()), "{what}");
+                }
+                // The medium is well again: the next change makes it known.
+                calls.mend();
+                state.replace("other", b"more").unwrap();
+                assert_eq!(content(&calls, &state), (before.clone(), before), "{what}");
+                assert_eq!(state.read("other").unwrap().unwrap(), b"more", "{what}");
+            }
+        }
+    }
+    assert!(unknown > 4, "{unknown} outcomes were unknown");
+}
+
+#[test]
+fn a_process_that_is_killed_at_any_call_leaves_the_old_content_or_the_new_one() {
+    for (before, change, after) in CHANGES {
+        let mut found = Vec::new();
+        for at in 0.. {
+            let (base, calls, state) = directory(before);
+            calls.arm(at, Fault::FromThenOn);
+            let _nobody_hears_it = change(&state);
+            let is_killed = calls.has_failed();
+            drop(state);
+            let state = StateDirectory::open(base.path()).unwrap();
+            found.push(state.read("file").unwrap());
+            assert_eq!(state.read("other").unwrap().unwrap(), b"other");
+            state.replace("file", b"later").unwrap();
+            assert_eq!(state.names().unwrap(), ["file", "other"]);
+            if !is_killed {
+                break;
+            }
+        }
+        let (before, after) = (before.map(<[u8]>::to_vec), after.map(<[u8]>::to_vec));
+        assert!(found.iter().all(|content| *content == before || *content == after), "{found:?}");
+        assert_eq!(found.last(), Some(&after));
+    }
+}
+
+#[test]
+fn a_directory_is_stored_with_all_parents_that_were_made_for_it() {
+    for at in 0.. {
+        let base = tempfile::tempdir().unwrap();
+        let base_path = base.path().canonicalize().unwrap();
+        let path = base_path.join("some/where/state");
+        let calls = Failing::default();
+        calls.arm(at, Fault::Before);
+        let first = StateDirectory::open_with(&path, Box::new(calls.clone()));
+        let is_last = !calls.has_failed();
+        assert_eq!(first.is_ok(), is_last, "call {at} fails");
+        drop(first);
+        // Again, after a start that failed or was killed there.
+        let again = Failing::default();
+        drop(StateDirectory::open_with(&path, Box::new(again.clone())).unwrap());
+        let seen = if is_last { calls } else { again }.0.lock().unwrap().seen.clone();
+        for made in ["some/where/state", "some/where", "some"].map(|made| base_path.join(made)) {
+            let synced = (Call::SyncDirectory, made.parent().unwrap().to_owned());
+            let is_later = |(call, path): &(Call, PathBuf)| (*call, path) == (Call::MakeDirectory, &made);
+            let begin = seen.iter().position(is_later).unwrap_or_default();
+            assert!(seen[begin..].contains(&synced), "call {at} failed before: {} is synced: {seen:?}", made.display());
+        }
+        if is_last {
+            break;
+        }
+    }
+}
