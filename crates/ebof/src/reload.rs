@@ -13,16 +13,27 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use anyhow::Context as _;
 use ebof_cli::output::say;
 use ebof_cli::{Kind, Supervisor};
-use ebof_manage::api::{Applied, ApplyError, Asker, CONFIGURATION_SCHEMA, Cause, PlannedChange, Revision, Source};
+use ebof_manage::api::{
+    Applied, ApplyError, Asker, CONFIGURATION_SCHEMA, Cause, Planned, PlannedChange, Revision, Source,
+};
+use ebof_manage::edit::Edits;
+use ebof_manage::enclosure::Refused;
 use ebof_manage::load::Objection;
-use ebof_manage::{Diagnostic, Diagnostics, Loaded, Plan, Severity, Target as _};
+use ebof_manage::{Config, Diagnostic, Diagnostics, Loaded, Plan, Severity, Target as _};
 use ebof_server::Target;
 use tokio::sync::oneshot;
 
 use crate::generations::Generations;
 
-/// The most changes that wait for their turn, beside signals. Each is as large as a configuration.
-const WAITING_MAX: usize = 16;
+/// The most changes that wait for their turn, beside signals and edits. Each is as large as a
+/// configuration.
+const WAITING_MAX: usize = 64;
+
+/// The most edits that wait for their turn.
+const EDITS_WAITING_MAX: usize = 256;
+
+/// How often an edit is made again if a task or a host has changed the configuration meanwhile.
+const ATTEMPTS_MAX: usize = 64;
 
 /// The request of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +50,7 @@ enum Request {
     /// As SIGHUP.
     Reload(Asker, Answer),
     Apply(Box<Loaded>, Revision, Cause, Answer),
+    Edit(Edits, Revision, Cause, Answer),
 }
 
 /// The changes that were made, and the remarks about the text.
@@ -54,6 +66,8 @@ pub(crate) enum Refusal {
     Text(Diagnostics),
     /// The file cannot be read.
     Unreadable(anyhow::Error),
+    /// The edits cannot be made to what is in force.
+    Edits(Refused),
     /// It takes away what it does not mention.
     Objection(Objection),
     /// It could not be applied.
@@ -71,6 +85,7 @@ pub(crate) struct Reloads {
     requests: Sender<Request>,
     pending: Arc<Pending>,
     waiting: Arc<AtomicUsize>,
+    waiting_edits: Arc<AtomicUsize>,
     started_with: StartedWith,
     generations: Option<Arc<Generations>>,
 }
@@ -94,6 +109,7 @@ struct Reloader {
     requests: Receiver<Request>,
     pending: Arc<Pending>,
     waiting: Arc<AtomicUsize>,
+    waiting_edits: Arc<AtomicUsize>,
     supervisor: Arc<Supervisor>,
 }
 
@@ -154,6 +170,7 @@ impl Reloads {
         let (sender, requests) = channel();
         let pending = Arc::<Pending>::default();
         let waiting = Arc::<AtomicUsize>::default();
+        let waiting_edits = Arc::<AtomicUsize>::default();
         let reloader = Reloader {
             target,
             started_with: started_with.clone(),
@@ -161,9 +178,10 @@ impl Reloads {
             requests,
             pending: Arc::clone(&pending),
             waiting: Arc::clone(&waiting),
+            waiting_edits: Arc::clone(&waiting_edits),
             supervisor: Arc::new(Supervisor::none()),
         };
-        (Self { requests: sender, pending, waiting, started_with, generations }, reloader)
+        (Self { requests: sender, pending, waiting, waiting_edits, started_with, generations }, reloader)
     }
 
     /// What the target was started with.
@@ -189,7 +207,7 @@ impl Reloads {
     /// # Errors
     /// Why the configuration is refused.
     pub(crate) async fn reload(&self, by: Asker) -> Result<Applied, Refusal> {
-        self.ask(|answer| Request::Reload(by, answer)).await
+        ask(&self.requests, &self.waiting, WAITING_MAX, |answer| Request::Reload(by, answer)).await
     }
 
     /// Applies a configuration, if `revision` is in force when its turn comes.
@@ -197,19 +215,35 @@ impl Reloads {
     /// # Errors
     /// Why it is refused.
     pub(crate) async fn apply(&self, desired: Loaded, revision: Revision, cause: Cause) -> Result<Applied, Refusal> {
-        self.ask(|answer| Request::Apply(Box::new(desired), revision, cause, answer)).await
+        let request = |answer| Request::Apply(Box::new(desired), revision, cause, answer);
+        ask(&self.requests, &self.waiting, WAITING_MAX, request).await
     }
 
-    async fn ask(&self, request: impl FnOnce(Answer) -> Request) -> Result<Applied, Refusal> {
-        if self.waiting.fetch_add(1, Ordering::SeqCst) >= WAITING_MAX {
-            self.waiting.fetch_sub(1, Ordering::SeqCst);
-            return Err(Refusal::Busy);
-        }
-        let (answer, answered) = oneshot::channel();
-        let _sent = self.requests.send(request(answer));
-        // The thread runs until the process ends.
-        answered.await.unwrap_or(Err(Refusal::Busy))
+    /// Makes edits when their turn comes. What others have changed since `planned` is no conflict if
+    /// the edits do what was promised of them all the same.
+    ///
+    /// # Errors
+    /// Why they are refused.
+    pub(crate) async fn edit(&self, edits: Edits, planned: Revision, cause: Cause) -> Result<Applied, Refusal> {
+        let request = |answer| Request::Edit(edits, planned, cause, answer);
+        ask(&self.requests, &self.waiting_edits, EDITS_WAITING_MAX, request).await
     }
+}
+
+async fn ask(
+    requests: &Sender<Request>,
+    waiting: &AtomicUsize,
+    most: usize,
+    request: impl FnOnce(Answer) -> Request,
+) -> Result<Applied, Refusal> {
+    if waiting.fetch_add(1, Ordering::SeqCst) >= most {
+        waiting.fetch_sub(1, Ordering::SeqCst);
+        return Err(Refusal::Busy);
+    }
+    let (answer, answered) = oneshot::channel();
+    let _sent = requests.send(request(answer));
+    // The thread runs until the process ends.
+    answered.await.unwrap_or(Err(Refusal::Busy))
 }
 
 impl Reloader {
@@ -231,9 +265,14 @@ impl Reloader {
                     Signal::Rescan => self.rescan(&Asker::Signal { signal: "SIGUSR1".to_owned() }),
                 };
             }
-            Request::Reload(by, answer) => self.answer(answer, || self.told(|| self.reload("reload", by))),
+            Request::Reload(by, answer) => {
+                self.answer(&self.waiting, answer, || self.told(|| self.reload("reload", by)));
+            }
             Request::Apply(desired, revision, cause, answer) => {
-                self.answer(answer, || self.make(Ok(*desired), Some(&revision), &cause));
+                self.answer(&self.waiting, answer, || self.make(Ok(*desired), Some(&revision), &cause));
+            }
+            Request::Edit(edits, planned, cause, answer) => {
+                self.answer(&self.waiting_edits, answer, || self.edit(&edits, &planned, &cause));
             }
         }
     }
@@ -250,8 +289,8 @@ impl Reloader {
         outcome
     }
 
-    fn answer(&self, answer: Answer, work: impl FnOnce() -> Result<Made, Refusal>) {
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
+    fn answer(&self, waiting: &AtomicUsize, answer: Answer, work: impl FnOnce() -> Result<Made, Refusal>) {
+        waiting.fetch_sub(1, Ordering::SeqCst);
         if answer.is_closed() {
             return;
         }
@@ -300,6 +339,49 @@ impl Reloader {
         outcome.map(|plan| (plan, remarks))
     }
 
+    /// Makes edits to what is in force.
+    fn edit(&self, edits: &Edits, planned: &Revision, cause: &Cause) -> Result<Made, Refusal> {
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let current = self.target.config();
+            let revision = Revision::of(&current);
+            let edited = self.edited(edits, planned, &current, &revision);
+            let is_refused = edited.is_err();
+            match self.make(edited, Some(&revision), cause) {
+                // Tasks and hosts change it, too.
+                Err(Refusal::Apply(ApplyError::Outdated { .. })) if !is_refused && attempts < ATTEMPTS_MAX => {}
+                made => return made,
+            }
+        }
+    }
+
+    /// What edits make of what is in force, if that is what was promised.
+    fn edited(
+        &self,
+        edits: &Edits,
+        planned: &Revision,
+        current: &Config,
+        revision: &Revision,
+    ) -> Result<Loaded, Refusal> {
+        let outdated = || {
+            let (planned, current) = (planned.clone(), revision.clone());
+            Refusal::Apply(ApplyError::Outdated { planned, current })
+        };
+        let is_planned = revision == planned;
+        if !is_planned && edits.promise.is_none() {
+            return Err(outdated());
+        }
+        let loaded = edits.made_to(current).map_err(|refused| match is_planned {
+            true => Refusal::Edits(refused),
+            // Edits of what is not there any more are outdated, and not wrong.
+            false => outdated(),
+        })?;
+        let Some(promise) = &edits.promise else { return Ok(loaded) };
+        let now = Planned::new(current, loaded.config.clone(), &self.target.status(), Diagnostics::default());
+        if now.promise == *promise { Ok(loaded) } else { Err(outdated()) }
+    }
+
     fn replace(&self, loaded: Loaded, planned: Option<&Revision>, cause: &Cause) -> Result<Plan, Refusal> {
         let current = self.target.config();
         // What speaks against an outdated plan is that it is outdated.
@@ -317,9 +399,10 @@ impl fmt::Display for Refusal {
             Self::Text(diagnostics) => diagnostics.fmt(f),
             // The chain, in one line.
             Self::Unreadable(error) => write!(f, "{error:#}"),
+            Self::Edits(refused) => refused.fmt(f),
             Self::Objection(objection) => objection.fmt(f),
             Self::Apply(error) => error.fmt(f),
-            Self::Busy => write!(f, "{WAITING_MAX} changes of the configuration wait for others to end"),
+            Self::Busy => f.write_str("too many changes of the configuration wait for others to end"),
         }
     }
 }
@@ -340,6 +423,10 @@ fn report(outcome: &Result<Plan, Refusal>, by: &Asker, failed: &str, unchanged: 
         Ok(plan) => plan.changes.iter().for_each(|change| tracing::info!(%by, "{change}")),
         Err(Refusal::Apply(error @ ApplyError::Incomplete { .. })) => {
             tracing::error!(%by, "only a part of the configuration that there was is in force: {error}");
+        }
+        // Whoever asked is told, and nothing is wrong with the target.
+        Err(error @ (Refusal::Apply(ApplyError::Outdated { .. }) | Refusal::Edits(_))) => {
+            tracing::info!(%by, "{failed}: {error:#}");
         }
         Err(error) => tracing::error!(%by, "{failed}: {error:#}"),
     }

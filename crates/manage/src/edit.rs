@@ -40,6 +40,10 @@ pub struct Edits {
     /// The absolute path of the directory that relative paths in them begin at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,
+    /// What a plan of them promised ([`Planned::promise`](crate::api::Planned::promise)): they are
+    /// made if they would still do that, and else refused as outdated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub promise: Option<String>,
 }
 
 /// One edit.
@@ -159,7 +163,7 @@ impl Edits {
     /// One edit.
     #[must_use]
     pub fn one(edit: Edit) -> Self {
-        Self { edits: vec![edit], base: None }
+        Self { edits: vec![edit], base: None, promise: None }
     }
 
     /// What `current` becomes.

@@ -1,5 +1,7 @@
 //! What an area of the tree is: what is shown and done at its addresses.
 
+use std::cell::Cell;
+
 use ebof_manage::api::Asker;
 use http::Method;
 use serde_json::Value;
@@ -64,6 +66,9 @@ pub(crate) struct Change<'r> {
     pub(crate) caller: &'r Caller,
     /// The areas of other addresses.
     pub(crate) area: AreaOf,
+    /// Whether it failed because somebody else has put another configuration in force since `view`:
+    /// made again from a later one, it may succeed.
+    pub(crate) is_late: &'r Cell<bool>,
 }
 
 /// The area that an address is in.

@@ -3,6 +3,7 @@
 //! Owns the order of checks (DSP0266): address, method, account, privilege, precondition, body; and
 //! header fields. What each address does is in its area.
 
+use std::cell::Cell;
 use std::sync::{Mutex, PoisonError};
 
 use ebof_access::User;
@@ -12,7 +13,7 @@ use http::header::{
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use serde_json::Value;
 
-use crate::area::{Area as _, Change, Done};
+use crate::area::{Area, Change, Done};
 use crate::caller::Caller;
 use crate::etag;
 use crate::events::{Feed, FeedRequest};
@@ -115,27 +116,31 @@ impl Service {
         view: &View<'_>,
     ) -> Result<Response<Body>, Problem> {
         let area = tree::area(place);
-        let mut turn = None;
-        if let Some(expected) = request.headers().get(IF_MATCH) {
-            // Of those who have seen the same resource only one may change it.
-            turn = Some(self.conditional.lock().unwrap_or_else(PoisonError::into_inner));
-            let tag = etag::of(&tree::area(&place.conditional()).read(&View::new(&self.parts))?);
-            if !etag::names(expected, &tag) {
-                return Err(Problem::new(StatusCode::PRECONDITION_FAILED, Message::precondition_failed()));
-            }
-        }
-        let change = Change { parts: &self.parts, view, caller, area: tree::area };
-        let (kind, body) = (request.headers().get(CONTENT_TYPE), request.body().as_ref());
-        let done = match area.upload(kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default(), body, &change) {
-            Some(done) => done,
-            None => {
-                if let Some(kind) = kind.filter(|kind| !body.is_empty() && !is_json(kind)) {
-                    let value = String::from_utf8_lossy(kind.as_bytes());
-                    let message = Message::header_invalid("Content-Type", &value, JSON);
-                    return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+        let expected = request.headers().get(IF_MATCH);
+        let take_turn = || self.conditional.lock().unwrap_or_else(PoisonError::into_inner);
+        // Of those who have seen the same resource only one may change it.
+        let mut turn = expected.map(|_| take_turn());
+        let (mut view, mut later) = (view, None);
+        let (is_late, mut attempts) = (Cell::new(false), 0);
+        let done = loop {
+            if let Some(expected) = expected {
+                let tag = etag::of(&tree::area(&place.conditional()).read(&View::new(&self.parts))?);
+                if !etag::names(expected, &tag) {
+                    return Err(Problem::new(StatusCode::PRECONDITION_FAILED, Message::precondition_failed()));
                 }
-                area.change(method, Input::parse(body)?, &change)
             }
+            let change = Change { parts: &self.parts, view, caller, area: tree::area, is_late: &is_late };
+            let done = make(request, area, method, &change);
+            attempts += 1;
+            if !is_late.take() || attempts >= ATTEMPTS_MAX {
+                break done;
+            }
+            // Somebody else was faster: what is wanted is made of what there is now, one request
+            // after the other. Where it contradicts that, it is refused for what it contradicts.
+            if turn.is_none() {
+                turn = Some(take_turn());
+            }
+            view = later.insert(View::new(&self.parts));
         };
         drop(turn);
         match done? {
@@ -158,6 +163,28 @@ impl Service {
         }
     }
 }
+
+/// Makes what a request wants of what there is.
+fn make(
+    request: &Request<impl AsRef<[u8]>>,
+    area: &dyn Area,
+    method: &Method,
+    change: &Change<'_>,
+) -> Result<Done, Problem> {
+    let (kind, body) = (request.headers().get(CONTENT_TYPE), request.body().as_ref());
+    if let Some(done) = area.upload(kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default(), body, change) {
+        return done;
+    }
+    if let Some(kind) = kind.filter(|kind| !body.is_empty() && !is_json(kind)) {
+        let value = String::from_utf8_lossy(kind.as_bytes());
+        let message = Message::header_invalid("Content-Type", &value, JSON);
+        return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+    }
+    area.change(method, Input::parse(body)?, change)
+}
+
+/// How often what is wanted is made again, because others have changed the configuration meanwhile.
+const ATTEMPTS_MAX: usize = 64;
 
 /// Whether the caller has an account, and may do what is asked.
 fn authorized(caller: &Caller, permits: impl FnOnce(&User) -> bool) -> Result<(), Problem> {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use ebof_manage::Config;
 use ebof_manage::api::{Desired, Revision};
-use ebof_manage::enclosure::{Change, NamespaceName, Task, TaskState, Transaction};
+use ebof_manage::enclosure::{Change, MistakeKind, NamespaceName, Task, TaskState, Transaction};
 use ebof_manage::{Format, Severity};
 use http::StatusCode;
 
@@ -151,5 +151,9 @@ fn apply(config: &Config, request: &Request<'_>) -> Result<(), Problem> {
     let desired = Desired { toml: Some(text), name: Some("request".to_owned()), ..Desired::default() };
     let revision = Revision::of(request.view.config());
     let applied = request.parts.configurations.apply(&revision, desired, user, from);
-    applied.map(drop).map_err(Problem::from)
+    applied.map(drop).map_err(|refused| {
+        let is_late = refused.refused.mistakes.iter().any(|mistake| mistake.kind == MistakeKind::Outdated);
+        request.is_late.set(is_late);
+        refused.into()
+    })
 }

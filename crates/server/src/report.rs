@@ -81,6 +81,8 @@ impl Shared {
     pub(crate) fn report_applied(&self, applied: &Result<Plan, ApplyError>) {
         match applied {
             Ok(plan) if plan.is_empty() => {}
+            // Somebody else was faster: whoever asked looks again.
+            Err(ApplyError::Outdated { .. }) => {}
             Ok(plan) => {
                 plan.changes.iter().filter_map(changed).for_each(|event| self.report(event));
                 let first = plan.changes.first().map(ToString::to_string).unwrap_or_default();

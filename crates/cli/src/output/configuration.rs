@@ -200,6 +200,7 @@ mod tests {
                 why: "namespace 2 goes".to_owned(),
             }],
             disturbed_left_out: 3,
+            promise: String::new(),
             remarks: ebof_manage::load("a.toml", "[[ports]]\nlisten = \"tcp://0.0.0.0:1\"\n").unwrap().remarks,
         }
     }

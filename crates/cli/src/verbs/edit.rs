@@ -311,8 +311,12 @@ fn with_more(kind: Kind, mut keys: Keys, more: &MoreKeys) -> Result<Keys, Failur
     Ok(keys)
 }
 
-/// How often a plan is made again.
-const PLANS_MAX: usize = 5;
+/// How often a plan is made again that disturbs nobody: each time, a change of somebody else was
+/// made that it has to do with.
+const PLANS_MAX: usize = 256;
+
+/// How often one is made again that somebody is asked about.
+const ASKED_MAX: usize = 5;
 
 /// Has an edit made, after a look at what it does.
 pub(super) fn carry_out(control: &ControlClient, edit: Edit, yes: bool, global: &Global) -> Outcome {
@@ -330,9 +334,16 @@ fn made(control: &ControlClient, edit: Edit, yes: bool) -> anyhow::Result<(ebof_
         plans += 1;
         let planned = control.plan_edits(&edits)?;
         confirmed(&planned, &safe(&format!("This ({edits})")), yes || planned.disturbed.is_empty())?;
-        match control.edit(&edits, &planned.revision) {
-            Err(error) if plans < PLANS_MAX && error.downcast_ref().is_some_and(Failure::is_outdated) => {
-                say("somebody else has changed the configuration meanwhile: the plan is made again");
+        let promised = Edits { promise: Some(planned.promise.clone()), ..edits.clone() };
+        match control.edit(&promised, &planned.revision) {
+            Err(error) if error.downcast_ref().is_some_and(Failure::is_outdated) => {
+                let most = if planned.disturbed.is_empty() { PLANS_MAX } else { ASKED_MAX };
+                if plans >= most {
+                    return Err(error);
+                }
+                if plans == 1 {
+                    say("somebody else has changed the configuration meanwhile: the plan is made again");
+                }
             }
             made => return Ok((made?, planned)),
         }

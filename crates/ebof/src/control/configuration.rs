@@ -161,29 +161,28 @@ async fn edit(
     let planned = if only_plan { None } else { Some(revision(&headers)?) };
     let outcome = reading(&managed, move |managed| {
         let edits = edits(body)?;
-        let current = managed.target.config();
-        // Edits of what is not there any more are outdated, and not wrong.
-        if let Some(planned) = &planned
-            && *planned != Revision::of(&current)
-        {
-            let current = Revision::of(&current);
-            return Err(refused(&Refusal::Apply(ApplyError::Outdated { planned: planned.clone(), current })));
-        }
-        let loaded = edits.made_to(&current).map_err(|refused| {
-            let missing = refused.mistakes.iter().all(|mistake| mistake.kind == MistakeKind::NotFound);
-            let status = if missing { StatusCode::NOT_FOUND } else { StatusCode::UNPROCESSABLE_ENTITY };
-            No(status, Box::new(refused.into()))
-        })?;
-        Ok(match planned {
-            None => Err(Planned::new(&current, loaded.config, &managed.target.status(), loaded.remarks)),
-            Some(planned) => Ok((loaded, planned, edits.to_string())),
-        })
+        let Some(planned) = planned else {
+            let current = managed.target.config();
+            let loaded = edits.made_to(&current).map_err(not_made)?;
+            return Ok(Err(Planned::new(&current, loaded.config, &managed.target.status(), loaded.remarks)));
+        };
+        Ok(Ok((edits, planned)))
     })
     .await?;
     match outcome {
         Err(planned) => Ok(tagged(&planned.revision, Json(&planned))),
-        Ok((loaded, planned, action)) => made(managed.reloads.apply(loaded, planned, Cause::new(by, action)).await),
+        Ok((edits, planned)) => {
+            let action = edits.to_string();
+            made(managed.reloads.edit(edits, planned, Cause::new(by, action)).await)
+        }
     }
+}
+
+/// Why edits cannot be made.
+fn not_made(refused: Refused) -> No {
+    let missing = refused.mistakes.iter().all(|mistake| mistake.kind == MistakeKind::NotFound);
+    let status = if missing { StatusCode::NOT_FOUND } else { StatusCode::UNPROCESSABLE_ENTITY };
+    No(status, Box::new(refused.into()))
 }
 
 /// The edits of a request.
@@ -323,6 +322,7 @@ pub(crate) fn refused(refusal: &Refusal) -> No {
             MistakeKind::NotFound,
             "the target reads the file that it was started with as its own user: see that it is there and readable",
         ),
+        Refusal::Edits(refused) => return not_made(refused.clone()),
         Refusal::Objection(_) => {
             (StatusCode::UNPROCESSABLE_ENTITY, MistakeKind::Conflict, "nothing was changed: see that the file is whole")
         }

@@ -131,6 +131,12 @@ pub struct Planned {
     pub disturbed: Vec<Disturbed>,
     /// How many more there are.
     pub disturbed_left_out: usize,
+    /// Names what is told here, whatever revision it starts from: edits with it are made after other
+    /// changes, too, unless these would have made it another one ([`Edits::promise`]).
+    ///
+    /// [`Edits::promise`]: crate::edit::Edits::promise
+    #[serde(default)]
+    pub promise: String,
     /// Warnings and notes about the text.
     pub remarks: Diagnostics,
 }
@@ -243,6 +249,7 @@ impl Planned {
         Self {
             schema: CONFIGURATION_SCHEMA,
             revision: Revision::of(current),
+            promise: found.promise(&plan),
             plan: PlannedChange::all(&plan),
             disturbed: found.disturbed,
             disturbed_left_out: found.left_out,
@@ -258,6 +265,13 @@ struct Found {
 }
 
 impl Found {
+    /// A digest of what a plan makes, and for whom.
+    fn promise(&self, plan: &Plan) -> String {
+        let changes: Vec<Value> = plan.changes.iter().map(promised).collect();
+        let told = serde_json::json!([changes, self.disturbed, self.left_out]);
+        crate::config::digest(&told.to_string()).to_string()
+    }
+
     fn note(&mut self, change: &Disruption<'_>, controller: &ControllerStatus) {
         let Some(why) = change.noticed_by(controller) else { return };
         if self.disturbed.len() >= DISTURBED_MAX {
@@ -273,6 +287,21 @@ impl Found {
             why,
         });
     }
+}
+
+/// A change without the numbers that the target has chosen for what it adds: whoever has named one
+/// names it with the edit.
+fn promised(change: &Change) -> Value {
+    let mut value = serde_json::to_value(change).unwrap_or_default();
+    let numbers: (&str, &[&str]) = match change {
+        Change::AddPort { .. } => ("port", &["id"]),
+        Change::AddNamespace { .. } => ("namespace", &["nsid", "uuid", "nguid", "eui64"]),
+        _ => return value,
+    };
+    if let Some(Value::Object(object)) = value.get_mut(numbers.0) {
+        numbers.1.iter().for_each(|key| drop(object.remove(*key)));
+    }
+    value
 }
 
 /// A change that connected hosts may notice.

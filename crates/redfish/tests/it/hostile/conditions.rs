@@ -94,6 +94,30 @@ fn an_action_is_conditional_on_its_resource() {
     }
 }
 
+/// Requests that have nothing to do with each other are carried out one after the other.
+#[test]
+fn of_many_requests_at_once_each_is_carried_out() {
+    let box_ = Populated::new();
+    let statuses: Vec<u16> = std::thread::scope(|scope| {
+        let add = |number: usize| {
+            let endpoint = json!({
+                "Identifiers": [{
+                    "DurableName": format!("nqn.2014-08.org.example:many{number}"), "DurableNameFormat": "NQN",
+                }],
+                "ConnectedEntities": [{ "EntityRole": "Initiator" }]
+            });
+            let box_ = &box_;
+            scope.spawn(move || {
+                let endpoints = "/redfish/v1/Fabrics/NVMeoF/Endpoints";
+                box_.admin("POST", endpoints, endpoint.to_string().as_bytes(), &[]).status
+            })
+        };
+        let all: Vec<_> = (0..30).map(add).collect();
+        all.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    assert_eq!(statuses, [201; 30]);
+}
+
 #[test]
 fn a_plan_that_is_outdated_is_not_applied() {
     let box_ = Populated::new();
