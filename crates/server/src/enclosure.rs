@@ -163,12 +163,18 @@ impl RunningEnclosure {
         if new.is_empty() {
             return Vec::new();
         }
-        let config = self.0.target.config();
-        let of = |(at, new): (usize, NewDrive)| {
-            let mistakes = new.add_to(&config).err().unwrap_or_default();
-            mistakes.into_iter().map(move |mistake| Mistake { change: Some(at), ..mistake })
-        };
-        new.into_iter().flat_map(of).collect()
+        // Each beside the ones before it.
+        let mut config = self.0.target.config();
+        let mut mistakes = Vec::new();
+        for (at, new) in new {
+            match new.add_to(&config) {
+                Ok(with) => config = with,
+                Err(found) => {
+                    mistakes.extend(found.into_iter().map(|mistake| Mistake { change: Some(at), ..mistake }));
+                }
+            }
+        }
+        mistakes
     }
 }
 

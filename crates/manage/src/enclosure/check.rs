@@ -7,6 +7,8 @@ mod namespaces;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use serde_json::Value;
+
 use namespaces::Known;
 
 use super::change::{CHANGES_MAX, Change, Rate, Transaction};
@@ -33,7 +35,8 @@ pub fn check(inventory: &Inventory, transaction: &Transaction) -> Result<(), Ref
         ports: inventory.drives.iter().flat_map(|drive| &drive.functions).map(given).collect(),
         subsystems: direct_subsystems(inventory),
         namespaces: namespaces::known(inventory),
-        added: Vec::new(),
+        shares: inventory.drives.iter().flat_map(|drive| &drive.functions).map(share).collect(),
+        added: BTreeMap::new(),
         at: None,
         mistakes: Vec::new(),
     };
@@ -47,6 +50,10 @@ pub fn check(inventory: &Inventory, transaction: &Transaction) -> Result<(), Ref
 
 fn given(function: &super::FunctionObject) -> (FunctionName, Option<String>) {
     (function.name.clone(), function.port.clone())
+}
+
+fn share(function: &super::FunctionObject) -> (FunctionName, ShareObject) {
+    (function.name.clone(), function.share)
 }
 
 /// What else than a function is at each direct port: `subsystem NQN`, or `drive d3`.
@@ -69,10 +76,29 @@ struct Checks<'i> {
     subsystems: BTreeMap<String, String>,
     /// Namespaces after the changes so far. Those that are created without an NSID are not in it.
     namespaces: BTreeMap<NamespaceName, Known>,
-    /// The names of drives that are added.
-    added: Vec<String>,
+    /// The shares of functions after the changes so far.
+    shares: BTreeMap<FunctionName, ShareObject>,
+    /// The drives that are added by the changes so far, by name.
+    added: BTreeMap<String, Added>,
     at: Option<usize>,
     mistakes: Vec<Mistake>,
+}
+
+/// What is known of a drive before it is there.
+struct Added {
+    functions: u16,
+    /// Whether there is nothing on it. What is in a file or on a block device is found out when it
+    /// is opened.
+    is_empty: bool,
+}
+
+impl From<&NewDrive> for Added {
+    fn from(new: &NewDrive) -> Self {
+        let functions = new.drive.get("functions").and_then(Value::as_u64).unwrap_or_default();
+        let backing = new.drive.get("backing").and_then(Value::as_str).unwrap_or_default();
+        let is_empty = backing.starts_with("mem:");
+        Self { functions: u16::try_from(functions).unwrap_or(u16::MAX), is_empty }
+    }
 }
 
 impl<'i> Checks<'i> {
@@ -152,10 +178,12 @@ impl<'i> Checks<'i> {
         }
     }
 
-    /// The drive of this name, unless there is something wrong with it.
+    /// The drive of this name, as it was before the changes. What is wrong with it is noted: there
+    /// is nothing wrong with one that an earlier change adds.
     fn drive(&mut self, name: &str) -> Option<&'i DriveObject> {
         let found = self.inventory.drive(name);
         match found {
+            None if self.added.contains_key(name) => {}
             None => {
                 let names: Vec<&str> = self.inventory.drives.iter().map(|drive| drive.name.as_str()).collect();
                 self.missing(name, "drive", &names);
@@ -183,7 +211,7 @@ impl<'i> Checks<'i> {
     /// Whether there is such a function; what is wrong otherwise is noted.
     fn function(&mut self, name: &FunctionName) -> bool {
         let before = self.mistakes.len();
-        let Some(drive) = self.drive(&name.drive) else { return false };
+        let Some(drive) = self.drive(&name.drive) else { return self.new_function(name) };
         let Some(function) = drive.functions.iter().find(|function| function.name == *name) else {
             let advice = match drive.functions.len() {
                 0 => "the drive has no functions: `functions = N` in the configuration makes some".to_owned(),
@@ -196,6 +224,20 @@ impl<'i> Checks<'i> {
             self.busy(name, task);
         }
         self.mistakes.len() == before
+    }
+
+    /// The same of a drive that an earlier change adds.
+    fn new_function(&mut self, name: &FunctionName) -> bool {
+        let Some(added) = self.added.get(&name.drive) else { return false };
+        if (1..=added.functions).contains(&name.number) {
+            return true;
+        }
+        let advice = match added.functions {
+            0 => "`functions` of the drive that is added makes some".to_owned(),
+            count => format!("drive {} will have vf1 to vf{count}", name.drive),
+        };
+        self.mistake(MistakeKind::NotFound, name, "there will be no such function", advice);
+        false
     }
 
     /// Whether a function can be given to a port.
@@ -278,39 +320,44 @@ impl<'i> Checks<'i> {
                 self.mistake(MistakeKind::Value, function, format!("{name} is 0"), advice);
             }
         }
-        let share = self.inventory.function(function).map(|function| function.share).filter(|_| exists);
-        if let Some(share) = share {
-            let after = share.with(rates);
-            if let (Some(least), Some(most)) = (after.minimum_iops, after.iops)
-                && least > most
-            {
-                let message = format!("its minimum of {least} IOPS is above its limit of {most}");
-                self.mistake(MistakeKind::Conflict, function, message, "lower the one or raise the other");
-            }
+        if !exists {
+            return;
         }
+        // A drive takes changes one after the other, and refuses what contradicts in between.
+        let after = self.shares.get(function).copied().unwrap_or(ShareObject::NEW).with(rates);
+        if let (Some(least), Some(most)) = (after.minimum_iops, after.iops)
+            && least > most
+        {
+            let message = format!("its minimum of {least} IOPS is above its limit of {most}");
+            return self.mistake(MistakeKind::Conflict, function, message, "lower the one or raise the other");
+        }
+        self.shares.insert(function.clone(), after);
     }
 
     /// What else is wrong with a new drive is found out with the configuration
     /// ([`NewDrive::add_to`](super::NewDrive::add_to)).
     fn add(&mut self, new: &NewDrive) {
         let name = new.name();
-        if self.added.iter().any(|added| added == name) {
+        if self.added.contains_key(name) {
             self.mistake(MistakeKind::Conflict, &name, "the drive is added twice", "add it once");
         }
         for port in new.ports.iter().flatten().filter(|port| self.inventory.is_direct(port)) {
             let function = self.ports.iter().find(|(_, given)| given.as_ref() == Some(port));
-            let drive = self.added.iter().find(|added| self.subsystems.get(port) == Some(&format!("drive {added}")));
+            let drive = self.added.keys().find(|added| self.subsystems.get(port) == Some(&format!("drive {added}")));
             if let Some(other) = function.map(|(function, _)| function.to_string()).or(drive.cloned()) {
                 let message = format!("port {port} has {other} already, and a direct port is one subsystem");
                 self.mistake(MistakeKind::Conflict, &name, message, "choose another port");
             }
             self.subsystems.insert(port.clone(), format!("drive {name}"));
         }
-        self.added.push(name.to_owned());
+        self.added.insert(name.to_owned(), Added::from(new));
     }
 }
 
 impl ShareObject {
+    /// That of a function nobody has changed.
+    const NEW: Self = Self { weight: 1, iops: None, bytes_per_second: None, minimum_iops: None };
+
     /// The share after a change of its limits: IOPS, bytes in a second, minimum.
     #[must_use]
     pub fn with(self, [iops, bytes_per_second, minimum_iops]: [Option<Rate>; 3]) -> Self {

@@ -322,6 +322,57 @@ fn all_mistakes_with_namespaces_are_reported_at_once() {
     insta::assert_snapshot!(all.join("\n"));
 }
 
+/// What is told of changes that contradict ones before them, which the drive would refuse later.
+#[test]
+fn each_change_is_checked_against_what_the_ones_before_it_leave() {
+    let added = r#"{"change": "add-drive", "drive": {"name": "d5", "backing": "mem:1G", "functions": 2}}"#;
+    let file = added.replace("mem:1G", "/x/d5.img");
+    let accepted = [
+        r#"{"change": "limit", "function": "d3/vf1", "iops": null},
+           {"change": "limit", "function": "d3/vf1", "minimum_iops": 60000}"#
+            .to_owned(),
+        format!(
+            r#"{added}, {{"change": "assign", "function": "d5/vf2", "port": "fabric0"}},
+            {{"change": "create-namespace", "drive": "d5", "size_bytes": 1}},
+            {{"change": "map", "namespace": "d5/ns1", "function": "d5/vf2"}},
+            {{"change": "write-protect", "namespace": "d5/ns1", "on": true}},
+            {{"change": "limit", "function": "d5/vf2", "iops": 100, "minimum_iops": 100}},
+            {{"change": "move", "function": "d5/vf2", "to": "direct2"}}"#
+        ),
+        format!(r#"{file}, {{"change": "map", "namespace": "d5/ns7", "function": "d5/vf1"}}"#),
+    ];
+    for json in accepted {
+        assert_eq!(mistakes(&json), Vec::<String>::new(), "{json}");
+    }
+    let told = mistakes(&format!(
+        r#"{{"change": "limit", "function": "d3/vf2", "iops": 100}},
+        {{"change": "limit", "function": "d3/vf2", "minimum_iops": 200}},
+        {{"change": "create-namespace", "drive": "d3", "size_bytes": 1}},
+        {{"change": "create-namespace", "drive": "d3", "size_bytes": 1, "nsid": 1}},
+        {added},
+        {{"change": "assign", "function": "d5/vf3", "port": "fabric0"}},
+        {{"change": "assign", "function": "d5/vf1", "port": "direct2"}},
+        {{"change": "assign", "function": "d3/vf2", "port": "direct2"}},
+        {{"change": "map", "namespace": "d5/ns1", "function": "d5/vf1"}},
+        {{"change": "limit", "function": "d5/vf1", "iops": 100}},
+        {{"change": "limit", "function": "d5/vf1", "minimum_iops": 101}}"#
+    ));
+    let expected = [
+        "Conflict Some(1) d3/vf2: its minimum of 200 IOPS is above its limit of 100; lower the one or raise the other",
+        "Conflict Some(3) d3/ns1: there is such a namespace already; choose another NSID, or let the drive choose",
+        "NotFound Some(5) d5/vf3: there will be no such function; drive d5 will have vf1 to vf2",
+        "Conflict Some(7) d3/vf2: port direct2 has d5/vf1 already, and a direct port is one function; take that from it \
+         (`ebof target assign d5/vf1 --none`), or choose another port",
+        "NotFound Some(8) d5/ns1: there will be no such namespace; create it by an earlier change (`create-namespace` on \
+         drive d5)",
+        "Conflict Some(10) d5/vf1: its minimum of 101 IOPS is above its limit of 100; lower the one or raise the other",
+    ];
+    assert_eq!(told, expected);
+    let one = r#"{"change": "create-namespace", "drive": "d3", "size_bytes": 1}"#;
+    let told = mistakes(&[one; 128].join(","));
+    assert!(!told.is_empty() && told.iter().all(|told| told.contains("the drive has 128 namespaces")), "{told:?}");
+}
+
 #[test]
 fn what_destroys_data_is_checked_against_what_the_drive_is_doing() {
     let mut inventory = inventory();

@@ -13,7 +13,7 @@
 //! it was interrupted. What each drive remembers is in its own journal.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ebof_drive::{Attachments, FunctionId, Placement, Request, Share, Unfinished};
@@ -49,7 +49,15 @@ impl Before {
         actor: impl Fn(&str) -> Result<Arc<DriveActor>, Failed>,
     ) -> Result<Self, Failed> {
         let mut before = Self::default();
+        let mut added = BTreeSet::new();
         for change in changes {
+            // What the transaction adds goes as a whole if it is taken back.
+            if let Change::AddDrive(new) = change {
+                added.insert(new.name());
+            }
+            if change.drive().is_some_and(|drive| added.contains(drive)) {
+                continue;
+            }
             if let Some(function) = change.function() {
                 let found = actor(&function.drive)?.view().functions.get(&function.number).cloned();
                 let of_drive = before.drives.entry(function.drive.clone()).or_default();

@@ -55,7 +55,9 @@ pub(super) struct Step<'c> {
     /// The target is stopping while a drive is at something: nobody knows whether that is made, and
     /// the next start decides.
     pub(super) is_undecided: &'c Cell<bool>,
-    /// The name by which drives remember the transaction, if they do.
+    /// The drives that the transaction adds: they do not remember it.
+    pub(super) added: Vec<&'c str>,
+    /// The name by which the other drives remember the transaction, if they do.
     pub(super) transaction: Option<&'c str>,
     /// The namespaces that were created so far.
     pub(super) created: &'c RefCell<Vec<Created>>,
@@ -181,6 +183,7 @@ impl Carrier {
             phase: Cell::new(Phase::Waiting),
             percent: Cell::new(0),
             is_undecided: &self.is_undecided,
+            added: self.transaction.changes.iter().filter_map(added_by).collect(),
             transaction: self.name.get().map(String::as_str),
             created: &self.created,
         }
@@ -207,7 +210,10 @@ impl Carrier {
         let step = self.step(failed);
         step.at(Phase::GoingBack, 95, None);
         remains.extend(before.part(changes.get(..=failed).unwrap_or_default()).restore(&step));
-        let created = self.created.take();
+        let added: Vec<&str> = changes.iter().take(made).filter_map(added_by).collect();
+        // What was on a drive that was added has gone with it.
+        let mut created = self.created.take();
+        created.retain(|created| !added.contains(&created.name.drive.as_str()));
         for created in created.iter().rev() {
             if let Err(failed) = step.withdraw(created) {
                 remains.push(format!("{} stays: {}", created.name, failed.message));
@@ -413,6 +419,14 @@ impl Step<'_> {
             Err(failed) if surprise => Err(pulled_out(name, failed)),
             Err(failed) => Err(failed),
         }
+    }
+}
+
+/// The name of the drive that a change adds.
+fn added_by(change: &Change) -> Option<&str> {
+    match change {
+        Change::AddDrive(new) => Some(new.name()),
+        _ => None,
     }
 }
 

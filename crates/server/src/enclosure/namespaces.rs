@@ -40,7 +40,8 @@ impl Step<'_> {
             shared: new.shared,
         };
         let attachments = (!new.attach_to.is_empty()).then(|| attachments_of(&new.attach_to));
-        let transaction = self.transaction.map(str::to_owned);
+        let is_added = self.added.contains(&new.drive.as_str());
+        let transaction = self.transaction.filter(|_| !is_added).map(str::to_owned);
         let ordered = Ordered { namespace, nsid: new.nsid, attachments, transaction };
         self.at(Phase::Storing, 50, None);
         let answer = self.ask(&actor, Request::CreateOrdered(ordered))?;

@@ -181,6 +181,32 @@ fn drives_that_are_added_and_removed_at_the_same_time_are_all_there_and_all_gone
     rig.target.stop(Duration::ZERO);
 }
 
+/// A transaction goes on with a drive that it adds, and takes all of it back if it fails later.
+#[test]
+fn a_drive_that_a_transaction_adds_is_changed_by_it_and_goes_as_a_whole() {
+    let rig = Rig::new();
+    let changes = format!(
+        r#"{{"change": "add-drive", "drive": {{"name": "d1", "backing": "mem:64Mi", "functions": 2}}}},
+        {{"change": "create-namespace", "drive": "d1", "size_bytes": 1048576}},
+        {{"change": "map", "namespace": "d1/ns1", "function": "d1/vf1"}},
+        {{"change": "limit", "function": "d1/vf1", "iops": 100000}},
+        {}, {{"change": "weight", "function": "d0/vf2", "weight": 4}}"#,
+        assign("d1/vf1", "a")
+    );
+    let task = rig.make(&format!(
+        r#"{changes}, {{"change": "add-drive", "drive": {{"name": "d2", "backing": "/nonexistent/d2.img", "size": "1G"}}}}"#
+    ));
+    let error = task.error.unwrap();
+    assert_eq!((error.change, &error.remains), (6, &Vec::new()), "{error}");
+    let inventory = rig.enclosure.inventory();
+    let weight = inventory.function(&"d0/vf2".parse().unwrap()).unwrap().share.weight;
+    assert_eq!((inventory.drives.len(), weight), (1, 1));
+    rig.made(&changes);
+    let host = rig.connect("a", &format!("{}:vf1", NQN.replace("d0", "d1")));
+    assert_eq!(host.namespace(ebof_nvme::Nsid(1)).unwrap().blocks(), 256);
+    rig.target.stop(Duration::ZERO);
+}
+
 #[test]
 fn shares_are_stored_and_a_reset_takes_functions_offline() {
     let directory = tempfile::tempdir().unwrap();

@@ -26,6 +26,13 @@ impl<'i> Checks<'i> {
         Some(drive).filter(|_| self.mistakes.len() == before)
     }
 
+    /// Whether it is one, there or added by an earlier change; what is wrong otherwise is noted.
+    pub(super) fn is_usable(&mut self, name: &str) -> bool {
+        let before = self.mistakes.len();
+        let _as_it_was = self.usable(name);
+        self.mistakes.len() == before
+    }
+
     /// A key can be destroyed only where there is one.
     pub(super) fn encrypts(&mut self, object: &dyn fmt::Display, drive: &DriveObject) {
         if !drive.encrypts {

@@ -54,7 +54,7 @@ impl Checks<'_> {
     /// noted.
     pub(super) fn namespace(&mut self, name: &NamespaceName) -> bool {
         let before = self.mistakes.len();
-        let Some(drive) = self.drive(&name.drive) else { return false };
+        let Some(drive) = self.drive(&name.drive) else { return self.new_namespace(name) };
         if !self.namespaces.contains_key(name) {
             let names: Vec<String> = drive.namespaces.iter().map(|there| format!("ns{}", there.name.nsid)).collect();
             let advice = match names.is_empty() {
@@ -68,9 +68,21 @@ impl Checks<'_> {
         self.mistakes.len() == before
     }
 
+    /// The same of a drive that an earlier change adds: what is on one that has data is found out
+    /// when it is there.
+    fn new_namespace(&mut self, name: &NamespaceName) -> bool {
+        let Some(added) = self.added.get(&name.drive) else { return false };
+        if !added.is_empty || self.namespaces.contains_key(name) {
+            return true;
+        }
+        let advice = format!("create it by an earlier change (`create-namespace` on drive {})", name.drive);
+        self.mistake(MistakeKind::NotFound, name, "there will be no such namespace", advice);
+        false
+    }
+
     /// The same for a change that a drive refuses while it is being sanitized.
     pub(super) fn usable_namespace(&mut self, name: &NamespaceName) -> bool {
-        self.namespace(name) && self.usable(&name.drive).is_some()
+        self.namespace(name) && self.is_usable(&name.drive)
     }
 
     /// Whether a namespace of this drive could be attached to somebody.
@@ -80,7 +92,8 @@ impl Checks<'_> {
             let message = format!("{function} is a function of another drive");
             return self.mistake(MistakeKind::Conflict, object, message, format!("choose one of drive {drive}"));
         }
-        if self.inventory.drive(&function.drive).is_some_and(|drive| drive.task.is_none()) {
+        let is_added = self.added.contains_key(&function.drive);
+        if is_added || self.inventory.drive(&function.drive).is_some_and(|drive| drive.task.is_none()) {
             self.function(function);
         }
     }
@@ -129,6 +142,7 @@ impl Checks<'_> {
     pub(super) fn delete(&mut self, name: &NamespaceName) {
         if self.usable_namespace(name) {
             self.may_lose_data(name);
+            self.namespaces.remove(name);
         }
     }
 
@@ -140,7 +154,8 @@ impl Checks<'_> {
     }
 
     pub(super) fn create(&mut self, new: &CreateNamespace) {
-        let drive = self.usable(&new.drive);
+        let is_usable = self.is_usable(&new.drive);
+        let drive = self.inventory.drive(&new.drive).filter(|_| is_usable);
         let object = match new.nsid {
             Some(nsid) => format!("{}/ns{nsid}", new.drive),
             None => new.drive.clone(),
@@ -156,8 +171,7 @@ impl Checks<'_> {
             self.block_format(&object, drive, new.block_size_bytes, new.metadata_bytes, new.protection);
             self.new_nsid(&object, drive, new.nsid);
         }
-        let name = NamespaceName { drive: new.drive.clone(), nsid: new.nsid.unwrap_or(0) };
-        if drive.is_some() {
+        if is_usable {
             new.attach_to.iter().take(ATTACHEES_MAX).for_each(|who| self.is_attachable(&object, &new.drive, who));
         }
         let who: BTreeSet<Attachee> = new.attach_to.iter().take(ATTACHEES_MAX + 1).cloned().collect();
@@ -169,7 +183,12 @@ impl Checks<'_> {
             let message = format!("it would be private, and attached to {} at once", who.len());
             self.mistake(MistakeKind::Conflict, &object, message, "make it shared, or attach it to one");
         }
-        if new.nsid.is_some() {
+        // A drive chooses the lowest NSID that is free. Of one that is added and has data it is not
+        // known which that is.
+        let is_known = drive.is_some() || self.added.get(&new.drive).is_some_and(|added| added.is_empty);
+        let name = |nsid| NamespaceName { drive: new.drive.clone(), nsid };
+        let lowest = || (1..).map(name).find(|name| !self.namespaces.contains_key(name)).filter(|_| is_known);
+        if let Some(name) = new.nsid.map(name).or_else(lowest) {
             self.namespaces.insert(name, Known { shared: new.shared, write_protected: false, who });
         }
     }
