@@ -219,8 +219,8 @@ impl Reloads {
         ask(&self.requests, &self.waiting, WAITING_MAX, request).await
     }
 
-    /// Makes edits when their turn comes. What others have changed since `planned` is no conflict if
-    /// the edits do what was promised of them all the same.
+    /// Makes edits when their turn comes. What others have changed since `planned` is no conflict
+    /// if the edits do what was promised of them all the same.
     ///
     /// # Errors
     /// Why they are refused.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// A system call that changes what is stored, or puts it on the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Call {
+pub enum SystemCall {
     /// A directory is made.
     MakeDirectory,
     /// A file is made.
@@ -30,7 +30,7 @@ pub trait Calls: fmt::Debug + Send + Sync {
     /// # Errors
     /// That of `work`. One that does not come from there stands for a medium that failed, with or
     /// without having done what was asked for.
-    fn make(&self, call: Call, path: &Path, work: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()>;
+    fn make(&self, call: SystemCall, path: &Path, work: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()>;
 }
 
 /// Those of the system.
@@ -38,7 +38,7 @@ pub trait Calls: fmt::Debug + Send + Sync {
 pub struct SystemCalls;
 
 impl Calls for SystemCalls {
-    fn make(&self, _call: Call, _path: &Path, work: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+    fn make(&self, _call: SystemCall, _path: &Path, work: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
         work()
     }
 }

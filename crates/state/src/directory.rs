@@ -13,7 +13,7 @@ use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFl
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use crate::calls::{Call, Calls, SystemCalls};
+use crate::calls::{Calls, SystemCall, SystemCalls};
 use crate::frame::{self, HEADER_BYTES_MAX};
 use crate::parents;
 use crate::{BYTES_MAX, NAME_BYTES_MAX, SET_ASIDE_MAX, StateError};
@@ -31,7 +31,8 @@ pub struct StateDirectory {
     _lock: File,
 }
 
-/// A file of which it is not known what is on the medium. Nothing else is stored before it is known.
+/// A file of which it is not known what is on the medium. Nothing else is stored before it is
+/// known.
 #[derive(Debug)]
 struct Unsettled {
     name: String,
@@ -151,7 +152,8 @@ impl StateDirectory {
         match self.put(name, &bytes) {
             Ok(()) => Ok(()),
             Err(Failed::NotStored(error)) => Err(StateError::writing("storing", &path, content.len(), error)),
-            // All of it again: a sync that comes after one that has failed may do nothing (fsync(2)).
+            // All of it again: a sync that comes after one that has failed may do nothing
+            // (fsync(2)).
             Err(Failed::Unknown(_)) if self.put(name, &bytes).is_ok() => Ok(()),
             Err(Failed::Unknown(error)) => Err(self.take_back(&mut unsettled, name, before, "storing", error)),
         }
@@ -191,7 +193,7 @@ impl StateDirectory {
         for number in 1..=SET_ASIDE_MAX {
             let aside = format!("{name}.damaged-{number}");
             let flags = RenameFlags::NOREPLACE;
-            let renamed = self.call(Call::Rename, name, &mut || {
+            let renamed = self.call(SystemCall::Rename, name, &mut || {
                 Ok(fs::renameat_with(&self.directory, name, &self.directory, &*aside, flags)?)
             });
             match renamed {
@@ -228,7 +230,7 @@ impl StateDirectory {
         Ok(names)
     }
 
-    fn call(&self, call: Call, name: &str, work: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+    fn call(&self, call: SystemCall, name: &str, work: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
         self.calls.make(call, &self.path_of(name), work)
     }
 
@@ -241,8 +243,8 @@ impl StateDirectory {
             Failed::NotStored(error)
         };
         let file = self.write(&new, bytes).map_err(not_stored)?;
-        let renamed =
-            self.call(Call::Rename, name, &mut || Ok(fs::renameat(&self.directory, &*new, &self.directory, name)?));
+        let renamed = self
+            .call(SystemCall::Rename, name, &mut || Ok(fs::renameat(&self.directory, &*new, &self.directory, name)?));
         if let Err(error) = renamed {
             // The file may have got its name all the same.
             match self.is_at(name, &file) {
@@ -256,7 +258,8 @@ impl StateDirectory {
 
     /// Removes a file that is there.
     fn take_out(&self, name: &str) -> Result<(), Failed> {
-        let removed = self.call(Call::Remove, name, &mut || Ok(fs::unlinkat(&self.directory, name, AtFlags::empty())?));
+        let removed =
+            self.call(SystemCall::Remove, name, &mut || Ok(fs::unlinkat(&self.directory, name, AtFlags::empty())?));
         if let Err(error) = removed
             && !matches!(self.before(name), Before::Nothing)
         {
@@ -267,14 +270,14 @@ impl StateDirectory {
 
     /// Puts the names on the medium.
     fn sync(&self) -> io::Result<()> {
-        self.calls.make(Call::SyncDirectory, &self.path, &mut || Ok(fs::fsync(&self.directory)?))
+        self.calls.make(SystemCall::SyncDirectory, &self.path, &mut || Ok(fs::fsync(&self.directory)?))
     }
 
     /// The same after it has failed: there has to be something to put there.
     fn sync_anew(&self) -> io::Result<()> {
         let new = ".synced.new";
         self.write(new, b"")?;
-        self.call(Call::Remove, new, &mut || Ok(fs::unlinkat(&self.directory, new, AtFlags::empty())?))?;
+        self.call(SystemCall::Remove, new, &mut || Ok(fs::unlinkat(&self.directory, new, AtFlags::empty())?))?;
         self.sync()
     }
 
@@ -351,13 +354,13 @@ impl StateDirectory {
         }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut made = None;
-        self.call(Call::Create, name, &mut || {
+        self.call(SystemCall::Create, name, &mut || {
             made = Some(File::from(fs::openat(&self.directory, name, flags, Mode::RUSR | Mode::WUSR)?));
             Ok(())
         })?;
         let mut file = made.ok_or(io::ErrorKind::NotFound)?;
-        self.call(Call::Write, name, &mut || file.write_all(content))?;
-        self.call(Call::SyncFile, name, &mut || file.sync_all())?;
+        self.call(SystemCall::Write, name, &mut || file.write_all(content))?;
+        self.call(SystemCall::SyncFile, name, &mut || file.sync_all())?;
         Ok(file)
     }
 }

@@ -13,7 +13,7 @@ mod frame;
 mod parents;
 mod path;
 
-pub use calls::{Call, Calls, SystemCalls};
+pub use calls::{Calls, SystemCall, SystemCalls};
 pub use damage::Damage;
 pub use directory::StateDirectory;
 pub use error::StateError;

@@ -11,7 +11,7 @@ use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::StateError;
-use crate::calls::{Call, Calls};
+use crate::calls::{Calls, SystemCall};
 
 /// Opens the directory, which is made if there is none.
 pub(crate) fn open_or_make(path: &Path, calls: &dyn Calls) -> Result<OwnedFd, StateError> {
@@ -32,7 +32,7 @@ pub(crate) fn open_or_make(path: &Path, calls: &dyn Calls) -> Result<OwnedFd, St
 fn make(path: &Path, calls: &dyn Calls) -> Result<(), StateError> {
     let missing: Vec<&Path> = path.ancestors().take_while(|part| is_missing(part)).collect();
     for part in missing.into_iter().rev() {
-        let made = calls.make(Call::MakeDirectory, part, &mut || DirBuilder::new().mode(0o700).create(part));
+        let made = calls.make(SystemCall::MakeDirectory, part, &mut || DirBuilder::new().mode(0o700).create(part));
         match made {
             // By another process, which had the same idea.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -55,7 +55,7 @@ pub(crate) fn sync(path: &Path, calls: &dyn Calls) -> Result<(), StateError> {
     let of_name = std::path::absolute(path).map_err(failed)?;
     parents.extend(of_name.parent().map(Path::to_owned).filter(|parent| !parents.contains(parent)));
     for parent in parents {
-        calls.make(Call::SyncDirectory, &parent, &mut || sync_one(&parent)).map_err(failed)?;
+        calls.make(SystemCall::SyncDirectory, &parent, &mut || sync_one(&parent)).map_err(failed)?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ebof_manage::api::Asker;
-use ebof_state::{Call, Calls};
+use ebof_state::{Calls, SystemCall};
 
 use super::*;
 
@@ -190,7 +190,7 @@ impl Failing {
 }
 
 impl Calls for Failing {
-    fn make(&self, _call: Call, _path: &Path, work: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+    fn make(&self, _call: SystemCall, _path: &Path, work: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
         let [calls, from, to] = &*self.0;
         let at = calls.fetch_add(1, Ordering::SeqCst);
         let is_failing = (from.load(Ordering::SeqCst)..to.load(Ordering::SeqCst)).contains(&at);

@@ -144,8 +144,8 @@ fn a_file_grows_with_its_namespace() {
     let told = serving.refused(&["target", "resize", &namespace, "2Mi"]);
     assert!(told.contains("4194304") || told.contains("4 MiB") || told.contains("4Mi"), "{told}");
     drop(serving);
-    // Killed in the next one, when the file was larger and nothing was stored: what was noted before
-    // is on the medium, and what has changed is taken back.
+    // Killed in the next one, when the file was larger and nothing was stored: what was noted
+    // before is on the medium, and what has changed is taken back.
     let noted = serde_json::json!([{
         "change": "extend", "path": directory.path().join("one.img"), "from_bytes": 4 << 20, "to_bytes": 68_000_000,
     }]);
@@ -176,7 +176,8 @@ fn two_administrators_do_not_lose_each_others_changes() {
     let (status, refused) = post(directory.path(), "/v1/edits", &condition, HOST);
     assert_eq!((status, &refused["mistakes"][0]["kind"]), (412, &Value::from("outdated")), "{refused}");
     assert_eq!(post(directory.path(), "/v1/edits", "", HOST).0, 428, "without a condition");
-    // Who sends what the plan promised loses nothing by a change that is none of this one's business.
+    // Who sends what the plan promised loses nothing by a change that is none of this one's
+    // business.
     let promise = planned.1["promise"].as_str().unwrap();
     let promised = HOST.replacen('{', &format!("{{\"promise\": \"{promise}\", "), 1);
     let (status, applied) = post(directory.path(), "/v1/edits", &condition, &promised);

@@ -131,8 +131,8 @@ pub struct Planned {
     pub disturbed: Vec<Disturbed>,
     /// How many more there are.
     pub disturbed_left_out: usize,
-    /// Names what is told here, whatever revision it starts from: edits with it are made after other
-    /// changes, too, unless these would have made it another one ([`Edits::promise`]).
+    /// Names what is told here, whatever revision it starts from: edits with it are made after
+    /// other changes, too, unless these would have made it another one ([`Edits::promise`]).
     ///
     /// [`Edits::promise`]: crate::edit::Edits::promise
     #[serde(default)]

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use ebof_state::{Call, Calls, StateDirectory, StateError};
+use ebof_state::{Calls, StateDirectory, StateError, SystemCall};
 
 /// How a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ struct Medium {
     /// When, counted from now on, and how.
     fault: Option<(usize, Fault)>,
     calls: usize,
-    seen: Vec<(Call, PathBuf)>,
+    seen: Vec<(SystemCall, PathBuf)>,
     /// The files when their names were put on the medium last.
     durable: BTreeMap<String, Vec<u8>>,
 }
@@ -59,7 +59,7 @@ impl Failing {
 }
 
 impl Calls for Failing {
-    fn make(&self, call: Call, path: &Path, work: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+    fn make(&self, call: SystemCall, path: &Path, work: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
         let mut medium = self.0.lock().unwrap();
         let at = medium.calls;
         medium.calls += 1;
@@ -76,7 +76,7 @@ impl Calls for Failing {
         if fails.is_some() {
             return Err(io::Error::from_raw_os_error(5));
         }
-        if call == Call::SyncDirectory && path == medium.directory {
+        if call == SystemCall::SyncDirectory && path == medium.directory {
             medium.durable = files(path);
         }
         Ok(())
@@ -216,8 +216,8 @@ fn a_directory_is_stored_with_all_parents_that_were_made_for_it() {
         drop(StateDirectory::open_with(&path, Box::new(again.clone())).unwrap());
         let seen = if is_last { calls } else { again }.0.lock().unwrap().seen.clone();
         for made in ["some/where/state", "some/where", "some"].map(|made| base_path.join(made)) {
-            let synced = (Call::SyncDirectory, made.parent().unwrap().to_owned());
-            let is_later = |(call, path): &(Call, PathBuf)| (*call, path) == (Call::MakeDirectory, &made);
+            let synced = (SystemCall::SyncDirectory, made.parent().unwrap().to_owned());
+            let is_later = |(call, path): &(SystemCall, PathBuf)| (*call, path) == (SystemCall::MakeDirectory, &made);
             let begin = seen.iter().position(is_later).unwrap_or_default();
             assert!(seen[begin..].contains(&synced), "call {at} failed before: {} is synced: {seen:?}", made.display());
         }
