@@ -3,6 +3,7 @@
 //! times that its seed gives them.
 
 mod fault;
+mod late;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -16,11 +17,12 @@ use ebof_backend::{Action, Class, Device, Error, Geometry, Io, IoFactory, Operat
 use ebof_clock::Clock;
 
 use crate::image::Image;
-use crate::model::{LBA_BITS, SECTOR_BYTES};
+use crate::model::LBA_BITS;
 use crate::random::Random;
 
 use fault::refused;
 pub use fault::{DiskFault, FaultKind};
+use late::words_of_blocks;
 
 /// What kind of disk it is.
 #[derive(Clone, Copy, Debug)]
@@ -317,20 +319,14 @@ impl Disk {
         self.state().completed
     }
 
-    /// What `of` says of the words (of 8 bytes, at multiples of 8) in writes that are under way.
+    /// What `of` says of the words of the sectors of blocks in writes that are under way.
     pub fn writes_under_way<T: Ord>(&self, of: impl Fn(u64) -> Option<T>) -> BTreeSet<T> {
         let state = self.state();
-        let mut found = BTreeSet::new();
-        for pending in &state.pending {
-            let Operation::Write { data, len, .. } = &pending.request.operation else { continue };
-            let bytes = data.gather(*len);
-            let words = bytes.as_slice()[..*len].as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
-            found.extend(words.filter_map(&of));
-        }
-        found
+        let operations = state.pending.iter().map(|pending| &pending.request.operation);
+        operations.flat_map(|operation| words_of_blocks(operation, &self.profile)).filter_map(of).collect()
     }
 
-    /// From now on nobody may write a sector that begins with one of these words, less the bits of
+    /// From now on nobody may write a sector of a block with one of these words, less the bits of
     /// [`LBA_BITS`].
     pub fn bar(&self, words: impl Iterator<Item = u64>) {
         self.state().barred.extend(words);
@@ -455,15 +451,12 @@ impl State {
     }
 
     /// Looks at a write that begins for what must not come any more.
-    fn look_for_late(&mut self, operation: &Operation) {
-        let Operation::Write { data, len, .. } = operation else { return };
+    fn look_for_late(&mut self, operation: &Operation, profile: &Profile) {
         if self.barred.is_empty() {
             return;
         }
         let Self { barred, late, .. } = self;
-        let bytes = data.gather(*len);
-        let sectors = bytes.as_slice()[..*len].chunks(SECTOR_BYTES).filter_map(|sector| sector.first_chunk());
-        let mut words = sectors.map(|word| u64::from_le_bytes(*word) & !LBA_BITS);
+        let mut words = words_of_blocks(operation, profile).into_iter().map(|word| word & !LBA_BITS);
         *late = late.or_else(|| words.find(|word| barred.contains(word)));
     }
 
@@ -591,7 +584,7 @@ impl Device for Disk {
         }
         let Some(remote) = io.remote() else { return Submitted::Busy(request) };
         let mut state = self.state();
-        state.look_for_late(&request.operation);
+        state.look_for_late(&request.operation, &self.profile);
         let number = state.number();
         let (percent, slow) = self.profile.slow;
         let most = if state.random.percent(percent) { slow } else { self.profile.quick };
@@ -625,3 +618,6 @@ fn name(action: Action) -> &'static str {
         Action::Deallocate => "deallocations",
     }
 }
+
+#[cfg(test)]
+mod tests;

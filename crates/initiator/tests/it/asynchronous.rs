@@ -2,6 +2,8 @@
 //! every buffer is returned.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::peer::{Action, BLOCK, Peer};
@@ -151,6 +153,27 @@ fn commands_are_retried_after_losses_and_transient_statuses() {
             let data = namespace.write(u64::from(round), vec![round; 700 * BLOCK], false).await.unwrap();
             let back = namespace.read(u64::from(round), vec![0xff; 700 * BLOCK]).await.unwrap();
             assert!(back == data, "round {round}");
+        }
+    });
+}
+
+/// Do Not Retry is the target's word on the command, whatever the status.
+#[test]
+fn a_command_that_is_not_to_be_retried_is_sent_once() {
+    let peer = Peer::new();
+    let commands = Arc::new(AtomicUsize::new(0));
+    block_on(async {
+        let namespace = open(&peer).await;
+        let transient = [Status::COMMAND_INTERRUPTED, Status::NAMESPACE_NOT_READY, Status::TRANSIENT_TRANSPORT_ERROR];
+        for status in transient {
+            let count = Arc::clone(&commands);
+            peer.state().on_io = Box::new(move |_| {
+                count.fetch_add(1, Ordering::SeqCst);
+                Action::Fail(status.dnr())
+            });
+            let before = commands.load(Ordering::SeqCst);
+            let IoError { reason, buffer } = namespace.read(0, vec![0; BLOCK]).await.unwrap_err();
+            assert_eq!((commands.load(Ordering::SeqCst) - before, buffer.unwrap().len()), (1, BLOCK), "{reason}");
         }
     });
 }
