@@ -1,8 +1,13 @@
 //! Who this host is: its NQN and Host Identifier, from `/etc/nvme` where an administrator or
-//! nvme-cli wrote them, else derived from the machine so that they stay the same. Writes nothing.
+//! nvme-cli wrote them, else derived from the machine so that they stay the same. Writes nothing,
+//! except where nothing names the machine: an identity is made at random then and kept
+//! (`host/kept.rs`).
+
+mod kept;
 
 use std::fs;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use ebof_nvme::{HostId, Nqn, Uuid};
 
@@ -26,8 +31,11 @@ pub enum Source {
     Dmi,
     /// `/etc/machine-id`.
     MachineId,
-    /// Nothing names this machine: every such machine gets the same name.
-    Fallback,
+    /// Nothing names this machine: a name that was made at random and is kept.
+    Kept,
+    /// Nothing names this machine, and nothing can be kept: a name that was made at random for this
+    /// process.
+    Process,
 }
 
 impl Source {
@@ -38,7 +46,10 @@ impl Source {
             Self::Configured => "/etc/nvme/hostnqn",
             Self::Dmi => "the machine's DMI product UUID",
             Self::MachineId => "/etc/machine-id",
-            Self::Fallback => "a built-in name, because nothing names this machine",
+            Self::Kept => "made at random and kept, because nothing names this machine",
+            Self::Process => {
+                "made at random for this process, because nothing names this machine and nothing can be kept"
+            }
         }
     }
 }
@@ -60,6 +71,12 @@ pub fn identity_under(root: &Path) -> Identity {
     }
     let (uuid, source) = machine_uuid(root);
     Identity { nqn: Nqn::from_uuid(uuid), id: configured_id.unwrap_or(HostId(uuid.0)), source }
+}
+
+/// What tells this machine from all others, whatever its host is called.
+#[must_use]
+pub fn machine() -> Uuid {
+    machine_uuid(Path::new("/")).0
 }
 
 /// A Host Identifier for a host NQN that came without one: the UUID in its name, or one derived
@@ -87,7 +104,19 @@ fn machine_uuid(root: &Path) -> (Uuid, Source) {
         // machine-id(5) asks not to show the id itself on a network: derive.
         return (name_uuid(&id.0), Source::MachineId);
     }
-    (name_uuid(b"a machine without a name"), Source::Fallback)
+    // Not the same for all such machines: they would write through each other's reservations.
+    if let Some(uuid) = kept::identity(&kept::directories(root), &kept::name_of(root)) {
+        return (uuid, Source::Kept);
+    }
+    static PROCESS: OnceLock<Uuid> = OnceLock::new();
+    let uuid = *PROCESS.get_or_init(|| {
+        tracing::warn!(
+            "nothing names this machine, and no directory takes a name that is made for it: it has another identity with each \
+             process, for reservations and lists of hosts, too; `ebof gen-hostnqn` makes a line for /etc/nvme/hostnqn"
+        );
+        kept::random()
+    });
+    (uuid, Source::Process)
 }
 
 fn uuid_of(nqn: &Nqn) -> Option<HostId> {
@@ -172,7 +201,28 @@ mod tests {
     #[test]
     fn invalid_dmi_uuids_are_ignored() {
         let zeros = ("sys/class/dmi/id/product_uuid", "00000000-0000-0000-0000-000000000000");
-        assert_eq!(identity_under(root(&[zeros]).path()).source, Source::Fallback);
+        assert_eq!(identity_under(root(&[zeros]).path()).source, Source::Kept);
+    }
+
+    #[test]
+    fn machines_without_a_name_have_identities_of_their_own_that_they_keep() {
+        let (one, two) = (root(&[]), root(&[]));
+        let [first, second] = [&one, &two].map(|root| identity_under(root.path()));
+        assert_eq!((first.source, second.source), (Source::Kept, Source::Kept));
+        assert!(first.nqn != second.nqn && first.id != second.id);
+        assert_eq!(identity_under(one.path()), first);
+        // What was made for another machine, and came with its image, is not this one's.
+        fs::create_dir_all(one.path().join("proc/sys/kernel")).unwrap();
+        fs::write(one.path().join("proc/sys/kernel/hostname"), "two\n").unwrap();
+        let renamed = identity_under(one.path());
+        assert!(renamed.nqn != first.nqn && renamed == identity_under(one.path()));
+    }
+
+    #[test]
+    fn without_a_place_the_identity_is_that_of_the_process() {
+        let [first, second] = [root(&[("var", ""), ("run", "")]), root(&[("var", ""), ("run", "")])];
+        let [first, second] = [first, second].map(|root| identity_under(root.path()));
+        assert_eq!((first.source, &first), (Source::Process, &second));
     }
 
     #[test]
