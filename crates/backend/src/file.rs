@@ -17,6 +17,7 @@ use crate::bounce::Bounce;
 use crate::job::Job;
 use crate::name::Name;
 use crate::open_file::{Kind, OpenFile};
+use crate::origin::{self, DataOrigin};
 use crate::size::{check_blocks, is_size, round_up};
 use crate::{Device, Error, Geometry, Io, OpenError, Operation, Request, Segments, Submitted, format_size};
 
@@ -34,6 +35,12 @@ impl FileId {
     #[must_use]
     pub fn of(path: &Path) -> Option<Self> {
         fs::metadata(path).ok().and_then(|metadata| Self::from(&metadata))
+    }
+
+    /// Whether it is a block device, and not a regular file.
+    #[must_use]
+    pub const fn is_block_device(self) -> bool {
+        self.block_device
     }
 
     fn from(metadata: &fs::Metadata) -> Option<Self> {
@@ -62,6 +69,24 @@ impl FileDevice {
     #[must_use]
     pub fn id(&self) -> Option<FileId> {
         self.file.handle.metadata().ok().and_then(|metadata| FileId::from(&metadata))
+    }
+
+    /// What tells its data from all others.
+    #[must_use]
+    pub fn origin(&self) -> DataOrigin {
+        match self.file.kind {
+            Kind::File => origin::of_file(&self.file.handle),
+            Kind::BlockDevice => {
+                self.file.handle.metadata().map_or(DataOrigin::Unknown, |it| origin::of_device(it.rdev()))
+            }
+        }
+    }
+
+    /// Writes an identity beside the data of a regular file, where it is found again by
+    /// [`origin`](Self::origin). Whether it could be written.
+    #[must_use]
+    pub fn record(&self, identity: [u8; 16]) -> bool {
+        self.file.kind == Kind::File && !self.file.geometry.read_only && origin::record(&self.file.handle, identity)
     }
 
     /// Whether it is a block device, and not a regular file.

@@ -142,7 +142,7 @@ impl Rig {
         let mut subsystem = Subsystem::new(nqn.clone());
         subsystem.allow_any_host = true;
         subsystem.ports = vec![port.name.clone()];
-        subsystem.namespaces.push(Namespace::new(&nqn, 1, "made.img".parse()?));
+        subsystem.namespaces.push(Namespace::new(1, "made.img".parse()?));
         let config = Config { ports: vec![port], subsystems: vec![subsystem], ..Config::default() };
         let mut settings = Settings { threads: Some(1), pin: false, ..Settings::default() };
         settings.environment = Environment { storage: Arc::new(Made(Arc::clone(&device))), ..Environment::default() };

@@ -59,7 +59,7 @@ impl Rig {
         let mut subsystem = Subsystem::new(nqn.clone());
         subsystem.allow_any_host = true;
         subsystem.ports = vec![tcp.name.clone(), direct.name.clone()];
-        subsystem.namespaces.push(Namespace::new(&nqn, 1, drive.parse()?));
+        subsystem.namespaces.push(Namespace::new(1, drive.parse()?));
         let config = Config { ports: vec![tcp, direct], subsystems: vec![subsystem], ..Config::default() };
         let settings = Settings { threads: Some(1), pin: false, ..Settings::default() };
         let target = Target::start(config, settings)?;

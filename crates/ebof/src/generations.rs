@@ -155,6 +155,18 @@ impl Generations {
         current.map(|generation| self.read(&generation)).transpose()
     }
 
+    /// All configurations that are stored and can be read.
+    pub(crate) fn all(&self) -> Vec<Config> {
+        let read = |generation: &Generation| match self.read(generation) {
+            Ok(config) => Some(config),
+            Err(error) => {
+                tracing::warn!("what was served once is not known from a configuration that cannot be read: {error}");
+                None
+            }
+        };
+        self.history().generations.iter().filter_map(read).collect()
+    }
+
     /// The configuration of a generation.
     ///
     /// # Errors

@@ -25,7 +25,7 @@ pub(crate) use certificate::CertificateInfo;
 
 /// The file with the certificate, those of its issuers and the key: one, so that they are replaced
 /// together.
-const FILE: &str = "tls.pem";
+pub(crate) const FILE: &str = "tls.pem";
 
 /// The file with the key of the last request for a certificate.
 const REQUESTED_FILE: &str = "tls-requested.pem";
@@ -101,7 +101,7 @@ pub(crate) enum CertificateError {
     Making(#[from] rcgen::Error),
     #[error(transparent)]
     State(#[from] StateError),
-    #[error("{0} is damaged: {1}: remove it, and the target makes another certificate")]
+    #[error("{0} is damaged: {1}: remove it, and `ebof serve --create` makes another certificate")]
     Stored(String, Box<Self>),
 }
 

@@ -12,6 +12,7 @@ mod https;
 mod identity;
 mod limits;
 mod logging;
+mod made;
 mod managed;
 mod metrics;
 mod news;

@@ -120,6 +120,10 @@ pub(crate) struct Args {
     /// the one in force is served again [default: /var/lib/ebof for root, else ~/.local/state/ebof]
     #[arg(long, value_name = "DIR|none")]
     state: Option<String>,
+    /// Make files that are missing, and drives where there are none, although they were served
+    /// before. Without it a start makes only what is new
+    #[arg(long)]
+    create: bool,
     /// Let the target be managed over HTTPS there, by users with accounts: Redfish, the page, and
     /// `ebof target --server`
     #[arg(long, value_name = "ADDRESS:PORT")]
@@ -150,13 +154,13 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
         say(&format!("{:#}", basis.remarks));
     }
     let config = basis.config.clone();
-    let settings = settings(args, &config);
+    let mut settings = settings(args, &config);
+    settings.environment.making = basis.making(args.create);
     let descriptors = Settings::descriptors_of_connection(&config);
     // Signals are handled before anything is opened, so that none ends the process in between.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1]).context("catching signals")?;
     // Beyond a limit on file sizes a write shall fail, but SIGXFSZ must not end the process.
     signal_hook::flag::register(SIGXFSZ, Arc::default()).context("catching signals")?;
-    let mut settings = settings;
     settings.connections_max = with_enough_descriptors(settings.connections_max, descriptors);
     let metrics = args.metrics.or(config.target.metrics);
     let control = args.control.clone().or_else(|| config.target.control.clone());
@@ -216,7 +220,9 @@ fn end_with_any_panic() {
 }
 
 fn settings(args: &Args, config: &Config) -> Settings {
-    Settings { pin: args.pin, spin_us: args.spin, ..Settings::of(config) }
+    let mut settings = Settings { pin: args.pin, spin_us: args.spin, ..Settings::of(config) };
+    settings.environment.machine = ebof_initiator::host::machine().0;
+    settings
 }
 
 /// The most connections, each of which takes `descriptors`. The usual limit of descriptors (1024)
@@ -259,7 +265,10 @@ struct Serving<'a> {
 impl View for Serving<'_> {
     fn text(&self, _verbose: bool) -> String {
         let network = self.network.map(ServedNetwork::text).unwrap_or_default();
-        text(&as_named(self.target.status()), self.metrics) + &network + &state_text(self.target, self.reloads)
+        text(&as_named(self.target.status()), self.metrics)
+            + &network
+            + &made_text(&self.made())
+            + &state_text(self.target, self.reloads)
     }
 
     fn json(&self, _verbose: bool) -> Object {
@@ -276,8 +285,29 @@ impl View for Serving<'_> {
             .with("http", self.network.and_then(ServedNetwork::http))
             .with("fingerprint", self.network.map(ServedNetwork::fingerprint))
             .with("initial_password", self.network.and_then(ServedNetwork::initial_password))
+            .with("made", self.made())
             .with("status", status)
     }
+}
+
+impl Serving<'_> {
+    /// What was not there, and is now.
+    fn made(&self) -> Vec<String> {
+        let of_network = self.network.map(ServedNetwork::made).unwrap_or_default();
+        let mut made = self.target.made();
+        made.iter_mut().for_each(|path| shorten(path));
+        made.extend_from_slice(of_network);
+        made
+    }
+}
+
+/// One line: whoever expects these to be there is to see that they were not.
+fn made_text(made: &[String]) -> String {
+    if made.is_empty() {
+        return String::new();
+    }
+    let made: Vec<_> = made.iter().map(|it| safe(it)).collect();
+    format!("made, because it was not there: {}\n", made.join(", "))
 }
 
 /// What a target that goes by its state directory tells of it.
@@ -297,15 +327,16 @@ fn state_text(target: &Target, reloads: &Reloads) -> String {
 
 /// The status with paths below the working directory as its user writes them.
 fn as_named(mut status: Status) -> Status {
-    let directory = std::env::current_dir().map(|directory| format!("{}/", directory.display())).unwrap_or_default();
-    let name = |path: &mut String| {
-        if let Some(rest) = path.strip_prefix(&directory) {
-            *path = rest.to_owned();
-        }
-    };
-    status.subsystems.iter_mut().flat_map(|it| &mut it.namespaces).for_each(|it| name(&mut it.drive));
-    status.drives.iter_mut().for_each(|it| name(&mut it.backing));
+    status.subsystems.iter_mut().flat_map(|it| &mut it.namespaces).for_each(|it| shorten(&mut it.drive));
+    status.drives.iter_mut().for_each(|it| shorten(&mut it.backing));
     status
+}
+
+fn shorten(path: &mut String) {
+    let directory = std::env::current_dir().map(|directory| format!("{}/", directory.display())).unwrap_or_default();
+    if let Some(rest) = path.strip_prefix(&directory) {
+        *path = rest.to_owned();
+    }
 }
 
 /// The most subsystems for which a command to attach them is printed.

@@ -50,8 +50,8 @@ pub use connect::{Arrival, Attachment, Refusal, RefusalReason, SubmissionQueue, 
 pub use executing::Executing;
 pub use function::{Function, function_nqn};
 pub use model::{
-    DeviceId, DiscoveryIdentity, Health, Limits, Metadata, Model, Namespace, NamespaceTable, Port, PortId, Provision,
-    Subsystem, TableError, Usage,
+    DataId, DeviceId, DiscoveryIdentity, Health, Limits, Metadata, Model, Namespace, NamespaceTable, Port, PortId,
+    Provision, Subsystem, TableError, Usage,
 };
 pub use notice::{CloseReason, Handle, Notice, Notices};
 pub use provision::Backing;

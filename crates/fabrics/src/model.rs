@@ -20,6 +20,10 @@ use crate::function::Function;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceId(pub u32);
 
+/// The identity of data: equal where the data are the same object, whatever is announced to hosts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DataId(pub [u8; 16]);
+
 /// A port of the target (Discovery Log Page Entry: PORTID).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortId(pub u16);
@@ -126,6 +130,8 @@ pub struct Namespace {
     pub nsid: Nsid,
     /// The device that holds its blocks, from byte `offset_bytes` on.
     pub device: DeviceId,
+    /// The data that the device has now. What is announced follows it, or was set.
+    pub object: DataId,
     /// Where on the device it begins, in bytes.
     pub offset_bytes: u64,
     /// Size in logical blocks, at least 1.

@@ -11,7 +11,9 @@ use ebof_drive::reservation::Right;
 use ebof_nvme::identify::ProtectionType;
 use ebof_nvme::{Nsid, Status, Uuid};
 
-use crate::model::{DeviceId, Health, Metadata, Namespace, NamespaceTable, Provision, Subsystem, TableError, Usage};
+use crate::model::{
+    DataId, DeviceId, Health, Metadata, Namespace, NamespaceTable, Provision, Subsystem, TableError, Usage,
+};
 
 /// The device behind a namespace of a drive.
 #[derive(Clone, Debug)]
@@ -93,6 +95,8 @@ fn shown(view: &View, nsid: Nsid, namespace: &ebof_drive::Namespace, backing: Ba
     Namespace {
         nsid,
         device,
+        // Made at random with the namespace.
+        object: DataId(namespace.uuid),
         offset_bytes: 0,
         blocks: namespace.shape.blocks,
         block_shift: format.block_shift,

@@ -260,8 +260,9 @@ pub struct NamespaceStatus {
     pub size_bytes: u64,
     /// Size of a logical block in bytes.
     pub block_size_bytes: u32,
-    /// Its UUID.
-    pub uuid: String,
+    /// Its UUID; `None` where that is known only when it is open.
+    #[serde(default)]
+    pub uuid: Option<String>,
     /// Whether hosts cannot write.
     pub write_protect: bool,
     /// Its ANA group.

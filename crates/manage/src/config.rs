@@ -26,7 +26,7 @@ pub(crate) use drive::{FORGETFUL, READ_ONLY, WITHOUT_SIZE, is_drive_name};
 pub use namespace::{BlockSize, Eui64, Namespace, Nguid};
 pub use numbers::Assigned;
 pub use port::{Digest, Port};
-pub use subsystem::{Host, Subsystem};
+pub use subsystem::{Host, IdentityRule, Subsystem};
 pub use target::{NO_CONTROL, NO_STATE, SLOW_THRESHOLD, TargetOptions};
 
 /// The configuration of a target. [`load`](crate::load()) reads its serialized form to the same

@@ -27,7 +27,7 @@ pub struct KeyTable {
 pub fn key_tables() -> Vec<KeyTable> {
     let nqn = Nqn::discovery();
     let file = Drive::file("disk.img");
-    let namespace = Namespace::new(&nqn, 1, file.clone());
+    let namespace = Namespace::new(1, file.clone());
     let drive = ManagedDrive::new("d0", file.clone());
     vec![
         table("## `[target]`", TargetOptions::KEYS, &TargetOptions::default()),
@@ -129,11 +129,10 @@ mod tests {
 
     #[test]
     fn a_number_within_its_range_fits_into_its_field() {
-        let nqn = Nqn::discovery();
         let file = Drive::file("disk.img");
         both_ends_are_stored(TargetOptions::KEYS, TargetOptions::default);
         both_ends_are_stored(Port::KEYS, || Port::new(1, Listen::loopback()));
-        both_ends_are_stored(Namespace::KEYS, || Namespace::new(&nqn, 1, file.clone()));
+        both_ends_are_stored(Namespace::KEYS, || Namespace::new(1, file.clone()));
         both_ends_are_stored(ManagedDrive::KEYS, || ManagedDrive::new("d0", file.clone()));
     }
 

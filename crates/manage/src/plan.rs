@@ -12,6 +12,12 @@ use serde_json::Value;
 use crate::config::{Config, Host, ManagedDrive, Namespace, Port, Subsystem, TargetOptions};
 use crate::units::format_size;
 
+mod seen;
+
+use seen::{pins, seen_as};
+
+pub use seen::SeenAs;
+
 /// The changes that lead from one configuration to another, in the order in which they are made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Plan {
@@ -121,6 +127,9 @@ pub enum Change {
         subsystem: String,
         /// The namespace.
         namespace: Namespace,
+        /// What hosts take it for that had the one under its NSID before.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        seen_as: Option<SeenAs>,
     },
     /// A host is removed.
     RemoveHost {
@@ -301,16 +310,19 @@ impl Steps {
     fn namespaces(&mut self, old: &Subsystem, new: &Subsystem) {
         let subsystem = new.nqn.to_string();
         for namespace in &old.namespaces {
-            let kept = new.namespaces.iter().any(|other| same_namespace(namespace, other));
+            let kept = new.namespaces.iter().any(|other| same_namespace((old, namespace), (new, other)));
             if !kept {
                 self.changes.push(Change::RemoveNamespace { subsystem: subsystem.clone(), nsid: namespace.nsid });
             }
         }
         for namespace in &new.namespaces {
-            match old.namespaces.iter().find(|other| same_namespace(other, namespace)) {
-                None => self
-                    .changes
-                    .push(Change::AddNamespace { subsystem: subsystem.clone(), namespace: namespace.clone() }),
+            match old.namespaces.iter().find(|other| same_namespace((old, other), (new, namespace))) {
+                None => {
+                    let before = old.namespaces.iter().find(|other| other.nsid == namespace.nsid);
+                    let seen_as = before.map(|before| seen_as((old, before), (new, namespace)));
+                    let (subsystem, namespace) = (subsystem.clone(), namespace.clone());
+                    self.changes.push(Change::AddNamespace { subsystem, namespace, seen_as });
+                }
                 Some(other) => {
                     let mut differences = differences(other, namespace, &[]);
                     for difference in differences.iter_mut().filter(|difference| difference.key == "drive") {
@@ -353,9 +365,9 @@ fn renamed(subsystem: &Subsystem, current: &Config, desired: &Config) -> Subsyst
 
 /// Whether a host may take both for one: other data, block size or identity under the same NSID
 /// must be seen to go and come, or a host keeps using what it has cached.
-fn same_namespace(a: &Namespace, b: &Namespace) -> bool {
-    let identity = |ns: &Namespace| (ns.nsid, ns.block_size, ns.uuid, ns.nguid, ns.eui64);
-    identity(a) == identity(b) && a.drive.is_same(&b.drive)
+fn same_namespace(a: (&Subsystem, &Namespace), b: (&Subsystem, &Namespace)) -> bool {
+    let form = |ns: &Namespace| (ns.nsid, ns.block_size);
+    form(a.1) == form(b.1) && pins(a) == pins(b) && a.1.drive.is_same(&b.1.drive)
 }
 
 /// The options in which two values differ, by their serialised form, so that no field can be
@@ -555,8 +567,9 @@ impl fmt::Display for Change {
                 let to = format_size(*to_bytes);
                 write!(f, "grow namespace {nsid} of {subsystem}: {from} -> {to}")
             }
-            Self::AddNamespace { subsystem, namespace } => {
-                write!(f, "add namespace {} to {subsystem}: {}", namespace.nsid, namespace.drive)
+            Self::AddNamespace { subsystem, namespace, seen_as } => {
+                write!(f, "add namespace {} to {subsystem}: {}", namespace.nsid, namespace.drive)?;
+                seen_as.map_or(Ok(()), |seen_as| write!(f, ", {}", seen_as.words()))
             }
             Self::RemoveHost { nqn } => write!(f, "remove host {nqn}"),
         }

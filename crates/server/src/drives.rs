@@ -29,6 +29,7 @@ mod handover;
 mod jobs;
 mod monitor;
 mod open;
+mod open_error;
 mod process;
 mod report;
 mod request;
@@ -37,12 +38,12 @@ mod sensor;
 mod tests;
 mod unfinished;
 
-pub use actor::DriveOpenError;
 pub(crate) use actor::{DriveActor, DriveCallbacks, Event};
 use direct_ports::DirectPorts;
 use handover::Lost;
 use monitor::Observed;
 pub(crate) use open::{Opened, open, settings};
+pub use open_error::DriveOpenError;
 pub(crate) use request::SubmittedRequest;
 
 /// What runs the drives.

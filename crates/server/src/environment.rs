@@ -3,11 +3,13 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ebof_backend::{Device, IoFactory, OpenError, Spec};
 use ebof_clock::Clock;
 use ebof_verbs::{LoadError, Network};
+
+use crate::making::Making;
 
 /// What a target uses of the system, or of a simulation of it. The default is the system's.
 #[derive(Clone)]
@@ -20,6 +22,11 @@ pub struct Environment {
     pub storage: Arc<dyn Storage>,
     /// Where ports over RDMA listen.
     pub rdma: RdmaNetwork,
+    /// What tells this machine from all others: it is part of the identity of data that nothing
+    /// names beyond the machine. The default is one of this process.
+    pub machine: [u8; 16],
+    /// Which files are made that are missing when the target starts.
+    pub making: Making,
 }
 
 /// Where connections over RDMA come from.
@@ -81,8 +88,26 @@ impl Storage for System {
 
 impl Default for Environment {
     fn default() -> Self {
-        Self { clock: Clock::system(), io: IoFactory::default(), storage: Arc::new(System), rdma: RdmaNetwork::System }
+        Self {
+            clock: Clock::system(),
+            io: IoFactory::default(),
+            storage: Arc::new(System),
+            rdma: RdmaNetwork::System,
+            machine: machine_of_process(),
+            making: Making::default(),
+        }
     }
+}
+
+/// Chosen at random when it is first asked for.
+fn machine_of_process() -> [u8; 16] {
+    static MACHINE: OnceLock<[u8; 16]> = OnceLock::new();
+    *MACHINE.get_or_init(|| {
+        let mut bytes = [0; 16];
+        // Without randomness no drive can be made either, which says so.
+        let _filled = Clock::system().fill(&mut bytes);
+        bytes
+    })
 }
 
 impl fmt::Debug for Environment {

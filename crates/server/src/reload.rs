@@ -32,6 +32,7 @@ use crate::drives::{DriveThreads, Drives};
 use crate::environment::Environment;
 use crate::interrupted;
 use crate::mailbox::Message;
+use crate::object::{KnownData, check_drives};
 use crate::port::PortState;
 use crate::serve::{InForce, Target};
 use crate::startup::{Devices, NamespaceKey, OpenDrive, OpenNamespace, StartError, listen, listen_at, places};
@@ -88,7 +89,7 @@ fn change(target: &Target, cause: &Cause, before: InForce, mut desired: Config) 
     refuse(&plan)?;
     let files = note(target, &before.config, &desired)?;
     let InForce { config: old, devices, ports, generation } = before;
-    let mut reload = Reload::new(target, &old, &desired, generation, devices.with(BTreeMap::new(), Vec::new()));
+    let mut reload = Reload::new(target, &old, &desired, generation, &devices);
     reload.leaving = devices.open;
     reload.leaving_drives = devices.actors;
     reload.leaving_ports = ports;
@@ -151,6 +152,8 @@ struct Reload<'c> {
     old: &'c Config,
     config: &'c Config,
     generation: u64,
+    /// Which data hosts have, and by what they know them.
+    known: KnownData,
     /// To open devices with.
     blank: Devices,
     /// Open devices that stay with their namespaces.
@@ -210,13 +213,14 @@ struct Grown {
 }
 
 impl<'c> Reload<'c> {
-    fn new(target: &'c Target, old: &'c Config, config: &'c Config, generation: u64, blank: Devices) -> Self {
+    fn new(target: &'c Target, old: &'c Config, config: &'c Config, generation: u64, devices: &Devices) -> Self {
         Self {
             target,
             old,
             config,
             generation,
-            blank,
+            known: KnownData::of(old, devices),
+            blank: devices.with(BTreeMap::new(), Vec::new()).not_making(old),
             stay: BTreeMap::new(),
             leaving: BTreeMap::new(),
             taken: BTreeMap::new(),
@@ -408,7 +412,10 @@ impl<'c> Reload<'c> {
         contradictions::check_ports(self.drives_stay.iter().map(|(_, now)| now), self.old, self.config)?;
         let stay: Vec<OpenDrive> = self.drives_stay.iter().map(|(_, now)| now.clone()).collect();
         unfinished::finish(&self.taken_drives, &stay);
-        self.next_devices().model(self.config, &self.next_ports(), self.generation).map(|_| ())
+        let devices = self.next_devices();
+        KnownData::of(self.config, &devices).check(&self.known)?;
+        check_drives(&devices)?;
+        devices.model(self.config, &self.next_ports(), self.generation).map(|_| ())
     }
 
     fn next_devices(&self) -> Devices {
@@ -493,17 +500,18 @@ impl<'c> Reload<'c> {
     fn without_replaced(&self, plan: &Plan) -> Option<Config> {
         let hidden =
             |key: &NamespaceKey| self.released.as_ref().is_some_and(|released| released.namespaces.contains(key));
+        let now = KnownData::of(self.config, &self.next_devices());
         let mut keys = BTreeSet::new();
         let mut subsystems = HashSet::new();
         for change in &plan.changes {
             match change {
-                Change::AddNamespace { subsystem, namespace } => {
+                Change::AddNamespace { subsystem, namespace, .. } => {
                     let old = self.old.subsystems.iter().find(|old| old.nqn.as_str() == subsystem.as_str());
-                    let before = old.and_then(|old| old.namespaces.iter().find(|before| before.nsid == namespace.nsid));
-                    let key = old.map(|old| (old.nqn.clone(), namespace.nsid));
-                    if let (Some(before), Some(key)) = (before, key)
+                    let was_there = |old: &&Subsystem| old.namespaces.iter().any(|it| it.nsid == namespace.nsid);
+                    let key = old.filter(was_there).map(|old| (old.nqn.clone(), namespace.nsid));
+                    if let Some(key) = key
                         && !hidden(&key)
-                        && !(self.stay.contains_key(&key) && identity(before) == identity(namespace))
+                        && !(self.stay.contains_key(&key) && self.known.identifiers(&key) == now.identifiers(&key))
                     {
                         keys.insert(key);
                     }
@@ -595,9 +603,4 @@ fn hide(config: &mut Config, keys: &BTreeSet<NamespaceKey>) {
         let nqn = subsystem.nqn.clone();
         subsystem.namespaces.retain(|namespace| !keys.contains(&(nqn.clone(), namespace.nsid)));
     }
-}
-
-/// By what hosts know a namespace.
-fn identity(namespace: &Namespace) -> impl PartialEq + use<> {
-    (namespace.uuid, namespace.nguid, namespace.eui64)
 }

@@ -134,7 +134,7 @@ fn changed(change: &Change) -> Option<NewEvent> {
         Change::AlterSubsystem { to, .. } => (EventKind::SubsystemChanged, to.nqn.to_string()),
         Change::AddDrive { drive } => (EventKind::DriveAdded, drive.name.clone()),
         Change::RemoveDrive { name } => (EventKind::DriveRemoved, name.clone()),
-        Change::AddNamespace { subsystem, namespace } => {
+        Change::AddNamespace { subsystem, namespace, .. } => {
             (EventKind::NamespaceAdded, format!("{subsystem}/ns{}", namespace.nsid))
         }
         Change::RemoveNamespace { subsystem, nsid } => (EventKind::NamespaceRemoved, format!("{subsystem}/ns{nsid}")),

@@ -27,6 +27,7 @@ use crate::drives::{DriveThreads, Drives};
 use crate::handle::reactor_of;
 use crate::mailbox::{Mailbox, Message};
 use crate::metrics::{self, Exposition, MetricsDetail};
+use crate::object::{KnownData, check_drives, known_uuid};
 use crate::port::PortState;
 use crate::reactor::Reactor;
 use crate::reload;
@@ -131,6 +132,12 @@ impl Target {
         Ok(target)
     }
 
+    /// The paths of the files that were made when it was started, and of what drives were made on.
+    #[must_use]
+    pub fn made(&self) -> Vec<String> {
+        self.in_force().devices.made.clone()
+    }
+
     /// Puts a target together that nothing runs yet.
     pub(crate) fn assemble(
         config: Config,
@@ -142,6 +149,8 @@ impl Target {
     ) -> Result<Assembled, StartError> {
         let generation = first_generation(&settings.environment.clock);
         unfinished::finish(&devices.actors, &[]);
+        KnownData::of(&config, &devices).check(&KnownData::default())?;
+        check_drives(&devices)?;
         let model = devices.model(&config, &ports, generation)?;
         let drives = Drives::new(devices.ids());
         let mut first = None;
@@ -456,6 +465,11 @@ fn port_status(port: &PortState) -> PortStatus {
 }
 
 fn subsystem_status(config: &ebof_manage::config::Subsystem, state: &InForce, totals: &Totals) -> SubsystemStatus {
+    let identified = state.devices.identified(config);
+    let uuid = |namespace: &ebof_manage::config::Namespace| {
+        let open = identified.iter().find(|(open, ..)| open.nsid == namespace.nsid);
+        open.map(|(.., identifiers)| identifiers.uuid).or_else(|| known_uuid(config, namespace))
+    };
     let namespace_status = |namespace: &ebof_manage::config::Namespace| {
         let geometry = state.devices.device(config, namespace).map(|plain| plain.device.geometry());
         NamespaceStatus {
@@ -464,7 +478,7 @@ fn subsystem_status(config: &ebof_manage::config::Subsystem, state: &InForce, to
             drive: namespace.drive.to_string(),
             size_bytes: geometry.map_or(0, |geometry| geometry.capacity_bytes),
             block_size_bytes: geometry.map_or(0, |geometry| geometry.logical_block_bytes),
-            uuid: namespace.uuid.to_string(),
+            uuid: uuid(namespace).map(|uuid| uuid.to_string()),
             write_protect: namespace.write_protect,
             ana_group: namespace.ana_group,
             io: counters(totals, config.nqn.as_str(), namespace.nsid),
@@ -498,7 +512,7 @@ fn of_drive(
         drive: name.to_owned(),
         size_bytes: namespace.shape.bytes(),
         block_size_bytes: 1 << namespace.shape.format().block_shift,
-        uuid: ebof_nvme::Uuid(namespace.uuid).to_string(),
+        uuid: Some(ebof_nvme::Uuid(namespace.uuid).to_string()),
         write_protect: namespace.write_protected,
         ana_group: 1,
         io: counters(totals, config.nqn.as_str(), nsid.0),

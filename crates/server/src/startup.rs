@@ -2,17 +2,15 @@
 //!
 //! Nothing here is visible to a host until all of it has succeeded.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, SocketAddrV6, TcpListener};
 use std::sync::Arc;
-use std::time::Duration;
 
 use ebof_backend::{BlockBytes, Device, IoFactory, Remover, Spec};
 use ebof_drive::View;
-use ebof_fabrics::{self as fabrics, DeviceId, DiscoveryIdentity, Health, Model, NamespaceTable, PortId};
+use ebof_fabrics::{self as fabrics, DataId, DeviceId, DiscoveryIdentity, Health, Model, NamespaceTable, PortId};
 use ebof_manage::api::DriveStatus;
 use ebof_manage::config::{BlockSize, Config, ManagedDrive, Namespace, Port, Subsystem};
 use ebof_manage::listen::Transport;
@@ -27,111 +25,17 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::control::Listening;
 use crate::device::DeviceIds;
 use crate::direct::DirectListener;
-use crate::drives::{self, DriveActor, DriveOpenError, DriveThreads};
+use crate::drives::{self, DriveActor, DriveThreads};
 use crate::environment::{Environment, RdmaNetwork};
 use crate::listener::{Bound, RdmaListener, as_io_error};
+use crate::making::Making;
+use crate::object::{Identifiers, identifiers, object_of};
 use crate::port::PortState;
 use crate::sockets;
 
-/// Why a target does not start, or a configuration cannot be put in force.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// A drive was refused.
-    #[error("namespace {nsid} of {subsystem}: {error}")]
-    Drive {
-        /// The subsystem.
-        subsystem: Nqn,
-        /// The namespace.
-        nsid: u32,
-        /// Why.
-        error: ebof_backend::OpenError,
-    },
-    /// A plain namespace was to be what holds a drive.
-    #[error(
-        "namespace {nsid} of {subsystem}: {path} holds a drive with namespaces of its own, which a host that writes to it would \
-         destroy; serve it as one: `--drive name=d0,backing={path}`, or [[drives]] in a configuration; if a host keeps it \
-         in its namespace, add `nested` ({path},nested); if the drive may go, overwrite its first MiB with zeros"
-    )]
-    HoldsDrive {
-        /// The subsystem.
-        subsystem: Nqn,
-        /// The namespace.
-        nsid: u32,
-        /// The file or block device.
-        path: String,
-    },
-    /// A drive whose hosts cut namespaces from it.
-    #[error("drive {name}: {error}")]
-    ManagedDrive {
-        /// Its name.
-        name: String,
-        /// Why.
-        error: Box<DriveOpenError>,
-    },
-    /// The namespaces of a subsystem do not fit together.
-    #[error("subsystem {subsystem}: {error}")]
-    Namespaces {
-        /// The subsystem.
-        subsystem: Nqn,
-        /// Why.
-        error: fabrics::model::TableError,
-    },
-    /// Direct ports are to have subsystems, and functions have them.
-    #[error("{text}")]
-    PortsTaken {
-        /// The first of the subsystems.
-        subsystem: Nqn,
-        /// All that is wrong, and what to do.
-        text: String,
-    },
-    /// A port cannot be opened.
-    #[error("listening on {listen}: {error}; {advice}")]
-    Listen {
-        /// The address.
-        listen: Box<Listen>,
-        /// The system's answer.
-        error: io::Error,
-        /// What to do.
-        advice: Cow<'static, str>,
-    },
-    /// What has to be released before it is taken again is still in use.
-    #[error("{what} is still in use by requests of hosts after {}", ebof_manage::units::format_duration(*.waited))]
-    Busy {
-        /// The subsystem of it.
-        subsystem: Nqn,
-        /// Its NSID; none where it holds a drive.
-        nsid: Option<u32>,
-        /// The file, device or socket, as messages name it.
-        what: String,
-        /// How long that was waited for.
-        waited: Duration,
-    },
-    /// A thread that serves queues cannot have what it needs.
-    #[error("thread {index} of those that serve queues cannot start: {error}; {advice}")]
-    Reactor {
-        /// Which one, from 0 on.
-        index: usize,
-        /// What failed.
-        error: io::Error,
-        /// What to do.
-        advice: &'static str,
-    },
-    /// A thread or what it needs cannot be had.
-    #[error("starting a thread of the target")]
-    Thread(#[from] io::Error),
-}
+mod error;
 
-impl StartError {
-    /// Whether what was to be opened is in use: it may be opened once it is released.
-    pub(crate) fn is_in_use(&self) -> bool {
-        match self {
-            Self::Drive { error, .. } => error.is_in_use(),
-            Self::ManagedDrive { error, .. } => matches!(&**error, DriveOpenError::Backing(error) if error.is_in_use()),
-            Self::Listen { error, .. } => error.kind() == io::ErrorKind::AddrInUse,
-            _ => false,
-        }
-    }
-}
+pub use error::StartError;
 
 /// A namespace of the configuration: its subsystem and its NSID.
 pub(crate) type NamespaceKey = (Nqn, u32);
@@ -142,6 +46,8 @@ pub(crate) struct Devices {
     pub(crate) open: BTreeMap<NamespaceKey, OpenNamespace>,
     pub(crate) actors: Vec<OpenDrive>,
     pub(crate) ids: DeviceIds,
+    /// The paths of files that were made at the start, and of what drives were made on.
+    pub(crate) made: Vec<String>,
     environment: Environment,
 }
 
@@ -151,6 +57,8 @@ pub(crate) struct OpenNamespace {
     pub(crate) id: DeviceId,
     pub(crate) device: Arc<dyn Device>,
     pub(crate) drive: Drive,
+    /// Which data it has.
+    pub(crate) object: DataId,
 }
 
 /// A drive that is open, and whose it is.
@@ -187,19 +95,58 @@ impl Devices {
         let mut devices = Self { environment: environment.clone(), ..Self::default() };
         for subsystem in config.enabled_subsystems() {
             for namespace in subsystem.enabled_namespaces() {
+                let is_missing = devices.is_missing(&namespace.drive);
                 let plain = devices.open_plain(&subsystem.nqn, namespace)?;
+                if is_missing {
+                    devices.note_made(&namespace.drive);
+                }
                 devices.open.insert((subsystem.nqn.clone(), namespace.nsid), plain);
             }
             if let Some(drive) = drive_of(config, subsystem) {
+                let is_missing = devices.is_missing(&drive.backing);
                 let opened = devices.open_drive(drive, subsystem, threads)?;
+                if is_missing || opened.actor.was_made() {
+                    devices.note_made(&drive.backing);
+                }
                 devices.actors.push(opened);
             }
         }
-        Ok(devices)
+        // What is opened later is made if it is new then.
+        Ok(devices.not_making(config))
+    }
+
+    /// The same, where what `config` has is not made.
+    pub(crate) fn not_making(mut self, config: &Config) -> Self {
+        self.environment.making = Making::all_but([config]);
+        self
+    }
+
+    fn is_missing(&self, drive: &Drive) -> bool {
+        drive.path().is_some_and(|path| self.environment.storage.is_missing(std::path::Path::new(path)))
+    }
+
+    /// Refuses to make a file that was served before.
+    fn check_making(&self, drive: &Drive, what: impl FnOnce() -> String) -> Result<(), StartError> {
+        let making = &self.environment.making;
+        let Some(path) = drive.path().filter(|path| !making.allows(path) && self.is_missing(drive)) else {
+            return Ok(());
+        };
+        Err(StartError::NotMade {
+            what: what(),
+            path: path.to_owned(),
+            is_known: *making != Making::Nothing,
+            advice: "mount the file system that it is on, or bring it back; to have a new, empty one, make it (`truncate -s SIZE \
+                     FILE`), or start with `ebof serve --create`",
+        })
+    }
+
+    fn note_made(&mut self, drive: &Drive) {
+        self.made.extend(drive.path().map(str::to_owned));
     }
 
     /// Opens the device of a namespace; it is not added.
     pub(crate) fn open_plain(&self, subsystem: &Nqn, namespace: &Namespace) -> Result<OpenNamespace, StartError> {
+        self.check_making(&namespace.drive, || format!("namespace {} of {subsystem}", namespace.nsid))?;
         let device = self.environment.storage.open(&spec_of(namespace)).map_err(|error| StartError::Drive {
             subsystem: subsystem.clone(),
             nsid: namespace.nsid,
@@ -220,7 +167,8 @@ impl Devices {
                 Err(error) => tracing::warn!(path, "whether it holds a drive cannot be seen: {error}"),
             }
         }
-        Ok(OpenNamespace { id: self.ids.next(), device, drive: namespace.drive.clone() })
+        let object = object_of(&device, subsystem, namespace, &self.environment)?;
+        Ok(OpenNamespace { id: self.ids.next(), device, drive: namespace.drive.clone(), object })
     }
 
     /// Opens a drive for its subsystem; it is not added.
@@ -230,6 +178,7 @@ impl Devices {
         subsystem: &Subsystem,
         threads: &mut DriveThreads<'_>,
     ) -> Result<OpenDrive, StartError> {
+        self.check_making(&config.backing, || format!("drive {}", config.name))?;
         let drives::Opened { actor, backing, remover } = drives::open(config, subsystem, &self.environment, threads)
             .map_err(|error| StartError::ManagedDrive { name: config.name.clone(), error: Box::new(error) })?;
         Ok(OpenDrive { config: config.clone(), subsystem: subsystem.clone(), actor, backing, remover })
@@ -237,7 +186,7 @@ impl Devices {
 
     /// Other devices, named by the same counter and opened in the same environment.
     pub(crate) fn with(&self, open: BTreeMap<NamespaceKey, OpenNamespace>, actors: Vec<OpenDrive>) -> Self {
-        Self { open, actors, ids: self.ids.clone(), environment: self.environment.clone() }
+        Self { open, actors, ids: self.ids.clone(), made: Vec::new(), environment: self.environment.clone() }
     }
 
     /// Names for devices.
@@ -293,6 +242,17 @@ impl Devices {
         self.open.get(&(subsystem.nqn.clone(), namespace.nsid))
     }
 
+    /// The open namespaces of a subsystem, with what hosts are told about which they are.
+    pub(crate) fn identified<'s>(&self, subsystem: &'s Subsystem) -> Vec<(&'s Namespace, &OpenNamespace, Identifiers)> {
+        let mut found: Vec<(&'s Namespace, &OpenNamespace, Identifiers)> = Vec::new();
+        for namespace in &subsystem.namespaces {
+            let Some(open) = self.device(subsystem, namespace) else { continue };
+            let again = found.iter().any(|(_, before, _)| before.object == open.object);
+            found.push((namespace, open, identifiers(subsystem, namespace, open.object, again)));
+        }
+        found
+    }
+
     /// What hosts are shown.
     pub(crate) fn model(&self, config: &Config, ports: &[Listening], generation: u64) -> Result<Model, StartError> {
         let nqn = config.target.discovery_nqn.clone().unwrap_or_else(Nqn::discovery);
@@ -314,13 +274,9 @@ impl Devices {
     }
 
     fn subsystem(&self, config: &Subsystem, ports: &[Listening]) -> Result<fabrics::Subsystem, StartError> {
-        let namespaces = config
-            .namespaces
-            .iter()
-            .filter_map(|namespace| {
-                self.device(config, namespace).map(|plain| namespace_of(namespace, plain.id, plain.device.as_ref()))
-            })
-            .collect();
+        let identified = self.identified(config).into_iter();
+        let namespaces =
+            identified.map(|(namespace, plain, identifiers)| namespace_of(namespace, plain, identifiers)).collect();
         let namespaces = NamespaceTable::new(namespaces)
             .map_err(|error| StartError::Namespaces { subsystem: config.nqn.clone(), error })?;
         let all = ports.iter().map(|listening| &listening.port);
@@ -357,12 +313,14 @@ fn spec_of(namespace: &Namespace) -> Spec {
     Spec { block_bytes, ..Spec::from(&namespace.drive) }
 }
 
-fn namespace_of(config: &Namespace, device_id: DeviceId, device: &dyn Device) -> fabrics::Namespace {
-    let geometry = device.geometry();
+fn namespace_of(config: &Namespace, plain: &OpenNamespace, identifiers: Identifiers) -> fabrics::Namespace {
+    let geometry = plain.device.geometry();
+    let Identifiers { uuid, nguid, eui64 } = identifiers;
     let block_shift = if geometry.logical_block_bytes == 4096 { 12 } else { 9 };
     fabrics::Namespace {
         nsid: Nsid(config.nsid),
-        device: device_id,
+        device: plain.id,
+        object: plain.object,
         offset_bytes: 0,
         blocks: geometry.capacity_bytes >> block_shift,
         block_shift,
@@ -371,9 +329,9 @@ fn namespace_of(config: &Namespace, device_id: DeviceId, device: &dyn Device) ->
         write_protected: config.write_protect,
         deallocates: geometry.deallocates,
         volatile_cache: geometry.volatile_cache,
-        nguid: config.nguid.map_or(config.uuid.0, |nguid| nguid.0),
-        eui64: config.eui64.map_or([0; 8], |eui64| eui64.0),
-        uuid: config.uuid,
+        nguid,
+        eui64,
+        uuid,
         ana_group: config.ana_group,
         right: fabrics::Right::Free,
         provision: None,

@@ -129,6 +129,7 @@ impl Life {
             io: disk.io_factory(ios_max),
             storage: Arc::new(Shelf(Arc::clone(disk))),
             rdma,
+            ..Environment::default()
         };
         let settings =
             Settings { threads: Some(setting.reactors), pin: false, spin_us: 0, environment, ..Settings::of(&config) };

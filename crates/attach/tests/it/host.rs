@@ -22,8 +22,8 @@ pub(crate) fn another_namespace_under_the_same_number_ends_the_device(kind: Kind
         // Another user's namespace with the same NSID and size.
         let image = line.directory.path().join("second.img");
         let drive = format!("{}:16Mi", image.display());
-        let mut other = Namespace::new(&Nqn::parse(NQN).unwrap(), 1, drive.parse().unwrap());
-        other.uuid = Uuid([7; 16]);
+        let mut other = Namespace::new(1, drive.parse().unwrap());
+        other.uuid = Some(Uuid([7; 16]));
         line.config.subsystems[0].namespaces[0] = other;
         if restart {
             line.stop();
@@ -75,8 +75,7 @@ pub(crate) fn a_cache_that_a_target_comes_back_with_is_flushed(kind: Kind) {
     assert_eq!(others(&line), before, "there is nothing to flush");
     line.stop();
     let drive = format!("{}:16Mi", line.directory.path().join("disk.img").display());
-    let nqn = Nqn::parse(NQN).unwrap();
-    line.config.subsystems[0].namespaces[0] = Namespace::new(&nqn, 1, drive.parse().unwrap());
+    line.config.subsystems[0].namespaces[0] = Namespace::new(1, drive.parse().unwrap());
     line.start();
     file.write_all_at(Aligned::new(&[3; 4096]).bytes(), 0).unwrap();
     let before = others(&line);
@@ -113,10 +112,9 @@ pub(crate) fn a_namespace_is_one_block_device(kind: Kind) {
     connect_in(&line.states, &other).unwrap();
     connect_in(&line.states, &Request { duplicate_connect: true, ..by_port }).unwrap();
     // A namespace that is added later is a device of one daemon only, too.
-    let nqn = Nqn::parse(NQN).unwrap();
     let third = connect_in(&line.states, &line.request()).unwrap_err();
     assert!(matches!(third, Error::AlreadyConnected(_)), "{third}");
-    line.config.subsystems[0].namespaces.push(Namespace::new(&nqn, 2, "mem:8Mi".parse().unwrap()));
+    line.config.subsystems[0].namespaces.push(Namespace::new(2, "mem:8Mi".parse().unwrap()));
     line.target.as_ref().unwrap().apply(line.config.clone()).unwrap();
     let paths = |line: &Line| {
         let second =

@@ -13,7 +13,7 @@ use ebof_attach::state::{Record, StateDir};
 use ebof_attach::{Attached, Error, Kind, Request, Select, connect_in, disconnect_in, loopdev, open_in};
 use ebof_initiator::{AdminData, Overrides};
 use ebof_manage::api::Target as _;
-use ebof_manage::config::{Namespace, Port, Subsystem};
+use ebof_manage::config::{IdentityRule, Namespace, Port, Subsystem};
 use ebof_manage::{Config, Listen};
 use ebof_nvme::identify::IdentifyController;
 use ebof_nvme::io::BlockRange;
@@ -46,9 +46,11 @@ impl Line {
         let nqn = Nqn::parse(NQN).unwrap();
         let mut subsystem = Subsystem::new(nqn.clone());
         subsystem.allow_any_host = true;
+        // Memory is to be the same disk after a restart of the target.
+        subsystem.identity = IdentityRule::Name;
         for (nsid, drive) in (1..).zip(drives) {
             let drive = drive.replace("DIR", directory.path().to_str().unwrap());
-            subsystem.namespaces.push(Namespace::new(&nqn, nsid, drive.parse().unwrap()));
+            subsystem.namespaces.push(Namespace::new(nsid, drive.parse().unwrap()));
         }
         let config = Config { subsystems: vec![subsystem], ..Config::default() };
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -423,8 +425,7 @@ pub(crate) fn namespaces_come_and_go(kind: Kind) {
             .map(|device| (device.nsid, device.path.as_ref().is_some_and(|path| path.exists())))
             .collect()
     };
-    let nqn = Nqn::parse(NQN).unwrap();
-    line.config.subsystems[0].namespaces.push(Namespace::new(&nqn, 5, "mem:8Mi".parse().unwrap()));
+    line.config.subsystems[0].namespaces.push(Namespace::new(5, "mem:8Mi".parse().unwrap()));
     line.target.as_ref().unwrap().apply(line.config.clone()).unwrap();
     let added = eventually(|| (devices(&line) == [(1, true), (5, true)]).then_some(()));
     assert!(added.is_some(), "{:?}", devices(&line));

@@ -21,7 +21,7 @@ fn serve(drive: &str) -> (Target, Options) {
     let mut subsystem = Subsystem::new(nqn.clone());
     subsystem.allow_any_host = true;
     subsystem.ports = vec![port.name.clone()];
-    subsystem.namespaces.push(Namespace::new(&nqn, 1, drive.parse().unwrap()));
+    subsystem.namespaces.push(Namespace::new(1, drive.parse().unwrap()));
     let config = Config { ports: vec![port], subsystems: vec![subsystem], ..Config::default() };
     let target = Target::start(config, Settings { threads: Some(1), pin: false, ..Settings::default() }).unwrap();
     let address = target.addresses()[0].1;

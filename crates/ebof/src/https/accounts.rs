@@ -11,7 +11,7 @@ use ebof_clock::Clock;
 use ebof_state::{StateDirectory, StateError};
 
 /// The file with accounts and settings.
-const FILE: &str = "accounts.json";
+pub(crate) const FILE: &str = "accounts.json";
 
 /// The file with the password of the first administrator. Its first line is the state directory's.
 const INITIAL_FILE: &str = "initial-password";
@@ -46,7 +46,7 @@ pub(crate) fn open(state: &Arc<StateDirectory>) -> anyhow::Result<Opened> {
     let path = state.path_of(FILE).display().to_string();
     let damaged = |message: String| {
         let advice = format!(
-            "mend it, or remove it: the next start makes the account {FIRST_NAME} anew; without --https the target needs none"
+            "mend it, or remove it: `ebof serve --create` makes the account {FIRST_NAME} anew; without --https the target needs none"
         );
         Failure::new("state", format!("{path}: {message}"), advice)
     };

@@ -19,7 +19,7 @@ fn target() -> Arc<Target> {
     let nqn = Nqn::parse("nqn.2014-08.org.example:drive0").unwrap();
     let port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 0));
     let mut subsystem = Subsystem::new(nqn.clone());
-    subsystem.namespaces.push(Namespace::new(&nqn, 1, "mem:1Mi".parse().unwrap()));
+    subsystem.namespaces.push(Namespace::new(1, "mem:1Mi".parse().unwrap()));
     let config = Config { ports: vec![port], subsystems: vec![subsystem], ..Config::default() };
     Arc::new(Target::start(config, Settings { threads: Some(1), pin: false, ..Settings::default() }).unwrap())
 }

@@ -8,8 +8,8 @@ use anyhow::Context as _;
 use ebof_cli::{Failure, Kind};
 use ebof_manage::api::{Asker, Cause, Keeper};
 use ebof_manage::config::NO_STATE;
-use ebof_manage::{Config, Diagnostics, Loaded, Plan};
-use ebof_server::Target;
+use ebof_manage::{Config, Diagnostics, Drive, Loaded, Plan};
+use ebof_server::{Making, Target, backings};
 use ebof_state::{StateDirectory, standard_path};
 
 use super::{Args, configuration};
@@ -98,6 +98,20 @@ impl Basis {
             Err(error) => tracing::warn!("what a change that was interrupted has left of files is not known: {error}"),
         }
         generations.forget();
+    }
+
+    /// Which files the start makes: what was served before is there, or is missed.
+    pub(super) fn making(&self, create: bool) -> Making {
+        let is_missing = |drive: &Drive| drive.path().is_some_and(|path| !Path::new(path).exists());
+        match &self.generations {
+            _ if create => Making::All,
+            // A command line is written by who wants the file.
+            None if matches!(self.started_with, StartedWith::Arguments) => Making::All,
+            None => Making::Nothing,
+            // The usual case: there is nothing to make. The configurations need not be read then.
+            Some(_) if self.config.drives.is_empty() && !backings(&self.config).any(is_missing) => Making::All,
+            Some(generations) => Making::all_but(&generations.all()),
+        }
     }
 
     /// The state directory, if the target has one.

@@ -120,7 +120,7 @@ fn plain_subsystem(args: &Args, nqn: Nqn) -> anyhow::Result<Subsystem> {
         let drive = text
             .parse::<Drive>()
             .map_err(|error| Failure::usage(format!("the drive `{text}`: {error}"), error.advice()))?;
-        let mut namespace = Namespace::new(&subsystem.nqn, nsid, drive);
+        let mut namespace = Namespace::new(nsid, drive);
         namespace.block_size = block_size;
         // A drive that is opened for reading only cannot be written by hosts either.
         let read_only = matches!(&namespace.drive, Drive::File(file) if file.read_only);
@@ -207,23 +207,28 @@ fn nqn(text: &str, option: &str) -> Result<Nqn, Failure> {
     Ok(nqn)
 }
 
-/// A name that stays the same for this machine and drive.
+/// A name that stays the same for this machine and drive, however the drive is written.
 fn default_nqn(drives: &[String]) -> Nqn {
     let first = drives.first().map_or("", String::as_str);
-    let path = std::fs::canonicalize(first).map_or_else(|_| first.to_owned(), |path| path.display().to_string());
-    machine_nqn(&path)
+    let drive = first.parse::<Drive>();
+    machine_nqn(&drive.ok().as_ref().and_then(Drive::path).map_or_else(|| first.to_owned(), whole_path))
 }
 
 /// The same for a drive, whose name does not depend on whether its file exists.
 fn default_drive_nqn(drive: &ManagedDrive) -> Nqn {
     let Some(path) = drive.backing.path() else { return machine_nqn(&format!("mem:{}", drive.name)) };
+    machine_nqn(&whole_path(path))
+}
+
+/// The same whether there is something or not.
+fn whole_path(path: &str) -> String {
     let path = Path::new(path);
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let whole = std::fs::canonicalize(path).or_else(|_missing| {
         let parent = std::fs::canonicalize(parent)?;
         Ok::<_, std::io::Error>(parent.join(path.file_name().unwrap_or_default()))
     });
-    machine_nqn(&whole.unwrap_or_else(|_no_such_place| path.to_owned()).display().to_string())
+    whole.unwrap_or_else(|_no_such_place| path.to_owned()).display().to_string()
 }
 
 fn machine_nqn(name: &str) -> Nqn {

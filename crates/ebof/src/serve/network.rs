@@ -10,6 +10,8 @@ use ebof_state::StateDirectory;
 use super::Args;
 use crate::https::accounts::{self, FIRST_NAME, Opened};
 use crate::https::{self, Addresses, Endpoints};
+use crate::identity;
+use crate::made;
 use crate::managed::{Managed, Remote};
 
 /// Management over the network, before it is served.
@@ -17,12 +19,15 @@ pub(super) struct RemoteManagement {
     addresses: Addresses,
     remote: Remote,
     initial_password: Option<PathBuf>,
+    /// What was made for it.
+    made: Vec<String>,
 }
 
 /// Where it is served.
 pub(super) struct ServedNetwork {
     endpoints: Endpoints,
     initial_password: Option<PathBuf>,
+    made: Vec<String>,
 }
 
 impl RemoteManagement {
@@ -40,11 +45,15 @@ impl RemoteManagement {
             "accounts are stored in a state directory, and the target has none: name one that is its own (--state DIR), \
              or serve without --https and --http",
         )?;
+        let files = [accounts::FILE, identity::FILE];
+        let made = made::check(&state, &files, args.create)?;
         let Opened { access, initial_password } = accounts::open(&state)?;
         let place = state.path().display().to_string();
         let identity = https::identity(&addresses, Arc::clone(&state))?;
+        made::note(&state, &files)?;
+        let made = made.iter().map(|name| state.path_of(name).display().to_string()).collect();
         let remote = Remote { access, identity, place, state };
-        Ok(Some(Self { addresses, remote, initial_password }))
+        Ok(Some(Self { addresses, remote, initial_password, made }))
     }
 
     pub(super) fn remote(&self) -> Remote {
@@ -52,14 +61,14 @@ impl RemoteManagement {
     }
 
     pub(super) fn serve(self, managed: Arc<Managed>) -> anyhow::Result<ServedNetwork> {
-        let Self { addresses, remote, initial_password } = self;
-        Ok(ServedNetwork { endpoints: https::serve(addresses, remote, managed)?, initial_password })
+        let Self { addresses, remote, initial_password, made } = self;
+        Ok(ServedNetwork { endpoints: https::serve(addresses, remote, managed)?, initial_password, made })
     }
 }
 
 impl ServedNetwork {
     pub(super) fn text(&self) -> String {
-        let Self { endpoints, initial_password } = self;
+        let Self { endpoints, initial_password, made: _ } = self;
         let mut text = String::new();
         if let Some(url) = self.https() {
             text += &format!("managed at {url}\n  certificate SHA-256 {}\n", endpoints.fingerprint);
@@ -79,6 +88,11 @@ impl ServedNetwork {
 
     pub(super) fn http(&self) -> Option<String> {
         self.endpoints.http.map(|address| format!("http://{address}"))
+    }
+
+    /// The files that were made for it.
+    pub(super) fn made(&self) -> &[String] {
+        &self.made
     }
 
     /// Of the certificate.

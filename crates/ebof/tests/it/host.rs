@@ -142,7 +142,7 @@ fn config() -> Config {
     };
     let mut drive = subsystem(NQN, &["any", "plain"]);
     for (nsid, size, block_size) in [(1, "mem:8Mi", BlockSize::B512), (2, "mem:16Mi", BlockSize::B4096)] {
-        let mut namespace = Namespace::new(&drive.nqn, nsid, size.parse().unwrap());
+        let mut namespace = Namespace::new(nsid, size.parse().unwrap());
         namespace.block_size = Some(block_size);
         namespace.write_protect = nsid == 2;
         drive.namespaces.push(namespace);

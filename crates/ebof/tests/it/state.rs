@@ -213,3 +213,40 @@ fn full(directory: &Path, state: &Path) {
     let serving = start(directory);
     assert_eq!((backings(&serving), exported(&serving)["generation"].clone()), (vec!["mem:2Mi".to_owned()], 3.into()));
 }
+
+#[test]
+fn a_start_makes_what_is_new_and_misses_what_it_had() {
+    let directory = tempfile::tempdir().unwrap();
+    let (first, drive) = (directory.path().join("a.img"), directory.path().join("d.img"));
+    let arguments = ["--listen", "tcp://127.0.0.1:0", "--drive", "name=d0,backing=d.img,size=16M", "a.img:1M"];
+    let serving = Serving::start(serve(directory.path(), &arguments), directory.path());
+    assert_eq!(serving.started["made"], serde_json::json!(["a.img", "d.img"]));
+    drop(serving);
+    let serving = Serving::start(serve(directory.path(), &arguments), directory.path());
+    assert_eq!(serving.started["made"], serde_json::json!([]));
+    drop(serving);
+    // The file systems are not mounted.
+    for path in [&first, &drive] {
+        let kept = path.with_extension("kept");
+        std::fs::rename(path, &kept).unwrap();
+        let told = refused(directory.path(), &arguments);
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert!(told.contains(name) && told.contains("was served before") && told.contains("--create"), "{told}");
+        assert!(!path.exists(), "{told}");
+        std::fs::rename(&kept, path).unwrap();
+    }
+    // What is new beside it is made, and the rest where that is asked for.
+    let more = [&arguments[..], &["b.img:1M"]].concat();
+    let serving = Serving::start(serve(directory.path(), &more), directory.path());
+    assert_eq!(serving.started["made"], serde_json::json!(["b.img"]));
+    drop(serving);
+    std::fs::remove_file(&first).unwrap();
+    let asked = [&more[..], &["--create"]].concat();
+    let serving = Serving::start(serve(directory.path(), &asked), directory.path());
+    assert_eq!(serving.started["made"], serde_json::json!(["a.img"]));
+    drop(serving);
+    // Without a memory a file says nothing of what is new.
+    std::fs::write(directory.path().join("file.toml"), text("\"c.img:1M\"")).unwrap();
+    let told = refused(directory.path(), &["--config", "file.toml", "--state", "none"]);
+    assert!(told.contains("without a state directory"), "{told}");
+}

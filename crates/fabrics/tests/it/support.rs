@@ -7,9 +7,9 @@ use std::sync::Arc;
 use ebof_drive::reservation::Right;
 use ebof_drive::{Capacity, DecisionInput, Drive, Identity, Managers, Request, Settings, State, View};
 use ebof_fabrics::{
-    Arrival, Backing, CloseReason, DeviceId, DiscoveryIdentity, Executing, Extent, FusedHalf, Handle, Limits, Metadata,
-    Model, Namespace, NamespaceTable, Notice, Notices, Port, PortId, Queue, Refusal, Registry, Step, Subsystem, Task,
-    Transfer, TransferKind, Usage,
+    Arrival, Backing, CloseReason, DataId, DeviceId, DiscoveryIdentity, Executing, Extent, FusedHalf, Handle, Limits,
+    Metadata, Model, Namespace, NamespaceTable, Notice, Notices, Port, PortId, Queue, Refusal, Registry, Step,
+    Subsystem, Task, Transfer, TransferKind, Usage,
 };
 use ebof_nvme::connect::{Connect, ConnectData, Property};
 use ebof_nvme::log::{AddressFamily, RdmaProvider, SecType, TrType};
@@ -36,6 +36,7 @@ pub(crate) fn namespace(nsid: u32) -> Namespace {
     Namespace {
         nsid: Nsid(nsid),
         device: DeviceId(nsid),
+        object: DataId([byte; 16]),
         offset_bytes: 4096,
         blocks: 1024,
         block_shift: 9,

@@ -36,7 +36,7 @@ fn bench(drive: &str, change: impl FnOnce(&mut Subsystem, &mut Port)) -> Option<
     let mut subsystem = Subsystem::new(nqn.clone());
     subsystem.allow_any_host = true;
     subsystem.ports = vec![port.name.clone()];
-    subsystem.namespaces.push(Namespace::new(&nqn, 1, drive.parse().unwrap()));
+    subsystem.namespaces.push(Namespace::new(1, drive.parse().unwrap()));
     change(&mut subsystem, &mut port);
     let config = Config { ports: vec![port], subsystems: vec![subsystem], ..Config::default() };
     let target = Target::start(config, Settings { threads: Some(1), pin: false, ..Settings::default() }).unwrap();
@@ -186,7 +186,7 @@ fn a_block_beyond_the_transfer_limit_and_a_depth_beyond_the_queue_are_divided() 
 #[test]
 fn the_namespace_can_be_given_in_three_ways_and_several_at_once() {
     let Some(bench) = bench("mem:8Mi", |subsystem, _| {
-        let second = Namespace::new(&Nqn::parse(NQN).unwrap(), 2, "mem:4Mi".parse().unwrap());
+        let second = Namespace::new(2, "mem:4Mi".parse().unwrap());
         subsystem.namespaces.push(second);
     }) else {
         return;

@@ -13,7 +13,7 @@ use super::{ControllerStatus, Status};
 use crate::config::{Config, Subsystem};
 use crate::diagnostic::Diagnostics;
 use crate::enclosure::{MistakeKind, Refused};
-use crate::plan::{Change, Difference, Effect, Plan, disables};
+use crate::plan::{Change, Difference, Effect, Plan, SeenAs, disables};
 
 /// The version of the JSON shape of [`Configuration`], [`Planned`] and [`Applied`].
 pub const CONFIGURATION_SCHEMA: u32 = 1;
@@ -318,10 +318,12 @@ impl Disruption<'_> {
     fn noticed_by(&self, controller: &ControllerStatus) -> Option<String> {
         match self.change {
             Change::RemoveNamespace { subsystem, nsid } if controller.subsystem_nqn == *subsystem => {
-                Some(if self.comes_again(subsystem, *nsid) {
-                    format!("namespace {nsid} goes, and another one gets its NSID")
-                } else {
-                    format!("namespace {nsid} goes")
+                Some(match self.comes_again(subsystem, *nsid) {
+                    None => format!("namespace {nsid} goes"),
+                    Some(SeenAs::SameDisk) => format!("namespace {nsid} goes, and comes again as the same disk"),
+                    Some(SeenAs::AnotherDisk | SeenAs::SameDiskWithOtherData) => {
+                        format!("namespace {nsid} goes, and another disk gets its NSID")
+                    }
                 })
             }
             Change::RemoveSubsystem { nqn } if is_of(controller, nqn) => {
@@ -361,9 +363,12 @@ impl Disruption<'_> {
         }
     }
 
-    fn comes_again(&self, of: &str, number: u32) -> bool {
-        self.plan.changes.iter().any(|change| {
-            matches!(change, Change::AddNamespace { subsystem, namespace } if subsystem == of && namespace.nsid == number)
+    fn comes_again(&self, of: &str, number: u32) -> Option<SeenAs> {
+        self.plan.changes.iter().find_map(|change| match change {
+            Change::AddNamespace { subsystem, namespace, seen_as } if subsystem == of && namespace.nsid == number => {
+                *seen_as
+            }
+            _ => None,
         })
     }
 

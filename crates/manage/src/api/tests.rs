@@ -27,7 +27,7 @@ fn namespace() -> NamespaceStatus {
         drive: "disk.img,size=10Gi".into(),
         size_bytes: 10 << 30,
         block_size_bytes: 4096,
-        uuid: "6f3a1f1e-8f0b-4a57-9d0e-0d8f5b2f8c11".into(),
+        uuid: Some("6f3a1f1e-8f0b-4a57-9d0e-0d8f5b2f8c11".into()),
         write_protect: false,
         ana_group: 1,
         io: IoCounters { read_commands: 5, read_bytes: 20480, ..IoCounters::default() },

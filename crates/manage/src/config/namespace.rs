@@ -3,11 +3,11 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
-use ebof_nvme::{Nqn, Uuid};
+use ebof_nvme::Uuid;
 use serde::{Serialize, Serializer};
 
-use super::written::{as_text, is_true};
-use super::{Assigned, default_uuid, limits};
+use super::written::{as_optional_text, is_true};
+use super::{Assigned, limits};
 use crate::drive::Drive;
 use crate::keys::Absent::{Required, Value, Words};
 use crate::keys::{Form, Key, store};
@@ -25,11 +25,10 @@ pub struct Namespace {
     /// The size of a logical block; `None` is 512, or that of the drive if it is larger.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block_size: Option<BlockSize>,
-    /// Its UUID. If the configuration has none, it is derived from the subsystem's NQN and the
-    /// NSID, and the same at every start.
-    #[serde(serialize_with = "as_text")]
-    pub uuid: Uuid,
-    /// Its Namespace Globally Unique Identifier.
+    /// Its UUID. `None`: by the rule of its subsystem ([`IdentityRule`](super::IdentityRule)).
+    #[serde(serialize_with = "as_optional_text", skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<Uuid>,
+    /// Its Namespace Globally Unique Identifier; `None` is that of the UUID.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nguid: Option<Nguid>,
     /// Its IEEE Extended Unique Identifier.
@@ -62,15 +61,15 @@ pub struct Nguid(pub [u8; 16]);
 pub struct Eui64(pub [u8; 8]);
 
 impl Namespace {
-    /// A namespace of the subsystem `nqn` with the defaults.
+    /// A namespace with the defaults.
     #[must_use]
-    pub fn new(nqn: &Nqn, nsid: u32, drive: Drive) -> Self {
+    pub fn new(nsid: u32, drive: Drive) -> Self {
         Self {
             nsid,
             assigned: Assigned(false),
             drive,
             block_size: None,
-            uuid: default_uuid(nqn, nsid),
+            uuid: None,
             nguid: None,
             eui64: None,
             write_protect: false,
@@ -147,13 +146,14 @@ impl Namespace {
         Key {
             name: "uuid",
             form: Form::Other("string"),
-            default: Words("derived from the NQN and the NSID"),
-            text: "8-4-4-4-12 hexadecimal digits, not all zero. The derived one is always the same",
+            default: Words("that of its data, see [identifiers](#identifiers-of-namespaces)"),
+            text: "8-4-4-4-12 hexadecimal digits, not all zero. Hosts take what has it for the same disk, \
+                   whatever the data are",
         },
         Key {
             name: "nguid",
             form: Form::Other("string"),
-            default: Words("none"),
+            default: Words("the digits of the UUID"),
             text: "32 hexadecimal digits, not all zero",
         },
         Key {

@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use super::{Config, Namespace, Port, default_uuid, limits};
+use super::{Config, Namespace, Port, limits};
 
 /// Whether [`load`](crate::load()) assigned a number that the configuration does not set. All
 /// values compare equal, because this is not part of a configuration and is not serialised.
@@ -28,14 +28,7 @@ impl Config {
         keep_port_ids(&mut self.ports, &current.ports);
         for subsystem in &mut self.subsystems {
             if let Some(before) = current.subsystems.iter().find(|before| before.nqn == subsystem.nqn) {
-                let nqn = subsystem.nqn.clone();
-                keep_nsids(&mut subsystem.namespaces, &before.namespaces, |namespace, nsid| {
-                    // A UUID that is not set is derived from the NSID.
-                    if namespace.uuid == default_uuid(&nqn, namespace.nsid) {
-                        namespace.uuid = default_uuid(&nqn, nsid);
-                    }
-                    namespace.nsid = nsid;
-                });
+                keep_nsids(&mut subsystem.namespaces, &before.namespaces);
             }
         }
     }
@@ -62,7 +55,7 @@ fn keep_port_ids(ports: &mut [Port], current: &[Port]) {
     }
 }
 
-fn keep_nsids(namespaces: &mut [Namespace], current: &[Namespace], assign: impl Fn(&mut Namespace, u32)) {
+fn keep_nsids(namespaces: &mut [Namespace], current: &[Namespace]) {
     let mut taken: HashSet<u32> =
         namespaces.iter().filter(|namespace| !namespace.assigned.0).map(|namespace| namespace.nsid).collect();
     let mut new = Vec::new();
@@ -71,7 +64,7 @@ fn keep_nsids(namespaces: &mut [Namespace], current: &[Namespace], assign: impl 
         match current.iter().find(is_it) {
             Some(before) => {
                 taken.insert(before.nsid);
-                assign(namespace, before.nsid);
+                namespace.nsid = before.nsid;
             }
             None => new.push(namespace),
         }
@@ -83,7 +76,7 @@ fn keep_nsids(namespaces: &mut [Namespace], current: &[Namespace], assign: impl 
         let nsid = all.clone().filter(free).find(|nsid| !used.contains(nsid)).or_else(|| all.clone().find(free));
         let nsid = nsid.unwrap_or(namespace.nsid);
         taken.insert(nsid);
-        assign(namespace, nsid);
+        namespace.nsid = nsid;
     }
     namespaces.sort_by_key(|namespace| namespace.nsid);
 }
@@ -91,7 +84,6 @@ fn keep_nsids(namespaces: &mut [Namespace], current: &[Namespace], assign: impl 
 #[cfg(test)]
 mod tests {
     use crate::Config;
-    use crate::config::default_uuid;
     use crate::load;
 
     fn config(text: &str) -> Config {
@@ -140,8 +132,6 @@ mod tests {
             namespaces(&without),
             [(2, "b.img,size=2M".to_owned()), (3, "mem:1M".to_owned()), (5, "c.img".to_owned())]
         );
-        let nqn = &without.subsystems[0].nqn;
-        assert!(without.subsystems[0].namespaces.iter().all(|ns| ns.uuid == default_uuid(nqn, ns.nsid)));
         // A number that is set is used.
         let said = after(&before, &disks("\"a.img\", { nsid = 2, drive = \"c.img\" }, \"b.img\""));
         assert_eq!(namespaces(&said), [(1, "a.img".to_owned()), (2, "c.img".to_owned()), (5, "b.img".to_owned())]);

@@ -45,8 +45,35 @@ pub struct Subsystem {
     /// Whether it is there for hosts.
     #[serde(skip_serializing_if = "is_true")]
     pub enabled: bool,
+    /// What the identifiers of its namespaces follow.
+    #[serde(skip_serializing_if = "IdentityRule::is_data")]
+    pub identity: IdentityRule,
     /// Its namespaces, by NSID; none where it has a drive.
     pub namespaces: Vec<Namespace>,
+}
+
+/// What the identifiers of a namespace follow for which the configuration has none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IdentityRule {
+    /// Its data: other data are another disk for hosts.
+    #[default]
+    Data,
+    /// The subsystem's NQN and the NSID: other data under the same
+    /// NSID are the same disk for hosts.
+    Name,
+}
+
+impl IdentityRule {
+    /// Its names in a configuration.
+    pub const NAMES: &[&str] = &["data", "name"];
+
+    /// Whether it is the default.
+    #[must_use]
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands references")]
+    pub fn is_data(&self) -> bool {
+        *self == Self::Data
+    }
 }
 
 impl Subsystem {
@@ -66,6 +93,7 @@ impl Subsystem {
             drive: None,
             namespaces: Vec::new(),
             enabled: true,
+            identity: IdentityRule::Data,
         }
     }
 }
@@ -160,6 +188,18 @@ impl Subsystem {
             default: Words("none"),
             text: "the name of the [drive](#drives) whose namespaces the subsystem has; \
                    `namespaces` must be absent then",
+        },
+        Key {
+            name: "identity",
+            form: Form::Name {
+                names: IdentityRule::NAMES,
+                set: |subsystem, rule| {
+                    subsystem.identity = if rule == "name" { IdentityRule::Name } else { IdentityRule::Data };
+                },
+            },
+            default: Words("`\"data\"`"),
+            text: "what the [identifiers](#identifiers-of-namespaces) of its namespaces follow: their data, or the \
+                   names, NQN and NSID",
         },
         Key { name: "namespaces", form: Form::Other("list"), default: Words("none"), text: "at most 1024; see below" },
         Key {

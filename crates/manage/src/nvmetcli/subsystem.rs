@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use ebof_nvme::{Nqn, Uuid};
+use ebof_nvme::Uuid;
 
 use super::{Import, bounded, ignore_unknown, loose_boolean, loose_integer, loose_string};
-use crate::config::{BlockSize, Namespace, Subsystem, default_uuid, limits};
+use crate::config::{BlockSize, Namespace, Subsystem, limits};
 use crate::diagnostic::Collector;
 use crate::drive::Drive;
 use crate::read::table::{Table, as_string, beginning};
@@ -24,11 +24,10 @@ pub(super) fn read(import: &mut Import, node: &Node, out: &mut Collector<'_>) ->
         read_attributes(node, &mut subsystem, out);
     }
     read_allowed_hosts(import, &mut table, &mut subsystem, out);
-    let nqn = subsystem.nqn.clone();
     let max = usize::try_from(limits::NAMESPACES_MAX).unwrap_or(usize::MAX);
     let namespaces = bounded(&mut table, "namespaces", max, out);
     let mut numbers = Unique::default();
-    let read = namespaces.iter().filter_map(|node| read_namespace(import, node, &nqn, &mut numbers, out));
+    let read = namespaces.iter().filter_map(|node| read_namespace(import, node, &mut numbers, out));
     subsystem.namespaces = read.collect();
     subsystem.namespaces.sort_by_key(|namespace| namespace.nsid);
     if let Some(first) = table.array("passthru", out).and_then(<[Node]>::first) {
@@ -37,7 +36,7 @@ pub(super) fn read(import: &mut Import, node: &Node, out: &mut Collector<'_>) ->
     }
     ignore_unknown(&table, out);
     let links: Vec<&Option<String>> =
-        import.links.iter().filter(|(_, linked)| linked == nqn.as_str()).map(|(port, _)| port).collect();
+        import.links.iter().filter(|(_, linked)| linked == subsystem.nqn.as_str()).map(|(port, _)| port).collect();
     subsystem.ports = links.iter().filter_map(|port| (*port).clone()).collect();
     if subsystem.ports.is_empty() {
         let message = match links.is_empty() {
@@ -118,7 +117,6 @@ fn read_allowed_hosts(import: &Import, table: &mut Table<'_>, subsystem: &mut Su
 fn read_namespace(
     import: &mut Import,
     node: &Node,
-    nqn: &Nqn,
     numbers: &mut Unique,
     out: &mut Collector<'_>,
 ) -> Option<Namespace> {
@@ -150,7 +148,7 @@ fn read_namespace(
     {
         out.warning(node.span.clone(), "reservations are not served: `resv` has no effect", "");
     }
-    let mut namespace = read_device(import, device?, nqn, nsid, out)?;
+    let mut namespace = read_device(import, device?, nsid, out)?;
     if let Some(node) = group {
         let number = loose_integer("ana_grpid", node, out)?;
         // 0 is what nvmetcli writes for a kernel without ANA.
@@ -175,7 +173,7 @@ fn names_true(node: &Node) -> bool {
     }
 }
 
-fn read_device(import: &mut Import, node: &Node, nqn: &Nqn, nsid: u32, out: &mut Collector<'_>) -> Option<Namespace> {
+fn read_device(import: &mut Import, node: &Node, nsid: u32, out: &mut Collector<'_>) -> Option<Namespace> {
     let mut table = Table::open("`device`", node, out)?;
     let path_node = table.required("path", "\"/dev/nvme0n1\"", out);
     let uuid = table.node("uuid");
@@ -190,16 +188,15 @@ fn read_device(import: &mut Import, node: &Node, nqn: &Nqn, nsid: u32, out: &mut
     // The path is taken as it is: a colon in it does not begin a size.
     let drive = Drive::file(path);
     import.known.claim_drive(&drive, &path_node.span, out);
-    let mut namespace = Namespace::new(nqn, nsid, drive);
+    let mut namespace = Namespace::new(nsid, drive);
     // The kernel serves a file in blocks of 4096, as its file system has them, a block device in
     // its own: data written through the one must stay readable through the other.
     if !path.starts_with("/dev/") {
         namespace.block_size = Some(BlockSize::B4096);
     }
-    namespace.uuid = default_uuid(nqn, nsid);
     let uuid = uuid.and_then(|node| Some((as_string("uuid", node, out)?, &node.span)));
     if let Some((text, span)) = uuid.filter(|(text, _)| Uuid::parse(text) != Some(Uuid::NIL)) {
-        namespace.uuid = values::uuid(text, span, out)?;
+        namespace.uuid = Some(values::uuid(text, span, out)?);
         import.known.unique.claim("the UUID", text, span, out);
     }
     // All zero is the kernel's "not set".

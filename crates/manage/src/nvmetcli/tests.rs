@@ -35,7 +35,7 @@ fn a_saved_file_is_imported_unchanged() {
     assert_eq!(subsystem.ports, ["port-1"]);
     let [device, file] = subsystem.namespaces.as_slice() else { panic!("two namespaces") };
     assert_eq!((device.nsid, device.drive.path(), device.block_size), (1, Some("/dev/nvme0n1"), None));
-    assert_eq!(device.uuid.to_string(), "d592cdf3-5d1c-44e0-8412-3fcf7d99df27");
+    assert_eq!(device.uuid.expect("it is set").to_string(), "d592cdf3-5d1c-44e0-8412-3fcf7d99df27");
     assert_eq!((device.nguid, device.ana_group), (None, 1));
     assert_eq!((file.nsid, file.drive.path(), file.block_size), (7, Some("/srv/a:1G"), Some(BlockSize::B4096)));
     assert!(file.nguid.is_some());

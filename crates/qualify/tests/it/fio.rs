@@ -154,7 +154,7 @@ fn serve(drive: &str) -> (Target, Place) {
     let mut subsystem = Subsystem::new(nqn.clone());
     subsystem.allow_any_host = true;
     subsystem.ports = vec![port.name.clone()];
-    subsystem.namespaces.push(Namespace::new(&nqn, 1, drive.parse().unwrap()));
+    subsystem.namespaces.push(Namespace::new(1, drive.parse().unwrap()));
     let config = Config { ports: vec![port], subsystems: vec![subsystem], ..Config::default() };
     let target = Target::start(config, Settings { threads: Some(1), pin: false, ..Settings::default() }).unwrap();
     let uri = format!("nvme+tcp://127.0.0.1:{}/{NQN}/1", target.addresses()[0].1.port());

@@ -266,7 +266,7 @@ fn create_plain(storage: Storage<'_>, new: NewVolume, mut input: Input, view: &V
     if let (ebof_manage::Drive::File(file), Some(bytes)) = (&mut backing, new.bytes) {
         file.size_bytes = Some(bytes);
     }
-    let mut namespace = ebof_manage::config::Namespace::new(&subsystem.nqn, nsid, backing);
+    let mut namespace = ebof_manage::config::Namespace::new(nsid, backing);
     namespace.block_size = new.block.map(|bytes| {
         if bytes == 512 { ebof_manage::config::BlockSize::B512 } else { ebof_manage::config::BlockSize::B4096 }
     });

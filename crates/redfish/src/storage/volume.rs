@@ -218,6 +218,7 @@ impl Volume {
         let config = config.and_then(|config| config.namespaces.iter().find(|one| one.nsid == namespace.nsid));
         let is_open = namespace.block_size_bytes > 0;
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let uuid = namespace.uuid.as_deref().map(Identifier::uuid);
         let nguid = config.and_then(|config| config.nguid.as_ref()).map(|nguid| Identifier::nguid(&hex(&nguid.0)));
         let eui = config.and_then(|config| config.eui64.as_ref()).map(|eui| Identifier::eui(&hex(&eui.0)));
         Self {
@@ -228,7 +229,7 @@ impl Volume {
             access_capabilities: own.access_capabilities(),
             encrypted: None,
             encryption_types: None,
-            identifiers: [Identifier::uuid(&namespace.uuid)].into_iter().chain(nguid).chain(eui).collect(),
+            identifiers: uuid.into_iter().chain(nguid).chain(eui).collect(),
             operations: Vec::new(),
             status: if namespace.enabled { view.plain_status(storage.nqn()) } else { Status::of(State::Disabled) },
             nvme: Properties::plain(namespace),

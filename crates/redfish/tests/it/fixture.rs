@@ -359,7 +359,7 @@ fn namespace_status(namespace: &ebof_manage::config::Namespace) -> NamespaceStat
         drive: namespace.drive.to_string(),
         size_bytes: if namespace.enabled { 1 << 20 } else { 0 },
         block_size_bytes: if namespace.enabled { 512 } else { 0 },
-        uuid: namespace.uuid.to_string(),
+        uuid: namespace.uuid.map(|uuid| uuid.to_string()),
         write_protect: namespace.write_protect,
         ana_group: namespace.ana_group,
         io: IoCounters { read_commands: 7, read_bytes: 4096, ..IoCounters::default() },

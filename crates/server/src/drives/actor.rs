@@ -13,13 +13,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use ebof_backend::Device;
-use ebof_clock::{Clock, NoRandomness};
+use ebof_clock::Clock;
 use ebof_drive::{
-    Answer, Change, DecisionInput, Drive, Effect, Identity, Origin, Refusal, Request, RestoreError, Settings, State,
-    View, VolumeId, budget,
+    Answer, Change, DecisionInput, Drive, Effect, Identity, Origin, Refusal, Request, Settings, State, View, VolumeId,
+    budget,
 };
 use ebof_manage::events::NewEvent;
-use ebof_medium::{Medium, Notify, OpenError, Opened, Stepper, Store};
+use ebof_medium::{Medium, Notify, Opened, Stepper, Store};
 use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::log::ReservationEvent;
 use ebof_nvme::media::SecureErase;
@@ -28,6 +28,7 @@ use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Status};
 use super::handover::{Cancel, Drain, Handover, Lost};
 use super::jobs::{Jobs, wants_facts};
 use super::monitor::{Monitor, MonitorJob, Observed};
+use super::open_error::DriveOpenError;
 use super::process::Aftermath;
 use super::report::note_damage;
 use super::request::SubmittedRequest;
@@ -35,34 +36,6 @@ use super::sensor::Sensor;
 use crate::drain::DrainToken;
 use crate::log_limit::{Kind, LogLimit, LogSubject, Suppressed};
 use crate::mailbox::DriveReply;
-
-/// Why a drive is not served.
-#[derive(Debug, thiserror::Error)]
-pub enum DriveOpenError {
-    /// Its backing device.
-    #[error(transparent)]
-    Backing(#[from] ebof_backend::OpenError),
-    /// The file with its key.
-    #[error("{path}: {reason}")]
-    Key {
-        /// The file.
-        path: String,
-        /// What is wrong with it, and what to do.
-        reason: String,
-    },
-    /// Its medium.
-    #[error(transparent)]
-    Medium(#[from] OpenError),
-    /// What it remembers.
-    #[error(transparent)]
-    State(#[from] RestoreError),
-    /// The identity of a new one.
-    #[error(transparent)]
-    Identity(#[from] NoRandomness),
-    /// Its first changes.
-    #[error("the drive cannot be put in order: {0}")]
-    Repair(#[from] ebof_medium::Error),
-}
 
 /// What is to be known about a drive to open it.
 #[derive(Debug)]
@@ -84,6 +57,8 @@ pub(crate) struct DriveActor {
     /// What it lies on, for the log.
     backing: String,
     medium: Medium,
+    /// Whether the drive was made when it was opened.
+    was_made: bool,
     drive: Mutex<Drive>,
     pub(super) clock: Clock,
     opened: Instant,
@@ -155,6 +130,11 @@ impl Plan {
 }
 
 impl DriveActor {
+    /// Whether the drive was made when it was opened: there was none.
+    pub(crate) fn was_made(&self) -> bool {
+        self.was_made
+    }
+
     /// Opens the drive and puts in order what a sudden end has left.
     pub(crate) fn open(mut plan: Plan) -> Result<Arc<Self>, DriveOpenError> {
         let itself = plan.notified();
@@ -206,6 +186,7 @@ impl DriveActor {
             name: Mutex::new(name),
             backing: below,
             medium,
+            was_made: created,
             drive,
             opened: clock.now(),
             clock,

@@ -15,7 +15,8 @@ use ebof_nvme::Nqn;
 use rustix::fs::OFlags;
 use zeroize::Zeroizing;
 
-use super::actor::{DriveActor, DriveOpenError, Plan};
+use super::actor::{DriveActor, Plan};
+use super::open_error::DriveOpenError;
 use super::sensor::Sensor;
 use super::{DriveThreads, SteppedDrive};
 use crate::environment::Environment;
@@ -66,6 +67,9 @@ pub(crate) fn open(
     let id = *uuid::Builder::from_random_bytes(id).as_uuid().as_bytes();
     // On a block device without a size: as much as there is room for.
     let create = capacity.or(matches!(backing.geometry().capacity_bytes, 1..).then_some(0));
+    // A medium that lost its drive is not made another one.
+    let is_known = config.backing.path().is_some_and(|path| !environment.making.allows(path));
+    let create = create.filter(|_| !is_known);
     let read_only_if_damaged = config.read_only_if_damaged;
     let overwrite = config.overwrite;
     let options = ebof_medium::Options {
@@ -97,7 +101,13 @@ pub(crate) fn open(
         // the message to give.
         environment.storage.remove(Path::new(&file.path));
     }
-    Ok(Opened { actor: opened?, backing, remover })
+    let actor = opened.map_err(|error| match error {
+        DriveOpenError::Medium(ebof_medium::OpenError::NoDrive { device }) if is_known => {
+            DriveOpenError::Gone { device }
+        }
+        error => error,
+    })?;
+    Ok(Opened { actor, backing, remover })
 }
 
 /// The key in a file: 32 bytes as they are, or as 64 hexadecimal digits.

@@ -71,7 +71,7 @@ fn namespace() -> NamespaceStatus {
         drive: "d0".to_owned(),
         size_bytes: 1 << 20,
         block_size_bytes: 512,
-        uuid: String::new(),
+        uuid: None,
         write_protect: false,
         ana_group: 1,
         io: ebof_manage::api::IoCounters::default(),

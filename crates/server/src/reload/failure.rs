@@ -29,19 +29,28 @@ pub(super) fn not_stored(error: KeepError, lost: Vec<String>) -> ApplyError {
 fn culprit(plan: &Plan, error: &StartError) -> Change {
     let is_it = |change: &&Change| match (error, change) {
         (
-            StartError::Drive { subsystem, nsid, .. } | StartError::HoldsDrive { subsystem, nsid, .. },
-            Change::AddNamespace { subsystem: nqn, namespace }
+            StartError::Drive { subsystem, nsid, .. }
+            | StartError::HoldsDrive { subsystem, nsid, .. }
+            | StartError::SameObject { subsystem, nsid, .. }
+            | StartError::SameUuid { subsystem, nsid, .. }
+            | StartError::TakenForOther { subsystem, nsid },
+            Change::AddNamespace { subsystem: nqn, namespace, .. }
             | Change::AlterNamespace { subsystem: nqn, to: namespace, .. },
         ) => nqn.as_str() == subsystem.as_str() && namespace.nsid == *nsid,
         (
-            StartError::Drive { subsystem, .. } | StartError::HoldsDrive { subsystem, .. },
+            StartError::Drive { subsystem, .. }
+            | StartError::HoldsDrive { subsystem, .. }
+            | StartError::SameObject { subsystem, .. }
+            | StartError::SameUuid { subsystem, .. },
             Change::AddSubsystem { subsystem: added },
         ) => added.nqn == *subsystem,
         (StartError::Busy { subsystem, nsid, .. }, Change::RemoveNamespace { subsystem: nqn, nsid: removed }) => {
             nqn.as_str() == subsystem.as_str() && *nsid == Some(*removed)
         }
         (StartError::Busy { subsystem, .. }, Change::RemoveSubsystem { nqn }) => nqn.as_str() == subsystem.as_str(),
-        (StartError::ManagedDrive { name, .. }, Change::AddDrive { drive }) => drive.name == *name,
+        (StartError::ManagedDrive { name, .. } | StartError::SameDrive { name, .. }, Change::AddDrive { drive }) => {
+            drive.name == *name
+        }
         (StartError::ManagedDrive { name, .. }, Change::AlterDrive { to, .. }) => to.name == *name,
         (StartError::ManagedDrive { name, .. }, Change::AddSubsystem { subsystem }) => {
             subsystem.drive.as_ref() == Some(name)
@@ -93,7 +102,8 @@ mod tests {
         let b = nqn("b");
         let add = |nqn: &Nqn, nsid| Change::AddNamespace {
             subsystem: nqn.to_string(),
-            namespace: Namespace::new(nqn, nsid, "mem:1Mi".parse().expect("a drive")),
+            namespace: Namespace::new(nsid, "mem:1Mi".parse().expect("a drive")),
+            seen_as: None,
         };
         let remove = |nqn: &Nqn, nsid| Change::RemoveNamespace { subsystem: nqn.to_string(), nsid };
         let plan = Plan {

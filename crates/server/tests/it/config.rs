@@ -16,7 +16,7 @@ pub(crate) fn one_subsystem<'a>(drives: impl IntoIterator<Item = &'a str>) -> Co
     subsystem.allow_any_host = true;
     subsystem.ports = vec![port.name.clone()];
     for (nsid, drive) in (1..).zip(drives) {
-        subsystem.namespaces.push(Namespace::new(&nqn, nsid, drive.parse().expect("a drive as on the command line")));
+        subsystem.namespaces.push(Namespace::new(nsid, drive.parse().expect("a drive as on the command line")));
     }
     Config { ports: vec![port], subsystems: vec![subsystem], ..Config::default() }
 }

@@ -270,7 +270,7 @@ fn changes_of_namespaces_are_reported() {
     });
     let mut config = config(0, "mem:16M");
     let subsystem = &mut config.subsystems[0];
-    subsystem.namespaces.push(Namespace::new(&subsystem.nqn, 2, "mem:1Mi".parse().unwrap()));
+    subsystem.namespaces.push(Namespace::new(2, "mem:1Mi".parse().unwrap()));
     let both = config.clone();
     target.apply(config).unwrap();
     for (controller, events) in &hosts {

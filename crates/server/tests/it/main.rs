@@ -33,6 +33,7 @@ mod gate;
 mod going_back;
 mod hostile;
 mod hosts;
+mod identity;
 mod limits;
 mod loopback;
 mod outdated;

@@ -10,9 +10,8 @@ use crate::reload_rig::{block, connect, namespace, start};
 
 fn with_another(config: &Config, nsid: u32) -> Config {
     let mut config = config.clone();
-    let nqn = config.subsystems[0].nqn.clone();
     let drive = Drive::Memory { size_bytes: 1 << 20 };
-    config.subsystems[0].namespaces.push(Namespace::new(&nqn, nsid, drive));
+    config.subsystems[0].namespaces.push(Namespace::new(nsid, drive));
     config
 }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ebof_fabrics::{
-    Arrival, DeviceId, DiscoveryIdentity, Executing, Extent, Handle, Limits, Metadata, Model, Namespace,
+    Arrival, DataId, DeviceId, DiscoveryIdentity, Executing, Extent, Handle, Limits, Metadata, Model, Namespace,
     NamespaceTable, Notices, Port, PortId, Queue, Registry, Step, Subsystem, Task, Transfer,
 };
 use ebof_nvme::connect::{Connect, ConnectData, Property, disconnect};
@@ -449,6 +449,7 @@ fn model(namespaces: u32) -> Model {
     let namespace = |nsid: u32| Namespace {
         nsid: Nsid(nsid),
         device: DeviceId(nsid),
+        object: DataId::default(),
         offset_bytes: BASE,
         blocks: BLOCKS,
         block_shift: 9,

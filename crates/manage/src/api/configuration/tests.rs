@@ -106,7 +106,7 @@ fn who_loses_something_is_told() {
     // The number that the file does not set goes to no other file, so this one is named.
     let other = FULL.replace("\"/srv/b.img\"", "{ nsid = 2, drive = \"/srv/c.img\" }");
     assert!(
-        disturbed(&other)[0].ends_with("namespace 2 goes, and another one gets its NSID"),
+        disturbed(&other)[0].ends_with("namespace 2 goes, and another disk gets its NSID"),
         "{:?}",
         disturbed(&other)
     );

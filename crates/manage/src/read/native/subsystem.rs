@@ -6,7 +6,7 @@ use ebof_nvme::Nqn;
 
 use super::drive::KnownDrive;
 use super::{Known, bounded};
-use crate::config::{Assigned, BlockSize, Namespace, Subsystem, default_uuid, limits};
+use crate::config::{Assigned, BlockSize, IdentityRule, Namespace, Subsystem, default_uuid, limits};
 use crate::diagnostic::{Collector, Span};
 use crate::drive::{Drive, FileDrive};
 use crate::read::table::{Table, beginning, mismatch};
@@ -38,7 +38,9 @@ pub(super) fn read(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> O
     table.take(Subsystem::KEYS, &mut subsystem, out);
     read_access(&mut table, &mut subsystem, known, out);
     read_controller_ids(&mut table, &mut subsystem, least, out);
-    subsystem.namespaces = read_namespaces(&mut table, &subsystem.nqn, only_one, known, out);
+    // Two subsystems with the same NQN have the same UUIDs by their names; one error is enough.
+    let names = (subsystem.identity == IdentityRule::Name && only_one).then_some(&subsystem.nqn);
+    subsystem.namespaces = read_namespaces(&mut table, names, known, out);
     if drive.is_some()
         && let Some(first) = table.array("namespaces", out).and_then(<[Node]>::first)
     {
@@ -134,57 +136,47 @@ fn read_controller_ids(table: &mut Table<'_>, subsystem: &mut Subsystem, least: 
     }
 }
 
+/// Reads the namespaces. `names` is the NQN if their identifiers follow that and the NSID.
 fn read_namespaces(
     table: &mut Table<'_>,
-    nqn: &Nqn,
-    only_one: bool,
+    names: Option<&Nqn>,
     known: &mut Known,
     out: &mut Collector<'_>,
 ) -> Vec<Namespace> {
     let max = usize::try_from(limits::NAMESPACES_MAX).unwrap_or(usize::MAX);
     let nodes = bounded(table, "namespaces", max, out).unwrap_or_default();
     let mut numbers = Unique::default();
-    let mut read: Vec<(Namespace, Span, bool)> = Vec::new();
+    let mut read: Vec<(Namespace, &Span)> = Vec::new();
     for node in nodes {
-        if let Some((namespace, uuid_span)) = read_namespace(node, nqn, &mut numbers, known, out) {
-            let given = uuid_span.is_some();
-            read.push((namespace, uuid_span.unwrap_or(node.span.clone()), given));
+        if let Some(namespace) = read_namespace(node, &mut numbers, known, out) {
+            read.push((namespace, &node.span));
         }
     }
     // Namespaces without an NSID get the lowest unused ones, in order.
-    let taken: HashSet<u32> = read.iter().map(|(namespace, ..)| namespace.nsid).collect();
+    let taken: HashSet<u32> = read.iter().map(|(namespace, _)| namespace.nsid).collect();
     let mut free = (1..=limits::NAMESPACES_MAX).filter(|nsid| !taken.contains(nsid));
-    for (namespace, span, uuid_given) in &mut read {
+    for (namespace, span) in &mut read {
         if namespace.nsid == 0 {
             namespace.assigned = Assigned(true);
             namespace.nsid = free.next().unwrap_or_default();
         }
-        if !*uuid_given {
-            namespace.uuid = default_uuid(nqn, namespace.nsid);
-        }
-        // Two subsystems with the same NQN have the same derived UUIDs; one error is enough.
-        if *uuid_given || only_one {
-            known.unique.claim("the UUID", &namespace.uuid.to_string(), span, out);
+        if let (Some(nqn), None) = (names, namespace.uuid) {
+            let uuid = default_uuid(nqn, namespace.nsid);
+            known.unique.claim("the UUID", &uuid.to_string(), span, out);
         }
     }
-    let mut namespaces: Vec<Namespace> = read.into_iter().map(|(namespace, ..)| namespace).collect();
+    let mut namespaces: Vec<Namespace> = read.into_iter().map(|(namespace, _)| namespace).collect();
     namespaces.sort_by_key(|namespace| namespace.nsid);
     namespaces
 }
 
-/// A namespace, and the position of its UUID if it is set. Its NSID is 0 if it is not set.
-fn read_namespace(
-    node: &Node,
-    nqn: &Nqn,
-    numbers: &mut Unique,
-    known: &mut Known,
-    out: &mut Collector<'_>,
-) -> Option<(Namespace, Option<Span>)> {
+/// A namespace. Its NSID is 0 if it is not set.
+fn read_namespace(node: &Node, numbers: &mut Unique, known: &mut Known, out: &mut Collector<'_>) -> Option<Namespace> {
     // A text is the drive of a namespace with the defaults.
     if let Value::String(text) = &node.value {
         let drive = values::drive(text, &node.span, out)?;
         known.claim_drive(&drive, &node.span, out);
-        return Some((Namespace::new(nqn, 0, drive), None));
+        return Some(Namespace::new(0, drive));
     }
     let mut table = Table::open("a namespace", node, out)?.with(Namespace::KEYS);
     let nsid = table.integer("nsid", &Namespace::NSID, out);
@@ -200,9 +192,9 @@ fn read_namespace(
         known.claim_drive(drive, &node.span, out);
     }
     let placeholder = Drive::Null { size_bytes: 0 };
-    let mut namespace = Namespace::new(nqn, nsid.unwrap_or(0), drive.clone().unwrap_or(placeholder));
+    let mut namespace = Namespace::new(nsid.unwrap_or(0), drive.clone().unwrap_or(placeholder));
     namespace.block_size = block_size;
-    let uuid_span = read_identifiers(&mut table, &mut namespace, known, out);
+    read_identifiers(&mut table, &mut namespace, known, out);
     let read_only = matches!(&namespace.drive, Drive::File(FileDrive { read_only: true, .. }));
     namespace.write_protect = table.boolean("write_protect", out).unwrap_or(read_only);
     if read_only && !namespace.write_protect {
@@ -211,8 +203,9 @@ fn read_namespace(
     }
     table.take(Namespace::KEYS, &mut namespace, out);
     table.finish(out);
-    // A second namespace with the same NSID would have the same derived UUID: one error is enough.
-    drive.filter(|_| only_one).map(|_| (namespace, uuid_span))
+    // A second namespace with the same NSID may have the same UUID by its names: one error is
+    // enough.
+    drive.filter(|_| only_one).map(|_| namespace)
 }
 
 fn read_block_size(table: &mut Table<'_>, out: &mut Collector<'_>) -> Option<BlockSize> {
@@ -227,19 +220,13 @@ fn read_block_size(table: &mut Table<'_>, out: &mut Collector<'_>) -> Option<Blo
     }
 }
 
-/// Reads the identifiers of a namespace; returns the position of the UUID if it is set.
-fn read_identifiers(
-    table: &mut Table<'_>,
-    namespace: &mut Namespace,
-    known: &mut Known,
-    out: &mut Collector<'_>,
-) -> Option<Span> {
-    let mut uuid_span = None;
+/// Reads the identifiers of a namespace.
+fn read_identifiers(table: &mut Table<'_>, namespace: &mut Namespace, known: &mut Known, out: &mut Collector<'_>) {
     if let Some((text, span)) = table.string("uuid", out)
         && let Some(uuid) = values::uuid(text, &span, out)
     {
-        namespace.uuid = uuid;
-        uuid_span = Some(span);
+        known.unique.claim("the UUID", &uuid.to_string(), &span, out);
+        namespace.uuid = Some(uuid);
     }
     if let Some((text, span)) = table.string("nguid", out)
         && let Some(nguid) = values::nguid(text, &span, out)
@@ -253,7 +240,6 @@ fn read_identifiers(
         known.unique.claim("the EUI-64", &eui64.to_string(), &span, out);
         namespace.eui64 = Some(eui64);
     }
-    uuid_span
 }
 
 const NAMESPACE_FORM: &str = "a string or a table; PATH, PATH:SIZE (made when missing), mem:SIZE or null:SIZE";

@@ -83,7 +83,7 @@ impl Drive {
             let nqn = Nqn::parse(&format!("{NQN}:vf{number}")).unwrap();
             let mut subsystem = Subsystem { allow_any_host: true, ..Subsystem::new(nqn.clone()) };
             subsystem.ports.push(config.ports[0].name.clone());
-            subsystem.namespaces.push(Namespace::new(&nqn, 1, "mem:64Mi".parse().unwrap()));
+            subsystem.namespaces.push(Namespace::new(1, "mem:64Mi".parse().unwrap()));
             config.subsystems.push(subsystem);
             configured.push(Configured { subsystem: nqn, drive: drive.clone(), number, share: *share });
         }

@@ -1,0 +1,64 @@
+//! Which files of the state directory a target has made for itself once: accounts and the
+//! certificate. What was there is missed, and not made anew unasked: another administrator with
+//! another password, another certificate, would be taken for what was lost.
+
+use ebof_cli::Failure;
+use ebof_state::{StateDirectory, StateError};
+
+/// The file with the names of the others, one in a line.
+const FILE: &str = "made";
+
+/// Refuses to go on without a file that was made before, unless `create` asks for new ones. Gives
+/// those that are missing and will be made.
+pub(crate) fn check<'n>(state: &StateDirectory, names: &[&'n str], create: bool) -> anyhow::Result<Vec<&'n str>> {
+    let made = read(state)?;
+    let there = state.names()?;
+    let missing: Vec<&str> = names.iter().copied().filter(|name| !there.iter().any(|it| it == name)).collect();
+    match missing.iter().find(|name| made.iter().any(|made| made == *name)) {
+        Some(name) if !create => {
+            let path = state.path_of(name);
+            let message =
+                format!("{} is missing, and was there before: another one is not made in its place", path.display());
+            let advice = "bring it back, or the file system that it is on; `ebof serve --create` makes another one";
+            Err(Failure::new("state", message, advice).into())
+        }
+        _ => Ok(missing),
+    }
+}
+
+/// Notes that these files are there now.
+pub(crate) fn note(state: &StateDirectory, names: &[&str]) -> Result<(), StateError> {
+    let mut made = read(state)?;
+    let before = made.len();
+    for name in names {
+        if !made.iter().any(|it| it == name) {
+            made.push((*name).to_owned());
+        }
+    }
+    if made.len() == before { Ok(()) } else { state.replace(FILE, (made.join("\n") + "\n").as_bytes()) }
+}
+
+fn read(state: &StateDirectory) -> Result<Vec<String>, StateError> {
+    let text = state.read(FILE)?.unwrap_or_default();
+    Ok(String::from_utf8_lossy(&text).lines().map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_made_once_is_missed() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDirectory::open(&directory.path().join("state")).unwrap();
+        let names = ["accounts.json", "tls.pem"];
+        assert_eq!(check(&state, &names, false).unwrap(), names);
+        state.replace("accounts.json", b"{}").unwrap();
+        note(&state, &names[..1]).unwrap();
+        assert_eq!(check(&state, &names, false).unwrap(), names[1..]);
+        state.remove("accounts.json").unwrap();
+        let error = check(&state, &names, false).unwrap_err();
+        assert!(error.to_string().contains("accounts.json is missing"), "{error}");
+        assert_eq!(check(&state, &names, true).unwrap(), names);
+    }
+}
