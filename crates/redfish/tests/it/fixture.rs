@@ -58,7 +58,7 @@ nqn = "nqn.2014-08.org.example:bob"
 nqn = "nqn.2014-08.org.example:plain"
 ports = ["fabric0"]
 allow_any_host = true
-namespaces = [{ nsid = 1, drive = "mem:1Mi" }]
+namespaces = [{ nsid = 1, drive = "mem:1Mi", uuid = "a5a48593-4126-5d78-9ec0-899c8a77a729" }]
 "#;
 
 /// The state of the box.
