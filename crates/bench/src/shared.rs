@@ -32,6 +32,8 @@ pub(crate) struct SharedLane {
     /// Slots taken from `woken`, which are polled next.
     batch: Vec<usize>,
     over: Vec<(u64, Completion<Block>)>,
+    /// All operations until now.
+    completed: u64,
     /// A command of each kind that was started; selects the queues to poll.
     kinds: [Option<Sqe>; 2],
 }
@@ -76,6 +78,7 @@ impl SharedLane {
             woken,
             batch: Vec::with_capacity(2 * depth),
             over: Vec::with_capacity(depth),
+            completed: 0,
             kinds: [None; 2],
         }
     }
@@ -108,12 +111,14 @@ impl SharedLane {
                 self.idle.stop();
                 return None;
             }
-            match self.idle.step(self.now_us()) {
+            let now_us = self.now_us();
+            self.idle.set_work(self.completed);
+            match self.idle.step(now_us) {
                 Step::GiveWay => {
                     for sqe in self.kinds.iter().flatten() {
                         self.queues.poll(sqe);
                     }
-                    self.idle.give_way();
+                    self.idle.give_way(now_us);
                 }
                 Step::Sleep(bound_us) => {
                     self.park(deadline - now, bound_us);
@@ -155,6 +160,7 @@ impl SharedLane {
         let mut context = Context::from_waker(&self.wakers[index]);
         if let Poll::Ready(completion) = Pin::new(pending).poll(&mut context) {
             self.pending[index] = None;
+            self.completed += 1;
             self.over.push((index as u64, completion));
         }
     }

@@ -77,6 +77,8 @@ pub(crate) struct Job {
     unsent: Unsent,
     /// How long to poll several queues before sleeping.
     idle: Idle,
+    /// All operations that were collected.
+    collected: u64,
     began: Instant,
 }
 
@@ -157,6 +159,7 @@ impl Job {
             events: Vec::new(),
             unsent: Unsent::default(),
             idle,
+            collected: 0,
             began: Instant::now(),
         }
     }
@@ -263,6 +266,7 @@ impl Job {
             && let Some(finished) = self.operations.finished.pop_front()
         {
             self.events.push(finished);
+            self.collected += 1;
         }
     }
 
@@ -316,7 +320,9 @@ impl Job {
             }
             return;
         }
-        let Step::Sleep(bound_us) = self.idle.step(micros_since(self.began)) else {
+        let now_us = micros_since(self.began);
+        self.idle.set_work(self.collected);
+        let Step::Sleep(bound_us) = self.idle.step(now_us) else {
             for _ in 0..POLLS_PER_CLOCK_READ {
                 let mut ignored = 0;
                 self.poll(1, &mut ignored);
@@ -324,7 +330,7 @@ impl Job {
                     return;
                 }
             }
-            self.idle.give_way();
+            self.idle.give_way(now_us);
             return;
         };
         let conns = self.files.iter().filter_map(|file| file.connection.as_ref().ok()).filter(|conn| conn.is_busy());

@@ -1,20 +1,30 @@
-//! How long a thread without work spins before it sleeps.
+//! How long a thread without work spins before it sleeps, and whether it yields meanwhile.
 //!
 //! Owns the decision: spinning, yielding to other threads of the processor, or sleeping; and what
-//! is learned for it from every sleep. It does not own the sources of work, the waiting itself, or
-//! a clock: the time is a parameter, in microseconds of any monotonic clock.
+//! is learned for it from every sleep and every yield. It does not own the sources of work, the
+//! waiting itself, or a clock: the time is a parameter, in microseconds of any monotonic clock.
 //!
 //! A sleeping thread is woken late: by 10 µs on an idle machine, by tens of them in a virtual
 //! machine, by hundreds when the hypervisor is busy. If two ends spin for a shorter time than the
 //! other's wake-up takes, each makes the other sleep with every message. So [`Idle`] measures the
 //! cost of a wake-up and spins for a multiple of it, but only while work arrives within that time.
 //! Otherwise the thread sleeps, and an idle thread uses no processor.
+//!
+//! Where other programs compute on the same processor a yield takes milliseconds and a wake-up says
+//! nothing of the machine. There the ways to wait are tried and compared (`sharing.rs`).
+
+#[cfg(feature = "late-wakes")]
+pub mod late;
+mod sharing;
+mod thread;
+mod yields;
 
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
-#[cfg(feature = "late-wakes")]
-pub mod late;
+use sharing::{Sharing, Way};
+
+pub use yields::Yields;
 
 /// Polls between two steps while no other thread needs the processor.
 const LOOKS_PER_STEP: u32 = 8;
@@ -60,6 +70,14 @@ const TRAFFIC_WAITS: u32 = 100;
 /// each other as often as that.
 const TRAFFIC_US: u64 = 500_000;
 
+/// How long a thread spins that does not yield, microseconds, since others use its processor:
+/// longer than an end on another processor takes to wake up and answer.
+const SHARED_SPIN_US: u64 = 200;
+
+/// Where others use the processor a thread may wait for milliseconds although there is traffic. A
+/// wait of this length, microseconds, is a long one there.
+const SHARED_SPARSE_US: u64 = 20_000;
+
 /// The next action of a thread without work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -76,6 +94,7 @@ pub enum Step {
 /// yielding and sleeping are in separate places, the order of calls is: [`Idle::step`] after every
 /// [`Idle::looks_per_step`] polls without work, [`Idle::woke`] after every sleep, [`Idle::found`]
 /// whenever there was work, and [`Idle::stop`] when the thread stops waiting without work.
+/// [`Idle::set_work`] tells how much there was before a step: by that the ways to wait are compared.
 #[derive(Clone, Debug)]
 pub struct Idle {
     base_us: u64,
@@ -91,6 +110,7 @@ pub struct Idle {
     /// The number of long waits in a row; not counted beyond [`SPARSE_WAITS`].
     sparse_waits: u8,
     traffic: Traffic,
+    sharing: Sharing,
 }
 
 /// A time without work.
@@ -148,13 +168,36 @@ impl Idle {
             unmeasured: 0,
             sparse_waits: 0,
             traffic: Traffic { since_us: 0, waits: 0, was_busy: false },
+            sharing: Sharing::new(),
         }
     }
 
     /// The number of polls before [`Idle::step`] is called.
     #[must_use]
     pub const fn looks_per_step(&self) -> u32 {
-        if self.shares_processor || self.sleeps_at_once() { 1 } else { LOOKS_PER_STEP }
+        let yields_to_others = self.shares_processor && self.yields();
+        if yields_to_others || self.sleeps_at_once() { 1 } else { LOOKS_PER_STEP }
+    }
+
+    /// Whether other programs compute on the thread's processor, as far as known.
+    #[must_use]
+    pub const fn is_shared(&self) -> bool {
+        self.sharing.is_shared()
+    }
+
+    /// All the work that was done until now, in a unit of the caller: commands, or bytes.
+    pub const fn set_work(&mut self, work: u64) {
+        self.sharing.set_work(work);
+    }
+
+    /// Whether [`Idle::give_way`] yields.
+    const fn yields(&self) -> bool {
+        match self.sharing.way() {
+            Way::Yield => true,
+            Way::Spin => false,
+            // One that never sleeps does what comes closest.
+            Way::Sleep => self.base_us == u64::MAX,
+        }
     }
 
     /// The current spin time, microseconds.
@@ -167,7 +210,8 @@ impl Idle {
     }
 
     const fn sleeps_at_once(&self) -> bool {
-        self.base_us == 0 || self.sparse_waits >= SPARSE_WAITS
+        let sleeps = matches!(self.sharing.way(), Way::Sleep) && self.base_us != u64::MAX;
+        self.base_us == 0 || self.sparse_waits >= SPARSE_WAITS || sleeps
     }
 
     /// The longest spin time that pays off, microseconds.
@@ -180,24 +224,35 @@ impl Idle {
         if self.base_us == 0 {
             return Step::Sleep(None);
         }
-        let measure = self.unmeasured >= REMEASURE_EVERY;
-        let spin_us = if measure { self.base_us } else { self.spin_us() };
+        self.sharing.look(now_us);
+        let shared = !matches!(self.sharing.way(), Way::Yield);
+        let measure = self.unmeasured >= REMEASURE_EVERY && !shared;
+        let spin_us = match shared {
+            _ if measure => self.base_us,
+            true if self.sleeps_at_once() => 0,
+            true => self.base_us.max(SHARED_SPIN_US),
+            false => self.spin_us(),
+        };
         let wait = self.wait.get_or_insert(Wait { since_us: now_us, spin_us, sleep: None });
         if wait.sleep.is_none() && now_us.saturating_sub(wait.since_us) < wait.spin_us {
             return Step::GiveWay;
         }
-        let measure = wait.sleep.is_none() && (measure || self.sparse_waits == 0);
+        let measure = wait.sleep.is_none() && (measure || self.sparse_waits == 0) && !shared;
         let bound_us = if measure { Some(PROBE_US) } else { None };
         wait.sleep = Some(Sleep { at_us: now_us, bound_us });
         Step::Sleep(bound_us)
     }
 
-    /// Lets other threads of the processor run. Their time does not count as spinning: the other
-    /// end may be one of them, which was waiting for this thread's processor.
-    pub fn give_way(&mut self) {
+    /// Lets other threads of the processor run, unless these are programs that compute. Their time
+    /// does not count as spinning: the other end may be one of them, which was waiting for this
+    /// thread's processor.
+    pub fn give_way(&mut self, now_us: u64) {
+        if !self.yields() {
+            return thread::ask_for_short_slices();
+        }
         let before = Instant::now();
         std::thread::yield_now();
-        self.gave_way(before.elapsed());
+        self.gave_way(now_us, before.elapsed(), thread::involuntary_switches);
     }
 
     /// To be called after [`Idle::looks_per_step`] polls without work: yields, or sleeps as
@@ -210,9 +265,10 @@ impl Idle {
         now_us: impl Fn() -> u64,
         wait: impl FnOnce(Option<Duration>) -> Result<bool, E>,
     ) -> Result<bool, E> {
-        match self.step(now_us()) {
+        let now = now_us();
+        match self.step(now) {
             Step::GiveWay => {
-                self.give_way();
+                self.give_way(now);
                 Ok(false)
             }
             Step::Sleep(bound_us) => self.sleep(bound_us, now_us, wait).map(|_| true),
@@ -230,6 +286,9 @@ impl Idle {
         now_us: impl Fn() -> u64,
         wait: impl FnOnce(Option<Duration>) -> Result<bool, E>,
     ) -> Result<bool, E> {
+        if self.is_shared() {
+            thread::ask_for_short_slices();
+        }
         let woken = match bound_us.map(Duration::from_micros) {
             Some(bound) => precisely(|| wait(Some(bound))),
             None => wait(None),
@@ -239,13 +298,17 @@ impl Idle {
         woken
     }
 
-    /// Like [`Idle::give_way`], if the caller has yielded itself, for the time `away`.
-    pub fn gave_way(&mut self, away: Duration) {
+    /// Like [`Idle::give_way`], if the caller has yielded itself, from `now_us` on for the time
+    /// `away`. `switches` tells how often others have run in place of the thread until now although
+    /// it did not sleep.
+    pub fn gave_way(&mut self, now_us: u64, away: Duration, switches: impl FnOnce() -> u64) {
         self.shares_processor = away >= OTHERS_RAN;
-        if self.shares_processor
-            && let Some(wait) = &mut self.wait
-        {
-            let away_us = u64::try_from(away.as_micros()).unwrap_or(u64::MAX);
+        if !self.shares_processor {
+            return;
+        }
+        let away_us = u64::try_from(away.as_micros()).unwrap_or(u64::MAX);
+        self.sharing.yielded(now_us, away_us, switches);
+        if let Some(wait) = &mut self.wait {
             wait.since_us = wait.since_us.saturating_add(away_us);
         }
     }
@@ -304,6 +367,11 @@ impl Idle {
             return;
         };
         self.unmeasured += u32::from(sleep.bound_us.is_none());
+        if self.is_shared() {
+            let is_long = waited_us >= SHARED_SPARSE_US;
+            self.sparse_waits = if is_long { SPARSE_WAITS.min(self.sparse_waits + 1) } else { 0 };
+            return;
+        }
         let late_us = self.wake_cost_us.min(now_us.saturating_sub(sleep.at_us));
         let came_us = waited_us - late_us.min(waited_us);
         let is_worth_it = came_us <= self.reach_us();

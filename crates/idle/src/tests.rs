@@ -2,6 +2,9 @@
 
 use super::*;
 
+mod machine;
+mod shared;
+
 /// Waits from `now_us` for work that arrives at `arrival_us`, on a machine on which every wake-up
 /// takes `cost_us`; returns when the work was found, and how long the thread was awake without
 /// work.
@@ -238,10 +241,10 @@ fn zero_never_spins_and_the_maximum_never_sleeps() {
 fn time_of_other_threads_does_not_count_as_spinning() {
     let mut idle = Idle::new(50);
     assert_eq!(idle.step(0), Step::GiveWay);
-    idle.gave_way(Duration::from_micros(45));
+    idle.gave_way(0, Duration::from_micros(45), || 1);
     assert_eq!(idle.looks_per_step(), 1);
     assert_eq!(idle.step(90), Step::GiveWay);
-    idle.gave_way(Duration::from_nanos(300));
+    idle.gave_way(90, Duration::from_nanos(300), || 1);
     assert_eq!(idle.looks_per_step(), LOOKS_PER_STEP);
     assert_eq!(idle.step(95), Step::Sleep(Some(PROBE_US)));
     idle.woke(150, false);
@@ -259,7 +262,7 @@ fn any_times_are_accepted() {
                 0 => _ = idle.step(time),
                 1 => idle.woke(time, time % 2 == 0),
                 2 => idle.found(time),
-                3 => idle.gave_way(Duration::from_micros(time)),
+                3 => idle.gave_way(time, Duration::from_micros(time), || time),
                 _ => _ = idle.looks_per_step(),
             }
             let spin_us = idle.spin_us();

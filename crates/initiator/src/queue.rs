@@ -62,6 +62,8 @@ pub struct QueuePair<B: Buffer = Vec<u8>> {
     next_expiry_ms: u64,
     /// How long a wait spins before it sleeps.
     idle: Idle,
+    /// Completions that were handed out.
+    completed: u64,
     time: Time,
     /// The last field: the identifier is free again after the connection is closed.
     _taken: TakenQueue,
@@ -106,6 +108,7 @@ impl<B: Buffer> QueuePair<B> {
         let mut queue = Self {
             engine: Engine::new(info.io_entries - 1, true, waiter.time.clone()),
             idle: Idle::new(u64::from(shared.options.spin_us)),
+            completed: 0,
             time: waiter.time.clone(),
             generation: shared.generation(),
             reopen: false,
@@ -228,11 +231,11 @@ impl<B: Buffer> QueuePair<B> {
     /// # Errors
     /// [`Error::NotConnected`] while the connection is lost and nothing is outstanding.
     pub fn poll(&mut self) -> Result<Option<Completion<B>>, Error> {
-        if let Some(completion) = self.engine.pop() {
+        if let Some(completion) = self.next_ready() {
             return Ok(Some(completion));
         }
         let ready = self.ready();
-        if let Some(completion) = self.engine.pop() {
+        if let Some(completion) = self.next_ready() {
             return Ok(Some(completion));
         }
         ready?;
@@ -245,13 +248,20 @@ impl<B: Buffer> QueuePair<B> {
         if unnotified {
             self.service(&mut AdminData::None)?;
         }
-        Ok(self.engine.pop())
+        Ok(self.next_ready())
     }
 
     /// The next completion that was received already, without a system call. For loops that process
     /// all completions of a wait before they submit again.
     pub fn next_ready(&mut self) -> Option<Completion<B>> {
-        self.engine.pop()
+        let completion = self.engine.pop();
+        self.completed += u64::from(completion.is_some());
+        completion
+    }
+
+    /// How many commands have completed since the queue pair was made.
+    pub(crate) fn completed(&self) -> u64 {
+        self.completed
     }
 
     /// As [`QueuePair::poll`], but waits until `deadline` (`None`: for ever): spins for a short
@@ -314,9 +324,11 @@ impl<B: Buffer> QueuePair<B> {
 
     /// No completion: spins, then sleeps until there is something to do, or `deadline`.
     fn idle(&mut self, deadline: Option<Instant>) -> Result<(), Error> {
-        match self.idle.step(self.now_us()) {
+        let now_us = self.now_us();
+        self.idle.set_work(self.completed);
+        match self.idle.step(now_us) {
             Step::GiveWay => {
-                self.idle.give_way();
+                self.idle.give_way(now_us);
                 Ok(())
             }
             Step::Sleep(bound_us) => {

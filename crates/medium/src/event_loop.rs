@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ebof_backend::{Operation, Vital};
+use ebof_idle::Yields;
 
 use crate::batch;
 use crate::flusher::end;
@@ -71,11 +72,12 @@ impl EventLoop {
         // write any more.
         let _vital = Vital::new();
         let shared = Arc::clone(&self.store.shared);
+        let mut yields = Yields::new();
         loop {
             let plan = self.plan();
             let mut messages = shared.take(plan.due.map(|due| due.saturating_duration_since(shared.clock.now())));
             if !messages.is_empty() && self.is_idle() {
-                shared.gather(&mut messages, self.queues.tagged_changes());
+                shared.gather(&mut messages, self.queues.tagged_changes(), &mut yields);
             }
             if !self.turn(&plan, messages) {
                 break;

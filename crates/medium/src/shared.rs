@@ -12,6 +12,7 @@ use ebof_backend::{Action, Class, Completion, CompletionHook, Device, Error, Ope
 use ebof_clock::Clock;
 use ebof_drive::layout::Layout;
 use ebof_drive::tag::Tag;
+use ebof_idle::Yields;
 
 use crate::fault::{FAILURES_MAX, Failure, failure};
 use crate::found::Lost;
@@ -476,11 +477,12 @@ impl Shared {
 
     /// Waits a moment ([`GATHER`]) for as many messages as the last batch had: callers whose
     /// requests were just completed are about to send the next ones, and a larger batch costs less
-    /// per request.
-    pub(crate) fn gather(&self, messages: &mut VecDeque<Message>, count: usize) {
-        let end = self.clock.now() + GATHER;
-        while messages.len() < count && self.clock.now() < end {
-            std::thread::yield_now();
+    /// per request. Where others compute on the processor it does not wait: the callers may need it.
+    pub(crate) fn gather(&self, messages: &mut VecDeque<Message>, count: usize, yields: &mut Yields) {
+        let mut now = self.clock.now();
+        let end = now + GATHER;
+        while messages.len() < count && now < end && yields.give_way(now) {
+            now = self.clock.now();
             messages.append(&mut self.queue().messages);
         }
     }

@@ -98,6 +98,8 @@ pub(crate) struct Reactor {
     last_work_us: Option<u64>,
     fairness: Fairness,
     idle: Idle,
+    /// From all hosts.
+    received_bytes: u64,
     busy_poll: BusyPoll,
     /// Running number of the turn.
     turns: u32,
@@ -149,6 +151,7 @@ impl Reactor {
             last_work_us: None,
             fairness: Fairness::default(),
             idle,
+            received_bytes: 0,
             busy_poll: BusyPoll::default(),
             turns: 0,
         })
@@ -323,13 +326,15 @@ impl Reactor {
         if !idle_turns.is_multiple_of(self.idle.looks_per_step()) {
             return Some(Duration::ZERO);
         }
-        if self.polls_on(now_us) {
-            self.idle.give_way();
+        // Whoever polls takes the processor from those who share it, its own host among them.
+        if !self.idle.is_shared() && self.polls_on(now_us) {
+            self.idle.give_way(now_us);
             return Some(Duration::ZERO);
         }
+        self.idle.set_work(self.received_bytes);
         let probe_us = match self.idle.step(now_us) {
             Step::GiveWay => {
-                self.idle.give_way();
+                self.idle.give_way(now_us);
                 return Some(Duration::ZERO);
             }
             Step::Sleep(bound_us) => bound_us,
@@ -464,6 +469,7 @@ impl Reactor {
         });
         if received > 0 {
             self.fairness.note(index);
+            self.received_bytes = self.received_bytes.wrapping_add(received as u64);
         }
         worked || received > 0
     }

@@ -15,6 +15,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/attach/src/ublk.rs",
     "crates/fio/src/memory.rs",
     "crates/fio/src/trampoline.rs",
+    "crates/idle/src/thread.rs",
     "crates/verbs/src/simulated/memory.rs",
     "crates/verbs/src/system/",
 ];

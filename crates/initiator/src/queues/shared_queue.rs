@@ -74,8 +74,9 @@ struct Core<B: Buffer> {
 /// Result of polling the queue pair once.
 enum Polled {
     Completions,
-    /// No completion. How long the caller may sleep before the next poll.
-    Empty(Duration),
+    /// No completion. How long the caller may sleep before the next poll, and how many completions
+    /// there were until now.
+    Empty(Duration, u64),
     /// A system call failed.
     Failed,
 }
@@ -243,7 +244,10 @@ impl<B: Buffer + 'static> SharedQueue<B> {
         core.collect();
         let found = match (core.completed.is_empty(), refused) {
             (false, _) => Polled::Completions,
-            (true, false) => Polled::Empty(core.queue.time_to_sleep().map_or(SLEEP_MAX, |time| time.min(SLEEP_MAX))),
+            (true, false) => {
+                let time = core.queue.time_to_sleep().map_or(SLEEP_MAX, |time| time.min(SLEEP_MAX));
+                Polled::Empty(time, core.queue.completed())
+            }
             (true, true) => Polled::Failed,
         };
         self.deliver(&mut core, &mut wakes, leads);
@@ -259,8 +263,10 @@ impl<B: Buffer + 'static> SharedQueue<B> {
         self.try_core().is_some_and(|core| matches!(self.poll_once(core, false), Polled::Completions))
     }
 
-    /// Polls for a command; `None` if it is not complete after [`POLL_TIME`].
+    /// Polls for a command; `None` if it is not complete after [`POLL_TIME`], or others need the
+    /// processor: then it is waited for as on other queues.
     fn poll_for(&self, slot: u16) -> Option<Completion<B>> {
+        let mut idle = lock(&self.idle).clone();
         let until = self.time.now() + POLL_TIME;
         let mut polls = 0u32;
         loop {
@@ -272,10 +278,11 @@ impl<B: Buffer + 'static> SharedQueue<B> {
                 return Some(completion);
             }
             if polls.is_multiple_of(POLLS_PER_YIELD) {
-                if self.time.now() >= until {
+                if idle.is_shared() || self.time.now() >= until {
+                    lock(&self.idle).clone_from(&idle);
                     return None;
                 }
-                std::thread::yield_now();
+                idle.give_way(self.time.now_us());
             }
         }
     }
@@ -360,15 +367,17 @@ impl<B: Buffer + 'static> SharedQueue<B> {
                 return result;
             }
             if yields {
-                std::thread::yield_now();
+                idle.give_way(now_us());
             }
             match polled {
                 Polled::Completions => {}
                 Polled::Failed => std::thread::sleep(ERROR_PAUSE),
-                Polled::Empty(_) if !polls.is_multiple_of(idle.looks_per_step().min(POLLS_PER_YIELD)) => {}
-                Polled::Empty(time) => {
-                    let Step::Sleep(bound_us) = idle.step(now_us()) else {
-                        idle.give_way();
+                Polled::Empty(..) if !polls.is_multiple_of(idle.looks_per_step().min(POLLS_PER_YIELD)) => {}
+                Polled::Empty(time, completed) => {
+                    let now = now_us();
+                    idle.set_work(completed);
+                    let Step::Sleep(bound_us) = idle.step(now) else {
+                        idle.give_way(now);
                         continue;
                     };
                     // Checks once more, now with `leader_sleeps` set: whoever completes a command

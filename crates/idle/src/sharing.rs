@@ -1,0 +1,248 @@
+//! How a thread waits whose processor other programs use, too: which of three ways, by what each of
+//! them brings.
+//!
+//! While nobody else computes, a thread spins and yields now and then. Beside a program that
+//! computes every such yield gives away a whole slice, milliseconds; spinning without yields is
+//! right if the other end runs elsewhere, and sleeping if it needs this processor. No rule tells
+//! these apart, since it also matters what the other end does, so all are tried: the work done in a
+//! period is the measure.
+//!
+//! Owns the choice and its measurements. It does not spin, yield, sleep or read a clock.
+
+use crate::yields::SLOW_US;
+
+/// So many microseconds after a slow yield another one counts as the second: the processor is
+/// shared. A single one may be anything.
+const SUSPICION_US: u64 = 50_000;
+
+/// The length of a trial, microseconds, and of what is compared to notice a change: several slices
+/// of 3 to 4 ms, so that it counts how often the thread runs, and not whether it did.
+const TRIAL_US: u64 = 16_000;
+
+/// After so many [`TRIAL_US`] that differ something has changed.
+const CHANGED: u8 = 2;
+
+/// A trial that brings less than a third after this time, microseconds, ends.
+const FAILED_US: u64 = 7_000;
+
+/// Between two trials, microseconds: with the trial 100 ms at most.
+const PERIOD_US: u64 = 64_000;
+
+/// The period varies by this, microseconds: two ends that try at the same times would measure each
+/// other's trials.
+const JITTER_US: u64 = 20_000;
+
+/// After so many trials of another way yields are tried: the processor may not be shared any more.
+const TRIALS_PER_YIELD: u32 = 3;
+
+/// After so many microseconds without a look nothing is known.
+const FORGOTTEN_US: u64 = 2_000_000;
+
+/// A way to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Spins, yields now and then, and sleeps after a while.
+    Yield,
+    /// Spins for a short time without yielding, then sleeps.
+    Spin,
+    /// Sleeps immediately.
+    Sleep,
+}
+
+/// Work in a period.
+#[derive(Clone, Copy, Debug, Default)]
+struct Harvest {
+    work: u64,
+    time_us: u64,
+}
+
+impl Harvest {
+    /// Whether `self` times `parts` is less than `other` times `of`, per time.
+    const fn is_less(self, parts: u64, other: Self, of: u64) -> bool {
+        let mine = (self.work as u128 * other.time_us as u128).saturating_mul(parts as u128);
+        mine < (other.work as u128 * self.time_us as u128).saturating_mul(of as u128)
+    }
+}
+
+/// A point in time, microseconds, and the work until then.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mark {
+    at_us: u64,
+    work: u64,
+}
+
+impl Mark {
+    const fn until(self, now: Self) -> Harvest {
+        Harvest { work: now.work.saturating_sub(self.work), time_us: now.at_us.saturating_sub(self.at_us) }
+    }
+}
+
+/// What one thread knows of its processor.
+#[derive(Clone, Debug)]
+pub(crate) struct Sharing {
+    /// The way that brings most. [`Way::Yield`]: the processor is not shared.
+    way: Way,
+    /// The way that is tried in place of it.
+    trial: Option<Way>,
+    /// The beginning of the present period or trial.
+    began: Mark,
+    /// The beginning of the last [`TRIAL_US`] of a period.
+    recent: Mark,
+    /// All work that was done, in any unit.
+    work: u64,
+    /// What `way` brought before the trial, or in the [`TRIAL_US`] before the last ones.
+    last: Option<Harvest>,
+    /// How often in a row a [`TRIAL_US`] brought far more or far less than `last`.
+    changed: u8,
+    /// Trials of [`Way::Spin`] and [`Way::Sleep`].
+    trials: u32,
+    /// The last way that was right while the processor was shared.
+    remembered: Way,
+    /// When a yield was slow for the last time while the processor was not known to be shared,
+    /// and the thread's involuntary switches until then.
+    suspected: Option<(u64, u64)>,
+    looked_us: u64,
+}
+
+impl Sharing {
+    pub(crate) const fn new() -> Self {
+        Self {
+            way: Way::Yield,
+            trial: None,
+            began: Mark { at_us: 0, work: 0 },
+            recent: Mark { at_us: 0, work: 0 },
+            work: 0,
+            last: None,
+            changed: 0,
+            trials: 0,
+            remembered: Way::Spin,
+            suspected: None,
+            looked_us: 0,
+        }
+    }
+
+    /// Whether other programs compute on this thread's processor.
+    pub(crate) const fn is_shared(&self) -> bool {
+        !matches!(self.way, Way::Yield)
+    }
+
+    /// How to wait now.
+    pub(crate) const fn way(&self) -> Way {
+        match self.trial {
+            Some(trial) => trial,
+            None => self.way,
+        }
+    }
+
+    /// The work that was done until now.
+    pub(crate) const fn set_work(&mut self, work: u64) {
+        self.work = work;
+    }
+
+    /// The thread yielded from `now_us` on for `away_us`. `switches` tells how often another thread
+    /// has run in place of this one although it did not sleep: a hypervisor that takes the
+    /// processor away makes a yield slow, too, and no other way is better then.
+    pub(crate) fn yielded(&mut self, now_us: u64, away_us: u64, switches: impl FnOnce() -> u64) {
+        if away_us < SLOW_US {
+            return;
+        }
+        let now_us = now_us.saturating_add(away_us);
+        if self.is_shared() {
+            if self.trial == Some(Way::Yield) {
+                self.begin(now_us, None);
+            }
+            return;
+        }
+        let switches = switches();
+        let before = self.suspected.replace((now_us, switches));
+        if before.is_some_and(|(at, count)| now_us.saturating_sub(at) <= SUSPICION_US && switches > count) {
+            self.suspected = None;
+            self.way = self.remembered;
+            self.last = None;
+            self.begin(now_us, None);
+        }
+    }
+
+    /// There is no work at `now_us`: decides whether the way to wait changes.
+    pub(crate) fn look(&mut self, now_us: u64) {
+        let unseen_us = now_us.saturating_sub(self.looked_us);
+        self.looked_us = now_us;
+        if !self.is_shared() {
+            return;
+        }
+        if unseen_us > FORGOTTEN_US {
+            *self = Self { work: self.work, looked_us: now_us, ..Self::new() };
+            return;
+        }
+        let now = Mark { at_us: now_us, work: self.work };
+        match self.trial {
+            None => self.end_period(now),
+            Some(tried) => self.end_trial(now, tried),
+        }
+    }
+
+    fn end_period(&mut self, now: Mark) {
+        let recent = self.recent.until(now);
+        let period = self.began.until(now);
+        let jitter_us = ((self.began.at_us ^ self.began.work).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % JITTER_US;
+        let Some(last) = self.last else {
+            if recent.time_us >= TRIAL_US + jitter_us {
+                self.last = Some(recent);
+                self.begin(now.at_us, Some(self.other()));
+            }
+            return;
+        };
+        if recent.time_us < TRIAL_US {
+            return;
+        }
+        self.recent = now;
+        if recent.is_less(2, last, 1) || last.is_less(3, recent, 2) {
+            self.changed += 1;
+        } else {
+            self.changed = 0;
+            self.last = Some(recent);
+        }
+        // Programs have come or gone, or the other end waits in another way now, and does not only
+        // try it.
+        let has_changed = self.changed >= CHANGED;
+        if has_changed || period.time_us >= PERIOD_US + jitter_us {
+            self.last = Some(if has_changed { recent } else { period });
+            self.begin(now.at_us, Some(self.other()));
+        }
+    }
+
+    fn end_trial(&mut self, now: Mark, tried: Way) {
+        let harvest = self.began.until(now);
+        let last = self.last.unwrap_or_default();
+        let has_failed = harvest.time_us >= FAILED_US && harvest.is_less(3, last, 1);
+        if harvest.time_us < TRIAL_US && !has_failed {
+            return;
+        }
+        if tried == Way::Yield {
+            // No yield was slow.
+            if !harvest.is_less(4, last, 3) {
+                self.remembered = self.way;
+                self.way = tried;
+            }
+            return self.begin(now.at_us, None);
+        }
+        self.trials = self.trials.wrapping_add(1);
+        if last.is_less(5, harvest, 4) {
+            self.way = tried;
+            self.last = Some(harvest);
+        }
+        let next = self.trials.is_multiple_of(TRIALS_PER_YIELD).then_some(Way::Yield);
+        self.begin(now.at_us, next);
+    }
+
+    const fn other(&self) -> Way {
+        if matches!(self.way, Way::Spin) { Way::Sleep } else { Way::Spin }
+    }
+
+    fn begin(&mut self, now_us: u64, trial: Option<Way>) {
+        self.trial = trial;
+        self.began = Mark { at_us: now_us, work: self.work };
+        self.recent = self.began;
+        self.changed = 0;
+    }
+}
