@@ -6,6 +6,7 @@
 //! messages. It makes no loop device. Files can be looked up by name but not listed: only the loop
 //! device uses them.
 
+mod inbox;
 mod wire;
 mod worker;
 

@@ -3,7 +3,8 @@
 //! they are made.
 //!
 //! Soundness rests on one rule. The pages of a region are accessed through its buffers only; these
-//! are made once, together with the region and without overlap, and cannot be copied. So the owner
+//! are made together with the region, or when nobody else has it, without overlap, and cannot be
+//! copied; one that is cut in two gives its pages up to the pieces. So the owner
 //! of a buffer owns its pages exclusively, and they are freed when the last buffer and the last
 //! other owner of the region are dropped. A ring may give the address of a region to the kernel,
 //! which then holds the pages itself; it accesses them only for requests, which own their buffers.
@@ -136,6 +137,28 @@ impl Buffer {
         (0..count).map(buffer).collect()
     }
 
+    /// All of a region that has no buffer left, with whatever its bytes are.
+    ///
+    /// # Errors
+    /// Somebody else has the region, which is given back.
+    pub fn of_unused(mut region: Arc<Region>) -> Result<Buffer, Arc<Region>> {
+        if Arc::get_mut(&mut region).is_none() {
+            return Err(region);
+        }
+        let count = u32::try_from(region.pages.count()).expect("less than 16 TiB");
+        Ok(Buffer { region, first: 0, count })
+    }
+
+    /// Cuts off the first `len` bytes, rounded up to whole pages; `None` where there are fewer.
+    #[must_use]
+    pub fn cut(&mut self, len: usize) -> Option<Buffer> {
+        let pages = u32::try_from(len.div_ceil(PAGE_BYTES)).ok()?;
+        let left = self.count.checked_sub(pages)?;
+        let piece = Buffer { region: Arc::clone(&self.region), first: self.first, count: pages };
+        (self.first, self.count) = (self.first + pages, left);
+        Some(piece)
+    }
+
     /// The region that it belongs to.
     #[must_use]
     pub fn region(&self) -> &Arc<Region> {
@@ -263,6 +286,26 @@ mod tests {
             .collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert!(Buffer::zeroed_together(4096, 0).is_empty());
+    }
+
+    #[test]
+    fn a_buffer_is_cut_into_pieces_and_whole_again_when_they_are_gone() {
+        let mut rest = Buffer::zeroed(4 * PAGE_BYTES);
+        let region = Arc::clone(rest.region());
+        let mut piece = rest.cut(5000).unwrap();
+        piece.as_mut_slice().fill(1);
+        rest.as_mut_slice().fill(2);
+        assert_eq!((piece.capacity(), piece.offset()), (2 * PAGE_BYTES, 0));
+        assert_eq!((rest.capacity(), rest.offset()), (2 * PAGE_BYTES, 2 * PAGE_BYTES));
+        assert!(piece.as_slice().iter().all(|byte| *byte == 1), "not of the other piece");
+        assert!(rest.cut(2 * PAGE_BYTES + 1).is_none());
+        let last = rest.cut(2 * PAGE_BYTES).unwrap();
+        assert_eq!((last.capacity(), rest.capacity()), (2 * PAGE_BYTES, 0));
+        drop((rest, last));
+        let region = Buffer::of_unused(region).unwrap_err();
+        drop(piece);
+        let whole = Buffer::of_unused(region).unwrap();
+        assert_eq!((whole.capacity(), whole.offset(), whole.as_slice()[0]), (4 * PAGE_BYTES, 0, 1));
     }
 
     #[test]

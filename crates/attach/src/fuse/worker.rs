@@ -16,10 +16,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::inbox::Inbox;
 use super::wire::{self, init, opcode, open};
 use super::{FILE_SYSTEM, Shared};
 use crate::block_queue::{BlockQueue, Done, Entry, Io, NamespaceRef, Op, Table, View};
-use crate::buffer::{Buffer, Spare};
+use crate::buffer::{Buffer, KEPT_TIME, Spare};
 
 /// Bytes read in front of the data buffer: the header and the body of READ and WRITE, so that the
 /// data buffer gets exactly the data of a WRITE.
@@ -79,12 +80,14 @@ pub(super) struct Worker<B> {
     /// would wake all the time.
     epoll_full: OwnedFd,
     head: [u8; HEAD_BYTES],
-    buffer: Buffer,
+    inbox: Inbox,
     spare: Spare,
     pending: Vec<Option<Pending>>,
     free: Vec<usize>,
     backlog: VecDeque<Io>,
     done: Vec<Done>,
+    /// All commands that have completed.
+    completed: u64,
 }
 
 /// Result of reading /dev/fuse.
@@ -107,7 +110,7 @@ impl<B: BlockQueue> Worker<B> {
             epoll::add(set, &shared.stop_event, data, epoll::EventFlags::IN)?;
             epoll::add(set, blocks.fd(), data, epoll::EventFlags::IN)?;
         }
-        let buffer = Buffer::zeroed(receive_bytes(&shared));
+        let inbox = Inbox::new(receive_bytes(&shared));
         let view = View::new(table);
         Ok(Self {
             shared,
@@ -116,12 +119,13 @@ impl<B: BlockQueue> Worker<B> {
             epoll,
             epoll_full,
             head: [0; HEAD_BYTES],
-            buffer,
+            inbox,
             spare: Spare::default(),
             pending: Vec::new(),
             free: Vec::new(),
             backlog: VecDeque::new(),
             done: Vec::new(),
+            completed: 0,
         })
     }
 
@@ -146,6 +150,7 @@ impl<B: BlockQueue> Worker<B> {
             if !turns.is_multiple_of(idle.looks_per_step()) {
                 continue;
             }
+            idle.set_work(self.completed);
             // Yields first: the thread that makes work for this one may need the processor.
             idle.rest(now_us, |bound| self.sleep(sleep_max, bound))?;
         }
@@ -172,6 +177,7 @@ impl<B: BlockQueue> Worker<B> {
         let mut done = std::mem::take(&mut self.done);
         let sleep_max = self.blocks.poll(&mut done);
         busy |= !done.is_empty();
+        self.completed += done.len() as u64;
         for completion in done.drain(..) {
             self.complete(completion);
         }
@@ -190,7 +196,18 @@ impl<B: BlockQueue> Worker<B> {
     }
 
     /// Sleeps until there is something to do, or a timeout. Returns whether there is something.
-    fn sleep(&self, sleep_max: Option<Duration>, bound: Option<Duration>) -> io::Result<bool> {
+    fn sleep(&mut self, sleep_max: Option<Duration>, bound: Option<Duration>) -> io::Result<bool> {
+        let trims = bound.is_none() && (self.spare.is_kept() || self.inbox.is_kept());
+        let sleep_max = if trims { sleep_max.into_iter().chain([KEPT_TIME]).min() } else { sleep_max };
+        let woken = self.sleep_for(sleep_max, bound)?;
+        if trims && !woken {
+            self.spare.trim();
+            self.inbox.trim();
+        }
+        Ok(woken)
+    }
+
+    fn sleep_for(&self, sleep_max: Option<Duration>, bound: Option<Duration>) -> io::Result<bool> {
         let set = if self.is_full() { &self.epoll_full } else { &self.epoll };
         if let Some(bound) = bound {
             // epoll's own times are whole milliseconds.
@@ -212,7 +229,7 @@ impl<B: BlockQueue> Worker<B> {
 
     /// Reads one request, if there is one, and starts it.
     fn receive(&mut self) -> io::Result<Received> {
-        let mut parts = [IoSliceMut::new(&mut self.head), IoSliceMut::new(&mut self.buffer)];
+        let mut parts = [IoSliceMut::new(&mut self.head), IoSliceMut::new(self.inbox.room())];
         let received = match rustix::io::readv(&self.shared.device, &mut parts) {
             Ok(received) => received,
             // NOENT: the request was interrupted while it was read.
@@ -356,7 +373,7 @@ impl<B: BlockQueue> Worker<B> {
     fn write(&mut self, header: wire::InHeader, received: usize) -> Result<(), Errno> {
         let request: wire::TransferIn = self.body()?;
         let bytes = usize::try_from(request.size).map_err(|_too_many| Errno::INVAL)?;
-        if received.checked_sub(HEAD_BYTES) != Some(bytes) || bytes > self.buffer.len() {
+        if received.checked_sub(HEAD_BYTES) != Some(bytes) || bytes > self.inbox.room().len() {
             return Err(Errno::IO);
         }
         let namespace = &self.view.by_id(header.nodeid).ok_or(Errno::NOENT)?.namespace;
@@ -382,13 +399,10 @@ impl<B: BlockQueue> Worker<B> {
     fn take_payload(&mut self, bytes: usize) -> Buffer {
         if bytes <= COPY_MAX_BYTES {
             let mut data = self.spare.take(bytes);
-            data.copy_from_slice(&self.buffer[..bytes]);
+            data.copy_from_slice(&self.inbox.room()[..bytes]);
             return data;
         }
-        let next = self.spare.take(receive_bytes(&self.shared));
-        let mut data = std::mem::replace(&mut self.buffer, next);
-        data.truncate(bytes);
-        data
+        self.inbox.take(bytes)
     }
 
     fn fsync(&mut self, header: wire::InHeader) -> Result<(), Errno> {
@@ -480,6 +494,7 @@ impl<B: BlockQueue> Worker<B> {
             return;
         }
         self.free.push(index);
+        let is_of_inbox = matches!(pending, Pending::Write { bytes, .. } if bytes as usize > COPY_MAX_BYTES);
         match (pending, done.result) {
             (
                 Pending::Read { unique }
@@ -494,7 +509,9 @@ impl<B: BlockQueue> Worker<B> {
             }
             (Pending::Flush { unique } | Pending::Zero { unique, .. }, Ok(())) => self.reply(unique, &[]),
         }
-        self.spare.give(done.data);
+        if !is_of_inbox {
+            self.spare.give(done.data);
+        }
     }
 
     fn reply(&self, unique: u64, body: &[u8]) {

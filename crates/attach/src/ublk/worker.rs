@@ -15,7 +15,7 @@ use rustix::io::{Errno, pread, pwrite};
 use super::wire::{self, IoCommand, op};
 use super::{Descriptors, QueueRing};
 use crate::block_queue::{BlockQueue, Done, Io, Namespace, Op};
-use crate::buffer::{Buffer, Spare};
+use crate::buffer::{Buffer, KEPT_TIME, Spare};
 
 /// Entries of a ring; more commands are submitted in batches.
 const RING_ENTRIES: u32 = 256;
@@ -76,6 +76,8 @@ pub(super) struct Worker<B> {
     spare: Spare,
     completions: Vec<(u64, i32)>,
     done: Vec<Done>,
+    /// All commands that have completed.
+    completed: u64,
     ended: bool,
 }
 
@@ -94,6 +96,7 @@ impl<B: BlockQueue> Worker<B> {
             spare: Spare::default(),
             completions: Vec::new(),
             done: Vec::new(),
+            completed: 0,
             ended: false,
         })
     }
@@ -116,6 +119,7 @@ impl<B: BlockQueue> Worker<B> {
             if !turns.is_multiple_of(idle.looks_per_step()) {
                 continue;
             }
+            idle.set_work(self.completed);
             // Yields first: the thread that makes work for this one may need the processor, and the
             // kernel completes fetches when this thread enters it.
             idle.rest(now_us, |bound| self.sleep(sleep_max, bound))?;
@@ -140,6 +144,7 @@ impl<B: BlockQueue> Worker<B> {
         let mut done = std::mem::take(&mut self.done);
         let sleep_max = self.blocks.poll(&mut done);
         busy |= !done.is_empty();
+        self.completed += done.len() as u64;
         for completion in done.drain(..) {
             self.finish(completion)?;
         }
@@ -160,7 +165,13 @@ impl<B: BlockQueue> Worker<B> {
             self.ring.watch(self.wake.as_fd(), USER_WAKE)?;
             self.watching_wake = true;
         }
-        self.ring.wait(sleep_max.into_iter().chain(bound).min())
+        let trims = bound.is_none() && self.spare.is_kept();
+        let kept_time = trims.then_some(KEPT_TIME);
+        let woken = self.ring.wait(sleep_max.into_iter().chain(bound).chain(kept_time).min())?;
+        if trims && !woken {
+            self.spare.trim();
+        }
+        Ok(woken)
     }
 
     fn take_orders(&mut self) -> io::Result<bool> {
