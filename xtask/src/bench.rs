@@ -5,6 +5,7 @@
 //! subject affects another. Each round runs all subjects, so that other load affects them alike.
 
 mod calls;
+mod device;
 mod examples;
 mod fill;
 mod hosts;

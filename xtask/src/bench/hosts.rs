@@ -1,6 +1,7 @@
 //! The hosts: their command lines, and the parsing of their output.
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
@@ -14,13 +15,23 @@ const HOSTNQN: &str = "nqn.2014-08.org.example:bench-host";
 /// Buffers of SPDK's host, in MiB.
 const SPDK_MIB: u64 = 512;
 
-/// The command line of a subject's host, for a target on `port`.
+/// Where a host finds its drive, and runs.
+pub(super) struct Place<'a> {
+    /// The target's.
+    pub(super) port: u16,
+    /// The block device, if it is connected as one.
+    pub(super) device: Option<&'a Path>,
+    /// The first of the host's processors, where it is pinned.
+    pub(super) processor: usize,
+}
+
+/// The command line of a subject's host, which finds its drive at `place`.
 ///
 /// # Errors
 /// The program is not installed.
-pub(crate) fn command(
+pub(super) fn command(
     subject: &Subject,
-    port: u16,
+    &Place { port, device, processor }: &Place<'_>,
     seconds: f64,
     ramp: f64,
     resources: &Resources,
@@ -66,7 +77,7 @@ pub(crate) fn command(
             command.push(uri(port));
             command
         }
-        Host::Spdk(sock) => spdk(sock, load, port, whole, resources)?,
+        Host::Spdk(sock) => spdk((sock, processor), load, port, whole, resources)?,
         Host::FioNbd => {
             let mut command = fio("nbd", load, whole, ramp);
             command.extend(words(&format!("--uri=nbd://127.0.0.1:{port} --size={}M", load.drive_mib)));
@@ -77,6 +88,14 @@ pub(crate) fn command(
             command.push("--direct=1".into());
             let mut name = OsString::from("--filename=");
             name.push(&resources.file);
+            command.push(name);
+            command
+        }
+        Host::FioDevice => {
+            let mut command = fio("libaio", load, whole, ramp);
+            command.push("--direct=1".into());
+            let mut name = OsString::from("--filename=");
+            name.push(device.context("it is not connected")?);
             command.push(name);
             command
         }
@@ -100,7 +119,7 @@ pub(crate) fn parse(host: Host, printed: &str) -> Result<HostResult> {
         Host::Ebof | Host::EbofOn(_) => parse::ebof(printed),
         Host::EbofOneThread => parse::techniques(printed),
         Host::Spdk(_) => parse::spdk(printed),
-        Host::FioNbd | Host::FioFile(_) => parse::fio(printed),
+        Host::FioNbd | Host::FioFile(_) | Host::FioDevice => parse::fio(printed),
         Host::Iscsi => parse::iscsi(printed),
         Host::Hold(_) => Ok(HostResult { iops: 0.0, mean_us: None }),
     }
@@ -117,10 +136,13 @@ pub(crate) fn missing(subject: &Subject, resources: &Resources) -> Option<String
         Target::None | Target::Ebof { .. } | Target::Spdk { .. } => {}
     }
     match subject.host {
-        Host::FioNbd | Host::FioFile(_) => programs.push("fio"),
+        Host::FioNbd | Host::FioFile(_) | Host::FioDevice => programs.push("fio"),
         Host::Iscsi => programs.push("iscsi-perf"),
         Host::Raw(_) | Host::RawMemory(_) | Host::Ebof | Host::EbofOn(_) | Host::EbofOneThread => {}
         Host::Hold(_) | Host::Spdk(_) => {}
+    }
+    if let (Host::FioDevice, Some(what)) = (subject.host, super::device::missing()) {
+        return Some(what.to_owned());
     }
     let spdk = matches!(subject.target, Target::Spdk { .. }) || matches!(subject.host, Host::Spdk(_));
     if spdk && let Err(error) = resources.spdk("nvmf_tgt").and(resources.spdk("spdk_nvme_perf")) {
@@ -171,12 +193,19 @@ fn ebof(load: &Load, seconds: f64, ramp: f64, resources: &Resources) -> Vec<OsSt
     command
 }
 
-fn spdk(sock: Sock, load: &Load, port: u16, seconds: f64, resources: &Resources) -> Result<Vec<OsString>> {
+fn spdk(
+    (sock, processor): (Sock, usize),
+    load: &Load,
+    port: u16,
+    seconds: f64,
+    resources: &Resources,
+) -> Result<Vec<OsString>> {
     let mut command = vec![resources.spdk("spdk_nvme_perf")?.into_os_string()];
     // It finds the file system of huge pages by itself.
     let memory = if resources.has_huge_pages() { "" } else { "--no-huge" };
     command.extend(words(&format!(
-        "{memory} -s {SPDK_MIB} -c 0x2 -S {} -q {} -o {} -w {} -t {seconds} -a 1 -P {}",
+        "{memory} -s {SPDK_MIB} -c {:#x} -S {} -q {} -o {} -w {} -t {seconds} -a 1 -P {}",
+        1_u64 << processor,
         sock.name(),
         load.depth,
         load.block_bytes,

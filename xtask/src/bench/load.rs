@@ -119,6 +119,8 @@ pub(crate) enum Host {
     FioNbd,
     /// fio on the file itself, with this engine.
     FioFile(&'static str),
+    /// fio on the namespace as a local block device.
+    FioDevice,
     /// `iscsi-perf`.
     Iscsi,
     /// `ebof bench --hold`: this many controllers, nothing else.
@@ -138,6 +140,19 @@ pub(crate) enum Schedule {
     Free,
     /// Not pinned, with normal priority.
     Plain,
+    /// With normal priority, beside programs that compute.
+    Shared(Shared),
+}
+
+/// Processors that programs use which compute without end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shared {
+    /// The processors of target and host, which the programs share in turns; `None`: nothing is
+    /// pinned.
+    pub(crate) ends: Option<[usize; 2]>,
+    pub(crate) programs: usize,
+    /// The programs' nice value.
+    pub(crate) nice: u8,
 }
 
 /// One of the programs that are compared.

@@ -8,9 +8,10 @@ use anyhow::{Result, bail};
 
 use ebof_statistics::Stolen;
 
+use super::device::Device;
 use super::fill::fill;
-use super::load::{Drive, Host, Metric, Schedule, Subject, Target};
-use super::process::{Process, processor_ns};
+use super::load::{Drive, Host, Metric, Schedule, Shared, Subject, Target};
+use super::process::{Process, processor_ns, start_computing};
 use super::resources::Resources;
 use super::{hosts, targets};
 
@@ -50,7 +51,7 @@ pub(crate) fn run(
     resources: &Resources,
     interrupted: &dyn Fn() -> bool,
 ) -> Result<Sample> {
-    let (targets_on, hosts_on) = processors(subject.host);
+    let (targets_on, hosts_on) = processors(subject.host, schedule);
     let target = targets::start(subject.target, &subject.load, (schedule, &targets_on), resources, interrupted)?;
     if let Target::Ebof { drive: Drive::Memory, .. } | Target::Spdk { drive: Drive::Memory, .. } = subject.target
         && !matches!(subject.host, Host::Hold(_))
@@ -59,7 +60,17 @@ pub(crate) fn run(
         let settling = target.process.as_ref().map(Process::id).filter(|_| is_ours);
         fill(target.port, subject.load.drive_mib, settling, (schedule, &hosts_on), resources, interrupted)?;
     }
-    let command = hosts::command(subject, target.port, seconds, RAMP, resources)?;
+    let device = match subject.host {
+        Host::FioDevice => Some(Device::connect(target.port, resources)?),
+        _ => None,
+    };
+    let place = hosts::Place {
+        port: target.port,
+        device: device.as_ref().map(Device::path),
+        processor: hosts_on.first().copied().unwrap_or(1),
+    };
+    let command = hosts::command(subject, &place, seconds, RAMP, resources)?;
+    let _computing = start_computing(schedule)?;
     // The raw program contains both ends and places them itself, whatever `taskset` sets.
     let mut host = Process::start(&command, schedule, &hosts_on)?;
     let started = Instant::now();
@@ -111,7 +122,10 @@ pub(crate) fn run(
 }
 
 /// The processors of target and host, where they are pinned.
-fn processors(host: Host) -> (Vec<usize>, Vec<usize>) {
+fn processors(host: Host, schedule: Schedule) -> (Vec<usize>, Vec<usize>) {
+    if let Schedule::Shared(Shared { ends: Some([target, host]), .. }) = schedule {
+        return (vec![target], vec![host]);
+    }
     match host {
         Host::EbofOn(pairs) => pairs.iter().map(|pair| (pair[0], pair[1])).unzip(),
         _ => (vec![0], vec![1]),

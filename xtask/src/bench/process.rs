@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::load::Schedule;
+use super::load::{Schedule, Shared};
 
 /// Time limit of a process after SIGTERM; then it is killed. tgtd does not end as long as it has
 /// targets.
@@ -122,8 +122,26 @@ fn prefix(schedule: Schedule, processors: &[usize]) -> Vec<OsString> {
         Schedule::Pinned if is_real_time() => [words("chrt -r 1"), pinned].concat(),
         Schedule::Pinned | Schedule::PinnedShare => [share(), pinned].concat(),
         Schedule::Free => share(),
-        Schedule::Plain => Vec::new(),
+        Schedule::Shared(Shared { ends: Some(_), .. }) => pinned,
+        Schedule::Plain | Schedule::Shared(_) => Vec::new(),
     }
+}
+
+/// Starts the programs that compute beside what is measured.
+///
+/// # Errors
+/// One cannot be started.
+pub(super) fn start_computing(schedule: Schedule) -> Result<Vec<Process>> {
+    let Schedule::Shared(Shared { ends, programs, nice }) = schedule else { return Ok(Vec::new()) };
+    let command = |at: usize| {
+        let mut command: Vec<OsString> = ["nice", "-n", &nice.to_string()].map(OsString::from).to_vec();
+        if let Some(ends) = ends {
+            command.extend(["taskset", "-c", &ends[at % 2].to_string()].map(OsString::from));
+        }
+        command.extend(["sh", "-c", "while :; do :; done"].map(OsString::from));
+        command
+    };
+    (0..programs).map(|at| Process::start(&command(at), Schedule::Plain, &[])).collect()
 }
 
 static REAL_TIME: OnceLock<bool> = OnceLock::new();

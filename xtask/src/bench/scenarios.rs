@@ -1,7 +1,7 @@
 //! All scenarios, with the goals of the data path. docs/performance.md describes them.
 
 use super::load::{
-    Comparison, DRIVE_MIB, Drive, Goal, Host, Load, Metric, Rw, Scenario, Schedule, Sock, Subject, Target,
+    Comparison, DRIVE_MIB, Drive, Goal, Host, Load, Metric, Rw, Scenario, Schedule, Shared, Sock, Subject, Target,
 };
 
 const KIB: u32 = 1 << 10;
@@ -44,6 +44,12 @@ pub(crate) fn all(processors: usize) -> Vec<Scenario> {
     all.extend([(Rw::RandRead, "read"), (Rw::RandWrite, "write")].map(|(rw, word)| one_thread(rw, word)));
     all.extend(pairs(processors));
     all.extend([1, 32, 128].map(others));
+    for (name, what, beside) in SHARED {
+        all.extend([1, 32].map(|depth| shared(name, what, beside, depth)));
+    }
+    for (rw, kib, depth) in DEVICES {
+        all.push(device(rw, kib, depth));
+    }
     all
 }
 
@@ -259,6 +265,49 @@ fn others(depth: u16) -> Scenario {
         .subject("qemu-nbd", Target::QemuNbd, Host::FioNbd, load)
         .subject("tgt", Target::Tgt, Host::Iscsi, load)
         .compare(Metric::Iops, &["ebof"], &["nbdkit", "qemu-nbd", "tgt"], Goal::Shown)
+}
+
+/// Both ends beside programs that compute: each with one on its processor, and at nice 19, all on
+/// one processor, and wherever the system puts them.
+const SHARED: [(&str, &str, Shared); 4] = [
+    ("apart", "a program on each processor", Shared { ends: Some([0, 1]), programs: 2, nice: 0 }),
+    ("nice", "a program at nice 19 on each processor", Shared { ends: Some([0, 1]), programs: 2, nice: 19 }),
+    ("one", "both ends and a program on one processor", Shared { ends: Some([0, 0]), programs: 1, nice: 0 }),
+    ("free", "two programs, nothing pinned", Shared { ends: None, programs: 2, nice: 0 }),
+];
+
+fn shared(name: &str, what: &str, beside: Shared, depth: u16) -> Scenario {
+    let load = Load::new(Rw::RandRead, 4 * KIB, depth);
+    let title = format!("4K randread, memory, QD{depth}: {what}");
+    let scenario =
+        scenario(&format!("shared-{name}-qd{depth}"), title, Schedule::Shared(beside)).ebof(Drive::Memory, load);
+    if beside.ends.is_none() {
+        // SPDK pins itself.
+        return scenario.compare(Metric::Iops, &["ebof"], &[], Goal::Shown);
+    }
+    scenario.spdk(Drive::Memory, load).compare(Metric::Iops, &["ebof"], SPDK, Goal::AtLeast(1.0))
+}
+
+/// Loads of the block device, with the size of a block in KiB.
+const DEVICES: [(Rw, u32, u16); 7] = [
+    (Rw::Write, 128, 8),
+    (Rw::Write, 128, 32),
+    (Rw::Write, 128, 128),
+    (Rw::Read, 128, 32),
+    (Rw::RandRead, 4, 1),
+    (Rw::RandRead, 4, 32),
+    (Rw::RandWrite, 4, 32),
+];
+
+/// The namespace as a block device, beside its URI.
+fn device(rw: Rw, kib: u32, depth: u16) -> Scenario {
+    let load = Load { drive_mib: 256, ..Load::new(rw, kib * KIB, depth) };
+    let ebof = Target::Ebof { drive: Drive::Memory, threads: Some(1) };
+    let title = format!("{kib}K {}, memory, QD{depth}: the block device beside the URI", rw.name());
+    scenario(&format!("device-{}{kib}k-qd{depth}", rw.name()), title, Schedule::Free)
+        .subject("device", ebof, Host::FioDevice, load)
+        .subject("uri", ebof, Host::Ebof, load)
+        .compare(Metric::Iops, &["device"], &["uri"], Goal::Shown)
 }
 
 #[cfg(test)]
