@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn what_a_deep_queue_had_is_kept_until_it_is_trimmed() {
         let mut spare = Spare::default();
-        let mut round = |spare: &mut Spare| {
+        let round = |spare: &mut Spare| {
             let buffers: Vec<_> = (0..256).map(|_| spare.take(128 << 10)).collect();
             let places: BTreeSet<_> = buffers.iter().map(|buffer| buffer.as_ptr() as usize).collect();
             buffers.into_iter().for_each(|buffer| spare.give(buffer));

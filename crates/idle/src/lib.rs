@@ -94,7 +94,8 @@ pub enum Step {
 /// yielding and sleeping are in separate places, the order of calls is: [`Idle::step`] after every
 /// [`Idle::looks_per_step`] polls without work, [`Idle::woke`] after every sleep, [`Idle::found`]
 /// whenever there was work, and [`Idle::stop`] when the thread stops waiting without work.
-/// [`Idle::set_work`] tells how much there was before a step: by that the ways to wait are compared.
+/// [`Idle::set_work`] tells how much there was before a step: by that the ways to wait are
+/// compared.
 #[derive(Clone, Debug)]
 pub struct Idle {
     base_us: u64,

@@ -477,7 +477,8 @@ impl Shared {
 
     /// Waits a moment ([`GATHER`]) for as many messages as the last batch had: callers whose
     /// requests were just completed are about to send the next ones, and a larger batch costs less
-    /// per request. Where others compute on the processor it does not wait: the callers may need it.
+    /// per request. Where others compute on the processor it does not wait: the callers may need
+    /// it.
     pub(crate) fn gather(&self, messages: &mut VecDeque<Message>, count: usize, yields: &mut Yields) {
         let mut now = self.clock.now();
         let end = now + GATHER;

@@ -332,12 +332,9 @@ impl Reactor {
             return Some(Duration::ZERO);
         }
         self.idle.set_work(self.received_bytes);
-        let probe_us = match self.idle.step(now_us) {
-            Step::GiveWay => {
-                self.idle.give_way(now_us);
-                return Some(Duration::ZERO);
-            }
-            Step::Sleep(bound_us) => bound_us,
+        let Step::Sleep(probe_us) = self.idle.step(now_us) else {
+            self.idle.give_way(now_us);
+            return Some(Duration::ZERO);
         };
         let now_ms = now_us / 1000;
         self.shrink_after_a_while(now_us);

@@ -1,7 +1,7 @@
-//! Memory that requests are read into. How much of it a request needs is known when it is there, and
-//! the kernel demands room for the largest: so each request is read to the beginning of what is left
-//! of a region, and a write keeps no more of it than its payload has. Payloads of one region are
-//! sent from it, and when all of them are, it is used again.
+//! Memory that requests are read into. How much of it a request needs is known when it is there,
+//! and the kernel demands room for the largest: so each request is read to the beginning of what is
+//! left of a region, and a write keeps no more of it than its payload has. Payloads of one region
+//! are sent from it, and when all of them are, it is used again.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
