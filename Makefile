@@ -22,8 +22,9 @@ page: ## the web page that the program embeds, with Node.js 18 or later: page/di
 	@cd page && { [ node_modules/.package-lock.json -nt package-lock.json ] || npm ci --ignore-scripts; }
 	@cd page && npm run --silent check && npm run --silent build
 
-build: ## the program and the engine for fio, optimized: target/release/ebof, target/release/libebof_fio.so
-	@! command -v npm >/dev/null || $(MAKE) --no-print-directory page || echo "make build: goes on without the web page"
+build: ## the program with its web page, and the engine for fio, optimized: target/release/ebof, target/release/libebof_fio.so
+	@if ! command -v npm >/dev/null; then echo "make build: npm is missing: the program is built without its web page; install Node.js 18 or later (apt install nodejs npm) for it"; \
+	elif ! $(MAKE) --no-print-directory page; then echo "make build: the web page could not be built (see above): the program is built without it, or with that of an earlier build"; fi
 	$(CARGO) build --release --locked -p ebof
 	$(CARGO) rustc --release --locked -p ebof-fio --lib --crate-type cdylib
 
@@ -38,12 +39,12 @@ test: ## everything: check, all tests, interoperation with Linux in virtual mach
 
 run: ## a demonstration: serves a drive with files, attaches and mounts it, compares and measures, and cleans up
 	@scripts/packages.sh demo
-	$(CARGO) build --release --locked -p ebof
+	@$(MAKE) --no-print-directory build
 	@$(BIN) demo $(ARGS)
 
 run-box: ## a demonstration: functions of a drive are given to ports, measured and moved while they are used; GUEST=1: measured in a virtual machine, too
 	@scripts/packages.sh demo
-	$(CARGO) build --release --locked -p ebof
+	@$(MAKE) --no-print-directory build
 	@$(if $(GUEST),tests/vm/setup.sh && tests/vm/setup-qemu.sh)
 	@$(BIN) demo --box $(if $(GUEST),--guest tests/vm/box-guest.sh) $(ARGS)
 

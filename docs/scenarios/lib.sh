@@ -24,14 +24,16 @@
 #   unplug NAME, plug NAME       pulls the cable of a machine, and puts it back
 #   check TEXT COMMAND...        prints "ok: TEXT" or "FAILED: TEXT", by the status of a command of
 #                                this shell
-#   skip TEXT                    prints "SKIPPED: TEXT", and ends the script
+#   skip TEXT                    prints "SKIPPED: TEXT", and ends the script with status 77
 #   at_exit COMMAND              runs a command of this shell at the end, before machines go away
 #   finish                       the last line of each script: all of it was run
 #
 # $work is a directory that is removed at the end, $work/NAME the current directory of a machine.
-# The status is 0 if no check failed, and if the script was skipped.
+# The status is 0 if no check failed, 77 if the script was skipped: nothing was shown then.
 #
 #   EBOF       the program (default: ebof in PATH)
+#   EBOF_SCENARIO_PROGRAMS  where scripts/packages.sh has unpacked programs of services
+#              (default: /var/cache/ebof-scenarios)
 #   TMPDIR     where $work is made
 #   EBOF_SCENARIO_KEEP=1  $work is kept
 # shellcheck disable=SC2034,SC2317 # scripts use what seems unused
@@ -39,10 +41,22 @@ set -uo pipefail
 export PATH=$PATH:/usr/sbin:/sbin LC_ALL=C
 
 say() { printf '%s\n' "$*"; }
-skip() { say "SKIPPED: $*"; exit 0; }
+skip() { say "SKIPPED: $*"; exit 77; }
+# What scripts/packages.sh has unpacked, instead of installing services, is used where it is missing.
+unpacked=${EBOF_SCENARIO_PROGRAMS:-/var/cache/ebof-scenarios}
+if [[ -d $unpacked && ${EBOF_SCENARIO_UNPACKED:-} != "$unpacked" ]]; then
+  export EBOF_SCENARIO_UNPACKED=$unpacked PYTHONPATH=$unpacked/usr/lib/python3/dist-packages
+  for folder in "$unpacked"/usr/lib/postgresql/*/bin "$unpacked"/usr/{bin,sbin}; do PATH=$PATH:$folder; done
+  for folder in "$unpacked"/{usr/,}lib/*-linux-gnu "$unpacked"/usr/lib/*-linux-gnu/ceph; do
+    LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
+  done
+  export LD_LIBRARY_PATH
+fi
 needs() {
   local program
-  for program; do command -v "$program" >/dev/null || skip "the program $program is missing"; done
+  for program; do
+    command -v "$program" >/dev/null || skip "the program $program is missing (as root, scripts/packages.sh test installs or unpacks what scenarios need)"
+  done
 }
 
 # ---- outside: starts the script again, and cleans up after it
