@@ -16,6 +16,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export LC_ALL=C TZ=UTC
 
 say() { printf 'deb: %s\n' "$*"; }
+[[ -d page/dist ]] || say "page/dist is missing: the program was built without its web page (make build says why)"
 die() { printf 'deb: %s\n' "$*" >&2; exit 1; }
 
 target=${CARGO_TARGET_DIR:-target}
@@ -147,10 +148,14 @@ documents() {
   packed $doc/third-party-licences.txt.gz <"$work/licences"
   sed -e "s/@VERSION@/$version/" -e "s/@DATE@/$(date -R -d "@$SOURCE_DATE_EPOCH")/" packaging/deb/changelog |
     packed $doc/changelog.gz
-  packed $doc/CHANGELOG.md.gz <CHANGELOG.md
-  put 644 README.md $doc/README.md
-  for file in docs/*.md docs/box.toml docs/*.svg; do put 644 "$file" "$doc/docs/${file##*/}"; done
   put 644 crates/manage/examples/ebof.toml $doc/examples/ebof.toml
+  # The places of the sources: documents refer to each other.
+  while IFS= read -r file; do
+    put 644 "$file" "$doc/$file"
+  done < <(find docs monitoring README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md SPECIFICATION.md packaging/Containerfile tests/vm/README.md -type f | sort)
+  # What is elsewhere in a package.
+  find "$root/$doc" -name '*.md' -exec sed -i -e 's,](LICENSE-[A-Z]*),](copyright),g' \
+    -e 's,](\(\(\.\./\)*\)crates/manage/examples/ebof\.toml),](\1examples/ebof.toml),g' {} +
   mkdir -p "$symbols/usr/share/doc"
   ln -s ebof "$symbols/usr/share/doc/ebof-dbgsym"
 }

@@ -31,6 +31,13 @@ tree=$again/tree
 for page in man1/ebof.1 man5/ebof.toml.5 man5/ebof-connections.toml.5 man8/ebof.service.8; do
   [[ -s $tree/usr/share/man/$page.gz ]] || die "there is no $page"
 done
+# Documents lead to nothing that the package lacks.
+doc=$tree/usr/share/doc/ebof
+while IFS=: read -r file link; do
+  link=${link#](} link=${link%%#*} link=${link%)}
+  [[ -z $link || $link == *:* || -e $(dirname "$file")/$link ]] || die "${file#"$doc"/} leads to $link, which is not in the package"
+done < <(grep -oE '\]\([^) ]+' --include='*.md' -r "$doc")
+[[ -s $doc/monitoring/grafana/ebof.json && -s $doc/monitoring/prometheus/alerts.yml ]] || die "monitoring/ is not in the package"
 # Every verb has a page.
 "$tree/usr/bin/ebof" --help | sed -nE 's/^  ([a-z][a-z-]+) .*/\1/p' | while read -r verb; do
   [[ $verb != ebof ]] || continue # an example
