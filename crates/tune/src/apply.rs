@@ -44,6 +44,12 @@ pub enum StepOutcome {
     },
     /// It does not exist any more. Only of undoing.
     Gone,
+    /// The hardware, its driver or the kernel does not have it: it stays as it is, and that is no
+    /// failure.
+    Unavailable {
+        /// Why not.
+        reason: String,
+    },
     /// It was refused.
     Failed {
         /// The system's answer, or what was read back.
@@ -61,6 +67,7 @@ impl StepOutcome {
             Self::Already => "already",
             Self::Kept { .. } => "kept",
             Self::Gone => "gone",
+            Self::Unavailable { .. } => "unavailable",
             Self::Failed { .. } => "failed",
         }
     }
@@ -89,7 +96,9 @@ pub fn apply(
     for ((knob, old, new), is_new) in report.differing().zip(is_new) {
         let outcome = change(machine, knob, old, new);
         match &outcome {
-            StepOutcome::Failed { .. } if is_new && knob.read(machine).is_ok_and(|value| value == old) => {
+            StepOutcome::Failed { .. } | StepOutcome::Unavailable { .. }
+                if is_new && knob.read(machine).is_ok_and(|value| value == old) =>
+            {
                 record.forget(knob);
             }
             StepOutcome::Adjusted { found } => record.note(knob, old, found, now_s),
@@ -121,7 +130,7 @@ pub fn undo(machine: &dyn Machine, record: &mut Record) -> Result<Vec<Step>, Rec
             Err(error) if error.kind() == io::ErrorKind::NotFound => StepOutcome::Gone,
             Err(error) => StepOutcome::Failed { reason: explain(error) },
         };
-        if !matches!(outcome, StepOutcome::Failed { .. }) {
+        if !matches!(outcome, StepOutcome::Failed { .. } | StepOutcome::Unavailable { .. }) {
             record.forget(&change.knob);
         }
         steps.push(Step { knob: change.knob, from: found.ok(), to: change.old, outcome });
@@ -133,7 +142,7 @@ pub fn undo(machine: &dyn Machine, record: &mut Record) -> Result<Vec<Step>, Rec
 /// Gives a knob another value, and looks what it has then.
 fn change(machine: &dyn Machine, knob: &Knob, old: &str, new: &str) -> StepOutcome {
     if let Err(error) = knob.write(machine, new) {
-        return StepOutcome::Failed { reason: refusal(knob, &error) };
+        return refusal(knob, &error);
     }
     // systemd has answered when the service has changed; its process may follow a moment later.
     if matches!(knob, Knob::Irqbalance) {
@@ -149,12 +158,18 @@ fn change(machine: &dyn Machine, knob: &Knob, old: &str, new: &str) -> StepOutco
     }
 }
 
-fn refusal(knob: &Knob, error: &io::Error) -> String {
+fn refusal(knob: &Knob, error: &io::Error) -> StepOutcome {
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     match (knob, errno) {
         // kernel/irq/proc.c: the interrupt's cores are managed.
-        (Knob::Interrupt { .. }, Some(Errno::IO)) => "the kernel spreads this interrupt itself".to_owned(),
-        _ => explain(error),
+        (Knob::Interrupt { .. }, Some(Errno::IO)) => {
+            StepOutcome::Unavailable { reason: "the kernel spreads this interrupt itself".to_owned() }
+        }
+        // The driver's set_coalesce of virtio_net and others, without the feature.
+        (Knob::AdaptiveRx { .. }, Some(Errno::OPNOTSUPP | Errno::INVAL)) => {
+            StepOutcome::Unavailable { reason: format!("this adapter's driver does not have it ({error})") }
+        }
+        _ => StepOutcome::Failed { reason: explain(error) },
     }
 }
 

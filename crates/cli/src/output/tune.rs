@@ -93,7 +93,7 @@ fn setting_json(setting: &Setting) -> Object {
 fn step_json(step: &Step) -> Object {
     let (found, reason) = match &step.outcome {
         StepOutcome::Adjusted { found } | StepOutcome::Kept { found } => (Some(found.clone()), None),
-        StepOutcome::Failed { reason } => (None, Some(reason.clone())),
+        StepOutcome::Failed { reason } | StepOutcome::Unavailable { reason } => (None, Some(reason.clone())),
         StepOutcome::Done | StepOutcome::Already | StepOutcome::Gone => (None, None),
     };
     Object::new()
@@ -259,9 +259,10 @@ fn applied_text(report: &Report, steps: &[Step], verbose: bool) -> String {
     let mut text = steps_text(steps, verbose);
     let by_hand = report.settings.iter().filter(|setting| setting.state.name() == "by-hand").count();
     let failed = failed(steps);
-    let _infallible = match steps.len() {
-        0 => writeln!(text, "Nothing differs that can be set here."),
-        count => writeln!(text, "{}; `ebof tune --undo` takes that back.", counted(count - failed, "set")),
+    let unavailable = steps.iter().filter(|step| matches!(step.outcome, StepOutcome::Unavailable { .. })).count();
+    let _infallible = match steps.len() - failed - unavailable {
+        0 if failed == 0 => writeln!(text, "Nothing differs that can be set here."),
+        count => writeln!(text, "{}; `ebof tune --undo` takes that back.", counted(count, "set")),
     };
     if by_hand > 0 {
         let _infallible = writeln!(text, "{} by hand: `ebof tune` shows them.", counted(by_hand, "can only be set"));
@@ -331,6 +332,7 @@ fn what_became(step: &Step) -> String {
         StepOutcome::Already => format!("{to} already"),
         StepOutcome::Kept { found } => format!("somebody has set {found} meanwhile, which stays; it was {to} before"),
         StepOutcome::Gone => format!("it does not exist any more; it was {to}"),
+        StepOutcome::Unavailable { reason } => format!("stays {from}: {reason}"),
         StepOutcome::Failed { reason } => format!("NOT {from} -> {to}: {reason}"),
     }
 }

@@ -119,16 +119,41 @@ fn a_refused_setting_does_not_stop_the_others() {
     assert_eq!(
         failed,
         [
-            "irq 61: the kernel spreads this interrupt itself",
             "cpu3: Permission denied (os error 13): root may",
             "enp1s0f1: accepted without an effect: still off",
             "net.ipv4.tcp_rmem: Read-only file system (os error 30): a container cannot, its host can"
         ]
     );
+    // What the hardware does not have is no failure: it would be one each time.
+    let unavailable: Vec<String> = steps
+        .iter()
+        .filter_map(|step| match &step.outcome {
+            StepOutcome::Unavailable { reason } => Some(format!("{}: {reason}", step.knob.whose())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(unavailable[0], "irq 61: the kernel spreads this interrupt itself");
     assert_eq!(machine.read(RMEM).unwrap(), "16777216\n");
     let undone = take_back(&machine);
-    assert_eq!(undone.len(), steps.len() - failed.len());
+    assert_eq!(undone.len(), steps.len() - failed.len() - unavailable.len());
     assert_eq!(machine.changed_since(&before), [""; 0]);
+}
+
+/// As drivers of virtio answer: they tell the setting, and do not change it.
+#[test]
+fn what_an_adapter_does_not_have_is_no_failure() {
+    for errno in [95, 22] {
+        let machine = Recorded::load("server.tree");
+        machine.refusing.borrow_mut().insert("enp1s0f1 adaptive-rx".to_owned(), errno);
+        let steps = change(&machine, &options());
+        let kept: Vec<_> = steps.iter().filter(|step| step.outcome != StepOutcome::Done).collect();
+        assert_eq!(kept.len(), 1, "{kept:?}");
+        assert!(
+            matches!(&kept[0].outcome, StepOutcome::Unavailable { reason } if reason.contains("driver")),
+            "{kept:?}"
+        );
+        assert!(is_all(&take_back(&machine), &StepOutcome::Done), "it is not recorded");
+    }
 }
 
 #[test]
