@@ -3,7 +3,7 @@
 
 use base64::Engine as _;
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, ORIGIN};
-use hyper::{Method, Uri};
+use hyper::{Method, Uri, Version};
 
 /// The header with the token of a session.
 pub(super) const X_AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
@@ -81,6 +81,13 @@ pub(super) fn is_cross_site(method: &Method, headers: &HeaderMap) -> bool {
     authority.is_empty() || !authority.eq_ignore_ascii_case(host)
 }
 
+/// Whether a request says which host it is for, once: whoever is between could take another one of
+/// two (RFC 9112, Host and :authority). HTTP/1.0 may leave it out.
+pub(super) fn has_one_host(version: Version, headers: &HeaderMap) -> bool {
+    let hosts = headers.get_all(HOST).iter().count();
+    hosts == 1 || (hosts == 0 && version < Version::HTTP_11)
+}
+
 /// Whether the host of a request is this machine, by a name that nobody else resolves. Without
 /// TLS, a page of somebody else could otherwise reach a loopback address by a name of its own.
 pub(super) fn is_for_this_machine(uri: &Uri, headers: &HeaderMap) -> bool {
@@ -125,6 +132,16 @@ mod tests {
         let mut twice = headers(&[(&X_AUTH_TOKEN, "a")]);
         twice.append(X_AUTH_TOKEN, "b".parse().unwrap());
         assert!(Credentials::of(&twice) == Credentials::Malformed);
+    }
+
+    #[test]
+    fn one_host_is_named() {
+        let host = (&HOST, "box.example:8443");
+        assert!(has_one_host(Version::HTTP_11, &headers(&[host])) && has_one_host(Version::HTTP_10, &HeaderMap::new()));
+        assert!(!has_one_host(Version::HTTP_11, &HeaderMap::new()));
+        let mut twice = headers(&[host]);
+        twice.append(HOST, "box.example:8443".parse().unwrap());
+        assert!(!has_one_host(Version::HTTP_11, &twice) && !has_one_host(Version::HTTP_10, &twice));
     }
 
     #[test]

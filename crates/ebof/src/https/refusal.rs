@@ -70,6 +70,11 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
+    pub(super) const NO_HOST: Self = Self::new(
+        StatusCode::BAD_REQUEST,
+        "the request has no header Host, or more than one",
+        "send one, as HTTP/1.1 has it (RFC 9112, Host and :authority)",
+    );
     pub(super) const HOST: Self = Self::new(
         StatusCode::MISDIRECTED_REQUEST,
         "without TLS only this machine is served",

@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 use super::control::Control;
-use super::credentials::{Credentials, is_cross_site, is_for_this_machine};
+use super::credentials::{Credentials, has_one_host, is_cross_site, is_for_this_machine};
 use super::rates::{Rates, network};
 use super::redfish::Redfish;
 use super::refusal::{Realm, Refusal};
@@ -129,6 +129,9 @@ impl Service {
     ) -> Result<Response<Body>, Refusal> {
         let now = Instant::now().into_std();
         self.by_address.take(&network(peer.address.ip()), 1, now).map_err(Refusal::too_fast)?;
+        if !has_one_host(parts.version, &parts.headers) {
+            return Err(Refusal::NO_HOST);
+        }
         if !peer.secure && !is_for_this_machine(&parts.uri, &parts.headers) {
             return Err(Refusal::HOST);
         }
