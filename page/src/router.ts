@@ -9,7 +9,7 @@ addEventListener("hashchange", () => (hash.value = location.hash));
 export const route = computed<string[]>(() => {
   const path = hash.value.replace(/^#\/?/, "");
   const parts = path.split("/").filter(Boolean).map(decoded);
-  return parts.length ? parts : ["box"];
+  return parts.length ? parts : ["overview"];
 });
 
 function decoded(text: string): string {

@@ -58,8 +58,10 @@ export async function changePassword(page, password) {
   await page.click("button[type=submit]");
 }
 
-/** Waits until the box is shown. */
+/** Goes to the picture of the box from the overview that a login leads to, and waits for it. */
 export async function shown(page) {
+  await page.waitForSelector("main h1");
+  if (/^(#\/?)?$/.test(await page.evaluate(() => location.hash))) await view(page, "box");
   await page.waitForSelector("[data-node^='drive:']");
 }
 

@@ -7,28 +7,25 @@ import type { Change } from "./change";
 
 const ref = (uri: string) => ({ "@odata.id": uri });
 
-/** A function is given to a port, or moves to it: the zone gets one more endpoint. */
+/** A function is given to a port, or moves to it: the zone gets one more endpoint. The others are
+ * not named, so that nothing is said of what somebody else has given meanwhile. */
 export function giveToPort(one: FunctionView, port: PortView): Change {
-  const endpoints = [...new Set([...port.endpoints, endpointOf(one, port)])];
   return {
     title: one.port ? `Move ${one.name} to port ${port.name}` : `Give ${one.name} to port ${port.name}`,
-    method: "PATCH",
-    target: port.zone ?? port.uri,
-    body: { Links: { Endpoints: endpoints.map(ref) } },
-    ifMatch: port.zoneEtag,
+    method: "POST",
+    target: `${port.zone ?? port.uri}/Actions/Zone.AddEndpoint`,
+    body: { Endpoint: ref(endpointOf(one, port)) },
   };
 }
 
 export function takeFromPort(one: FunctionView): Change | undefined {
   const port = ports.value.find((each) => each.name === one.port);
   if (!port?.zone) return undefined;
-  const gone = endpointOf(one, port);
   return {
     title: `Take ${one.name} from port ${port.name}`,
-    method: "PATCH",
-    target: port.zone,
-    body: { Links: { Endpoints: port.endpoints.filter((uri) => uri !== gone).map(ref) } },
-    ifMatch: port.zoneEtag,
+    method: "POST",
+    target: `${port.zone}/Actions/Zone.RemoveEndpoint`,
+    body: { Endpoint: ref(endpointOf(one, port)) },
   };
 }
 

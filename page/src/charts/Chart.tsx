@@ -1,6 +1,7 @@
 //! One chart over time, drawn by uPlot, with a table of the same numbers.
 
 import uPlot from "uplot";
+import { type Signal, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { scheme } from "../ui/theme";
 
@@ -58,7 +59,7 @@ function drawn(props: ChartProps): (number | null)[][] {
   return props.series.map((one) => one.values.map((value) => (value === null ? null : Math.max(value, FLOOR_US))));
 }
 
-function options(element: HTMLElement, props: ChartProps, width: number): uPlot.Options {
+function options(element: HTMLElement, props: ChartProps, width: number, at: Signal<number | null>): uPlot.Options {
   const style = getComputedStyle(element);
   const grid = style.getPropertyValue("--line").trim();
   const ink = style.getPropertyValue("--quiet").trim();
@@ -73,6 +74,7 @@ function options(element: HTMLElement, props: ChartProps, width: number): uPlot.
     padding: [8, 14, 0, 0],
     legend: { show: false },
     cursor: { sync: { key: SYNC }, y: false, points: { size: 6 }, drag: { x: false, y: false } },
+    hooks: { setCursor: [(plot) => (at.value = plot.cursor.idx ?? null)] },
     scales: {
       x: { time: true, range },
       y: props.logarithmic ? { distr: 3 } : { range: (_, __, max) => [0, max > 0 ? max * 1.08 : 1] },
@@ -83,14 +85,14 @@ function options(element: HTMLElement, props: ChartProps, width: number): uPlot.
     ],
     series: [
       {},
-      ...props.series.map((one, at): uPlot.Series => {
-        const line = colour(element, at);
+      ...props.series.map((one, index): uPlot.Series => {
+        const line = colour(element, index);
         const plain = { label: one.label, stroke: line, width: 1.5, spanGaps: false, points: { show: false } };
         return props.stacked ? { ...plain, fill: `${line}${"b0"}` } : plain;
       }),
     ],
     ...(props.stacked
-      ? { bands: Array.from({ length: Math.max(0, last) }, (_, at): uPlot.Band => ({ series: [at + 2, at + 1] })) }
+      ? { bands: Array.from({ length: Math.max(0, last) }, (_, index): uPlot.Band => ({ series: [index + 2, index + 1] })) }
       : {}),
   };
 }
@@ -106,13 +108,15 @@ function now(element: HTMLElement): number {
 export function Chart(props: ChartProps) {
   const element = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | undefined>(undefined);
+  /** The index of the time under the cursor, of this chart or another one. */
+  const at = useSignal<number | null>(null);
   const shape = `${scheme.value}|${props.series.map((one) => one.label).join("|")}|${props.seconds}|${props.stacked}`;
   if (element.current) element.current.dataset.now = String(props.now);
   useEffect(() => {
     const target = element.current;
     if (!target) return undefined;
     target.dataset.now = String(props.now);
-    const made = new uPlot(options(target, props, target.clientWidth || 300), data(props), target);
+    const made = new uPlot(options(target, props, target.clientWidth || 300, at), data(props), target);
     plot.current = made;
     const observer = new ResizeObserver(() => made.setSize({ width: Math.max(120, target.clientWidth), height: HEIGHT }));
     observer.observe(target);
@@ -127,9 +131,14 @@ export function Chart(props: ChartProps) {
   }, [props.times, props.series, props.now, shape]);
   return (
     <figure class="chart" data-test={`chart ${props.title}`}>
-      <figcaption>{props.title}</figcaption>
+      <figcaption>
+        {props.title}
+        <span class="quiet" data-test="cursor time">
+          {at.value !== null && props.times[at.value] !== undefined ? ` at ${clock(props.times[at.value] ?? 0, 0)}` : ""}
+        </span>
+      </figcaption>
       <div ref={element} class="plot" role="img" aria-label={`${props.title} over time; the numbers are in the table below`} />
-      <Numbers {...props} />
+      <Numbers {...props} at={at.value} />
     </figure>
   );
 }
@@ -138,16 +147,19 @@ function data(props: ChartProps): uPlot.AlignedData {
   return [props.times, ...drawn(props)] as uPlot.AlignedData;
 }
 
-function Numbers({ series, format, title }: ChartProps) {
+/** The numbers of the time under the cursor, or the last ones. */
+function Numbers({ series, format, title, at: index }: ChartProps & { at: number | null }) {
+  const atCursor = index !== null;
+
   return (
     <table class="numbers">
-      <caption class="unseen">{title}: now, mean and highest</caption>
+      <caption class="unseen">{title}: {atCursor ? "at the cursor" : "now"}, mean and highest</caption>
       <thead>
         <tr>
           <th scope="col">
             <span class="unseen">series</span>
           </th>
-          <th scope="col">now</th>
+          <th scope="col">{atCursor ? "cursor" : "now"}</th>
           <th scope="col">mean</th>
           <th scope="col">highest</th>
         </tr>
@@ -163,7 +175,7 @@ function Numbers({ series, format, title }: ChartProps) {
                 <span class={`swatch series-${(at % COLOURS) + 1}`} aria-hidden="true" />
                 {one.label}
               </th>
-              <td>{format(values.length ? (one.values.at(-1) ?? undefined) : undefined)}</td>
+              <td>{format((index === null ? one.values.at(-1) : one.values[index]) ?? undefined)}</td>
               <td>{format(mean)}</td>
               <td>{format(highest)}</td>
             </tr>

@@ -3,8 +3,9 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { serviceNow } from "../api/client";
+import { MANAGER } from "../api/addresses";
 import { box } from "../model/store";
-import { type Kind, RANGES, type Range } from "../model/metrics";
+import { type Kind, RANGES, type Range, bytes, current, iops } from "../model/metrics";
 import { go, route } from "../router";
 import { count, latency, rate, shortNqn } from "../ui/format";
 import { Segments } from "../ui/Segments";
@@ -12,8 +13,15 @@ import { Chart, type Series } from "./Chart";
 import { type Shown, type Source, aligned, follow } from "./data";
 import { watchKinds } from "./live";
 
-const KINDS: Kind[] = ["Functions", "Ports", "Drives", "Hosts"];
-const SINGULAR: Record<Kind, string> = { Functions: "Function", Ports: "Port", Drives: "Drive", Hosts: "Host", Target: "Target" };
+const KINDS: Kind[] = ["Target", "Drives", "Functions", "Namespaces", "Ports", "Hosts"];
+const SINGULAR: Record<Kind, string> = {
+  Functions: "Function",
+  Namespaces: "Namespace",
+  Ports: "Port",
+  Drives: "Drive",
+  Hosts: "Host",
+  Target: "Target",
+};
 
 /** The end of a URI: how histories name their objects. */
 function idOf(uri: string): string {
@@ -26,6 +34,12 @@ function choices(kind: Kind): Source[] {
     case "Functions":
       return drives.flatMap((drive) =>
         drive.functions.map((one) => ({ label: one.name, kind, id: `${idOf(drive.storage)}-${idOf(one.uri)}`, uri: one.uri })),
+      );
+    case "Target":
+      return [{ label: "all of it", kind, id: "ebof", uri: MANAGER }];
+    case "Namespaces":
+      return drives.flatMap((drive) =>
+        drive.namespaces.map((one) => ({ label: one.name, kind, id: `${idOf(drive.storage)}-${idOf(one.uri)}`, uri: one.uri })),
       );
     case "Ports":
       return ports.map((port) => ({ label: port.name, kind, id: port.id, uri: port.uri }));
@@ -40,11 +54,23 @@ function choices(kind: Kind): Source[] {
   }
 }
 
+/** What has most to do now; `undefined` if nothing has. */
+function busiest(sources: Source[]): Source | undefined {
+  const load = (source: Source) => iops(current.value.get(source.uri)) * 4096 + bytes(current.value.get(source.uri));
+  const best = sources.reduce<Source | undefined>((a, b) => (a && load(a) >= load(b) ? a : b), undefined);
+  return best && load(best) > 0 ? best : undefined;
+}
+
 export function ChartsView() {
   const [, kindName, name] = route.value;
-  const kind = KINDS.find((one) => one === kindName) ?? "Functions";
+  const kind = KINDS.find((one) => one === kindName) ?? "Target";
   const all = choices(kind);
-  const source = all.find((one) => one.label === name) ?? all[0];
+  // What was busy when the view was opened stays, also when something else is busier later.
+  const first = useSignal<{ kind: Kind; label: string } | null>(null);
+  const known = first.value?.kind === kind && all.some((one) => one.label === first.value?.label);
+  if (!known && busiest(all)) first.value = { kind, label: busiest(all)?.label ?? "" };
+  const source = all.find((one) => one.label === name) ?? all.find((one) => known && one.label === first.value?.label) ?? busiest(all) ?? all[0];
+  useEffect(() => watchKinds([kind]), [kind]);
   const range = useSignal<Range>(RANGES[1] as Range);
   return (
     <>

@@ -6,7 +6,7 @@ import { ROOT } from "../api/addresses";
 import { ServiceError, get } from "../api/client";
 import type { MetricReport, MetricValue } from "../api/types";
 
-export type Kind = "Functions" | "Ports" | "Drives" | "Hosts" | "Target";
+export type Kind = "Functions" | "Namespaces" | "Ports" | "Drives" | "Hosts" | "Target";
 
 export const METRICS = [
   "ReadCommands",

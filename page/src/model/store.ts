@@ -5,6 +5,7 @@ import { ROOT } from "../api/addresses";
 import { ServiceError, members } from "../api/client";
 import { startStream, stopStream, streamState } from "../api/stream";
 import type { Endpoint, EventRecord, MetricReport, Task } from "../api/types";
+import { notify } from "../ui/notices";
 import { type Box, type DriveView, hostViews, readDrives, readHostEndpoints, readPorts } from "./box";
 
 /** The most events and tasks that are kept. */
@@ -111,7 +112,10 @@ async function readWanted(): Promise<void> {
       if (newDrives) drives.value = all ? newDrives : merged(drives.value, newDrives, storages);
       if (newPorts) ports.value = newPorts;
       if (newEndpoints) endpoints.value = newEndpoints;
-      if (newTasks) tasks.value = newTasks;
+      if (newTasks) {
+        tellEnds(tasks.value, newTasks);
+        tasks.value = newTasks;
+      }
       loaded.value = true;
       problem.value = "";
     });
@@ -121,6 +125,19 @@ async function readWanted(): Promise<void> {
     wanted.all = true;
     const wait = error instanceof ServiceError ? (error.retryAfterS ?? 0) * 1000 : 0;
     if (refreshing !== undefined) readSoon(Math.max(AGAIN_MS, wait));
+  }
+}
+
+const OVER = new Set(["Completed", "Exception", "Killed", "Cancelled", "Interrupted"]);
+
+/** Tasks that ran when they were last seen, and have ended: whoever began them. */
+function tellEnds(before: Task[], now: Task[]): void {
+  for (const task of now) {
+    const last = before.find((one) => one.Id === task.Id);
+    if (!last || OVER.has(last.TaskState ?? "") || !OVER.has(task.TaskState ?? "")) continue;
+    const good = task.TaskState === "Completed";
+    const why = good ? "" : ` ${task.Messages?.at(-1)?.Message ?? ""}`;
+    notify({ text: `${task.Name ?? `Task ${task.Id}`}: ${good ? "done" : "failed"}.${why}`.trim(), good });
   }
 }
 

@@ -7,7 +7,7 @@ import { current, iops } from "../model/metrics";
 import { beginDrag } from "./drag";
 import { expand, onKey } from "./keys";
 import type { Layout, Node } from "./layout";
-import { cancelPick, dragged, drop, isExpanded, isTarget, moving, picked, selected, setExpanded, targetOf } from "./state";
+import { cancelPick, dragged, drop, isExpanded, isFound, isTarget, moving, picked, selected, setExpanded, targetOf } from "./state";
 
 export function NodeView({ node, layout, first }: { node: Node; layout: Layout; first: boolean }) {
   const isSelected = selected.value === node.key;
@@ -21,6 +21,7 @@ export function NodeView({ node, layout, first }: { node: Node; layout: Layout; 
     target ? "target" : moving.value && moving.value !== node.key ? "aside" : "",
     dragged.value?.over === node.key ? "over" : "",
     draggable ? "draggable" : "",
+    isFound(node) ? "found" : "",
   ];
   const click = () => {
     if (picked.value && target) return drop(picked.value, node.key);

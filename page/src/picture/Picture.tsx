@@ -8,7 +8,7 @@ import { Details } from "./Details";
 import { COLUMNS, type Edge, type Layout, curve, layOut, related } from "./layout";
 import { NodeView } from "./NodeView";
 import { focusTarget, focusWanted } from "./keys";
-import { dragged, filter, isExpanded, moving, nameOf, picked, selected, setAllExpanded, shownDrives, targetOf } from "./state";
+import { dragged, filter, isExpanded, moving, nameOf, onlyConnected, picked, selected, setAllExpanded, shownDrives, targetOf } from "./state";
 
 export function BoxView() {
   const element = useRef<HTMLDivElement>(null);
@@ -58,6 +58,14 @@ function Tools() {
         value={filter.value}
         onInput={(event) => (filter.value = event.currentTarget.value)}
       />
+      <button
+        type="button"
+        class="small"
+        aria-pressed={onlyConnected.value}
+        onClick={() => (onlyConnected.value = !onlyConnected.value)}
+      >
+        Only connected
+      </button>
       {many && (
         <>
           <button type="button" class="small" onClick={() => setAllExpanded(true)}>
@@ -106,7 +114,7 @@ function Canvas({ layout }: { layout: Layout }) {
         ))}
       </div>
       {loaded.value && shownDrives.value.length === 0 && (
-        <p class="empty">{filter.value ? "Nothing matches the filter." : "The box has no drives."}</p>
+        <p class="empty">{filter.value ? "Nothing matches the filter." : onlyConnected.value ? "No host is connected." : "The box has no drives."}</p>
       )}
     </>
   );

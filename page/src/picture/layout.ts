@@ -76,8 +76,14 @@ export function layOut(box: Box, drives: DriveView[], expanded: (drive: string) 
   const columnWidth = Math.floor((width - 4 * gap) / 5);
   const place = new Placer(columnWidth, gap);
   let y = 0;
-  for (const drive of drives) y = place.block(drive, expanded(drive.name), y) + BLOCK_GAP;
-  const height = Math.max(0, y - BLOCK_GAP);
+  let gapBelow = 0;
+  for (const drive of drives) {
+    const open = expanded(drive.name);
+    // Sixteen drives that are collapsed are on one screen.
+    gapBelow = open ? BLOCK_GAP : ROW_GAP;
+    y = place.block(drive, open, y) + gapBelow;
+  }
+  const height = Math.max(0, y - gapBelow);
   const portNodes = box.ports.map((port) => place.make("port", 1, port.name, { port }));
   const hostNodes = box.hosts.map((host) => place.make("host", 0, host.nqn, { host }));
   place.linkFunctions(drives, portNodes);

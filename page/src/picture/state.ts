@@ -18,10 +18,29 @@ export const dragged = signal<{ key: string; x: number; y: number; over: string 
 export const filter = signal("");
 const toggled = signal<ReadonlyMap<string, boolean>>(new Map());
 
+/** Only functions that a host has, and their namespaces. */
+export const onlyConnected = signal(false);
+
 export const shownDrives = computed<DriveView[]>(() => {
   const words = filter.value.trim();
-  return words ? drives.value.filter((drive) => matches(drive, words)) : drives.value;
+  const found = words ? drives.value.filter((drive) => matches(drive, words)) : drives.value;
+  return onlyConnected.value ? found.map(connectedPart).filter((drive) => drive.functions.length) : found;
 });
+
+function connectedPart(drive: DriveView): DriveView {
+  const functions = drive.functions.filter((one) => one.hosts.length);
+  const uris = functions.map((one) => one.uri);
+  return { ...drive, functions, namespaces: drive.namespaces.filter((one) => one.functions.some((uri) => uris.includes(uri))) };
+}
+
+/** Whether a node is one of those that are looked for, and not only beside one. */
+export function isFound(node: Node): boolean {
+  const words = filter.value.trim().toLowerCase();
+  if (!words) return false;
+  const { host, port, drive, function: one } = node;
+  const text = `${nameOf(node.key)} ${host?.nqn ?? ""} ${port?.listen ?? ""} ${drive?.nqn ?? ""} ${one?.nqn ?? ""}`.toLowerCase();
+  return words.split(/\s+/).some((word) => text.includes(word));
+}
 
 export function isExpanded(drive: string): boolean {
   const choice = toggled.value.get(drive);

@@ -21,15 +21,18 @@ import { EventsView } from "../views/Events";
 import { HostsView } from "../views/Hosts";
 import { Login } from "../views/Login";
 import { NamespacesView } from "../views/Namespaces";
+import { OverviewView } from "../views/Overview";
 import { PortsView } from "../views/Ports";
 import { RefusedView } from "../views/Refused";
 import { SlowView } from "../views/Slow";
 import { TasksView } from "../views/Tasks";
 import { LiveRegion } from "./live";
+import { Notices } from "./notices";
 import { Segments } from "./Segments";
 import { type Choice, choice, choose } from "./theme";
 
 const VIEWS: [string, string, ComponentType][] = [
+  ["overview", "Overview", OverviewView],
   ["box", "Box", BoxView],
   ["charts", "Charts", ChartsView],
   ["drives", "Drives", DrivesView],
@@ -76,11 +79,11 @@ function Gate() {
 }
 
 function Frame() {
-  const [name = "box"] = route.value;
+  const [name = "overview"] = route.value;
   const [, title, View] = VIEWS.find(([id]) => id === name) ?? (VIEWS[0] as (typeof VIEWS)[0]);
   const main = useRef<HTMLElement>(null);
   const first = useRef(true);
-  useEffect(() => watchKinds(["Functions", "Ports", "Drives"]), []);
+  useEffect(() => watchKinds(["Target", "Functions", "Ports", "Drives"]), []);
   useLayoutEffect(() => {
     document.title = `${title} – ebof`;
     // Another view is told by its heading.
@@ -109,6 +112,7 @@ function Frame() {
         {loaded.value ? <View /> : <p class="quiet loading">{problem.value ? "" : "Reading the box …"}</p>}
       </main>
       <ChangeDialog />
+      <Notices />
     </>
   );
 }
@@ -125,7 +129,7 @@ function Top() {
   const running = tasks.value.filter((task) => ["Running", "Starting", "Pending", "New", "Stopping"].includes(task.TaskState ?? ""));
   return (
     <header class="top">
-      <a class="brand" href={href("box")}>
+      <a class="brand" href={href("overview")}>
         ebof
       </a>
       <span class={`state ${tone}`} data-test="stream">

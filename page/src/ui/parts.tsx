@@ -34,6 +34,8 @@ export interface Column<T> {
   extra?: boolean;
   /** What is in the cells says enough to who sees them. */
   bare?: boolean;
+  /** What rows are sorted by; without it by what is in the cell, if that is text or a number. */
+  by?: (row: T) => string | number | undefined;
 }
 
 export interface TableProps<T> {
@@ -44,8 +46,38 @@ export interface TableProps<T> {
   empty: ComponentChildren;
 }
 
-export function Table<T>({ caption, columns, rows, id, empty }: TableProps<T>) {
-  if (!rows.length) return <p class="empty">{empty}</p>;
+/** What a row is sorted by in a column; `undefined` if it has nothing there. */
+function sortKey<T>(column: Column<T>, row: T): string | number | undefined {
+  const value = column.by ? column.by(row) : column.cell(row);
+  return typeof value === "string" || typeof value === "number" ? value : undefined;
+}
+
+/** Numbers by value, text by its words and numbers; what has nothing comes last, either way. */
+export function sorted<T>(rows: T[], column: Column<T>, down: boolean): T[] {
+  const compare = (a: T, b: T) => {
+    const [left, right] = [sortKey(column, a), sortKey(column, b)];
+    if (left === undefined || right === undefined) return Number(left === undefined) - Number(right === undefined);
+    const order =
+      typeof left === "number" && typeof right === "number"
+        ? left - right
+        : String(left).localeCompare(String(right), "en", { numeric: true });
+    return down ? -order : order;
+  };
+  return rows.toSorted(compare);
+}
+
+export function Table<T>({ caption, columns, rows: given, id, empty }: TableProps<T>) {
+  const order = useSignal<{ title: string; down: boolean } | null>(null);
+  if (!given.length) return <p class="empty">{empty}</p>;
+  const by = columns.find((column) => column.title === order.value?.title);
+  const rows = by ? sorted(given, by, order.value?.down ?? false) : given;
+  const sortable = (column: Column<T>) => !column.bare && given.some((row) => sortKey(column, row) !== undefined);
+  // Up, down, and as it was.
+  const turn = (title: string) => {
+    const now = order.value?.title === title ? order.value : null;
+    order.value = !now ? { title, down: false } : now.down ? null : { title, down: true };
+  };
+  const direction = (column: Column<T>) => (column !== by ? undefined : order.value?.down ? "descending" : "ascending");
   const style = ({ number, extra, bare }: Column<T>) => [number && "number", extra && "extra", bare && "bare"].filter(Boolean).join(" ");
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label={caption}>
@@ -54,8 +86,17 @@ export function Table<T>({ caption, columns, rows, id, empty }: TableProps<T>) {
         <thead>
           <tr>
             {columns.map((column) => (
-              <th scope="col" class={style(column)}>
-                {column.bare ? <span class="unseen">{column.title}</span> : column.title}
+              <th scope="col" class={style(column)} aria-sort={direction(column)}>
+                {column.bare ? (
+                  <span class="unseen">{column.title}</span>
+                ) : sortable(column) ? (
+                  <button type="button" class="sort" onClick={() => turn(column.title)}>
+                    {column.title}
+                    <span aria-hidden="true">{{ ascending: " ▲", descending: " ▼", none: "" }[direction(column) ?? "none"]}</span>
+                  </button>
+                ) : (
+                  column.title
+                )}
               </th>
             ))}
           </tr>

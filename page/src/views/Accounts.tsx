@@ -50,13 +50,14 @@ export function AccountsView() {
         empty="No account can be seen."
         columns={[
           { title: "Account", cell: (one) => one.UserName },
-          { title: "Role", cell: (one) => <Role one={one} /> },
+          { title: "Role", by: (one) => one.RoleId, cell: (one) => <Role one={one} /> },
           { title: "State", cell: (one) => <AccountState one={one} /> },
           { title: "Actions", bare: true, cell: (one) => <AccountButtons one={one} /> },
         ]}
       />
       <div class="cards">
         <Password account={value?.accounts.find((one) => one.UserName === user.value?.name)} />
+        {mayAdminister() && <Reset accounts={(value?.accounts ?? []).filter(mayEdit)} />}
         {mayAdminister() && <Create />}
       </div>
       <h2>Sessions</h2>
@@ -66,10 +67,10 @@ export function AccountsView() {
         id={(one) => one["@odata.id"]}
         empty="No session can be seen."
         columns={[
-          { title: "Session", cell: (one) => <code>{one.Id}</code> },
+          { title: "Session", by: (one) => one.Id, cell: (one) => <code>{one.Id}</code> },
           { title: "Account", cell: (one) => one.UserName },
           { title: "From", extra: true, cell: (one) => one.ClientOriginIPAddress ?? "–" },
-          { title: "Since", extra: true, cell: (one) => <Time at={one.CreatedTime} /> },
+          { title: "Since", extra: true, by: (one) => one.CreatedTime, cell: (one) => <Time at={one.CreatedTime} /> },
           { title: "Actions", bare: true, cell: (one) => <EndSession one={one} /> },
         ]}
       />
@@ -191,6 +192,43 @@ function Password({ account }: { account: Account | undefined }) {
       />
       <Button type="submit" disabled={differs || !password.value || !again.value}>
         Change …
+      </Button>
+    </form>
+  );
+}
+
+/** An administrator gives another account a password, which its user has to change. */
+function Reset({ accounts }: { accounts: Account[] }) {
+  const name = useSignal("");
+  const password = useSignal("");
+  const chosen = accounts.find((one) => one.UserName === name.value) ?? accounts[0];
+  if (!chosen) return null;
+  const submit = (event: Event) => {
+    event.preventDefault();
+    const body = { Password: password.value, PasswordChangeRequired: true };
+    proposed(`Reset the password of ${chosen.UserName}`, chosen, body, () => (password.value = ""));
+  };
+  return (
+    <form class="panel form" onSubmit={submit}>
+      <h2>Password of another account</h2>
+      <Select
+        label="Account"
+        name="reset-account"
+        value={chosen.UserName ?? ""}
+        options={accounts.map((one) => [one.UserName ?? "", one.UserName ?? ""])}
+        onChange={(value) => (name.value = value)}
+      />
+      <Field
+        label="First password"
+        name="reset-password"
+        type="password"
+        autocomplete="new-password"
+        hint="Its user has to choose another one at the next login."
+        value={password.value}
+        onInput={(value) => (password.value = value)}
+      />
+      <Button type="submit" disabled={!password.value}>
+        Reset …
       </Button>
     </form>
   );

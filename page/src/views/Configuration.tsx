@@ -107,7 +107,7 @@ function Before({ now }: { now: Configuration }) {
       empty="None is stored: the target has no state directory."
       columns={[
         { title: "No.", number: true, cell: (one) => one.Generation },
-        { title: "Since", cell: (one) => <Time at={one.Created} /> },
+        { title: "Since", by: (one) => one.Created, cell: (one) => <Time at={one.Created} /> },
         { title: "By", extra: true, cell: (one) => one.Cause },
         { title: "Changes", cell: (one) => <Changes one={one} /> },
         { title: "Actions", bare: true, cell: (one) => button(one, rows.indexOf(one)) },

@@ -16,9 +16,9 @@ export function DriveLogs({ logs }: { logs: Logs | undefined }) {
         empty="No self-test has been run."
         columns={[
           { title: "Kind", cell: (one) => one.Kind ?? "–" },
-          { title: "Result", cell: (one) => <Badge tone={one.Passed ? "good" : "warn"}>{one.Passed ? "passed" : "not passed"}</Badge> },
+          { title: "Result", by: (one) => (one.Passed ? "passed" : "not passed"), cell: (one) => <Badge tone={one.Passed ? "good" : "warn"}>{one.Passed ? "passed" : "not passed"}</Badge> },
           { title: "Meaning", cell: (one) => one.Message },
-          { title: "At power-on hour", number: true, cell: (one) => exact(one.PowerOnHours) },
+          { title: "At power-on hour", number: true, by: (one) => one.PowerOnHours, cell: (one) => exact(one.PowerOnHours) },
         ]}
       />
       <h2>Errors</h2>
@@ -28,10 +28,10 @@ export function DriveLogs({ logs }: { logs: Logs | undefined }) {
         id={(one) => String(one.Number)}
         empty="The drive has logged no error."
         columns={[
-          { title: "Number", number: true, cell: (one) => exact(one.Number) },
+          { title: "Number", number: true, by: (one) => one.Number, cell: (one) => exact(one.Number) },
           { title: "Error", cell: (one) => one.Message },
           { title: "Namespace", number: true, cell: (one) => one.NamespaceId ?? "–" },
-          { title: "Block", number: true, extra: true, cell: (one) => exact(one.LBA ?? undefined) },
+          { title: "Block", number: true, extra: true, by: (one) => one.LBA ?? undefined, cell: (one) => exact(one.LBA ?? undefined) },
         ]}
       />
       <h2>The drive's own events</h2>
@@ -41,7 +41,7 @@ export function DriveLogs({ logs }: { logs: Logs | undefined }) {
         id={(one) => `${one.Timestamp} ${one.EventType} ${one.Message}`}
         empty="The drive has logged no event."
         columns={[
-          { title: "Time", cell: (one) => <Time at={one.Timestamp} /> },
+          { title: "Time", by: (one) => one.Timestamp, cell: (one) => <Time at={one.Timestamp} /> },
           { title: "Event", cell: (one) => one.Message },
         ]}
       />

@@ -50,14 +50,14 @@ function All() {
         id={(drive) => drive.name}
         empty="The box has no drives."
         columns={[
-          { title: "Drive", cell: (drive) => <a href={href("drives", drive.name)}>{drive.name}</a> },
-          { title: "Health", cell: (drive) => <Health value={drive.health} /> },
-          { title: "Allocated", cell: (drive) => <Usage drive={drive} /> },
-          { title: "Wear", number: true, cell: (drive) => percent(of(drive)?.used ?? wear(drive)) },
-          { title: "Temp.", number: true, cell: (drive) => celsius(of(drive)?.celsius) },
+          { title: "Drive", by: (drive) => drive.name, cell: (drive) => <a href={href("drives", drive.name)}>{drive.name}</a> },
+          { title: "Health", by: (drive) => drive.health, cell: (drive) => <Health value={drive.health} /> },
+          { title: "Allocated", by: (drive) => (drive.resource?.CapacityBytes ?? 0) - (drive.resource?.Oem?.Ebof?.UnallocatedBytes ?? 0), cell: (drive) => <Usage drive={drive} /> },
+          { title: "Wear", number: true, by: (drive) => of(drive)?.used ?? wear(drive), cell: (drive) => percent(of(drive)?.used ?? wear(drive)) },
+          { title: "Temp.", number: true, by: (drive) => of(drive)?.celsius, cell: (drive) => celsius(of(drive)?.celsius) },
           { title: "Functions", number: true, extra: true, cell: (drive) => drive.functions.length },
           { title: "Namespaces", number: true, extra: true, cell: (drive) => drive.namespaces.length },
-          { title: "Serial", extra: true, cell: (drive) => <code>{drive.resource?.SerialNumber ?? "–"}</code> },
+          { title: "Serial", extra: true, by: (drive) => drive.resource?.SerialNumber, cell: (drive) => <code>{drive.resource?.SerialNumber ?? "–"}</code> },
           { title: "Firmware", extra: true, cell: (drive) => drive.resource?.FirmwareVersion ?? "–" },
         ]}
       />

@@ -67,11 +67,11 @@ export function EventsView() {
         id={(entry) => entry.Id ?? ""}
         empty={value?.length ? "Nothing matches the filter." : "There is no event."}
         columns={[
-          { title: "Time", cell: (entry) => <Time at={entry.Created} /> },
-          { title: "Severity", cell: (entry) => <Health value={entry.Severity} /> },
-          { title: "Event", cell: (entry) => <What entry={entry} /> },
-          { title: "By", extra: true, cell: (entry) => <span class="wrap">{entry.Oem?.Ebof?.Who ?? "–"}</span> },
-          { title: "Message", extra: true, cell: (entry) => <code class="whole-word">{entry.MessageId?.split(".").at(-1)}</code> },
+          { title: "Time", by: (entry) => entry.Created, cell: (entry) => <Time at={entry.Created} /> },
+          { title: "Severity", by: (entry) => entry.Severity ?? undefined, cell: (entry) => <Health value={entry.Severity} /> },
+          { title: "Event", by: (entry) => entry.Message, cell: (entry) => <What entry={entry} /> },
+          { title: "By", extra: true, by: (entry) => entry.Oem?.Ebof?.Who ?? undefined, cell: (entry) => <span class="wrap">{entry.Oem?.Ebof?.Who ?? "–"}</span> },
+          { title: "Message", extra: true, by: (entry) => entry.MessageId?.split(".").at(-1), cell: (entry) => <code class="whole-word">{entry.MessageId?.split(".").at(-1)}</code> },
         ]}
       />
     </>

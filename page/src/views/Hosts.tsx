@@ -69,7 +69,7 @@ function Hosts({ hosts }: { hosts: HostView[] }) {
       id={(host) => host.nqn}
       empty="No host is known, and none is connected."
       columns={[
-        { title: "Host", cell: (host) => <code>{host.nqn}</code> },
+        { title: "Host", by: (host) => host.nqn, cell: (host) => <code>{host.nqn}</code> },
         {
           title: "State",
           cell: (host) => (host.connections.length ? <Badge tone="good">connected</Badge> : <Badge>not connected</Badge>),
@@ -205,11 +205,11 @@ function Connections({ hosts }: { hosts: HostView[] }) {
         empty="No host is connected."
         columns={[
           { title: "Function", cell: (row) => row.function },
-          { title: "Host", cell: (row) => <code title={row.nqn}>{shortNqn(row.nqn)}</code> },
+          { title: "Host", by: (row) => row.nqn, cell: (row) => <code title={row.nqn}>{shortNqn(row.nqn)}</code> },
           { title: "Port", cell: (row) => row.port },
-          { title: "Address", extra: true, cell: (row) => <code>{row.address}</code> },
+          { title: "Address", extra: true, by: (row) => row.address, cell: (row) => <code>{row.address}</code> },
           { title: "I/O queues", number: true, extra: true, cell: (row) => row.queues },
-          { title: "Since", cell: (row) => <Time at={row.since} /> },
+          { title: "Since", by: (row) => row.since, cell: (row) => <Time at={row.since} /> },
         ]}
       />
       <p class="quiet">

@@ -26,12 +26,12 @@ export function NamespacesView() {
         id={(each) => each.name}
         empty="There is no namespace yet."
         columns={[
-          { title: "Namespace", cell: (each) => <a href={href("namespaces", each.name)}>{each.name}</a> },
-          { title: "Size", number: true, cell: (each) => bytes(each.bytes) },
-          { title: "Block", number: true, cell: (each) => `${each.blockBytes} B` },
+          { title: "Namespace", by: (each) => each.name, cell: (each) => <a href={href("namespaces", each.name)}>{each.name}</a> },
+          { title: "Size", number: true, by: (each) => each.bytes, cell: (each) => bytes(each.bytes) },
+          { title: "Block", number: true, by: (each) => each.blockBytes, cell: (each) => `${each.blockBytes} B` },
           { title: "Attached to", cell: (each) => <Attached one={each} /> },
           { title: "Shared", extra: true, cell: (each) => (each.shared ? "yes" : "no") },
-          { title: "UUID", extra: true, cell: (each) => <code>{each.uuid}</code> },
+          { title: "UUID", extra: true, by: (each) => each.uuid, cell: (each) => <code>{each.uuid}</code> },
         ]}
       />
       {mayChange() && <Create />}

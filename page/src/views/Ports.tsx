@@ -20,12 +20,12 @@ export function PortsView() {
         empty="The target has no ports."
         columns={[
           { title: "Port", cell: (port) => port.name },
-          { title: "Kind", cell: (port) => <Badge>{port.direct ? "direct" : "fabric"}</Badge> },
-          { title: "Health", cell: (port) => <Health value={port.resource?.Status?.Health} /> },
+          { title: "Kind", by: (port) => (port.direct ? "direct" : "fabric"), cell: (port) => <Badge>{port.direct ? "direct" : "fabric"}</Badge> },
+          { title: "Health", by: (port) => port.resource?.Status?.Health ?? "", cell: (port) => <Health value={port.resource?.Status?.Health} /> },
           { title: "Listens at", extra: true, cell: (port) => <code>{port.listen || "–"}</code> },
           { title: "Functions", cell: (port) => of(port.name).join(", ") || "none" },
-          { title: "IOPS", number: true, cell: (port) => count(iops(current.value.get(port.uri))) },
-          { title: "Bandwidth", number: true, extra: true, cell: (port) => rate(bytes(current.value.get(port.uri))) },
+          { title: "IOPS", number: true, by: (port) => iops(current.value.get(port.uri)), cell: (port) => count(iops(current.value.get(port.uri))) },
+          { title: "Bandwidth", number: true, extra: true, by: (port) => bytes(current.value.get(port.uri)), cell: (port) => rate(bytes(current.value.get(port.uri))) },
           {
             title: "Charts",
             bare: true,

@@ -30,7 +30,7 @@ export function RefusedView() {
         id={(entry) => entry.Id ?? ""}
         empty="No connection was refused."
         columns={[
-          { title: "Time", cell: (entry) => <Time at={entry.Created} /> },
+          { title: "Time", by: (entry) => entry.Created, cell: (entry) => <Time at={entry.Created} /> },
           { title: "What was refused, and why", cell: (entry) => entry.Message },
           { title: "What to do", cell: (entry) => entry.Resolution || "–" },
         ]}

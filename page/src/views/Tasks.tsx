@@ -26,10 +26,10 @@ export function TasksView() {
         columns={[
           { title: "Task", number: true, cell: (task) => task.Id },
           { title: "What", cell: (task) => task.Name },
-          { title: "State", cell: (task) => <Badge {...tone(task)}>{task.TaskState}</Badge> },
-          { title: "Done", number: true, cell: (task) => (task.PercentComplete === undefined ? "–" : `${task.PercentComplete} %`) },
-          { title: "Began", extra: true, cell: (task) => <Time at={task.StartTime} /> },
-          { title: "Ended", extra: true, cell: (task) => <Time at={task.EndTime} /> },
+          { title: "State", by: (task) => task.TaskState, cell: (task) => <Badge {...tone(task)}>{task.TaskState}</Badge> },
+          { title: "Done", number: true, by: (task) => task.PercentComplete, cell: (task) => (task.PercentComplete === undefined ? "–" : `${task.PercentComplete} %`) },
+          { title: "Began", extra: true, by: (task) => task.StartTime, cell: (task) => <Time at={task.StartTime} /> },
+          { title: "Ended", extra: true, by: (task) => task.EndTime, cell: (task) => <Time at={task.EndTime} /> },
           { title: "Note", extra: true, cell: note },
         ]}
       />
