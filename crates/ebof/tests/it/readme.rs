@@ -1,5 +1,5 @@
 //! README's tour: every block of commands is run as printed, in the order of the text, and its
-//! output is compared.
+//! output is compared. The example of a box is served as it is, too.
 //!
 //! The commands run in one shell as root, in a directory, a network and a `/run` of their own.
 //! `ebof serve` runs in the background, as in another terminal, until the next one. In output,
@@ -269,6 +269,46 @@ fn the_tour_of_the_readme_prints_what_it_says() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     if let Some(file) = std::env::var_os("EBOF_TOUR_PICTURE") {
         fs::write(file, picture::svg(&screen)).unwrap();
+    }
+}
+
+/// A network of its own, so that the example's ports are free.
+#[test]
+fn the_example_of_a_box_is_served_as_it_is() {
+    if let Some(obstacle) = obstacle() {
+        println!("SKIPPED: {obstacle}");
+        return;
+    }
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/box.toml");
+    let directory = tempfile::tempdir().unwrap();
+    fs::copy(example, directory.path().join("box.toml")).unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_ebof"));
+    let Some(mut shell) = Shell::start(directory.path(), program.parent().unwrap()) else {
+        println!("SKIPPED: no namespaces of our own can be had here");
+        return;
+    };
+    let expected = ["...", "listening on tcp://127.0.0.1:4420", "..."].map(str::to_owned).to_vec();
+    let serve = Step { line: 0, command: "ebof serve --config box.toml".into(), expected };
+    let printed = shell.serve(&serve);
+    assert!(matches(&serve.expected, &printed), "{}", printed.join("\n"));
+    // The commands of operations.md that need no host.
+    let steps = [
+        "ebof create-ns nvme+tcp://127.0.0.1:4420/nqn.2014-08.org.example:box:d3 -S 100G --hostnqn nqn.2014-08.org.example:admin",
+        "ebof target map d3/ns1 --vf d3/vf2",
+        "ebof target assign d3/vf2 --port fabric0",
+        "ebof id-ctrl nvme+tcp://127.0.0.1:4420/nqn.2014-08.org.example:box:d3:vf2 --hostnqn nqn.2014-08.org.example:tenant",
+        "ebof target move d3/vf2 --to fabric1",
+        "ebof target show",
+    ];
+    let operations =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operations.md")).unwrap();
+    for command in steps {
+        let (lines, status) = shell.run(command).unwrap_or_else(|| panic!("{command}: the shell is gone"));
+        assert_eq!(status, "0", "{command}:\n{}", lines.join("\n"));
+        assert!(
+            command.contains("id-ctrl") || operations.contains(&format!("$ {command}\n")),
+            "{command} is not in operations.md"
+        );
     }
 }
 
