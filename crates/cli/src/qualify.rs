@@ -7,7 +7,7 @@ mod attach;
 mod progress;
 mod view;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -146,12 +146,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     }
     // First what costs nothing and fails most.
     let old = if args.resume { Some(Store::open(&args.report)?) } else { None };
-    let wish = args.wish()?;
-    let plan = wish.plan()?;
-    for phase in plan.phases.iter().filter(|phase| phase.skipped.is_some()) {
-        say(&format!("left out: {}: {}", phase.title, phase.skipped.as_deref().unwrap_or_default()));
-    }
-    args.permit(&wish, &plan)?;
+    let (wish, plan) = args.permitted()?;
     let attach = Connecting;
     let runner = match old {
         Some(old) => Runner::resume(&wish, plan, provenance(&wish), old, &attach)?,
@@ -180,9 +175,28 @@ fn finish(args: &Args, global: &Global, document: &Document, error: Option<Runne
 }
 
 impl Args {
+    /// What is to be measured, and how, if that may be.
+    fn permitted(&self) -> anyhow::Result<(Wish, Plan)> {
+        let wish = self.wish()?;
+        let new = NewFiles::of(&wish.devices);
+        let plan = wish.plan()?;
+        for phase in plan.phases.iter().filter(|phase| phase.skipped.is_some()) {
+            say(&format!("left out: {}: {}", phase.title, phase.skipped.as_deref().unwrap_or_default()));
+        }
+        self.permit(&wish, &plan)?;
+        new.keep();
+        Ok((wish, plan))
+    }
+
     fn wish(&self) -> anyhow::Result<Wish> {
         let names: Vec<&String> = self.devices.iter().chain(&self.against).collect();
-        let devices = names.iter().map(|name| self.look(name)).collect::<anyhow::Result<Vec<_>>>()?;
+        let mut devices = Vec::new();
+        for name in names {
+            let new = NewFiles::of(&devices);
+            devices.push(self.look(name)?);
+            new.keep();
+        }
+        let new = NewFiles::of(&devices);
         let needs_others = devices.iter().any(|one| one.device.source().is_none());
         let engines = match self.engine {
             None if needs_others => vec![EngineName::Fio],
@@ -197,6 +211,7 @@ impl Args {
         if self.size == Some(0) {
             return Err(Failure::usage("--size 0 leaves nothing to be measured", "as in --size 1G").into());
         }
+        new.keep();
         Ok(Wish {
             procedure: self.procedure.procedure(),
             devices,
@@ -256,9 +271,34 @@ impl Args {
             let items = [format!("{} ({}, {size})", device.name, seen.identity.kind)];
             let given = self.yes_destroy_data.then_some(device.name.as_str());
             let warning = "WARNING: everything on this device will be lost.";
+            // The option has no value: a name behind it would be another device to measure.
             ask_for_name(warning, &items, "--yes-destroy-data", &device.name, given)?;
         }
         Ok(())
+    }
+}
+
+/// Files that were made for devices. Dropped, it removes them: a run that is refused leaves nothing
+/// behind.
+struct NewFiles(Vec<PathBuf>);
+
+impl NewFiles {
+    fn of(devices: &[DeviceUnderTest]) -> Self {
+        let new = devices.iter().filter(|one| one.seen.is_new);
+        Self(new.filter_map(|one| one.device.path()).map(Path::to_owned).collect())
+    }
+
+    /// They are used from now on.
+    fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for NewFiles {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            let _left_there = std::fs::remove_file(path);
+        }
     }
 }
 
@@ -298,6 +338,20 @@ mod tests {
         }
         let nothing = parse("cdm mem:1Mi --size 0").unwrap().wish().unwrap_err().to_string();
         assert!(nothing.contains("--size 0"), "{nothing}");
+    }
+
+    #[test]
+    fn a_run_that_is_refused_leaves_no_file_behind() {
+        let directory = tempfile::tempdir().unwrap();
+        let (new, old) = (directory.path().join("new.img"), directory.path().join("old.img"));
+        std::fs::write(&old, vec![1; 8 << 20]).unwrap();
+        let refused = |devices: &str| {
+            let args = parse(&format!("compare {devices}")).unwrap();
+            assert!(args.permitted().is_err());
+            assert!(!new.exists(), "{devices}");
+        };
+        refused(&format!("{}:16Mi {}", new.display(), old.display()));
+        refused(&format!("{}:16Mi {}", new.display(), directory.path().join("absent.img").display()));
     }
 
     #[test]

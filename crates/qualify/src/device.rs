@@ -102,8 +102,12 @@ const AWAY_MAX: Duration = Duration::from_secs(5);
 /// Log Page Identifier of SMART / Health Information.
 const HEALTH: u8 = 0x02;
 
-/// Bytes of each end that are looked at. All signatures that blkid knows are within them.
-pub const END_BYTES: u64 = 1 << 20;
+/// Bytes of each end that are looked at. All signatures that blkid knows are within them, but for
+/// those of file systems on discs: VMFS begins at 2 MiB, Promise's RAID up to 1.6 MB before the end.
+pub const END_BYTES: u64 = 4 << 20;
+
+/// Bytes of one read of an end.
+const READ_BYTES: usize = 1 << 20;
 
 impl Device {
     /// The device of this name. `options` makes the options of a connection.
@@ -334,8 +338,8 @@ fn authority(rest: &str, default: u16) -> Option<(String, u16)> {
 fn ends_of<E>(capacity: u64, mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>) -> Result<[Vec<u8>; 2], E> {
     let mut end = |from: u64, to: u64| {
         let mut bytes = vec![0; usize::try_from(to - from).unwrap_or(0)];
-        if !bytes.is_empty() {
-            read(from, &mut bytes)?;
+        for (index, piece) in bytes.chunks_mut(READ_BYTES).enumerate() {
+            read(from + (index * READ_BYTES) as u64, piece)?;
         }
         Ok(bytes)
     };
@@ -423,7 +427,10 @@ mod tests {
         let path = directory.path().join("disk.img");
         let new = parse(&format!("{}:4Mi", path.display())).unwrap().look().unwrap();
         assert!(new.is_new && !new.is_read_only);
-        assert_eq!((new.identity.capacity_bytes, new.ends[0].len(), new.ends[1].len()), (4 << 20, 1 << 20, 1 << 20));
+        assert_eq!((new.identity.capacity_bytes, new.ends[0].len(), new.ends[1].len()), (4 << 20, 4 << 20, 0));
+        fs::write(&path, vec![7; 9 << 20]).unwrap();
+        let seen = parse(&path.display().to_string()).unwrap().look().unwrap();
+        assert_eq!((seen.ends[0].len(), seen.ends[1].len()), (4 << 20, 4 << 20));
         fs::write(&path, vec![7; 1_500_000 / 4096 * 4096]).unwrap();
         let seen = parse(&path.display().to_string()).unwrap().look().unwrap();
         assert!(!seen.is_new && seen.ends.iter().flatten().all(|&byte| byte == 7));

@@ -57,6 +57,8 @@ struct Mounted {
     mount: Mount,
     directory: TempDir,
     is_mounted: bool,
+    /// The device that has a file system of ours.
+    made_on: Option<String>,
     loop_device: Option<PathBuf>,
     attached: Option<AttachedNamespace>,
 }
@@ -88,7 +90,7 @@ impl Mounted {
         let directory = tempfile::Builder::new().prefix("ebof-qualify.").tempdir();
         let directory = directory.map_err(|error| format!("making a directory: {error}"))?;
         let mount = Mount { file: directory.path().join("mnt/file"), bytes: 0 };
-        let mut made = Self { mount, directory, is_mounted: false, loop_device: None, attached: None };
+        let mut made = Self { mount, directory, is_mounted: false, made_on: None, loop_device: None, attached: None };
         let block = match &device.device.kind {
             Kind::Path(path, _) if crate::device::is_block_device(path) => path.clone(),
             Kind::Path(path, _) => {
@@ -107,6 +109,7 @@ impl Mounted {
         let block = block.display().to_string();
         let point = made.directory.path().join("mnt");
         std::fs::create_dir(&point).map_err(|error| format!("making {}: {error}", point.display()))?;
+        made.made_on = Some(block.clone());
         run(&format!("mkfs.{name}"), &["-q", "-F", &block])?;
         run("mount", &[&block, &point.display().to_string()])?;
         made.is_mounted = true;
@@ -137,6 +140,10 @@ impl Drop for Mounted {
             let point = self.directory.path().join("mnt").display().to_string();
             // A file system that is still busy is detached from the tree at least.
             let _left_mounted = run("umount", &[&point]).or_else(|_| run("umount", &["--lazy", &point]));
+        }
+        // What was measured is left as it was permitted: without a file system that nobody wants.
+        if let Some(block) = &self.made_on {
+            let _left_there = run("wipefs", &["--all", "--quiet", block]);
         }
         if let Some(path) = &self.loop_device {
             let _left_attached = run("losetup", &["--detach", &path.display().to_string()]);

@@ -2,8 +2,10 @@
 //! nobody: the question is the caller's.
 
 use std::fs::File;
-use std::io::{self, Seek as _, SeekFrom, Write as _};
-use std::path::Path;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::device::{Device, Seen};
@@ -68,7 +70,11 @@ pub fn check(
         let why = "other programs read it";
         return Err(Refusal::Unknown { name: name(), why: why.to_owned() });
     }
-    match signatures(&seen.ends, seen.identity.capacity_bytes) {
+    let found = match device.path() {
+        Some(path) => probe(path),
+        None => signatures(&seen.ends, seen.identity.capacity_bytes),
+    };
+    match found {
         Ok(found) if found.is_empty() => Ok(()),
         Ok(found) => Err(Refusal::NotEmpty { name: name(), what: found.join(", ") }),
         Err(error) => Err(Refusal::Unknown { name: name(), why: format!("blkid (of util-linux) failed: {error}") }),
@@ -76,23 +82,28 @@ pub fn check(
 }
 
 /// The partition tables, file systems and the like whose signatures `blkid` finds in both ends of a
-/// device.
+/// device that it cannot open. The copy lies in memory: files on a disk have a maximum size.
 fn signatures(ends: &[Vec<u8>; 2], capacity_bytes: u64) -> io::Result<Vec<String>> {
     if ends.iter().flatten().all(|&byte| byte == 0) {
         return Ok(Vec::new());
     }
-    let copy = tempfile::NamedTempFile::new()?;
-    let mut file: &File = copy.as_file();
-    file.set_len(capacity_bytes)?;
-    file.write_all(&ends[0])?;
-    file.seek(SeekFrom::Start(capacity_bytes.saturating_sub(ends[1].len() as u64)))?;
-    file.write_all(&ends[1])?;
+    let copy = File::from(rustix::fs::memfd_create("ends", rustix::fs::MemfdFlags::CLOEXEC)?);
+    copy.set_len(capacity_bytes)?;
+    copy.write_all_at(&ends[0], 0)?;
+    // Whole blocks were read.
+    let end = capacity_bytes / 4096 * 4096;
+    copy.write_all_at(&ends[1], end.saturating_sub(ends[1].len() as u64))?;
+    probe(&PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), copy.as_raw_fd())))
+}
+
+/// What `blkid` finds on a device or in a file.
+fn probe(device: &Path) -> io::Result<Vec<String>> {
     let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
     let output = Command::new("blkid")
         .env("PATH", path)
         .env("LC_ALL", "C")
         .args(["--probe", "--output", "export"])
-        .arg(copy.path())
+        .arg(device)
         .stdin(Stdio::null())
         .output()?;
     match output.status.code() {
@@ -164,6 +175,32 @@ mod tests {
         let (device, seen) = look(&path);
         let refused = check(&device, &seen, false, nobody).unwrap_err().to_string();
         assert!(refused.contains("isw_raid_member"), "{refused}");
+    }
+
+    /// VMFS begins at 2 MiB, its volume at 1 MiB; one of the places of Promise's RAID is 3087 sectors
+    /// before the end.
+    #[test]
+    fn what_is_not_at_the_very_ends_is_found_on_devices_of_any_size() {
+        let found = |capacity: u64, at: u64, magic: &[u8]| {
+            let mut ends = [vec![0; 4 << 20], vec![0; 4 << 20]];
+            let (end, start) = if at < 4 << 20 { (0, 0) } else { (1, capacity / 4096 * 4096 - (4 << 20)) };
+            let place = usize::try_from(at - start).unwrap();
+            ends[end][place..place + magic.len()].copy_from_slice(magic);
+            let remote = signatures(&ends, capacity).unwrap().join(" ");
+            // The same in a file, which blkid reads itself.
+            let file = tempfile::NamedTempFile::new().unwrap();
+            if file.as_file().set_len(capacity).is_ok() {
+                file.as_file().write_all_at(magic, at).unwrap();
+                assert_eq!(probe(file.path()).unwrap().join(" "), remote);
+            }
+            remote
+        };
+        for capacity in [64 << 20, (64 << 20) + 512, 20 << 40, 1 << 60] {
+            assert!(found(capacity, 1 << 20, b"\x0d\xd0\x01\xc0").contains("VMFS_volume_member"), "{capacity}");
+            assert!(found(capacity, 2 << 20, b"\x5e\xf1\xab\x2f").contains("VMFS"), "{capacity}");
+            let promise = (capacity / 512 - 3087) * 512;
+            assert!(found(capacity, promise, b"Promise Technology, Inc.").contains("promise"), "{capacity}");
+        }
     }
 
     #[test]

@@ -37,15 +37,15 @@ pub(super) fn ask(message: &str, items: &[String], option: &str) -> Result<(), F
     Err(Failure::new("not-confirmed", "the answer was not yes: nothing was done", advice))
 }
 
-/// Asks for the `name` of what is to be destroyed, as a person types it, unless it was `given` as
-/// the value of `option`.
+/// Asks for the `name` of what is to be destroyed, as a person types it, unless it was `given`.
+/// `instead` is what to say on the command line for that.
 ///
 /// # Errors
 /// Another name was given or typed, or there is no terminal.
 pub(crate) fn ask_for_name(
     message: &str,
     items: &[String],
-    option: &str,
+    instead: &str,
     name: &str,
     given: Option<&str>,
 ) -> Result<(), Failure> {
@@ -53,15 +53,14 @@ pub(crate) fn ask_for_name(
     match given {
         Some(given) if given == name => return Ok(()),
         Some(given) => {
-            let message = format!("{option} {given} is about another one than {name}: nothing was done");
-            return Err(Failure::new("not-confirmed", message, format!("say {option} {name} where it is meant")));
+            let message = format!("{given} is another one than {name}: nothing was done");
+            return Err(Failure::new("not-confirmed", message, format!("say {instead} where it is meant")));
         }
         None => {}
     }
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
-        let advice = format!(
-            "standard input is no terminal, so that nobody can be asked: say {option} {name} where it is meant"
-        );
+        let advice =
+            format!("standard input is no terminal, so that nobody can be asked: say {instead} where it is meant");
         let message = message.trim_start_matches("WARNING: ");
         return Err(Failure::new("not-confirmed", format!("{message} Nothing was done{items}"), advice));
     }
@@ -72,7 +71,7 @@ pub(crate) fn ask_for_name(
     if read.is_ok() && answer.trim() == name {
         return Ok(());
     }
-    let advice = format!("{option} {name} does it without a question");
+    let advice = format!("{instead} does it without a question");
     Err(Failure::new("not-confirmed", format!("the answer was not {name}: nothing was done"), advice))
 }
 
@@ -82,10 +81,10 @@ mod tests {
 
     #[test]
     fn a_name_that_is_given_has_to_be_the_right_one() {
-        let ask = |given| ask_for_name("WARNING: gone.", &["d3/ns4".into()], "--yes", "d3/ns4", given);
+        let ask = |given| ask_for_name("WARNING: gone.", &["d3/ns4".into()], "--yes d3/ns4", "d3/ns4", given);
         assert!(ask(Some("d3/ns4")).is_ok());
         let refused = ask(Some("d3/ns5")).unwrap_err().to_string();
-        assert!(refused.contains("--yes d3/ns5 is about another one than d3/ns4"), "{refused}");
+        assert!(refused.contains("d3/ns5 is another one than d3/ns4"), "{refused}");
     }
 
     #[test]

@@ -270,7 +270,13 @@ impl DataLoss {
         };
         let items = lost(&control.inventory()?, change);
         let message = format!("WARNING: this is to {change}: all data of it are lost.");
-        Ok(ask_for_name(&message, &items, "--yes-destroy-data", &name, self.yes_destroy_data.as_deref())?)
+        Ok(ask_for_name(
+            &message,
+            &items,
+            &format!("--yes-destroy-data {name}"),
+            &name,
+            self.yes_destroy_data.as_deref(),
+        )?)
     }
 }
 
