@@ -268,8 +268,11 @@ fn not_found(message: String) -> Response {
 }
 
 async fn method_not_allowed() -> Response {
-    let refused =
-        Refused::whole(MistakeKind::Value, "not with this method", "docs/json.md has the methods of each resource");
+    let refused = Refused::whole(
+        MistakeKind::Value,
+        "not with this method",
+        "`ebof man ebof-json` has the methods of each resource",
+    );
     (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET, POST, PUT, PATCH, DELETE")], Json(refused)).into_response()
 }
 

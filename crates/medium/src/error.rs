@@ -135,7 +135,7 @@ pub enum OpenError {
     #[error(
         "{device}: the drive on it is damaged: {damage}. Nothing was written to it. Copy it before anything else is tried; \
          `read_only_if_damaged` serves what can still be known, without writing (`read-only-if-damaged` in --drive); \
-         see \"A damaged drive\" in docs/operations.md"
+         see \"A damaged drive\" in `ebof man ebof-operations`"
     )]
     Lost {
         /// The backing device.

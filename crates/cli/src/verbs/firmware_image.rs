@@ -39,7 +39,10 @@ impl FwImage {
 
     fn bytes(&self) -> anyhow::Result<Vec<u8>> {
         let wrong = |error: &dyn std::fmt::Display| {
-            Failure::usage(format!("this makes no firmware image: {error}"), "docs/firmware.md says what an image has")
+            Failure::usage(
+                format!("this makes no firmware image: {error}"),
+                "`ebof man ebof-firmware` says what an image has",
+            )
         };
         let personality: Personality = serde_json::from_str(&self.personality).map_err(|error| wrong(&error))?;
         let image = Image { product: self.product.clone(), revision: self.revision.clone(), personality };

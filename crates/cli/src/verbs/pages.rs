@@ -22,7 +22,7 @@ pub(crate) struct Document {
 }
 
 /// The pages that no verb has.
-pub(crate) const DOCUMENTS: [Document; 3] = [
+pub(crate) const DOCUMENTS: [Document; 10] = [
     Document {
         name: "ebof.toml",
         section: "5",
@@ -43,6 +43,55 @@ pub(crate) const DOCUMENTS: [Document; 3] = [
         about: "the ebof target as a service",
         text: include_str!("../../../../docs/service.md"),
         see_also: "ebof-serve(1), ebof-target(1), ebof.toml(5), ebof-connections.toml(5)",
+    },
+    Document {
+        name: "ebof-manual",
+        section: "7",
+        about: "the command line of ebof",
+        text: include_str!("../../../../docs/cli.md"),
+        see_also: "ebof(1), ebof-json(7), ebof-operations(7)",
+    },
+    Document {
+        name: "ebof-json",
+        section: "7",
+        about: "JSON output of ebof and its management API",
+        text: include_str!("../../../../docs/json.md"),
+        see_also: "ebof(1), ebof-manual(7)",
+    },
+    Document {
+        name: "ebof-operations",
+        section: "7",
+        about: "operation of ebof: changes, the box, failures, metrics",
+        text: include_str!("../../../../docs/operations.md"),
+        see_also: "ebof-serve(1), ebof-target(1), ebof.toml(5), ebof-security(7)",
+    },
+    Document {
+        name: "ebof-errors",
+        section: "7",
+        about: "errors of ebof, and what to do",
+        text: include_str!("../../../../docs/errors.md"),
+        see_also: "ebof(1), ebof-operations(7)",
+    },
+    Document {
+        name: "ebof-security",
+        section: "7",
+        about: "what an ebof target and host defend, and against whom",
+        text: include_str!("../../../../docs/security.md"),
+        see_also: "ebof-serve(1), ebof.toml(5), ebof-operations(7)",
+    },
+    Document {
+        name: "ebof-firmware",
+        section: "7",
+        about: "firmware images of ebof's drives",
+        text: include_str!("../../../../docs/firmware.md"),
+        see_also: "ebof-fw-image(1), ebof-fw-download(1), ebof-fw-commit(1)",
+    },
+    Document {
+        name: "ebof-fio",
+        section: "7",
+        about: "the engine for fio, and jobs",
+        text: include_str!("../../../../docs/fio.md"),
+        see_also: "fio(1), ebof-bench(1)",
     },
 ];
 
@@ -155,9 +204,7 @@ fn of_command(command: Command, verb: Option<&Verb>) -> std::io::Result<Vec<u8>>
     if let Some(verb) = verb {
         let example = markdown::escaped(verb.example);
         page.extend(format!(".SH EXAMPLES\n.nf\n{example}\n.fi\n").bytes());
-        page.extend(
-            format!(".PP\nMore is in \\fI/usr/share/doc/ebof/docs/cli.md\\fR, {}.\n", verb.group.section()).bytes(),
-        );
+        page.extend(format!(".PP\nMore is in ebof\\-manual(7), {}.\n", verb.group.section()).bytes());
     }
     for section in [EXIT_STATUS, ENVIRONMENT, FILES] {
         page.extend(section.bytes());
@@ -205,6 +252,22 @@ mod tests {
         let target = program.shown().find(|verb| verb.name == "target").unwrap();
         let names = names(of_verb(&program, target).unwrap());
         assert!(names.contains(&"ebof-target-show".to_owned()), "{names:?}");
+    }
+
+    /// Whoever has the program has its manual; the directory of the sources is elsewhere.
+    #[test]
+    fn help_names_no_file_that_only_the_sources_have() {
+        let program = Program::new(&[]);
+        let mut pending: Vec<Command> = program.shown().map(Verb::command).chain([program.command()]).collect();
+        while let Some(mut command) = pending.pop() {
+            let help = command.render_long_help().to_string();
+            assert!(!help.contains("docs/"), "{help}");
+            pending.extend(command.get_subcommands().cloned());
+        }
+        for (name, _) in DOCUMENTS.iter().map(|document| (document.name, document.section)) {
+            let help = program.command().find_subcommand_mut("man").unwrap().render_long_help().to_string();
+            assert!(help.replace(char::is_whitespace, " ").contains(name), "{name} is not in: {help}");
+        }
     }
 
     #[test]

@@ -77,7 +77,8 @@ fn check(fio: &Path, load: &Load<'_>) -> Result<(), EngineError> {
     for job in load.jobs {
         job.check(load.size_bytes, 1, u64::MAX)?;
         if job.verify {
-            let why = "ebof's pattern is not verified by fio: use docs/fio/verify.fio".to_owned();
+            let why =
+                "ebof's pattern is not verified by fio: use fio's own verification (`ebof man ebof-fio`)".to_owned();
             return Err(EngineError::Unsupported(why));
         }
     }

@@ -19,7 +19,7 @@ impl Images {
     /// It is no image for drives.
     pub(super) fn store(&self, bytes: &[u8]) -> Result<StoredImage, Refused> {
         let wrong = |message: String| {
-            let advice = "want an image for ebof's drives (docs/firmware.md): `ebof fw-image` makes one";
+            let advice = "want an image for ebof's drives (`ebof man ebof-firmware`): `ebof fw-image` makes one";
             Refused::whole(MistakeKind::Value, message, advice)
         };
         let image = Image::decode(bytes).map_err(|error| wrong(format!("this is no firmware image: {error}")))?;
@@ -88,7 +88,7 @@ mod tests {
             (b"", "64 bytes to 1 MiB"),
         ] {
             let refused = images.store(bytes).unwrap_err().to_string();
-            assert!(refused.contains(told) && refused.contains("docs/firmware.md"), "{refused}");
+            assert!(refused.contains(told) && refused.contains("ebof-firmware"), "{refused}");
         }
     }
 }

@@ -94,9 +94,10 @@ impl Page {
 
     /// A row of a table: a term, and what is said of it.
     fn row(&mut self, cells: &[String]) {
-        let Some((term, rest)) = cells.split_first() else { return };
-        let rest: Vec<String> = rest.iter().filter(|cell| !cell.is_empty()).map(|cell| inline(cell)).collect();
-        let _infallible = writeln!(self.out, ".TP\n{}\n{}", inline(term), rest.join("; "));
+        let mut filled = cells.iter().filter(|cell| !cell.is_empty()).map(|cell| inline(cell));
+        let Some(term) = filled.next() else { return };
+        let rest: Vec<String> = filled.collect();
+        let _infallible = writeln!(self.out, ".TP\n{term}\n{}", rest.join("; "));
     }
 }
 
