@@ -89,6 +89,7 @@ impl Io {
             Engine::Auto => match Ring::new(entries) {
                 Ok(ring) => Backing::Ring(ring),
                 Err(error) => {
+                    let error = no_ring(error);
                     tracing::info!(%error, "no io_uring: files and block devices are served by threads, more slowly");
                     Backing::Threads(Threads::new(entries)?)
                 }
@@ -279,7 +280,7 @@ fn no_ring(source: io::Error) -> Error {
             "; it is not permitted here (see /proc/sys/kernel/io_uring_disabled, or the container's seccomp profile)"
         }
         Some(Errno::NOSYS) => "; it takes Linux 5.6 or later",
-        Some(Errno::NOMEM) => "; raise `ulimit -l`",
+        Some(Errno::NOMEM) => "; raise the limit of locked memory (`ulimit -l`, LimitMEMLOCK= of systemd)",
         _ => "",
     };
     Error::Engine { what: "set up io_uring", hint, source }

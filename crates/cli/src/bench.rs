@@ -116,6 +116,22 @@ pub(crate) struct Args {
     ends: ends::Ends,
 }
 
+/// Values of fio's option of the same name.
+const VERIFY_OF_FIO: [&str; 12] = [
+    "md5",
+    "crc64",
+    "crc32c",
+    "crc32c-intel",
+    "crc32",
+    "crc16",
+    "crc7",
+    "xxhash",
+    "sha1",
+    "sha256",
+    "sha512",
+    "pattern",
+];
+
 /// Runs the loads.
 pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     let stop = Arc::new(AtomicBool::new(false));
@@ -124,6 +140,12 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     }
     if args.limit.is_wanted() {
         return limit::run(&args.limit, global, &stop);
+    }
+    if let Some(kind) = args.sources.iter().find(|source| args.verify && VERIFY_OF_FIO.contains(&source.as_str())) {
+        let message = format!("--verify takes no value: `{kind}` was taken for a source");
+        return Err(
+            Failure::usage(message, "say --verify alone: a pattern of ebof's own is written and compared").into()
+        );
     }
     let job = args.job()?;
     if args.ends.raw {

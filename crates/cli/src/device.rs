@@ -7,6 +7,7 @@ pub(crate) mod dry_run;
 pub(crate) mod fake;
 mod remote;
 
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use ebof_attach::usage::LocalDevice;
@@ -213,6 +214,9 @@ impl DeviceArgs {
 
     fn open_plain(&self, needs: Needs, global: &Global) -> anyhow::Result<Box<dyn Device>> {
         if !Uri::looks_like(&self.device) {
+            if let Some(failure) = address_in_place_of_device(&self.device) {
+                return Err(failure.into());
+            }
             return Ok(Box::new(attached::Attached::open(&self.device, global)?));
         }
         let uri = parse_uri(&self.device)?;
@@ -223,6 +227,31 @@ impl DeviceArgs {
         options.nr_io_queues = u16::from(needs == Needs::Io);
         Ok(Box::new(remote::Remote::connect(&self.device, &options, uri.nsid, global)?))
     }
+}
+
+/// What to say to an address or an NQN where a device or a URI is wanted.
+fn address_in_place_of_device(text: &str) -> Option<Failure> {
+    let is_nqn = text.starts_with("nqn.");
+    let address: Option<SocketAddr> =
+        text.parse().ok().or_else(|| text.parse().ok().map(|address: IpAddr| SocketAddr::new(address, 4420)));
+    let (what, advice) = match address {
+        Some(address) => (
+            "an address",
+            format!(
+                "a URI names a subsystem, too: nvme+tcp://{address}/NQN; `ebof discover -t tcp -a {} -s {}` lists the subsystems there",
+                address.ip(),
+                address.port()
+            ),
+        ),
+        None if is_nqn => (
+            "the NQN of a subsystem",
+            format!(
+                "a URI has its address, too: nvme+tcp://HOST:4420/{text}; `ebof list-subsys` shows what is connected, by device"
+            ),
+        ),
+        None => return None,
+    };
+    Some(Failure::usage(format!("{text} is {what}, and no connected device"), advice))
 }
 
 /// Reads a URI.

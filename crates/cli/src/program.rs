@@ -16,6 +16,7 @@ use crate::verb::{Run, Verb};
 
 mod directory;
 mod letters;
+mod tips;
 
 /// Drives over NVMe/TCP, served and attached from user space.
 #[derive(Debug, Parser)]
@@ -31,7 +32,7 @@ const SHOWN: [&str; 6] = ["discover", "connect", "list", "id-ctrl", "id-ns", "di
 
 const MORE: &str = "\
 DEVICE is a connected device (nvme0, nvme0n1) or a URI, which needs no connection.
-`ebof VERB --help` tells more. The manual is docs/cli.md, the JSON output docs/json.md.";
+`ebof VERB --help` tells more; `ebof man` has the manual (`ebof man ebof-manual`, `ebof-json`, ...).";
 
 /// The program: its verbs, by groups.
 pub struct Program {
@@ -60,6 +61,7 @@ impl Program {
             Ok(parsed) => parsed,
             Err(mut error) => {
                 letters::hint(&mut error, args);
+                tips::add(&mut error, args);
                 return refuse(&error, args);
             }
         };

@@ -75,6 +75,8 @@ pub struct Verb {
     /// An example, as a complete command line.
     pub example: &'static str,
     letters: &'static [(&'static str, char)],
+    /// Other names that it is known by.
+    aliases: &'static [&'static str],
     /// The default log level.
     pub(crate) log_level: LevelFilter,
     /// Hidden from the help and the manual.
@@ -86,7 +88,7 @@ impl Verb {
     /// [`Self::example`].
     pub const fn new(group: Group, name: &'static str, takes: &'static dyn Takes) -> Self {
         let log_level = LevelFilter::WARN;
-        Self { name, group, about: "", takes, example: "", letters: &[], log_level, hidden: false }
+        Self { name, group, about: "", takes, example: "", letters: &[], aliases: &[], log_level, hidden: false }
     }
 
     /// Sets its line in the help.
@@ -105,6 +107,11 @@ impl Verb {
         Self { letters, ..self }
     }
 
+    /// Sets names that earlier releases of nvme-cli had for it.
+    pub(crate) const fn aliases(self, aliases: &'static [&'static str]) -> Self {
+        Self { aliases, ..self }
+    }
+
     /// Sets the default log level, which is warnings otherwise.
     pub const fn logs(self, log_level: LevelFilter) -> Self {
         Self { log_level, ..self }
@@ -118,9 +125,13 @@ impl Verb {
     /// Its part of the command line.
     pub(crate) fn command(&self) -> Command {
         let command = self.takes.describe(Command::new(self.name));
-        let command = command.about(self.about).long_about(None).hide(self.hidden);
-        let section = self.group.section();
-        let command = command.after_help(format!("Example: {}\n\nManual: docs/cli.md, {section}", self.example));
+        let command = command.about(self.about).long_about(None).hide(self.hidden).visible_aliases(self.aliases);
+        let command = command.after_help(format!(
+            "Example: {}\n\nManual: `ebof man {}`, `ebof man ebof-manual`: {}",
+            self.example,
+            self.name,
+            self.group.section()
+        ));
         self.letters
             .iter()
             .fold(command, |command, &(argument, letter)| command.mut_arg(argument, |argument| argument.short(letter)))

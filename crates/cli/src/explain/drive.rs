@@ -257,6 +257,9 @@ fn firmware(device: &str, status: Status) -> Option<String> {
 
 fn log_page(device: &str, sqe: &Sqe, status: Status) -> Option<String> {
     let GetLogPage { lid, lsp, .. } = GetLogPage::decode(sqe);
+    if lid == Lid::DEVICE_SELF_TEST && status.is(Status::INVALID_LOG_PAGE) {
+        return Some(format!("{device} does not test itself: see bit 4 of oacs in `ebof id-ctrl {device} -H`"));
+    }
     if lid != Lid::PERSISTENT_EVENT || !status.is(Status::COMMAND_SEQUENCE_ERROR) {
         return None;
     }

@@ -248,6 +248,7 @@ pub(crate) static VERBS: [Verb; 88] = [
         .example("ebof fw-download nvme0 -f ebof.img"),
     Verb::new(Group::Media, "fw-commit", &Of(firmware::FwCommit::run))
         .about("Commit a firmware image to a slot, and activate it")
+        .aliases(&["fw-activate"])
         .example("ebof fw-commit nvme0 -s 2 -a 3"),
     Verb::new(Group::Media, "security-send", &Of(security::SecuritySend::run))
         .about("Send data of a security protocol")

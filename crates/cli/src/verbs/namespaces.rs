@@ -9,7 +9,7 @@ use zerocopy::IntoBytes as _;
 
 use super::Outcome;
 use super::guard::{confirm_loss, refuse_in_use};
-use super::number::{self, Amount, List};
+use super::number::{self, Amount, Blocks, List};
 use super::on_device::{NamespaceArgs, on_device};
 use crate::command::{self, Identify};
 use crate::device::{Device, DeviceArgs, Needs, namespace_of};
@@ -24,11 +24,11 @@ pub(crate) struct CreateNs {
     #[command(flatten)]
     device: DeviceArgs,
     /// Size in blocks (NSZE)
-    #[arg(short = 's', long, value_name = "BLOCKS", value_parser = number::parse_bytes)]
-    nsze: Option<u64>,
+    #[arg(short = 's', long, value_name = "BLOCKS", value_parser = number::parse_blocks)]
+    nsze: Option<Blocks>,
     /// Capacity in blocks (NCAP); less than the size makes a thin namespace [default: the size]
-    #[arg(short = 'c', long, value_name = "BLOCKS", value_parser = number::parse_bytes)]
-    ncap: Option<u64>,
+    #[arg(short = 'c', long, value_name = "BLOCKS", value_parser = number::parse_blocks)]
+    ncap: Option<Blocks>,
     /// Size in bytes, as in 100G or 1.5T (powers of 1000; Gi, Ti of 1024); without a unit, in
     /// blocks
     #[arg(short = 'S', long, value_name = "SIZE", value_parser = number::parse_si, conflicts_with = "nsze")]
@@ -127,9 +127,16 @@ impl CreateNs {
             (Amount::Bytes(bytes), Some(geometry)) => Some(geometry.blocks(bytes, pick(geometry))),
             (Amount::Bytes(_), None) => None,
         };
-        let size = self.nsze.or_else(|| self.nsze_si.and_then(|size| blocks(size, |geometry| geometry.size_bytes)));
+        for (option, in_bytes, given) in [("--nsze", "-S", self.nsze), ("--ncap", "-C", self.ncap)] {
+            if let Some(Blocks { count, has_unit: true }) = given {
+                say(&format!("note: {option} is in blocks: {count} of them; {in_bytes} takes a size in bytes"));
+            }
+        }
+        let given = |blocks: Option<Blocks>| blocks.map(|blocks| blocks.count);
+        let size =
+            given(self.nsze).or_else(|| self.nsze_si.and_then(|size| blocks(size, |geometry| geometry.size_bytes)));
         let capacity =
-            self.ncap.or_else(|| self.ncap_si.and_then(|size| blocks(size, |geometry| geometry.capacity_bytes)));
+            given(self.ncap).or_else(|| self.ncap_si.and_then(|size| blocks(size, |geometry| geometry.capacity_bytes)));
         let size = size.or(capacity).ok_or_else(|| {
             Failure::usage(
                 "nothing says how large the namespace is to be",

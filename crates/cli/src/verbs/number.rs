@@ -40,6 +40,23 @@ pub(super) enum Amount {
     Bytes(u64),
 }
 
+/// A number of blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Blocks {
+    pub(super) count: u64,
+    /// It was given as bytes are, as in 100G, which may be what was meant.
+    pub(super) has_unit: bool,
+}
+
+/// Reads a number of blocks; a unit is understood as by nvme-cli, which counts blocks all the same.
+///
+/// # Errors
+/// The text is not a number.
+pub(super) fn parse_blocks(text: &str) -> Result<Blocks, String> {
+    let count = parse_bytes(text)?;
+    Ok(Blocks { count, has_unit: parse::<u64>(text).is_err() })
+}
+
 /// Reads an amount in nvme-cli's `-si` form: a plain number is blocks, one with a unit bytes: `k`,
 /// `M`, `G`, `T`, `P` are powers of 1000, with an `i` behind them of 1024; a `B` may follow.
 ///
@@ -58,6 +75,14 @@ pub(super) fn parse_si(text: &str) -> Result<Amount, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blocks_with_a_unit_are_told_from_others() {
+        assert_eq!(parse_blocks("2048"), Ok(Blocks { count: 2048, has_unit: false }));
+        assert_eq!(parse_blocks("0x10"), Ok(Blocks { count: 16, has_unit: false }));
+        assert_eq!(parse_blocks("100GB"), Ok(Blocks { count: 100_000_000_000, has_unit: true }));
+        assert!(parse_blocks("G").is_err());
+    }
 
     #[test]
     fn amounts_are_blocks_or_bytes() {

@@ -26,7 +26,7 @@ use crate::output::{say, show};
 /// `config export`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Export {
-    /// Write it there
+    /// Write it there [default: standard output, as for -]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
     /// Replace a file that exists
@@ -84,10 +84,11 @@ pub(crate) struct HistoryVerb {
 impl Export {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         let configuration = ControlClient::new(self.reach)?.configuration()?;
-        if let Some(file) = &self.file {
+        let file = self.file.filter(|file| file != Path::new("-"));
+        if let Some(file) = &file {
             write(file, &configuration.toml, self.force)?;
         }
-        show(global, &ShownConfiguration { configuration, file: self.file })?;
+        show(global, &ShownConfiguration { configuration, file })?;
         Ok(ExitCode::SUCCESS)
     }
 }
