@@ -42,7 +42,8 @@ export PATH=$PATH:/usr/sbin:/sbin LC_ALL=C
 
 say() { printf '%s\n' "$*"; }
 skip() { say "SKIPPED: $*"; exit 77; }
-# What scripts/packages.sh has unpacked, instead of installing services, is used where it is missing.
+# What scripts/packages.sh has unpacked, instead of installing services, is used where it is
+# missing.
 unpacked=${EBOF_SCENARIO_PROGRAMS:-/var/cache/ebof-scenarios}
 if [[ -d $unpacked && ${EBOF_SCENARIO_UNPACKED:-} != "$unpacked" ]]; then
   export EBOF_SCENARIO_UNPACKED=$unpacked PYTHONPATH=$unpacked/usr/lib/python3/dist-packages

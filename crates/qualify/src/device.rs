@@ -103,7 +103,8 @@ const AWAY_MAX: Duration = Duration::from_secs(5);
 const HEALTH: u8 = 0x02;
 
 /// Bytes of each end that are looked at. All signatures that blkid knows are within them, but for
-/// those of file systems on discs: VMFS begins at 2 MiB, Promise's RAID up to 1.6 MB before the end.
+/// those of file systems on discs: VMFS begins at 2 MiB, Promise's RAID up to 1.6 MB before the
+/// end.
 pub const END_BYTES: u64 = 4 << 20;
 
 /// Bytes of one read of an end.

@@ -177,8 +177,8 @@ mod tests {
         assert!(refused.contains("isw_raid_member"), "{refused}");
     }
 
-    /// VMFS begins at 2 MiB, its volume at 1 MiB; one of the places of Promise's RAID is 3087 sectors
-    /// before the end.
+    /// VMFS begins at 2 MiB, its volume at 1 MiB; one of the places of Promise's RAID is 3087
+    /// sectors before the end.
     #[test]
     fn what_is_not_at_the_very_ends_is_found_on_devices_of_any_size() {
         let found = |capacity: u64, at: u64, magic: &[u8]| {

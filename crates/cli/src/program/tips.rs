@@ -1,5 +1,5 @@
-//! Tips for command lines that were not understood: the verbs that are most like an unknown one, and
-//! arguments that other programs would take.
+//! Tips for command lines that were not understood: the verbs that are most like an unknown one,
+//! and arguments that other programs would take.
 
 use std::ffi::OsString;
 

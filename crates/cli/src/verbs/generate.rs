@@ -30,9 +30,9 @@ impl Completions {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Man {
     /// Show the page of this verb or document (ebof.toml, ebof-connections.toml, ebof.service,
-    /// ebof-manual, ebof-json, ebof-operations, ebof-errors, ebof-security, ebof-firmware, ebof-fio),
-    /// or write all pages to this directory (./NAME if it has the name of a page) [default: show the
-    /// main page]
+    /// ebof-manual, ebof-json, ebof-operations, ebof-errors, ebof-security, ebof-firmware,
+    /// ebof-fio), or write all pages to this directory (./NAME if it has the name of a page)
+    /// [default: show the main page]
     #[arg(value_name = "VERB|DIRECTORY")]
     what: Option<PathBuf>,
 }
