@@ -11,8 +11,8 @@ const FILE: &str = "made";
 /// Refuses to go on without a file that was made before, unless `create` asks for new ones. Gives
 /// those that are missing and will be made.
 pub(crate) fn check<'n>(state: &StateDirectory, names: &[&'n str], create: bool) -> anyhow::Result<Vec<&'n str>> {
-    let made = read(state)?;
-    let there = state.names()?;
+    let made = read(state).map_err(|error| failure(&error))?;
+    let there = state.names().map_err(|error| failure(&error))?;
     let missing: Vec<&str> = names.iter().copied().filter(|name| !there.iter().any(|it| it == name)).collect();
     match missing.iter().find(|name| made.iter().any(|made| made == *name)) {
         Some(name) if !create => {
@@ -27,15 +27,22 @@ pub(crate) fn check<'n>(state: &StateDirectory, names: &[&'n str], create: bool)
 }
 
 /// Notes that these files are there now.
-pub(crate) fn note(state: &StateDirectory, names: &[&str]) -> Result<(), StateError> {
-    let mut made = read(state)?;
+pub(crate) fn note(state: &StateDirectory, names: &[&str]) -> anyhow::Result<()> {
+    let mut made = read(state).map_err(|error| failure(&error))?;
     let before = made.len();
     for name in names {
         if !made.iter().any(|it| it == name) {
             made.push((*name).to_owned());
         }
     }
-    if made.len() == before { Ok(()) } else { state.replace(FILE, (made.join("\n") + "\n").as_bytes()) }
+    if made.len() > before {
+        state.replace(FILE, (made.join("\n") + "\n").as_bytes()).map_err(|error| failure(&error))?;
+    }
+    Ok(())
+}
+
+fn failure(error: &StateError) -> Failure {
+    Failure::new("state", format!("what the state directory has once had: {error}"), error.advice())
 }
 
 fn read(state: &StateDirectory) -> Result<Vec<String>, StateError> {

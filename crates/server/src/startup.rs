@@ -146,7 +146,10 @@ impl Devices {
 
     /// Opens the device of a namespace; it is not added.
     pub(crate) fn open_plain(&self, subsystem: &Nqn, namespace: &Namespace) -> Result<OpenNamespace, StartError> {
-        self.check_making(&namespace.drive, || format!("namespace {} of {subsystem}", namespace.nsid))?;
+        // Without a size it is not made anyway.
+        if namespace.drive.size_bytes().is_some() {
+            self.check_making(&namespace.drive, || format!("namespace {} of {subsystem}", namespace.nsid))?;
+        }
         let device = self.environment.storage.open(&spec_of(namespace)).map_err(|error| StartError::Drive {
             subsystem: subsystem.clone(),
             nsid: namespace.nsid,
@@ -178,7 +181,9 @@ impl Devices {
         subsystem: &Subsystem,
         threads: &mut DriveThreads<'_>,
     ) -> Result<OpenDrive, StartError> {
-        self.check_making(&config.backing, || format!("drive {}", config.name))?;
+        if config.size_bytes.or(config.backing.size_bytes()).is_some() {
+            self.check_making(&config.backing, || format!("drive {}", config.name))?;
+        }
         let drives::Opened { actor, backing, remover } = drives::open(config, subsystem, &self.environment, threads)
             .map_err(|error| StartError::ManagedDrive { name: config.name.clone(), error: Box::new(error) })?;
         Ok(OpenDrive { config: config.clone(), subsystem: subsystem.clone(), actor, backing, remover })
