@@ -44,6 +44,10 @@ pub struct Association {
     pub(crate) write_cache: AtomicBool,
     /// Formats of Copy that name namespaces and that the host has enabled (CDFE).
     pub(crate) copy_formats: AtomicU16,
+    /// The host waits before it repeats a command, where its status says so (ACRE).
+    pub(crate) retry_delays: AtomicBool,
+    /// An I/O command was refused because its namespace is not ready for this controller.
+    pub(crate) has_refused: AtomicBool,
     /// I/O queues that Number of Queues granted.
     pub(crate) granted_queues: AtomicU32,
     /// I/O queues that exist.
@@ -94,6 +98,8 @@ impl Association {
             closing: AtomicBool::new(false),
             write_cache: AtomicBool::new(true),
             copy_formats: AtomicU16::new(0),
+            retry_delays: AtomicBool::new(false),
+            has_refused: AtomicBool::new(false),
             granted_queues: AtomicU32::new(0),
             io_queues: AtomicU32::new(0),
             keep_alive_ms: AtomicU32::new(0),

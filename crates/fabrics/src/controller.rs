@@ -100,6 +100,13 @@ impl Controller {
         self.check_health();
     }
 
+    /// Has the host look at a namespace once more.
+    pub(crate) fn call_to(&mut self, nsid: Nsid) {
+        if keep(&mut self.changed, BTreeSet::from([nsid])) {
+            self.events.raise(AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED, self.features.events);
+        }
+    }
+
     /// What this host may discover has changed.
     pub(crate) fn discovery_changed(&mut self) {
         self.events.raise(AsyncEvent::DISCOVERY_LOG_CHANGE, self.features.events);
@@ -175,6 +182,7 @@ impl Controller {
         let association = &self.association;
         association.write_cache.store(true, Ordering::Relaxed);
         association.copy_formats.store(0, Ordering::Relaxed);
+        association.retry_delays.store(false, Ordering::Relaxed);
         association.granted_queues.store(association.max_io_queues().into(), Ordering::Relaxed);
     }
 }

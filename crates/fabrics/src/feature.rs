@@ -486,6 +486,7 @@ pub(crate) fn set_data(controller: &mut Controller, executing: &Executing, data:
         return Err(Fault::new(Status::INVALID_FIELD));
     }
     controller.association.copy_formats.store(wanted.cdfe.get(), Ordering::Relaxed);
+    controller.association.retry_delays.store(wanted.acre == 1, Ordering::Relaxed);
     // Reserved bytes are ignored and read back as zeros.
     *controller.features.behavior = HostBehaviorSupport { rsvd6: [0; 506], ..wanted };
     Ok(Decision::Done(0))

@@ -34,6 +34,10 @@ use crate::{copy, drive, error_log};
 /// nothing from that.
 pub(crate) const KEEP_ALIVE_GRANULARITY_MS: u32 = 1000;
 
+/// After what time a command that was refused for the time being is to be repeated (CRDT1), in
+/// units of 100 ms: so that a host looks at its namespaces before its five attempts are over.
+const RETRY_DELAY_100MS: u16 = 10;
+
 /// The version of the NVM Command Set specification.
 const NVM_VERSION: Version = Version::new(1, 1, 0);
 
@@ -42,16 +46,17 @@ const NVM_VERSION: Version = Version::new(1, 1, 0);
 pub(crate) enum Look {
     /// At those behind an NSID.
     List(Nsid),
-    /// At one.
-    One(Nsid),
+    /// At one, and what of it.
+    One(Nsid, Cns),
 }
 
 impl Look {
     pub(crate) fn of(sqe: &Sqe) -> Option<Self> {
-        match Cns(sqe.cdw10.to_bytes()[0]) {
+        let cns = Cns(sqe.cdw10.to_bytes()[0]);
+        match cns {
             Cns::ACTIVE_NAMESPACE_LIST | Cns::IOCS_ACTIVE_NAMESPACE_LIST => Some(Self::List(sqe.nsid())),
             Cns::NAMESPACE | Cns::NAMESPACE_ID_DESCRIPTORS | Cns::IOCS_NAMESPACE | Cns::INDEPENDENT_NAMESPACE => {
-                Some(Self::One(sqe.nsid()))
+                Some(Self::One(sqe.nsid(), cns))
             }
             _ => None,
         }
@@ -301,6 +306,7 @@ fn controller_data(association: &Association, subsystem: &Subsystem) -> Box<Iden
     data.set_model_number(&subsystem.model);
     data.set_firmware_revision(&subsystem.firmware);
     data.cntrltype = ControllerType::Io.encode();
+    data.crdt1.set(RETRY_DELAY_100MS);
     data.cmic = cmic::MULTIPLE_PORTS | cmic::MULTIPLE_CONTROLLERS;
     data.oaes.set(oaes::NAMESPACE_ATTRIBUTE);
     data.acl = zero_based(limits.aborts);

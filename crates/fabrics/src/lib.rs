@@ -56,6 +56,6 @@ pub use model::{
 pub use notice::{CloseReason, Handle, Notice, Notices};
 pub use provision::Backing;
 pub use queue::{Failure, Queue};
-pub use registry::{Announced, ControllerInfo, Drain, ProtectionChange, QueueInfo, Registry};
+pub use registry::{Announced, ControllerInfo, Drain, ObjectRecord, Objects, ProtectionChange, QueueInfo, Registry};
 pub use step::{ByteRange, CopyChecks, CopyPlan, CopyRange, LbaStatusQuery, Quiesce, RingTask, Step, Task};
 pub use transfer::{Extent, FusedHalf, ProtectionChecks, Transfer, TransferKind};

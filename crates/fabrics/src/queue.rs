@@ -562,7 +562,14 @@ impl Live {
     /// Enters a failed command into counters and error log; its status, with M set if the log has
     /// it.
     fn record(&self, subject: &Subject, fault: Fault) -> Status {
-        let status = fault.status;
+        let mut status = fault.status;
+        if status.is(Status::NAMESPACE_NOT_READY) && !status.is_dnr() {
+            self.association.has_refused.store(true, Ordering::Relaxed);
+            // Deviation: Linux repeats a command five times, and at once unless it is told to wait.
+            if self.association.retry_delays.load(Ordering::Relaxed) {
+                status = status.retry_after(1);
+            }
+        }
         // Neither is anything wrong with the command or the drive.
         if [Status::COMPARE_FAILURE, Status::ABORT_REQUESTED, Status::ABORTED_SQ_DELETION].iter().any(|&s| status.is(s))
         {

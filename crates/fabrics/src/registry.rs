@@ -6,6 +6,7 @@ mod admission;
 mod announced;
 mod drain;
 mod execute;
+mod objects;
 mod replaced;
 
 use alloc::collections::BTreeMap;
@@ -28,6 +29,7 @@ use crate::notice::{CloseReason, Handle, Notice, Notices};
 pub use announced::Announced;
 pub use drain::{CONNECT_HOLD_MS, DRAINING_MAX, Drain, SILENT_MS, SLOW_DRAIN_MS};
 use drain::{Deferred, Draining};
+pub use objects::{ObjectRecord, Objects};
 use replaced::Replaced;
 
 /// A change by a host of a namespace's write protection (feature 84h), to be stored with the
@@ -93,6 +95,8 @@ pub struct Registry {
     /// Write protection that hosts set, where it differs from the model's.
     protection: BTreeMap<(Nqn, Nsid), bool>,
     protection_changes: Vec<ProtectionChange>,
+    /// What NSIDs have named.
+    objects: Objects,
     entries: BTreeMap<Key, Entry>,
     names: BTreeMap<(Nqn, ControllerId), Key>,
     handles: BTreeMap<Handle, Key>,
@@ -158,6 +162,13 @@ impl Registry {
     /// first, so that a host of an earlier process does not reach another host's controller.
     #[must_use]
     pub fn new(limits: Limits, model: Arc<Model>, seed: u64) -> Self {
+        Self::with_objects(limits, model, seed, Objects::default())
+    }
+
+    /// The same after an earlier process, which has served `objects`.
+    #[must_use]
+    pub fn with_objects(limits: Limits, model: Arc<Model>, seed: u64, mut objects: Objects) -> Self {
+        objects.note(&model);
         let effective = model.subsystems.iter().map(|subsystem| (subsystem.nqn.clone(), Arc::clone(subsystem)));
         Self {
             limits,
@@ -166,6 +177,7 @@ impl Registry {
             model,
             protection: BTreeMap::new(),
             protection_changes: Vec::new(),
+            objects,
             entries: BTreeMap::new(),
             names: BTreeMap::new(),
             handles: BTreeMap::new(),
@@ -184,6 +196,12 @@ impl Registry {
         &self.model
     }
 
+    /// What NSIDs have named so far.
+    #[must_use]
+    pub fn objects(&self) -> &Objects {
+        &self.objects
+    }
+
     /// Installs `model`. The caller delivers the notices. Devices that the new model does not have
     /// may be closed when every queue has processed its notice and its commands have completed.
     pub fn replace_model(&mut self, model: Arc<Model>) -> Notices {
@@ -193,6 +211,7 @@ impl Registry {
     /// The same, after a command of host `by`, which knows about the change. Other hosts are shown
     /// each replaced namespace as gone before they are shown another one with its NSID.
     fn replace(&mut self, model: Arc<Model>, by: Option<&Nqn>) -> Notices {
+        self.objects.note(&model);
         let last = core::mem::replace(&mut self.model, model);
         self.keep_protection(&last);
         let subsystems = self.model.subsystems.iter();
@@ -299,9 +318,21 @@ impl Registry {
                 entry.close(CloseReason::KeepAlive, &mut notices);
             }
         }
+        self.expire_proofs(now_ms, &mut notices);
         self.expire_deferred(now_ms, &mut notices);
         self.watch_drains(now_ms);
         notices
+    }
+
+    /// Hosts that came back to another object have had their time to look at it.
+    fn expire_proofs(&mut self, now_ms: u64, notices: &mut Notices) {
+        for entry in self.entries.values_mut().filter(|entry| !entry.association.is_closing()) {
+            if entry.replaced.expire(now_ms)
+                && let Some(now) = self.effective.get(&entry.association.subsystem)
+            {
+                entry.notify(now, notices);
+            }
+        }
     }
 
     /// When [`expire`](Self::expire) has to be called next.
@@ -310,7 +341,7 @@ impl Registry {
         let entries = self.entries.values().filter(|entry| !entry.association.is_closing());
         let deadlines = entries.map(|entry| {
             let keep_alive = entry.keep_alive.map(|timer| timer.deadline_ms());
-            entry.enable_by_ms.into_iter().chain(keep_alive).min()
+            entry.enable_by_ms.into_iter().chain(keep_alive).chain(entry.replaced.deadline_ms()).min()
         });
         deadlines.flatten().chain(self.drain_deadline()).min()
     }

@@ -31,15 +31,18 @@ pub(crate) fn check(namespace: &Namespace, access: Access) -> Result<(), Fault> 
         return Ok(());
     }
     Err(match namespace.right {
-        Right::Barred(status) => Fault::transient(status),
+        Right::Barred(status) | Right::ReadForNow(status) => Fault::transient(status),
         _ => Fault::new(Status::RESERVATION_CONFLICT),
     })
 }
 
-/// The same for Flush, which is executed while the drive is sanitized.
+/// The same for Flush, which is executed while the drive is sanitized. One of a host that may mean
+/// another object is not: that what it wrote there is on the medium would be untrue.
 pub(crate) fn check_flush(namespace: &Namespace) -> Result<(), Fault> {
     match namespace.right {
-        Right::Barred(status) if !status.is(Status::FORMAT_IN_PROGRESS) => Ok(()),
+        Right::Barred(status) if !status.is(Status::FORMAT_IN_PROGRESS) && !status.is(Status::NAMESPACE_NOT_READY) => {
+            Ok(())
+        }
         _ => check(namespace, Access::Write),
     }
 }
@@ -50,7 +53,7 @@ pub(crate) fn submit(association: &Association, namespace: &Namespace, sqe: &Sqe
     if namespace.provision.is_none() {
         return Err(Fault::at(Status::INVALID_OPCODE, byte::OPCODE));
     }
-    if let Right::Barred(status) = namespace.right {
+    if let Right::Barred(status) | Right::ReadForNow(status) = namespace.right {
         return Err(Fault::transient(status));
     }
     // RHII: Base, "Reservations": a host without an identifier has no part in them, whatever it

@@ -205,6 +205,7 @@ nvm_statuses! {
 impl Status {
     const DNR: u16 = 1 << 14;
     const MORE: u16 = 1 << 13;
+    const CRD_SHIFT: u16 = 11;
 
     /// The status with Do Not Retry set: the same command would fail again.
     #[must_use]
@@ -216,6 +217,20 @@ impl Status {
     #[must_use]
     pub const fn more(self) -> Self {
         Self(self.0 | Self::MORE)
+    }
+
+    /// The status with Command Retry Delay set: the same command may be repeated after the time
+    /// that CRDT1, 2 or 3 of Identify Controller says.
+    #[must_use]
+    pub const fn retry_after(self, crdt: u8) -> Self {
+        Self(self.0 & !(3 << Self::CRD_SHIFT) | (crdt as u16 & 3) << Self::CRD_SHIFT)
+    }
+
+    /// Command Retry Delay: which of CRDT1 to 3 says after what time the command may be repeated; 0
+    /// for at once.
+    #[must_use]
+    pub const fn retry_delay(self) -> u8 {
+        (self.0 >> Self::CRD_SHIFT & 3) as u8
     }
 
     /// Whether the command succeeded.
@@ -346,5 +361,8 @@ mod tests {
         assert!(status.is(Status::LBA_OUT_OF_RANGE));
         assert!(!status.is_success());
         assert_eq!(status.0, 0x6080);
+        let delayed = Status::NAMESPACE_NOT_READY.more().retry_after(1);
+        assert_eq!((delayed.0, delayed.retry_delay(), status.retry_delay()), (0x2882, 1, 0));
+        assert!(delayed.is(Status::NAMESPACE_NOT_READY));
     }
 }

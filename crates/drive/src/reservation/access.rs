@@ -43,6 +43,8 @@ pub enum Right {
     /// Neither, and not because of a reservation: commands are refused with this status for the
     /// time being.
     Barred(Status),
+    /// [`Access::Read`]; other commands are refused with this status for the time being.
+    ReadForNow(Status),
 }
 
 /// A snapshot of the rights of all hosts, to be looked up for every command.

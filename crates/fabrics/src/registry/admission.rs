@@ -147,6 +147,7 @@ impl Registry {
             }
             (subsystem.nqn.clone(), Kind::Io(subsystem.shown_to(&request.host, request.host_id)))
         };
+        let (kind, replaced) = self.as_shown(kind);
         self.check_share(&request.host, 1)?;
         let cntlid = match secondary_controller(&kind, &port) {
             Some((drive, cntlid)) => (!self.cntlids_in_use(&drive).contains(&cntlid)).then_some(cntlid),
@@ -172,7 +173,7 @@ impl Registry {
             command_of_gone_ms: 0,
             keep_alive: None,
             enable_by_ms: Some(now_ms.saturating_add(self.limits.enable_timeout_ms.into())),
-            replaced: Replaced::default(),
+            replaced,
         };
         entry.set_keep_alive(self.keep_alive_ms(discovery, request.connect.kato_ms), now_ms);
         let key = Key(self.next_key);
@@ -182,6 +183,15 @@ impl Registry {
         self.handles.insert(arrival.handle, key);
         let role = Role::Admin(Box::new(Controller::new(Arc::clone(&association), kind)));
         Ok(granted(request, arrival, entries, association, counters, now_ms, role))
+    }
+
+    /// What a new controller is for, as its Admin Queue is shown it: of what its host may hold,
+    /// other objects may be behind the NSIDs now.
+    fn as_shown(&self, kind: Kind) -> (Kind, Replaced) {
+        let Kind::Io(shown) = kind else { return (kind, Replaced::default()) };
+        let replaced = Replaced::of(self.objects.of(&shown.nqn), &shown);
+        let (admin, _) = replaced.views(shown);
+        (Kind::Io(admin), replaced)
     }
 
     fn admit_or_defer(

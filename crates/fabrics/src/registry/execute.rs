@@ -13,13 +13,14 @@ use ebof_nvme::opcode::{FABRICS, admin};
 use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, QueueId, Status};
 use zerocopy::IntoBytes;
 
+use super::replaced::Identity;
 use super::{Entry, Handle, Key, Notice, Notices, ProtectionChange, Registry};
 use crate::association::Association;
 use crate::controller::{Controller, Kind};
 use crate::executing::Executing;
 use crate::identify::Look;
 use crate::log;
-use crate::model::{Namespace, Subsystem};
+use crate::model::{Namespace, NamespaceTable, Subsystem};
 use crate::outcome::{Decision, Fault, Outcome};
 use crate::property::Phase;
 use crate::queue::Queue;
@@ -57,7 +58,7 @@ impl Registry {
             admin::DELETE_IO_SQ => self.delete_queue(key, executing),
             admin::GET_LOG_PAGE => self.log_page(key, controller, executing),
             admin::IDENTIFY => match Look::of(&executing.sqe()) {
-                Some(look) => self.look(key, controller, executing, look, notices),
+                Some(look) => self.look(key, controller, executing, look, now_ms, notices),
                 None => Ok(self.controller_list(controller, executing)),
             },
             admin::SET_FEATURES => match SetFeature::decode(executing.cdw10()).fid {
@@ -208,17 +209,23 @@ impl Registry {
     fn look(
         &mut self,
         key: Key,
-        controller: &Controller,
+        controller: &mut Controller,
         executing: &Executing,
         look: Look,
+        now_ms: u64,
         notices: &mut Notices,
     ) -> Outcome {
         let Some(subsystem) = controller.subsystem() else { return Err(Fault::new(Status::INTERNAL_ERROR)) };
         let answer = identify::structure(&controller.association, subsystem, &executing.sqe());
+        let looked_at = identities(&subsystem.namespaces, look);
         let entry = self.entries.get_mut(&key);
         if let (Some(entry), Some(now)) = (entry, self.effective.get(&controller.association.subsystem)) {
             let shown = now.shown_to(&controller.association.host, controller.association.host_id());
-            if entry.replaced.look(look, controller, &shown) {
+            // A look at what was there before a change that the Admin Queue has not heard of yet is
+            // none at what is there now.
+            let (admin, _) = entry.replaced.views(Arc::clone(&shown));
+            let is_up_to_date = looked_at == identities(&admin.namespaces, look);
+            if is_up_to_date && entry.replaced.look(look, controller, &shown, now_ms) {
                 entry.notify(now, notices);
             }
         }
@@ -289,6 +296,16 @@ impl Registry {
         }
         self.effective.insert(nqn, Arc::clone(&subsystem));
     }
+}
+
+/// What a host sees that looks at namespaces.
+fn identities(namespaces: &NamespaceTable, look: Look) -> Vec<(Nsid, Identity)> {
+    let is_seen = |nsid| match look {
+        Look::List(after) => nsid > after,
+        Look::One(one, _) => nsid == one,
+    };
+    let seen = namespaces.iter().filter(|namespace| is_seen(namespace.nsid));
+    seen.map(|namespace| (namespace.nsid, Identity::of(namespace))).collect()
 }
 
 /// The secondary controllers in a list of controllers: those that a namespace is attached to, or

@@ -1,5 +1,7 @@
 //! Namespaces that are removed, and others that get their NSIDs, as one controller is shown them.
 //!
+//! A controller that is there when it happens:
+//!
 //! ```text
 //!   it is removed, or        the host has looked and          the host has
 //!   replaced                 has not found it                 identified the NSID
@@ -10,18 +12,37 @@
 //! Deviation: in the specification one event and one entry in the Changed Namespace List are
 //! enough. All versions of Linux so far remove a disk whose identifiers have changed, and look for
 //! the new one only at the next event. What they write until then is meant for the old namespace.
+//!
+//! A controller that comes later, of a host that may have been there before, at an NSID that has
+//! named another object:
+//! ```text
+//!             the host has identified    event; and once more, or
+//!             the NSID twice             the time is over
+//! Unproven --------------------------> reads -------------------> (forgotten)
+//! shown; I/O commands wait             are executed, if none
+//!                                      waited before
+//! ```
+//! Deviation: hosts are thought to look before they use a namespace. All versions of Linux so far
+//! repeat what waited as soon as they are connected, and look afterwards: first at the descriptors
+//! (CNS 03h), then at one of the other structures. If it is another object, they remove the disk
+//! before they look again at all; what waits for its repetition is sent in the meantime. If it is
+//! the same, or a new one, most read one structure more. The event makes the others do so. A host
+//! that begins with another structure, before it has sent anything, knows what it does.
 
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry as Slot;
 use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
 
-use ebof_drive::reservation::Right;
+use ebof_drive::reservation::{Access, Right};
 use ebof_nvme::event::AsyncEvent;
+use ebof_nvme::identify::Cns;
 use ebof_nvme::{Nsid, Status, Uuid};
 
+use super::objects::ObjectRecord;
 use crate::controller::Controller;
 use crate::identify::Look;
-use crate::model::{DeviceId, Namespace, Subsystem};
+use crate::model::{DataId, DeviceId, Namespace, Subsystem};
 
 /// The NSIDs whose namespaces have changed since the host last looked. At most one entry for each
 /// NSID that it was ever shown.
@@ -34,20 +55,22 @@ pub(super) struct Replaced {
 enum Stage {
     /// The namespace was removed or replaced: the host is shown none. The flag says whether it has
     /// looked without having read the event's log.
-    Gone { was: Identity, looked: bool },
+    Gone { was: Was, looked: bool },
     /// The host knows that there was a change.
     Announced,
+    /// The host may hold another object than this one.
+    Unproven(Proof),
 }
 
-/// The identity of a namespace.
+/// The identity of a namespace, as its host is told it.
 #[derive(Debug, PartialEq, Eq)]
-enum Identity {
+pub(super) enum Identity {
     Named { nguid: [u8; 16], eui64: [u8; 8], uuid: Uuid },
     Device(DeviceId),
 }
 
 impl Identity {
-    fn of(namespace: &Namespace) -> Self {
+    pub(super) fn of(namespace: &Namespace) -> Self {
         let Namespace { nguid, eui64, uuid, device, .. } = *namespace;
         if nguid == [0; 16] && eui64 == [0; 8] && uuid == Uuid::NIL {
             return Self::Device(device);
@@ -56,7 +79,75 @@ impl Identity {
     }
 }
 
+/// A namespace that is gone.
+#[derive(Debug)]
+enum Was {
+    /// One that the host was shown.
+    Shown(Identity),
+    /// One that was there before the host came.
+    Before(DataId),
+}
+
+impl Was {
+    fn is(&self, namespace: &Namespace) -> bool {
+        match self {
+            Self::Shown(identity) => *identity == Identity::of(namespace),
+            Self::Before(object) => *object == namespace.object,
+        }
+    }
+}
+
+/// What a host has done about an NSID that it may hold another object of.
+#[derive(Clone, Copy, Debug, Default)]
+struct Proof {
+    /// How often it has identified it.
+    reads: u8,
+    /// It had sent nothing before.
+    is_quiet: bool,
+    /// When it first did so.
+    since_ms: u64,
+}
+
+impl Proof {
+    /// The host identifies the namespace. Whether this is what it means.
+    fn read(&mut self, cns: Cns, has_refused: bool, now_ms: u64) -> bool {
+        if self.reads == 0 {
+            (self.is_quiet, self.since_ms) = (!has_refused, now_ms);
+            if self.is_quiet && cns != Cns::NAMESPACE_ID_DESCRIPTORS {
+                return true;
+            }
+        }
+        self.reads += 1;
+        self.reads >= 3
+    }
+
+    /// Whether what it reads may be what it means.
+    fn may_read(self) -> bool {
+        self.is_quiet && self.reads >= 2
+    }
+}
+
+/// How long a host that has identified a namespace is thought to hold another one, where it does
+/// not do so again, milliseconds: longer than Linux repeats a command five times, with
+/// the delay that it is told.
+const PROOF_MS: u64 = 30_000;
+
 impl Replaced {
+    /// For a controller that comes now: `known` is what its subsystem's NSIDs have named, and
+    /// `shown` what it is shown.
+    pub(super) fn of(known: impl Iterator<Item = (Nsid, ObjectRecord)>, shown: &Subsystem) -> Self {
+        let stage = |(nsid, known): (Nsid, ObjectRecord)| {
+            let is_there = shown.namespaces.find(nsid).is_some();
+            Some(match (known.has_changed, is_there) {
+                (true, _) => (nsid, Stage::Unproven(Proof::default())),
+                (false, true) => return None,
+                // The host may hold it, and another one may take its place before the host looks.
+                (false, false) => (nsid, Stage::Gone { was: Was::Before(known.object), looked: false }),
+            })
+        };
+        Self { nsids: known.filter_map(stage).collect() }
+    }
+
     /// The host was shown `before`, and the subsystem is `now`. `own` says that a command of the
     /// host itself caused the change, which it therefore knows.
     pub(super) fn note(&mut self, before: &Subsystem, now: &Subsystem, own: bool) {
@@ -68,31 +159,51 @@ impl Replaced {
         }
         for namespace in before.namespaces.iter() {
             let was = Identity::of(namespace);
-            if let (false, Slot::Vacant(slot)) =
-                (is(namespace.nsid).as_ref() == Some(&was), self.nsids.entry(namespace.nsid))
-            {
-                slot.insert(Stage::Gone { was, looked: false });
+            if is(namespace.nsid).as_ref() == Some(&was) {
+                continue;
+            }
+            match self.nsids.entry(namespace.nsid) {
+                Slot::Vacant(slot) => {
+                    slot.insert(Stage::Gone { was: Was::Shown(was), looked: false });
+                }
+                // What it has looked at is gone.
+                Slot::Occupied(mut slot) if matches!(slot.get(), Stage::Unproven(_)) => {
+                    slot.insert(Stage::Unproven(Proof::default()));
+                }
+                Slot::Occupied(_) => {}
             }
         }
         // If a namespace is back unchanged, there is nothing to tell.
-        self.nsids.retain(|&nsid, stage| !matches!(stage, Stage::Gone { was, .. } if is(nsid).as_ref() == Some(was)));
+        let is_back = |nsid, was: &Was| now.namespaces.find(nsid).is_some_and(|namespace| was.is(namespace));
+        self.nsids.retain(|&nsid, stage| !matches!(stage, Stage::Gone { was, .. } if is_back(nsid, was)));
     }
 
     /// The host looks at the namespaces, which are those of `now`. Returns whether it is to be
     /// shown more from now on.
-    pub(super) fn look(&mut self, look: Look, controller: &Controller, now: &Subsystem) -> bool {
+    pub(super) fn look(&mut self, look: Look, controller: &mut Controller, now: &Subsystem, now_ms: u64) -> bool {
         // If the host was sent an event and has not read its log yet, it will look again.
         let unread = controller.events.is_unread(AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED);
+        let has_refused = controller.association.has_refused.load(Ordering::Relaxed);
         let mut more = false;
         self.nsids.retain(|&nsid, stage| match (stage, look) {
-            (Stage::Announced, Look::One(at)) if at == nsid => {
+            (Stage::Announced, Look::One(at, _)) if at == nsid => {
                 more = true;
                 false
             }
+            (Stage::Unproven(proof), Look::One(at, cns)) if at == nsid && now.namespaces.find(nsid).is_some() => {
+                let is_proven = proof.read(cns, has_refused, now_ms);
+                more |= is_proven || proof.may_read();
+                if !is_proven && proof.reads == 2 {
+                    controller.call_to(nsid);
+                }
+                !is_proven
+            }
+            // It has seen that there is none.
+            (Stage::Unproven(_), Look::List(after)) if nsid > after => unread || now.namespaces.find(nsid).is_some(),
             (stage @ Stage::Gone { .. }, Look::List(after)) if nsid > after => {
                 seen(stage, unread, now.namespaces.find(nsid).is_some(), &mut more)
             }
-            (stage @ Stage::Gone { .. }, Look::One(at)) if at == nsid => {
+            (stage @ Stage::Gone { .. }, Look::One(at, _)) if at == nsid => {
                 seen(stage, unread, now.namespaces.find(nsid).is_some(), &mut more)
             }
             _ => true,
@@ -115,11 +226,37 @@ impl Replaced {
         admin.pending = self.nsids.keys().copied().collect();
         let mut io = admin.clone();
         io.namespaces = io.namespaces.changing(|namespace| {
-            if matches!(self.nsids.get(&namespace.nsid), Some(Stage::Announced)) {
-                namespace.right = Right::Barred(Status::NAMESPACE_NOT_READY);
-            }
+            namespace.right = match self.nsids.get(&namespace.nsid) {
+                Some(Stage::Unproven(proof)) if proof.may_read() => match namespace.right {
+                    right if right.allows(Access::Read) => Right::ReadForNow(Status::NAMESPACE_NOT_READY),
+                    right => right,
+                },
+                Some(Stage::Announced | Stage::Unproven(_)) => Right::Barred(Status::NAMESPACE_NOT_READY),
+                _ => namespace.right,
+            };
         });
         (Arc::new(admin), Arc::new(io))
+    }
+
+    /// When [`expire`](Self::expire) is to be called.
+    pub(super) fn deadline_ms(&self) -> Option<u64> {
+        self.nsids.values().filter_map(Stage::deadline_ms).min()
+    }
+
+    /// Hosts that have not looked again have had the time to do so. Returns whether there are any.
+    pub(super) fn expire(&mut self, now_ms: u64) -> bool {
+        let before = self.nsids.len();
+        self.nsids.retain(|_, stage| stage.deadline_ms().is_none_or(|deadline| deadline > now_ms));
+        self.nsids.len() < before
+    }
+}
+
+impl Stage {
+    fn deadline_ms(&self) -> Option<u64> {
+        match self {
+            Self::Unproven(proof) if proof.reads > 0 => Some(proof.since_ms.saturating_add(PROOF_MS)),
+            _ => None,
+        }
     }
 }
 

@@ -18,11 +18,11 @@ fn world() -> (World, u64, u64) {
     (world, admin, io)
 }
 
-fn of(nsid: u32, slba: u64, blocks: u32) -> CopySource {
+pub(crate) fn of(nsid: u32, slba: u64, blocks: u32) -> CopySource {
     CopySource { nsid: Nsid(nsid), ..CopySource::new(slba, blocks) }
 }
 
-fn copy(world: &mut World, io: u64, nsid: u32, command: Copy, sources: &[CopySource]) -> Done {
+pub(crate) fn copy(world: &mut World, io: u64, nsid: u32, command: Copy, sources: &[CopySource]) -> Done {
     let format = CopyFormat::decode(command.format).unwrap_or(CopyFormat::Format0);
     let mut data = Vec::new();
     sources.iter().for_each(|source| source.encode(format, &mut data));
@@ -31,12 +31,12 @@ fn copy(world: &mut World, io: u64, nsid: u32, command: Copy, sources: &[CopySou
     world.run_with(io, with_data(sqe, u32::try_from(data.len()).unwrap()), &data)
 }
 
-fn to(slba: u64) -> Copy {
+pub(crate) fn to(slba: u64) -> Copy {
     Copy { slba, ..Copy::default() }
 }
 
 /// Enables formats that name namespaces.
-fn enable(world: &mut World, admin: u64, formats: u16) {
+pub(crate) fn enable(world: &mut World, admin: u64, formats: u16) {
     let behavior = HostBehaviorSupport { cdfe: formats.into(), ..HostBehaviorSupport::default() };
     let set = Sqe::new(admin::SET_FEATURES).with_cdw(10, 0x16);
     assert!(world.run_with(admin, with_data(set, 512), behavior.as_bytes()).status().is_success());

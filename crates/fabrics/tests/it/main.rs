@@ -17,4 +17,5 @@ mod peers;
 mod protection;
 mod replaced;
 mod reserved;
+mod returned;
 mod support;

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use ebof_fabrics::{DeviceId, Namespace, NamespaceTable};
+use ebof_fabrics::{DataId, DeviceId, Namespace, NamespaceTable};
 use ebof_nvme::connect::Property;
 use ebof_nvme::identify::NamespaceList;
 use ebof_nvme::log::ChangedNamespaces;
@@ -20,17 +20,17 @@ use crate::managed::{attach, create, delete};
 use crate::support::{ALICE, BOB, DRIVE, MANAGED, World, namespace, with_data};
 
 /// A host's controller and one I/O queue.
-struct Host {
-    admin: u64,
-    cntlid: ControllerId,
-    io: u64,
+pub(crate) struct Host {
+    pub(crate) admin: u64,
+    pub(crate) cntlid: ControllerId,
+    pub(crate) io: u64,
 }
 
-fn connect(world: &mut World, name: &str, requests: u16) -> Host {
+pub(crate) fn connect(world: &mut World, name: &str, requests: u16) -> Host {
     connect_to(world, DRIVE, name, requests)
 }
 
-fn connect_to(world: &mut World, subsystem: &str, name: &str, requests: u16) -> Host {
+pub(crate) fn connect_to(world: &mut World, subsystem: &str, name: &str, requests: u16) -> Host {
     let (admin, cntlid) = world.controller(subsystem, name);
     let io = world.io_queue(subsystem, name, cntlid, 1);
     for _ in 0..requests {
@@ -40,20 +40,27 @@ fn connect_to(world: &mut World, subsystem: &str, name: &str, requests: u16) -> 
 }
 
 /// Namespace 1 as another one, on device 77.
-fn other() -> Namespace {
-    Namespace { uuid: Uuid([0x77; 16]), nguid: [0x77; 16], eui64: [0x77; 8], device: DeviceId(77), ..namespace(1) }
+pub(crate) fn other() -> Namespace {
+    Namespace {
+        object: DataId([0x77; 16]),
+        uuid: Uuid([0x77; 16]),
+        nguid: [0x77; 16],
+        eui64: [0x77; 8],
+        device: DeviceId(77),
+        ..namespace(1)
+    }
 }
 
-fn reload(world: &mut World, namespaces: &[Namespace]) {
+pub(crate) fn reload(world: &mut World, namespaces: &[Namespace]) {
     let table = NamespaceTable::new(namespaces.to_vec()).unwrap();
     world.replace_model(|model| Arc::make_mut(&mut model.subsystems[0]).namespaces = table);
 }
 
-fn identify(world: &mut World, host: &Host, cns: u32, nsid: u32) -> ebof_nvme::Status {
+pub(crate) fn identify(world: &mut World, host: &Host, cns: u32, nsid: u32) -> ebof_nvme::Status {
     world.run(host.admin, with_data(Sqe::new(admin::IDENTIFY).with_nsid(Nsid(nsid)), 4096).with_cdw(10, cns)).status()
 }
 
-fn list(world: &mut World, host: &Host) -> Vec<u32> {
+pub(crate) fn list(world: &mut World, host: &Host) -> Vec<u32> {
     list_after(world, host, 2, 0)
 }
 
@@ -64,21 +71,21 @@ fn list_after(world: &mut World, host: &Host, cns: u32, after: u32) -> Vec<u32> 
     NamespaceList::ref_from_bytes(&data).unwrap().iter().map(|nsid| nsid.0).collect()
 }
 
-fn changed(world: &mut World, host: &Host) -> Vec<u32> {
+pub(crate) fn changed(world: &mut World, host: &Host) -> Vec<u32> {
     let get = with_data(Sqe::new(admin::GET_LOG_PAGE), 4096).with_cdw(10, 4 | 1023 << 16);
     let data = world.run(host.admin, get).data;
     ChangedNamespaces::ref_from_bytes(&data).unwrap().iter().map(|nsid| nsid.0).collect()
 }
 
 /// The result of a write to namespace 1: its status and the device.
-fn write(world: &mut World, host: &Host) -> (Status, String) {
+pub(crate) fn write(world: &mut World, host: &Host) -> (Status, String) {
     let done = world.run(host.io, with_data(Sqe::new(nvm::WRITE).with_nsid(Nsid(1)), 512));
     (done.status(), done.step)
 }
 
-const NONE: [u32; 0] = [];
-const ABSENT: Status = Status::INVALID_NAMESPACE.dnr().more();
-const NOT_YET: Status = Status::NAMESPACE_NOT_READY.more();
+pub(crate) const NONE: [u32; 0] = [];
+pub(crate) const ABSENT: Status = Status::INVALID_NAMESPACE.dnr().more();
+pub(crate) const NOT_YET: Status = Status::NAMESPACE_NOT_READY.more();
 
 #[test]
 fn removal_and_addition_are_two_events_and_no_write_reaches_the_wrong_namespace() {
@@ -195,6 +202,7 @@ fn removal_and_addition_in_two_reloads_are_the_same_and_new_hosts_see_the_curren
     assert_eq!((world.events.len(), write(&mut world, &host).0), (1, ABSENT));
     let fresh = connect(&mut world, ALICE, 4);
     assert_eq!(list(&mut world, &fresh), [1, 2]);
+    assert_eq!(identify(&mut world, &fresh, 0, 1), Status::SUCCESS);
     assert!(write(&mut world, &fresh).0.is_success());
     // Another I/O queue of the first controller has the same view as the others.
     let io = world.io_queue(DRIVE, ALICE, host.cntlid, 2);
@@ -244,7 +252,7 @@ fn a_reset_does_not_change_what_the_host_knows() {
 }
 
 /// `by` deletes namespace 1 and creates another one with its NSID, attached to `to` and to itself.
-fn recreate(world: &mut World, by: &Host, to: &[&Host]) {
+pub(crate) fn recreate(world: &mut World, by: &Host, to: &[&Host]) {
     if volume(world).is_some() {
         assert!(delete(world, by.admin, Nsid(1)).status().is_success());
     }
