@@ -17,6 +17,7 @@ mod managed;
 mod metrics;
 mod news;
 mod notify;
+mod objects;
 mod page;
 mod reload;
 mod serve;

@@ -33,6 +33,7 @@ use basis::Basis;
 use crate::control::ControlEndpoint;
 use crate::managed::Managed;
 use crate::notify;
+use crate::objects::ObjectFile;
 use crate::reload::{Reloads, Signal, StartedWith};
 
 /// Descriptors reserved for drives, threads, the metrics endpoint and reloading.
@@ -166,6 +167,11 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     let control = args.control.clone().or_else(|| config.target.control.clone());
     let network = RemoteManagement::open(args, &config.target, basis.directory())?;
     basis.settle();
+    if let Some(directory) = basis.directory() {
+        let objects =
+            ObjectFile::open(directory, basis.is_named).map_err(|error| crate::generations::failure(&error))?;
+        settings.environment.objects = Arc::new(objects);
+    }
     let target = Arc::new(Target::start(config, settings)?);
     basis.keep(&target, &target.config())?;
     let metrics = match metrics {

@@ -5,6 +5,7 @@
 //! taken before the registry's, and never while a drive's thread is waited for.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ebof_backend::Device;
@@ -19,6 +20,7 @@ use ebof_nvme::{Nqn, Nsid};
 
 use crate::device::{DeviceIds, DeviceTable};
 use crate::mailbox::Message;
+use crate::remembered;
 use crate::shared::Shared;
 use crate::stats::{Kind, Series};
 
@@ -120,15 +122,16 @@ impl Drives {
     /// namespaces of the drives put in. Gives the actors that are no longer needed, to be stopped.
     ///
     /// # Errors
-    /// The namespaces of a drive do not make a table; nothing has changed then.
+    /// The namespaces of a drive do not make a table, or `show` has failed; nothing has changed
+    /// then.
     pub(crate) fn put_in_force(
         &self,
         plain: Vec<(DeviceId, Arc<dyn Device>)>,
         actors: &[(Nqn, Arc<DriveActor>)],
         ports: BTreeMap<String, PortId>,
         mut model: Model,
-        show: impl FnOnce(Arc<DeviceTable>, Model),
-    ) -> Result<Vec<Arc<DriveActor>>, (Nqn, TableError)> {
+        show: impl FnOnce(Arc<DeviceTable>, Model) -> io::Result<()>,
+    ) -> Result<Vec<Arc<DriveActor>>, NotShown> {
         let mut shown = self.shown();
         let (withheld, direct) = (shown.withheld.clone(), shown.direct.clone());
         let mut next = DriveTable { plain, actors: BTreeMap::new(), ports, withheld, direct };
@@ -140,14 +143,15 @@ impl Drives {
             };
             if let Some(at) = model.subsystems.iter().position(|subsystem| subsystem.nqn == *nqn) {
                 let own = Subsystem::clone(&model.subsystems[at]);
-                let subsystems = served.subsystems(own, &next.ports).map_err(|error| (nqn.clone(), error))?;
+                let subsystems = served.subsystems(own, &next.ports);
+                let subsystems = subsystems.map_err(|error| NotShown::Namespaces(nqn.clone(), error))?;
                 model.subsystems.splice(at..=at, subsystems.into_iter().map(Arc::new));
             }
             next.actors.insert(nqn.clone(), served);
         }
         next.direct.settle_model(&mut model);
         next.withhold(&mut model);
-        show(Arc::new(next.table()), model);
+        show(Arc::new(next.table()), model).map_err(NotShown::NotStored)?;
         let before = std::mem::replace(&mut *shown, next);
         let served = |actor: &Arc<DriveActor>| shown.actors.values().any(|served| Arc::ptr_eq(&served.actor, actor));
         Ok(before.actors.into_values().map(|served| served.actor).filter(|actor| !served(actor)).collect())
@@ -295,6 +299,15 @@ impl Drives {
     }
 }
 
+/// Why hosts cannot be shown what the configuration says.
+#[derive(Debug)]
+pub(crate) enum NotShown {
+    /// The namespaces of a subsystem do not make a table.
+    Namespaces(Nqn, TableError),
+    /// What they are shown cannot be remembered.
+    NotStored(io::Error),
+}
+
 impl DriveTable {
     /// Shows what a drive is now, by a command of host `by` if it was one, if that is possible.
     /// Gives the direct ports that are free now.
@@ -316,6 +329,14 @@ impl DriveTable {
         let free = self.direct.settle(&mut subsystems);
         let withheld = subsystems.iter_mut().filter(|subsystem| self.withheld.contains(&subsystem.nqn));
         withheld.for_each(|subsystem| subsystem.ports.clear());
+        if registry.objects().would_note(&subsystems) {
+            let mut objects = registry.objects().clone();
+            objects.note_all(&subsystems);
+            // The drive has made it already; what is forgotten, only another process would know.
+            if let Err(error) = remembered::store(&*shared.settings.environment.objects, &objects) {
+                tracing::error!(%nqn, "which namespaces are served cannot be stored: {error}");
+            }
+        }
         // Delivered under the lock, so that no queue hears of an older model later.
         let notices = registry.replace_subsystems(subsystems, by);
         shared.shares.follow(registry.model());

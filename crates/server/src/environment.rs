@@ -1,5 +1,5 @@
 //! What a target has from the system below it, or from a simulation: time, chance, what its
-//! namespaces and drives are stored in, and the RDMA network.
+//! namespaces and drives are stored in, what it remembers of them, and the RDMA network.
 
 use std::fmt;
 use std::path::Path;
@@ -10,6 +10,7 @@ use ebof_clock::Clock;
 use ebof_verbs::{LoadError, Network};
 
 use crate::making::Making;
+use crate::remembered::{Forgotten, ObjectStore};
 
 /// What a target uses of the system, or of a simulation of it. The default is the system's.
 #[derive(Clone)]
@@ -27,6 +28,9 @@ pub struct Environment {
     pub machine: [u8; 16],
     /// Which files are made that are missing when the target starts.
     pub making: Making,
+    /// What is remembered of namespaces that were served, beyond the life of the process. The
+    /// default remembers nothing.
+    pub objects: Arc<dyn ObjectStore>,
 }
 
 /// Where connections over RDMA come from.
@@ -95,6 +99,7 @@ impl Default for Environment {
             rdma: RdmaNetwork::System,
             machine: machine_of_process(),
             making: Making::default(),
+            objects: Arc::new(Forgotten),
         }
     }
 }

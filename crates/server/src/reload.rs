@@ -34,6 +34,7 @@ use crate::interrupted;
 use crate::mailbox::Message;
 use crate::object::{KnownData, check_drives};
 use crate::port::PortState;
+use crate::remembered;
 use crate::serve::{InForce, Target};
 use crate::startup::{Devices, NamespaceKey, OpenDrive, OpenNamespace, StartError, listen, listen_at, places};
 use crate::unfinished;
@@ -551,6 +552,10 @@ impl<'c> Reload<'c> {
         let actors = devices.actors();
         let surplus =
             shared.drives.put_in_force(devices.plain(), &actors, places(&ports), model, |table, mut model| {
+                let mut objects = shared.registry().objects().clone();
+                if objects.note(&model) {
+                    remembered::store(&*shared.settings.environment.objects, &objects)?;
+                }
                 // Devices first: a queue that learns of a namespace finds its device.
                 shared.post_all(|| Message::Devices(Arc::clone(&table)));
                 // Delivered under the lock, so that no queue hears of an older model later.
@@ -560,8 +565,8 @@ impl<'c> Reload<'c> {
                 let notices = registry.replace_model(Arc::new(model));
                 shared.shares.follow(registry.model());
                 shared.deliver(notices);
-            });
-        let surplus = surplus.map_err(|(subsystem, error)| StartError::Namespaces { subsystem, error })?;
+                Ok(())
+            })?;
         Drives::connect(shared, &actors);
         *self.target.in_force() = InForce { config, devices, ports, generation: self.generation };
         surplus.iter().for_each(|actor| actor.stop());

@@ -31,6 +31,7 @@ use crate::object::{KnownData, check_drives, known_uuid};
 use crate::port::PortState;
 use crate::reactor::Reactor;
 use crate::reload;
+use crate::remembered;
 use crate::sampling::{self, Owners};
 use crate::settings::Settings;
 use crate::share;
@@ -154,13 +155,21 @@ impl Target {
         let model = devices.model(&config, &ports, generation)?;
         let drives = Drives::new(devices.ids());
         let mut first = None;
-        drives
-            .put_in_force(devices.plain(), &devices.actors(), places(&ports), model, |table, model| {
-                first = Some((table, model));
-            })
-            .map_err(|(subsystem, error)| StartError::Namespaces { subsystem, error })?;
+        drives.put_in_force(devices.plain(), &devices.actors(), places(&ports), model, |table, model| {
+            first = Some((table, model));
+            Ok(())
+        })?;
         let (table, model) = first.expect("shown once when nothing failed");
-        let registry = Registry::new(limits(&settings), Arc::new(model), generation);
+        let store = Arc::clone(&settings.environment.objects);
+        let mut objects = remembered::load(&*store);
+        if objects.note(&model)
+            && let Err(error) = remembered::store(&*store, &objects)
+        {
+            // This process knows, and the next one finds the difference to the last that was
+            // stored.
+            tracing::error!("which namespaces are served cannot be stored: {error}");
+        }
+        let registry = Registry::with_objects(limits(&settings), Arc::new(model), generation, objects);
         let shared = Arc::new(Shared::new(settings, registry, drives, mailboxes.to_vec(), bell.clone()));
         Drives::connect(&shared, &devices.actors());
         let (orders, receiver) = Orders::new(bell.clone());

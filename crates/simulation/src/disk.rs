@@ -145,6 +145,8 @@ pub struct Disk {
     profile: Profile,
     clock: Clock,
     state: Mutex<State>,
+    /// A small file beside it, which every crash leaves whole.
+    pub(crate) note: Mutex<Option<String>>,
 }
 
 /// So many changes may be unflushed; then the disk writes the older ones down by itself.
@@ -173,7 +175,7 @@ impl Disk {
             late: None,
             counts: BTreeMap::new(),
         };
-        Arc::new(Self { profile, clock, state: Mutex::new(state) })
+        Arc::new(Self { profile, clock, state: Mutex::new(state), note: Mutex::default() })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -1,9 +1,10 @@
 //! A target with one drive, from when it is started to when it is stopped, killed or cut off.
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::mpsc::Receiver;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use ebof_backend::{Device, OpenError, Spec};
@@ -13,7 +14,7 @@ use ebof_loopback::HostEnd;
 use ebof_manage::config::{Attach, DriveProfile, ManagedDrive, Port, Subsystem};
 use ebof_manage::{Config, Listen};
 use ebof_nvme::Nqn;
-use ebof_server::{Environment, RdmaNetwork, Settings, SteppedTarget, Storage};
+use ebof_server::{Environment, ObjectStore, RdmaNetwork, Settings, SteppedTarget, Storage};
 
 use crate::disk::Disk;
 use crate::drive;
@@ -96,6 +97,23 @@ impl Storage for Shelf {
     fn remove(&self, _path: &Path) {}
 }
 
+/// What the target remembers beside that.
+struct Notes(Arc<Disk>);
+
+impl ObjectStore for Notes {
+    fn load(&self) -> Option<String> {
+        self.0.note.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn store(&self, text: &str) -> io::Result<()> {
+        if self.0.is_off() {
+            return Err(io::Error::other("the power is gone"));
+        }
+        *self.0.note.lock().unwrap_or_else(PoisonError::into_inner) = Some(text.to_owned());
+        Ok(())
+    }
+}
+
 impl Life {
     /// Starts a target that gets so many `Io`s of the system, or as many as it asks for. With a
     /// network it has a port over RDMA, too.
@@ -129,6 +147,7 @@ impl Life {
             io: disk.io_factory(ios_max),
             storage: Arc::new(Shelf(Arc::clone(disk))),
             rdma,
+            objects: Arc::new(Notes(Arc::clone(disk))),
             ..Environment::default()
         };
         let settings =

@@ -25,7 +25,7 @@ pub(super) struct Basis {
     /// What is stored as the reason of the start.
     action: String,
     /// Whether the user has named the state directory.
-    is_named: bool,
+    pub(super) is_named: bool,
 }
 
 impl Basis {

@@ -54,7 +54,7 @@ fn filled(directory: &Path) -> Serving {
     let boss = ["target", "account", "add", "boss", "--role", "Administrator", "--new-password-file", "password"];
     serving.told(&boss);
     let text = "[[ports]]\nname = \"a\"\nlisten = \"tcp://127.0.0.1:0\"\n[[subsystems]]\n\
-                nqn = \"nqn.2014-08.org.example:disks\"\nallow_any_host = true\nnamespaces = [\"mem:1Mi\"]\n";
+                nqn = \"nqn.2014-08.org.example:disks\"\nallow_any_host = true\nnamespaces = [\"null:1Mi\"]\n";
     std::fs::write(directory.join("new.toml"), text).unwrap();
     serving.told(&["config", "apply", "new.toml", "--yes"]);
     let subscription = r#"{"Destination": "http://127.0.0.1:9/", "Protocol": "Redfish", "Context": "mine"}"#;
@@ -113,7 +113,9 @@ fn each_file_that_is_damaged_is_named_and_left_as_it_is() {
     drop(serving);
     let files = contents(&state);
     let names: Vec<&str> = files.keys().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
-    for expected in ["accounts.json", "initial-password", "subscriptions.json", "tls.pem", "tls-requested.pem"] {
+    for expected in
+        ["accounts.json", "initial-password", "objects", "subscriptions.json", "tls.pem", "tls-requested.pem"]
+    {
         assert!(names.contains(&expected), "{names:?}");
     }
     assert!(names.iter().filter(|name| name.starts_with("configuration-")).count() == 2, "{names:?}");

@@ -58,6 +58,29 @@ fn backings(serving: &Serving) -> Vec<String> {
     namespaces.map(|it| it["drive"].as_str().unwrap().to_owned()).collect()
 }
 
+/// A host that was away during two restarts may hold either of two objects: that is not forgotten.
+#[test]
+fn what_nsids_have_named_survives_restarts() {
+    let directory = tempfile::tempdir().unwrap();
+    for file in ["a.img", "b.img"] {
+        std::fs::write(directory.path().join(file), vec![0; 1 << 20]).unwrap();
+    }
+    let served = |file: &str| {
+        std::fs::write(directory.path().join("served.toml"), text(&format!("\"{file}\""))).unwrap();
+        let command = serve(directory.path(), &["--state", "state", "--config", "served.toml"]);
+        drop(Serving::start(command, directory.path()));
+        let objects = std::fs::read_to_string(directory.path().join("state/objects")).unwrap();
+        let line = objects.lines().find(|line| line.starts_with("1 ") && line.ends_with(NQN)).unwrap();
+        let words: Vec<_> = line.split(' ').collect();
+        (words[1].to_owned(), words[2].to_owned())
+    };
+    let told = ["a.img", "a.img", "b.img", "b.img", "a.img"].map(served);
+    let changes = told.each_ref().map(|(change, _)| change.as_str());
+    assert_eq!(changes, ["first", "first", "changed", "changed", "changed"]);
+    let [a, again, b, ..] = told.each_ref().map(|(_, object)| object);
+    assert!(a == again && a != b, "{told:?}");
+}
+
 #[test]
 fn what_was_changed_is_there_after_a_kill_and_can_be_taken_back() {
     let directory = tempfile::tempdir().unwrap();

@@ -127,6 +127,7 @@ fn shown_devices(drives: &Drives, actor: &Arc<DriveActor>) -> Vec<Arc<dyn Device
     drives
         .put_in_force(Vec::new(), &actors, std::collections::BTreeMap::new(), Model::new(discovery), |table, _| {
             shown = Some(table);
+            Ok(())
         })
         .unwrap();
     let table = shown.unwrap();

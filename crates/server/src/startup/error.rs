@@ -8,7 +8,7 @@ use ebof_fabrics as fabrics;
 use ebof_manage::Listen;
 use ebof_nvme::{Nqn, Uuid};
 
-use crate::drives::DriveOpenError;
+use crate::drives::{DriveOpenError, NotShown};
 
 /// Why a target does not start, or a configuration cannot be put in force.
 #[derive(Debug, thiserror::Error)]
@@ -150,6 +150,11 @@ pub enum StartError {
         /// How long that was waited for.
         waited: Duration,
     },
+    /// What hosts would be shown cannot be remembered.
+    #[error(
+        "which namespaces are served cannot be stored: {0}; see to the state directory, or go without: `--state none`"
+    )]
+    Objects(io::Error),
     /// A thread that serves queues cannot have what it needs.
     #[error("thread {index} of those that serve queues cannot start: {error}; {advice}")]
     Reactor {
@@ -163,6 +168,15 @@ pub enum StartError {
     /// A thread or what it needs cannot be had.
     #[error("starting a thread of the target")]
     Thread(#[from] io::Error),
+}
+
+impl From<NotShown> for StartError {
+    fn from(error: NotShown) -> Self {
+        match error {
+            NotShown::Namespaces(subsystem, error) => Self::Namespaces { subsystem, error },
+            NotShown::NotStored(error) => Self::Objects(error),
+        }
+    }
 }
 
 impl StartError {
