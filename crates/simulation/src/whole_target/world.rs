@@ -5,6 +5,7 @@ mod io;
 mod learn;
 mod lives;
 mod manage;
+mod replay;
 mod reserve;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -116,6 +117,10 @@ enum Kind {
     /// What a namespace is like, for a host that is about to use it; and what comes before that.
     Learn,
     Prepare,
+    /// Who it is, and what it is like in general, before that.
+    Sight,
+    /// A write that is repeated; whether what it is meant for is there.
+    Replay(bool),
     /// A read by a host that has not asked since another namespace came under the number of one
     /// that it knew.
     Stale,
@@ -163,6 +168,7 @@ pub(super) struct World {
     is_cluster: bool,
     owners: u16,
     identities: u32,
+    replays: replay::Replays,
     /// By serial number, what was written where.
     written: BTreeMap<u32, (u16, Range<u64>)>,
 }
@@ -199,6 +205,7 @@ impl World {
             });
         }
         Ok(Self {
+            replays: replay::Replays::of(&hosts, &mut rig.chances),
             rig,
             setting,
             carriage,
@@ -300,6 +307,7 @@ impl World {
         if repeats {
             self.repeated.insert(serial(op));
         }
+        self.note_write(op, &flight);
         self.flights.insert(op, Flight { repeats, ..flight });
     }
 
@@ -345,6 +353,7 @@ impl World {
             };
             self.told(host, event)?;
         }
+        self.replay(host);
         Ok(())
     }
 
@@ -355,6 +364,7 @@ impl World {
             Event::Lost(ops) => {
                 self.rig.note(|| format!("host {host} has lost its connections, with {ops:?}"));
                 let is_leaving = matches!(&self.hosts[host], Host::Raw(raw) if raw.is_leaving());
+                self.keep_waiting(&ops);
                 for op in ops {
                     let Some(flight) = self.flights.remove(&op) else { continue };
                     let flight = Flight { is_cut_off: is_leaving, ..flight };
@@ -390,6 +400,7 @@ impl World {
                 self.rig.note(|| format!("host {host} is connected"));
                 self.spaces.values_mut().for_each(|space| _ = space.strangers.insert(host));
                 self.handles.retain(|(of, _), _| *of != host);
+                self.replay(host);
                 self.scan(host);
                 self.rig.count("associations");
                 if self.is_over_rdma(host) {
@@ -448,6 +459,7 @@ impl World {
     fn ended(&mut self, op: Op, ended: &Outcome) -> Result<(), Failure> {
         let Some(flight) = self.flights.remove(&op) else { return fail(format!("{op} has ended twice")) };
         let status = ended.cqe.status();
+        self.forget_repeatable(op, &flight);
         self.rig.digest(op, u64::from(status.0));
         if !self.rig.is_comparing || !status.is_success() {
             let Flight { host, kind, .. } = flight;
@@ -461,28 +473,10 @@ impl World {
             Kind::Preempt(_) | Kind::Unregister(_) | Kind::Register | Kind::Reserve => {
                 self.reserve_ended(op, &flight, status)
             }
-            Kind::Learn | Kind::Prepare => self.learn_ended(op, &flight, ended),
+            Kind::Learn | Kind::Prepare | Kind::Sight => self.learn_ended(op, &flight, ended),
+            Kind::Replay(_) => self.replay_ended(op, &flight, status),
             Kind::Stale => self.stale_ended(&flight, status),
         }
-    }
-
-    /// A command has failed in a way that nothing explains.
-    fn unexplained(&self, op: Op, flight: &Flight, status: Status) -> Failure {
-        let Flight { host, kind, nsid, range, .. } = flight;
-        let what = format!("{kind:?} {range:?} of namespace {nsid} by host {host}");
-        Failure(format!("{op}: {what} fails without a reason: {status}"))
-    }
-
-    /// Whether the host leaves, or somebody takes its commands away: they may end unfinished.
-    fn may_be_aborted(&self, flight: &Flight, status: Status) -> bool {
-        let space = self.spaces.get(&flight.nsid);
-        let leaves = !self.hosts[flight.host].is_live();
-        let preempted = status.is(Status::PREEMPT_ABORT) && space.is_none_or(|space| space.is_reserved);
-        // An initiator aborts what takes longer than its command time-out.
-        let is_late = self.rig.clock.now() >= flight.at + COMMAND_TIMEOUT;
-        let aborted = status.is(Status::ABORT_REQUESTED) && self.hosts[flight.host].is_initiator() && is_late;
-        let interrupted = ABORTED_STATUSES.iter().any(|one| status.is(*one));
-        leaves && interrupted || preempted || aborted
     }
 }
 
@@ -556,7 +550,8 @@ impl System for World {
     fn due(&mut self) -> Option<Instant> {
         let now = self.rig.clock.now();
         let hosts = self.hosts.iter_mut().filter_map(|host| host.due(now)).min();
-        hosts.into_iter().chain(self.life.as_mut().and_then(Life::due)).min()
+        let replays = self.replay_due();
+        hosts.into_iter().chain(replays).chain(self.life.as_mut().and_then(Life::due)).min()
     }
 
     fn under_way(&self) -> String {
@@ -594,7 +589,8 @@ impl System for World {
 
     fn drain(&mut self) -> Result<(), Failure> {
         self.until("all that is under way", |world| {
-            world.flights.is_empty() && world.manage.is_idle() && world.hosts.iter().all(Host::is_live)
+            let is_idle = world.flights.is_empty() && world.replays.is_empty() && world.manage.is_idle();
+            is_idle && world.hosts.iter().all(Host::is_live)
         })?;
         self.settle(|_, _| true);
         self.compare()

@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 
 use super::super::acts::{BLOCKS, HostIo};
 use super::compare::Pair;
-use super::{Flight, Kind, World, command};
+use super::{ABORTED_STATUSES, COMMAND_TIMEOUT, Flight, Kind, World, command};
 use crate::model::{BlockValue, Op, Tick, Wrong, serial, story_lba};
 use crate::rig::{EXTENT, PATIENCE, System as _};
 use crate::story::{Failure, fail};
@@ -315,5 +315,24 @@ impl World {
             }
         }
         runs
+    }
+
+    /// A command has failed in a way that nothing explains.
+    pub(super) fn unexplained(&self, op: Op, flight: &Flight, status: Status) -> Failure {
+        let Flight { host, kind, nsid, range, .. } = flight;
+        let what = format!("{kind:?} {range:?} of namespace {nsid} by host {host}");
+        Failure(format!("{op}: {what} fails without a reason: {status}"))
+    }
+
+    /// Whether the host leaves, or somebody takes its commands away: they may end unfinished.
+    pub(super) fn may_be_aborted(&self, flight: &Flight, status: Status) -> bool {
+        let space = self.spaces.get(&flight.nsid);
+        let leaves = !self.hosts[flight.host].is_live();
+        let preempted = status.is(Status::PREEMPT_ABORT) && space.is_none_or(|space| space.is_reserved);
+        // An initiator aborts what takes longer than its command time-out.
+        let is_late = self.rig.clock.now() >= flight.at + COMMAND_TIMEOUT;
+        let aborted = status.is(Status::ABORT_REQUESTED) && self.hosts[flight.host].is_initiator() && is_late;
+        let interrupted = ABORTED_STATUSES.iter().any(|one| status.is(*one));
+        leaves && interrupted || preempted || aborted
     }
 }

@@ -35,11 +35,16 @@ impl World {
         if !space.strangers.contains(&host) {
             return true;
         }
+        // It looks again when it has given up what it held.
+        if self.holds_another(host, nsid) {
+            return false;
+        }
         // The initiator leaves blocks with metadata alone.
         if space.format > 1 && self.hosts[host].is_initiator() {
             return false;
         }
-        let is_asking = |flight: &Flight| flight.host == host && matches!(flight.kind, Kind::Learn | Kind::Prepare);
+        let is_asking =
+            |flight: &Flight| flight.host == host && matches!(flight.kind, Kind::Learn | Kind::Prepare | Kind::Sight);
         if !self.flights.values().any(is_asking) {
             self.learn(host, nsid);
         }
@@ -95,7 +100,8 @@ impl World {
 
     /// Whether a host waits for what it has asked: that may have been answered already.
     fn is_asking(&self, host: usize) -> bool {
-        let asks = |flight: &Flight| flight.host == host && matches!(flight.kind, Kind::Learn | Kind::Prepare);
+        let asks =
+            |flight: &Flight| flight.host == host && matches!(flight.kind, Kind::Learn | Kind::Prepare | Kind::Sight);
         self.flights.values().any(asks)
     }
 
@@ -178,7 +184,14 @@ impl World {
             |cns: Cns, nsid: u32| Sqe::new(admin::IDENTIFY).with_nsid(Nsid(nsid)).with_cdw(10, u32::from(cns.0));
         let mut steps =
             vec![(Kind::Prepare, first, log), (Kind::Prepare, first, identify(Cns::ACTIVE_NAMESPACE_LIST, 0))];
-        steps.extend(nsids.iter().map(|&nsid| (Kind::Learn, nsid, identify(Cns::NAMESPACE, nsid))));
+        for &nsid in nsids {
+            // As Linux does: it looks once more only at what it keeps.
+            steps.push((Kind::Sight, nsid, identify(Cns::NAMESPACE_ID_DESCRIPTORS, nsid)));
+            steps.push((Kind::Sight, nsid, identify(Cns::INDEPENDENT_NAMESPACE, nsid)));
+            if !self.holds_another(host, nsid) {
+                steps.push((Kind::Learn, nsid, identify(Cns::NAMESPACE, nsid)));
+            }
+        }
         for (kind, nsid, sqe) in steps {
             let op = self.rig.number();
             let (begun, at) = (self.rig.now(), self.rig.clock.now());
@@ -199,6 +212,9 @@ impl World {
                 return Ok(());
             }
             return Err(self.unexplained(op, flight, status));
+        }
+        if flight.kind == Kind::Sight {
+            self.found(flight.host, flight.nsid);
         }
         if flight.kind == Kind::Learn {
             // Which one an initiator has opened now is not known yet.

@@ -22,7 +22,7 @@ impl World {
             failed.is_restarted = true;
         }
         if !self.until("hosts that are connected", |world| {
-            world.manage.is_idle() && world.hosts.iter().all(Host::is_live)
+            world.manage.is_idle() && world.replays.is_empty() && world.hosts.iter().all(Host::is_live)
         })? {
             return Ok(());
         }
