@@ -4,11 +4,13 @@
 #
 # Two targets: one for any host, with a file and a drive in memory, and one that is configured by a
 # file of `nvmetcli save`, with a list of allowed hosts. Afterwards the machine checks the file: the
-# file system in it is clean and has what the guest wrote.
+# file system in it is clean and has what the guest wrote. A third target is killed under writes,
+# and comes back with another file behind the same NSID, EBOF_VM_SWAPS times (once).
 
 open=nqn.2014-08.org.example:open
 closed=nqn.2014-08.org.example:closed
 allowed=nqn.2014-08.org.nvmexpress:uuid:6a1e6a5c-3c1f-4f7e-9d1e-5a5be6ff0001
+swapped=nqn.2014-08.org.example:swapped
 nguid=5ac1f0e2-77b6-4d5b-8a3e-9b54c2d0e8f1
 
 machine() {
@@ -21,7 +23,8 @@ machine() {
   check "ebof serve disk.img mem:96Mi listens" on_target up || return
   start closed "$ebof" serve --config "$work/nvmet.json"
   check "ebof serve --config nvmet.json listens" until_true 60 reachable "$closed_port" || { note <"$work/closed.log"; return; }
-  boot_guest -t 600 -- "$open_port" "$closed_port"
+  swapped_port=$(free_port)
+  boot_guest -t 600 -- "$open_port" "$closed_port" "$swapped_port" "${EBOF_VM_SWAPS:-1}"
 
   step "the machine afterwards"
   check "SIGTERM ends the open target with status 0" stop open TERM 30
@@ -71,8 +74,38 @@ on_grow() {
   esac
 }
 
+# Requests of the guest: the target that it writes to, with one of two files behind NSID 1.
+on_swap() {
+  case $1 in
+    first) # new files, and a new target
+      [[ ! -v process[swapped] ]] || stop swapped KILL 30
+      rm -rf "$work/swapped.state"
+      head -c 16M /dev/zero >"$work/a.img"
+      head -c 16M /dev/urandom >"$work/b.img"
+      cp "$work/b.img" "$work/b.before"
+      serve_swapped a 1
+      ;;
+    other) stop swapped KILL 30; serve_swapped b 2 ;;
+    same) stop swapped KILL 30; serve_swapped b 2 ;;
+    untouched)
+      cmp -l "$work/b.before" "$work/b.img" | awk '{blocks[int(($1 - 1) / 4096)]} END {n = length(blocks); print n " blocks differ"; exit n > 0}'
+      ;;
+  esac
+}
+serve_swapped() {
+  cat >"$work/swapped.toml" <<TOML
+ports = [{ listen = "tcp://127.0.0.1:$swapped_port" }]
+[[subsystems]]
+nqn = "$swapped"
+allow_any_host = true
+namespaces = [{ nsid = 1, drive = "$work/$1.img", uuid = "5ac1f0e2-77b6-4d5b-8a3e-00000000000$2", nguid = "5ac1f0e2-77b6-4d5b-8a3e-00000000000$2" }]
+TOML
+  start swapped "$ebof" serve --state "$work/swapped.state" --config "$work/swapped.toml"
+  until_true 60 reachable "$swapped_port" || { cat "$work/swapped.log"; return 1; }
+}
+
 guest() {
-  local closed_port=$2
+  local closed_port=$2 swapped_port=$3 swaps=$4
   address=10.0.2.2 port=$1 nqn=$open
   check "modprobe nvme-tcp" modprobe nvme-tcp || return
   step_discover
@@ -102,6 +135,50 @@ guest() {
   step_refusals
   port=$closed_port step_allow_list
   clear_kernel_log
+  port=$swapped_port step_swapped "$swaps"
+}
+
+uuid_of() { cat "/sys/block/$(basename "$(namespace_device 1)")/uuid" 2>/dev/null; }
+is_another() { local now; now=$(uuid_of) && [[ -n $now && $now != "$1" ]]; }
+# The completed writes of a disk.
+writes_of() { awk '{print $5}' "/sys/block/${1#/dev/}/stat"; }
+has_written() { (($(writes_of "$1") > $2)); }
+ended() { ! kill -0 "$1" 2>/dev/null; }
+writes_on() { # for so many seconds, 16 at a time
+  fio --name=swapped --filename="$1" --rw=randwrite --bs=4k --ioengine=libaio --iodepth=16 --direct=1 --randrepeat=0 \
+    --size=16M --time_based --runtime="$2" >/tmp/swapped.log 2>&1
+  echo "fio ends with $?" >>/tmp/swapped.log
+}
+
+# The target is killed under writes, and another file is behind the same NSID when it returns.
+step_swapped() {
+  local writer disk before try
+  nqn=$swapped
+  for ((try = 1; try <= $1; try++)); do
+    step "another file behind an NSID while the host is away ($try of $1)"
+    check "a target with the first file" ask swap first || return
+    connects -c 1 -l 600 || return
+    disk=$(namespace_device 1) before=$(uuid_of)
+    writes_on "$disk" 300 &
+    writer=$!
+    check "it is written to" until_true 60 has_written "$disk" 300
+    check "the target is killed, and returns with the other file" ask swap other
+    check "the writes end" until_true 120 ended "$writer"
+    check "no block of the other file has changed" ask swap untouched
+    check "the disk is the other one, without a rescan" until_true 60 is_another "$before"
+    check "nor has one by then" ask swap untouched
+    clear_kernel_log
+    check "the other one can be written" dd if=/dev/zero of="$(namespace_device 1)" bs=1M count=1 oflag=direct
+    disk=$(namespace_device 1)
+    writes_on "$disk" 20 &
+    writer=$!
+    check "it is" until_true 60 has_written "$disk" 300
+    check "the target is killed, and returns with the same file" ask swap same
+    check "the writes go on" until_true 120 ended "$writer"
+    check_says "without an error" 'fio ends with 0' tail -n 1 /tmp/swapped.log
+    disconnects
+    clear_kernel_log
+  done
 }
 
 is_as_large() { [[ $(blockdev --getsize64 "$(namespace_device 1)") == "$1" ]]; }
