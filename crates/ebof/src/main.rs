@@ -15,6 +15,7 @@ mod logging;
 mod made;
 mod managed;
 mod metrics;
+mod missing;
 mod news;
 mod notify;
 mod objects;

@@ -1,7 +1,7 @@
 //! What is managed while it is served: the target, its box, its configuration. One for all that
 //! clients reach it by: the control socket, HTTPS.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ebof_access::Access;
 use ebof_manage::enclosure::Enclosure;
@@ -32,8 +32,8 @@ pub(crate) struct Managed {
     pub(crate) target: Arc<Target>,
     pub(crate) enclosure: Arc<dyn Enclosure>,
     pub(crate) reloads: Arc<Reloads>,
-    /// What it has if it is managed over the network.
-    pub(crate) remote: Option<Remote>,
+    /// What it has if it is managed over the network; set once that is there.
+    pub(crate) remote: OnceLock<Remote>,
     /// Of requests that read a file or a configuration's text.
     pub(crate) readers: Arc<Semaphore>,
     /// What happens.
@@ -61,6 +61,7 @@ impl Managed {
         steps: watch::Sender<()>,
     ) -> Arc<Self> {
         let readers = Arc::new(Semaphore::new(READERS_MAX));
+        let remote = remote.map_or_else(OnceLock::new, OnceLock::from);
         let news = News::of(target);
         let (target, reloads) = (Arc::clone(target), Arc::clone(reloads));
         Arc::new(Self { target, enclosure, reloads, remote, readers, news, steps })

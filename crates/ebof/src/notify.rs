@@ -41,5 +41,9 @@ pub(crate) fn summary(target: &Target) -> String {
     let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     let (subsystems, ports) =
         (count(status.enabled_subsystems().count(), "subsystem"), count(status.ports.len(), "port"));
-    format!("serving {subsystems} at {ports}")
+    let missing = match status.missing.len() {
+        0 => String::new(),
+        some => format!("; {some} MISSING, see `ebof target status`"),
+    };
+    format!("serving {subsystems} at {ports}{missing}")
 }

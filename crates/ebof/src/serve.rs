@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use ebof_manage::api::{DriveStatus, PortStatus, Status, SubsystemStatus};
+use ebof_manage::api::{DriveStatus, MissingKind, MissingObject, PortStatus, Status, SubsystemStatus};
 use ebof_manage::{Config, Target as _};
 use ebof_server::{Settings, Target};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -26,12 +26,13 @@ mod basis;
 mod configuration;
 mod network;
 
-use network::{RemoteManagement, ServedNetwork};
+use network::{RemoteManagement, RemoteWanted, ServedNetwork};
 
 use basis::Basis;
 
 use crate::control::ControlEndpoint;
 use crate::managed::Managed;
+use crate::missing::Late;
 use crate::notify;
 use crate::objects::ObjectFile;
 use crate::reload::{Reloads, Signal, StartedWith};
@@ -145,6 +146,10 @@ pub(crate) struct Args {
     /// Connections at a time
     #[arg(long, value_name = "N")]
     max_connections: Option<u32>,
+    /// Do not start unless every device and address can be had, as it is with drives on the command
+    /// line; else what is missing is looked for until it is there
+    #[arg(long)]
+    strict: bool,
 }
 
 /// Serves until SIGTERM or SIGINT.
@@ -163,9 +168,16 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     // Beyond a limit on file sizes a write shall fail, but SIGXFSZ must not end the process.
     signal_hook::flag::register(SIGXFSZ, Arc::default()).context("catching signals")?;
     settings.connections_max = with_enough_descriptors(settings.connections_max, descriptors);
+    // Who types what is to be served is there to mend it.
+    let is_strict = args.strict || config.target.strict || matches!(basis.started_with, StartedWith::Arguments);
+    settings.strict = is_strict;
     let metrics = args.metrics.or(config.target.metrics);
     let control = args.control.clone().or_else(|| config.target.control.clone());
-    let network = RemoteManagement::open(args, &config.target, basis.directory())?;
+    let wanted = RemoteWanted::of(args, &config.target, basis.directory())?;
+    let opened = wanted.as_ref().map(RemoteWanted::open);
+    if is_strict && let Some(Err(error)) = opened {
+        return Err(error);
+    }
     basis.settle();
     if let Some(directory) = basis.directory() {
         let objects =
@@ -174,16 +186,17 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     }
     let target = Arc::new(Target::start(config, settings)?);
     basis.keep(&target, &target.config())?;
-    let metrics = match metrics {
-        Some(address) => Some(crate::metrics::serve(address, Arc::clone(&target))?),
-        None => None,
-    };
+    let mut late = Late::new(is_strict, &target);
+    let metrics = metrics.map(|address| serve_metrics(address, &target, &mut late)).transpose()?.flatten();
     let supervisor = Arc::new(Supervisor::of_environment());
     let Basis { started_with, generations, .. } = basis;
     let reloads = Arc::new(Reloads::start(started_with, generations, Arc::clone(&target), Arc::clone(&supervisor))?);
-    let managed = Managed::new(&target, &reloads, network.as_ref().map(RemoteManagement::remote));
+    let remote = opened.as_ref().and_then(|opened| Some(opened.as_ref().ok()?.remote()));
+    let managed = Managed::new(&target, &reloads, remote);
     let control = crate::control::serve(control.as_deref(), &managed)?;
-    let network = network.map(|network| network.serve(managed)).transpose()?;
+    let network = wanted.zip(opened).map(|(wanted, opened)| serve_network(&wanted, opened, &managed, &mut late));
+    let network = network.transpose()?.flatten();
+    late.watch()?;
     let control_path = control.as_ref().map(ControlEndpoint::path);
     let serving =
         Serving { target: &target, metrics, control: control_path, reloads: &reloads, network: network.as_ref() };
@@ -213,6 +226,26 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     drop(control);
     target.stop(GRACE);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Serves metrics, or does so later.
+fn serve_metrics(address: SocketAddr, target: &Arc<Target>, late: &mut Late) -> anyhow::Result<Option<SocketAddr>> {
+    let served = crate::metrics::serve(address, Arc::clone(target));
+    let target = Arc::clone(target);
+    let later = move || crate::metrics::serve(address, Arc::clone(&target)).map(drop);
+    late.or_later(served, MissingKind::Metrics, format!("http://{address}"), later)
+}
+
+/// Lets the target be managed over the network, or does so later.
+fn serve_network(
+    wanted: &RemoteWanted,
+    opened: anyhow::Result<RemoteManagement>,
+    managed: &Arc<Managed>,
+    late: &mut Late,
+) -> anyhow::Result<Option<ServedNetwork>> {
+    let served = opened.and_then(|opened| opened.serve(Arc::clone(managed)));
+    let (again, managed) = (wanted.clone(), Arc::clone(managed));
+    late.or_later(served, MissingKind::Management, wanted.name(), move || again.serve_later(&managed))
 }
 
 /// A panic of any thread ends the process, so that its supervisor restarts it: hosts would wait for
@@ -373,6 +406,7 @@ fn text(status: &Status, metrics: Option<SocketAddr>) -> String {
         }
     }
     lines.extend(disabled_line(status));
+    lines.extend(status.missing.iter().map(missing_line));
     lines.extend(status.ports.iter().map(|port| format!("listening on {}", listening(port))));
     lines.extend(metrics.map(|address| format!("metrics on http://{address}/metrics")));
     if let Some(PortStatus { transport, address, .. }) = status.ports.iter().find(|port| port.socket.is_none()) {
@@ -403,6 +437,12 @@ fn disabled_line(status: &Status) -> Option<String> {
     };
     let disabled: Vec<_> = ports.chain(status.subsystems.iter().flat_map(of_subsystem)).collect();
     (!disabled.is_empty()).then(|| format!("disabled: {}", disabled.join(", ")))
+}
+
+/// `MISSING port a: ...`
+fn missing_line(missing: &MissingObject) -> String {
+    let MissingObject { kind, name, reason, .. } = missing;
+    format!("MISSING {kind} {}: {}", safe(name), safe(reason))
 }
 
 /// `drive d0: 107.37 GB, 7.37 GB unallocated, profile default, 2 namespaces: disk.img`

@@ -170,6 +170,10 @@ pub struct Status {
     /// The names of ports that are disabled: nothing listens there.
     #[serde(default)]
     pub disabled_ports: Vec<String>,
+    /// What is to be served and cannot be had now. It is tried again, and comes in when it is
+    /// there.
+    #[serde(default)]
+    pub missing: Vec<MissingObject>,
     /// Its subsystems, without the discovery subsystem.
     pub subsystems: Vec<SubsystemStatus>,
     /// Its drives.
@@ -183,6 +187,56 @@ impl Status {
     /// The subsystems that are there for hosts.
     pub fn enabled_subsystems(&self) -> impl Iterator<Item = &SubsystemStatus> {
         self.subsystems.iter().filter(|subsystem| subsystem.enabled)
+    }
+}
+
+/// Something that is to be served and cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissingObject {
+    /// What it is.
+    pub kind: MissingKind,
+    /// Its name: that of a drive or port, `NQN/NSID` of a namespace, the URI of the others.
+    pub name: String,
+    /// Why it cannot be had, and what to do.
+    pub reason: String,
+    /// Since when, in milliseconds since 1970-01-01T00:00:00Z.
+    pub since_unix_ms: u64,
+}
+
+/// What can be missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum MissingKind {
+    /// A namespace that is not a drive's: what it stores its data in.
+    Namespace,
+    /// A drive that hosts manage. Its subsystem is not there for hosts either.
+    Drive,
+    /// A port: its address.
+    Port,
+    /// The management over the network: its accounts, its certificate or its address.
+    Management,
+    /// The endpoint of metrics: its address.
+    Metrics,
+}
+
+impl MissingKind {
+    /// Its name in JSON and in messages.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Namespace => "namespace",
+            Self::Drive => "drive",
+            Self::Port => "port",
+            Self::Management => "management",
+            Self::Metrics => "metrics",
+        }
+    }
+}
+
+impl std::fmt::Display for MissingKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
     }
 }
 

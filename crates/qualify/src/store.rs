@@ -92,7 +92,8 @@ impl Store {
         &self.directory
     }
 
-    /// Replaces the document. After a failure the previous one is still there.
+    /// Replaces the document. After a failure the previous one is still there, unless the error
+    /// says that this is not known.
     ///
     /// # Errors
     /// It cannot be written.
@@ -119,9 +120,15 @@ impl Store {
             rustix::fs::fchmod(file.as_file(), rustix::fs::Mode::from_raw_mode(0o644))?;
             file.as_file().sync_all()?;
             file.persist(&path)?;
-            File::open(&self.directory)?.sync_all()
+            Ok::<(), io::Error>(())
         };
-        write().map_err(|error| StoreError::System { action: "writing", path: path.clone(), error })
+        let failed = |action| {
+            let path = path.clone();
+            move |error: std::io::Error| StoreError::System { action, path, error }
+        };
+        write().map_err(failed("writing"))?;
+        let stored = File::open(&self.directory).and_then(|directory| directory.sync_all());
+        stored.map_err(failed("it is written, and it is not known whether a power cut takes back"))
     }
 }
 

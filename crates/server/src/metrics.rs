@@ -151,6 +151,12 @@ fn encode_target(status: &Status, encoder: &mut DescriptorEncoder<'_>) -> fmt::R
     };
     ports("ebof_connections_accepted", "Connections accepted since the start", |port| port.accepted)?;
     ports("ebof_connections_refused", "Connections refused since the start", |port| port.refused)?;
+    let help = "Something that is to be served and cannot be had";
+    let mut missing = encoder.encode_descriptor("ebof_missing", help, None, MetricType::Gauge)?;
+    for object in &status.missing {
+        let labels: Labels = vec![("kind", object.kind.name().to_owned()), ("name", object.name.clone())];
+        ConstGauge::new(1_i64).encode(missing.encode_family(&labels)?)?;
+    }
     let help = "Capacity of a namespace";
     let mut sizes = encoder.encode_descriptor("ebof_namespace_size", help, Some(&Unit::Bytes), MetricType::Gauge)?;
     for subsystem in status.enabled_subsystems() {

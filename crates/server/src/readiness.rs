@@ -14,6 +14,9 @@ impl Target {
         if self.shared.stopping.load(Relaxed) {
             reasons.push("the target is being stopped".to_owned());
         }
+        let missing = self.missing().into_iter();
+        reasons
+            .extend(missing.map(|missing| format!("{} {} is missing: {}", missing.kind, missing.name, missing.reason)));
         let deaf = self.listening().into_iter().filter(|(_, is_listening)| !is_listening);
         reasons.extend(deaf.map(|(port, _)| format!("port {port} accepts no connections")));
         for (_, actor) in self.shared.drives.actors() {

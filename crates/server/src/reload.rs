@@ -28,22 +28,24 @@ use ebof_nvme::Nqn;
 
 use crate::contradictions;
 use crate::control::{Listening, Order};
-use crate::drives::{DriveThreads, Drives};
+use crate::drives::Drives;
 use crate::environment::Environment;
 use crate::interrupted;
 use crate::mailbox::Message;
+use crate::missing::Missing;
 use crate::object::{KnownData, check_drives};
 use crate::port::PortState;
 use crate::remembered;
 use crate::serve::{InForce, Target};
-use crate::startup::{Devices, NamespaceKey, OpenDrive, OpenNamespace, StartError, listen, listen_at, places};
+use crate::startup::{Devices, NamespaceKey, OpenDrive, OpenNamespace, StartError, places};
 use crate::unfinished;
 
-use sort::{collide, file_id, missing};
+use sort::{collide, file_id};
 
 mod back;
 mod failure;
 mod sort;
+mod take;
 
 /// How long requests may take to end on what is to be released.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -69,6 +71,26 @@ pub(crate) fn apply_to(
     })
 }
 
+/// Takes what is missing of the configuration in force, as far as it is there now. Nothing else is
+/// touched or looked at.
+pub(crate) fn find_missing(target: &Target, cause: &Cause) -> Result<Plan, ApplyError> {
+    let _alone = target.changing.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = target.in_force().clone();
+    let (config, missing) = (before.config.clone(), before.missing.clone());
+    let found = change(target, cause, before, config, Purpose::Find);
+    target.report_found_since(&missing);
+    found
+}
+
+/// What a change is made for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// Another configuration, or to look at what has grown.
+    Change,
+    /// To take what was missing.
+    Find,
+}
+
 /// Makes the target what `desired` makes of the configuration in force, which nothing else changes
 /// meanwhile.
 pub(crate) fn apply_with<E: From<ApplyError>>(
@@ -79,23 +101,36 @@ pub(crate) fn apply_with<E: From<ApplyError>>(
     let _alone = target.changing.lock().unwrap_or_else(PoisonError::into_inner);
     let before = target.in_force().clone();
     let desired = desired(&before.config)?;
-    let applied = change(target, cause, before, desired);
+    let missing = before.missing.clone();
+    let applied = change(target, cause, before, desired, Purpose::Change);
     target.shared.report_applied(&applied);
+    target.report_found_since(&missing);
     Ok(applied?)
 }
 
-fn change(target: &Target, cause: &Cause, before: InForce, mut desired: Config) -> Result<Plan, ApplyError> {
+fn change(
+    target: &Target,
+    cause: &Cause,
+    before: InForce,
+    mut desired: Config,
+    purpose: Purpose,
+) -> Result<Plan, ApplyError> {
     desired.keep_numbers(&before.config);
     let mut plan = Plan::between(&before.config, &desired);
     refuse(&plan)?;
     let files = note(target, &before.config, &desired)?;
-    let InForce { config: old, devices, ports, generation } = before;
+    let InForce { config: old, devices, ports, missing, generation } = before;
     let mut reload = Reload::new(target, &old, &desired, generation, &devices);
+    (reload.purpose, reload.missing) = (purpose, missing);
     reload.leaving = devices.open;
     reload.leaving_drives = devices.actors;
     reload.leaving_ports = ports;
     let prepared = reload.sort().and_then(|()| reload.release()).and_then(|()| reload.take());
     let outcome = match prepared.and_then(|()| reload.check()) {
+        Ok(()) if reload.has_found_nothing() => {
+            target.in_force().missing = std::mem::take(&mut reload.still_missing);
+            Ok(plan)
+        }
         Ok(()) => {
             if let Err(error) = reload.keep(&plan, cause) {
                 let lost = reload.go_back();
@@ -183,6 +218,11 @@ struct Reload<'c> {
     grown: Vec<Grown>,
     /// Files that were made larger, and what they had before.
     extended: Vec<(Arc<dyn Device>, u64)>,
+    purpose: Purpose,
+    /// What of the old configuration is missing.
+    missing: Vec<Missing>,
+    /// What of it still is.
+    still_missing: Vec<Missing>,
 }
 
 /// Something that can only be opened once the target itself has released another thing.
@@ -238,6 +278,9 @@ impl<'c> Reload<'c> {
             made: Vec::new(),
             grown: Vec::new(),
             extended: Vec::new(),
+            purpose: Purpose::Change,
+            missing: Vec::new(),
+            still_missing: Vec::new(),
         }
     }
 
@@ -247,38 +290,6 @@ impl<'c> Reload<'c> {
 
     fn environment(&self) -> &'c Environment {
         &self.target.shared.settings.environment
-    }
-
-    fn take_one(&mut self, deferred: Deferred<'c>) -> Result<(), StartError> {
-        match deferred {
-            Deferred::Namespace(nqn, namespace) => {
-                let missing = missing(&namespace.drive);
-                let plain = self.blank.open_plain(nqn, namespace)?;
-                self.note_made(missing, &plain.device);
-                self.taken.insert((nqn.clone(), namespace.nsid), plain);
-            }
-            Deferred::Drive(drive, subsystem) => {
-                let missing = missing(&drive.backing);
-                let opened = self.blank.open_drive(drive, subsystem, &mut DriveThreads::Own)?;
-                self.note_made(missing, &opened.backing);
-                self.taken_drives.push(opened);
-            }
-            Deferred::Port(port) => self.taken_ports.push(listen(port, self.environment())?),
-            Deferred::Rebind(before, port) => {
-                let (bound, _) = listen_at(port, Some(before.port.address), self.environment())?;
-                let port = Arc::new(before.port.altered(port.clone()));
-                self.taken_ports.push(Listening { port, bound: Some(bound) });
-            }
-        }
-        Ok(())
-    }
-
-    fn note_made(&mut self, path: Option<PathBuf>, device: &Arc<dyn Device>) {
-        if let Some(path) = path
-            && let Some(id) = device.file().and_then(ebof_backend::FileDevice::id)
-        {
-            self.made.push((path, id));
-        }
     }
 
     /// Hides from hosts what has to be released, and waits until nothing is under way on it.
@@ -332,7 +343,7 @@ impl<'c> Reload<'c> {
         let actors = self.drives_stay.iter().map(|(before, _)| before).chain(&self.leaving_drives);
         let devices = self.blank.with(open, actors.cloned().collect());
         let ports = self.ports_stay.iter().map(|(before, _)| before).chain(&self.leaving_ports).cloned().collect();
-        InForce { config, devices, ports, generation: self.generation }
+        InForce { config, devices, ports, missing: self.missing.clone(), generation: self.generation }
     }
 
     /// What has to be released.
@@ -383,22 +394,6 @@ impl<'c> Reload<'c> {
         }
     }
 
-    /// Takes what stood in each other's way.
-    fn take(&mut self) -> Result<(), StartError> {
-        for (from, to) in self.moves.clone() {
-            if let Some(plain) = self.leaving.remove(&from) {
-                // Another name: what is still on its way to the old namespace does not arrive
-                // at the new one.
-                self.taken.insert(to, OpenNamespace { id: self.blank.ids.next(), ..plain });
-            }
-        }
-        if let Some(released) = &mut self.released {
-            self.leaving.retain(|key, _| !released.namespaces.contains(key));
-            released.backings.clear();
-        }
-        std::mem::take(&mut self.deferred).into_iter().try_for_each(|deferred| self.take_one(deferred))
-    }
-
     /// Stores the configuration, before anybody is shown that it is in force: what comes after this
     /// does not fail.
     fn keep(&self, plan: &Plan, cause: &Cause) -> Result<(), KeepError> {
@@ -442,6 +437,7 @@ impl<'c> Reload<'c> {
         let devices = self.next_devices();
         let ports = self.next_ports();
         let grown: Vec<Change> = self.grown.iter().map(|grown| grown.offer(&devices)).collect();
+        self.missing = std::mem::take(&mut self.still_missing);
         devices.configure();
         // What takes the place of something else under its name goes first, so that hosts see it go
         // and come.
@@ -548,7 +544,7 @@ impl<'c> Reload<'c> {
         let shared = &self.target.shared;
         let mut model = devices.model(&config, &ports, self.generation)?;
         // A host that comes meanwhile is not to give up.
-        model.returning.clone_from(&self.returning);
+        model.returning.extend(self.returning.iter().cloned());
         let actors = devices.actors();
         let surplus =
             shared.drives.put_in_force(devices.plain(), &actors, places(&ports), model, |table, mut model| {
@@ -568,7 +564,8 @@ impl<'c> Reload<'c> {
                 Ok(())
             })?;
         Drives::connect(shared, &actors);
-        *self.target.in_force() = InForce { config, devices, ports, generation: self.generation };
+        let missing = self.missing.clone();
+        *self.target.in_force() = InForce { config, devices, ports, missing, generation: self.generation };
         surplus.iter().for_each(|actor| actor.stop());
         Ok(())
     }

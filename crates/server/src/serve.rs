@@ -13,8 +13,8 @@ use std::time::Duration;
 use ebof_clock::Clock;
 use ebof_fabrics::{Limits, Registry};
 use ebof_manage::api::{
-    self, ApplyError, Cause, ControllerStatus, IoCounters, Keeper, NamespaceStatus, Peer, PortStatus, QueueStatus,
-    Revision, Status, SubsystemStatus,
+    self, ApplyError, Cause, ControllerStatus, IoCounters, Keeper, MissingObject, NamespaceStatus, Peer, PortStatus,
+    QueueStatus, Revision, Status, SubsystemStatus,
 };
 use ebof_manage::events::{EventKind, NewEvent};
 use ebof_manage::{Change, Config, Diagnostics, Loaded, Plan};
@@ -27,6 +27,7 @@ use crate::drives::{DriveThreads, Drives};
 use crate::handle::reactor_of;
 use crate::mailbox::{Mailbox, Message};
 use crate::metrics::{self, Exposition, MetricsDetail};
+use crate::missing::{Missing, MissingKey};
 use crate::object::{KnownData, check_drives, known_uuid};
 use crate::port::PortState;
 use crate::reactor::Reactor;
@@ -57,6 +58,8 @@ pub struct Target {
     pub(crate) changing: Mutex<()>,
     /// Names of drives that were added to what the whole configuration has.
     added: Mutex<BTreeSet<String>>,
+    /// What is missing beside the configuration.
+    elsewhere: Mutex<Vec<MissingObject>>,
     /// Stores what is in force.
     keeper: OnceLock<Arc<dyn Keeper>>,
 }
@@ -67,6 +70,8 @@ pub(crate) struct InForce {
     pub(crate) config: Config,
     pub(crate) devices: Devices,
     pub(crate) ports: Vec<Listening>,
+    /// What of the configuration is neither among the devices nor among the ports.
+    pub(crate) missing: Vec<Missing>,
     pub(crate) generation: u64,
 }
 
@@ -109,17 +114,31 @@ impl Target {
     /// Opens the drives and ports of `config` and serves them.
     ///
     /// # Errors
-    /// A drive or a port that cannot be opened, or a thread that cannot serve; nothing is left
-    /// running then.
+    /// A drive or a port that cannot be opened, if the settings are strict, or a thread that cannot
+    /// serve; nothing is left running then.
     pub fn start(config: Config, settings: Settings) -> Result<Self, StartError> {
-        let devices = Devices::open(&config, &settings.environment, &mut DriveThreads::Own)?;
-        let ports = config.enabled_ports().map(|port| listen(port, &settings.environment));
-        let ports = ports.collect::<Result<Vec<_>, _>>()?;
+        let mut missing = Vec::new();
+        let mut may_miss = |key, error: StartError| {
+            if settings.strict {
+                return Err(error);
+            }
+            let now_ms = settings.environment.clock.unix_time().as_millis();
+            missing.push(Missing::new(key, error.to_string(), u64::try_from(now_ms).unwrap_or(u64::MAX)));
+            Ok(())
+        };
+        let devices = Devices::open(&config, &settings.environment, &mut DriveThreads::Own, &mut may_miss)?;
+        let mut ports = Vec::new();
+        for port in config.enabled_ports() {
+            match listen(port, &settings.environment) {
+                Ok(listening) => ports.push(listening),
+                Err(error) => may_miss(MissingKey::Port(port.name.clone()), error)?,
+            }
+        }
         let processors = place_reactors(&settings);
         let mailboxes = (0..processors.len()).map(|_| Mailbox::new()).collect::<io::Result<Vec<_>>>()?;
         let bell = Mailbox::new()?;
         let Assembled { target, orders, table } =
-            Self::assemble(config, settings, devices, ports.clone(), &mailboxes, &bell)?;
+            Self::assemble(config, settings, devices, ports.clone(), missing, &mailboxes, &bell)?;
         let control = Control::new(Arc::clone(&target.shared), bell, orders, Placement::new(&processors))?;
         target.spawn("ebof-control".to_owned(), None, move || control.run())?;
         target.start_reactors(mailboxes, &processors, &table)?;
@@ -127,6 +146,7 @@ impl Target {
         target.spawn("ebof-sampler".to_owned(), None, move || sampling::run(&sampled))?;
         let message = format!("ebof {} was started", env!("CARGO_PKG_VERSION"));
         target.shared.report(NewEvent::new(EventKind::TargetStarted, "", message));
+        target.missing().iter().for_each(|missing| target.report_missing(missing));
         for listening in ports {
             target.orders.give(Order::Listen(listening));
         }
@@ -145,6 +165,7 @@ impl Target {
         settings: Settings,
         devices: Devices,
         ports: Vec<Listening>,
+        missing: Vec<Missing>,
         mailboxes: &[Mailbox],
         bell: &Mailbox,
     ) -> Result<Assembled, StartError> {
@@ -174,7 +195,7 @@ impl Target {
         Drives::connect(&shared, &devices.actors());
         let (orders, receiver) = Orders::new(bell.clone());
         contradictions::log(&devices, &ports, &config);
-        let state = Mutex::new(InForce { config, devices, ports, generation });
+        let state = Mutex::new(InForce { config, devices, ports, missing, generation });
         let target = Self {
             shared,
             orders,
@@ -182,6 +203,7 @@ impl Target {
             state,
             changing: Mutex::default(),
             added: Mutex::default(),
+            elsewhere: Mutex::default(),
             keeper: OnceLock::new(),
         };
         Ok(Assembled { target, orders: receiver, table })
@@ -344,6 +366,10 @@ impl Target {
         self.added.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn elsewhere(&self) -> MutexGuard<'_, Vec<MissingObject>> {
+        self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn in_force(&self) -> MutexGuard<'_, InForce> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         for change in self.shared.registry().take_protection_changes() {
@@ -388,6 +414,7 @@ impl api::Target for Target {
             connections_max: self.shared.settings.connections_max,
             ports,
             disabled_ports: state.config.ports.iter().filter(|it| !it.enabled).map(|it| it.name.clone()).collect(),
+            missing: state.missing.iter().map(Missing::shown).chain(self.elsewhere().iter().cloned()).collect(),
             subsystems,
             drives: state.devices.drive_status(),
             controllers,

@@ -51,6 +51,10 @@ pub struct Settings {
     pub refused_journal: usize,
     /// Commands that take this long are remembered as slow; 0 is none.
     pub slow_threshold: Duration,
+    /// Whether a start fails if a device or an address cannot be had. Otherwise the rest is served:
+    /// [`Target::missing`](crate::Target::missing) tells the reasons, and whoever runs the target
+    /// calls [`Target::look_for_missing`](crate::Target::look_for_missing) now and then.
+    pub strict: bool,
     /// Where time, chance and devices come from.
     pub environment: Environment,
 }
@@ -101,6 +105,7 @@ impl Default for Settings {
             zerocopy_copied_max: ebof_pinned::COPIED_MAX,
             refused_journal: 1024,
             slow_threshold: SLOW_THRESHOLD,
+            strict: true,
             environment: Environment::default(),
         }
     }

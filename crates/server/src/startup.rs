@@ -29,6 +29,7 @@ use crate::drives::{self, DriveActor, DriveThreads};
 use crate::environment::{Environment, RdmaNetwork};
 use crate::listener::{Bound, RdmaListener, as_io_error};
 use crate::making::Making;
+use crate::missing::MissingKey;
 use crate::object::{Identifiers, identifiers, object_of};
 use crate::port::PortState;
 use crate::sockets;
@@ -86,29 +87,40 @@ pub(crate) fn drive_of<'c>(config: &'c Config, subsystem: &Subsystem) -> Option<
 }
 
 impl Devices {
-    /// Opens the devices of `config`.
+    /// Opens the devices of `config`; `missing` decides whether there may be one less.
     pub(crate) fn open(
         config: &Config,
         environment: &Environment,
         threads: &mut DriveThreads<'_>,
+        mut missing: impl FnMut(MissingKey, StartError) -> Result<(), StartError>,
     ) -> Result<Self, StartError> {
         let mut devices = Self { environment: environment.clone(), ..Self::default() };
         for subsystem in config.enabled_subsystems() {
             for namespace in subsystem.enabled_namespaces() {
-                let is_missing = devices.is_missing(&namespace.drive);
-                let plain = devices.open_plain(&subsystem.nqn, namespace)?;
-                if is_missing {
+                let key = (subsystem.nqn.clone(), namespace.nsid);
+                let is_absent = devices.is_missing(&namespace.drive);
+                match devices.open_plain(&subsystem.nqn, namespace) {
+                    Ok(plain) => drop(devices.open.insert(key, plain)),
+                    Err(error) => {
+                        missing(MissingKey::Namespace(key), error)?;
+                        continue;
+                    }
+                }
+                if is_absent {
                     devices.note_made(&namespace.drive);
                 }
-                devices.open.insert((subsystem.nqn.clone(), namespace.nsid), plain);
             }
             if let Some(drive) = drive_of(config, subsystem) {
-                let is_missing = devices.is_missing(&drive.backing);
-                let opened = devices.open_drive(drive, subsystem, threads)?;
-                if is_missing || opened.actor.was_made() {
-                    devices.note_made(&drive.backing);
+                let is_absent = devices.is_missing(&drive.backing);
+                match devices.open_drive(drive, subsystem, threads) {
+                    Ok(opened) => {
+                        if is_absent || opened.actor.was_made() {
+                            devices.note_made(&drive.backing);
+                        }
+                        devices.actors.push(opened);
+                    }
+                    Err(error) => missing(MissingKey::Drive(drive.name.clone()), error)?,
                 }
-                devices.actors.push(opened);
             }
         }
         // What is opened later is made if it is new then.
@@ -273,6 +285,11 @@ impl Devices {
         model.disabled =
             config.subsystems.iter().filter(|it| !it.enabled).map(|subsystem| subsystem.nqn.clone()).collect();
         for subsystem in config.enabled_subsystems() {
+            // Its drive is missing: hosts that come meanwhile are not to give up.
+            if subsystem.drive.is_some() && self.drive_of(&subsystem.nqn).is_none() {
+                model.returning.push(subsystem.nqn.clone());
+                continue;
+            }
             model.subsystems.push(Arc::new(self.subsystem(subsystem, ports)?));
         }
         Ok(model)

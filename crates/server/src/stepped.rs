@@ -97,14 +97,18 @@ impl SteppedTarget {
     /// A drive that cannot be opened; nothing is left of it then.
     pub fn start(config: Config, settings: Settings) -> Result<Self, StartError> {
         let mut drives = Vec::new();
-        let devices = Devices::open(&config, &settings.environment, &mut DriveThreads::Stepped(&mut drives))?;
+        let devices =
+            Devices::open(&config, &settings.environment, &mut DriveThreads::Stepped(&mut drives), |_, error| {
+                Err(error)
+            })?;
         let ports =
             config.enabled_ports().map(|port| open(port, &settings.environment)).collect::<Result<Vec<_>, _>>()?;
         let requests = Requests::of(&ports);
         let count = settings.threads.unwrap_or(1).max(1);
         let mailboxes: Vec<_> = (0..count).map(|_| Mailbox::without_bell()).collect();
         let bell = Mailbox::without_bell();
-        let Assembled { target, table, .. } = Target::assemble(config, settings, devices, ports, &mailboxes, &bell)?;
+        let Assembled { target, table, .. } =
+            Target::assemble(config, settings, devices, ports, Vec::new(), &mailboxes, &bell)?;
         let reactor = |(index, mailbox)| {
             let shared = Arc::clone(&target.shared);
             let table = Arc::clone(&table);

@@ -1,8 +1,9 @@
 //! What the page knows: signals, and how events of the service bring them up to date.
 
 import { batch, computed, signal } from "@preact/signals";
-import { ROOT } from "../api/addresses";
-import { ServiceError, members } from "../api/client";
+import type { Manager } from "../actions/manager";
+import { MANAGER, ROOT } from "../api/addresses";
+import { ServiceError, get, members } from "../api/client";
 import { startStream, stopStream, streamState } from "../api/stream";
 import type { Endpoint, EventRecord, MetricReport, Task } from "../api/types";
 import { notify } from "../ui/notices";
@@ -28,6 +29,8 @@ export const events = signal<EventRecord[]>([]);
 /** Whether the box has been read once. */
 export const loaded = signal(false);
 export const problem = signal("");
+/** What is to be served and cannot be had, each in a sentence. */
+export const missing = signal<string[]>([]);
 
 export const box = computed<Box>(() => ({
   drives: drives.value,
@@ -102,11 +105,12 @@ async function readWanted(): Promise<void> {
   if (all) readAllAt = began;
   try {
     const some = all ? undefined : (uri: string) => storages.has(uri);
-    const [newDrives, newPorts, newEndpoints, newTasks] = await Promise.all([
+    const [newDrives, newPorts, newEndpoints, newTasks, manager] = await Promise.all([
       all || storages.size ? readDrives(some) : undefined,
       all || wantPorts ? readPorts() : undefined,
       all ? readHostEndpoints() : undefined,
       all || wantTasks ? members<Task>(`${ROOT}/TaskService/Tasks`) : undefined,
+      all ? get<Manager>(MANAGER) : undefined,
     ]);
     batch(() => {
       if (newDrives) drives.value = all ? newDrives : merged(drives.value, newDrives, storages);
@@ -116,6 +120,7 @@ async function readWanted(): Promise<void> {
         tellEnds(tasks.value, newTasks);
         tasks.value = newTasks;
       }
+      if (manager) missing.value = (manager.Status?.Conditions ?? []).flatMap((one) => one.Message ?? []);
       loaded.value = true;
       problem.value = "";
     });

@@ -9,7 +9,7 @@ import { retryStream, streamState } from "../api/stream";
 import { gate, logout, mayAdminister, user } from "../api/session";
 import { ChartsView } from "../charts/ChartsView";
 import { streamedReport, watchKinds } from "../charts/live";
-import { loaded, problem, startStore, stopStore, tasks } from "../model/store";
+import { loaded, missing, problem, startStore, stopStore, tasks } from "../model/store";
 import { BoxView } from "../picture/Picture";
 import { href, route } from "../router";
 import { AccountsView } from "../views/Accounts";
@@ -206,6 +206,15 @@ function Troubles() {
     return (
       <div class="trouble" role="alert">
         {problem.value}
+      </div>
+    );
+  }
+  if (missing.value.length) {
+    return (
+      <div class="trouble" role="alert" data-test="missing">
+        {missing.value.map((one) => (
+          <div key={one}>{one}</div>
+        ))}
       </div>
     );
   }

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use ebof_manage::api::{Configuration, ControllerStatus, DriveStatus, PortStatus, Source, Status, SubsystemStatus};
+use ebof_manage::api::{
+    Configuration, ControllerStatus, DriveStatus, MissingObject, PortStatus, Source, Status, SubsystemStatus,
+};
 
 use super::View;
 use super::json::Object;
@@ -25,6 +27,9 @@ impl View for ShownStatus {
             duration(*uptime_s)
         );
         text += &source_text(configuration);
+        for MissingObject { kind, name, reason, .. } in &status.missing {
+            let _infallible = writeln!(text, "MISSING {kind} {}: {}\n", safe(name), safe(reason));
+        }
         text += &ports_text(status);
         status.subsystems.iter().for_each(|subsystem| text += &subsystem_text(subsystem));
         if !status.drives.is_empty() {

@@ -116,7 +116,7 @@ async fn remove(State(managed): State<Arc<Managed>>, Named(name): Named) -> Resu
 
 /// What a target has that is managed over the network.
 pub(super) fn remote(managed: &Managed) -> Result<&Remote, No> {
-    managed.remote.as_ref().ok_or_else(|| {
+    managed.remote.get().ok_or_else(|| {
         let message = "the target is not managed over the network, and has neither accounts nor a certificate";
         let advice = "serve with --https ADDRESS:PORT, or `https` in [target]";
         No::new(StatusCode::CONFLICT, MistakeKind::Conflict, message, advice)

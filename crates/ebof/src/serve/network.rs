@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use ebof_cli::output::say;
 use ebof_manage::config::TargetOptions;
 use ebof_state::StateDirectory;
 
@@ -13,6 +14,15 @@ use crate::https::{self, Addresses, Endpoints};
 use crate::identity;
 use crate::made;
 use crate::managed::{Managed, Remote};
+
+/// Management over the network that is wanted.
+#[derive(Clone)]
+pub(super) struct RemoteWanted {
+    addresses: Addresses,
+    state: Arc<StateDirectory>,
+    /// Whether files that are missing are made anew.
+    create: bool,
+}
 
 /// Management over the network, before it is served.
 pub(super) struct RemoteManagement {
@@ -30,9 +40,12 @@ pub(super) struct ServedNetwork {
     made: Vec<String>,
 }
 
-impl RemoteManagement {
-    /// Opens the accounts, if the target is to be managed over the network.
-    pub(super) fn open(
+impl RemoteWanted {
+    /// Whether the target is to be managed over the network, and where.
+    ///
+    /// # Errors
+    /// What is wanted cannot be.
+    pub(super) fn of(
         args: &Args,
         options: &TargetOptions,
         state: Option<Arc<StateDirectory>>,
@@ -45,17 +58,52 @@ impl RemoteManagement {
             "accounts are stored in a state directory, and the target has none: name one that is its own (--state DIR), \
              or serve without --https and --http",
         )?;
+        Ok(Some(Self { addresses, state, create: args.create }))
+    }
+
+    /// Opens the accounts and the certificate.
+    ///
+    /// # Errors
+    /// They are damaged, or cannot be made.
+    pub(super) fn open(&self) -> anyhow::Result<RemoteManagement> {
+        let (addresses, state) = (self.addresses, Arc::clone(&self.state));
         let files = [accounts::FILE, identity::FILE];
-        let made = made::check(&state, &files, args.create)?;
+        let made = made::check(&state, &files, self.create)?;
         let Opened { access, initial_password } = accounts::open(&state)?;
         let place = state.path().display().to_string();
         let identity = https::identity(&addresses, Arc::clone(&state))?;
         made::note(&state, &files)?;
         let made = made.iter().map(|name| state.path_of(name).display().to_string()).collect();
         let remote = Remote { access, identity, place, state };
-        Ok(Some(Self { addresses, remote, initial_password, made }))
+        Ok(RemoteManagement { addresses, remote, initial_password, made })
     }
 
+    /// `https://192.0.2.1:443`.
+    pub(super) fn name(&self) -> String {
+        let Addresses { https, http } = self.addresses;
+        let named = [("https", https), ("http", http)].into_iter();
+        let named = named.filter_map(|(scheme, address)| Some(format!("{scheme}://{}", address?)));
+        named.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Serves it another time: what was opened before is not opened again.
+    pub(super) fn serve_later(&self, managed: &Arc<Managed>) -> anyhow::Result<()> {
+        let opened = match managed.remote.get() {
+            Some(remote) => {
+                let (addresses, remote) = (self.addresses, remote.clone());
+                RemoteManagement { addresses, remote, initial_password: None, made: Vec::new() }
+            }
+            None => self.open()?,
+        };
+        // The first and only one.
+        let _set = managed.remote.set(opened.remote());
+        let served = opened.serve(Arc::clone(managed))?;
+        say(served.text().trim_end());
+        Ok(())
+    }
+}
+
+impl RemoteManagement {
     pub(super) fn remote(&self) -> Remote {
         self.remote.clone()
     }

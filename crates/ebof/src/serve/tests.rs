@@ -37,6 +37,7 @@ fn status(ports: Vec<PortStatus>, subsystems: Vec<SubsystemStatus>, drives: Vec<
         connections_max: 1,
         ports,
         disabled_ports: Vec::new(),
+        missing: Vec::new(),
         subsystems,
         drives,
         controllers: Vec::new(),

@@ -86,10 +86,15 @@ fn contents(state: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
         .collect()
 }
 
-/// What becomes of a start: the error, or `None` if it serves.
+/// What becomes of a start that is to have all of it: the error, or `None` if it serves.
 fn start(directory: &Path) -> Option<String> {
-    let mut child =
-        serve(directory).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = serve(directory)
+        .arg("--strict")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut line = String::new();
     let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
     std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();

@@ -17,6 +17,7 @@ mod edits;
 mod host;
 mod https;
 mod idle;
+mod missing;
 mod monitoring;
 mod picture;
 mod program;

@@ -30,9 +30,9 @@ fn start(directory: &Path) -> Serving {
     Serving::start(serve(directory, &["--state", "state"]), directory)
 }
 
-/// The error of a target that does not start.
+/// The error of a target that does not start, as it is to have all that it serves.
 fn refused(directory: &Path, arguments: &[&str]) -> String {
-    let output = serve(directory, arguments).stdin(Stdio::null()).output().unwrap();
+    let output = serve(directory, arguments).arg("--strict").stdin(Stdio::null()).output().unwrap();
     let told = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success(), "{told}");
     told

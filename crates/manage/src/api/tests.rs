@@ -54,6 +54,12 @@ fn status() -> Status {
             refused: 2,
         }],
         disabled_ports: vec!["spare".into()],
+        missing: vec![MissingObject {
+            kind: MissingKind::Namespace,
+            name: "nqn.2014-08.org.example:disks/2".into(),
+            reason: "it is not there".into(),
+            since_unix_ms: 1_700_000_000_000,
+        }],
         subsystems: vec![SubsystemStatus {
             nqn: "nqn.2014-08.org.example:drive0".into(),
             enabled: true,

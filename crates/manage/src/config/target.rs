@@ -54,6 +54,9 @@ pub struct TargetOptions {
     /// Where it is managed over HTTP, a loopback address; `None` is nowhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http: Option<SocketAddr>,
+    /// Whether a start without all that is to be served fails.
+    #[serde(skip_serializing_if = "core::ops::Not::not")]
+    pub strict: bool,
     /// The discovery subsystem's own NQN, besides the well-known one, which always answers.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_optional_text")]
     pub discovery_nqn: Option<Nqn>,
@@ -85,6 +88,7 @@ impl Default for TargetOptions {
             state: None,
             https: None,
             http: None,
+            strict: false,
             discovery_nqn: None,
         }
     }
@@ -229,6 +233,14 @@ impl TargetOptions {
             form: Form::Text { set: set_http },
             default: Words("none"),
             text: "the same without TLS, for programs of this machine: a loopback address",
+        },
+        Key {
+            name: "strict",
+            form: Form::Boolean { set: Some(|target, strict| target.strict = strict) },
+            default: Value,
+            text: "whether a start fails if a device, an address, the accounts or the certificate \
+                   cannot be had; otherwise the rest is served, and what is missing comes in when it \
+                   is there ([more](operations.md#what-is-missing))",
         },
         Key {
             name: "discovery_nqn",

@@ -117,6 +117,10 @@ kinds! {
     PortUp = "port-up", Ok, false;
     /// A port accepts no connections any more.
     PortDown = "port-down", Warning, false;
+    /// Something that is to be served cannot be had: a device, an address.
+    ObjectMissing = "object-missing", Critical, false;
+    /// Something that was missing is there.
+    ObjectFound = "object-found", Ok, false;
     /// The configuration in force changed.
     ConfigurationChanged = "configuration-changed", Ok, false;
     /// A configuration was refused.

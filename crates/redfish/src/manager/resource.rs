@@ -1,8 +1,11 @@
 //! `Manager` and `ManagerNetworkProtocol`.
 
+use ebof_manage::api::MissingObject;
+use ebof_manage::events::EventKind;
 use serde::Serialize;
 
-use crate::head::{Action, Head, Link, Oem, Status, link, links, oem};
+use crate::head::{Action, Head, Health, Link, Oem, Status, link, links, oem};
+use crate::message::{OWN, camel};
 use crate::place::{CertificatePlace, ChassisPlace, FabricKind, FabricPlace, ManagerPlace, PlanPlace};
 use crate::time::date_time;
 use crate::view::View;
@@ -23,7 +26,7 @@ pub(super) struct Manager {
     entry_point: String,
     last_reset_time: String,
     power_state: &'static str,
-    status: Status,
+    status: ManagerStatus,
     network_protocol: Link,
     log_services: Link,
     links: Links,
@@ -93,7 +96,7 @@ impl Manager {
             entry_point: parts.uuid.to_string(),
             last_reset_time: date_time(parts.events.since(0, 0).started_unix_ms),
             power_state: "On",
-            status: Status::OK,
+            status: ManagerStatus::new(&status.missing),
             network_protocol: link(ManagerPlace::NetworkProtocol),
             log_services: link(ManagerPlace::Logs),
             links: Links {
@@ -104,6 +107,45 @@ impl Manager {
             actions: Actions { oem: OemActions { plan: plan_action() } },
             oem: oem(ebof),
         }
+    }
+}
+
+/// `Resource.Status`, with what is to be served and cannot be had.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct ManagerStatus {
+    #[serde(flatten)]
+    status: Status,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    conditions: Vec<Condition>,
+}
+
+/// `Resource.Condition`.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Condition {
+    message_id: String,
+    message: String,
+    message_args: Vec<String>,
+    severity: Health,
+    timestamp: String,
+}
+
+impl ManagerStatus {
+    fn new(missing: &[MissingObject]) -> Self {
+        let conditions: Vec<Condition> = missing.iter().map(Condition::new).collect();
+        let status = if conditions.is_empty() { Status::OK } else { Status::enabled(Health::Critical) };
+        Self { status, conditions }
+    }
+}
+
+impl Condition {
+    fn new(missing: &MissingObject) -> Self {
+        let MissingObject { kind, name, reason, since_unix_ms } = missing;
+        let message = format!("{kind} {name} is missing: {reason}");
+        let message_id = format!("{OWN}.{}", camel(EventKind::ObjectMissing.name()));
+        let (message_args, timestamp) = (vec![message.clone()], date_time(*since_unix_ms));
+        Self { message_id, message, message_args, severity: Health::Critical, timestamp }
     }
 }
 

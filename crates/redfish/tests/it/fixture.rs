@@ -231,6 +231,7 @@ impl Target for Fake {
             connections_max: 100,
             ports: ports.collect(),
             disabled_ports: Vec::new(),
+            missing: Vec::new(),
             subsystems: subsystems.collect(),
             drives: Vec::new(),
             controllers: of_drives.collect(),

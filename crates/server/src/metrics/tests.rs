@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ebof_manage::api::{DriveHealth, DriveStatus, NamespaceStatus, PortStatus, STATUS_SCHEMA, SubsystemStatus};
+use ebof_manage::api::{
+    DriveHealth, DriveStatus, MissingKind, MissingObject, NamespaceStatus, PortStatus, STATUS_SCHEMA, SubsystemStatus,
+};
 
 use ebof_nvme::Nqn;
 
@@ -78,6 +80,24 @@ fn namespace() -> NamespaceStatus {
     }
 }
 
+fn subsystem() -> SubsystemStatus {
+    SubsystemStatus {
+        nqn: NQN.to_owned(),
+        enabled: true,
+        serial: String::new(),
+        model: String::new(),
+        allow_any_host: true,
+        allowed_hosts: Vec::new(),
+        ports: Vec::new(),
+        namespaces: vec![namespace()],
+    }
+}
+
+fn missing() -> MissingObject {
+    let reason = "this machine has no such address".to_owned();
+    MissingObject { kind: MissingKind::Port, name: "late".to_owned(), reason, since_unix_ms: 0 }
+}
+
 fn snapshot() -> Snapshot {
     let port = PortStatus {
         name: "127.0.0.1:4420".to_owned(),
@@ -90,16 +110,6 @@ fn snapshot() -> Snapshot {
         accepted: 2,
         refused: 3,
     };
-    let subsystem = SubsystemStatus {
-        nqn: NQN.to_owned(),
-        enabled: true,
-        serial: String::new(),
-        model: String::new(),
-        allow_any_host: true,
-        allowed_hosts: Vec::new(),
-        ports: Vec::new(),
-        namespaces: vec![namespace()],
-    };
     let status = Status {
         schema: STATUS_SCHEMA,
         version: "1.2.3".to_owned(),
@@ -109,7 +119,8 @@ fn snapshot() -> Snapshot {
         connections_max: 2,
         ports: vec![port],
         disabled_ports: Vec::new(),
-        subsystems: vec![subsystem],
+        missing: vec![missing()],
+        subsystems: vec![subsystem()],
         drives: vec![drive()],
         controllers: Vec::new(),
     };

@@ -92,7 +92,8 @@ impl Rig {
     fn of(config: &Config, wrap: impl Fn(Arc<dyn Device>) -> Arc<dyn Device>) -> Self {
         // With a direct port, that is the last one.
         let port = config.ports.last().cloned().unwrap();
-        let devices = Devices::open(config, &Environment::default(), &mut DriveThreads::Own).unwrap();
+        let devices =
+            Devices::open(config, &Environment::default(), &mut DriveThreads::Own, |_, error| Err(error)).unwrap();
         let port = Arc::new(PortState::new(port, ([127, 0, 0, 1], 4420).into()));
         let listening = Listening { port: Arc::clone(&port), bound: None };
         let model = devices.model(config, &[listening], 1).unwrap();

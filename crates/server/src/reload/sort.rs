@@ -10,7 +10,7 @@ use ebof_manage::config::{Namespace, Port};
 use ebof_manage::{Drive, Listen};
 use ebof_nvme::Nqn;
 
-use super::{Deferred, Grown, Reload};
+use super::{Deferred, Grown, Purpose, Reload};
 use crate::control::Listening;
 use crate::port::PortState;
 use crate::sockets;
@@ -76,6 +76,9 @@ impl<'c> Reload<'c> {
 
     /// Notes what has grown, and refuses what has shrunk.
     fn look(&mut self, key: &NamespaceKey, plain: &OpenNamespace, namespace: &Namespace) -> Result<(), StartError> {
+        if self.purpose == Purpose::Find {
+            return Ok(());
+        }
         let Some(file) = plain.device.file() else { return Ok(()) };
         let (subsystem, nsid) = key.clone();
         // A size that the configuration did not have before is wanted.
@@ -146,7 +149,7 @@ impl<'c> Reload<'c> {
             return Ok(());
         }
         let device = !matches!(deferred, Deferred::Port(_) | Deferred::Rebind(..));
-        match self.take_one(deferred.clone()) {
+        match self.take_if_there(deferred.clone()) {
             // A disk and its partitions, a file behind a loop device: who is in the way of whom is
             // the system's business.
             Err(error)
@@ -209,12 +212,17 @@ fn is_on(device: &Arc<dyn Device>, id: FileId) -> bool {
 
 /// Which file it is that is wanted.
 pub(super) fn file_id(deferred: &Deferred<'_>) -> Option<FileId> {
+    FileId::of(path_of(deferred)?)
+}
+
+/// Where it is.
+pub(super) fn path_of<'d>(deferred: &'d Deferred<'_>) -> Option<&'d Path> {
     let path = match deferred {
         Deferred::Namespace(_, namespace) => namespace.drive.path(),
         Deferred::Drive(drive, _) => drive.backing.path(),
         Deferred::Port(_) | Deferred::Rebind(..) => None,
     };
-    FileId::of(Path::new(path?))
+    path.map(Path::new)
 }
 
 /// The path of a file that is not there.

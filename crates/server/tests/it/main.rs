@@ -36,6 +36,7 @@ mod hosts;
 mod identity;
 mod limits;
 mod loopback;
+mod missing;
 mod outdated;
 mod pairs;
 mod peers;

@@ -57,6 +57,7 @@ fn status(controllers: Vec<ControllerStatus>) -> Status {
         connections_max: 1,
         ports: Vec::new(),
         disabled_ports: Vec::new(),
+        missing: Vec::new(),
         subsystems: Vec::new(),
         drives: Vec::new(),
         controllers,
