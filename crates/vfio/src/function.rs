@@ -27,6 +27,9 @@ pub struct PciFunction {
     pub registers: Registers,
     /// Its interrupts.
     pub vectors: Vectors,
+    /// There is nothing behind BAR0: it reads as ones, and what is written to it is dropped. The
+    /// configuration space answers, so that a host can find what comes in its place.
+    pub is_absent: bool,
 }
 
 /// What follows from a write of the host.
@@ -66,7 +69,7 @@ impl PciFunction {
     pub fn new(identity: Identity, cap: Cap, version: Version, vectors: u16, queues: u16) -> Self {
         let config = ConfigSpace::new(identity, vectors);
         let vectors = Vectors::new(config.vectors());
-        Self { config, registers: Registers::new(cap, version, queues), vectors }
+        Self { config, registers: Registers::new(cap, version, queues), vectors, is_absent: false }
     }
 
     /// A function-level or device reset: registers, configuration space and interrupts begin anew.
@@ -162,6 +165,7 @@ impl PciFunction {
             _ => return Err(Errno::INVALID),
         }
         match offset {
+            _ if self.is_absent => into.fill(u8::MAX),
             PENDING_BITS.. => self.vectors.read_pending(offset - PENDING_BITS, into),
             VECTOR_TABLE.. => self.vectors.read_table(offset - VECTOR_TABLE, into),
             _ => self.registers.read(offset, into),
@@ -187,6 +191,7 @@ impl PciFunction {
             _ => return Err(Errno::INVALID),
         }
         Ok(match offset {
+            _ if self.is_absent => None,
             PENDING_BITS.. => None,
             VECTOR_TABLE.. => {
                 self.vectors.write_table(offset - VECTOR_TABLE, from);

@@ -63,6 +63,13 @@ pub enum ConfigEffect {
     /// The function may access memory and interrupt from now on, or may not any more (Bus Master
     /// Enable, and D0).
     BusMaster(bool),
+    /// The host's bus driver finds out how large BAR0 is, as it does when it meets a device: no
+    /// driver that knew the function before uses it any more.
+    ///
+    /// No other step of a host says so. Drivers keep their commands over resets of the controller
+    /// and of the function, over one of the bus, which a client passes on as a reset of the device,
+    /// and while they take bus mastering away and give it back.
+    Found,
 }
 
 /// The configuration space.
@@ -158,6 +165,7 @@ impl ConfigSpace {
     /// They are not all within the space.
     pub fn write(&mut self, offset: u64, from: &[u8]) -> Result<Option<ConfigEffect>, Errno> {
         let range = within(offset, from.len())?;
+        let begin = range.start;
         let was_master = self.is_bus_master();
         let power = self.bytes[POWER + 4];
         // The bit is no state: it reads as 0.
@@ -174,6 +182,11 @@ impl ConfigSpace {
         if resets {
             self.reset();
             return Ok(Some(ConfigEffect::FunctionReset));
+        }
+        // PCI, Base Address Registers: a host writes ones to learn the size. What it read before is
+        // never all ones, so that no state that is put back looks like this.
+        if begin == BAR0 && matches!(from.len(), 4 | 8) && from.iter().all(|&byte| byte == u8::MAX) {
+            return Ok(Some(ConfigEffect::Found));
         }
         let is_master = self.is_bus_master();
         Ok((is_master != was_master).then_some(ConfigEffect::BusMaster(is_master)))

@@ -159,6 +159,11 @@ impl Registers {
         self.csts = csts;
     }
 
+    /// Changes what the controller can do: the next one is another's.
+    pub fn set_capabilities(&mut self, cap: Cap) {
+        self.cap = cap;
+    }
+
     /// A Submission Queue is there from now on. `false`: there is no such doorbell.
     pub fn open_submission(&mut self, queue: QueueId, entries: u32) -> bool {
         put(&mut self.submission, queue, entries)

@@ -7,8 +7,10 @@
 # Guests "one" (which leads), "two" and "three", at direct1, direct2 and direct3, with functions 1,
 # 2 and 3, and namespaces 1, 2 and 3; namespace 4 is function 4's, over TCP. Namespace 5 wanders, 6
 # is shared by functions 1 and 2, 7 is booted from. Guest "again" is "three" after its power failed.
+# Drive d1 has a namespace 1, too, which must never get what was meant for d0's.
 
 box=nqn.2014-08.org.example:box:d0
+other=nqn.2014-08.org.example:box:d1
 fabric='' # the TCP port
 
 machine() {
@@ -32,9 +34,12 @@ machine() {
 }
 
 # boot_numbered NAME NUMBER. It may start again without a new QEMU. Commands that end by their time
-# do so earlier than by default.
+# do so earlier than by default. In guest "one" the driver repeats what it was not answered itself,
+# in place of the multipath layer, which waits for a scan.
 boot_numbered() {
-  start_guest "$1" -u "$work/direct$2.sock" -m 448 -t 500 -n "box-$2" -k "nvme_core.io_timeout=10 nvme_core.admin_timeout=10" \
+  local kernel="nvme_core.io_timeout=10 nvme_core.admin_timeout=10"
+  [[ $1 != one ]] || kernel+=" nvme_core.multipath=N"
+  start_guest "$1" -u "$work/direct$2.sock" -m 448 -t 500 -n "box-$2" -k "$kernel" \
     -- "$2" "$fabric" -- -action reboot=reset
 }
 
@@ -54,6 +59,15 @@ nqn = "$box"
 drive = "d0"
 ports = ["fabric0"]
 allow_any_host = true
+[[drives]]
+name = "d1"
+backing = "mem:64Mi"
+functions = 1
+[[subsystems]]
+nqn = "$other"
+drive = "d1"
+ports = ["fabric0"]
+allow_any_host = true
 TOML
 }
 
@@ -64,6 +78,7 @@ furnish() {
   local uri=nvme+tcp://127.0.0.1:$fabric/$box nsid
   for nsid in 1 2 3 4 5; do "$ebof" create-ns "$uri" -S 32Mi || return; done
   "$ebof" create-ns "$uri" -S 16Mi -m 1 || return
+  "$ebof" create-ns "nvme+tcp://127.0.0.1:$fabric/$other" -S 16Mi && target map d1/ns1 --vf d1/vf1 || return
   for nsid in 1 2 3 4; do target map "d0/ns$nsid" --vf "d0/vf$nsid" || return; done
   for nsid in 1 2 3; do target assign "d0/vf$nsid" --port "direct$nsid" || return; done
   target assign d0/vf4 --port fabric0 && "$ebof" attach-ns "$uri" -n 6 -c 1,2
@@ -116,6 +131,17 @@ on_unmap() { check "ebof target unmap $*" target unmap "d0/ns$1"; }
 on_move() { check "ebof target move $*" target move "d0/$1" --to "$2"; }
 on_take() { check "ebof target assign $1 --none" target assign "d0/$1" --none; }
 on_give() { check "ebof target assign $*" target assign "d0/$1" --port "$2"; }
+# on_swap FROM TO: another function comes to direct1.
+on_swap() { check "direct1 has $2 in place of $1" eval "target assign '$1' --none && target assign '$2' --port direct1"; }
+# on_untouched TEXT: drive d1 has what was written to it; d0's function goes to direct1 again.
+on_untouched() {
+  local nqn=nvme+tcp://127.0.0.1:$fabric/$other:vf1/1
+  check "drive 1 is read over the fabric" eval "target assign d1/vf1 --none && target assign d1/vf1 --port fabric0 &&
+    '$ebof' read '$nqn' -s 0 -c 511 -z 262144 -d '$work/now'"
+  yes "$*" | head -c 256K >"$work/before"
+  check_equal "blocks of drive 1 that have changed" 0 "$(cmp -l "$work/before" "$work/now" | awk '{ changed[int(($1 - 1) / 4096)] } END { print length(changed) }')"
+  target assign d1/vf1 --none && target assign d0/vf1 --port direct1
+}
 # Power fails at the same time.
 on_fails() {
   on_target down
@@ -170,6 +196,7 @@ one() {
   tell two calm
   tell three calm
 
+  step_unplugged
   step_functions
   step_again
   step_killed
@@ -283,6 +310,69 @@ do_is_refused() {
   check_fails "a write is refused: Reservation Conflict" 'conflict|Invalid exchange|error' dd if=/dev/zero of="$(disk "$1")" bs=4k count=1 oflag=direct
 }
 
+step_unplugged() {
+  local way
+  step "a function is taken away under writes, and another drive's comes to its port"
+  do_writes 1 "of drive 0"
+  ask swap d0/vf1 d1/vf1
+  do_finds 1
+  do_writes 1 "of drive 1"
+  ask swap d1/vf1 d0/vf1
+  do_finds 1
+  for way in reset reset reset function bus time; do
+    floods 1
+    ask swap d0/vf1 d1/vf1
+    tries "$way"
+    check "who wrote has ended" until_true 60 test -s /tmp/flood.over
+    ask untouched "of drive 1"
+    do_finds 1
+  done
+  ask swap d0/vf1 d1/vf1
+  do_finds 1
+  do_reads 1 "of drive 1"
+  ask swap d1/vf1 d0/vf1
+  do_finds 1
+
+  step "a function is taken away under writes, and comes back"
+  floods 1 12
+  ask swap d0/vf1 d0/vf1
+  do_resets 1
+  check "who wrote goes on to its end" until_true 60 test -s /tmp/flood.over
+  check_equal "and had no error" 0 "$(</tmp/flood.over)"
+}
+# Writes wait in the driver at any time. What of them came to another disk would be seen.
+# floods NSID [SECONDS]
+floods() {
+  local device stat
+  device=$(disk "$1")
+  stat=/sys/block/$(basename "$device")/stat
+  local before
+  before=$(written "$stat")
+  rm -f /tmp/flood*
+  (fio --name=flood --filename="$device" --rw=randwrite --bs=4k --size=256k --ioengine=libaio --iodepth=16 --direct=1 \
+    --buffer_pattern=0xee --time_based --runtime="${2:-200}" >/tmp/flood 2>&1; echo $? >/tmp/flood.over) &
+  check "writes are under way" until_true 30 eval "((\$(written '$stat') > $before + 100))"
+}
+written() { awk '{ print $5 }' "$1"; }
+# tries WAY: has the driver do what might bring it a controller, with the writes that wait.
+tries() {
+  local device
+  device=$(controller)
+  case $1 in
+    reset) check_fails "nvme reset fails" '' nvme reset "/dev/$(basename "$device")" ;;
+    function) echo 1 >"$device/device/reset" 2>/tmp/reset ;;
+    bus) echo bus >"$device/device/reset_method" && echo 1 >"$device/device/reset" 2>/tmp/reset ;;
+    time) ;; # it notices by its command time-out
+  esac
+  check "the controller is given up ($1)" until_true 60 eval '[[ $(cat "'"$device"'/state") == dead ]]'
+}
+# The device is taken out, and found again: with the function that is there now.
+do_finds() {
+  check "the device is removed, and the bus is scanned" eval "echo 1 >'$(controller)/device/remove' && echo 1 >/sys/bus/pci/rescan"
+  check "the controller is live" until_true 60 live
+  check "namespace $1 comes" until_true 60 disk "$1"
+}
+
 step_functions() {
   step "functions change places between the guests one and two"
   do_writes 1 "of function 1"
@@ -290,16 +380,16 @@ step_functions() {
   ask take vf2
   ask move vf1 direct2
   ask give vf2 direct1
-  do_resets 2
+  do_finds 2
   do_reads 2 "of function 2"
-  tell two resets 1
+  tell two finds 1
   tell two reads 1 "of function 1"
   ask take vf2
   ask move vf1 direct1
   ask give vf2 direct2
-  do_resets 1
+  do_finds 1
   do_reads 1 "of function 1"
-  tell two resets 2
+  tell two finds 2
   tell two reads 2 "of function 2"
 
   step "a function goes from a direct port to the fabric, and back"

@@ -8,6 +8,7 @@
 //! All queues of a function are connections of the reactor that has its client. A client that is
 //! gone leaves its function until nothing of it is at a device any more.
 
+mod given;
 mod queues;
 
 use std::collections::VecDeque;
@@ -23,10 +24,10 @@ use ebof_nvme::property::{Cc, Csts, Version};
 use ebof_nvme::{ControllerId, Nqn, QueueId};
 use ebof_vfio::function::{Action, Event};
 use ebof_vfio::message::{Call, Command, DmaUnmap};
-use ebof_vfio::pci::ConfigEffect;
 use ebof_vfio::registers::{AdminQueues, Effect};
 use rustix::event::epoll;
 
+use self::given::Given;
 use super::Reactor;
 use crate::connection::Connection;
 use crate::direct::{DirectClient, DirectFunction, Left, Look, SharedFunction, Unmapped, lock};
@@ -61,6 +62,8 @@ pub(crate) struct DirectDevice {
     queues: Vec<(QueueId, Handle)>,
     /// The controller that its I/O queues belong to.
     controller: Option<(Nqn, ControllerId)>,
+    /// What the guest's driver knows: nothing else may be enabled by it.
+    known: Option<Given>,
     /// A message that is answered when the function has come so far; others wait.
     waiting: Option<Wait>,
     /// Messages were received that are not looked at.
@@ -98,7 +101,7 @@ impl DirectDevice {
     }
 
     /// Whether it has to be looked at although nothing happens.
-    fn waits(&self) -> bool {
+    pub(super) fn waits(&self) -> bool {
         let has_client = self.client.is_some();
         self.waiting.is_some() || !self.retries.is_empty() || has_client && self.watched != self.interest()
     }
@@ -185,6 +188,7 @@ impl Reactor {
             admin: None,
             queues: Vec::new(),
             controller: None,
+            known: None,
             waiting: None,
             has_messages: false,
             unmapped: Unmapped::default(),
@@ -291,6 +295,7 @@ impl Reactor {
         descriptors: &mut VecDeque<OwnedFd>,
         now_us: u64,
     ) {
+        self.look_at_port(device);
         let Some(client) = &mut device.client else { return };
         let mut function = lock(&device.function);
         function.set_status(status_of(device.admin, device.is_resetting, &self.connections));
@@ -372,10 +377,7 @@ impl Reactor {
             Event::Register(Effect::InvalidDoorbellValue) => {
                 self.raise(device, AsyncEvent::INVALID_DOORBELL_VALUE, now_us);
             }
-            // Its answer is in the buffer, and is sent when the reset is over.
-            Event::Config(ConfigEffect::FunctionReset) => self.reset_function(device, None, now_us),
-            Event::Config(ConfigEffect::BusMaster(true)) => self.resume_function(device, now_us),
-            Event::Config(ConfigEffect::BusMaster(false)) => self.silence_function(device, now_us),
+            Event::Config(effect) => self.on_config(device, effect, now_us),
         }
     }
 

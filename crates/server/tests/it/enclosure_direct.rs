@@ -186,6 +186,8 @@ fn a_configuration_does_not_take_the_direct_port_of_a_function() {
     // A port that is taken while a function is on its way to it.
     let task = rig.enclosure.begin(transaction(&moved("d0/vf1", "direct2"))).unwrap();
     arrived.recv().unwrap();
+    guest.await_status(2, 2);
+    assert_ne!(guest.read32(0x1c), u32::MAX, "it is not unplugged yet: the function may come back");
     rig.target.apply(with_subsystem(&before, "direct2")).unwrap();
     drop(go);
     let error = rig.end(&task).error.unwrap();

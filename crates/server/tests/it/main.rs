@@ -18,6 +18,7 @@ mod direct_hostile;
 mod direct_reboots;
 mod direct_registers;
 mod direct_rig;
+mod direct_unplugged;
 mod drive_jobs;
 mod drive_making;
 mod drive_rig;

@@ -30,8 +30,8 @@ fn it_is_an_nvme_controller_with_one_bar() {
 #[test]
 fn the_size_of_the_bar_is_found_by_writing_ones() {
     let mut space = space();
-    for at in [0x10, 0x14, 0x18, 0x30] {
-        assert_eq!(space.write(at, &[0xff; 4]), Ok(None));
+    for (at, effect) in [(0x10, Some(ConfigEffect::Found)), (0x14, None), (0x18, None), (0x30, None)] {
+        assert_eq!(space.write(at, &[0xff; 4]), Ok(effect));
     }
     let size = u64::from(read32(&space, 0x10) & !0xf) | u64::from(read32(&space, 0x14)) << 32;
     assert_eq!((!size).wrapping_add(1), pci::BAR_BYTES);
@@ -76,6 +76,26 @@ fn a_function_level_reset_is_an_effect_and_leaves_nothing() {
     }
     assert_eq!(space.write(0x68, &[0xff, 0x7f]), Ok(None));
     assert_eq!(space.write(4, &[2, 4]), Ok(Some(ConfigEffect::BusMaster(false))));
+}
+
+#[test]
+fn a_bus_driver_that_asks_for_the_size_has_found_the_function() {
+    let mut space = space();
+    for (at, bytes) in [(0x10, &[0xff; 4][..]), (0x10, &[0xff; 8])] {
+        assert_eq!(space.write(at, bytes), Ok(Some(ConfigEffect::Found)));
+        assert_eq!(read32(&space, 0x10), 0xffff_c004);
+    }
+    // What was read is put back, before a reset and after it; and other registers are no BAR0.
+    for (at, bytes) in [
+        (0x10, &0xffff_c004_u32.to_le_bytes()[..]),
+        (0x10, &[0; 4]),
+        (0x10, &[0xff; 2]),
+        (0x14, &[0xff; 4]),
+        (0x0c, &[0xff; 8]),
+        (0x30, &[0xff; 4]),
+    ] {
+        assert_eq!(space.write(at, bytes), Ok(None), "{at:#x} {bytes:?}");
+    }
 }
 
 #[test]

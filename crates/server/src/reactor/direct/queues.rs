@@ -32,15 +32,14 @@ impl Reactor {
         let Some(admin) = admin.filter(|_| self.shutdown_ms.is_none()) else { return function.is_fatal = true };
         function.open_admin(admin);
         drop(function);
-        let registry = self.shared.registry();
-        let subsystem = registry.subsystem_at(device.port.id).map(|subsystem| subsystem.nqn.clone());
-        drop(registry);
-        let Some(subsystem) = subsystem else {
+        let Some(given) = self.given_to(device) else {
             if let Some(more) = self.shared.may_log(LogSubject::Target, Kind::ClientRefused) {
-                tracing::warn!(port = device.port.name, "a controller is enabled at a port without a subsystem{more}");
+                let what = if device.known.is_some() { "the one that its guest knows" } else { "a subsystem" };
+                tracing::warn!(port = device.port.name, "a controller is enabled at a port without {what}{more}");
             }
             return lock(&device.function).is_fatal = true;
         };
+        let subsystem = given.subsystem.clone();
         let attachment = Attachment {
             queue: QueueId(0),
             entries: admin.submission_entries,
@@ -52,6 +51,7 @@ impl Reactor {
         match self.attach_queue(device, &attachment, now_us) {
             Ok(handle) => {
                 device.admin = Some(handle);
+                device.known = Some(given);
                 self.write_cc(handle, cc, now_us);
                 let controller = self.connection(handle).and_then(|connection| connection.commands.queue.association());
                 device.controller = controller.map(|association| (subsystem, association.cntlid));
@@ -313,6 +313,7 @@ impl Reactor {
             function.pci.registers.reset_controller();
             function.is_fatal = std::mem::take(&mut device.has_failed);
             drop(function);
+            self.look_at_port(device);
             let pending = std::mem::take(&mut device.pending);
             if let Some((cc, admin)) = pending.enable {
                 self.enable(device, cc, admin.as_ref(), now_us);
