@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use ebof_drive::FunctionId;
+use ebof_nvme::feature::NumberOfQueues;
 use ebof_nvme::log::TrType;
 use ebof_nvme::{ControllerId, HostId, Nqn};
 
@@ -48,8 +49,10 @@ pub struct Association {
     pub(crate) retry_delays: AtomicBool,
     /// An I/O command was refused because its namespace is not ready for this controller.
     pub(crate) has_refused: AtomicBool,
-    /// I/O queues that Number of Queues granted.
+    /// I/O queues that Number of Queues granted: Submission Queues, where they are counted apart.
     pub(crate) granted_queues: AtomicU32,
+    /// Completion Queues that it granted.
+    pub(crate) granted_completion_queues: AtomicU32,
     /// I/O queues that exist.
     pub(crate) io_queues: AtomicU32,
     /// Keep alive time-out in force, 0 for none.
@@ -101,12 +104,25 @@ impl Association {
             retry_delays: AtomicBool::new(false),
             has_refused: AtomicBool::new(false),
             granted_queues: AtomicU32::new(0),
+            granted_completion_queues: AtomicU32::new(0),
             io_queues: AtomicU32::new(0),
             keep_alive_ms: AtomicU32::new(0),
             errors,
         };
-        association.granted_queues.store(association.max_io_queues().into(), Ordering::Relaxed);
+        association.grant_all_queues();
         association
+    }
+
+    /// Number of Queues: so many I/O queues may be created.
+    pub(crate) fn grant_queues(&self, queues: NumberOfQueues) {
+        self.granted_queues.store(queues.submission.into(), Ordering::Relaxed);
+        self.granted_completion_queues.store(queues.completion.into(), Ordering::Relaxed);
+    }
+
+    /// As many as there can be, until the host says how many it wants.
+    pub(crate) fn grant_all_queues(&self) {
+        let most = self.max_io_queues();
+        self.grant_queues(NumberOfQueues { submission: most, completion: most });
     }
 
     /// The host's identifier; zeros for none.

@@ -183,7 +183,7 @@ impl Controller {
         association.write_cache.store(true, Ordering::Relaxed);
         association.copy_formats.store(0, Ordering::Relaxed);
         association.retry_delays.store(false, Ordering::Relaxed);
-        association.granted_queues.store(association.max_io_queues().into(), Ordering::Relaxed);
+        association.grant_all_queues();
     }
 }
 

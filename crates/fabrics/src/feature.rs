@@ -105,6 +105,12 @@ pub(crate) fn get(controller: &Controller, sqe: &Sqe) -> Outcome {
             let value = if default { &blank } else { &*controller.features.behavior };
             reply(controller, sqe, value.as_bytes())
         }
+        // Deviation: the feature was of the whole controller in early revisions, and drivers over
+        // PCIe (SPDK) still ask for it without a namespace.
+        Fid::ERROR_RECOVERY if sqe.nsid() == Nsid::NONE => {
+            let time_limit_100ms = if default { 0 } else { controller.features.recovery_of_all };
+            Ok(Decision::Done(ErrorRecovery { time_limit_100ms, deallocated_error: false }.encode().into()))
+        }
         fid if is_namespace_specific(fid) => of_namespace(controller, fid, sqe.nsid(), default),
         Fid::TEMPERATURE_THRESHOLD => temperature_threshold(controller, sqe.cdw11.get(), default),
         Fid::ENDURANCE_GROUP_EVENT => {
@@ -231,9 +237,9 @@ fn current_value(controller: &Controller, fid: Fid) -> u32 {
             VolatileWriteCache { enabled: on && has_cache(controller) }.encode()
         }
         Fid::NUMBER_OF_QUEUES => {
-            let queues = association.granted_queues.load(Ordering::Relaxed);
-            let queues = u16::try_from(queues).unwrap_or(u16::MAX);
-            NumberOfQueues { submission: queues, completion: queues }.encode()
+            let [submission, completion] = [&association.granted_queues, &association.granted_completion_queues]
+                .map(|granted| u16::try_from(granted.load(Ordering::Relaxed)).unwrap_or(u16::MAX));
+            NumberOfQueues { submission, completion }.encode()
         }
         Fid::WRITE_ATOMICITY => features.atomicity.encode(),
         Fid::INTERRUPT_COALESCING => features.coalescing,
@@ -317,7 +323,7 @@ fn check_namespace(controller: &Controller, fid: Fid, nsid: Nsid) -> Result<(), 
     let highest = controller.subsystem().map_or(Nsid::NONE, |subsystem| subsystem.nsid_max());
     if is_namespace_specific(fid) {
         // The whole subsystem at once: not for write protection.
-        if nsid == Nsid::ALL && fid != Fid::WRITE_PROTECTION {
+        if nsid == Nsid::ALL && fid != Fid::WRITE_PROTECTION || nsid == Nsid::NONE && fid == Fid::ERROR_RECOVERY {
             return Ok(());
         }
         let named = controller.subsystem().map_or(Ok(None), |subsystem| identify::named(subsystem, nsid))?;
@@ -338,10 +344,16 @@ fn set_number_of_queues(controller: &Controller, value: u32) -> Outcome {
     if association.io_queues.load(Ordering::Relaxed) > 0 || !controller.rings.is_empty() {
         return Err(Fault::new(Status::COMMAND_SEQUENCE_ERROR));
     }
-    // Over fabrics every queue is a pair.
-    let queues = wanted.submission.min(wanted.completion).min(association.max_io_queues());
-    association.granted_queues.store(queues.into(), Ordering::Relaxed);
-    Ok(Decision::Done(NumberOfQueues { submission: queues, completion: queues }.encode().into()))
+    let most = association.max_io_queues();
+    let granted = if association.is_memory_based() {
+        NumberOfQueues { submission: wanted.submission.min(most), completion: wanted.completion.min(most) }
+    } else {
+        // Over fabrics every queue is a pair.
+        let queues = wanted.submission.min(wanted.completion).min(most);
+        NumberOfQueues { submission: queues, completion: queues }
+    };
+    association.grant_queues(granted);
+    Ok(Decision::Done(granted.encode().into()))
 }
 
 fn set_value(controller: &mut Controller, fid: Fid, nsid: Nsid, value: u32) -> Result<(), Fault> {
@@ -459,7 +471,11 @@ fn set_error_recovery(controller: &mut Controller, nsid: Nsid, value: u32) -> Re
     let chosen = subsystem.namespaces.iter().map(|namespace| namespace.nsid);
     // Namespaces that are gone are forgotten at the next opportunity.
     recovery.retain(|&kept, _| subsystem.namespaces.find(kept).is_some());
-    recovery.extend(chosen.filter(|&at| nsid == Nsid::ALL || nsid == at).map(|at| (at, wanted.time_limit_100ms)));
+    let of_all = nsid == Nsid::ALL || nsid == Nsid::NONE;
+    recovery.extend(chosen.filter(|&at| of_all || nsid == at).map(|at| (at, wanted.time_limit_100ms)));
+    if of_all {
+        controller.features.recovery_of_all = wanted.time_limit_100ms;
+    }
     Ok(())
 }
 

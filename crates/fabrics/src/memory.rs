@@ -5,6 +5,7 @@
 //! and tails and the memory that they are in are the link's.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use core::sync::atomic::Ordering;
 
 use ebof_nvme::opcode::admin;
 use ebof_nvme::property::Cap;
@@ -106,10 +107,15 @@ pub(crate) fn queue_id(sqe: &Sqe) -> u16 {
     u16::from_le_bytes([a, b])
 }
 
-/// QID, entries and place of a queue that is to be created, if there can be such a one.
-fn new_queue(association: &Association, sqe: &Sqe, exists: impl Fn(u16) -> bool) -> Result<(u16, u16, u64), Fault> {
+/// QID, entries and place of a queue that is to be created, if there can be such a one: of those of
+/// its kind, so many are `granted`.
+fn new_queue(
+    association: &Association,
+    sqe: &Sqe,
+    granted: u32,
+    exists: impl Fn(u16) -> bool,
+) -> Result<(u16, u16, u64), Fault> {
     let id = queue_id(sqe);
-    let granted = association.granted_queues.load(core::sync::atomic::Ordering::Relaxed);
     if id == 0 || u32::from(id) > granted || exists(id) {
         return Err(Fault::at(Status::INVALID_QUEUE_ID, byte::CDW10));
     }
@@ -141,7 +147,8 @@ fn create_completion(controller: &mut Controller, sqe: &Sqe) -> Outcome {
     let vectors = vectors(controller);
     let association = &controller.association;
     let rings = &mut controller.rings;
-    let (id, entries, base) = new_queue(association, sqe, |id| rings.completion.contains_key(&id))?;
+    let granted = association.granted_completion_queues.load(Ordering::Relaxed);
+    let (id, entries, base) = new_queue(association, sqe, granted, |id| rings.completion.contains_key(&id))?;
     let [_, _, c, d] = sqe.cdw11.to_bytes();
     let vector = u16::from_le_bytes([c, d]);
     // Base, Create I/O Completion Queue, IV: also where interrupts are not enabled.
@@ -157,10 +164,11 @@ fn create_completion(controller: &mut Controller, sqe: &Sqe) -> Outcome {
 fn create_submission(controller: &mut Controller, sqe: &Sqe) -> Outcome {
     let association = &controller.association;
     let rings = &mut controller.rings;
-    let (id, entries, base) = new_queue(association, sqe, |id| rings.submission.contains_key(&id))?;
+    let granted = association.granted_queues.load(Ordering::Relaxed);
+    let (id, entries, base) = new_queue(association, sqe, granted, |id| rings.submission.contains_key(&id))?;
     let [_, _, c, d] = sqe.cdw11.to_bytes();
     let completion = u16::from_le_bytes([c, d]);
-    let granted = association.granted_queues.load(core::sync::atomic::Ordering::Relaxed);
+    let granted = association.granted_completion_queues.load(Ordering::Relaxed);
     if completion == 0 || u32::from(completion) > granted {
         return Err(Fault::at(Status::INVALID_QUEUE_ID, byte::CDW11 + 2));
     }

@@ -189,6 +189,11 @@ fn commands_that_access_data_are_refused_during_a_sanitize() {
         let allowed = [
             (admin::ABORT, 0),
             (admin::ASYNC_EVENT_REQUEST, 0),
+            (admin::CREATE_IO_CQ, 0x003f_0001),
+            (admin::CREATE_IO_SQ, 0x003f_0001),
+            (admin::DELETE_IO_CQ, 1),
+            (admin::DELETE_IO_SQ, 1),
+            (admin::DOORBELL_BUFFER_CONFIG, 0),
             (admin::GET_FEATURES, 0x84),
             (admin::IDENTIFY, 1),
             (admin::KEEP_ALIVE, 0),

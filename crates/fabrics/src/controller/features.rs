@@ -20,6 +20,8 @@ pub(crate) struct Features {
     /// Time limits that differ from the default; of existing namespaces only, so bounded by their
     /// number.
     pub(crate) recovery: BTreeMap<Nsid, u16>,
+    /// The one that was last set for all of them.
+    pub(crate) recovery_of_all: u16,
     pub(crate) atomicity: WriteAtomicity,
     pub(crate) events: AsyncEventConfig,
     pub(crate) behavior: Box<HostBehaviorSupport>,
@@ -49,6 +51,7 @@ impl Features {
             },
             under_kelvin: 0,
             recovery: BTreeMap::new(),
+            recovery_of_all: 0,
             atomicity: WriteAtomicity::default(),
             events: match kind {
                 Kind::Io(_) => AsyncEventConfig::NAMESPACE_ATTRIBUTE,

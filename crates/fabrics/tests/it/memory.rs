@@ -3,21 +3,26 @@
 use ebof_fabrics::queue::REGISTER_WRITE;
 use ebof_fabrics::{Attachment, Executing, Handle, Step, Task};
 use ebof_nvme::command::Fuse;
+use ebof_nvme::media::{Sanitize, SanitizeAction};
 use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::property::{Cc, Csts};
 use ebof_nvme::{ControllerId, Nsid, QueueId, Sqe, Status};
 
 use zerocopy::FromZeros;
 
-use crate::support::{ALICE, DRIVE, World, arrival, host_id, nqn};
+use crate::support::{ALICE, DRIVE, MANAGED, World, arrival, host_id, nqn};
 
 /// A queue of a host that is attached directly.
 fn attach(world: &mut World, controller: ControllerId, qid: u16, entries: u32) -> u64 {
+    attach_to(world, DRIVE, controller, qid, entries)
+}
+
+fn attach_to(world: &mut World, subsystem: &str, controller: ControllerId, qid: u16, entries: u32) -> u64 {
     let attachment = Attachment {
         queue: QueueId(qid),
         entries,
         controller,
-        subsystem: nqn(DRIVE),
+        subsystem: nqn(subsystem),
         host: nqn(ALICE),
         host_id: host_id(ALICE),
     };
@@ -30,8 +35,12 @@ fn attach(world: &mut World, controller: ControllerId, qid: u16, entries: u32) -
 
 /// A controller that is enabled, with an Admin Queue of so many entries.
 fn controller(world: &mut World, entries: u32) -> (u64, ControllerId) {
+    controller_of(world, DRIVE, entries)
+}
+
+fn controller_of(world: &mut World, subsystem: &str, entries: u32) -> (u64, ControllerId) {
     world.replace_model(|model| model.ports[0].trtype = ebof_nvme::log::TrType::PCIE);
-    let at = attach(world, ControllerId::DYNAMIC, 0, entries);
+    let at = attach_to(world, subsystem, ControllerId::DYNAMIC, 0, entries);
     let queue = world.queues.get_mut(&at).unwrap();
     assert!(is_success(&queue.write_cc(Cc::ENABLE.0, 1000)));
     (at, queue.association().unwrap().cntlid)
@@ -132,15 +141,113 @@ fn the_write_of_a_register_is_nothing_that_a_host_can_name() {
     assert!(!world.queues[&at].is_outstanding(REGISTER_WRITE));
 }
 
+/// A command that creates an I/O queue of 16 entries, at address 0.
+fn create(opcode: u8, id: u32, flags: u32) -> Sqe {
+    let sqe = Sqe::new(opcode).with_cdw(10, 15 << 16 | id).with_cdw(11, flags);
+    Sqe { flags: 0, dptr: FromZeros::new_zeroed(), ..sqe }
+}
+
+/// Success, or that the link is to do something, as success; else the status.
+fn status(step: &Step) -> Status {
+    match step {
+        Step::Complete(cqe) => cqe.status(),
+        Step::Execute(..) => Status::SUCCESS,
+        step => panic!("{step:?}"),
+    }
+}
+
+#[test]
+fn submission_and_completion_queues_are_granted_apart() {
+    let mut world = World::new();
+    let (at, _) = controller(&mut world, 32);
+    // As SPDK's nvme_compliance asks for them: two Completion Queues, four Submission Queues.
+    let wanted = 1 << 16 | 3;
+    for command in [
+        Sqe::new(admin::SET_FEATURES).with_cdw(10, 7).with_cdw(11, wanted),
+        Sqe::new(admin::GET_FEATURES).with_cdw(10, 7),
+    ] {
+        match submit(&mut world, at, command, 1) {
+            Step::Complete(cqe) => assert_eq!((cqe.status(), cqe.dw0.get()), (Status::SUCCESS, wanted)),
+            step => panic!("{step:?}"),
+        }
+    }
+    let (cq, sq) = (admin::CREATE_IO_CQ, admin::CREATE_IO_SQ);
+    let commands = [
+        (create(cq, 1, 1), Status::SUCCESS),
+        (create(cq, 2, 1), Status::SUCCESS),
+        (create(cq, 3, 1), Status::INVALID_QUEUE_ID),
+        (create(sq, 1, 2 << 16 | 1), Status::SUCCESS),
+        (create(sq, 2, 2 << 16 | 1), Status::SUCCESS),
+        (create(sq, 3, 3 << 16 | 1), Status::INVALID_QUEUE_ID),
+        (create(sq, 3, 2 << 16 | 1), Status::SUCCESS),
+        (create(sq, 4, 1 << 16 | 1), Status::SUCCESS),
+        (create(sq, 5, 1 << 16 | 1), Status::INVALID_QUEUE_ID),
+    ];
+    for (cid, (sqe, expected)) in (2..).zip(commands) {
+        let step = submit(&mut world, at, sqe, cid);
+        assert!(status(&step).is(expected), "{sqe:?}: {step:?}");
+        if let Step::Execute(executing, _) = step {
+            let _ = world.queues.get_mut(&at).unwrap().complete(executing, Status::SUCCESS);
+        }
+    }
+}
+
+#[test]
+fn queues_come_and_go_while_the_drive_is_sanitized() {
+    let mut world = World::managed();
+    let (at, _) = controller_of(&mut world, MANAGED, 32);
+    let sanitize = Sanitize::new(SanitizeAction::BlockErase).encode();
+    let sanitize = Sqe { flags: 0, dptr: FromZeros::new_zeroed(), ..sanitize };
+    assert!(world.run(at, sanitize).status().is_success());
+    let commands = [
+        (Sqe::new(admin::DEVICE_SELF_TEST), Status::SANITIZE_IN_PROGRESS),
+        (create(admin::CREATE_IO_CQ, 1, 1), Status::SUCCESS),
+        (create(admin::CREATE_IO_SQ, 1, 1 << 16 | 1), Status::SUCCESS),
+        (create(admin::DOORBELL_BUFFER_CONFIG, 0, 0), Status::SUCCESS),
+        // That there are such queues is looked at.
+        (Sqe::new(admin::DELETE_IO_SQ).with_cdw(10, 2), Status::INVALID_QUEUE_ID),
+        (Sqe::new(admin::DELETE_IO_CQ).with_cdw(10, 1), Status::INVALID_QUEUE_DELETION),
+    ];
+    for (cid, (sqe, expected)) in (2..).zip(commands) {
+        let step = submit(&mut world, at, sqe, cid);
+        assert!(status(&step).is(expected), "{sqe:?}: {step:?}");
+        if let Step::Execute(executing, _) = step {
+            let _ = world.queues.get_mut(&at).unwrap().complete(executing, Status::SUCCESS);
+        }
+    }
+}
+
+#[test]
+fn every_mandatory_feature_is_there_without_a_namespace() {
+    let mut world = World::new();
+    let (at, _) = controller(&mut world, 32);
+    let get = |fid: u32| Sqe::new(admin::GET_FEATURES).with_cdw(10, fid);
+    // Arbitration to Host Identifier, as drivers over PCIe ask for them.
+    for fid in [1, 2, 4, 5, 7, 8, 9, 0xa, 0xb, 0xf] {
+        let step = submit(&mut world, at, get(fid), 1);
+        assert!(is_success(&step), "{fid:#x}: {step:?}");
+    }
+    let set = |nsid: Nsid, value| Sqe::new(admin::SET_FEATURES).with_nsid(nsid).with_cdw(10, 5).with_cdw(11, value);
+    let value = |world: &mut World, nsid: Nsid| match submit(world, at, get(5).with_nsid(nsid), 2) {
+        Step::Complete(cqe) => (cqe.status().is_success(), cqe.dw0.get()),
+        step => panic!("{step:?}"),
+    };
+    assert_eq!(value(&mut world, Nsid::NONE), (true, 0));
+    for of_all in [Nsid::NONE, Nsid::ALL] {
+        assert!(is_success(&submit(&mut world, at, set(of_all, 7 + of_all.0 % 2), 3)));
+        let expected = (true, 7 + of_all.0 % 2);
+        assert_eq!((value(&mut world, Nsid::NONE), value(&mut world, Nsid(1))), (expected, expected));
+    }
+    assert!(is_success(&submit(&mut world, at, set(Nsid(1), 9), 4)));
+    assert_eq!((value(&mut world, Nsid::NONE), value(&mut world, Nsid(1))), ((true, 8), (true, 9)));
+    assert!(!value(&mut world, Nsid::ALL).0);
+}
+
 #[test]
 fn a_queue_is_deleted_when_it_is_there_and_the_drive_is_not_reset_by_it() {
     let mut world = World::new();
     let (at, cntlid) = controller(&mut world, 32);
-    // By PRPs, at address 0.
-    let create = |opcode, flags| {
-        let sqe = Sqe::new(opcode).with_cdw(10, 15 << 16 | 1).with_cdw(11, flags);
-        Sqe { flags: 0, dptr: FromZeros::new_zeroed(), ..sqe }
-    };
+    let create = |opcode, flags| create(opcode, 1, flags);
     let completion = executing(submit(&mut world, at, create(admin::CREATE_IO_CQ, 1), 1));
     let queue = world.queues.get_mut(&at).unwrap();
     assert!(queue.complete(completion, Status::SUCCESS).status().is_success());
