@@ -14,6 +14,9 @@ const PAGE: u64 = 4096;
 
 type Page = Box<[u8; PAGE_BYTES]>;
 
+/// Bytes that nobody needs to read: whoever reads more goes in a circle.
+const READ_BYTES_MAX: u64 = 16 << 20;
+
 /// Pages of memory at any addresses. All other addresses are faults.
 #[derive(Debug, Default)]
 pub struct HostMemory {
@@ -82,6 +85,7 @@ impl HostMemory {
 impl Memory for HostMemory {
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Fault> {
         self.read_bytes.set(self.read_bytes.get() + into.len() as u64);
+        assert!(self.read_bytes.get() <= READ_BYTES_MAX, "what a host describes is read in a circle");
         self.access(address, into.len(), |page, range, at| {
             let end = at + range.len();
             into[at..end].copy_from_slice(&page[range]);

@@ -3,13 +3,14 @@
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use ebof_backend::Device;
 use ebof_nvme::{Sqe, Status};
 use ebof_region::{Access, SharedMapping};
 
 use super::Rig;
-use super::direct_rig::{DATA, Guest, Rings, transfer, with_direct_port};
+use super::direct_rig::{DATA, Guest, RAM, RAM_BYTES, Rings, transfer, with_direct_port};
 use super::drains::{Gate, State};
 use crate::mailbox::{Accepted, Incoming, Message};
 use crate::peer::{Peer, PeerAddress};
@@ -159,6 +160,12 @@ fn lists_of_pieces_of_a_virtual_machines_memory_are_bounded() {
     }
 }
 
+impl crate::reactor::Reactor {
+    fn is_a_client_waiting(&self) -> bool {
+        self.direct.iter().flatten().any(|device| device.waits())
+    }
+}
+
 impl DirectRig {
     /// The target stops; what it has accepted has as long as it likes.
     fn stop(&mut self) {
@@ -231,4 +238,31 @@ fn a_controller_that_is_enabled_while_the_target_stops_does_not_delay_it() {
         rig.turn(1000);
     }
     assert!(rig.reactor.is_shut_down());
+}
+
+#[test]
+fn memory_is_given_back_when_no_device_uses_it_any_more() {
+    let (mut rig, gate) = DirectRig::gated();
+    let mut io = rig.create(1, 16);
+    gate.is_shut.store(true, Ordering::Relaxed);
+    rig.guest.push(&mut io, transfer(READ, 0, 8, DATA, 0));
+    rig.ring(&io);
+    rig.turns();
+    let DirectRig { mut rig, mut guest, .. } = rig;
+    let unmaps = std::thread::spawn(move || guest.client.dma_unmap(RAM, RAM_BYTES).unwrap());
+    // The message is there, and is not answered.
+    let wait = |rig: &mut Rig, is_over: &dyn Fn(&Rig) -> bool| {
+        let start = Instant::now();
+        while !is_over(rig) && start.elapsed() < Duration::from_secs(20) {
+            rig.turn(1000);
+        }
+    };
+    wait(&mut rig, &|rig| unmaps.is_finished() || rig.reactor.is_a_client_waiting());
+    for _ in 0..50 {
+        rig.turn(1000);
+    }
+    assert!(rig.reactor.is_a_client_waiting() && !unmaps.is_finished());
+    gate.open();
+    wait(&mut rig, &|_| unmaps.is_finished());
+    unmaps.join().unwrap();
 }
