@@ -409,20 +409,24 @@ fn text(status: &Status, metrics: Option<SocketAddr>) -> String {
     lines.extend(status.missing.iter().map(missing_line));
     lines.extend(status.ports.iter().map(|port| format!("listening on {}", listening(port))));
     lines.extend(metrics.map(|address| format!("metrics on http://{address}/metrics")));
-    if let Some(PortStatus { transport, address, .. }) = status.ports.iter().find(|port| port.socket.is_none()) {
-        let host = if address.ip().is_unspecified() { "ADDRESS".to_owned() } else { address.ip().to_string() };
-        for subsystem in status.enabled_subsystems().take(ATTACH_LINES_MAX) {
-            let port = address.port();
-            let nqn = &subsystem.nqn;
-            lines.push(format!("attach with: ebof connect -t {transport} -a {host} -s {port} -n {nqn}"));
-        }
-    }
+    lines.extend(status.enabled_subsystems().filter_map(|it| attach_line(status, it)).take(ATTACH_LINES_MAX));
     if status.drives.iter().any(|drive| drive.namespaces == 0) {
         // No error, but the next step is not obvious: a new drive has no namespace yet.
         let verbs = "ebof create-ns nvme0 -S SIZE; ebof attach-ns nvme0 -n 1 -c 0";
         lines.push(format!("make a namespace on a drive that has none with: {verbs}"));
     }
     lines.join("\n") + "\n"
+}
+
+/// How a host connects to a subsystem, if it can: at a port that has it. What is at direct ports is
+/// there for their virtual machines without a connect.
+fn attach_line(status: &Status, subsystem: &SubsystemStatus) -> Option<String> {
+    let has_it =
+        |port: &&PortStatus| port.socket.is_none() && !port.discovery_only && subsystem.ports.contains(&port.name);
+    let PortStatus { transport, address, .. } = status.ports.iter().find(has_it)?;
+    let host = if address.ip().is_unspecified() { "ADDRESS".to_owned() } else { address.ip().to_string() };
+    let (port, nqn) = (address.port(), &subsystem.nqn);
+    Some(format!("attach with: ebof connect -t {transport} -a {host} -s {port} -n {nqn}"))
 }
 
 /// What is in the configuration, and not there for hosts.

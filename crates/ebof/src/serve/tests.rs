@@ -8,7 +8,7 @@ fn subsystem(nqn: &str, namespaces: Vec<NamespaceStatus>) -> SubsystemStatus {
     let serial = "S".to_owned();
     let model = "ebof".to_owned();
     let allowed_hosts = Vec::new();
-    let ports = Vec::new();
+    let ports = vec!["a".to_owned()];
     let (nqn, enabled, allow_any_host) = (nqn.to_owned(), true, true);
     SubsystemStatus { nqn, enabled, serial, model, allow_any_host, allowed_hosts, ports, namespaces }
 }
@@ -100,6 +100,30 @@ fn what_is_disabled_is_named_and_not_offered() {
          listening on tcp://127.0.0.1:4420\n\
          attach with: ebof connect -t tcp -a 127.0.0.1 -s 4420 -n nqn.on\n"
     );
+}
+
+#[test]
+fn only_connects_that_can_work_are_offered() {
+    let [direct, discovery, fabric, rdma] = ["direct", "discovery", "fabric", "rdma"].map(str::to_owned);
+    let mut ports = vec![port("vfio-user", "0.0.0.0:0"), port("tcp", "127.0.0.1:8009"), port("tcp", "127.0.0.1:4420")];
+    ports.push(port("rdma", "192.0.2.1:4420"));
+    for (port, name) in ports.iter_mut().zip([&direct, &discovery, &fabric, &rdma]) {
+        port.name.clone_from(name);
+    }
+    ports[0].socket = Some("direct.sock".to_owned());
+    ports[1].discovery_only = true;
+    let mut subsystems = ["vm", "nowhere", "all", "far"].map(|name| subsystem(name, Vec::new()));
+    subsystems[0].ports = vec![direct.clone()];
+    subsystems[1].ports = vec![discovery.clone()];
+    subsystems[2].ports = vec![direct, discovery, fabric];
+    subsystems[3].ports = vec![rdma];
+    let text = text(&status(ports, subsystems.to_vec(), Vec::new()), None);
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("attach with")).collect();
+    let expected = [
+        "attach with: ebof connect -t tcp -a 127.0.0.1 -s 4420 -n all",
+        "attach with: ebof connect -t rdma -a 192.0.2.1 -s 4420 -n far",
+    ];
+    assert_eq!(lines, expected);
 }
 
 #[test]

@@ -334,6 +334,11 @@ fn doubtful_configurations_cause_warnings() {
     let both = format!("[[hosts]]\nnqn = \"h\"\n{}", in_subsystem("allowed_hosts = [\"h\"]"));
     assert_eq!(message(&both), warning("`allowed_hosts` has no effect: allow_any_host lets every host in"));
     assert_eq!(message(&in_subsystem("namespaces = [\"mem:1Gi\"]")), None);
+    let ports =
+        "[[ports]]\nname = \"t\"\nlisten = \"tcp://[::1]:0\"\n[[ports]]\nname = \"d\"\nlisten = \"vfio-user:d\"\n";
+    let unused = warning("no subsystem has the direct port d: no controller can be enabled there");
+    assert_eq!(message(&format!("{ports}{}", in_subsystem("ports = [\"t\"]"))), unused);
+    assert_eq!(message(&format!("{ports}{}", in_subsystem("ports = [\"t\", \"d\"]"))), None);
 }
 
 #[test]

@@ -55,10 +55,24 @@ pub(crate) fn read(root: &Node, out: &mut Collector<'_>) -> Config {
     }
     table.finish(out);
     drive::remark(&config, &known, out);
+    remark_on_direct_ports(&config, &known, out);
     if config.subsystems.is_empty() && !out.has_errors() {
         out.warning(0..0, "the configuration describes no subsystem", "hosts can discover and find nothing");
     }
     config
+}
+
+/// A direct port has a controller by a subsystem of the configuration, or by a function that is given
+/// to it while the target runs.
+fn remark_on_direct_ports(config: &Config, known: &Known, out: &mut Collector<'_>) {
+    if known.drives.iter().any(drive::KnownDrive::has_functions) {
+        return;
+    }
+    for port in config.ports.iter().filter(|port| known.direct.get(&port.name) == Some(&None)) {
+        let message = format!("no subsystem has the direct port {}: no controller can be enabled there", port.name);
+        let help = format!("add {} to a subsystem", out.assignment("ports", &format!("[\"{}\"]", port.name)));
+        out.warning(0..0, message, help);
+    }
 }
 
 /// The elements of an array that has at most `max` of them.

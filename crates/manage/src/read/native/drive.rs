@@ -184,6 +184,11 @@ pub(super) fn remark(config: &Config, known: &Known, out: &mut Collector<'_>) {
 }
 
 impl KnownDrive {
+    /// Whether it has functions, which can be given to ports.
+    pub(super) fn has_functions(&self) -> bool {
+        self.functions > 0
+    }
+
     /// Functions have subsystems of their own, whose names follow from the drive's.
     fn check_names(&self, subsystem: &Subsystem, config: &Config, out: &mut Collector<'_>) {
         if self.functions > 0 && ManagedDrive::function_nqn(&subsystem.nqn, self.functions).is_none() {
