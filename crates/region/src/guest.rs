@@ -218,6 +218,18 @@ impl GuestMemory {
         self.for_each(address, from.len(), Way::ToHost, |mapping, offset, bytes| mapping.write(offset, &from[bytes]))
     }
 
+    /// Whether all pages of a range [are present](SharedMapping::is_present). One that cannot be
+    /// accessed is: that costs nothing.
+    #[must_use]
+    pub fn is_present(&self, address: u64, length: usize, way: Way) -> bool {
+        let mut is_present = true;
+        let found = self.for_each(address, length, way, |mapping, offset, bytes| {
+            is_present &= mapping.is_present(offset, bytes.len());
+            Some(())
+        });
+        is_present || found.is_err()
+    }
+
     /// [`SharedMapping::load`].
     ///
     /// # Errors

@@ -7,9 +7,9 @@
 //!   copy. Doorbells and phase tags are accessed atomically.
 //! - A mapping lives as long as somebody holds a piece of it, and every access is checked against
 //!   its length.
-//! - The file cannot become shorter than the mapping: it is sealed against that before its size is
-//!   looked at. An access beyond the end of a file kills a process (SIGBUS), and a client could
-//!   shorten its file at any time.
+//! - An access beyond the end of a file kills a process (SIGBUS), and a client could shorten its file
+//!   at any time. So the file is sealed against that before its size is looked at; or this process
+//!   accesses the memory by calls of the system only, which end with an error there.
 
 use std::ffi::CString;
 use std::fmt;
@@ -18,69 +18,28 @@ use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-use thiserror::Error;
 
+use crate::guest::Way;
 use crate::page::PAGE_BYTES;
 
-/// What may be done with memory that another process shares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Access {
-    /// It may be read.
-    pub readable: bool,
-    /// It may be written.
-    pub writable: bool,
-}
+mod access;
 
-impl Access {
-    /// Both.
-    pub const ALL: Self = Self { readable: true, writable: true };
-}
-
-/// Why a file is not mapped.
-#[derive(Debug, Error)]
-pub enum MapError {
-    /// It has no seals, or not this one.
-    #[error(
-        "the file may be shortened while it is used: share memory of memfd_create that is sealed against shrinking \
-         (F_SEAL_SHRINK; QEMU: -object memory-backend-memfd,share=on)"
-    )]
-    NotSealed,
-    /// It is in huge pages: holes that are punched into it cannot always be filled again.
-    #[error("memory in huge pages of the system (hugetlb) cannot be shared; leave out hugetlb=on")]
-    HugePages,
-    /// It ends before the range does.
-    #[error("a range of {length} bytes at {offset:#x} of a file of {size} bytes")]
-    TooShort {
-        /// Offset in the file.
-        offset: u64,
-        /// Bytes to be mapped.
-        length: u64,
-        /// Bytes of the file.
-        size: u64,
-    },
-    /// Offset or length is not a multiple of a page, or nothing is to be mapped.
-    #[error("a range of {length} bytes at {offset:#x} of a file, which is not whole pages")]
-    Misaligned {
-        /// Offset in the file.
-        offset: u64,
-        /// Bytes to be mapped.
-        length: u64,
-    },
-    /// The system refuses.
-    #[error("memory cannot be shared: {0}")]
-    System(#[from] io::Error),
-}
+pub use access::{Access, MapError};
 
 /// A range of a file, mapped. Unmapped when it and all its [pieces](SharedPiece) are dropped.
 pub struct SharedMapping {
     first: NonNull<u8>,
     length: usize,
     access: Access,
+    /// The file may become shorter: accesses are calls of the system.
+    by_calls: bool,
+    /// One of them has failed.
+    has_failed: AtomicBool,
 }
 
 // SAFETY: it gives no reference to the memory, which other processes change at any time anyway:
@@ -91,8 +50,9 @@ unsafe impl Send for SharedMapping {}
 // JUSTIFICATION: as above.
 unsafe impl Sync for SharedMapping {}
 
-/// What hugetlbfs calls itself.
+/// What file systems of memory call themselves.
 const HUGETLBFS: i64 = 0x9584_58f6;
+const TMPFS: i64 = 0x0102_1994;
 /// Copies up to this many bytes read each word exactly once.
 const SMALL_BYTES: usize = 512;
 const WORD_BYTES: usize = size_of::<u64>();
@@ -104,28 +64,47 @@ impl SharedMapping {
     /// # Errors
     /// The file may become shorter, is too short, or cannot be mapped.
     pub fn map(file: impl AsFd, offset: u64, length: u64, access: Access) -> Result<Arc<Self>, MapError> {
+        let mapping = Self::map_any(file, offset, length, access)?;
+        if mapping.by_calls { Err(MapError::NotSealed) } else { Ok(mapping) }
+    }
+
+    /// The same also for memory that may become shorter, or is in huge pages of the system (holes
+    /// that are punched into that cannot always be filled again): it [is accessed by
+    /// calls](Self::is_accessed_by_calls).
+    ///
+    /// # Errors
+    /// The file is no memory, is too short, or cannot be mapped. The system forbids such calls.
+    pub fn map_any(file: impl AsFd, offset: u64, length: u64, access: Access) -> Result<Arc<Self>, MapError> {
         let file = file.as_fd();
         let page = PAGE_BYTES as u64;
         if length == 0 || !offset.is_multiple_of(page) || !length.is_multiple_of(page) {
             return Err(MapError::Misaligned { offset, length });
         }
-        match rustix::fs::fcntl_get_seals(file) {
-            Ok(seals) if seals.contains(SealFlags::SHRINK) => {}
-            // EINVAL: a file without seals.
-            Ok(_) | Err(Errno::INVAL) => return Err(MapError::NotSealed),
+        let is_sealed = match rustix::fs::fcntl_get_seals(file) {
+            Ok(seals) => seals.contains(SealFlags::SHRINK),
+            // A file without seals.
+            Err(Errno::INVAL) => false,
             Err(error) => return Err(MapError::System(error.into())),
-        }
+        };
         #[expect(clippy::useless_conversion, reason = "its type differs between architectures")]
         let kind = i64::from(rustix::fs::fstatfs(file).map_err(io::Error::from)?.f_type);
-        if kind == HUGETLBFS {
-            return Err(MapError::HugePages);
+        let stat = rustix::fs::fstat(file).map_err(io::Error::from)?;
+        let is_file = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile;
+        if !is_file || ![TMPFS, HUGETLBFS].contains(&kind) {
+            return Err(MapError::NotMemory);
         }
-        let size = u64::try_from(rustix::fs::fstat(file).map_err(io::Error::from)?.st_size).unwrap_or(0);
+        let size = u64::try_from(stat.st_size).unwrap_or(0);
         let fits = offset.checked_add(length).is_some_and(|end| end <= size);
         let (true, Ok(bytes)) = (fits, usize::try_from(length)) else {
             return Err(MapError::TooShort { offset, length, size });
         };
-        Self::map_checked(file, offset, bytes, access).map(Arc::new).map_err(MapError::System)
+        let mut mapping = Self::map_checked(file, offset, bytes, access).map_err(MapError::System)?;
+        mapping.by_calls = !is_sealed || kind == HUGETLBFS;
+        // Sandboxes may forbid the calls.
+        if mapping.by_calls && mapping.read(0, &mut [0]).is_none() {
+            return Err(MapError::NotSealed);
+        }
+        Ok(Arc::new(mapping))
     }
 
     /// New memory of `length` bytes (a multiple of [`PAGE_BYTES`]), all zero, and the file to share
@@ -153,7 +132,7 @@ impl SharedMapping {
         // JUSTIFICATION: memory of another process can be accessed only where it is mapped.
         let first = unsafe { rustix::mm::mmap(ptr::null_mut(), length, protection, MapFlags::SHARED, file, offset)? };
         let first = NonNull::new(first.cast()).ok_or(Errno::NOMEM)?;
-        let mapping = Self { first, length, access };
+        let mapping = Self { first, length, access, by_calls: false, has_failed: AtomicBool::new(false) };
         // A host's memory is not ours to write into a core dump. SAFETY: the range is the
         // mapping's, and the advice changes no bytes.
         // JUSTIFICATION: there is no safe interface.
@@ -171,6 +150,66 @@ impl SharedMapping {
     #[must_use]
     pub const fn access(&self) -> Access {
         self.access
+    }
+
+    /// Whether the pages of `length` bytes at `offset` are in memory: accessing them makes no new
+    /// ones. A page may go at any time.
+    #[must_use]
+    pub fn is_present(&self, offset: usize, length: usize) -> bool {
+        const PAGES: usize = 64;
+        let first = offset - offset % PAGE_BYTES;
+        let end = offset.saturating_add(length);
+        (first..end).step_by(PAGES * PAGE_BYTES).all(|at| {
+            let bytes = (end - at).min(PAGES * PAGE_BYTES);
+            let Some(begin) = self.at(at, bytes) else { return false };
+            let mut pages = [0_u8; PAGES];
+            // SAFETY: the range is within the mapping and begins at a page; a byte is written for
+            // each page of it, of which there are no more than in `pages`.
+            // JUSTIFICATION: there is no safe interface.
+            let known = unsafe { libc::mincore(begin.as_ptr().cast(), bytes, pages.as_mut_ptr()) } == 0;
+            known && pages[..bytes.div_ceil(PAGE_BYTES)].iter().all(|page| page & 1 != 0)
+        })
+    }
+
+    /// Whether this process accesses it by calls of the system, more slowly, because the file may
+    /// become shorter.
+    #[must_use]
+    pub const fn is_accessed_by_calls(&self) -> bool {
+        self.by_calls
+    }
+
+    /// Whether such a call has failed: what it was about is lost.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
+    }
+
+    /// Moves `length` bytes between `ours` and `theirs`, which is in the mapping, by a call that
+    /// fails where an access of ours would be a signal.
+    #[cold]
+    fn call(&self, theirs: NonNull<u8>, ours: *mut u8, length: usize, way: Way) -> Option<()> {
+        let ours = libc::iovec { iov_base: ours.cast(), iov_len: length };
+        let theirs = libc::iovec { iov_base: theirs.as_ptr().cast(), iov_len: length };
+        // SAFETY: `length` bytes are at both, ours may be written if they are read into; the kernel
+        // checks what it accesses at the other end.
+        // JUSTIFICATION: only calls fail where the file has become shorter.
+        let moved = unsafe {
+            let process = libc::getpid();
+            match way {
+                Way::FromHost => libc::process_vm_readv(process, &raw const ours, 1, &raw const theirs, 1, 0),
+                Way::ToHost => libc::process_vm_writev(process, &raw const ours, 1, &raw const theirs, 1, 0),
+            }
+        };
+        let is_whole = usize::try_from(moved).is_ok_and(|moved| moved == length);
+        if !is_whole {
+            self.has_failed.store(true, Ordering::Relaxed);
+        }
+        is_whole.then_some(())
+    }
+
+    /// Bytes of `from` by a call.
+    fn call_write(&self, into: NonNull<u8>, from: &[u8]) -> Option<()> {
+        self.call(into, from.as_ptr().cast_mut(), from.len(), Way::ToHost)
     }
 
     /// The address of `length` bytes at `offset`; `None` if they are not all there.
@@ -194,6 +233,14 @@ impl SharedMapping {
     #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Option<()> {
         let from = self.at(offset, into.len())?;
+        if self.by_calls {
+            let read = self.call(from, into.as_mut_ptr(), into.len(), Way::FromHost);
+            if read.is_none() {
+                // What was there before is not this host's.
+                into.fill(0);
+            }
+            return read;
+        }
         copy_out(from, into);
         Some(())
     }
@@ -202,6 +249,9 @@ impl SharedMapping {
     #[inline]
     pub fn write(&self, offset: usize, from: &[u8]) -> Option<()> {
         let into = self.at_mut(offset, from.len())?;
+        if self.by_calls {
+            return self.call_write(into, from);
+        }
         copy_in(from, into);
         Some(())
     }
@@ -209,6 +259,13 @@ impl SharedMapping {
     /// Fills with zeros. `None` as for [`write`](Self::write).
     pub fn clear(&self, offset: usize, length: usize) -> Option<()> {
         let into = self.at_mut(offset, length)?;
+        if self.by_calls {
+            const ZEROS: [u8; 4096] = [0; 4096];
+            return (0..length).step_by(ZEROS.len()).try_for_each(|at| {
+                let into = self.at_mut(offset + at, (length - at).min(ZEROS.len()))?;
+                self.call_write(into, &ZEROS[..(length - at).min(ZEROS.len())])
+            });
+        }
         // SAFETY: so many bytes are there and may be written.
         // JUSTIFICATION: the memory has no slice to fill.
         unsafe { into.as_ptr().write_bytes(0, length) };
@@ -221,6 +278,12 @@ impl SharedMapping {
     #[must_use]
     pub fn load(&self, offset: usize) -> Option<u32> {
         let word = aligned::<u32>(self.at(offset, size_of::<u32>())?)?;
+        if self.by_calls {
+            let mut bytes = [0; size_of::<u32>()];
+            self.call(word.cast(), bytes.as_mut_ptr(), bytes.len(), Way::FromHost)?;
+            fence(Ordering::SeqCst);
+            return Some(u32::from_le_bytes(bytes));
+        }
         // SAFETY: the number is in the mapping, and aligned; this process accesses it at the same
         // time at most by copies, which give any of its values, as another process would.
         // JUSTIFICATION: a number that others store needs an atomic access.
@@ -234,6 +297,12 @@ impl SharedMapping {
     #[inline]
     pub fn store(&self, offset: usize, value: u32) -> Option<()> {
         let word = aligned::<u32>(self.at_mut(offset, size_of::<u32>())?)?;
+        if self.by_calls {
+            fence(Ordering::SeqCst);
+            self.call_write(word.cast(), &value.to_le_bytes())?;
+            fence(Ordering::SeqCst);
+            return Some(());
+        }
         // SAFETY: as in `load`.
         // JUSTIFICATION: as in `load`.
         unsafe { AtomicU32::from_ptr(word.as_ptr()) }.store(value.to_le(), Ordering::Release);
@@ -248,6 +317,14 @@ impl SharedMapping {
         let into = self.at_mut(offset, entry.len())?;
         if !offset.is_multiple_of(entry.len()) {
             return None;
+        }
+        if self.by_calls {
+            // The byte with the tag comes last, by a call of its own: whoever sees it has the rest.
+            let (tag_at, last_at) = (self.at_mut(offset + 14, 1)?, self.at_mut(offset + 15, 1)?);
+            self.call_write(into, &entry[..14])?;
+            self.call_write(last_at, &entry[15..])?;
+            fence(Ordering::SeqCst);
+            return self.call_write(tag_at, &entry[14..15]);
         }
         let [a, b, c, d, e, f, g, h, i, j, k, l, tag @ ..] = *entry;
         let first = u64::from_ne_bytes([a, b, c, d, e, f, g, h]);
@@ -321,25 +398,32 @@ impl SharedPiece {
         self.mapping.first.as_ptr().wrapping_add(self.offset)
     }
 
-    /// Copies bytes out, from `at` on. What is beyond its end is left as it is in `into`.
+    /// Copies bytes out, from `at` on. What is beyond its end is left as it is in `into`; what
+    /// [cannot be accessed](SharedMapping::has_failed) is 0.
     pub fn read(&self, at: usize, into: &mut [u8]) {
         let length = into.len().min(self.length.saturating_sub(at));
         let copied = self.mapping.read(self.offset.saturating_add(at), &mut into[..length]);
-        debug_assert!(copied.is_some() || length == 0, "a piece is within its mapping");
+        debug_assert!(copied.is_some() || length == 0 || self.mapping.by_calls, "a piece is within its mapping");
     }
 
     /// Copies bytes in, from `at` on, as far as it goes. Nothing if it may not be written.
     pub fn write(&self, at: usize, from: &[u8]) {
         let length = from.len().min(self.length.saturating_sub(at));
         let copied = self.mapping.write(self.offset.saturating_add(at), &from[..length]);
-        debug_assert!(copied.is_some() || length == 0, "a piece for a read of a device is writable");
+        debug_assert!(
+            copied.is_some() || length == 0 || self.mapping.by_calls,
+            "a piece for a read of a device is writable"
+        );
     }
 
     /// Fills with zeros, from `at` on. Nothing if it may not be written.
     pub fn clear(&self, at: usize, length: usize) {
         let length = length.min(self.length.saturating_sub(at));
         let cleared = self.mapping.clear(self.offset.saturating_add(at), length);
-        debug_assert!(cleared.is_some() || length == 0, "a piece for a read of a device is writable");
+        debug_assert!(
+            cleared.is_some() || length == 0 || self.mapping.by_calls,
+            "a piece for a read of a device is writable"
+        );
     }
 
     /// A part of it, for a system call: from `at` on, at most `length` bytes.

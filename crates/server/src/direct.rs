@@ -6,6 +6,7 @@
 //! decided by the reactor (`reactor/direct.rs`); a queue's link is in `link/ring.rs`.
 
 mod client;
+mod footing;
 mod function;
 mod interrupts;
 mod listener;

@@ -27,13 +27,14 @@ fn only_files_that_cannot_become_shorter_are_mapped() {
         assert!(matches!(error, MapError::NotSealed), "{error}");
         assert!(error.to_string().contains("memory-backend-memfd,share=on"), "it tells what to do");
     }
-    // What is no memory of memfd_create has no seals.
-    let null = File::open("/dev/zero").unwrap();
-    assert!(matches!(refusal(&null, 0, PAGE), MapError::NotSealed));
-    let program = File::open(std::env::current_exe().unwrap()).unwrap();
-    assert!(matches!(refusal(&program, 0, PAGE), MapError::NotSealed));
+    // What is no memory is never mapped, and its size says nothing.
+    let access = Access { readable: true, writable: false };
+    for path in ["/dev/zero", "/proc/self/status"] {
+        let error = SharedMapping::map_any(File::open(path).unwrap(), 0, PAGE, access).unwrap_err();
+        assert!(matches!(error, MapError::NotMemory | MapError::System(_)), "{path}: {error}");
+    }
     let pipe = rustix::pipe::pipe().unwrap();
-    assert!(matches!(refusal(&pipe.0, 0, PAGE), MapError::NotSealed | MapError::System(_)));
+    assert!(matches!(refusal(&pipe.0, 0, PAGE), MapError::NotMemory | MapError::System(_)));
     // A client cannot take the seal back.
     assert!(rustix::fs::ftruncate(&sealed, PAGE).is_err());
 }
@@ -63,12 +64,22 @@ fn ranges_are_whole_pages_within_the_file() {
 }
 
 #[test]
-fn huge_pages_are_refused() {
+fn huge_pages_are_accessed_by_calls() {
+    const BYTES: u64 = 2 << 20;
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
-    // Where the system has no huge pages at all there is nothing to refuse.
+    // Many a system has none.
     let Ok(file) = rustix::fs::memfd_create(c"test", flags) else { return };
+    rustix::fs::ftruncate(&file, BYTES).unwrap();
     rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
-    assert!(matches!(refusal(&file, 0, PAGE), MapError::HugePages));
+    let mapping = match SharedMapping::map_any(&file, 0, BYTES, Access::ALL) {
+        Ok(mapping) => mapping,
+        Err(error) => return assert!(matches!(error, MapError::System(_)), "{error}"),
+    };
+    assert!(mapping.is_accessed_by_calls());
+    mapping.write(5, b"huge").unwrap();
+    let mut bytes = [0; 4];
+    mapping.read(5, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"huge");
 }
 
 #[test]
@@ -170,4 +181,60 @@ fn a_mapping_ends_with_its_last_piece() {
     assert!(is_mapped());
     drop(piece);
     assert!(!is_mapped());
+}
+
+#[test]
+fn memory_that_may_become_shorter_is_accessed_by_calls_that_fail() {
+    let mut file = File::from(memory_file(SealFlags::empty(), 4 * PAGE));
+    let mapping = SharedMapping::map_any(&file, PAGE, 3 * PAGE, Access::ALL).unwrap();
+    assert!(mapping.is_accessed_by_calls());
+    mapping.write(0, b"hello").unwrap();
+    mapping.write_tagged(16, b"0123456789abcdef").unwrap();
+    mapping.store(32, 0x0403_0201).unwrap();
+    let mut bytes = [0; 36];
+    file.seek(SeekFrom::Start(PAGE)).unwrap();
+    file.read_exact(&mut bytes).unwrap();
+    assert_eq!(&bytes, b"hello\0\0\0\0\0\0\0\0\0\0\x000123456789abcdef\x01\x02\x03\x04");
+    assert_eq!(mapping.load(32), Some(0x0403_0201));
+    mapping.clear(0, 2 * PAGE_BYTES + 5).unwrap();
+    assert_eq!(mapping.load(32), Some(0));
+    assert!(!mapping.has_failed());
+    // The middle of a piece goes.
+    let piece = mapping.piece(PAGE_BYTES - 8, PAGE_BYTES).unwrap();
+    file.set_len(2 * PAGE).unwrap();
+    let mut into = [0xff; PAGE_BYTES];
+    piece.read(0, &mut into);
+    assert_eq!(into, [0; PAGE_BYTES], "nothing of what was there before");
+    assert!(mapping.has_failed());
+    piece.write(0, &[1; PAGE_BYTES]);
+    piece.clear(0, PAGE_BYTES);
+    let beyond = PAGE_BYTES * 2;
+    assert_eq!((mapping.read(beyond, &mut [0; 8]), mapping.load(beyond)), (None, None));
+    let written = [mapping.write(beyond, &[1]), mapping.store(beyond, 1), mapping.write_tagged(beyond, &[0; 16])];
+    assert_eq!(written, [None; 3]);
+    // The kernel's own accesses end with an error, too.
+    let zero = File::open("/dev/zero").unwrap();
+    let error = read_at(zero.as_fd(), &[mapping.piece(beyond, 512).unwrap().io_slice(0, 512)], 0).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EFAULT));
+}
+
+#[test]
+fn pages_that_nobody_has_used_are_not_present() {
+    const PAGES: usize = 200;
+    let file = memory_file(SealFlags::SHRINK, PAGES as u64 * PAGE);
+    let mapping = SharedMapping::map(&file, 0, PAGES as u64 * PAGE, Access::ALL).unwrap();
+    assert!(!mapping.is_present(0, 1) && !mapping.is_present(150 * PAGE_BYTES, 1));
+    // The other process uses some.
+    let used = vec![1; 140 * PAGE_BYTES];
+    rustix::io::pwrite(&file, &used, 10 * PAGE).unwrap();
+    for (offset, length, is_present) in [
+        (10 * PAGE_BYTES, 140 * PAGE_BYTES, true),
+        (149 * PAGE_BYTES + 100, PAGE_BYTES - 100, true),
+        (149 * PAGE_BYTES + 100, PAGE_BYTES, false),
+        (10 * PAGE_BYTES - 1, 2, false),
+        (PAGES * PAGE_BYTES - 1, 2, false),
+    ] {
+        assert_eq!(mapping.is_present(offset, length), is_present, "{offset} {length}");
+    }
+    assert_eq!(rustix::fs::fstat(&file).unwrap().st_blocks, 140 * 8, "looking makes no pages");
 }

@@ -17,6 +17,7 @@ use ebof_vfio::registers::{AdminQueues, QUEUES_MAX, doorbell_offset};
 use ebof_vfio::rings::{CompletionRing, RingError, Shadow, SubmissionRing};
 use ebof_vfio::{Memory, PciFunction};
 
+use super::footing::{Footing, Touch};
 use super::interrupts::Signals;
 use super::memory::HostMemory;
 
@@ -40,6 +41,7 @@ const PAGE_BYTES: u32 = 4096;
 pub(crate) struct DirectFunction {
     pub(crate) pci: PciFunction,
     pub(crate) memory: HostMemory,
+    footing: Footing,
     pub(crate) signals: Signals,
     submission: BTreeMap<u16, Submission>,
     completion: BTreeMap<u16, Completion>,
@@ -96,6 +98,7 @@ impl DirectFunction {
         Self {
             pci: PciFunction::new(IDENTITY, cap, version, vectors, queues),
             memory: HostMemory::new(),
+            footing: Footing::new(),
             signals: Signals::default(),
             submission: BTreeMap::new(),
             completion: BTreeMap::new(),
@@ -477,6 +480,10 @@ impl DirectFunction {
         if self.is_quiet {
             return;
         }
+        if self.memory.has_failed() {
+            // What was to be transferred is lost.
+            self.is_fatal = true;
+        }
         let Some(submission) = self.submission.get(&queue.0) else { return };
         let head = submission.ring.head();
         if let Some(completion) = self.completion.get_mut(&submission.ring.completion_queue().0) {
@@ -534,13 +541,18 @@ impl DirectFunction {
         length: u32,
         way: Way,
     ) -> Result<Vec<SharedPiece>, Status> {
-        self.walk(pointer, length)?;
+        self.walk(pointer, length, way)?;
         self.memory.pieces(&self.pieces, way).map_err(|_| Status::DATA_TRANSFER_ERROR.dnr())
     }
 
-    fn walk(&mut self, pointer: &DataPointer, length: u32) -> Result<(), Status> {
+    fn walk(&mut self, pointer: &DataPointer, length: u32, way: Way) -> Result<(), Status> {
         self.pieces.clear();
-        walk(pointer, length, PAGE_BYTES, &self.memory, &mut self.pieces)
+        walk(pointer, length, PAGE_BYTES, &self.memory, &mut self.pieces)?;
+        if self.footing.take(length.into()) == Touch::Present && !self.memory.are_present(&self.pieces, way) {
+            // There may be room again later.
+            return Err(Status::DATA_TRANSFER_ERROR);
+        }
+        Ok(())
     }
 
     /// Copies data out of the host's memory.
@@ -548,7 +560,7 @@ impl DirectFunction {
     /// # Errors
     /// The status of the command.
     pub(crate) fn fetch(&mut self, pointer: &DataPointer, into: &mut [u8]) -> Result<(), Status> {
-        self.walk(pointer, u32::try_from(into.len()).unwrap_or(u32::MAX))?;
+        self.walk(pointer, u32::try_from(into.len()).unwrap_or(u32::MAX), Way::FromHost)?;
         let mut rest = into;
         for piece in &self.pieces {
             let (now, later) = rest.split_at_mut(piece.length as usize);
@@ -566,7 +578,7 @@ impl DirectFunction {
         if self.is_quiet {
             return Ok(());
         }
-        self.walk(pointer, u32::try_from(data.len()).unwrap_or(u32::MAX))?;
+        self.walk(pointer, u32::try_from(data.len()).unwrap_or(u32::MAX), Way::ToHost)?;
         let mut rest = data;
         for piece in &self.pieces {
             let (now, later) = rest.split_at(piece.length as usize);

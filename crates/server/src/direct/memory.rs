@@ -15,6 +15,8 @@ pub(crate) struct HostMemory {
     guest: GuestMemory,
     /// Address and bytes of the ranges, and what is mapped there.
     ranges: Vec<(u64, u64, Option<Mapped>)>,
+    /// A range is accessed by calls of the system.
+    has_calls: bool,
 }
 
 /// A range of a file.
@@ -87,7 +89,7 @@ pub(crate) enum MemoryError {
 impl MemoryError {
     pub(crate) fn errno(&self) -> Errno {
         match self {
-            Self::Map(MapError::NotSealed | MapError::HugePages) => Errno::ACCESS,
+            Self::Map(MapError::NotSealed | MapError::NotMemory) => Errno::ACCESS,
             Self::Map(MapError::TooShort { .. } | MapError::Misaligned { .. }) => Errno::INVALID,
             Self::Map(MapError::System(_)) => Errno::IO,
             Self::Table(GuestMemoryError::TooMany { .. }) | Self::TooLarge => Errno::NO_SPACE,
@@ -100,18 +102,35 @@ impl MemoryError {
 
 impl HostMemory {
     pub(crate) fn new() -> Self {
-        Self { guest: GuestMemory::new(DMA_MAPS_MAX), ranges: Vec::new() }
+        Self { guest: GuestMemory::new(DMA_MAPS_MAX), ranges: Vec::new(), has_calls: false }
     }
 
-    /// Maps a range, of a file if there is one.
-    pub(crate) fn map(&mut self, map: &DmaMap, file: Option<BorrowedFd<'_>>) -> Result<(), MemoryError> {
+    /// Maps a range, of a file if there is one. Returns whether it is the first one that is
+    /// accessed by calls of the system, more slowly, because its file may be shortened.
+    pub(crate) fn map(&mut self, map: &DmaMap, file: Option<BorrowedFd<'_>>) -> Result<bool, MemoryError> {
         let DmaMap { address, size, offset, direction } = *map;
         self.guest.check(address, size)?;
         let access = Access { readable: direction.readable, writable: direction.writable };
         let mapped = file.map(|file| self.map_file(file, offset, size, access)).transpose()?;
         self.guest.insert(address, size, access, mapped.as_ref().map(|mapped| Arc::clone(&mapped.mapping)))?;
+        let by_calls = mapped.as_ref().is_some_and(|mapped| mapped.mapping.is_accessed_by_calls());
         self.ranges.push((address, size, mapped));
-        Ok(())
+        let is_first = by_calls && !self.has_calls;
+        self.has_calls |= by_calls;
+        Ok(is_first)
+    }
+
+    /// Whether memory is accessed by calls of the system.
+    #[inline]
+    pub(crate) fn has_calls(&self) -> bool {
+        self.has_calls
+    }
+
+    /// Whether memory was not there any more when it was accessed.
+    #[inline]
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_calls
+            && self.ranges.iter().any(|(_, _, mapped)| mapped.as_ref().is_some_and(|it| it.mapping.has_failed()))
     }
 
     fn map_file(&self, file: BorrowedFd<'_>, offset: u64, size: u64, access: Access) -> Result<Mapped, MemoryError> {
@@ -121,7 +140,7 @@ impl HostMemory {
             return Err(MemoryError::TooLarge);
         }
         let share = AddressSpace::take(size).ok_or(MemoryError::TooLarge)?;
-        Ok(Mapped { mapping: SharedMapping::map(file, offset, size, access)?, _share: share })
+        Ok(Mapped { mapping: SharedMapping::map_any(file, offset, size, access)?, _share: share })
     }
 
     /// Unmaps what is named; nothing is accessed there from now on but by I/O that has begun.
@@ -153,6 +172,14 @@ impl HostMemory {
     }
 }
 
+impl HostMemory {
+    /// Whether accessing the pieces makes no new pages.
+    #[cold]
+    pub(crate) fn are_present(&self, pieces: &[Piece], way: Way) -> bool {
+        pieces.iter().all(|piece| self.guest.is_present(piece.address, piece.length as usize, way))
+    }
+}
+
 impl Memory for HostMemory {
     #[inline]
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Fault> {
@@ -177,5 +204,32 @@ impl Memory for HostMemory {
     #[inline]
     fn write_completion(&self, address: u64, entry: &[u8; 16]) -> Result<(), Fault> {
         self.guest.write_tagged(address, entry).map_err(|fault| Fault { address: fault.address })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use ebof_vfio::message::Direction;
+
+    use super::*;
+
+    #[test]
+    fn what_is_unmapped_is_used_until_the_last_transfer_has_ended() {
+        const BYTES: u64 = 1 << 20;
+        let (file, _mapping) = SharedMapping::create("guest", BYTES).unwrap();
+        let mut memory = HostMemory::new();
+        let direction = Direction { readable: true, writable: true };
+        memory.map(&DmaMap { address: 0, size: BYTES, offset: 0, direction }, Some(file.as_fd())).unwrap();
+        let piece = Piece { address: 4096, length: 512 };
+        let mut transfers = memory.pieces(&[piece, piece], Way::ToHost).unwrap();
+        let unmapped = memory.unmap(&DmaUnmap::Range { address: 0, size: BYTES }).unwrap();
+        assert!(memory.pieces(&[piece], Way::ToHost).is_err(), "no other one begins");
+        while !transfers.is_empty() {
+            assert!(!unmapped.is_unused(), "{} have not ended", transfers.len());
+            transfers.pop();
+        }
+        assert!(unmapped.is_unused());
     }
 }

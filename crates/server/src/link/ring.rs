@@ -195,7 +195,10 @@ impl Transport for Ring {
     }
 
     fn map(&mut self, pointer: &DataPointer, length: u32, way: Way) -> Mapping {
-        match lock(&self.function).memory_of(pointer, length, way) {
+        let mut function = lock(&self.function);
+        match function.memory_of(pointer, length, way) {
+            // What a device did not find in it would look like a failure of the device.
+            Ok(_) if function.memory.has_calls() => Mapping::None,
             Ok(pieces) => Mapping::Mapped(Segments::from(pieces)),
             Err(status) => Mapping::Refused(status),
         }

@@ -310,7 +310,14 @@ impl Reactor {
                 }
             }
             Action::Map(call, map) => match function.memory.map(&map, descriptors.front().map(OwnedFd::as_fd)) {
-                Ok(()) => {
+                Ok(first_by_calls) => {
+                    if first_by_calls && let Some(more) = self.shared.may_log(LogSubject::Target, Kind::ClientRefused) {
+                        tracing::warn!(
+                            port = device.port.name,
+                            "the client's memory could be shortened (no F_SEAL_SHRINK, or huge pages), and is accessed \
+                             by calls of the system, which is slower{more}"
+                        );
+                    }
                     // It is a file in memory, which is mapped: closing it is quick.
                     descriptors.pop_front();
                     call.succeed(&mut client.out);

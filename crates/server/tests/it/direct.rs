@@ -1,7 +1,7 @@
 //! A target with a direct port: what a virtual machine sees.
 
 use std::os::fd::AsRawFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ebof_manage::Target as _;
 use ebof_manage::config::Port;
@@ -466,11 +466,50 @@ fn memory_is_unmapped_when_no_io_uses_it() {
         memory.read(0, &mut bytes).unwrap();
         assert!(bytes.iter().all(|&byte| byte == 0), "nothing is written after the answer");
     }
-    // A file that may be shortened would end the process with SIGBUS.
-    let unsealed = tempfile::tempfile().unwrap();
-    unsealed.set_len(1 << 20).unwrap();
-    guest.client.dma_map(0, more, 1 << 20, unsealed.as_raw_fd()).unwrap();
+    // What is no memory is not accessed at all: a file system could make an access last for ever.
+    let device = std::fs::File::options().read(true).write(true).open("/dev/zero").unwrap();
+    guest.client.dma_map(0, more, 1 << 20, device.as_raw_fd()).unwrap();
     assert!(guest.call(&mut io, transfer(READ, 0, 8, more, 0)).status().is(Status::DATA_TRANSFER_ERROR));
+}
+
+#[test]
+fn memory_that_can_be_shortened_is_served_and_harms_its_owner_only() {
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+    for drive in ["mem:4M", "FILE"] {
+        let rig = Rig::new(drive);
+        let mut guest = Guest::enabled(&rig.socket);
+        let mut io = guest.create(1, 64);
+        let more = RAM + RAM_BYTES;
+        let file = memfd_create(c"unsealed", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, 1 << 20).unwrap();
+        guest.client.dma_map(0, more, 1 << 20, file.as_raw_fd()).unwrap();
+        let data: Vec<u8> = (0..8192_u32).map(|at| (at / 7) as u8).collect();
+        rustix::io::pwrite(&file, &data, 4096).unwrap();
+        let (first, second) = (more + 4096, more + 8192);
+        assert_eq!(guest.call(&mut io, transfer(WRITE, 16, 16, first, second)).status(), Status::SUCCESS, "{drive}");
+        assert_eq!(guest.call(&mut io, transfer(READ, 16, 16, first + 8192, second + 8192)).status(), Status::SUCCESS);
+        let mut back = vec![0; 8192];
+        rustix::io::pread(&file, &mut back[..], 3 * 4096).unwrap();
+        assert!(back == data, "{drive}");
+        // Other queues may be in it, too.
+        ftruncate(&file, 4096).unwrap();
+        for opcode in [READ, WRITE] {
+            let before = io.tail;
+            guest.push(&mut io, transfer(opcode, 16, 16, first, second));
+            guest.ring(&io, before);
+            let start = Instant::now();
+            // The command fails, or its controller does.
+            while guest.try_take(&mut io).is_none_or(|cqe| cqe.status().is_success()) && guest.read32(0x1c) & 2 == 0 {
+                assert!(start.elapsed() < Duration::from_secs(20), "{drive} {opcode}");
+            }
+        }
+        drop(guest);
+        let mut other = Guest::enabled(&rig.socket);
+        let mut io = other.create(1, 64);
+        assert_eq!(other.call(&mut io, transfer(READ, 16, 16, DATA, DATA + 4096)).status(), Status::SUCCESS);
+        assert!(other.get(DATA, 8192) == data, "{drive}: nothing else was written");
+    }
 }
 
 #[test]

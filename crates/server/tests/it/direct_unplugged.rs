@@ -80,7 +80,7 @@ fn comes_back(guest: &mut Guest) -> bool {
     guest.shadow = None;
     guest.write_config(4, &6_u16.to_le_bytes());
     guest.write32(0x14, 0x0046_0000);
-    let mut wait = |guest: &mut Guest, mask: u32, value: u32| loop {
+    let wait = |guest: &mut Guest, mask: u32, value: u32| loop {
         let csts = guest.read32(0x1c);
         if csts == u32::MAX || csts & mask == value {
             return csts;

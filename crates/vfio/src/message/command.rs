@@ -150,7 +150,9 @@ pub(crate) mod number {
 pub(super) fn decode(number: u16, body: &[u8], descriptors: usize) -> Result<Command<'_>, Errno> {
     let mut fields = Fields(body);
     let descriptors_max = match number {
-        number::DMA_MAP => 1,
+        // Deviation: with DMA_UNMAP there is none in the specification; SPDK's host sends the one
+        // that it mapped. It is closed.
+        number::DMA_MAP | number::DMA_UNMAP => 1,
         number::DEVICE_SET_IRQS => super::DESCRIPTORS_MAX,
         _ => 0,
     };

@@ -133,6 +133,22 @@ fn too_many_descriptors_break_the_stream_and_those_of_others_do_not() {
     assert_eq!(decoder.poll(), Err(Broken::Descriptors { count: DESCRIPTORS_MAX + 1 }));
 }
 
+#[test]
+fn a_descriptor_with_dma_unmap_is_taken() {
+    let mut decoder = Decoder::new();
+    decoder.push(&message(1, 1, 0, &[0; 4]), 0);
+    assert!(decoder.poll().unwrap().is_some());
+    let mut body = Vec::new();
+    body.extend([24_u32, 0].map(u32::to_le_bytes).as_flattened());
+    body.extend([0x1000_u64, 0x2000].map(u64::to_le_bytes).as_flattened());
+    // As SPDK's host sends it; two are too many.
+    for (descriptors, is_taken) in [(0, true), (1, true), (2, false)] {
+        decoder.push(&message(2, 3, 0, &body), descriptors);
+        let message = decoder.poll().unwrap().unwrap();
+        assert_eq!((message.descriptors, message.command.is_ok()), (descriptors, is_taken));
+    }
+}
+
 proptest! {
     /// Whatever comes, in whatever parts: the decoder goes on or says what is broken, and keeps no
     /// more than a message and what was pushed last.

@@ -57,3 +57,25 @@ fn a_queue_whose_shadow_is_no_memory_any_more_has_no_doorbell() {
         assert_eq!(rung, ebof_vfio::registers::Effect::InvalidDoorbell);
     }
 }
+
+#[test]
+fn little_memory_is_left_to_those_who_use_it_already() {
+    let (mut function, memory) = function(8);
+    let pointer = |address: u64| {
+        let mut sqe = Sqe { flags: 0, dptr: zerocopy::FromZeros::new_zeroed(), ..Sqe::new(2) };
+        zerocopy::IntoBytes::as_mut_bytes(&mut sqe.dptr)[..8].copy_from_slice(&address.to_le_bytes());
+        sqe.data_pointer()
+    };
+    let (used, unused) = (pointer(RAM + 0x4000), pointer(RAM + 0x8000));
+    memory.write(0x4000, &[1]).unwrap();
+    function.footing = Footing::without_credit();
+    assert!(function.memory_of(&used, 512, Way::ToHost).is_ok());
+    assert_eq!(function.memory_of(&unused, 512, Way::ToHost).unwrap_err(), Status::DATA_TRANSFER_ERROR, "retry");
+    assert_eq!(function.send(&unused, &[1; 512]), Err(Status::DATA_TRANSFER_ERROR));
+    assert_eq!(function.fetch(&unused, &mut [0; 512]), Err(Status::DATA_TRANSFER_ERROR));
+    // The guest uses it.
+    memory.write(0x8000, &[1]).unwrap();
+    assert_eq!(function.send(&unused, &[2; 512]), Ok(()));
+    function.footing = Footing::new();
+    assert!(function.memory_of(&pointer(RAM + 0xc000), 512, Way::ToHost).is_ok(), "there is enough");
+}
