@@ -7,9 +7,9 @@
 //!   copy. Doorbells and phase tags are accessed atomically.
 //! - A mapping lives as long as somebody holds a piece of it, and every access is checked against
 //!   its length.
-//! - An access beyond the end of a file kills a process (SIGBUS), and a client could shorten its file
-//!   at any time. So the file is sealed against that before its size is looked at; or this process
-//!   accesses the memory by calls of the system only, which end with an error there.
+//! - An access beyond the end of a file kills a process (SIGBUS), and a client could shorten its
+//!   file at any time. So the file is sealed against that before its size is looked at; or this
+//!   process accesses the memory by calls of the system only, which end with an error there.
 
 use std::ffi::CString;
 use std::fmt;

@@ -62,8 +62,8 @@ pub(crate) fn read(root: &Node, out: &mut Collector<'_>) -> Config {
     config
 }
 
-/// A direct port has a controller by a subsystem of the configuration, or by a function that is given
-/// to it while the target runs.
+/// A direct port has a controller by a subsystem of the configuration, or by a function that is
+/// given to it while the target runs.
 fn remark_on_direct_ports(config: &Config, known: &Known, out: &mut Collector<'_>) {
     if known.drives.iter().any(drive::KnownDrive::has_functions) {
         return;
