@@ -109,6 +109,20 @@ pub enum Op {
     Deallocate,
 }
 
+impl Op {
+    /// Its name, for people.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write { .. } => "write",
+            Self::Flush => "flush",
+            Self::WriteZeroes { .. } => "write zeroes",
+            Self::Deallocate => "deallocate",
+        }
+    }
+}
+
 /// A command.
 #[derive(Debug)]
 pub struct Io {

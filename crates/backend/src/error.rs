@@ -75,6 +75,24 @@ pub enum Class {
     Internal,
 }
 
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OutOfSpace => "out of space",
+            Self::ReadOnly => "read-only",
+            Self::OutOfRange => "out of range",
+            Self::MediumRead => "cannot be read",
+            Self::MediumWrite => "cannot be written",
+            Self::Busy => "busy",
+            Self::Aborted => "aborted",
+            Self::Unsupported => "unsupported",
+            Self::Gone => "gone",
+            Self::Invalid => "invalid",
+            Self::Internal => "no I/O",
+        })
+    }
+}
+
 /// A failed operation, or an [`Io`](crate::Io) that cannot work.
 #[derive(Debug, Error)]
 pub enum Error {

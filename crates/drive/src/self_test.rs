@@ -10,6 +10,7 @@
 mod tests;
 
 use alloc::vec::Vec;
+use core::fmt;
 
 use ebof_nvme::log::{SelfTestCode, SelfTestEntry, SelfTestLog, SelfTestResult};
 use ebof_nvme::{ControllerId, Nsid, Status};
@@ -108,6 +109,16 @@ pub enum Failure {
     },
     /// The test cannot go on.
     Fatal,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Segment => f.write_str("the check of a segment failed"),
+            Self::Data { nsid, lba, status } => write!(f, "block {lba} of namespace {nsid} cannot be read: {status}"),
+            Self::Fatal => f.write_str("the test cannot go on"),
+        }
+    }
 }
 
 /// What ends a test.

@@ -107,7 +107,8 @@ fn serve_at(path: &Path, managed: Arc<Managed>, lifetime: Duration) -> anyhow::R
         // The listener retries after errors, so this does not return.
         let routes = routes.into_make_service_with_connect_info::<listener::LocalPeer>();
         let served = runtime.block_on(async move { axum::serve(listener, routes).await });
-        tracing::error!("the control socket is no longer served: {served:?}");
+        let why = served.map_or_else(|error| error.to_string(), |()| "it ended".to_owned());
+        tracing::error!("the control socket is no longer served: {why}");
     };
     std::thread::Builder::new().name("ebof-manage".to_owned()).spawn(run)?;
     Ok(ControlEndpoint { socket })

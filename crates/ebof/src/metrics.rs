@@ -85,7 +85,8 @@ fn serve_for(address: SocketAddr, target: Arc<Target>, lifetime: Duration) -> an
     let run = move || {
         // The listener retries after errors, so this does not return.
         let served = runtime.block_on(async move { axum::serve(listener, routes).await });
-        tracing::error!("metrics are no longer served: {served:?}");
+        let why = served.map_or_else(|error| error.to_string(), |()| "it ended".to_owned());
+        tracing::error!("metrics are no longer served: {why}");
     };
     std::thread::Builder::new().name("ebof-metrics".to_owned()).spawn(run)?;
     Ok(address)

@@ -43,6 +43,21 @@ pub enum TransferKind {
     WriteUncorrectable,
 }
 
+impl TransferKind {
+    /// Its name, for people.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Compare => "compare",
+            Self::Verify => "verify",
+            Self::WriteZeroes => "write zeroes",
+            Self::WriteUncorrectable => "write uncorrectable",
+        }
+    }
+}
+
 /// A half of a Compare and Write. Nothing else changes the blocks between the two; when one fails,
 /// the other one is Aborted due to Failed Fused Command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,10 @@
 //! Events of a connected controller.
 
+use std::fmt;
+
 use ebof_nvme::Nsid;
+use ebof_nvme::event::EventType;
+use ebof_nvme::log::Lid;
 
 /// Something that happened to a controller; see [`crate::Controller::events`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,4 +36,39 @@ pub enum Event {
         /// Log page with details (LID).
         log_page: u8,
     },
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NamespaceAdded(nsid) => write!(f, "namespace {nsid} was added"),
+            Self::NamespaceRemoved(nsid) => write!(f, "namespace {nsid} was removed"),
+            Self::NamespaceChanged(nsid) => write!(f, "namespace {nsid} changed"),
+            Self::NamespaceReplaced(nsid) => write!(f, "namespace {nsid} is another one now"),
+            Self::DiscoveryChanged => f.write_str("the discovery log changed"),
+            Self::ConnectionLost(reason) => write!(f, "the connection is lost: {reason}"),
+            Self::Reconnected => f.write_str("the connection is back"),
+            Self::GaveUp(reason) => write!(f, "the controller is given up: {reason}"),
+            Self::Asynchronous { kind, info, log_page } => {
+                let of = if EventType::decode(*kind) == EventType::Notice { "notice" } else { "event" };
+                write!(f, "{of} {info:02x}h of type {kind}h, log page {log_page:02x}h")?;
+                match Lid(*log_page).name() {
+                    Some(name) => write!(f, " ({name})"),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_told_in_words() {
+        let ana = Event::Asynchronous { kind: 2, info: 3, log_page: 0x0c };
+        assert_eq!(ana.to_string(), "notice 03h of type 2h, log page 0ch (Asymmetric Namespace Access)");
+        assert_eq!(Event::NamespaceAdded(Nsid(3)).to_string(), "namespace 3 was added");
+    }
 }

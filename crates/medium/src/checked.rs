@@ -219,7 +219,7 @@ impl ReadHook {
         for ((block, bytes), &tag) in blocks.clone().zip(bytes.chunks_exact_mut(data_bytes)).zip(self.tags.as_slice()) {
             if match_tag(thin, block, bytes, std::iter::once(tag)).is_none() {
                 let _ended = thin.shared.post(Message::Corrupt(thin.volume, block));
-                let of = format!("namespace {}", thin.volume.0);
+                let of = format!("instance {}", thin.volume.0);
                 return Err(Error::Corrupt { action: ebof_backend::Action::Read, block, of });
             }
         }

@@ -54,7 +54,13 @@ pub(crate) fn find(disk: &mut Disk, options: &Options) -> Result<Found, OpenErro
 fn mend_superblock(disk: &mut Disk, at: u64, what: &Superblock, found: &Found) {
     let device = disk.base().describe();
     let is_ours = !matches!(what, Superblock::Foreign) && found.lost.is_none();
-    tracing::error!(device, at, ?what, rewritten = is_ours, "one of the two superblocks of the drive is damaged");
+    let what = match what {
+        Superblock::Drive(_) => "another one",
+        Superblock::Unreadable => "unreadable",
+        Superblock::Nothing => "zeros",
+        Superblock::Foreign => "other data",
+    };
+    tracing::error!(device, at, what, rewritten = is_ours, "one of the two superblocks of the drive is damaged");
     if is_ours && let Err(error) = disk.write(at, &found.layout.encode()).and_then(|()| disk.flush()) {
         tracing::error!(device, at, "the superblock cannot be written: {error}");
     }

@@ -295,7 +295,7 @@ fn verify(tags: &mut Tags, item: &mut Item, part: &Part, mut read: Buffer) {
     for (block, bytes) in part.blocks.clone().zip(read.as_mut_slice().chunks_exact_mut(data_bytes)) {
         let Some(found) = tags.match_block(&thin, block, bytes) else {
             let action = item.request.operation.action();
-            let of = format!("namespace {}", thin.volume.0);
+            let of = format!("instance {}", thin.volume.0);
             item.result = Err(DeviceError::Corrupt { action, block, of });
             tags.report_corrupt(&thin, block);
             return;

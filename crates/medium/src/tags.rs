@@ -347,7 +347,8 @@ impl Tags {
                     let error = result.err();
                     let class = error.as_ref().map_or(Class::MediumRead, DeviceError::class);
                     if !has_faults(disk, journal) {
-                        tracing::error!(instance = owner.volume.0, ?error, "tags of blocks cannot be read");
+                        let error = error.as_ref().map(ToString::to_string);
+                        tracing::error!(instance = owner.volume.0, error, "tags of blocks cannot be read");
                     }
                     failed.insert(at, class);
                 }

@@ -549,7 +549,7 @@ impl Device for ThinDevice {
 
     fn describe(&self) -> String {
         let size = format_size(self.0.geometry.capacity_bytes);
-        format!("namespace {} of a drive, {size}, on {}", self.0.volume.0, self.0.shared.base.describe())
+        format!("instance {} of a drive, {size}, on {}", self.0.volume.0, self.0.shared.base.describe())
     }
 }
 

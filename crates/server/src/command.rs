@@ -4,6 +4,7 @@
 //! orders changes.
 #![deny(clippy::wildcard_enum_match_arm)]
 
+use std::fmt;
 use std::ops::Range;
 
 use ebof_backend::{Buffer, Error, Segments};
@@ -50,6 +51,25 @@ pub(crate) enum Work {
         /// The drive was notified, and has not answered yet; or it need not be.
         drive_notified: bool,
     },
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Transfer(Transfer { kind, extent, .. }) => {
+                write!(f, "{} of {} bytes at {}", kind.name(), extent.length_bytes, extent.offset_bytes)
+            }
+            Self::Copy(_) => f.write_str("copy"),
+            Self::Flush(_) => f.write_str("flush"),
+            Self::Deallocate(_, ranges) => write!(f, "deallocate {} ranges", ranges.len()),
+            Self::Parameter => f.write_str("parameter data"),
+            Self::Connect => f.write_str("connect"),
+            Self::Abort => f.write_str("abort"),
+            Self::Rings => f.write_str("create a queue"),
+            Self::Drive { .. } => f.write_str("a request to the drive"),
+            Self::Reset { .. } => f.write_str("reset"),
+        }
+    }
 }
 
 /// Where a command stands. Each leaves exactly once, through `Commands::finish` or

@@ -72,8 +72,7 @@ impl Commands {
                 self.in_capsule_bytes = PortState::in_capsule_bytes(bytes);
             }
             link.open(&Opening { id, submission_queue, in_capsule_bytes }, context);
-            let entries = self.queue.commands_max();
-            self.slots.set_max(entries);
+            self.slots.set_max(self.queue.commands_max());
             if let Some(host) = self.queue.host() {
                 self.buffers.join(host, context.host_buffers);
             }
@@ -86,6 +85,7 @@ impl Commands {
             context.shared.wake_control();
             let host = text(self.queue.host());
             let subsystem = text(self.queue.subsystem());
+            let entries = self.queue.submission_queue().map(|queue| queue.entries);
             let about = link.peer().about();
             let peer = link.peer().address;
             if let Some(more) = context.shared.may_log(about.clone(), Kind::Connected) {

@@ -436,7 +436,7 @@ impl Commands {
                     if let Some(more) = context.shared.may_log(about, log_limit::Kind::Device(error.class())) {
                         let host = text(self.queue.host());
                         let work = &command.work;
-                        tracing::error!(host, nsid = command.nsid.0, ?work, %status, "device error: {error}{more}");
+                        tracing::error!(host, nsid = command.nsid.0, %work, %status, "device error: {error}{more}");
                     }
                 }
                 status

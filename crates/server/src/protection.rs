@@ -120,7 +120,7 @@ impl Command {
         if let Some(more) = shared.may_log(LogSubject::Device(self.work.device()), Kind::Protection) {
             let nsid = self.nsid.0;
             let work = &self.work;
-            tracing::warn!(nsid, ?work, block, %status, "protection information {what}: {mismatch}{more}");
+            tracing::warn!(nsid, %work, block, %status, "protection information {what}: {mismatch}{more}");
         }
         self.failed_lba = Some(self.executing.starting_lba().wrapping_add(block));
         status

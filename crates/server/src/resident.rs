@@ -111,7 +111,7 @@ impl Commands {
     ) {
         let status = status_of(error, kind);
         if let Some(more) = context.shared.may_log(link.peer().about(), log_limit::Kind::Device(error.class())) {
-            tracing::error!(nsid = origin.nsid.0, ?kind, %status, "device error: {error}{more}");
+            tracing::error!(nsid = origin.nsid.0, kind = kind.label(), %status, "device error: {error}{more}");
         }
         self.count_resident(kind, 0, true, origin, context);
         let cqe = self.queue.complete(executing, status);

@@ -257,7 +257,11 @@ impl DriveActor {
         if !std::mem::replace(&mut draining.is_cancelled, true) {
             let lost = draining.lost.clone();
             drop(handover);
-            tracing::warn!(drive, ?lost, "commands to what was taken away have not ended in time, and are cancelled");
+            tracing::warn!(
+                drive,
+                lost = names(&lost),
+                "commands to what was taken away have not ended in time, and are cancelled"
+            );
             self.send_cancel(&lost);
             return Progress::Again;
         }
@@ -267,7 +271,7 @@ impl DriveActor {
             drop(handover);
             tracing::error!(
                 drive,
-                ?lost,
+                lost = names(&lost),
                 "the device below does not end commands to what was taken away: nobody else gets it before that"
             );
             if let Some((begun, _)) = request {
@@ -320,6 +324,15 @@ fn hands_over(request: &Request) -> bool {
             | Request::Undo(_)
             | Request::ResetPrimary
     )
+}
+
+/// The namespaces, and the functions that they were taken from, for people.
+fn names(lost: &[(Nsid, Option<FunctionId>)]) -> String {
+    let name = |(nsid, function): &(Nsid, Option<FunctionId>)| match function {
+        Some(function) => format!("namespace {nsid} of function {}", function.0),
+        None => format!("namespace {nsid}"),
+    };
+    lost.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

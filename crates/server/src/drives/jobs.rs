@@ -143,7 +143,7 @@ impl Job for SelfTest {
             }
         };
         if let Err(failure) = result {
-            tracing::warn!(drive = actor.name(), ?failure, "the self-test found something");
+            tracing::warn!(drive = actor.name(), %failure, "the self-test found something");
         }
         let (change, ended) = actor.drive().self_test_stepped(result);
         if !ended && actor.clock.now().saturating_duration_since(self.kept) < KEEP {
