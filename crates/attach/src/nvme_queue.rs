@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ebof_initiator::{Binding, Completion, Controller, Data, Error, State};
+use ebof_initiator::{Binding, Completion, Controller, Data, Error, Retries, State};
 use ebof_nvme::io::{BlockRange, Dsm, DsmRange};
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::protection::left_to_controller;
@@ -23,10 +23,6 @@ use crate::buffer::Buffer;
 use crate::counting::{Counting, QueueTally};
 use crate::thread_queues::ThreadQueues;
 
-/// Retries of a command with a transient status, as in the Linux host.
-const RETRIES_MAX: u8 = 5;
-/// Pause before a retry, times the number of the attempt.
-const RETRY_AFTER: Duration = Duration::from_millis(100);
 /// Interval of checks for a reconnect while commands wait.
 const RECONNECT_POLL: Duration = Duration::from_millis(100);
 /// Interval of checks for commands that timed out.
@@ -49,6 +45,8 @@ pub(crate) struct NvmeQueue {
     /// The last namespace for which it was logged that commands are not sent any more.
     reported: Option<Binding>,
     lost_since: Option<Instant>,
+    /// The changes of paths for which commands were tried again.
+    path_changes: u64,
     counting: Counting,
     /// The time of the completions of this turn, once there is one.
     turn: Option<Instant>,
@@ -57,8 +55,8 @@ pub(crate) struct NvmeQueue {
 /// A command and its progress.
 struct Command {
     io: Io,
-    /// How often it was retried after a transient status.
-    retries: u8,
+    /// How often it was retried because of its status.
+    retries: Retries,
     /// Set if it exceeds the controller's limits, so that it is sent in parts.
     parts: Option<Parts>,
     /// When it came, and where its namespace is counted.
@@ -77,7 +75,7 @@ struct Parts {
 
 impl Command {
     fn new(io: Io, counted_at: usize) -> Self {
-        Self { io, retries: 0, parts: None, began: Instant::now(), counted_at }
+        Self { io, retries: Retries::default(), parts: None, began: Instant::now(), counted_at }
     }
 
     /// The next part: first block, number of blocks, and its range in the data.
@@ -98,7 +96,7 @@ impl Command {
             None => false,
             Some(parts) => {
                 parts.done += count;
-                self.retries = 0;
+                self.retries = Retries::default();
                 parts.done < self.io.blocks
             }
         }
@@ -127,6 +125,7 @@ impl NvmeQueue {
             completed: Vec::new(),
             reported: None,
             lost_since: None,
+            path_changes: controller.path_changes(),
         })
     }
 
@@ -187,7 +186,7 @@ impl NvmeQueue {
                 let reference = command.io.reference;
                 // Logged once for each namespace, not for each command.
                 if reference.binding.is_none() || self.reported != reference.binding {
-                    tracing::error!(%reason, nsid = reference.nsid, op = ?command.io.op, "a command was not sent");
+                    tracing::error!(%reason, nsid = reference.nsid, op = command.io.op.name(), "a command was not sent");
                     self.reported = reference.binding;
                 }
                 let error = if matches!(reason, Error::NoSuchNamespace(_)) { Errno::NODEV } else { Errno::IO };
@@ -266,20 +265,20 @@ impl NvmeQueue {
                 self.waiting.push_back(command);
             }
             Err(error) => {
-                tracing::error!(%error, op = ?command.io.op, "a command failed");
+                tracing::error!(%error, op = command.io.op.name(), "a command failed");
                 self.fail(command, Errno::IO);
             }
         }
     }
 
     fn retry_or_fail(&mut self, mut command: Command, status: Status) {
-        if !status.is_dnr() && is_transient(status) && command.retries < RETRIES_MAX {
-            command.retries += 1;
-            self.delayed.push((Instant::now() + RETRY_AFTER * u32::from(command.retries), command));
+        let now = Instant::now();
+        if let Some(pause) = command.retries.next(status, now, self.controller.options().path_loss_tmo) {
+            self.delayed.push((now + pause, command));
             return;
         }
         let io = &command.io;
-        tracing::warn!(%status, nsid = io.reference.nsid, op = ?io.op, slba = io.slba, blocks = io.blocks, "I/O error");
+        tracing::warn!(%status, nsid = io.reference.nsid, op = io.op.name(), slba = io.slba, blocks = io.blocks, "I/O error");
         self.fail(command, errno(status));
     }
 
@@ -301,7 +300,10 @@ impl NvmeQueue {
             return;
         }
         let now = Instant::now();
-        let (due, later) = std::mem::take(&mut self.delayed).into_iter().partition::<Vec<_>, _>(|(at, _)| *at <= now);
+        let path_changes = self.controller.path_changes();
+        let path_changed = std::mem::replace(&mut self.path_changes, path_changes) != path_changes;
+        let is_due = |(at, command): &(Instant, Command)| *at <= now || path_changed && command.retries.is_on_path();
+        let (due, later) = std::mem::take(&mut self.delayed).into_iter().partition::<Vec<_>, _>(is_due);
         self.delayed = later;
         self.waiting.extend(due.into_iter().map(|(_, command)| command));
     }
@@ -442,22 +444,6 @@ fn restore(command: &mut Command, data: Data<Buffer>) {
     }
 }
 
-/// Whether a retry of the command may succeed.
-fn is_transient(status: Status) -> bool {
-    let path_related = status.code_type() == 3;
-    let known = [
-        Status::NAMESPACE_NOT_READY,
-        Status::TRANSIENT_TRANSPORT_ERROR,
-        Status::COMMAND_INTERRUPTED,
-        Status::ABORT_REQUESTED,
-        Status::ABORTED_SQ_DELETION,
-        Status::FORMAT_IN_PROGRESS,
-        Status::SANITIZE_IN_PROGRESS,
-        Status::INTERNAL_ERROR,
-    ];
-    path_related || known.iter().any(|&other| status.is(other))
-}
-
 /// The block layer's error for a status.
 fn errno(status: Status) -> Errno {
     let known = [
@@ -528,9 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn only_transient_statuses_are_retried() {
-        assert!(is_transient(Status::ANA_TRANSITION) && is_transient(Status::NAMESPACE_NOT_READY));
-        assert!(!is_transient(Status::LBA_OUT_OF_RANGE) && !is_transient(Status::UNRECOVERED_READ_ERROR));
+    fn statuses_have_errors_of_the_block_layer() {
         assert_eq!(errno(Status::CAPACITY_EXCEEDED.dnr()), Errno::NOSPC);
         assert_eq!(errno(Status::WRITE_FAULT), Errno::IO);
     }

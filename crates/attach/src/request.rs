@@ -147,6 +147,7 @@ mod tests {
         // Options that they did not have are off.
         old["memory_windows"] = false.into();
         old["bulk_bytes"] = serde_json::Value::Null;
+        old["path_loss_tmo"] = serde_json::Value::Null;
         assert_eq!(old, new);
         let least: Request = serde_json::from_str(r#"{"traddr":"a"}"#).unwrap();
         assert_eq!(least, Request { traddr: "a".to_owned(), ..Request::default() });

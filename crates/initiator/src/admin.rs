@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use ebof_nvme::connect::Property;
 use ebof_nvme::event::{AsyncEvent, EventType};
-use ebof_nvme::log::{GetLogPage, Lid};
+use ebof_nvme::log::{AnaGroups, GetLogPage, Lid};
 use ebof_nvme::namespace::{AttachmentSelect, ManagementSelect, NamespaceManagement};
 use ebof_nvme::opcode::admin;
 use ebof_nvme::property::{Cc, Csts, offset};
@@ -45,6 +45,8 @@ mod tag {
 
 /// Asynchronous Event Requests that are kept outstanding.
 const EVENT_REQUESTS: u16 = 4;
+/// Bytes of a log page that are read to clear its event: the groups of an ANA log, of which 15 fit.
+const CLEARED_BYTES: usize = 512;
 /// Events per second that are handled; further ones wait for the next second.
 const EVENTS_PER_SECOND: u32 = 32;
 /// Slots of the Admin Queue reserved for the thread's own commands: Keep Alive, a scan, Get Log
@@ -77,7 +79,8 @@ struct Admin {
     aborts: Aborts,
     /// Log pages to read, one after the other, to clear their events.
     to_clear: BTreeSet<u8>,
-    is_clearing: bool,
+    /// The one that is being read.
+    clearing: Option<Lid>,
     rescan: Rescan,
     /// When the last scan ended.
     rescanned_ms: u64,
@@ -146,7 +149,7 @@ impl Admin {
             events_second: 0,
             aborts: Aborts::default(),
             to_clear: BTreeSet::new(),
-            is_clearing: false,
+            clearing: None,
             rescan: Rescan::default(),
             rescanned_ms: 0,
             rescan_due_ms: u64::MAX,
@@ -166,7 +169,7 @@ impl Admin {
         self.events_to_request = EVENT_REQUESTS.min(info.identify.async_event_limit());
         self.aborts = Aborts::default();
         self.to_clear.clear();
-        self.is_clearing = false;
+        self.clearing = None;
         for event in self.rescan.restart(info.namespaces.clone()) {
             self.shared.publish(&event);
         }
@@ -305,15 +308,31 @@ impl Admin {
     /// Reads the log page of an event, which clears it: only then may the controller send the next
     /// of its kind.
     fn submit_clear(&mut self) {
-        if self.is_clearing {
+        if self.clearing.is_some() {
             return;
         }
         let Some(page) = self.to_clear.pop_first() else { return };
-        let sqe = GetLogPage::new(Lid(page), 512).encode(Nsid::ALL);
-        self.is_clearing = self.submit(sqe, Data::ToHost(vec![0; 512]), tag::CLEAR, self.admin_timeout_ms());
-        if !self.is_clearing {
+        // Of the namespaces only their groups: Return Groups Only (RGO).
+        let lsp = u8::from(Lid(page) == Lid::ANA);
+        let sqe = GetLogPage { lsp, ..GetLogPage::new(Lid(page), CLEARED_BYTES as u64) }.encode(Nsid::ALL);
+        if self.submit(sqe, Data::ToHost(vec![0; CLEARED_BYTES]), tag::CLEAR, self.admin_timeout_ms()) {
+            self.clearing = Some(Lid(page));
+        } else {
             self.to_clear.insert(page);
         }
+    }
+
+    /// The log page of an event was read.
+    fn on_cleared(&mut self, succeeded: bool, data: &Data) {
+        if self.clearing.take() != Some(Lid::ANA) {
+            return;
+        }
+        let log = if let Data::ToHost(bytes) = data { bytes.as_slice() } else { &[] };
+        let groups = AnaGroups::new(log).filter(|_| succeeded).into_iter().flat_map(|(_, groups)| groups);
+        let states: Vec<String> =
+            groups.map(|group| format!("{} {}", group.header.agid, group.header.state().name())).collect();
+        tracing::info!(address = %self.shared.options.address(), groups = states.join(", "), "access to namespaces changed");
+        self.shared.count_path_change();
     }
 
     fn on_completion(&mut self, completion: Completion) {
@@ -335,7 +354,7 @@ impl Admin {
             }
             tag::ABORT => self.aborts.completed(),
             tag::RESCAN => self.on_rescan(result.as_ref().ok(), &data),
-            tag::CLEAR => self.is_clearing = false,
+            tag::CLEAR => self.on_cleared(result.is_ok_and(|cqe| cqe.status().is_success()), &data),
             user => {
                 if let Some(Pending { reply, removes, .. }) = self.pending.remove(&user) {
                     let is_done = result.as_ref().is_ok_and(|cqe| cqe.status().is_success());

@@ -29,9 +29,10 @@ use crate::controller::Controller;
 use crate::data::{Buffer, Completion, Data};
 use crate::error::Error;
 use crate::lock::lock;
-use crate::namespace::{Namespace, RETRIES, may_retry};
+use crate::namespace::Namespace;
 use crate::options::Options;
 use crate::queues::{IoError, Queues, outcome};
+use crate::retry::Retries;
 use crate::state::State;
 
 /// Pauses between checks of a reconnecting controller: the first, doubled up to the last.
@@ -340,12 +341,13 @@ impl<B: Buffer + 'static> AsyncNamespace<B> {
     /// Waits until the command can be retried; gives the error back if it cannot. The rules are
     /// those of [`Namespace`].
     async fn recover(&self, recovery: &mut Recovery, reason: Error) -> Result<(), Error> {
-        let may_retry = reason.status().is_some_and(may_retry);
-        if (may_retry || matches!(reason, Error::TooLarge { .. })) && recovery.retries < RETRIES {
-            recovery.retries += 1;
-            if may_retry {
-                self.pauses.pause(Duration::from_millis(10 << recovery.retries)).await;
-            }
+        let options = self.queues.controller().options();
+        let (now, path_limit) = (options.clock.now(), options.path_loss_tmo);
+        if let Some(pause) = reason.status().and_then(|status| recovery.retries.next(status, now, path_limit)) {
+            self.pauses.pause(pause).await;
+            return Ok(());
+        }
+        if matches!(reason, Error::TooLarge { .. }) && recovery.retries.once_more().is_some() {
             return Ok(());
         }
         if !reason.is_connection() {
@@ -402,7 +404,7 @@ impl Rest {
 struct Recovery {
     failing_since: Option<Instant>,
     pause: Option<Duration>,
-    retries: u32,
+    retries: Retries,
 }
 
 fn into_buffer<B: Buffer>(data: Data<Span<B>>) -> Result<B, IoError<B>> {

@@ -150,6 +150,13 @@ impl Controller {
         self.0.shared.wait_live(deadline)
     }
 
+    /// How often the controller has told that the access to namespaces changed (ANA): what waits
+    /// for that can be tried when this has grown.
+    #[must_use]
+    pub fn path_changes(&self) -> u64 {
+        self.0.shared.path_changes()
+    }
+
     /// I/O queues that the controller granted.
     #[must_use]
     pub fn io_queues(&self) -> u16 {

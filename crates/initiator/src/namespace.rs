@@ -20,6 +20,7 @@ use crate::error::Error;
 use crate::limits::Limits;
 use crate::opened::{Binding, Opened};
 use crate::queue::Piece;
+use crate::retry::Retries;
 use crate::wait::Waiter;
 pub(crate) use pool::Pool;
 
@@ -45,9 +46,6 @@ pub struct Namespace {
 const TRANSFER_BYTES: u64 = 1 << 20;
 /// The most blocks of one command.
 const BLOCKS_MAX: u64 = 1 << 16;
-/// Retries of a command after transient statuses.
-pub(crate) const RETRIES: u32 = 5;
-
 impl Namespace {
     pub(crate) async fn open(controller: Controller, nsid: Nsid, waiter: &Waiter) -> Result<Self, Error> {
         let opened = controller.open_namespace(nsid, waiter).await?;
@@ -417,17 +415,17 @@ impl Namespace {
         data: &mut AdminData<'_>,
     ) -> Result<(), Error> {
         let mut failing_since: Option<Instant> = None;
-        let mut retries = 0;
+        let mut retries = Retries::default();
+        let path_limit = self.controller.options().path_loss_tmo;
         loop {
             let Err(error) = self.try_once(waiter, command, pieces(), data).await else { return Ok(()) };
-            if error.status().is_some_and(may_retry) && retries < RETRIES {
-                retries += 1;
-                waiter.sleep(Duration::from_millis(10 << retries), None).await;
+            let pause = error.status().and_then(|status| retries.next(status, waiter.time.now(), path_limit));
+            if let Some(pause) = pause {
+                waiter.sleep(pause, None).await;
                 continue;
             }
             // The limit is smaller after a reconnect: split again.
-            if matches!(error, Error::TooLarge { .. }) && retries < RETRIES {
-                retries += 1;
+            if matches!(error, Error::TooLarge { .. }) && retries.once_more().is_some() {
                 continue;
             }
             if !error.is_connection() {
@@ -472,18 +470,6 @@ impl std::fmt::Debug for Namespace {
 
 fn check(command: &'static str, cqe: &Cqe) -> Result<(), Error> {
     cqe.status().ok().map_err(|status| Error::Status { command, status })
-}
-
-/// Whether a status is transient, so that the same command may be retried.
-pub(crate) fn may_retry(status: Status) -> bool {
-    let transient = [
-        Status::TRANSIENT_TRANSPORT_ERROR,
-        Status::COMMAND_INTERRUPTED,
-        Status::NAMESPACE_NOT_READY,
-        Status::ABORT_REQUESTED,
-        Status::ANA_TRANSITION,
-    ];
-    !status.is_dnr() && transient.iter().any(|one| status.is(*one))
 }
 
 /// `blocks` blocks from `range.slba` on in parts of at most `step`, with the flags of `range`.

@@ -88,6 +88,9 @@ pub struct Options {
     /// How long commands wait for a lost connection to come back before they fail
     /// (`--fast-io-fail-tmo`); `None` is as long as `ctrl_loss_tmo`.
     pub fast_io_fail_tmo: Option<Duration>,
+    /// How long commands wait while the controller says that it cannot reach the namespace on this
+    /// path, or that access to it changes (`--path-loss-tmo`); `None` waits for ever.
+    pub path_loss_tmo: Option<Duration>,
     /// Time-out of each step of connecting (TCP handshake, `ICResp`, Connect) in milliseconds.
     pub connect_timeout_ms: u32,
     /// Time-out of an I/O command in milliseconds. Then it is aborted; if that does not help within
@@ -163,6 +166,7 @@ impl Options {
             reconnect_delay_ms: 10_000,
             ctrl_loss_tmo: Some(Duration::from_secs(600)),
             fast_io_fail_tmo: None,
+            path_loss_tmo: Some(Duration::from_secs(600)),
             connect_timeout_ms: 10_000,
             command_timeout_ms: 30_000,
             admin_timeout_ms: 60_000,

@@ -57,6 +57,10 @@ pub struct Overrides {
         arg(short = 'F', long, alias = "fast_io_fail_tmo", value_name = "S", allow_negative_numbers = true)
     )]
     pub fast_io_fail_tmo: Option<i64>,
+    /// Seconds after which I/O fails while the target says that this path does not reach the
+    /// namespace (ANA), -1 for never [default: 600]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "S", allow_negative_numbers = true))]
+    pub path_loss_tmo: Option<i64>,
     /// IP type of service
     #[cfg_attr(feature = "clap", arg(short = 'T', long, value_name = "TOS", value_parser = parse::number::<u8>))]
     pub tos: Option<u8>,
@@ -176,6 +180,7 @@ impl Overrides {
         let limit = |seconds: i64| u64::try_from(seconds).ok().map(Duration::from_secs);
         set(&mut options.ctrl_loss_tmo, self.ctrl_loss_tmo.map(limit));
         set(&mut options.fast_io_fail_tmo, self.fast_io_fail_tmo.map(limit));
+        set(&mut options.path_loss_tmo, self.path_loss_tmo.map(limit));
         options.tos = self.tos;
         options.so_priority = self.so_priority;
         options.busy_poll_us = self.busy_poll_us;
@@ -320,6 +325,7 @@ mod tests {
             reconnect_delay: Some(8),
             ctrl_loss_tmo: Some(-1),
             fast_io_fail_tmo: Some(9),
+            path_loss_tmo: Some(11),
             tos: Some(184),
             so_priority: Some(2),
             busy_poll_us: Some(50),
@@ -352,6 +358,7 @@ mod tests {
             reconnect_delay_ms: 8000,
             ctrl_loss_tmo: None,
             fast_io_fail_tmo: Some(Duration::from_secs(9)),
+            path_loss_tmo: Some(Duration::from_secs(11)),
             tos: Some(184),
             so_priority: Some(2),
             busy_poll_us: Some(50),

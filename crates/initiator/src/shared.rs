@@ -69,6 +69,8 @@ pub(crate) struct Shared {
     inbox: Mutex<Option<VecDeque<Message>>>,
     status: Mutex<Status>,
     changed: Condvar,
+    /// How often the log page of an event about the paths to namespaces was read.
+    path_changes: AtomicU64,
     /// Odd while live, even otherwise; every loss and every reconnect increases it.
     generation: AtomicU64,
     /// The wakers of the queues' owners, by queue identifier less one.
@@ -148,6 +150,7 @@ impl Shared {
             inbox: Mutex::new(Some(VecDeque::new())),
             status: Mutex::new(Status { state: State::Live, lost_since: None, info: Arc::new(info) }),
             changed: Condvar::new(),
+            path_changes: AtomicU64::new(0),
             generation: AtomicU64::new(1),
             queues: Mutex::default(),
             subscribers: Mutex::new(Some(Vec::new())),
@@ -187,6 +190,14 @@ impl Shared {
 
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn path_changes(&self) -> u64 {
+        self.path_changes.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn count_path_change(&self) {
+        self.path_changes.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Runs a sequence of a call that waits, on the caller's thread.

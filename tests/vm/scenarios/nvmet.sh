@@ -27,6 +27,12 @@ guest() {
   if ask is_attached; then
     check "the RAM disk has the data written through the device" eval \
       "dd if=/dev/ram1 iflag=direct bs=1M count=8 status=none | cmp - /ctl/large"
+    step "the namespaces are inaccessible for two seconds"
+    check "nvmet: inaccessible" eval "echo inaccessible >'$nvmet/ports/1/ana_groups/1/ana_state'"
+    ask begins_to_write
+    sleep 2
+    check "nvmet: optimized" eval "echo optimized >'$nvmet/ports/1/ana_groups/1/ana_state'"
+    ask has_written
     step "the port is closed and opened again"
     check "nvmet: the port is closed" rm "$nvmet/ports/1/subsystems/$nqn"
     sleep 2
@@ -110,6 +116,17 @@ on_attach() {
 # The node of a loop device stays, without a backing file.
 is_gone() { [[ ! -b $1 || $(blockdev --getsize64 "$1") == 0 ]]; }
 on_is_attached() { [[ -n $attached ]]; }
+
+writer=''
+on_begins_to_write() {
+  # Reads, too: after their status a file system would be read-only.
+  { dd if="$device" bs=64k count=4 iflag=direct status=none && dd if="$work/ctl/large" of="$device" bs=1M oflag=direct conv=fsync; } \
+    >"$work/writer.out" 2>&1 &
+  writer=$!
+}
+on_has_written() {
+  check "what was read and written meanwhile has waited, and no request failed" wait "$writer" || note <"$work/writer.out"
+}
 
 on_again() {
   check "after the interruption 8 MiB are read back" eval "dd if=$device bs=1M count=8 iflag=direct status=none | cmp - '$work/ctl/large'"

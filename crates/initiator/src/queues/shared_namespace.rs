@@ -13,7 +13,8 @@ use ebof_nvme::{Nsid, Sqe};
 use super::{Pending, Queues};
 use crate::data::{Buffer, Completion, Data};
 use crate::error::Error;
-use crate::namespace::{Namespace, RETRIES, may_retry};
+use crate::namespace::Namespace;
+use crate::retry::Retries;
 use crate::wait::run;
 
 /// A transfer that failed, with its buffer.
@@ -179,7 +180,7 @@ impl<B: Buffer + 'static> SharedNamespace<B> {
         let controller = self.queues.controller();
         let waiter = &controller.shared().waiter;
         let mut failing_since: Option<Instant> = None;
-        let mut retries = 0;
+        let mut retries = Retries::default();
         let has_buffer = !matches!(data, Data::None);
         loop {
             let error = match outcome(command, self.queues.execute_bound(self.namespace.binding(), sqe, data)) {
@@ -191,9 +192,10 @@ impl<B: Buffer + 'static> SharedNamespace<B> {
                     reason
                 }
             };
-            if error.status().is_some_and(may_retry) && retries < RETRIES {
-                retries += 1;
-                run(waiter.sleep(Duration::from_millis(10 << retries), None));
+            let path_limit = controller.options().path_loss_tmo;
+            let pause = error.status().and_then(|status| retries.next(status, waiter.time.now(), path_limit));
+            if let Some(pause) = pause {
+                run(waiter.sleep(pause, None));
                 continue;
             }
             let since = *failing_since.get_or_insert_with(|| waiter.time.now());
