@@ -6,7 +6,7 @@ use std::net::ToSocketAddrs as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ebof_initiator::AdminData;
 use ebof_nvme::{Cqe, Sqe};
@@ -130,7 +130,11 @@ fn forget_oldest(states: &StateDir) -> Result<(), Error> {
 /// the process ends.
 fn spawn(record: &Record, lock: std::fs::File) -> Result<Child, Error> {
     let program = std::env::current_exe().map_err(|error| Error::io("finding this program's own file", error))?;
-    let log = std::fs::File::create(record.log())
+    // The daemon appends to it, too.
+    let log = std::fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(record.log())
         .map_err(|error| Error::io(format!("making {}", record.log().display()), error))?;
     scope::command(&program, &record.directory)
         .arg(daemon::ARGUMENT)
@@ -318,16 +322,43 @@ fn device_of<'a>(record: &'a Record, name: &str) -> Option<&'a Device> {
     devices.into_iter().find(|device| device.name == bare(name) || device.path.as_deref() == Some(Path::new(name)))
 }
 
+/// How long a daemon that has closed its connection may take to be gone.
+const END_TIMEOUT: Duration = Duration::from_secs(15);
+
 fn disconnect_one(record: &Record, force: bool) -> Result<(), Error> {
-    match ask_to_end(record, force) {
-        Ok(Answer::InUse { name, used_by }) => Err(Error::InUse { name, used_by }),
-        Ok(Answer::Failed { message }) => Err(Error::daemon(message)),
-        Ok(_) => Ok(()),
-        Err(error) => {
-            tracing::warn!(%error, name = record.name, "the attach daemon does not answer: it is ended");
-            terminate(record)
-        }
+    let silence = match ask_to_end(record, force) {
+        Ok(Answer::InUse { name, used_by }) => return Err(Error::InUse { name, used_by }),
+        Ok(Answer::Failed { message }) => return Err(Error::daemon(message)),
+        Ok(Answer::Busy) => "its attach daemon waits for the target".to_owned(),
+        Ok(_) => return Ok(()),
+        Err(error) if is_end(&error) && ends(record) => return Ok(()),
+        Err(error) => format!("its attach daemon does not answer ({error})"),
+    };
+    if !force {
+        let name = record.name.clone();
+        return Err(Error::MayBeInUse { name, why: silence, log: record.log() });
     }
+    tracing::warn!(name = record.name, "{silence}: it is ended");
+    terminate(record)
+}
+
+/// Whether the error is that of a daemon that is ending, or has ended.
+fn is_end(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound, UnexpectedEof};
+    matches!(error.kind(), UnexpectedEof | ConnectionReset | ConnectionRefused | BrokenPipe | NotFound)
+}
+
+/// Waits until the daemon is gone: somebody else has asked it to end.
+fn ends(record: &Record) -> bool {
+    let end = Instant::now() + END_TIMEOUT;
+    while record.is_live_now() {
+        // Without a state file it is only about to begin.
+        if record.state.is_none() || Instant::now() > end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    true
 }
 
 fn ask_to_end(record: &Record, force: bool) -> io::Result<Answer> {

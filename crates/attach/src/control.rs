@@ -75,6 +75,8 @@ pub enum Answer {
         /// By what.
         used_by: String,
     },
+    /// To `Disconnect`: nothing was done, because the daemon waits for something else.
+    Busy,
     /// It failed.
     Failed {
         /// Why, for people.

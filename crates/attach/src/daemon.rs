@@ -8,6 +8,7 @@
 mod devices;
 mod options;
 mod serve;
+mod wanted;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,12 +23,13 @@ use crate::client::Ready;
 use crate::control::Answer;
 use crate::counting::QueueTally;
 use crate::describe;
-use crate::device::{self, Front};
+use crate::device::{self, Front, InUse};
 use crate::error::{Error, Existing};
 use crate::nvme_queue::NvmeQueue;
 use crate::request::{Attached, Device, Request};
 use crate::state::{self, Ended, GivenUp, State};
 use crate::{block_queue, repair, scope, syslog, udev};
+use wanted::Wanted;
 
 /// The hidden first argument that makes this program a daemon; the second is the instance's
 /// directory.
@@ -47,7 +49,7 @@ enum Message {
     /// A signal to end.
     Terminate,
     /// A client's request to disconnect and end.
-    Disconnect { force: bool, farewell: SyncSender<Farewell> },
+    Disconnect { force: bool, wanted: Arc<Wanted>, farewell: SyncSender<Farewell> },
     /// A client's request to scan the namespaces.
     Rescan { answer: SyncSender<Answer> },
 }
@@ -244,10 +246,17 @@ impl Daemon {
                         break;
                     }
                 }
-                Message::Terminate => {
-                    tracing::info!("a signal asks for the end");
-                    break;
-                }
+                Message::Terminate => match self.release() {
+                    Ok(()) => {
+                        tracing::info!("a signal asks for the end");
+                        break;
+                    }
+                    Err(InUse { name, used_by }) => {
+                        let advice = "`ebof disconnect --force` ends it";
+                        tracing::error!(name, used_by, "a signal asks for the end, but a device is in use: {advice}");
+                        syslog::error(&format!("{name} stays although a signal asks for its end: {used_by}; {advice}"));
+                    }
+                },
                 Message::Rescan { answer } => {
                     let result = self.rescan();
                     let said =
@@ -255,10 +264,12 @@ impl Daemon {
                     // The client may be gone.
                     let _gone = answer.send(said);
                 }
-                Message::Disconnect { force, farewell } => {
-                    let used = if force { None } else { self.front.used_by() };
+                Message::Disconnect { wanted, .. } if !wanted.begin() => {
+                    tracing::info!("whoever asked for a disconnect does not wait any more: nothing is done");
+                }
+                Message::Disconnect { force, farewell, .. } => {
                     let (read, was_read) = channel();
-                    if let Some((name, used_by)) = used {
+                    if let Err(InUse { name, used_by }) = if force { Ok(()) } else { self.release() } {
                         let _gone = farewell.send(Farewell { answer: Answer::InUse { name, used_by }, _read: read });
                         continue;
                     }
@@ -275,7 +286,7 @@ impl Daemon {
 
     /// Handles an event of the controller. Returns the reason if the controller was given up.
     fn on_event(&mut self, event: Event) -> Option<String> {
-        tracing::info!(?event, "the controller says");
+        tracing::info!("the controller says: {event}");
         match event {
             Event::GaveUp(reason) => {
                 tracing::error!(reason, "the controller is lost: the devices go");
@@ -314,7 +325,7 @@ impl Daemon {
     /// Removes devices, connection and directory. A controller that was given up leaves its record
     /// and its log.
     fn stop(self, given_up: Option<String>) {
-        let used = self.front.used_by().map(|(_, used_by)| used_by);
+        let used = given_up.as_ref().and_then(|_| self.front.user());
         let Self { directory, shared, front, devices, .. } = self;
         if let Some(states) = directory.parent() {
             devices.iter().for_each(|held| udev::retract(states, &held.device));

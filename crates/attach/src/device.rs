@@ -5,12 +5,19 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::block_queue::{BlockQueue, Namespace, Table};
 use crate::error::Error;
 use crate::fuse::{self, Server};
 use crate::request::Kind;
+use crate::usage::{self, Use};
 use crate::{loopdev, repair, ublk};
+
+/// How long a program may have a device open that is to be taken away: udev's look at new ones.
+const OPEN_MAX: Duration = Duration::from_secs(1);
+/// How often to look meanwhile.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The kind of block device that `kind` means on this machine: never [`Kind::Auto`].
 ///
@@ -43,7 +50,23 @@ pub struct Front {
     server: FrontServer,
     /// Suffix of the names of files behind loop devices.
     token: String,
-    paths: HashMap<String, PathBuf>,
+    devices: HashMap<String, Made>,
+}
+
+/// A block device.
+#[derive(Debug)]
+struct Made {
+    path: PathBuf,
+    namespace: Namespace,
+}
+
+/// Why devices stay: one of them is in use, or whether it is cannot be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InUse {
+    /// The device.
+    pub name: String,
+    /// Its user, or why that cannot be told.
+    pub used_by: String,
 }
 
 #[derive(Debug)]
@@ -73,7 +96,7 @@ impl Front {
             let options = fuse::Options { transfer_max_bytes, ..fuse::Options::default() };
             FrontServer::Loop(Server::mount(&mounted_at, &table, blocks, options)?)
         };
-        Ok(Self { table, server, token: token()?, paths: HashMap::new() })
+        Ok(Self { table, server, token: token()?, devices: HashMap::new() })
     }
 
     /// The name of the file behind the loop device `name`; `None` for ublk. It is unique on this
@@ -108,7 +131,7 @@ impl Front {
             }
             FrontServer::Ublk(server) => server.add(name, namespace)?,
         };
-        self.paths.insert(name.to_owned(), path.clone());
+        self.devices.insert(name.to_owned(), Made { path: path.clone(), namespace: namespace.clone() });
         if namespace.read_only
             && let Err(error) = loopdev::set_read_only(&path, true)
         {
@@ -125,15 +148,17 @@ impl Front {
     /// # Errors
     /// An error of losetup or blockdev.
     pub fn update(&mut self, name: &str, namespace: &Namespace) -> Result<bool, Error> {
-        if let Some(path) = self.paths.get(name) {
-            loopdev::set_read_only(path, namespace.read_only)?;
-        }
-        match (&self.server, self.paths.get(name), self.file(name)) {
-            (FrontServer::Loop(server), Some(path), Some(file)) if self.table.update(&file, namespace) => {
+        let file = self.file(name);
+        let Some(made) = self.devices.get_mut(name) else { return Ok(false) };
+        loopdev::set_read_only(&made.path, namespace.read_only)?;
+        made.namespace.read_only = namespace.read_only;
+        match (&self.server, file) {
+            (FrontServer::Loop(server), Some(file)) if self.table.update(&file, namespace) => {
+                made.namespace = namespace.clone();
                 // Before Linux 6.16 a loop device uses the cached size of the file: refresh it.
                 let file = server.file(&file);
                 std::fs::metadata(&file).map_err(|error| Error::io(format!("looking at {}", file.display()), error))?;
-                loopdev::resize(path)?;
+                loopdev::resize(&made.path)?;
                 Ok(true)
             }
             _ => Ok(false),
@@ -145,13 +170,11 @@ impl Front {
     /// # Errors
     /// An error of the kernel or losetup; the namespace is not served any more in any case.
     pub fn remove(&mut self, name: &str) -> Result<(), Error> {
-        let Some(path) = self.paths.remove(name) else { return Ok(()) };
+        let Some(Made { path, .. }) = self.devices.remove(name) else { return Ok(()) };
         let file = self.file(name).unwrap_or_default();
         match &mut self.server {
             FrontServer::Loop(_) => {
-                // It may have been detached by hand, and its number reused for another file.
-                let is_ours = loopdev::all().iter().any(|(other, behind)| *other == path && behind.ends_with(&file));
-                let detached = if is_ours { loopdev::detach(&path) } else { Ok(()) };
+                let detached = if is_on(&path, &file) { loopdev::detach(&path) } else { Ok(()) };
                 self.table.remove(&file);
                 detached
             }
@@ -159,21 +182,128 @@ impl Front {
         }
     }
 
-    /// The first device in use: its name and its user.
+    /// The path of a device.
     #[must_use]
-    pub fn used_by(&self) -> Option<(String, String)> {
-        self.paths.iter().find_map(|(name, path)| Some((name.clone(), loopdev::used_by(path)?)))
+    pub fn path(&self, name: &str) -> Option<&Path> {
+        self.devices.get(name).map(|made| made.path.as_path())
+    }
+
+    /// The user of a device, or why that cannot be told; `None` if it has none.
+    #[must_use]
+    pub fn used_by(&self, name: &str) -> Option<String> {
+        usage::used_by(self.path(name)?)
+    }
+
+    /// The first device that somebody uses, as far as that can be told.
+    #[must_use]
+    pub fn user(&self) -> Option<String> {
+        self.devices.values().find_map(|made| match usage::look(&made.path) {
+            Use::Held(reason) | Use::Open(reason) => Some(reason),
+            Use::Free | Use::Unknown(_) => None,
+        })
+    }
+
+    /// Removes all devices unless somebody uses one of them. What can be seen is looked at first;
+    /// then the kernel decides, device by device, where it can. What is gone already when one turns
+    /// out to be in use comes back, under the same path unless another process was quicker: see
+    /// [`path`](Self::path).
+    ///
+    /// # Errors
+    /// All stay: one is in use, or whether it is cannot be told.
+    pub fn remove_unused(&mut self) -> Result<(), InUse> {
+        let names: Vec<String> = self.devices.keys().cloned().collect();
+        for name in &names {
+            self.await_unused(name)?;
+        }
+        for (index, name) in names.iter().enumerate() {
+            let used_by = match self.take_unused(name) {
+                Ok(true) => continue,
+                Ok(false) => "a program has it open that is not seen here, in another container or for a moment".into(),
+                Err(error) => format!("whether it is in use cannot be told: {error}"),
+            };
+            names[..index].iter().for_each(|name| self.put_back(name));
+            return Err(InUse { name: name.clone(), used_by });
+        }
+        for name in names {
+            if let Some(file) = self.file(&name) {
+                self.table.remove(&file);
+            }
+            self.devices.remove(&name);
+        }
+        Ok(())
+    }
+
+    /// Waits until a device is not in use, as far as can be seen.
+    fn await_unused(&self, name: &str) -> Result<(), InUse> {
+        let Some(made) = self.devices.get(name) else { return Ok(()) };
+        let end = Instant::now() + OPEN_MAX;
+        loop {
+            let used_by = match usage::look(&made.path) {
+                Use::Free => return Ok(()),
+                Use::Unknown(_) if self.kernel_counts() => return Ok(()),
+                Use::Open(_) if Instant::now() < end => {
+                    std::thread::sleep(LOOK_INTERVAL);
+                    continue;
+                }
+                Use::Held(reason) | Use::Open(reason) | Use::Unknown(reason) => reason,
+            };
+            return Err(InUse { name: name.to_owned(), used_by });
+        }
+    }
+
+    /// Whether the kernel takes a device away only if nobody uses it.
+    const fn kernel_counts(&self) -> bool {
+        match &self.server {
+            FrontServer::Loop(_) => true,
+            FrontServer::Ublk(server) => server.counts_openers(),
+        }
+    }
+
+    /// Takes a block device away if nobody uses it, and keeps what is known of it.
+    fn take_unused(&mut self, name: &str) -> Result<bool, Error> {
+        let file = self.file(name).unwrap_or_default();
+        let Some(made) = self.devices.get(name) else { return Ok(true) };
+        match &mut self.server {
+            FrontServer::Loop(_) if is_on(&made.path, &file) => loopdev::detach_unused(&made.path),
+            FrontServer::Loop(_) => Ok(true),
+            FrontServer::Ublk(server) => server.remove_unused(name),
+        }
+    }
+
+    /// Makes a device again that was taken away. Errors are logged.
+    fn put_back(&mut self, name: &str) {
+        let file = self.file(name).unwrap_or_default();
+        let Some(made) = self.devices.get_mut(name) else { return };
+        let again = match &mut self.server {
+            FrontServer::Loop(server) => {
+                loopdev::attach_again(&made.path, &server.file(&file), made.namespace.block_bytes)
+            }
+            FrontServer::Ublk(server) => server.add(name, &made.namespace),
+        };
+        match again {
+            Ok(path) => made.path = path,
+            Err(error) => tracing::error!(%error, name, "a device that was to stay is gone"),
+        }
+        if let Err(error) = loopdev::set_read_only(&made.path, made.namespace.read_only) {
+            tracing::error!(%error, name, "whether it may be written");
+        }
     }
 
     /// Removes all devices and ends the threads. Errors are logged.
     pub fn stop(mut self) {
-        let names: Vec<String> = self.paths.keys().cloned().collect();
+        let names: Vec<String> = self.devices.keys().cloned().collect();
         for name in names {
             if let Err(error) = self.remove(&name) {
                 tracing::error!(%error, name, "taking a device away");
             }
         }
     }
+}
+
+/// Whether the loop device at `path` has our `file`: it may have been detached by hand, and its
+/// number reused for another one.
+fn is_on(path: &Path, file: &str) -> bool {
+    loopdev::all().iter().any(|(other, behind)| other == path && behind.ends_with(file))
 }
 
 /// 48 random bits in hexadecimal: short enough for a name in a FUSE request.

@@ -126,8 +126,21 @@ pub enum Error {
     InUse {
         /// The device.
         name: String,
-        /// By what.
+        /// By what, or why that cannot be told.
         used_by: String,
+    },
+    /// Whether a device is in use was not answered, and the disconnect was not forced.
+    #[error(
+        "{name} may be in use: {why}; its log is {}; nothing was done; try again later, or use --force and lose what was not \
+         written", log.display()
+    )]
+    MayBeInUse {
+        /// The controller.
+        name: String,
+        /// What its daemon said, or did not say.
+        why: String,
+        /// Its log file.
+        log: PathBuf,
     },
     /// A file in the state directory cannot be parsed.
     #[error("{} is not understood: {error}", path.display())]

@@ -22,6 +22,7 @@ mod error;
 pub mod fuse;
 pub mod loopdev;
 mod nvme_queue;
+mod openers;
 mod repair;
 mod request;
 mod scope;

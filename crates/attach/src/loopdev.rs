@@ -1,11 +1,20 @@
-//! Loop devices: attach and detach with `losetup`, and find their users; `blockdev` makes any block
-//! device read-only. Has no state; what exists is read from /sys.
+//! Loop devices: attach and detach with `losetup`, or detach only what nobody uses, as the kernel
+//! counts it; `blockdev` makes any block device read-only. Has no state; what exists is read from
+//! /sys.
 
+mod kernel;
+
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use crate::error::Error;
+
+/// How long to wait until a device that stays attached is as it was: requests that hang hold it up.
+const UNDO_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Whether loop devices can be made here.
 ///
@@ -22,16 +31,41 @@ pub fn check() -> Result<(), Error> {
 /// # Errors
 /// losetup failed.
 pub fn attach(file: &Path, block_bytes: u32) -> Result<PathBuf, Error> {
-    let file = file.to_string_lossy();
-    let blocks = block_bytes.to_string();
-    let arguments = ["--direct-io=on", "--sector-size", &blocks, "--show", "--find", &file];
-    let path = PathBuf::from(run(&arguments)?.trim());
-    // As somebody else may have left it.
-    if let Err(error) = set_read_only(&path, false) {
-        tracing::warn!(%error, ?path, "a loop device stays read-only");
-    }
-    tune(&path);
+    let path = run(&[
+        "--direct-io=on",
+        "--sector-size",
+        &block_bytes.to_string(),
+        "--show",
+        "--find",
+        &file.to_string_lossy(),
+    ])?;
+    let path = PathBuf::from(path.trim());
+    prepare(&path);
     Ok(path)
+}
+
+/// As [`attach`], as the device at `path`, which was detached a moment ago; as another one if
+/// somebody else has taken that.
+///
+/// # Errors
+/// losetup failed.
+pub(crate) fn attach_again(path: &Path, file: &Path, block_bytes: u32) -> Result<PathBuf, Error> {
+    let blocks = block_bytes.to_string();
+    let again = run(&["--direct-io=on", "--sector-size", &blocks, &path.to_string_lossy(), &file.to_string_lossy()]);
+    if again.is_err() {
+        return attach(file, block_bytes);
+    }
+    prepare(path);
+    Ok(path.to_owned())
+}
+
+/// What a new device needs. Errors are logged.
+fn prepare(path: &Path) {
+    // As somebody else may have left it.
+    if let Err(error) = set_read_only(path, false) {
+        tracing::warn!(%error, path = %path.display(), "a loop device stays read-only");
+    }
+    tune(path);
 }
 
 /// Makes a loop device read the size of its file again.
@@ -66,9 +100,43 @@ pub fn set_read_only(path: &Path, read_only: bool) -> Result<(), Error> {
 pub fn detach(path: &Path) -> Result<(), Error> {
     // For whoever gets this number next.
     if let Err(error) = set_read_only(path, false) {
-        tracing::warn!(%error, ?path, "a loop device stays read-only");
+        tracing::warn!(%error, path = %path.display(), "a loop device stays read-only");
     }
     run(&["--detach", &path.to_string_lossy()]).map(|_nothing| ())
+}
+
+/// Detaches a loop device unless somebody else has it open, mounted or stacked: the kernel counts
+/// who has, in whatever namespace, and decides at one point in time. `false` if it stays.
+///
+/// # Errors
+/// Of the device; it stays then.
+pub fn detach_unused(path: &Path) -> Result<bool, Error> {
+    let problem = |error| Error::io(format!("asking for the users of {}", path.display()), error);
+    let device = File::open(path).map_err(problem)?;
+    // With other users it only notes that the device goes with the last of them; as the only user,
+    // nobody else can open it from here on.
+    kernel::clear(&device).map_err(problem)?;
+    let Some(status) = kernel::status(&device).map_err(problem)? else {
+        drop(device);
+        if let Err(error) = set_read_only(path, false) {
+            tracing::warn!(%error, path = %path.display(), "a loop device stays read-only");
+        }
+        return Ok(true);
+    };
+    // A thread of its own, since it waits for requests. The device cannot go while it has this one
+    // open.
+    let (done, is_done) = channel();
+    let undo = move || {
+        // Nobody listens after the time-out.
+        let _late = done.send(kernel::set_status(&device, status.kept()));
+    };
+    let started = std::thread::Builder::new().name("undo".to_owned()).spawn(undo);
+    started.map_err(problem)?;
+    match is_done.recv_timeout(UNDO_TIMEOUT) {
+        Ok(undone) => undone.map_err(problem)?,
+        Err(_hangs) => tracing::warn!(path = %path.display(), "requests to the device hang: it is kept when they end"),
+    }
+    Ok(false)
 }
 
 /// The loop devices of this machine that have a file, with its path as the kernel shows it. The
@@ -85,40 +153,6 @@ pub fn all() -> Vec<(PathBuf, PathBuf)> {
         found.push((Path::new("/dev").join(entry.file_name()), backing));
     }
     found
-}
-
-/// The user of a block device or a partition of it: a mount point, a stacked device, or swap.
-/// `None` without a user that the kernel shows.
-#[must_use]
-pub fn used_by(path: &Path) -> Option<String> {
-    let name = path.file_name()?.to_str()?;
-    let block = Path::new("/sys/block").join(name);
-    let partitions = std::fs::read_dir(&block).ok()?.flatten().map(|entry| entry.path());
-    let partitions = partitions.filter(|entry| entry.join("partition").exists());
-    let parts = std::iter::once(block.clone()).chain(partitions);
-    let use_of = |part: PathBuf| use_of(&part, &path.with_file_name(part.file_name()?));
-    parts.into_iter().find_map(use_of)
-}
-
-/// The user of the block device or partition with this directory in /sys.
-fn use_of(sys: &Path, path: &Path) -> Option<String> {
-    let number = std::fs::read_to_string(sys.join("dev")).ok()?;
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    // proc(5): the third field is major:minor, the fifth the mount point.
-    let mounted = mounts.lines().find_map(|line| {
-        let mut fields = line.split(' ');
-        (fields.nth(2)? == number.trim()).then(|| fields.nth(1).unwrap_or("?").to_owned())
-    });
-    if let Some(place) = mounted {
-        return Some(format!("{} is mounted at {place}", path.display()));
-    }
-    let holder = std::fs::read_dir(sys.join("holders")).ok()?.flatten().next();
-    if let Some(holder) = holder {
-        return Some(format!("{} belongs to /dev/{}", path.display(), holder.file_name().to_string_lossy()));
-    }
-    let swaps = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
-    let swap = swaps.lines().any(|line| line.split_whitespace().next().map(Path::new) == Some(path));
-    swap.then(|| format!("{} is swap space", path.display()))
 }
 
 /// Sets queue parameters that suit a device behind a network. Errors are ignored.

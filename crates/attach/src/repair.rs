@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 use crate::request::Device;
 use crate::state::{Guard, Record, StateDir};
+use crate::usage::{self, Use};
 use crate::{fuse, loopdev, udev};
 
 /// What was cleaned up after one dead daemon.
@@ -46,13 +47,13 @@ fn clean(record: &Record) -> Repaired {
     let loops = loopdev::all().into_iter();
     let loops = loops.filter(|(path, file)| devices.iter().any(|device| is_loop_of(device, &mounted_at, path, file)));
     for (path, _) in loops {
-        let used_by = loopdev::used_by(&path);
+        let used = usage::look(&path);
         match loopdev::detach(&path) {
             Ok(()) => actions.push(format!("detached {}", path.display())),
             Err(error) => actions.push(format!("could not detach {}: {error}", path.display())),
         }
-        if let Some(used_by) = used_by {
-            actions.push(format!("{used_by}: its data is out of reach, unmount it"));
+        if let Use::Held(used_by) | Use::Open(used_by) = used {
+            actions.push(format!("{used_by}: its data is out of reach, unmount or close it"));
         }
     }
     match fuse::unmount(&mounted_at) {
@@ -116,7 +117,7 @@ fn gone(result: std::io::Result<()>) -> std::io::Result<()> {
 /// Removes an instance's directory with the files that a daemon makes, and no others.
 pub(crate) fn remove(directory: &Path) -> std::io::Result<()> {
     retire(directory)?;
-    for file in ["state.json", "state.new", "holder.log"] {
+    for file in ["state.json", "state.new", "holder.log", "holder.log.old"] {
         gone(std::fs::remove_file(directory.join(file)))?;
     }
     gone(std::fs::remove_file(directory.join("lock")))?;

@@ -96,6 +96,12 @@ pub struct GivenUp {
     pub at: u64,
 }
 
+/// The log file of the instance at `directory`, to which the daemon appends.
+#[must_use]
+pub fn log(directory: &Path) -> PathBuf {
+    directory.join("holder.log")
+}
+
 /// How long to wait for a killed process to end: it may be writing to a device that hangs.
 const ENDING_MAX: Duration = Duration::from_secs(10);
 
@@ -124,6 +130,12 @@ impl Record {
         self.state.as_ref().filter(|_| !self.live)?.given_up.as_ref()
     }
 
+    /// Whether its daemon is alive now.
+    #[must_use]
+    pub fn is_live_now(&self) -> bool {
+        is_live(&self.directory, self.state.as_ref())
+    }
+
     /// The control socket.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
@@ -133,7 +145,7 @@ impl Record {
     /// The daemon's log file.
     #[must_use]
     pub fn log(&self) -> PathBuf {
-        self.directory.join("holder.log")
+        log(&self.directory)
     }
 
     /// The request, also before there is a state file.
@@ -291,10 +303,13 @@ fn open_lock(directory: &Path) -> io::Result<File> {
 }
 
 /// Whether the exclusive lock is held. Takes a shared lock for a moment, so that callers do not see
-/// each other.
+/// each other. An error tells nothing, so it counts as held: what a daemon that is dead has left is
+/// removed.
 fn is_locked(directory: &Path) -> bool {
-    let Ok(file) = File::open(directory.join("lock")) else { return false };
-    matches!(flock(&file, FlockOperation::NonBlockingLockShared), Err(Errno::WOULDBLOCK))
+    match File::open(directory.join("lock")) {
+        Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    }
 }
 
 /// Whether a daemon is alive and not about to end: kill(2) returns before the process is gone.
@@ -423,6 +438,15 @@ pub(crate) mod tests {
         assert!(!live(&first.name) && live(&second.name));
         assert_eq!(second.request().unwrap(), request);
         assert_eq!(read_request(&second.directory).unwrap(), request);
+    }
+
+    #[test]
+    fn a_lock_that_cannot_be_read_is_held() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(!is_locked(directory.path()), "there is none");
+        // For the superuser, too, this cannot be opened.
+        std::os::unix::fs::symlink("lock", directory.path().join("lock")).unwrap();
+        assert!(is_locked(directory.path()));
     }
 
     #[test]

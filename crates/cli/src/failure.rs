@@ -50,6 +50,11 @@ impl Failure {
         Self { kind: "status", message, advice: meaning, status: Some((status, status.nvm_name())) }
     }
 
+    /// The same, found in a file: `place` is path and line.
+    pub(crate) fn at(self, place: &str) -> Self {
+        Self { message: format!("{place}: {}", self.message), ..self }
+    }
+
     /// What is wrong.
     pub(crate) fn message(&self) -> &str {
         &self.message
@@ -170,7 +175,7 @@ fn attach_error_kind(error: &ebof_attach::Error) -> &str {
         Error::Unresponsive { .. } => "holder-unresponsive",
         Error::Daemon { kind: Some(kind), .. } => kind,
         Error::Daemon { .. } | Error::DaemonDied { .. } => "holder",
-        Error::InUse { .. } => "in-use",
+        Error::InUse { .. } | Error::MayBeInUse { .. } => "in-use",
         Error::State { .. } => "state",
         Error::Io { .. } => "io",
         Error::Connect(error) => error.kind().name(),

@@ -55,6 +55,17 @@ guest() {
   verify_second
   step_tune
 
+  step "a device that somebody uses stays"
+  exec 5<"$device"
+  check_fails "ebof disconnect of a device that is open" 'is open in process' ebof disconnect -n "$nqn"
+  exec 5<&-
+  unshare --mount --propagation private sh -c "mount '$device' /mnt && touch /tmp/mounted && sleep 3" &
+  local elsewhere=$!
+  check "it is mounted in another mount namespace" until_true 10 test -e /tmp/mounted
+  check_fails "ebof disconnect of it" 'mount namespace of process' ebof disconnect -n "$nqn"
+  wait "$elsewhere"
+  check "the device can be read" dd if="$device" of=/dev/null bs=64k count=16 iflag=direct
+
   step "write protection, while the device is in use"
   check "mount read-only" mount -o ro "$device" /mnt || return
   check "the namespace is write protected" ebof target set namespace "$nqn/1" write_protect=true --yes

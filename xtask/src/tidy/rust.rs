@@ -12,6 +12,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/region/src/shared.rs",
     "crates/backend/src/signal.rs",
     "crates/backend/src/uring.rs",
+    "crates/attach/src/loopdev/kernel.rs",
     "crates/attach/src/ublk.rs",
     "crates/fio/src/memory.rs",
     "crates/fio/src/trampoline.rs",

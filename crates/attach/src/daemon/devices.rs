@@ -8,6 +8,7 @@ use ebof_nvme::Nsid;
 use ebof_nvme::identify::ProtectionType;
 
 use super::{AttachedNamespace, Daemon, Served};
+use crate::device::InUse;
 use crate::error::Error;
 use crate::request::Device;
 use crate::state::{self, ENDED_MAX, Ended, StateDir};
@@ -15,6 +16,11 @@ use crate::{block_queue, claims, describe, syslog, udev};
 
 /// The most block devices of a controller: a target may report any number of namespaces.
 const DEVICES_MAX: usize = 1024;
+
+/// Whether an error is about the namespace, in place of an answer that did not come.
+fn is_unusable(error: &ebof_initiator::Error) -> bool {
+    matches!(error, ebof_initiator::Error::Format { .. } | ebof_initiator::Error::Replaced { .. })
+}
 
 /// Why a device ends whose namespace was deleted or detached.
 const GONE: &str = "the namespace is not there any more";
@@ -46,13 +52,15 @@ impl Daemon {
         self.end_replaced(nsid);
         let known = self.devices.iter().position(|held| held.device.nsid == nsid.0);
         match (described, known) {
-            // A lost connection is no reason to remove a device.
-            (Err(describe::Unusable::Unanswered(error)), Some(_)) if error.is_connection() => {}
             // Deleted since the list was read.
             (Err(describe::Unusable::Unanswered(ebof_initiator::Error::NoSuchNamespace(_))), known) => {
                 if known.is_some() {
                     self.end(nsid.0, GONE);
                 }
+            }
+            // Neither a lost connection nor a refused command says that the device has to go.
+            (Err(describe::Unusable::Unanswered(error)), Some(_)) if !is_unusable(&error) => {
+                tracing::warn!(nsid = nsid.0, %error, "the namespace was not described: its device stays");
             }
             (Ok((namespace, open)), Some(index)) => self.change(index, namespace, open),
             (Ok((namespace, open)), None) => self.add(nsid, Some(Served { described: namespace, open }), None),
@@ -105,6 +113,20 @@ impl Daemon {
                 if let Err(error) = followed {
                     tracing::error!(%error, name = device.name, "the device cannot follow");
                 }
+                // Looked at again with every change of a namespace, and with every rescan.
+                if let Some(used_by) = self.front.used_by(&device.name) {
+                    let name = &device.name;
+                    tracing::error!(
+                        name,
+                        used_by,
+                        "the namespace changed, but its device is in use: it stays as it is"
+                    );
+                    syslog::error(&format!(
+                        "{name} stays as it was, although its namespace changed: {used_by}; take it out of use, then \
+                         `ebof ns-rescan` it"
+                    ));
+                    return;
+                }
                 self.end(
                     nsid,
                     if resized { "the namespace has another size" } else { "it cannot follow the namespace" },
@@ -148,7 +170,9 @@ impl Daemon {
                 }
             }
         }
-        tracing::info!(?device, "added");
+        let path = device.path.as_deref().map(|path| path.display().to_string());
+        let Device { name, problem, .. } = &device;
+        tracing::info!(name, path, nsid = nsid.0, block_bytes, blocks, read_only, problem, "added");
         // A namespace without a device is not kept open; it is inspected again with every change.
         let namespace = served.filter(|_| device.path.is_some());
         self.devices.retain(|held| held.device.nsid != nsid.0);
@@ -177,6 +201,33 @@ impl Daemon {
         Ok(())
     }
 
+    /// Removes the devices unless one is in use.
+    pub(super) fn release(&mut self) -> Result<(), InUse> {
+        let released = self.front.remove_unused();
+        if released.is_err() {
+            self.follow_front();
+        }
+        released
+    }
+
+    /// Takes over paths that have changed: a device that was taken away, and came back as another.
+    fn follow_front(&mut self) {
+        let mut moved = false;
+        for AttachedNamespace { device, .. } in &mut self.devices {
+            let path = self.front.path(&device.name).map(Path::to_owned);
+            if device.path.is_some() && device.path != path {
+                let states = self.directory.parent().unwrap_or(Path::new("/"));
+                udev::retract(states, device);
+                device.path = path;
+                udev::announce(states, self.shared.controller.options().nqn.as_str(), device);
+                moved = true;
+            }
+        }
+        if moved {
+            self.publish();
+        }
+    }
+
     /// The state directory.
     fn states(&self) -> &Path {
         self.directory.parent().unwrap_or(Path::new("/"))
@@ -188,8 +239,8 @@ impl Daemon {
         let AttachedNamespace { device, .. } = self.devices.remove(index);
         udev::retract(self.states(), &device);
         match self.front.remove(&device.name) {
-            Ok(()) => tracing::warn!(?device, reason, "the device ends"),
-            Err(error) => tracing::error!(%error, ?device, reason, "taking the device away"),
+            Ok(()) => tracing::warn!(name = device.name, reason, "the device ends"),
+            Err(error) => tracing::error!(%error, name = device.name, reason, "taking the device away"),
         }
         let Device { name, nsid, path, .. } = device;
         // Nothing is recorded for a namespace without a device.

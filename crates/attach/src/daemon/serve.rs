@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use ebof_initiator::AdminData;
 use ebof_nvme::{Cqe, Sqe};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{Message, Shared, refresh, start_thread};
+use super::{Message, Shared, Wanted, refresh, start_thread};
 use crate::control::{self, Answer, Call, DATA_MAX_BYTES};
 use crate::counting;
 use crate::error::Error;
@@ -25,6 +25,9 @@ const CLIENTS_MAX: usize = 64;
 
 /// How long to wait for the controller to be live after a reset.
 const RESET_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a disconnect may wait until the main thread begins with it. Less than a client waits.
+const BEGIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Makes the socket in the instance's directory and serves it.
 pub(super) fn listen(directory: &Path, shared: &Arc<Shared>) -> Result<(), Error> {
@@ -186,13 +189,21 @@ fn rescan(shared: &Shared) -> Answer {
 
 fn farewell(stream: &mut UnixStream, shared: &Shared, force: bool) -> io::Result<()> {
     let (farewell, answered) = sync_channel(1);
+    let wanted = Arc::new(Wanted::of(stream)?);
     let sender = shared.messages.lock().unwrap_or_else(PoisonError::into_inner).clone();
     // When it is ending already, the client sees the connection close, and the lock go.
-    if sender.send(Message::Disconnect { force, farewell }).is_err() {
+    if sender.send(Message::Disconnect { force, wanted: Arc::clone(&wanted), farewell }).is_err() {
         return Ok(());
     }
-    match answered.recv() {
-        Ok(last) => control::send(stream, &last.answer, &[]),
-        Err(_ending) => Ok(()),
+    let answer = match answered.recv_timeout(BEGIN_TIMEOUT) {
+        // The main thread waits for a target that hangs.
+        Err(RecvTimeoutError::Timeout) if wanted.give_up() => return control::send(stream, &Answer::Busy, &[]),
+        Err(RecvTimeoutError::Timeout) => answered.recv().ok(),
+        answer => answer.ok(),
+    };
+    match answer {
+        Some(last) => control::send(stream, &last.answer, &[]),
+        // It is ending.
+        None => Ok(()),
     }
 }

@@ -33,6 +33,7 @@ pub(crate) struct Server {
     control: ControlRing,
     threads: Vec<Queue>,
     devices: Vec<Device>,
+    counts_openers: bool,
 }
 
 /// A thread.
@@ -73,16 +74,21 @@ pub fn check() -> Result<(), Error> {
         };
         Error::Ublk(format!("opening /dev/ublk-control failed: {error}; {advice}"))
     })?;
-    let mut features = 0_u64;
-    let asked = control.run(wire::control::GET_FEATURES, command(u32::MAX), features.as_mut_bytes());
     let wanted = wire::USER_COPY | wire::CMD_IOCTL_ENCODE;
-    match asked {
-        Ok(()) if features & wanted == wanted => Ok(()),
-        Ok(()) => Err(Error::Ublk(format!(
+    match features(&mut control) {
+        Ok(features) if features & wanted == wanted => Ok(()),
+        Ok(features) => Err(Error::Ublk(format!(
             "this kernel's driver lacks what is needed (features {features:#x}): 6.5 or newer"
         ))),
         Err(error) => Err(failed("asking the driver for its features", &error)),
     }
+}
+
+/// What the driver can do.
+fn features(control: &mut ControlRing) -> io::Result<u64> {
+    let mut features = 0_u64;
+    control.run(wire::control::GET_FEATURES, command(u32::MAX), features.as_mut_bytes())?;
+    Ok(features)
 }
 
 /// Whether a path in a state file is a ublk device's.
@@ -145,8 +151,10 @@ fn failed(what: &str, error: &io::Error) -> Error {
 impl Server {
     /// Starts a thread for each of `blocks`; no devices yet.
     pub(crate) fn start<B: BlockQueue + Send + 'static>(blocks: Vec<B>) -> Result<Self, Error> {
-        let control = ControlRing::open().map_err(|error| failed("opening /dev/ublk-control", &error))?;
-        let mut server = Self { control, threads: Vec::new(), devices: Vec::new() };
+        let mut control = ControlRing::open().map_err(|error| failed("opening /dev/ublk-control", &error))?;
+        let features = features(&mut control).map_err(|error| failed("asking the driver for its features", &error))?;
+        let counts_openers = features & wire::SAFE_STOP != 0;
+        let mut server = Self { control, threads: Vec::new(), devices: Vec::new(), counts_openers };
         for (index, blocks) in blocks.into_iter().enumerate() {
             // On an error the server is dropped, which ends its threads.
             server.start_thread(index, blocks).map_err(|error| failed("starting a queue's thread", &error))?;
@@ -247,6 +255,26 @@ impl Server {
             Some(device) => self.take_down(name, device.dev_id),
             None => Ok(()),
         }
+    }
+
+    /// Whether the driver can tell that a device is not in use.
+    pub(crate) const fn counts_openers(&self) -> bool {
+        self.counts_openers
+    }
+
+    /// As [`remove`](Self::remove), but `false` if the driver counts a user: the device stays. A
+    /// driver that counts none removes it.
+    pub(crate) fn remove_unused(&mut self, name: &str) -> Result<bool, Error> {
+        let Some(dev_id) = self.devices.iter().find(|device| device.name == name).map(|device| device.dev_id) else {
+            return Ok(true);
+        };
+        if self.counts_openers {
+            match self.control.run(wire::control::TRY_STOP_DEV, command(dev_id), &mut []) {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => return Ok(false),
+                stopped => stopped.map_err(|error| failed("asking for the users of the device", &error))?,
+            }
+        }
+        self.take_down(name, dev_id).map(|()| true)
     }
 
     fn take_down(&mut self, name: &str, dev_id: u32) -> Result<(), Error> {

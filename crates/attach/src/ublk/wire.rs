@@ -25,6 +25,8 @@ pub(super) mod control {
     pub(in crate::ublk) const GET_FEATURES: u32 = read(0x13, 32);
     /// Does not wait for the users of the block device (Linux 6.9).
     pub(in crate::ublk) const DEL_DEV_ASYNC: u32 = read(0x14, 32);
+    /// As `STOP_DEV`, but EBUSY if somebody has the block device open (Linux 7.0).
+    pub(in crate::ublk) const TRY_STOP_DEV: u32 = read_write(0x17, 32);
 }
 
 /// Commands on a queue; [`IoCommand`] goes with each.
@@ -39,6 +41,8 @@ pub(super) mod io {
 pub(super) const CMD_IOCTL_ENCODE: u64 = 1 << 6;
 /// Device flags: data are moved by pread(2) and pwrite(2) on the character device (Linux 6.5).
 pub(super) const USER_COPY: u64 = 1 << 7;
+/// Feature of the driver: `TRY_STOP_DEV`.
+pub(super) const SAFE_STOP: u64 = 1 << 17;
 
 /// Operation of a request: the low byte of `op_flags`.
 pub(super) mod op {
@@ -126,6 +130,7 @@ mod tests {
     fn constants_match_the_kernels_header() {
         assert_eq!(control::ADD_DEV, 0xc020_7504);
         assert_eq!(control::GET_FEATURES, 0x8020_7513);
+        assert_eq!(control::TRY_STOP_DEV, 0xc020_7517);
         assert_eq!(io::FETCH_REQ, 0xc010_7520);
         assert_eq!(descriptors_position(1), 98_304);
         assert_eq!(data_position(1, 2), 0x8000_0000 + (1 << 41) + (2 << 25));

@@ -12,7 +12,7 @@ use std::time::Duration;
 use ebof_attach::block_queue::{Namespace, Table};
 use ebof_attach::device::{self, Front};
 use ebof_attach::fuse::{Options, Server};
-use ebof_attach::{Kind, loopdev};
+use ebof_attach::{Kind, usage};
 
 use crate::memory::{Away, Medium, Memory, namespace};
 
@@ -138,10 +138,10 @@ pub(crate) fn a_file_system_lives_on_the_device(kind: Kind) {
     for (block_bytes, threads) in [(512, 1), (4096, 2)] {
         let mut rig = Rig::new(kind, &namespace(7, block_bytes, (64 << 20) / u64::from(block_bytes)), threads);
         assert_eq!(rig.queue("logical_block_size"), u64::from(block_bytes));
-        assert_eq!(loopdev::used_by(&rig.device), None);
+        assert_eq!(usage::used_by(&rig.device), None);
         run("mkfs.ext4", &["-q", rig.device()]);
         let place = rig.mount();
-        let used = loopdev::used_by(&rig.device).unwrap();
+        let used = usage::used_by(&rig.device).unwrap();
         assert!(used.contains(place.to_str().unwrap()), "{used}");
         let data = pattern(u64::from(block_bytes), 20 << 20);
         let mut file = File::create(place.join("data")).unwrap();
@@ -233,6 +233,33 @@ pub(crate) fn a_device_in_use_becomes_read_only_and_writable_again(kind: Kind) {
         let ro = Path::new("/sys/block").join(device.file_name().unwrap()).join("ro");
         assert_eq!(std::fs::read_to_string(ro).unwrap().trim(), "0");
     }
+}
+
+/// This process is one that a look into /proc does not find: the kernel counts it.
+pub(crate) fn a_device_that_is_open_somewhere_is_not_taken_away(kind: Kind) {
+    let mut rig = Rig::new(kind, &namespace(1, 4096, 4096), 1);
+    let front = rig.front.as_mut().unwrap();
+    let second = front.add("nvme0n2", &Namespace { read_only: true, ..namespace(2, 4096, 1024) }).unwrap();
+    for path in [&rig.device, &second] {
+        let user = OpenOptions::new().read(true).custom_flags(O_DIRECT).open(path).unwrap();
+        let refused = front.remove_unused();
+        if kind == Kind::Ublk && refused.is_ok() {
+            println!("this kernel's ublk does not count who has a device open");
+            return;
+        }
+        let name = if *path == second { "nvme0n2" } else { "nvme0n1" };
+        assert_eq!(refused.unwrap_err().name, name);
+        user.read_exact_at(Aligned::new(&[1; 4096]).bytes_mut(), 0).unwrap();
+        drop(user);
+        // Neither is gone, and neither goes with the next user.
+        assert_eq!((front.path("nvme0n1"), front.path("nvme0n2")), (Some(&*rig.device), Some(&*second)));
+        File::open(&rig.device).unwrap().read_exact(&mut [0; 4096]).unwrap();
+        File::open(&second).unwrap().read_exact(&mut [0; 4096]).unwrap();
+        let ro = Path::new("/sys/class/block").join(second.file_name().unwrap()).join("ro");
+        assert_eq!(std::fs::read_to_string(ro).unwrap().trim(), "1");
+    }
+    front.remove_unused().unwrap();
+    assert_eq!((front.path("nvme0n1"), front.path("nvme0n2")), (None, None));
 }
 
 pub(crate) fn devices_come_and_go_under_load(kind: Kind) {

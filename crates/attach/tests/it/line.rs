@@ -2,15 +2,17 @@
 //! in between.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead as _, BufReader, Seek, SeekFrom};
-use std::net::SocketAddr;
+use std::io::{BufRead as _, BufReader, Read as _, Seek, SeekFrom, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ebof_attach::state::{Record, StateDir};
-use ebof_attach::{Attached, Error, Kind, Request, Select, connect_in, disconnect_in, loopdev, open_in};
+use ebof_attach::{Attached, Error, Kind, Request, Select, connect_in, disconnect_in, loopdev, open_in, usage};
 use ebof_initiator::{AdminData, Overrides};
 use ebof_manage::api::Target as _;
 use ebof_manage::config::{IdentityRule, Namespace, Port, Subsystem};
@@ -245,6 +247,121 @@ pub(crate) fn a_connection_leaves_a_device_behind(kind: Kind) {
     assert_eq!(report.disconnected.len(), 1, "{report:?}");
     assert_eq!(line.leftovers(), NOTHING);
     assert!(open_in(&line.states, &attached.name).is_err());
+}
+
+/// A process that does something with a device, until it is dropped.
+struct User(Child);
+
+impl User {
+    /// Runs a shell that does `what` and then prints a line.
+    fn new(program: &[&str], what: &str) -> Self {
+        let script = format!("{what} && echo && read _line");
+        let mut command = Command::new(program[0]);
+        command.args(&program[1..]).arg(script).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let begun = BufReader::new(child.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+        assert!(begun > 0, "{what}");
+        Self(child)
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ended = self.0.wait();
+    }
+}
+
+pub(crate) fn a_disconnect_asks_who_uses_the_device(kind: Kind) {
+    let line = Line::new(kind, &["mem:16Mi", "mem:16Mi"]);
+    let attached = line.connect();
+    let device = path(&attached);
+    let name = device.to_str().unwrap();
+    run("mkfs.ext4", &["-q", "-F", name]);
+    let place = line.directory.path().join("fs");
+    std::fs::create_dir(&place).unwrap();
+    let place = place.to_str().unwrap();
+    let elsewhere = ["unshare", "--mount", "--propagation", "private", "sh", "-c"];
+    for (program, what, said) in [
+        (&["sh", "-c"][..], format!("exec 3<{name}"), "(sh)"),
+        (&elsewhere[..], format!("mount {name} {place}"), "mount namespace of"),
+    ] {
+        let user = User::new(program, &what);
+        assert!(usage::used_by(&device).is_some_and(|used_by| used_by.contains(said)), "{:?}", usage::used_by(&device));
+        let report = disconnect_in(&line.states, &Select::All, false).unwrap();
+        let refused = matches!(report.failed.as_slice(), [(_, Error::InUse { used_by, .. })] if used_by.contains(said));
+        assert!(refused && report.disconnected.is_empty(), "{what}: {report:?}");
+        // A signal is no answer, either.
+        let daemon = line.records()[0].state.clone().unwrap().pid;
+        rustix::process::kill_process(Pid::from_raw(daemon.try_into().unwrap()).unwrap(), Signal::TERM).unwrap();
+        let told = || std::fs::read_to_string(line.records()[0].log()).unwrap().contains("a device is in use");
+        assert!(eventually(|| told().then_some(())).is_some());
+        drop(user);
+        direct(&device).read_exact_at(Aligned::new(&[0; 4096]).bytes_mut(), 0).unwrap();
+    }
+    let report = disconnect_in(&line.states, &Select::All, false).unwrap();
+    assert_eq!(report.disconnected.len(), 1, "{report:?}");
+    assert_eq!(line.leftovers(), NOTHING);
+}
+
+/// What a [`proxy`] does.
+#[derive(Default)]
+struct Valve {
+    frozen: AtomicBool,
+    /// Something waits in it.
+    holds: AtomicBool,
+}
+
+/// Passes bytes between a host and a target, until it is frozen.
+fn proxy(target: SocketAddr, valve: &Arc<Valve>) -> SocketAddr {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let valve = Arc::clone(valve);
+    std::thread::spawn(move || {
+        for host in listener.incoming() {
+            let (host, target) = (host.unwrap(), TcpStream::connect(target).unwrap());
+            for (mut from, mut to) in [(host.try_clone().unwrap(), target.try_clone().unwrap()), (target, host)] {
+                let valve = Arc::clone(&valve);
+                std::thread::spawn(move || {
+                    let mut bytes = [0; 1 << 16];
+                    while let Ok(read @ 1..) = from.read(&mut bytes) {
+                        while valve.frozen.load(Ordering::Acquire) {
+                            valve.holds.store(true, Ordering::Release);
+                            std::thread::sleep(Duration::from_millis(10));
+                        }
+                        to.write_all(&bytes[..read]).unwrap();
+                    }
+                    let _closed = to.shutdown(std::net::Shutdown::Write);
+                });
+            }
+        }
+    });
+    address
+}
+
+pub(crate) fn a_daemon_that_waits_for_its_target_keeps_the_device(kind: Kind) {
+    let line = Line::new(kind, &["mem:16Mi"]);
+    let valve = Arc::<Valve>::default();
+    let trsvcid = proxy(line.address, &valve).port();
+    let attached = connect_in(&line.states, &Request { trsvcid, ..line.request() }).unwrap();
+    let device = path(&attached);
+    valve.frozen.store(true, Ordering::Release);
+    let mut client = open_in(&line.states, &attached.name).unwrap();
+    let rescan = std::thread::spawn(move || client.rescan());
+    eventually(|| valve.holds.load(Ordering::Acquire).then_some(())).expect("the daemon asks its target");
+    let began = Instant::now();
+    let report = disconnect_in(&line.states, &Select::All, false).unwrap();
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert!(matches!(report.failed.as_slice(), [(_, Error::MayBeInUse { .. })]), "{report:?}");
+    assert!(report.failed[0].1.to_string().contains("--force"), "{report:?}");
+    valve.frozen.store(false, Ordering::Release);
+    rescan.join().unwrap().unwrap();
+    // What was refused does not happen later: the main thread has come to it meanwhile.
+    let mut client = open_in(&line.states, &attached.name).unwrap();
+    client.rescan().unwrap();
+    direct(&device).read_exact_at(Aligned::new(&[0; 4096]).bytes_mut(), 0).unwrap();
+    let report = disconnect_in(&line.states, &Select::All, false).unwrap();
+    assert_eq!(report.disconnected.len(), 1, "{report:?}");
 }
 
 pub(crate) fn a_killed_daemon_is_repaired(kind: Kind) {

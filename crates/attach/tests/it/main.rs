@@ -32,9 +32,12 @@ const TESTS: &[Test] = &[
         "a_device_in_use_becomes_read_only_and_writable_again",
         front::a_device_in_use_becomes_read_only_and_writable_again,
     ),
+    ("a_device_that_is_open_somewhere_is_not_taken_away", front::a_device_that_is_open_somewhere_is_not_taken_away),
     ("devices_come_and_go_under_load", front::devices_come_and_go_under_load),
     ("a_connection_leaves_a_device_behind", line::a_connection_leaves_a_device_behind),
     ("reads_and_writes_have_queues_of_their_own", line::reads_and_writes_have_queues_of_their_own),
+    ("a_disconnect_asks_who_uses_the_device", line::a_disconnect_asks_who_uses_the_device),
+    ("a_daemon_that_waits_for_its_target_keeps_the_device", line::a_daemon_that_waits_for_its_target_keeps_the_device),
     ("a_killed_daemon_is_repaired", line::a_killed_daemon_is_repaired),
     (
         "loop_devices_of_other_mount_namespaces_are_left_alone",

@@ -18,23 +18,26 @@ const LISTED_MAX: usize = 16;
 /// which a verb is about to remove or change.
 ///
 /// # Errors
-/// A block device of it is mounted, swap space or part of another device, and `force` is not set.
+/// A block device of it is mounted, swap space, part of another device or open, or that cannot be
+/// told, and `force` is not set.
 pub(super) fn refuse_in_use(verb: &str, device: &dyn Device, nsid: Nsid, force: bool) -> anyhow::Result<()> {
     if force {
         return Ok(());
     }
-    let uses: Vec<String> = device
-        .local_devices()?
+    let local = device.local_devices().map_err(|error| {
+        let message = format!("{verb}: whether this machine uses {} cannot be told. Nothing was done", device.name());
+        Failure::new("in-use", message, format!("{error:#}\n  --force does it all the same"))
+    })?;
+    let uses: Vec<String> = local
         .into_iter()
-        .filter(|local| nsid == Nsid::ALL || nsid == Nsid(local.nsid))
+        .filter(|local| [nsid, Nsid(local.nsid)].contains(&Nsid::ALL) || nsid == Nsid(local.nsid))
         .filter_map(|local| Some(format!("namespace {} ({}): {}", local.nsid, local.name, local.used_by?)))
         .collect();
     if uses.is_empty() {
         return Ok(());
     }
     let message = format!("{verb}: {} is in use on this machine. Nothing was done", device.name());
-    let advice =
-        format!("{}\n  unmount it or take it out of use first; --force does it all the same", uses.join("\n  "));
+    let advice = format!("{}\n  unmount or close it first; --force does it all the same", uses.join("\n  "));
     Err(Failure::new("in-use", message, advice).into())
 }
 
@@ -103,7 +106,7 @@ mod tests {
         let error = refuse_in_use("detach-ns", &device, Nsid(2), false).unwrap_err().to_string();
         let expected = "detach-ns: nvme0 is in use on this machine. Nothing was done\n  \
                         namespace 2 (nvme0n2): /dev/loop2 is mounted at /mnt/data\n  \
-                        unmount it or take it out of use first; --force does it all the same";
+                        unmount or close it first; --force does it all the same";
         assert_eq!(error, expected);
         assert!(refuse_in_use("delete-ns", &device, Nsid::ALL, false).is_err());
         assert!(refuse_in_use("delete-ns", &device, Nsid::ALL, true).is_ok());

@@ -8,10 +8,11 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use ebof_initiator::AdminData;
-use ebof_nvme::opcode::{admin_name, nvm_name};
+use ebof_nvme::opcode::{admin, admin_name, nvm, nvm_name};
 use ebof_nvme::{Nsid, Sqe};
 
 use super::Outcome;
+use super::guard::refuse_in_use;
 use super::number;
 use crate::command;
 use crate::device::{Device, DeviceArgs, Needs};
@@ -20,6 +21,8 @@ use crate::global::{Format, Global};
 use crate::output::passthru::PassthruView;
 use crate::output::{say, show};
 
+/// Dataset Management, Attribute - Deallocate (AD).
+const DEALLOCATE: u32 = 1 << 2;
 /// Maximum data of one command: the limit of attach daemons.
 const DATA_BYTES_MAX: u32 = 16 << 20;
 
@@ -70,6 +73,9 @@ pub(crate) struct Passthru {
     /// Print the latency of the command
     #[arg(short = 'T', long)]
     latency: bool,
+    /// Send a command that destroys data, or may, although this machine uses the namespace
+    #[arg(long)]
+    force: bool,
 }
 
 /// The command dwords that the options give.
@@ -130,6 +136,9 @@ impl Passthru {
             Direction::None => Vec::new(),
         };
         let sqe = self.command(&*device, admin);
+        if let Some(nsid) = destroys(&sqe, admin) {
+            refuse_in_use(verb(admin), &*device, nsid, self.force)?;
+        }
         if self.show_command {
             say(&crate::output::passthru::command_text(&sqe, data.len()));
         }
@@ -168,7 +177,7 @@ impl Passthru {
         let start = Instant::now();
         let cqe =
             if admin { command::admin(device, sqe, transferred)? } else { command::io(device, sqe, transferred)? };
-        let verb = if admin { "admin-passthru" } else { "io-passthru" };
+        let verb = verb(admin);
         if self.latency {
             say(&format!(" latency: {verb}: {} us", start.elapsed().as_micros()));
         }
@@ -256,6 +265,34 @@ impl Passthru {
     }
 }
 
+const fn verb(admin: bool) -> &'static str {
+    if admin { "admin-passthru" } else { "io-passthru" }
+}
+
+/// The namespace whose data a command destroys, or may: what an unknown command does is not known.
+fn destroys(sqe: &Sqe, admin: bool) -> Option<Nsid> {
+    let select = sqe.cdw10.get() & 0xf;
+    let is_harmless = if admin {
+        match sqe.opcode {
+            admin::FORMAT_NVM | admin::SANITIZE => false,
+            // NVMe Base 2.1, Namespace Management and Namespace Attachment: SEL, 1 deletes and
+            // detaches.
+            admin::NAMESPACE_MANAGEMENT | admin::NAMESPACE_ATTACHMENT => select != 1,
+            opcode => admin_name(opcode).is_some(),
+        }
+    } else {
+        // Dataset Management: only Attribute Deallocate changes data.
+        let harmless = [nvm::FLUSH, nvm::READ, nvm::COMPARE, nvm::VERIFY, nvm::CANCEL, nvm::IO_MANAGEMENT_RECEIVE];
+        let reservations =
+            [nvm::RESERVATION_REGISTER, nvm::RESERVATION_REPORT, nvm::RESERVATION_ACQUIRE, nvm::RESERVATION_RELEASE];
+        let deallocates = sqe.cdw11.get() & DEALLOCATE != 0;
+        let keeps = sqe.opcode == nvm::DATASET_MANAGEMENT && !deallocates;
+        keeps || harmless.contains(&sqe.opcode) || reservations.contains(&sqe.opcode)
+    };
+    let all = sqe.nsid() == Nsid::NONE || sqe.opcode == admin::SANITIZE && admin;
+    (!is_harmless).then_some(if all { Nsid::ALL } else { sqe.nsid() })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -281,6 +318,24 @@ mod tests {
         let view = verb.send(&mut fake, true, &sqe, Direction::FromHost, &mut data).unwrap();
         assert_eq!((fake.last().data.as_slice(), view.result), ([1, 2].as_slice(), 5));
         assert_eq!(view.text(false), "admin-passthru: Success, result: 0x5\n");
+    }
+
+    #[test]
+    fn what_may_destroy_data_is_known() {
+        let destroyed = |line: &str, admin: bool| destroys(&parse(line).command(&Fake::namespace(7, []), admin), admin);
+        for line in ["-O 6", "-O 2 -n 1", "-O 0x0d -4 0", "-O 0x15 -4 0 -n 1", "-O 9", "-O 0x11"] {
+            assert_eq!(destroyed(&format!("x nvme0n7 {line}"), true), None, "{line}");
+        }
+        let admin = [("-O 0x80 -n 3", Nsid(3)), ("-O 0x84", Nsid::ALL), ("-O 0x0d -4 1 -n 3", Nsid(3))];
+        for (line, nsid) in admin.into_iter().chain([("-O 0x15 -4 1 -n 3", Nsid(3)), ("-O 0xc1", Nsid::ALL)]) {
+            assert_eq!(destroyed(&format!("x nvme0n7 {line}"), true), Some(nsid), "{line}");
+        }
+        for line in ["-O 0", "-O 2", "-O 5", "-O 0xc", "-O 0xd", "-O 0xe", "-O 9 -5 3"] {
+            assert_eq!(destroyed(&format!("x nvme0n7 {line}"), false), None, "{line}");
+        }
+        for line in ["-O 1", "-O 4", "-O 8", "-O 9 -5 4", "-O 0x19", "-O 0x81"] {
+            assert_eq!(destroyed(&format!("x nvme0n7 {line}"), false), Some(Nsid(7)), "{line}");
+        }
     }
 
     #[test]
