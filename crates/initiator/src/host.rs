@@ -7,7 +7,7 @@ mod kept;
 
 use std::fs;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 
 use ebof_nvme::{HostId, Nqn, Uuid};
 
@@ -63,7 +63,7 @@ pub fn identity() -> Identity {
 /// The identity of the machine whose file system is mounted at `root`.
 #[must_use]
 pub fn identity_under(root: &Path) -> Identity {
-    let configured = read_word(&root.join("etc/nvme/hostnqn")).and_then(|text| Nqn::parse(&text).ok());
+    let configured = read_word(&root.join("etc/nvme/hostnqn")).and_then(|text| configured(&text));
     let configured_id = read_word(&root.join("etc/nvme/hostid")).and_then(|text| HostId::parse(&text));
     if let Some(nqn) = configured {
         let id = configured_id.or_else(|| uuid_of(&nqn)).unwrap_or_else(|| derived_id(&nqn));
@@ -77,6 +77,17 @@ pub fn identity_under(root: &Path) -> Identity {
 #[must_use]
 pub fn machine() -> Uuid {
     machine_uuid(Path::new("/")).0
+}
+
+/// The name in `/etc/nvme/hostnqn`. One that cannot be used is told, once: another identity takes
+/// its place, which targets may not know.
+fn configured(text: &str) -> Option<Nqn> {
+    static TOLD: Once = Once::new();
+    let parsed = Nqn::parse(text);
+    if let Err(error) = &parsed {
+        TOLD.call_once(|| tracing::warn!(%error, "/etc/nvme/hostnqn cannot be used: this host has another name"));
+    }
+    parsed.ok()
 }
 
 /// A Host Identifier for a host NQN that came without one: the UUID in its name, or one derived
@@ -120,8 +131,7 @@ fn machine_uuid(root: &Path) -> (Uuid, Source) {
 }
 
 fn uuid_of(nqn: &Nqn) -> Option<HostId> {
-    let uuid = nqn.as_str().strip_prefix(Nqn::UUID_PREFIX)?;
-    Uuid::parse(uuid).map(|uuid| HostId(uuid.0))
+    HostId::parse(nqn.as_str().strip_prefix(Nqn::UUID_PREFIX)?)
 }
 
 fn derived_id(nqn: &Nqn) -> HostId {
@@ -182,6 +192,11 @@ mod tests {
         let nqn = "nqn.2014-08.org.nvmexpress:uuid:00112233-4455-6677-8899-aabbccddeeff";
         let root = root(&[("etc/nvme/hostnqn", nqn)]);
         assert_eq!(identity_under(root.path()).id.to_string(), "00112233-4455-6677-8899-aabbccddeeff");
+        // As some tools write it, and Linux and SPDK take it; the name stays as it is.
+        let plain = "nqn.2014-08.org.nvmexpress:uuid:00112233445566778899aabbccddeeff";
+        let identity = identity_under(self::root(&[("etc/nvme/hostnqn", plain)]).path());
+        assert_eq!((identity.nqn.as_str(), identity.source), (plain, Source::Configured));
+        assert_eq!(identity.id.to_string(), "00112233-4455-6677-8899-aabbccddeeff");
     }
 
     #[test]

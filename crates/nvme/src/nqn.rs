@@ -42,7 +42,7 @@ impl fmt::Display for NqnError {
             Self::NotUtf8 { at } => write!(f, "the NQN is not UTF-8 at byte {at}"),
             Self::Control { at } => write!(f, "the NQN has a control character or white space at byte {at}"),
             Self::Unterminated => f.write_str("the NQN field has no terminating NUL"),
-            Self::BadUuid => f.write_str("the UUID in the NQN is malformed (want 8-4-4-4-12 hexadecimal digits)"),
+            Self::BadUuid => f.write_str("the UUID in the NQN is malformed (want 8-4-4-4-12 or 32 hexadecimal digits)"),
         }
     }
 }
@@ -76,7 +76,7 @@ impl Nqn {
         if let Some((at, _)) = text.char_indices().find(|(_, c)| c.is_control() || c.is_whitespace()) {
             return Err(NqnError::Control { at });
         }
-        if text.strip_prefix(Self::UUID_PREFIX).is_some_and(|uuid| crate::uuid::Uuid::parse(uuid).is_none()) {
+        if text.strip_prefix(Self::UUID_PREFIX).is_some_and(|uuid| crate::uuid::HostId::parse(uuid).is_none()) {
             return Err(NqnError::BadUuid);
         }
         Ok(Self(text.to_string()))
@@ -186,6 +186,8 @@ mod tests {
         assert_eq!(Nqn::parse(&"x".repeat(224)), Err(NqnError::TooLong { bytes: 224 }));
         assert_eq!(Nqn::parse("a b"), Err(NqnError::Control { at: 1 }));
         assert_eq!(Nqn::parse("nqn.2014-08.org.nvmexpress:uuid:12"), Err(NqnError::BadUuid));
+        // Deviation: Linux and SPDK take a UUID without dashes, too.
+        assert!(Nqn::parse("nqn.2014-08.org.nvmexpress:uuid:00112233445566778899aabbccddeeff").is_ok());
         assert_eq!(Nqn::from_field(&[b'a'; 256]), Err(NqnError::Unterminated));
     }
 

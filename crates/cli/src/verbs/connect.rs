@@ -2,6 +2,7 @@
 //! block devices, is in `ebof-attach`.
 
 use std::collections::{HashMap, HashSet};
+use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use ebof_attach::{Kind, Report, Select};
 use ebof_nvme::Nqn;
-use ebof_nvme::log::{DiscoveryEntry, SubsystemType};
+use ebof_nvme::log::{DiscoveryEntry, SecType, SubsystemType};
 use ebof_nvme::uri::Transport;
 
 use super::Outcome;
@@ -113,8 +114,9 @@ impl ConnectAll {
         }
         let mut run = Everything::with_front(self.front.into());
         run.follow_services(services(&self.fabric)?, global)?;
-        show(global, &run.view)?;
-        Ok(if run.view.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        let view = run.into_view();
+        show(global, &view)?;
+        Ok(if view.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
 
@@ -126,38 +128,64 @@ pub(super) struct Everything {
     view: ConnectAllView,
     /// Records that were followed: transport, subsystem, address, port.
     followed: HashSet<(Transport, String, String, u16)>,
+    /// Services that others have referred to.
+    refers: HashSet<(String, Option<String>, Option<u16>)>,
     /// The connected subsystems, with the names of their controllers.
     connected: HashMap<String, String>,
+    /// Addresses that did not answer, which are not tried again: each costs a time-out.
+    dead: HashSet<(Transport, String, u16)>,
     /// Connections that were tried.
     tried: usize,
 }
+
+/// Kinds of connect errors that are about the address, not about the subsystem.
+const DEAD: [&str; 5] = ["refused", "unreachable", "timed-out", "rejected-by-manager", "name-not-resolved"];
 
 impl Everything {
     pub(super) fn with_front(front: Kind) -> Self {
         Self { front, ..Self::default() }
     }
 
+    /// What came of it. A port that failed is no failure of a subsystem that is connected through
+    /// another one.
     pub(super) fn into_view(self) -> ConnectAllView {
-        self.view
+        let Self { mut view, connected, .. } = self;
+        for (nqn, error) in std::mem::take(&mut view.failed) {
+            match connected.get(&nqn) {
+                Some(name) => {
+                    let text = failure::text(&error);
+                    let reason = text.lines().next().unwrap_or_default();
+                    view.skipped.push((nqn, format!("connected as {name}; another port failed: {reason}")));
+                }
+                None => view.failed.push((nqn, error)),
+            }
+        }
+        view
     }
 
     /// Asks discovery services, and those that they refer to.
     ///
     /// # Errors
-    /// The first one does not answer.
+    /// The only one does not answer.
     pub(super) fn follow_services(&mut self, mut waiting: Vec<FabricArgs>, global: &Global) -> anyhow::Result<()> {
+        let named = waiting.len();
+        waiting.reverse();
         let mut asked: Vec<(String, Option<String>, Option<u16>)> = Vec::new();
         while let Some(service) = waiting.pop() {
             let place = (service.transport.clone(), service.traddr.clone(), service.trsvcid);
             if asked.contains(&place) || asked.len() >= SERVICES_MAX {
                 continue;
             }
-            let first = asked.is_empty();
+            let is_named = !self.refers.contains(&place);
             asked.push(place);
             match ask(&service, global) {
                 Ok(log) => self.follow_all(&service, &log.entries, &mut waiting),
                 // A service that the user names must answer; a referral may be stale.
-                Err(error) if first => return Err(error.into()),
+                Err(error) if is_named && named == 1 => return Err(error.into()),
+                Err(error) if is_named => {
+                    let place = service.traddr.unwrap_or_default();
+                    self.view.failed.push((place, anyhow::Error::new(error)));
+                }
                 Err(error) => say(&format!("{error}")),
             }
         }
@@ -184,7 +212,7 @@ impl Everything {
         count: usize,
         waiting: &mut Vec<FabricArgs>,
     ) {
-        let traddr = entry.address().as_str().map(str::to_owned);
+        let traddr = entry.address().as_str().map(|traddr| scoped(traddr, service));
         let trsvcid = entry.service_id().as_str().and_then(|port| port.parse::<u16>().ok());
         let nqn = Nqn::from_field(&entry.subnqn);
         let transport = Transport::from_name(entry.transport().name());
@@ -203,11 +231,19 @@ impl Everything {
                 if count > PROGRESS_FROM {
                     say(&format!("record {number} of {count}: {} at {}:{trsvcid}", safe(nqn.as_str()), safe(&traddr)));
                 }
-                self.connect(service, &nqn, &traddr, trsvcid);
+                match wants_tls(entry) {
+                    true => {
+                        let reason = "its port wants TLS, which this version of ebof does not have";
+                        self.view.skipped.push((nqn.to_string(), reason.to_owned()));
+                    }
+                    false => self.connect(service, &nqn, &traddr, trsvcid),
+                }
             }
             SubsystemType::REFERRAL => {
                 let referral =
                     FabricArgs { traddr: Some(traddr), trsvcid: Some(trsvcid), nqn: None, ..service.clone() };
+                let place = (referral.transport.clone(), referral.traddr.clone(), referral.trsvcid);
+                self.refers.insert(place);
                 waiting.push(referral);
             }
             _ => {}
@@ -218,6 +254,13 @@ impl Everything {
         // Another port of the same subsystem shows the same namespaces.
         if let Some(name) = self.connected.get(nqn.as_str()).filter(|_| !service.duplicate_connect) {
             self.view.skipped.push((nqn.to_string(), format!("connected as {name} through another port")));
+            return;
+        }
+        let transport = Transport::from_name(&service.transport).unwrap_or(Transport::Tcp);
+        let place = (transport, traddr.to_owned(), trsvcid);
+        if self.dead.contains(&place) {
+            let error = anyhow::anyhow!("{traddr} port {trsvcid} did not answer a moment ago: not tried again");
+            self.view.failed.push((nqn.to_string(), error));
             return;
         }
         self.tried += 1;
@@ -232,8 +275,35 @@ impl Everything {
                 self.connected.insert(nqn.to_string(), existing.name);
                 self.view.skipped.push((nqn.to_string(), reason));
             }
-            Err(error) => self.view.failed.push((nqn.to_string(), anyhow::Error::new(error))),
+            Err(error) => {
+                if let ebof_attach::Error::Daemon { kind: Some(kind), .. } = &error
+                    && DEAD.contains(&kind.as_str())
+                {
+                    self.dead.insert(place);
+                }
+                self.view.failed.push((nqn.to_string(), anyhow::Error::new(error)));
+            }
         }
+    }
+}
+
+/// Whether a record says that its port has nothing but TLS.
+fn wants_tls(entry: &DiscoveryEntry) -> bool {
+    let has_tls = entry.security().is_some_and(|security| [SecType::TLS, SecType::TLS_1_3].contains(&security));
+    has_tls && entry.requirements().secure_channel_required() != Some(false)
+}
+
+/// An address of a discovery log. A link-local one counts on the network that its service was
+/// reached through: a log cannot name that, since it is numbered by each machine for itself.
+fn scoped(traddr: &str, service: &FabricArgs) -> String {
+    let is_link_local = traddr.parse::<Ipv6Addr>().is_ok_and(|address| address.is_unicast_link_local());
+    let scope = || {
+        let named = service.traddr.as_deref().and_then(|own| own.split_once('%')).map(|(_, scope)| scope);
+        named.or(service.overrides.host_iface.as_deref())
+    };
+    match scope().filter(|_| is_link_local) {
+        Some(scope) => format!("{traddr}%{scope}"),
+        None => traddr.to_owned(),
     }
 }
 
@@ -357,9 +427,48 @@ mod tests {
         entry
     }
 
+    fn service(line: &str) -> FabricArgs {
+        parse_conf("x".as_ref(), line).remove(0).unwrap()
+    }
+
+    #[test]
+    fn link_local_addresses_count_where_their_service_was_found() {
+        let (named, bound) = (service("-a fe80::1%eth0"), service("-a 2001:db8::1 -f eth1"));
+        assert_eq!(scoped("fe80::2", &named), "fe80::2%eth0");
+        assert_eq!(scoped("fe80::2", &bound), "fe80::2%eth1");
+        for traddr in ["fe80::2%eth7", "2001:db8::2", "192.0.2.1"] {
+            assert_eq!(scoped(traddr, &named), traddr);
+        }
+        assert_eq!(scoped("fe80::2", &service("-a 192.0.2.1")), "fe80::2");
+    }
+
+    #[test]
+    fn a_port_that_says_it_wants_tls_is_not_tried() {
+        let with = |security: SecType, treq: u8| {
+            let mut entry = DiscoveryEntry { treq, ..record(4420) };
+            entry.tsas[0] = security.0;
+            wants_tls(&entry)
+        };
+        assert!(with(SecType::TLS_1_3, 1) && with(SecType::TLS_1_3, 0) && with(SecType::TLS, 1));
+        assert!(!with(SecType::TLS_1_3, 2) && !with(SecType::NONE, 1) && !with(SecType::NONE, 0));
+    }
+
+    #[test]
+    fn an_address_that_does_not_answer_is_tried_once() {
+        let service = service("-t tcp -a 127.0.0.1");
+        let mut run = Everything::default();
+        run.dead.insert((Transport::Tcp, "127.0.0.1".to_owned(), 4420));
+        run.follow_all(&service, &[record(4420)], &mut Vec::new());
+        assert_eq!((run.tried, run.view.failed.len()), (0, 1));
+        // Another port has the subsystem: nothing is missing.
+        run.connected.insert("nqn.2014-08.org.example:x".to_owned(), "nvme0".to_owned());
+        let view = run.into_view();
+        assert!(view.failed.is_empty() && view.skipped[0].1.starts_with("connected as nvme0; another port failed: "));
+    }
+
     #[test]
     fn referrals_that_form_a_cycle_are_followed_once() {
-        let service = parse_conf("-t tcp -a 127.0.0.1").unwrap().remove(0);
+        let service = service("-t tcp -a 127.0.0.1");
         let mut run = Everything::default();
         // As if it had been connected: nothing is connected here.
         run.connected.insert("nqn.2014-08.org.example:x".to_owned(), "nvme0".to_owned());
@@ -377,7 +486,7 @@ mod tests {
 
     #[test]
     fn records_are_followed_over_their_own_transport() {
-        let service = parse_conf("-t tcp -a 127.0.0.1 --hdr-digest --tos 8").unwrap().remove(0);
+        let service = service("-t tcp -a 127.0.0.1 --hdr-digest --tos 8");
         let mut run = Everything::default();
         let referral =
             |trtype: TrType| DiscoveryEntry { trtype: trtype.0, subtype: SubsystemType::REFERRAL.0, ..record(4420) };

@@ -34,8 +34,20 @@ pub(crate) struct Discover {
 
 impl Discover {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        for service in services(&self.fabric)? {
-            let log = ask(&service, global)?;
+        let services = services(&self.fabric)?;
+        let several = services.len() > 1;
+        let mut status = ExitCode::SUCCESS;
+        for service in services {
+            let log = match ask(&service, global) {
+                Ok(log) => log,
+                // The others may be there.
+                Err(error) if several => {
+                    say(&format!("{error}"));
+                    status = ExitCode::FAILURE;
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
             let view = DiscoveryView::new(log.generation, log.record_format, log.entries);
             match (&self.raw, view.binary()) {
                 (Some(path), Some(bytes)) => {
@@ -45,7 +57,7 @@ impl Discover {
                 _ => show(global, &view)?,
             }
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(status)
     }
 }
 
@@ -66,22 +78,28 @@ pub(super) fn services(fabric: &FabricArgs) -> anyhow::Result<Vec<FabricArgs>> {
     Ok(services)
 }
 
-/// The discovery services of nvme-cli's file; none if there is no file.
+/// The discovery services of nvme-cli's file; none if there is no file. Lines that cannot be used
+/// are told and passed over, as nvme-cli does: one mistake must not keep a machine from its disks.
 ///
 /// # Errors
-/// It cannot be read or is invalid.
+/// It cannot be read, or no line can be used.
 pub(crate) fn services_of_conf(path: &Path) -> anyhow::Result<Vec<FabricArgs>> {
     if !path.exists() {
         return Ok(Vec::new());
     }
     let text = file::read_text(path, "the discovery services", CONF_BYTES_MAX, file::Kind::Regular)?;
-    let services = parse_conf(&text)?;
-    services.iter().try_for_each(FabricArgs::check)?;
-    Ok(services)
+    let mut lines = parse_conf(path, &text);
+    if !lines.is_empty() && lines.iter().all(Result::is_err) {
+        return lines.remove(0).map(|service| vec![service]).map_err(Into::into);
+    }
+    let usable =
+        |line: Result<FabricArgs, Failure>| line.inspect_err(|error| say(&format!("{error}; passed over"))).ok();
+    Ok(lines.into_iter().filter_map(usable).collect())
 }
 
 /// Parses nvme-cli's `discovery.conf`, which has the options of one discovery service in each line.
-pub(super) fn parse_conf(text: &str) -> Result<Vec<FabricArgs>, Failure> {
+/// Errors name file and line.
+pub(super) fn parse_conf(path: &Path, text: &str) -> Vec<Result<FabricArgs, Failure>> {
     #[derive(Parser)]
     #[command(no_binary_name = true, disable_help_flag = true)]
     struct Line {
@@ -90,6 +108,7 @@ pub(super) fn parse_conf(text: &str) -> Result<Vec<FabricArgs>, Failure> {
     }
     let lines = text.lines().enumerate().map(|(number, line)| (number + 1, line.trim()));
     let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    let path = path.display();
     lines
         .map(|(number, line)| {
             // nvme-cli treats white space and `=` alike.
@@ -99,15 +118,17 @@ pub(super) fn parse_conf(text: &str) -> Result<Vec<FabricArgs>, Failure> {
                 let reason = reason.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
                 Failure::new(
                     "config",
-                    format!("{DISCOVERY_CONF}:{number}: {reason}"),
+                    format!("{path}:{number}: {reason}"),
                     "correct the line, or name a service with -a",
                 )
             })?;
             match parsed.fabric.traddr {
-                Some(_) => Ok(parsed.fabric),
+                Some(_) => {
+                    parsed.fabric.check().map_err(|error| error.at(&format!("{path}:{number}"))).map(|()| parsed.fabric)
+                }
                 None => Err(Failure::new(
                     "config",
-                    format!("{DISCOVERY_CONF}:{number}: the line names no address"),
+                    format!("{path}:{number}: the line names no address"),
                     "write the options of one discovery service to a line: -t tcp -a ADDRESS -s PORT",
                 )),
             }
@@ -151,7 +172,7 @@ mod tests {
     fn discovery_conf_has_the_options_of_a_service_on_each_line() {
         let text =
             "# comment\n\n-t tcp -a 192.168.1.4 -s 8009\n--transport=tcp --traddr=10.0.0.1 --host-traddr 10.0.0.2\n";
-        let services = parse_conf(text).unwrap();
+        let services: Vec<_> = parse_conf(Path::new("a.conf"), text).into_iter().map(Result::unwrap).collect();
         let found: Vec<_> =
             services.iter().map(|service| (service.traddr.as_deref().unwrap(), service.trsvcid)).collect();
         assert_eq!(found, [("192.168.1.4", Some(8009)), ("10.0.0.1", None)]);
@@ -159,9 +180,22 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_line_is_reported_with_its_number() {
-        let error = parse_conf("-t tcp -a x\n--nonsense 1\n").unwrap_err().to_string();
-        assert!(error.starts_with("/etc/nvme/discovery.conf:2: "), "{error}");
-        assert!(parse_conf("-t tcp\n").unwrap_err().to_string().contains("names no address"));
+    fn lines_that_cannot_be_used_are_named_and_passed_over() {
+        let text =
+            "-t tcp -a 127.0.0.1\n--nonsense 1\n-t tcp\n-t tcp -a 127.0.0.2 --dhchap-secret DHHC-1:x\n-t fc -a x\n";
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("discovery.conf");
+        std::fs::write(&path, text).unwrap();
+        let errors: Vec<String> =
+            parse_conf(&path, text).into_iter().filter_map(|line| Some(line.err()?.to_string())).collect();
+        for (error, (line, what)) in
+            errors.iter().zip([(2, "nonsense"), (3, "names no address"), (4, "--dhchap-secret"), (5, "fc")])
+        {
+            assert!(error.starts_with(&format!("{}:{line}: ", path.display())) && error.contains(what), "{error}");
+        }
+        assert_eq!((errors.len(), services_of_conf(&path).unwrap().len()), (4, 1));
+        std::fs::write(&path, "--nonsense 1\n").unwrap();
+        assert!(services_of_conf(&path).is_err(), "nothing is left");
+        assert!(services_of_conf(&directory.path().join("none")).unwrap().is_empty());
     }
 }

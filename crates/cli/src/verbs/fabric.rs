@@ -223,8 +223,12 @@ mod tests {
 
     #[test]
     fn options_of_tcp_are_refused_over_rdma() {
-        let check =
-            |line: &str| super::super::discover::parse_conf(line).unwrap()[0].check().map_err(|e| e.to_string());
+        let check = |line: &str| {
+            super::super::discover::parse_conf("x".as_ref(), line)
+                .remove(0)
+                .map(|_| ())
+                .map_err(|e| e.to_string().replacen("x:1: ", "", 1))
+        };
         check("-t rdma -a 192.0.2.1 --tos 8 -i 2 -P 1 -Q 64 -l 10").unwrap();
         let refused = check("-t rdma -a 192.0.2.1 --data-digest").unwrap_err();
         assert!(refused.starts_with("--data-digest is an option of TCP"), "{refused}");

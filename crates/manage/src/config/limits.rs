@@ -11,8 +11,10 @@ pub const PORTS_MAX: usize = 256;
 pub const HOSTS_MAX: usize = 65536;
 /// The most subsystems.
 pub const SUBSYSTEMS_MAX: usize = 4096;
-/// The most namespaces of a subsystem, and the highest NSID.
+/// The most namespaces of a subsystem.
 pub const NAMESPACES_MAX: u32 = 1024;
+/// The highest NSID: FFFFFFFFh stands for all namespaces.
+pub const NSID_MAX: u32 = 0xffff_fffe;
 /// The highest ANA group.
 pub const ANA_GROUP_MAX: u32 = 1024;
 /// The most drives: each has a thread.

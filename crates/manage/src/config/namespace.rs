@@ -122,7 +122,7 @@ impl Serialize for Eui64 {
 
 impl Namespace {
     /// Valid NSIDs.
-    pub(crate) const NSID: RangeInclusive<u64> = 1..=limits::NAMESPACES_MAX as u64;
+    pub(crate) const NSID: RangeInclusive<u64> = 1..=limits::NSID_MAX as u64;
 
     pub(crate) const KEYS: &[Key<Self>] = &[
         Key {

@@ -187,7 +187,7 @@ fn each_mistake_is_reported() {
         ("[[subsystems]]\nserial = \"1\"", "1:1: error: a subsystem has no `nqn`"),
         (
             "[[subsystems]]\nnqn = \"nqn.2014-08.org.nvmexpress:uuid:1\"",
-            "2:7: error: the UUID in the NQN is malformed (want 8-4-4-4-12 hexadecimal digits)",
+            "2:7: error: the UUID in the NQN is malformed (want 8-4-4-4-12 or 32 hexadecimal digits)",
         ),
         (
             "[[subsystems]]\nnqn = \"nqn.2014-08.org.nvmexpress.discovery\"",
@@ -209,7 +209,7 @@ fn each_mistake_in_a_subsystem_is_reported() {
         ("cntlid_min = 0", "4:14: error: `cntlid_min` is 0"),
         ("cntlid_min = 9\ncntlid_max = 8", "5:14: error: cntlid_min 9 is above cntlid_max 8"),
         ("namespaces = [{ nsid = 0, drive = \"a\" }]", "4:24: error: `nsid` is 0"),
-        ("namespaces = [{ nsid = 1025, drive = \"a\" }]", "4:24: error: `nsid` is 1025"),
+        ("namespaces = [{ nsid = 4294967295, drive = \"a\" }]", "4:24: error: `nsid` is 4294967295"),
         ("namespaces = [{ nsid = 1 }]", "4:15: error: a namespace has no `drive`"),
         (
             "namespaces = [{ nsid = 1, drive = \"a\" }, { nsid = 1, drive = \"b\" }]",

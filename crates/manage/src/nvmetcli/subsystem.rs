@@ -131,8 +131,8 @@ fn read_namespace(
     ignore_unknown(&table, out);
     let nsid_node = nsid_node?;
     let number = loose_integer("nsid", nsid_node, out)?;
-    let Some(nsid) = u32::try_from(number).ok().filter(|nsid| (1..=limits::NAMESPACES_MAX).contains(nsid)) else {
-        let help = format!("accepted: 1 to {}", limits::NAMESPACES_MAX);
+    let Some(nsid) = u32::try_from(number).ok().filter(|nsid| (1..=limits::NSID_MAX).contains(nsid)) else {
+        let help = format!("accepted: 1 to {}", limits::NSID_MAX);
         out.error(nsid_node.span.clone(), format!("`nsid` is {number}"), help);
         return None;
     };

@@ -136,7 +136,7 @@ fn mistakes_have_positions() {
         ("\"16384\"", "\"many\"", "26:29: error: `inline_data_size` is \"many\""),
         ("\"cntlid_min\": \"1\"", "\"cntlid_min\": \"0\"", "45:23: error: `cntlid_min` is 0"),
         ("\"nsid\": 7", "\"nsid\": 1", "75:19: error: the NSID 1 is used twice"),
-        ("\"nsid\": 7", "\"nsid\": 8192", "75:19: error: `nsid` is 8192"),
+        ("\"nsid\": 7", "\"nsid\": 4294967295", "75:19: error: `nsid` is 4294967295"),
         ("\"/srv/a:1G\"", "\"/dev/nvme0n1\"", "71:21: error: the drive /dev/nvme0n1 is used twice"),
         ("d592cdf3-", "d592cdf3", "59:21: error: `d592cdf35d1c-44e0-8412-3fcf7d99df27` is not a UUID"),
     ] {

@@ -56,7 +56,7 @@ pub(crate) fn check_nqn(text: &str, span: &Span, out: &mut Collector<'_>) -> Opt
         Ok(nqn) => Some(nqn),
         Err(error) => {
             let help = match error {
-                NqnError::BadUuid => "write 8-4-4-4-12 hexadecimal digits behind `uuid:`",
+                NqnError::BadUuid => "write 8-4-4-4-12 or 32 hexadecimal digits behind `uuid:`",
                 _ => "accepted: 1 to 223 bytes without white space, such as \"nqn.2014-08.org.example:drive0\"",
             };
             out.error(span.clone(), error.to_string(), help);
