@@ -68,12 +68,17 @@ impl From<Cost> for ProcessCost {
     fn from(cost: Cost) -> Self {
         let each = cost.cpu.as_secs_f64() * 1e6 / float(cost.operations.max(1));
         Self {
-            cpu_percent: cost.cpu.as_secs_f64() * 100.0 / cost.elapsed.as_secs_f64().max(1e-9),
+            cpu_percent: percent(cost.cpu, cost.elapsed),
             cpu_us_per_operation: each,
             user_us_per_operation: each * cost.user_part,
             system_us_per_operation: each * (1.0 - cost.user_part),
         }
     }
+}
+
+/// What `cpu` is of `elapsed`; 0 of a job that failed before it was measured.
+fn percent(cpu: Duration, elapsed: Duration) -> f64 {
+    if elapsed.is_zero() { 0.0 } else { cpu.as_secs_f64() * 100.0 / elapsed.as_secs_f64() }
 }
 
 /// One direction, or both together.
@@ -142,7 +147,7 @@ impl Report {
             first_error: all.first_error,
             verified_bytes: all.verified_bytes,
             cpu_us_per_operation: all.cpu.as_secs_f64() * 1e6 / float(operations),
-            cpu_percent: all.cpu.as_secs_f64() * 100.0 / elapsed.as_secs_f64().max(1e-9),
+            cpu_percent: percent(all.cpu, elapsed),
             process: cost.map(ProcessCost::from),
             depth,
         }

@@ -92,9 +92,14 @@ impl Source {
                     options.queue_size = queues.size.unwrap_or(depth.saturating_add(1));
                 }
                 let controller = Controller::connect(&options)?;
-                let namespace = controller.namespace(*nsid)?;
-                let queues = if queues.shared { Some(Queues::new(&controller)?) } else { None };
-                Ok(Opened::Fabric { controller, namespace, queues })
+                let opened = controller.namespace(*nsid).and_then(|namespace| {
+                    let queues = if queues.shared { Some(Queues::new(&controller)?) } else { None };
+                    Ok(Opened::Fabric { controller: controller.clone(), namespace, queues })
+                });
+                if opened.is_err() {
+                    controller.disconnect();
+                }
+                Ok(opened?)
             }
             Self::Local(spec) => Ok(Opened::Local(open_direct(spec)?)),
             Self::Device(device, _) => Ok(Opened::Local(Arc::clone(device))),
@@ -130,6 +135,16 @@ pub fn open_direct(spec: &Spec) -> Result<Arc<dyn Device>, ebof_backend::OpenErr
     };
     let source = ebof_backend::Source::Path { path: path.clone(), size_bytes: *size_bytes, direct: Some(true) };
     ebof_backend::open(&Spec { source, ..spec.clone() }).or_else(|_| ebof_backend::open(spec))
+}
+
+impl Drop for Opened {
+    /// Says goodbye: a process that only ends looks to the target like one that crashed.
+    fn drop(&mut self) {
+        if let Self::Fabric { controller, queues, .. } = self {
+            *queues = None;
+            controller.clone().disconnect();
+        }
+    }
 }
 
 impl Opened {

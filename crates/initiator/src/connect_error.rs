@@ -180,6 +180,8 @@ pub enum ConnectErrorKind {
     AuthenticationRequired,
     /// The discovery log has changed and has to be read again.
     RestartDiscovery,
+    /// The discovery log changed before it was read completely, at every try.
+    LogChanges,
     /// A command was refused with another status.
     Status {
         /// The command.
@@ -322,6 +324,7 @@ impl ConnectErrorKind {
             Self::NotDiscovery => "not-discovery",
             Self::AuthenticationRequired => "authentication-required",
             Self::RestartDiscovery => "restart-discovery",
+            Self::LogChanges => "log-changes",
             Self::Status { .. } => "status",
             Self::Closed { .. } => "closed",
             Self::Terminated(_) => "terminated",

@@ -79,6 +79,7 @@ fn log_kind(error: Error) -> Kind {
         Error::Timeout { after_ms } => Kind::TimedOut { after_ms },
         Error::System { action, errno } => Kind::System { action, errno },
         Error::Lost(loss) => stop::of_loss(loss),
+        Error::Unsettled(_) => Kind::LogChanges,
         other => Kind::Protocol { violation: other.to_string() },
     }
 }
@@ -128,7 +129,7 @@ pub(crate) fn read_log(
         }
         bytes = again;
     }
-    Err(Error::Malformed("the discovery log changes faster than it can be read"))
+    Err(Error::Unsettled("the discovery log"))
 }
 
 fn header(bytes: &[u8]) -> Result<DiscoveryHeader, Error> {
@@ -184,6 +185,7 @@ mod tests {
         assert_eq!((log.generation, log.entries[0].portid.get()), (6, 6));
         let error = read_log(4096, service(3, (1..100).collect())).unwrap_err();
         assert!(error.to_string().contains("changes faster"));
+        assert_eq!(log_kind(error), Kind::LogChanges, "which is no mistake of the service");
     }
 
     #[test]

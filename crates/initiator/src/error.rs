@@ -53,6 +53,9 @@ pub enum Error {
         /// Length of the data.
         bytes: usize,
     },
+    /// What was read changed before it was read completely, again and again.
+    #[error("{0} changes faster than it can be read")]
+    Unsettled(&'static str),
     /// No active namespace has this identifier.
     #[error("there is no namespace {0}")]
     NoSuchNamespace(Nsid),
@@ -136,6 +139,7 @@ impl Error {
             Self::QueueFull => "queue-full",
             Self::NoFreeQueue { .. } => "no-free-queue",
             Self::TooLarge { .. } => "too-large",
+            Self::Unsettled(_) => "unsettled",
             Self::NoSuchNamespace(_) => "no-such-namespace",
             Self::Replaced { .. } => "namespace-replaced",
             Self::Format { .. } => "unusable-format",

@@ -277,6 +277,12 @@ impl Connection {
     }
 }
 
+/// Whether a connection begins as TLS does: RFC 8446, `TLSPlaintext`, a handshake record of any
+/// version 3.x.
+fn is_client_hello(first: &[u8]) -> bool {
+    matches!(first, [0x16, 0x03, ..])
+}
+
 /// Which refusal the end of a connection is that never became a queue; `None` when nothing was
 /// refused.
 fn refusal_of(end: &End, initialized: bool) -> Option<RefusalReason> {
@@ -286,6 +292,7 @@ fn refusal_of(end: &End, initialized: bool) -> Option<RefusalReason> {
         }
         End::Fatal(_) if initialized => RefusalReason::ProtocolError,
         End::Capsule(_) | End::OtherQueue { .. } => RefusalReason::ProtocolError,
+        End::Fatal(error) if is_client_hello(&error.header) => RefusalReason::Tls,
         End::Fatal(_) => RefusalReason::NotNvme,
         End::Handshake(_) | End::NotEstablished(_) => RefusalReason::HandshakeTimeout,
         _ => return None,

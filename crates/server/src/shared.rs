@@ -300,7 +300,7 @@ impl Shared {
         let advice = reason.advice();
         if let Some(more) = self.may_log(peer.about(), Kind::Refused(reason)) {
             let name = &port.name;
-            tracing::warn!(%peer, port = name, ?reason, host_nqn, subsystem_nqn, "refused: {detail}; {advice}{more}");
+            tracing::warn!(%peer, port = name, %reason, host_nqn, subsystem_nqn, "refused: {detail}; {advice}{more}");
         }
         let time_unix_ms = self.clock.unix_ms();
         let advice = advice.to_owned();

@@ -1,6 +1,8 @@
 //! The words of [`super::ConnectError`]: one place to read and to improve what people see when a
 //! connection fails.
 
+use std::net::Ipv6Addr;
+
 use ebof_nvme::connect::field_name;
 use ebof_nvme::property::Csts;
 use ebof_nvme::uri::Transport;
@@ -54,6 +56,7 @@ pub(super) fn summary(kind: &K, tried: &Tried) -> String {
         }
         K::AuthenticationRequired => format!("cannot connect to {to}: the target wants this host to authenticate"),
         K::RestartDiscovery => format!("cannot connect to {to}: the target's discovery log has changed"),
+        K::LogChanges => format!("cannot read the discovery log of {to}: it changes faster than it can be read"),
         K::Status { command, .. } => format!("cannot connect to {to}: the target refused {command}"),
         K::Closed { .. } => format!("cannot connect to {to}: the target closed the connection ({})", tried.step.name()),
         K::Terminated(_) => format!("cannot connect to {to}: the target ended the connection with a complaint"),
@@ -121,6 +124,7 @@ pub(super) fn answer(kind: &K, tried: &Tried) -> String {
         K::NotDiscovery => "Identify Controller: not a discovery controller".to_owned(),
         K::AuthenticationRequired => "Connect asks for authentication before anything else".to_owned(),
         K::RestartDiscovery => ebof_nvme::Status::CONNECT_RESTART_DISCOVERY.to_string(),
+        K::LogChanges => "another generation of the log at each of ten tries".to_owned(),
         K::Status { status, .. } => status.to_string(),
         K::Closed { errno: Some(errno) } => errno_text(*errno),
         K::Closed { errno: None } => format!("end of stream ({})", tried.step.name()),
@@ -193,11 +197,9 @@ pub(super) fn to_do(kind: &K, tried: &Tried) -> String {
             tried.transport.name(), tried.traddr, tried.trsvcid
         ),
         K::NotDiscovery => "use `ebof connect` for it; to discover, leave the NQN away or give the discovery service's".to_owned(),
-        K::AuthenticationRequired => {
-            "connect with keys (--dhchap-secret) where they are supported, or have the target not ask this host for them"
-                .to_owned()
-        }
+        K::AuthenticationRequired => "have the target not ask this host for keys: this version of ebof has none".to_owned(),
         K::RestartDiscovery => "run discovery again and connect to what it lists now".to_owned(),
+        K::LogChanges => "try again: somebody changes the target's configuration just now".to_owned(),
         K::Status { status, .. } if !status.is_dnr() => "see the target's log; trying again may help".to_owned(),
         K::Status { .. } => "see the target's log: it says that trying again would not help".to_owned(),
         K::Closed { .. } | K::RdmaFailed { .. } => "see the target's log, and try again".to_owned(),
@@ -206,10 +208,19 @@ pub(super) fn to_do(kind: &K, tried: &Tried) -> String {
             .to_owned(),
         K::NotReady { .. } => "see the target's log and the health of its drive, then try again".to_owned(),
         K::Unsupported { .. } => "see what the target offers (`ebof id-ctrl`) and what was asked for".to_owned(),
+        K::System { errno: Errno::INVAL, .. } if is_link_local(&tried.traddr) => format!(
+            "a link-local address counts on one network only: name the interface behind it ({}%eth0), or with --host-iface",
+            tried.traddr
+        ),
         K::System { errno: Errno::MFILE | Errno::NFILE, .. } => "raise the limit of open files (`ulimit -n`)".to_owned(),
         K::System { .. } => "see the system's limits and log (`dmesg`)".to_owned(),
         K::Cancelled => "nothing".to_owned(),
     }
+}
+
+/// Whether an address is link-local and does not name its network.
+fn is_link_local(traddr: &str) -> bool {
+    traddr.parse::<Ipv6Addr>().is_ok_and(|address| address.is_unicast_link_local())
 }
 
 /// What to do if there was no answer in time.

@@ -236,7 +236,7 @@ fn connect_is_refused() {
             "authentication-required",
             "the target wants this host to authenticate",
             "Connect asks for authentication before anything else",
-            "connect with keys (--dhchap-secret) where they are supported, or have the target not ask this host for them",
+            "have the target not ask this host for keys: this version of ebof has none",
         ),
         (
             Status::CONNECT_RESTART_DISCOVERY,

@@ -4,6 +4,7 @@
 //! makes room.
 
 use std::collections::VecDeque;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +38,8 @@ pub struct Refusal {
 pub enum RefusalReason {
     /// What arrived first is not an NVMe/TCP PDU, or not the private data of an NVMe/RDMA host.
     NotNvme,
+    /// The host begins with TLS.
+    Tls,
     /// A PDU or capsule broke the transport's rules.
     ProtocolError,
     /// The digests that the host asked for, or did not, are against the port's rules.
@@ -80,11 +83,19 @@ pub enum RefusalReason {
     ShuttingDown,
 }
 
+impl fmt::Display for RefusalReason {
+    /// As in JSON.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
 impl RefusalReason {
     /// What to do about it, where nothing more precise is known.
     #[must_use]
     pub const fn advice(self) -> &'static str {
         match self {
+            Self::Tls => "the host wants TLS, which ports do not have: connect without it (`--tls`, `--concat`)",
             Self::NotNvme => "only NVMe hosts should reach this port: a port scanner, a health check or a wrong port?",
             Self::ProtocolError => {
                 "the host, or something between, damages PDUs or capsules: compare versions, capture the traffic"

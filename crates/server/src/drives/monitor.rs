@@ -60,6 +60,8 @@ pub(crate) struct Monitor {
     unwritten: Vec<Change>,
     /// The last attempt to save something failed.
     unwritable: bool,
+    /// Namespaces that several hosts wrote when it was last written, and those hosts.
+    mixed: BTreeMap<u32, Vec<String>>,
     /// Namespaces that a warning about several writing hosts was logged for.
     warned: BTreeSet<u32>,
 }
@@ -122,6 +124,7 @@ impl Monitor {
             faults: BackingFaults::default(),
             unwritten: Vec::new(),
             unwritable: false,
+            mixed: BTreeMap::new(),
             warned: BTreeSet::new(),
         }
     }
@@ -164,8 +167,9 @@ impl Monitor {
         (activity, missed, errors)
     }
 
-    /// Namespaces that several hosts have written since the last collection, with those hosts. Each
-    /// namespace is returned once.
+    /// Namespaces that several hosts write by turns, with those hosts. Each namespace is returned
+    /// once. One collection alone does not tell turns from a host that came after another: two of
+    /// the same hosts write in the next one, too, in which the namespace is written.
     fn shared_writers(&mut self, now: &Observed) -> Vec<(u32, Vec<String>)> {
         let mut found = Vec::new();
         for (&nsid, hosts) in &now.writers {
@@ -174,8 +178,15 @@ impl Monitor {
                 |host: &String, count: u64| count > before.and_then(|hosts| hosts.get(host)).copied().unwrap_or(0);
             let writers: Vec<String> =
                 hosts.iter().filter(|(host, count)| wrote(host, **count)).map(|(host, _)| host.clone()).collect();
-            if writers.len() > 1 && self.warned.insert(nsid) {
+            if writers.is_empty() {
+                continue;
+            }
+            let before = self.mixed.remove(&nsid).unwrap_or_default();
+            let again = writers.iter().filter(|&host| before.contains(host)).count();
+            if again > 1 && self.warned.insert(nsid) {
                 found.push((nsid, writers));
+            } else if writers.len() > 1 {
+                self.mixed.insert(nsid, writers);
             }
         }
         found
@@ -274,7 +285,7 @@ impl DriveActor {
                 tracing::warn!(
                     drive = self.name(),
                     nsid,
-                    ?hosts,
+                    hosts = hosts.join(", "),
                     "several hosts write this namespace without a reservation: one that has mounted it loses data; \
                      detach all but one, or let them use reservations (`exclusive` keeps others away)"
                 );
@@ -339,7 +350,7 @@ impl DriveActor {
                 }
             }
             Notice::JournalFailed(class) => {
-                tracing::error!(drive, ?class, "the journal cannot be written: changes are refused until it can");
+                tracing::error!(drive, %class, "the journal cannot be written: changes are refused until it can");
             }
             Notice::JournalRecovered => tracing::info!(drive, "the journal is written again"),
             Notice::Corrupt { volume, block } => {
@@ -397,10 +408,16 @@ mod tests {
             found.into_iter().map(|(nsid, hosts)| (nsid, hosts.len())).collect::<Vec<_>>()
         };
         assert_eq!(look(&mut monitor, &[(1, "a", 5), (2, "a", 1)]), []);
-        // One after the other is as it should be.
+        // One after the other is as it should be, also between two looks, and a third one.
         assert_eq!(look(&mut monitor, &[(1, "a", 5), (1, "b", 3), (2, "a", 1)]), []);
-        assert_eq!(look(&mut monitor, &[(1, "a", 6), (1, "b", 4), (2, "a", 1)]), [(1, 2)]);
-        assert_eq!(look(&mut monitor, &[(1, "a", 7), (1, "b", 5), (2, "a", 1)]), []);
+        assert_eq!(look(&mut monitor, &[(1, "a", 5), (1, "b", 4), (1, "c", 1), (2, "a", 1)]), []);
+        assert_eq!(look(&mut monitor, &[(1, "a", 5), (1, "b", 4), (1, "c", 2), (1, "d", 1)]), []);
+        assert_eq!(look(&mut monitor, &[(1, "a", 5), (1, "b", 4), (1, "c", 2), (1, "d", 2)]), []);
+        assert_eq!(look(&mut monitor, &[(1, "a", 6), (1, "b", 5), (1, "c", 2), (1, "d", 2)]), []);
+        assert_eq!(look(&mut monitor, &[(1, "a", 6), (1, "b", 5), (2, "a", 2)]), [], "nothing was written");
+        assert_eq!(look(&mut monitor, &[(1, "a", 7), (1, "b", 6), (2, "a", 2)]), [(1, 2)]);
+        assert_eq!(look(&mut monitor, &[(1, "a", 8), (1, "b", 7), (2, "a", 2)]), []);
+        assert_eq!(look(&mut monitor, &[(1, "a", 9), (1, "b", 8), (2, "a", 2)]), []);
     }
 
     #[test]
