@@ -334,7 +334,7 @@ impl Serving<'_> {
     fn made(&self) -> Vec<String> {
         let of_network = self.network.map(ServedNetwork::made).unwrap_or_default();
         let mut made = self.target.made();
-        made.iter_mut().for_each(|path| shorten(path));
+        made.iter_mut().for_each(shorten);
         made.extend_from_slice(of_network);
         made
     }

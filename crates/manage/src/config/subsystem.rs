@@ -70,7 +70,6 @@ impl IdentityRule {
 
     /// Whether it is the default.
     #[must_use]
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands references")]
     pub fn is_data(&self) -> bool {
         *self == Self::Data
     }

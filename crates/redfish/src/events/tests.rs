@@ -163,7 +163,7 @@ impl Keep for Kept {
     fn keep(&self, text: &str) -> Result<(), ebof_access::KeepError> {
         let mut kept = self.0.lock().unwrap();
         if kept.as_deref() == Some("full") {
-            return Err(std::io::Error::other("no space is left"));
+            return Err(std::io::Error::other("no space is left").into());
         }
         *kept = Some(text.to_owned());
         Ok(())
