@@ -10,6 +10,7 @@ mod dependencies;
 mod documents;
 mod glossary;
 mod lengths;
+mod logs;
 mod rust;
 mod source;
 mod tree;
@@ -58,6 +59,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     circles::check(&tree, &mut violations);
     rust::check(&tree, &mut violations);
     lengths::check(&tree, &mut violations);
+    logs::check(&tree, &mut violations);
     documents::check(&tree, &mut violations);
     glossary::check(&tree, &mut violations);
     words::check(&tree, &mut violations);

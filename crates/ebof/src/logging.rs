@@ -1,5 +1,7 @@
-//! The logs: on standard error, or in the journal where that leads there.
+//! The logs: on standard error, or in the journal where that leads there; an attach daemon's in a
+//! file that has a maximum.
 
+mod bounded;
 mod journal;
 
 use std::io::IsTerminal as _;
@@ -12,6 +14,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
 
+use bounded::BoundedLog;
 use journal::Journal;
 
 /// Logs `level` and worse to standard error, unless EBOF_LOG sets other levels. Called once.
@@ -32,6 +35,23 @@ pub(crate) fn start(format: LogFormat, level: LevelFilter) {
         LogFormat::Json => subscriber.json().flatten_event(true).try_init(),
     };
     told(started);
+}
+
+/// Logs information and worse to the log file of the attach daemon of the instance at `directory`,
+/// unless EBOF_LOG sets other levels. Called once.
+pub(crate) fn start_of_daemon(directory: &Path) {
+    let level = LevelFilter::INFO;
+    let filter = EnvFilter::builder().with_default_directive(level.into()).with_env_var("EBOF_LOG").from_env_lossy();
+    match BoundedLog::open(&ebof_attach::state::log(directory)) {
+        Ok(log) => {
+            let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(log);
+            told(subscriber.with_ansi(false).with_target(false).try_init());
+        }
+        Err(error) => {
+            start(LogFormat::Human, level);
+            tracing::warn!(%error, "the log file has no maximum");
+        }
+    }
 }
 
 fn told<E: std::fmt::Display>(started: Result<(), E>) {

@@ -28,7 +28,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use ebof_attach::daemon;
-use ebof_cli::{Group, LogFormat, Of, Program, Verb};
+use ebof_cli::{Group, Of, Program, Verb};
 use tracing::level_filters::LevelFilter;
 
 /// The verbs beside those of `ebof_cli`.
@@ -43,8 +43,9 @@ fn main() -> ExitCode {
     if let [_, argument, directory] = args.as_slice()
         && argument == daemon::ARGUMENT
     {
-        logging::start(LogFormat::Human, LevelFilter::INFO);
-        return daemon::run(Path::new(directory));
+        let directory = Path::new(directory);
+        logging::start_of_daemon(directory);
+        return daemon::run(directory);
     }
     let program = Program::new(&VERBS);
     if ebof_cli::complete(&program, &args) {

@@ -40,6 +40,11 @@ impl Source {
         self.code.iter().zip(&self.tests).filter(|(code, test)| !**test && !code.trim().is_empty()).count()
     }
 
+    /// Number of the line (from 1) and its code, without tests.
+    pub(crate) fn product(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.code().zip(&self.tests).filter(|(_, test)| !**test).map(|(line, _)| line)
+    }
+
     /// The code without tests, as one text.
     pub(crate) fn product_code(&self) -> String {
         let lines = self.code.iter().zip(&self.tests).filter(|(_, test)| !**test);
