@@ -15,15 +15,22 @@ use crate::yields::SLOW_US;
 /// shared. A single one may be anything.
 const SUSPICION_US: u64 = 50_000;
 
-/// The length of a trial, microseconds, and of what is compared to notice a change: several slices
-/// of 3 to 4 ms, so that it counts how often the thread runs, and not whether it did.
+/// The length of a trial, microseconds, and of what is compared to notice a change: several times
+/// as long as others run in between, so that it counts how often the thread runs, and not whether
+/// it did. One program takes slices of 3 to 4 ms.
 const TRIAL_US: u64 = 16_000;
 
-/// After so many [`TRIAL_US`] that differ something has changed.
+/// The longest trial, microseconds.
+const TRIAL_MAX_US: u64 = 64_000;
+
+/// A trial is longer than the last slow yield by this factor.
+const YIELDS_PER_TRIAL: u64 = 4;
+
+/// After so many times of a trial that differ something has changed.
 const CHANGED: u8 = 2;
 
-/// A trial that brings less than a third after this time, microseconds, ends.
-const FAILED_US: u64 = 7_000;
+/// A trial that brings less than a third after this part of its time, in sixteenths, ends.
+const FAILED_SIXTEENTHS: u64 = 7;
 
 /// Between two trials, microseconds: with the trial 100 ms at most.
 const PERIOD_US: u64 = 64_000;
@@ -34,6 +41,10 @@ const JITTER_US: u64 = 20_000;
 
 /// After so many trials of another way yields are tried: the processor may not be shared any more.
 const TRIALS_PER_YIELD: u32 = 3;
+
+/// After so many periods of [`Way::Spin`] it has to prove again that it is better. Where both ends
+/// spin, and both had better sleep, neither gains by sleeping alone.
+const PERIODS_PER_PROOF: u8 = 4;
 
 /// After so many microseconds without a look nothing is known.
 const FORGOTTEN_US: u64 = 2_000_000;
@@ -86,18 +97,20 @@ pub(crate) struct Sharing {
     trial: Option<Way>,
     /// The beginning of the present period or trial.
     began: Mark,
-    /// The beginning of the last [`TRIAL_US`] of a period.
+    /// The beginning of the time that is compared with `last`.
     recent: Mark,
     /// All work that was done, in any unit.
     work: u64,
-    /// What `way` brought before the trial, or in the [`TRIAL_US`] before the last ones.
+    /// What `way` brought before the trial, or before the last times that differ.
     last: Option<Harvest>,
-    /// How often in a row a [`TRIAL_US`] brought far more or far less than `last`.
+    /// How often in a row the time of a trial brought far more or far less than `last`.
     changed: u8,
+    /// Periods since [`Way::Spin`] has proved to be better.
+    periods: u8,
+    /// The time of a trial, microseconds.
+    trial_us: u64,
     /// Trials of [`Way::Spin`] and [`Way::Sleep`].
     trials: u32,
-    /// The last way that was right while the processor was shared.
-    remembered: Way,
     /// When a yield was slow for the last time while the processor was not known to be shared,
     /// and the thread's involuntary switches until then.
     suspected: Option<(u64, u64)>,
@@ -114,8 +127,9 @@ impl Sharing {
             work: 0,
             last: None,
             changed: 0,
+            periods: 0,
+            trial_us: TRIAL_US,
             trials: 0,
-            remembered: Way::Spin,
             suspected: None,
             looked_us: 0,
         }
@@ -147,6 +161,7 @@ impl Sharing {
             return;
         }
         let now_us = now_us.saturating_add(away_us);
+        self.trial_us = away_us.saturating_mul(YIELDS_PER_TRIAL).clamp(TRIAL_US, TRIAL_MAX_US);
         if self.is_shared() {
             if self.trial == Some(Way::Yield) {
                 self.begin(now_us, None);
@@ -157,9 +172,7 @@ impl Sharing {
         let before = self.suspected.replace((now_us, switches));
         if before.is_some_and(|(at, count)| now_us.saturating_sub(at) <= SUSPICION_US && switches > count) {
             self.suspected = None;
-            self.way = self.remembered;
-            self.last = None;
-            self.begin(now_us, None);
+            self.sleep_first(now_us);
         }
     }
 
@@ -186,17 +199,18 @@ impl Sharing {
         let period = self.began.until(now);
         let jitter_us = ((self.began.at_us ^ self.began.work).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % JITTER_US;
         let Some(last) = self.last else {
-            if recent.time_us >= TRIAL_US + jitter_us {
+            if recent.time_us >= self.trial_us + jitter_us {
                 self.last = Some(recent);
                 self.begin(now.at_us, Some(self.other()));
             }
             return;
         };
-        if recent.time_us < TRIAL_US {
+        if recent.time_us < self.trial_us {
             return;
         }
         self.recent = now;
-        if recent.is_less(2, last, 1) || last.is_less(3, recent, 2) {
+        let is_worse = recent.is_less(2, last, 1);
+        if is_worse || last.is_less(3, recent, 2) {
             self.changed += 1;
         } else {
             self.changed = 0;
@@ -206,6 +220,10 @@ impl Sharing {
         // try it.
         let has_changed = self.changed >= CHANGED;
         if has_changed || period.time_us >= PERIOD_US + jitter_us {
+            self.periods = self.periods.saturating_add(1);
+            if self.way == Way::Spin && (self.periods >= PERIODS_PER_PROOF || has_changed && is_worse) {
+                return self.sleep_first(now.at_us);
+            }
             self.last = Some(if has_changed { recent } else { period });
             self.begin(now.at_us, Some(self.other()));
         }
@@ -214,25 +232,35 @@ impl Sharing {
     fn end_trial(&mut self, now: Mark, tried: Way) {
         let harvest = self.began.until(now);
         let last = self.last.unwrap_or_default();
-        let has_failed = harvest.time_us >= FAILED_US && harvest.is_less(3, last, 1);
-        if harvest.time_us < TRIAL_US && !has_failed {
+        let failed_us = self.trial_us * FAILED_SIXTEENTHS / 16;
+        let has_failed = harvest.time_us >= failed_us && harvest.is_less(3, last, 1);
+        if harvest.time_us < self.trial_us && !has_failed {
             return;
         }
         if tried == Way::Yield {
             // No yield was slow.
             if !harvest.is_less(4, last, 3) {
-                self.remembered = self.way;
                 self.way = tried;
             }
             return self.begin(now.at_us, None);
         }
         self.trials = self.trials.wrapping_add(1);
-        if last.is_less(5, harvest, 4) {
+        if last.is_less(6, harvest, 5) {
             self.way = tried;
+            self.periods = 0;
             self.last = Some(harvest);
         }
         let next = self.trials.is_multiple_of(TRIALS_PER_YIELD).then_some(Way::Yield);
         self.begin(now.at_us, next);
+    }
+
+    /// Begins with [`Way::Sleep`], which is nowhere very wrong: the others have to prove that they
+    /// are better than that.
+    fn sleep_first(&mut self, now_us: u64) {
+        self.way = Way::Sleep;
+        self.last = None;
+        self.periods = 0;
+        self.begin(now_us, None);
     }
 
     const fn other(&self) -> Way {
