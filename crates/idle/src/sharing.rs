@@ -32,6 +32,10 @@ const CHANGED: u8 = 2;
 /// A trial that brings less than a third after this part of its time, in sixteenths, ends.
 const FAILED_SIXTEENTHS: u64 = 7;
 
+/// A trial of [`Way::Spin`] that brings about as much takes so long, microseconds: spinning may be
+/// better only if both ends do, and the other one begins a trial in this time.
+const UNDECIDED_US: u64 = 100_000;
+
 /// Between two trials, microseconds: with the trial 100 ms at most.
 const PERIOD_US: u64 = 64_000;
 
@@ -230,7 +234,7 @@ impl Sharing {
     }
 
     fn end_trial(&mut self, now: Mark, tried: Way) {
-        let harvest = self.began.until(now);
+        let mut harvest = self.began.until(now);
         let last = self.last.unwrap_or_default();
         let failed_us = self.trial_us * FAILED_SIXTEENTHS / 16;
         let has_failed = harvest.time_us >= failed_us && harvest.is_less(3, last, 1);
@@ -243,6 +247,18 @@ impl Sharing {
                 self.way = tried;
             }
             return self.begin(now.at_us, None);
+        }
+        if tried == Way::Spin && !has_failed {
+            let recent = self.recent.until(now);
+            if recent.time_us < self.trial_us {
+                return;
+            }
+            self.recent = now;
+            let is_decided = last.is_less(6, recent, 5) || recent.is_less(8, last, 7);
+            if !is_decided && harvest.time_us < UNDECIDED_US {
+                return;
+            }
+            harvest = recent;
         }
         self.trials = self.trials.wrapping_add(1);
         if last.is_less(6, harvest, 5) {
