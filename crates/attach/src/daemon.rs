@@ -29,7 +29,7 @@ use crate::nvme_queue::NvmeQueue;
 use crate::request::{Attached, Device, Request};
 use crate::state::{self, Ended, GivenUp, State};
 use crate::{block_queue, repair, scope, syslog, udev};
-use wanted::Wanted;
+use wanted::PendingDisconnect;
 
 /// The hidden first argument that makes this program a daemon; the second is the instance's
 /// directory.
@@ -49,7 +49,7 @@ enum Message {
     /// A signal to end.
     Terminate,
     /// A client's request to disconnect and end.
-    Disconnect { force: bool, wanted: Arc<Wanted>, farewell: SyncSender<Farewell> },
+    Disconnect { force: bool, wanted: Arc<PendingDisconnect>, farewell: SyncSender<Farewell> },
     /// A client's request to scan the namespaces.
     Rescan { answer: SyncSender<Answer> },
 }

@@ -3,16 +3,16 @@
 //! waits for the link, the inbox or a timer.
 
 mod aborts;
+mod clearing;
 mod pause;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use ebof_nvme::connect::Property;
 use ebof_nvme::event::{AsyncEvent, EventType};
-use ebof_nvme::log::{AnaGroups, GetLogPage, Lid};
 use ebof_nvme::namespace::{AttachmentSelect, ManagementSelect, NamespaceManagement};
 use ebof_nvme::opcode::admin;
 use ebof_nvme::property::{Cc, Csts, offset};
@@ -31,6 +31,7 @@ use crate::state::State;
 use crate::stop::Stop;
 use crate::wait::{Time, Waiter};
 use aborts::Aborts;
+use clearing::Clearing;
 use pause::pause_ms;
 
 /// Meaning of `user` of a command; from `REQUEST` on, a caller's command.
@@ -45,8 +46,6 @@ mod tag {
 
 /// Asynchronous Event Requests that are kept outstanding.
 const EVENT_REQUESTS: u16 = 4;
-/// Bytes of a log page that are read to clear its event: the groups of an ANA log, of which 15 fit.
-const CLEARED_BYTES: usize = 512;
 /// Events per second that are handled; further ones wait for the next second.
 const EVENTS_PER_SECOND: u32 = 32;
 /// Slots of the Admin Queue reserved for the thread's own commands: Keep Alive, a scan, Get Log
@@ -77,10 +76,7 @@ struct Admin {
     events_seen: u32,
     events_second: u64,
     aborts: Aborts,
-    /// Log pages to read, one after the other, to clear their events.
-    to_clear: BTreeSet<u8>,
-    /// The one that is being read.
-    clearing: Option<Lid>,
+    clearing: Clearing,
     rescan: Rescan,
     /// When the last scan ended.
     rescanned_ms: u64,
@@ -148,8 +144,7 @@ impl Admin {
             events_seen: 0,
             events_second: 0,
             aborts: Aborts::default(),
-            to_clear: BTreeSet::new(),
-            clearing: None,
+            clearing: Clearing::default(),
             rescan: Rescan::default(),
             rescanned_ms: 0,
             rescan_due_ms: u64::MAX,
@@ -168,8 +163,7 @@ impl Admin {
         self.keep_alive_sent = false;
         self.events_to_request = EVENT_REQUESTS.min(info.identify.async_event_limit());
         self.aborts = Aborts::default();
-        self.to_clear.clear();
-        self.clearing = None;
+        self.clearing = Clearing::default();
         for event in self.rescan.restart(info.namespaces.clone()) {
             self.shared.publish(&event);
         }
@@ -305,34 +299,21 @@ impl Admin {
         }
     }
 
-    /// Reads the log page of an event, which clears it: only then may the controller send the next
-    /// of its kind.
+    /// Reads the log page of an event.
     fn submit_clear(&mut self) {
-        if self.clearing.is_some() {
-            return;
-        }
-        let Some(page) = self.to_clear.pop_first() else { return };
-        // Of the namespaces only their groups: Return Groups Only (RGO).
-        let lsp = u8::from(Lid(page) == Lid::ANA);
-        let sqe = GetLogPage { lsp, ..GetLogPage::new(Lid(page), CLEARED_BYTES as u64) }.encode(Nsid::ALL);
-        if self.submit(sqe, Data::ToHost(vec![0; CLEARED_BYTES]), tag::CLEAR, self.admin_timeout_ms()) {
-            self.clearing = Some(Lid(page));
-        } else {
-            self.to_clear.insert(page);
+        let Some(sqe) = self.clearing.next() else { return };
+        if !self.submit(sqe, Data::ToHost(vec![0; Clearing::BYTES]), tag::CLEAR, self.admin_timeout_ms()) {
+            self.clearing.not_sent();
         }
     }
 
-    /// The log page of an event was read.
+    /// The log page of an event was read, or not.
     fn on_cleared(&mut self, succeeded: bool, data: &Data) {
-        if self.clearing.take() != Some(Lid::ANA) {
-            return;
+        let log = if let (true, Data::ToHost(bytes)) = (succeeded, data) { bytes.as_slice() } else { &[] };
+        if let Some(groups) = self.clearing.answered(log) {
+            tracing::info!(address = %self.shared.options.address(), groups, "access to namespaces changed");
+            self.shared.count_path_change();
         }
-        let log = if let Data::ToHost(bytes) = data { bytes.as_slice() } else { &[] };
-        let groups = AnaGroups::new(log).filter(|_| succeeded).into_iter().flat_map(|(_, groups)| groups);
-        let states: Vec<String> =
-            groups.map(|group| format!("{} {}", group.header.agid, group.header.state().name())).collect();
-        tracing::info!(address = %self.shared.options.address(), groups = states.join(", "), "access to namespaces changed");
-        self.shared.count_path_change();
     }
 
     fn on_completion(&mut self, completion: Completion) {
@@ -394,7 +375,7 @@ impl Admin {
             log_page: event.log_page.0,
         });
         if matches!(event.kind, EventType::Error | EventType::SmartHealth | EventType::Notice) {
-            self.to_clear.insert(event.log_page.0);
+            self.clearing.add(event.log_page);
         }
     }
 

@@ -14,7 +14,7 @@ use ebof_initiator::AdminData;
 use ebof_nvme::{Cqe, Sqe};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{Message, Shared, Wanted, refresh, start_thread};
+use super::{Message, PendingDisconnect, Shared, refresh, start_thread};
 use crate::control::{self, Answer, Call, DATA_MAX_BYTES};
 use crate::counting;
 use crate::error::Error;
@@ -189,7 +189,7 @@ fn rescan(shared: &Shared) -> Answer {
 
 fn farewell(stream: &mut UnixStream, shared: &Shared, force: bool) -> io::Result<()> {
     let (farewell, answered) = sync_channel(1);
-    let wanted = Arc::new(Wanted::of(stream)?);
+    let wanted = Arc::new(PendingDisconnect::of(stream)?);
     let sender = shared.messages.lock().unwrap_or_else(PoisonError::into_inner).clone();
     // When it is ending already, the client sees the connection close, and the lock go.
     if sender.send(Message::Disconnect { force, wanted: Arc::clone(&wanted), farewell }).is_err() {

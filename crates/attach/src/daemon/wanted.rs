@@ -9,12 +9,12 @@ use rustix::net::{RecvFlags, recv};
 
 /// A client's wish.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct PendingDisconnect {
     settled: AtomicBool,
     client: UnixStream,
 }
 
-impl Wanted {
+impl PendingDisconnect {
     /// A wish of the client at the other end of `stream`.
     pub(super) fn of(stream: &UnixStream) -> io::Result<Self> {
         Ok(Self { settled: AtomicBool::new(false), client: stream.try_clone()? })
@@ -50,11 +50,11 @@ mod tests {
     #[test]
     fn it_begins_or_is_given_up() {
         let (here, there) = UnixStream::pair().unwrap();
-        let wanted = Wanted::of(&here).unwrap();
+        let wanted = PendingDisconnect::of(&here).unwrap();
         assert!(wanted.begin() && !wanted.give_up());
-        let wanted = Wanted::of(&here).unwrap();
+        let wanted = PendingDisconnect::of(&here).unwrap();
         assert!(wanted.give_up() && !wanted.begin());
-        let wanted = Wanted::of(&here).unwrap();
+        let wanted = PendingDisconnect::of(&here).unwrap();
         drop(there);
         assert!(!wanted.begin(), "the client is gone");
     }
