@@ -633,6 +633,12 @@ impl Link {
         self.transport.peer_is_gone()
     }
 
+    /// What has become of a connection that the adapter has given up, now that its host has come
+    /// back on another one.
+    pub(crate) fn superseded(&self) -> Option<End> {
+        self.transport.loss().map(End::CameBack)
+    }
+
     /// When it must be looked at next although nothing happens, milliseconds of the target's clock.
     /// `is_owed`: the host has announced something that it has not sent.
     pub(crate) fn deadline_ms(&self, is_owed: bool) -> Option<u64> {
@@ -652,7 +658,10 @@ impl Link {
             State::Handshake { deadline_ms } if deadline_ms <= now_ms => Some(End::Handshake(handshake_ms)),
             State::Closing { deadline_ms } if deadline_ms <= now_ms => Some(End::PeerClosed),
             _ if is_owed && self.last_received_ms + STALLED_MS <= now_ms => Some(End::Silent),
-            _ => self.stalled_since_ms().filter(|since| since + STALLED_MS <= now_ms).map(|_| End::Stalled),
+            _ => {
+                let stalled = self.stalled_since_ms().filter(|since| since + STALLED_MS <= now_ms);
+                stalled.map(|_| self.transport.loss().map_or(End::Stalled, End::Lost))
+            }
         }
     }
 

@@ -65,6 +65,8 @@ pub(crate) enum Kind {
     Ended,
     /// A queue came to an end that was not wanted.
     Broken,
+    /// An adapter has given up a connection.
+    Lost,
     /// A virtual machine asked for what it does not get.
     ClientRefused,
     /// A connection cannot be watched.
@@ -100,7 +102,7 @@ impl Kind {
     /// queue for each.
     fn lines(self) -> u32 {
         match self {
-            Self::Connected | Self::Ended | Self::Broken => 256,
+            Self::Connected | Self::Ended | Self::Broken | Self::Lost => 256,
             // The medium reports so many at once; each is of another block.
             Self::Damaged | Self::Mended => 16,
             Self::Device(_) => 1,
@@ -116,6 +118,7 @@ impl Kind {
             Self::Connected => "connected queues",
             Self::Tolerated => "connections accepted although something was wrong",
             Self::Unconnected | Self::Ended | Self::Broken => "ended connections",
+            Self::Lost => "connections that the adapter has given up",
             Self::ClientRefused => "refused requests of virtual machines",
             Self::Unwatched => "connections that cannot be watched",
             Self::Pinned => "network cards that keep memory",

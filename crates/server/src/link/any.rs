@@ -8,6 +8,7 @@ use ebof_fabrics::RingTask;
 use ebof_nvme::{Cid, Cqe, DataPointer, Status};
 use ebof_region::Way;
 use ebof_sockets::Readiness;
+use ebof_verbs::WorkStatus;
 
 use super::loopback::Loopback;
 use super::rdma::Rdma;
@@ -284,6 +285,10 @@ impl Transport for AnyTransport {
     #[inline]
     fn unacknowledged_since_ms(&self) -> Option<u64> {
         each!(self, transport => transport.unacknowledged_since_ms())
+    }
+
+    fn loss(&self) -> Option<WorkStatus> {
+        each!(self, transport => transport.loss())
     }
 
     #[inline]

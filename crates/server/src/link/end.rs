@@ -26,6 +26,12 @@ pub(crate) enum End {
     OtherQueue { private_data: QueueId, connect: QueueId },
     #[error("the queue pair failed: {0}")]
     Work(WorkStatus),
+    #[error("the connection manager says that the host cannot be reached")]
+    Unreachable,
+    #[error("the adapter gave up the connection ({0}), and the host has connected again")]
+    CameBack(WorkStatus),
+    #[error("the adapter gave up the connection ({0}), and the host has not come back")]
+    Lost(WorkStatus),
     #[error("the queue pair failed: {0}")]
     QueuePair(&'static str),
     #[error("the host did not complete the RDMA connection: {0}")]

@@ -24,21 +24,23 @@ use ebof_backend::{Buffer, Device};
 use ebof_nvme::{Cid, Cqe, QueueId, Status};
 use ebof_rdma::Segments;
 use ebof_rdma::controller::{Cancelled, Command, Connection, Location};
-use ebof_verbs::{Bell, QueuePair, Remote};
+use ebof_verbs::{Bell, QueuePair, Remote, WorkStatus};
 
 use self::closing::Closing;
+use self::completions::{GivenUp, KEPT_MS};
 use self::held::{HeldBuffers, Kept, Origin, Outgoing};
 use self::pointers::Pointers;
 use super::message_queue::MessageQueue;
 use super::transport::Transport;
-use super::{End, Event, Fetch, Flushed, Inline, Opening, Received, Stopped};
+use super::{End, Event, Fetch, Flushed, Inline, Opening, Received, STALLED_MS, Stopped};
 use crate::buffer::Pool;
-use crate::peer::Peer;
+use crate::peer::{Peer, PeerAddress};
 use crate::rdma_connection::{RdmaConnection, Registered};
 use crate::reactor_context::ReactorContext;
 
 /// One connection's NVMe/RDMA.
 pub(crate) struct Rdma {
+    peer: PeerAddress,
     /// `None` once it is gone.
     pair: Option<Registered>,
     core: Connection,
@@ -86,6 +88,8 @@ pub(crate) struct Rdma {
     end: Option<End>,
     /// Why what was posted early could not be begun, until the next flush.
     not_begun: Option<End>,
+    /// The adapter has given it up, and it is kept.
+    loss: Option<GivenUp>,
     /// The peer's end of the connection is gone.
     peer_is_gone: bool,
     /// How much was ever sent or fetched.
@@ -153,12 +157,13 @@ const UNLIMITED: u32 = u32::MAX;
 
 impl Rdma {
     /// `bell` rings where there is no descriptor.
-    pub(crate) fn new(connection: RdmaConnection, bell: Bell) -> Self {
+    pub(crate) fn new(connection: RdmaConnection, peer: PeerAddress, bell: Bell) -> Self {
         let RdmaConnection { core, sends, entries, sends_with_invalidate, shares_receives, is_busy_polled, pair } =
             connection;
         pair.pair.set_bell(bell);
         let entries = entries as usize;
         Self {
+            peer,
             pair: Some(pair),
             core,
             sends_with_invalidate,
@@ -185,6 +190,7 @@ impl Rdma {
             has_progress: false,
             end: None,
             not_begun: None,
+            loss: None,
             peer_is_gone: false,
             done: 0,
             standstill: None,
@@ -454,10 +460,12 @@ impl Transport for Rdma {
 
     #[inline]
     fn unsent_bytes(&self) -> usize {
-        self.unsent_bytes
+        // Nothing of it is ever sent where the adapter has given up.
+        if self.loss.is_some() { 0 } else { self.unsent_bytes }
     }
 
     fn flush(&mut self, context: &mut ReactorContext<'_>) -> Result<Flushed, End> {
+        self.report_loss(context);
         self.give_returned(context.pool);
         self.post()?;
         self.note_standstill(context.now_ms);
@@ -496,7 +504,15 @@ impl Transport for Rdma {
     }
 
     fn unacknowledged_since_ms(&self) -> Option<u64> {
-        self.standstill.map(|(since_ms, _)| since_ms)
+        match &self.loss {
+            // Given up only after `KEPT_MS`.
+            Some(GivenUp { since_ms, .. }) => since_ms.map(|since_ms| since_ms + KEPT_MS - STALLED_MS),
+            None => self.standstill.map(|(since_ms, _)| since_ms),
+        }
+    }
+
+    fn loss(&self) -> Option<WorkStatus> {
+        self.loss.map(|loss| loss.status)
     }
 
     fn look_at_stall(&mut self, now_ms: u64) {

@@ -13,6 +13,7 @@ use ebof_fabrics::RingTask;
 use ebof_nvme::{Cid, Cqe, DataPointer, Status};
 use ebof_region::Way;
 use ebof_sockets::Readiness;
+use ebof_verbs::WorkStatus;
 
 use super::{End, Event, Fetch, Flushed, Inline, Opening, Received, Stopped, UNSENT_MAX};
 use crate::buffer::Pool;
@@ -309,6 +310,12 @@ pub(crate) trait Transport {
     /// Since when the peer has acknowledged nothing of what was sent, milliseconds, where that is
     /// another thing than a connection that takes no more.
     fn unacknowledged_since_ms(&self) -> Option<u64> {
+        None
+    }
+
+    /// What the adapter has said when it gave up the connection, which is kept until the host comes
+    /// back or is given up.
+    fn loss(&self) -> Option<WorkStatus> {
         None
     }
 

@@ -162,8 +162,15 @@ impl Reactor {
     fn look(&mut self, handle: Handle, reply: CommandRef, now_us: u64) {
         let known = self.with_known(handle, now_us, |connection, context| {
             connection.commands.await_changes(reply, context);
-            let ended = connection.link.state != State::Gone && connection.link.peer_is_gone();
-            if ended { Err(End::PeerClosed) } else { Ok(()) }
+            let link = &mut connection.link;
+            let end = if link.state == State::Gone {
+                None
+            } else if link.peer_is_gone() {
+                Some(End::PeerClosed)
+            } else {
+                link.superseded()
+            };
+            end.map_or(Ok(()), Err)
         });
         if !known {
             self.shared.looked(reply.handle);
@@ -250,7 +257,7 @@ impl Reactor {
             Incoming::Rdma(connection) => {
                 let mailbox = self.mailbox.clone();
                 let bell = Arc::new(move || mailbox.post(Message::Arrived { handle }));
-                AnyTransport::Rdma(Box::new(Rdma::new(*connection, bell)))
+                AnyTransport::Rdma(Box::new(Rdma::new(*connection, peer.address, bell)))
             }
             Incoming::Direct(_) => return,
             Incoming::Loopback(end) => {

@@ -45,6 +45,7 @@ mod protection;
 mod raw;
 mod rdma;
 mod rdma_hostile;
+mod rdma_loss;
 mod rdma_rig;
 mod rdma_shared;
 mod reload;

@@ -1,14 +1,21 @@
 //! What the adapter reports: capsules that came, responses that were sent, data that were moved,
 //! and the end of the connection.
+//!
+//! An adapter that gives up what it retries says nothing about the host: the network may be cut for
+//! a while. Such a queue pair moves nothing any more, and is kept all the same until somebody knows
+//! more ([`GivenUp`]): a request to disconnect that is sent into a network that is cut reaches
+//! nobody, and soft-RoCE's management queue pair does not survive it.
 
 use std::io;
 
 use ebof_backend::Buffer;
 use ebof_rdma::FatalError;
-use ebof_verbs::{Completion, Event, WorkStatus};
+use ebof_verbs::{Completion, Event, WorkRequest, WorkStatus};
 
 use super::super::End;
 use super::{Capsule, Fetched, Fetching, Rdma};
+use crate::log_limit::Kind;
+use crate::reactor_context::ReactorContext;
 
 /// What a completion costs of the connection's share at least, bytes.
 const COMPLETION_BYTES: usize = 16;
@@ -21,6 +28,18 @@ const EVENTS_EVERY: u32 = 16;
 
 /// The most that is collected before the reactor may sleep, bytes: there is nothing normally.
 const LOOK_BYTES: usize = 1 << 20;
+
+/// How long a queue pair is kept that the adapter has given up, milliseconds: longer than
+/// keep-alive time-outs are, and not for ever where a host has none.
+pub(super) const KEPT_MS: u64 = 600_000;
+
+/// The adapter has given up the connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GivenUp {
+    pub(super) status: WorkStatus,
+    /// Since when, milliseconds of the target's clock; `None` until it is reported.
+    pub(super) since_ms: Option<u64>,
+}
 
 impl Rdma {
     /// Collects what is there, up to `limit` bytes.
@@ -74,7 +93,8 @@ impl Rdma {
                 Event::Unreachable(status) if status < 0 && !self.is_established => {
                     self.note_end(End::NotEstablished(io::Error::from_raw_os_error(status.saturating_neg())));
                 }
-                Event::Disconnected | Event::Unreachable(_) | Event::Rejected { .. } => self.note_end(End::PeerClosed),
+                Event::Disconnected => self.note_end(End::PeerClosed),
+                Event::Unreachable(_) | Event::Rejected { .. } => self.note_end(End::Unreachable),
                 Event::DeviceRemoved => self.note_end(End::DeviceRemoved),
                 Event::Fatal(reason) => self.note_end(End::QueuePair(reason)),
                 // It works on, or fails later.
@@ -101,10 +121,7 @@ impl Rdma {
                 }
                 Completion::Sent { slot } => self.on_sent(slot),
                 Completion::Done { id } => self.on_read(id),
-                Completion::Failed { status, .. } => {
-                    self.on_failed(status);
-                    break;
-                }
+                Completion::Failed { what, status } => self.on_failed(what, status),
             }
         }
         // With receives of its own, a host cannot send more commands than that.
@@ -135,20 +152,45 @@ impl Rdma {
         Some((self.fetching[slot as usize].take()?, buffer))
     }
 
-    fn on_failed(&mut self, status: WorkStatus) {
+    fn on_failed(&mut self, what: WorkRequest, status: WorkStatus) {
         // The reason may be an event: a disconnect, or the end of the device.
         self.take_events();
-        self.note_end(match status {
-            WorkStatus::Flushed => End::PeerClosed,
-            status => End::Work(status),
-        });
+        if let WorkRequest::Receive(slot) = what
+            && self.shares_receives
+        {
+            self.post_receive(slot);
+        }
+        if self.end.is_some() || self.loss.is_some() {
+            return;
+        }
+        match status {
+            WorkStatus::Flushed | WorkStatus::RetryExceeded if self.is_established => {
+                self.loss = Some(GivenUp { status, since_ms: None });
+                self.has_progress = true;
+            }
+            status => self.note_end(End::Work(status)),
+        }
+    }
+
+    /// Says once what was seen of a connection that is kept.
+    pub(super) fn report_loss(&mut self, context: &ReactorContext<'_>) {
+        let Some(GivenUp { status, since_ms: since_ms @ None }) = &mut self.loss else { return };
+        *since_ms = Some(context.now_ms);
+        let peer = self.peer;
+        if let Some(more) = context.shared.may_log(peer.about(), Kind::Lost) {
+            tracing::warn!(
+                %peer,
+                "the adapter has given up a connection ({status}): it is kept until the host comes back, \
+                 disconnects or is silent for its keep-alive time-out{more}"
+            );
+        }
     }
 
     /// Looks whether anything that is under way goes on.
     pub(super) fn note_standstill(&mut self, now_ms: u64) {
         let is_idle = self.unsent_bytes == 0 && self.core.reads_under_way() == 0;
         self.standstill = match self.standstill {
-            _ if is_idle || !self.is_established => None,
+            _ if is_idle || !self.is_established || self.loss.is_some() => None,
             Some((since_ms, done)) if done == self.done => Some((since_ms, done)),
             _ => Some((now_ms, self.done)),
         };

@@ -17,13 +17,18 @@ use crate::rdma_connection::Registered;
 const SPARE_BYTES_MAX: usize = 16 << 10;
 
 impl Rdma {
+    /// How much may be posted: nothing where the adapter has given up.
+    #[inline]
+    fn room(&self) -> usize {
+        self.pair.as_ref().filter(|_| self.loss.is_none()).map_or(0, |registered| registered.pair.room())
+    }
+
     #[inline]
     pub(super) fn push_response(&mut self, cqe: &Cqe, segments: Option<Segments>) {
         self.unsent_bytes += RESPONSE_BYTES as usize;
         let cqe = self.queue.complete(cqe);
-        if let Some(Registered { pair, .. }) = &mut self.pair
-            && let Some(posting) = self.core.respond_now(segments, 0, pair.room())
-        {
+        let room = self.room();
+        if let Some(posting) = self.core.respond_now(segments, 0, room) {
             return self.post_send(&cqe, posting.invalidate, Sending::default());
         }
         self.core.respond(&cqe, segments);
@@ -37,7 +42,8 @@ impl Rdma {
             pool.put(buffer);
             return self.push_response(cqe, pointer);
         };
-        let posting = self.core.respond_now(Some(segments), length, pair.room());
+        let room = if self.loss.is_some() { 0 } else { pair.room() };
+        let posting = self.core.respond_now(Some(segments), length, room);
         let Some(Posting { write: Some((written, remote)), invalidate }) = posting else {
             return self.push_to_queue(segments, buffer, length, cqe, pool);
         };
@@ -99,7 +105,8 @@ impl Rdma {
         let Outgoing { held, length, .. } = outgoing;
         self.unsent_bytes += (RESPONSE_BYTES + length) as usize;
         let cqe = self.queue.complete(cqe);
-        if let Some(Posting { write, invalidate }) = self.core.respond_now(Some(segments), length, pair.room()) {
+        let room = if self.loss.is_some() { 0 } else { pair.room() };
+        if let Some(Posting { write, invalidate }) = self.core.respond_now(Some(segments), length, room) {
             if let Some((length, remote)) = write {
                 pair.post_write(held, 0, length, of(remote), None);
             }
@@ -141,7 +148,9 @@ impl Rdma {
             return Err(end);
         }
         while let Some(Registered { pair, .. }) = &mut self.pair {
-            let Some(work) = self.core.poll_work(pair.room()) else {
+            // Receives that are shared are posted again whatever becomes of the connection.
+            let work = if self.loss.is_some() { None } else { self.core.poll_work(pair.room()) };
+            let Some(work) = work else {
                 self.core.on_flushed();
                 return Ok(pair.flush()?);
             };
