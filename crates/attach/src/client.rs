@@ -380,12 +380,17 @@ fn terminate(record: &Record) -> Result<(), Error> {
     };
     let unresponsive =
         |error| Error::Unresponsive { name: record.name.clone(), pid: state.pid, error, log: record.log() };
-    let Some(pid) = i32::try_from(state.pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
-    let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(()) };
-    // The pid descriptor keeps referring to the same process, so the start time tells whether it is
-    // the daemon.
-    if process_start(state.pid) != Some(state.pid_start) {
-        return Ok(());
+    // Its end is what is wanted.
+    let gone = || match record.is_locked() {
+        true => Err(unresponsive(io::Error::other("it is not the process that the state file names"))),
+        false => Ok(()),
+    };
+    let Some(pid) = i32::try_from(state.pid).ok().and_then(Pid::from_raw) else { return gone() };
+    let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return gone() };
+    // The pid descriptor keeps referring to the same process, so start time and lock tell whether
+    // it is the daemon.
+    if process_start(state.pid) != Some(state.pid_start) || !record.is_held_by(state.pid) {
+        return gone();
     }
     for signal in [Signal::TERM, Signal::KILL] {
         pidfd_send_signal(&process, signal).map_err(|error| unresponsive(error.into()))?;
@@ -572,6 +577,79 @@ impl Client {
 mod tests {
     use super::*;
     use crate::state::tests::end_daemon;
+
+    /// A record whose lock is held here and whose state names `process`, which is no attach daemon.
+    fn record_of(states: &StateDir, process: u32) -> std::fs::File {
+        let request = Request { nqn: "nqn.x".to_owned(), ..Request::default() };
+        let (record, lock) = states.create(&states.lock().unwrap(), &request).unwrap();
+        let state = State {
+            version: 1,
+            name: record.name.clone(),
+            pid: process,
+            pid_start: process_start(process).unwrap(),
+            since: 0,
+            state: "live".to_owned(),
+            request,
+            hostnqn: String::new(),
+            hostid: String::new(),
+            subnqn: "nqn.x".to_owned(),
+            peer: String::new(),
+            cntlid: 1,
+            io_queues: 1,
+            model: String::new(),
+            serial: String::new(),
+            firmware: String::new(),
+            front: "loop".to_owned(),
+            devices: Vec::new(),
+            ended: Vec::new(),
+            given_up: None,
+        };
+        crate::state::write_state(&record.directory, &state).unwrap();
+        lock
+    }
+
+    #[test]
+    fn a_process_that_a_record_names_is_ended_only_if_it_is_its_daemon() {
+        let states = tempfile::tempdir().unwrap();
+        let states = StateDir::at(states.path());
+        let mut other = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let lock = record_of(&states, other.id());
+        let report = disconnect_in(&states, &Select::All, true).unwrap();
+        assert!(report.disconnected.is_empty(), "{report:?}");
+        let failed = report.failed.first().map(|(_, error)| error.to_string()).unwrap();
+        assert!(failed.contains("not the process that the state file names"), "{failed}");
+        assert_eq!(other.try_wait().unwrap(), None, "it was ended");
+        other.kill().unwrap();
+        other.wait().unwrap();
+        end_daemon(&lock);
+    }
+
+    #[test]
+    fn records_of_others_are_not_believed() {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIPPED: only root can give files to another user");
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let states = StateDir::at(directory.path());
+        let mut other = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let lock = record_of(&states, other.id());
+        std::os::unix::fs::chown(directory.path(), Some(65534), None).unwrap();
+        let told = disconnect_in(&states, &Select::All, true).unwrap_err().to_string();
+        assert!(told.contains("belongs to user 65534") && told.contains("EBOF_STATE_DIR"), "{told}");
+        assert_eq!(other.try_wait().unwrap(), None, "it was ended");
+        // A directory of ours in which somebody else has a record.
+        std::os::unix::fs::chown(directory.path(), Some(0), None).unwrap();
+        std::os::unix::fs::chown(directory.path().join("nvme0"), Some(65534), None).unwrap();
+        assert!(states.records().unwrap().is_empty());
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(directory.path(), &link).unwrap();
+        std::os::unix::fs::lchown(&link, Some(65534), None).unwrap();
+        assert!(StateDir::at(&link).records().unwrap_err().to_string().contains("belongs to user 65534"));
+        other.kill().unwrap();
+        other.wait().unwrap();
+        end_daemon(&lock);
+    }
 
     #[test]
     fn a_device_of_root_is_distinguished_from_one_that_does_not_exist() {

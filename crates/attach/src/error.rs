@@ -151,6 +151,10 @@ pub enum Error {
         #[source]
         error: serde_json::Error,
     },
+    /// The directory of attached devices, or something in it, is not to be believed or not to be
+    /// had.
+    #[error("{0}; {advice}", advice = directory_advice(.0))]
+    Directory(#[from] ebof_state::StateError),
     /// The connection could not be made.
     #[error(transparent)]
     Connect(Box<ebof_initiator::ConnectError>),
@@ -196,6 +200,16 @@ impl Error {
     /// An I/O error and the action that failed.
     pub(crate) fn io(what: impl Into<String>, error: io::Error) -> Self {
         Self::Io { what: what.into(), error }
+    }
+}
+
+fn directory_advice(error: &ebof_state::StateError) -> String {
+    match error {
+        // What others have put there is not to be taken over.
+        ebof_state::StateError::Owner { .. } | ebof_state::StateError::Mode { .. } => {
+            "nothing in it was believed: name a directory of your own in XDG_RUNTIME_DIR or EBOF_STATE_DIR".to_owned()
+        }
+        error => error.advice(),
     }
 }
 

@@ -100,7 +100,7 @@ pub(crate) fn mount_point(directory: &Path) -> PathBuf {
 
 /// Removes what only a live daemon needs; state and log stay.
 pub(crate) fn retire(directory: &Path) -> std::io::Result<()> {
-    for file in ["request.json", "request.new", "control.sock"] {
+    for file in ["request.json", ".request.json.new", "request.new", "control.sock"] {
         gone(std::fs::remove_file(directory.join(file)))?;
     }
     gone(std::fs::remove_dir(mount_point(directory)))
@@ -117,7 +117,7 @@ fn gone(result: std::io::Result<()>) -> std::io::Result<()> {
 /// Removes an instance's directory with the files that a daemon makes, and no others.
 pub(crate) fn remove(directory: &Path) -> std::io::Result<()> {
     retire(directory)?;
-    for file in ["state.json", "state.new", "holder.log", "holder.log.old"] {
+    for file in ["state.json", ".state.json.new", "state.new", "holder.log", "holder.log.old"] {
         gone(std::fs::remove_file(directory.join(file)))?;
     }
     gone(std::fs::remove_file(directory.join("lock")))?;

@@ -3,14 +3,17 @@
 //! Owns names, files and locks: instance numbers, the state file, and whether a daemon is alive. A
 //! daemon holds an exclusive lock on its `lock` file, which the kernel releases however the process
 //! ends; process ids are not trusted. After SIGKILL the lock is held until the process is gone,
-//! which is waited for. [`crate::repair()`] cleans up after dead daemons.
+//! which is waited for. [`crate::repair()`] cleans up after dead daemons. Directories and files are
+//! believed if they are this user's, or the superuser's for those who only look
+//! ([`ebof_state::Place`]).
 
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use ebof_state::{Place, StateError, OwnedBy};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -156,6 +159,23 @@ impl Record {
             None => read_request(&self.directory).ok(),
         }
     }
+
+    /// Whether its daemon's lock is held.
+    pub(crate) fn is_locked(&self) -> bool {
+        match Place::open(&self.directory, OwnedBy::MeOrRoot) {
+            Ok(Some(place)) => is_locked(&place),
+            Ok(None) => false,
+            // What cannot be told is no end.
+            Err(_) => true,
+        }
+    }
+
+    /// Whether a process has the instance's lock as its standard input, as its daemon does.
+    pub(crate) fn is_held_by(&self, pid: u32) -> bool {
+        let file = |path: &Path| std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
+        let lock = file(&self.directory.join(LOCK));
+        lock.is_some() && file(Path::new(&format!("/proc/{pid}/fd/0"))) == lock
+    }
 }
 
 /// The state directory.
@@ -167,8 +187,15 @@ pub struct StateDir {
 /// Holds the directory's lock, under which instances are made and repaired.
 #[derive(Debug)]
 pub struct Guard {
+    place: Place,
     _file: File,
 }
+
+/// The file of the directory, and of each instance, that is locked.
+const LOCK: &str = "lock";
+
+/// The longest file of an instance, bytes: a state with a thousand namespaces fits.
+const FILE_BYTES_MAX: u64 = 4 << 20;
 
 impl StateDir {
     /// This user's: `$EBOF_STATE_DIR`, else `/run/ebof` for root, else
@@ -218,42 +245,56 @@ impl StateDir {
     /// Takes the lock under which instances are made and repaired. Makes the directory.
     ///
     /// # Errors
-    /// The directory cannot be made or written.
+    /// The directory cannot be made or written; it is somebody else's.
     pub fn lock(&self) -> Result<Guard, Error> {
         let problem = |error| Error::io(format!("using the state directory {}", self.base.display()), error);
-        make_directory(&self.base).map_err(problem)?;
-        let file = open_lock(&self.base).map_err(problem)?;
+        // Everybody may see what root has connected.
+        let mode = if rustix::process::geteuid().is_root() { 0o755 } else { 0o700 };
+        let place = Place::make(&self.base, mode)?;
+        let file = place.lock_file(LOCK)?;
         loop {
             match flock(&file, FlockOperation::LockExclusive) {
-                Ok(()) => return Ok(Guard { _file: file }),
+                Ok(()) => return Ok(Guard { place, _file: file }),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(problem(error.into())),
             }
         }
     }
 
+    /// That nobody but this user and the superuser has put anything there.
+    ///
+    /// # Errors
+    /// The directory is somebody else's, or others may write to it.
+    pub fn check(&self) -> Result<(), Error> {
+        Place::open(&self.base, OwnedBy::MeOrRoot)?;
+        Ok(())
+    }
+
     /// All instances, by number. A directory that does not exist has none.
     ///
     /// # Errors
-    /// The directory cannot be read.
+    /// The directory cannot be read, or is somebody else's.
     pub fn records(&self) -> Result<Vec<Record>, Error> {
-        let entries = match std::fs::read_dir(&self.base) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(Error::io(format!("reading {}", self.base.display()), error)),
-        };
-        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-        let mut numbers: Vec<u32> = names.filter_map(|name| instance_number(&name)).collect();
+        let Some(place) = Place::open(&self.base, OwnedBy::MeOrRoot)? else { return Ok(Vec::new()) };
+        let mut numbers: Vec<u32> = place.names()?.iter().filter_map(|name| instance_number(name)).collect();
         numbers.sort_unstable();
-        Ok(numbers.into_iter().map(|number| self.record(&format!("nvme{number}"))).collect())
+        Ok(numbers.into_iter().filter_map(|number| self.record(&place, &format!("nvme{number}"))).collect())
     }
 
-    fn record(&self, name: &str) -> Record {
+    /// What is stored of an instance; `None` if it is gone, or not the directory's owner's.
+    fn record(&self, states: &Place, name: &str) -> Option<Record> {
         let directory = self.base.join(name);
+        let place = match states.below(name) {
+            Ok(place) => place?,
+            Err(error) => {
+                tracing::warn!(%error, "not an attached controller");
+                return None;
+            }
+        };
         // The state first: a daemon that ends in between is seen as dead, with its last state.
-        let state = read_state(&directory);
-        let live = is_live(&directory, state.as_ref());
-        Record { name: name.to_owned(), directory, live, state }
+        let state = read_state(&place);
+        let live = is_live(&place, state.as_ref());
+        Some(Record { name: name.to_owned(), directory, live, state })
     }
 
     /// Makes the directory of a new instance with the request in it, and locks it; the daemon gets
@@ -262,24 +303,24 @@ impl StateDir {
     ///
     /// # Errors
     /// The directory cannot be made or written.
-    pub fn create(&self, _guard: &Guard, request: &Request) -> Result<(Record, File), Error> {
+    pub fn create(&self, guard: &Guard, request: &Request) -> Result<(Record, File), Error> {
         for number in 0..=u32::MAX {
             let name = format!("nvme{number}");
             if Path::new("/sys/class/nvme").join(&name).exists() {
                 continue;
             }
             let directory = self.base.join(&name);
-            match DirBuilder::new().mode(0o755).create(&directory) {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
-                Err(error) => return Err(Error::io(format!("making {}", directory.display()), error)),
+            if !guard.place.make_below(&name, 0o755)? {
+                continue;
             }
-            let prepared = write_request(&directory, request).and_then(|()| {
-                let lock = open_lock(&directory)?;
-                flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+            let prepared = own(&directory).and_then(|place| {
+                write_request(&place, request)?;
+                let lock = place.lock_file(LOCK)?;
+                let locked = flock(&lock, FlockOperation::NonBlockingLockExclusive);
+                locked.map_err(|error| Error::io(format!("locking {}", directory.display()), error.into()))?;
                 Ok(lock)
             });
-            let lock = prepared.map_err(|error| Error::io(format!("writing to {}", directory.display()), error))?;
+            let lock = prepared?;
             return Ok((Record { name, directory, live: true, state: None }, lock));
         }
         Err(Error::io("finding a free number", io::ErrorKind::StorageFull.into()))
@@ -293,33 +334,31 @@ fn instance_number(name: &str) -> Option<u32> {
     (number.to_string() == digits).then_some(number)
 }
 
-fn make_directory(directory: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o755).create(directory)
-}
-
-/// Readable for all: who may list the directory may check whether the daemon is alive.
-fn open_lock(directory: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o644).open(directory.join("lock"))
+/// This user's directory of an instance.
+fn own(directory: &Path) -> Result<Place, Error> {
+    let gone = || Error::io(format!("opening {}", directory.display()), io::ErrorKind::NotFound.into());
+    Place::open(directory, OwnedBy::Me)?.ok_or_else(gone)
 }
 
 /// Whether the exclusive lock is held. Takes a shared lock for a moment, so that callers do not see
 /// each other. An error tells nothing, so it counts as held: what a daemon that is dead has left is
 /// removed.
-fn is_locked(directory: &Path) -> bool {
-    match File::open(directory.join("lock")) {
-        Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
-        Err(error) => error.kind() != io::ErrorKind::NotFound,
+fn is_locked(place: &Place) -> bool {
+    match place.file(LOCK) {
+        Ok(Some(file)) => flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
+        Ok(None) => false,
+        Err(_) => true,
     }
 }
 
 /// Whether a daemon is alive and not about to end: kill(2) returns before the process is gone.
-fn is_live(directory: &Path, state: Option<&State>) -> bool {
-    if !is_locked(directory) {
+fn is_live(place: &Place, state: Option<&State>) -> bool {
+    if !is_locked(place) {
         return false;
     }
     match state.filter(|state| await_killed(state.pid, state.pid_start)) {
         // The lock decides: in another PID namespace the id is another process.
-        Some(_ended) => is_locked(directory),
+        Some(_ended) => is_locked(place),
         None => true,
     }
 }
@@ -358,46 +397,44 @@ fn is_ending(pid: u32) -> bool {
     is_zombie || flags & 4 != 0 || pending & 1 << (Signal::KILL.as_raw() - 1) != 0
 }
 
-/// Replaces a file atomically.
-fn replace(path: &Path, mode: u32, bytes: &[u8]) -> io::Result<()> {
-    let scratch = path.with_extension("new");
-    match std::fs::remove_file(&scratch) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&scratch)?;
-    file.write_all(bytes)?;
-    std::fs::rename(&scratch, path)
-}
-
 /// Writes the request, readable for the daemon only.
-fn write_request(directory: &Path, request: &Request) -> io::Result<()> {
-    replace(&directory.join("request.json"), 0o600, &serde_json::to_vec(request)?)
+fn write_request(place: &Place, request: &Request) -> Result<(), Error> {
+    let bytes = serde_json::to_vec(request);
+    let bytes = bytes.map_err(|error| Error::State { path: place.path().join("request.json"), error })?;
+    Ok(place.replace("request.json", 0o600, &bytes)?)
 }
 
 /// Reads the request that [`StateDir::create`] wrote.
 pub(crate) fn read_request(directory: &Path) -> Result<Request, Error> {
     let path = directory.join("request.json");
-    let bytes = std::fs::read(&path).map_err(|error| Error::io(format!("reading {}", path.display()), error))?;
-    serde_json::from_slice(&bytes).map_err(|error| Error::State { path, error })
+    let place = Place::open(directory, OwnedBy::MeOrRoot)?;
+    let bytes = place.map(|place| place.read("request.json", FILE_BYTES_MAX)).transpose()?.flatten();
+    let missing = || Error::io(format!("reading {}", path.display()), io::ErrorKind::NotFound.into());
+    serde_json::from_slice(&bytes.ok_or_else(missing)?).map_err(|error| Error::State { path, error })
 }
 
 /// Writes the state file of the instance in `directory`.
 pub(crate) fn write_state(directory: &Path, state: &State) -> Result<(), Error> {
-    let path = directory.join("state.json");
-    let written = serde_json::to_vec_pretty(state).map_err(io::Error::from);
-    written
-        .and_then(|bytes| replace(&path, 0o644, &bytes))
-        .map_err(|error| Error::io(format!("writing {}", path.display()), error))
+    let bytes = serde_json::to_vec_pretty(state);
+    let bytes = bytes.map_err(|error| Error::State { path: directory.join("state.json"), error })?;
+    Ok(own(directory)?.replace("state.json", 0o644, &bytes)?)
 }
 
 /// Reads the state file, if there is one that this version understands.
-fn read_state(directory: &Path) -> Option<State> {
-    let bytes = std::fs::read(directory.join("state.json")).ok()?;
+fn read_state(place: &Place) -> Option<State> {
+    let directory = place.path().display();
+    let bytes = match place.read("state.json", FILE_BYTES_MAX) {
+        Ok(bytes) => bytes?,
+        Err(StateError::System { .. }) => return None,
+        Err(error) => {
+            tracing::warn!(%error, %directory, "the state file is not believed");
+            return None;
+        }
+    };
     match serde_json::from_slice(&bytes) {
         Ok(state) => Some(state),
         Err(error) => {
-            tracing::warn!(%error, directory = %directory.display(), "the state file is not understood");
+            tracing::warn!(%error, %directory, "the state file is not understood");
             None
         }
     }
@@ -443,10 +480,36 @@ pub(crate) mod tests {
     #[test]
     fn a_lock_that_cannot_be_read_is_held() {
         let directory = tempfile::tempdir().unwrap();
-        assert!(!is_locked(directory.path()), "there is none");
+        let place = || Place::open(directory.path(), OwnedBy::Me).unwrap().unwrap();
+        assert!(!is_locked(&place()), "there is none");
         // For the superuser, too, this cannot be opened.
         std::os::unix::fs::symlink("lock", directory.path().join("lock")).unwrap();
-        assert!(is_locked(directory.path()));
+        assert!(is_locked(&place()));
+    }
+
+    #[test]
+    fn links_in_place_of_records_are_ignored() {
+        let directory = tempfile::tempdir().unwrap();
+        let states = StateDir::at(&directory.path().join("ebof"));
+        let elsewhere = StateDir::at(&directory.path().join("elsewhere"));
+        let request = Request { nqn: "nqn.x".to_owned(), ..Request::default() };
+        let (record, _lock) = elsewhere.create(&elsewhere.lock().unwrap(), &request).unwrap();
+        drop(states.lock().unwrap());
+        std::os::unix::fs::symlink(&record.directory, states.path().join("nvme0")).unwrap();
+        assert!(states.records().unwrap().is_empty());
+    }
+
+    #[test]
+    fn directories_that_others_may_write_to_are_refused() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
+        let states = StateDir::at(directory.path());
+        for error in [states.records().unwrap_err(), states.lock().unwrap_err(), states.check().unwrap_err()] {
+            let text = error.to_string();
+            assert!(text.contains("may be written by others") && text.contains("EBOF_STATE_DIR"), "{text}");
+        }
     }
 
     #[test]

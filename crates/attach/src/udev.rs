@@ -11,6 +11,8 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use ebof_state::Place;
+
 use crate::request::Device;
 
 /// The most characters of a name that a target reports: those of an NQN.
@@ -47,11 +49,8 @@ fn file(states: &Path, kernel_name: &str) -> PathBuf {
 }
 
 fn write(states: &Path, kernel_name: &str, properties: &str) -> io::Result<()> {
-    let path = file(states, kernel_name);
-    if let Some(directory) = path.parent() {
-        std::fs::create_dir_all(directory)?;
-    }
-    std::fs::write(path, properties)
+    let place = Place::make(&states.join("udev"), 0o755).map_err(io::Error::other)?;
+    place.replace(kernel_name, 0o644, properties.as_bytes()).map_err(io::Error::other)
 }
 
 /// Has the kernel announce the device again.

@@ -53,11 +53,16 @@ const WAIT: Duration = Duration::from_secs(10);
 const CHANGE: Duration = Duration::from_secs(40);
 
 /// The control socket in the state directory, or that of the service if there is only that.
-fn default_path(states: &StateDir, service: &Path) -> PathBuf {
+fn default_path(states: &StateDir, service: &Path) -> Result<PathBuf, ebof_attach::Error> {
     let own = states.path().join(CONTROL_SOCKET);
     // Whoever may not look gets told why when connecting.
     let is_there = |path: &Path| !matches!(path.try_exists(), Ok(false));
-    if !is_there(&own) && is_there(service) { service.to_owned() } else { own }
+    if !is_there(&own) && is_there(service) {
+        return Ok(service.to_owned());
+    }
+    // Passwords are sent over it: a socket that a stranger has put there is not a target's.
+    states.check()?;
+    Ok(own)
 }
 
 /// Before the paths of a target over the network.
@@ -432,11 +437,15 @@ mod tests {
         let states = StateDir::at(directory.path());
         let own = directory.path().join(CONTROL_SOCKET);
         let service = directory.path().join("service.sock");
-        assert_eq!(default_path(&states, &service), own);
+        assert_eq!(default_path(&states, &service).unwrap(), own);
         std::fs::write(&service, "").unwrap();
-        assert_eq!(default_path(&states, &service), service);
+        assert_eq!(default_path(&states, &service).unwrap(), service);
         std::fs::write(&own, "").unwrap();
-        assert_eq!(default_path(&states, &service), own);
+        assert_eq!(default_path(&states, &service).unwrap(), own);
+        // Where all may write, anybody may have put it.
+        let all = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
+        std::fs::set_permissions(directory.path(), all).unwrap();
+        assert!(default_path(&states, &service).unwrap_err().to_string().contains("may be written by others"));
     }
 
     #[test]

@@ -3,9 +3,10 @@
 //! Everything goes through the descriptor of the directory that was checked when it was opened.
 //! Files that are being replaced are complete under another name before they get theirs.
 
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -16,6 +17,7 @@ use rustix::process::geteuid;
 use crate::calls::{Calls, SystemCall, SystemCalls};
 use crate::frame::{self, HEADER_BYTES_MAX};
 use crate::parents;
+use crate::place::{OwnedBy, Place};
 use crate::{BYTES_MAX, NAME_BYTES_MAX, SET_ASIDE_MAX, StateError};
 
 /// A state directory that this process has for itself, until it is dropped.
@@ -74,9 +76,10 @@ impl StateDirectory {
     /// # Errors
     /// As [`StateDirectory::open`].
     pub fn open_with(path: &Path, calls: Box<dyn Calls>) -> Result<Self, StateError> {
-        check_link(path)?;
-        let directory = parents::open_or_make(path, &*calls)?;
-        check_directory(path, &directory)?;
+        if Place::open(path, OwnedBy::Me)?.is_none() {
+            let _made = parents::open_or_make(path, &*calls)?;
+        }
+        let directory = Place::make(path, 0o700)?.into_directory();
         // Who locked it before has seen to that.
         if fs::statat(&directory, LOCK, AtFlags::SYMLINK_NOFOLLOW).is_err() {
             parents::sync(path, &*calls)?;
@@ -367,7 +370,7 @@ impl StateDirectory {
 
 /// A symbolic link at the path itself is followed, as systemd has one for a service with a dynamic
 /// user, unless a stranger has made it.
-fn check_link(path: &Path) -> Result<(), StateError> {
+pub(crate) fn check_link(path: &Path) -> Result<(), StateError> {
     let Ok(stat) = fs::lstat(path) else { return Ok(()) };
     if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink && stat.st_uid != 0 {
         return check_owner(path, &stat);
@@ -375,14 +378,10 @@ fn check_link(path: &Path) -> Result<(), StateError> {
     Ok(())
 }
 
-fn check_directory(path: &Path, directory: &OwnedFd) -> Result<(), StateError> {
-    let stat = fs::fstat(directory).map_err(|error| StateError::system("opening", path, error))?;
-    check_owner(path, &stat)?;
-    let mode = stat.st_mode & 0o777;
-    if mode & 0o022 != 0 {
-        return Err(StateError::Mode { path: path.to_owned(), mode });
-    }
-    Ok(())
+/// Makes the directory, with its parents; a crash may lose them.
+pub(crate) fn make(path: &Path, mode: u32) -> Result<(), StateError> {
+    let made = DirBuilder::new().recursive(true).mode(mode).create(path);
+    made.map_err(|error| StateError::writing("making", path, 0, error))
 }
 
 /// Nobody else may say what a target serves, not even to root.
@@ -424,11 +423,11 @@ fn check_name(name: &str) -> Result<(), StateError> {
     Err(StateError::Name { name: name.to_owned() })
 }
 
-fn not_a_file(path: PathBuf, found: &'static str) -> StateError {
+pub(crate) fn not_a_file(path: PathBuf, found: &'static str) -> StateError {
     StateError::Kind { path, found, expected: "a regular file" }
 }
 
-fn kind(found: FileType) -> &'static str {
+pub(crate) fn kind(found: FileType) -> &'static str {
     match found {
         FileType::Directory => "a directory",
         FileType::Fifo => "a pipe",

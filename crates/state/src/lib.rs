@@ -2,7 +2,8 @@
 //! force and accounts. One process has it at a time.
 //!
 //! Owns how a file is stored, and what is checked when it is read. What is in the files, and when
-//! they are written, is up to those who use it.
+//! they are written, is up to those who use it. How directories are made and opened ([`Place`]) is
+//! for run-time directories, too.
 #![forbid(unsafe_code)]
 
 mod calls;
@@ -12,12 +13,14 @@ mod error;
 mod frame;
 mod parents;
 mod path;
+mod place;
 
 pub use calls::{Calls, SystemCall, SystemCalls};
 pub use damage::Damage;
 pub use directory::StateDirectory;
 pub use error::StateError;
 pub use path::standard_path;
+pub use place::{Place, OwnedBy};
 
 /// The largest content of a file.
 pub const BYTES_MAX: usize = 16 << 20;

@@ -89,9 +89,11 @@ impl Reach {
                 let message = "user, password and certificate are of a target over the network";
                 return Err(Failure::usage(message, "name it with --server https://box.example.org:8443"));
             }
-            return Ok(Place::Socket(
-                control.unwrap_or_else(|| default_path(&StateDir::standard(), Path::new(SERVICE_SOCKET))),
-            ));
+            let standard = || default_path(&StateDir::standard(), Path::new(SERVICE_SOCKET));
+            let path = control.map_or_else(standard, Ok);
+            return Ok(Place::Socket(path.map_err(|error| {
+                Failure::new("state", error.to_string(), "name the socket of a target with --control PATH")
+            })?));
         };
         let (host, port) = host_and_port(&server)?;
         let trust = match (fingerprint, ca) {

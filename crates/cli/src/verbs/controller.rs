@@ -107,14 +107,17 @@ impl NsRescan {
 /// Sends SIGUSR1 to a process that is known to handle it; it would end others.
 fn ask_target(process: u32) -> anyhow::Result<()> {
     let advice = "give the process of `ebof serve` (`pidof ebof`, `systemctl show -p MainPID ebof`)";
+    let pid = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw);
+    let pid = pid.with_context(|| format!("{process} cannot be a process"))?;
+    // Refers to the same process for ever: what is looked at is what is told.
+    let opened = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty());
+    let opened = opened.map_err(|error| Failure::usage(format!("there is no process {process}: {error}"), advice))?;
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))
         .map_err(|error| Failure::usage(format!("there is no process {process}: {error}"), advice))?;
     if !takes_signal(&status) {
         return Err(Failure::usage(format!("process {process} is no target that looks again"), advice).into());
     }
-    let pid = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw);
-    let pid = pid.with_context(|| format!("{process} cannot be a process"))?;
-    rustix::process::kill_process(pid, rustix::process::Signal::USR1)
+    rustix::process::pidfd_send_signal(&opened, rustix::process::Signal::USR1)
         .with_context(|| format!("process {process} cannot be told; the user that it runs as can, and root"))
 }
 

@@ -141,7 +141,11 @@ fn listed(known: &[String]) -> String {
 }
 
 fn open(machine: &dyn Machine) -> Result<Record, Failure> {
-    Record::open(&StateDir::standard().path().join(DIRECTORY), machine).map_err(|error| failure(&error))
+    let states = StateDir::standard();
+    // Taking the lock makes the directory, and checks whose it is.
+    let checked = states.lock();
+    checked.map_err(|error| Failure::new("state", error.to_string(), "settings are changed by root"))?;
+    Record::open(&states.path().join(DIRECTORY), machine).map_err(|error| failure(&error))
 }
 
 /// How many changes can be undone. Who only looks makes no directory, and may not be able to see

@@ -36,6 +36,8 @@ impl ControlSocket {
         };
         let lock_path = beside(path, ".lock");
         let mut options = OpenOptions::new();
+        // Not where somebody else's link leads to.
+        options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
         let lock = options.write(true).create(true).truncate(false).mode(0o600).open(&lock_path);
         let lock = lock.map_err(|error| failed(&format!("making {}", lock_path.display()), error))?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
@@ -145,6 +147,16 @@ mod tests {
             let (_socket, _listener) = ControlSocket::bind(&path).unwrap();
             UnixStream::connect(&path).unwrap();
         }
+    }
+
+    #[test]
+    fn a_link_in_place_of_the_lock_is_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("control.sock");
+        let victim = directory.path().join("victim");
+        std::os::unix::fs::symlink(&victim, beside(&path, ".lock")).unwrap();
+        assert!(ControlSocket::bind(&path).is_err());
+        assert!(!victim.exists());
     }
 
     #[test]

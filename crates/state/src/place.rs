@@ -1,0 +1,229 @@
+//! A directory that only its owner may write to, and what is believed of its content.
+//!
+//! Owns how directories of this program are made and opened: by one descriptor, whose owner and
+//! permissions are looked at, never by a path that others can change meanwhile. In directories that
+//! all may write to, such as `/tmp`, whoever comes first has a name; what strangers put there is
+//! not believed.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use crate::StateError;
+use crate::directory::{check_link, kind, make, not_a_file};
+
+/// OwnedBy directories are believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnedBy {
+    /// This user's.
+    Me,
+    /// This user's and the superuser's: to read, and to connect to a socket in it.
+    MeOrRoot,
+}
+
+/// An open directory that its owner alone may write to.
+#[derive(Debug)]
+pub struct Place {
+    path: PathBuf,
+    directory: OwnedFd,
+    owner: u32,
+}
+
+impl Place {
+    /// Opens a directory; `None` if there is none.
+    ///
+    /// # Errors
+    /// It is somebody else's, others may write to it, it is no directory, or the system refuses.
+    pub fn open(path: &Path, whose: OwnedBy) -> Result<Option<Self>, StateError> {
+        let opened = match open(path) {
+            Err(Errno::NOENT) => return Ok(None),
+            // open(2), O_NOFOLLOW with O_DIRECTORY: also where a symbolic link is.
+            Err(Errno::NOTDIR) => {
+                check_link(path)?;
+                fs::open(path, DIRECTORY, Mode::empty())
+            }
+            opened => opened,
+        };
+        match opened {
+            Ok(directory) => Self::checked(path, directory, whose).map(Some),
+            Err(Errno::NOENT) => Ok(None),
+            Err(Errno::NOTDIR) => {
+                Err(StateError::Kind { path: path.to_owned(), found: "something else", expected: "a directory" })
+            }
+            Err(error) => Err(StateError::system("opening", path, error)),
+        }
+    }
+
+    /// Opens this user's directory, which is made with `mode` if there is none, with its parents.
+    ///
+    /// # Errors
+    /// As [`Place::open`]; it cannot be made.
+    pub fn make(path: &Path, mode: u32) -> Result<Self, StateError> {
+        if let Some(place) = Self::open(path, OwnedBy::Me)? {
+            return Ok(place);
+        }
+        make(path, mode)?;
+        let gone = || StateError::system("opening", path, Errno::NOENT);
+        Self::open(path, OwnedBy::Me)?.ok_or_else(gone)
+    }
+
+    fn checked(path: &Path, directory: OwnedFd, whose: OwnedBy) -> Result<Self, StateError> {
+        let stat = fs::fstat(&directory).map_err(|error| StateError::system("opening", path, error))?;
+        let (owner, user) = (stat.st_uid, geteuid().as_raw());
+        if owner != user && !(whose == OwnedBy::MeOrRoot && owner == 0) {
+            return Err(StateError::Owner { path: path.to_owned(), owner, user });
+        }
+        let mode = stat.st_mode & 0o777;
+        if mode & 0o022 != 0 {
+            return Err(StateError::Mode { path: path.to_owned(), mode });
+        }
+        Ok(Self { path: path.to_owned(), directory, owner })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its descriptor.
+    pub(crate) fn into_directory(self) -> OwnedFd {
+        self.directory
+    }
+
+    /// The names in it.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn names(&self) -> Result<Vec<String>, StateError> {
+        let failed = |error: Errno| StateError::system("reading", &self.path, error);
+        let mut names = Vec::new();
+        for entry in fs::Dir::read_from(&self.directory).map_err(failed)? {
+            names.extend(entry.map_err(failed)?.file_name().to_str().ok().map(str::to_owned));
+        }
+        Ok(names)
+    }
+
+    /// Makes a directory in it; `false` if something has that name.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn make_below(&self, name: &str, mode: u32) -> Result<bool, StateError> {
+        match fs::mkdirat(&self.directory, name, Mode::from_raw_mode(mode)) {
+            Ok(()) => Ok(true),
+            Err(Errno::EXIST) => Ok(false),
+            Err(error) => Err(StateError::system("making", &self.path.join(name), error)),
+        }
+    }
+
+    /// Opens a directory in it, which is the same owner's; `None` if there is none.
+    ///
+    /// # Errors
+    /// As [`Place::open`]; a symbolic link is none of ours here.
+    pub fn below(&self, name: &str) -> Result<Option<Self>, StateError> {
+        let path = self.path.join(name);
+        match fs::openat(&self.directory, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty()) {
+            Ok(directory) => {
+                let place = Self::checked(&path, directory, OwnedBy::MeOrRoot)?;
+                self.check_owner(&path, place.owner)?;
+                Ok(Some(place))
+            }
+            Err(Errno::NOENT) => Ok(None),
+            Err(Errno::NOTDIR) => Err(StateError::Kind { path, found: "something else", expected: "a directory" }),
+            Err(error) => Err(StateError::system("opening", &path, error)),
+        }
+    }
+
+    /// Opens a regular file of the directory's owner to read it; `None` if there is none.
+    ///
+    /// # Errors
+    /// It is somebody else's, no regular file, or the system refuses.
+    pub fn file(&self, name: &str) -> Result<Option<File>, StateError> {
+        self.open_file(name, OFlags::RDONLY, 0)
+    }
+
+    /// Opens a file of the directory's owner to lock it; it is made, readable for all who may enter
+    /// the directory, if there is none.
+    ///
+    /// # Errors
+    /// As [`Place::file`]; it cannot be made.
+    pub fn lock_file(&self, name: &str) -> Result<File, StateError> {
+        let gone = || StateError::system("opening", &self.path.join(name), Errno::NOENT);
+        self.open_file(name, OFlags::RDWR | OFlags::CREATE, 0o644)?.ok_or_else(gone)
+    }
+
+    fn open_file(&self, name: &str, flags: OFlags, mode: u32) -> Result<Option<File>, StateError> {
+        let path = self.path.join(name);
+        // Opening a FIFO must not block; it is refused below.
+        let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match fs::openat(&self.directory, name, flags, Mode::from_raw_mode(mode)) {
+            Ok(file) => file,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::LOOP) => return Err(not_a_file(path, "a symbolic link")),
+            Err(error) => return Err(StateError::system("opening", &path, error)),
+        };
+        let stat = fs::fstat(&file).map_err(|error| StateError::system("reading", &path, error))?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => {}
+            other => return Err(not_a_file(path, kind(other))),
+        }
+        self.check_owner(&path, stat.st_uid)?;
+        Ok(Some(file.into()))
+    }
+
+    /// The content of a file of at most `bytes_max` bytes; `None` if there is none.
+    ///
+    /// # Errors
+    /// As [`Place::file`]; it is longer.
+    pub fn read(&self, name: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, StateError> {
+        let Some(file) = self.file(name)? else { return Ok(None) };
+        let path = || self.path.join(name);
+        let mut bytes = Vec::new();
+        let read = file.take(bytes_max + 1).read_to_end(&mut bytes);
+        read.map_err(|error| StateError::system("reading", &path(), error))?;
+        if bytes.len() as u64 > bytes_max {
+            return Err(StateError::TooLarge { path: path() });
+        }
+        Ok(Some(bytes))
+    }
+
+    /// Replaces a file in one step. A crash of the machine may lose it.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn replace(&self, name: &str, mode: u32, bytes: &[u8]) -> Result<(), StateError> {
+        let new = format!(".{name}.new");
+        let replaced = (|| {
+            match fs::unlinkat(&self.directory, &*new, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(error) => return Err(std::io::Error::from(error)),
+            }
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let mut file = File::from(fs::openat(&self.directory, &*new, flags, Mode::from_raw_mode(mode))?);
+            file.write_all(bytes)?;
+            Ok(fs::renameat(&self.directory, &*new, &self.directory, name)?)
+        })();
+        replaced.map_err(|error| {
+            let _gone = fs::unlinkat(&self.directory, &*new, AtFlags::empty());
+            StateError::writing("writing", &self.path.join(name), bytes.len(), error)
+        })
+    }
+
+    fn check_owner(&self, path: &Path, owner: u32) -> Result<(), StateError> {
+        if owner == self.owner {
+            return Ok(());
+        }
+        Err(StateError::Owner { path: path.to_owned(), owner, user: self.owner })
+    }
+}
+
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+fn open(path: &Path) -> Result<OwnedFd, Errno> {
+    fs::open(path, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())
+}
