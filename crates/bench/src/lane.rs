@@ -71,7 +71,14 @@ impl Lane {
     pub(crate) fn blocks(&self, length: usize, count: usize) -> Vec<Block> {
         match self {
             Self::Fabric { .. } | Self::Shared { .. } => Block::together(length, count),
-            // Memory drives exchange pages with a buffer that is a whole region.
+            // A memory drive takes the pages of a buffer that is a whole region in place of its
+            // own. What is compared does the work: with one block more, none is a whole region, and
+            // data are copied.
+            Self::Local { device, .. } if device.resident().is_some() => {
+                let mut blocks = Block::together(length, count + 1);
+                blocks.truncate(count);
+                blocks
+            }
             Self::Local { .. } => (0..count).map(|_| Block::new(length)).collect(),
         }
     }
@@ -204,4 +211,33 @@ fn fabric_done(done: Completion<Block>) -> Done {
 fn local_done(done: ebof_backend::Completion, length: usize) -> Done {
     let buffer = done.data.and_then(Segments::into_buffer).unwrap_or_else(|| Buffer::zeroed(length));
     Done { slot: done.tag, result: done.result.map_err(|error| error.to_string()), block: Block { buffer, length } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::Mix;
+    use crate::source::{QueueUse, Source};
+
+    #[test]
+    fn writes_to_memory_are_copied() {
+        let length = 128 << 10;
+        let job = Job { block_bytes: 128 << 10, ..Job::new(Mix::Write) };
+        let opened = Source::Local("mem:1Mi".parse().unwrap()).open(&[job.clone()], QueueUse::default()).unwrap();
+        let mut lane = Lane::open(&opened, &job, length).unwrap();
+        for depth in [1, 4] {
+            let mut blocks = lane.blocks(length, depth);
+            assert_eq!(blocks.len(), depth);
+            // The second time there is a chunk that pages could be exchanged with.
+            for _ in 0..2 {
+                let mut block = blocks.pop().unwrap();
+                block.as_mut().fill(7);
+                let place = block.as_ref().as_ptr();
+                lane.submit(Next { write: true, offset: 0 }, 0, block).map_err(|(why, _)| why).unwrap();
+                let done = lane.wait(Instant::now() + Duration::from_secs(10)).unwrap().unwrap();
+                assert_eq!(done.block.as_ref().as_ptr(), place, "the drive has taken the buffer instead of its bytes");
+                blocks.push(done.block);
+            }
+        }
+    }
 }

@@ -233,10 +233,14 @@ impl Device {
                 let controller = Controller::connect(&options).ok()?;
                 let mut health = [0; 512];
                 controller.log_page(Nsid::ALL, HEALTH, 0, &mut health).ok()?;
+                let is_ours = controller.identify().mn.starts_with(b"ebof");
                 controller.disconnect();
                 // SMART / Health Information, Composite Temperature: bytes 1 and 2, in kelvin.
                 let kelvin = u16::from_le_bytes([health[1], health[2]]);
-                (kelvin > 0).then(|| f64::from(kelvin) - 273.0)
+                // A drive of ebof without a sensor has to report some temperature, too: it names no
+                // sensor (bytes 200 to 215).
+                let is_made_up = is_ours && health[200..216].iter().all(|&it| it == 0);
+                (kelvin > 0 && !is_made_up).then(|| f64::from(kelvin) - 273.0)
             }
             Kind::Path(path, _) => {
                 let device = sys_directory(path)?.join("device");

@@ -323,6 +323,10 @@ pub struct ColumnResult {
     pub percentiles: Vec<(f64, f64)>,
     /// The value divided by that of the column's base; `None` without one.
     pub ratio: Option<f64>,
+    /// Between which ratios the single rounds are: the smallest value by the largest of the base,
+    /// and the largest by the smallest. `None` with a single round, whose spread nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ratio_range: Option<(f64, f64)>,
     /// The mean latency divided by that of the base.
     pub latency_ratio: Option<f64>,
     /// Its part of what all columns did together, 0 to 1, where they ran together.

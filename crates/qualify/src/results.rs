@@ -18,6 +18,8 @@ impl Document {
         let mut columns: Vec<ColumnResult> = columns.collect();
         let values: Vec<(usize, f64, f64)> =
             columns.iter().map(|result| (result.column, result.value.median, result.mean_us)).collect();
+        let rounds: Vec<(usize, Summary)> =
+            columns.iter().map(|result| (result.column, result.value.clone())).collect();
         let sum: f64 = values.iter().map(|(_, value, _)| value).sum();
         for result in &mut columns {
             let base = self.columns.get(result.column).and_then(|column| column.base);
@@ -26,6 +28,8 @@ impl Document {
                 result.ratio = quotient(result.value.median, *value);
                 result.latency_ratio = quotient(result.mean_us, *mean_us);
             }
+            let base = base.and_then(|(base, ..)| rounds.iter().find(|(column, _)| column == base));
+            result.ratio_range = base.and_then(|(_, base)| range_of(&result.value, base));
             if phase.together {
                 result.share = quotient(result.value.median, sum);
             }
@@ -89,6 +93,7 @@ impl Phase {
             mean_us: of(&|report| report.total.latency.mean_us)?,
             percentiles: percentiles.collect(),
             ratio: None,
+            ratio_range: None,
             latency_ratio: None,
             share: None,
             host_us_per_io: known(&|run| run.conditions.host_us_per_io),
@@ -99,6 +104,30 @@ impl Phase {
     }
 }
 
+/// Between which ratios the rounds are, where there are several of both.
+fn range_of(value: &Summary, base: &Summary) -> Option<(f64, f64)> {
+    if value.all.len() < 2 || base.all.len() < 2 {
+        return None;
+    }
+    Some((quotient(value.min, base.max)?, quotient(value.max, base.min)?))
+}
+
+impl ColumnResult {
+    /// Whether the ratio may be chance: the ranges of both columns overlap. `None`: nobody knows,
+    /// after a single round.
+    #[must_use]
+    pub fn is_within_spread(&self) -> Option<bool> {
+        self.ratio_range.map(|(least, most)| least <= 1.0 && most >= 1.0)
+    }
+
+    /// How far the rounds are apart, as a part of the median; `None` with a single one.
+    #[must_use]
+    pub fn spread(&self) -> Option<f64> {
+        let Summary { median, min, max, all, .. } = &self.value;
+        if all.len() > 1 { quotient(max - min, *median) } else { None }
+    }
+}
+
 fn quotient(value: f64, base: f64) -> Option<f64> {
     (base > 0.0 && base.is_finite() && value.is_finite()).then(|| value / base)
 }
@@ -106,4 +135,21 @@ fn quotient(value: f64, base: f64) -> Option<f64> {
 #[expect(clippy::cast_precision_loss, reason = "a report has fewer digits than an f64")]
 pub(crate) const fn float(value: u64) -> f64 {
     value as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_within_the_spread_is_no_difference() {
+        let of = |values: &[f64]| Summary::new(values.to_vec()).unwrap();
+        let base = of(&[98.0, 100.0, 103.0]);
+        let (least, most) = range_of(&of(&[99.0, 104.0, 106.0]), &base).unwrap();
+        assert!(least < 1.0 && most > 1.0, "{least} to {most}: ranges that overlap");
+        let (least, most) = range_of(&of(&[80.0, 81.0, 82.0]), &base).unwrap();
+        assert!(most < 1.0 && least < most, "{least} to {most}");
+        assert_eq!(range_of(&of(&[104.0]), &base), None, "of a single round nobody knows the spread");
+        assert_eq!(range_of(&base, &of(&[100.0])), None);
+    }
 }

@@ -21,6 +21,7 @@ impl View for Finished<'_> {
     fn text(&self, verbose: bool) -> String {
         let Self { document, directory } = self;
         let mut text = format!("{}\n", document.title);
+        text += &warnings(document);
         for column in &document.columns {
             let _infallible = writeln!(text, "  {}  {}: {}", column.id, safe(&column.label), safe(&column.device.name));
         }
@@ -57,6 +58,27 @@ impl View for Finished<'_> {
     }
 }
 
+/// What is to be known before the figures are read.
+fn warnings(document: &Document) -> String {
+    let mut text = String::new();
+    if let Some(factor) = document.quick {
+        let _infallible = writeln!(text, "QUICK: 1/{factor} of the time and of the preconditioning: a preview");
+    }
+    let runs = || document.phases.iter().flat_map(|phase| &phase.runs);
+    let disturbed = runs().filter(|run| run.disturbed.is_some()).count();
+    if disturbed > 0 {
+        let _infallible = writeln!(
+            text,
+            "DISTURBED: {disturbed} of {} runs; results that rest on such runs only are marked",
+            runs().count()
+        );
+    }
+    if document.rounds < 2 {
+        text.push_str("ONE ROUND: the spread is not known, and a ratio may be chance\n");
+    }
+    text
+}
+
 fn results(document: &Document, phases: &[&Phase]) -> String {
     let columns = [
         ("MEASUREMENT", 11),
@@ -68,6 +90,7 @@ fn results(document: &Document, phases: &[&Phase]) -> String {
         ("P99 us", 6),
         ("P99.99 us", 9),
         ("RATIO", 5),
+        ("RANGE", 5),
         ("IN THE DOCUMENT", 15),
     ];
     let mut rows = Vec::new();
@@ -91,7 +114,12 @@ fn row(document: &Document, phase: &Phase, (title, index): (String, usize), resu
         Unit::MegabytesPerSecond => format!("{:.1}", result.value.median),
         Unit::Iops => format!("{:.0}", result.value.median),
     };
-    let spread = (result.value.max - result.value.min) * 100.0 / result.value.median.max(f64::MIN_POSITIVE);
+    let spread = result.spread().map_or_else(|| "-".to_owned(), |spread| format!("{:.0} %", spread * 100.0));
+    let range = match (result.ratio_range, result.is_within_spread()) {
+        (Some((least, most)), Some(true)) => format!("{least:.3} to {most:.3}: no difference"),
+        (Some((least, most)), _) => format!("{least:.3} to {most:.3}"),
+        (None, _) => "-".to_owned(),
+    };
     let ratio = result.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"));
     let share = result.share.map(|share| format!("{:.1} % of all", share * 100.0));
     let column = document.columns.get(result.column);
@@ -111,11 +139,12 @@ fn row(document: &Document, phase: &Phase, (title, index): (String, usize), resu
         id,
         value,
         phase.unit.name().to_owned() + mark,
-        format!("{spread:.0} %"),
+        spread,
         format!("{:.1}", result.mean_us),
         micros(99.0),
         micros(99.99),
         ratio,
+        range,
         share.or_else(|| reference.map(cited)).unwrap_or_default(),
     ]
 }
@@ -128,7 +157,7 @@ fn cited(reference: &Reference) -> String {
 
 fn fairness(result: &PhaseResult) -> Option<Vec<String>> {
     let (jain, spread) = (result.jain?, result.spread?);
-    let mut row = vec![String::new(); 10];
+    let mut row = vec![String::new(); 11];
     row[2] = format!("{jain:.4}");
     row[3] = format!("Jain's index; the largest share is {spread:.2} times the smallest");
     Some(row)
@@ -164,5 +193,9 @@ mod tests {
         assert!(text.contains("the drive is gone") && !text.contains('\u{1b}'), "{text}");
         assert!(text.contains("a partial report is out/report.html") && text.contains("--resume"), "{text}");
         assert!(text.contains("nothing was measured"), "{text}");
+        assert!(text.contains("ONE ROUND") && !text.contains("QUICK"), "{text}");
+        let quick = Document { quick: Some(60), rounds: 5, ..document };
+        let text = Finished { document: &quick, directory: Path::new("out") }.text(false);
+        assert!(text.contains("QUICK: 1/60") && !text.contains("ONE ROUND"), "{text}");
     }
 }

@@ -70,8 +70,16 @@ struct Beside<'a>(&'a [(String, Document)]);
 
 impl View for Beside<'_> {
     fn text(&self, _verbose: bool) -> String {
-        let columns =
-            [("MEASUREMENT", 11), ("RUN", 3), ("", 1), ("VALUE", 5), ("UNIT", 4), ("MEAN us", 7), ("RATIO", 5)];
+        let columns = [
+            ("MEASUREMENT", 11),
+            ("RUN", 3),
+            ("", 1),
+            ("VALUE", 5),
+            ("UNIT", 4),
+            ("MEAN us", 7),
+            ("RATIO", 5),
+            ("RANGE", 5),
+        ];
         let mut titles: Vec<&str> = Vec::new();
         for phase in self.0.iter().flat_map(|(_, document)| &document.phases) {
             if !titles.contains(&phase.title.as_str()) {
@@ -84,7 +92,10 @@ impl View for Beside<'_> {
             .collect();
         let partial = self.0.iter().filter(|(_, document)| document.state != State::Complete);
         let partial: String = partial.map(|(name, _)| format!("{}: a partial report\n", safe(name))).collect();
-        table(&columns, &rows) + &partial
+        let quick = self.0.iter().filter_map(|(name, document)| {
+            Some(format!("{}: QUICK, 1/{} of the time: a preview\n", safe(name), document.quick?))
+        });
+        table(&columns, &rows) + &partial + &quick.collect::<String>()
     }
 
     fn json(&self, _verbose: bool) -> Object {
@@ -103,9 +114,14 @@ fn rows(title: &str, name: &str, document: &Document) -> Vec<Vec<String>> {
             safe(name),
             label,
             format!("{:.1}", column.value.median),
-            phase.unit.name().to_owned(),
+            phase.unit.name().to_owned() + if column.is_disturbed { " (disturbed)" } else { "" },
             format!("{:.1}", column.mean_us),
             column.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}")),
+            match (column.ratio_range, column.is_within_spread()) {
+                (Some((least, most)), Some(true)) => format!("{least:.3} to {most:.3}: no difference"),
+                (Some((least, most)), _) => format!("{least:.3} to {most:.3}"),
+                (None, _) => "-".to_owned(),
+            },
         ]
     };
     result.columns.iter().map(row).collect()

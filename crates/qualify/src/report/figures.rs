@@ -16,7 +16,7 @@ pub(super) const ROWS_MAX: usize = 2000;
 pub(super) fn ratios(view: &View<'_>) -> Option<Section> {
     let mut table = Grid::new(
         "Divided by the base, in the same phase. Rounds alternate between the columns, and each value is a median.",
-        &["phase", "column", "base", "#ratio", "#latency ratio", "the document's ratio"],
+        &["phase", "column", "base", "#ratio", "range of the rounds", "#latency ratio", "the document's ratio"],
     );
     let mut bars = Vec::new();
     for step in view.measured() {
@@ -33,11 +33,18 @@ pub(super) fn ratios(view: &View<'_>) -> Option<Section> {
                 side.label.clone().into(),
                 base.column.label.clone().into(),
                 marked(&ratio(value), of, true),
+                match (of.ratio_range, of.is_within_spread()) {
+                    (Some((least, most)), Some(true)) => {
+                        format!("{} to {}: no difference", ratio(least), ratio(most)).into()
+                    }
+                    (Some((least, most)), _) => format!("{} to {}", ratio(least), ratio(most)).into(),
+                    (None, _) => NOTHING.into(),
+                },
                 maybe(of.latency_ratio, ratio).into(),
                 if theirs.is_empty() { NOTHING.into() } else { theirs.into() },
             ]);
             let label = format!("{}: {}", step.title(), side.label);
-            bars.push(Bar { label, shown: ratio(value), value, spread: None, look: Some(look) });
+            bars.push(Bar { label, shown: ratio(value), value, spread: of.ratio_range, look: Some(look) });
         }
         let has_ours = bars.len() > before;
         let theirs = references.iter().filter(|_| has_ours);

@@ -5,7 +5,7 @@ use ebof_bench::corner::Unit;
 use super::content::{Banner, Body};
 use super::text::{self, figure, micros, moment, percent};
 use super::view::{Pane, Step, View};
-use crate::document::{Document, Procedure, Purpose, State};
+use crate::document::{ColumnResult, Document, Procedure, Purpose, State};
 
 /// Figures in a sentence, at most.
 const WORDS_MAX: usize = 8;
@@ -166,14 +166,15 @@ fn against_base(view: &View<'_>, side: &Pane<'_>) -> Option<String> {
     let base = view.base(side)?;
     let results = || view.measured().filter_map(|step| Some((step, step.result(side)?)));
     let mut ratios: Vec<_> = results()
-        .filter_map(|(step, of)| Some((step, of.ratio.filter(|ratio| ratio.is_finite())?)))
-        .map(|(step, ratio)| (text::percent(ratio), step.title()))
+        .filter_map(|(step, of)| Some((step, of, of.ratio.filter(|ratio| ratio.is_finite())?)))
+        .map(|(step, of, ratio)| (format!("{}{}", text::percent(ratio), doubt(of)), step.title()))
         .collect();
     if ratios.is_empty() {
         return None;
     }
     if ratios.len() > WORDS_MAX {
-        return Some(wide(side, base, results().filter_map(|(_, of)| of.ratio).collect()));
+        let doubtful = results().filter(|(_, of)| of.is_disturbed || of.is_within_spread() != Some(false)).count();
+        return Some(wide(side, base, results().filter_map(|(_, of)| of.ratio).collect(), doubtful));
     }
     let (first, title) = ratios.remove(0);
     let rest: String = ratios.iter().map(|(percent, title)| format!(", {percent} in {title}")).collect();
@@ -189,13 +190,28 @@ fn against_base(view: &View<'_>, side: &Pane<'_>) -> Option<String> {
     Some(format!("{}: {first} of {} in {title}{rest}{latency}.", side.label, base.column.label))
 }
 
+/// What keeps a ratio from being a difference.
+fn doubt(of: &ColumnResult) -> &'static str {
+    match of.is_within_spread() {
+        _ if of.is_disturbed => " (disturbed)",
+        Some(true) => " (no difference: within the spread)",
+        Some(false) => "",
+        None => " (one round)",
+    }
+}
+
 fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
     values.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| (least.min(value), most.max(value)))
 }
 
-fn wide(side: &Pane<'_>, base: &Pane<'_>, ratios: Vec<f64>) -> String {
+fn wide(side: &Pane<'_>, base: &Pane<'_>, ratios: Vec<f64>, doubtful: usize) -> String {
+    let all = ratios.len();
     let (least, most) = ends(ratios.into_iter().filter(|ratio| ratio.is_finite()));
-    format!("{}: {} to {} of {}.", side.label, percent(least), percent(most), base.column.label)
+    let doubt = match doubtful {
+        0 => String::new(),
+        some => format!(" ({some} of {all} ratios are disturbed, of one round, or within the spread)"),
+    };
+    format!("{}: {} to {} of {}{doubt}.", side.label, percent(least), percent(most), base.column.label)
 }
 
 /// The most operations per second on a curve.
