@@ -80,7 +80,7 @@ check "while the writer has it mounted, a reader cannot mount it" grep -q "can't
 
 step "a version is published: the writer unmounts, it is write protected, readers mount it again"
 on writer 'umount data'
-on target 'ebof target set library/ns1 write-protect=on'
+on target 'ebof target set library/ns1 write-protect=on --yes'
 protected() { [[ $(quiet "$1" "blockdev --getro $(disk "$1" nvme0n1)") == 1 ]]; }
 for reader in reader1 reader2; do
   check "the block device of $reader is read-only" within 5 protected $reader

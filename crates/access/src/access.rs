@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
 use crate::account::{Account, AccountChange, AccountId, AccountRecord, Accounts, Hashed, Mistake, NewAccount};
-use crate::password::{self, PasswordHash};
+use crate::password::{self, Credential, PasswordHash};
 use crate::role::{Privilege, Role};
 use crate::session::{Session, SessionId, Sessions, Token, TokenRefused};
 use crate::settings::{Settings, SettingsChange};
@@ -63,6 +63,8 @@ pub struct User {
     pub session: Option<SessionId>,
     /// The user has to choose a password, and may do nothing else before.
     pub must_change_password: bool,
+    /// Which of the account's passwords was right.
+    pub credential: Credential,
 }
 
 impl User {
@@ -88,6 +90,8 @@ pub struct Denied {
     pub reason: DeniedFor,
     /// When to try again.
     pub retry_after: Option<Duration>,
+    /// This failure has locked the account.
+    pub has_locked: bool,
 }
 
 /// The reason of a denial.
@@ -124,7 +128,7 @@ pub enum DeniedFor {
 
 impl From<DeniedFor> for Denied {
     fn from(reason: DeniedFor) -> Self {
-        Self { reason, retry_after: None }
+        Self { reason, retry_after: None, has_locked: false }
     }
 }
 
@@ -240,7 +244,7 @@ impl Access {
             (subject, account, record.map_or_else(PasswordHash::of_nobody, |record| record.password))
         };
         let is_right = {
-            let _place = self.hashing().ok_or(Denied { reason: DeniedFor::Busy, retry_after: Some(BUSY) })?;
+            let _place = self.hashing().ok_or(Denied { retry_after: Some(BUSY), ..DeniedFor::Busy.into() })?;
             hash.verifies(password)
         };
         let mut state = self.state();
@@ -259,8 +263,10 @@ impl Access {
             None => DeniedFor::UnknownUser,
         };
         let State { throttle, settings, .. } = &mut *state;
+        let is_locked = |throttle: &Throttle| account.is_some_and(|account| throttle.is_locked(account, now));
+        let was_locked = is_locked(throttle);
         let retry_after = throttle.failed(client, subject, settings, now);
-        Err(Denied { reason, retry_after })
+        Err(Denied { reason, retry_after, has_locked: !was_locked && is_locked(throttle) })
     }
 
     /// The same for a request with HTTP Basic authentication.
@@ -279,11 +285,13 @@ impl Access {
     /// ([`SESSIONS_MAX`](crate::SESSIONS_MAX)).
     ///
     /// # Errors
-    /// The account is gone or has changed, or the system gives no randomness.
+    /// The account is gone or has changed, its password too, or the system gives no randomness.
     pub fn open_session(&self, user: &User, client: IpAddr) -> Result<(Session, Token), Mistake> {
         let mut state = self.state();
         let State { accounts, settings, sessions, .. } = &mut *state;
         let record = accounts.by_id(user.account).filter(|record| record.enabled && record.role == user.role);
+        // A password that was changed since the login opens nothing.
+        let record = record.filter(|record| Credential::of(&record.password) == user.credential);
         let record = record.ok_or(Mistake::NoSuchAccount)?;
         Ok(sessions.open((record.id, &record.name), client, timeout(settings), &self.clock)?)
     }
@@ -313,8 +321,12 @@ impl Access {
         let mut state = self.state();
         let State { accounts, settings, sessions, .. } = &mut *state;
         let record = accounts.by_id(user.account).filter(|record| record.enabled && record.role == user.role);
-        let is_open = |id| sessions.touch(id, timeout(settings), &self.clock);
-        record.is_some() && user.session.as_ref().is_none_or(is_open)
+        let Some(record) = record else { return false };
+        match &user.session {
+            // It was closed if the password was changed by somebody else.
+            Some(session) => sessions.touch(session, timeout(settings), &self.clock),
+            None => Credential::of(&record.password) == user.credential,
+        }
     }
 
     /// All sessions.
@@ -510,7 +522,7 @@ impl From<Wait> for Denied {
             Wait::Address(left) => (DeniedFor::Throttled, left),
             Wait::Account(left) => (DeniedFor::Locked, left),
         };
-        Self { reason, retry_after: Some(left) }
+        Self { reason, retry_after: Some(left), has_locked: false }
     }
 }
 
@@ -525,7 +537,14 @@ impl Drop for Hashing<'_> {
 
 fn user(record: &AccountRecord, session: Option<SessionId>) -> User {
     let AccountRecord { id, name, role, must_change_password, .. } = record;
-    User { account: *id, name: name.clone(), role: *role, session, must_change_password: *must_change_password }
+    User {
+        account: *id,
+        name: name.clone(),
+        role: *role,
+        session,
+        must_change_password: *must_change_password,
+        credential: Credential::of(&record.password),
+    }
 }
 
 fn view(record: &AccountRecord, locked: bool) -> Account {
@@ -537,6 +556,7 @@ fn view(record: &AccountRecord, locked: bool) -> Account {
         locked,
         must_change_password: record.must_change_password,
         password_set: Duration::from_secs(record.password_set_s),
+        credential: Credential::of(&record.password),
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ebof_clock::NoRandomness;
 use serde::{Deserialize, Serialize};
 
-use crate::password::{PASSWORD_LENGTH_MAX, PASSWORD_LENGTH_MIN, PasswordHash};
+use crate::password::{Credential, PASSWORD_LENGTH_MAX, PASSWORD_LENGTH_MIN, PasswordHash};
 use crate::role::Role;
 
 /// The most accounts.
@@ -55,6 +55,9 @@ pub struct Account {
     pub must_change_password: bool,
     /// When its password was set, since 1970.
     pub password_set: Duration,
+    /// Which password it has.
+    #[serde(skip)]
+    pub credential: Credential,
 }
 
 /// An account that is to be added.

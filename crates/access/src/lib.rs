@@ -22,7 +22,7 @@ mod throttle;
 
 pub use access::{Access, Denied, DeniedFor, HASHES_MAX, Keep, KeepError, NotOpened, User};
 pub use account::{ACCOUNTS_MAX, Account, AccountChange, AccountId, Mistake, NewAccount};
-pub use password::{PASSWORD_LENGTH_MAX, PASSWORD_LENGTH_MIN};
+pub use password::{Credential, PASSWORD_LENGTH_MAX, PASSWORD_LENGTH_MIN};
 pub use role::{NoSuchRole, Privilege, Role};
 pub use session::{SESSIONS_MAX, SESSIONS_PER_ACCOUNT_MAX, Session, SessionId, Token};
 pub use settings::{Settings, SettingsChange};

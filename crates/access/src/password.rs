@@ -4,9 +4,12 @@
 //! memory, so that trying words against a stolen file is slow; the caller limits how many are
 //! computed at a time.
 
+use std::fmt;
+
 use argon2::{Algorithm, Argon2, Params, Version};
 use ebof_clock::{Clock, NoRandomness};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
 use crate::account::Mistake;
@@ -146,6 +149,25 @@ pub(crate) fn generate(clock: &Clock) -> Result<String, NoRandomness> {
     let mut bytes = [0; GENERATED_LENGTH];
     clock.fill(&mut bytes)?;
     Ok(bytes.iter().map(|byte| char::from(ALPHABET[usize::from(byte % 32)])).collect())
+}
+
+/// Which password of an account it is: it changes with the password, and tells nothing of it.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Credential([u8; 8]);
+
+impl Credential {
+    pub(crate) fn of(password: &PasswordHash) -> Self {
+        let digest: [u8; 32] = Sha256::digest(password.identity()).into();
+        let mut short = [0; 8];
+        short.copy_from_slice(&digest[..8]);
+        Self(short)
+    }
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credential(..)")
+    }
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use ebof_attach::state::StateDir;
 use ebof_manage::config::NO_CONTROL;
-use ebof_manage::enclosure::{Mistake, MistakeKind, Refused, Task, Transaction};
+use ebof_manage::enclosure::{ChangePlan, Mistake, MistakeKind, Refused, Task, Transaction};
 use ebof_manage::{Target as _, api};
 use tokio::time::{Instant, timeout_at};
 
@@ -96,6 +96,7 @@ fn serve_at(path: &Path, managed: Arc<Managed>, lifetime: Duration) -> anyhow::R
         .enable_time()
         .max_blocking_threads(THREADS_MAX)
         .thread_name("ebof-control-wait")
+        .on_thread_start(crate::limits::stand_back)
         .build()?;
     let listener = {
         // The socket belongs to the runtime.
@@ -104,6 +105,7 @@ fn serve_at(path: &Path, managed: Arc<Managed>, lifetime: Duration) -> anyhow::R
     };
     let routes = routes(managed);
     let run = move || {
+        crate::limits::stand_back();
         // The listener retries after errors, so this does not return.
         let routes = routes.into_make_service_with_connect_info::<listener::LocalPeer>();
         let served = runtime.block_on(async move { axum::serve(listener, routes).await });
@@ -122,6 +124,7 @@ pub(crate) fn routes(managed: Arc<Managed>) -> Router {
         .route("/v1/status", get(status))
         .route("/v1/refused", get(refused))
         .route("/v1/changes", post(changes))
+        .route("/v1/changes/plan", post(plan_of_changes))
         .route("/v1/tasks", get(tasks))
         .route("/v1/tasks/{id}", get(task))
         .merge(accounts::routes())
@@ -160,6 +163,7 @@ async fn root() -> Response {
         "/v1/status",
         "/v1/refused",
         "/v1/changes",
+        "/v1/changes/plan",
         "/v1/tasks",
         "/v1/drives/NAME",
         "/v1/images",
@@ -196,24 +200,41 @@ async fn changes(
     By(by): By,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Response> {
-    let body = body.map_err(|rejection| {
-        let advice = format!("accepted: JSON of at most {BODY_BYTES_MAX} bytes");
-        answer(rejection.status(), Refused::whole(MistakeKind::Value, rejection.body_text(), advice))
-    })?;
-    let transaction: Transaction = serde_json::from_slice(&body).map_err(|error| {
-        let message = format!("the body is no transaction: {error}");
-        let advice = "want {\"changes\": [{\"change\": \"move\", \"function\": \"d3/vf2\", \"to\": \"fabric0\"}]}";
-        answer(StatusCode::BAD_REQUEST, Refused::whole(MistakeKind::Value, message, advice))
-    })?;
+    let transaction = transaction(body)?;
     beside(move || match managed.enclosure.begin_for(transaction, &by) {
         Ok(task) => {
             let place = [(LOCATION, format!("/v1/tasks/{}", task.id))];
             (StatusCode::ACCEPTED, place, Json(task)).into_response()
         }
         Err(refused) if refused.is_busy() => answer(StatusCode::CONFLICT, refused),
+        Err(refused) if refused.mistakes.iter().any(|mistake| mistake.kind == MistakeKind::Outdated) => {
+            answer(StatusCode::PRECONDITION_FAILED, refused)
+        }
         Err(refused) => answer(StatusCode::UNPROCESSABLE_ENTITY, refused),
     })
     .await
+}
+
+/// What changes would do, and whom they would disturb. They are bound to that by its revision.
+async fn plan_of_changes(
+    State(managed): State<Arc<Managed>>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, Response> {
+    let transaction = transaction(body)?;
+    let plan = move || Json(ChangePlan::new(&managed.enclosure.inventory(), &transaction.changes)).into_response();
+    beside(plan).await
+}
+
+fn transaction(body: Result<Bytes, BytesRejection>) -> Result<Transaction, Response> {
+    let body = body.map_err(|rejection| {
+        let advice = format!("accepted: JSON of at most {BODY_BYTES_MAX} bytes");
+        answer(rejection.status(), Refused::whole(MistakeKind::Value, rejection.body_text(), advice))
+    })?;
+    serde_json::from_slice(&body).map_err(|error| {
+        let message = format!("the body is no transaction: {error}");
+        let advice = "want {\"changes\": [{\"change\": \"move\", \"function\": \"d3/vf2\", \"to\": \"fabric0\"}]}";
+        answer(StatusCode::BAD_REQUEST, Refused::whole(MistakeKind::Value, message, advice))
+    })
 }
 
 async fn tasks(State(managed): State<Arc<Managed>>) -> Result<Json<Vec<Task>>, Response> {

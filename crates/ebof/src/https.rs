@@ -28,6 +28,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::interval;
 
 use crate::identity::{self, CertificateError, Identity};
+use crate::limits;
 use crate::managed::{Managed, Remote};
 use control::Control;
 use listener::{Acceptor, Times};
@@ -107,6 +108,7 @@ fn serve_with(addresses: Addresses, remote: Remote, managed: Arc<Managed>, times
         .enable_time()
         .max_blocking_threads(THREADS_MAX)
         .thread_name("ebof-https-wait")
+        .on_thread_start(limits::stand_back)
         .build()?;
     // The sockets belong to the runtime.
     let inside = runtime.enter();
@@ -135,6 +137,7 @@ fn serve_with(addresses: Addresses, remote: Remote, managed: Arc<Managed>, times
     });
     let acceptors: Vec<_> = acceptors.collect();
     let run = move || {
+        limits::stand_back();
         runtime.block_on(async move {
             for acceptor in acceptors {
                 tokio::spawn(acceptor.run());

@@ -23,6 +23,17 @@ pub(crate) const ERROR_PAUSE: Duration = Duration::from_millis(100);
 /// Interval between log lines about that.
 pub(crate) const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
+/// The nice value of threads that serve management: those that serve hosts go first.
+const NICE: i32 = 10;
+
+/// Has the calling thread stand back behind those that serve hosts.
+pub(crate) fn stand_back() {
+    // setpriority(2), "C library/kernel differences": 0 is the calling thread.
+    if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+        tracing::debug!(%error, "management has the priority of what serves hosts");
+    }
+}
+
 /// The connections of an endpoint, by peer.
 pub(crate) struct Limits<K> {
     open: Arc<Open<K>>,

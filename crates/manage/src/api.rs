@@ -375,8 +375,8 @@ pub struct DriveStatus {
 pub struct DriveHealth {
     /// Critical Warning: the bits of SMART / Health Information, 0 if all is well.
     pub critical_warning: u8,
-    /// Composite temperature in kelvin; 308 where there is no sensor.
-    pub temperature_kelvin: u16,
+    /// Composite temperature in kelvin; `None` where there is no sensor.
+    pub temperature_kelvin: Option<u16>,
     /// Available Spare, 0 to 100.
     pub available_spare_percent: u8,
     /// Below which the spare is a critical warning.

@@ -10,6 +10,7 @@ mod attachee;
 mod change;
 mod check;
 mod details;
+mod disturbed;
 mod drive_change;
 mod drives;
 mod image;
@@ -30,6 +31,7 @@ pub use details::{
     EventsObject, FirmwareObject, FirmwareSlotObject, FormatObject, NamespaceDetails, RunningSelfTest,
     SanitizeEstimates, SanitizeObject, SanitizeStateObject, SelfTestObject, SelfTestOutcome, TemperatureObject,
 };
+pub use disturbed::{CHANGE_PLAN_SCHEMA, ChangePlan, DISTURBED_MAX, DisturbedHost};
 pub use drive_change::{
     ATTACHEES_MAX, Activation, BLOCK_BYTES_DEFAULT, CreateNamespace, Erase, FormatNamespace, ProtectionObject,
     SanitizeAction, SanitizeDrive, SelfTestKind,

@@ -13,6 +13,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
 use serde::{Deserialize, Serialize};
 
+use crate::api::Asker;
+
 pub use kind::{EventKind, EventSeverity};
 pub use log::{ENTRIES_MAX, EventLog};
 
@@ -25,7 +27,7 @@ pub const ANSWER_MAX: usize = 1024;
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// Its number: from 1 since the start of the target, without gaps.
+    /// Its number, without gaps since the start of the target. A later start has larger ones.
     pub id: u64,
     /// When it happened, in milliseconds since 1970-01-01T00:00:00Z; the last time where it
     /// happened several times.
@@ -70,10 +72,10 @@ pub struct NewEvent {
 pub struct EventsSince {
     /// [`EVENTS_SCHEMA`].
     pub events_schema: u32,
-    /// When the target was started, in milliseconds since 1970-01-01T00:00:00Z. Numbers begin anew
-    /// with each start: one that a reader knows from another start is taken as 0.
+    /// When the target was started, in milliseconds since 1970-01-01T00:00:00Z. With a number from
+    /// an earlier start a reader gets everything since this one began.
     pub started_unix_ms: u64,
-    /// The number of the latest event; 0 before the first.
+    /// The number of the latest event; before the first the one before it.
     pub latest: u64,
     /// Events that were due and have made room for later ones.
     pub lost: u64,
@@ -89,7 +91,7 @@ pub trait Events: Send + Sync {
     /// The events after number `id`, the oldest first, at most `max` and at most [`ANSWER_MAX`].
     fn since(&self, id: u64, max: usize) -> EventsSince;
 
-    /// The number of the latest event; 0 before the first.
+    /// The number of the latest event; before the first the one before it.
     fn latest(&self) -> u64;
 
     /// Has `wake` called after each event, until it is dropped.
@@ -117,6 +119,16 @@ impl NewEvent {
     #[must_use]
     pub fn who(self, who: impl Into<String>) -> Self {
         Self { who: Some(who.into()), ..self }
+    }
+
+    /// With who asked for it: nobody, where the program did.
+    #[must_use]
+    pub fn by(self, asker: &Asker) -> Self {
+        match asker {
+            Asker::Start | Asker::Library => self,
+            Asker::Account { name, .. } => self.who(name.clone()),
+            other => self.who(other.to_string()),
+        }
     }
 
     /// With another severity than its kind's usual one.
@@ -163,6 +175,16 @@ impl SharedEvents {
             log: Mutex::new(EventLog::new(entries_max)),
             waiting: Mutex::default(),
         }
+    }
+
+    /// Numbers its events so that none has one that an event of an earlier start had: a reader who
+    /// comes back after a restart misses nothing, and addresses of events are theirs alone. Leaves
+    /// room for a million events in a second, and for numbers that a double holds exactly.
+    #[must_use]
+    pub fn numbered_by_start(self) -> Self {
+        let base = (self.started_unix_ms / 1000) << 20;
+        let log = self.log.into_inner().unwrap_or_else(PoisonError::into_inner).beginning_after(base);
+        Self { log: Mutex::new(log), ..self }
     }
 
     /// Reports what was counted and is due. To be called about once in a second.

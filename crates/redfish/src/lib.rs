@@ -52,11 +52,12 @@ mod update;
 mod view;
 mod wanted;
 
-pub use caller::Caller;
+pub use caller::{Caller, Login};
 pub use events::{Delivery, Feed, Outcome, Piece};
 pub use parts::{CertificateSubject, Certificates, Configurations, NoCertificates, Parts, ShownCertificate};
 pub use place::Place;
 pub use service::{Body, Service};
+pub use sessions::report_denied;
 pub use subscriptions::Subscriptions;
 pub use view::View;
 

@@ -15,6 +15,7 @@ use http::StatusCode;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::caller::Login;
 use crate::place::Place;
 
 /// The prefix of messages of DMTF's registry `Base`.
@@ -200,6 +201,12 @@ impl Message {
         Self::critical("PreconditionFailed", &[], message, resolution)
     }
 
+    pub(crate) fn plan_outdated() -> Self {
+        let message = "The request would not do what was planned any more: other hosts notice it, or it changes more.";
+        let resolution = "Plan it again, look at what is different, and send the request with the new revision.";
+        Self::own("ChangeOutdated", Severity::Warning, message.to_owned(), resolution)
+    }
+
     pub(crate) fn no_session() -> Self {
         let message = "There is no valid session or account with the request.".to_owned();
         let resolution = "POST a UserName and a Password to /redfish/v1/SessionService/Sessions, and send the X-Auth-Token \
@@ -298,6 +305,8 @@ pub(crate) struct Problem {
     pub(crate) messages: Vec<Message>,
     /// When to try again.
     pub(crate) retry_after: Option<Duration>,
+    /// The login that was denied.
+    pub(crate) login: Option<Box<Login>>,
 }
 
 impl Problem {
@@ -307,12 +316,17 @@ impl Problem {
 
     /// With several messages.
     pub(crate) const fn of(status: StatusCode, messages: Vec<Message>) -> Self {
-        Self { status, messages, retry_after: None }
+        Self { status, messages, retry_after: None, login: None }
     }
 
     /// It may be tried again then.
     pub(crate) fn after(self, retry_after: Duration) -> Self {
         Self { retry_after: Some(retry_after), ..self }
+    }
+
+    /// It is about a login.
+    pub(crate) fn about(self, login: Login) -> Self {
+        Self { login: Some(Box::new(login)), ..self }
     }
 
     /// 403.

@@ -1,10 +1,8 @@
 //! What a request would change, and whom it would disturb: the action `EbofManager.PlanChanges`.
 //! Nothing is changed.
 
-use std::collections::BTreeSet;
-
 use ebof_manage::api::Planned;
-use ebof_manage::enclosure::{Attachee, Change, FunctionName, HostObject, Inventory, Transaction, check};
+use ebof_manage::enclosure::{Change, ChangePlan, DisturbedHost, Transaction, check};
 use http::{Method, StatusCode};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -17,9 +15,6 @@ use crate::message::{Message, Problem, Severity};
 use crate::place::{Place, PlanPlace};
 use crate::view::View;
 use crate::wanted::checked;
-
-/// The most hosts of an answer.
-const DISTURBED_MAX: usize = 1000;
 
 impl Area for PlanPlace {
     fn read(&self, _view: &View<'_>) -> Result<Value, Problem> {
@@ -50,6 +45,16 @@ fn plan(method: &Method, place: &Place, body: Input, request: &Request<'_>) -> R
         Preview::Demand(demand) => Planning::new(&demand, request.view).map(Some),
         Preview::Configuration(planned) => Ok(Some(Planning::of_configuration(*planned))),
     }
+}
+
+/// The revision of the plan of a request; `None` if there is nothing to plan.
+pub(crate) fn revision(
+    method: &Method,
+    place: &Place,
+    body: Input,
+    request: &Request<'_>,
+) -> Result<Option<String>, Problem> {
+    Ok(plan(method, place, body, request)?.and_then(|planned| planned.revision))
 }
 
 /// That a request changes nothing that is planned, and what can be.
@@ -97,6 +102,10 @@ fn asked(mut input: Input) -> Result<(Method, Place, Map<String, Value>), Proble
 #[derive(Default, Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Planning {
+    /// To be sent with the request, as its header `Ebof-Plan`: it is refused if the plan is another
+    /// one by then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revision: Option<String>,
     changes: Vec<String>,
     disturbed: Vec<Disturbed>,
     disturbed_left_out: usize,
@@ -141,6 +150,7 @@ impl Planning {
             Some(Message::own("ConfigurationRefused", Severity::Warning, message, advice))
         });
         Self {
+            revision: Some(planned.answer_revision().to_string()),
             refused: obstacles.collect(),
             changes: planned.plan.iter().map(|change| change.text.clone()).collect(),
             disturbed: planned
@@ -161,7 +171,7 @@ impl Planning {
 
     fn of_box(changes: &[Change], view: &View<'_>) -> Self {
         let inventory = view.inventory();
-        let transaction = Transaction { changes: changes.to_vec(), drain_ms: None };
+        let transaction = Transaction { changes: changes.to_vec(), ..Transaction::default() };
         let mut refused = match check(inventory, &transaction) {
             Ok(()) => Vec::new(),
             Err(refused) => Problem::from(refused).messages,
@@ -173,121 +183,22 @@ impl Planning {
                 refused.extend(Problem::from(ebof_manage::enclosure::Refused { mistakes }).messages);
             }
         }
-        let mut found = Found::default();
-        changes.iter().for_each(|change| found.note(inventory, change));
-        let left_out = found.all.len().saturating_sub(DISTURBED_MAX);
-        found.all.truncate(DISTURBED_MAX);
+        let ChangePlan { revision, changes, disturbed, disturbed_left_out, destroys_data, .. } =
+            ChangePlan::new(inventory, changes);
+        let shown = |one: DisturbedHost| Disturbed {
+            host_nqn: one.host_nqn,
+            subsystem_nqn: one.subsystem_nqn,
+            controller_id: one.cntlid,
+            port: one.port,
+            why: one.why,
+        };
         Self {
-            changes: changes.iter().map(ToString::to_string).collect(),
-            disturbed: found.all,
-            disturbed_left_out: left_out,
-            destroys_data: changes.iter().any(Change::destroys_data),
+            revision: Some(revision.to_string()),
+            changes,
+            disturbed: disturbed.into_iter().map(shown).collect(),
+            disturbed_left_out,
+            destroys_data,
             refused,
         }
-    }
-}
-
-/// Whom changes disturb, each controller once.
-#[derive(Default)]
-struct Found {
-    all: Vec<Disturbed>,
-    known: BTreeSet<(String, u16)>,
-}
-
-impl Found {
-    fn add(&mut self, subsystem: &str, host: &HostObject, why: &str) {
-        if self.known.insert((subsystem.to_owned(), host.cntlid)) {
-            self.all.push(Disturbed {
-                host_nqn: host.nqn.clone(),
-                subsystem_nqn: subsystem.to_owned(),
-                controller_id: host.cntlid,
-                port: host.port.clone(),
-                why: why.to_owned(),
-            });
-        }
-    }
-
-    fn function(&mut self, inventory: &Inventory, name: &FunctionName, why: &str) {
-        if let Some(function) = inventory.function(name) {
-            function.hosts.iter().for_each(|host| self.add(&function.nqn, host, why));
-        }
-    }
-
-    /// All hosts of a drive, or only those of its functions.
-    fn drive(&mut self, inventory: &Inventory, name: &str, why: &str, functions_only: bool) {
-        let Some(drive) = inventory.drive(name) else { return };
-        if !functions_only {
-            drive.hosts.iter().for_each(|host| self.add(&drive.nqn, host, why));
-        }
-        drive.functions.iter().for_each(|function| self.function(inventory, &function.name, why));
-    }
-
-    fn note(&mut self, inventory: &Inventory, change: &Change) {
-        match change {
-            Change::Assign { function, port: None } => {
-                self.function(inventory, function, "its connection ends: the function is at no port any more");
-            }
-            Change::Assign { .. } => {}
-            Change::Move { function, to } => {
-                let why = format!("its connection ends: the function goes to port {to}, where it can connect again");
-                self.function(inventory, function, &why);
-            }
-            Change::ResetDrive { drive } => {
-                self.drive(inventory, drive, "its connection ends: the function goes offline", true);
-            }
-            Change::RemoveDrive { drive, .. } => {
-                self.drive(inventory, drive, "its connection ends: the drive is removed", false);
-            }
-            Change::SanitizeDrive(sanitize) => {
-                self.drive(inventory, &sanitize.drive, "all data of the drive are lost", false);
-            }
-            Change::DetachNamespace { namespace, from } => {
-                let why = format!("it loses {namespace}");
-                match from {
-                    Attachee::Function(function) => self.function(inventory, function, &why),
-                    Attachee::Host(nqn) => self.hosts(inventory, &namespace.drive, Some(nqn.as_str()), &why),
-                    Attachee::Everyone => self.hosts(inventory, &namespace.drive, None, &why),
-                }
-            }
-            Change::Map { namespace, function } => {
-                let kept = function.as_ref();
-                self.holders(inventory, namespace, kept, &format!("it loses {namespace}"));
-            }
-            Change::DeleteNamespace { namespace } => {
-                self.holders(inventory, namespace, None, &format!("{namespace} and its data are gone"));
-            }
-            Change::FormatNamespace(format) => {
-                let why = format!("the data of {} are lost", format.namespace);
-                self.holders(inventory, &format.namespace, None, &why);
-            }
-            Change::WriteProtect { namespace, on: true } => {
-                self.holders(inventory, namespace, None, &format!("it cannot write to {namespace} any more"));
-            }
-            _ => {}
-        }
-    }
-
-    /// Hosts of a drive's own subsystem.
-    fn hosts(&mut self, inventory: &Inventory, drive: &str, nqn: Option<&str>, why: &str) {
-        let Some(drive) = inventory.drive(drive) else { return };
-        let hosts = drive.hosts.iter().filter(|host| nqn.is_none_or(|nqn| host.nqn == nqn));
-        hosts.for_each(|host| self.add(&drive.nqn, host, why));
-    }
-
-    /// Everybody who has a namespace, except for one function.
-    fn holders(
-        &mut self,
-        inventory: &Inventory,
-        namespace: &ebof_manage::enclosure::NamespaceName,
-        kept: Option<&FunctionName>,
-        why: &str,
-    ) {
-        let Some(drive) = inventory.drive(&namespace.drive) else { return };
-        let Some(own) = drive.namespaces.iter().find(|one| one.name == *namespace) else { return };
-        let functions = own.functions.iter().filter(|function| Some(*function) != kept);
-        functions.for_each(|function| self.function(inventory, function, why));
-        let all = own.hosts.iter().any(|host| host == "*");
-        let has = |host: &&HostObject| all || own.hosts.contains(&host.nqn);
-        drive.hosts.iter().filter(has).for_each(|host| self.add(&drive.nqn, host, why));
     }
 }

@@ -100,6 +100,11 @@ impl Query {
         self.filter
     }
 
+    /// Whether the resource is answered as it is.
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.select.is_none() && self.expand.is_none() && self.filter.is_none() && !self.pages() && !self.only
+    }
+
     const fn pages(&self) -> bool {
         self.top.is_some() || self.skip.is_some()
     }

@@ -4,7 +4,8 @@
 //! header fields. What each address does is in its area.
 
 use std::cell::Cell;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ebof_access::User;
 use http::header::{
@@ -13,14 +14,15 @@ use http::header::{
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use serde_json::Value;
 
-use crate::area::{Area, Change, Done};
-use crate::caller::Caller;
+use crate::area::{Area as _, Change, Done};
+use crate::caller::{Caller, Login};
 use crate::etag;
 use crate::events::{Feed, FeedRequest};
 use crate::input::Input;
 use crate::message::{Message, Problem};
 use crate::parts::Parts;
-use crate::place::{AccountPlace, EventPlace, Place, SchemaPlace, TaskPlace};
+use crate::place::{AccountPlace, EventPlace, Place, SchemaPlace, SessionPlace, TaskPlace};
+use crate::plan;
 use crate::query::Query;
 use crate::tree;
 use crate::view::View;
@@ -40,15 +42,17 @@ pub enum Body {
 /// A Redfish service.
 pub struct Service {
     parts: Parts,
-    /// Held from the check of a condition (`If-Match`) to the end of its change.
-    conditional: Mutex<()>,
+    /// Held from the check of a condition (`If-Match`) to the end of its change: the resources that
+    /// tasks are changing, each with its task. Their tags are those of before until the tasks have
+    /// made their changes.
+    conditional: Mutex<Vec<(Place, u64)>>,
 }
 
 impl Service {
     /// Of these parts.
     #[must_use]
     pub const fn new(parts: Parts) -> Self {
-        Self { parts, conditional: Mutex::new(()) }
+        Self { parts, conditional: Mutex::new(Vec::new()) }
     }
 
     /// What it shows and changes.
@@ -117,20 +121,21 @@ impl Service {
     ) -> Result<Response<Body>, Problem> {
         let area = tree::area(place);
         let expected = request.headers().get(IF_MATCH);
-        let take_turn = || self.conditional.lock().unwrap_or_else(PoisonError::into_inner);
         // Of those who have seen the same resource only one may change it.
-        let mut turn = expected.map(|_| take_turn());
+        let mut turn = expected.map(|_| self.changing());
+        let resource = place.conditional();
         let (mut view, mut later) = (view, None);
         let (is_late, mut attempts) = (Cell::new(false), 0);
         let done = loop {
             if let Some(expected) = expected {
-                let tag = etag::of(&tree::area(&place.conditional()).read(&View::new(&self.parts))?);
-                if !etag::names(expected, &tag) {
+                let tag = etag::of(&tree::area(&resource).read(&View::new(&self.parts))?);
+                let is_changing = turn.iter().flat_map(|turn| turn.iter()).any(|(one, _)| *one == resource);
+                if is_changing || !etag::names(expected, &tag) {
                     return Err(Problem::new(StatusCode::PRECONDITION_FAILED, Message::precondition_failed()));
                 }
             }
             let change = Change { parts: &self.parts, view, caller, area: tree::area, is_late: &is_late };
-            let done = make(request, area, method, &change);
+            let done = make(request, place, method, &change);
             attempts += 1;
             if !is_late.take() || attempts >= ATTEMPTS_MAX {
                 break done;
@@ -138,10 +143,13 @@ impl Service {
             // Somebody else was faster: what is wanted is made of what there is now, one request
             // after the other. Where it contradicts that, it is refused for what it contradicts.
             if turn.is_none() {
-                turn = Some(take_turn());
+                turn = Some(self.changing());
             }
             view = later.insert(View::new(&self.parts));
         };
+        if let Ok(Done::Task(id)) = done {
+            turn.get_or_insert_with(|| self.changing()).push((resource, id));
+        }
         drop(turn);
         match done? {
             Done::Made if method == Method::DELETE || !place.methods().contains(&Method::GET) => {
@@ -156,21 +164,34 @@ impl Service {
                 });
                 response.headers_mut().extend(own);
                 insert(&mut response, LOCATION, &made.to_string());
+                if *place == SessionPlace::Sessions.into() {
+                    let name = resource["UserName"].as_str().unwrap_or_default().to_owned();
+                    response.extensions_mut().insert(Login { name, denied: None });
+                }
                 Ok(response)
             }
             Done::Task(id) => accepted(id, &View::new(&self.parts)),
             Done::Answer(value) => representation(&value, StatusCode::OK),
         }
     }
+
+    /// The resources that tasks are changing.
+    fn changing(&self) -> MutexGuard<'_, Vec<(Place, u64)>> {
+        let mut changing = self.conditional.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_over = |id: u64| self.parts.enclosure.task(id, None, Duration::ZERO).is_none_or(|task| task.is_over());
+        changing.retain(|(_, id)| !is_over(*id));
+        changing
+    }
 }
 
 /// Makes what a request wants of what there is.
 fn make(
     request: &Request<impl AsRef<[u8]>>,
-    area: &dyn Area,
+    place: &Place,
     method: &Method,
     change: &Change<'_>,
 ) -> Result<Done, Problem> {
+    let area = tree::area(place);
     let (kind, body) = (request.headers().get(CONTENT_TYPE), request.body().as_ref());
     if let Some(done) = area.upload(kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default(), body, change) {
         return done;
@@ -180,11 +201,22 @@ fn make(
         let message = Message::header_invalid("Content-Type", &value, JSON);
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     }
+    if let Some(planned) = request.headers().get(PLAN) {
+        // What was promised of it still holds.
+        let sent = planned.to_str().ok().map(|text| text.trim_matches('"'));
+        let now = plan::revision(method, place, Input::parse(body)?, change)?;
+        if now.is_none() || now.as_deref() != sent {
+            return Err(Problem::new(StatusCode::PRECONDITION_FAILED, Message::plan_outdated()));
+        }
+    }
     area.change(method, Input::parse(body)?, change)
 }
 
 /// How often what is wanted is made again, because others have changed the configuration meanwhile.
 const ATTEMPTS_MAX: usize = 64;
+
+/// The header with the revision of the plan that whoever sends a request has looked at.
+const PLAN: &str = "ebof-plan";
 
 /// Whether the caller has an account, and may do what is asked.
 fn authorized(caller: &Caller, permits: impl FnOnce(&User) -> bool) -> Result<(), Problem> {
@@ -243,7 +275,7 @@ fn get(
     let query = Query::parse(request.uri().query())?;
     let last_id = request.headers().get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
     if *place == EventPlace::Stream.into() {
-        let feed = Feed::open(FeedRequest { view, filter: query.into_filter(), last_id })?;
+        let feed = Feed::open(FeedRequest { view, filter: query.into_filter(), last_id, caller })?;
         let mut response = Response::new(Body::Stream(feed));
         insert(&mut response, CONTENT_TYPE, "text/event-stream");
         return Ok(response);
@@ -257,13 +289,7 @@ fn get(
         };
     }
     let resource = tree::area(place).read(view)?;
-    let tag = etag::of(&resource);
-    let known = request.headers().get(IF_NONE_MATCH).is_some_and(|known| etag::names(known, &tag));
-    if known {
-        let mut response = empty(StatusCode::NOT_MODIFIED);
-        insert(&mut response, ETAG, &tag);
-        return Ok(response);
-    }
+    let own_tag = etag::of(&resource);
     let kind = kind_of(&resource);
     // Nobody sees more by expanding than one by one.
     let permits = |place: &Place| caller.user.as_ref().is_some_and(|user| place.permits(&Method::GET, user));
@@ -272,7 +298,16 @@ fn get(
         let tag = etag::of(&resource);
         Some(tagged(resource, &tag))
     };
-    let answer = query.apply(place, tagged(resource, &tag), &read)?;
+    let answer = query.apply(place, tagged(resource, &own_tag), &read)?;
+    // Another selection of it is another representation (RFC 9110, 8.8.1). Changes are conditional
+    // on the resource, whose tag is in the body.
+    let tag = if query.is_plain() { own_tag } else { etag::of(&answer) };
+    let known = request.headers().get(IF_NONE_MATCH).is_some_and(|known| etag::names(known, &tag));
+    if known {
+        let mut response = empty(StatusCode::NOT_MODIFIED);
+        insert(&mut response, ETAG, &tag);
+        return Ok(response);
+    }
     let mut response = text_of(StatusCode::OK, JSON, answer.to_string());
     insert(&mut response, ETAG, &tag);
     described_by(&mut response, kind.as_deref());
@@ -331,6 +366,9 @@ fn refused(problem: &Problem) -> Response<Body> {
     if let Some(wait) = problem.retry_after {
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
         insert(&mut response, RETRY_AFTER, &seconds.max(1).to_string());
+    }
+    if let Some(login) = &problem.login {
+        response.extensions_mut().insert(Login::clone(login));
     }
     response
 }

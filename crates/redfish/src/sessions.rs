@@ -1,13 +1,16 @@
 //! Sessions: logging in and out, `/redfish/v1/SessionService`.
 
+use std::net::IpAddr;
+
 use ebof_access::{Denied, Privilege, Session as OpenSession, SessionId, SettingsChange};
-use ebof_manage::events::{EventKind, NewEvent};
+use ebof_manage::events::{EventKind, Events, NewEvent};
 use http::{Method, StatusCode};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::accounts::refused;
 use crate::area::{Area, Change, Done};
+use crate::caller::Login;
 use crate::head::{Collection, Head, Link, Oem, Status, json, link, oem};
 use crate::input::Input;
 use crate::message::{Message, Problem};
@@ -54,9 +57,8 @@ impl SessionPlace {
         let parts = request.parts;
         let address = request.caller.peer.ip().to_canonical();
         let user = parts.access.login(address, &name, &password).map_err(|denied| {
-            let message = format!("a login from {address} was refused: {denied}");
-            parts.events.report(NewEvent::new(EventKind::SessionRefused, "", message).who(shortened(&name)));
-            self.denied(denied)
+            report_denied(&*parts.events, address, &name, denied);
+            self.denied(denied).about(Login { name: shortened(&name), denied: Some(denied) })
         })?;
         let (session, token) = parts.access.open_session(&user, address).map_err(|mistake| refused(&mistake))?;
         let message = format!("{} logged in from {address}", user.name);
@@ -100,6 +102,18 @@ impl SessionPlace {
         request.parts.access.change_settings(&change).map_err(|mistake| refused(&mistake))?;
         Ok(Done::Made)
     }
+}
+
+/// Reports that somebody was not let in, by name and password.
+pub fn report_denied(events: &dyn Events, address: IpAddr, name: &str, denied: Denied) {
+    let name = shortened(name);
+    if denied.has_locked {
+        let message = format!("account {name} was locked: too many failed logins, the last one from {address}");
+        let advice = "`ebof target account unlock` ends that; find out who tries passwords";
+        events.report(NewEvent::new(EventKind::AccountLocked, "", message).advice(advice).who(name.clone()));
+    }
+    let message = format!("a login from {address} was refused: {denied}");
+    events.report(NewEvent::new(EventKind::SessionRefused, "", message).who(name));
 }
 
 /// As much of a user name as is told to others.

@@ -7,13 +7,15 @@ mod record;
 mod selection;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use ebof_access::{Keep, KeepError};
+use ebof_access::{AccountId, Keep, KeepError};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
+use crate::caller::Caller;
 use crate::message::{Message, Problem};
 use crate::place::ReportKind;
 pub(crate) use record::{Record, TestEvent, payload};
@@ -21,6 +23,10 @@ pub(crate) use selection::{RESOURCE_TYPES, Selection, prefix};
 
 /// The most subscriptions with a destination.
 pub(crate) const SUBSCRIPTIONS_MAX: usize = 20;
+
+/// The most streams of one account, and of one address, so that nobody takes them all.
+pub(crate) const STREAMS_OF_ACCOUNT_MAX: usize = 8;
+pub(crate) const STREAMS_OF_ADDRESS_MAX: usize = 16;
 
 /// The most streams at a time.
 pub(crate) const STREAMS_MAX: usize = 32;
@@ -78,6 +84,8 @@ pub(crate) struct Subscription {
     pub(crate) push: Option<Push>,
     /// Whether it is a stream of reports alone.
     pub(crate) is_of_reports: bool,
+    /// Whose stream it is.
+    pub(crate) listener: Option<StreamReader>,
     pub(crate) is_on: bool,
     /// The last event that it got, or did not want.
     pub(crate) seen: u64,
@@ -88,6 +96,24 @@ pub(crate) struct Subscription {
     pub(crate) failures: u32,
     pub(crate) retry_at: Option<Instant>,
     pub(crate) in_flight: bool,
+}
+
+/// Who reads a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StreamReader {
+    account: Option<AccountId>,
+    /// Of IPv6, that of the network.
+    address: IpAddr,
+}
+
+impl StreamReader {
+    pub(crate) fn of(caller: &Caller) -> Self {
+        let address = match caller.peer.ip().to_canonical() {
+            IpAddr::V6(address) if !address.is_loopback() => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+            address => address,
+        };
+        Self { account: caller.user.as_ref().map(|user| user.account), address }
+    }
 }
 
 /// What a change of a subscription changes.
@@ -253,16 +279,27 @@ impl Subscriptions {
     }
 
     /// Adds that of a stream.
-    pub(crate) fn open(&self, latest: u64, is_of_reports: bool) -> Result<u64, Problem> {
+    pub(crate) fn open(&self, latest: u64, is_of_reports: bool, listener: StreamReader) -> Result<u64, Problem> {
         let mut state = self.state();
-        if state.all.values().filter(|subscription| subscription.push.is_none()).count() >= STREAMS_MAX {
-            let message = Message::busy(60, &format!("There are {STREAMS_MAX} streams of events, the most"));
+        let listeners = || state.all.values().filter_map(|subscription| subscription.listener.as_ref());
+        let of_account = listeners().filter(|other| other.account == listener.account).count();
+        let of_address = listeners().filter(|other| other.address == listener.address).count();
+        let full = if of_account >= STREAMS_OF_ACCOUNT_MAX {
+            Some(format!("The account has {STREAMS_OF_ACCOUNT_MAX} streams of events, the most"))
+        } else if of_address >= STREAMS_OF_ADDRESS_MAX {
+            Some(format!("The address has {STREAMS_OF_ADDRESS_MAX} streams of events, the most"))
+        } else {
+            let all = listeners().count();
+            (all >= STREAMS_MAX).then(|| format!("There are {STREAMS_MAX} streams of events, the most"))
+        };
+        if let Some(full) = full {
+            let message = Message::busy(60, &full);
             let wait = std::time::Duration::from_secs(60);
             return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, message).after(wait));
         }
         let id = state.insert(None, latest);
         if let Some(stream) = state.all.get_mut(&id) {
-            stream.is_of_reports = is_of_reports;
+            (stream.is_of_reports, stream.listener) = (is_of_reports, Some(listener));
         }
         Ok(id)
     }
@@ -352,6 +389,7 @@ impl Subscription {
         Self {
             push,
             is_of_reports: false,
+            listener: None,
             is_on,
             seen,
             tests_seen,

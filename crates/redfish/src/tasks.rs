@@ -122,6 +122,8 @@ struct OemTask {
     /// A member of `EbofTask.Phase`.
     phase: String,
     detail: Option<String>,
+    /// Who asked for it.
+    asker: Option<String>,
     remark: Option<String>,
     /// What could not be taken back.
     remains: Vec<String>,
@@ -136,6 +138,7 @@ impl Task {
             change: task.change,
             phase: camel(task.phase.name()),
             detail: task.detail.clone(),
+            asker: task.by.as_ref().map(ToString::to_string),
             remark: task.remark.clone(),
             remains: task.error.iter().flat_map(|error| error.remains.clone()).collect(),
         };

@@ -78,7 +78,7 @@ fn activation(mut input: Input, view: &View<'_>) -> Result<Demand, Problem> {
 }
 
 fn begin(changes: Vec<BoxChange>, request: &Change<'_>) -> Result<Done, Problem> {
-    let transaction = Transaction { changes, drain_ms: None };
+    let transaction = Transaction { changes, ..Transaction::default() };
     let task = request.parts.enclosure.begin_for(transaction, &request.asker())?;
     Ok(Done::Task(task.id))
 }

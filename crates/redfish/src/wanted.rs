@@ -38,7 +38,8 @@ pub(crate) fn carry_out(wanted: Demand, request: &Request<'_>) -> Result<Done, P
 
 fn begin(changes: Vec<Change>, request: &Request<'_>) -> Result<Done, Problem> {
     let is_quick = changes.iter().all(is_quick);
-    let task = request.parts.enclosure.begin_for(Transaction { changes, drain_ms: None }, &request.asker())?;
+    let task =
+        request.parts.enclosure.begin_for(Transaction { changes, ..Transaction::default() }, &request.asker())?;
     let task = if is_quick { wait(task, request.parts) } else { task };
     match task.state {
         TaskState::Running => Ok(Done::Task(task.id)),
@@ -91,7 +92,7 @@ fn failed(task: &Task) -> Problem {
         let advice = "Make it what it is to be by another change.";
         Message::own("NotTakenBack", severity, left.clone(), advice)
     }));
-    Problem { status: StatusCode::CONFLICT, messages, retry_after: None }
+    Problem::of(StatusCode::CONFLICT, messages)
 }
 
 /// The address of what a task made: `d3/ns5`.
@@ -136,7 +137,7 @@ pub(crate) fn checked(config: &Config) -> Result<String, Problem> {
             Message::own("ConfigurationRefused", message::Severity::Warning, item.message, help)
         })
         .collect();
-    Err(Problem { status: StatusCode::BAD_REQUEST, messages, retry_after: None })
+    Err(Problem::of(StatusCode::BAD_REQUEST, messages))
 }
 
 fn refused_configuration(message: &str, advice: &str) -> Problem {

@@ -22,7 +22,7 @@ use crate::reactor_context::ReactorContext;
 use crate::share::BufferUse;
 use crate::shares::{HeldCommands, KnownLane};
 use crate::slots::Slots;
-use crate::stats::QueueStats;
+use crate::stats::{Kind, QueueStats};
 
 /// The buffer of the first half of a Compare and Write: two blocks.
 const HALF_BYTES: usize = 8 << 10;
@@ -56,6 +56,11 @@ pub(crate) struct Commands {
     pub(crate) in_capsule_bytes: u32,
     pub(crate) buffers: BufferUse,
     pub(crate) stats: Vec<(Nsid, Arc<QueueStats>)>,
+    /// Commands that were completed at once in this turn: their place in `stats`, and how many.
+    /// Their latency is known when their completions are sent.
+    pub(crate) untimed: Vec<(usize, Kind, u32)>,
+    /// The name under which the host is counted.
+    pub(crate) host_label: String,
     /// Resets that wait until nothing of this connection is left at a device.
     pub(crate) waiting_resets: Vec<CommandRef>,
     /// Waiters until some of the commands cannot change the medium any more.
@@ -82,6 +87,8 @@ impl Commands {
             in_capsule_bytes,
             buffers: BufferUse::default(),
             stats: Vec::new(),
+            untimed: Vec::new(),
+            host_label: String::new(),
             waiting_resets: Vec::new(),
             waiters: Vec::new(),
         }

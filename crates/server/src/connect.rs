@@ -76,6 +76,9 @@ impl Commands {
             if let Some(host) = self.queue.host() {
                 self.buffers.join(host, context.host_buffers);
             }
+            if let Some(host) = self.queue.host() {
+                self.host_label = context.shared.host_label(host, link.peer());
+            }
             if id.is_admin() {
                 self.assign_cntlid(context);
                 if let Some(association) = self.queue.association() {

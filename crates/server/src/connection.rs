@@ -14,10 +14,12 @@ use crate::buffer::Pool;
 use crate::command::AbortRequest;
 use crate::commands::Commands;
 use crate::execute::Origin;
+use crate::host_labels::OTHERS;
 use crate::link::{End, Event, Flushed, Link, READ_BUDGET, State};
 use crate::log_limit::Kind;
 use crate::reactor_context::ReactorContext;
 use crate::shared::Shared;
+use crate::troubles::Trouble;
 
 /// One connection.
 pub(crate) struct Connection {
@@ -137,7 +139,9 @@ impl Connection {
     /// Sends what is queued.
     pub(crate) fn flush(&mut self, context: &mut ReactorContext<'_>) -> Result<Flushed, End> {
         self.commands.send_events(&mut self.link);
-        self.with_link(context, Link::flush)
+        let flushed = self.with_link(context, Link::flush);
+        self.commands.time_residents(context);
+        flushed
     }
 
     /// Takes notifications about buffers that were sent without a copy. Returns whether there were
@@ -211,6 +215,9 @@ impl Connection {
             shared.refuse(peer, &link.peer().port, reason, None, None, end.to_string());
             return;
         }
+        if let Some(trouble) = trouble_of(end) {
+            shared.trouble(if commands.host_label.is_empty() { OTHERS } else { &commands.host_label }, trouble);
+        }
         let wanted = matches!(end, End::PeerClosed | End::Shutdown | End::Reset);
         if let Some(association) = commands.queue.association().filter(|_| commands.queue.is_admin()) {
             shared.report_ended(association, link.peer(), end, wanted);
@@ -281,6 +288,19 @@ impl Connection {
 /// version 3.x.
 fn is_client_hello(first: &[u8]) -> bool {
     matches!(first, [0x16, 0x03, ..])
+}
+
+/// Which trouble the end of a connection is that was a queue.
+fn trouble_of(end: &End) -> Option<Trouble> {
+    Some(match end {
+        End::Fatal(error) if error.status == FatalStatus::HeaderDigest => Trouble::HeaderDigest,
+        End::TermReceived(termination) if termination.status == FatalStatus::HeaderDigest as u16 => {
+            Trouble::HeaderDigest
+        }
+        End::Fatal(_) | End::Capsule(_) | End::OtherQueue { .. } | End::TermReceived(_) => Trouble::Protocol,
+        End::Socket(_) | End::Work(_) | End::QueuePair(_) | End::Verbs(_) | End::Stalled | End::Silent => Trouble::Lost,
+        _ => return None,
+    })
 }
 
 /// Which refusal the end of a connection is that never became a queue; `None` when nothing was

@@ -25,8 +25,8 @@ use std::time::Duration;
 use ebof_manage::Target as _;
 use ebof_manage::api::Asker;
 use ebof_manage::enclosure::{
-    CHANGES_MAX, Change, DriveDetails, Enclosure, IMAGES_MAX, Inventory, Mistake, MistakeKind, NewDrive, Refused,
-    StoredImage, Task, Transaction, check,
+    CHANGES_MAX, Change, ChangePlan, DriveDetails, Enclosure, IMAGES_MAX, Inventory, Mistake, MistakeKind, NewDrive,
+    Refused, StoredImage, Task, Transaction, check,
 };
 
 use crate::serve::Target;
@@ -100,8 +100,13 @@ impl Enclosure for RunningEnclosure {
             if !mistakes.is_empty() {
                 return Err(Refused { mistakes });
             }
+            if let Some(planned) = &transaction.revision
+                && *planned != ChangePlan::new(&inventory, &transaction.changes).revision
+            {
+                return Err(outdated());
+            }
             let claims = claims::of(&inventory, &transaction.changes);
-            match self.0.tasks.begin(transaction.changes.clone(), claims, ended) {
+            match self.0.tasks.begin((transaction.changes.clone(), by), claims, ended) {
                 Ok(task) => break task,
                 Err(NotBegun::Outdated) => {}
                 Err(NotBegun::TooMany) => return Err(too_many()),
@@ -182,6 +187,12 @@ impl fmt::Debug for RunningEnclosure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RunningEnclosure").finish_non_exhaustive()
     }
+}
+
+/// Hosts have come or gone since whoever asks has looked.
+fn outdated() -> Refused {
+    let message = "the changes would not do what was planned any more: other hosts notice them, or other data are lost";
+    Refused::whole(MistakeKind::Outdated, message, "nothing was changed: look at the plan again")
 }
 
 fn too_many() -> Refused {

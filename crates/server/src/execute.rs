@@ -306,6 +306,7 @@ impl Commands {
         command.buffer = Some(buffer);
         command.marks.fetched_us = context.now_us;
         if !is_intact {
+            context.shared.trouble(&self.host_label, link.trouble_of_data());
             // Those of a command that was aborted are not waited for.
             command.failed.get_or_insert(Status::TRANSIENT_TRANSPORT_ERROR);
         }
@@ -535,6 +536,7 @@ impl Commands {
         }
         let stats = Arc::new(QueueStats {
             host: text(self.queue.host()).to_owned(),
+            counted_as: self.host_label.clone(),
             subsystem: text(self.queue.subsystem()).to_owned(),
             port: self.port.name.clone(),
             controller: self.queue.association().map_or(0, |association| association.cntlid.0),

@@ -34,6 +34,7 @@ use std::sync::Arc;
 
 use ebof_backend::{Buffer, Device};
 use ebof_fabrics::{Handle, RingTask, SubmissionQueue};
+use ebof_manage::listen;
 use ebof_nvme::{Cid, Cqe, DataPointer, QueueId, Sqe, Status};
 use ebof_region::Way;
 use ebof_sockets::Readiness;
@@ -44,6 +45,7 @@ use crate::handle::index_of;
 use crate::peer::Peer;
 use crate::reactor_context::ReactorContext;
 use crate::share::Waiting;
+use crate::troubles::Trouble;
 
 pub(crate) use any::{AnyTransport, InMemory};
 pub(crate) use end::End;
@@ -228,6 +230,15 @@ impl Link {
 
     pub(crate) fn peer(&self) -> &Peer {
         &self.peer
+    }
+
+    /// What it is if data of the host are not what was sent: NVMe/TCP has digests for that,
+    /// elsewhere they have not come whole.
+    pub(crate) fn trouble_of_data(&self) -> Trouble {
+        match self.peer.port.config.listen.transport {
+            listen::Transport::Tcp => Trouble::DataDigest,
+            listen::Transport::Rdma | listen::Transport::VfioUser => Trouble::Transfer,
+        }
     }
 
     /// What the reactor waits for; `None` where the other end rings a bell.

@@ -66,6 +66,8 @@ pub(crate) struct Snapshot {
     pub(crate) slow: SlowFigures,
     /// How many events of each kind there were.
     pub(crate) events: Vec<(EventKind, u64)>,
+    /// Trouble of connections, by kind.
+    pub(crate) troubles: Vec<(&'static str, u64)>,
 }
 
 /// What connections over RDMA have of the memory for capsules.
@@ -119,6 +121,7 @@ impl Collector for Collected {
         encode_target(status, &mut encoder)?;
         encode_refusals(refusals, &mut encoder)?;
         events::encode(listening, *slow, events, &mut encoder)?;
+        encode_troubles(&self.snapshot.troubles, &mut encoder)?;
         drives::encode(&status.drives, &mut encoder)?;
         if !functions.is_empty() {
             functions::encode(functions, &mut encoder)?;
@@ -191,6 +194,17 @@ fn encode_refusals(refusals: &[Refusal], encoder: &mut DescriptorEncoder<'_>) ->
     Ok(())
 }
 
+fn encode_troubles(troubles: &[(&'static str, u64)], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let help =
+        "Digest errors, failed transfers, broken rules and lost connections: `ebof target events` names the hosts";
+    let mut family = encoder.encode_descriptor("ebof_transport_troubles", help, None, MetricType::Counter)?;
+    for (kind, count) in troubles {
+        let labels: Labels = vec![("kind", (*kind).to_owned())];
+        ConstCounter::new(*count).encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
 fn encode_zerocopy(figures: Figures, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let mut counter = |name, help, value| {
         let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
@@ -238,8 +252,11 @@ fn encode_latency(totals: &KindTotals, mut encoder: MetricEncoder<'_>) -> fmt::R
         buckets.push((seconds(us), below - before));
         before = below;
     }
-    buckets.push((f64::MAX, totals.latency.count().saturating_sub(before)));
-    encoder.encode_histogram::<NoLabelSet>(seconds(totals.latency_sum_us), totals.commands, &buckets, None)
+    // The library writes `le="+Inf"` for infinity only, and without that bucket no quantile is
+    // computed.
+    let count = totals.latency.count();
+    buckets.push((f64::INFINITY, count.saturating_sub(before)));
+    encoder.encode_histogram::<NoLabelSet>(seconds(totals.latency_sum_us), count, &buckets, None)
 }
 
 fn labels(series: &Series, kind: Kind, detail: MetricsDetail, owners: &Owners) -> Labels {

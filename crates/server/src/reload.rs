@@ -103,7 +103,7 @@ pub(crate) fn apply_with<E: From<ApplyError>>(
     let desired = desired(&before.config)?;
     let missing = before.missing.clone();
     let applied = change(target, cause, before, desired, Purpose::Change);
-    target.shared.report_applied(&applied);
+    target.shared.report_applied(&applied, &cause.by);
     target.report_found_since(&missing);
     Ok(applied?)
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use ebof_fabrics::{Association, CloseReason};
 use ebof_manage::Plan;
-use ebof_manage::api::{ApplyError, Refusal};
+use ebof_manage::api::{ApplyError, Asker, Refusal};
 use ebof_manage::enclosure::{self, Task, TaskState};
 use ebof_manage::events::{EventKind, EventSeverity, Events as _, NewEvent};
 use ebof_manage::plan::Change;
@@ -78,23 +78,24 @@ impl Shared {
     }
 
     /// A configuration was applied, or refused.
-    pub(crate) fn report_applied(&self, applied: &Result<Plan, ApplyError>) {
+    pub(crate) fn report_applied(&self, applied: &Result<Plan, ApplyError>, by: &Asker) {
+        let report = |event: NewEvent| self.report(event.by(by));
         match applied {
             Ok(plan) if plan.is_empty() => {}
             // Somebody else was faster: whoever asked looks again.
             Err(ApplyError::Outdated { .. }) => {}
             Ok(plan) => {
-                plan.changes.iter().filter_map(changed).for_each(|event| self.report(event));
+                plan.changes.iter().filter_map(changed).for_each(report);
                 let first = plan.changes.first().map(ToString::to_string).unwrap_or_default();
                 let message = match plan.changes.len() {
                     1 => first,
                     several => format!("{several} changes: {first}; and {} more", several - 1),
                 };
-                self.report(NewEvent::new(EventKind::ConfigurationChanged, "", message));
+                report(NewEvent::new(EventKind::ConfigurationChanged, "", message));
             }
             Err(error) => {
                 let event = NewEvent::new(EventKind::ConfigurationRefused, "", error.to_string());
-                self.report(match error {
+                report(match error {
                     ApplyError::Incomplete { .. } => event.severity(EventSeverity::Critical),
                     _ => event,
                 });
@@ -106,14 +107,20 @@ impl Shared {
     pub(crate) fn report_task(&self, task: &Task) {
         let object = format!("task {}", task.id);
         let Task { what, phase, percent, .. } = task;
-        self.report(match (task.state, &task.error) {
+        let report = |event: NewEvent| {
+            self.report(match &task.by {
+                Some(by) => event.by(by),
+                None => event,
+            });
+        };
+        report(match (task.state, &task.error) {
             (TaskState::Running, _) if task.revision == 1 => NewEvent::new(EventKind::TaskBegan, object, what),
             (TaskState::Running, _) => {
                 let detail = task.detail.as_ref().map(|detail| format!(", {detail}")).unwrap_or_default();
                 NewEvent::new(EventKind::TaskProgress, object, format!("{what}: {phase}, {percent} %{detail}"))
             }
             (TaskState::Done, _) => {
-                task.changes.iter().filter_map(made).for_each(|event| self.report(event));
+                task.changes.iter().filter_map(made).for_each(report);
                 let remark = task.remark.as_ref().map(|remark| format!("; {remark}")).unwrap_or_default();
                 NewEvent::new(EventKind::TaskEnded, object, format!("{what}{remark}"))
             }

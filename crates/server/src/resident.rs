@@ -13,6 +13,7 @@ use crate::link::Link;
 use crate::log_limit;
 use crate::reactor_context::ReactorContext;
 use crate::stats::Kind;
+use crate::troubles::Trouble;
 
 impl Commands {
     /// Answers a read from the device's memory; returns it if that is not possible.
@@ -84,6 +85,7 @@ impl Commands {
             return Some(Step::Execute(executing, Task::Transfer(transfer)));
         };
         if !data.is_intact {
+            context.shared.trouble(&self.host_label, Trouble::DataDigest);
             self.count_resident(Kind::Write, 0, true, origin, context);
             let cqe = self.queue.complete(executing, Status::TRANSIENT_TRANSPORT_ERROR);
             link.respond(&cqe, context);
@@ -118,10 +120,29 @@ impl Commands {
         link.respond(&cqe, context);
     }
 
-    /// Latency is counted as zero: the command arrived and completed in the same turn.
+    /// Counts a command that arrived and was completed in the same turn. Its latency is that of the
+    /// turn up to the point where completions are sent, which is looked at once for all of them.
     fn count_resident(&mut self, kind: Kind, bytes: u32, failed: bool, origin: Origin, context: &ReactorContext<'_>) {
-        if let Some((_, stats)) = self.stats_of(origin.nsid, context).and_then(|at| self.stats.get(at)) {
-            stats.count(kind, bytes.into(), failed, 0);
+        let Some(at) = self.stats_of(origin.nsid, context) else { return };
+        let Some((_, stats)) = self.stats.get(at) else { return };
+        stats.count_untimed(kind, bytes.into(), failed);
+        match self.untimed.iter_mut().find(|(of, untimed, _)| *of == at && *untimed == kind) {
+            Some((.., commands)) => *commands += 1,
+            // At most one for each of the counters and kinds.
+            None => self.untimed.push((at, kind, 1)),
+        }
+    }
+
+    /// The completions of this turn are sent: how long their commands took.
+    pub(crate) fn time_residents(&mut self, context: &ReactorContext<'_>) {
+        if self.untimed.is_empty() {
+            return;
+        }
+        let latency_us = context.shared.clock.now_us().saturating_sub(context.now_us);
+        for (at, kind, commands) in self.untimed.drain(..) {
+            if let Some((_, stats)) = self.stats.get(at) {
+                stats.time(kind, commands, latency_us);
+            }
         }
     }
 }

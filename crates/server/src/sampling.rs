@@ -26,6 +26,7 @@ pub(crate) fn run(shared: &Shared) {
         if !shared.sampler.wait(Duration::from_millis(1000 - past_ms)) {
             return;
         }
+        shared.tell_troubles();
         shared.events.tick();
         let (now_ms, now_unix_ms) = (shared.clock.now_ms(), shared.clock.unix_ms());
         shared.queues.tick(now_ms, now_unix_ms, || queues(shared));
@@ -155,7 +156,6 @@ impl Owners {
             let of = owner.as_ref().map_or(series.subsystem.as_str(), |owner| &owner.drive);
             objects.push(SeriesKind::Namespace.named(format!("{of}/ns{}", series.nsid)));
         }
-        // What is beyond the most series is counted together, under no name.
         if !series.host.is_empty() {
             objects.push(SeriesKind::Host.named(&series.host));
         }

@@ -307,6 +307,7 @@ impl Target {
             listening: self.listening(),
             slow: self.shared.slow.figures(),
             events: self.shared.events.counts(),
+            troubles: self.shared.troubles.totals().map(|(trouble, count)| (trouble.label(), count)).to_vec(),
         };
         metrics::render(snapshot, exposition, detail)
     }

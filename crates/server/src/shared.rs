@@ -15,6 +15,7 @@ use ebof_nvme::{Nqn, Nsid};
 use crate::drives::Drives;
 use crate::handle::reactor_of;
 use crate::heartbeat::Heartbeats;
+use crate::host_labels::HostLabels;
 use crate::log_limit::{Kind, LogLimit, LogSubject, Suppressed};
 use crate::mailbox::{Mailbox, Message};
 use crate::peer::{Peer, PeerAddress};
@@ -29,6 +30,7 @@ use crate::share::Unadmitted;
 use crate::shares::Shares;
 use crate::slow::Slow;
 use crate::stats::{QueueStats, Totals};
+use crate::troubles::{Trouble, Troubles};
 pub(crate) use crate::uptime::Uptime;
 
 /// Shared by all threads of one target.
@@ -43,6 +45,9 @@ pub(crate) struct Shared {
     pub(crate) shares: Shares,
     pub(crate) log_limit: LogLimit,
     pub(crate) events: Arc<SharedEvents>,
+    host_labels: HostLabels,
+    /// Trouble that no status tells of.
+    pub(crate) troubles: Troubles,
     pub(crate) sampler: Sampler,
     /// What queues do, while somebody asks.
     pub(crate) queues: Queues,
@@ -86,7 +91,8 @@ impl Shared {
         let shares = Shares::new(reactors.clone(), clock.clone());
         shares.follow(registry.model());
         let of_events = clock.clone();
-        let events = Arc::new(SharedEvents::new(events::ENTRIES_MAX, move || of_events.unix_ms()));
+        let events = SharedEvents::new(events::ENTRIES_MAX, move || of_events.unix_ms());
+        let events = Arc::new(events.numbered_by_start());
         Self {
             connection_log: Mutex::new(ConnectionLog::new(settings.refused_journal)),
             shares,
@@ -100,6 +106,8 @@ impl Shared {
             fused_locks: Arc::new(FusedLocks::new(reactors.clone())),
             log_limit: LogLimit::default(),
             events,
+            host_labels: HostLabels::default(),
+            troubles: Troubles::default(),
             sampler: Sampler::default(),
             queues: Queues::default(),
             message_memory,
@@ -205,6 +213,33 @@ impl Shared {
     pub(crate) fn connection_gone(&self, port: &PortState) {
         self.connections.fetch_sub(1, Relaxed);
         port.counts.connections.fetch_sub(1, Relaxed);
+    }
+
+    /// Counts trouble of a host, which may be told at once.
+    pub(crate) fn trouble(&self, host: &str, trouble: Trouble) {
+        if let Some(event) = self.troubles.note(host, trouble, self.clock.now_ms()) {
+            tracing::warn!(host, "{}", event.message);
+            self.report(event);
+        }
+    }
+
+    /// Tells of trouble that was counted.
+    pub(crate) fn tell_troubles(&self) {
+        for event in self.troubles.due(self.clock.now_ms()) {
+            tracing::warn!(host = event.who, "in the last minute: {}", event.message);
+            self.report(event);
+        }
+    }
+
+    /// The name under which a host is counted that has connected. Takes the registry's lock.
+    pub(crate) fn host_label(&self, host: &Nqn, peer: &Peer) -> String {
+        let model = Arc::clone(self.registry().model());
+        let is_named = model.subsystems.iter().any(|subsystem| subsystem.allowed_hosts.contains(host));
+        let address = match peer.address {
+            PeerAddress::Network { remote, .. } => Some(remote.ip()),
+            PeerAddress::SameProcess | PeerAddress::Direct => None,
+        };
+        self.host_labels.label(host.as_str(), is_named, address)
     }
 
     pub(crate) fn add_stats(&self, stats: &Arc<QueueStats>) {

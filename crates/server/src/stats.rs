@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 pub use ebof_manage::history::KindCounters as KindTotals;
 use ebof_manage::history::tally::KindTally;
 
+use crate::host_labels::OTHERS;
+
 /// Namespaces that one queue counts separately.
 pub(crate) const SERIES_MAX: usize = 64;
 
@@ -41,6 +43,8 @@ impl Kind {
 pub(crate) struct QueueStats {
     /// Host NQN.
     pub host: String,
+    /// The name under which the host is counted with others: see [`crate::host_labels`].
+    pub counted_as: String,
     /// Subsystem NQN.
     pub subsystem: String,
     /// Name of the port.
@@ -62,6 +66,17 @@ impl QueueStats {
         self.kinds[kind as usize].count(bytes, failed, latency_us);
     }
 
+    /// Counts one command that was completed at once, whose latency is not known yet.
+    #[inline]
+    pub(crate) fn count_untimed(&self, kind: Kind, bytes: u64, failed: bool) {
+        self.kinds[kind as usize].count_untimed(bytes, failed);
+    }
+
+    /// The latency of so many commands that were counted without it.
+    pub(crate) fn time(&self, kind: Kind, commands: u32, latency_us: u64) {
+        self.kinds[kind as usize].time(commands, latency_us);
+    }
+
     /// Commands of all kinds.
     pub(crate) fn commands(&self) -> u64 {
         self.kinds.iter().map(|kind| kind.commands.value()).sum()
@@ -71,7 +86,7 @@ impl QueueStats {
 /// Which commands a total is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Series {
-    /// Host NQN.
+    /// Host NQN, or [`OTHERS`].
     pub host: String,
     /// Subsystem NQN.
     pub subsystem: String,
@@ -89,22 +104,21 @@ pub struct Totals {
     series: BTreeMap<Series, [KindTotals; 3]>,
 }
 
-/// Series that totals hold; hosts choose their NQNs, so what comes beyond is gathered under an
-/// empty host name.
+/// Series that totals hold; what comes beyond is gathered under [`OTHERS`].
 const TOTALS_MAX: usize = 4096;
 
 impl Totals {
     /// Adds the counters of one queue.
     pub(crate) fn add(&mut self, stats: &QueueStats) {
         let mut key = Series {
-            host: stats.host.clone(),
+            host: stats.counted_as.clone(),
             subsystem: stats.subsystem.clone(),
             port: stats.port.clone(),
             queue: stats.queue,
             nsid: stats.nsid,
         };
         if self.series.len() >= TOTALS_MAX && !self.series.contains_key(&key) {
-            key = Series { host: String::new(), queue: 0, nsid: 0, ..key };
+            key = Series { host: OTHERS.to_owned(), queue: 0, nsid: 0, ..key };
         }
         let totals = self.series.entry(key).or_default();
         for (total, kind) in totals.iter_mut().zip(&stats.kinds) {

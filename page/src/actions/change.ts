@@ -33,6 +33,8 @@ export interface Plan {
   leftOut: number;
   destroys: boolean;
   refused: { message: string; advice: string }[];
+  /** The request is refused if it would do something else by then. */
+  revision?: string | undefined;
 }
 
 export type Stage =
@@ -77,7 +79,8 @@ export async function propose(change: Change): Promise<void> {
       change.planned?.body ?? { Method: change.method, Target: change.target, Body: change.body ?? {} },
       { quiet: true },
     );
-    show(change, { at: "planned", plan: planOf(answer.body) });
+    const revision = answer.body.PlanRevision ?? (change.planned ? undefined : answer.body.Revision);
+    show(change, { at: "planned", plan: { ...planOf(answer.body), revision } });
   } catch (error) {
     if (!(error instanceof ServiceError)) throw error;
     if (error.status === 404 || error.status === 501 || error.status === 405) {
@@ -105,9 +108,13 @@ function planOf(answer: PlanAnswer): Plan {
 /** Sends the request, and follows its task to the end. */
 export async function carryOut(change: Change): Promise<void> {
   const stage = pending.value?.stage;
-  show(change, { at: "sending", plan: stage && "plan" in stage ? stage.plan : undefined });
+  const plan = stage && "plan" in stage ? stage.plan : undefined;
+  show(change, { at: "sending", plan });
   try {
-    const answer = await request<Task>(change.method, change.target, change.body, { ifMatch: change.ifMatch });
+    const answer = await request<Task>(change.method, change.target, change.body, {
+      ifMatch: change.ifMatch,
+      plan: plan?.revision,
+    });
     if (answer.status === 202 && answer.location) await follow(change, answer.location, answer.body);
     else {
       change.after?.(answer.body);

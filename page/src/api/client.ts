@@ -19,6 +19,8 @@ export interface Answer<T> {
 
 export interface Options {
   ifMatch?: string | undefined;
+  /** The revision of the plan that was looked at. */
+  plan?: string | undefined;
   /** Reads that the page makes by itself are not listed. */
   quiet?: boolean;
 }
@@ -87,6 +89,7 @@ export async function request<T>(
   };
   const sent = init.headers as Record<string, string>;
   if (options.ifMatch) sent["If-Match"] = options.ifMatch;
+  if (options.plan) sent["Ebof-Plan"] = options.plan;
   if (body instanceof Upload) init.body = body.form();
   else if (body !== undefined) {
     sent["Content-Type"] = "application/json";

@@ -238,4 +238,8 @@ export interface PlanAnswer {
   DisturbedLeftOut?: number;
   DestroysData?: boolean;
   Refused?: Message[];
+  /** Of what was planned of the box: it goes with the request. */
+  Revision?: string;
+  /** The same of a configuration. */
+  PlanRevision?: string;
 }

@@ -72,7 +72,7 @@ TOML
 }
 
 # target WORD...: ebof target.
-target() { "$ebof" target --control "$work/control.sock" "$@"; }
+target() { "$ebof" target --yes --control "$work/control.sock" "$@"; }
 
 furnish() {
   local uri=nvme+tcp://127.0.0.1:$fabric/$box nsid

@@ -161,6 +161,21 @@ fn sessions_end_with_what_they_stand_for() {
 }
 
 #[test]
+fn a_login_before_a_change_of_the_password_opens_nothing_after_it() {
+    let (access, ..) = empty();
+    access.add_account(&new("admin", Role::Administrator)).unwrap();
+    let id = access.add_account(&new("user", Role::Operator)).unwrap().id;
+    let user = access.login(HERE, "user", PASSWORD).unwrap();
+    assert!(access.still_holds(&user), "an answer to a request with name and password goes on");
+    let password = AccountChange { password: Some("another one".to_owned()), ..AccountChange::default() };
+    access.change_account(id, &password, None).unwrap();
+    assert_eq!(access.open_session(&user, HERE).unwrap_err(), Mistake::NoSuchAccount);
+    assert!(!access.still_holds(&user) && access.sessions().is_empty());
+    let user = access.login(HERE, "user", "another one").unwrap();
+    access.open_session(&user, HERE).unwrap();
+}
+
+#[test]
 fn a_token_is_good_where_it_was_given_unless_that_is_set_otherwise() {
     let (access, clock, _) = empty();
     access.add_account(&new("admin", Role::Administrator)).unwrap();

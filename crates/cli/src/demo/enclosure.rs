@@ -73,7 +73,7 @@ pub(super) fn play(stage: &mut Stage, quick: bool, guest: Option<&Path>) -> anyh
     let mut measured = measure(stage, "fabric0", &fabric0, quick)?;
 
     stage.step("Moved to the other fabric port while the target runs, and measured there");
-    stage.shell(&format!("ebof target move d0/vf1 --to fabric1 {CONTROL}"))?;
+    stage.shell(&format!("ebof target move d0/vf1 --to fabric1 --yes {CONTROL}"))?;
     let fabric1 = address(stage, "fabric1")?;
     measured.extend(measure(stage, "fabric1", &fabric1, quick)?);
     if let Some(guest) = guest {
@@ -82,7 +82,7 @@ pub(super) fn play(stage: &mut Stage, quick: bool, guest: Option<&Path>) -> anyh
     }
 
     stage.step("Moved to a direct port, and measured there by a client without a guest");
-    stage.shell(&format!("ebof target move d0/vf1 --to {DIRECT} {CONTROL}"))?;
+    stage.shell(&format!("ebof target move d0/vf1 --to {DIRECT} --yes {CONTROL}"))?;
     stage.shell(&format!("ebof target show {CONTROL}"))?;
     measured.extend(measure_direct(stage, quick)?);
     let device = r#"{"driver":"vfio-user-pci","socket":{"path":"direct1.sock","type":"unix"}}"#;

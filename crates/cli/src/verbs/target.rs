@@ -11,14 +11,16 @@ use anyhow::Context as _;
 use ebof_manage::Config;
 use ebof_manage::config::ManagedDrive;
 use ebof_manage::edit::{Edit, Object};
-use ebof_manage::enclosure::{Change, FunctionName, NamespaceName, NewDrive, Rate, Task, TaskState, Transaction};
+use ebof_manage::enclosure::{
+    Change, ChangePlan, DisturbedHost, FunctionName, NamespaceName, NewDrive, Rate, Task, TaskState, Transaction,
+};
 use ebof_manage::units::{DURATION_FORM, parse_duration, parse_size};
 use serde_json::Value;
 
 use super::any_namespace::{AddNamespace, Meaning, RemoveNamespace, Set};
 use super::remote::{AccountAction, CertificateAction};
 use super::target_drives::{DriveAction, Means};
-use super::{Outcome, edit, watch};
+use super::{Outcome, edit, question, watch};
 use crate::control::{ControlClient, Reach};
 use crate::failure::Failure;
 use crate::file::Kind;
@@ -27,6 +29,7 @@ use crate::output::configuration::ShownApplied;
 use crate::output::drive::ShownDrive;
 use crate::output::status::ShownStatus;
 use crate::output::target::{ShownInventory, ShownTask, ShownTasks};
+use crate::output::text::safe;
 use crate::output::{say, show};
 
 /// A running target.
@@ -40,7 +43,7 @@ pub(crate) struct TargetVerb {
     /// Return when the change has begun; `ebof target tasks` shows how far it is
     #[arg(long, global = true)]
     no_wait: bool,
-    /// Do not ask where connected hosts notice a change of the configuration
+    /// Do not ask where connected hosts notice a change
     #[arg(short, long, global = true)]
     yes: bool,
     #[command(subcommand)]
@@ -233,7 +236,8 @@ impl TargetVerb {
             Ok(Meaning::Edit(edit)) => return edit::carry_out(&control, edit, self.yes, global),
             Ok(Meaning::Change(change, loss)) => {
                 let drain_ms = self.drain.map(milliseconds);
-                let means = Means { control: &control, drain_ms, no_wait: self.no_wait, global };
+                let (no_wait, yes) = (self.no_wait, self.yes);
+                let means = Means { control: &control, drain_ms, no_wait, yes, global };
                 return means.make(change, loss.as_ref());
             }
             Err(action) => action,
@@ -276,17 +280,19 @@ impl TargetVerb {
                 let mut transaction: Transaction = serde_json::from_str(&text)
                     .with_context(|| format!("{}: this is no transaction", file.display()))?;
                 transaction.drain_ms = self.drain.map(milliseconds).or(transaction.drain_ms);
-                return carry_out(&control, &transaction, self.no_wait, global);
+                return carry_out(&control, &transaction, (self.no_wait, self.yes), global);
             }
             Action::Drive(action) => {
                 let drain_ms = self.drain.map(milliseconds);
-                let means = Means { control: &control, drain_ms, no_wait: self.no_wait, global };
+                let (no_wait, yes) = (self.no_wait, self.yes);
+                let means = Means { control: &control, drain_ms, no_wait, yes, global };
                 return action.run(&means);
             }
             other => other.change()?,
         };
-        let transaction = Transaction { changes: vec![change], drain_ms: self.drain.map(milliseconds) };
-        carry_out(&control, &transaction, self.no_wait, global)
+        let drain_ms = self.drain.map(milliseconds);
+        let transaction = Transaction { changes: vec![change], drain_ms, revision: None };
+        carry_out(&control, &transaction, (self.no_wait, self.yes), global)
     }
 }
 
@@ -353,8 +359,53 @@ fn new_drive(words: &str, base: &Path) -> anyhow::Result<serde_json::Map<String,
     }
 }
 
-pub(super) fn carry_out(control: &ControlClient, transaction: &Transaction, no_wait: bool, global: &Global) -> Outcome {
-    let task = control.begin(transaction)?;
+/// How often hosts are looked at again.
+const PLANS_MAX: usize = 5;
+
+/// Begins changes, after a look at the hosts that notice them, and a question where there are any.
+/// What was looked at is sent along: if it has changed by then, it is looked at again.
+pub(super) fn begin(control: &ControlClient, transaction: &Transaction, yes: bool) -> anyhow::Result<Task> {
+    let mut plans = 0;
+    loop {
+        plans += 1;
+        let plan = ChangePlan::new(&control.inventory()?, &transaction.changes);
+        let mut lines: Vec<String> = plan.disturbed.iter().map(disturbed).collect();
+        if plan.disturbed_left_out > 0 {
+            lines.push(format!("and {} more", plan.disturbed_left_out));
+        }
+        if yes {
+            lines.iter().for_each(|line| say(line));
+        } else if !lines.is_empty() {
+            let first = plan.changes.first().map(|change| safe(change)).unwrap_or_default();
+            let more = match plan.changes.len() {
+                0 | 1 => String::new(),
+                several => format!(", and {} more", several - 1),
+            };
+            question::ask(&format!("This ({first}{more}) is noticed by connected hosts."), &lines, "--yes")?;
+        }
+        let revision = transaction.revision.clone().or_else(|| (!yes).then_some(plan.revision));
+        let asked = Transaction { revision, ..transaction.clone() };
+        match control.begin(&asked) {
+            Err(error) if plans < PLANS_MAX && transaction.revision.is_none() && error.is_outdated() => {
+                say("hosts have come or gone meanwhile: they are looked at again");
+            }
+            begun => return Ok(begun?),
+        }
+    }
+}
+
+fn disturbed(host: &DisturbedHost) -> String {
+    let DisturbedHost { host_nqn, port, cntlid, why, .. } = host;
+    safe(&format!("{host_nqn} (controller {cntlid} through {port}): {why}"))
+}
+
+pub(super) fn carry_out(
+    control: &ControlClient,
+    transaction: &Transaction,
+    (no_wait, yes): (bool, bool),
+    global: &Global,
+) -> Outcome {
+    let task = begin(control, transaction, yes)?;
     if no_wait {
         show(global, &ShownTask(task))?;
         return Ok(ExitCode::SUCCESS);

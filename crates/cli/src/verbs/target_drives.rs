@@ -6,15 +6,15 @@
 use std::path::PathBuf;
 
 use ebof_manage::enclosure::{
-    Activation, Attachee, BLOCK_BYTES_DEFAULT, Change, CreateNamespace, Erase, FormatNamespace, IMAGE_BYTES_MAX,
-    Inventory, NamespaceName, NamespaceObject, ProtectionObject, SanitizeAction, SanitizeDrive, SelfTestKind, Task,
-    Transaction,
+    Activation, Attachee, BLOCK_BYTES_DEFAULT, Change, ChangePlan, CreateNamespace, Erase, FormatNamespace,
+    IMAGE_BYTES_MAX, Inventory, NamespaceName, NamespaceObject, ProtectionObject, SanitizeAction, SanitizeDrive,
+    SelfTestKind, Task, Transaction,
 };
 use ebof_manage::units::parse_size;
 
 use super::Outcome;
 use super::question::ask_for_name;
-use super::target::{carry_out, end, follow};
+use super::target::{begin, carry_out, end, follow};
 use crate::control::ControlClient;
 use crate::failure::Failure;
 use crate::file::{self, Kind};
@@ -142,25 +142,32 @@ pub(super) struct Means<'m> {
     pub(super) control: &'m ControlClient,
     pub(super) drain_ms: Option<u64>,
     pub(super) no_wait: bool,
+    /// Whether nobody is asked about hosts.
+    pub(super) yes: bool,
     pub(super) global: &'m Global,
 }
 
 impl Means<'_> {
     /// Makes a change of its own, after its confirmation.
     pub(super) fn make(&self, change: Change, loss: Option<&DataLoss>) -> Outcome {
+        let mut transaction = self.transaction(change.clone());
+        let mut yes = self.yes;
         if let Some(loss) = loss.filter(|_| destroys(&change)) {
+            // The question names the hosts, too. What comes after it is refused.
+            let plan = ChangePlan::new(&self.control.inventory()?, &transaction.changes);
             loss.confirm(&change, self.control)?;
+            (transaction.revision, yes) = ((!yes).then_some(plan.revision), true);
         }
-        carry_out(self.control, &self.transaction(change), self.no_wait, self.global)
+        carry_out(self.control, &transaction, (self.no_wait, yes), self.global)
     }
 
     fn transaction(&self, change: Change) -> Transaction {
-        Transaction { changes: vec![change], drain_ms: self.drain_ms }
+        Transaction { changes: vec![change], drain_ms: self.drain_ms, revision: None }
     }
 
     /// Makes a change, to its end.
     fn made(&self, change: Change) -> anyhow::Result<Task> {
-        let task = self.control.begin(&self.transaction(change))?;
+        let task = begin(self.control, &self.transaction(change), self.yes)?;
         follow(self.control, task, self.global)
     }
 }

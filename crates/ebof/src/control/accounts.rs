@@ -13,10 +13,12 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, patch};
 use axum::{Json, Router};
 use ebof_access::{Access, Account, AccountChange, Mistake, NewAccount, Privilege, Role, User};
-use ebof_manage::api::{ACCOUNTS_SCHEMA, AccountStatus, Accounts, AddAccount, ChangeAccount};
+use ebof_manage::api::{ACCOUNTS_SCHEMA, AccountStatus, Accounts, AddAccount, Asker, ChangeAccount};
 use ebof_manage::enclosure::{MistakeKind, Refused};
+use ebof_manage::events::{EventKind, NewEvent};
 use serde::de::DeserializeOwned;
 
+use super::by::By;
 use super::{Named, RemoteUser, answer, beside};
 use crate::managed::{Managed, Remote};
 
@@ -50,13 +52,21 @@ async fn list(State(managed): State<Arc<Managed>>) -> Result<Response, Response>
     .await
 }
 
-async fn add(State(managed): State<Arc<Managed>>, body: Result<Bytes, BytesRejection>) -> Result<Response, Response> {
+async fn add(
+    State(managed): State<Arc<Managed>>,
+    By(by): By,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, Response> {
     let access = access(&managed)?;
     let AddAccount { name, password, role, must_change_password } =
         parsed(body, "want {\"name\": \"...\", \"password\": \"...\", \"role\": \"Operator\"}")?;
     let new = NewAccount { name, password, role: parsed_role(&role)?, enabled: true, must_change_password };
     beside(move || match access.add_account(&new) {
-        Ok(account) => (StatusCode::CREATED, Json(status(&access, account))).into_response(),
+        Ok(account) => {
+            let message = format!("account {} was added, as {}", account.name, account.role);
+            report(&managed, &by, EventKind::AccountAdded, message);
+            (StatusCode::CREATED, Json(status(&access, account))).into_response()
+        }
         Err(mistake) => refused(&new.name, &mistake),
     })
     .await
@@ -66,6 +76,7 @@ async fn change(
     State(managed): State<Arc<Managed>>,
     Named(name): Named,
     asker: Asked,
+    By(by): By,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Response> {
     let access = access(&managed)?;
@@ -92,14 +103,17 @@ async fn change(
             access.change_account(account.id, &change, own.as_ref())
         });
         match outcome {
-            Ok(account) => Json(status(&access, account)).into_response(),
+            Ok(account) => {
+                report(&managed, &by, EventKind::AccountChanged, told(&account, &change));
+                Json(status(&access, account)).into_response()
+            }
             Err(mistake) => refused(&name, &mistake),
         }
     })
     .await
 }
 
-async fn remove(State(managed): State<Arc<Managed>>, Named(name): Named) -> Result<Response, Response> {
+async fn remove(State(managed): State<Arc<Managed>>, Named(name): Named, By(by): By) -> Result<Response, Response> {
     let access = access(&managed)?;
     beside(move || {
         let outcome = find(&access, &name).and_then(|account| {
@@ -107,11 +121,33 @@ async fn remove(State(managed): State<Arc<Managed>>, Named(name): Named) -> Resu
             Ok(account)
         });
         match outcome {
-            Ok(account) => Json(status(&access, account)).into_response(),
+            Ok(account) => {
+                report(&managed, &by, EventKind::AccountRemoved, format!("account {} was removed", account.name));
+                Json(status(&access, account)).into_response()
+            }
             Err(mistake) => refused(&name, &mistake),
         }
     })
     .await
+}
+
+/// Who changes accounts is in the events and in the log.
+fn report(managed: &Managed, by: &Asker, kind: EventKind, message: String) {
+    tracing::info!(%by, "{message}");
+    managed.target.events().report(NewEvent::new(kind, "", message).by(by));
+}
+
+/// What was changed of an account, without passwords.
+fn told(account: &Account, change: &AccountChange) -> String {
+    let changed = [
+        change.password.as_ref().map(|_secret| "another password".to_owned()),
+        change.role.map(|role| format!("role {role}")),
+        change.enabled.map(|enabled| if enabled { "enabled" } else { "disabled" }.to_owned()),
+        change.must_change_password.map(|must| format!("must change password: {must}")),
+        change.unlock.then(|| "unlocked".to_owned()),
+    ];
+    let changed: Vec<String> = changed.into_iter().flatten().collect();
+    format!("account {} was changed: {}", account.name, changed.join(", "))
 }
 
 /// What a target has that is managed over the network.

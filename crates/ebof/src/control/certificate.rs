@@ -14,8 +14,10 @@ use ebof_manage::api::{
     CERTIFICATE_SCHEMA, CertificateRequest, CertificateStatus, ReplaceCertificate, RequestCertificate,
 };
 use ebof_manage::enclosure::{MistakeKind, Refused};
+use ebof_manage::events::{EventKind, NewEvent};
 
 use super::accounts::{parsed, remote};
+use super::by::By;
 use super::{answer, beside};
 use crate::identity::{CertificateError, Identity};
 use crate::managed::Managed;
@@ -31,6 +33,7 @@ async fn show(State(managed): State<Arc<Managed>>) -> Result<Response, Response>
 
 async fn replace(
     State(managed): State<Arc<Managed>>,
+    By(by): By,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Response> {
     let identity = Arc::clone(&remote(&managed)?.identity);
@@ -39,7 +42,9 @@ async fn replace(
     let ReplaceCertificate { certificate, key } = parsed(body, wanted)?;
     beside(move || match identity.replace(&certificate, key.as_deref()) {
         Ok(info) => {
-            tracing::info!("HTTPS has another certificate: {}, SHA-256 {}", info.subject, info.fingerprint);
+            let event = NewEvent::new(EventKind::CertificateChanged, "", "the certificate of HTTPS was replaced");
+            managed.target.events().report(event.by(&by));
+            tracing::info!(%by, "HTTPS has another certificate: {}, SHA-256 {}", info.subject, info.fingerprint);
             Json(status(&identity)).into_response()
         }
         Err(error) => refused(&error),

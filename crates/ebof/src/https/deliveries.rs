@@ -1,7 +1,9 @@
 //! Sends events and metric reports to the destinations of subscriptions: one request at a time for
 //! each, without following redirects, and whatever the answer says.
 
-use std::sync::{Arc, OnceLock};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use ebof_cli::Proven;
@@ -12,9 +14,10 @@ use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue};
 use hyper::{Request, Uri};
 use hyper_util::rt::TokioIo;
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -136,34 +139,62 @@ async fn exchange<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 
 /// How TLS is spoken with a destination.
 fn config(verify: bool) -> Result<Arc<ClientConfig>, String> {
-    static VERIFYING: OnceLock<Arc<ClientConfig>> = OnceLock::new();
+    static VERIFYING: Trusted = Trusted::new();
     static TRUSTING: OnceLock<Arc<ClientConfig>> = OnceLock::new();
+    if verify {
+        return VERIFYING.config(&TRUSTED.map(Path::new));
+    }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = || {
-        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
-        builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())
-    };
-    if !verify {
-        // The subscription says so.
-        let config =
-            builder()?.dangerous().with_custom_certificate_verifier(Proven::by(&provider)).with_no_client_auth();
-        return Ok(Arc::clone(TRUSTING.get_or_init(|| Arc::new(config))));
+    // The subscription says so.
+    let config =
+        builder(&provider)?.dangerous().with_custom_certificate_verifier(Proven::by(&provider)).with_no_client_auth();
+    Ok(Arc::clone(TRUSTING.get_or_init(|| Arc::new(config))))
+}
+
+fn builder(provider: &Arc<CryptoProvider>) -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, String> {
+    let builder = ClientConfig::builder_with_provider(Arc::clone(provider));
+    builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())
+}
+
+/// What the machine trusts, as long as its files are the same: an authority that is added or
+/// withdrawn counts from the next delivery on.
+struct Trusted(Mutex<Option<(Stamps, Arc<ClientConfig>)>>);
+
+/// Which files there are: inode, size and time of change of each.
+type Stamps = Vec<Option<(u64, u64, i64, i64)>>;
+
+impl Trusted {
+    const fn new() -> Self {
+        Self(Mutex::new(None))
     }
-    if let Some(config) = VERIFYING.get() {
-        return Ok(Arc::clone(config));
+
+    fn config(&self, files: &[&Path]) -> Result<Arc<ClientConfig>, String> {
+        let stamp = |file: &&Path| {
+            let metadata = std::fs::metadata(file).ok()?;
+            Some((metadata.ino(), metadata.size(), metadata.ctime(), metadata.ctime_nsec()))
+        };
+        // Before they are read: what changes meanwhile is read again.
+        let stamps: Stamps = files.iter().map(stamp).collect();
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, config)) = &*kept
+            && *known == stamps
+        {
+            return Ok(Arc::clone(config));
+        }
+        let mut roots = RootCertStore::empty();
+        for path in files {
+            let certificates = CertificateDer::pem_file_iter(path).into_iter().flatten().flatten();
+            roots.add_parsable_certificates(certificates);
+        }
+        if roots.is_empty() {
+            let advice = "install ca-certificates, or set VerifyCertificate to false";
+            return Err(format!("this machine trusts no certificate: {advice}"));
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = Arc::new(builder(&provider)?.with_root_certificates(roots).with_no_client_auth());
+        *kept = Some((stamps, Arc::clone(&config)));
+        Ok(config)
     }
-    let mut roots = RootCertStore::empty();
-    for path in TRUSTED {
-        let certificates = CertificateDer::pem_file_iter(path).into_iter().flatten().flatten();
-        roots.add_parsable_certificates(certificates);
-    }
-    if roots.is_empty() {
-        return Err(
-            "this machine trusts no certificate: install ca-certificates, or set VerifyCertificate to false".to_owned()
-        );
-    }
-    let config = builder()?.with_root_certificates(roots).with_no_client_auth();
-    Ok(Arc::clone(VERIFYING.get_or_init(|| Arc::new(config))))
 }
 
 #[cfg(test)]

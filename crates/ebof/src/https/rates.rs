@@ -57,6 +57,24 @@ impl<K: Hash + Eq + Clone> Rates<K> {
         }
     }
 
+    /// How long it takes until what was charged is there again; zero if it is.
+    pub(super) fn wait(&self, key: &K, now: Instant) -> Duration {
+        let buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let missing = buckets.get(key).map_or(0.0, |bucket| -self.filled(bucket, now));
+        Duration::from_secs_f64((missing / self.per_second).max(0.0))
+    }
+
+    /// Takes what was used without asking, down to an empty bucket and below.
+    pub(super) fn charge(&self, key: &K, cost: u32, now: Instant) {
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        if buckets.len() >= KEYS_MAX && !buckets.contains_key(key) {
+            self.forget(&mut buckets, now);
+        }
+        let bucket = buckets.entry(key.clone()).or_insert(Bucket { tokens: self.burst, at: now });
+        bucket.tokens = self.filled(bucket, now) - f64::from(cost);
+        bucket.at = now;
+    }
+
     fn filled(&self, bucket: &Bucket, now: Instant) -> f64 {
         let passed = now.saturating_duration_since(bucket.at).as_secs_f64();
         (bucket.tokens + passed * self.per_second).min(self.burst)
@@ -91,6 +109,18 @@ mod tests {
         now += Duration::from_secs(3600);
         assert_eq!(rates.take(&1, 10, now), Ok(()), "no more than a burst");
         assert_eq!(rates.take(&1, 100, now), Err(Duration::from_millis(2500)));
+    }
+
+    #[test]
+    fn what_was_used_is_waited_for() {
+        let (rates, now) = (Rates::new(100, 50.0), Instant::now());
+        assert_eq!(rates.wait(&1, now), Duration::ZERO);
+        rates.charge(&1, 90, now);
+        assert_eq!(rates.wait(&1, now), Duration::ZERO);
+        rates.charge(&1, 60, now);
+        assert_eq!(rates.wait(&1, now), Duration::from_secs(1));
+        assert_eq!(rates.wait(&2, now), Duration::ZERO, "others have their own");
+        assert_eq!(rates.wait(&1, now + Duration::from_secs(1)), Duration::ZERO);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebof_access::{Keep, KeepError, User};
+use ebof_access::{Denied, Keep, KeepError, User};
 use ebof_cli::Failure;
 use ebof_manage::api::{
     Applied, Asker, Cause, Configuration, Desired, Generation, Planned, RefusedConfiguration, Revision,
@@ -87,25 +87,42 @@ impl Redfish {
         deliveries::run(Arc::clone(&self.0), time)
     }
 
-    /// `refused`: there were credentials, and they are wrong.
+    /// Reports that somebody was not let in.
+    pub(super) fn report_denied(&self, address: IpAddr, name: &str, denied: Denied) {
+        ebof_redfish::report_denied(&*self.0.parts().events, address, name, denied);
+    }
+
+    /// The answer, and how much time of a processor it has taken. `refused`: there were
+    /// credentials, and they are wrong.
     pub(super) async fn answer(
         &self,
         request: Request<Bytes>,
         user: Option<User>,
         peer: SocketAddr,
         refused: bool,
-    ) -> Result<Response<axum::body::Body>, Refusal> {
+    ) -> Result<(Response<axum::body::Body>, Duration), Refusal> {
         let service = Arc::clone(&self.0);
         let caller = ebof_redfish::Caller { user, refused, peer };
-        let answered = tokio::task::spawn_blocking(move || service.answer(&request, &caller)).await;
+        let answer = move || {
+            let before = thread_time();
+            let response = service.answer(&request, &caller);
+            (response, thread_time().saturating_sub(before))
+        };
         // A panic has ended the process.
-        let response = answered.map_err(|_panicked| Refusal::BUSY)?;
-        Ok(response.map(|body| match body {
+        let (response, used) = tokio::task::spawn_blocking(answer).await.map_err(|_panicked| Refusal::BUSY)?;
+        let response = response.map(|body| match body {
             Body::Text(text) => text.into(),
             Body::Stream(feed) => stream::of_feed(feed),
             _ => axum::body::Body::empty(),
-        }))
+        });
+        Ok((response, used))
     }
+}
+
+/// What this thread has had of processors.
+fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 impl Certificates for Identity {

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
-use ebof_access::{Access, Denied, DeniedFor, HASHES_MAX, SessionId, User};
+use ebof_access::{Access, AccountId, Denied, DeniedFor, HASHES_MAX, SessionId, User};
+use ebof_redfish::Login;
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, HeaderValue, RETRY_AFTER};
@@ -44,6 +45,17 @@ const REQUESTS_MAX: u32 = 1000;
 /// Requests of an address, and of a session: at once, and in a second.
 const ADDRESS_RATE: (u32, f64) = (1000, 400.0);
 const SESSION_RATE: (u32, f64) = (600, 200.0);
+
+/// Time of processors for the requests of an account, and of an address, in milliseconds: at once,
+/// and in a second. Whoever has used it up waits, at most [`PACE_MAX`].
+const ACCOUNT_TIME: (u32, f64) = (20_000, 500.0);
+const ADDRESS_TIME: (u32, f64) = (20_000, 1000.0);
+
+/// How long a request waits for what earlier ones have used.
+const PACE_MAX: Duration = Duration::from_secs(10);
+
+/// Requests that expand others into their answer, at a time: they take longest.
+const EXPANDS_MAX: usize = 1;
 
 /// Log lines about one address: at once, and in a second.
 const LOG_RATE: (u32, f64) = (5, 1.0 / 12.0);
@@ -79,6 +91,9 @@ pub(super) struct Service {
     by_address: Rates<std::net::IpAddr>,
     by_session: Rates<SessionId>,
     logged: Rates<std::net::IpAddr>,
+    time_of_account: Rates<AccountId>,
+    time_of_address: Rates<std::net::IpAddr>,
+    expands: Semaphore,
     hashes: Semaphore,
     large_bodies: Semaphore,
     body_time: Duration,
@@ -95,6 +110,9 @@ impl Service {
             by_address: rates(ADDRESS_RATE),
             by_session: Rates::new(burst, per_second),
             logged: rates(LOG_RATE),
+            time_of_account: Rates::new(ACCOUNT_TIME.0, ACCOUNT_TIME.1),
+            time_of_address: rates(ADDRESS_TIME),
+            expands: Semaphore::new(EXPANDS_MAX),
             hashes: Semaphore::new(HASHES_MAX),
             large_bodies: Semaphore::new(LARGE_BODIES_MAX),
             body_time,
@@ -149,16 +167,52 @@ impl Service {
         // What takes a password waits for its turn, as checking one does; whoever is slow to send
         // one takes no turn.
         let _turn = if hashes(&parts) { Some(self.turn().await?) } else { None };
+        let account = caller.user.as_ref().map(|user| user.account);
+        self.pace(account, peer).await?;
+        let _expand = match parts.uri.query().is_some_and(|query| query.contains("expand")) {
+            true => self.expands.acquire().await.ok(),
+            false => None,
+        };
         let request = Request::from_parts(parts, body);
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let response = match realm {
             Realm::Control => self.control.answer(request, &caller).await?,
-            _ => self.redfish.answer(request, caller.user.clone(), caller.peer, caller.refused).await?,
+            _ => {
+                let (response, used) =
+                    self.redfish.answer(request, caller.user.clone(), caller.peer, caller.refused).await?;
+                self.charge(account, peer, used);
+                response
+            }
         };
+        if let Some(login) = response.extensions().get::<Login>() {
+            self.log_login(peer, &login.name, login.denied);
+        }
         if !method.is_safe() {
             log_change(&method, &path, &caller, response.status());
         }
         Ok(self.while_allowed(response, caller.user))
+    }
+
+    /// Waits until the account and the address have what their earlier requests have used.
+    async fn pace(&self, account: Option<AccountId>, peer: &Visitor) -> Result<(), Refusal> {
+        let now = Instant::now().into_std();
+        let of_account = account.map(|account| self.time_of_account.wait(&account, now)).unwrap_or_default();
+        let wait = of_account.max(self.time_of_address.wait(&network(peer.address.ip()), now));
+        if wait > PACE_MAX {
+            return Err(Refusal::too_fast(wait));
+        }
+        if !wait.is_zero() {
+            tokio::time::sleep(wait).await;
+        }
+        Ok(())
+    }
+
+    fn charge(&self, account: Option<AccountId>, peer: &Visitor, used: Duration) {
+        let (now, ms) = (Instant::now().into_std(), u32::try_from(used.as_millis()).unwrap_or(u32::MAX));
+        if let Some(account) = account {
+            self.time_of_account.charge(&account, ms, now);
+        }
+        self.time_of_address.charge(&network(peer.address.ip()), ms, now);
     }
 
     /// An answer that goes on ends with the session.
@@ -185,14 +239,20 @@ impl Service {
             Credentials::Basic { name, password } => {
                 let _turn = self.turn().await?;
                 let service = Arc::clone(self);
-                let checked = move || service.access.basic(address, &name, &password);
-                tokio::task::spawn_blocking(checked).await.map_err(|_panicked| Refusal::BUSY)?.map(Some)
+                let tried = name.clone();
+                let checked = move || service.access.basic(address, &tried, &password);
+                let checked = tokio::task::spawn_blocking(checked).await.map_err(|_panicked| Refusal::BUSY)?;
+                if let Err(denied) = &checked {
+                    self.redfish.report_denied(address, &name, *denied);
+                    self.log_login(peer, &name, Some(*denied));
+                }
+                checked.map(Some)
             }
         };
         let user = match outcome {
             Ok(user) => user,
             Err(denied) => {
-                if denied.reason != DeniedFor::UnknownSession {
+                if denied.reason == DeniedFor::OtherAddress {
                     self.warn(peer, &format!("a request is denied: {denied}"));
                 }
                 if is_unchecked(denied) {
@@ -235,6 +295,20 @@ impl Service {
             Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(Refusal::too_large(most)),
             Ok(Err(_broken)) => Err(Refusal::BROKEN),
             Err(_elapsed) => Err(Refusal::SLOW),
+        }
+    }
+
+    /// A login, and whether an account was locked by it, are in the log.
+    fn log_login(&self, peer: &Visitor, name: &str, denied: Option<Denied>) {
+        let name: String = name.chars().filter(|c| !c.is_control()).take(32).collect();
+        let Some(denied) = denied else {
+            tracing::info!("{} over HTTPS: {name} has logged in", peer.address);
+            return;
+        };
+        self.warn(peer, &format!("a login as {name:?} is denied: {denied}"));
+        if denied.has_locked {
+            // Rare by itself: it takes many failures, and lasts.
+            tracing::warn!("{} over HTTPS: account {name} is locked after too many failed logins", peer.address);
         }
     }
 

@@ -102,8 +102,10 @@ fn trouble(address: SocketAddr, query: &str) -> Option<String> {
     if answer["status"] != "success" {
         return Some(answer.to_string());
     }
-    let series = answer["data"]["result"].as_array().map_or(0, Vec::len);
-    (series == 0).then(|| "no data".to_owned())
+    let series = answer["data"]["result"].as_array().cloned().unwrap_or_default();
+    // A quantile of a histogram without its last bucket is there, and is no number.
+    let numbers = series.iter().filter_map(|one| one["value"][1].as_str()?.parse::<f64>().ok());
+    (!numbers.into_iter().any(f64::is_finite)).then(|| format!("no number: {answer}"))
 }
 
 fn until(what: &str, mut trouble: impl FnMut() -> Option<String>) {
@@ -165,7 +167,8 @@ fn prometheus_has_data_for_the_dashboard_and_understands_the_alerts() {
             .unwrap();
         loads.push(Running(load));
     }
-    for query in queries() {
+    // A drive in memory has no sensor; the metric is there in the tests of ebof-server.
+    for query in queries().into_iter().filter(|query| !query.contains("ebof_drive_temperature")) {
         until(&query, || trouble(address, &query));
     }
     until("rules", || {
@@ -181,6 +184,13 @@ fn the_alerts_do_what_they_are_meant_to() {
     if Command::new("promtool").arg("--version").output().is_err() {
         println!("SKIPPED: promtool is not installed");
         return;
+    }
+    // Each alert is seen to fire.
+    let read = |file: &str| std::fs::read_to_string(monitoring(file)).unwrap();
+    let (alerts, tests) = (read("prometheus/alerts.yml"), read("prometheus/alerts_test.yml"));
+    for alert in alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
+        let mut of_alert = tests.split("- alertname: ").filter(|test| test.lines().next() == Some(alert));
+        assert!(of_alert.any(|test| test.contains("exp_labels")), "{alert} never fires in a test");
     }
     for arguments in [["check", "rules", "alerts.yml"], ["test", "rules", "alerts_test.yml"]] {
         let done = Command::new("promtool").args(arguments).current_dir(monitoring("prometheus")).output().unwrap();

@@ -256,6 +256,15 @@ impl Planned {
             remarks,
         }
     }
+
+    /// Another one as soon as the configuration in force, the changes, or the hosts that notice
+    /// them are others.
+    #[must_use]
+    pub fn answer_revision(&self) -> Revision {
+        let texts: Vec<&str> = self.plan.iter().map(|change| change.text.as_str()).collect();
+        let answer = serde_json::json!([self.revision, texts, self.disturbed, self.disturbed_left_out]);
+        Revision(crate::config::digest(&answer.to_string()).to_string())
+    }
 }
 
 #[derive(Default)]

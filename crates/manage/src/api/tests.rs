@@ -6,7 +6,7 @@ use crate::load;
 fn health() -> DriveHealth {
     DriveHealth {
         critical_warning: 1,
-        temperature_kelvin: 308,
+        temperature_kelvin: Some(308),
         available_spare_percent: 100,
         available_spare_threshold_percent: 10,
         percentage_used: 3,

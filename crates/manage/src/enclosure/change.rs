@@ -8,6 +8,7 @@ use super::attachee::Attachee;
 use super::drive_change::{Activation, CreateNamespace, FormatNamespace, SanitizeDrive, SelfTestKind};
 use super::drives::NewDrive;
 use super::name::{FunctionName, NamespaceName};
+use crate::api::Revision;
 
 /// The most changes of a transaction.
 pub const CHANGES_MAX: usize = 256;
@@ -22,6 +23,11 @@ pub struct Transaction {
     /// the target's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain_ms: Option<u64>,
+    /// The revision of the [`ChangePlan`](super::ChangePlan) that was looked at: the changes are
+    /// refused if they would do something else, or disturb others. `None` is for whoever means them
+    /// in any case.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<Revision>,
 }
 
 /// One change.

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::change::Change;
+use crate::api::Asker;
 
 /// The version of the JSON shape of [`Task`].
 pub const TASK_SCHEMA: u32 = 1;
@@ -22,6 +23,9 @@ pub struct Task {
     pub what: String,
     /// The changes that it makes.
     pub changes: Vec<Change>,
+    /// Who asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Asker>,
     /// Whether it runs.
     pub state: TaskState,
     /// The index in `changes` of the change that it is at.

@@ -2,6 +2,7 @@
 //! that parse it.
 
 use super::*;
+use crate::api::Asker;
 
 fn function(name: &str, port: Option<&str>) -> FunctionObject {
     let name: FunctionName = name.parse().unwrap();
@@ -85,7 +86,7 @@ fn port(name: &str, kind: PortKind, listen: &str) -> PortObject {
     }
 }
 
-fn inventory() -> Inventory {
+pub(super) fn inventory() -> Inventory {
     let functions =
         vec![function("d3/vf1", Some("fabric0")), function("d3/vf2", None), function("d3/vf3", Some("direct1"))];
     Inventory {
@@ -155,6 +156,7 @@ fn the_shape_of_tasks_and_changes_is_stable() {
         revision: 12,
         what: changes[1].to_string(),
         changes,
+        by: Some(Asker::Account { name: "admin".into(), address: "192.0.2.1".into() }),
         state: TaskState::Failed,
         change: 1,
         phase: Phase::Ended,

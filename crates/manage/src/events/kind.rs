@@ -77,6 +77,8 @@ kinds! {
     ConnectionRefused = "connection-refused", Warning, true;
     /// A controller ended because of an error: its keep alive ran out, or its host broke the rules.
     ControllerFailed = "controller-failed", Warning, true;
+    /// Data were damaged on the way from or to a host, or its connections fail.
+    TransportTrouble = "transport-trouble", Warning, true;
     /// A function was given to a port.
     FunctionGiven = "function-given", Ok, false;
     /// A function was taken from its port.
@@ -137,6 +139,8 @@ kinds! {
     AccountAdded = "account-added", Ok, false;
     /// An account changed: its password, its role, whether it is locked.
     AccountChanged = "account-changed", Ok, false;
+    /// An account was locked, after too many failed logins.
+    AccountLocked = "account-locked", Warning, true;
     /// An account was removed.
     AccountRemoved = "account-removed", Ok, false;
     /// Somebody logged in.

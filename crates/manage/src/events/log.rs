@@ -34,6 +34,8 @@ pub struct EventLog {
     pub(super) by_kind: BTreeMap<EventKind, VecDeque<u64>>,
     entries_max: usize,
     latest: u64,
+    /// The number before the first.
+    base: u64,
     /// How many there were of each kind, those that were counted only too.
     counts: BTreeMap<EventKind, u64>,
     pub(super) windows: HashMap<EventKind, Window>,
@@ -62,10 +64,16 @@ impl EventLog {
     #[must_use]
     pub fn new(entries_max: usize) -> Self {
         let (entries, by_kind, windows) = (BTreeMap::new(), BTreeMap::new(), HashMap::new());
-        Self { entries, by_kind, entries_max, latest: 0, counts: BTreeMap::new(), windows }
+        Self { entries, by_kind, entries_max, latest: 0, base: 0, counts: BTreeMap::new(), windows }
     }
 
-    /// The number of the latest event; 0 before the first.
+    /// The first event has the number after `base`.
+    #[must_use]
+    pub fn beginning_after(self, base: u64) -> Self {
+        Self { latest: base, base, ..self }
+    }
+
+    /// The number of the latest event; before the first the one before it.
     #[must_use]
     pub fn latest(&self) -> u64 {
         self.latest
@@ -77,6 +85,8 @@ impl EventLog {
     pub fn since(&self, id: u64, max: usize) -> (Vec<Event>, u64) {
         let events: Vec<_> =
             self.entries.range(id.saturating_add(1)..).take(max).map(|(_, event)| event.clone()).collect();
+        // Those of an earlier start were never here.
+        let id = id.max(self.base);
         let is_full = events.len() == max;
         let end = events.last().filter(|_| is_full).map_or(self.latest, |event| event.id);
         let due = end.saturating_sub(id);

@@ -67,6 +67,23 @@ impl KindTally {
         self.latency[latency::bucket(latency_us)].add(1);
     }
 
+    /// Counts one completed command without its latency, which [`KindTally::time`] tells later;
+    /// only the owning thread may call this.
+    #[inline]
+    pub fn count_untimed(&self, bytes: u64, failed: bool) {
+        self.commands.add(1);
+        self.bytes.add(bytes);
+        if failed {
+            self.errors.add(1);
+        }
+    }
+
+    /// So many commands took so long each; only the owning thread may call this.
+    pub fn time(&self, commands: u32, latency_us: u64) {
+        self.latency_sum_us.add(latency_us.saturating_mul(commands.into()));
+        self.latency[latency::bucket(latency_us)].add(commands.into());
+    }
+
     /// Adds what was counted to `sum`.
     pub fn add_to(&self, sum: &mut KindCounters) {
         sum.commands += self.commands.value();
@@ -92,5 +109,11 @@ mod tests {
         tally.add_to(&mut sum);
         assert_eq!((sum.commands, sum.bytes, sum.errors, sum.latency_sum_us), (3, 4096, 1, 20_100));
         assert_eq!(sum.latency.count(), 2);
+        tally.count_untimed(512, false);
+        tally.time(1, 7);
+        let mut sum = KindCounters::default();
+        tally.add_to(&mut sum);
+        assert_eq!((sum.commands, sum.bytes, sum.latency_sum_us), (3, 4608, 20_107));
+        assert_eq!((sum.latency.count(), sum.latency.below(8)), (3, 1));
     }
 }

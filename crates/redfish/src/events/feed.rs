@@ -6,11 +6,12 @@
 use std::time::{Duration, Instant};
 
 use super::origin::origin;
+use crate::caller::Caller;
 use crate::message::Problem;
 use crate::parts::Parts;
 use crate::place::ReportKind;
 use crate::query::Filter;
-use crate::subscriptions::{Record, payload, prefix};
+use crate::subscriptions::{StreamReader, Record, payload, prefix};
 use crate::telemetry::report;
 use crate::view::View;
 
@@ -32,6 +33,8 @@ pub(crate) struct FeedRequest<'r> {
     pub(crate) filter: Option<Filter>,
     /// The last event that was read.
     pub(crate) last_id: Option<u64>,
+    /// Whose it is.
+    pub(crate) caller: &'r Caller,
 }
 
 /// A stream.
@@ -83,7 +86,7 @@ impl Feed {
 
 impl Stream {
     fn open(request: FeedRequest<'_>) -> Result<Self, Problem> {
-        let FeedRequest { view, filter, last_id } = request;
+        let FeedRequest { view, filter, last_id, caller } = request;
         let parts = view.parts.clone();
         let latest = parts.events.latest();
         let reports: Vec<_> = match &filter {
@@ -92,9 +95,10 @@ impl Stream {
         };
         let event = serde_json::json!({ "EventFormatType": "Event" });
         let has_events = reports.is_empty() || filter.as_ref().is_none_or(|filter| filter.holds(&event));
-        let subscription = parts.subscriptions.open(latest, !has_events)?;
-        // A number of another start of the target is from the future, or of something else.
-        let seen = last_id.filter(|last_id| *last_id <= latest).unwrap_or(latest);
+        let subscription = parts.subscriptions.open(latest, !has_events, StreamReader::of(caller))?;
+        // Where a clock was set back, a number of another start is from the future: nothing of this
+        // start has been read.
+        let seen = last_id.map_or(latest, |last_id| if last_id > latest { 0 } else { last_id });
         let tests_seen = parts.subscriptions.tests_since(u64::MAX).0;
         Ok(Self {
             parts,

@@ -14,7 +14,7 @@ pub(super) fn origin(event: &Event, view: &View<'_>) -> Place {
     match event.kind {
         Of::ConfigurationChanged | Of::ConfigurationRefused => ManagerPlace::Configuration.into(),
         Of::TaskBegan | Of::TaskProgress | Of::TaskEnded | Of::TaskFailed => task(object),
-        Of::AccountAdded | Of::AccountChanged | Of::AccountRemoved => AccountPlace::Accounts.into(),
+        Of::AccountAdded | Of::AccountChanged | Of::AccountLocked | Of::AccountRemoved => AccountPlace::Accounts.into(),
         Of::SessionBegan | Of::SessionEnded | Of::SessionRefused => SessionPlace::Sessions.into(),
         Of::CertificateChanged | Of::CertificateExpiring => CertificatePlace::HttpsCertificate.into(),
         // The target itself.

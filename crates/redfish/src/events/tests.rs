@@ -11,10 +11,13 @@ use ebof_manage::events::{EventKind, NewEvent, SharedEvents};
 use serde_json::{Value, json};
 
 use super::{Delivery, Feed, Outcome, Piece};
+use crate::caller::Caller;
 use crate::parts::Parts;
 use crate::service::tests::{ask_of, caller, code, parts};
 use crate::service::{Body, Service};
-use crate::subscriptions::{STREAMS_MAX, SUBSCRIPTIONS_MAX, Subscriptions};
+use crate::subscriptions::{
+    STREAMS_MAX, STREAMS_OF_ACCOUNT_MAX, STREAMS_OF_ADDRESS_MAX, SUBSCRIPTIONS_MAX, Subscriptions,
+};
 
 const SERVICE: &str = "/redfish/v1/EventService";
 
@@ -194,7 +197,11 @@ fn open(service: &Service, query: &str, headers: &[(&str, &str)]) -> Result<Feed
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let response = service.answer(&request.body(Vec::new()).unwrap(), &caller(Some(Role::ReadOnly)));
+    open_as(&caller(Some(Role::ReadOnly)), service, request)
+}
+
+fn open_as(caller: &Caller, service: &Service, request: http::request::Builder) -> Result<Feed, u16> {
+    let response = service.answer(&request.body(Vec::new()).unwrap(), caller);
     let status = response.status().as_u16();
     match response.into_parts() {
         (parts, Body::Stream(feed)) => {
@@ -275,7 +282,44 @@ fn who_is_too_slow_is_told_and_cut_off() {
     let got = texts(&mut feed, now);
     assert!(got[0].contains("Ebof.1.0.EventsLost"), "{got:?}");
     assert_eq!((got.len(), feed.next(now)), (1, Piece::End));
-    let feeds: Vec<Feed> = std::iter::from_fn(|| open(&service, "", &[]).ok()).take(1000).collect();
+    let of = |account: u32, address: u8| {
+        let mut caller = caller(Some(Role::ReadOnly));
+        caller.peer.set_ip([192, 0, 2, address].into());
+        caller.user.as_mut().unwrap().account = account.to_string().parse().unwrap();
+        let request = || http::Request::builder().uri(format!("{SERVICE}/SSE"));
+        let feeds = std::iter::from_fn(|| open_as(&caller, &service, request()).ok()).take(1000);
+        feeds.collect::<Vec<Feed>>()
+    };
+    let mut feeds = of(1, 1);
+    assert_eq!(feeds.len(), STREAMS_OF_ACCOUNT_MAX, "nobody takes all of them");
+    assert_eq!(of(1, 2).len(), 0, "from elsewhere, either");
+    feeds.extend((2..9).flat_map(|account| of(account, 1)));
+    assert_eq!(feeds.len(), STREAMS_OF_ADDRESS_MAX);
+    feeds.extend((2..9).flat_map(|account| of(account, u8::try_from(account).unwrap())));
     assert_eq!(feeds.len(), STREAMS_MAX - 1, "with the one that has ended and was not dropped");
     assert_eq!(open(&service, "", &[]).unwrap_err(), 503);
+}
+
+#[test]
+fn who_comes_back_after_a_restart_misses_nothing() {
+    let begun = |at_ms: u64| {
+        let events = Arc::new(SharedEvents::new(100, move || at_ms).numbered_by_start());
+        Service::new(Parts { events, ..parts() })
+    };
+    let ids = |service: &Service, headers: &[(&str, &str)]| {
+        let texts = texts(&mut open(service, "", headers).unwrap(), Instant::now());
+        texts.iter().filter_map(|text| text.strip_prefix("id: ")?.lines().next().map(str::to_owned)).collect::<Vec<_>>()
+    };
+    let first = begun(1_700_000_000_000);
+    (0..3).for_each(|_| report(&first, EventKind::TaskBegan, "", "before"));
+    let seen = ids(&first, &[("last-event-id", "0")]).pop().unwrap();
+    let second = begun(1_700_000_005_000);
+    (0..9).for_each(|_| report(&second, EventKind::TaskBegan, "", "after"));
+    let after = ids(&second, &[("last-event-id", &seen)]);
+    assert_eq!(after.len(), 9, "{seen}, then {after:?}");
+    assert!(!after.contains(&seen), "an identifier names one event");
+    // A clock that was set back.
+    let third = begun(1_600_000_000_000);
+    report(&third, EventKind::TaskBegan, "", "in the past");
+    assert_eq!(ids(&third, &[("last-event-id", &seen)]).len(), 1);
 }

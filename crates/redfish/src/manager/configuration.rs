@@ -168,6 +168,8 @@ struct PlanResponse {
     kind: &'static str,
     /// What the plan starts from.
     revision: String,
+    /// To be sent with `Apply`, as its header `Ebof-Plan`.
+    plan_revision: String,
     changes: Vec<PlanChange>,
     disturbed: Vec<PlanDisturbed>,
     disturbed_left_out: usize,
@@ -219,6 +221,7 @@ impl PlanResponse {
         Self {
             kind: "#EbofConfiguration.v1_0_0.PlanResponse",
             revision: planned.revision.to_string(),
+            plan_revision: planned.answer_revision().to_string(),
             changes: planned.plan.iter().map(PlanChange::new).collect(),
             disturbed: planned.disturbed.iter().map(disturbed).collect(),
             disturbed_left_out: planned.disturbed_left_out,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebof_access::{Access, Keep, Role, User};
+use ebof_access::{Access, Credential, Keep, Role, User};
 use ebof_clock::Clock;
 use ebof_manage::api::{
     Applied, ApplyError, Asker, CONFIGURATION_SCHEMA, Cause, Configuration, Desired, Generation, History, Planned,
@@ -241,8 +241,14 @@ pub(crate) fn whole() -> Service {
     };
     parts.access.ensure_administrator("admin", |_| Ok::<_, ebof_access::Mistake>(())).unwrap();
     let account = parts.access.accounts()[0].id;
-    let user =
-        User { account, name: "admin".into(), role: Role::Administrator, session: None, must_change_password: true };
+    let user = User {
+        account,
+        name: "admin".into(),
+        role: Role::Administrator,
+        session: None,
+        must_change_password: true,
+        credential: Credential::default(),
+    };
     parts.access.open_session(&user, [127, 0, 0, 1].into()).unwrap();
     parts.events.report(NewEvent::new(EventKind::TaskBegan, "d0/vf1", "a task began"));
     let service = Service::new(parts);
@@ -289,8 +295,14 @@ fn service() -> Service {
 /// Somebody without an account of the service, with a role.
 pub(crate) fn caller(role: Option<Role>) -> Caller {
     let account = serde_json::from_value(json!(1)).unwrap();
-    let user =
-        role.map(|role| User { account, name: "somebody".into(), role, session: None, must_change_password: false });
+    let user = role.map(|role| User {
+        account,
+        name: "somebody".into(),
+        role,
+        session: None,
+        must_change_password: false,
+        credential: Credential::default(),
+    });
     Caller { user, refused: false, peer: "127.0.0.1:1".parse().unwrap() }
 }
 

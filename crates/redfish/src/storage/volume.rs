@@ -1,7 +1,7 @@
 //! `Volume`: a namespace.
 
 use ebof_manage::api::NamespaceStatus;
-use ebof_manage::enclosure::{DriveObject, FormatObject, NamespaceDetails, NamespaceObject};
+use ebof_manage::enclosure::{Change, ChangePlan, DriveObject, FormatObject, NamespaceDetails, NamespaceObject};
 use serde::Serialize;
 
 use super::controller::is_attached;
@@ -131,6 +131,9 @@ struct Own {
     object: String,
     write_protected: bool,
     attached_hosts: Vec<String>,
+    /// Those that have it now: who comes or goes makes it another resource, which is not changed by
+    /// who has not seen that.
+    connected_hosts: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     backing: Option<String>,
     #[serde(rename = "ANAGroupId", skip_serializing_if = "Option::is_none")]
@@ -205,6 +208,7 @@ impl Volume {
                 object: namespace.name.to_string(),
                 write_protected: namespace.write_protected,
                 attached_hosts: namespace.hosts.clone(),
+                connected_hosts: connected(holders(view, namespace)),
                 backing: None,
                 ana_group: None,
                 details: details.map(Details::new),
@@ -241,12 +245,36 @@ impl Volume {
                 object: format!("{}/{}", storage.nqn(), own.id()),
                 write_protected: namespace.write_protect,
                 attached_hosts: vec!["*".to_owned()],
+                connected_hosts: connected(of_subsystem(view, storage.nqn())),
                 backing: Some(namespace.drive.clone()),
                 ana_group: Some(namespace.ana_group),
                 details: None,
             }),
         }
     }
+}
+
+/// The most hosts that are named.
+const CONNECTED_MAX: usize = 256;
+
+/// Hosts, each once.
+fn connected(mut hosts: Vec<String>) -> Vec<String> {
+    hosts.sort();
+    hosts.dedup();
+    hosts.truncate(CONNECTED_MAX);
+    hosts
+}
+
+/// The hosts that have a namespace of a drive.
+fn holders(view: &View<'_>, namespace: &NamespaceObject) -> Vec<String> {
+    let gone = [Change::DeleteNamespace { namespace: namespace.name.clone() }];
+    let plan = ChangePlan::new(view.inventory(), &gone);
+    plan.disturbed.into_iter().map(|host| host.host_nqn).collect()
+}
+
+fn of_subsystem(view: &View<'_>, nqn: &str) -> Vec<String> {
+    let controllers = view.status().controllers.iter().filter(|controller| controller.subsystem_nqn == nqn);
+    controllers.map(|controller| controller.host_nqn.clone()).collect()
 }
 
 const OWN: &str = "#EbofVolume.v1_0_0.Namespace";

@@ -9,7 +9,7 @@ mod objects;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ebof_access::{Access, Keep, Role, User};
+use ebof_access::{Access, Credential, Keep, Role, User};
 use ebof_clock::Clock;
 use ebof_manage::api::{
     Applied, ApplyError, Asker, CONFIGURATION_SCHEMA, Cause, Configuration, ControllerStatus, Desired, Generation,
@@ -150,7 +150,14 @@ impl Fixture {
 
     pub(crate) fn ask_as(&self, role: Role, method: &str, uri: &str, body: &Value) -> Answer {
         let account = serde_json::from_value(json!(1)).unwrap();
-        let user = User { account, name: "x".into(), role, session: None, must_change_password: false };
+        let user = User {
+            account,
+            name: "x".into(),
+            role,
+            session: None,
+            must_change_password: false,
+            credential: Credential::default(),
+        };
         let caller = Caller { user: Some(user), refused: false, peer: "127.0.0.1:1".parse().unwrap() };
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let request = Request::builder().method(method).uri(uri).body(body).unwrap();
@@ -389,6 +396,7 @@ impl Enclosure for Fake {
             what: "something".into(),
             made: made.collect(),
             changes: transaction.changes,
+            by: Some(by.clone()),
             state: if done { TaskState::Done } else { TaskState::Running },
             change: 0,
             phase: Phase::Storing,
@@ -408,8 +416,8 @@ impl Enclosure for Fake {
         self.state().tasks.clone()
     }
 
-    fn task(&self, _id: u64, _known: Option<u64>, _wait: Duration) -> Option<Task> {
-        None
+    fn task(&self, id: u64, _known: Option<u64>, _wait: Duration) -> Option<Task> {
+        self.state().tasks.iter().find(|task| task.id == id).cloned()
     }
 
     fn drive_details(&self, drive: &str) -> Option<DriveDetails> {

@@ -25,8 +25,9 @@ pub(crate) struct DirectClient {
     /// answer.
     pub(crate) out: Vec<u8>,
     sent: usize,
-    /// A descriptor that goes with the byte of `out` at this place.
-    attached: Option<(usize, OwnedFd)>,
+    /// Descriptors that go with the bytes of `out` at these places, in order: at most
+    /// [`ATTACHED_MAX`].
+    attached: VecDeque<(usize, OwnedFd)>,
     /// The last call of the system brought less than it could have.
     is_drained: bool,
 }
@@ -54,6 +55,9 @@ const PASSED_MAX: usize = 253;
 /// Bytes that one call of the system receives.
 const RECEIVE_BYTES: usize = 16 << 10;
 
+/// Descriptors that wait for their answers to be sent, beyond which no more is received.
+const ATTACHED_MAX: usize = 16;
+
 /// Answers that are not read yet, in bytes, beyond which no more is received.
 const UNSENT_MAX: usize = 64 << 10;
 
@@ -65,7 +69,7 @@ impl DirectClient {
             descriptors: VecDeque::new(),
             out: Vec::new(),
             sent: 0,
-            attached: None,
+            attached: VecDeque::new(),
             is_drained: false,
         }
     }
@@ -96,7 +100,7 @@ impl DirectClient {
 
     /// Whether it takes more messages.
     pub(crate) fn has_room(&self) -> bool {
-        self.out.len() - self.sent <= UNSENT_MAX
+        self.out.len() - self.sent <= UNSENT_MAX && self.attached.len() < ATTACHED_MAX
     }
 
     /// Takes what one call of the system brings, once the messages of the last one are done.
@@ -149,7 +153,7 @@ impl DirectClient {
 
     /// The last answer goes with a descriptor.
     pub(crate) fn attach(&mut self, answer_begins: usize, descriptor: OwnedFd) {
-        self.attached = Some((answer_begins, descriptor));
+        self.attached.push_back((answer_begins, descriptor));
     }
 
     /// Sends answers.
@@ -160,12 +164,11 @@ impl DirectClient {
         while self.is_blocked() {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
             let mut control = SendAncillaryBuffer::new(&mut space);
-            let until = match &self.attached {
-                Some((at, _)) if *at > self.sent => *at,
-                _ => self.out.len(),
-            };
+            // Each call of the system takes one of them, with its first byte.
+            let next = self.attached.iter().map(|(at, _)| *at).find(|at| *at > self.sent);
+            let until = next.unwrap_or(self.out.len());
             let attached;
-            if let Some((at, descriptor)) = &self.attached
+            if let Some((at, descriptor)) = self.attached.front()
                 && *at == self.sent
             {
                 attached = [descriptor.as_fd()];
@@ -174,7 +177,9 @@ impl DirectClient {
             let from = [IoSlice::new(&self.out[self.sent..until])];
             match sendmsg(&self.socket, &from, &mut control, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
                 Ok(sent) => {
-                    self.attached.take_if(|(at, _)| *at == self.sent);
+                    if sent > 0 && self.attached.front().is_some_and(|(at, _)| *at == self.sent) {
+                        self.attached.pop_front();
+                    }
                     self.sent += sent;
                 }
                 Err(Errno::AGAIN | Errno::INTR) => break,
@@ -190,7 +195,7 @@ impl DirectClient {
 
     fn forget_sent(&mut self) {
         self.out.drain(..self.sent);
-        if let Some((at, _)) = &mut self.attached {
+        for (at, _) in &mut self.attached {
             // It is taken when its byte is sent.
             *at -= self.sent;
         }
@@ -242,6 +247,26 @@ mod tests {
     }
 
     #[test]
+    fn answers_of_one_turn_have_their_descriptors_each() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut client = DirectClient::new(ours);
+        for answer in 0..3_u8 {
+            client.out.push(b'.');
+            client.attach(client.out.len(), tempfile::tempfile().unwrap().into());
+            client.out.push(b'0' + answer);
+        }
+        client.flush().unwrap();
+        let mut bytes = [0; 16];
+        let took: Vec<(usize, bool)> = (0..4).map(|_| take(&theirs, &mut bytes)).collect();
+        assert_eq!(took, [(1, false), (2, true), (2, true), (1, true)]);
+        while client.has_room() {
+            client.attach(client.out.len(), tempfile::tempfile().unwrap().into());
+            client.out.push(b'x');
+        }
+        assert_eq!(client.attached.len(), ATTACHED_MAX);
+    }
+
+    #[test]
     fn answers_that_were_sent_are_not_kept_although_others_always_wait() {
         const ANSWER: usize = 4096;
         let (ours, theirs) = UnixStream::pair().unwrap();
@@ -251,7 +276,7 @@ mod tests {
         let mut came = Vec::new();
         while taken < 4 << 20 {
             while client.has_room() {
-                if answered % (100 * ANSWER) == 0 && client.attached.is_none() {
+                if answered % (100 * ANSWER) == 0 && client.attached.is_empty() {
                     client.attach(client.out.len(), tempfile::tempfile().unwrap().into());
                     attached.push(answered);
                 }

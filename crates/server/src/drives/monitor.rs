@@ -86,13 +86,14 @@ impl DriveActor {
 
     /// SMART / Health Information of the drive, as of the last collection.
     pub(crate) fn health(&self) -> DriveHealth {
+        let temperature_kelvin = self.kelvin();
         let drive = self.drive();
         let page = drive.state().health.page(Nsid::NONE, &drive.condition(), &Thresholds::DEFAULT, &drive.endurance());
         let count = |value: u128| u64::try_from(value).unwrap_or(u64::MAX);
         let usage = drive.state().health.usage;
         DriveHealth {
             critical_warning: page.cw,
-            temperature_kelvin: page.ctemp.get(),
+            temperature_kelvin,
             available_spare_percent: page.avsp,
             available_spare_threshold_percent: page.avspt,
             percentage_used: page.pused,

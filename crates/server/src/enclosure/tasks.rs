@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ebof_manage::api::Asker;
 use ebof_manage::enclosure::{Change, Phase, TASK_SCHEMA, Task, TaskError, TaskState};
 
 use crate::shared::Uptime;
@@ -76,7 +77,12 @@ impl Tasks {
     ///
     /// # Errors
     /// Another task is in the way.
-    pub(super) fn begin(&self, changes: Vec<Change>, claims: Vec<String>, ended: u64) -> Result<Task, NotBegun> {
+    pub(super) fn begin(
+        &self,
+        (changes, by): (Vec<Change>, &Asker),
+        claims: Vec<String>,
+        ended: u64,
+    ) -> Result<Task, NotBegun> {
         let mut state = self.state();
         let running = || state.tasks.iter().filter(|kept| !kept.task.is_over());
         if state.ended != ended {
@@ -109,6 +115,7 @@ impl Tasks {
             revision: 1,
             what,
             changes,
+            by: Some(by.clone()),
             state: TaskState::Running,
             change: 0,
             phase: Phase::Waiting,
@@ -245,7 +252,11 @@ mod tests {
     }
 
     fn begin(tasks: &Tasks, claims: &[&str]) -> Result<Task, NotBegun> {
-        tasks.begin(Vec::new(), claims.iter().map(|&claim| claim.to_owned()).collect(), tasks.ended())
+        tasks.begin(
+            (Vec::new(), &Asker::Library),
+            claims.iter().map(|&claim| claim.to_owned()).collect(),
+            tasks.ended(),
+        )
     }
 
     #[test]
@@ -259,7 +270,10 @@ mod tests {
         assert_eq!((tasks.of("d3/vf2"), tasks.of("d3"), tasks.of("d33/vf1")), (Some(first.id), None, Some(other.id)));
         let checked = tasks.ended();
         tasks.end(first.id, Ok(()));
-        assert_eq!(tasks.begin(Vec::new(), vec!["d3/vf2".to_owned()], checked).unwrap_err(), NotBegun::Outdated);
+        assert_eq!(
+            tasks.begin((Vec::new(), &Asker::Library), vec!["d3/vf2".to_owned()], checked).unwrap_err(),
+            NotBegun::Outdated
+        );
         assert_eq!(tasks.of("d3/vf2"), None);
         begin(&tasks, &["d3/vf2"]).unwrap();
     }

@@ -77,11 +77,12 @@ pub(super) fn encode(drives: &[DriveStatus], encoder: &mut DescriptorEncoder<'_>
             ConstGauge::new(part).encode(family.encode_family(&labels(drive))?)?;
         }
     }
-    let help = "Composite temperature, 35 where there is no sensor";
+    let help = "Composite temperature of drives that have a sensor";
     let mut family =
         encoder.encode_descriptor("ebof_drive_temperature", help, Some(&Unit::Celsius), MetricType::Gauge)?;
     for drive in drives {
-        let celsius = i64::from(drive.health.temperature_kelvin) - 273;
+        let Some(kelvin) = drive.health.temperature_kelvin else { continue };
+        let celsius = i64::from(kelvin) - 273;
         ConstGauge::new(celsius).encode(family.encode_family(&labels(drive))?)?;
     }
     for (name, help, unit, value) in COUNTERS {

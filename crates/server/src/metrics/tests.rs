@@ -16,7 +16,7 @@ const NQN: &str = "nqn.2014-08.org.example:drive0";
 fn drive() -> DriveStatus {
     let health = DriveHealth {
         critical_warning: 5,
-        temperature_kelvin: 308,
+        temperature_kelvin: Some(308),
         available_spare_percent: 90,
         percentage_used: 7,
         media_errors: 11,
@@ -40,6 +40,7 @@ fn drive() -> DriveStatus {
 fn function() -> FunctionLoad {
     let reads = QueueStats {
         host: String::new(),
+        counted_as: String::new(),
         subsystem: format!("{NQN}:vf2"),
         port: "front".to_owned(),
         controller: 1,
@@ -128,6 +129,7 @@ fn snapshot() -> Snapshot {
     for queue in [1, 2] {
         let stats = QueueStats {
             host: "nqn.host".to_owned(),
+            counted_as: "nqn.host".to_owned(),
             subsystem: NQN.to_owned(),
             port: "front".to_owned(),
             controller: 1,
@@ -159,6 +161,7 @@ fn snapshot() -> Snapshot {
         listening: vec![("front".to_owned(), true), ("back".to_owned(), false)],
         slow: SlowFigures { total: 7, threshold_us: Some(100_000) },
         events: vec![(EventKind::HealthWarning, 2)],
+        troubles: vec![("data-digest", 3)],
     }
 }
 
@@ -198,6 +201,29 @@ fn metrics_follow_the_rules_of_prometheus() {
             }
         }
         assert!(helps.iter().all(|name| types.contains_key(name)) && helps.len() > 30);
+    }
+}
+
+/// Without the bucket of infinity Prometheus computes no quantile.
+#[test]
+fn every_histogram_ends_with_infinity() {
+    for exposition in [Exposition::Text, Exposition::OpenMetrics] {
+        let text = render(snapshot(), exposition, MetricsDetail::Namespace);
+        let counts: Vec<(&str, &str)> = text
+            .lines()
+            .filter(|line| line.split('{').next().is_some_and(|name| name.ends_with("_seconds_count")))
+            .filter_map(|line| line.rsplit_once(' '))
+            .collect();
+        assert!(counts.len() >= 2, "{text}");
+        for (series, count) in counts {
+            let (name, labels) = series.split_once('{').unwrap();
+            let name = name.strip_suffix("_count").unwrap();
+            let labels = labels.trim_end_matches('}');
+            let is_last = |line: &&str| line.starts_with(name) && line.contains(labels) && line.contains("le=\"+Inf\"");
+            let last: Vec<&str> = text.lines().filter(is_last).collect();
+            assert_eq!(last.len(), 1, "{series}\n{text}");
+            assert_eq!(last[0].rsplit(' ').next(), Some(count), "{series}");
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use ebof_manage::Target as _;
-use ebof_manage::enclosure::{Change, Enclosure as _, MistakeKind, Phase, Task, TaskState};
+use ebof_manage::enclosure::{Change, ChangePlan, Enclosure as _, MistakeKind, Phase, Task, TaskState, Transaction};
 use ebof_server::{RunningEnclosure, Target};
 
 use crate::drive_rig::{create, wait};
@@ -39,6 +39,28 @@ fn a_function_takes_its_namespaces_from_port_to_port() {
     assert_eq!(rig.port_of("d0/vf1"), None);
     host.disconnect();
     there.disconnect();
+    rig.target.stop(Duration::from_secs(5));
+}
+
+#[test]
+fn a_change_is_bound_to_the_hosts_that_were_told() {
+    let rig = Rig::new();
+    rig.namespace("d0/vf1");
+    rig.made(&assign("d0/vf1", "a"));
+    let take = transaction(r#"{"change": "assign", "function": "d0/vf1", "port": null}"#);
+    let plan = || ChangePlan::new(&rig.enclosure.inventory(), &take.changes);
+    let before = plan();
+    assert!(before.disturbed.is_empty(), "{before:?}");
+    let host = rig.connect("a", &function(1));
+    let outdated = Transaction { revision: Some(before.revision), ..take.clone() };
+    let refused = rig.enclosure.begin(outdated).unwrap_err();
+    assert_eq!(refused.mistakes[0].kind, MistakeKind::Outdated, "{refused}");
+    assert_eq!(rig.port_of("d0/vf1").as_deref(), Some("a"), "the host is not cut off");
+    let now = plan();
+    assert_eq!(now.disturbed.len(), 1, "{now:?}");
+    let task = rig.enclosure.begin(Transaction { revision: Some(now.revision), ..take }).unwrap();
+    assert_eq!(rig.end(&task).state, TaskState::Done);
+    host.disconnect();
     rig.target.stop(Duration::from_secs(5));
 }
 

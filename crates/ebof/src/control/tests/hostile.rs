@@ -4,7 +4,7 @@
 
 use axum::body::Body;
 use axum::http::Request;
-use ebof_access::{Role, User};
+use ebof_access::{Credential, Role, User};
 use ebof_clock::Clock;
 use ebof_manage::Config;
 use ebof_manage::api::Revision;
@@ -86,7 +86,14 @@ impl Direct {
 /// Who asks, as HTTPS says it.
 fn somebody() -> RemoteUser {
     let (account, name) = ("1".parse().unwrap(), "jo".to_owned());
-    let user = User { account, name, role: Role::Administrator, session: None, must_change_password: false };
+    let user = User {
+        account,
+        name,
+        role: Role::Administrator,
+        session: None,
+        must_change_password: false,
+        credential: Credential::default(),
+    };
     RemoteUser { user, address: [127, 0, 0, 1].into() }
 }
 

@@ -7,7 +7,14 @@ use super::*;
 
 fn user(role: Role, must_change_password: bool) -> User {
     let account = "7".parse().unwrap();
-    User { account, name: "me".to_owned(), role, session: None, must_change_password }
+    User {
+        account,
+        name: "me".to_owned(),
+        role,
+        session: None,
+        must_change_password,
+        credential: ebof_access::Credential::default(),
+    }
 }
 
 const MOVE: &str = r#"{"changes": [{"change": "move", "function": "d0/vf1", "to": "b"}]}"#;

@@ -157,3 +157,22 @@ fn a_certificate_has_to_be_trusted_unless_the_subscription_says_otherwise() {
     let (first, end) = served.join().unwrap();
     assert!(first == 22 && end != Err(ErrorKind::WouldBlock), "a handshake, and its end: {end:?}");
 }
+
+#[test]
+fn what_the_machine_trusts_is_read_again_when_it_changes() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, new) = (directory.path().join("ca.crt"), directory.path().join("new"));
+    let authority = || {
+        let key = rcgen::KeyPair::generate().unwrap();
+        rcgen::CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap().pem()
+    };
+    let trusted = Trusted::new();
+    assert!(trusted.config(&[file.as_path()]).unwrap_err().contains("trusts no certificate"));
+    std::fs::write(&file, authority()).unwrap();
+    let first = trusted.config(&[file.as_path()]).unwrap();
+    assert!(Arc::ptr_eq(&first, &trusted.config(&[file.as_path()]).unwrap()));
+    // As update-ca-certificates does when an authority is withdrawn.
+    std::fs::write(&new, authority()).unwrap();
+    std::fs::rename(&new, &file).unwrap();
+    assert!(!Arc::ptr_eq(&first, &trusted.config(&[file.as_path()]).unwrap()));
+}

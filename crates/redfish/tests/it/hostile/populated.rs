@@ -198,6 +198,7 @@ fn opened(access: &Access, account: &Account) -> User {
         role: account.role,
         session: None,
         must_change_password: false,
+        credential: account.credential,
     };
     let (session, _token) = access.open_session(&new, [127, 0, 0, 1].into()).unwrap();
     User { session: Some(session.id), ..new }
