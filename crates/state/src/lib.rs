@@ -20,7 +20,7 @@ pub use damage::Damage;
 pub use directory::StateDirectory;
 pub use error::StateError;
 pub use path::standard_path;
-pub use place::{Place, OwnedBy};
+pub use place::{OwnedBy, Place};
 
 /// The largest content of a file.
 pub const BYTES_MAX: usize = 16 << 20;

@@ -11,7 +11,7 @@ use crate::message::Problem;
 use crate::parts::Parts;
 use crate::place::ReportKind;
 use crate::query::Filter;
-use crate::subscriptions::{StreamReader, Record, payload, prefix};
+use crate::subscriptions::{Record, StreamReader, payload, prefix};
 use crate::telemetry::report;
 use crate::view::View;
 
