@@ -136,7 +136,12 @@ impl Record {
     /// Whether its daemon is alive now.
     #[must_use]
     pub fn is_live_now(&self) -> bool {
-        is_live(&self.directory, self.state.as_ref())
+        match Place::open(&self.directory, OwnedBy::MeOrRoot) {
+            Ok(Some(place)) => is_live(&place, self.state.as_ref()),
+            Ok(None) => false,
+            // What cannot be told is no end.
+            Err(_) => true,
+        }
     }
 
     /// The control socket.
