@@ -5,7 +5,7 @@
 use ebof_manage::api::{Cause, MissingKind, MissingObject};
 use ebof_manage::events::{EventKind, NewEvent};
 
-use crate::missing::Missing;
+use crate::missing::{Missing, MissingKey};
 use crate::reload;
 use crate::serve::Target;
 
@@ -44,11 +44,17 @@ impl Target {
         }
     }
 
-    /// Logs what was missing before and is there now.
+    /// Reports what was missing before and is there now.
     pub(crate) fn report_found_since(&self, before: &[Missing]) {
-        let now = self.in_force().missing.clone();
-        let is_gone = |missing: &&Missing| !now.iter().any(|it| it.key == missing.key);
-        before.iter().filter(is_gone).for_each(|missing| self.report_found(&missing.shown()));
+        let state = self.in_force();
+        let is_there = |missing: &&Missing| match &missing.key {
+            MissingKey::Namespace(key) => state.devices.open.contains_key(key),
+            MissingKey::Drive(name) => state.devices.actors.iter().any(|opened| opened.config.name == *name),
+            MissingKey::Port(name) => state.ports.iter().any(|listening| listening.port.name == *name),
+        };
+        let found: Vec<MissingObject> = before.iter().filter(is_there).map(Missing::shown).collect();
+        drop(state);
+        found.iter().for_each(|missing| self.report_found(missing));
     }
 
     pub(crate) fn report_missing(&self, missing: &MissingObject) {
