@@ -4,13 +4,14 @@
 //! that it was made for, and containers have names of their own.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use ebof_clock::Clock;
 use ebof_nvme::Uuid;
+use rustix::fs::FlockOperation;
 
 /// `UUID MACHINE`.
 const FILE: &str = "host-identity";
@@ -72,24 +73,22 @@ fn read(directory: &Path, machine: &str) -> Option<Uuid> {
     (words.next() == Some(machine)).then_some(uuid)
 }
 
-/// Makes an identity and keeps it. Another process that does the same at the same time may be
-/// faster: its identity counts.
+/// Makes an identity and keeps it, in the place of that of another machine. Another process that
+/// does the same at the same time may be faster: its identity counts.
 fn make(directory: &Path, machine: &str) -> io::Result<Uuid> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    let lock = File::open(directory)?;
+    rustix::fs::flock(&lock, FlockOperation::LockExclusive)?;
+    if let Some(kept) = read(directory, machine) {
+        return Ok(kept);
+    }
     let (path, uuid) = (directory.join(FILE), random());
     let new = directory.join(format!(".{FILE}.{uuid}"));
-    let written = write(&new, &format!("{uuid} {machine}\n"));
-    // That of another machine goes. Without one, only the first of several gets the name.
-    let placed = written.and_then(|()| match fs::symlink_metadata(&path) {
-        Ok(_) => fs::rename(&new, &path),
-        Err(_) => fs::hard_link(&new, &path).or_else(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => Ok(()),
-            // A file system without links.
-            _ => fs::rename(&new, &path),
-        }),
-    });
-    // It is gone if it was renamed.
-    let _removed = fs::remove_file(&new);
+    let placed = write(&new, &format!("{uuid} {machine}\n")).and_then(|()| fs::rename(&new, &path));
+    if placed.is_err() {
+        // The first error is the one to report.
+        let _removed = fs::remove_file(&new);
+    }
     placed?;
     read(directory, machine).ok_or_else(|| io::Error::other("what was written is not there"))
 }

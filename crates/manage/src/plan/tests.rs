@@ -66,7 +66,7 @@ fn a_plan_reads_in_the_order_in_which_it_is_made() {
          ~ alter subsystem disks: allowed_hosts [\"host-a\"] -> [\"host-b\"] (connected hosts notice)\n\
          + add subsystem fresh with 1 namespace\n\
          ~ alter namespace 3 of disks: write_protect false -> true\n\
-         + add namespace 2 to disks: b2.img\n\
+         + add namespace 2 to disks: b2.img, another disk for hosts\n\
          + add namespace 4 to disks: d.img\n\
          - remove host host-a"
     );
