@@ -185,6 +185,7 @@ fn hosts_without_events_find_it_when_they_identify_again() {
     assert_eq!(list(&mut world, &deaf), [1]);
     // A host that identifies the namespace by its NSID is shown it as gone once, too.
     let by_number = connect(&mut world, ALICE, 0);
+    assert_eq!(identify(&mut world, &by_number, 0, 1), Status::SUCCESS);
     reload(&mut world, &[namespace(1)]);
     assert_eq!(identify(&mut world, &by_number, 3, 1), ABSENT);
     assert_eq!(write(&mut world, &by_number).0, NOT_YET);
