@@ -41,7 +41,7 @@ fn damaged_accounts_keep_nobody_from_the_data() {
     let whole = std::fs::read(&file).unwrap();
     std::fs::write(&file, &whole[..whole.len() / 2]).unwrap();
     let strict = ebof(directory.path()).args(ARGUMENTS).arg("--strict").output().unwrap();
-    let told = String::from_utf8_lossy(&strict.stderr).into_owned();
+    let told = String::from_utf8_lossy(&[&strict.stdout[..], &strict.stderr].concat()).into_owned();
     assert!(strict.status.code() == Some(1) && told.contains("accounts.json"), "{told}");
 
     let serving = start(directory.path());

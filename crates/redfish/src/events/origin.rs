@@ -135,6 +135,13 @@ mod tests {
         let view = View::new(fixture.service.parts());
         let manager = Place::from(ManagerPlace::Manager);
         let all = EventKind::ALL.iter().filter(|kind| origin(&event(**kind, "d0"), &view) == manager);
-        assert_eq!(all.collect::<Vec<_>>(), [&EventKind::TargetStarted, &EventKind::TargetStopping]);
+        let expected = [
+            EventKind::TargetStarted,
+            EventKind::TargetStopping,
+            EventKind::TransportTrouble,
+            EventKind::ObjectMissing,
+            EventKind::ObjectFound,
+        ];
+        assert_eq!(all.copied().collect::<Vec<_>>(), expected);
     }
 }
