@@ -109,7 +109,7 @@ pub fn report_denied(events: &dyn Events, address: IpAddr, name: &str, denied: D
     let name = shortened(name);
     if denied.has_locked {
         let message = format!("account {name} was locked: too many failed logins, the last one from {address}");
-        let advice = "`ebof target account unlock` ends that; find out who tries passwords";
+        let advice = "`ebof target account unlock NAME` ends that; find out who tries passwords";
         events.report(NewEvent::new(EventKind::AccountLocked, "", message).advice(advice).who(name.clone()));
     }
     let message = format!("a login from {address} was refused: {denied}");

@@ -29,8 +29,11 @@ fn device_of_disconnect(error: &mut clap::Error) {
     if word.starts_with('-') {
         return;
     }
-    let option = if word.starts_with("nqn.") { "-n" } else { "-d" };
-    let tip = format!("-d names a device, -n a subsystem: `ebof disconnect {option} {word}`");
+    let tip = if word.starts_with("nqn.") {
+        format!("a subsystem is named by -n: `ebof disconnect -n {word}`")
+    } else {
+        format!("a device is named by -d: `ebof disconnect -d {word}`")
+    };
     error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
 }
 
@@ -61,6 +64,6 @@ mod tests {
     fn disconnect_is_told_how_a_device_is_named() {
         assert!(told("ebof disconnect nvme0").contains("`ebof disconnect -d nvme0`"));
         assert!(told("ebof disconnect nqn.a").contains("`ebof disconnect -n nqn.a`"));
-        assert!(!told("ebof disconnect --what").contains("names a device"));
+        assert!(!told("ebof disconnect -Z").contains("is named by"));
     }
 }

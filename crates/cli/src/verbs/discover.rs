@@ -182,19 +182,19 @@ mod tests {
     #[test]
     fn lines_that_cannot_be_used_are_named_and_passed_over() {
         let text =
-            "-t tcp -a 127.0.0.1\n--nonsense 1\n-t tcp\n-t tcp -a 127.0.0.2 --dhchap-secret DHHC-1:x\n-t fc -a x\n";
+            "-t tcp -a 127.0.0.1\n--NONSENSE 1\n-t tcp\n-t tcp -a 127.0.0.2 --dhchap-secret DHHC-1:x\n-t fc -a x\n";
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("discovery.conf");
         std::fs::write(&path, text).unwrap();
         let errors: Vec<String> =
             parse_conf(&path, text).into_iter().filter_map(|line| Some(line.err()?.to_string())).collect();
         for (error, (line, what)) in
-            errors.iter().zip([(2, "nonsense"), (3, "names no address"), (4, "--dhchap-secret"), (5, "fc")])
+            errors.iter().zip([(2, "NONSENSE"), (3, "names no address"), (4, "--dhchap-secret"), (5, "fc")])
         {
             assert!(error.starts_with(&format!("{}:{line}: ", path.display())) && error.contains(what), "{error}");
         }
         assert_eq!((errors.len(), services_of_conf(&path).unwrap().len()), (4, 1));
-        std::fs::write(&path, "--nonsense 1\n").unwrap();
+        std::fs::write(&path, "--NONSENSE 1\n").unwrap();
         assert!(services_of_conf(&path).is_err(), "nothing is left");
         assert!(services_of_conf(&directory.path().join("none")).unwrap().is_empty());
     }

@@ -27,7 +27,7 @@ use crate::output::{say, show};
 /// Keys of the configuration, behind the options of a verb.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct MoreKeys {
-    /// More keys, as the configuration file has them (docs/config.md)
+    /// More keys, as the configuration file has them (`ebof man ebof.toml`)
     #[arg(value_name = "KEY=VALUE")]
     keys: Vec<String>,
 }

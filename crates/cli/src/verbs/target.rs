@@ -129,7 +129,7 @@ enum Action {
     },
     /// Make the changes of a file together: all of them, or none
     Change {
-        /// A transaction in JSON (docs/json.md, Target)
+        /// A transaction in JSON (`ebof man ebof-json`, Target)
         file: PathBuf,
     },
     /// Show what is being changed, and what was

@@ -103,7 +103,13 @@ fn corners_are_measured_on_ext4_too() {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     assert!(!mounts.contains("ebof-qualify."), "{mounts}");
 
-    // Now there is a file system on it.
+    // What was measured is left without a file system.
+    let made = |arguments: &[&str]| {
+        let status = Command::new("sh").arg("-c").arg(arguments.join(" ")).current_dir(directory.path()).status();
+        status.unwrap().code()
+    };
+    assert_eq!(made(&["PATH=$PATH:/usr/sbin:/sbin", "blkid", "-p", "disk.img"]), Some(2), "nothing is found");
+    assert_eq!(made(&["PATH=$PATH:/usr/sbin:/sbin", "mkfs.ext4", "-q", "-F", "disk.img"]), Some(0));
     let refused = qualify(directory.path(), &["cdm", "disk.img", "--yes-destroy-data", "--report", "other"]);
     assert!(!refused.status.success() && told(&refused).contains("ext4"), "{}", told(&refused));
     assert!(!directory.path().join("other").exists());

@@ -161,7 +161,7 @@ fn every_flipped_byte_is_detected_and_a_write_repairs_the_block() {
         let operation = Operation::Read { offset, len, data: Buffer::zeroed(len).into() };
         let error = run(&device, &mut victim.io, operation).result.unwrap_err();
         assert!(matches!(&error, Error::Corrupt { block: 3, .. }), "{error}");
-        assert!(error.to_string().contains("block 3 of namespace 1"), "{error}");
+        assert!(error.to_string().contains("block 3 of instance 1"), "{error}");
         drop(device);
         victim.check(&[3]);
         // In each byte of a tag.

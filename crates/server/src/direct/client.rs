@@ -256,9 +256,18 @@ mod tests {
             client.out.push(b'0' + answer);
         }
         client.flush().unwrap();
-        let mut bytes = [0; 16];
-        let took: Vec<(usize, bool)> = (0..4).map(|_| take(&theirs, &mut bytes)).collect();
-        assert_eq!(took, [(1, false), (2, true), (2, true), (1, true)]);
+        // What comes with a descriptor ends what one call receives; what comes before may be with it.
+        let mut answers = Vec::new();
+        let mut received = 0;
+        while received < 6 {
+            let mut bytes = [0; 16];
+            let (count, has_descriptor) = take(&theirs, &mut bytes);
+            if has_descriptor {
+                answers.push(bytes[..count].iter().copied().filter(u8::is_ascii_digit).collect::<Vec<u8>>());
+            }
+            received += count;
+        }
+        assert_eq!(answers, [b"0", b"1", b"2"]);
         while client.has_room() {
             client.attach(client.out.len(), tempfile::tempfile().unwrap().into());
             client.out.push(b'x');

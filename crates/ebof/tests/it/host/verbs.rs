@@ -263,7 +263,7 @@ fn a_target_without_a_drive_refuses_commands_of_drives() {
         (vec!["attach-ns", &controller, "-n", "1"], ["Namespace Attachment: the controller answered", "bit 3 of oacs"]),
         (vec!["format", &namespace, "--force"], ["Format NVM: the controller answered", "bit 1 of oacs"]),
         (vec!["sanitize", &controller, "-a", "2", "--force"], ["Sanitize: the controller answered", "sanicap"]),
-        (vec!["device-self-test", &controller], ["0x06 (Device Self-test)", "supported-log-pages"]),
+        (vec!["device-self-test", &controller], ["does not test itself", "bit 4 of oacs"]),
         (vec!["fw-download", &controller, "-f", &image], ["Firmware Image Download: the controller", "bit 2 of oacs"]),
         (vec!["security-recv", &controller, "-x", "8"], ["Security Receive: the controller answered", "bit 0 of oacs"]),
         (vec!["get-lba-status", &namespace, "-a", "2"], ["Get LBA Status: the controller answered", "bit 9 of oacs"]),
