@@ -40,6 +40,7 @@ impl DirectBox {
             nsid
         });
         rig.made(&moved("d0/vf1", "direct1"));
+        rig.made(&none("d0/vf2"));
         let socket = folder.path().join("1.sock");
         Self { _folder: folder, rig, socket, nsids }
     }
