@@ -171,11 +171,14 @@ fn an_added_drive_is_at_fabric_ports_unless_it_names_others() {
 
 #[test]
 fn a_configuration_does_not_take_the_direct_port_of_a_function() {
-    let (observer, arrived, go) = gate(Phase::Draining);
+    let (observer, arrived, go) = gate(Phase::Storing);
     let it = DirectBox::observed(observer);
     let rig = &it.rig;
     rig.namespace("d0/vf1");
-    rig.made(&assign("d0/vf1", "direct1"));
+    let given = rig.enclosure.begin(transaction(&assign("d0/vf1", "direct1"))).unwrap();
+    arrived.recv().unwrap();
+    go.send(()).unwrap();
+    assert_eq!(rig.end(&given).state, TaskState::Done);
     let mut guest = Guest::enabled(&it.socket(1));
     let before = rig.target.config();
     let error = rig.target.apply(with_subsystem(&before, "direct1")).unwrap_err().to_string();
