@@ -55,7 +55,7 @@ pub(super) fn play(stage: &mut Stage, quick: bool, guest: Option<&Path>) -> anyh
     stage.step("A box: a drive with five functions, two fabric ports, a direct port");
     std::fs::write(stage.path("box.toml"), configuration(quick)).context("box.toml")?;
     stage.shell("cat box.toml")?;
-    stage.serve_configuration("box.toml", &["--control", "control.sock"])?;
+    stage.serve_configuration("box.toml", &["--control", "control.sock", "--create"])?;
 
     stage.step("A namespace is created (page 9), by the host of the drive's primary controller");
     let fabric0 = address(stage, "fabric0")?;
