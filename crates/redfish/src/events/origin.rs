@@ -2,7 +2,7 @@
 
 use ebof_manage::events::{Event, EventKind};
 
-use crate::objects::{drive, part, port, subsystem};
+use crate::objects::{drive, host, part, port, subsystem};
 use crate::place::{AccountPlace, CertificatePlace, ManagerPlace, Place, SessionPlace, TaskPlace};
 use crate::view::View;
 
@@ -17,6 +17,8 @@ pub(super) fn origin(event: &Event, view: &View<'_>) -> Place {
         Of::AccountAdded | Of::AccountChanged | Of::AccountLocked | Of::AccountRemoved => AccountPlace::Accounts.into(),
         Of::SessionBegan | Of::SessionEnded | Of::SessionRefused => SessionPlace::Sessions.into(),
         Of::CertificateChanged | Of::CertificateExpiring => CertificatePlace::HttpsCertificate.into(),
+        Of::TransportTrouble => endpoint(event.who.as_deref(), view),
+        Of::ObjectMissing | Of::ObjectFound => present(object, view),
         // The target itself.
         _ if object.is_empty() => ManagerPlace::Manager.into(),
         Of::HostConnected
@@ -45,6 +47,27 @@ pub(super) fn origin(event: &Event, view: &View<'_>) -> Place {
     }
 }
 
+/// A host on fabrics that is known; of others, the target has the trouble.
+fn endpoint(nqn: Option<&str>, view: &View<'_>) -> Place {
+    let known = nqn.filter(|nqn| view.names().host_endpoint(nqn).is_some());
+    known.map_or_else(|| ManagerPlace::Manager.into(), |nqn| host(nqn, view).into())
+}
+
+/// What of an object is there now: its drive or port, or the subsystem of a namespace (`NQN/NSID`).
+/// What is missing has no resource: then it is the manager, which has it among its conditions.
+fn present(object: &str, view: &View<'_>) -> Place {
+    let is_drive = view.inventory().drives.iter().any(|drive| drive.name == object);
+    if is_drive {
+        return drive(object, view).into();
+    }
+    if view.port_id(object).is_some() {
+        return port(object, view);
+    }
+    let nqn = object.rsplit_once('/').map_or(object, |(nqn, _)| nqn);
+    let is_subsystem = view.storages().any(|(_, storage)| storage.nqn() == nqn);
+    if is_subsystem { subsystem(nqn, view).into() } else { ManagerPlace::Manager.into() }
+}
+
 /// `task 7`
 fn task(object: &str) -> Place {
     let number = object.strip_prefix("task ").and_then(|number| number.parse().ok());
@@ -54,7 +77,7 @@ fn task(object: &str) -> Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::Fixture;
+    use crate::fixture::{ALICE, Fixture};
     use crate::tree::area;
 
     fn event(kind: EventKind, object: &str) -> Event {
@@ -100,6 +123,11 @@ mod tests {
                 "Chassis/enclosure/NetworkAdapters/fabric/Ports/tcp-192.0.2.2-4420",
             ),
             (EventKind::PortDown, "direct1", "Fabrics/PCIe/Zones/direct1"),
+            (EventKind::ObjectFound, "d1", "Chassis/enclosure/Drives/d1"),
+            (EventKind::ObjectFound, "direct1", "Fabrics/PCIe/Zones/direct1"),
+            (EventKind::ObjectMissing, &format!("{plain}/1"), &format!("Storage/{plain_id}")),
+            (EventKind::ObjectMissing, "d9", "Managers/ebof"),
+            (EventKind::ObjectMissing, "https://127.0.0.1:0", "Managers/ebof"),
             (EventKind::ConfigurationChanged, "", "Managers/ebof/Oem/Ebof/Configuration"),
             (EventKind::AccountAdded, "", "AccountService/Accounts"),
             (EventKind::SessionBegan, "", "SessionService/Sessions"),
@@ -107,6 +135,21 @@ mod tests {
             let place = origin(&event(kind, object), &view);
             assert_eq!(place.to_string(), format!("/redfish/v1/{expected}"), "{kind} {object}");
             area(&place).read(&view).unwrap_or_else(|problem| panic!("{place}: {problem:?}"));
+        }
+    }
+
+    #[test]
+    fn a_trouble_on_the_way_leads_to_its_host() {
+        let fixture = Fixture::new();
+        let view = View::new(fixture.service.parts());
+        let of = |who: Option<&str>| {
+            origin(&Event { who: who.map(str::to_owned), ..event(EventKind::TransportTrouble, "") }, &view)
+        };
+        let place = of(Some(ALICE));
+        assert_eq!(place, Place::from(host(ALICE, &view)));
+        area(&place).read(&view).unwrap_or_else(|problem| panic!("{place}: {problem:?}"));
+        for nobody in [None, Some("others"), Some("nqn.2014-08.org.example:stranger")] {
+            assert_eq!(of(nobody), Place::from(ManagerPlace::Manager), "{nobody:?}");
         }
     }
 
@@ -134,14 +177,8 @@ mod tests {
         let fixture = Fixture::new();
         let view = View::new(fixture.service.parts());
         let manager = Place::from(ManagerPlace::Manager);
-        let all = EventKind::ALL.iter().filter(|kind| origin(&event(**kind, "d0"), &view) == manager);
-        let expected = [
-            EventKind::TargetStarted,
-            EventKind::TargetStopping,
-            EventKind::TransportTrouble,
-            EventKind::ObjectMissing,
-            EventKind::ObjectFound,
-        ];
-        assert_eq!(all.copied().collect::<Vec<_>>(), expected);
+        let of = |kind: EventKind| Event { who: Some(ALICE.to_owned()), ..event(kind, "d0") };
+        let all = EventKind::ALL.iter().filter(|kind| origin(&of(**kind), &view) == manager);
+        assert_eq!(all.collect::<Vec<_>>(), [&EventKind::TargetStarted, &EventKind::TargetStopping]);
     }
 }

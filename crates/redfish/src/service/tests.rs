@@ -239,16 +239,13 @@ pub(crate) fn whole() -> Service {
         certificates: Arc::new(OneCertificate),
         ..parts()
     };
-    parts.access.ensure_administrator("admin", |_| Ok::<_, ebof_access::Mistake>(())).unwrap();
-    let account = parts.access.accounts()[0].id;
-    let user = User {
-        account,
-        name: "admin".into(),
-        role: Role::Administrator,
-        session: None,
-        must_change_password: true,
-        credential: Credential::default(),
+    let mut password = String::new();
+    let tell = |generated: &str| {
+        generated.clone_into(&mut password);
+        Ok::<_, ebof_access::Mistake>(())
     };
+    parts.access.ensure_administrator("admin", tell).unwrap();
+    let user = parts.access.login([127, 0, 0, 1].into(), "admin", &password).unwrap();
     parts.access.open_session(&user, [127, 0, 0, 1].into()).unwrap();
     parts.events.report(NewEvent::new(EventKind::TaskBegan, "d0/vf1", "a task began"));
     let service = Service::new(parts);
