@@ -256,7 +256,8 @@ mod tests {
             client.out.push(b'0' + answer);
         }
         client.flush().unwrap();
-        // What comes with a descriptor ends what one call receives; what comes before may be with it.
+        // What comes with a descriptor ends what one call receives; what comes before may be with
+        // it.
         let mut answers = Vec::new();
         let mut received = 0;
         while received < 6 {
