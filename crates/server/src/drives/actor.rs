@@ -59,7 +59,8 @@ pub(crate) struct DriveActor {
     medium: Medium,
     /// Whether the drive was made when it was opened.
     was_made: bool,
-    drive: Mutex<Drive>,
+    /// Its checkpoints have it as long as there are any, whoever holds the actor.
+    drive: Arc<Mutex<Drive>>,
     pub(super) clock: Clock,
     opened: Instant,
     /// The target around it, until the drive is stopped.
@@ -180,7 +181,7 @@ impl DriveActor {
         if let Some(damage) = damage {
             note_damage(&mut drive, &name, &below, &damage);
         }
-        let drive = Mutex::new(drive);
+        let drive = Arc::new(Mutex::new(drive));
         let monitor = Mutex::new(Monitor::new(sensor, clock.clone()));
         let actor = Arc::new(Self {
             name: Mutex::new(name),
@@ -204,11 +205,12 @@ impl DriveActor {
         let (done, outcome) = channel();
         let own = Arc::clone(&actor);
         actor.medium.run(Box::new(move |store| {
-            let snapshot = Arc::downgrade(&own);
+            let state = Arc::clone(&own.drive);
             // Asked on the thread of this closure, between requests: the drive has every change
-            // that is durable.
+            // that is durable. Also when the actor was given up without having been stopped, as
+            // by a start that fails afterwards: the medium is closed with a checkpoint then.
             store.set_snapshot(Box::new(move || {
-                snapshot.upgrade().map_or_else(Vec::new, |actor| actor.drive().state().to_bytes())
+                state.lock().unwrap_or_else(PoisonError::into_inner).state().to_bytes()
             }));
             let mut changes = own.drive().opened(&Origin::box_(), &own.decision_input());
             if new {

@@ -10,6 +10,7 @@ use ebof_nvme::{Nqn, Uuid};
 use ebof_server::{Environment, Making, Settings, StartError, Target};
 
 use crate::config::one_subsystem;
+use crate::drive_rig;
 use crate::reload_rig::{block, connect, image, namespace, settings, start, text};
 
 /// What a host knows the namespace by.
@@ -250,9 +251,36 @@ fn a_drive_and_its_copy_are_not_served_together() {
     drop(Target::start(one.clone(), settings()).unwrap());
     std::fs::copy(&first, &copy).unwrap();
     let both = config(&(drive("d0", &first) + &drive("d1", &copy)));
-    let error = Target::start(both.clone(), settings()).unwrap_err();
-    assert!(matches!(&error, StartError::SameDrive { .. }), "{error}");
+    for _ in 0..2 {
+        let error = Target::start(both.clone(), settings()).unwrap_err();
+        assert!(matches!(&error, StartError::SameDrive { .. }), "{error}");
+    }
     let target = Target::start(one, settings()).unwrap();
     let error = applied(&target, both);
     assert!(error.contains("drive d1 is a copy of drive d0"), "{error}");
+}
+
+#[test]
+fn a_start_that_fails_leaves_the_drives_that_it_opened_as_they_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let drive = drive_rig::drive(&directory.path().join("d.img"), Some(64 << 20));
+    let (target, address) = drive_rig::serve(&drive);
+    let nsid = drive_rig::create(&drive_rig::connect(address), 2048);
+    let status = target.status().subsystems[0].namespaces.clone();
+    let config = target.config();
+    drop(target);
+    // Drives are opened before ports.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut failing = config.clone();
+    let port = ebof_manage::Listen::new([127, 0, 0, 1].into(), taken.local_addr().unwrap().port());
+    failing.ports[0] = ebof_manage::config::Port::new(1, port);
+    failing.subsystems[0].ports = vec![failing.ports[0].name.clone()];
+    let error = drive_rig::wait("the lock of the file", || match Target::start(failing.clone(), settings()) {
+        Err(error @ StartError::Listen { .. }) => Some(error),
+        _ => None,
+    });
+    assert!(error.to_string().contains("in use"), "{error}");
+    let (target, address) = drive_rig::serve(&drive);
+    assert_eq!(drive_rig::connect(address).namespaces().unwrap(), [nsid]);
+    assert_eq!(target.status().subsystems[0].namespaces[0].uuid, status[0].uuid);
 }
