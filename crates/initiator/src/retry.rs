@@ -25,9 +25,10 @@ pub enum Retry {
     Path,
 }
 
-/// Statuses that say what is wrong with the command itself, or what the state of the namespace
-/// forbids: without DNR, too, they come again. Linux retries them five times for the same answer.
-const SAME_AGAIN: [Status; 22] = [
+/// Statuses that say what is wrong with the command itself, what the state of the namespace forbids,
+/// or that a block is lost: without DNR, too, they come again. Linux retries them five times for the
+/// same answer; of a lost block, each counts as another media error of the drive.
+const SAME_AGAIN: [Status; 23] = [
     Status::INVALID_OPCODE,
     Status::INVALID_FIELD,
     Status::INVALID_NAMESPACE,
@@ -47,6 +48,7 @@ const SAME_AGAIN: [Status; 22] = [
     Status::LBA_OUT_OF_RANGE,
     Status::CAPACITY_EXCEEDED,
     Status::RESERVATION_CONFLICT,
+    Status::UNRECOVERED_READ_ERROR,
     Status::COMPARE_FAILURE,
     Status::ACCESS_DENIED,
     Status::DEALLOCATED_BLOCK,
@@ -155,7 +157,7 @@ mod tests {
             (Status::RESERVATION_CONFLICT, Again, Retry::Never),
             (Status::FORMAT_IN_PROGRESS, Again, Retry::Soon),
             (Status::WRITE_FAULT, Again, Retry::Soon),
-            (Status::UNRECOVERED_READ_ERROR, Again, Retry::Soon),
+            (Status::UNRECOVERED_READ_ERROR, Again, Retry::Never),
             (Status::GUARD_CHECK_ERROR, Again, Retry::Soon),
             (Status::APPLICATION_TAG_CHECK_ERROR, Again, Retry::Soon),
             (Status::REFERENCE_TAG_CHECK_ERROR, Again, Retry::Soon),
