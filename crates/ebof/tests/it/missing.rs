@@ -41,8 +41,9 @@ fn damaged_accounts_keep_nobody_from_the_data() {
     let whole = std::fs::read(&file).unwrap();
     std::fs::write(&file, &whole[..whole.len() / 2]).unwrap();
     let strict = ebof(directory.path()).args(ARGUMENTS).arg("--strict").output().unwrap();
-    let told = String::from_utf8_lossy(&[&strict.stdout[..], &strict.stderr].concat()).into_owned();
-    assert!(strict.status.code() == Some(1) && told.contains("accounts.json"), "{told}");
+    let told: Value = serde_json::from_slice(&strict.stdout).unwrap_or_else(|_| panic!("{strict:?}"));
+    let message = told["error"]["message"].as_str().unwrap();
+    assert!(strict.status.code() == Some(1) && message.contains("accounts.json"), "{told}");
 
     let serving = start(directory.path());
     assert_eq!(serving.started["https"], Value::Null);

@@ -117,7 +117,7 @@ fn namespaces_and_drives_are_changed_by_verbs() {
     assert!(told.contains("d0/ns1, 8.00 MB, attached to every host"), "{told}");
     assert!(told.contains("say --yes-destroy-data d0/ns1"), "{told}");
     let told = running.refused(&["format", "d0/ns1", "--yes-destroy-data", "d0"]);
-    assert!(told.contains("about another one than d0/ns1"), "{told}");
+    assert!(told.contains("d0 is another one than d0/ns1: nothing was done"), "{told}");
     let format = ["format", "d0/ns1", "--block-size", "512", "--erase", "user-data"];
     running.told(&[&format[..], &["--yes-destroy-data", "d0/ns1"]].concat());
     running.told(&["self-test", "d0"]);

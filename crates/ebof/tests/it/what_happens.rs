@@ -1,6 +1,7 @@
 //! `ebof target events`, `top` and `slow` as an administrator sees them.
 
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::MetadataExt as _;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -24,7 +25,10 @@ fn events_are_shown_and_followed() {
     target.told(&["target", "assign", "d0/vf1", "--port", "fabric0"]);
     let shown = target.told(&["target", "events"]);
     let line = shown.lines().find(|line| line.contains(" function-given ")).unwrap_or_else(|| panic!("{shown}"));
-    assert!(line.ends_with("Z ok function-given d0/vf1: given to port fabric0"), "{line}");
+    let (told, who) = line.split_once(" [").unwrap_or_else(|| panic!("{line}"));
+    assert!(told.ends_with("Z ok function-given d0/vf1: given to port fabric0"), "{line}");
+    let user = format!("user {} (process ", std::fs::metadata(directory.path()).unwrap().uid());
+    assert!(who.starts_with(&user) && who.ends_with(", ebof)]"), "{line}");
     let all = json(&target, &["target", "events"]);
     let latest = all["events"]["latest"].to_string();
     let mut follower = Command::new(env!("CARGO_BIN_EXE_ebof"))
