@@ -223,7 +223,8 @@ mod tests {
     fn writes_to_memory_are_copied() {
         let length = 128 << 10;
         let job = Job { block_bytes: 128 << 10, ..Job::new(Mix::Write) };
-        let opened = Source::Local("mem:1Mi".parse().unwrap()).open(&[job.clone()], QueueUse::default()).unwrap();
+        let opened =
+            Source::Local("mem:1Mi".parse().unwrap()).open(std::slice::from_ref(&job), QueueUse::default()).unwrap();
         let mut lane = Lane::open(&opened, &job, length).unwrap();
         for depth in [1, 4] {
             let mut blocks = lane.blocks(length, depth);

@@ -225,6 +225,7 @@ async fn plan_of_changes(
     beside(plan).await
 }
 
+#[expect(clippy::result_large_err, reason = "the answer, which is sent at once")]
 fn transaction(body: Result<Bytes, BytesRejection>) -> Result<Transaction, Response> {
     let body = body.map_err(|rejection| {
         let advice = format!("accepted: JSON of at most {BODY_BYTES_MAX} bytes");

@@ -36,8 +36,7 @@ pub(super) fn command(
     ramp: f64,
     resources: &Resources,
 ) -> Result<Vec<OsString>> {
-    let load = &subject.load;
-    let whole = seconds.ceil();
+    let (load, whole) = (&subject.load, seconds.ceil());
     Ok(match subject.host {
         Host::Raw(processors) | Host::RawMemory(processors) => {
             let list = processors.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");

@@ -238,7 +238,7 @@ impl TargetVerb {
                 let drain_ms = self.drain.map(milliseconds);
                 let (no_wait, yes) = (self.no_wait, self.yes);
                 let means = Means { control: &control, drain_ms, no_wait, yes, global };
-                return means.make(change, loss.as_ref());
+                return means.make(&change, loss.as_ref());
             }
             Err(action) => action,
         };

@@ -149,13 +149,13 @@ pub(super) struct Means<'m> {
 
 impl Means<'_> {
     /// Makes a change of its own, after its confirmation.
-    pub(super) fn make(&self, change: Change, loss: Option<&DataLoss>) -> Outcome {
+    pub(super) fn make(&self, change: &Change, loss: Option<&DataLoss>) -> Outcome {
         let mut transaction = self.transaction(change.clone());
         let mut yes = self.yes;
-        if let Some(loss) = loss.filter(|_| destroys(&change)) {
+        if let Some(loss) = loss.filter(|_| destroys(change)) {
             // The question names the hosts, too. What comes after it is refused.
             let plan = ChangePlan::new(&self.control.inventory()?, &transaction.changes);
-            loss.confirm(&change, self.control)?;
+            loss.confirm(change, self.control)?;
             (transaction.revision, yes) = ((!yes).then_some(plan.revision), true);
         }
         carry_out(self.control, &transaction, (self.no_wait, yes), self.global)
@@ -184,7 +184,7 @@ impl DriveAction {
             return firmware(means, drive, &path, slot, activate);
         }
         let (change, loss) = self.change()?;
-        means.make(change, loss.as_ref())
+        means.make(&change, loss.as_ref())
     }
 
     /// The change that it means; for one that destroys data with its confirmation.
@@ -236,12 +236,12 @@ fn firmware(
     let bytes = file::read(path, "the firmware image", most, Kind::Any)?;
     let image = means.control.store_image(&bytes)?.id;
     let stage = Change::StageFirmware { drive: drive.clone(), slot, image };
-    let Some(when) = activate else { return means.make(stage, None) };
+    let Some(when) = activate else { return means.make(&stage, None) };
     let staged = means.made(stage)?;
     let made = staged.made.first().and_then(|name| name.rsplit_once("/slot")?.1.parse().ok());
     // A failure is told by `end`.
     let Some(slot) = slot.or(made).filter(|_| staged.error.is_none()) else { return end(staged, means.global) };
-    means.make(Change::ActivateFirmware { drive, slot, when }, None)
+    means.make(&Change::ActivateFirmware { drive, slot, when }, None)
 }
 
 impl AddNamespace {

@@ -263,7 +263,7 @@ impl Machine {
         thread.polls += 1;
         let since_us = *thread.waits_since_us.get_or_insert(now_us);
         let (yields, sleeps) = match &mut thread.waits {
-            Waits::Yielding => (thread.polls % 8 == 0, None),
+            Waits::Yielding => (thread.polls.is_multiple_of(8), None),
             Waits::Spinning => (false, (now_us - since_us > 200).then_some(u64::MAX)),
             Waits::Sleeping => (false, Some(u64::MAX)),
             Waits::Policy(idle) => {

@@ -208,13 +208,19 @@ pub(super) fn to_do(kind: &K, tried: &Tried) -> String {
             .to_owned(),
         K::NotReady { .. } => "see the target's log and the health of its drive, then try again".to_owned(),
         K::Unsupported { .. } => "see what the target offers (`ebof id-ctrl`) and what was asked for".to_owned(),
-        K::System { errno: Errno::INVAL, .. } if is_link_local(&tried.traddr) => format!(
-            "a link-local address counts on one network only: name the interface behind it ({}%eth0), or with --host-iface",
-            tried.traddr
-        ),
-        K::System { errno: Errno::MFILE | Errno::NFILE, .. } => "raise the limit of open files (`ulimit -n`)".to_owned(),
-        K::System { .. } => "see the system's limits and log (`dmesg`)".to_owned(),
+        K::System { errno, .. } => to_do_about_system(*errno, &tried.traddr),
         K::Cancelled => "nothing".to_owned(),
+    }
+}
+
+fn to_do_about_system(errno: Errno, traddr: &str) -> String {
+    match errno {
+        Errno::INVAL if is_link_local(traddr) => format!(
+            "a link-local address counts on one network only: name the interface behind it ({traddr}%eth0), or with \
+             --host-iface"
+        ),
+        Errno::MFILE | Errno::NFILE => "raise the limit of open files (`ulimit -n`)".to_owned(),
+        _ => "see the system's limits and log (`dmesg`)".to_owned(),
     }
 }
 

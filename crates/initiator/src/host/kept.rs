@@ -139,7 +139,7 @@ mod tests {
     fn what_is_kept_is_found_wherever_it_is() {
         let directory = tempfile::tempdir().unwrap();
         let (lasting, passing) = (directory.path().join("lasting"), directory.path().join("passing"));
-        let own = identity(&[passing.clone()], "m").unwrap();
+        let own = identity(std::slice::from_ref(&passing), "m").unwrap();
         assert_eq!(identity(&[lasting.clone(), passing], "m"), Some(own));
         assert!(!lasting.exists());
         fs::write(directory.path().join("file"), "").unwrap();

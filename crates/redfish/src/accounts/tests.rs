@@ -20,7 +20,10 @@ impl World {
     fn new() -> Self {
         let parts = parts();
         let mut password = String::new();
-        let told = |told: &str| Ok::<_, ebof_access::Mistake>(told.clone_into(&mut password));
+        let told = |told: &str| {
+            told.clone_into(&mut password);
+            Ok::<_, ebof_access::Mistake>(())
+        };
         parts.access.ensure_administrator("admin", told).unwrap();
         Self { service: Service::new(parts), password }
     }

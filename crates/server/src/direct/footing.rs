@@ -182,7 +182,11 @@ mod tests {
     #[test]
     fn the_least_of_machine_and_groups_is_left() {
         let v2 = "0::/a/b\n";
-        let cases: &[(u64, &str, &[(&str, &str, u64, u64)], u64)] = &[
+        /// Memory of the machine, groups of the process, what each of them has, what is left.
+        type Case<'a> = (u64, &'a str, &'a [Group<'a>], u64);
+        /// Its folder, its limit, what it uses, what of that can be taken back.
+        type Group<'a> = (&'a str, &'a str, u64, u64);
+        let cases: &[Case<'_>] = &[
             (1000, "", &[], 1000),
             (1000, v2, &[("a/b", "max", 7, 0), ("a", "max", 9, 0)], 1000),
             (1000, v2, &[("a/b", "400", 100, 50), ("a", "900", 300, 0)], 300),
