@@ -128,9 +128,9 @@ impl Proof {
 }
 
 /// How long a host that has identified a namespace is thought to hold another one, where it does
-/// not do so again, milliseconds: longer than Linux repeats a command five times, with
-/// the delay that it is told.
-const PROOF_MS: u64 = 30_000;
+/// not do so again, milliseconds: longer than Linux repeats a command five times, each of which may
+/// take as long as its time-out, 30 s, on a link that is slow.
+const PROOF_MS: u64 = 180_000;
 
 impl Replaced {
     /// For a controller that comes now: `known` is what its subsystem's NSIDs have named, and
