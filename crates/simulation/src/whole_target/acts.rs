@@ -76,6 +76,14 @@ pub enum What {
         shutdown: bool,
         reset: bool,
     },
+    /// A host is away, with writes that wait, while another one deletes a namespace and makes
+    /// another one under its number.
+    Swap {
+        host: usize,
+        slot: usize,
+        block: u64,
+        pause: Duration,
+    },
     /// The RDMA device is gone for some time.
     Unplug {
         time: Duration,
@@ -237,12 +245,19 @@ enum Kind {
     Vanish,
     Leave,
     Unplug,
+    Swap,
     System(SystemKind),
 }
 
 const IO: &[(u64, Kind)] = &[(600, Kind::Io)];
-const MANAGE: &[(u64, Kind)] =
-    &[(40, Kind::Create), (12, Kind::Delete), (20, Kind::Format), (12, Kind::FormatAll), (6, Kind::Sanitize)];
+const MANAGE: &[(u64, Kind)] = &[
+    (40, Kind::Create),
+    (12, Kind::Delete),
+    (20, Kind::Format),
+    (12, Kind::FormatAll),
+    (6, Kind::Sanitize),
+    (12, Kind::Swap),
+];
 const LINKS: &[(u64, Kind)] = &[(30, Kind::Break), (20, Kind::Vanish), (40, Kind::Leave), (6, Kind::Unplug)];
 const RESERVATIONS: &[(u64, Kind)] = &[(200, Kind::Reserve), (20, Kind::Fence)];
 /// What comes together, beside what the story is about.
@@ -287,6 +302,10 @@ fn act(kind: Kind, focus: Focus, random: &mut Random) -> What {
         Kind::Leave => {
             let (shutdown, reset) = random.weighted(&[(3, (false, true)), (2, (true, false)), (3, (true, true))]);
             What::Leave { host, shutdown, reset }
+        }
+        Kind::Swap => {
+            let pause = Duration::from_micros(1 << (16 + random.below(8)));
+            What::Swap { host, slot, block: focus.block(random), pause }
         }
         Kind::Unplug => What::Unplug { time: Duration::from_micros(1 << random.below(22)) },
         Kind::System(kind) => What::System(SystemAct::draw(kind, random)),

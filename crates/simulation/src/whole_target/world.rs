@@ -517,6 +517,7 @@ impl System for World {
                 self.fabric.remove_device(time);
                 Ok(())
             }
+            What::Swap { host, slot, block, pause } => self.swap(host, slot, block, pause),
             What::Cluster => {
                 self.is_cluster = true;
                 Ok(())

@@ -44,7 +44,7 @@ const DISK_STATUSES: [Status; 6] = [
 
 impl World {
     /// Where a block of the story lies.
-    fn lba(&self, nsid: u32, block: u64) -> u64 {
+    pub(super) fn lba(&self, nsid: u32, block: u64) -> u64 {
         let space = &self.spaces[&nsid];
         let per_extent = space.coding.blocks_per_extent(EXTENT);
         story_lba(block, per_extent, space.count)

@@ -10,10 +10,12 @@ use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nsid, Status};
 
+use super::super::acts::{BLOCKS, HOSTS};
 use super::{Flight, Kind, World, command};
 use crate::host::Host;
 use crate::model::{Blocks, Op, Tick, serial};
 use crate::random::Random;
+use crate::rig::System as _;
 use crate::story::{Failure, fail};
 
 /// How often a host repeats a write.
@@ -68,19 +70,42 @@ impl World {
         if !flight.is_write() || !self.replays.hosts.contains(&flight.host) || self.rig.is_comparing {
             return;
         }
-        let Some(space) = self.spaces.get(&flight.nsid) else { return };
-        let waiting = RepeatedWrite {
-            host: flight.host,
-            nsid: flight.nsid,
-            identity: space.identity,
-            born: space.born,
-            owner: space.blocks.owner,
-            block_bytes: space.blocks.block_bytes,
-            range: flight.range.clone(),
-            tries: 0,
-            at: self.rig.clock.now(),
-        };
-        self.replays.repeatable.insert(op, waiting);
+        if let Some(waiting) = self.repeated_write(flight.host, flight.nsid, flight.range.clone()) {
+            self.replays.repeatable.insert(op, waiting);
+        }
+    }
+
+    /// A write to what this number names now.
+    fn repeated_write(&self, host: usize, nsid: u32, range: Range<u64>) -> Option<RepeatedWrite> {
+        let space = self.spaces.get(&nsid)?;
+        let (owner, block_bytes) = (space.blocks.owner, space.blocks.block_bytes);
+        let (identity, born, at) = (space.identity, space.born, self.rig.clock.now());
+        Some(RepeatedWrite { host, nsid, identity, born, owner, block_bytes, range, tries: 0, at })
+    }
+
+    /// A host is away, with writes that wait, while another one deletes the namespace that they are
+    /// meant for and makes another one, mostly under its number.
+    pub(super) fn swap(&mut self, host: usize, slot: usize, block: u64, pause: Duration) -> Result<(), Failure> {
+        let Some(nsid) = self.nsid(slot) else { return Ok(()) };
+        let space = &self.spaces[&nsid];
+        let knows = |host: &usize| self.hosts[*host].is_live() && !space.strangers.contains(host);
+        let mut hosts = (0..HOSTS).map(|at| (host + at) % HOSTS).filter(|host| self.replays.hosts.contains(host));
+        let Some(away) = hosts.find(knows).filter(|_| !space.is_unsure) else { return Ok(()) };
+        let (format, now) = (space.format, self.rig.clock.now());
+        let lost = self.hosts[away].drop_all(now, pause);
+        lost.into_iter().try_for_each(|event| self.told(away, event))?;
+        for block in block..block + 3 {
+            let first = self.lba(nsid, block % BLOCKS);
+            if let Some(waiting) = self.repeated_write(away, nsid, first..first + 1) {
+                self.replays.waiting.push(waiting);
+            }
+        }
+        let by = (away + 1) % HOSTS;
+        self.delete(by, slot)?;
+        if self.until("a namespace that is deleted", |world| world.manage.is_idle())? {
+            self.create(by, format)?;
+        }
+        Ok(())
     }
 
     /// A command has ended: there is nothing to repeat.
