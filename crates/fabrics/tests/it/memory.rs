@@ -156,6 +156,17 @@ fn status(step: &Step) -> Status {
     }
 }
 
+/// Submits commands to an Admin Queue, each of which has the status beside it.
+fn are_answered(world: &mut World, at: u64, commands: impl IntoIterator<Item = (Sqe, Status)>) {
+    for (cid, (sqe, expected)) in (2..).zip(commands) {
+        let step = submit(world, at, sqe, cid);
+        assert!(status(&step).is(expected), "{sqe:?}: {step:?}");
+        if let Step::Execute(executing, _) = step {
+            let _ = world.queues.get_mut(&at).unwrap().complete(executing, Status::SUCCESS);
+        }
+    }
+}
+
 #[test]
 fn submission_and_completion_queues_are_granted_apart() {
     let mut world = World::new();
@@ -183,13 +194,7 @@ fn submission_and_completion_queues_are_granted_apart() {
         (create(sq, 4, 1 << 16 | 1), Status::SUCCESS),
         (create(sq, 5, 1 << 16 | 1), Status::INVALID_QUEUE_ID),
     ];
-    for (cid, (sqe, expected)) in (2..).zip(commands) {
-        let step = submit(&mut world, at, sqe, cid);
-        assert!(status(&step).is(expected), "{sqe:?}: {step:?}");
-        if let Step::Execute(executing, _) = step {
-            let _ = world.queues.get_mut(&at).unwrap().complete(executing, Status::SUCCESS);
-        }
-    }
+    are_answered(&mut world, at, commands);
 }
 
 #[test]
@@ -208,13 +213,7 @@ fn queues_come_and_go_while_the_drive_is_sanitized() {
         (Sqe::new(admin::DELETE_IO_SQ).with_cdw(10, 2), Status::INVALID_QUEUE_ID),
         (Sqe::new(admin::DELETE_IO_CQ).with_cdw(10, 1), Status::INVALID_QUEUE_DELETION),
     ];
-    for (cid, (sqe, expected)) in (2..).zip(commands) {
-        let step = submit(&mut world, at, sqe, cid);
-        assert!(status(&step).is(expected), "{sqe:?}: {step:?}");
-        if let Step::Execute(executing, _) = step {
-            let _ = world.queues.get_mut(&at).unwrap().complete(executing, Status::SUCCESS);
-        }
-    }
+    are_answered(&mut world, at, commands);
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub enum StartError {
         subsystem: Nqn,
         /// The namespace.
         nsid: u32,
-        /// Why.
+        /// What the backend answered.
         error: ebof_backend::OpenError,
     },
     /// A file is missing, and is not made.
@@ -109,7 +109,7 @@ pub enum StartError {
     ManagedDrive {
         /// Its name.
         name: String,
-        /// Why.
+        /// What failed when it was opened.
         error: Box<DriveOpenError>,
     },
     /// The namespaces of a subsystem do not fit together.
@@ -117,7 +117,7 @@ pub enum StartError {
     Namespaces {
         /// The subsystem.
         subsystem: Nqn,
-        /// Why.
+        /// What does not fit.
         error: fabrics::model::TableError,
     },
     /// Direct ports are to have subsystems, and functions have them.
