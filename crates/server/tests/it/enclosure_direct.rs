@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ebof_manage::Target as _;
 use ebof_manage::config::Port;
-use ebof_manage::enclosure::{Enclosure as _, MistakeKind, Phase, TaskState};
+use ebof_manage::enclosure::{Change, Enclosure as _, MistakeKind, Phase, TaskState};
 use ebof_manage::{Config, Listen};
 use ebof_nvme::{Nsid, Status};
 use ebof_server::{Observer, RunningEnclosure, Target};
@@ -16,7 +16,9 @@ use ebof_server::{Observer, RunningEnclosure, Target};
 use crate::direct::{READ, WRITE};
 use crate::direct_rig::{DATA, Guest, transfer};
 use crate::drive_rig::wait;
-use crate::enclosure_rig::{NQN, Rig, assign, config_with, function, gate, moved, reopened, settings, transaction};
+use crate::enclosure_rig::{
+    NQN, Rig, assign, config_with, function, gate, gate_of, moved, reopened, settings, transaction,
+};
 
 /// A box with the direct ports `direct1` and `direct2`, beside `a` and `b`.
 struct DirectBox {
@@ -171,18 +173,11 @@ fn an_added_drive_is_at_fabric_ports_unless_it_names_others() {
 
 #[test]
 fn a_configuration_does_not_take_the_direct_port_of_a_function() {
-    let (observer, arrived, go) = gate(Phase::Storing);
+    let (observer, arrived, go) = gate_of(Phase::Storing, |task| matches!(task.changes[..], [Change::Move { .. }]));
     let it = DirectBox::observed(observer);
     let rig = &it.rig;
     rig.namespace("d0/vf1");
-    let given = rig.enclosure.begin(transaction(&assign("d0/vf1", "direct1"))).unwrap();
-    // A task tells of a phase once more where it adds something to it.
-    while rig.enclosure.task(given.id, None, Duration::ZERO).is_some_and(|task| !task.is_over()) {
-        if arrived.recv_timeout(Duration::from_millis(10)).is_ok() {
-            go.send(()).unwrap();
-        }
-    }
-    assert_eq!(rig.end(&given).state, TaskState::Done);
+    rig.made(&assign("d0/vf1", "direct1"));
     let mut guest = Guest::enabled(&it.socket(1));
     let before = rig.target.config();
     let error = rig.target.apply(with_subsystem(&before, "direct1")).unwrap_err().to_string();

@@ -137,11 +137,16 @@ pub(crate) fn function(number: u16) -> String {
 
 /// An observer that stops each task at `phase` until it is told to go on.
 pub(crate) fn gate(phase: Phase) -> (Observer, Receiver<()>, Sender<()>) {
+    gate_of(phase, |_| true)
+}
+
+/// The same, for some tasks: others pass.
+pub(crate) fn gate_of(phase: Phase, is_stopped: fn(&Task) -> bool) -> (Observer, Receiver<()>, Sender<()>) {
     let (arrive, arrived) = channel();
     let (go, goes) = channel();
     let goes = Mutex::new(goes);
     let observer = move |task: &Task| {
-        if task.phase == phase {
+        if task.phase == phase && is_stopped(task) {
             arrive.send(()).unwrap();
             // An error is a test that has ended.
             let _goes = goes.lock().unwrap().recv();
