@@ -25,9 +25,9 @@ pub enum Retry {
     Path,
 }
 
-/// Statuses that say what is wrong with the command itself, what the state of the namespace forbids,
-/// or that a block is lost: without DNR, too, they come again. Linux retries them five times for the
-/// same answer; of a lost block, each counts as another media error of the drive.
+/// Statuses that say what is wrong with the command itself, what the state of the namespace
+/// forbids, or that a block is lost: without DNR, too, they come again. Linux retries them five
+/// times for the same answer; of a lost block, each counts as another media error of the drive.
 const SAME_AGAIN: [Status; 23] = [
     Status::INVALID_OPCODE,
     Status::INVALID_FIELD,
