@@ -47,8 +47,6 @@ pub(super) struct World {
     unsure: Option<Unsure>,
     /// Hosts that have looked at their namespaces since these have changed.
     informed: BTreeSet<usize>,
-    /// For each host the NSIDs that it has lost a namespace from, and has not looked at since.
-    replaced: Vec<BTreeSet<u32>>,
     /// The command under way, the host that has sent it, and its answer.
     asked: Option<(Op, usize)>,
     answer: Option<Outcome>,
@@ -100,7 +98,6 @@ impl World {
             present: BTreeSet::new(),
             met: BTreeMap::new(),
             cntlids: BTreeMap::new(),
-            replaced: vec![BTreeSet::new(); hosts.len()],
             hosts,
             namespaces: Namespaces::new(),
             unsure: None,
@@ -138,14 +135,10 @@ impl World {
         self.asked = None;
         self.met.clear();
         self.informed.clear();
-        self.replaced.iter_mut().for_each(BTreeSet::clear);
     }
 
     /// Replaces or removes a namespace of the model.
     fn set(&mut self, nsid: u32, namespace: Option<Namespace>) {
-        let had = self.namespaces.get(&nsid).into_iter().flat_map(|had| &had.hosts);
-        let have = |host: &usize| namespace.as_ref().is_some_and(|namespace| namespace.hosts.contains(host));
-        had.filter(|host| !have(host)).for_each(|&host| _ = self.replaced[host].insert(nsid));
         match namespace {
             Some(namespace) => _ = self.namespaces.insert(nsid, namespace),
             None => _ = self.namespaces.remove(&nsid),

@@ -123,6 +123,9 @@ impl World {
         let verdict = self.limits.verdict(&self.namespaces, request);
         let namespace = request.done(&self.namespaces);
         let (queue, sqe, data) = self.command(request);
+        if queue > 0 && !self.look_at(*by, *nsid)? {
+            return Ok(Answer::None);
+        }
         self.unsure = Some(Unsure { nsid: *nsid, namespace: namespace.clone() });
         let command = Command { sqe, data: Some(data.into()), read_bytes: 0 };
         let met = self.met.clone();

@@ -141,6 +141,9 @@ impl World {
             return fail(format!("host {host}: the write protection of namespace {nsid} is not told: {status}"));
         }
         let is_protected = WriteProtection::decode(ended.cqe.dw0.get()) == WriteProtection::Protected;
+        if !self.look_at(host, nsid)? {
+            return Ok(None);
+        }
         let bytes = 64 * (1 + self.hosts.len());
         let report = Report { bytes: bytes as u64, extended: true };
         let Some(data) = self.read(host, 1, report.encode(Nsid(nsid)), bytes)? else { return Ok(None) };
@@ -172,6 +175,14 @@ impl World {
         (0..SHOWN).try_for_each(|_| self.step())
     }
 
+    /// Has a host look at what is behind an NSID, before it sends an I/O command there: those to
+    /// what came in the place of another namespace are refused until then. `false` where the power
+    /// goes before that.
+    pub(super) fn look_at(&mut self, host: usize, nsid: u32) -> Result<bool, Failure> {
+        let sqe = identify(Cns::NAMESPACE).with_nsid(Nsid(nsid));
+        Ok(self.ask(host, 0, &Command { sqe, data: None, read_bytes: 4096 })?.is_some())
+    }
+
     /// What a host is shown; it has heard of everything before.
     fn active(&mut self, host: usize) -> Result<Option<BTreeSet<u32>>, Failure> {
         // What came in the place of another namespace is shown to who has looked at both.
@@ -180,14 +191,6 @@ impl World {
             return Ok(None);
         }
         let Some(list) = self.list(host, Cns::ACTIVE_NAMESPACE_LIST)? else { return Ok(None) };
-        let new: Vec<u32> = list.intersection(&self.replaced[host]).copied().collect();
-        for nsid in new {
-            // Its I/O commands wait until it has looked at the namespace, too.
-            if self.read(host, 0, identify(Cns::NAMESPACE).with_nsid(Nsid(nsid)), 4096)?.is_none() {
-                return Ok(None);
-            }
-            self.replaced[host].remove(&nsid);
-        }
         (0..SHOWN).try_for_each(|_| self.step())?;
         Ok(Some(list))
     }

@@ -62,7 +62,6 @@ impl World {
         for host in hosts {
             self.present.remove(host);
             self.informed.remove(host);
-            self.replaced[*host].clear();
             self.hosts[*host].drop_all(now, AWAY);
         }
     }
