@@ -120,13 +120,15 @@ on_is_attached() { [[ -n $attached ]]; }
 writer=''
 on_begins_to_write() {
   # Reads, too: after their status a file system would be read-only.
-  { dd if="$device" bs=64k count=4 iflag=direct status=none && dd if="$work/ctl/large" of="$device" bs=1M oflag=direct conv=fsync; } \
+  { dd if="$device" of=/dev/null bs=64k count=4 iflag=direct status=none && dd if="$work/ctl/large" of="$device" bs=1M oflag=direct conv=fsync; } \
     >"$work/writer.out" 2>&1 &
   writer=$!
 }
 on_has_written() {
-  check "what was read and written meanwhile has waited, and no request failed" wait "$writer" || note <"$work/writer.out"
+  check "what was read and written meanwhile has waited, and no request failed" writer_succeeds || note <"$work/writer.out"
 }
+# A function, since the writer is a child of this shell alone.
+writer_succeeds() { wait "$writer"; }
 
 on_again() {
   check "after the interruption 8 MiB are read back" eval "dd if=$device bs=1M count=8 iflag=direct status=none | cmp - '$work/ctl/large'"
