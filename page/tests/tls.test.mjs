@@ -42,7 +42,7 @@ test("the first login and a change, with headers that browsers want, and without
   await changePassword(page, PASSWORD);
   await shown(page);
   await drag(page, node(page, "function", "d0/vf1"), node(page, "port", "fabric0"));
-  assert.match(await page.locator("dialog .call code").innerText(), /^curl -k -X PATCH 'https:/);
+  assert.match(await page.locator("dialog .call code").innerText(), /^curl -k -X POST 'https:/);
   assert.match(await apply(page), /fabric0/);
   const one = await rig.call("GET", "/redfish/v1/Storage/d0/Controllers/vf1");
   assert.equal(one.body.Oem.Ebof.Port, "fabric0");

@@ -7,7 +7,9 @@ import { axe, launch, login, node, open, shown, view } from "./browser.mjs";
 import { PASSWORD, Rig } from "./rig.mjs";
 
 const VIEWS = [
+  "overview",
   "box",
+  "charts",
   "charts/Functions/d0%2Fvf1",
   "charts/Drives/d0",
   "drives",
