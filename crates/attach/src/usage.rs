@@ -225,6 +225,10 @@ fn kernel_devices(sys_block: &Path, nqn: &str) -> Result<Vec<LocalDevice>, Error
         if !name.starts_with("nvme") || read("device/subsysnqn").is_none_or(|subsystem| subsystem.trim() != nqn) {
             continue;
         }
+        // A path of a multipath disk (nvme0c0n1): it has no file, and its user is the disk's.
+        if read("hidden").is_some_and(|hidden| hidden.trim() == "1") {
+            continue;
+        }
         let Some(nsid) = read("nsid").and_then(|nsid| nsid.trim().parse().ok()) else { continue };
         let path = Path::new("/dev").join(&name);
         found.push(LocalDevice { nsid, used_by: used_by(&path), path, name });
@@ -244,6 +248,12 @@ mod tests {
             std::fs::create_dir_all(sys.path().join(name).join("device")).unwrap();
             std::fs::write(sys.path().join(name).join("device/subsysnqn"), format!("{nqn}\n")).unwrap();
             std::fs::write(sys.path().join(name).join("nsid"), nsid).unwrap();
+        }
+        // The disk's path, which the kernel has no file for, and which it always uses.
+        let path = sys.path().join("nvme3c0n1");
+        std::fs::create_dir_all(path.join("device")).unwrap();
+        for (file, text) in [("device/subsysnqn", "nqn.a\n"), ("nsid", "7\n"), ("hidden", "1\n")] {
+            std::fs::write(path.join(file), text).unwrap();
         }
         let found = local_devices_in(&StateDir::at(states.path()), sys.path(), "nqn.a").unwrap();
         let expected = LocalDevice { nsid: 7, name: "nvme3n1".into(), path: "/dev/nvme3n1".into(), used_by: None };

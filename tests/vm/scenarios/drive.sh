@@ -39,9 +39,11 @@ drive_listens() { reachable "$drive_port"; }
 target_down() { ask target down; }
 target_up() { ask target up; }
 on_ebof() {
-  local verb=$1
+  local verb=$1 status=0
   shift
-  EBOF_STATE_DIR=$work/state "$ebof" "$verb" "nvme+$transport://$drive_address:$drive_port/$drive_nqn" "$@" >>"$work/verbs.log" 2>&1
+  EBOF_STATE_DIR=$work/state "$ebof" "$verb" "nvme+$transport://$drive_address:$drive_port/$drive_nqn" "$@" >"$work/verb.out" 2>&1 || status=$?
+  tee -a "$work/verbs.log" <"$work/verb.out"
+  return $status
 }
 # held now: measures the backing file. held below MIB, held above MIB: how much it has grown since.
 held_before=0
