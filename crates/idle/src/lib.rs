@@ -222,10 +222,10 @@ impl Idle {
 
     /// There was no work.
     pub fn step(&mut self, now_us: u64) -> Step {
+        self.sharing.look(now_us);
         if self.base_us == 0 {
             return Step::Sleep(None);
         }
-        self.sharing.look(now_us);
         let shared = !matches!(self.sharing.way(), Way::Yield);
         let measure = self.unmeasured >= REMEASURE_EVERY && !shared;
         let spin_us = match shared {
@@ -253,7 +253,10 @@ impl Idle {
         }
         let before = Instant::now();
         std::thread::yield_now();
-        self.gave_way(now_us, before.elapsed(), thread::involuntary_switches);
+        let away = before.elapsed();
+        #[cfg(feature = "late-wakes")]
+        let away = late::measured(away);
+        self.gave_way(now_us, away, thread::involuntary_switches);
     }
 
     /// To be called after [`Idle::looks_per_step`] polls without work: yields, or sleeps as

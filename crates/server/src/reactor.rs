@@ -51,6 +51,10 @@ const SCRATCH_BYTES: usize = 256 << 10;
 /// looked at directly.
 const ASK_EVERY: u32 = 4;
 
+/// A reactor that is to poll, and sleeps since others use its processor, looks again after so long
+/// whether they still do.
+const SHARED_POLL_AGAIN: Duration = Duration::from_millis(20);
+
 /// One thread's worth of target.
 pub(crate) struct Reactor {
     index: usize,
@@ -327,7 +331,8 @@ impl Reactor {
             return Some(Duration::ZERO);
         }
         // Whoever polls takes the processor from those who share it, its own host among them.
-        if !self.idle.is_shared() && self.polls_on(now_us) {
+        let polls = self.polls_on(now_us);
+        if polls && !self.idle.is_shared() {
             self.idle.give_way(now_us);
             return Some(Duration::ZERO);
         }
@@ -346,7 +351,8 @@ impl Reactor {
         let next = next.map(|at| Duration::from_millis(at.saturating_sub(now_ms).max(1)));
         let share_us = self.local_shares.due_us().map(|at| at.saturating_sub(now_us).max(1));
         let soon = [probe_us, share_us].map(|us| us.map(Duration::from_micros));
-        soon.into_iter().chain([next, self.doorbell_interval()]).flatten().min()
+        let again = polls.then_some(SHARED_POLL_AGAIN);
+        soon.into_iter().chain([next, self.doorbell_interval(), again]).flatten().min()
     }
 
     /// When something is overdue or tried again, milliseconds.

@@ -10,7 +10,7 @@ use ebof_backend::Buffer;
 use ebof_nvme::connect::Property;
 use ebof_nvme::property::{Cc, offset};
 use ebof_nvme::sgl::SglDescriptor;
-use ebof_nvme::{Cqe, Sgl, Sqe, Status};
+use ebof_nvme::{Cqe, Nsid, Sgl, Sqe, Status};
 use ebof_rdma::private_data::{ConnectReject, RejectStatus};
 use ebof_verbs::{Completion, Event, Network, Protocol, Remote};
 use zerocopy::{FromBytes, IntoBytes};
@@ -50,9 +50,11 @@ impl Adapter {
         self.network.devices().unwrap().iter().any(|device| device.attributes.protocol == Protocol::Iwarp)
     }
 
-    /// A controller with an I/O queue.
+    /// A controller with an I/O queue, whose host has looked at the namespace: the process before
+    /// served another object under its NSID.
     fn connected(&self) -> (Queue, Queue) {
-        let (admin, controller) = Queue::admin(self, self.target);
+        let (mut admin, controller) = Queue::admin(self, self.target);
+        admin.done(Sqe::new(IDENTIFY).with_nsid(Nsid(1)), Data::Memory(4096));
         let io = Queue::io(self, self.target, controller, 1);
         (admin, io)
     }

@@ -17,7 +17,8 @@ impl Rig {
         port.listen = Listen::rdma([127, 0, 0, 1].into(), 4420);
         (port.busy_poll_us, port.prefer_busy_poll) = (busy_poll_us, prefer_busy_poll);
         let mut rig = Self::of(&config, |device| device);
-        // Otherwise what its yields take of the machine's time would count.
+        // What its yields take of the machine's time does not count.
+        ebof_idle::late::set_alone();
         rig.reactor.idle = Idle::new(0);
         rig
     }
@@ -69,6 +70,28 @@ fn a_thread_that_prefers_to_poll_never_sleeps_while_it_has_connections() {
     admin.leave();
     queue.leave();
     assert!(rig.awake_us(1_000_000) < 1_000_000);
+}
+
+/// Programs that compute have come, so that two yields took 4 ms each, and go again.
+#[test]
+fn a_thread_that_prefers_to_poll_does_so_again_when_it_has_its_processor_for_itself() {
+    let (mut rig, _admin, mut queue) = connected(Some(10), true);
+    reads(&mut rig, &mut queue);
+    for switches in 1..=2 {
+        rig.reactor.idle.gave_way(rig.now_us, Duration::from_millis(4), || switches);
+    }
+    assert!(rig.reactor.idle.is_shared());
+    let until_us = rig.now_us + 1_500_000;
+    while rig.reactor.idle.is_shared() && rig.now_us < until_us {
+        let timeout = rig.reactor.next_timeout(rig.now_us, false, 8).expect("it sleeps until something happens");
+        rig.reactor.mailbox.wake_up();
+        rig.turn(1 + u64::try_from(timeout.as_micros()).unwrap());
+    }
+    assert!(rig.awake_us(20_000) >= 20_000, "after {} ms", rig.now_us / 1000);
+    queue.submit(RdmaWay::Read, 1, 4096);
+    queue.carry();
+    rig.turn(1);
+    assert_eq!(rig.polled(), 1, "what it has slept with, it polls once there is something");
 }
 
 #[test]
