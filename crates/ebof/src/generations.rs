@@ -155,18 +155,6 @@ impl Generations {
         current.map(|generation| self.read(&generation)).transpose()
     }
 
-    /// All configurations that are stored and can be read.
-    pub(crate) fn all(&self) -> Vec<Config> {
-        let read = |generation: &Generation| match self.read(generation) {
-            Ok(config) => Some(config),
-            Err(error) => {
-                tracing::warn!("what was served once is not known from a configuration that cannot be read: {error}");
-                None
-            }
-        };
-        self.history().generations.iter().filter_map(read).collect()
-    }
-
     /// The configuration of a generation.
     ///
     /// # Errors
@@ -282,6 +270,17 @@ impl Keeper for Generations {
 
     fn is_source(&self) -> bool {
         self.track == Track::Source
+    }
+
+    fn stored(&self) -> Vec<Config> {
+        let read = |generation: &Generation| match self.read(generation) {
+            Ok(config) => Some(config),
+            Err(error) => {
+                tracing::warn!("what was served once is not known from a configuration that cannot be read: {error}");
+                None
+            }
+        };
+        self.history().generations.iter().filter_map(read).collect()
     }
 }
 

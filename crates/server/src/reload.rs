@@ -23,7 +23,7 @@ use ebof_clock::Clock;
 use ebof_manage::api::{ApplyError, Cause, KeepError, Keeper, Revision};
 use ebof_manage::config::{ManagedDrive, Namespace, Port, Subsystem};
 use ebof_manage::plan::{Change, Effect};
-use ebof_manage::{Config, Plan};
+use ebof_manage::{Config, Drive, Plan};
 use ebof_nvme::Nqn;
 
 use crate::contradictions;
@@ -32,6 +32,7 @@ use crate::drives::Drives;
 use crate::environment::Environment;
 use crate::interrupted;
 use crate::mailbox::Message;
+use crate::making::backings;
 use crate::missing::Missing;
 use crate::object::{KnownData, check_drives};
 use crate::port::PortState;
@@ -255,13 +256,17 @@ struct Grown {
 
 impl<'c> Reload<'c> {
     fn new(target: &'c Target, old: &'c Config, config: &'c Config, generation: u64, devices: &Devices) -> Self {
+        // What any configuration had was served: one that is gone back to has nothing made.
+        let known: BTreeSet<&str> = backings(old).filter_map(Drive::path).collect();
+        let has_more = backings(config).filter_map(Drive::path).any(|path| !known.contains(path));
+        let stored = target.keeper().filter(|_| has_more).map(|keeper| keeper.stored()).unwrap_or_default();
         Self {
             target,
             old,
             config,
             generation,
             known: KnownData::of(old, devices),
-            blank: devices.with(BTreeMap::new(), Vec::new()).not_making(old),
+            blank: devices.with(BTreeMap::new(), Vec::new()).not_making(stored.iter().chain([old])),
             stay: BTreeMap::new(),
             leaving: BTreeMap::new(),
             taken: BTreeMap::new(),

@@ -124,12 +124,12 @@ impl Devices {
             }
         }
         // What is opened later is made if it is new then.
-        Ok(devices.not_making(config))
+        Ok(devices.not_making([config]))
     }
 
-    /// The same, where what `config` has is not made.
-    pub(crate) fn not_making(mut self, config: &Config) -> Self {
-        self.environment.making = Making::all_but([config]);
+    /// The same, where what one of `configs` has is not made.
+    pub(crate) fn not_making<'c>(mut self, configs: impl IntoIterator<Item = &'c Config>) -> Self {
+        self.environment.making = Making::all_but(configs);
         self
     }
 

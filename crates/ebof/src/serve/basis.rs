@@ -110,7 +110,7 @@ impl Basis {
             None => Making::Nothing,
             // The usual case: there is nothing to make. The configurations need not be read then.
             Some(_) if self.config.drives.is_empty() && !backings(&self.config).any(is_missing) => Making::All,
-            Some(generations) => Making::all_but(&generations.all()),
+            Some(generations) => Making::all_but(&generations.stored()),
         }
     }
 

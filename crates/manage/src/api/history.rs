@@ -90,6 +90,9 @@ pub trait Keeper: Send + Sync {
 
     /// Whether the next start goes by what is stored, and not by a file or arguments.
     fn is_source(&self) -> bool;
+
+    /// All configurations that are stored, as far as they can be read.
+    fn stored(&self) -> Vec<Config>;
 }
 
 /// A change of a file that belongs to a change of the configuration.

@@ -23,6 +23,8 @@ struct Watching {
     file: PathBuf,
     answers: Mutex<(Answer, Answer)>,
     asked: Mutex<Vec<Asked>>,
+    /// What it has stored before.
+    before: Vec<Config>,
 }
 
 impl Watching {
@@ -55,6 +57,10 @@ impl Keeper for Watching {
     fn is_source(&self) -> bool {
         true
     }
+
+    fn stored(&self) -> Vec<Config> {
+        self.before.clone()
+    }
 }
 
 fn stored() -> Result<(), KeepError> {
@@ -79,7 +85,7 @@ fn a_file_changes_between_its_note_and_the_configuration() {
     let path = image(directory.path(), "a.img", SMALL, 7);
     let (target, config, address) = start(&[text(&path)]);
     let answers = Mutex::new((stored as Answer, stored as Answer));
-    let keeper = Arc::new(Watching { file: path.clone(), answers, asked: Mutex::default() });
+    let keeper = Arc::new(Watching { file: path.clone(), answers, asked: Mutex::default(), before: Vec::new() });
     target.keep_with(Arc::clone(&keeper) as Arc<dyn Keeper>).map_err(drop).unwrap();
     let mut larger = config.clone();
     larger.subsystems[0].namespaces[0].drive = format!("{}:4Mi", path.display()).parse().unwrap();
@@ -112,4 +118,26 @@ fn a_file_changes_between_its_note_and_the_configuration() {
     let (outcome, asked) = apply((stored, stored));
     assert_eq!(outcome.unwrap().changes.len(), 2, "the size in the configuration, and that of the namespace");
     assert_eq!(asked, [noted(), Asked::Keep(LARGE), Asked::Forget(LARGE)]);
+}
+
+/// A configuration of before comes back: its file is not there, since its file system is not.
+#[test]
+fn a_way_back_makes_no_empty_file_for_one_that_is_gone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = image(directory.path(), "a.img", 1 << 20, 7);
+    let (target, config, _address) = start(&[text(&path)]);
+    let with = |name: &str| {
+        let mut other = config.clone();
+        let drive = format!("{}:1Mi", directory.path().join(name).display());
+        other.subsystems[0].namespaces[0].drive = drive.parse().unwrap();
+        other
+    };
+    let answers = Mutex::new((stored as Answer, stored as Answer));
+    let keeper = Watching { file: path.clone(), answers, asked: Mutex::default(), before: vec![with("b.img")] };
+    target.keep_with(Arc::new(keeper) as Arc<dyn Keeper>).map_err(drop).unwrap();
+    let error = target.apply(with("b.img")).unwrap_err().to_string();
+    assert!(error.contains("was served before"), "{error}");
+    assert!(!directory.path().join("b.img").exists());
+    assert_eq!(target.config(), config);
+    target.apply(with("new.img")).unwrap();
 }
