@@ -181,6 +181,8 @@ step_few() {
 connected() { grep -c ' connected peer=' "$work/target.log"; }
 rnr_naks() { cat /sys/class/infiniband/rxe_eth0/ports/1/hw_counters/send_rnr_err; }
 
+is_polling() { (($(processor_ticks) >= 40)); }
+
 target_ends() {
   local status=0
   stop target TERM 30 || status=$?
@@ -204,8 +206,9 @@ step_polled() {
   echo "capsules: $(capsule_memory) bytes; $(held_objects)" | note
   round_robin
   step_verify "polled" 4
-  ticks=$(processor_ticks)
-  check "a thread polls while there are connections ($ticks %)" test "$ticks" -ge 40
+  # Half a second after the host's programs have ended, it knows that it is alone; on a busy machine
+  # it may take a program of others for one of them.
+  check "a thread polls while there are connections" until_true 20 is_polling || processor_ticks | note
   disconnects
   check "nothing is left in the adapter" holds_nothing || { held_objects; capsule_memory; shared_queues; } | note
   ticks=$(processor_ticks)
