@@ -15,6 +15,7 @@ use crate::input::Input;
 use crate::message::Problem;
 use crate::place::{Log, ManagerPlace};
 use crate::view::View;
+use crate::wanted::carry_out;
 use configuration::ConfigurationResource;
 use log::LogService;
 use resource::{Manager, NetworkProtocol};
@@ -41,13 +42,14 @@ impl Area for ManagerPlace {
             }
             Self::Entry(log, id) => json(&log.entry(id, view).ok_or_else(|| self.missing())?),
             Self::Configuration => json(&ConfigurationResource::new(view)?),
-            Self::Plan | Self::Apply => return Err(self.missing()),
+            Self::Plan | Self::Apply | Self::Edit => return Err(self.missing()),
         })
     }
 
     fn preview(&self, _method: &Method, input: Input, view: &View<'_>) -> Result<Preview, Problem> {
         match self {
             Self::Apply => configuration::preview(input, view),
+            Self::Edit => configuration::edited(input, view).map(Preview::Demand),
             _ => Ok(Preview::Nothing),
         }
     }
@@ -55,6 +57,7 @@ impl Area for ManagerPlace {
     fn change(&self, _method: &Method, input: Input, request: &Change<'_>) -> Result<Done, Problem> {
         match self {
             Self::Plan => configuration::plan(input, request),
+            Self::Edit => carry_out(configuration::edited(input, request.view)?, request),
             _ => configuration::apply(input, request),
         }
     }

@@ -62,7 +62,7 @@ fn nothing(method: &Method, place: &Place) -> Problem {
     let message = format!("{method} {place} changes neither the box nor its configuration: there is nothing to plan.");
     let advice = "Send the request itself. What can be planned: requests that create, change, format, attach or delete \
                   volumes; that change controllers, zones, connections and endpoints; that add, remove, erase, reset or \
-                  test drives; UpdateService.Activate and EbofConfiguration.Apply.";
+                  test drives; UpdateService.Activate, EbofConfiguration.Apply and EbofConfiguration.Edit.";
     let message = Message::own("NothingToPlan", Severity::Warning, message, advice).about("/Target");
     Problem::new(StatusCode::NOT_IMPLEMENTED, message)
 }

@@ -3,12 +3,14 @@
 
 use ebof_manage::Diagnostics;
 use ebof_manage::api::{Desired, Disturbed, Generation, Planned, PlannedChange, Revision, SENT_TEXT_BYTES_MAX, Source};
+use ebof_manage::config::Port;
+use ebof_manage::edit::{Edit, Edits};
 use ebof_manage::plan::Effect;
 use http::StatusCode;
-use serde::Serialize;
+use serde::{Deserialize as _, Serialize};
 
 use crate::area::{Change, Done};
-use crate::demand::Preview;
+use crate::demand::{Demand, Preview};
 use crate::head::{Action, Head, json};
 use crate::input::Input;
 use crate::message::{Message, Problem, Severity};
@@ -31,6 +33,8 @@ pub(super) struct ConfigurationResource {
     problem: Option<String>,
     #[serde(rename = "TOML")]
     toml: String,
+    /// Also those that hosts cannot reach: disabled ones, and those that are missing.
+    ports: Vec<PortResource>,
     /// The latest first, and the one in force before all.
     generations: Vec<GenerationResource>,
     actions: Actions,
@@ -63,12 +67,29 @@ impl GenerationResource {
     }
 }
 
+/// `EbofConfiguration.Port`: a port of the configuration.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct PortResource {
+    name: String,
+    listen: String,
+    enabled: bool,
+}
+
+impl PortResource {
+    fn new(of: &Port) -> Self {
+        Self { name: of.name.clone(), listen: of.listen.to_string(), enabled: of.enabled }
+    }
+}
+
 #[derive(Serialize)]
 struct Actions {
     #[serde(rename = "#EbofConfiguration.Plan")]
     plan: Action,
     #[serde(rename = "#EbofConfiguration.Apply")]
     apply: Action,
+    #[serde(rename = "#EbofConfiguration.Edit")]
+    edit: Action,
 }
 
 impl ConfigurationResource {
@@ -93,8 +114,13 @@ impl ConfigurationResource {
             differs,
             problem,
             toml: configuration.toml,
+            ports: view.config().ports.iter().map(PortResource::new).collect(),
             generations: configurations.generations().into_iter().rev().map(GenerationResource::new).collect(),
-            actions: Actions { plan: Action::new(ManagerPlace::Plan), apply: Action::new(ManagerPlace::Apply) },
+            actions: Actions {
+                plan: Action::new(ManagerPlace::Plan),
+                apply: Action::new(ManagerPlace::Apply),
+                edit: Action::new(ManagerPlace::Edit),
+            },
         })
     }
 }
@@ -144,6 +170,29 @@ pub(super) fn preview(input: Input, view: &View<'_>) -> Result<Preview, Problem>
         return Err(Problem::new(StatusCode::CONFLICT, message.about("/Revision")));
     }
     Ok(Preview::Configuration(Box::new(planned)))
+}
+
+/// `EbofConfiguration.Edit`: what the configuration in force becomes by edits of its objects, in
+/// the form that they have on the control socket.
+pub(super) fn edited(mut input: Input, view: &View<'_>) -> Result<Demand, Problem> {
+    let base = input.text("Base");
+    let listed = input.list("Edits");
+    let listed = input.parameter("EbofConfiguration.Edit", "Edits", listed).unwrap_or_default();
+    let mut edits = Vec::new();
+    for (at, value) in listed.iter().enumerate() {
+        match Edit::deserialize(value) {
+            Ok(edit) => edits.push(edit),
+            Err(error) => {
+                let advice = "Send what the description of the action has, such as {\"edit\": \"disable\", \"object\": \
+                              {\"port\": \"fabric0\"}}.";
+                let message = Message::own("ConfigurationRefused", Severity::Warning, error.to_string(), advice);
+                input.mistake(&format!("Edits/{at}"), message);
+            }
+        }
+    }
+    input.finish(None)?;
+    let edits = Edits { edits, base, promise: None };
+    Ok(Demand::configuration(edits.made_to(view.config())?.config, None))
 }
 
 pub(super) fn apply(input: Input, request: &Change<'_>) -> Result<Done, Problem> {

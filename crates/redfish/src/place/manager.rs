@@ -29,6 +29,8 @@ pub enum ManagerPlace {
     Plan,
     /// Puts another configuration in force.
     Apply,
+    /// Changes single objects of it.
+    Edit,
 }
 
 /// The identifier of the one manager.
@@ -48,6 +50,7 @@ impl Address for ManagerPlace {
             ["Oem", "Ebof", "Configuration"] => Self::Configuration,
             ["Oem", "Ebof", "Configuration", "Actions", "EbofConfiguration.Plan"] => Self::Plan,
             ["Oem", "Ebof", "Configuration", "Actions", "EbofConfiguration.Apply"] => Self::Apply,
+            ["Oem", "Ebof", "Configuration", "Actions", "EbofConfiguration.Edit"] => Self::Edit,
             _ => return None,
         })
     }
@@ -70,6 +73,7 @@ impl Address for ManagerPlace {
             ("EbofConfiguration", "Managers/ebof/Oem/Ebof/Configuration"),
             ("", "Managers/ebof/Oem/Ebof/Configuration/Actions/EbofConfiguration.Plan"),
             ("", "Managers/ebof/Oem/Ebof/Configuration/Actions/EbofConfiguration.Apply"),
+            ("", "Managers/ebof/Oem/Ebof/Configuration/Actions/EbofConfiguration.Edit"),
         ]
     }
 
@@ -86,13 +90,14 @@ impl Address for ManagerPlace {
             Self::Configuration => CONFIGURATION.to_vec(),
             Self::Plan => [&CONFIGURATION[..], &["Actions", "EbofConfiguration.Plan"]].concat(),
             Self::Apply => [&CONFIGURATION[..], &["Actions", "EbofConfiguration.Apply"]].concat(),
+            Self::Edit => [&CONFIGURATION[..], &["Actions", "EbofConfiguration.Edit"]].concat(),
         };
         [vec!["Managers", EBOF], below].concat()
     }
 
     fn methods(&self) -> &'static [Method] {
         match self {
-            Self::Plan | Self::Apply => ACTION,
+            Self::Plan | Self::Apply | Self::Edit => ACTION,
             _ => READ,
         }
     }

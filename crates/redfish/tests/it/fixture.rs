@@ -149,6 +149,11 @@ impl Fixture {
     }
 
     pub(crate) fn ask_as(&self, role: Role, method: &str, uri: &str, body: &Value) -> Answer {
+        self.ask_planned(role, method, uri, body, None)
+    }
+
+    /// With the revision of a plan that was looked at.
+    pub(crate) fn ask_planned(&self, role: Role, method: &str, uri: &str, body: &Value, plan: Option<&str>) -> Answer {
         let account = serde_json::from_value(json!(1)).unwrap();
         let user = User {
             account,
@@ -160,7 +165,11 @@ impl Fixture {
         };
         let caller = Caller { user: Some(user), refused: false, peer: "127.0.0.1:1".parse().unwrap() };
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        let request = Request::builder().method(method).uri(uri).body(body).unwrap();
+        let mut request = Request::builder().method(method).uri(uri);
+        if let Some(plan) = plan {
+            request = request.header("ebof-plan", plan);
+        }
+        let request = request.body(body).unwrap();
         let (parts, body) = self.service.answer(&request, &caller).into_parts();
         let body = match body {
             Body::Text(text) => serde_json::from_str(&text).unwrap_or(Value::String(text)),

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::fixture::{ALICE, Answer, BOB, Fixture, PLAIN};
 
 const ROOT: &str = "/redfish/v1";
+const EDIT: &str = "/Managers/ebof/Oem/Ebof/Configuration/Actions/EbofConfiguration.Edit";
 
 fn link(path: &str) -> Value {
     json!({ "@odata.id": format!("{ROOT}{path}") })
@@ -61,6 +62,7 @@ fn changes() -> Vec<(&'static str, String, Value)> {
         post("/Chassis/enclosure/Actions/Oem/EbofChassis.AddDrive", json!({ "DriveName": "d9", "Backing": "mem:1Gi" })),
         post("/Chassis/enclosure/Drives/d4/Actions/Oem/EbofDrive.Remove", json!({})),
         post("/Storage/d0/Actions/Oem/EbofStorage.ResetDrive", json!({})),
+        post(EDIT, json!({ "Edits": [{ "edit": "disable", "object": { "port": "fabric0" } }] })),
     ]
 }
 
@@ -151,9 +153,54 @@ fn a_plan_tells_who_may_not_make_the_request_only_that() {
         }
     }
     let plain = format!("/Storage/{}/Volumes", PLAIN.replace(':', "-"));
-    assert_eq!(forbidden, [plain, "/Chassis/enclosure/Actions/Oem/EbofChassis.AddDrive".to_owned()]);
+    let add = "/Chassis/enclosure/Actions/Oem/EbofChassis.AddDrive".to_owned();
+    assert_eq!(forbidden, [plain, add, EDIT.to_owned()]);
     assert!(permitted > 8, "{permitted}");
     let apply = "/Managers/ebof/Oem/Ebof/Configuration/Actions/EbofConfiguration.Apply";
     let planned = ask(&fixture, Role::Operator, "POST", apply, &json!({ "TOML": "x", "Revision": BOB })).body;
     assert_eq!(planned["Refused"][0]["MessageId"], "Base.1.18.InsufficientPrivilege", "{planned}");
+}
+
+#[test]
+fn ports_are_added_disabled_enabled_and_removed_by_edits() {
+    let fixture = Fixture::new();
+    let uri = format!("{ROOT}{EDIT}");
+    let edit = |edit: Value| fixture.ask("POST", &uri, &json!({ "Edits": [edit] }));
+    let port = || {
+        let resource = fixture.get(&format!("{ROOT}/Managers/ebof/Oem/Ebof/Configuration"));
+        let ports = resource["Ports"].as_array().unwrap().clone();
+        ports.into_iter().find(|port| port["Name"] == "fabric7")
+    };
+    let object = json!({ "port": "fabric7" });
+    let keys = json!({ "name": "fabric7", "listen": "tcp://192.0.2.7:4420" });
+    let added = edit(json!({ "edit": "add-port", "keys": keys, "subsystems": [] }));
+    assert_eq!(added.status, 204, "{}", added.body);
+    assert_eq!(port().unwrap(), json!({ "Name": "fabric7", "Listen": "tcp://192.0.2.7:4420", "Enabled": true }));
+    for (what, enabled) in [("disable", false), ("enable", true)] {
+        assert_eq!(edit(json!({ "edit": what, "object": object })).status, 204);
+        assert_eq!(port().unwrap()["Enabled"], enabled);
+    }
+    assert_eq!(edit(json!({ "edit": "remove", "object": object })).status, 204);
+    assert_eq!(port(), None);
+    for (wrong, id) in [
+        (json!({ "edit": "remove", "object": object }), "ObjectNotFound"),
+        (json!({ "edit": "paint", "object": object }), "ConfigurationRefused"),
+    ] {
+        let answer = edit(wrong.clone());
+        assert_eq!((answer.status, answer.messages()[0].0.as_str()), (400, id), "{wrong}: {}", answer.body);
+    }
+}
+
+#[test]
+fn closing_a_port_names_its_hosts_and_is_bound_to_them() {
+    let fixture = Fixture::new();
+    let body = json!({ "Edits": [{ "edit": "disable", "object": { "port": "fabric0" } }] });
+    let planned = plan(&fixture, "POST", EDIT, &body);
+    let hosts: Vec<&Value> = planned["Disturbed"].as_array().unwrap().iter().map(|one| &one["HostNQN"]).collect();
+    assert!(hosts.contains(&&json!(ALICE)), "{planned}");
+    let uri = format!("{ROOT}{EDIT}");
+    for (revision, status) in [("another", 412), (planned["Revision"].as_str().unwrap(), 204)] {
+        let answer = fixture.ask_planned(Role::Administrator, "POST", &uri, &body, Some(revision));
+        assert_eq!(answer.status, status, "{}", answer.body);
+    }
 }

@@ -151,6 +151,12 @@ pub(super) const KNOWN: &[Known] = &[
     ),
     known(
         "POST",
+        "Managers/ebof/Oem/Ebof/Configuration/Actions/EbofConfiguration.Edit",
+        r#"{"Edits": [{"edit": "add-port", "keys": {"name": "fabric7", "listen": "tcp://127.0.0.1:4499"}, "subsystems": []},
+            {"edit": "disable", "object": {"port": "fabric7"}}], "Base": "/tmp"}"#,
+    ),
+    known(
+        "POST",
         "Managers/ebof/Actions/Oem/EbofManager.PlanChanges",
         r#"{"Method": "PATCH", "Target": "/redfish/v1/Storage/d0/Controllers/vf1",
             "Body": {"Oem": {"Ebof": {"Weight": 7}}}}"#,

@@ -26,6 +26,7 @@ const ADMINISTRATORS: &[(&str, &str)] = &[
     ("POST", "CertificateService/Actions/CertificateService.ReplaceCertificate"),
     ("POST", "Managers/ebof/Oem/Ebof/Configuration/Actions/EbofConfiguration.Plan"),
     ("POST", "Managers/ebof/Oem/Ebof/Configuration/Actions/EbofConfiguration.Apply"),
+    ("POST", "Managers/ebof/Oem/Ebof/Configuration/Actions/EbofConfiguration.Edit"),
     // Whoever names a file that is served can read it.
     ("POST", "Chassis/enclosure/Actions/Oem/EbofChassis.AddDrive"),
 ];
