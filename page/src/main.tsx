@@ -3,10 +3,12 @@
 import { render } from "preact";
 import "./style/index.css";
 import { App } from "./ui/App";
+import { guardFocus } from "./ui/focus";
 import "./ui/theme";
 
 const element = document.getElementById("app");
 if (element) {
   element.textContent = "";
   render(<App />, element);
+  guardFocus();
 }

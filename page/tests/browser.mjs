@@ -130,6 +130,11 @@ export async function axe(page, name) {
   assert.deepEqual(found, []);
 }
 
+/** What has the focus: its name, or what it is. */
+export function focused(page) {
+  return page.evaluate(() => document.activeElement?.getAttribute("aria-label") || document.activeElement?.tagName);
+}
+
 /** Reads the plan that is shown, applies it, and waits for its end. The dialog shows the call. */
 export async function apply(page, options = {}) {
   await page.waitForSelector("dialog [data-test=plan], dialog [data-test=apply]:enabled, dialog .failure");
@@ -146,5 +151,7 @@ export async function apply(page, options = {}) {
   if (await failure.count()) throw new Error(`not done: ${await failure.innerText()}`);
   if (options.remark) assert.match(await page.locator("dialog").innerText(), options.remark);
   await page.click("dialog footer button");
+  await page.waitForSelector("dialog", { state: "detached" });
+  assert.notEqual(await focused(page), "BODY", "the focus is somewhere");
   return plan;
 }

@@ -5,8 +5,8 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, beforeEach, test } from "node:test";
-import { apply, axe, launch, login, open, row, shown, view } from "./browser.mjs";
-import { PASSWORD, Rig } from "./rig.mjs";
+import { apply, axe, focused, launch, login, open, row, shown, view } from "./browser.mjs";
+import { PASSWORD, Rig, freePort } from "./rig.mjs";
 
 /** A file that is not empty: this one. */
 const SOMETHING = new URL(import.meta.url).pathname;
@@ -164,6 +164,45 @@ test("a drive is added, and removed after its name was typed", async () => {
   await assert.rejects(rig.ebof("id-ctrl", rig.uri("d9", 1)));
 });
 
+test("ports are added, closed with a plan that names their hosts, opened and removed", async () => {
+  rig.fabric[2] = await freePort();
+  const connects = () => rig.ebof("id-ctrl", rig.uri("d0", 2));
+  await view(page, "ports");
+  await page.fill("[name=listen]", `tcp://127.0.0.1:${rig.fabric[2]}`);
+  await page.fill("[name=port-name]", "fabric2");
+  await page.click("text=Add …");
+  assert.match(await apply(page), /add port fabric2/);
+  await row(page, "fabric2", /open/);
+  await connects();
+
+  // The plan says that nobody notices, and a host comes before it is applied.
+  await page.click("[aria-label='Drain port fabric2']");
+  await page.waitForSelector("[data-test=plan]");
+  const load = rig.load("d0", 2, undefined, 1);
+  await becomes("Chassis/enclosure/NetworkAdapters/fabric/Ports/fabric2/Metrics", (metrics) => metrics.Oem.Ebof.Open > 0);
+  await assert.rejects(apply(page), /plan|changed/i);
+  await page.keyboard.press("Escape");
+  await page.click("[aria-label='Drain port fabric2']");
+  assert.match(await apply(page), /Hosts that notice\s+nqn\..* at port fabric2/);
+  await row(page, "fabric2", /disabled/);
+  await load.stop();
+  await assert.rejects(connects());
+  assert.match(await rig.ebof("config", "export", "--control", rig.control), /enabled = false/);
+
+  await page.click("[aria-label='Enable port fabric2']");
+  await apply(page);
+  await row(page, "fabric2", /open/);
+  await connects();
+  await page.click("[aria-label='Disable port fabric2']");
+  await apply(page);
+  await page.click("[aria-label='Remove port fabric2']");
+  assert.match(await apply(page), /remove port fabric2/);
+  await page.waitForSelector("[data-row=fabric2]", { state: "detached" });
+  // The focus was in the row that is gone.
+  assert.ok(await page.evaluate(() => document.activeElement.closest("tr[data-row]")), await focused(page));
+  assert.doesNotMatch(await rig.ebof("config", "export", "--control", rig.control), /fabric2/);
+});
+
 test("hosts are added, allowed, forbidden and removed", async () => {
   const nqn = "nqn.2014-08.org.example:tenant";
   const connects = (host) => rig.ebof("id-ctrl", rig.uri("d1", 0), "--hostnqn", host);
@@ -264,6 +303,12 @@ test("accounts are created, get another role, and are deleted; a role that may n
   const weight = { Oem: { Ebof: { Weight: 3 } } };
   const refused = await rig.fetch("PATCH", "/redfish/v1/Storage/d0/Controllers/vf1", weight, { "X-Auth-Token": token });
   assert.equal(refused.status, 403);
+  await page.fill("[name=reset-password]", "yet another password 8");
+  await page.click("text=Reset …");
+  await apply(page);
+  await assert.rejects(rig.session(operator.UserName, operator.Password), /401/);
+  const { body } = await rig.login(operator.UserName, "yet another password 8");
+  assert.match(JSON.stringify(body), /PasswordChangeRequired/);
 
   await page.click(`[aria-label='Delete ${operator.UserName}']`);
   await apply(page);
@@ -310,6 +355,20 @@ test("axe finds nothing where there is something to show", async () => {
       await axe(page, `${one}, ${colorScheme}`);
     }
   }
+});
+
+test("a long table is searched and sorted, and shows what fits until all of it is wanted", async () => {
+  await view(page, "tasks");
+  const rows = page.locator("[aria-label=Tasks] tbody tr");
+  const all = await rows.count();
+  assert.ok(all > 12, `${all} tasks`);
+  await page.fill("[aria-label='Filter of Tasks']", "test d0");
+  await page.waitForFunction((all) => document.querySelectorAll("[aria-label=Tasks] tbody tr").length < all, all);
+  for (const text of await rows.allInnerTexts()) assert.match(text, /test[^]*d0/);
+  await page.fill("[aria-label='Filter of Tasks']", "");
+  await page.click("text=What");
+  const names = await page.locator("[aria-label=Tasks] tbody td:nth-child(2)").allInnerTexts();
+  assert.deepEqual(names, names.toSorted((a, b) => a.localeCompare(b, "en", { numeric: true })));
 });
 
 // The last one.

@@ -18,7 +18,7 @@ const NQN = "nqn.2014-08.org.example:box";
 /** How long the target may take to start, and to do what a test waits for. */
 const START_MS = 20_000;
 
-async function freePort() {
+export async function freePort() {
   const server = createServer();
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
   const { port } = server.address();
@@ -37,7 +37,7 @@ function configuration(directory, drives, ports) {
 }
 
 export class Rig {
-  static async start({ drives = ["d0", "d1"], tls = false } = {}) {
+  static async start({ drives = ["d0", "d1"], tls = false, more = {} } = {}) {
     const rig = new Rig();
     rig.directory = mkdtempSync(join(tmpdir(), "ebof-page-"));
     rig.fabric = [await freePort(), await freePort()];
@@ -48,6 +48,7 @@ export class Rig {
       fabric0: `tcp://127.0.0.1:${rig.fabric[0]}`,
       fabric1: `tcp://127.0.0.1:${rig.fabric[1]}`,
       direct1: `vfio-user:${join(rig.directory, "direct1.sock")}`,
+      ...more,
     };
     rig.config = join(rig.directory, "ebof.toml");
     writeFileSync(rig.config, configuration(rig.directory, drives, ports));

@@ -93,7 +93,9 @@ for (const [name, put, drive] of [
 
 /** The charts of a function show what a host does now. */
 async function charted(page, name) {
-  await view(page, `charts/Functions/${encodeURIComponent(name)}`);
+  await view(page, "charts/Functions");
+  // What is busy comes first.
+  await page.waitForFunction((name) => document.querySelector(".tools select")?.value === name, name);
   const row = page.locator("[data-test='chart Operations per second'] tbody tr").first();
   await page.waitForFunction(
     () => {
@@ -108,6 +110,9 @@ async function charted(page, name) {
     const cell = document.querySelector("[data-test='chart Latency'] tbody td");
     return cell && /µs|ms/.test(cell.textContent);
   });
+  // All charts show the time of the cursor that is in one.
+  await page.locator("[data-test='chart Bandwidth'] .u-over").hover();
+  await page.locator("[data-test='chart Latency'] [data-test='cursor time']", { hasText: /at \d+:\d+/ }).waitFor();
 }
 
 test("a key right after a dialog has closed is not lost to the focus that it gives back", async () => {

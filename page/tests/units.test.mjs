@@ -2,6 +2,8 @@
 
 import assert from "node:assert/strict";
 import { build } from "esbuild";
+import { readFileSync, readdirSync } from "node:fs";
+import { join } from "node:path";
 import { test } from "node:test";
 
 // The sources look for a session when they are loaded.
@@ -130,4 +132,25 @@ test("ports stay where they are when a function moves", async () => {
     return layOut(box, views, () => true, 1000).nodes.filter((node) => node.kind === "port").map((node) => node.y);
   };
   assert.deepEqual(places("fabric0"), places("fabric1"));
+});
+
+/** The texts of a source that name a verb of the command line, without comments and tests. */
+function namingVerbs(path) {
+  const code = readFileSync(path, "utf8").split("#[cfg(test)]")[0].replace(/^\s*\/\/.*$/gm, "").replace(/\\\n\s*/g, "");
+  return [...code.matchAll(/"((?:[^"\\]|\\.)*)"/g)].map(([, text]) => text).filter((text) => /`ebof target|\(--/.test(text));
+}
+
+test("advice of the service has no command line in it where the page shows it", async () => {
+  const { inPageWords } = await load("api/advice.ts");
+  assert.equal(inPageWords("take that from it (`ebof target assign d0/vf1 --none`), or choose another port"), "take that from it, or choose another port");
+  assert.equal(inPageWords("`ebof target tasks 7 --wait` waits for its end"), "wait for its end, which Tasks shows");
+  const crates = new URL("../../crates/", import.meta.url).pathname;
+  const files = ["manage/src/enclosure", "manage/src/enclosure/check", "manage/src/edit", "server/src/enclosure"].flatMap((directory) =>
+    readdirSync(crates + directory)
+      .filter((name) => name.endsWith(".rs") && name !== "tests.rs")
+      .map((name) => join(crates, directory, name)),
+  );
+  const texts = files.flatMap(namingVerbs);
+  assert.ok(texts.length > 15, `${texts.length} texts were found`);
+  for (const text of texts) assert.doesNotMatch(inPageWords(text), /`ebof|--[a-z]/, text);
 });

@@ -3,7 +3,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { axe, launch, login, node, open, shown, view } from "./browser.mjs";
+import { axe, focused, launch, login, node, open, row, shown, view } from "./browser.mjs";
 import { PASSWORD, Rig } from "./rig.mjs";
 
 const VIEWS = [
@@ -35,7 +35,7 @@ let browser;
 let page;
 
 before(async () => {
-  rig = await Rig.start({ drives: ["d0"] });
+  rig = await Rig.start({ drives: ["d0"], more: { gone: "tcp://192.0.2.77:4420" } });
   await rig.settle();
   await rig.createNamespace("d0", "64Mi");
   browser = await launch();
@@ -72,6 +72,23 @@ test("axe finds nothing in any view, light and dark, wide and narrow", async () 
     }
   }
   assert.deepEqual(page.errors, []);
+});
+
+test("what is missing needs attention until that is acknowledged", async () => {
+  await view(page, "ports");
+  await row(page, "gone", /missing/);
+  const told = page.locator("[data-test=missing]", { hasText: "port gone is missing" });
+  await told.waitFor();
+  await view(page, "overview");
+  const alert = page.locator("[data-alert='port gone']");
+  await alert.locator("button").click();
+  await alert.waitFor({ state: "detached" });
+  assert.match(await focused(page), /cknowledge|BUTTON/);
+  await page.reload();
+  await page.click("text=acknowledged");
+  await alert.waitFor();
+  await view(page, "ports");
+  assert.equal(await told.count(), 0);
 });
 
 test("axe finds nothing in the dialog of a change", async () => {

@@ -4,6 +4,7 @@ import type { ComponentChildren } from "preact";
 import { mayChange } from "../api/session";
 import type { NamespaceView } from "../model/box";
 import { functionAt, functions } from "../model/store";
+import { readable } from "../ui/format";
 import { Button, Choose } from "../ui/parts";
 import { attach, detach } from "./box";
 import { propose } from "./change";
@@ -37,7 +38,7 @@ export function Attachments({ one, name }: { one: NamespaceView; name: (name: st
           label="Attach to"
           name="attach"
           action="Attach …"
-          options={candidates.map((each) => [each.name, each.fixed ? `${each.name}, every host` : each.name])}
+          options={candidates.map((each) => [each.name, each.fixed ? `${readable(each.name)}, every host` : each.name])}
           onChoose={(chosen) => {
             const target = functions.value.find((each) => each.name === chosen);
             if (target) void propose(attach(one, target));

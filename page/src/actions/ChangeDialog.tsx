@@ -38,6 +38,8 @@ function Progress({ stage, change }: { stage: Stage; change: Change }) {
       );
     case "sending":
       return <p class="quiet">Sent …</p>;
+    case "waiting":
+      return <p role="status">{stage.text}</p>;
     case "running":
       return <TaskText percent={stage.task.PercentComplete ?? 0} phases={stage.phases} detail={stage.task.Oem?.Ebof?.Detail} />;
     case "done":
@@ -130,7 +132,7 @@ function Buttons({ change, stage, close }: { change: Change; stage: Stage; close
       </footer>
     );
   }
-  if (stage.at === "running" || stage.at === "sending") {
+  if (stage.at === "running" || stage.at === "sending" || stage.at === "waiting") {
     return (
       <footer>
         <Button onClick={close}>Continue in the background</Button>

@@ -8,6 +8,7 @@ import type { Manager } from "./manager";
 import type { Message, PlanAnswer, Task } from "../api/types";
 import { onEvent, refresh } from "../model/store";
 import { announce } from "../ui/live";
+import { notify } from "../ui/notices";
 
 export interface Change {
   title: string;
@@ -24,6 +25,8 @@ export interface Change {
   /** Changes that the service has no plan for: accounts, sessions, certificates. */
   unplanned?: boolean;
   after?: (body: unknown) => void;
+  /** What is still to happen after it was made; nothing if it has. */
+  until?: () => string | undefined;
 }
 
 export interface Plan {
@@ -42,6 +45,7 @@ export type Stage =
   | { at: "planned"; plan: Plan | undefined; note?: string }
   | { at: "sending"; plan: Plan | undefined }
   | { at: "running"; task: Task; phases: string[] }
+  | { at: "waiting"; text: string }
   | { at: "done"; task: Task | undefined; phases: string[] }
   | { at: "failed"; error: unknown; task: Task | undefined; phases: string[] };
 
@@ -119,12 +123,23 @@ export async function carryOut(change: Change): Promise<void> {
     else {
       change.after?.(answer.body);
       await refresh();
+      await waited(change);
       show(change, { at: "done", task: undefined, phases: [] });
       announce(`${change.title}: done.`);
     }
   } catch (error) {
     await failed(change, error, undefined, []);
   }
+}
+
+/** Waits for what a change is made for. Whoever has closed the dialog is told its end. */
+async function waited(change: Change): Promise<void> {
+  for (let text = change.until?.(); text && token.value; text = change.until?.()) {
+    show(change, { at: "waiting", text });
+    await Promise.race([pause(POLL_MS), nextEvent()]);
+    await refresh();
+  }
+  if (change.until && pending.value?.change !== change) notify({ text: `${change.title}: done.`, good: true });
 }
 
 const FAILED = new Set(["Exception", "Killed", "Cancelled", "Interrupted"]);

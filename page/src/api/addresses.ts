@@ -5,5 +5,7 @@ export const SESSIONS = `${ROOT}/SessionService/Sessions`;
 export const ACCOUNTS = `${ROOT}/AccountService/Accounts`;
 export const CHASSIS = `${ROOT}/Chassis/enclosure`;
 export const MANAGER = `${ROOT}/Managers/ebof`;
+export const CONFIGURATION = `${MANAGER}/Oem/Ebof/Configuration`;
+export const EDIT = `${CONFIGURATION}/Actions/EbofConfiguration.Edit`;
 export const LOGS = `${MANAGER}/LogServices`;
 export const NVMEOF = `${ROOT}/Fabrics/NVMeoF`;

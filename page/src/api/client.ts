@@ -2,6 +2,7 @@
 //! the token.
 
 import { signal } from "@preact/signals";
+import { inPageWords } from "./advice";
 import { type Method, Upload, begun, ended } from "./calls";
 import type { Collection, ErrorBody, Message, Ref, Resource } from "./types";
 
@@ -143,9 +144,13 @@ function answer<T>(response: Response, text: string): Answer<T> {
   };
 }
 
+function readable(key: string, value: unknown): unknown {
+  return key === "Resolution" && typeof value === "string" ? inPageWords(value) : value;
+}
+
 function parsed(text: string): unknown {
   try {
-    return text ? JSON.parse(text) : {};
+    return text ? JSON.parse(text, readable) : {};
   } catch {
     return {};
   }

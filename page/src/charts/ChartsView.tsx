@@ -7,7 +7,7 @@ import { MANAGER } from "../api/addresses";
 import { box } from "../model/store";
 import { type Kind, RANGES, type Range, bytes, current, iops } from "../model/metrics";
 import { go, route } from "../router";
-import { count, latency, rate, shortNqn } from "../ui/format";
+import { count, latency, rate, readable } from "../ui/format";
 import { Segments } from "../ui/Segments";
 import { Chart, type Series } from "./Chart";
 import { type Shown, type Source, aligned, follow } from "./data";
@@ -85,7 +85,7 @@ export function ChartsView() {
               onChange={(event) => go("charts", kind, event.currentTarget.value)}
             >
               {all.map((one) => (
-                <option value={one.label}>{kind === "Hosts" ? shortNqn(one.label) : one.label}</option>
+                <option value={one.label}>{readable(one.label)}</option>
               ))}
             </select>
           </label>

@@ -81,6 +81,16 @@ export function conditions(drives: DriveView[], ports: PortView[]): Alert[] {
   return [...ofDrives, ...ofPorts];
 }
 
+/** What is to be served and cannot be had, each told in a sentence. */
+export function absences(missing: string[]): Alert[] {
+  return missing.map((text) => {
+    const [, kind, name] = text.match(/^(port|drive) (\S+) /) ?? [];
+    const view = kind === "port" ? ["ports"] : kind === "drive" ? ["drives"] : ["configuration"];
+    const rest = name ? text.slice(`${kind} ${name} `.length) : text;
+    return { key: `missing ${text}`, severity: "Warning", object: name ? `${kind} ${name}` : "", text: rest, advice: "", at: undefined, view };
+  });
+}
+
 /** Tasks that have failed. */
 export function failures(tasks: Task[]): Alert[] {
   return tasks

@@ -6,7 +6,7 @@ import { mayChange } from "../api/session";
 import type { DriveView, HostView, NamespaceView, PortView } from "../model/box";
 import { box, drives, functions, namespaces, ports } from "../model/store";
 import { href } from "../router";
-import { bytes, time } from "../ui/format";
+import { bytes, readable, time } from "../ui/format";
 import { Badge, Button, Facts, Health } from "../ui/parts";
 import { kindOf, moving, nameOf, pick, selectByName, selected } from "./state";
 import { FunctionDetails } from "./FunctionDetails";
@@ -16,7 +16,7 @@ export function Details() {
   const key = selected.value;
   const content = key ? contentOf(key) : undefined;
   return (
-    <aside class={moving.value ? "details moving" : "details"} tabIndex={-1} aria-label="Selected object">
+    <aside class={`details ${moving.value ? "moving" : ""} ${content ? "" : "idle"}`} tabIndex={-1} aria-label="Selected object">
       {content && (
         <button type="button" class="plain-button close" aria-label="close" onClick={() => (selected.value = null)}>
           ✕
@@ -56,7 +56,7 @@ function contentOf(key: string): ComponentChildren {
 function NamespaceDetails({ one }: { one: NamespaceView }) {
   return (
     <>
-      <h2>{one.name}</h2>
+      <h2 class="wrap">{readable(one.name)}</h2>
       <Facts
         rows={[
           ["Size", bytes(one.bytes)],
@@ -73,7 +73,7 @@ function NamespaceDetails({ one }: { one: NamespaceView }) {
         one={one}
         name={(name) => (
           <button type="button" class="link" onClick={() => selectByName("function", name)}>
-            {name}
+            {readable(name)}
           </button>
         )}
       />
@@ -132,7 +132,7 @@ function HostDetails({ host }: { host: HostView }) {
       <ul class="plain">
         {host.connections.map((one) => (
           <li>
-            {one.function} at {one.port}
+            {readable(one.function)} at {one.port}
             <span class="quiet">
               {" "}
               from {one.address}, {one.queues} I/O queues, since {time(one.since)}
@@ -148,7 +148,7 @@ function DriveDetails({ drive }: { drive: DriveView }) {
   return (
     <>
       <h2>
-        {drive.name} <Health value={drive.health} />
+        <span class="wrap">{readable(drive.name)}</span> <Health value={drive.health} />
       </h2>
       {drive.problem && <p class="bad">{drive.problem}</p>}
       <Facts

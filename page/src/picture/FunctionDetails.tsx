@@ -7,7 +7,7 @@ import { mayChange } from "../api/session";
 import { type FunctionView, endpointOf } from "../model/box";
 import { namespaces, ports } from "../model/store";
 import { href } from "../router";
-import { bytes } from "../ui/format";
+import { bytes, readable } from "../ui/format";
 import { Badge, Button, Choose, Facts } from "../ui/parts";
 import { ShareForm, shareOf } from "./ShareForm";
 import { pick, selectByName } from "./state";
@@ -16,7 +16,7 @@ export function FunctionDetails({ one }: { one: FunctionView }) {
   return (
     <>
       <h2>
-        {one.name} <Badge tone={one.online ? "good" : "warn"}>{one.online ? "online" : "offline"}</Badge>
+        <span class="wrap">{readable(one.name)}</span> <Badge tone={one.online ? "good" : "warn"}>{one.online ? "online" : "offline"}</Badge>
       </h2>
       <Facts
         rows={[
@@ -82,7 +82,7 @@ function NamespacesOf({ one }: { one: FunctionView }) {
         {own.map((each) => (
           <li>
             <button type="button" class="link" onClick={() => selectByName("namespace", each.name)}>
-              {each.name}
+              {readable(each.name)}
             </button>{" "}
             {bytes(each.bytes)}
             <DetachButton namespace={each} uri={one.uri} />
@@ -94,7 +94,7 @@ function NamespacesOf({ one }: { one: FunctionView }) {
           label="Attach"
           name="attach"
           action="Attach …"
-          options={free.map((each) => [each.name, `${each.name}, ${bytes(each.bytes)}`])}
+          options={free.map((each) => [each.name, `${readable(each.name)}, ${bytes(each.bytes)}`])}
           onChoose={(name) => {
             const each = namespaces.value.find((other) => other.name === name);
             if (each) void propose(attach(each, one));

@@ -1,7 +1,7 @@
 //! One node of the picture.
 
 import type { ComponentChildren } from "preact";
-import { bytes as capacity, count, shortNqn } from "../ui/format";
+import { bytes as capacity, count, plural, readable, shortNqn, shortest } from "../ui/format";
 import { Health } from "../ui/parts";
 import { current, iops } from "../model/metrics";
 import { beginDrag } from "./drag";
@@ -38,6 +38,7 @@ export function NodeView({ node, layout, first }: { node: Node; layout: Layout; 
       data-focus={node.key}
       tabIndex={isSelected || (first && !selected.value) ? 0 : -1}
       aria-pressed={isSelected}
+      title={node.host?.nqn ?? (node.kind === "drive" ? node.drive?.nqn : undefined)}
       onClick={click}
       onKeyDown={(event) => onKey(event, layout, node)}
       onPointerDown={(event) => beginDrag(event, node, layout.nodes)}
@@ -73,10 +74,6 @@ export function labelOf(node: Node): string {
   return `drive ${node.drive?.name}, ${node.drive?.health || "health unknown"}`;
 }
 
-function plural(number: number, what: string): string {
-  return `${number} ${what}${number === 1 ? "" : "s"}`;
-}
-
 function Line({ name, children, mark }: { name: ComponentChildren; children?: ComponentChildren; mark?: ComponentChildren }) {
   return (
     <>
@@ -93,7 +90,7 @@ function Content({ node, compact, roomy }: { node: Node; compact: boolean; roomy
   if (node.host) {
     const { nqn, connections } = node.host;
     return (
-      <Line name={shortNqn(nqn)} mark={<Dot on={connections.length > 0} />}>
+      <Line name={compact ? shortNqn(nqn).replace(/^.*\.\./, "") : shortNqn(nqn)} mark={<Dot on={connections.length > 0} />}>
         {!compact && connections.length > 1 ? `${connections.length}×` : null}
       </Line>
     );
@@ -103,16 +100,16 @@ function Content({ node, compact, roomy }: { node: Node; compact: boolean; roomy
   }
   if (node.function) {
     return (
-      <Line name={roomy ? node.function.name : node.function.short} mark={<Dot on={node.function.online} />}>
+      <Line name={roomy ? readable(node.function.name) : node.function.short} mark={<Dot on={node.function.online} />}>
         {compact ? null : <Rate uri={node.function.uri} other={node.function.busy ? "busy" : ""} unit={roomy} />}
       </Line>
     );
   }
   if (node.namespace) {
-    return <Line name={roomy ? node.namespace.name : node.namespace.short}>{compact ? null : capacity(node.namespace.bytes)}</Line>;
+    return <Line name={roomy ? readable(node.namespace.name) : node.namespace.short}>{compact ? null : capacity(node.namespace.bytes)}</Line>;
   }
-  if (node.kind === "functions") return <Line name={`${node.drive?.functions.length}${compact ? " f" : " functions"}`}>{atPorts(node, !roomy)}</Line>;
-  if (node.kind === "namespaces") return <Line name={`${node.drive?.namespaces.length}${roomy ? " namespaces" : " ns"}`} />;
+  if (node.kind === "functions") return <Line name={compact ? `${node.drive?.functions.length} f` : plural(node.drive?.functions.length ?? 0, "function")}>{atPorts(node, !roomy)}</Line>;
+  if (node.kind === "namespaces") return <Line name={roomy ? plural(node.drive?.namespaces.length ?? 0, "namespace") : `${node.drive?.namespaces.length} ns`} />;
   return <DriveContent node={node} compact={compact} roomy={roomy} />;
 }
 
@@ -130,7 +127,7 @@ function DriveContent({ node, compact, roomy }: { node: Node; compact: boolean; 
     <>
       <span class="drive-line">
         <Health value={drive.health} quiet />
-        <span class="node-name">{drive.name}</span>
+        <span class="node-name">{shortest(drive.name)}</span>
         {roomy && capacityBytes !== undefined && <span class="node-more">{capacity(capacityBytes)}</span>}
       </span>
       {tall && (

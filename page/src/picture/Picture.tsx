@@ -98,7 +98,7 @@ function Canvas({ layout }: { layout: Layout }) {
           </span>
         ))}
       </div>
-      <div class={`canvas ${layout.compact ? "compact" : ""}`} style={{ height: `${layout.height}px`, width: `${width}px` }}>
+      <div class={`canvas ${layout.compact ? "compact" : ""}`} style={{ height: `${layout.height}px`, width: `${width}px`, "--row": `${layout.row - 2}px` }}>
         <svg width={width} height={layout.height} aria-hidden="true">
           {layout.edges.map((edge) => (
             <Line key={edge.key} edge={edge} marked={marked.has(edge.key)} />

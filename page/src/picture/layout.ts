@@ -42,9 +42,14 @@ export interface Layout {
   compact: boolean;
   /** Room for whole names beside numbers. */
   roomy: boolean;
+  /** How high a row is. */
+  row: number;
 }
 
 const ROW = 30;
+/** Boxes with more drives have lower rows while nothing is expanded. */
+const DENSE_FROM = 12;
+const DENSE_ROW = 26;
 const ROW_GAP = 4;
 const BLOCK_GAP = 14;
 const SPREAD_MAX = 90;
@@ -74,7 +79,8 @@ export function layOut(box: Box, drives: DriveView[], expanded: (drive: string) 
   const compact = width < COMPACT_BELOW;
   const gap = compact ? 14 : Math.max(30, Math.min(110, width * 0.05), (width - 5 * COLUMN_MAX) / 4);
   const columnWidth = Math.floor((width - 4 * gap) / 5);
-  const place = new Placer(columnWidth, gap);
+  const row = drives.length > DENSE_FROM && !drives.some((drive) => expanded(drive.name)) ? DENSE_ROW : ROW;
+  const place = new Placer(columnWidth, gap, row);
   let y = 0;
   let gapBelow = 0;
   for (const drive of drives) {
@@ -91,7 +97,7 @@ export function layOut(box: Box, drives: DriveView[], expanded: (drive: string) 
   place.linkHosts(hostNodes, portNodes);
   spread(hostNodes, height);
   const bottom = Math.max(0, ...place.nodes.map((node) => node.y + node.height));
-  return { nodes: place.nodes, edges: place.edges, height: bottom, columnWidth, gap, compact, roomy: columnWidth >= ROOMY_FROM };
+  return { nodes: place.nodes, edges: place.edges, height: bottom, columnWidth, gap, compact, roomy: columnWidth >= ROOMY_FROM, row };
 }
 
 class Placer {
@@ -103,9 +109,10 @@ class Placer {
   constructor(
     readonly columnWidth: number,
     readonly gap: number,
+    readonly row: number,
   ) {}
 
-  make(kind: Kind, column: number, name: string, what: Partial<Node>, y = 0, height = ROW): Node {
+  make(kind: Kind, column: number, name: string, what: Partial<Node>, y = 0, height = this.row): Node {
     const x = column * (this.columnWidth + this.gap);
     const node: Node = { key: keyOf(kind, name), kind, column, x, y, width: this.columnWidth, height, ...what };
     this.nodes.push(node);
@@ -124,8 +131,9 @@ class Placer {
     const functions = open ? drive.functions : [];
     const namespaces = open ? drive.namespaces : [];
     const rows = Math.max(1, functions.length, namespaces.length);
-    const height = rows * (ROW + ROW_GAP) - ROW_GAP;
-    const at = (index: number, of: number) => top + ((rows - of) * (ROW + ROW_GAP)) / 2 + index * (ROW + ROW_GAP);
+    const step = this.row + ROW_GAP;
+    const height = rows * step - ROW_GAP;
+    const at = (index: number, of: number) => top + ((rows - of) * step) / 2 + index * step;
     functions.forEach((one, index) => {
       const node = this.make("function", 2, one.name, { function: one }, at(index, functions.length));
       this.#shown.set(one.uri, node);
@@ -188,9 +196,9 @@ class Placer {
 
 /** Spreads the nodes of a column over a height, in their order: they stay when functions move. */
 function spread(nodes: Node[], height: number): void {
-  const room = height - nodes.length * ROW;
-  const gap = Math.max(ROW_GAP, Math.min(SPREAD_MAX, room / (nodes.length + 1)));
-  const taken = nodes.length * ROW + (nodes.length - 1) * gap;
+  const own = nodes.reduce((sum, node) => sum + node.height, 0);
+  const gap = Math.max(ROW_GAP, Math.min(SPREAD_MAX, (height - own) / (nodes.length + 1)));
+  const taken = own + (nodes.length - 1) * gap;
   let y = Math.max(0, (height - taken) / 2);
   for (const node of nodes) {
     node.y = y;

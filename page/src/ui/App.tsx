@@ -9,6 +9,7 @@ import { retryStream, streamState } from "../api/stream";
 import { gate, logout, mayAdminister, user } from "../api/session";
 import { ChartsView } from "../charts/ChartsView";
 import { streamedReport, watchKinds } from "../charts/live";
+import { absences, acknowledged } from "../model/alerts";
 import { loaded, missing, problem, startStore, stopStore, tasks } from "../model/store";
 import { BoxView } from "../picture/Picture";
 import { href, route } from "../router";
@@ -209,12 +210,14 @@ function Troubles() {
       </div>
     );
   }
-  if (missing.value.length) {
+  // The overview has them among what needs attention.
+  const absent = absences(missing.value).filter((one) => !acknowledged.value.includes(one.key));
+  const [first] = absent;
+  if (first && (route.value[0] ?? "overview") !== "overview") {
     return (
       <div class="trouble" role="alert" data-test="missing">
-        {missing.value.map((one) => (
-          <div key={one}>{one}</div>
-        ))}
+        {first.object} {first.text.split(": ")[0]}. {absent.length > 1 && `And ${absent.length - 1} more. `}
+        <a href={href("overview")}>Overview</a>
       </div>
     );
   }

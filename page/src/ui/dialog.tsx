@@ -2,6 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { useId, useLayoutEffect, useRef } from "preact/hooks";
+import { giveBack, here } from "./focus";
 
 export function Dialog(props: { title: string; onClose: () => void; children: ComponentChildren; wide?: boolean }) {
   const element = useRef<HTMLDialogElement>(null);
@@ -10,14 +11,12 @@ export function Dialog(props: { title: string; onClose: () => void; children: Co
   // has gone to by then.
   useLayoutEffect(() => {
     const dialog = element.current;
-    const before = document.activeElement as HTMLElement | null;
+    const before = here();
     if (dialog && !dialog.open) dialog.showModal();
     return () => {
       dialog?.close();
-      // The element may have been drawn anew meanwhile.
-      const key = before?.dataset.focus;
-      const again = key ? document.querySelector<HTMLElement>(`[data-focus="${CSS.escape(key)}"]`) : before;
-      again?.focus();
+      // What had it may have been drawn anew meanwhile, or be gone.
+      giveBack(before);
     };
   }, []);
   return (

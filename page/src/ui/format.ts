@@ -82,6 +82,20 @@ export function short(value: number): string {
 /** The end of an NQN, which tells hosts apart. */
 export function shortNqn(nqn: string): string {
   const uuid = nqn.match(/:uuid:([0-9a-f-]+)$/i);
-  if (uuid) return `uuid:${uuid[1]?.slice(0, 8)}`;
+  if (uuid?.[1]) return `${uuid[1].slice(0, 4)}..${uuid[1].slice(-4)}`;
   return nqn.slice(nqn.indexOf(":") + 1) || nqn;
+}
+
+/** A name as people read it: that of a plain subsystem, and of what is in it, begins with an NQN. */
+export function readable(name: string): string {
+  return name.startsWith("nqn.") ? shortNqn(name) : name;
+}
+
+/** The last part of it, where there is little room. */
+export function shortest(name: string): string {
+  return name.startsWith("nqn.") ? (shortNqn(name).split(":").at(-1) ?? name) : name;
+}
+
+export function plural(number: number, what: string): string {
+  return `${number} ${what}${number === 1 ? "" : "s"}`;
 }

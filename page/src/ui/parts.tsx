@@ -38,8 +38,15 @@ export interface Column<T> {
   by?: (row: T) => string | number | undefined;
 }
 
+/** Longer tables can be searched. */
+const SEARCHED_FROM = 12;
+/** So many rows are shown at once. */
+const ROWS_SHOWN = 25;
+
 export interface TableProps<T> {
   caption: string;
+  /** The view has a search of its own. */
+  searched?: boolean;
   columns: Column<T>[];
   rows: T[];
   id: (row: T) => string;
@@ -66,12 +73,23 @@ export function sorted<T>(rows: T[], column: Column<T>, down: boolean): T[] {
   return rows.toSorted(compare);
 }
 
-export function Table<T>({ caption, columns, rows: given, id, empty }: TableProps<T>) {
+/** Whether a row has all of the words in what it is sorted by. */
+function has<T>(columns: Column<T>[], row: T, name: string, words: string[]): boolean {
+  const text = [name, ...columns.map((column) => sortKey(column, row))].join(" ").toLowerCase();
+  return words.every((word) => text.includes(word));
+}
+
+export function Table<T>({ caption, columns, rows: all, id, empty, searched }: TableProps<T>) {
+  const words = useSignal("");
+  const wholly = useSignal(false);
   const order = useSignal<{ title: string; down: boolean } | null>(null);
-  if (!given.length) return <p class="empty">{empty}</p>;
+  if (!all.length) return <p class="empty">{empty}</p>;
+  const wanted = words.value.toLowerCase().split(/\s+/).filter(Boolean);
+  const given = wanted.length ? all.filter((row) => has(columns, row, id(row), wanted)) : all;
   const by = columns.find((column) => column.title === order.value?.title);
-  const rows = by ? sorted(given, by, order.value?.down ?? false) : given;
-  const sortable = (column: Column<T>) => !column.bare && given.some((row) => sortKey(column, row) !== undefined);
+  const found = by ? sorted(given, by, order.value?.down ?? false) : given;
+  const rows = wholly.value ? found : found.slice(0, ROWS_SHOWN);
+  const sortable = (column: Column<T>) => !column.bare && all.some((row) => sortKey(column, row) !== undefined);
   // Up, down, and as it was.
   const turn = (title: string) => {
     const now = order.value?.title === title ? order.value : null;
@@ -79,7 +97,7 @@ export function Table<T>({ caption, columns, rows: given, id, empty }: TableProp
   };
   const direction = (column: Column<T>) => (column !== by ? undefined : order.value?.down ? "descending" : "ascending");
   const style = ({ number, extra, bare }: Column<T>) => [number && "number", extra && "extra", bare && "bare"].filter(Boolean).join(" ");
-  return (
+  const table = (
     <div class="scroll" tabIndex={0} role="region" aria-label={caption}>
       <table>
         <caption class="unseen">{caption}</caption>
@@ -117,6 +135,33 @@ export function Table<T>({ caption, columns, rows: given, id, empty }: TableProp
           ))}
         </tbody>
       </table>
+    </div>
+  );
+  return (
+    <div class="table">
+      {!searched && all.length > SEARCHED_FROM && (
+        <div class="search">
+          <input
+            type="search"
+            placeholder="filter"
+            aria-label={`Filter of ${caption}`}
+            value={words.value}
+            onInput={(event) => (words.value = event.currentTarget.value)}
+          />
+          <span class="quiet" role="status">
+            {wanted.length ? `${found.length} of ${all.length}` : all.length}
+          </span>
+        </div>
+      )}
+      {table}
+      {found.length > ROWS_SHOWN && (
+        <p class="more">
+          <Button class="small" onClick={() => (wholly.value = !wholly.value)}>
+            {wholly.value ? `Show ${ROWS_SHOWN}` : `Show all ${found.length}`}
+            <span class="unseen"> of {caption}</span>
+          </Button>
+        </p>
+      )}
     </div>
   );
 }

@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { type Change, propose } from "../actions/change";
-import { MANAGER } from "../api/addresses";
+import { CONFIGURATION } from "../api/addresses";
 import { get } from "../api/client";
 import { mayAdminister } from "../api/session";
 import type { Resource } from "../api/types";
@@ -33,7 +33,7 @@ interface Generation {
 export function ConfigurationView() {
   const { value, problem, again } = useResource(
     "configuration",
-    () => get<Configuration>(`${MANAGER}/Oem/Ebof/Configuration`),
+    () => get<Configuration>(CONFIGURATION),
     () => true,
   );
   const text = value?.TOML ?? "";

@@ -4,7 +4,7 @@ import { mayAdminister } from "../api/session";
 import type { DriveView } from "../model/box";
 import { drives } from "../model/store";
 import { href, route } from "../router";
-import { bytes } from "../ui/format";
+import { bytes, readable } from "../ui/format";
 import { Facts, Health, Meter, Table } from "../ui/parts";
 import { AddDrive } from "./AddDrive";
 import { DriveActions } from "./DriveActions";
@@ -50,14 +50,14 @@ function All() {
         id={(drive) => drive.name}
         empty="The box has no drives."
         columns={[
-          { title: "Drive", by: (drive) => drive.name, cell: (drive) => <a href={href("drives", drive.name)}>{drive.name}</a> },
+          { title: "Drive", by: (drive) => drive.name, cell: (drive) => <a href={href("drives", drive.name)} title={drive.nqn}>{readable(drive.name)}</a> },
           { title: "Health", by: (drive) => drive.health, cell: (drive) => <Health value={drive.health} /> },
           { title: "Allocated", by: (drive) => (drive.resource?.CapacityBytes ?? 0) - (drive.resource?.Oem?.Ebof?.UnallocatedBytes ?? 0), cell: (drive) => <Usage drive={drive} /> },
           { title: "Wear", number: true, by: (drive) => of(drive)?.used ?? wear(drive), cell: (drive) => percent(of(drive)?.used ?? wear(drive)) },
           { title: "Temp.", number: true, by: (drive) => of(drive)?.celsius, cell: (drive) => celsius(of(drive)?.celsius) },
           { title: "Functions", number: true, extra: true, cell: (drive) => drive.functions.length },
           { title: "Namespaces", number: true, extra: true, cell: (drive) => drive.namespaces.length },
-          { title: "Serial", extra: true, by: (drive) => drive.resource?.SerialNumber, cell: (drive) => <code>{drive.resource?.SerialNumber ?? "–"}</code> },
+          { title: "Serial", extra: true, by: (drive) => drive.resource?.SerialNumber, cell: (drive) => <code class="whole-word">{drive.resource?.SerialNumber ?? "–"}</code> },
           { title: "Firmware", extra: true, cell: (drive) => drive.resource?.FirmwareVersion ?? "–" },
         ]}
       />
@@ -89,7 +89,7 @@ function One({ drive }: { drive: DriveView }) {
     <>
       <div class="toolbar">
         <h1>
-          Drive {drive.name} <Health value={drive.health} />
+          {drive.isDrive ? "Drive" : "Subsystem"} {readable(drive.name)} <Health value={drive.health} />
         </h1>
         <div class="tools">
           <a href={href("charts", "Drives", drive.name)}>Charts</a>

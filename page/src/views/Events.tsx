@@ -63,6 +63,7 @@ export function EventsView() {
       {problem && <p class="bad">{problem}</p>}
       <Table
         caption="Events"
+        searched
         rows={rows}
         id={(entry) => entry.Id ?? ""}
         empty={value?.length ? "Nothing matches the filter." : "There is no event."}

@@ -10,7 +10,7 @@ import type { Connection } from "../api/types";
 import { type DriveView, type HostView, hostsEndpointOf } from "../model/box";
 import { box, drives } from "../model/store";
 import { href } from "../router";
-import { shortNqn } from "../ui/format";
+import { readable, shortNqn } from "../ui/format";
 import { Badge, Button, Field, Select, Table, Time } from "../ui/parts";
 import { useResource } from "./use";
 
@@ -107,7 +107,7 @@ function Permissions({ rows }: { rows: Permission[] }) {
       id={(one) => one.resource["@odata.id"]}
       empty="No host may connect."
       columns={[
-        { title: "Subsystem", cell: (one) => one.drive?.name ?? one.resource.Name },
+        { title: "Subsystem", by: (one) => one.drive?.name, cell: (one) => readable(one.drive?.name ?? one.resource.Name ?? "") },
         { title: "Host", cell: hostOf },
         {
           title: "Reaches",
@@ -184,7 +184,7 @@ function Allow({ hosts }: { hosts: HostView[] }) {
         label="To the subsystem of"
         name="drive"
         value={target.name}
-        options={targets.map((one) => [one.name, one.name])}
+        options={targets.map((one) => [one.name, readable(one.name)])}
         onChange={(value) => (drive.value = value)}
       />
       <Button type="submit">Allow …</Button>
@@ -204,7 +204,7 @@ function Connections({ hosts }: { hosts: HostView[] }) {
         id={(row) => row.id}
         empty="No host is connected."
         columns={[
-          { title: "Function", cell: (row) => row.function },
+          { title: "Function", by: (row) => row.function, cell: (row) => readable(row.function) },
           { title: "Host", by: (row) => row.nqn, cell: (row) => <code title={row.nqn}>{shortNqn(row.nqn)}</code> },
           { title: "Port", cell: (row) => row.port },
           { title: "Address", extra: true, by: (row) => row.address, cell: (row) => <code>{row.address}</code> },

@@ -7,7 +7,7 @@ import { mayChange } from "../api/session";
 import type { DriveView, NamespaceView } from "../model/box";
 import { drives, functionAt, namespaces } from "../model/store";
 import { href, route } from "../router";
-import { bytes, parseBytes } from "../ui/format";
+import { bytes, parseBytes, readable } from "../ui/format";
 import { Badge, Button, Facts, Field, Select, Table } from "../ui/parts";
 
 export function NamespacesView() {
@@ -26,12 +26,12 @@ export function NamespacesView() {
         id={(each) => each.name}
         empty="There is no namespace yet."
         columns={[
-          { title: "Namespace", by: (each) => each.name, cell: (each) => <a href={href("namespaces", each.name)}>{each.name}</a> },
+          { title: "Namespace", by: (each) => each.name, cell: (each) => <a href={href("namespaces", each.name)} title={each.name}>{readable(each.name)}</a> },
           { title: "Size", number: true, by: (each) => each.bytes, cell: (each) => bytes(each.bytes) },
           { title: "Block", number: true, by: (each) => each.blockBytes, cell: (each) => `${each.blockBytes} B` },
-          { title: "Attached to", cell: (each) => <Attached one={each} /> },
+          { title: "Attached to", by: attachedTo, cell: (each) => <Attached one={each} /> },
           { title: "Shared", extra: true, cell: (each) => (each.shared ? "yes" : "no") },
-          { title: "UUID", extra: true, by: (each) => each.uuid, cell: (each) => <code>{each.uuid}</code> },
+          { title: "UUID", extra: true, by: (each) => each.uuid, cell: (each) => <code class="whole-word">{each.uuid}</code> },
         ]}
       />
       {mayChange() && <Create />}
@@ -46,10 +46,13 @@ function blocksOf(drive: DriveView | undefined): number[] {
   return sizes.length ? [...new Set(sizes)] : [512, 4096];
 }
 
+function attachedTo(one: NamespaceView): string {
+  const names = one.functions.map((uri) => readable(functionAt(uri)?.name ?? uri));
+  return [...names, ...one.hosts.map((host) => (host === "*" ? "every host" : readable(host)))].join(", ");
+}
+
 function Attached({ one }: { one: NamespaceView }) {
-  const names = one.functions.map((uri) => functionAt(uri)?.name ?? uri);
-  const all = [...names, ...one.hosts];
-  return <>{all.length ? all.join(", ") : "–"}</>;
+  return <>{attachedTo(one) || "–"}</>;
 }
 
 function Gone({ name }: { name: string }) {
@@ -135,7 +138,7 @@ function One({ one }: { one: NamespaceView }) {
     <>
       <div class="toolbar">
         <h1>
-          Namespace {one.name} {one.protected && <Badge tone="warn">write protected</Badge>}
+          Namespace {readable(one.name)} {one.protected && <Badge tone="warn">write protected</Badge>}
         </h1>
         <div class="tools">
           <a href={href("namespaces")}>All namespaces</a>
@@ -146,7 +149,7 @@ function One({ one }: { one: NamespaceView }) {
           <h2>Namespace</h2>
           <Facts
             rows={[
-              ["Drive", <a href={href("drives", one.drive)}>{one.drive}</a>],
+              ["Drive", <a href={href("drives", one.drive)}>{readable(one.drive)}</a>],
               ["Size", bytes(one.bytes)],
               ["Block", `${one.blockBytes} B`],
               ["UUID", <code>{one.uuid || "–"}</code>],
@@ -155,7 +158,7 @@ function One({ one }: { one: NamespaceView }) {
           />
         </section>
         <section class="panel">
-          <Attachments one={one} name={(name) => name} />
+          <Attachments one={one} name={readable} />
         </section>
         {mayChange() && (
           <section class="panel">
@@ -183,7 +186,7 @@ function One({ one }: { one: NamespaceView }) {
               </Button>
             </p>
             <p class="quiet">
-              Sanitizing erases the whole drive: <a href={href("drives", one.drive)}>drive {one.drive}</a>.
+              Sanitizing erases the whole drive: <a href={href("drives", one.drive)}>drive {readable(one.drive)}</a>.
             </p>
           </section>
         )}

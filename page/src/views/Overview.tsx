@@ -5,11 +5,11 @@ import type { ComponentChildren } from "preact";
 import { LOGS, MANAGER } from "../api/addresses";
 import { members, serviceNow } from "../api/client";
 import type { LogEntry } from "../api/types";
-import { type Alert, acknowledge, acknowledged, byUrgency, conditions, failures, recall, warnings } from "../model/alerts";
+import { type Alert, absences, acknowledge, acknowledged, byUrgency, conditions, failures, recall, warnings } from "../model/alerts";
 import { type Kind, bytes as bytesOf, current, iops } from "../model/metrics";
-import { box, tasks } from "../model/store";
+import { box, missing, tasks } from "../model/store";
 import { href } from "../router";
-import { bytes, count, latency, rate, shortNqn } from "../ui/format";
+import { bytes, count, latency, rate, readable, shortNqn } from "../ui/format";
 import { Button, Health, Meter, Time } from "../ui/parts";
 import { useResource } from "./use";
 
@@ -43,8 +43,10 @@ function useAlerts(): Alert[] {
   const now = serviceNow();
   return [
     ...conditions(drives, ports),
+    ...absences(missing.value),
     ...failures(tasks.value),
-    ...warnings("event", value?.events ?? [], "events", now),
+    // What is still missing is told as it is now.
+    ...warnings("event", (value?.events ?? []).filter((one) => !missing.value.includes(one.Message ?? "")), "events", now),
     ...warnings("refused", value?.refused ?? [], "refused", now),
   ].sort(byUrgency);
 }
@@ -94,7 +96,7 @@ function Line({ alert, quiet }: { alert: Alert; quiet: boolean }) {
     <li class={quiet ? "quiet" : ""} data-alert={alert.object}>
       <Health value={alert.severity} />
       <span class="wrap">
-        {alert.object && <a href={href(...alert.view)}>{alert.object}</a>} {alert.text}
+        {alert.object && <a href={href(...alert.view)}>{readable(alert.object)}</a>} {alert.text}
         {alert.advice && <span class="advice"> {alert.advice}</span>}
         {!alert.object && (
           <>
@@ -181,7 +183,7 @@ function Busiest() {
       <ul class="busiest">
         {rows.map(({ one, sample }) => (
           <li key={one.uri}>
-            <a href={href("charts", kind, one.name)}>{one.fixed ? shortNqn(one.nqn || one.name) : one.name}</a>
+            <a href={href("charts", kind, one.name)}>{readable(one.name)}</a>
             <span>{count(iops(sample))} IOPS</span>
             <span>{rate(bytesOf(sample))}</span>
             <span>{latency(sample?.LatencyP99)}</span>

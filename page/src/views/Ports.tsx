@@ -1,38 +1,187 @@
-//! The ports, and which functions they have.
+//! The ports: those of the box and of its configuration, which functions they have, and what adds,
+//! closes and removes them.
 
+import { useSignal } from "@preact/signals";
+import { propose } from "../actions/change";
+import { addPort, controllersAt, drainPort, enablePort, removePort } from "../actions/ports";
+import { CONFIGURATION } from "../api/addresses";
+import { get } from "../api/client";
+import { mayAdminister } from "../api/session";
+import type { Resource } from "../api/types";
+import type { PortView } from "../model/box";
+import { byNumber } from "../model/box";
+import { bytes, current, iops } from "../model/metrics";
 import { functions, ports } from "../model/store";
 import { href } from "../router";
-import { count, rate } from "../ui/format";
-import { bytes, current, iops } from "../model/metrics";
-import { Badge, Health, Table } from "../ui/parts";
+import { count, plural, rate, readable } from "../ui/format";
+import { Badge, Button, Field, Select, Table } from "../ui/parts";
+import { useResource } from "./use";
+
+interface Configured extends Resource {
+  Ports?: { Name: string; Listen: string; Enabled: boolean }[];
+}
+
+interface Row {
+  name: string;
+  listen: string;
+  direct: boolean;
+  /** Whether the configuration has it enabled. */
+  enabled: boolean;
+  /** As it is there for hosts; none if it is disabled or missing. */
+  view: PortView | undefined;
+}
+
+/** So many functions of a port are named. */
+const NAMED_MAX = 3;
 
 export function PortsView() {
-  const of = (name: string) => functions.value.filter((one) => one.port === name).map((one) => one.name);
+  const { value, problem } = useResource(
+    "ports",
+    () => get<Configured>(CONFIGURATION),
+    () => true,
+  );
+  const rows = rowsOf(ports.value, value?.Ports ?? []);
   return (
     <>
       <div class="toolbar">
         <h1>Ports</h1>
       </div>
+      {problem && <p class="bad">{problem}</p>}
       <Table
         caption="Ports"
-        rows={ports.value}
+        rows={rows}
         id={(port) => port.name}
         empty="The target has no ports."
         columns={[
-          { title: "Port", cell: (port) => port.name },
-          { title: "Kind", by: (port) => (port.direct ? "direct" : "fabric"), cell: (port) => <Badge>{port.direct ? "direct" : "fabric"}</Badge> },
-          { title: "Health", by: (port) => port.resource?.Status?.Health ?? "", cell: (port) => <Health value={port.resource?.Status?.Health} /> },
-          { title: "Listens at", extra: true, cell: (port) => <code>{port.listen || "–"}</code> },
-          { title: "Functions", cell: (port) => of(port.name).join(", ") || "none" },
-          { title: "IOPS", number: true, by: (port) => iops(current.value.get(port.uri)), cell: (port) => count(iops(current.value.get(port.uri))) },
-          { title: "Bandwidth", number: true, extra: true, by: (port) => bytes(current.value.get(port.uri)), cell: (port) => rate(bytes(current.value.get(port.uri))) },
-          {
-            title: "Charts",
-            bare: true,
-            cell: (port) => <a href={href("charts", "Ports", port.name)} aria-label={`Charts of ${port.name}`}>Charts</a>,
-          },
+          { title: "Port", by: (port) => port.name, cell: (port) => <span class="wrap">{port.name}</span> },
+          { title: "State", by: (port) => stateOf(port), cell: (port) => <State port={port} /> },
+          { title: "Kind", extra: true, by: (port) => (port.direct ? "direct" : "fabric"), cell: (port) => <Badge>{port.direct ? "direct" : "fabric"}</Badge> },
+          { title: "Listens at", extra: true, by: (port) => port.listen, cell: (port) => <code>{port.listen || "–"}</code> },
+          { title: "Functions", by: (port) => functionsOf(port.name).length, cell: (port) => <Functions name={port.name} /> },
+          { title: "IOPS", number: true, extra: true, by: (port) => iops(sample(port)), cell: (port) => count(iops(sample(port))) },
+          { title: "Bandwidth", number: true, extra: true, by: (port) => bytes(sample(port)), cell: (port) => rate(bytes(sample(port))) },
+          { title: "Actions", bare: true, cell: (port) => <PortButtons port={port} /> },
         ]}
       />
+      {mayAdminister() && <Add />}
     </>
+  );
+}
+
+function rowsOf(views: PortView[], configured: NonNullable<Configured["Ports"]>): Row[] {
+  const names = new Set([...views.map((one) => one.name), ...configured.map((one) => one.Name)]);
+  return [...names]
+    .map((name) => {
+      const view = views.find((one) => one.name === name);
+      const own = configured.find((one) => one.Name === name);
+      const listen = view?.listen || own?.Listen || "";
+      return { name, listen, direct: view?.direct ?? listen.startsWith("vfio-user:"), enabled: own?.Enabled ?? true, view };
+    })
+    .sort((a, b) => Number(a.direct) - Number(b.direct) || byNumber(a, b));
+}
+
+function sample(port: Row) {
+  return port.view && current.value.get(port.view.uri);
+}
+
+function stateOf(port: Row): string {
+  return !port.enabled ? "disabled" : port.view ? "open" : "missing";
+}
+
+function State({ port }: { port: Row }) {
+  const state = stateOf(port);
+  const left = state === "disabled" ? controllersAt(port.name) : 0;
+  const tone = { open: "good", missing: "warn" } as const;
+  return (
+    <>
+      <Badge {...(state === "disabled" ? {} : { tone: tone[state as keyof typeof tone] })}>{state}</Badge>
+      {left > 0 && <small class="quiet"> {plural(left, "controller")} to leave</small>}
+    </>
+  );
+}
+
+function functionsOf(name: string): string[] {
+  return functions.value.filter((one) => one.port === name).map((one) => readable(one.name));
+}
+
+function Functions({ name }: { name: string }) {
+  const names = functionsOf(name);
+  if (!names.length) return <>none</>;
+  const more = names.length - NAMED_MAX;
+  return (
+    <span title={names.join(", ")}>
+      {names.slice(0, NAMED_MAX).join(", ")}
+      {more > 0 && <span class="quiet"> and {more} more</span>}
+    </span>
+  );
+}
+
+function PortButtons({ port }: { port: Row }) {
+  const { name, enabled } = port;
+  const able = enablePort(name, !enabled);
+  const [drain, remove] = [drainPort(name), removePort(name)];
+  return (
+    <span class="buttons">
+      <a href={href("charts", "Ports", name)} aria-label={`Charts of ${name}`}>
+        Charts
+      </a>
+      {mayAdminister() && (
+        <>
+          <Button class="small" aria-label={able.title} onClick={() => void propose(able)}>
+            {enabled ? "Disable …" : "Enable …"}
+          </Button>
+          {enabled && (
+            <Button class="small" aria-label={drain.title} onClick={() => void propose(drain)}>
+              Drain …
+            </Button>
+          )}
+          <Button class="small danger" aria-label={remove.title} onClick={() => void propose(remove)}>
+            Remove …
+          </Button>
+        </>
+      )}
+    </span>
+  );
+}
+
+function Add() {
+  const name = useSignal("");
+  const listen = useSignal("");
+  const reach = useSignal("all");
+  const submit = (event: Event) => {
+    event.preventDefault();
+    const done = () => {
+      name.value = "";
+      listen.value = "";
+    };
+    void propose(addPort(name.value.trim(), listen.value.trim(), reach.value === "none" ? [] : undefined, done));
+  };
+  return (
+    <form class="panel form" onSubmit={submit}>
+      <h2>Add a port</h2>
+      <div class="row">
+        <Field
+          label="Listens at"
+          name="listen"
+          value={listen.value}
+          hint="tcp://192.0.2.1:4420, rdma://192.0.2.1:4420, or vfio-user:/run/ebof/vm1.sock for a virtual machine"
+          onInput={(value) => (listen.value = value)}
+        />
+        <Field label="Name" name="port-name" value={name.value} hint="without one, its address" onInput={(value) => (name.value = value)} />
+        <Select
+          label="Reached through it"
+          name="reach"
+          value={reach.value}
+          options={[
+            ["all", "what is at every other port"],
+            ["none", "nothing yet"],
+          ]}
+          onChange={(value) => (reach.value = value)}
+        />
+        <Button type="submit" disabled={!listen.value.trim()}>
+          Add …
+        </Button>
+      </div>
+    </form>
   );
 }
