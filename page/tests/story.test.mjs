@@ -75,6 +75,14 @@ for (const [name, put, drive] of [
     await page.waitForSelector("[data-node^='host:']");
     await page.waitForFunction((key) => /\d/.test(document.querySelector(key)?.textContent ?? ""), `[data-node="function:${drive}/vf1"] .node-more`);
 
+    // What has no host can be left out.
+    const other = node(page, "function", `${drive}/vf2`);
+    await page.click("text=Only connected");
+    await other.waitFor({ state: "detached" });
+    assert.ok(await vf1.isVisible());
+    await page.click("text=Only connected");
+    await other.waitFor();
+
     await put(page, vf1, node(page, "port", "fabric1"));
     const plan = await page.waitForSelector("[data-test=plan]").then((element) => element.innerText());
     assert.match(plan, /fabric1/);

@@ -8,7 +8,7 @@ import { Details } from "./Details";
 import { COLUMNS, type Edge, type Layout, curve, layOut, related } from "./layout";
 import { NodeView } from "./NodeView";
 import { focusTarget, focusWanted } from "./keys";
-import { dragged, filter, isExpanded, moving, nameOf, onlyConnected, picked, selected, setAllExpanded, shownDrives, targetOf } from "./state";
+import { dragged, filter, isExpanded, moving, nameOf, onlyConnected, picked, selected, setAllExpanded, shownBox, shownDrives, targetOf } from "./state";
 
 export function BoxView() {
   const element = useRef<HTMLDivElement>(null);
@@ -20,7 +20,7 @@ export function BoxView() {
     observer.observe(target);
     return () => observer.disconnect();
   }, []);
-  const layout = useComputed(() => layOut(box.value, shownDrives.value, isExpanded, width.value || 300));
+  const layout = useComputed(() => layOut(shownBox.value, shownDrives.value, isExpanded, width.value || 300));
   return (
     <>
       <div class="toolbar">

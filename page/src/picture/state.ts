@@ -3,8 +3,8 @@
 import { computed, signal } from "@preact/signals";
 import { attach, giveToPort } from "../actions/box";
 import { propose } from "../actions/change";
-import type { DriveView } from "../model/box";
-import { drives, functions, namespaces, ports } from "../model/store";
+import type { Box, DriveView } from "../model/box";
+import { box, drives, functions, namespaces, ports } from "../model/store";
 import { announce } from "../ui/live";
 import { type Kind, type Node, keyOf, matches } from "./layout";
 
@@ -26,6 +26,24 @@ export const shownDrives = computed<DriveView[]>(() => {
   const found = words ? drives.value.filter((drive) => matches(drive, words)) : drives.value;
   return onlyConnected.value ? found.map(connectedPart).filter((drive) => drive.functions.length) : found;
 });
+
+/** The hosts and ports beside them: while something is looked for, hosts that have it or are called
+ * so; all ports, which are targets, unless only what is connected is shown. */
+export const shownBox = computed<Box>(() => {
+  const words = filter.value.trim();
+  const all = box.value;
+  if (!words && !onlyConnected.value) return all;
+  const shown = new Set(shownDrives.value.flatMap((drive) => drive.functions).map((one) => one.name));
+  const hosts = all.hosts.filter(
+    (host) => host.connections.some((one) => shown.has(one.function)) || (!onlyConnected.value && named(host.nqn, words)),
+  );
+  const used = new Set(hosts.flatMap((host) => host.connections).map((one) => one.port));
+  return { ...all, hosts, ports: onlyConnected.value ? all.ports.filter((port) => used.has(port.name)) : all.ports };
+});
+
+function named(name: string, words: string): boolean {
+  return words.toLowerCase().split(/\s+/).every((word) => name.toLowerCase().includes(word));
+}
 
 function connectedPart(drive: DriveView): DriveView {
   const functions = drive.functions.filter((one) => one.hosts.length);

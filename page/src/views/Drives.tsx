@@ -92,7 +92,7 @@ function One({ drive }: { drive: DriveView }) {
           {drive.isDrive ? "Drive" : "Subsystem"} {readable(drive.name)} <Health value={drive.health} />
         </h1>
         <div class="tools">
-          <a href={href("charts", "Drives", drive.name)}>Charts</a>
+          {drive.isDrive && <a href={href("charts", "Drives", drive.name)}>Charts</a>}
           <a href={href("drives")}>All drives</a>
         </div>
       </div>
@@ -102,6 +102,33 @@ function One({ drive }: { drive: DriveView }) {
           {one.Message} {one.Resolution}
         </p>
       ))}
+      {drive.isDrive ? <Parts drive={drive} smart={smart} /> : <Plain drive={drive} />}
+    </>
+  );
+}
+
+/** A plain subsystem has neither health nor firmware. */
+function Plain({ drive }: { drive: DriveView }) {
+  const hosts = drive.functions.flatMap((one) => one.hosts);
+  return (
+    <div class="cards">
+      <section class="panel">
+        <h2>Subsystem</h2>
+        <Facts
+          rows={[
+            ["NQN", <code>{drive.nqn}</code>],
+            ["Namespaces", !drive.namespaces.length ? "none" : drive.namespaces.map((one) => <a class="block" href={href("namespaces", one.name)}>{`${one.short}, ${bytes(one.bytes)}`}</a>)],
+            ["Hosts", !hosts.length ? "none" : hosts.map((host) => <code class="block">{host.NQN}</code>)],
+          ]}
+        />
+      </section>
+    </div>
+  );
+}
+
+function Parts({ drive, smart }: { drive: DriveView; smart: Smart | undefined }) {
+  return (
+    <>
       <div class="cards">
         <section class="panel">
           <h2>Drive</h2>

@@ -192,7 +192,17 @@ pub(super) fn edited(mut input: Input, view: &View<'_>) -> Result<Demand, Proble
     }
     input.finish(None)?;
     let edits = Edits { edits, base, promise: None };
-    Ok(Demand::configuration(edits.made_to(view.config())?.config, None))
+    let loaded = edits.made_to(view.config()).map_err(|refused| {
+        let edits: Vec<Option<usize>> = refused.mistakes.iter().map(|mistake| mistake.change).collect();
+        let mut problem = Problem::from(refused);
+        for (message, edit) in problem.messages.iter_mut().zip(edits) {
+            if let Some(at) = edit {
+                *message = message.clone().about(&format!("/Edits/{at}"));
+            }
+        }
+        problem
+    })?;
+    Ok(Demand::configuration(loaded.config, None))
 }
 
 pub(super) fn apply(input: Input, request: &Change<'_>) -> Result<Done, Problem> {

@@ -215,6 +215,7 @@ fn objections(sent: &Sent, answer: &Answer, before: &Unchanged, after: &Unchange
 const FREE: &[(&str, &str)] = &[
     ("EbofManager.PlanChanges", "/Body"),
     ("EbofChassis.AddDrive", "/Options"),
+    ("EbofConfiguration.Edit", "/Edits"),
     ("Connections/{ConnectionId}", "/VolumeInfo/1/AccessCapabilities"),
 ];
 
