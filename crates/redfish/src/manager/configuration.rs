@@ -193,10 +193,10 @@ pub(super) fn edited(mut input: Input, view: &View<'_>) -> Result<Demand, Proble
     input.finish(None)?;
     let edits = Edits { edits, base, promise: None };
     let loaded = edits.made_to(view.config()).map_err(|refused| {
-        let edits: Vec<Option<usize>> = refused.mistakes.iter().map(|mistake| mistake.change).collect();
+        let places: Vec<Option<usize>> = refused.mistakes.iter().map(|mistake| mistake.change).collect();
         let mut problem = Problem::from(refused);
-        for (message, edit) in problem.messages.iter_mut().zip(edits) {
-            if let Some(at) = edit {
+        for (message, place) in problem.messages.iter_mut().zip(places) {
+            if let Some(at) = place {
                 *message = message.clone().about(&format!("/Edits/{at}"));
             }
         }
