@@ -27,7 +27,7 @@ use rustix::event::epoll;
 
 use self::direct::DirectDevice;
 use self::memory::SHRINK_MS;
-use self::polled::BusyPoll;
+use self::polled::{BusyPoll, SHARED_POLL_AGAIN};
 use self::source::{DEVICES, DIRECT, MAILBOX, Source, simulated_event};
 use crate::buffer::Pool;
 use crate::connection::Connection;
@@ -50,10 +50,6 @@ const SCRATCH_BYTES: usize = 256 << 10;
 /// Of so many turns one asks the kernel which sockets have something, even while the busy ones are
 /// looked at directly.
 const ASK_EVERY: u32 = 4;
-
-/// A reactor that is to poll, and sleeps since others use its processor, looks again after so long
-/// whether they still do.
-const SHARED_POLL_AGAIN: Duration = Duration::from_millis(20);
 
 /// One thread's worth of target.
 pub(crate) struct Reactor {

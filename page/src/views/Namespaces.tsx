@@ -66,7 +66,7 @@ function Gone({ name }: { name: string }) {
 function Create() {
   const drive = useSignal("");
   const size = useSignal("");
-  const block = useSignal("512");
+  const block = useSignal("4096");
   const shared = useSignal("no");
   const list = drives.value.filter((one) => one.isDrive);
   const chosen = list.find((one) => one.name === drive.value) ?? list[0];

@@ -1,10 +1,16 @@
 //! Connections that nothing tells of: they are looked at in every turn, until the reactor is about
 //! to sleep.
 
+use std::time::Duration;
+
 use rustix::event::epoll;
 
 use super::Reactor;
 use crate::link::State;
+
+/// A reactor that is to poll, and sleeps since others use its processor, looks again after so long
+/// whether they still do.
+pub(super) const SHARED_POLL_AGAIN: Duration = Duration::from_millis(20);
 
 /// How long the ports of a reactor's connections have it look for work before it sleeps.
 #[derive(Debug, Default)]
