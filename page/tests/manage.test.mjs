@@ -112,6 +112,13 @@ test("a drive tests itself", async () => {
   const log = JSON.parse(await rig.ebof("self-test-log", rig.uri("d0", 0), "-o", "json"));
   const [latest] = log["List of Valid Reports"];
   assert.deepEqual([latest["Self test result"], latest["Self test code"]], [0, 1]);
+  // Whoever does not wait for the end is told.
+  await page.click("text=Short self-test …");
+  await page.waitForSelector("dialog [data-test=apply]:enabled");
+  await page.evaluate(() => {
+    for (const button of ["[data-test=apply]", "dialog [aria-label=close]"]) document.querySelector(button).click();
+  });
+  await page.locator("[data-test=notices]", { hasText: /self-test.*: done/i }).waitFor();
 });
 
 test("a namespace is formatted, and its drive sanitized, after the name was typed", async () => {

@@ -6,7 +6,7 @@ import { type Method } from "../api/calls";
 import { ServiceError, get, request, token } from "../api/client";
 import type { Manager } from "./manager";
 import type { Message, PlanAnswer, Task } from "../api/types";
-import { onEvent, refresh } from "../model/store";
+import { follows, onEvent, refresh } from "../model/store";
 import { announce } from "../ui/live";
 import { notify } from "../ui/notices";
 
@@ -124,22 +124,30 @@ export async function carryOut(change: Change): Promise<void> {
       change.after?.(answer.body);
       await refresh();
       await waited(change);
-      show(change, { at: "done", task: undefined, phases: [] });
-      announce(`${change.title}: done.`);
+      end(change, { at: "done", task: undefined, phases: [] });
     }
   } catch (error) {
     await failed(change, error, undefined, []);
   }
 }
 
-/** Waits for what a change is made for. Whoever has closed the dialog is told its end. */
+/** Waits for what a change is made for. */
 async function waited(change: Change): Promise<void> {
   for (let text = change.until?.(); text && token.value; text = change.until?.()) {
     show(change, { at: "waiting", text });
     await Promise.race([pause(POLL_MS), nextEvent()]);
     await refresh();
   }
-  if (change.until && pending.value?.change !== change) notify({ text: `${change.title}: done.`, good: true });
+}
+
+/** Says how a change has ended: in its dialog, and in a corner if that was closed. */
+function end(change: Change, stage: Stage & { at: "done" | "failed" }): void {
+  const text = `${change.title}: ${stage.at}.`;
+  if (pending.value?.change === change) {
+    pending.value = { change, stage };
+    announce(text);
+  } else if (stage.at === "done") notify({ text, good: true });
+  else notify({ text: `${text} ${stage.error instanceof Error ? stage.error.message : ""}`.trim(), good: false });
 }
 
 const FAILED = new Set(["Exception", "Killed", "Cancelled", "Interrupted"]);
@@ -147,6 +155,7 @@ const ENDED = new Set([...FAILED, "Completed"]);
 
 async function follow(change: Change, monitor: string, first: Task): Promise<void> {
   let task = first;
+  follows(first.Id ?? "");
   const phases: string[] = [];
   let lostSince = 0;
   for (;;) {
@@ -173,15 +182,13 @@ async function follow(change: Change, monitor: string, first: Task): Promise<voi
   change.after?.(task);
   const last = await get<Task>(first["@odata.id"]).catch(() => task);
   await refresh();
-  show(change, { at: "done", task: last, phases });
-  announce(`${change.title}: done.`);
+  end(change, { at: "done", task: last, phases });
 }
 
 /** What is shown may have been out of date: everything is read again, for the next attempt. */
 async function failed(change: Change, error: unknown, task: Task | undefined, phases: string[]): Promise<void> {
   if (token.value) await refresh();
-  show(change, { at: "failed", error, task, phases });
-  announce(`${change.title}: failed.`);
+  end(change, { at: "failed", error, task, phases });
 }
 
 function pause(ms: number): Promise<void> {

@@ -135,9 +135,17 @@ async function readWanted(): Promise<void> {
 
 const OVER = new Set(["Completed", "Exception", "Killed", "Cancelled", "Interrupted"]);
 
-/** Tasks that ran when they were last seen, and have ended: whoever began them. */
+/** Tasks whose ends are told where they were begun. */
+const followed = new Set<string>();
+
+export function follows(task: string): void {
+  followed.add(task);
+}
+
+/** Tasks that ran when they were last seen, and have ended: begun by somebody else. */
 function tellEnds(before: Task[], now: Task[]): void {
   for (const task of now) {
+    if (followed.has(task.Id ?? "")) continue;
     const last = before.find((one) => one.Id === task.Id);
     if (!last || OVER.has(last.TaskState ?? "") || !OVER.has(task.TaskState ?? "")) continue;
     const good = task.TaskState === "Completed";
@@ -198,6 +206,7 @@ export function stopStore(): void {
     ports.value = [];
     endpoints.value = [];
     tasks.value = [];
+    followed.clear();
     events.value = [];
     loaded.value = false;
     problem.value = "";
