@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use ebof_fabrics::{Attachment, Handle, Notice};
+use ebof_fabrics::{Attachment, CloseReason, Handle, Notice};
 use ebof_manage::api::RefusalReason;
 use ebof_nvme::Nqn;
 use ebof_tcp::FatalStatus;
@@ -218,7 +218,7 @@ impl Connection {
         if let Some(trouble) = trouble_of(end) {
             shared.trouble(if commands.host_label.is_empty() { OTHERS } else { &commands.host_label }, trouble);
         }
-        let wanted = matches!(end, End::PeerClosed | End::Shutdown | End::Reset);
+        let wanted = is_wanted(end);
         if let Some(association) = commands.queue.association().filter(|_| commands.queue.is_admin()) {
             shared.report_ended(association, link.peer(), end, wanted);
         }
@@ -290,6 +290,22 @@ fn is_client_hello(first: &[u8]) -> bool {
     matches!(first, [0x16, 0x03, ..])
 }
 
+/// Whether somebody asked for the end: the host, or who manages the target (a port that is drained,
+/// a host that is taken off the list). It is no warning then.
+fn is_wanted(end: &End) -> bool {
+    let by_change = matches!(
+        end,
+        End::PortGone
+            | End::Association(
+                CloseReason::PortRemoved
+                    | CloseReason::SubsystemRemoved
+                    | CloseReason::FunctionTaken
+                    | CloseReason::HostNotAllowed
+            )
+    );
+    by_change || matches!(end, End::PeerClosed | End::Shutdown | End::Reset)
+}
+
 /// Which trouble the end of a connection is that was a queue.
 fn trouble_of(end: &End) -> Option<Trouble> {
     Some(match end {
@@ -317,4 +333,16 @@ fn refusal_of(end: &End, initialized: bool) -> Option<RefusalReason> {
         End::Handshake(_) | End::NotEstablished(_) => RefusalReason::HandshakeTimeout,
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_manages_the_target_is_not_warned_of_what_they_asked_for() {
+        let ended = |reason| is_wanted(&End::Association(reason));
+        assert!(is_wanted(&End::PortGone) && ended(CloseReason::PortRemoved) && ended(CloseReason::HostNotAllowed));
+        assert!(!ended(CloseReason::KeepAlive) && !ended(CloseReason::AdminQueueLost) && !is_wanted(&End::Stalled));
+    }
 }

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use ebof_fabrics::{Association, CloseReason};
+use ebof_fabrics::Association;
 use ebof_manage::Plan;
 use ebof_manage::api::{ApplyError, Asker, Refusal};
 use ebof_manage::enclosure::{self, Task, TaskState};
@@ -41,15 +41,7 @@ impl Shared {
         if association.discovery {
             return;
         }
-        // The target itself takes a controller away.
-        let is_ours = match end {
-            End::PortGone => true,
-            End::Association(reason) => {
-                !matches!(reason, CloseReason::KeepAlive | CloseReason::NotEnabled | CloseReason::AdminQueueLost)
-            }
-            _ => false,
-        };
-        let kind = if is_wanted || is_ours { EventKind::HostDisconnected } else { EventKind::ControllerFailed };
+        let kind = if is_wanted { EventKind::HostDisconnected } else { EventKind::ControllerFailed };
         let object = Owners::of(self).object(association.subsystem.as_str());
         let (cntlid, port) = (association.cntlid.0, &peer.port.name);
         let message = format!("controller {cntlid} of {} through port {port} ended: {end}", peer.address);
