@@ -9,6 +9,7 @@ use ebof_access::{Access, Keep, KeepError};
 use ebof_cli::Failure;
 use ebof_clock::Clock;
 use ebof_state::{StateDirectory, StateError};
+use tracing::warn;
 
 /// The file with accounts and settings.
 pub(crate) const FILE: &str = "accounts.json";
@@ -34,8 +35,23 @@ impl Keep for Stored {
         self.0.replace(FILE, text.as_bytes()).map_err(|error| match error.is_unknown() {
             true => KeepError::Unknown(std::io::Error::other(error)),
             false => KeepError::NotStored(std::io::Error::other(error)),
-        })
+        })?;
+        // It is worth nothing any more. Where it cannot be removed now, the next start does it.
+        if !has_first_password(text)
+            && let Err(error) = self.0.remove(INITIAL_FILE)
+        {
+            warn!("the first password's file stays: {error}");
+        }
+        Ok(())
     }
+}
+
+/// Whether the first administrator has the password of the file, in accounts as they are stored.
+fn has_first_password(text: &str) -> bool {
+    let stored: Option<serde_json::Value> = serde_json::from_str(text).ok();
+    let accounts = stored.as_ref().and_then(|stored| stored["accounts"].as_array());
+    let first = |account: &serde_json::Value| account["name"] == FIRST_NAME && account["must_change_password"] == true;
+    accounts.is_none_or(|accounts| accounts.iter().any(first))
 }
 
 /// Opens the accounts of a state directory. Where there is no administrator, one is made.
@@ -100,6 +116,7 @@ mod tests {
         assert_eq!(initial_password.as_ref(), Some(&path), "it is told again");
         let change = AccountChange { password: Some("another one".to_owned()), ..AccountChange::default() };
         access.change_account(user.account, &change, None).unwrap();
+        assert!(!path.exists(), "at once, not with the next start");
         drop(access);
         assert_eq!(open(&state(&directory)).unwrap().initial_password, None);
         assert!(!path.exists());
