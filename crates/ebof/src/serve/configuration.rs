@@ -120,6 +120,7 @@ fn plain_subsystem(args: &Args, nqn: Nqn) -> anyhow::Result<Subsystem> {
         let drive = text
             .parse::<Drive>()
             .map_err(|error| Failure::usage(format!("the drive `{text}`: {error}"), error.advice()))?;
+        check_size(text, &drive)?;
         let mut namespace = Namespace::new(nsid, drive);
         namespace.block_size = block_size;
         // A drive that is opened for reading only cannot be written by hosts either.
@@ -128,6 +129,19 @@ fn plain_subsystem(args: &Args, nqn: Nqn) -> anyhow::Result<Subsystem> {
         subsystem.namespaces.push(namespace);
     }
     Ok(subsystem)
+}
+
+/// The smallest drive whose size is taken without a unit.
+const PLAIN_SIZE_MIN: u64 = 4096;
+
+/// Refuses `disk.img:10`: a drive of ten bytes is no use, and a unit is easily forgotten.
+fn check_size(text: &str, drive: &Drive) -> Result<(), Failure> {
+    let Some(size) = drive.size_bytes().filter(|&size| size < PLAIN_SIZE_MIN) else { return Ok(()) };
+    let written = size.to_string();
+    let example = text.replacen(&format!(":{written}"), &format!(":{written}G"), 1);
+    let example = example.replacen(&format!("size={written}"), &format!("size={written}G"), 1);
+    let message = format!("the drive `{text}` has {written} bytes, less than one of 4096: nothing was made");
+    Err(Failure::usage(message, format!("a size without a unit is in bytes; did you mean {example}?")))
 }
 
 fn managed_drive(text: &str) -> Result<ManagedDrive, Failure> {

@@ -116,3 +116,15 @@ fn conflicting_arguments_are_refused() {
     let all = twice.checked("command line").unwrap_err();
     assert!(all.to_string().contains("the drive name d0 is used twice"), "{all}");
 }
+
+#[test]
+fn a_size_without_its_unit_is_noticed() {
+    for (typed, meant) in [("disk.img:10", "disk.img:10G"), ("mem:512", "mem:512G"), ("a.img,size=4", "a.img,size=4G")]
+    {
+        let text = refusal(&[typed]);
+        assert!(text.contains(&format!("did you mean {meant}?")), "{text}");
+    }
+    for good in ["disk.img:10M", "mem:4096", "disk.img", "a:4Ki"] {
+        config(&[good]);
+    }
+}
