@@ -37,7 +37,7 @@ use server::Connection;
 pub const CONTROL_SOCKET: &str = "control.sock";
 
 /// The control socket of the target that is the machine's service, which has a user of its own.
-const SERVICE_SOCKET: &str = "/run/ebof/target/control.sock";
+pub(crate) const SERVICE_SOCKET: &str = "/run/ebof/target/control.sock";
 
 /// The largest answer, bytes.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
@@ -53,7 +53,7 @@ const WAIT: Duration = Duration::from_secs(10);
 const CHANGE: Duration = Duration::from_secs(40);
 
 /// The control socket in the state directory, or that of the service if there is only that.
-fn default_path(states: &StateDir, service: &Path) -> Result<PathBuf, ebof_attach::Error> {
+pub(crate) fn default_path(states: &StateDir, service: &Path) -> Result<PathBuf, ebof_attach::Error> {
     let own = states.path().join(CONTROL_SOCKET);
     // Whoever may not look gets told why when connecting.
     let is_there = |path: &Path| !matches!(path.try_exists(), Ok(false));

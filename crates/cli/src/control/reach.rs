@@ -72,7 +72,6 @@ impl fmt::Debug for Secret {
 
 impl Reach {
     /// Through the socket at `path`.
-    #[cfg(test)]
     pub(crate) fn socket(path: impl Into<PathBuf>) -> Self {
         Self { control: Some(path.into()), ..Self::default() }
     }

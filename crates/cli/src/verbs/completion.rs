@@ -4,19 +4,23 @@
 //! A shell calls the program for each (`COMPLETE=bash ebof -- ...`; clap's engine answers). What
 //! cannot be found quickly is left out: a shell that waits is worse than one that knows less.
 
-use std::ffi::OsString;
-use std::path::Path;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use clap::{Arg, Command};
-use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
+use clap_complete::engine::{
+    ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter as _,
+};
 use clap_complete::env::{Bash, CompleteEnv, EnvCompleter, Fish, Zsh};
 use clap_complete::{Shell, aot};
 
+use ebof_attach::state::StateDir;
+
 use super::connections;
 use super::discover::{DISCOVERY_CONF, services_of_conf};
-use crate::control::{ControlClient, Reach};
+use crate::control::{ControlClient, Reach, SERVICE_SOCKET, default_path};
 use crate::program::Program;
 
 /// The variable by which a shell asks.
@@ -41,6 +45,10 @@ enum Known {
     Function,
     Namespace,
     Port,
+    /// The control socket of a target.
+    Socket,
+    /// A subsystem of the running target.
+    Served,
 }
 
 /// Answers a shell that asks for completions; `false` if none does.
@@ -50,7 +58,10 @@ pub fn answer(program: &Program, args: &[OsString]) -> bool {
         return false;
     }
     let directory = std::env::current_dir().ok();
-    let asked = CompleteEnv::with_factory(|| with_values(program.command())).bin("ebof").completer("ebof");
+    let control = named(args, "--control").map(PathBuf::from);
+    let asked = CompleteEnv::with_factory(|| with_values(program.command(), control.as_deref(), false))
+        .bin("ebof")
+        .completer("ebof");
     // An error is what cannot be completed.
     asked.try_complete(args.iter().cloned(), directory.as_deref()).unwrap_or(true)
 }
@@ -81,23 +92,45 @@ pub(crate) fn registration(shell: Shell, program: &Program) -> std::io::Result<V
     Ok(text)
 }
 
-/// The command line with what is known of values.
-fn with_values(command: Command) -> Command {
-    let command = command.mut_args(|argument| match known(&argument) {
-        Some(known) => argument.add(ArgValueCandidates::new(move || candidates(known))),
-        None => argument,
-    });
-    command.mut_subcommands(with_values)
+/// The value of an option in the command line that is completed.
+fn named<'a>(args: &'a [OsString], option: &str) -> Option<&'a str> {
+    let mut words = args.iter().filter_map(|word| word.to_str());
+    while let Some(word) = words.next() {
+        if word == option {
+            return words.next();
+        }
+        if let Some(value) = word.strip_prefix(option).and_then(|rest| rest.strip_prefix('=')) {
+            return Some(value);
+        }
+    }
+    None
 }
 
-fn known(argument: &Arg) -> Option<Known> {
+/// The command line with what is known of values; `of_target` within verbs about a running target,
+/// which is the one behind the socket `control` if the line names one.
+fn with_values(command: Command, control: Option<&Path>, of_target: bool) -> Command {
+    let of_target = of_target || ["target", "config"].contains(&command.get_name());
+    let command = command.mut_args(|argument| match known(&argument, of_target) {
+        Some(Known::Socket) => argument.add(ArgValueCompleter::new(complete_socket)),
+        Some(known) => {
+            let control = control.map(Path::to_owned);
+            argument.add(ArgValueCandidates::new(move || candidates(known, control.clone())))
+        }
+        None => argument,
+    });
+    command.mut_subcommands(|verb| with_values(verb, control, of_target))
+}
+
+fn known(argument: &Arg, of_target: bool) -> Option<Known> {
     let id = argument.get_id().as_str();
     let name = argument.get_value_names().and_then(|names| names.first()).map_or("", |name| name.as_str());
     match (name, id) {
         ("DEVICE", _) => Some(Known::Device),
         // Of hosts, which are elsewhere.
         (_, "host" | "hostnqn") => None,
+        ("NQN", _) if of_target => Some(Known::Served),
         ("NQN", _) => Some(Known::Nqn),
+        (_, "control") => Some(Known::Socket),
         ("ADDRESS", "traddr") => Some(Known::Address),
         ("PORT", "port" | "to") => Some(Known::Port),
         ("FUNCTION", _) | (_, "function") => Some(Known::Function),
@@ -108,8 +141,8 @@ fn known(argument: &Arg) -> Option<Known> {
     }
 }
 
-fn candidates(known: Known) -> Vec<CompletionCandidate> {
-    let mut values = within(PATIENCE, move || values(known));
+fn candidates(known: Known, control: Option<PathBuf>) -> Vec<CompletionCandidate> {
+    let mut values = within(PATIENCE, move || values(known, control));
     values.sort();
     values.dedup();
     values.truncate(VALUES_MAX);
@@ -126,7 +159,7 @@ fn within(limit: Duration, find: impl FnOnce() -> Vec<String> + Send + 'static) 
     values.recv_timeout(limit).unwrap_or_default()
 }
 
-fn values(known: Known) -> Vec<String> {
+fn values(known: Known, control: Option<PathBuf>) -> Vec<String> {
     match known {
         Known::Device => {
             let records = ebof_attach::list().unwrap_or_default();
@@ -138,8 +171,24 @@ fn values(known: Known) -> Vec<String> {
         }
         Known::Nqn => in_files().filter_map(|(_, nqn)| nqn).collect(),
         Known::Address => in_files().map(|(traddr, _)| traddr).collect(),
-        Known::Drive | Known::Function | Known::Namespace | Known::Port => of_target(known),
+        Known::Socket => sockets(),
+        Known::Drive | Known::Function | Known::Namespace | Known::Port | Known::Served => of_target(known, control),
     }
+}
+
+/// Sockets that are known, and paths, since a target's may be anywhere.
+fn complete_socket(current: &OsStr) -> Vec<CompletionCandidate> {
+    let begins = |one: &CompletionCandidate| one.get_value().as_encoded_bytes().starts_with(current.as_encoded_bytes());
+    let known = candidates(Known::Socket, None).into_iter().filter(begins);
+    known.chain(PathCompleter::any().complete(current)).collect()
+}
+
+/// The control sockets of targets with the usual paths: of the service, and of this user.
+fn sockets() -> Vec<String> {
+    let own = default_path(&StateDir::standard(), Path::new(SERVICE_SOCKET)).ok();
+    let usual = [Some(PathBuf::from(SERVICE_SOCKET)), own];
+    let there = usual.into_iter().flatten().filter(|path| path.exists());
+    there.map(|path| path.display().to_string()).collect()
 }
 
 /// The addresses and subsystems of connections that there are, and of those in files.
@@ -154,13 +203,18 @@ fn in_files() -> impl Iterator<Item = (String, Option<String>)> {
 }
 
 /// What the running target has.
-fn of_target(known: Known) -> Vec<String> {
-    let Ok(inventory) = ControlClient::new(Reach::default()).and_then(|control| control.inventory()) else {
+fn of_target(known: Known, control: Option<PathBuf>) -> Vec<String> {
+    let reach = control.map_or_else(Reach::default, Reach::socket);
+    let Ok(inventory) = ControlClient::new(reach).and_then(|control| control.inventory()) else {
         return Vec::new();
     };
     let drives = inventory.drives.into_iter();
     match known {
         Known::Port => inventory.ports.into_iter().map(|port| port.name).collect(),
+        Known::Served => {
+            let plain = inventory.subsystems.into_iter().map(|subsystem| subsystem.nqn);
+            drives.map(|drive| drive.nqn).chain(plain).collect()
+        }
         Known::Function => drives.flat_map(|drive| drive.functions).map(|function| function.name.to_string()).collect(),
         Known::Namespace => {
             drives.flat_map(|drive| drive.namespaces).map(|namespace| namespace.name.to_string()).collect()
@@ -192,7 +246,7 @@ mod tests {
         let command = program.command();
         let of = |path: &[&str], id: &str| {
             let verb = path.iter().fold(&command, |command, name| command.find_subcommand(name).unwrap());
-            known(verb.get_arguments().find(|argument| argument.get_id() == id).unwrap())
+            known(verb.get_arguments().find(|argument| argument.get_id() == id).unwrap(), path[0] == "target")
         };
         assert_eq!(of(&["connect"], "nqn"), Some(Known::Nqn));
         assert_eq!(of(&["connect"], "traddr"), Some(Known::Address));
@@ -203,7 +257,10 @@ mod tests {
         assert_eq!(of(&["target", "move"], "to"), Some(Known::Port));
         assert_eq!(of(&["target", "map"], "namespace"), Some(Known::Namespace));
         assert_eq!(of(&["target", "reset"], "drive"), Some(Known::Drive));
-        with_values(command.clone()).debug_assert();
+        assert_eq!(of(&["target"], "control"), Some(Known::Socket));
+        with_values(command.clone(), None, false).debug_assert();
+        let line = ["ebof", "target", "--control=/run/a.sock", "move"].map(OsString::from);
+        assert_eq!((named(&line, "--control"), named(&line[..1], "--control")), (Some("/run/a.sock"), None));
     }
 
     #[test]
