@@ -15,6 +15,9 @@ use crate::device::Device;
 use crate::explain;
 use crate::failure::Failure;
 
+/// Sanitize Namespace (NVMe Base 2.2), which no controller of ebof has.
+pub(crate) const SANITIZE_NAMESPACE: u8 = 0x8c;
+
 /// Bytes of a log page that one command reads, as in nvme-cli: every controller supports that.
 const LOG_CHUNK_BYTES: u64 = 4096;
 

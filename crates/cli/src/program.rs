@@ -57,6 +57,10 @@ impl Program {
     /// Runs the command line `args`, whose first word is the program. After parsing, calls
     /// `start_logging` with the format of the logs and the default log level.
     pub fn run(&self, args: &[OsString], start_logging: impl FnOnce(LogFormat, LevelFilter)) -> ExitCode {
+        if args.len() <= 1 {
+            // As nvme-cli: programs ask in this way whether it is installed, and want status 0.
+            return self.asked(&["-h"]);
+        }
         let Parsed { global, verb, run } = match self.parse(args) {
             Ok(parsed) => parsed,
             Err(mut error) => {

@@ -16,6 +16,7 @@ machine() {
   drive_address=127.0.0.1 drive_port=$(free_port)
   step "a drive of 256 MiB on 127.0.0.1:$drive_port"
   check "ebof serve --drive listens" on_target up || return
+  cp "$repository/docs/nvme-cli-json.txt" "$work/share/differences"
   boot_guest -t 600 -- "$drive_port"
 
   step "the machine afterwards"
@@ -69,6 +70,7 @@ guest() {
   step_filesystem
   step_space
   step_logs
+  step_json
   step_firmware
   clear_kernel_log
   step_unplug
@@ -187,6 +189,90 @@ step_logs() {
     '^SMART overall-health .* PASSED|^Data Units Written: +[1-9]|^Host Read Commands: +[1-9]|^Error Information Log Entries: +[1-9]|^Temperature: +[1-9]' <<<"$out")"
 }
 
+# json_keys: the places and types of everything in a JSON document, one in a line; a device's name
+# that is a key as DEVICE.
+json_keys() {
+  jq -r '[paths as $p | ($p | map(if type == "number" then "[]" else "." + . end) | join("")) + ": " + (getpath($p) | type)]
+    + [": " + type] | unique[]' | sed -E 's/^\.nvme[0-9]+/.DEVICE/' | sort -u
+}
+# is_difference VERB KEY: docs/nvme-cli-json.txt has it.
+is_difference() {
+  local verb place reason
+  while IFS=$'\t' read -r verb place reason; do
+    [[ $verb == "$1" ]] || continue
+    [[ $place != *'*' ]] || [[ $2 != "${place%'*'}"* ]] || return 0
+    [[ $place != "$2" ]] || return 0
+  done </host/differences
+  return 1
+}
+# same_json VERB [DEVICE OUR-DEVICE] [-- OPTION...]: ebof's JSON has every key of nvme-cli's, in its
+# place and of its type, but the differences that are listed.
+same_json() {
+  local verb=$1 devices=() key missing=''
+  shift
+  while (($#)) && [[ $1 != -- ]]; do
+    devices+=("$1")
+    shift
+  done
+  shift
+  # shellcheck disable=SC2086 # verb and options
+  nvme $verb "${devices[@]:0:1}" "$@" -o json 2>/dev/null | sed '1{/^NVMe Identify/d}' | json_keys >/tmp/theirs
+  # shellcheck disable=SC2086
+  EBOF_STATE_DIR=/tmp/ebof /host/ebof $verb "${devices[@]:1:1}" "$@" -o json 2>/tmp/our-errors | json_keys >/tmp/ours
+  while read -r key; do
+    is_difference "$verb" "${key%: *}" || missing+="$key"$'\n'
+  done < <(comm -23 /tmp/theirs /tmp/ours)
+  if [[ $(wc -l </tmp/theirs) -gt 1 && -z $missing ]]; then
+    pass "$verb${*:+ $*}: the keys of nvme-cli, $(wc -l </tmp/theirs) of them"
+  else
+    fail "$verb${*:+ $*}: the keys of nvme-cli"
+    note < <(printf '%s' "$missing"; cat /tmp/our-errors)
+  fi
+}
+
+# ebof's host beside the kernel's, on the same subsystem: each verb by both.
+our_host() {
+  modprobe ublk_drv
+  check "ebof connects" eval "EBOF_STATE_DIR=/tmp/ebof /host/ebof connect -t $transport -a $address -s $port -n $nqn \
+    -q $bob -I ${bob##*:} -i 1 -o json >/tmp/connected" || return 1
+  ours=$(jq -r .device /tmp/connected)
+}
+step_json() {
+  local theirs=/dev/$controller ours cntlid verb fid
+  step "JSON as nvme-cli's"
+  our_host || return
+  cntlid=$(EBOF_STATE_DIR=/tmp/ebof /host/ebof id-ctrl "$ours" -o json | jq .cntlid)
+  check "nvme attach-ns for ebof's host" nvme attach-ns "$theirs" -n 2 -c "$cntlid"
+  check "its device appears" until_true 30 eval "EBOF_STATE_DIR=/tmp/ebof /host/ebof id-ns ${ours}n2"
+  for verb in list list-subsys "list-subsys -v" show-topology "show-topology -v"; do same_json "$verb" --; done
+  for verb in id-ctrl nvm-id-ctrl id-ns-granularity list-endgrp id-iocs show-regs smart-log error-log fw-log effects-log \
+    fid-support-effects-log supported-log-pages self-test-log persistent-event-log sanitize-log resv-notif-log; do
+    case $verb in
+      error-log) same_json $verb "$theirs" "$ours" -- -e 4 ;;
+      persistent-event-log)
+        nvme $verb "$theirs" -a 1 >/dev/null
+        EBOF_STATE_DIR=/tmp/ebof /host/ebof $verb "$ours" -a 1 >/dev/null
+        same_json $verb "$theirs" "$ours" -- -a 0
+        nvme $verb "$theirs" -a 2 >/dev/null
+        ;;
+      *) same_json $verb "$theirs" "$ours" -- ;;
+    esac
+  done
+  same_json smart-log "$theirs" "$ours" -- -v
+  same_json endurance-log "$theirs" "$ours" -- -g 1
+  same_json list-ns "$theirs" "$ours" -- --all
+  same_json list-ctrl "$theirs" "$ours" -- -n 2
+  same_json get-reg "$theirs" "$ours" -- --csts
+  same_json get-property "$theirs" "$ours" -- -O 0x1c
+  for fid in 1 2 4 7 0x0b 0x16; do same_json get-feature "$theirs" "$ours" -- -f $fid; done
+  same_json get-feature "$theirs" "$ours" -- -f 7 -s 3
+  for verb in id-ns ns-descs nvm-id-ns cmdset-ind-id-ns resv-report; do
+    same_json $verb "${theirs}n2" "${ours}n2" --
+  done
+  EBOF_STATE_DIR=/tmp/ebof /host/ebof disconnect-all >/dev/null 2>&1
+  check "nvme detach-ns from ebof's host" nvme detach-ns "$theirs" -n 2 -c "$cntlid"
+}
+
 # crc32c FILE BYTES: of the first bytes of a file.
 crc32c() {
   local crc=$((0xffffffff)) byte bit
@@ -263,7 +349,7 @@ path_of() {
 
 # With multipath both connections would be two paths of one host to one disk.
 step_two_hosts() {
-  local a b first second cntlid
+  local a b first second cntlid ours
   step "two hosts, one namespace, reservations"
   check "the kernel's host is loaded again, without multipath" eval \
     "rmmod nvme-$transport nvme-fabrics nvme-core && modprobe nvme-core multipath=N && modprobe nvme-$transport" || return
@@ -301,5 +387,11 @@ step_two_hosts() {
   check "Bob writes" write_to "$b"
   check "nvme resv-release as Bob" nvme resv-release "$b" --crkey=0xb0b --rtype=1 --rrela=0
   check "Alice writes again" write_to "$a"
+  # Without multipathing in the kernel namespaces belong to their controllers, as ebof's do.
+  if our_host; then # as Bob, who has the namespace
+    check "its device appears" until_true 30 eval "EBOF_STATE_DIR=/tmp/ebof /host/ebof id-ns ${ours}n2"
+    same_json "list -v" --
+    EBOF_STATE_DIR=/tmp/ebof /host/ebof disconnect-all >/dev/null 2>&1
+  fi
   check "nvme disconnect" nvme disconnect -n "$nqn"
 }

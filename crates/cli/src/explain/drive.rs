@@ -44,6 +44,12 @@ fn unsupported(device: &str, command: u8) -> Option<String> {
         opcode::FIRMWARE_DOWNLOAD | opcode::FIRMWARE_COMMIT => (oacs::FIRMWARE, "it takes no firmware"),
         opcode::DEVICE_SELF_TEST => (oacs::DEVICE_SELF_TEST, "it does not test itself"),
         opcode::SECURITY_SEND | opcode::SECURITY_RECEIVE => (oacs::SECURITY, "it has no security protocols"),
+        opcode::DIRECTIVE_SEND | opcode::DIRECTIVE_RECEIVE => (oacs::DIRECTIVES, "it has no directives"),
+        command::SANITIZE_NAMESPACE => {
+            return Some(format!(
+                "{device} does not sanitize single namespaces; `ebof format -s 2` erases one, `ebof sanitize` the drive"
+            ));
+        }
         opcode::GET_LBA_STATUS => (oacs::GET_LBA_STATUS, "it does not track the status of blocks"),
         opcode::SANITIZE => {
             return Some(format!("{device} does not sanitize: see sanicap in `ebof id-ctrl {device}`"));

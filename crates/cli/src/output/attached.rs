@@ -6,9 +6,9 @@ use ebof_attach::state::{Ended, GivenUp, State};
 use ebof_attach::time::utc;
 use ebof_attach::{Attached, Device};
 
-use super::View;
 use super::json::Object;
 use super::text::{binary_column, safe, si, si_column, table};
+use super::{ListView, View};
 
 /// A connected controller.
 pub(crate) struct Connected {
@@ -66,14 +66,14 @@ fn format(device: &Device) -> String {
 }
 
 /// `list`.
-pub(crate) struct ListView {
+pub(crate) struct DevicesView {
     /// The controllers in order.
     pub(crate) controllers: Vec<Connected>,
     /// Controllers that were given up and not acknowledged yet.
     pub(crate) given_up: Vec<State>,
 }
 
-impl View for ListView {
+impl View for DevicesView {
     fn text(&self, verbose: bool) -> String {
         if verbose {
             return self.details();
@@ -108,10 +108,16 @@ impl View for ListView {
         text
     }
 
-    fn json(&self, _verbose: bool) -> Object {
-        let devices = self.controllers.iter().flat_map(|controller| {
-            controller.devices().map(move |(device, used)| device_json(&controller.state, device, used))
-        });
+    fn json(&self, verbose: bool) -> Object {
+        let document = if verbose {
+            // nvme-cli's list is one of hosts then.
+            Object::document("list-verbose", 1).with("Devices", of_hosts(&self.controllers, detailed_subsystem_json))
+        } else {
+            let devices = self.controllers.iter().flat_map(|controller| {
+                controller.devices().map(move |(device, used)| device_json(&controller.state, device, used))
+            });
+            Object::document("list", 1).with("Devices", devices.collect::<Vec<_>>())
+        };
         let ended = self.ended().map(|ended| {
             Object::new()
                 .with("GenericPath", ended.name.as_str())
@@ -124,10 +130,7 @@ impl View for ListView {
             let named = Object::new().with("Controller", state.name.as_str()).with("SubsystemNQN", safe(&state.subnqn));
             Some(named.extend(given_up_json(state)?))
         });
-        Object::document("list", 1)
-            .with("Devices", devices.collect::<Vec<_>>())
-            .with("Ended", ended.collect::<Vec<_>>())
-            .with("GivenUp", given_up.collect::<Vec<_>>())
+        document.with("Ended", ended.collect::<Vec<_>>()).with("GivenUp", given_up.collect::<Vec<_>>())
     }
 }
 
@@ -151,7 +154,7 @@ fn device_json(state: &State, device: &Device, used: u64) -> Object {
         .with("Front", state.front.as_str())
 }
 
-impl ListView {
+impl DevicesView {
     fn problems(&self) -> impl Iterator<Item = (&Device, &str)> {
         let devices = self.controllers.iter().flat_map(|controller| &controller.state.devices);
         devices.filter_map(|device| Some((device, device.problem.as_deref()?)))
@@ -291,7 +294,7 @@ pub(crate) struct SubsystemsView {
     pub(crate) controllers: Vec<Connected>,
 }
 
-impl View for SubsystemsView {
+impl ListView for SubsystemsView {
     fn text(&self, verbose: bool) -> String {
         let mut text = String::new();
         for subsystem in subsystems(&self.controllers) {
@@ -319,19 +322,9 @@ impl View for SubsystemsView {
         text
     }
 
-    fn json(&self, _verbose: bool) -> Object {
-        let mut hosts: Vec<(&str, &str, Vec<Object>)> = Vec::new();
-        for subsystem in subsystems(&self.controllers) {
-            let object = subsystem_json(&subsystem);
-            match hosts.iter_mut().find(|(nqn, ..)| *nqn == subsystem.hostnqn) {
-                Some((.., subsystems)) => subsystems.push(object),
-                None => hosts.push((subsystem.hostnqn, subsystem.hostid, vec![object])),
-            }
-        }
-        let host = |(nqn, id, subsystems): (&str, &str, Vec<Object>)| {
-            Object::new().with("HostNQN", safe(nqn)).with("HostID", id).with("Subsystems", subsystems)
-        };
-        Object::document("list-subsys", 1).with("Hosts", hosts.into_iter().map(host).collect::<Vec<_>>())
+    fn json(&self, _verbose: bool) -> Vec<Object> {
+        let hosts = of_hosts(&self.controllers, subsystem_json).into_iter();
+        hosts.map(|host| Object::document("list-subsys", 2).extend(host)).collect()
     }
 }
 
@@ -363,7 +356,7 @@ fn namespaces<'a>(subsystem: &Subsystem<'a>) -> Vec<(u32, Vec<(&'a Connected, &'
     found.into_iter().collect()
 }
 
-impl View for TopologyView {
+impl ListView for TopologyView {
     fn text(&self, _verbose: bool) -> String {
         let mut text = String::new();
         for subsystem in subsystems(&self.controllers) {
@@ -396,28 +389,30 @@ impl View for TopologyView {
         text
     }
 
-    fn json(&self, _verbose: bool) -> Object {
-        let path = |(controller, device): &(&Connected, &Device)| {
-            let device_path = device.path.as_ref().map(|path| path.display().to_string());
-            controller.path_json().with("DevicePath", device_path)
-        };
-        let namespace = |(nsid, paths): (u32, Vec<(&Connected, &Device)>)| {
-            Object::new().with("NSID", nsid).with("Paths", paths.iter().map(path).collect::<Vec<_>>())
-        };
-        let subsystem = |subsystem: Subsystem<'_>| {
-            Object::new()
-                .with("Name", subsystem.name())
-                .with("NQN", safe(subsystem.nqn))
-                .with("HostNQN", safe(subsystem.hostnqn))
-                .with("Namespaces", namespaces(&subsystem).into_iter().map(namespace).collect::<Vec<_>>())
-        };
-        let all: Vec<Object> = subsystems(&self.controllers).into_iter().map(subsystem).collect();
-        Object::document("show-topology", 1).with("Subsystems", all)
+    fn json(&self, _verbose: bool) -> Vec<Object> {
+        let hosts = of_hosts(&self.controllers, topology_json).into_iter();
+        hosts.map(|host| Object::document("show-topology", 2).extend(host)).collect()
     }
 }
 
-fn subsystem_json(subsystem: &Subsystem<'_>) -> Object {
-    let path = |controller: &&Connected| controller.path_json().with("GivenUp", given_up_json(&controller.state));
+/// The hosts that the controllers belong to, each with what `json` has about its subsystems.
+fn of_hosts(controllers: &[Connected], json: impl Fn(&Subsystem<'_>) -> Object) -> Vec<Object> {
+    let mut hosts: Vec<(&str, &str, Vec<Object>)> = Vec::new();
+    for subsystem in subsystems(controllers) {
+        let object = json(&subsystem);
+        match hosts.iter_mut().find(|(nqn, ..)| *nqn == subsystem.hostnqn) {
+            Some((.., subsystems)) => subsystems.push(object),
+            None => hosts.push((subsystem.hostnqn, subsystem.hostid, vec![object])),
+        }
+    }
+    let host = |(nqn, id, subsystems): (&str, &str, Vec<Object>)| {
+        Object::new().with("HostNQN", safe(nqn)).with("HostID", id).with("Subsystems", subsystems)
+    };
+    hosts.into_iter().map(host).collect()
+}
+
+/// The keys that name a subsystem and its kind, in `list-subsys` and `show-topology`.
+fn named_json(subsystem: &Subsystem<'_>) -> Object {
     let state = subsystem.controllers.first().map(|controller| &controller.state);
     Object::new()
         .with("Name", subsystem.name())
@@ -426,7 +421,63 @@ fn subsystem_json(subsystem: &Subsystem<'_>) -> Object {
         .with("Serial", state.map(|state| safe(&state.serial)))
         .with("Firmware", state.map(|state| safe(&state.firmware)))
         .with("Type", "nvm")
-        .with("Paths", subsystem.controllers.iter().map(path).collect::<Vec<_>>())
+}
+
+fn topology_json(subsystem: &Subsystem<'_>) -> Object {
+    let path = |(controller, device): &(&Connected, &Device)| {
+        let device_path = device.path.as_ref().map(|path| path.display().to_string());
+        controller.path_json().with("DevicePath", device_path)
+    };
+    let namespace = |(nsid, paths): (u32, Vec<(&Connected, &Device)>)| {
+        Object::new().with("NSID", nsid).with("Paths", paths.iter().map(path).collect::<Vec<_>>())
+    };
+    named_json(subsystem).with("Namespaces", namespaces(subsystem).into_iter().map(namespace).collect::<Vec<_>>())
+}
+
+/// A subsystem in `list -v`: namespaces belong to their controllers, as in nvme-cli where the
+/// kernel does no multipathing.
+fn detailed_subsystem_json(subsystem: &Subsystem<'_>) -> Object {
+    let controllers = subsystem.controllers.iter().map(|controller| detailed_controller_json(controller));
+    Object::new()
+        .with("Subsystem", subsystem.name())
+        .with("SubsystemNQN", safe(subsystem.nqn))
+        .with("Controllers", controllers.collect::<Vec<_>>())
+        .with("Namespaces", Vec::<Object>::new())
+}
+
+fn detailed_controller_json(controller: &Connected) -> Object {
+    let state = &controller.state;
+    let namespace = |(device, used): (&Device, u64)| {
+        Object::new()
+            .with("NameSpace", device.name.as_str())
+            .with("Generic", device.name.as_str())
+            .with("NSID", device.nsid)
+            .with("UsedBytes", bytes(used, device))
+            .with("MaximumLBA", device.blocks)
+            .with("PhysicalSize", bytes(device.blocks, device))
+            .with("SectorSize", device.block_bytes)
+            .with("DevicePath", device.path.as_ref().map(|path| path.display().to_string()))
+            .with("ReadOnly", device.read_only)
+            .with("Problem", device.problem.clone())
+    };
+    Object::new()
+        .with("Controller", state.name.as_str())
+        .with("Cntlid", state.cntlid.to_string())
+        .with("SerialNumber", safe(&state.serial))
+        .with("ModelNumber", safe(&state.model))
+        .with("Firmware", safe(&state.firmware))
+        .with("Transport", state.request.transport.as_str())
+        .with("Address", controller.address())
+        .with("Slot", "")
+        .with("State", state.state.as_str())
+        .with("Front", state.front.as_str())
+        .with("Namespaces", controller.devices().map(namespace).collect::<Vec<_>>())
+        .with("Paths", Vec::<Object>::new())
+}
+
+fn subsystem_json(subsystem: &Subsystem<'_>) -> Object {
+    let path = |controller: &&Connected| controller.path_json().with("GivenUp", given_up_json(&controller.state));
+    named_json(subsystem).with("Paths", subsystem.controllers.iter().map(path).collect::<Vec<_>>())
 }
 
 /// The result of `connect`.

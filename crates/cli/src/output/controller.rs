@@ -219,6 +219,7 @@ fn power_state_json(state: &PowerState) -> Object {
     let number = |value: u16| Json::from(value);
     Object::new()
         .with("max_power", number(state.mp.get()))
+        .with("flags", state.flags)
         .with("max_power_scale", state.flags & 1)
         .with("non-operational_state", state.flags >> 1 & 1)
         .with("entry_lat", state.enlat.get())
@@ -232,4 +233,10 @@ fn power_state_json(state: &PowerState) -> Object {
         .with("active_power", number(state.actp.get()))
         .with("active_power_work", state.apws & 7)
         .with("active_scale", state.apws >> 6)
+        .with("emerg_power_fail_recover_time", state.epfrt)
+        .with("emerg_power_fail_recover_scale", state.epfr_fqv_ts & 0xf)
+        .with("force_quiesce_vault_time", state.fqvt)
+        .with("force_quiesce_vault_scale", state.epfr_fqv_ts >> 4)
+        .with("emerg_power_fail_vault_time", state.epfvt)
+        .with("emerg_power_fail_vault_scale", state.epfvts & 0xf)
 }

@@ -12,9 +12,9 @@ use ebof_nvme::feature::{
 use ebof_nvme::log::ReservationEvent;
 use zerocopy::FromBytes as _;
 
-use super::View;
 use super::json::Object;
 use super::text::{digits, dump, temperature};
+use super::{View, feature_json};
 
 /// The result of Get Features.
 pub(crate) struct FeatureView {
@@ -30,7 +30,7 @@ pub(crate) struct FeatureView {
 
 impl View for FeatureView {
     fn text(&self, verbose: bool) -> String {
-        let value = if self.value == 0 { "00000000".to_owned() } else { format!("{:#010x}", self.value) };
+        let value = dword(self.value);
         let fid = self.fid.0;
         let select = select_name(self.select);
         let mut text = format!("get-feature:{fid:#04x} ({}), {select} value:{value}\n", name(self.fid));
@@ -54,20 +54,28 @@ impl View for FeatureView {
     }
 
     fn json(&self, _verbose: bool) -> Object {
+        let fid = format!("{:#04x}", self.fid.0);
+        let named = Object::new().with("name", name(self.fid)).with(select_name(self.select), dword(self.value));
         let mut object = Object::document("get-feature", 1)
             .with("feature", self.fid.0)
             .with("name", name(self.fid))
             .with("select", select_name(self.select).to_lowercase())
-            .with("value", self.value);
+            .with("value", self.value)
+            .with(format!("feature: {fid}"), vec![named]);
         if self.select == Select::Supported {
             let capabilities = Capabilities::decode(self.value);
             return object
+                .with(format!("Feature: {fid}: select"), feature_json::capabilities(self.value))
                 .with("saveable", capabilities.saveable)
                 .with("namespace_specific", capabilities.namespace_specific)
                 .with("changeable", capabilities.changeable);
         }
         if !self.data.is_empty() {
             object.push("data", digits(&self.data));
+        }
+        let fields = feature_json::fields(self.fid, self.value, &self.data);
+        if !fields.is_empty() {
+            object.push(format!("Feature: {fid}"), vec![fields]);
         }
         let fields = explain(self.fid, self.value, &self.data).into_iter();
         let fields = fields.fold(Object::new(), |object, (name, value)| object.with(name, value));
@@ -127,7 +135,23 @@ fn select_name(select: Select) -> &'static str {
     }
 }
 
-fn enabled(set: bool) -> String {
+/// As C's `%#010x`, but 0.
+fn dword(value: u32) -> String {
+    if value == 0 { "00000000".to_owned() } else { format!("{value:#010x}") }
+}
+
+/// The state of a namespace's write protection.
+pub(super) fn write_protection(value: u32) -> &'static str {
+    match WriteProtection::decode(value) {
+        WriteProtection::None => "No Write Protect",
+        WriteProtection::Protected => "Write Protect",
+        WriteProtection::UntilPowerCycle => "Write Protect Until Power Cycle",
+        WriteProtection::Permanent => "Permanent Write Protect",
+        WriteProtection::Reserved(_) => "Reserved",
+    }
+}
+
+pub(super) fn enabled(set: bool) -> String {
     if set { "Enabled" } else { "Disabled" }.to_owned()
 }
 
@@ -179,14 +203,7 @@ fn explain(fid: Fid, value: u32, data: &[u8]) -> Vec<(&'static str, String)> {
             vec![("Keep Alive Timeout (KATO)", format!("{} ms", KeepAliveTimer::decode(value).timeout_ms))]
         }
         Fid::WRITE_PROTECTION => {
-            let state = match WriteProtection::decode(value) {
-                WriteProtection::None => "No Write Protect",
-                WriteProtection::Protected => "Write Protect",
-                WriteProtection::UntilPowerCycle => "Write Protect Until Power Cycle",
-                WriteProtection::Permanent => "Permanent Write Protect",
-                WriteProtection::Reserved(_) => "Reserved",
-            };
-            vec![("Namespace Write Protect", state.to_owned())]
+            vec![("Namespace Write Protect", write_protection(value).to_owned())]
         }
         Fid::TIMESTAMP | Fid::HOST_IDENTIFIER | Fid::HOST_BEHAVIOR_SUPPORT => explain_data(fid, data),
         _ => explain_drive(fid, value),

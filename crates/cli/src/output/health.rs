@@ -8,7 +8,7 @@ use zerocopy::IntoBytes as _;
 
 use super::View;
 use super::json::Object;
-use super::text::{hex, si, temperature};
+use super::text::{device_key, hex, si, temperature};
 
 /// SMART / Health Information.
 pub(crate) struct SmartView {
@@ -224,7 +224,12 @@ impl View for FirmwareView {
 
     fn json(&self, _verbose: bool) -> Object {
         let slot = |(slot, _, revision): (u8, u64, String)| Object::new().with("slot", slot).with("revision", revision);
+        let named = Object::new().with("Active Firmware Slot (afi)", self.data.afi);
+        let named = self.revisions().fold(named, |object, (slot, number, revision)| {
+            object.with(format!("Firmware Rev Slot {slot}"), format!("{number} ({revision})"))
+        });
         Object::document("fw-log", 1)
+            .with(device_key(&self.device), named)
             .with("afi", self.data.afi)
             .with("active_slot", self.data.active_slot())
             .with("next_slot", self.data.next_slot())

@@ -87,24 +87,29 @@ impl NvmNamespaceView {
     }
 
     /// Index, storage tag size, protection information format, whether it is in use.
-    fn formats(&self) -> impl Iterator<Item = (usize, u8, &'static str, bool)> {
+    fn formats(&self) -> impl Iterator<Item = (usize, u8, (u8, &'static str), bool)> {
         (0..self.formats).map(|index| {
             let guard = match self.data.protection_format(index) {
-                ProtectionFormat::Guard16 => "16b guard",
-                ProtectionFormat::Guard32 => "32b guard",
-                ProtectionFormat::Guard64 => "64b guard",
-                ProtectionFormat::Qualified => "qualified",
+                ProtectionFormat::Guard16 => (0, "16b guard"),
+                ProtectionFormat::Guard32 => (1, "32b guard"),
+                ProtectionFormat::Guard64 => (2, "64b guard"),
+                ProtectionFormat::Qualified => (3, "qualified"),
             };
             (index, self.data.storage_tag_bits(index), guard, index == self.in_use)
         })
     }
 }
 
+/// Qualified Protection Information Format (QPIF) of a format.
+fn qualified_format(data: &NvmNamespace, index: usize) -> u8 {
+    data.elbaf.get(index).map_or(0, |elbaf| elbaf.to_bytes()[1] >> 1 & 0xf)
+}
+
 impl View for NvmNamespaceView {
     fn text(&self, verbose: bool) -> String {
         let mut text = format!("NVMe NVM Identify Namespace {}:\n", self.nsid);
         text += &self.fields().to_text(NAME_WIDTH, verbose);
-        for (index, bits, guard, in_use) in self.formats() {
+        for (index, bits, (_, guard), in_use) in self.formats() {
             let in_use = if in_use { " (in use)" } else { "" };
             let _infallible = writeln!(text, "elbaf {index:2} : sts:{bits} pif:{guard}{in_use}");
         }
@@ -112,10 +117,15 @@ impl View for NvmNamespaceView {
     }
 
     fn json(&self, _verbose: bool) -> Object {
-        let format = |(_, bits, guard, in_use): (usize, u8, &str, bool)| {
-            Object::new().with("sts", bits).with("pif", guard).with("in_use", u8::from(in_use))
+        let format = |(index, bits, (pif, guard), in_use): (usize, u8, (u8, &str), bool)| {
+            Object::new()
+                .with("sts", bits)
+                .with("pif", pif)
+                .with("qpif", qualified_format(&self.data, index))
+                .with("guard", guard)
+                .with("in_use", u8::from(in_use))
         };
-        Object::document("nvm-id-ns", 1)
+        Object::document("nvm-id-ns", 2)
             .with("nsid", self.nsid.0)
             .extend(self.fields().to_json())
             .with("elbafs", self.formats().map(format).collect::<Vec<_>>())

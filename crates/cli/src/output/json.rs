@@ -76,6 +76,13 @@ impl Object {
     }
 }
 
+/// The JSON text of a document that is a list, indented, with a newline at its end.
+pub(crate) fn list_text(elements: &[Object]) -> serde_json::Result<String> {
+    let mut text = serde_json::to_string_pretty(elements)?;
+    text.push('\n');
+    Ok(text)
+}
+
 impl Serialize for Object {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.0.len()))?;

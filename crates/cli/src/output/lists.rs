@@ -8,7 +8,7 @@ use zerocopy::IntoBytes as _;
 
 use super::View;
 use super::json::Object;
-use super::text::hex;
+use super::text::{device_key, hex};
 
 /// A namespace list.
 pub(crate) struct NamespaceListView {
@@ -68,6 +68,8 @@ impl View for ControllerListView {
 pub(crate) struct ChangedView {
     /// The verb that shows it.
     pub(crate) verb: &'static str,
+    /// The device's name.
+    pub(crate) device: String,
     /// The log page.
     pub(crate) data: Box<ChangedNamespaces>,
 }
@@ -86,7 +88,17 @@ impl View for ChangedView {
 
     fn json(&self, _verbose: bool) -> Object {
         let nsids = self.data.iter().map(|nsid| Object::new().with("nsid", nsid.0)).collect::<Vec<_>>();
-        Object::document(self.verb, 1).with("overflow", self.data.is_overflowed()).with("changed_ns_list", nsids)
+        let allocated = self.verb == "changed-alloc-ns-list-log";
+        let title = format!("Changed {} Namespace List Log", if allocated { "Allocated" } else { "Attached" });
+        let device = device_key(&self.device);
+        let entries = self.data.iter().enumerate();
+        let entries =
+            entries.fold(Object::new(), |object, (index, nsid)| object.with(format!("[{:4}]", index + 1), hex(nsid.0)));
+        Object::document(self.verb, 1)
+            .with("overflow", self.data.is_overflowed())
+            .with("changed_ns_list", nsids)
+            .with(title, device)
+            .with(device, entries)
     }
 
     fn binary(&self) -> Option<&[u8]> {

@@ -4,15 +4,18 @@
 
 pub(crate) mod ana;
 pub(crate) mod attached;
+pub(crate) mod command_sets;
 pub(crate) mod configuration;
 pub(crate) mod connections;
 pub(crate) mod controller;
 mod controller_bits;
+pub(crate) mod directive;
 pub(crate) mod discovery;
 pub(crate) mod done;
 pub(crate) mod drive;
 pub(crate) mod effects;
 pub(crate) mod endurance;
+mod feature_json;
 pub(crate) mod features;
 pub(crate) mod fields;
 pub(crate) mod functions;
@@ -24,6 +27,7 @@ pub(crate) mod lba_status;
 pub(crate) mod lists;
 pub(crate) mod managed;
 pub(crate) mod namespace;
+pub(crate) mod ocp;
 pub(crate) mod passthru;
 pub(crate) mod persistent;
 pub(crate) mod raw;
@@ -60,6 +64,20 @@ pub trait View {
     }
 }
 
+/// Something that a verb prints, and whose JSON is a list, because it is one in nvme-cli.
+pub(crate) trait ListView {
+    /// As text, in nvme-cli's format; with more details if `verbose`.
+    fn text(&self, verbose: bool) -> String;
+
+    /// The elements of the JSON list, each of which begins with the schema.
+    fn json(&self, verbose: bool) -> Vec<Object>;
+
+    /// As the bytes that the controller returned, if there are any.
+    fn binary(&self) -> Option<&[u8]> {
+        None
+    }
+}
+
 /// Prints a view as the options say.
 ///
 /// # Errors
@@ -68,13 +86,24 @@ pub fn show(global: &Global, view: &dyn View) -> anyhow::Result<()> {
     match global.format {
         Format::Normal => print(view.text(global.is_verbose()).as_bytes()),
         Format::Json => print(view.json(global.is_verbose()).to_text()?.as_bytes()),
-        Format::Binary => {
-            let bytes = view
-                .binary()
-                .ok_or_else(|| Failure::usage("this verb has no binary output", "use -o normal or -o json"))?;
-            print(bytes)
-        }
+        Format::Binary => print(view.binary().ok_or_else(no_binary)?),
     }
+}
+
+/// As [`show`], for a view whose JSON is a list.
+///
+/// # Errors
+/// As [`show`].
+pub(crate) fn show_list(global: &Global, view: &dyn ListView) -> anyhow::Result<()> {
+    match global.format {
+        Format::Normal => print(view.text(global.is_verbose()).as_bytes()),
+        Format::Json => print(json::list_text(&view.json(global.is_verbose()))?.as_bytes()),
+        Format::Binary => print(view.binary().ok_or_else(no_binary)?),
+    }
+}
+
+fn no_binary() -> Failure {
+    Failure::usage("this verb has no binary output", "use -o normal or -o json")
 }
 
 /// Writes to standard output.

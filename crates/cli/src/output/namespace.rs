@@ -148,10 +148,13 @@ impl View for NamespaceView {
             object.with("in_use", u8::from(index == self.data.format_index()))
         };
         let formats: Vec<Object> = self.data.lba_formats().iter().enumerate().map(format).collect();
-        let object = Object::document("id-ns", 1).with("nsid", self.nsid.0);
-        let mut object = object.extend(self.fields().to_json()).with("lbafs", formats);
+        let object = Object::document("id-ns", 2).with("nsid", self.nsid.0);
+        // As in nvme-cli: as far as the first zero, 16 bytes in an element.
+        let used = self.data.vs.iter().position(|byte| *byte == 0).unwrap_or(self.data.vs.len());
+        let vendor = self.data.vs[..used].chunks(16).map(digits).collect::<Vec<_>>();
+        let mut object = object.extend(self.fields().to_json()).with("lbafs", formats).with("vs", vendor);
         if self.vendor_specific {
-            object.push("vs", digits(&self.data.vs));
+            object.push("vendor_specific", digits(&self.data.vs));
         }
         object
     }
@@ -247,9 +250,26 @@ impl View for DescriptorsView {
 
     fn json(&self, _verbose: bool) -> Object {
         let descriptors = Descriptors::new(self.data.as_slice()).flatten();
+        // Where each begins in the list.
+        let mut offset = 0_usize;
         let object = |descriptor: NamespaceIdDescriptor<'_>| {
             let (name, value) = named(&descriptor);
-            Object::new().with("type", descriptor.nidt()).with("name", name).with("value", value)
+            let begins = offset;
+            let bytes = descriptor.nid().len();
+            offset += DESCRIPTOR_HEADER_BYTES + bytes;
+            let decimal = match descriptor {
+                NamespaceIdDescriptor::Csi(csi) => csi.0.to_string(),
+                _ => value.clone(),
+            };
+            Object::new()
+                .with("loc", begins as u64)
+                .with("nidt", descriptor.nidt())
+                .with("nidl", bytes as u64)
+                .with("Type", name)
+                .with(name, decimal)
+                .with("type", descriptor.nidt())
+                .with("name", name)
+                .with("value", value)
         };
         Object::document("ns-descs", 1)
             .with("nsid", self.nsid.0)
@@ -260,6 +280,9 @@ impl View for DescriptorsView {
         Some(self.data.as_slice())
     }
 }
+
+/// Bytes of a descriptor before its identifier.
+const DESCRIPTOR_HEADER_BYTES: usize = 4;
 
 fn named(descriptor: &NamespaceIdDescriptor<'_>) -> (&'static str, String) {
     match descriptor {

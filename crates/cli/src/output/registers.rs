@@ -40,17 +40,23 @@ impl View for RegistersView {
     }
 
     fn json(&self, verbose: bool) -> Object {
-        let document = Object::document("show-regs", 1);
-        self.values.iter().fold(document, |object, (symbol, value)| {
+        let document = Object::document("show-regs", 2);
+        self.values.iter().fold(document, |object, &(symbol, value)| {
+            let key = json_symbol(symbol);
             if !verbose {
-                return object.with(*symbol, *value);
+                return object.with(key, value);
             }
-            let explained = explain(symbol, *value).into_iter();
+            let explained = explain(symbol, value).into_iter();
             let explained = explained
-                .fold(Object::new().with("value", *value), |object, (name, meaning)| object.with(name, meaning));
-            object.with(*symbol, explained)
+                .fold(Object::new().with("value", value), |object, (name, meaning)| object.with(name, meaning));
+            object.with(key, explained)
         })
     }
+}
+
+/// The symbol in JSON, where it differs from nvme-cli's text.
+pub(crate) fn json_symbol(symbol: &'static str) -> &'static str {
+    if symbol == "version" { "vs" } else { symbol }
 }
 
 /// One property (`get-property`, `set-property`).
@@ -86,11 +92,47 @@ impl View for PropertyView {
 
     fn json(&self, _verbose: bool) -> Object {
         let known = self.known();
-        Object::document(self.verb, 1)
+        let document = if self.verb == "get-property" {
+            Object::document(self.verb, 2)
+                .with("property", format!("{:#04x}", self.offset))
+                .with("value", format!("{:x}", self.value))
+                .with("number", self.value)
+        } else {
+            Object::document(self.verb, 1).with("value", self.value)
+        };
+        document
             .with("offset", self.offset)
-            .with("symbol", known.map(|(symbol, _)| symbol))
+            .with("symbol", known.map(|(symbol, _)| json_symbol(symbol)))
             .with("name", known.map(|(_, name)| name))
-            .with("value", self.value)
+    }
+}
+
+/// Properties that were read by name (`get-reg`).
+#[derive(Debug)]
+pub(crate) struct ReadRegistersView {
+    /// Offset, symbol, value.
+    pub(crate) values: Vec<(u32, &'static str, u64)>,
+}
+
+impl View for ReadRegistersView {
+    fn text(&self, verbose: bool) -> String {
+        let mut text = String::new();
+        for &(offset, symbol, value) in &self.values {
+            let _infallible = writeln!(text, "register: {offset:#04x} ({symbol}), value: {value:#x}");
+            for (name, meaning) in explain(symbol, value).into_iter().filter(|_| verbose) {
+                let _infallible = writeln!(text, "\t{name:<58}: {meaning}");
+            }
+        }
+        text
+    }
+
+    fn json(&self, verbose: bool) -> Object {
+        self.values.iter().fold(Object::document("get-reg", 1), |object, &(offset, symbol, value)| {
+            let named = Object::new().with("name", symbol).with("value", value);
+            let fields = explain(symbol, value).into_iter().filter(|_| verbose);
+            let named = fields.fold(named, |object, (name, meaning)| object.with(name, meaning));
+            object.with(format!("register: {offset:#04x}"), vec![named])
+        })
     }
 }
 
@@ -99,11 +141,11 @@ fn explain(symbol: &str, value: u64) -> Vec<(&'static str, String)> {
     let low = u32::try_from(value & 0xffff_ffff).unwrap_or_default();
     match symbol {
         "cap" => explain_cap(Cap(value)),
-        "version" => vec![("NVMe specification", Version(low).to_string())],
+        "version" | "vs" => vec![("NVMe specification", Version(low).to_string())],
         "cc" => explain_cc(Cc(low)),
         "csts" => explain_csts(Csts(low)),
         "nssr" => vec![("NVM Subsystem Reset Control (NSSRC)", low.to_string())],
-        _ => {
+        "crto" => {
             let media = low & 0xffff;
             let independent = low >> 16;
             vec![
@@ -111,6 +153,7 @@ fn explain(symbol: &str, value: u64) -> Vec<(&'static str, String)> {
                 ("Controller Ready With Media Timeout (CRWMT)", format!("{} ms", media * 500)),
             ]
         }
+        _ => Vec::new(),
     }
 }
 

@@ -64,6 +64,12 @@ impl View for ReportView {
             .with("regstrnt", status.regstrnt.get())
             .with("ptpls", status.ptpls)
             .with("registrantext", registrants.iter().map(registrant).collect::<Vec<_>>())
+            // nvme-cli has the words of NVMe 1.
+            .with("regctl", status.regstrnt.get())
+            .with(
+                if self.extended { "regctlext" } else { "regctls" },
+                registrants.iter().map(registrant).collect::<Vec<_>>(),
+            )
     }
 
     fn binary(&self) -> Option<&[u8]> {
@@ -104,6 +110,7 @@ impl View for NotificationView {
             .with("event", self.data.kind().map(ReservationEvent::name))
             .with("num_logs", self.data.nalp)
             .with("NSID", self.data.nsid.get())
+            .with("nsid", self.data.nsid.get())
     }
 
     fn binary(&self) -> Option<&[u8]> {

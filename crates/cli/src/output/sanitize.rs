@@ -7,7 +7,7 @@ use zerocopy::IntoBytes as _;
 
 use super::View;
 use super::json::Object;
-use super::text::hex;
+use super::text::{device_key, hex};
 
 /// The Sanitize Status log.
 pub(crate) struct SanitizeView {
@@ -84,16 +84,18 @@ impl View for SanitizeView {
             .with("global_erased", u8::from(data.global_data_erased()))
             .with("no_cmplted_passes", data.passes())
             .with("status", format!("({}) {}", data.sstat.get() & 7, data.state().name()));
-        let object = Object::document("sanitize-log", 1)
-            .with("device", self.device.as_str())
-            .with("sprog", data.sprog.get())
-            .with("progress", data.percent())
-            .with("sstat", status)
-            .with("cdw10_info", data.scdw10.get());
+        let object =
+            Object::new().with("sprog", data.sprog.get()).with("sstat", status).with("cdw10_info", data.scdw10.get());
         let object = self.times().into_iter().fold(object, |object, (_, key, seconds)| object.with(key, seconds));
         let states =
             Object::new().with("sanitize_state", state(data.ssi & 0x0f)).with("failure_state", state(data.ssi >> 4));
-        object.with("sanitize_state_information", states)
+        let object = object.with("sanitize_state_information", states);
+        Object::document("sanitize-log", 1)
+            .with("device", self.device.as_str())
+            .with("progress", data.percent())
+            // nvme-cli's place, and one that has the same name for each device.
+            .with(device_key(&self.device), object.clone())
+            .extend(object)
     }
 
     fn binary(&self) -> Option<&[u8]> {

@@ -6,7 +6,7 @@ use ebof_attach::{Attached, Device, Request};
 use ebof_drive::function::{self, Function, Primary};
 use ebof_nvme::feature::{Fid, Select};
 use ebof_nvme::identify::{
-    ControllerList, EnduranceGroupList, IdentifyController, IdentifyNamespace, IndependentNamespace,
+    ControllerList, EnduranceGroupList, IdentifyController, IdentifyNamespace, IndependentNamespace, IoCommandSets,
     NamespaceGranularityList, NamespaceList, NvmController, NvmNamespace,
 };
 use ebof_nvme::lba_status::{Completion, status_list};
@@ -15,8 +15,9 @@ use ebof_nvme::log::persistent_event::{
 };
 use ebof_nvme::log::{
     ChangedNamespaces, CommandEffects, CommandsSupportedAndEffects, DiscoveryEntries, EnduranceGroupInformation,
-    ErrorInformation, EventKind, FirmwareSlots, Lid, LidSupport, PersistentEventHeader, ReservationEvent,
-    ReservationNotification, SanitizeLog, SelfTestLog, SmartHealth, Submission, SupportedLogPages, push_event,
+    ErrorInformation, EventKind, FeatureEffects, FeaturesSupportedAndEffects, FirmwareSlots, Lid, LidSupport,
+    PersistentEventHeader, ReservationEvent, ReservationNotification, SanitizeLog, SelfTestLog, SmartHealth,
+    Submission, SupportedLogPages, push_event, scope,
 };
 use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::property::Cap;
@@ -24,13 +25,14 @@ use ebof_nvme::{ControllerId, Nsid};
 use ebof_testkit::hex;
 use zerocopy::{FromBytes, IntoBytes as _};
 
-use super::View;
-use super::attached::{ConnectView, Connected, ListView, SubsystemsView};
+use super::attached::{ConnectView, Connected, DevicesView, Ranking, SubsystemsView, TopologyView};
+use super::command_sets::{CommandSetsView, UuidList, UuidsView};
 use super::connections::{ConnectAllView, DisconnectView};
 use super::controller::ControllerView;
+use super::directive::DirectiveView;
 use super::discovery::DiscoveryView;
 use super::done::Done;
-use super::effects::{EffectsView, SupportedView};
+use super::effects::{EffectsView, FeatureEffectsView, SupportedView};
 use super::endurance::EnduranceView;
 use super::features::{FeatureSetView, FeatureView};
 use super::functions::{PrimaryView, SecondaryView, VirtualizedView};
@@ -48,6 +50,7 @@ use super::registers::RegistersView;
 use super::reservation::{NotificationView, ReportView};
 use super::sanitize::SanitizeView;
 use super::self_test::SelfTestView;
+use super::{ListView, View};
 
 macro_rules! bytes {
     ($file:literal) => {
@@ -57,6 +60,16 @@ macro_rules! bytes {
 
 fn read<T: FromBytes>(bytes: &[u8]) -> Box<T> {
     Box::new(T::read_from_prefix(bytes).unwrap().0)
+}
+
+/// As [`assert_view`], of a view whose JSON is a list.
+macro_rules! assert_list_view {
+    ($name:literal, $view:expr) => {{
+        let view: &dyn ListView = &$view;
+        let json = super::json::list_text(&view.json(false)).unwrap();
+        let (plain, verbose) = (view.text(false), view.text(true));
+        insta::assert_snapshot!($name, format!("{plain}======== verbose\n{verbose}======== json\n{json}"));
+    }};
 }
 
 /// Text, verbose text and JSON of a view, in one snapshot.
@@ -121,14 +134,26 @@ fn lists() {
     assert_view!("list-ctrl", ControllerListView { data });
     assert_view!(
         "changed-ns-list-log",
-        ChangedView { verb: "changed-ns-list-log", data: Box::new(ChangedNamespaces::new([Nsid(3)])) }
+        ChangedView {
+            verb: "changed-ns-list-log",
+            device: "nvme0".to_owned(),
+            data: Box::new(ChangedNamespaces::new([Nsid(3)]))
+        }
     );
     assert_eq!(
-        ChangedView { verb: "changed-ns-list-log", data: Box::new(ChangedNamespaces::new([])) }.text(false),
+        ChangedView {
+            verb: "changed-ns-list-log",
+            device: "nvme0".to_owned(),
+            data: Box::new(ChangedNamespaces::new([]))
+        }
+        .text(false),
         "no ns changed\n"
     );
-    let overflow =
-        ChangedView { verb: "changed-ns-list-log", data: Box::new(ChangedNamespaces::new((1..2000).map(Nsid))) };
+    let overflow = ChangedView {
+        verb: "changed-ns-list-log",
+        device: "nvme0".to_owned(),
+        data: Box::new(ChangedNamespaces::new((1..2000).map(Nsid))),
+    };
     assert_eq!(overflow.text(false), "more than 1024 ns changed\n");
 }
 
@@ -158,7 +183,10 @@ fn drive_logs() {
     let data = ReservationNotification::new(3, ReservationEvent::RegistrationPreempted, Nsid(1), 2);
     assert_view!("resv-notif-log", NotificationView { device: device(), data: Box::new(data) });
     let data = Box::new(ChangedNamespaces::new([Nsid(3)]));
-    assert_view!("changed-alloc-ns-list-log", ChangedView { verb: "changed-alloc-ns-list-log", data });
+    assert_view!(
+        "changed-alloc-ns-list-log",
+        ChangedView { verb: "changed-alloc-ns-list-log", device: "nvme0".to_owned(), data }
+    );
 }
 
 #[test]
@@ -204,11 +232,36 @@ fn effects() {
     let format = CommandEffects::CSUPP.with(CommandEffects::LBCC).with(CommandEffects::NCC);
     data.set_admin(admin::FORMAT_NVM, format.with_submission(Submission::Alone));
     data.set_io(nvm::WRITE, CommandEffects::CSUPP.with(CommandEffects::LBCC));
-    assert_view!("effects-log", EffectsView { data, csi: 0 });
+    assert_list_view!("effects-log", EffectsView { data, csi: 0 });
     let mut data = Box::new(SupportedLogPages::default());
     data.set(Lid::SMART_HEALTH, LidSupport::SUPPORTED);
     data.set(Lid::DISCOVERY, LidSupport::with_parameter(2));
     assert_view!("supported-log-pages", SupportedView { device: "nvme0".to_owned(), data });
+}
+
+#[test]
+fn command_sets_uuids_and_features() {
+    let mut data = IoCommandSets::nvm_only();
+    data.iocsc[1] = (1 << 2 | 1).into();
+    assert_view!("id-iocs", CommandSetsView { data: Box::new(data) });
+    let mut bytes = [0; 4096];
+    bytes[32] = 1;
+    bytes[48..64].copy_from_slice(&[0xab; 16]);
+    assert_view!("id-uuid", UuidsView { data: read::<UuidList>(&bytes) });
+    let mut data = Box::new(FeaturesSupportedAndEffects::default());
+    data.set(Fid::NUMBER_OF_QUEUES, FeatureEffects::FSUPP.with(FeatureEffects::CCC).with_scope(scope::CONTROLLER));
+    assert_view!("fid-support-effects-log", FeatureEffectsView { device: "nvme0".to_owned(), data });
+    let view = |kind, data: &[u8]| DirectiveView {
+        verb: "dir-receive",
+        kind,
+        operation: 1,
+        spec: 0,
+        nsid: Nsid(1),
+        result: 0,
+        data: data.to_vec(),
+    };
+    assert_view!("dir-receive-identify", view(0, &[[3; 32], [1; 32], [0; 32]].concat()));
+    assert_view!("dir-receive-streams", view(1, &[16, 0, 14, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 4, 0]));
 }
 
 #[test]
@@ -305,7 +358,7 @@ fn connected() -> Vec<Connected> {
 }
 
 /// A device that ended, and a controller that was given up.
-fn given_up() -> ListView {
+fn given_up() -> DevicesView {
     let mut controllers = connected();
     controllers[0].state.ended.push(Ended {
         name: "nvme0n1".to_owned(),
@@ -316,17 +369,18 @@ fn given_up() -> ListView {
     });
     let given_up = GivenUp { reason: "nobody listens there".to_owned(), at: 1_795_355_060 };
     let state = State { given_up: Some(given_up), state: "dead".to_owned(), ..example_state("nvme5") };
-    ListView { controllers, given_up: vec![state] }
+    DevicesView { controllers, given_up: vec![state] }
 }
 
 #[test]
 fn connections() {
-    assert_view!("list", ListView { controllers: connected(), given_up: Vec::new() });
+    assert_view!("list", DevicesView { controllers: connected(), given_up: Vec::new() });
     assert_view!("list-given-up", given_up());
-    assert_view!("list-subsys", SubsystemsView { controllers: connected() });
+    assert_list_view!("show-topology", TopologyView { controllers: connected(), ranking: Ranking::Namespace });
+    assert_list_view!("list-subsys", SubsystemsView { controllers: connected() });
     let dead = given_up().given_up.remove(0);
     let dead = SubsystemsView { controllers: vec![Connected { state: dead, used_blocks: Vec::new() }] };
-    assert_view!("list-subsys-given-up", dead);
+    assert_list_view!("list-subsys-given-up", dead);
     let attached =
         || Attached { name: "nvme0".to_owned(), devices: vec![device(1, Some("/dev/loop0")), device(2, None)] };
     let connect = || ConnectView { nqn: "nqn.2014-08.org.example:drive0".to_owned(), attached: attached() };

@@ -7,6 +7,11 @@ pub(crate) fn hex<T: LowerHex + PartialEq + Default + Copy>(value: T) -> String 
     if value == T::default() { "0".to_owned() } else { format!("{value:#x}") }
 }
 
+/// The key of documents in which nvme-cli has the device's name as one: without its directory.
+pub(crate) fn device_key(device: &str) -> &str {
+    if device.starts_with('/') { device.rsplit('/').next().unwrap_or(device) } else { device }
+}
+
 /// Bytes as hexadecimal digits.
 pub(crate) fn digits(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
@@ -62,14 +67,43 @@ pub(crate) fn temperature(kelvin: u16) -> String {
 }
 
 /// A table in nvme-cli's format: titles, dashes as wide as the column, rows. A longer cell makes
-/// its column wider.
+/// its column wider; on a terminal only as far as a line of it goes.
 pub(crate) fn table(columns: &[(&str, usize)], rows: &[Vec<String>]) -> String {
-    let width = |index: usize, least: usize| {
-        rows.iter().filter_map(|row| row.get(index)).map(|cell| cell.chars().count()).max().unwrap_or(0).max(least)
-    };
-    let widths: Vec<usize> = columns.iter().enumerate().map(|(index, (_, least))| width(index, *least)).collect();
+    table_within(columns, rows, terminal_columns())
+}
+
+/// The columns of the terminal on standard output; `None` for a file or a program, which get all.
+fn terminal_columns() -> Option<usize> {
+    // Tests have the terminal of who runs them.
+    if cfg!(test) {
+        return None;
+    }
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|&columns| columns > 0)
+}
+
+/// The least that a column is cut to.
+const COLUMN_MIN: usize = 8;
+
+/// As [`table`], in lines of at most `limit` characters as far as columns of 8 allow that.
+fn table_within(columns: &[(&str, usize)], rows: &[Vec<String>], limit: Option<usize>) -> String {
+    let content =
+        |index: usize| rows.iter().filter_map(|row| row.get(index)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let width = |(index, (_, least)): (usize, &(&str, usize))| content(index).max(*least);
+    let mut widths: Vec<usize> = columns.iter().enumerate().map(width).collect();
+    let total = |widths: &[usize]| widths.iter().sum::<usize>() + widths.len().saturating_sub(1);
+    if let Some(limit) = limit.filter(|&limit| total(&widths) > limit) {
+        // First the room that nothing is in, then the widest column, again and again.
+        let needed = |(index, (title, _)): (usize, &(&str, usize))| content(index).max(title.chars().count());
+        widths = columns.iter().enumerate().map(needed).collect();
+        while total(&widths) > limit {
+            let widest = widths.iter_mut().max().filter(|width| **width > COLUMN_MIN);
+            let Some(widest) = widest else { break };
+            *widest -= 1;
+        }
+    }
     let line = |cells: Vec<String>| {
-        let padded = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        let padded = cells.iter().zip(&widths).map(|(cell, &width)| format!("{:<width$}", shortened(cell, width)));
         let mut line = padded.collect::<Vec<_>>().join(" ").trim_end().to_owned();
         line.push('\n');
         line
@@ -78,6 +112,18 @@ pub(crate) fn table(columns: &[(&str, usize)], rows: &[Vec<String>]) -> String {
     text += &line(widths.iter().map(|&width| "-".repeat(width)).collect());
     rows.iter().for_each(|row| text += &line(row.clone()));
     text
+}
+
+/// A text with its middle left out where it is longer: its ends tell most of NQNs and paths apart.
+fn shortened(text: &str, width: usize) -> String {
+    let count = text.chars().count();
+    if count <= width {
+        return text.to_owned();
+    }
+    let kept = width.saturating_sub(1);
+    let head = kept / 2;
+    let (first, last) = (text.chars().take(head), text.chars().skip(count - (kept - head)));
+    first.chain(['…']).chain(last).collect()
 }
 
 /// Bytes as a hexadecimal dump, 16 to a line, with the printable characters at the right.
@@ -115,6 +161,25 @@ mod tests {
     fn columns_are_as_wide_as_their_cells() {
         let text = table(&[("A", 3), ("B", 1)], &[vec!["long cell".to_owned(), "x".to_owned()]]);
         assert_eq!(text, "A         B\n--------- -\nlong cell x\n");
+    }
+
+    #[test]
+    fn a_table_fits_its_terminal() {
+        let nqn = "nqn.2014-08.org.nvmexpress:uuid:0ac29a59-b98b-4063-ad8b-ccafafac0b6c";
+        let rows = [vec!["nvme0".to_owned(), nqn.to_owned(), "live".to_owned()]];
+        let columns = [("Device", 21), ("Subsystem-NQN", 96), ("State", 10)];
+        assert!(table_within(&columns, &rows, None).lines().any(|line| line.len() > 120));
+        let text = table_within(&columns, &rows, Some(60));
+        assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
+        assert!(text.contains("nqn.2014-08") && text.contains("…") && text.contains("ccafafac0b6c live"), "{text}");
+        // Enough room for what there is: nothing is cut.
+        assert!(table_within(&columns, &rows, Some(90)).contains(nqn));
+        // Too narrow for anything: short, and no panic.
+        assert!(table_within(&columns, &rows, Some(3)).lines().all(|line| line.chars().count() <= 24));
+        assert_eq!(
+            (shortened("abcdef", 3), shortened("ä", 1), shortened("abc", 0)),
+            ("a…f".into(), "ä".into(), "…".into())
+        );
     }
 
     #[test]

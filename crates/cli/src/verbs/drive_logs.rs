@@ -291,7 +291,7 @@ impl ChangedAllocNsListLog {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
             let data = command::log(device, Nsid::ALL, command::log_page(Lid::CHANGED_ALLOCATED_NAMESPACES))?;
-            Ok(ChangedView { verb: "changed-alloc-ns-list-log", data })
+            Ok(ChangedView { verb: "changed-alloc-ns-list-log", device: device.name().to_owned(), data })
         })
     }
 }

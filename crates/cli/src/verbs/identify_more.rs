@@ -1,13 +1,15 @@
-//! `nvm-id-ctrl`, `nvm-id-ns`, `cmdset-ind-id-ns`, `id-ns-granularity`, `list-endgrp`: the smaller
-//! Identify data structures.
+//! `nvm-id-ctrl`, `nvm-id-ns`, `cmdset-ind-id-ns`, `id-ns-granularity`, `list-endgrp`, `id-iocs`,
+//! `id-uuid`: the smaller Identify data structures.
 
 use ebof_nvme::identify::Cns;
 
 use super::Outcome;
+use super::number;
 use super::on_device::{NamespaceArgs, Shown, on_device};
 use crate::command::{self, Identify};
 use crate::device::{DeviceArgs, Needs};
 use crate::global::Global;
+use crate::output::command_sets::{CommandSetsView, UuidsView};
 use crate::output::identify_more::{
     EnduranceGroupsView, GranularityView, IndependentView, NvmControllerView, NvmNamespaceView,
 };
@@ -38,11 +40,40 @@ impl OfController {
         })
     }
 
+    /// UUIDs of vendor specific information.
+    pub(crate) fn uuids(self, global: &Global) -> Outcome {
+        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
+            let data = command::identify(device, Identify::new(Cns::UUID_LIST))?;
+            Ok(UuidsView { data })
+        })
+    }
+
     /// Endurance groups.
     pub(crate) fn endurance_groups(self, global: &Global) -> Outcome {
         on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
             let data = command::identify(device, Identify::new(Cns::ENDURANCE_GROUP_LIST))?;
             Ok(EnduranceGroupsView { data })
+        })
+    }
+}
+
+/// The combinations of I/O command sets.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct IdIocs {
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// The controller that is asked about [default: the one that answers]
+    #[arg(short, long, value_name = "CNTLID", value_parser = number::parse::<u16>, default_value = "0xffff")]
+    controller_id: u16,
+    #[command(flatten)]
+    shown: Shown,
+}
+
+impl IdIocs {
+    pub(crate) fn run(self, global: &Global) -> Outcome {
+        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
+            let what = Identify { cntid: self.controller_id, ..Identify::new(Cns::IO_COMMAND_SETS) };
+            Ok(CommandSetsView { data: command::identify(device, what)? })
         })
     }
 }

@@ -11,8 +11,8 @@ use zerocopy::{FromZeros as _, IntoBytes as _};
 
 use super::Outcome;
 use crate::global::Global;
-use crate::output::attached::{Connected, ListView, Ranking, SubsystemsView, TopologyView};
-use crate::output::{say, show};
+use crate::output::attached::{Connected, DevicesView, Ranking, SubsystemsView, TopologyView};
+use crate::output::{say, show, show_list};
 
 /// Lists block devices.
 #[derive(Clone, Debug, clap::Args)]
@@ -21,7 +21,7 @@ pub(crate) struct List {}
 impl List {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         let (controllers, given_up) = connected(None)?;
-        show(global, &ListView { controllers, given_up })?;
+        show(global, &DevicesView { controllers, given_up })?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -46,7 +46,7 @@ impl ListSubsys {
         let (mut controllers, given_up) = connected(self.nqn.as_deref())?;
         controllers.extend(given_up.into_iter().map(|state| Connected { state, used_blocks: Vec::new() }));
         controllers.retain(|controller| of_device.as_ref().is_none_or(|nqn| controller.state.subnqn == *nqn));
-        show(global, &SubsystemsView { controllers })?;
+        show_list(global, &SubsystemsView { controllers })?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -63,7 +63,7 @@ impl ShowTopology {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         let (mut controllers, given_up) = connected(None)?;
         controllers.extend(given_up.into_iter().map(|state| Connected { state, used_blocks: Vec::new() }));
-        show(global, &TopologyView { controllers, ranking: self.ranking })?;
+        show_list(global, &TopologyView { controllers, ranking: self.ranking })?;
         Ok(ExitCode::SUCCESS)
     }
 }

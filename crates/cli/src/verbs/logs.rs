@@ -1,5 +1,7 @@
-//! Log pages: `get-log`, `smart-log`, `error-log`, `fw-log`, `effects-log`, `changed-ns-list-log`,
-//! `supported-log-pages`.
+//! Log pages: `get-log`, `smart-log`, `error-log`, `fw-log`, `effects-log`,
+//! `fid-support-effects-log`, `changed-ns-list-log`, `supported-log-pages`.
+
+use std::process::ExitCode;
 
 use ebof_nvme::Nsid;
 use ebof_nvme::identify::Csi;
@@ -13,11 +15,11 @@ use crate::command;
 use crate::device::{DeviceArgs, Needs};
 use crate::failure::Failure;
 use crate::global::Global;
-use crate::output::effects::{EffectsView, SupportedView};
+use crate::output::effects::{EffectsView, FeatureEffectsView, SupportedView};
 use crate::output::health::{ErrorLogView, FirmwareView, SmartView};
 use crate::output::lists::ChangedView;
 use crate::output::raw::LogView;
-use crate::output::say;
+use crate::output::{say, show_list};
 
 /// Maximum number of bytes that `get-log` reads: more than the size of any log page of fixed size.
 const LOG_BYTES_MAX: u64 = 64 << 20;
@@ -179,7 +181,15 @@ impl PlainLog {
                 say("reading this log clears it");
             }
             let data = command::log(device, Nsid::ALL, command::log_page(Lid::CHANGED_NAMESPACES))?;
-            Ok(ChangedView { verb: "changed-ns-list-log", data })
+            Ok(ChangedView { verb: "changed-ns-list-log", device: device.name().to_owned(), data })
+        })
+    }
+
+    /// Feature Identifiers Supported and Effects.
+    pub(crate) fn features(self, global: &Global) -> Outcome {
+        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
+            let data = command::log(device, Nsid::ALL, command::log_page(Lid::FEATURE_EFFECTS))?;
+            Ok(FeatureEffectsView { device: device.name().to_owned(), data })
         })
     }
 
@@ -206,10 +216,11 @@ pub(crate) struct EffectsLog {
 
 impl EffectsLog {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
-            let page = GetLogPage { csi: Csi(self.csi), ..command::log_page(Lid::COMMAND_EFFECTS) };
-            let data = command::log(device, Nsid::ALL, page)?;
-            Ok(EffectsView { data, csi: self.csi })
-        })
+        let global = self.shown.apply(global);
+        let mut device = self.device.open(Needs::Admin, &global)?;
+        let page = GetLogPage { csi: Csi(self.csi), ..command::log_page(Lid::COMMAND_EFFECTS) };
+        let data = command::log(&mut *device, Nsid::ALL, page)?;
+        show_list(&global, &EffectsView { data, csi: self.csi })?;
+        Ok(ExitCode::SUCCESS)
     }
 }

@@ -173,7 +173,7 @@ pub(crate) struct SanitizeNvm {
 }
 
 /// Reads a sanitize action by nvme-cli's names or numbers.
-fn sanitize_action(text: &str) -> Result<SanitizeAction, String> {
+pub(super) fn sanitize_action(text: &str) -> Result<SanitizeAction, String> {
     match text {
         "exit-failure" | "1" => Ok(SanitizeAction::ExitFailure),
         "start-block-erase" | "block-erase" | "2" => Ok(SanitizeAction::BlockErase),

@@ -4,6 +4,7 @@
 pub(crate) mod ana;
 mod any_namespace;
 pub(crate) mod blocks;
+mod boot_partition;
 pub(crate) mod completion;
 pub(crate) mod config;
 pub(crate) mod connect;
@@ -12,6 +13,7 @@ mod connections;
 pub(crate) mod controller;
 pub(crate) mod copy;
 mod directive;
+mod directives;
 pub(crate) mod discover;
 pub(crate) mod drive_logs;
 mod edit;
@@ -34,6 +36,7 @@ pub(crate) mod logs;
 pub(crate) mod media;
 pub(crate) mod namespaces;
 mod number;
+mod ocp;
 mod on_device;
 pub(crate) mod pages;
 mod passthru;
@@ -44,6 +47,7 @@ mod remote;
 pub(crate) mod report;
 pub(crate) mod reservations;
 mod running;
+pub(crate) mod sanitize_ns;
 pub(crate) mod security;
 pub(crate) mod self_test;
 mod tags;
@@ -65,7 +69,7 @@ impl Program {
 
 /// The verbs, by nvme-cli's names where it has them, in the order of the help. To add one: its
 /// arguments and what it does in a file here, its row below, and the manual (docs/cli.md).
-pub(crate) static VERBS: [Verb; 88] = [
+pub(crate) static VERBS: [Verb; 98] = [
     Verb::new(Group::Serve, "config", &Of(config::run))
         .about("Check a target's configuration, and change that of a running one")
         .example("ebof config check ebof.toml"),
@@ -126,6 +130,12 @@ pub(crate) static VERBS: [Verb; 88] = [
     Verb::new(Group::Inspect, "list-endgrp", &Of(identify_more::OfController::endurance_groups))
         .about("List the endurance groups")
         .example("ebof list-endgrp nvme0"),
+    Verb::new(Group::Inspect, "id-iocs", &Of(identify_more::IdIocs::run))
+        .about("List the combinations of I/O command sets")
+        .example("ebof id-iocs nvme0"),
+    Verb::new(Group::Inspect, "id-uuid", &Of(identify_more::OfController::uuids))
+        .about("List the UUIDs of vendor specific information")
+        .example("ebof id-uuid nvme0"),
     Verb::new(Group::Inspect, "primary-ctrl-caps", &Of(functions::PrimaryCtrlCaps::run))
         .about("Show the resources for functions of a drive")
         .example("ebof primary-ctrl-caps nvme0"),
@@ -138,6 +148,9 @@ pub(crate) static VERBS: [Verb; 88] = [
     Verb::new(Group::Inspect, "show-regs", &Of(controller::ShowRegs::run))
         .about("Show the controller's properties")
         .example("ebof show-regs nvme0 -H"),
+    Verb::new(Group::Inspect, "get-reg", &Of(property::GetReg::run))
+        .about("Show properties of the controller by their names")
+        .example("ebof get-reg nvme0 --csts -H"),
     Verb::new(Group::Inspect, "get-property", &Of(property::GetProperty::run))
         .about("Show a property of the controller")
         .example("ebof get-property nvme0 -O 0x1c -H"),
@@ -159,6 +172,9 @@ pub(crate) static VERBS: [Verb; 88] = [
     Verb::new(Group::Inspect, "effects-log", &Of(logs::EffectsLog::run))
         .about("Show the Commands Supported and Effects log")
         .example("ebof effects-log nvme0 -H"),
+    Verb::new(Group::Inspect, "fid-support-effects-log", &Of(logs::PlainLog::features))
+        .about("Show the Feature Identifiers Supported and Effects log")
+        .example("ebof fid-support-effects-log nvme0 -H"),
     Verb::new(Group::Inspect, "changed-ns-list-log", &Of(logs::PlainLog::changed_namespaces))
         .about("Show the Changed Namespace List log")
         .example("ebof changed-ns-list-log nvme0"),
@@ -189,9 +205,24 @@ pub(crate) static VERBS: [Verb; 88] = [
     Verb::new(Group::Inspect, "resv-notif-log", &Of(drive_logs::ResvNotifLog::run))
         .about("Show the Reservation Notification log")
         .example("ebof resv-notif-log nvme0"),
+    Verb::new(Group::Inspect, "boot-part-log", &Of(boot_partition::BootPartLog::run))
+        .about("Write a boot partition to a file")
+        .example("ebof boot-part-log nvme0 -f boot.bin"),
+    Verb::new(Group::Inspect, "dir-receive", &Of(directives::DirReceive::run))
+        .about("Show directives and streams")
+        .example("ebof dir-receive nvme0n1 -D 0 -O 1 -H"),
+    Verb::new(Group::Inspect, "ocp", &Of(ocp::Ocp::run))
+        .about("Show log pages of the Open Compute Project")
+        .example("ebof ocp smart-add-log nvme0"),
     Verb::new(Group::Change, "set-feature", &Of(features::SetFeature::run))
         .about("Change a feature")
         .example("ebof set-feature nvme0 -f 0x84 -n 1 -V 1"),
+    Verb::new(Group::Change, "dir-send", &Of(directives::DirSend::run))
+        .about("Enable and disable directives, and release streams")
+        .example("ebof dir-send nvme0n1 -D 0 -O 1 -T 1 -e 1"),
+    Verb::new(Group::Change, "set-reg", &Of(property::SetReg::run))
+        .about("Write a property of the controller by its name")
+        .example("ebof set-reg nvme0 --cc 0x460001"),
     Verb::new(Group::Change, "set-property", &Of(property::SetProperty::run))
         .about("Write a property of the controller")
         .example("ebof set-property nvme0 -O 0x14 -V 0x460001"),
@@ -237,6 +268,9 @@ pub(crate) static VERBS: [Verb; 88] = [
     Verb::new(Group::Media, "sanitize", &Of(media::SanitizeNvm::run))
         .about("Sanitize the drive: destroys all data")
         .example("ebof sanitize nvme0 -a start-crypto-erase"),
+    Verb::new(Group::Media, "sanitize-ns", &Of(sanitize_ns::SanitizeNs::run))
+        .about("Sanitize a namespace: destroys its data")
+        .example("ebof sanitize-ns nvme0n1 -a start-crypto-erase"),
     Verb::new(Group::Media, "device-self-test", &Of(self_test::DeviceSelfTest::run))
         .about("Start or show a device self-test")
         .example("ebof device-self-test nvme0 -s short --wait"),

@@ -5,6 +5,7 @@ mod commands;
 mod devices;
 mod drive;
 mod errors;
+mod nvme_cli;
 mod protection;
 mod schema;
 mod verbs;

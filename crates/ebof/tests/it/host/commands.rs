@@ -37,8 +37,8 @@ fn a_connected_device_accepts_any_command_and_shows_its_topology() {
     let text = rig.run(&["show-topology", "--ranking", "ctrl"]).ok();
     assert!(text.contains(&format!("  +- ns 1 live {node}\n")), "{text}");
     let json = rig.run(&["show-topology", "-o", "json"]).json();
-    assert_eq!(json["Subsystems"][0]["Namespaces"][1]["NSID"], 2, "{json}");
-    assert_eq!(json["Subsystems"][0]["Namespaces"][0]["Paths"][0]["DevicePath"], node, "{json}");
+    assert_eq!(json[0]["Subsystems"][0]["Namespaces"][1]["NSID"], 2, "{json}");
+    assert_eq!(json[0]["Subsystems"][0]["Namespaces"][0]["Paths"][0]["DevicePath"], node, "{json}");
     rig.run(&["disconnect", "-d", nvme]).ok();
 }
 
@@ -90,7 +90,8 @@ fn shows_properties(rig: &Rig, controller: &str, namespace: &str) {
     assert!(get(&["-O", "0x1c", "-H"]).ok().contains("Ready (RDY)"));
     let cap = get(&["-O", "0", "-o", "json"]).json();
     assert_eq!((&cap["symbol"], &cap["offset"]), (&"cap".into(), &0.into()));
-    assert!(cap["value"].as_u64().unwrap() > u64::from(u32::MAX), "all 64 bits: {cap}");
+    assert!(cap["number"].as_u64().unwrap() > u64::from(u32::MAX), "all 64 bits: {cap}");
+    assert_eq!(cap["value"], format!("{:x}", cap["number"].as_u64().unwrap()), "as in nvme-cli: {cap}");
     assert!(get(&["-O", "0x20"]).failed().contains("no property at offset 0x20"));
     // CC as it is: nothing changes.
     let set = rig.run(&["set-property", controller, "-O", "0x14", "-V", "0x460001"]);

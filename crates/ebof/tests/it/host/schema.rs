@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{FRIEND_NQN, NQN, Rig};
 
 /// Adds `path: type` for everything in `value`. The elements of a list share one path.
-fn walk(path: &str, value: &Value, found: &mut BTreeSet<String>) {
+pub(super) fn walk(path: &str, value: &Value, found: &mut BTreeSet<String>) {
     let kind = match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",
@@ -38,12 +38,18 @@ fn keys(rig: &Rig, verbs: &[&[&str]]) -> String {
         let run = rig.run(&[args, &["-o", "json"]].concat());
         assert_eq!(run.code, Some(0), "{args:?}: {}", String::from_utf8_lossy(&run.stdout));
         let json = run.json();
-        let schema = json["schema"].as_str().unwrap();
+        // A list's elements have the schema; an empty one has none.
+        let first = json.as_array().map_or(Some(&json), |list| list.first());
+        let schema =
+            first.map_or_else(|| format!("ebof/{}/2", args[0]), |json| json["schema"].as_str().unwrap().to_owned());
         let expected = if args[0] == "config" { "config-check" } else { args[0] };
         assert!(schema.starts_with(&format!("ebof/{expected}/")), "{schema}");
         let mut found = BTreeSet::new();
         walk("", &json, &mut found);
         writeln!(shown, "{schema}").unwrap();
+        // Where the device is a key, it is another one with each run.
+        let device = args.iter().find(|arg| arg.starts_with("nvme+")).copied().unwrap_or("\0");
+        let found: BTreeSet<String> = found.iter().map(|line| line.replace(device, "DEVICE")).collect();
         found.iter().for_each(|line| writeln!(shown, "  {line}").unwrap());
     }
     shown
