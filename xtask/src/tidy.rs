@@ -3,6 +3,7 @@
 //!
 //! Every check is a function over a [`Tree`], so that its tests hand it a few files of their own.
 
+mod advice;
 mod boundary;
 mod circles;
 mod columns;
@@ -60,6 +61,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     rust::check(&tree, &mut violations);
     lengths::check(&tree, &mut violations);
     logs::check(&tree, &mut violations);
+    advice::check(&tree, &mut violations);
     documents::check(&tree, &mut violations);
     glossary::check(&tree, &mut violations);
     words::check(&tree, &mut violations);

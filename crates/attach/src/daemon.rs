@@ -252,7 +252,7 @@ impl Daemon {
                         break;
                     }
                     Err(InUse { name, used_by }) => {
-                        let advice = "`ebof disconnect --force` ends it";
+                        let advice = "unmount or close it first; `ebof disconnect --force` ends it, and what was not written is lost";
                         tracing::error!(name, used_by, "a signal asks for the end, but a device is in use: {advice}");
                         syslog::error(&format!("{name} stays although a signal asks for its end: {used_by}; {advice}"));
                     }

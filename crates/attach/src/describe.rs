@@ -60,7 +60,10 @@ fn from_identify(
     let block_bytes = format.block_bytes().ok_or("its logical block size is not legal")?;
     // The controller handles protection information; other metadata is not supported.
     let Some(protection) = identify.protection_by_controller() else {
-        return Err("it is formatted with metadata, which a block device has no place for: format it without");
+        return Err(
+            "it is formatted with metadata, which a block device has no place for: attach another namespace, or \
+                    format it without: all its data are lost",
+        );
     };
     if identify.nsze.get() == 0 {
         return Err("it has no blocks");

@@ -330,7 +330,7 @@ pub enum OpenError {
     },
     /// Nothing in it.
     #[error(
-        "{} is empty: delete it and give a size to have it created (for example {}:10G), or `truncate -s 10G {}`",
+        "{} is empty: give it a size (for example `truncate -s '>10G' {}`), or move it away and have it made (for example {}:10G)",
         path.display(), path.display(), path.display()
     )]
     Empty {
@@ -385,8 +385,8 @@ pub enum OpenError {
     /// It has become smaller than what is offered of it.
     #[error(
         "{} has {actual_bytes} bytes ({}), fewer than the {offered_bytes} ({}) that hosts use: it does not shrink while it \
-         is in use; make it as large again (`truncate -s {offered_bytes}` for a file), or take the namespace away first",
-        path.display(), crate::format_size(*actual_bytes), crate::format_size(*offered_bytes)
+         is in use; make it as large again (`truncate -s '>{offered_bytes}' {}` for a file), or take the namespace away first",
+        path.display(), crate::format_size(*actual_bytes), crate::format_size(*offered_bytes), path.display()
     )]
     Shrunk {
         /// As it was found.
@@ -482,7 +482,7 @@ fn whole_blocks_advice(what: &crate::name::Name, size_bytes: u64, block_bytes: u
     let enough = size_bytes.checked_next_multiple_of(u64::from(block_bytes)).unwrap_or(size_bytes);
     let larger = match what {
         crate::name::Name::Path(path) => {
-            format!("make it larger (`truncate -s {enough} {}` for a file)", path.display())
+            format!("make it larger (`truncate -s '>{enough}' {}` for a file)", path.display())
         }
         crate::name::Name::Memory | crate::name::Name::Null => format!("{enough} bytes would be"),
     };
@@ -499,7 +499,7 @@ fn size_advice(path: &std::path::Path, actual_bytes: u64, asked_bytes: u64) -> S
     if actual_bytes > asked_bytes {
         return "; what is behind the size that was asked for may be data".to_owned();
     }
-    format!(", or make it larger first (`truncate -s {} {}` for a file)", round_up(asked_bytes), path.display())
+    format!(", or make it larger first (`truncate -s '>{}' {}` for a file)", round_up(asked_bytes), path.display())
 }
 
 /// A hint if one size is the binary and the other the decimal reading of the same text.

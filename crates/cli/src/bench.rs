@@ -211,8 +211,12 @@ impl Args {
             && !forgets
             && !self.overwrite
         {
-            let message = format!("--rw {} destroys what {text} holds", job.rw);
-            return Err(Failure::usage(message, "say --overwrite if that is wanted").into());
+            let message = format!("--rw {} destroys the data that {text} holds", job.rw);
+            return Err(Failure::usage(
+                message,
+                "measure reads, or a device without data; say --overwrite if they may be lost",
+            )
+            .into());
         }
         if !Uri::looks_like(text) {
             return Ok(Source::local(text, self.direct)

@@ -101,7 +101,10 @@ pub(crate) enum CertificateError {
     Making(#[from] rcgen::Error),
     #[error(transparent)]
     State(#[from] StateError),
-    #[error("{0} is damaged: {1}: remove it, and `ebof serve --create` makes another certificate")]
+    #[error(
+        "{0} is damaged: {1}: restore it from a backup, or move it away (`mv {0} {0}.damaged`): `ebof serve --create` makes another \
+         certificate then, which clients have to trust anew"
+    )]
     Stored(String, Box<Self>),
 }
 

@@ -430,6 +430,6 @@ fn no_space(
         return refused(operation, class, reason);
     }
     store.extents.report_full(thin.volume);
-    let reason = "the drive is full: its namespaces promise more than it has; deallocate blocks, or delete a namespace";
+    let reason = "the drive is full: its namespaces promise more than it has; deallocate blocks";
     refused(operation, Class::OutOfSpace, reason)
 }

@@ -37,7 +37,8 @@ pub(crate) fn check(disk: &mut Disk, options: &Options) -> Result<(), OpenError>
     // can be repaired.
     if let Some(what) = remains(disk).map_err(device)? {
         let what = format!(
-            "its superblocks are gone, but {what} is there; to make a new one, overwrite its first 34 MiB with zeros"
+            "its superblocks are gone, but {what} is there. Nothing was written to it. Copy it before anything else is tried; to \
+             make a new one and lose what this one had, overwrite its first 34 MiB with zeros"
         );
         return Err(OpenError::Damaged { device: name, what });
     }

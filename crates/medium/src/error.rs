@@ -115,7 +115,7 @@ pub enum OpenError {
     /// Something else is on it.
     #[error(
         "{device}: it holds something else (byte {at} is not zero), and no drive is made over that; name another file, or add \
-         `overwrite` to the drive if what it holds may go"
+         `overwrite` to the drive if what it holds may be lost"
     )]
     HoldsData {
         /// The backing device.

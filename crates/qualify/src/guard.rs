@@ -28,7 +28,9 @@ pub enum Refusal {
         name: String,
     },
     /// There is something on it.
-    #[error("{name} has {what}; nothing was written. If that may be lost, say --force")]
+    #[error(
+        "{name} has {what}; nothing was written. Name another device, or say --reads-only; if that may be lost, say --force"
+    )]
     NotEmpty {
         /// The device.
         name: String,
@@ -36,7 +38,9 @@ pub enum Refusal {
         what: String,
     },
     /// What is on it cannot be found out.
-    #[error("{name}: what is on it is not known, because {why}; nothing was written. If it may be lost, say --force")]
+    #[error(
+        "{name}: what is on it is not known, because {why}; nothing was written. Name another device, or say --reads-only; if it may be lost, say --force"
+    )]
     Unknown {
         /// The device.
         name: String,

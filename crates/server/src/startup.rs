@@ -147,8 +147,7 @@ impl Devices {
             what: what(),
             path: path.to_owned(),
             is_known: *making != Making::Nothing,
-            advice: "mount the file system that it is on, or bring it back; to have a new, empty one, make it (`truncate -s SIZE \
-                     FILE`), or start with `ebof serve --create`",
+            advice: "mount the file system that it is on, or bring it back; `ebof serve --create` makes a new, empty one",
         })
     }
 
@@ -436,7 +435,7 @@ fn refused(port: &Port, error: io::Error) -> StartError {
 fn refused_socket(port: &Port, error: io::Error) -> StartError {
     let advice = match error.kind() {
         io::ErrorKind::AddrInUse => "another process listens there: stop it, or choose another path",
-        io::ErrorKind::AlreadyExists => "remove the file, or choose another path",
+        io::ErrorKind::AlreadyExists => "choose another path, or move the file away",
         io::ErrorKind::NotFound => "make the folder first",
         io::ErrorKind::PermissionDenied => "choose a folder that may be written, such as /run/ebof",
         _ => "check the path",

@@ -93,7 +93,7 @@ impl RecordError {
             Self::State(error) => error.advice(),
             Self::Boot(_) => "settings are changed only where /proc is mounted".into(),
             Self::Foreign { path, .. } => {
-                format!("look at it, restore by hand what it names, and remove it (`rm {path}`)")
+                format!("look at it, restore by hand what it names, and move it away (`mv {path} {path}.old`)")
             }
             Self::TooMany(_) => "choose an interface (--interface) and a device (--device)".into(),
         }

@@ -1,5 +1,5 @@
-//! A Rust file for the checks: code without comments and literals, comments by line, and the lines
-//! of tests. Implements just enough of Rust's lexical rules for that; it is not a parser.
+//! A Rust file for the checks: code without comments and literals, comments by line, texts, and the
+//! lines of tests. Implements just enough of Rust's lexical rules for that; it is not a parser.
 
 /// One file. Lines count from 0 in here.
 pub(crate) struct Source {
@@ -9,16 +9,18 @@ pub(crate) struct Source {
     comments: Vec<String>,
     /// Lines inside a `#[cfg(test)]` item.
     tests: Vec<bool>,
+    /// String literals with the number of their first line.
+    literals: Vec<(usize, String)>,
     first_line: String,
 }
 
 impl Source {
     pub(crate) fn new(text: &str) -> Self {
-        let (code, comments) = Scanner::new(text).scan();
+        let Scanner { code, comments, literals, .. } = Scanner::new(text).scan();
         let code: Vec<String> = code.split('\n').map(str::to_owned).collect();
         let comments: Vec<String> = comments.split('\n').map(str::to_owned).collect();
         let tests = test_lines(&code);
-        Self { code, comments, tests, first_line: text.lines().next().unwrap_or_default().to_owned() }
+        Self { code, comments, tests, literals, first_line: text.lines().next().unwrap_or_default().to_owned() }
     }
 
     pub(crate) fn first_line(&self) -> &str {
@@ -43,6 +45,12 @@ impl Source {
     /// Number of the line (from 1) and its code, without tests.
     pub(crate) fn product(&self) -> impl Iterator<Item = (usize, &str)> {
         self.code().zip(&self.tests).filter(|(_, test)| !**test).map(|(line, _)| line)
+    }
+
+    /// Number of the line (from 1) and the content of each string literal, without tests.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = (usize, &str)> {
+        let product = self.literals.iter().filter(|(line, _)| !self.tests[*line]);
+        product.map(|(line, text)| (line + 1, text.as_str()))
     }
 
     /// The code without tests, as one text.
@@ -165,14 +173,17 @@ struct Scanner<'a> {
     rest: &'a str,
     code: String,
     comments: String,
+    literals: Vec<(usize, String)>,
+    line: usize,
 }
 
 impl<'a> Scanner<'a> {
     fn new(text: &'a str) -> Self {
-        Self { rest: text, code: String::with_capacity(text.len()), comments: String::new() }
+        let code = String::with_capacity(text.len());
+        Self { rest: text, code, comments: String::new(), literals: Vec::new(), line: 0 }
     }
 
-    fn scan(mut self) -> (String, String) {
+    fn scan(mut self) -> Self {
         while let Some(first) = self.rest.chars().next() {
             match first {
                 '/' if self.rest.starts_with("//") => {
@@ -192,7 +203,7 @@ impl<'a> Scanner<'a> {
                 other => self.keep(other.len_utf8()),
             }
         }
-        (self.code, self.comments)
+        self
     }
 
     fn in_word(&self) -> bool {
@@ -204,6 +215,7 @@ impl<'a> Scanner<'a> {
         self.code.push_str(kept);
         if kept == "\n" {
             self.comments.push('\n');
+            self.line += 1;
         }
         self.rest = rest;
     }
@@ -211,6 +223,7 @@ impl<'a> Scanner<'a> {
     fn comment(&mut self, bytes: usize) {
         let (comment, rest) = self.rest.split_at(bytes);
         self.comments.push_str(comment);
+        self.line += comment.matches('\n').count();
         self.code.extend(comment.chars().filter(|character| *character == '\n'));
         self.rest = rest;
     }
@@ -219,12 +232,23 @@ impl<'a> Scanner<'a> {
     fn literal(&mut self, bytes: usize) {
         let (literal, rest) = self.rest.split_at(bytes);
         self.code.push_str("\"\"");
+        if let Some((_, text)) = literal.split_once('"') {
+            self.literals.push((self.line, one_line(text.trim_end_matches('#').trim_end_matches('"'))));
+        }
         for _ in literal.matches('\n') {
             self.code.push('\n');
             self.comments.push('\n');
+            self.line += 1;
         }
         self.rest = rest;
     }
+}
+
+/// A literal that goes on in the next line after a backslash, as one line.
+fn one_line(text: &str) -> String {
+    let mut lines = text.split("\\\n");
+    let first = lines.next().unwrap_or_default().to_owned();
+    lines.fold(first, |all, next| all + next.trim_start())
 }
 
 fn block_comment(text: &str) -> usize {
@@ -306,6 +330,14 @@ mod tests {
         assert_eq!(code("fn f<'a>(x: &'a str) {}"), "fn f<'a>(x: &'a str) {}");
         assert_eq!(code("\"a\nb\" c"), "\"\"\n c");
         assert_eq!(code("for number in bar\"\""), "for number in bar\"\"");
+    }
+
+    #[test]
+    fn texts_are_those_of_the_product() {
+        let source = Source::new(
+            "fn f() {\n    x(\"a b \\\n       c\", 'd', r#\"e\"f\"#);\n}\n#[cfg(test)]\nmod tests {\n    fn g() { x(\"h\") }\n}\n",
+        );
+        assert_eq!(source.texts().collect::<Vec<_>>(), [(2, "a b c"), (3, "e\"f")]);
     }
 
     #[test]

@@ -56,13 +56,13 @@ fn a_size_that_is_not_a_multiple_of_the_block_size() {
     assert_eq!(
         place.refusal("odd.img"),
         "odd.img has 1000000 bytes, which is not a multiple of the block size 512: make it larger (`truncate -s \
-         1000448 odd.img` for a file)"
+         '>1000448' odd.img` for a file)"
     );
     place.file("small.img", 512 * 9);
     assert_eq!(
         place.refusal("small.img,block=4096"),
         "small.img has 4608 bytes, which is not a multiple of the block size 4096: make it larger (`truncate -s \
-         8192 small.img` for a file), or offer it in blocks of 512 bytes (serve: `--block-size \
+         '>8192' small.img` for a file), or offer it in blocks of 512 bytes (serve: `--block-size \
          512`; configuration: `block_size = 512`; bench: `block=512`)"
     );
     // A created file is rounded up: 100M is not a multiple of 4096 bytes.
@@ -83,7 +83,7 @@ fn a_size_other_than_the_requested_one() {
     assert_eq!(
         place.refusal("disk.img:2Mi"),
         "disk.img has 1048576 bytes (1Mi), but 2097152 bytes (2Mi) were asked for: write the size as 1Mi or leave it \
-         out to use it as it is, or make it larger first (`truncate -s 2097152 disk.img` for a file)"
+         out to use it as it is, or make it larger first (`truncate -s '>2097152' disk.img` for a file)"
     );
     // A size of an earlier version, whose units were binary.
     assert_eq!(
@@ -93,6 +93,12 @@ fn a_size_other_than_the_requested_one() {
          was asked for may be data"
     );
     open(&format!("{}:1Mi", place.path("disk.img").display()).parse().unwrap()).unwrap();
+}
+
+/// Runs a command as an administrator does who copies it.
+fn run(command: &str) {
+    let status = std::process::Command::new("sh").args(["-c", command]).status().unwrap();
+    assert!(status.success(), "{command}");
 }
 
 /// Each advice is followed until the file can be opened, whatever size it had.
@@ -106,13 +112,17 @@ fn advice_about_sizes_leads_to_an_end() {
         while let Err(error) = open(&spec) {
             let text = error.to_string();
             let advice = text.split('`').nth(1).unwrap_or_else(|| panic!("{text}")).to_owned();
-            let words: Vec<&str> = advice.split(' ').collect();
-            assert_eq!((words[0], words[1], words[3]), ("truncate", "-s", path.to_str().unwrap()));
-            let bytes = words[2].parse().unwrap();
-            assert!(bytes > fs::metadata(&path).unwrap().len(), "advice that cuts data off: {text}");
-            fs::File::options().write(true).open(&path).unwrap().set_len(bytes).unwrap();
+            let before = fs::metadata(&path).unwrap().len();
+            run(&advice);
+            assert!(fs::metadata(&path).unwrap().len() > before, "advice that leads nowhere: {text}");
             followed.push(advice);
             assert!(followed.len() < 3, "{followed:?}");
+        }
+        // The file has grown since the advice was given: it keeps what it has.
+        fs::File::options().write(true).open(&path).unwrap().set_len(80_000_000).unwrap();
+        for advice in followed {
+            run(&advice);
+            assert_eq!(fs::metadata(&path).unwrap().len(), 80_000_000, "{advice}");
         }
     }
 }
@@ -142,8 +152,8 @@ fn neither_a_file_nor_a_block_device() {
     place.file("empty.img", 0);
     assert_eq!(
         place.refusal("empty.img"),
-        "empty.img is empty: delete it and give a size to have it created (for example empty.img:10G), or \
-         `truncate -s 10G empty.img`"
+        "empty.img is empty: give it a size (for example `truncate -s '>10G' empty.img`), or move it away and have it made \
+         (for example empty.img:10G)"
     );
     assert!(place.refusal("empty.img/x").contains("cannot look at it: Not a directory"));
 }

@@ -49,7 +49,7 @@ impl KnownTargets {
             if known == place {
                 let fingerprint = Fingerprint::parse(fingerprint.trim()).ok_or_else(|| {
                     let message = format!("{}: line {} has no fingerprint", self.path.display(), at + 1);
-                    Failure::new("io", message, "remove the line, and trust the certificate again")
+                    Failure::new("io", message, "correct the line, or take it out and trust the certificate again")
                 })?;
                 return Ok(Verdict::Known(fingerprint, at + 1));
             }
@@ -83,7 +83,9 @@ impl KnownTargets {
             _ => {}
         }
         let text = crate::file::read_text(&self.path, "the targets that are known", BYTES_MAX, Kind::Regular);
-        text.map_err(|error| Failure::new("io", format!("{error:#}"), "mend it or remove it"))
+        text.map_err(|error| {
+            Failure::new("io", format!("{error:#}"), "mend it, or move it away: the targets are trusted anew then")
+        })
     }
 }
 

@@ -63,7 +63,8 @@ fn unsupported(device: &str, command: u8) -> Option<String> {
 }
 
 /// What to do if there is not as much capacity as was asked for.
-const TOO_LARGE: &str = "ask for less, or delete a namespace; the target may have a quota for this host";
+const TOO_LARGE: &str =
+    "ask for less; the target may have a quota for this host; or delete a namespace whose data may be lost";
 
 fn management(device: &mut dyn Device, sqe: &Sqe, status: Status) -> Option<String> {
     let name = device.name().to_owned();
@@ -83,7 +84,9 @@ fn management(device: &mut dyn Device, sqe: &Sqe, status: Status) -> Option<Stri
         code if code == Status::NAMESPACE_ID_UNAVAILABLE.0 => {
             let most = command::identify_controller(device).map(|data| data.namespaces_max());
             let most = most.map(|most| format!(" ({most})")).unwrap_or_default();
-            format!("the drive holds as many namespaces as it can{most}: delete one")
+            format!(
+                "the drive holds as many namespaces as it can{most}: use another drive, or delete one whose data may be lost"
+            )
         }
         code if code == Status::THIN_PROVISIONING_NOT_SUPPORTED.0 => {
             "the drive has no thin namespaces: give --ncap the same number as --nsze, or leave it away".to_owned()
@@ -364,8 +367,8 @@ mod tests {
         let mut fake = Fake::controller([Answer::data(data.as_bytes())]);
         assert_eq!(
             admin(&mut fake, &sqe, Status::NAMESPACE_INSUFFICIENT_CAPACITY.dnr()).unwrap(),
-            "UNVMCAP is 5000000 bytes (5.00 MB) of 100000000000 (100.00 GB): ask for less, or delete a namespace; the \
-             target may have a quota for this host"
+            "UNVMCAP is 5000000 bytes (5.00 MB) of 100000000000 (100.00 GB): ask for less; the target may have a \
+             quota for this host; or delete a namespace whose data may be lost"
         );
     }
 

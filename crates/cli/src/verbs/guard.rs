@@ -11,6 +11,8 @@ use crate::device::Device;
 use crate::failure::Failure;
 use crate::output::text::si;
 
+/// What `--force` means where somebody uses the device, or may.
+const FORCE: &str = "--force does it all the same, and whoever uses it loses data";
 /// Maximum number of namespaces that a warning lists; of the others it gives the number.
 const LISTED_MAX: usize = 16;
 
@@ -26,7 +28,11 @@ pub(super) fn refuse_in_use(verb: &str, device: &dyn Device, nsid: Nsid, force: 
     }
     let local = device.local_devices().map_err(|error| {
         let message = format!("{verb}: whether this machine uses {} cannot be told. Nothing was done", device.name());
-        Failure::new("in-use", message, format!("{error:#}\n  --force does it all the same"))
+        Failure::new(
+            "in-use",
+            message,
+            format!("{error:#}\n  look whether a program uses it, and close that first; {FORCE}"),
+        )
     })?;
     let uses: Vec<String> = local
         .into_iter()
@@ -37,7 +43,7 @@ pub(super) fn refuse_in_use(verb: &str, device: &dyn Device, nsid: Nsid, force: 
         return Ok(());
     }
     let message = format!("{verb}: {} is in use on this machine. Nothing was done", device.name());
-    let advice = format!("{}\n  unmount or close it first; --force does it all the same", uses.join("\n  "));
+    let advice = format!("{}\n  unmount or close it first; {FORCE}", uses.join("\n  "));
     Err(Failure::new("in-use", message, advice).into())
 }
 
@@ -106,7 +112,7 @@ mod tests {
         let error = refuse_in_use("detach-ns", &device, Nsid(2), false).unwrap_err().to_string();
         let expected = "detach-ns: nvme0 is in use on this machine. Nothing was done\n  \
                         namespace 2 (nvme0n2): /dev/loop2 is mounted at /mnt/data\n  \
-                        unmount or close it first; --force does it all the same";
+                        unmount or close it first; --force does it all the same, and whoever uses it loses data";
         assert_eq!(error, expected);
         assert!(refuse_in_use("delete-ns", &device, Nsid::ALL, false).is_err());
         assert!(refuse_in_use("delete-ns", &device, Nsid::ALL, true).is_ok());

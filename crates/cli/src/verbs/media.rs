@@ -113,7 +113,11 @@ impl FormatNvm {
         let nsid = self.namespace_id.map(Nsid).or_else(|| device.nsid()).filter(|&nsid| nsid != Nsid::NONE);
         nsid.ok_or_else(|| {
             let message = format!("{} names a controller, and a format is of a namespace", device.name());
-            Failure::usage(message, "say which with --namespace-id; -n 0xffffffff formats all of them").into()
+            Failure::usage(
+                message,
+                "say which with --namespace-id; -n 0xffffffff formats all of them: the data of all are lost",
+            )
+            .into()
         })
     }
 

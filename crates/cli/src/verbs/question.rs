@@ -4,6 +4,9 @@ use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
 use crate::failure::Failure;
 
+/// What to do where nobody can be asked.
+const NOBODY: &str = "standard input is no terminal, so that nobody can be asked: do it in a terminal";
+
 /// Prints `warning` with the affected `items` and asks for confirmation, unless `force` is set.
 /// Without a terminal, as in a script, `force` is required; nvme-cli waits ten seconds instead.
 ///
@@ -21,8 +24,7 @@ pub(super) fn confirm(warning: &str, items: &[String], force: bool) -> Result<()
 pub(super) fn ask(message: &str, items: &[String], option: &str) -> Result<(), Failure> {
     let items: String = items.iter().map(|item| format!("\n  {item}")).collect();
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
-        let advice =
-            format!("standard input is no terminal, so that nobody can be asked: say {option} where it is meant");
+        let advice = format!("{NOBODY}, or say {option} where it is meant");
         let message = message.trim_start_matches("WARNING: ");
         return Err(Failure::new("not-confirmed", format!("{message} Nothing was done{items}"), advice));
     }
@@ -33,7 +35,7 @@ pub(super) fn ask(message: &str, items: &[String], option: &str) -> Result<(), F
     if read.is_ok() && answer.trim() == "yes" {
         return Ok(());
     }
-    let advice = format!("{option} does it without a question");
+    let advice = format!("whoever means it answers yes; a script says {option}");
     Err(Failure::new("not-confirmed", "the answer was not yes: nothing was done", advice))
 }
 
@@ -54,13 +56,13 @@ pub(crate) fn ask_for_name(
         Some(given) if given == name => return Ok(()),
         Some(given) => {
             let message = format!("{given} is another one than {name}: nothing was done");
-            return Err(Failure::new("not-confirmed", message, format!("say {instead} where it is meant")));
+            let advice = format!("look which of the two is meant: {instead} is for {name}");
+            return Err(Failure::new("not-confirmed", message, advice));
         }
         None => {}
     }
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
-        let advice =
-            format!("standard input is no terminal, so that nobody can be asked: say {instead} where it is meant");
+        let advice = format!("{NOBODY}, or say {instead} where it is meant");
         let message = message.trim_start_matches("WARNING: ");
         return Err(Failure::new("not-confirmed", format!("{message} Nothing was done{items}"), advice));
     }
@@ -71,7 +73,7 @@ pub(crate) fn ask_for_name(
     if read.is_ok() && answer.trim() == name {
         return Ok(());
     }
-    let advice = format!("{instead} does it without a question");
+    let advice = format!("whoever means it answers {name}; a script says {instead}");
     Err(Failure::new("not-confirmed", format!("the answer was not {name}: nothing was done"), advice))
 }
 

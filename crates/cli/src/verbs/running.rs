@@ -231,7 +231,12 @@ fn write(file: &Path, text: &str, force: bool) -> anyhow::Result<()> {
     // What a link leads to is replaced, and not the link.
     let path = if force { std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned()) } else { file.to_owned() };
     let before = std::fs::metadata(&path).ok();
-    let exists = || Failure::usage(format!("{name} exists already"), "name another file, or replace it with --force");
+    let exists = || {
+        Failure::usage(
+            format!("{name} exists already"),
+            "name another file; --force replaces it, and what it has is lost",
+        )
+    };
     if before.is_some() && !force {
         return Err(exists().into());
     }

@@ -62,7 +62,8 @@ pub(crate) fn open(state: &Arc<StateDirectory>) -> anyhow::Result<Opened> {
     let path = state.path_of(FILE).display().to_string();
     let damaged = |message: String| {
         let advice = format!(
-            "mend it, or remove it: `ebof serve --create` makes the account {FIRST_NAME} anew; without --https the target needs none"
+            "mend it, or restore it from a backup; or move it away (`mv {path} {path}.damaged`): `ebof serve --create` makes the \
+             account {FIRST_NAME} anew then, and the others are gone; without --https the target needs none"
         );
         Failure::new("state", format!("{path}: {message}"), advice)
     };
@@ -136,7 +137,7 @@ mod tests {
         };
         for damaged in [&good[..good.len() / 2], b"", b"{}"] {
             let text = refused(damaged);
-            assert!(text.contains("accounts.json") && text.contains("remove it"), "{text}");
+            assert!(text.contains("accounts.json") && text.contains("move it away"), "{text}");
         }
         state(&directory).replace(FILE, b"{\"version\": 7}").unwrap();
         let text = refused(&std::fs::read(&file).unwrap());

@@ -43,8 +43,12 @@ impl Keep for Stored {
 /// The subscriptions of a state directory.
 fn subscriptions(state: &Arc<StateDirectory>) -> anyhow::Result<Subscriptions> {
     let damaged = |why: &dyn std::fmt::Display| {
-        let message = format!("the subscriptions to events in {}: {why}", state.path_of(FILE).display());
-        Failure::new("state", message, "remove it: those who want events subscribe again")
+        let path = state.path_of(FILE).display().to_string();
+        let advice = format!(
+            "mend it, or restore it from a backup; or move it away (`mv {path} {path}.damaged`): those who want events \
+             subscribe again then"
+        );
+        Failure::new("state", format!("the subscriptions to events in {path}: {why}"), advice)
     };
     let text = state
         .read(FILE)

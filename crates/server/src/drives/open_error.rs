@@ -24,7 +24,7 @@ pub enum DriveOpenError {
     /// It was served before, and is gone.
     #[error(
         "{device}: there is no drive on it, where one was served before, and another one is not made in its place: bring the \
-         right device or file back; `ebof serve --create` makes a new drive on it"
+         right device or file back; `ebof serve --create` makes a new, empty drive on it"
     )]
     Gone {
         /// What it was on.

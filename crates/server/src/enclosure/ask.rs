@@ -166,17 +166,21 @@ const ADVICE: [(Status, &str); 17] = [
     ),
     (
         Status::NAMESPACE_INSUFFICIENT_CAPACITY,
-        "choose a smaller size, or delete what is not needed; `overcommit` of the drive in the configuration allows more \
-         than there is",
+        "choose a smaller size; `overcommit` of the drive in the configuration allows more than there is; or delete a \
+         namespace whose data may be lost",
     ),
-    (Status::NAMESPACE_ID_UNAVAILABLE, "choose another NSID, or delete a namespace that is not needed"),
+    (Status::NAMESPACE_ID_UNAVAILABLE, "choose another NSID, or delete a namespace whose data may be lost"),
     (
         Status::NAMESPACE_IS_PRIVATE,
         "detach it from the one that has it, or map it (`ebof target map NAMESPACE --vf FUNCTION`)",
     ),
     (Status::NAMESPACE_ATTACHMENT_LIMIT_EXCEEDED, "attach it to `*`, or detach it from hosts that do not need it"),
     (Status::SANITIZE_IN_PROGRESS, "wait until the drive is sanitized; `ebof target show` says how far it is"),
-    (Status::SANITIZE_FAILED, "sanitize the drive again: until that succeeds, it refuses most commands"),
+    (
+        Status::SANITIZE_FAILED,
+        "the drive refuses most commands until its data are gone: leave that state (`ebof target sanitize DRIVE --action exit-failure`) if the sanitize \
+         operation allowed that, or sanitize it again: all data are lost",
+    ),
     (Status::FORMAT_IN_PROGRESS, "wait until the namespace is formatted; `ebof target show` says how far it is"),
     (
         Status::SELF_TEST_IN_PROGRESS,

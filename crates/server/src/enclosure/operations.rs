@@ -42,8 +42,8 @@ impl Step<'_> {
         match actor.look(|drive| drive.sanitize_page().state()) {
             SanitizeState::Failed => Err(Failed::new(
                 "the drive could not be sanitized to the end, and refuses most commands now",
-                "see the target's log, and sanitize it again; or leave that state, if it was allowed \
-                 (`ebof target sanitize DRIVE --action exit-failure`)",
+                "see the target's log; leave that state, if it was allowed (`ebof target sanitize DRIVE --action \
+                 exit-failure`), or sanitize it again: all data are lost",
             )),
             _ => Ok(()),
         }

@@ -42,7 +42,7 @@ pub enum StartError {
     #[error(
         "namespace {nsid} of {subsystem}: {path} holds a drive with namespaces of its own, which a host that writes to it would \
          destroy; serve it as one: `--drive name=d0,backing={path}`, or [[drives]] in a configuration; if a host keeps it \
-         in its namespace, add `nested` ({path},nested); if the drive may go, overwrite its first MiB with zeros"
+         in its namespace, add `nested` ({path},nested); if the drive may go, with all data of its namespaces, overwrite its first MiB with zeros"
     )]
     HoldsDrive {
         /// The subsystem.

@@ -227,8 +227,14 @@ fn a_record_that_is_none_is_left_as_it_is() {
         assert_ne!(odd, text);
         open().replace("tuned.json", odd.as_bytes()).unwrap();
         let error = Record::open(&machine.state(), &machine).unwrap_err();
-        assert!(matches!(error, RecordError::Foreign { .. }) && error.advice().contains("rm "), "{error}");
+        assert!(matches!(error, RecordError::Foreign { .. }) && error.advice().contains("`mv "), "{error}");
         assert_eq!(open().read("tuned.json").unwrap().unwrap(), odd.as_bytes());
+        // As the message says; what was there is not lost.
+        let advice = error.advice();
+        let command = advice.split('`').nth(1).unwrap();
+        assert!(std::process::Command::new("sh").args(["-c", command]).status().unwrap().success(), "{command}");
+        Record::open(&machine.state(), &machine).unwrap();
+        assert_eq!(open().read("tuned.json.old").unwrap().unwrap(), odd.as_bytes());
     }
 }
 

@@ -132,7 +132,7 @@ fn hints_of_serve_work() {
     let small = path("small.img");
     write(&small, &[0; 4608]);
     let told = serve_refuses(&rig, &[&small, "--block-size", "4096"]);
-    assert!(told.contains("serve: `--block-size 512`") && told.contains("`truncate -s 8192 "), "{told}");
+    assert!(told.contains("serve: `--block-size 512`") && told.contains("`truncate -s '>8192' "), "{told}");
     serves(&[&small, "--block-size", "512"]);
     let told = serve_refuses(&rig, &[&format!("{small},block=512")]);
     assert!(told.contains("--block-size 512 or 4096"), "{told}");

@@ -197,7 +197,8 @@ impl Checks<'_> {
         let max = drive.namespaces_max;
         let there = self.namespaces.keys().filter(|there| there.drive == drive.name).count();
         if there >= usize::try_from(max).unwrap_or(usize::MAX) {
-            let advice = "delete one that is not needed (`ebof target remove namespace NAMESPACE`)";
+            let advice =
+                "use another drive; or delete one whose data may be lost (`ebof target remove namespace NAMESPACE`)";
             self.mistake(
                 MistakeKind::Conflict,
                 &object,
