@@ -14,7 +14,7 @@ say() { printf 'packages: %s\n' "$*"; }
 # Programs, and the packages that contain them.
 case ${1:-} in
   demo) needs=(mkfs.ext4:e2fsprogs losetup:mount mount:mount modprobe:kmod cc:gcc) ;;
-  test) needs=(mkfs.ext4:e2fsprogs losetup:mount mount:mount modprobe:kmod cc:gcc strip:binutils xz:xz-utils setsid:util-linux unshare:util-linux ip:iproute2 fio:fio nbdkit:nbdkit valgrind:valgrind promtool:prometheus dpkg-shlibdeps:dpkg-dev lintian:lintian mmdebstrap:mmdebstrap node:nodejs npm:npm chromium:chromium zsh:zsh fish:fish openssl:openssl python3:python3-venv) ;;
+  test) needs=(mkfs.ext4:e2fsprogs losetup:mount mount:mount modprobe:kmod cc:gcc strip:binutils xz:xz-utils setsid:util-linux unshare:util-linux ip:iproute2 fio:fio hdparm:hdparm mkfs.xfs:xfsprogs ethtool:ethtool nbdkit:nbdkit valgrind:valgrind promtool:prometheus dpkg-shlibdeps:dpkg-dev lintian:lintian mmdebstrap:mmdebstrap node:nodejs npm:npm chromium:chromium zsh:zsh fish:fish openssl:openssl python3:python3-venv) ;;
   *) echo "usage: packages.sh test|demo" >&2; exit 2 ;;
 esac
 

@@ -9,6 +9,7 @@ use std::time::Instant;
 use ebof_statistics::{STEAL_PERCENT_MAX, Stolen};
 
 use crate::document::Conditions;
+use crate::interrupts::Ticks;
 use crate::machine::read;
 use crate::results::float;
 
@@ -33,6 +34,7 @@ struct Process {
 pub(crate) struct Observation {
     began: Instant,
     stolen: Option<Stolen>,
+    ticks: Ticks,
     processes: BTreeMap<u32, Process>,
     targets: Vec<u32>,
 }
@@ -40,12 +42,19 @@ pub(crate) struct Observation {
 impl Observation {
     /// From now on; `targets` are processes that serve what is measured.
     pub(crate) fn start(targets: Vec<u32>) -> Self {
-        Self { stolen: Stolen::now(), processes: processes(Path::new("/proc")), targets, began: Instant::now() }
+        Self {
+            stolen: Stolen::now(),
+            ticks: Ticks::now(),
+            processes: processes(Path::new("/proc")),
+            targets,
+            began: Instant::now(),
+        }
     }
 
     /// Until now, in which the load did about `operations`.
     pub(crate) fn end(self, operations: f64) -> Conditions {
         let seconds = self.began.elapsed().as_secs_f64().max(1e-3);
+        let interrupts = self.ticks.busiest_until(&Ticks::now());
         let after = processes(Path::new("/proc"));
         let used = |id: &u32, process: &Process| {
             // A process that was not there before has used all its time since.
@@ -68,6 +77,9 @@ impl Observation {
             others_percent: (!after.is_empty()).then(|| float(others.values().sum()) * 100.0 / TICKS_PER_S / seconds),
             busiest_other: busiest.map(|(name, _)| (*name).to_owned()),
             target_us_per_io: can_tell.then(|| float(targets) * 1e6 / TICKS_PER_S / operations),
+            interrupts_processor: interrupts.map(|of| of.processor),
+            interrupts_percent: interrupts.map(|of| of.interrupts_percent),
+            interrupts_busy_percent: interrupts.map(|of| of.busy_percent),
             frequency_mhz: frequency_mhz(Path::new("/")),
             processor_celsius: processor_celsius(Path::new("/sys/class/hwmon")),
             ..Conditions::default()

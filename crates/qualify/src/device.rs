@@ -89,6 +89,8 @@ pub struct Seen {
     pub identity: Identity,
     /// The largest transfer of one command, in bytes; `None` has no limit.
     pub transfer_bytes_max: Option<u64>,
+    /// I/O queues that the target grants, of [`QUEUES_ASKED`]; `None` where there are none to grant.
+    pub io_queues_max: Option<u16>,
     /// Writes are refused.
     pub is_read_only: bool,
     /// Nobody can miss what is on it: it is memory, or was created just now.
@@ -96,6 +98,9 @@ pub struct Seen {
     /// The first and the last bytes: at most [`END_BYTES`] of each.
     pub ends: [Vec<u8>; 2],
 }
+
+/// As many I/O queues as a procedure uses.
+pub const QUEUES_ASKED: u16 = 16;
 
 /// How long a target may be away before a run fails.
 const AWAY_MAX: Duration = Duration::from_secs(5);
@@ -258,7 +263,7 @@ impl Device {
 
     fn look_at_namespace(&self, options: &Options, nsid: Nsid) -> Result<Seen, SourceError> {
         let mut options = options.clone();
-        (options.nr_io_queues, options.nr_write_queues, options.nr_poll_queues) = (1, 0, 0);
+        (options.nr_io_queues, options.nr_write_queues, options.nr_poll_queues) = (QUEUES_ASKED, 0, 0);
         let controller = Controller::connect(&options)?;
         let namespace = controller.namespace(nsid)?;
         let identify = controller.identify();
@@ -281,7 +286,8 @@ impl Device {
             ends_of(identity.capacity_bytes, |offset, bytes| namespace.read(offset / u64::from(block_bytes), bytes))?;
         let transfer = u64::from(namespace.max_transfer_blocks()) * u64::from(block_bytes);
         let is_read_only = namespace.is_write_protected();
-        let seen = Seen { transfer_bytes_max: Some(transfer), is_read_only, ends, ..Seen::of(identity) };
+        let io_queues_max = Some(controller.io_queues());
+        let seen = Seen { transfer_bytes_max: Some(transfer), io_queues_max, is_read_only, ends, ..Seen::of(identity) };
         controller.disconnect();
         Ok(seen)
     }
@@ -317,7 +323,7 @@ impl Device {
 impl Seen {
     fn of(identity: Identity) -> Self {
         let ends = [Vec::new(), Vec::new()];
-        Self { identity, transfer_bytes_max: None, is_read_only: false, is_new: false, ends }
+        Self { identity, transfer_bytes_max: None, io_queues_max: None, is_read_only: false, is_new: false, ends }
     }
 }
 

@@ -7,6 +7,7 @@ use ebof_bench::corner::Unit;
 use ebof_bench::{Job, Report};
 use serde::{Deserialize, Serialize};
 
+use crate::engine::tools::Tool;
 use crate::machine::Machine;
 
 /// The name and version of the document's schema.
@@ -182,6 +183,9 @@ pub struct Phase {
     pub purpose: Purpose,
     /// The file system that its file is on; `None` is the raw device.
     pub file_system: Option<String>,
+    /// The program that measures it, on the block device, in place of a load generator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<Tool>,
     /// The unit of its figure.
     pub unit: Unit,
     /// The groups of threads that run together; the first one's figure is the phase's.
@@ -273,6 +277,15 @@ pub struct Conditions {
     pub host_us_per_io: Option<f64>,
     /// The same of the target, if it runs on this machine.
     pub target_us_per_io: Option<f64>,
+    /// The processor that interrupts took most of.
+    #[serde(default)]
+    pub interrupts_processor: Option<u32>,
+    /// Its time in interrupts, in percent.
+    #[serde(default)]
+    pub interrupts_percent: Option<f64>,
+    /// Its time in all that it did, in percent.
+    #[serde(default)]
+    pub interrupts_busy_percent: Option<f64>,
     /// The mean frequency of the processors at the end, in MHz.
     pub frequency_mhz: Option<f64>,
     /// The hottest processor sensor at the end, in degrees Celsius.

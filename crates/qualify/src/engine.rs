@@ -11,6 +11,7 @@ mod child;
 pub mod fio;
 pub mod iscsi_perf;
 pub mod programs;
+pub mod tools;
 
 /// Where another program finds a device.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -59,8 +59,49 @@ struct Mounted {
     is_mounted: bool,
     /// The device that has a file system of ours.
     made_on: Option<String>,
+    /// Goes last.
+    block: BlockDevice,
+}
+
+/// A device as a block device. Dropping it takes away what was made for that.
+pub(crate) struct BlockDevice {
+    pub(crate) path: PathBuf,
     loop_device: Option<PathBuf>,
-    attached: Option<AttachedNamespace>,
+    _attached: Option<AttachedNamespace>,
+}
+
+impl BlockDevice {
+    /// Of `device`, which may be a file or a namespace.
+    ///
+    /// # Errors
+    /// Why it cannot be one.
+    pub(crate) fn of(device: &Device, attach: &dyn Attach) -> Result<Self, String> {
+        match &device.kind {
+            Kind::Path(path, _) if crate::device::is_block_device(path) => {
+                Ok(Self { path: path.clone(), loop_device: None, _attached: None })
+            }
+            Kind::Path(path, _) => {
+                let file = path.display().to_string();
+                let looped = run("losetup", &["--direct-io=on", "--find", "--show", &file])
+                    .or_else(|_| run("losetup", &["--direct-io=off", "--find", "--show", &file]))?;
+                let path = PathBuf::from(looped.trim());
+                Ok(Self { path: path.clone(), loop_device: Some(path), _attached: None })
+            }
+            Kind::Namespace(..) => {
+                let attached = attach.attach(device)?;
+                Ok(Self { path: attached.path.clone(), loop_device: None, _attached: Some(attached) })
+            }
+            _ => Err("it is no block device".to_owned()),
+        }
+    }
+}
+
+impl Drop for BlockDevice {
+    fn drop(&mut self) {
+        if let Some(path) = &self.loop_device {
+            let _left_attached = run("losetup", &["--detach", &path.display().to_string()]);
+        }
+    }
 }
 
 impl FileSystems {
@@ -90,27 +131,15 @@ impl Mounted {
         let directory = tempfile::Builder::new().prefix("ebof-qualify.").tempdir();
         let directory = directory.map_err(|error| format!("making a directory: {error}"))?;
         let mount = Mount { file: directory.path().join("mnt/file"), bytes: 0 };
-        let mut made = Self { mount, directory, is_mounted: false, made_on: None, loop_device: None, attached: None };
-        let block = match &device.device.kind {
-            Kind::Path(path, _) if crate::device::is_block_device(path) => path.clone(),
-            Kind::Path(path, _) => {
-                let file = path.display().to_string();
-                let looped = run("losetup", &["--direct-io=on", "--find", "--show", &file])
-                    .or_else(|_| run("losetup", &["--direct-io=off", "--find", "--show", &file]))?;
-                let path = PathBuf::from(looped.trim());
-                made.loop_device.insert(path).clone()
-            }
-            Kind::Namespace(..) => {
-                let attached = attach.attach(&device.device)?;
-                made.attached.insert(attached).path.clone()
-            }
-            _ => return Err("it is no block device".to_owned()),
-        };
-        let block = block.display().to_string();
+        let block = BlockDevice::of(&device.device, attach)?;
+        let mut made = Self { mount, directory, is_mounted: false, made_on: None, block };
+        let block = made.block.path.display().to_string();
         let point = made.directory.path().join("mnt");
         std::fs::create_dir(&point).map_err(|error| format!("making {}: {error}", point.display()))?;
         made.made_on = Some(block.clone());
-        run(&format!("mkfs.{name}"), &["-q", "-F", &block])?;
+        // Something may be there: whoever asked for this has permitted that it goes.
+        let force = if name == "xfs" { "-f" } else { "-F" };
+        run(&format!("mkfs.{name}"), &["-q", force, &block])?;
         run("mount", &[&block, &point.display().to_string()])?;
         made.is_mounted = true;
         made.mount.bytes = made_file(&made.mount.file, &point, bytes)?;
@@ -145,10 +174,6 @@ impl Drop for Mounted {
         if let Some(block) = &self.made_on {
             let _left_there = run("wipefs", &["--all", "--quiet", block]);
         }
-        if let Some(path) = &self.loop_device {
-            let _left_attached = run("losetup", &["--detach", &path.display().to_string()]);
-        }
-        self.attached = None;
     }
 }
 

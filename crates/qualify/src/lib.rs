@@ -11,6 +11,7 @@ pub mod document;
 pub mod engine;
 pub mod file_system;
 pub mod guard;
+mod interrupts;
 pub mod machine;
 pub mod procedure;
 pub mod report;

@@ -179,6 +179,13 @@ impl Wish {
         phase.columns.iter().filter_map(|&column| columns.get(column)).find_map(|column| {
             let DeviceUnderTest { device, seen } = &self.devices[column.device];
             let identity = &seen.identity;
+            if phase.tool.is_some() {
+                return self.no_tool(device);
+            }
+            let threads = phase.jobs.iter().fold(0, |sum: u16, job| sum.saturating_add(job.threads));
+            if let Some(queues) = seen.io_queues_max.filter(|&queues| !column.queues.shared && queues < threads) {
+                return Some(format!("{}: the target grants {queues} I/O queues of {threads}", device.name));
+            }
             // What is not known here, another program will find out.
             if identity.capacity_bytes == 0 || phase.file_system.is_some() {
                 return None;
@@ -188,6 +195,24 @@ impl Wish {
             let error = phase.jobs.iter().find_map(|job| job.check(identity.capacity_bytes, unit, transfer_max).err());
             error.map(|error| format!("{}: {error}", device.name))
         })
+    }
+
+    /// Why a device is not measured by a program for block devices.
+    fn no_tool(&self, device: &Device) -> Option<String> {
+        match device.kind {
+            Kind::Path(..) | Kind::Namespace(..) if self.quick.is_some() => {
+                Some("programs with times of their own are left out of quick runs".to_owned())
+            }
+            Kind::Path(..) | Kind::Namespace(..) => None,
+            _ => Some(format!("{} cannot be a block device", device.name)),
+        }
+    }
+
+    /// Why no column can have a file system on its device.
+    fn no_file_system(&self, columns: &[ColumnPlan]) -> Option<String> {
+        let mut devices = columns.iter().map(|column| &self.devices[column.device].device);
+        let blocked = devices.find(|device| !matches!(device.kind, Kind::Path(..) | Kind::Namespace(..)));
+        blocked.map(|device| format!("{} cannot have a file system", device.name))
     }
 
     /// A time of the procedure, shortened by `--quick`, but not to nothing.
@@ -324,6 +349,7 @@ fn phase(id: &str, title: &str, jobs: Vec<Job>, rounds: u32) -> Phase {
         title: title.to_owned(),
         purpose: Purpose::Measure,
         file_system: None,
+        tool: None,
         unit: first.map_or(Unit::Iops, |job| unit(job.block_bytes)),
         depth_total: first.map_or(0, |job| u32::from(job.depth) * u32::from(job.threads)),
         jobs,

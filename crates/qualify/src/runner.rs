@@ -234,7 +234,7 @@ impl<'a> Runner<'a> {
             mounts: &mounts,
             directory: self.store.directory(),
         };
-        let done = load::run(&setting, observer);
+        let done = load::run(&setting, self.attach, observer);
         let mut failed = None;
         for Done { mut run, is_fatal } in done {
             run.disturbed = if phase.purpose == Purpose::Measure { disturbance(&run.conditions) } else { None };

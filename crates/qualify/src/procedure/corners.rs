@@ -6,7 +6,6 @@ use std::time::Duration;
 use ebof_bench::{Job, Mix};
 
 use super::{Plan, Wish, reference};
-use crate::device::Kind;
 use crate::document::Phase;
 
 const ARTICLE: &str = "NVMe over RoCE (2021), ext4";
@@ -17,13 +16,7 @@ pub(super) fn plan(wish: &Wish) -> Plan {
     for file_system in [None, Some("ext4")] {
         let suffix = file_system.map(|name| format!("-{name}")).unwrap_or_default();
         let on = file_system.map(|name| format!(", on {name}")).unwrap_or_default();
-        let blocked = columns.iter().find(|column| {
-            let device = &wish.devices[column.device].device;
-            !matches!(device.kind, Kind::Path(..) | Kind::Namespace(..))
-        });
-        let skipped = blocked
-            .filter(|_| file_system.is_some())
-            .map(|column| format!("{} cannot have a file system", wish.devices[column.device].device.name));
+        let skipped = wish.no_file_system(&columns).filter(|_| file_system.is_some());
         let place =
             |phase: Phase| Phase { file_system: file_system.map(str::to_owned), skipped: skipped.clone(), ..phase };
         // "write NVMe SSD in full order twice"

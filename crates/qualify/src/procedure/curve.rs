@@ -1,12 +1,18 @@
 //! "Speeding up NVMe/TCP": operations per second against latency over depth and threads, with
-//! requests that are sent at once and with requests that are held for a batch (i10).
+//! requests that are sent at once and with requests that are held for a batch (i10); and throughput by the size of a request over 16 queues.
 
 use ebof_bench::Mix;
+use ebof_bench::corner::Unit;
 
 use super::{ColumnPlan, Plan, Wish, name, reference};
 use crate::document::{EngineName, Phase};
 
 const TALK: &str = "Speeding up NVMe/TCP (2020)";
+/// Throughput by the size of a request, over as many queues, until the network is full. The talk
+/// tells no depth.
+const QUEUES: u16 = crate::device::QUEUES_ASKED;
+const SIZES_DEPTH: u16 = 8;
+const SIZES: [u32; 9] = [4096, 8192, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20];
 const DEPTHS: [u16; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 /// Of the batches: requests, and how long the first one waits at most.
 const BATCH_NR: u16 = 16;
@@ -47,11 +53,18 @@ pub(super) fn plan(wish: &Wish) -> Plan {
             phases.push(Phase { references, ..phase });
         }
     }
+    phases.extend(SIZES.map(|bytes| {
+        let size = if bytes < 1 << 20 { format!("{}K", bytes >> 10) } else { format!("{}M", bytes >> 20) };
+        let job = wish.job("read", Mix::RandRead, bytes, SIZES_DEPTH, QUEUES, 10);
+        let title = format!("{size} random read, {QUEUES} queues, depth {SIZES_DEPTH} each");
+        let phase = wish.measure(&columns, &format!("q{QUEUES}-{}", size.to_lowercase()), &title, job);
+        Phase { unit: Unit::MegabytesPerSecond, ..phase }
+    }));
     let notes = vec![format!(
         "Batched: a request waits up to {BATCH_TIMEOUT_US} us for {BATCH_NR} of them. Nothing is written before: on a \
          device that has never been written, reads may be faster than they would be."
     )];
-    Plan { title: "Operations per second against latency".to_owned(), columns, phases, notes }
+    Plan { title: "Operations per second against latency, and throughput by size".to_owned(), columns, phases, notes }
 }
 
 fn with_batches(plain: &ColumnPlan, base: usize) -> ColumnPlan {

@@ -10,6 +10,7 @@ fn subject(name: &str) -> DeviceUnderTest {
             let mut identity = Device::parse("mem:1Gi", Options::from_uri).unwrap().look().unwrap();
             identity.identity.kind = device.kind_name().to_owned();
             identity.transfer_bytes_max = Some(128 << 10);
+            identity.io_queues_max = Some(16);
             identity
         }
         _ => device.look().unwrap(),
@@ -86,6 +87,44 @@ fn corners_are_measured_raw_and_on_a_file_system_where_one_is_possible() {
     assert!(on_ext4.iter().all(|phase| phase.skipped.as_deref().unwrap().contains("cannot have a file system")));
     let job = &plan.phases[1].jobs[0];
     assert_eq!((job.depth, job.threads, job.runtime), (128, 4, Some(Duration::from_secs(1200))));
+}
+
+#[test]
+fn the_article_on_tcp_is_measured_with_its_programs_and_its_file_system() {
+    let plan = wish(Procedure::Cdm, &[REMOTE]).plan().unwrap();
+    let tools: Vec<_> =
+        plan.phases.iter().filter(|phase| phase.tool.is_some()).map(|phase| phase.id.as_str()).collect();
+    assert_eq!(tools, ["hdparm-cached", "hdparm-disk", "dd-write"]);
+    let dd = plan.phases.iter().find(|phase| phase.id == "dd-write").unwrap();
+    assert_eq!((dd.jobs[0].size_bytes, dd.skipped.clone(), dd.references.len()), (Some(1 << 30), None, 2));
+    let on_xfs: Vec<_> = plan.phases.iter().filter(|phase| phase.file_system.as_deref() == Some("xfs")).collect();
+    assert!(on_xfs.len() == 8 && on_xfs.iter().all(|phase| phase.skipped.is_none() && phase.id.ends_with("-xfs")));
+    // Their times are their own, and memory is no block device.
+    for (wish, why) in [
+        (Wish { quick: Some(100), ..wish(Procedure::Cdm, &[REMOTE]) }, "left out of quick runs"),
+        (wish(Procedure::Cdm, &["mem:1Gi"]), "cannot be a block device"),
+        (Wish { reads_only: true, ..wish(Procedure::Cdm, &[REMOTE]) }, "--reads-only"),
+    ] {
+        let plan = wish.plan().unwrap();
+        let dd = plan.phases.iter().find(|phase| phase.id == "dd-write").unwrap();
+        assert!(dd.skipped.as_deref().unwrap().contains(why), "{:?}", dd.skipped);
+    }
+}
+
+#[test]
+fn throughput_is_measured_by_size_over_16_queues() {
+    let plan = wish(Procedure::Curve, &["mem:1Gi"]).plan().unwrap();
+    let sizes: Vec<_> = plan.phases.iter().filter(|phase| phase.unit == Unit::MegabytesPerSecond).collect();
+    let jobs: Vec<_> = sizes.iter().map(|phase| (phase.jobs[0].block_bytes, phase.jobs[0].threads)).collect();
+    assert_eq!((jobs.first(), jobs.last(), jobs.len()), (Some(&(4096, 16)), Some(&(1 << 20, 16)), 9));
+    // A target that grants fewer queues, and one that takes smaller commands.
+    let mut few = wish(Procedure::Curve, &[REMOTE]);
+    few.devices[0].seen.io_queues_max = Some(8);
+    let skipped =
+        |wish: &Wish, id: &str| wish.plan().unwrap().phases.into_iter().find(|phase| phase.id == id).unwrap().skipped;
+    assert!(skipped(&few, "q16-4k").unwrap().contains("grants 8 I/O queues of 16"));
+    assert_eq!(skipped(&few, "t1-qd128"), None);
+    assert!(skipped(&wish(Procedure::Curve, &[REMOTE]), "q16-512k").unwrap().contains("131072 bytes"));
 }
 
 #[test]

@@ -164,7 +164,9 @@ fn curve_points<'a>(view: &View<'a>) -> BTreeMap<(usize, u16), (String, Vec<OnCu
     for step in view.measured() {
         for (index, side, of) in view.of(step) {
             let of_curve = view.sources[side.source].document.procedure == Procedure::Curve;
-            let Some(phase) = step.phases[side.source].filter(|_| of_curve) else { continue };
+            let Some(phase) = step.phases[side.source].filter(|phase| of_curve && phase.unit == Unit::Iops) else {
+                continue;
+            };
             let threads = phase.jobs.first().map_or(1, |job| job.threads);
             let name = format!("{}, {threads} {}", side.label, if threads == 1 { "thread" } else { "threads" });
             let line = lines.entry((index, threads)).or_insert_with(|| (name, Vec::new()));

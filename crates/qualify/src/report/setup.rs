@@ -9,7 +9,8 @@ use super::figures::ROWS_MAX;
 use super::lines::label;
 use super::text::{self, NOTHING, bytes, figure, maybe, moment, number};
 use super::view::{Pane, Step, View, title};
-use crate::document::{Document, Phase, Run};
+use crate::document::{Conditions, Document, Phase, Run};
+use crate::engine::tools::Tool;
 
 /// Processor time for each operation, if any column tells it.
 pub(super) fn cost(view: &View<'_>) -> Option<Section> {
@@ -30,10 +31,11 @@ pub(super) fn cost(view: &View<'_>) -> Option<Section> {
 /// Every run, and the machine meanwhile.
 pub(super) fn conditions(view: &View<'_>) -> Section {
     let mut head = vec!["phase", "column", "#round", "#figure", "start (UTC)", "#stolen", "#others", "busiest other"];
-    head.extend(["#MHz", "#CPU °C", "#device °C", "remarks"]);
+    head.extend(["#interrupts", "#MHz", "#CPU °C", "#device °C", "remarks"]);
     let mut table = Grid::new(
         "Stolen is the share of the processors' time that the hypervisor took; others is the time of other programs, in \
-         percent of one processor. What could not be seen is –.",
+         percent of one processor; interrupts is the processor that they took most of, the part of its time that they took, and \
+         all that it was busy. What could not be seen is –.",
         &head,
     );
     let runs = view.steps.iter().flat_map(|step| step.runs().map(move |(source, run)| (step, source, run)));
@@ -68,11 +70,19 @@ fn run_row(view: &View<'_>, step: &Step<'_>, source: usize, run: &Run) -> Vec<Ce
         percent(of.steal_percent),
         percent(of.others_percent),
         of.busiest_other.clone().unwrap_or_else(|| NOTHING.to_owned()).into(),
+        interrupts(of).unwrap_or_else(|| NOTHING.to_owned()).into(),
         maybe(of.frequency_mhz, number).into(),
         maybe(of.processor_celsius, number).into(),
         maybe(of.device_celsius, number).into(),
         if remarks.is_empty() { "".into() } else { Cell::bad(remarks.join("; ")) },
     ]
+}
+
+/// `CPU 1: 12 % of 43 %`.
+fn interrupts(of: &Conditions) -> Option<String> {
+    let percent = |value: f64| text::percent(value / 100.0);
+    let (part, busy) = (percent(of.interrupts_percent?), percent(of.interrupts_busy_percent?));
+    Some(format!("CPU {}: {part} of {busy}", of.interrupts_processor?))
 }
 
 /// What was measured.
@@ -228,7 +238,11 @@ fn commands(document: &Document, phase: &Phase) -> Vec<Item> {
     {
         let ran = phase.runs.iter().filter(|run| run.column == index).find_map(|run| run.command.as_ref());
         let (what, words) = match ran {
-            Some(words) => (format!("the command of {} that was run", column.engine.name()), words.clone()),
+            Some(words) => {
+                let program = phase.tool.map_or(column.engine.name(), Tool::program);
+                (format!("the command of {program} that was run"), words.clone())
+            }
+            None if phase.tool.is_some() => continue,
             None => match equivalent::command(phase, column) {
                 Some(words) => ("the same load by fio".to_owned(), words),
                 None => continue,

@@ -14,8 +14,9 @@ use super::{Observer, now_ms};
 use crate::conditions::{Observation, listener};
 use crate::device::Kind;
 use crate::document::{Conditions, EngineName, Phase, Point, Run, SERIES_MAX};
+use crate::engine::tools::{self, Tool};
 use crate::engine::{self, EngineError, Place, fio, iscsi_perf, programs};
-use crate::file_system::Mount;
+use crate::file_system::{Attach, BlockDevice, Mount};
 use crate::procedure::{ColumnPlan, DeviceUnderTest};
 use crate::steady::steady;
 
@@ -50,8 +51,8 @@ struct Measured {
     failed: Option<(String, bool)>,
 }
 
-/// Runs a step; a result for each of its columns.
-pub(super) fn run(setting: &Loading<'_>, observer: &mut dyn Observer) -> Vec<Done> {
+/// Runs a step; a result for each of its columns. `attach` makes block devices of namespaces.
+pub(super) fn run(setting: &Loading<'_>, attach: &dyn Attach, observer: &mut dyn Observer) -> Vec<Done> {
     let started_unix_ms = now_ms();
     let began = Instant::now();
     let targets = setting.step.columns.iter().filter_map(|&column| {
@@ -60,7 +61,9 @@ pub(super) fn run(setting: &Loading<'_>, observer: &mut dyn Observer) -> Vec<Don
     });
     let observation = Observation::start(targets.collect());
     let is_own = |column: &usize| setting.columns[*column].column.engine == EngineName::Ebof;
-    let measured = if setting.step.columns.iter().all(is_own) {
+    let measured = if let Some(tool) = setting.phase.tool {
+        setting.step.columns.iter().map(|&column| run_tool(setting, tool, column, attach)).collect()
+    } else if setting.step.columns.iter().all(is_own) {
         run_own(setting, observer)
     } else {
         run_others(setting, observer)
@@ -116,6 +119,22 @@ fn done(
 fn jobs(phase: &Phase, mount: Option<&Mount>) -> Vec<Job> {
     let size = |job: &Job| mount.map_or(job.size_bytes, |mount| Some(mount.bytes));
     phase.jobs.iter().map(|job| Job { size_bytes: size(job), ..job.clone() }).collect()
+}
+
+/// By a program for block devices.
+fn run_tool(setting: &Loading<'_>, tool: Tool, column: usize, attach: &dyn Attach) -> Measured {
+    let device = &setting.devices[setting.columns[column].device].device;
+    let not_measured = |why: String| Measured::failed(&format!("{NOT_MEASURED}{why}"), false);
+    let Some(job) = setting.phase.jobs.first() else { return not_measured("it has no job".to_owned()) };
+    let block = match BlockDevice::of(device, attach) {
+        Ok(block) => block,
+        Err(why) => return not_measured(why),
+    };
+    match tools::run(tool, &block.path, job) {
+        Ok(outcome) => Measured { reports: outcome.reports, command: Some(outcome.command), ..Measured::default() },
+        Err(EngineError::Unsupported(why)) => not_measured(why),
+        Err(error) => Measured::failed(&error.to_string(), true),
+    }
 }
 
 /// By ebof's own load generator.

@@ -117,6 +117,7 @@ impl Draft {
             title: job.name.clone(),
             purpose: Purpose::Measure,
             file_system: None,
+            tool: None,
             unit,
             jobs: vec![job],
             depth_total: depth,
@@ -166,6 +167,9 @@ fn run(job: &Job, unit: Unit, column: usize, round: u32, value: f64, mean_us: f6
         reports: vec![report(job, iops, mean_us)],
         series: points.collect(),
         conditions: Conditions {
+            interrupts_processor: Some(1),
+            interrupts_percent: Some(7.5),
+            interrupts_busy_percent: Some(41.0),
             steal_percent: Some(0.1),
             others_percent: Some(1.5),
             busiest_other: Some("systemd-journal".into()),

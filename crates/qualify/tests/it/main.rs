@@ -6,3 +6,4 @@ mod fio;
 mod protocols;
 mod report;
 mod report_content;
+mod tools;

@@ -1,0 +1,153 @@
+//! `hdparm` and `dd`, as "NVMe over TCP" (2021) used them on block devices: programs that everybody
+//! has, with figures that everybody knows. They tell a rate, and no latencies.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use ebof_bench::{Job, Latency, Mix, REPORT_SCHEMA, Report, Side};
+use serde::{Deserialize, Serialize};
+
+use super::{EngineError, Outcome};
+
+/// What measures a phase in place of a load generator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tool {
+    /// `hdparm -T --direct`: the same part of the device, again and again.
+    HdparmCached,
+    /// `hdparm -t --direct`: from its beginning, for three seconds.
+    HdparmDisk,
+    /// `dd` of zeros in blocks of 1 MiB. Unlike in the article, it ends when they are on the device.
+    Dd,
+}
+
+/// Bytes of what hdparm calls a MB.
+const HDPARM_MB: f64 = 1_048_576.0;
+
+impl Tool {
+    /// The program.
+    #[must_use]
+    pub const fn program(self) -> &'static str {
+        match self {
+            Self::HdparmCached | Self::HdparmDisk => "hdparm",
+            Self::Dd => "dd",
+        }
+    }
+
+    /// What it does, as a job.
+    #[must_use]
+    pub fn job(self, size_bytes: Option<u64>) -> Job {
+        let rw = if self == Self::Dd { Mix::Write } else { Mix::Read };
+        Job { name: self.program().to_owned(), block_bytes: 1 << 20, depth: 1, threads: 1, size_bytes, ..Job::new(rw) }
+    }
+
+    fn command(self, device: &Path, bytes: u64) -> Vec<String> {
+        let device = device.display().to_string();
+        let words = match self {
+            Self::HdparmCached => vec!["hdparm".to_owned(), "-T".to_owned(), "--direct".to_owned(), device],
+            Self::HdparmDisk => vec!["hdparm".to_owned(), "-t".to_owned(), "--direct".to_owned(), device],
+            Self::Dd => {
+                let words = ["dd", "if=/dev/zero", &format!("of={device}"), "ibs=1M", "obs=1M"].map(str::to_owned);
+                let end = [format!("count={}", bytes >> 20), "conv=notrunc,fsync".to_owned()];
+                words.into_iter().chain(end).collect()
+            }
+        };
+        words
+    }
+
+    /// Bytes and seconds, of what it printed.
+    fn measured(self, text: &str) -> Option<(f64, f64)> {
+        let line = |of: &str| text.lines().find(|line| line.contains(of));
+        let number = |word: &str| word.parse::<f64>().ok().filter(|number| number.is_finite() && *number > 0.0);
+        match self {
+            // ` Timing O_DIRECT disk reads: 8026 MB in  3.00 seconds = 2674.93 MB/sec`
+            Self::HdparmCached | Self::HdparmDisk => {
+                let words: Vec<&str> = line(" MB in ")?.split(':').nth(1)?.split_whitespace().collect();
+                Some((number(words.first()?)? * HDPARM_MB, number(words.get(3)?)?))
+            }
+            // `1073741824 bytes (1.1 GB, 1.0 GiB) copied, 0.808906 s, 1.3 GB/s`
+            Self::Dd => {
+                let line = line(" copied, ")?;
+                let seconds = line.split(" copied, ").nth(1)?.split_whitespace().next()?;
+                Some((number(line.split_whitespace().next()?)?, number(seconds)?))
+            }
+        }
+    }
+}
+
+/// Runs a tool on a block device, of which it uses `job.size_bytes` at most.
+///
+/// # Errors
+/// It is not installed, or failed, or said nothing that can be understood.
+pub fn run(tool: Tool, device: &Path, job: &Job) -> Result<Outcome, EngineError> {
+    let words = tool.command(device, job.size_bytes.unwrap_or(0));
+    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+    let output = Command::new(&words[0])
+        .env("PATH", path)
+        .env("LC_ALL", "C")
+        .args(&words[1..])
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                EngineError::Unsupported(format!("there is no {0}: apt install {0}", words[0]))
+            }
+            _ => EngineError::Run { program: words[0].clone(), error },
+        })?;
+    let said = format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let Some((bytes, seconds)) = tool.measured(&said).filter(|_| output.status.success()) else {
+        let said = said.split_whitespace().take(64).collect::<Vec<_>>().join(" ");
+        let todo = "run the command by hand";
+        return Err(EngineError::Failed { what: tool.program().to_owned(), tried: words.join(" "), said, todo });
+    };
+    Ok(Outcome { reports: vec![report(job, device, bytes, seconds)], series: Vec::new(), command: words })
+}
+
+fn report(job: &Job, device: &Path, bytes: f64, seconds: f64) -> Report {
+    let bytes_per_s = bytes / seconds;
+    let operations = bytes / f64::from(job.block_bytes);
+    let iops = operations / seconds;
+    // One after the other.
+    let mean_us = 1e6 / iops.max(f64::MIN_POSITIVE);
+    let latency = Latency { min_us: 0.0, mean_us, stddev_us: 0.0, max_us: 0.0, percentiles: Vec::new() };
+    let side = Side { operations: count(operations), bytes: count(bytes), iops, bytes_per_s, latency };
+    Report {
+        schema: REPORT_SCHEMA.to_owned(),
+        source: device.display().to_string(),
+        job: job.clone(),
+        elapsed_s: seconds,
+        read: job.rw.reads().then(|| side.clone()),
+        write: job.rw.writes().then(|| side.clone()),
+        total: side,
+        errors: 0,
+        first_error: None,
+        verified_bytes: 0,
+        cpu_us_per_operation: 0.0,
+        cpu_percent: 0.0,
+        process: None,
+        depth: 1,
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate")]
+const fn count(value: f64) -> u64 {
+    value as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_they_print_is_understood() {
+        let hdparm = "\n/dev/nvme0n1:\n Timing O_DIRECT cached reads:   4278 MB in  2.00 seconds = 2140.39 MB/sec\n";
+        assert_eq!(Tool::HdparmCached.measured(hdparm), Some((4278.0 * HDPARM_MB, 2.0)));
+        let dd =
+            "1024+0 records in\n1024+0 records out\n1073741824 bytes (1.1 GB, 1.0 GiB) copied, 0.808906 s, 1.3 GB/s\n";
+        assert_eq!(Tool::Dd.measured(dd), Some((1_073_741_824.0, 0.808906)));
+        for nonsense in ["", " MB in ", "x:  MB in  2.00", " copied, ", "0 bytes copied, 0 s"] {
+            assert_eq!((Tool::HdparmDisk.measured(nonsense), Tool::Dd.measured(nonsense)), (None, None), "{nonsense}");
+        }
+        assert!(Tool::Dd.job(None).rw.writes() && !Tool::HdparmDisk.job(None).rw.writes());
+    }
+}
