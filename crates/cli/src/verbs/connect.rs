@@ -2,13 +2,14 @@
 //! block devices, is in `ebof-attach`.
 
 use std::collections::{HashMap, HashSet};
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use ebof_attach::{Kind, Report, Select};
+use ebof_initiator::Options;
 use ebof_nvme::Nqn;
 use ebof_nvme::log::{DiscoveryEntry, SecType, SubsystemType};
 use ebof_nvme::uri::Transport;
@@ -16,7 +17,8 @@ use ebof_nvme::uri::Transport;
 use super::Outcome;
 use super::connect_file::FromFile;
 use super::discover::{ask, services};
-use super::fabric::{FabricArgs, IO_PORT};
+use super::fabric::{DISCOVERY_PORT, FabricArgs, IO_PORT, set_timeout};
+use super::reach::{self, Place};
 use crate::failure::{self, Failure};
 use crate::global::Global;
 use crate::output::attached::ConnectView;
@@ -81,10 +83,51 @@ impl Connect {
         }
         let port = self.fabric.trsvcid.unwrap_or(IO_PORT);
         let request = self.fabric.request(traddr, port, nqn.as_str(), self.front.into());
-        let attached = ebof_attach::connect(&request)?;
-        show(global, &ConnectView { nqn: request.nqn, attached })?;
+        match ebof_attach::connect(&request) {
+            Ok(attached) => show(global, &ConnectView { nqn: request.nqn, attached })?,
+            Err(error) => return Err(self.explained(error, traddr, port, nqn)),
+        }
         Ok(ExitCode::SUCCESS)
     }
+
+    /// A port that closes the connection before it has said anything may want TLS: the discovery
+    /// service of the same address knows.
+    fn explained(&self, error: ebof_attach::Error, traddr: &str, port: u16, nqn: &Nqn) -> anyhow::Error {
+        let is_silent =
+            matches!(&error, ebof_attach::Error::Daemon { kind: Some(kind), .. } if kind == "closed-during-init");
+        for service in [DISCOVERY_PORT, IO_PORT].into_iter().filter(|&service| is_silent && service != port) {
+            let mut options = self.fabric.options(traddr, service, Nqn::discovery());
+            set_timeout(&mut options, Some(EXPLAIN));
+            if let Ok(log) = ebof_initiator::discover(&options)
+                && let Some(failure) = log.entries.iter().find_map(|entry| tls_of(entry, log.peer.ip(), port, nqn))
+            {
+                return failure.into();
+            }
+        }
+        error.into()
+    }
+}
+
+/// How long the discovery service of an address may take to say what one of its ports wants.
+const EXPLAIN: Duration = Duration::from_secs(2);
+
+/// That a record says of a port that it has nothing but TLS, if it is about that port.
+fn tls_of(entry: &DiscoveryEntry, peer: IpAddr, port: u16, nqn: &Nqn) -> Option<Failure> {
+    let address = entry.address().as_str().and_then(|text| text.parse::<IpAddr>().ok());
+    let is_it = entry.service_id().as_str() == Some(port.to_string().as_str())
+        && address.is_none_or(|address| address == peer)
+        && Nqn::from_field(&entry.subnqn).is_ok_and(|known| known == *nqn);
+    wants_tls(entry).filter(|_| is_it).map(|security| no_tls(security, port))
+}
+
+/// What is said of a port that has nothing but TLS.
+fn no_tls(security: SecType, port: u16) -> Failure {
+    let version = if security == SecType::TLS_1_3 { "TLS 1.3" } else { "TLS" };
+    let message = format!(
+        "port {port} wants {version} (the discovery log: sectype {}), which this version of ebof does not have",
+        security.name()
+    );
+    Failure::unsupported(message, "connect to a port of the subsystem without TLS, or allow one at the target")
 }
 
 /// Connects everything that a discovery service lists.
@@ -132,14 +175,14 @@ pub(super) struct Everything {
     refers: HashSet<(String, Option<String>, Option<u16>)>,
     /// The connected subsystems, with the names of their controllers.
     connected: HashMap<String, String>,
-    /// Addresses that did not answer, which are not tried again: each costs a time-out.
-    dead: HashSet<(Transport, String, u16)>,
+    /// Addresses that do not answer, which are not tried again: each costs a time-out. With the
+    /// error, until it was told.
+    dead: HashMap<Place, Option<anyhow::Error>>,
+    /// How long an address may take to answer, if that was said.
+    timeout: Option<Duration>,
     /// Connections that were tried.
     tried: usize,
 }
-
-/// Kinds of connect errors that are about the address, not about the subsystem.
-const DEAD: [&str; 5] = ["refused", "unreachable", "timed-out", "rejected-by-manager", "name-not-resolved"];
 
 impl Everything {
     pub(super) fn with_front(front: Kind) -> Self {
@@ -169,6 +212,7 @@ impl Everything {
     /// The only one does not answer.
     pub(super) fn follow_services(&mut self, mut waiting: Vec<FabricArgs>, global: &Global) -> anyhow::Result<()> {
         let named = waiting.len();
+        self.timeout = global.timeout();
         waiting.reverse();
         let mut asked: Vec<(String, Option<String>, Option<u16>)> = Vec::new();
         while let Some(service) = waiting.pop() {
@@ -178,6 +222,10 @@ impl Everything {
             }
             let is_named = !self.refers.contains(&place);
             asked.push(place);
+            if !is_named && let Some(error) = self.is_dead(&service) {
+                say(&failure::text(&error));
+                continue;
+            }
             match ask(&service, global) {
                 Ok(log) => self.follow_all(&service, &log.entries, &mut waiting),
                 // A service that the user names must answer; a referral may be stale.
@@ -192,7 +240,55 @@ impl Everything {
         Ok(())
     }
 
+    /// The error of a service that does not answer.
+    fn is_dead(&mut self, service: &FabricArgs) -> Option<anyhow::Error> {
+        let (Some(transport), Some(traddr), Some(port)) =
+            (Transport::from_name(&service.transport), &service.traddr, service.trsvcid)
+        else {
+            return None;
+        };
+        self.dead_at(&(transport, traddr.clone(), port))
+    }
+
+    /// The error of an address that does not answer; a short one if it was told already.
+    fn dead_at(&mut self, place: &Place) -> Option<anyhow::Error> {
+        let error = self.dead.get_mut(place)?.take();
+        let (_, traddr, port) = place;
+        Some(
+            error.unwrap_or_else(|| {
+                anyhow::anyhow!("{traddr} port {port} did not answer a moment ago: not tried again")
+            }),
+        )
+    }
+
+    /// Asks the addresses of a log side by side whether anything is there, if there are several.
+    fn look(&mut self, service: &FabricArgs, entries: &[DiscoveryEntry]) {
+        let mut asked: HashMap<Place, Options> = HashMap::new();
+        for entry in entries.iter().filter(|entry| wants_tls(entry).is_none()) {
+            let is_wanted = match entry.subsystem_type() {
+                SubsystemType::NVM => true,
+                SubsystemType::REFERRAL => false,
+                _ => continue,
+            };
+            let Some((transport, nqn, traddr, trsvcid)) = place_of(entry, service) else { continue };
+            let is_known = self.followed.contains(&(transport, nqn.to_string(), traddr.clone(), trsvcid))
+                || is_wanted && self.connected.contains_key(nqn.as_str()) && !service.duplicate_connect;
+            let place = (transport, traddr, trsvcid);
+            if is_known || self.dead.contains_key(&place) || asked.len() >= CONNECTS_MAX {
+                continue;
+            }
+            let mut options = service.over(transport).options(&place.1, trsvcid, nqn);
+            set_timeout(&mut options, self.timeout);
+            asked.insert(place, options);
+        }
+        if asked.len() > 1 {
+            let dead = reach::dead(&asked.into_iter().collect::<Vec<_>>());
+            self.dead.extend(dead.into_iter().map(|(place, error)| (place, Some(error.into()))));
+        }
+    }
+
     fn follow_all(&mut self, service: &FabricArgs, entries: &[DiscoveryEntry], waiting: &mut Vec<FabricArgs>) {
+        self.look(service, entries);
         for (number, entry) in (1..).zip(entries) {
             if self.tried >= CONNECTS_MAX {
                 let rest = entries.len() + 1 - number;
@@ -212,11 +308,7 @@ impl Everything {
         count: usize,
         waiting: &mut Vec<FabricArgs>,
     ) {
-        let traddr = entry.address().as_str().map(|traddr| scoped(traddr, service));
-        let trsvcid = entry.service_id().as_str().and_then(|port| port.parse::<u16>().ok());
-        let nqn = Nqn::from_field(&entry.subnqn);
-        let transport = Transport::from_name(entry.transport().name());
-        let (Some(transport), Some(traddr), Some(trsvcid), Ok(nqn)) = (transport, traddr, trsvcid, nqn) else {
+        let Some((transport, nqn, traddr, trsvcid)) = place_of(entry, service) else {
             let nqn = entry.subsystem_nqn();
             let transport = entry.transport().name();
             self.view.skipped.push((nqn.to_string(), format!("its {transport} address cannot be used")));
@@ -232,11 +324,8 @@ impl Everything {
                     say(&format!("record {number} of {count}: {} at {}:{trsvcid}", safe(nqn.as_str()), safe(&traddr)));
                 }
                 match wants_tls(entry) {
-                    true => {
-                        let reason = "its port wants TLS, which this version of ebof does not have";
-                        self.view.skipped.push((nqn.to_string(), reason.to_owned()));
-                    }
-                    false => self.connect(service, &nqn, &traddr, trsvcid),
+                    Some(security) => self.view.failed.push((nqn.to_string(), no_tls(security, trsvcid).into())),
+                    None => self.connect(service, &nqn, &traddr, trsvcid),
                 }
             }
             SubsystemType::REFERRAL => {
@@ -258,8 +347,7 @@ impl Everything {
         }
         let transport = Transport::from_name(&service.transport).unwrap_or(Transport::Tcp);
         let place = (transport, traddr.to_owned(), trsvcid);
-        if self.dead.contains(&place) {
-            let error = anyhow::anyhow!("{traddr} port {trsvcid} did not answer a moment ago: not tried again");
+        if let Some(error) = self.dead_at(&place) {
             self.view.failed.push((nqn.to_string(), error));
             return;
         }
@@ -277,9 +365,9 @@ impl Everything {
             }
             Err(error) => {
                 if let ebof_attach::Error::Daemon { kind: Some(kind), .. } = &error
-                    && DEAD.contains(&kind.as_str())
+                    && reach::is_dead(kind)
                 {
-                    self.dead.insert(place);
+                    self.dead.insert(place, None);
                 }
                 self.view.failed.push((nqn.to_string(), anyhow::Error::new(error)));
             }
@@ -287,10 +375,18 @@ impl Everything {
     }
 }
 
-/// Whether a record says that its port has nothing but TLS.
-fn wants_tls(entry: &DiscoveryEntry) -> bool {
-    let has_tls = entry.security().is_some_and(|security| [SecType::TLS, SecType::TLS_1_3].contains(&security));
-    has_tls && entry.requirements().secure_channel_required() != Some(false)
+/// What a record says of its port, if that has nothing but TLS.
+fn wants_tls(entry: &DiscoveryEntry) -> Option<SecType> {
+    let tls = entry.security().filter(|security| [SecType::TLS, SecType::TLS_1_3].contains(security));
+    tls.filter(|_| entry.requirements().secure_channel_required() != Some(false))
+}
+
+/// Where a record is, and of which subsystem; `None` if it cannot be used.
+fn place_of(entry: &DiscoveryEntry, service: &FabricArgs) -> Option<(Transport, Nqn, String, u16)> {
+    let traddr = entry.address().as_str().map(|traddr| scoped(traddr, service))?;
+    let trsvcid = entry.service_id().as_str().and_then(|port| port.parse::<u16>().ok())?;
+    let nqn = Nqn::from_field(&entry.subnqn).ok()?;
+    Some((Transport::from_name(entry.transport().name())?, nqn, traddr, trsvcid))
 }
 
 /// An address of a discovery log. A link-local one counts on the network that its service was
@@ -447,17 +543,29 @@ mod tests {
         let with = |security: SecType, treq: u8| {
             let mut entry = DiscoveryEntry { treq, ..record(4420) };
             entry.tsas[0] = security.0;
-            wants_tls(&entry)
+            entry
         };
-        assert!(with(SecType::TLS_1_3, 1) && with(SecType::TLS_1_3, 0) && with(SecType::TLS, 1));
-        assert!(!with(SecType::TLS_1_3, 2) && !with(SecType::NONE, 1) && !with(SecType::NONE, 0));
+        let wants = |security, treq| wants_tls(&with(security, treq)).is_some();
+        assert!(wants(SecType::TLS_1_3, 1) && wants(SecType::TLS_1_3, 0) && wants(SecType::TLS, 1));
+        assert!(!wants(SecType::TLS_1_3, 2) && !wants(SecType::NONE, 1) && !wants(SecType::NONE, 0));
+        // A subsystem that has no other port is not connected.
+        let mut run = Everything::default();
+        run.follow_all(&service("-t tcp -a 127.0.0.1"), &[with(SecType::TLS_1_3, 1)], &mut Vec::new());
+        let failed = run.into_view().failed;
+        let text = failure::text(&failed[0].1);
+        assert!(text.contains("port 4420 wants TLS 1.3 (the discovery log: sectype tls13)"), "{text}");
+        // What `connect` finds out about a port that closes its connections.
+        let nqn = Nqn::parse("nqn.2014-08.org.example:x").unwrap();
+        let says = |peer: &str, port| tls_of(&with(SecType::TLS_1_3, 1), peer.parse().unwrap(), port, &nqn).is_some();
+        assert!(says("127.0.0.1", 4420) && !says("127.0.0.1", 4421) && !says("127.0.0.2", 4420));
+        assert!(tls_of(&with(SecType::NONE, 1), "127.0.0.1".parse().unwrap(), 4420, &nqn).is_none());
     }
 
     #[test]
     fn an_address_that_does_not_answer_is_tried_once() {
         let service = service("-t tcp -a 127.0.0.1");
         let mut run = Everything::default();
-        run.dead.insert((Transport::Tcp, "127.0.0.1".to_owned(), 4420));
+        run.dead.insert((Transport::Tcp, "127.0.0.1".to_owned(), 4420), None);
         run.follow_all(&service, &[record(4420)], &mut Vec::new());
         assert_eq!((run.tried, run.view.failed.len()), (0, 1));
         // Another port has the subsystem: nothing is missing.

@@ -43,6 +43,7 @@ mod passthru;
 pub(crate) mod property;
 pub(crate) mod question;
 pub(crate) mod rdma_check;
+mod reach;
 mod remote;
 pub(crate) mod report;
 pub(crate) mod reservations;
