@@ -286,6 +286,13 @@ impl Daemon {
 
     /// Handles an event of the controller. Returns the reason if the controller was given up.
     fn on_event(&mut self, event: Event) -> Option<String> {
+        // It is in the log already.
+        if let Event::Trouble { trouble, .. } = &event {
+            if trouble.is_fault() {
+                syslog::error(&format!("{}: {event}", self.name()));
+            }
+            return None;
+        }
         tracing::info!("the controller says: {event}");
         match event {
             Event::GaveUp(reason) => {

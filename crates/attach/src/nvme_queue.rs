@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ebof_initiator::{Binding, Completion, Controller, Data, Error, Retries, State};
+use ebof_initiator::{Binding, Completion, Controller, Data, Error, Retries, State, Trouble};
 use ebof_nvme::io::{BlockRange, Dsm, DsmRange};
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::protection::left_to_controller;
@@ -261,6 +261,7 @@ impl NvmeQueue {
             }
             Ok(cqe) => self.retry_or_fail(command, cqe.status()),
             Err(error) if error.is_connection() && !is_lost => {
+                self.controller.note_trouble(Trouble::Repeated);
                 self.lost_since.get_or_insert_with(Instant::now);
                 self.waiting.push_back(command);
             }
@@ -274,6 +275,7 @@ impl NvmeQueue {
     fn retry_or_fail(&mut self, mut command: Command, status: Status) {
         let now = Instant::now();
         if let Some(pause) = command.retries.next(status, now, self.controller.options().path_loss_tmo) {
+            self.controller.note_trouble(Trouble::Repeated);
             self.delayed.push((now + pause, command));
             return;
         }

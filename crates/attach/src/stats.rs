@@ -2,6 +2,9 @@
 //!
 //! Numbers of a daemon are taken as they come, but no sum of them overflows.
 
+use std::collections::BTreeMap;
+
+use ebof_initiator::Trouble;
 use ebof_manage::history::latency::BUCKETS;
 use ebof_manage::history::{KINDS, KindCounters, ObjectCounters};
 use serde::{Deserialize, Serialize};
@@ -24,6 +27,9 @@ pub struct Stats {
     pub queues: Vec<Counted>,
     /// Its namespaces, by NSID; 0 is of those that are not counted separately.
     pub namespaces: Vec<Counted>,
+    /// What went wrong unnoticed, by its name ([`ebof_initiator::Trouble::name`]).
+    #[serde(default)]
+    pub troubles: BTreeMap<String, u64>,
 }
 
 /// What one of them has counted.
@@ -55,16 +61,19 @@ pub struct CountedKind {
 
 impl Stats {
     /// Of what was counted.
-    pub(crate) fn of(sums: &Sums) -> Self {
+    pub(crate) fn of(sums: &Sums, troubles: impl IntoIterator<Item = (Trouble, u64)>) -> Self {
         let queues = sums.queues.iter().take(ROWS_MAX).map(|(&id, sum)| Counted::of(id.into(), sum));
         let namespaces = sums.namespaces.iter().take(ROWS_MAX).map(|(&id, sum)| Counted::of(id, sum));
-        Self { queues: queues.collect(), namespaces: namespaces.collect() }
+        let troubles = troubles.into_iter().filter(|(_, count)| *count > 0);
+        let troubles = troubles.map(|(trouble, count)| (trouble.name().to_owned(), count)).collect();
+        Self { queues: queues.collect(), namespaces: namespaces.collect(), troubles }
     }
 
-    /// The queues and the namespaces, as far as there may be any.
+    /// The queues, the namespaces and the kinds of trouble, as far as there may be any.
     pub(crate) fn bounded(mut self) -> Self {
         self.queues.truncate(ROWS_MAX);
         self.namespaces.truncate(ROWS_MAX);
+        self.troubles.retain(|name, _| Trouble::ALL.iter().any(|trouble| trouble.name() == name));
         self
     }
 }
@@ -119,9 +128,11 @@ mod tests {
             counting.end(at, Op::Read, 4096, us == 90, us);
         }
         let sums = sums(&[counting.seen()]);
-        let text = serde_json::to_string(&Stats::of(&sums)).unwrap();
+        let text = serde_json::to_string(&Stats::of(&sums, [(Trouble::DataDigest, 7), (Trouble::Lost, 0)])).unwrap();
         let back: Stats = serde_json::from_str(&text).unwrap();
         assert_eq!((back.queues[0].id, back.namespaces[0].id), (3, 1));
+        assert_eq!(back.bounded().troubles, BTreeMap::from([("data-digest".to_owned(), 7)]));
+        let back: Stats = serde_json::from_str(&text).unwrap();
         assert_eq!(back.queues[0].counters(), sums.queues[&3].counters);
         assert_eq!(back.namespaces[0].counters(), sums.namespaces[&1].counters);
     }
@@ -136,7 +147,13 @@ mod tests {
             latency: (0..1000).map(|bucket| (bucket, u64::MAX)).chain([(usize::MAX, 1)]).collect(),
         };
         let counted = Counted { id: 1, in_flight: u64::MAX, kinds: [kind.clone(), kind.clone(), kind] };
-        let stats = Stats { queues: vec![counted; 2 * ROWS_MAX], namespaces: Vec::new() }.bounded();
+        let stats = Stats {
+            queues: vec![counted; 2 * ROWS_MAX],
+            namespaces: Vec::new(),
+            troubles: BTreeMap::from([("x".to_owned(), 1)]),
+        };
+        let stats = stats.bounded();
+        assert!(stats.troubles.is_empty());
         assert_eq!(stats.queues.len(), ROWS_MAX);
         let mut sum = ObjectCounters::default();
         for counted in &stats.queues {

@@ -5,17 +5,16 @@
 mod aborts;
 mod clearing;
 mod pause;
+mod shutdown;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
-use ebof_nvme::connect::Property;
 use ebof_nvme::event::{AsyncEvent, EventType};
 use ebof_nvme::namespace::{AttachmentSelect, ManagementSelect, NamespaceManagement};
 use ebof_nvme::opcode::admin;
-use ebof_nvme::property::{Cc, Csts, offset};
 use ebof_nvme::{Cqe, Nsid, QueueId, Sqe};
 
 use crate::connect_error::ConnectError;
@@ -28,8 +27,8 @@ use crate::opened::{Inspection, Reconciled};
 use crate::rescan::Rescan;
 use crate::shared::{AdminAnswer, AdminRequest, Message, Shared};
 use crate::state::State;
-use crate::stop::Stop;
-use crate::wait::{Time, Waiter};
+use crate::troubles::Trouble;
+use crate::wait::Time;
 use aborts::Aborts;
 use clearing::Clearing;
 use pause::pause_ms;
@@ -53,8 +52,6 @@ const EVENTS_PER_SECOND: u32 = 32;
 const RESERVED: usize = 11;
 /// The shortest time between two scans that no event requested.
 const RESCAN_PAUSE_MS: u64 = 1000;
-/// How long to wait for the controller's shutdown before closing the connection.
-const SHUTDOWN_TIME: Duration = Duration::from_secs(2);
 
 type Reply = SyncSender<AdminAnswer>;
 
@@ -155,6 +152,7 @@ impl Admin {
 
     /// Resets timers and requests for a new connection.
     fn begin(&mut self) {
+        self.engine.share_troubles(&self.shared.troubles);
         let info = self.shared.info();
         let kato = u64::from(self.shared.options.keep_alive_ms);
         // KAS 0: the controller has no Keep Alive.
@@ -177,6 +175,7 @@ impl Admin {
             if let Some(loss) = self.take_inbox() {
                 return End::Lost(loss);
             }
+            self.tell_troubles();
             self.submit_due();
             let mut none = AdminData::None;
             if let Err(loss) = self.engine.flush(&none).and_then(|()| self.engine.receive(&mut none)) {
@@ -206,9 +205,23 @@ impl Admin {
         if self.events_to_request > 0 {
             due = due.min((self.events_second + 1) * 1000);
         }
+        due = due.min(self.shared.troubles.due_ms());
         let deadline = self.time.until(due).map(|rest| self.time.now() + rest);
-        let wakers = [&self.shared.inbox_waker, self.shared.cancel.waker()];
+        let wakers = [&*self.shared.inbox_waker, self.shared.cancel.waker()];
         self.shared.waiter.wait(Some(link.watch()), &wakers, deadline).await
+    }
+
+    /// Tells what went wrong unnoticed, once a minute.
+    fn tell_troubles(&self) {
+        let Shared { options, troubles, .. } = &*self.shared;
+        for (trouble, count) in troubles.due(self.time.now_ms()) {
+            let (address, nqn) = (options.address(), &options.nqn);
+            match trouble.is_fault() {
+                true => tracing::warn!(%address, %nqn, "{count} {trouble}"),
+                false => tracing::info!(%address, %nqn, "{count} {trouble}"),
+            }
+            self.shared.publish(&Event::Trouble { trouble, count });
+        }
     }
 
     fn take_inbox(&mut self) -> Option<Loss> {
@@ -318,6 +331,9 @@ impl Admin {
 
     fn on_completion(&mut self, completion: Completion) {
         let Completion { user, result, data } = completion;
+        if result.as_ref().is_ok_and(|cqe| !cqe.status().is_success()) {
+            self.shared.troubles.note(Trouble::Refused);
+        }
         match user {
             tag::KEEP_ALIVE => {
                 self.keep_alive_sent = false;
@@ -462,6 +478,9 @@ impl Admin {
         let shared = Arc::clone(&self.shared);
         let options = &shared.options;
         tracing::warn!(address = %options.address(), nqn = %options.nqn, %loss, "connection lost, reconnecting");
+        if let Some(trouble) = Trouble::of(loss) {
+            shared.troubles.note(trouble);
+        }
         shared.set_down(State::Reconnecting);
         self.fail_all(loss);
         shared.publish(&Event::ConnectionLost(loss.to_string()));
@@ -518,6 +537,7 @@ impl Admin {
         let end = self.time.now() + Duration::from_millis(pause_ms);
         loop {
             self.refuse_inbox();
+            self.tell_troubles();
             let now = self.time.now();
             let lost_for = now.saturating_duration_since(since);
             if self.shared.cancel.is_set() || self.shared.options.ctrl_loss_tmo.is_some_and(|max| lost_for >= max) {
@@ -528,32 +548,10 @@ impl Admin {
             }
             let until = self.shared.options.ctrl_loss_tmo.map_or(end, |max| end.min(since + max));
             let waiter = &self.shared.waiter;
-            let wakers = [&self.shared.inbox_waker, self.shared.cancel.waker()];
+            let wakers = [&*self.shared.inbox_waker, self.shared.cancel.waker()];
             if waiter.wait(None, &wakers, Some(until)).await.is_err() {
                 waiter.sleep(until.saturating_duration_since(now), Some(&self.shared.cancel)).await;
             }
-        }
-    }
-
-    /// Shuts the controller down (CC.SHN) and waits up to [`SHUTDOWN_TIME`] for CSTS.SHST.
-    async fn shut_down(&mut self) {
-        let deadline = self.time.now() + SHUTDOWN_TIME;
-        // `cancel` is set by now and would end every wait.
-        let waiter = &self.shared.waiter;
-        let cc = Property::set(offset::CC, Cc::ENABLE.with_shutdown(1).0);
-        if run_uncancellable(&mut self.engine, cc, deadline, waiter).await.is_err() {
-            return;
-        }
-        while let Ok(cqe) = run_uncancellable(&mut self.engine, Property::get(offset::CSTS, 4), deadline, waiter).await
-        {
-            if Csts(cqe.dw0.get()).shutdown_complete() {
-                self.engine.allow_graceful_close();
-                return;
-            }
-            if !cqe.status().is_success() || self.time.now() >= deadline {
-                return;
-            }
-            waiter.sleep(Duration::from_millis(5), None).await;
         }
     }
 }
@@ -566,14 +564,4 @@ fn removed_namespace(sqe: &Sqe) -> Option<Nsid> {
         _ => false,
     };
     removes.then(|| sqe.nsid())
-}
-
-/// Runs a command without data; only the deadline interrupts it.
-async fn run_uncancellable(
-    engine: &mut Engine<Vec<u8>>,
-    sqe: Sqe,
-    deadline: Instant,
-    waiter: &Waiter,
-) -> Result<Cqe, Stop> {
-    establish::run(engine, sqe, &mut AdminData::None, deadline, waiter, None).await
 }

@@ -34,6 +34,7 @@ use crate::options::Options;
 use crate::queues::{IoError, Queues, outcome};
 use crate::retry::Retries;
 use crate::state::State;
+use crate::troubles::Trouble;
 
 /// Pauses between checks of a reconnecting controller: the first, doubled up to the last.
 const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(100)];
@@ -344,6 +345,7 @@ impl<B: Buffer + 'static> AsyncNamespace<B> {
         let options = self.queues.controller().options();
         let (now, path_limit) = (options.clock.now(), options.path_loss_tmo);
         if let Some(pause) = reason.status().and_then(|status| recovery.retries.next(status, now, path_limit)) {
+            self.queues.controller().note_trouble(Trouble::Repeated);
             self.pauses.pause(pause).await;
             return Ok(());
         }

@@ -33,6 +33,7 @@ use crate::queue::{ControllerGuard, QueuePair};
 use crate::rescan::NAMESPACES_MAX;
 use crate::shared::{AdminAnswer, AdminRequest, Message, Shared};
 use crate::state::State;
+use crate::troubles::Trouble;
 use crate::wait::{Waiter, run};
 
 /// How often a namespace is read again that changes while it is opened.
@@ -155,6 +156,17 @@ impl Controller {
     #[must_use]
     pub fn path_changes(&self) -> u64 {
         self.0.shared.path_changes()
+    }
+
+    /// How much went wrong unnoticed since it was connected, by kind.
+    #[must_use]
+    pub fn troubles(&self) -> [(Trouble, u64); Trouble::ALL.len()] {
+        self.0.shared.troubles.totals()
+    }
+
+    /// Counts trouble that the caller has had with this controller.
+    pub fn note_trouble(&self, trouble: Trouble) {
+        self.0.shared.troubles.note(trouble);
     }
 
     /// I/O queues that the controller granted.

@@ -7,12 +7,15 @@ mod instructions;
 pub(crate) mod pair;
 mod required;
 
+use std::sync::Arc;
+
 use ebof_nvme::{Sqe, Status};
 
 use crate::data::{AdminData, Buffer, Completion, Data};
 use crate::error::{Error, Loss};
 use crate::link::{DataDirection, Finished, Link, Received, Transport, either};
 use crate::slots::{Payload, Slots};
+use crate::troubles::Troubles;
 use crate::wait::Time;
 
 /// A connection with its commands.
@@ -72,6 +75,13 @@ impl<B: Buffer> Engine<B> {
     /// The link, while there is one.
     pub(crate) fn link(&self) -> Option<&Link> {
         self.link.as_ref()
+    }
+
+    /// See [`Transport::share_troubles`].
+    pub(crate) fn share_troubles(&mut self, troubles: &Arc<Troubles>) {
+        if let Some(link) = &mut self.link {
+            link.share_troubles(troubles);
+        }
     }
 
     pub(crate) fn slots(&mut self) -> &mut Slots<B> {

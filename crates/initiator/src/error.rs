@@ -220,6 +220,9 @@ pub enum Loss {
     /// The target violated the protocol.
     #[error("the target broke the protocol: {0}")]
     Protocol(Arc<str>),
+    /// The header of a PDU did not match its digest.
+    #[error("the target broke the protocol: {0}")]
+    HeaderDigest(Arc<str>),
     /// The target ended it with a reason (`C2HTermReq`).
     #[error("the target ended the connection: {0}")]
     Terminated(Termination),

@@ -6,6 +6,8 @@ use ebof_nvme::Nsid;
 use ebof_nvme::event::EventType;
 use ebof_nvme::log::Lid;
 
+use crate::troubles::Trouble;
+
 /// Something that happened to a controller; see [`crate::Controller::events`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -27,6 +29,14 @@ pub enum Event {
     Reconnected,
     /// Reconnecting was given up: the controller is dead. With the reason.
     GaveUp(String),
+    /// Trouble that went unnoticed otherwise: the first of its kind, and then how many more there
+    /// were in each minute.
+    Trouble {
+        /// Of which kind.
+        trouble: Trouble,
+        /// How many since it was told before.
+        count: u64,
+    },
     /// Any other asynchronous event: type, information and log page of the completion's dword 0.
     Asynchronous {
         /// Event type.
@@ -49,6 +59,7 @@ impl fmt::Display for Event {
             Self::ConnectionLost(reason) => write!(f, "the connection is lost: {reason}"),
             Self::Reconnected => f.write_str("the connection is back"),
             Self::GaveUp(reason) => write!(f, "the controller is given up: {reason}"),
+            Self::Trouble { trouble, count } => write!(f, "{count} {trouble}"),
             Self::Asynchronous { kind, info, log_page } => {
                 let of = if EventType::decode(*kind) == EventType::Notice { "notice" } else { "event" };
                 write!(f, "{of} {info:02x}h of type {kind}h, log page {log_page:02x}h")?;

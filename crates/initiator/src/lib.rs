@@ -57,6 +57,7 @@ mod state;
 pub mod stepped;
 mod stop;
 mod transport;
+mod troubles;
 mod wait;
 
 pub use asynchronous::AsyncNamespace;
@@ -74,7 +75,8 @@ pub use options::Options;
 pub use overrides::Overrides;
 pub use queue::QueuePair;
 pub use queues::Queues;
-pub use retry::{Retries, Retry};
 pub use reach::reach;
+pub use retry::{Retries, Retry};
 pub use state::State;
 pub use transport::{Dialer, Transport};
+pub use troubles::Trouble;

@@ -33,6 +33,7 @@ use crate::options::Options;
 use crate::slots::Slots;
 use crate::small_commands::SmallCommands;
 use crate::transport;
+use crate::troubles::Troubles;
 use crate::wait::{Cancel, Time, Waiter, Watch};
 
 /// Direction of a command's data.
@@ -74,6 +75,9 @@ pub(crate) trait Transport {
     /// Small commands of all queues that have `small_commands` delay large writes of this one, on a
     /// transport where it would be the other way round.
     fn share_small_commands(&mut self, _small_commands: &Arc<SmallCommands>) {}
+
+    /// Counts what is wrong with data into `troubles`, on a transport that sees it.
+    fn share_troubles(&mut self, _troubles: &Arc<Troubles>) {}
 
     /// The most data bytes of one command, if the transport has a limit below that of lengths.
     fn transfer_max(&self) -> Option<u32> {
@@ -179,6 +183,11 @@ impl Link {
     /// See [`Transport::share_small_commands`].
     pub(crate) fn share_small_commands(&mut self, small_commands: &Arc<SmallCommands>) {
         either!(self, link => link.share_small_commands(small_commands));
+    }
+
+    /// See [`Transport::share_troubles`].
+    pub(crate) fn share_troubles(&mut self, troubles: &Arc<Troubles>) {
+        either!(self, link => link.share_troubles(troubles));
     }
 
     pub(crate) fn has_unsent(&self) -> bool {

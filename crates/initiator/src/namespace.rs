@@ -21,6 +21,7 @@ use crate::limits::Limits;
 use crate::opened::{Binding, Opened};
 use crate::queue::Piece;
 use crate::retry::Retries;
+use crate::troubles::Trouble;
 use crate::wait::Waiter;
 pub(crate) use pool::Pool;
 
@@ -421,6 +422,7 @@ impl Namespace {
             let Err(error) = self.try_once(waiter, command, pieces(), data).await else { return Ok(()) };
             let pause = error.status().and_then(|status| retries.next(status, waiter.time.now(), path_limit));
             if let Some(pause) = pause {
+                self.controller.note_trouble(Trouble::Repeated);
                 waiter.sleep(pause, None).await;
                 continue;
             }

@@ -489,6 +489,7 @@ impl<B: Buffer> QueuePair<B> {
     /// Uses a new link.
     fn attach(&mut self, mut link: Link, info: &Info) -> Result<(), Error> {
         link.share_small_commands(&self.shared.small_commands);
+        link.share_troubles(&self.shared.troubles);
         self.engine.attach(link);
         self.engine.slots().set_limit(info.io_entries - 1);
         self.engine.set_in_capsule(info.in_capsule_bytes());

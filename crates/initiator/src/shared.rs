@@ -21,6 +21,7 @@ use crate::opened::Namespaces;
 use crate::options::Options;
 use crate::small_commands::SmallCommands;
 use crate::state::State;
+use crate::troubles::Troubles;
 use crate::wait::{Cancel, Waiter, Waker, run};
 
 /// The result of an admin command.
@@ -56,7 +57,9 @@ pub(crate) struct Shared {
     /// Set to disconnect.
     pub(crate) cancel: Cancel,
     /// Wakes the background thread for its inbox.
-    pub(crate) inbox_waker: Waker,
+    pub(crate) inbox_waker: Arc<Waker>,
+    /// What went wrong unnoticed.
+    pub(crate) troubles: Arc<Troubles>,
     /// The open namespaces, and which commands are refused.
     pub(crate) namespaces: Namespaces,
     /// Of all queues.
@@ -138,6 +141,7 @@ const EVENTS_MAX: usize = 256;
 
 impl Shared {
     pub(crate) fn new(options: Options, info: Info, waiter: Waiter, cancel: Cancel) -> Result<Self, Errno> {
+        let inbox_waker = Arc::new(waiter.waker()?);
         Ok(Self {
             namespaces: Namespaces::default(),
             small_commands: Arc::default(),
@@ -145,7 +149,8 @@ impl Shared {
             rescan_asked: AtomicBool::new(false),
             options,
             cancel,
-            inbox_waker: waiter.waker()?,
+            troubles: Arc::new(Troubles::new(Arc::clone(&inbox_waker))),
+            inbox_waker,
             waiter,
             inbox: Mutex::new(Some(VecDeque::new())),
             status: Mutex::new(Status { state: State::Live, lost_since: None, info: Arc::new(info) }),

@@ -47,7 +47,9 @@ impl Stop {
 pub(crate) fn of_loss(loss: Loss) -> Kind {
     match loss {
         Loss::Network(errno) => Kind::Closed { errno: Some(errno) },
-        Loss::Protocol(violation) => Kind::Protocol { violation: violation.to_string() },
+        Loss::Protocol(violation) | Loss::HeaderDigest(violation) => {
+            Kind::Protocol { violation: violation.to_string() }
+        }
         Loss::Terminated(termination) => Kind::Terminated(termination),
         Loss::Rdma(_) | Loss::RdmaEvent(_) | Loss::RdmaCall { .. } => Kind::RdmaFailed { reason: loss.to_string() },
         Loss::Closed | Loss::KeepAlive | Loss::CommandTimeout | Loss::Association | Loss::Requested => {

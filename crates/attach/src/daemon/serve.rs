@@ -131,7 +131,7 @@ fn status(shared: &Shared) -> Answer {
 
 /// Puts what the threads have counted into `data`.
 fn counted(shared: &Shared, data: &mut Vec<u8>) -> Answer {
-    match serde_json::to_vec(&Stats::of(&counting::sums(&shared.tallies))) {
+    match serde_json::to_vec(&Stats::of(&counting::sums(&shared.tallies), shared.controller.troubles())) {
         Ok(told) => *data = told,
         Err(error) => return Answer::Failed { message: error.to_string() },
     }

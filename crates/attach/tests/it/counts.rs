@@ -59,5 +59,8 @@ pub(crate) fn what_devices_do_is_counted(kind: Kind) {
     assert!(eventually(|| (client.status().unwrap().state != "live").then_some(())).is_some());
     line.start();
     writer.join().unwrap().unwrap();
-    assert_eq!(in_flight(&client.stats().unwrap()), 0);
+    let stats = client.stats().unwrap();
+    assert_eq!(in_flight(&stats), 0);
+    assert!(stats.troubles["lost"] > 0 && stats.troubles["repeated"] > 0, "{:?}", stats.troubles);
+    assert!(!stats.troubles.contains_key("data-digest"), "{:?}", stats.troubles);
 }

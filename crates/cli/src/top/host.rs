@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use ebof_attach::state::{Record, State, StateDir};
 use ebof_attach::stats::{Counted, Stats};
 use ebof_attach::{Client, Device};
+use ebof_initiator::Trouble;
 use ebof_manage::history::ObjectCounters;
 use ebof_manage::history::live::{Live, LiveKind, LiveObject, LiveTable};
 
@@ -117,6 +118,7 @@ impl ThisHost {
                     (state, None)
                 }
             };
+            found.remarks.extend(stats.as_ref().and_then(|stats| troubles(&record.name, stats)));
             found.objects.extend(of_daemon(&state, stats.as_ref()));
         }
         Ok(found)
@@ -201,7 +203,13 @@ fn of_daemon(state: &State, stats: Option<&Stats>) -> Vec<LiveObject> {
         objects.push(object(name, Some(counters), Some(queue.in_flight), &[("queue", &queue.id.to_string())]));
     }
     let name = LiveKind::Controller.named(&state.name);
-    objects.push(object(name, Some(whole), stats.map(|_| in_flight), &[]));
+    let troubles: Vec<(&str, String)> = stats
+        .iter()
+        .flat_map(|stats| &stats.troubles)
+        .map(|(name, count)| (name.as_str(), count.to_string()))
+        .collect();
+    let troubles: Vec<(&str, &str)> = troubles.iter().map(|(name, count)| (*name, count.as_str())).collect();
+    objects.push(object(name, Some(whole), stats.map(|_| in_flight), &troubles));
     let counted = |nsid: u32| stats.and_then(|stats| stats.namespaces.iter().find(|namespace| namespace.id == nsid));
     for Device { name, nsid, path, .. } in &state.devices {
         let counted = counted(*nsid);
@@ -216,6 +224,14 @@ fn of_daemon(state: &State, stats: Option<&Stats>) -> Vec<LiveObject> {
         objects.push(object(name, Some(others.counters()), Some(others.in_flight), &[]));
     }
     objects
+}
+
+/// What is wrong with a connection: the network, or an end of it.
+fn troubles(name: &str, stats: &Stats) -> Option<String> {
+    let faults = Trouble::ALL.into_iter().filter(|trouble| trouble.is_fault());
+    let seen = faults.filter_map(|fault| Some(format!("{} {fault}", stats.troubles.get(fault.name())?)));
+    let seen: Vec<String> = seen.collect();
+    (!seen.is_empty()).then(|| format!("{name}: since it was connected: {}", seen.join("; ")))
 }
 
 /// Whether an object is wanted by somebody who names a device: itself, or what is of its

@@ -22,7 +22,7 @@ use ebof_nvme::Sqe;
 use ebof_pinned::Pinned;
 use ebof_sockets::Stream;
 use ebof_tcp::host::{Connection, Event, R2t, Transfer};
-use ebof_tcp::{FatalError, Parameters};
+use ebof_tcp::{FatalError, FatalStatus, Parameters};
 use rustix::io::Errno;
 
 pub(crate) use connect::connect;
@@ -32,6 +32,7 @@ use crate::data::{AdminData, Buffer};
 use crate::error::Loss;
 use crate::slots::Slots;
 use crate::small_commands::SmallCommands;
+use crate::troubles::{Trouble, Troubles};
 use crate::wait::{Time, Watch};
 use bulk::Bulk;
 use send::SendQueue;
@@ -67,6 +68,8 @@ pub(crate) struct Tcp {
     fatal: Option<FatalError>,
     /// Slots whose buffers the kernel may still read (zero-copy send).
     pinned: Option<Box<Pinned<u16>>>,
+    /// Where digest errors are counted, once there is a controller.
+    troubles: Option<Arc<Troubles>>,
 }
 
 /// Bytes in the send queue above which R2T data wait: enough to keep a socket busy, and digests are
@@ -121,6 +124,7 @@ impl Tcp {
             first_bytes: Vec::new(),
             fatal: None,
             pinned: None,
+            troubles: None,
         }
     }
 
@@ -236,6 +240,13 @@ impl Tcp {
         })
     }
 
+    #[cold]
+    fn note_digest_error(&self) {
+        if let Some(troubles) = &self.troubles {
+            troubles.note(Trouble::DataDigest);
+        }
+    }
+
     /// Sends H2CTermReq if that is possible without blocking.
     fn on_violation(&mut self, fatal: FatalError) -> Loss {
         let mut term = Vec::new();
@@ -244,7 +255,11 @@ impl Tcp {
         if self.out.queued() == 0 {
             let _ = self.stream.send(&[IoSlice::new(&term)], false);
         }
-        let loss = Loss::Protocol(fatal.to_string().into());
+        let text = fatal.to_string().into();
+        let loss = match fatal.status {
+            FatalStatus::HeaderDigest => Loss::HeaderDigest(text),
+            _ => Loss::Protocol(text),
+        };
         self.fatal = Some(fatal);
         loss
     }
@@ -264,6 +279,10 @@ impl Transport for Tcp {
 
     fn share_small_commands(&mut self, small_commands: &Arc<SmallCommands>) {
         self.bulk.share(small_commands);
+    }
+
+    fn share_troubles(&mut self, troubles: &Arc<Troubles>) {
+        self.troubles = Some(Arc::clone(troubles));
     }
 
     fn watch(&self) -> Watch<'_> {
@@ -448,7 +467,11 @@ impl Transport for Tcp {
                     self.first_bytes = Vec::new();
                 }
                 // A wrong data digest is reported in the completion's status.
-                Ok(Some(Event::DataEnd { .. })) => {}
+                Ok(Some(Event::DataEnd { digest_ok, .. })) => {
+                    if !digest_ok {
+                        self.note_digest_error();
+                    }
+                }
                 Ok(Some(Event::TermReceived(termination))) => return Err(Loss::Terminated(termination)),
                 Ok(None) if self.connection.data_wanted() > 0 => {}
                 Ok(None) => return Ok(()),

@@ -15,6 +15,7 @@ use crate::data::{Buffer, Completion, Data};
 use crate::error::Error;
 use crate::namespace::Namespace;
 use crate::retry::Retries;
+use crate::troubles::Trouble;
 use crate::wait::run;
 
 /// A transfer that failed, with its buffer.
@@ -195,6 +196,7 @@ impl<B: Buffer + 'static> SharedNamespace<B> {
             let path_limit = controller.options().path_loss_tmo;
             let pause = error.status().and_then(|status| retries.next(status, waiter.time.now(), path_limit));
             if let Some(pause) = pause {
+                controller.note_trouble(Trouble::Repeated);
                 run(waiter.sleep(pause, None));
                 continue;
             }

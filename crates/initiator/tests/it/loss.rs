@@ -5,8 +5,9 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use crate::peer::{Action, BLOCK, Peer};
-use ebof_initiator::{AdminData, Controller, Data, Error, Event, QueuePair, State};
+use ebof_initiator::{AdminData, Controller, Data, Error, Event, QueuePair, State, Trouble};
 use ebof_nvme::event::AsyncEvent;
+use ebof_nvme::identify::Cns;
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::{Nsid, Sqe};
@@ -72,8 +73,39 @@ fn a_target_that_violates_the_protocol_is_disconnected_and_reconnected() {
         assert!(lost >= 2, "{results:?}");
         let Event::ConnectionLost(why) = await_event(&events, |_| true) else { panic!() };
         assert!(why.starts_with("the target broke the protocol: ") && why.contains(violation), "{why}");
+        let trouble = await_event(&events, |event| matches!(event, Event::Trouble { .. }));
+        assert_eq!(trouble, Event::Trouble { trouble: Trouble::Protocol, count: 1 });
         await_event(&events, |event| *event == Event::Reconnected);
     }
+}
+
+/// Of commands that are repeated until they succeed, nobody would know.
+#[test]
+fn digest_errors_and_refusals_are_counted_and_told() {
+    let peer = Peer::new();
+    let mut options = peer.options();
+    options.data_digest = true;
+    let controller = Controller::connect(&options).unwrap();
+    let events = controller.events();
+    let namespace = controller.namespace(Nsid(1)).unwrap();
+    let count = |trouble| controller.troubles().into_iter().find(|(it, _)| *it == trouble).unwrap().1;
+    assert_eq!([Trouble::DataDigest, Trouble::Repeated].map(count), [0, 0]);
+    let refused = count(Trouble::Refused);
+    peer.state().wrong_digests = 3;
+    let mut block = vec![0; BLOCK];
+    namespace.read(1, &mut block).unwrap();
+    assert_eq!([Trouble::DataDigest, Trouble::Repeated].map(count), [3, 3]);
+    let told = await_event(&events, |event| matches!(event, Event::Trouble { trouble: Trouble::DataDigest, .. }));
+    assert!(told.to_string().contains("data digest errors: data were changed on the way"), "{told}");
+    peer.state().no_descriptors = true;
+    controller.identify_bytes(Cns::NAMESPACE_ID_DESCRIPTORS, Nsid(1)).unwrap_err();
+    assert_eq!(count(Trouble::Refused), refused + 1);
+    await_event(&events, |event| matches!(event, Event::Trouble { trouble: Trouble::Refused, .. }));
+    // The next ones of this minute are told when it is over.
+    peer.state().wrong_digests = 1;
+    namespace.read(1, &mut block).unwrap();
+    assert_eq!(count(Trouble::DataDigest), 4);
+    assert!(events.try_iter().all(|event| !matches!(event, Event::Trouble { trouble: Trouble::DataDigest, .. })));
 }
 
 #[test]

@@ -102,6 +102,8 @@ pub struct State {
     pub shutdowns: usize,
     /// How connections of hosts ended: by a close, and by a reset.
     pub ends: (usize, usize),
+    /// As many PDUs with data still get a wrong digest.
+    pub wrong_digests: u32,
     /// The longest data of one PDU.
     pub longest_data: u32,
     pub connects: Vec<(u16, u32)>,
@@ -149,6 +151,7 @@ impl Shared {
             keep_alives: 0,
             shutdowns: 0,
             ends: (0, 0),
+            wrong_digests: 0,
             longest_data: 0,
             connects: Vec::new(),
             log: Vec::new(),
@@ -373,7 +376,12 @@ impl Session {
                     self.connection.send_response(&cqe, &mut self.out);
                 }
                 Answer::Data(cid, data) => {
-                    let trailer = self.connection.send_data(cid, 0, &data, true, false, &mut self.out);
+                    let mut trailer = self.connection.send_data(cid, 0, &data, true, false, &mut self.out);
+                    if let Some(digest) = &mut trailer {
+                        let mut state = self.executor.shared.state.lock().unwrap();
+                        digest[0] ^= u8::from(state.wrong_digests > 0);
+                        state.wrong_digests = state.wrong_digests.saturating_sub(1);
+                    }
                     self.out.extend_from_slice(&data);
                     self.out.extend_from_slice(&trailer.unwrap_or_default()[..if trailer.is_some() { 4 } else { 0 }]);
                 }

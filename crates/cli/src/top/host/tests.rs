@@ -107,7 +107,13 @@ fn a_daemon_is_not_believed_blindly() {
     let huge =
         CountedKind { commands: u64::MAX, latency: vec![(usize::MAX, 1), (3, u64::MAX)], ..CountedKind::default() };
     let counted = |id| Counted { id, in_flight: u64::MAX, kinds: [huge.clone(), huge.clone(), huge.clone()] };
-    let stats = Stats { queues: vec![counted(1), counted(u32::MAX)], namespaces: vec![counted(1), counted(0)] };
+    let stats = Stats {
+        queues: vec![counted(1), counted(u32::MAX)],
+        namespaces: vec![counted(1), counted(0)],
+        troubles: [("data-digest", 18_457), ("repeated", u64::MAX), ("nonsense", 1)]
+            .map(|(name, count)| (name.to_owned(), count))
+            .into(),
+    };
     let good = serde_json::to_vec(&stats).unwrap();
     let counted = |bytes: usize| format!(r#"{{"result": "counted", "data_bytes": {bytes}}}"#);
     let answers = vec![
@@ -134,6 +140,11 @@ fn a_daemon_is_not_believed_blindly() {
             let queues: Vec<_> = names(&table).into_iter().filter(|name| name.starts_with("queue:")).collect();
             assert_eq!(queues, ["queue:nvme0/q1".to_owned(), format!("queue:nvme0/q{}", u32::MAX)]);
             assert!(names(&table).contains(&"namespace:nvme0, others".to_owned()), "{table:?}");
+            let row = table.rows.iter().find(|row| row.object.to_string() == "controller:nvme0").unwrap();
+            assert_eq!(row.labels.get("data-digest").map(String::as_str), Some("18457"));
+            assert!(!row.labels.contains_key("nonsense"), "{:?}", row.labels);
+            let told = told.pop().unwrap();
+            assert!(told.starts_with("nvme0: since it was connected: 18457 data digest errors"), "{told}");
         }
     }
     thread.join().unwrap();
