@@ -89,7 +89,8 @@ pub struct Seen {
     pub identity: Identity,
     /// The largest transfer of one command, in bytes; `None` has no limit.
     pub transfer_bytes_max: Option<u64>,
-    /// I/O queues that the target grants, of [`QUEUES_ASKED`]; `None` where there are none to grant.
+    /// I/O queues that the target grants, of [`QUEUES_ASKED`]; `None` where there are none to
+    /// grant.
     pub io_queues_max: Option<u16>,
     /// Writes are refused.
     pub is_read_only: bool,

@@ -7,7 +7,6 @@ use ebof_bench::corner::Unit;
 use ebof_bench::{Job, Report};
 use serde::{Deserialize, Serialize};
 
-use crate::engine::tools::Tool;
 use crate::machine::Machine;
 
 /// The name and version of the document's schema.
@@ -206,6 +205,19 @@ pub struct Phase {
     pub skipped: Option<String>,
     /// What was run, in the order in which it was.
     pub runs: Vec<Run>,
+}
+
+/// What measures a phase in place of a load generator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tool {
+    /// `hdparm -T --direct`: the same part of the device, again and again.
+    HdparmCached,
+    /// `hdparm -t --direct`: from its beginning, for three seconds.
+    HdparmDisk,
+    /// `dd` of zeros in blocks of 1 MiB. Unlike in the article, it ends when they are on the
+    /// device.
+    Dd,
 }
 
 /// A figure of a document, for what a phase measures.

@@ -5,8 +5,6 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::interrupts;
-
 /// The machine that measures. What cannot be seen is empty or `None`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
@@ -66,8 +64,6 @@ impl Machine {
         let kib = memory.lines().find_map(|line| line.strip_prefix("MemTotal:"));
         let kib = kib.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
         let interfaces = interfaces(&root.join("sys/class/net"));
-        let names: Vec<String> =
-            interfaces.iter().filter_map(|text| Some(text.split_once(':')?.0.to_owned())).collect();
         let settings = SETTINGS.iter().filter_map(|path| {
             let value = text(path)?;
             Some((path.trim_start_matches("/proc/sys/").replace('/', "."), value.trim().replace('\t', " ")))
@@ -82,7 +78,7 @@ impl Machine {
             governor: text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").map(|text| text.trim().to_owned()),
             interfaces,
             programs: Vec::new(),
-            settings: settings.chain(interrupts::settings(root, &names)).collect(),
+            settings: settings.collect(),
         }
     }
 }
@@ -153,7 +149,7 @@ mod tests {
         assert_eq!((machine.memory_bytes, machine.hypervisor.as_deref()), (24 << 30, Some("yes")));
         assert_eq!(machine.interfaces, ["eth0: 25000 Mb/s, MTU 9000"]);
         let told = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        assert_eq!(machine.settings, [told("net.core.busy_poll", "0"), told("irqbalance", "does not run")]);
+        assert_eq!(machine.settings, [told("net.core.busy_poll", "0")]);
         assert_eq!(Machine::below(Path::new("/nonexistent")).kernel, "");
     }
 }

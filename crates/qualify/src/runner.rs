@@ -4,6 +4,7 @@
 mod load;
 mod steps;
 
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ebof_bench::Progress;
@@ -11,6 +12,7 @@ use ebof_bench::Progress;
 use crate::conditions::disturbance;
 use crate::document::{Document, Phase, Purpose, Run, SCHEMA, State};
 use crate::file_system::{Attach, FileSystems, Mount};
+use crate::interrupts;
 use crate::machine::Machine;
 use crate::procedure::{ColumnPlan, DeviceUnderTest, Plan, Wish};
 use crate::report;
@@ -313,13 +315,22 @@ fn document(wish: &Wish, plan: &Plan, origin: Provenance) -> Document {
         started_unix_ms: now,
         ended_unix_ms: now,
         resumed: 0,
-        machine: Machine { programs: origin.programs, ..Machine::this() },
+        machine: machine(origin.programs),
         rounds: wish.rounds,
         columns: plan.columns.iter().map(|column| column.column.clone()).collect(),
         phases: plan.phases.clone(),
         notes: plan.notes.clone(),
         results: Vec::new(),
     }
+}
+
+/// This machine, with the state of its interrupts.
+fn machine(programs: Vec<String>) -> Machine {
+    let mut machine = Machine { programs, ..Machine::this() };
+    let name = |text: &String| Some(text.split_once(':')?.0.to_owned());
+    let names: Vec<String> = machine.interfaces.iter().filter_map(name).collect();
+    machine.settings.extend(interrupts::settings(Path::new("/"), &names));
+    machine
 }
 
 /// What a report that is there has otherwise than the one that is to be made; `None` if nothing.

@@ -1,6 +1,6 @@
 //! Advice of the program that could destroy something. Every text that names a destroying command,
-//! option or act is in a list with its class; what destroys data comes after something harmless, and
-//! says what is lost.
+//! option or act is in a list with its class; what destroys data comes after something harmless,
+//! and says what is lost.
 //!
 //! It looks for words, and does not understand sentences: the classes are for people to judge.
 
@@ -20,7 +20,7 @@ const LIST: &str = "xtask/advice.txt";
 const ACTS: &[&str] = &[
     "truncate -s",
     "mkfs",
-    "rm -",
+    " rm -",
     "`rm ",
     "wipefs",
     "blkdiscard",
@@ -78,18 +78,20 @@ pub(crate) fn check(tree: &Tree, violations: &mut Vec<Violation>) {
     }
     for (path, source) in tree.rust().filter(|(path, _)| is_product(path)) {
         for (line, text) in source.texts().filter(|(_, text)| ACTS.iter().any(|act| text.contains(act))) {
-            let mut is_listed = false;
-            for (_, entry, used) in &mut entries {
-                if entry.path == path && text.contains(entry.part) {
-                    (is_listed, *used) = (true, true);
-                    if let Some(message) = wrong(entry, text) {
-                        violations.push(Violation::new(path, line, message));
+            let mut faults = Vec::new();
+            let mut is_good = false;
+            for (_, entry, used) in entries.iter_mut().filter(|(_, entry, _)| entry.path == path) {
+                if text.contains(entry.part) {
+                    *used = true;
+                    match wrong(entry, text) {
+                        Some(fault) => faults.push(fault),
+                        None => is_good = true,
                     }
                 }
             }
-            if !is_listed {
-                let message = format!("names what may destroy, and is not in {LIST} with its class: {text:?}");
-                violations.push(Violation::new(path, line, message));
+            if !is_good {
+                let unlisted = || format!("names what may destroy, and is not in {LIST} with its class: {text:?}");
+                violations.push(Violation::new(path, line, faults.into_iter().next().unwrap_or_else(unlisted)));
             }
             // GNU's `>` never makes a file smaller, whatever it is by then.
             if text.contains("truncate -s ") && !text.contains("truncate -s '>") {

@@ -158,5 +158,5 @@ fn a_certificate_that_has_changed_is_told_before_a_password_is_asked_for() {
     std::fs::remove_file(&known).unwrap();
     std::fs::create_dir(&known).unwrap();
     let (code, shown) = Terminal::status(&target).ends();
-    assert!(code == 1 && shown.contains("known_targets") && shown.contains("mend it or remove it"), "{shown}");
+    assert!(code == 1 && shown.contains("known_targets") && shown.contains("mend it, or move it away"), "{shown}");
 }

@@ -245,7 +245,8 @@ impl Tree {
             Some(Value::Object(file)) => drop(file.insert("size".to_owned(), size.clone())),
             _ => {
                 let message = "memory and null drives keep the size that they were made with";
-                let advice = "add another one of that size, have hosts copy what they need, and remove this one then: its data are lost by that";
+                let advice = "add another one of that size, have hosts copy what they need, and remove this one then: its \
+                              data are lost by that";
                 return Err(vec![Mistake::new(MistakeKind::Conflict, &object, message, advice)]);
             }
         }

@@ -5,21 +5,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use ebof_bench::{Job, Latency, Mix, REPORT_SCHEMA, Report, Side};
-use serde::{Deserialize, Serialize};
 
 use super::{EngineError, Outcome};
-
-/// What measures a phase in place of a load generator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Tool {
-    /// `hdparm -T --direct`: the same part of the device, again and again.
-    HdparmCached,
-    /// `hdparm -t --direct`: from its beginning, for three seconds.
-    HdparmDisk,
-    /// `dd` of zeros in blocks of 1 MiB. Unlike in the article, it ends when they are on the device.
-    Dd,
-}
+use crate::document::Tool;
 
 /// Bytes of what hdparm calls a MB.
 const HDPARM_MB: f64 = 1_048_576.0;

@@ -1,5 +1,6 @@
 //! "Speeding up NVMe/TCP": operations per second against latency over depth and threads, with
-//! requests that are sent at once and with requests that are held for a batch (i10); and throughput by the size of a request over 16 queues.
+//! requests that are sent at once and with requests that are held for a batch (i10); and throughput
+//! by the size of a request over 16 queues.
 
 use ebof_bench::Mix;
 use ebof_bench::corner::Unit;

@@ -6,8 +6,7 @@ use ebof_bench::corner::Unit;
 use ebof_bench::{Job, Mix};
 
 use super::{Plan, Wish, reference};
-use crate::document::Phase;
-use crate::engine::tools::Tool;
+use crate::document::{Phase, Tool};
 
 const ARTICLE: &str = "NVMe over TCP (2021), xfs";
 const BLOCK_ARTICLE: &str = "NVMe over TCP (2021), block device";

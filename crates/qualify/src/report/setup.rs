@@ -9,8 +9,7 @@ use super::figures::ROWS_MAX;
 use super::lines::label;
 use super::text::{self, NOTHING, bytes, figure, maybe, moment, number};
 use super::view::{Pane, Step, View, title};
-use crate::document::{Conditions, Document, Phase, Run};
-use crate::engine::tools::Tool;
+use crate::document::{Conditions, Document, Phase, Run, Tool};
 
 /// Processor time for each operation, if any column tells it.
 pub(super) fn cost(view: &View<'_>) -> Option<Section> {

@@ -56,8 +56,10 @@ impl DriveActor {
         let event = |kind, message: &str| NewEvent::new(kind, self.name(), message);
         let event = match notice {
             Notice::Full(_) => event(EventKind::HealthWarning, "the drive is full: writes that need space are refused")
-                .advice("have hosts deallocate what they do not need (`fstrim`), or make the drive larger; or delete a namespace whose data may \
-                         be lost"),
+                .advice(
+                    "have hosts deallocate what they do not need (`fstrim`), or make the drive larger; or delete a \
+                         namespace whose data may be lost",
+                ),
             Notice::Room => event(EventKind::HealthRestored, "there is space on the drive again"),
             Notice::JournalFailed(class) => event(
                 EventKind::DriveFailed,

@@ -108,7 +108,7 @@ fn a_delete_needs_confirmation() {
     let expected = "Deleting takes every namespace of nvme0 and its data away for ever. Nothing was done\n  \
                     namespace 1, 1.05 MB, attached to controllers 1, 2\n  \
                     namespace 7, 1.05 MB, attached to controllers 1, 2\n  \
-                    standard input is no terminal, so that nobody can be asked: say --force where it is meant";
+                    standard input is no terminal, so that nobody can be asked: do it in a terminal, or say --force where it is meant";
     assert_eq!(error, expected);
     assert!(fake.asked.iter().all(identify));
 }
