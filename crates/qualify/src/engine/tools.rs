@@ -31,7 +31,7 @@ impl Tool {
 
     fn command(self, device: &Path, bytes: u64) -> Vec<String> {
         let device = device.display().to_string();
-        let words = match self {
+        match self {
             Self::HdparmCached => vec!["hdparm".to_owned(), "-T".to_owned(), "--direct".to_owned(), device],
             Self::HdparmDisk => vec!["hdparm".to_owned(), "-t".to_owned(), "--direct".to_owned(), device],
             Self::Dd => {
@@ -39,8 +39,7 @@ impl Tool {
                 let end = [format!("count={}", bytes >> 20), "conv=notrunc,fsync".to_owned()];
                 words.into_iter().chain(end).collect()
             }
-        };
-        words
+        }
     }
 
     /// Bytes and seconds, of what it printed.
