@@ -87,6 +87,25 @@ if [[ $1 == test ]]; then
   fi
 fi
 
+# ansible_modules VENV: takes ansible's modules of Redfish out of its package, which is 400 MB
+# otherwise.
+ansible_modules() {
+  local folder=$1/ansible
+  rm -rf "$folder" && mkdir "$folder" || return 1
+  "$1/bin/pip" download -q --retries 3 --no-deps -d "$folder" ansible==12.3.0 || return 1
+  "$1/bin/python3" - "$1" "$folder"/ansible-*.whl <<'PYTHON' || return 1
+import sys, zipfile
+general = "ansible_collections/community/general/"
+wanted = [general + "MANIFEST.json", general + "meta/runtime.yml", general + "plugins/module_utils/redfish_utils.py"]
+wanted += [general + f"plugins/doc_fragments/{name}.py" for name in ("attributes", "redfish")]
+wanted += [general + f"plugins/modules/redfish_{name}.py" for name in ("command", "config", "info")]
+with zipfile.ZipFile(sys.argv[2]) as package:
+    for name in wanted:
+        package.extract(name, sys.argv[1])
+PYTHON
+  rm -rf "$folder"
+}
+
 # DMTF's checkers of Redfish services, in an environment of their own.
 if [[ $1 == test ]] && command -v python3 >/dev/null; then
   venv=${EBOF_REDFISH_VENV:-$HOME/.cache/ebof/redfish-venv}
@@ -94,7 +113,8 @@ if [[ $1 == test ]] && command -v python3 >/dev/null; then
   if ! cmp -s "$wanted" "$venv/requirements.txt"; then
     say "installing the checkers of Redfish with pip"
     log=$(mktemp)
-    if { python3 -m venv "$venv" && "$venv/bin/pip" install -q --retries 3 -r "$wanted"; } >"$log" 2>&1 </dev/null; then
+    if { python3 -m venv "$venv" && "$venv/bin/pip" install -q --retries 3 -r "$wanted" && ansible_modules "$venv"; } \
+      >"$log" 2>&1 </dev/null; then
       cp "$wanted" "$venv/requirements.txt"
     else
       tail -n 20 "$log" >&2

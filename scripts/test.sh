@@ -331,7 +331,7 @@ part_page() {
   counted page 300 "$what" node page/tests/run.mjs
 }
 part_redfish() {
-  counted redfish 300 "DMTF's checkers and two clients of Redfish, with a target under load (tests/redfish)" \
+  counted redfish 300 "DMTF's checkers and clients of Redfish, with a target under load (tests/redfish)" \
     python3 tests/redfish/run.py
 }
 part_scenarios() { counted scenarios 900 "the scripts of docs/scenarios, and what their pages say" tests/scenarios/run.sh; }

@@ -14,6 +14,11 @@ def main():
     assert managers.identity == "ebof", managers.identity
     chassis = root.get_chassis("/redfish/v1/Chassis/enclosure")
     assert str(chassis.chassis_type).endswith("STORAGE_ENCLOSURE") or chassis.chassis_type.value == "StorageEnclosure"
+    system = root.get_system()
+    assert system.manufacturer == "ebof" and system.status.state.value == "Enabled", system.status
+    storages = system.storage.get_members()
+    assert any(storage.drives for storage in storages), [storage.identity for storage in storages]
+    assert system.ethernet_interfaces.get_members(), "the machine has network interfaces"
     updates = root.get_update_service()
     images = updates.firmware_inventory.get_members()
     assert any(image.identity == "ebof" for image in images), [image.identity for image in images]

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Runs DMTF's checkers of Redfish services and two clients against a target.
+"""Runs DMTF's checkers of Redfish services and clients of others against a target.
 
 The target has five drives of five functions each, is under a small load, and functions are given
-and taken while the checkers look. The environment names the program (EBOF) and the directory of the
+and taken while the checkers look. Another one, which goes by a state directory, is managed itself by
+ansible and by Tacklebox' scripts: it listens elsewhere, loses its logs, and starts again. The environment names the program (EBOF) and the directory of the
 checkers' virtual environment (EBOF_REDFISH_VENV). The last line is "N passed, M failed, K skipped".
 """
 
@@ -12,6 +13,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import ssl
 import subprocess
 import sys
@@ -60,7 +62,8 @@ class Target:
     def __init__(self, directory):
         self.directory = directory
 
-    def __enter__(self):
+    def write(self, config):
+        """Its configuration; the arguments that it is served with."""
         lines = ['[[ports]]\nname = "fabric0"\nlisten = "tcp://127.0.0.1:0"\n', f'[[hosts]]\nnqn = "{HOST}"\n']
         for number in range(DRIVES):
             lines.append(
@@ -68,12 +71,15 @@ class Target:
                 f'[[subsystems]]\nnqn = "nqn.2014-08.org.example:box:d{number}"\nallow_any_host = true\n'
                 f'drive = "d{number}"\nports = ["fabric0"]\n'
             )
-        config = os.path.join(self.directory, "box.toml")
         with open(config, "w", encoding="utf-8") as file:
             file.write("".join(lines))
+        return ["--config", config, "--https", "127.0.0.1:0"]
+
+    def start(self):
+        arguments = self.write(os.path.join(self.directory, "box.toml"))
         environment = dict(os.environ, STATE_DIRECTORY=os.path.join(self.directory, "state"))
         self.control = os.path.join(self.directory, "control.sock")
-        command = [EBOF, "-o", "json", "serve", "--config", config, "--https", "127.0.0.1:0", "--control", self.control]
+        command = [EBOF, "-o", "json", "serve", *arguments, "--control", self.control]
         self.log = open(os.path.join(self.directory, "target.log"), "w+", encoding="utf-8")
         self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=self.log, text=True)
         told = json.loads(self.process.stdout.readline())
@@ -82,6 +88,9 @@ class Target:
         with open(told["initial_password"], encoding="utf-8") as file:
             first = file.read().splitlines()[-1]
         self.call("PATCH", "/redfish/v1/AccountService/Accounts/1", {"Password": PASSWORD}, password=first)
+
+    def __enter__(self):
+        self.start()
         for number in range(DRIVES):
             new = ["add", "namespace", f"d{number}", "16Mi", "--attach", f"d{number}/vf2"]
             self.verb(*new)
@@ -126,6 +135,45 @@ class Target:
         with urllib.request.urlopen(request, context=context, timeout=20) as answer:
             text = answer.read()
             return json.loads(text) if text else None
+
+
+def free_port():
+    """A port where nobody listens now."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+class Service(Target):
+    """A target with a namespace in a file, whose configuration says where it is managed."""
+
+    def write(self, config):
+        with open(config, "w", encoding="utf-8") as file:
+            file.write(
+                f'[target]\nhttps = "127.0.0.1:{free_port()}"\n[[ports]]\nname = "a"\nlisten = "tcp://127.0.0.1:0"\n'
+                f'[[drives]]\nname = "d0"\nbacking = "{self.directory}/d0.img"\nsize = "64Mi"\nfunctions = 1\n'
+                '[[subsystems]]\nnqn = "nqn.2014-08.org.example:d0"\nallow_any_host = true\ndrive = "d0"\nports = ["a"]\n'
+                '[[subsystems]]\nnqn = "nqn.2014-08.org.example:plain"\nallow_any_host = true\nports = ["a"]\n'
+                f'namespaces = ["{self.directory}/plain.img:16Mi"]\n'
+            )
+        return ["--import", config, "--state", os.path.join(self.directory, "state")]
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def last_reset(self):
+        return self.call("GET", "/redfish/v1/Managers/ebof")["LastResetTime"]
+
+    def comes_back(self, before):
+        """Waits until it was started again, as the same process."""
+        for _ in range(200):
+            try:
+                if self.last_reset() != before:
+                    return self.process.poll() is None
+            except (OSError, urllib.error.URLError):
+                pass
+            time.sleep(0.1)
+        return False
 
 
 class Load:
@@ -261,7 +309,7 @@ def use_cases(target, directory):
 
 def redfishtool(target):
     host = target.url.split("://", 1)[1]
-    for words in (["Chassis", "list"], ["Managers", "list"], ["AccountService", "Accounts", "list"], ["raw", "GET", "/redfish/v1/TaskService"]):
+    for words in (["Systems", "list"], ["Systems", "-F"], ["Chassis", "list"], ["Managers", "list"], ["AccountService", "Accounts", "list"], ["raw", "GET", "/redfish/v1/TaskService"]):
         status, text = tool("redfishtool", "-r", host, "-u", "admin", "-p", PASSWORD, "-S", "Always", *words)
         verdict(f"redfishtool {' '.join(words)}", status == 0, "" if status == 0 else text[-500:])
 
@@ -269,6 +317,47 @@ def redfishtool(target):
 def sushy(target):
     status, text = tool("python3", os.path.join(HERE, "client.py"), target.url, "admin", PASSWORD)
     verdict("sushy", status == 0, text.strip()[-800:])
+
+
+def ansible(service):
+    collections = os.path.join(VENV, "ansible_collections")
+    if not os.path.exists(collections):
+        return skip("ansible", "its modules are not installed (scripts/packages.sh test)")
+    before = service.last_reset()
+    environment = dict(os.environ, ANSIBLE_COLLECTIONS_PATH=VENV, ANSIBLE_NOCOLOR="1", ANSIBLE_LOCALHOST_WARNING="0")
+    command = [
+        os.path.join(VENV, "bin", "ansible-playbook"), "-i", "localhost,", os.path.join(HERE, "ansible.yml"),
+        "-e", json.dumps({
+            "baseuri": service.url.split("://", 1)[1], "password": PASSWORD, "http_port": free_port(),
+            "ansible_python_interpreter": os.path.join(VENV, "bin", "python3"),
+        }),
+    ]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    verdict("ansible", done.returncode == 0, "" if done.returncode == 0 else done.stdout[-3000:])
+    verdict("the service starts again", service.comes_back(before))
+
+
+def tacklebox(service):
+    """Scripts that begin at the system, and those that change the service."""
+    common = ["-u", "admin", "-p", PASSWORD, "-r", service.url]
+    for name, *words in (
+        ("rf_sys_inventory.py",), ("rf_sensor_list.py",), ("rf_firmware_inventory.py",), ("rf_accounts.py",),
+        ("rf_logs.py", "--log", "Events"), ("rf_logs.py", "--log", "Events", "--clear"), ("rf_manager_config.py", "info"),
+        ("rf_manager_config.py", "reset", "--type", "GracefulRestart"),
+    ):
+        before = service.last_reset()
+        status, text = tool(name, *common, *words)
+        title = " ".join([name.removesuffix(".py"), *words])
+        verdict(title, status == 0 and "Traceback" not in text, text.strip()[-500:] if status else "")
+        if "reset" in words:
+            verdict("the service starts again by Tacklebox", service.comes_back(before))
+
+
+def trail(service):
+    """What accounts did stays, whoever clears the log."""
+    entries = service.call("GET", "/redfish/v1/Managers/ebof/LogServices/Events/Entries")["Members"]
+    started = any(entry["MessageId"].endswith("TargetStarted") for entry in entries)
+    verdict("the log tells of the start", started, "" if started else json.dumps(entries)[:2000])
 
 
 def main():
@@ -287,6 +376,12 @@ def main():
             redfishtool(target)
             sushy(target)
             say(f"functions were given and taken {load.changes} times in {time.monotonic() - began:.0f} s")
+        with tempfile.TemporaryDirectory() as directory, Service(directory) as service:
+            began = time.monotonic()
+            ansible(service)
+            tacklebox(service)
+            trail(service)
+            say(f"the service was managed in {time.monotonic() - began:.0f} s")
     for name in failed:
         say(f"FAILED  {name}")
     say(f"{len(passed)} passed, {len(failed)} failed, {len(skipped)} skipped")
