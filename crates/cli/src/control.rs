@@ -190,10 +190,13 @@ impl ControlClient {
         self.configure("POST", "/v1/configuration/plan", "", Some(desired), Duration::ZERO)
     }
 
-    /// Puts a configuration in force, if `planned` still is the one that it was planned from.
-    pub(crate) fn apply(&self, desired: &Desired, planned: &Revision) -> anyhow::Result<Applied> {
-        let condition = format!("If-Match: \"{planned}\"\r\n");
-        self.configure("PUT", "/v1/configuration", &condition, Some(desired), CHANGE)
+    /// Puts a configuration in force, if it still does what was planned, and to whom.
+    pub(crate) fn apply(&self, desired: &Desired, planned: &Planned) -> anyhow::Result<Applied> {
+        let condition = format!("If-Match: \"{}\"\r\n", planned.revision);
+        // A target of before tells none.
+        let promise = Some(planned.promise.clone()).filter(|promise| !promise.is_empty());
+        let desired = Desired { promise, ..desired.clone() };
+        self.configure("PUT", "/v1/configuration", &condition, Some(&desired), CHANGE)
     }
 
     /// What edits would change.
@@ -469,7 +472,12 @@ mod tests {
             String::from_utf8(asked[..bytes].to_vec()).unwrap()
         });
         let control = ControlClient::new(Reach::socket(path)).unwrap();
-        let error = control.apply(&Desired::default(), &Revision::named("r1")).unwrap_err();
+        let planned = serde_json::json!({
+            "schema": 1, "revision": "r1", "plan": [], "disturbed": [], "disturbed_left_out": 0, "promise": "p1",
+            "remarks": { "items": [], "left_out": 0 },
+        });
+        let planned: Planned = serde_json::from_value(planned).unwrap();
+        let error = control.apply(&Desired::default(), &planned).unwrap_err();
         (target.join().unwrap(), error)
     }
 
@@ -482,6 +490,7 @@ mod tests {
             asked.starts_with("PUT /v1/configuration HTTP/1.1\r\n") && asked.contains("If-Match: \"r1\"\r\n"),
             "{asked}"
         );
+        assert!(asked.contains("\"promise\":\"p1\""), "the hosts that were named are bound: {asked}");
         assert_eq!(error.to_string(), "r2 is in force\n  look again");
         let json = crate::failure::json(&error).to_text().unwrap();
         assert!(json.contains("\"kind\": \"outdated\""), "{json}");

@@ -21,6 +21,7 @@ mod notify;
 mod objects;
 mod page;
 mod reload;
+mod restart;
 mod serve;
 
 use std::ffi::OsString;

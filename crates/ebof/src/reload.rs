@@ -24,6 +24,7 @@ use ebof_server::Target;
 use tokio::sync::oneshot;
 
 use crate::generations::Generations;
+use crate::https::doors::Doors;
 
 /// The most changes that wait for their turn, beside signals and edits. Each is as large as a
 /// configuration.
@@ -49,8 +50,23 @@ enum Request {
     Signal(Signal),
     /// As SIGHUP.
     Reload(Asker, Answer),
-    Apply(Box<Loaded>, Revision, Cause, Answer),
+    Apply(Box<Loaded>, Seen, Cause, Answer),
     Edit(Edits, Revision, Cause, Answer),
+}
+
+/// The plan that somebody has looked at.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    /// What it starts from.
+    pub(crate) revision: Revision,
+    /// What it would do, and to whom ([`Planned::promise`]); `None`: that does not matter.
+    pub(crate) promise: Option<String>,
+}
+
+impl From<Revision> for Seen {
+    fn from(revision: Revision) -> Self {
+        Self { revision, promise: None }
+    }
 }
 
 /// The changes that were made, and the remarks about the text.
@@ -70,6 +86,10 @@ pub(crate) enum Refusal {
     Edits(Refused),
     /// It takes away what it does not mention.
     Objection(Objection),
+    /// Other hosts would notice it than the plan says.
+    Hosts,
+    /// Management cannot be reached where it says.
+    Doors(String),
     /// It could not be applied.
     Apply(ApplyError),
     /// Too many changes wait already.
@@ -88,6 +108,10 @@ pub(crate) struct Reloads {
     waiting_edits: Arc<AtomicUsize>,
     started_with: StartedWith,
     generations: Option<Arc<Generations>>,
+    doors: Arc<Doors>,
+    target: Arc<Target>,
+    /// What was in force at the start.
+    began: Revision,
 }
 
 /// What the target was started with.
@@ -111,6 +135,7 @@ struct Reloader {
     waiting: Arc<AtomicUsize>,
     waiting_edits: Arc<AtomicUsize>,
     supervisor: Arc<Supervisor>,
+    doors: Arc<Doors>,
 }
 
 /// Reads the configuration in a file. Paths in it that are relative begin at its directory.
@@ -171,8 +196,10 @@ impl Reloads {
         let pending = Arc::<Pending>::default();
         let waiting = Arc::<AtomicUsize>::default();
         let waiting_edits = Arc::<AtomicUsize>::default();
+        let (doors, began) = (Arc::<Doors>::default(), Revision::of(&target.config()));
         let reloader = Reloader {
-            target,
+            target: Arc::clone(&target),
+            doors: Arc::clone(&doors),
             started_with: started_with.clone(),
             generations: generations.clone(),
             requests,
@@ -181,7 +208,19 @@ impl Reloads {
             waiting_edits: Arc::clone(&waiting_edits),
             supervisor: Arc::new(Supervisor::none()),
         };
-        (Self { requests: sender, pending, waiting, waiting_edits, started_with, generations }, reloader)
+        let reloads =
+            Self { requests: sender, pending, waiting, waiting_edits, started_with, generations, doors, target, began };
+        (reloads, reloader)
+    }
+
+    /// Where the target is managed over the network.
+    pub(crate) fn doors(&self) -> &Arc<Doors> {
+        &self.doors
+    }
+
+    /// Whether what was in force at the start still is.
+    pub(crate) fn is_as_started(&self) -> bool {
+        Revision::of(&self.target.config()) == self.began
     }
 
     /// What the target was started with.
@@ -210,12 +249,13 @@ impl Reloads {
         ask(&self.requests, &self.waiting, WAITING_MAX, |answer| Request::Reload(by, answer)).await
     }
 
-    /// Applies a configuration, if `revision` is in force when its turn comes.
+    /// Applies a configuration, if what was seen of it still holds when its turn comes.
     ///
     /// # Errors
     /// Why it is refused.
-    pub(crate) async fn apply(&self, desired: Loaded, revision: Revision, cause: Cause) -> Result<Applied, Refusal> {
-        let request = |answer| Request::Apply(Box::new(desired), revision, cause, answer);
+    pub(crate) async fn apply(&self, desired: Loaded, seen: impl Into<Seen>, cause: Cause) -> Result<Applied, Refusal> {
+        let seen = seen.into();
+        let request = |answer| Request::Apply(Box::new(desired), seen, cause, answer);
         ask(&self.requests, &self.waiting, WAITING_MAX, request).await
     }
 
@@ -268,8 +308,8 @@ impl Reloader {
             Request::Reload(by, answer) => {
                 self.answer(&self.waiting, answer, || self.told(|| self.reload("reload", by)));
             }
-            Request::Apply(desired, revision, cause, answer) => {
-                self.answer(&self.waiting, answer, || self.make(Ok(*desired), Some(&revision), &cause));
+            Request::Apply(desired, seen, cause, answer) => {
+                self.answer(&self.waiting, answer, || self.make(Ok(*desired), Some(&seen), &cause));
             }
             Request::Edit(edits, planned, cause, answer) => {
                 self.answer(&self.waiting_edits, answer, || self.edit(&edits, &planned, &cause));
@@ -324,13 +364,8 @@ impl Reloader {
         outcome.map(|plan| (plan, Diagnostics::default()))
     }
 
-    /// Puts a configuration in force, if `planned` still is where one is named.
-    fn make(
-        &self,
-        loaded: Result<Loaded, Refusal>,
-        planned: Option<&Revision>,
-        cause: &Cause,
-    ) -> Result<Made, Refusal> {
+    /// Puts a configuration in force, if what was seen of it still holds.
+    fn make(&self, loaded: Result<Loaded, Refusal>, planned: Option<&Seen>, cause: &Cause) -> Result<Made, Refusal> {
         let remarks = loaded.as_ref().map(|loaded| loaded.remarks.clone()).unwrap_or_default();
         let outcome = loaded.and_then(|loaded| self.replace(loaded, planned, cause));
         report(&outcome, &cause.by, "the configuration stays as it was", "the configuration has not changed");
@@ -348,7 +383,7 @@ impl Reloader {
             let revision = Revision::of(&current);
             let edited = self.edited(edits, planned, &current, &revision);
             let is_refused = edited.is_err();
-            match self.make(edited, Some(&revision), cause) {
+            match self.make(edited, Some(&revision.into()), cause) {
                 // Tasks and hosts change it, too.
                 Err(Refusal::Apply(ApplyError::Outdated { .. })) if !is_refused && attempts < ATTEMPTS_MAX => {}
                 made => return made,
@@ -382,14 +417,30 @@ impl Reloader {
         if now.promise == *promise { Ok(loaded) } else { Err(outdated()) }
     }
 
-    fn replace(&self, loaded: Loaded, planned: Option<&Revision>, cause: &Cause) -> Result<Plan, Refusal> {
+    fn replace(&self, loaded: Loaded, seen: Option<&Seen>, cause: &Cause) -> Result<Plan, Refusal> {
         let current = self.target.config();
+        let planned = seen.map(|seen| &seen.revision);
         // What speaks against an outdated plan is that it is outdated.
         let is_current = planned.is_none_or(|planned| *planned == Revision::of(&current));
         if let Some(objection) = loaded.objection(&current).filter(|_| is_current) {
             return Err(Refusal::Objection(objection));
         }
-        self.target.apply_for(cause, planned, loaded.config).map_err(Refusal::Apply)
+        if let Some(promise) = seen.and_then(|seen| seen.promise.as_ref()).filter(|_| is_current) {
+            let config = loaded.config.clone();
+            let now = Planned::new(&current, config, &self.target.status(), Diagnostics::default());
+            if now.promise != *promise {
+                return Err(Refusal::Hosts);
+            }
+        }
+        let moves = match is_current {
+            true => Some(self.doors.prepare(&current.target, &loaded.config.target).map_err(Refusal::Doors)?),
+            false => None,
+        };
+        let plan = self.target.apply_for(cause, planned, loaded.config).map_err(Refusal::Apply)?;
+        if let Some(moves) = moves {
+            self.doors.make(moves);
+        }
+        Ok(plan)
     }
 }
 
@@ -401,6 +452,8 @@ impl fmt::Display for Refusal {
             Self::Unreadable(error) => write!(f, "{error:#}"),
             Self::Edits(refused) => refused.fmt(f),
             Self::Objection(objection) => objection.fmt(f),
+            Self::Hosts => f.write_str("other hosts would notice the change now than the plan says"),
+            Self::Doors(why) => f.write_str(why),
             Self::Apply(error) => error.fmt(f),
             Self::Busy => f.write_str("too many changes of the configuration wait for others to end"),
         }
@@ -425,7 +478,7 @@ fn report(outcome: &Result<Plan, Refusal>, by: &Asker, failed: &str, unchanged: 
             tracing::error!(%by, "only a part of the configuration that there was is in force: {error}");
         }
         // Whoever asked is told, and nothing is wrong with the target.
-        Err(error @ (Refusal::Apply(ApplyError::Outdated { .. }) | Refusal::Edits(_))) => {
+        Err(error @ (Refusal::Apply(ApplyError::Outdated { .. }) | Refusal::Edits(_) | Refusal::Hosts)) => {
             tracing::info!(%by, "{failed}: {error:#}");
         }
         Err(error) => tracing::error!(%by, "{failed}: {error:#}"),

@@ -36,6 +36,7 @@ use crate::missing::Late;
 use crate::notify;
 use crate::objects::ObjectFile;
 use crate::reload::{Reloads, Signal, StartedWith};
+use crate::restart;
 
 /// Descriptors reserved for drives, threads, the metrics endpoint and reloading.
 const DESCRIPTORS_KEPT: u64 = 512;
@@ -200,10 +201,13 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     let control_path = control.as_ref().map(ControlEndpoint::path);
     let serving =
         Serving { target: &target, metrics, control: control_path, reloads: &reloads, network: network.as_ref() };
-    match global.format {
+    let told = match global.format {
         // One line, for the user who started the target.
-        Format::Json => print(serving.json(false).to_line()?.as_bytes())?,
-        Format::Normal | Format::Binary => show(global, &serving)?,
+        Format::Json => print(serving.json(false).to_line()?.as_bytes()),
+        Format::Normal | Format::Binary => show(global, &serving),
+    };
+    if !restart::is_again() {
+        told?;
     }
     notify::watch(&supervisor, &target)?;
     supervisor.ready(&notify::summary(&target));
@@ -214,7 +218,12 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
             _ => break,
         }
     }
-    supervisor.stopping();
+    if restart::is_asked() {
+        // The supervisor waits for the next start as for a reload.
+        supervisor.reloading();
+    } else {
+        supervisor.stopping();
+    }
     if global.format == Format::Normal {
         say("shutting down; once more to end at once");
     }
@@ -225,6 +234,9 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     // Nothing is changed any more, and the next target may have the path.
     drop(control);
     target.stop(GRACE);
+    if restart::is_asked() {
+        return Err(restart::again());
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -243,9 +255,24 @@ fn serve_network(
     managed: &Arc<Managed>,
     late: &mut Late,
 ) -> anyhow::Result<Option<ServedNetwork>> {
-    let served = opened.and_then(|opened| opened.serve(Arc::clone(managed)));
-    let (again, managed) = (wanted.clone(), Arc::clone(managed));
-    late.or_later(served, MissingKind::Management, wanted.name(), move || again.serve_later(&managed))
+    let started = opened.and_then(|opened| wanted.start(opened, managed));
+    let (again, all) = (wanted.clone(), Arc::clone(managed));
+    let names: Vec<String> = wanted.names().into_iter().map(|(_, name)| name).collect();
+    let later = move || again.serve_later(&all);
+    let Some(mut served) = late.or_later(started, MissingKind::Management, names.join(", "), later)? else {
+        return Ok(None);
+    };
+    for (scheme, name) in wanted.names() {
+        let doors = Arc::clone(managed.reloads.doors());
+        let opened = doors.open(scheme);
+        let later = move || {
+            let address = doors.open(scheme)?;
+            address.iter().for_each(|address| say(&format!("managed at {scheme}://{address}")));
+            Ok(())
+        };
+        served.found(scheme, late.or_later(opened, MissingKind::Management, name, later)?.flatten());
+    }
+    Ok(Some(served))
 }
 
 /// A panic of any thread ends the process, so that its supervisor restarts it: hosts would wait for

@@ -47,6 +47,9 @@ pub trait Target: Send + Sync {
     /// The connections it refused, the latest last.
     fn refused(&self) -> Vec<Refusal>;
 
+    /// Forgets them, and tells how many there were.
+    fn forget_refused(&self) -> usize;
+
     /// The configuration in force.
     fn config(&self) -> Config;
 

@@ -99,6 +99,10 @@ pub trait Events: Send + Sync {
 
     /// Reports an event.
     fn report(&self, event: NewEvent);
+
+    /// Forgets what happened, but for what somebody did ([`EventLog::clear`]), and tells how many
+    /// events that were. Whoever has it done reports that ([`EventKind::LogCleared`]).
+    fn clear(&self) -> usize;
 }
 
 impl NewEvent {
@@ -236,6 +240,10 @@ impl Events for SharedEvents {
         if is_new {
             self.wake();
         }
+    }
+
+    fn clear(&self) -> usize {
+        self.lock().clear()
     }
 }
 

@@ -181,6 +181,9 @@ pub trait Measured: Send + Sync {
 
     /// The commands that took long: the latest, and how many there were.
     fn slow(&self) -> SlowCommands;
+
+    /// Forgets them, and tells how many were remembered.
+    fn forget_slow(&self) -> usize;
 }
 
 /// What objects did.

@@ -17,6 +17,7 @@ use crate::demand::{Demand, Preview};
 use crate::head::{Collection, json};
 use crate::input::Input;
 use crate::message::Problem;
+use crate::missing;
 use crate::place::ChassisPlace;
 use crate::site::function_of;
 use crate::view::View;
@@ -28,9 +29,11 @@ impl Area for ChassisPlace {
             Self::Collection => json(&Collection::new(Self::Collection, "Chassis", "Chassis", [Self::Enclosure])),
             Self::Enclosure => json(&enclosure::Chassis::new(view)),
             Self::Drives => {
-                let drives = view.drives().map(|(id, _)| Self::Drive(id.to_owned()));
+                let missing = missing::drives(view).map(|(id, _)| Self::Drive(id));
+                let drives = view.drives().map(|(id, _)| Self::Drive(id.to_owned())).chain(missing);
                 json(&Collection::new(Self::Drives, "Drive", "Drives", drives))
             }
+            Self::Drive(id) if let Some(away) = missing::drive(id, view) => json(&missing::MissingDrive::new(id, away)),
             Self::Drive(id) => json(&drive::Drive::new(view, id, self.drive(view, id)?)),
             Self::DriveMetrics(id) => json(&metrics::DriveMetrics::new(view, id, self.drive(view, id)?)),
             Self::DriveEnvironment(id) => {

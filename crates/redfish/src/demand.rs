@@ -3,7 +3,7 @@
 
 use ebof_access::Privilege;
 use ebof_manage::Config;
-use ebof_manage::api::Planned;
+use ebof_manage::api::{ControllerStatus, Planned};
 use ebof_manage::enclosure::Change;
 
 use crate::message::{Message, Problem};
@@ -33,6 +33,20 @@ pub(crate) enum Preview {
     Demand(Demand),
     /// The target has planned the configuration that it has.
     Configuration(Box<Planned>),
+    /// The service is started again.
+    Restart(Box<Restart>),
+}
+
+/// What starting the service again does.
+#[derive(Debug)]
+pub(crate) struct Restart {
+    /// In words.
+    pub(crate) changes: Vec<String>,
+    /// The controllers of hosts, each with what its host notices.
+    pub(crate) disturbed: Vec<(ControllerStatus, String)>,
+    pub(crate) destroys_data: bool,
+    /// What speaks against it.
+    pub(crate) refused: Vec<Message>,
 }
 
 /// A resource that a configuration creates.

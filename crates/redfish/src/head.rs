@@ -137,6 +137,7 @@ pub(crate) enum State {
     StandbyOffline,
     InTest,
     Quiesced,
+    UnavailableOffline,
 }
 
 /// `Resource.Health`.

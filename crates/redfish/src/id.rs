@@ -2,23 +2,31 @@
 
 use std::collections::BTreeMap;
 
-/// A name as one segment: letters, digits, `.`, `_` and `-` stay; any other run of characters
-/// becomes one `-`.
+/// A name as one segment, from which it can be read again: no two names have the same, so that an
+/// identifier is that of one name for ever. Letters, digits, `.`, `_` and `-` stay; `:` is `~`, `/`
+/// is `!`, a space is `+`, and any other byte is `=` with two hexadecimal digits.
 #[must_use]
 pub(crate) fn slug(name: &str) -> String {
+    use std::fmt::Write as _;
     let mut slug = String::with_capacity(name.len());
-    for c in name.chars() {
-        if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') {
-            slug.push(c);
-        } else if !slug.ends_with('-') {
-            slug.push('-');
+    // Segments of dots have a meaning of their own in URIs.
+    let is_dots = name.bytes().all(|byte| byte == b'.');
+    for byte in name.bytes() {
+        match byte {
+            b':' => slug.push('~'),
+            b'/' => slug.push('!'),
+            b' ' => slug.push('+'),
+            _ if !is_dots && (byte.is_ascii_alphanumeric() || b"._-".contains(&byte)) => slug.push(byte.into()),
+            _ => {
+                let _written = write!(slug, "={byte:02X}");
+            }
         }
     }
-    // Segments of dots have a meaning of their own in URIs.
-    if slug.bytes().all(|byte| byte == b'.') { format!("-{slug}") } else { slug }
+    slug
 }
 
-/// Identifiers of named objects: the segments of their names, each different from those before it.
+/// Identifiers of named objects: the segments of their names. Those of one name that several objects
+/// have are numbered.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ids {
     /// In the order of the objects.
@@ -30,18 +38,14 @@ pub(crate) struct Ids {
 impl Ids {
     /// Of objects with these names.
     pub(crate) fn new<'n>(names: impl IntoIterator<Item = &'n str>) -> Self {
-        Self::avoiding(names, |_| false)
-    }
-
-    /// Of objects with these names; identifiers that are `taken` are somebody else's.
-    pub(crate) fn avoiding<'n>(names: impl IntoIterator<Item = &'n str>, taken: impl Fn(&str) -> bool) -> Self {
         let mut all = Self::default();
         for (at, name) in names.into_iter().enumerate() {
             let plain = slug(name);
             let mut id = plain.clone();
             let mut number = 2;
-            while all.by_id.contains_key(&id) || taken(&id) {
-                id = format!("{plain}-{number}");
+            while all.by_id.contains_key(&id) {
+                // No name has a comma in its segment.
+                id = format!("{plain},{number}");
                 number += 1;
             }
             all.by_id.insert(id.clone(), at);
@@ -49,6 +53,13 @@ impl Ids {
             all.ids.push(id);
         }
         all
+    }
+
+    /// Of objects with these identifiers, no two of which are the same.
+    pub(crate) fn of_ids(ids: impl IntoIterator<Item = String>) -> Self {
+        let ids: Vec<String> = ids.into_iter().collect();
+        let by_id = ids.iter().cloned().zip(0..).collect();
+        Self { ids, by_id, by_name: BTreeMap::new() }
     }
 
     /// The identifier of the object at an index.
@@ -77,13 +88,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_become_segments_of_their_own() {
-        assert_eq!(slug("tcp://127.0.0.1:4420"), "tcp-127.0.0.1-4420");
+    fn no_two_names_have_the_same_segment() {
+        assert_eq!(slug("tcp://127.0.0.1:4420"), "tcp~!!127.0.0.1~4420");
         assert_eq!(slug("d0.a_b-c"), "d0.a_b-c");
-        assert_eq!(slug(".."), "-..");
-        assert_eq!(slug("a/../b"), "a-..-b");
-        let all = Ids::avoiding(["a b", "a/b", "a-b", "a-b-2", "c"], |id| id == "c");
-        assert_eq!(all.iter().collect::<Vec<_>>(), ["a-b", "a-b-2", "a-b-3", "a-b-2-2", "c-2"]);
-        assert_eq!((all.of("a/b"), all.index("a-b-3"), all.index("c")), (Some("a-b-2"), Some(2), None));
+        assert_eq!((slug(".."), slug("."), slug("")), ("=2E=2E".to_owned(), "=2E".to_owned(), String::new()));
+        assert_eq!(slug("a/../b"), "a!..!b");
+        assert_eq!(slug("\u{e4},~=2E"), "=C3=A4=2C=7E=3D2E");
+        let names = ["a b", "a/b", "a-b", "a:b", "a~b", "a!b", "a+b", "a=2Db", "a--b", "a-b-2", "a//b"];
+        let all: std::collections::BTreeSet<String> = names.iter().map(|name| slug(name)).collect();
+        assert_eq!(all.len(), names.len());
+        assert!(all.iter().all(|slug| !slug.contains(',') && !slug.contains('/')));
+    }
+
+    #[test]
+    fn objects_of_one_name_are_numbered() {
+        let all = Ids::new(["a b", "a", "a", "a,2"]);
+        assert_eq!(all.iter().collect::<Vec<_>>(), ["a+b", "a", "a,2", "a=2C2"]);
+        assert_eq!((all.of("a"), all.index("a,2"), all.index("c")), (Some("a"), Some(2), None));
     }
 }

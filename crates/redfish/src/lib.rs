@@ -30,6 +30,7 @@ mod input;
 mod kinds;
 mod manager;
 mod message;
+mod missing;
 mod names;
 mod objects;
 mod parts;
@@ -44,6 +45,7 @@ mod sessions;
 mod site;
 mod storage;
 mod subscriptions;
+mod systems;
 mod tasks;
 mod telemetry;
 mod time;
@@ -54,7 +56,10 @@ mod wanted;
 
 pub use caller::{Caller, Login};
 pub use events::{Delivery, Feed, Outcome, Piece};
-pub use parts::{CertificateSubject, Certificates, Configurations, NoCertificates, Parts, ShownCertificate};
+pub use parts::{
+    CertificateSubject, Certificates, Configurations, Door, Doors, Interface, MachineSize, NoCertificates, NoProgram,
+    Parts, Program, ShownCertificate,
+};
 pub use place::Place;
 pub use service::{Body, Service};
 pub use sessions::report_denied;

@@ -1,7 +1,10 @@
 //! What manages the box: this service itself, `/redfish/v1/Managers/ebof`.
 
+mod clear;
 mod configuration;
 mod log;
+mod protocols;
+mod reset;
 mod resource;
 mod slow;
 
@@ -42,7 +45,7 @@ impl Area for ManagerPlace {
             }
             Self::Entry(log, id) => json(&log.entry(id, view).ok_or_else(|| self.missing())?),
             Self::Configuration => json(&ConfigurationResource::new(view)?),
-            Self::Plan | Self::Apply | Self::Edit => return Err(self.missing()),
+            Self::Reset | Self::ClearLog(_) | Self::Plan | Self::Apply | Self::Edit => return Err(self.missing()),
         })
     }
 
@@ -50,6 +53,8 @@ impl Area for ManagerPlace {
         match self {
             Self::Apply => configuration::preview(input, view),
             Self::Edit => configuration::edited(input, view).map(Preview::Demand),
+            Self::NetworkProtocol => protocols::alter(input, &self.read(view)?, view).map(Preview::Demand),
+            Self::Reset => reset::preview(input, view).map(|restart| Preview::Restart(Box::new(restart))),
             _ => Ok(Preview::Nothing),
         }
     }
@@ -58,6 +63,11 @@ impl Area for ManagerPlace {
         match self {
             Self::Plan => configuration::plan(input, request),
             Self::Edit => carry_out(configuration::edited(input, request.view)?, request),
+            Self::ClearLog(log) => clear::clear(*log, input, request),
+            Self::NetworkProtocol => {
+                carry_out(protocols::alter(input, &self.read(request.view)?, request.view)?, request)
+            }
+            Self::Reset => reset::reset(input, request),
             _ => configuration::apply(input, request),
         }
     }

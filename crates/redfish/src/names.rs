@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use ebof_manage::Config;
 use ebof_manage::enclosure::{HostObject, Inventory, PortKind};
 
-use crate::id::Ids;
-use crate::place::is_target;
+use crate::id::{Ids, slug};
+use crate::place::HOST_PREFIX;
 
 /// The most hosts that are shown.
 const HOSTS_MAX: usize = 4096;
@@ -45,16 +45,14 @@ impl Names {
         let subsystems = inventory.subsystems.iter().map(|subsystem| subsystem.nqn.as_str());
         let storages = Ids::new(drives.chain(subsystems));
         let hosts = hosts(inventory, config);
-        let endpoints: Vec<String> = hosts.iter().map(|nqn| format!("host-{nqn}")).collect();
-        let host_endpoints = Ids::avoiding(endpoints.iter().map(String::as_str), is_target);
+        let host_endpoints = Ids::of_ids(hosts.iter().map(|nqn| host_endpoint_id(nqn)));
         let permissions = permissions(inventory, config);
-        let titles: Vec<String> = permissions
-            .iter()
-            .map(|one| format!("{} {}", storages.at(one.storage), one.host.as_deref().unwrap_or("any")))
-            .collect();
-        let connections = Ids::new(titles.iter().map(String::as_str));
-        let temperatures = inventory.sensors.temperatures.iter().map(|sensor| format!("temperature {}", sensor.name));
-        let fans = inventory.sensors.fans.iter().map(|fan| format!("fan {}", fan.name));
+        // An NQN begins with `nqn.`, and is not `any`.
+        let host = |one: &Permission| one.host.as_deref().map_or_else(|| "any".to_owned(), slug);
+        let connections =
+            Ids::of_ids(permissions.iter().map(|one| format!("{},{}", storages.at(one.storage), host(one))));
+        let temperatures = inventory.sensors.temperatures.iter().map(|sensor| format!("temperature-{}", sensor.name));
+        let fans = inventory.sensors.fans.iter().map(|fan| format!("fan-{}", fan.name));
         let sensors: Vec<String> = temperatures.chain(fans).collect();
         Self {
             ports: Ids::new(inventory.ports.iter().map(|port| port.name.as_str())),
@@ -72,6 +70,11 @@ impl Names {
         let at = self.hosts.iter().position(|host| host == nqn)?;
         Some(self.host_endpoints.at(at))
     }
+}
+
+/// The identifier of the endpoint of a host.
+pub(crate) fn host_endpoint_id(nqn: &str) -> String {
+    format!("{HOST_PREFIX}{}", slug(nqn))
 }
 
 /// Hosts on fabrics; those that are configured first.

@@ -7,6 +7,7 @@
 use ebof_manage::enclosure::PortKind;
 
 use crate::id::slug;
+use crate::names::host_endpoint_id;
 use crate::place::{ChassisPlace, FabricKind, FabricPlace, PRIMARY, Place, StoragePlace, is_function};
 use crate::site::nsid;
 use crate::view::View;
@@ -45,7 +46,7 @@ pub(crate) fn port(name: &str, view: &View<'_>) -> Place {
 
 /// A host, by its NQN.
 pub(crate) fn host(nqn: &str, view: &View<'_>) -> FabricPlace {
-    let id = view.names().host_endpoint(nqn).map_or_else(|| slug(&format!("host-{nqn}")), str::to_owned);
+    let id = view.names().host_endpoint(nqn).map_or_else(|| host_endpoint_id(nqn), str::to_owned);
     FabricPlace::Endpoint(FabricKind::Nvmeof, id)
 }
 

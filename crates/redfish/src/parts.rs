@@ -2,6 +2,7 @@
 
 mod certificates;
 mod configurations;
+mod program;
 
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use uuid::Uuid;
 
 pub use certificates::{CertificateSubject, Certificates, NoCertificates, ShownCertificate};
 pub use configurations::Configurations;
+pub use program::{Door, Doors, Interface, MachineSize, NoProgram, Program};
 
 use crate::subscriptions::Subscriptions;
 
@@ -36,10 +38,8 @@ pub struct Parts {
     pub certificates: Arc<dyn Certificates>,
     /// Its configuration.
     pub configurations: Arc<dyn Configurations>,
-    /// The port of HTTPS.
-    pub https_port: Option<u16>,
-    /// The port of HTTP, which only this machine reaches.
-    pub http_port: Option<u16>,
+    /// The program that serves, and its machine.
+    pub program: Arc<dyn Program>,
     /// The identity of the service, the same for ever.
     pub uuid: Uuid,
     /// What the machine is called.

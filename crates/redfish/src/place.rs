@@ -14,10 +14,12 @@ mod root;
 mod schemas;
 mod sessions;
 mod storage;
+mod systems;
 mod tasks;
 mod telemetry;
 mod update;
 
+use std::borrow::Cow;
 use std::fmt;
 
 use ebof_access::{Privilege, User};
@@ -27,7 +29,7 @@ pub(crate) use accounts::AccountPlace;
 pub(crate) use certificates::CertificatePlace;
 pub(crate) use chassis::ChassisPlace;
 pub(crate) use events::EventPlace;
-pub(crate) use fabrics::{FabricKind, FabricPlace, is_function, is_target};
+pub(crate) use fabrics::{FabricKind, FabricPlace, HOST_PREFIX, is_function};
 pub(crate) use manager::{Log, ManagerPlace};
 pub(crate) use plan::PlanPlace;
 pub(crate) use registries::{Registry, RegistryPlace};
@@ -35,6 +37,7 @@ pub(crate) use root::RootPlace;
 pub(crate) use schemas::SchemaPlace;
 pub(crate) use sessions::SessionPlace;
 pub(crate) use storage::{PLAIN, PRIMARY, StoragePlace};
+pub(crate) use systems::SystemPlace;
 pub(crate) use tasks::TaskPlace;
 pub(crate) use telemetry::{ReportKind, TelemetryPlace};
 pub(crate) use update::UpdatePlace;
@@ -43,7 +46,7 @@ pub(crate) use update::UpdatePlace;
 const ROOT: &str = "/redfish/v1";
 
 /// The longest path, bytes, and the most segments below the root.
-const PATH_BYTES_MAX: usize = 1024;
+const PATH_BYTES_MAX: usize = 4096;
 const SEGMENTS_MAX: usize = 12;
 
 /// Declares the areas: a variant of [`Place`] for each.
@@ -103,6 +106,7 @@ areas! {
     Registry(RegistryPlace),
     Schema(SchemaPlace),
     Storage(StoragePlace),
+    System(SystemPlace),
     Fabrics(FabricPlace),
     Plan(PlanPlace),
 }
@@ -201,7 +205,9 @@ impl Place {
         if below.is_empty() {
             return Some(RootPlace::Service.into());
         }
-        let segments: Vec<&str> = below.strip_prefix('/')?.split('/').take(SEGMENTS_MAX + 1).collect();
+        let segments = below.strip_prefix('/')?.split('/').take(SEGMENTS_MAX + 1);
+        let decoded: Vec<_> = segments.map(unescaped).collect::<Option<_>>()?;
+        let segments: Vec<&str> = decoded.iter().map(|segment| &**segment).collect();
         if segments.len() > SEGMENTS_MAX { None } else { Self::of(&segments) }
     }
 
@@ -221,6 +227,26 @@ impl Place {
     pub const fn is_public(&self) -> bool {
         matches!(self, Self::Root(_))
     }
+}
+
+/// The characters of identifiers that some clients escape (RFC 3986, 6.2.2.2). Everything else has
+/// one form only.
+const ESCAPED: &str = "~!+=,";
+
+/// A segment without its escapes; `None` if it has some that no client needs.
+fn unescaped(segment: &str) -> Option<Cow<'_, str>> {
+    if !segment.contains('%') {
+        return Some(Cow::Borrowed(segment));
+    }
+    let mut parts = segment.split('%');
+    let mut decoded = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2)?;
+        let byte = u8::from_str_radix(digits, 16).ok().map(char::from).filter(|c| ESCAPED.contains(*c))?;
+        decoded.push(byte);
+        decoded.push_str(rest);
+    }
+    Some(Cow::Owned(decoded))
 }
 
 /// As a URI without a host.

@@ -1,14 +1,15 @@
 //! What a request would change, and whom it would disturb: the action `EbofManager.PlanChanges`.
 //! Nothing is changed.
 
-use ebof_manage::api::Planned;
+use ebof_manage::api::{ControllerStatus, DISTURBED_MAX, Planned};
 use ebof_manage::enclosure::{Change, ChangePlan, DisturbedHost, Transaction, check};
 use http::{Method, StatusCode};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::area::{Area, Change as Request, Done};
-use crate::demand::{Demand, Preview, What};
+use crate::demand::{Demand, Preview, Restart, What};
+use crate::etag;
 use crate::head::json;
 use crate::input::Input;
 use crate::message::{Message, Problem, Severity};
@@ -44,6 +45,7 @@ fn plan(method: &Method, place: &Place, body: Input, request: &Request<'_>) -> R
         }
         Preview::Demand(demand) => Planning::new(&demand, request.view).map(Some),
         Preview::Configuration(planned) => Ok(Some(Planning::of_configuration(*planned))),
+        Preview::Restart(restart) => Ok(Some(Planning::of_restart(*restart))),
     }
 }
 
@@ -62,7 +64,8 @@ fn nothing(method: &Method, place: &Place) -> Problem {
     let message = format!("{method} {place} changes neither the box nor its configuration: there is nothing to plan.");
     let advice = "Send the request itself. What can be planned: requests that create, change, format, attach or delete \
                   volumes; that change controllers, zones, connections and endpoints; that add, remove, erase, reset or \
-                  test drives; UpdateService.Activate, EbofConfiguration.Apply and EbofConfiguration.Edit.";
+                  test drives; UpdateService.Activate, EbofConfiguration.Apply, EbofConfiguration.Edit, \
+                  ManagerNetworkProtocol and Manager.Reset.";
     let message = Message::own("NothingToPlan", Severity::Warning, message, advice).about("/Target");
     Problem::new(StatusCode::NOT_IMPLEMENTED, message)
 }
@@ -141,6 +144,24 @@ impl Planning {
                 Ok(Self::of_configuration(planned))
             }
         }
+    }
+
+    fn of_restart(restart: Restart) -> Self {
+        let Restart { changes, disturbed, destroys_data, refused } = restart;
+        let shown = |(controller, why): (ControllerStatus, String)| Disturbed {
+            host_nqn: controller.host_nqn,
+            subsystem_nqn: controller.subsystem_nqn,
+            controller_id: controller.cntlid,
+            port: controller.port,
+            why,
+        };
+        let disturbed_left_out = disturbed.len().saturating_sub(DISTURBED_MAX);
+        let disturbed: Vec<Disturbed> = disturbed.into_iter().map(shown).collect();
+        // Of all hosts, also of those that are not named.
+        let tag = etag::of(&json(&(&changes, &disturbed)));
+        let disturbed = disturbed.into_iter().take(DISTURBED_MAX).collect();
+        let revision = Some(tag.trim_matches('"').to_owned());
+        Self { revision, changes, disturbed, disturbed_left_out, destroys_data, refused }
     }
 
     fn of_configuration(planned: Planned) -> Self {

@@ -8,7 +8,7 @@ use crate::head::{Head, Link, json, link};
 use crate::message::Problem;
 use crate::place::{
     AccountPlace, CertificatePlace, ChassisPlace, EventPlace, FabricPlace, ManagerPlace, Place, RegistryPlace,
-    RootPlace, SchemaPlace, SessionPlace, StoragePlace, TaskPlace, TelemetryPlace, UpdatePlace,
+    RootPlace, SchemaPlace, SessionPlace, StoragePlace, SystemPlace, TaskPlace, TelemetryPlace, UpdatePlace,
 };
 use crate::query::LEVELS_MAX;
 use crate::schemas::{metadata, openapi};
@@ -45,6 +45,7 @@ struct ServiceRoot {
     product: &'static str,
     vendor: &'static str,
     protocol_features_supported: ProtocolFeatures,
+    systems: Link,
     chassis: Link,
     storage: Link,
     fabrics: Link,
@@ -116,6 +117,7 @@ impl ServiceRoot {
                 top_skip_query: true,
                 multiple_http_requests: true,
             },
+            systems: link(SystemPlace::Collection),
             chassis: link(ChassisPlace::Collection),
             session_service: link(SessionPlace::Service),
             account_service: link(AccountPlace::Service),
@@ -141,6 +143,7 @@ fn odata() -> Value {
         "@odata.context": Place::from(RootPlace::Metadata),
         "value": [
             entry("Service", RootPlace::Service.into()),
+            entry("Systems", SystemPlace::Collection.into()),
             entry("Chassis", ChassisPlace::Collection.into()),
             entry("Storage", StoragePlace::Collection.into()),
             entry("Fabrics", FabricPlace::Collection.into()),

@@ -14,6 +14,7 @@ use crate::demand::{Demand, Preview};
 use crate::head::{Collection, json};
 use crate::input::Input;
 use crate::message::Problem;
+use crate::missing;
 use crate::place::StoragePlace;
 use crate::site::AnyController;
 use crate::view::{Namespace, Storage, View};
@@ -23,8 +24,12 @@ impl Area for StoragePlace {
     fn read(&self, view: &View<'_>) -> Result<Value, Problem> {
         Ok(match self {
             Self::Collection => {
-                let all = view.storages().map(|(id, _)| Self::Subsystem(id.to_owned()));
+                let missing = missing::drives(view).map(|(id, _)| Self::Subsystem(id));
+                let all = view.storages().map(|(id, _)| Self::Subsystem(id.to_owned())).chain(missing);
                 json(&Collection::new(Self::Collection, "Storage", "Storage", all))
+            }
+            Self::Subsystem(id) if let Some(away) = missing::drive(id, view) => {
+                json(&missing::MissingSubsystem::new(id, away, view))
             }
             Self::Subsystem(id) => json(&subsystem::Subsystem::new(view, id, self.storage(view, id)?)),
             Self::Controllers(id) => {

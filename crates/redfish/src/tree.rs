@@ -20,6 +20,7 @@ pub(crate) fn area(place: &Place) -> &dyn Area {
         Place::Registry(place) => place,
         Place::Schema(place) => place,
         Place::Storage(place) => place,
+        Place::System(place) => place,
         Place::Fabrics(place) => place,
         Place::Plan(place) => place,
     }

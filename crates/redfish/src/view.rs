@@ -15,7 +15,7 @@ use ebof_manage::enclosure::{
 
 use crate::head::{self, State};
 use crate::names::Names;
-use crate::parts::Parts;
+use crate::parts::{Interface, Parts};
 use crate::time::date_time;
 
 /// The state of a target at one moment, as far as somebody asks for it.
@@ -25,6 +25,7 @@ pub struct View<'p> {
     status: OnceCell<Status>,
     config: OnceCell<Config>,
     names: OnceCell<Names>,
+    interfaces: OnceCell<Vec<Interface>>,
     details: RefCell<BTreeMap<String, Option<Rc<DriveDetails>>>>,
 }
 
@@ -56,6 +57,7 @@ impl<'p> View<'p> {
             status: OnceCell::new(),
             config: OnceCell::new(),
             names: OnceCell::new(),
+            interfaces: OnceCell::new(),
             details: RefCell::new(BTreeMap::new()),
         }
     }
@@ -65,6 +67,16 @@ impl<'p> View<'p> {
     pub(crate) fn now(&self) -> String {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         date_time(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// When the target was started, as Redfish writes it.
+    pub(crate) fn started(&self) -> String {
+        date_time(self.parts.events.since(0, 0).started_unix_ms)
+    }
+
+    /// The network interfaces of the machine.
+    pub(crate) fn interfaces(&self) -> &[Interface] {
+        self.interfaces.get_or_init(|| self.parts.program.interfaces())
     }
 
     /// What there is, and who has it.

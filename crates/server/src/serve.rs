@@ -426,6 +426,10 @@ impl api::Target for Target {
         self.shared.refusals()
     }
 
+    fn forget_refused(&self) -> usize {
+        self.shared.forget_refusals()
+    }
+
     fn config(&self) -> Config {
         self.in_force().config.clone()
     }

@@ -281,6 +281,10 @@ impl Shared {
         self.connection_log.lock().unwrap_or_else(PoisonError::into_inner).entries()
     }
 
+    pub(crate) fn forget_refusals(&self) -> usize {
+        self.connection_log.lock().unwrap_or_else(PoisonError::into_inner).clear()
+    }
+
     /// The queue of `handle` is gone: what it counted stays in the sums.
     pub(crate) fn retire(&self, handle: Handle, counted: &[(Nsid, Arc<QueueStats>)]) {
         if !counted.is_empty() {

@@ -153,6 +153,11 @@ impl Slow {
         SlowCommands { slow_schema: SLOW_SCHEMA, threshold_us, total: noted.total, commands }
     }
 
+    /// Forgets the latest. They are counted all the same, and numbers go on.
+    pub(crate) fn forget(&self) -> usize {
+        std::mem::take(&mut self.noted().latest).len()
+    }
+
     fn noted(&self) -> MutexGuard<'_, Noted> {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -54,6 +54,10 @@ impl Measured for Remembered {
     fn slow(&self) -> SlowCommands {
         slow(&self.0)
     }
+
+    fn forget_slow(&self) -> usize {
+        self.0.slow.forget()
+    }
 }
 
 fn slow(shared: &Shared) -> SlowCommands {

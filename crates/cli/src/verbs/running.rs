@@ -112,7 +112,7 @@ impl Apply {
         let control = ControlClient::new(self.reach)?;
         let planned = control.plan(&desired)?;
         confirmed(&planned, &safe(&self.file.display().to_string()), self.yes)?;
-        let applied = control.apply(&desired, &planned.revision)?;
+        let applied = control.apply(&desired, &planned)?;
         show(global, &ShownApplied::applied("config-apply", applied, planned))?;
         Ok(ExitCode::SUCCESS)
     }
@@ -129,7 +129,7 @@ impl Rollback {
         let desired = Desired { generation: Some(to), ..Desired::default() };
         let planned = control.plan(&desired)?;
         confirmed(&planned, "The rollback", self.yes)?;
-        let applied = control.apply(&desired, &planned.revision)?;
+        let applied = control.apply(&desired, &planned)?;
         show(global, &ShownApplied::applied("config-rollback", applied, planned))?;
         Ok(ExitCode::SUCCESS)
     }

@@ -28,7 +28,7 @@ use ebof_manage::{Format, Loaded, Target as _};
 use super::{By, beside};
 use crate::generations::Generations;
 use crate::managed::Managed;
-use crate::reload::Refusal;
+use crate::reload::{Refusal, Seen};
 
 /// The largest body of a request with a text: JSON may write a character as two.
 const BODY_BYTES_MAX: usize = 2 * SENT_TEXT_BYTES_MAX + (16 << 10);
@@ -111,7 +111,7 @@ pub(crate) fn in_force(managed: &Managed) -> Result<Configuration, No> {
 
 async fn plan(State(managed): State<Arc<Managed>>, body: Body) -> Result<Response, No> {
     reading(&managed, |managed| {
-        let (loaded, _) = desired(managed, body)?;
+        let (loaded, ..) = desired(managed, body)?;
         let planned = planned(managed, loaded)?;
         Ok(tagged(&planned.revision, Json(&planned)))
     })
@@ -134,8 +134,8 @@ async fn replace(
     body: Body,
 ) -> Result<Response, No> {
     let planned = revision(&headers)?;
-    let (loaded, action) = reading(&managed, |managed| desired(managed, body)).await?;
-    made(managed.reloads.apply(loaded, planned, Cause::new(by, action)).await)
+    let (loaded, action, promise) = reading(&managed, |managed| desired(managed, body)).await?;
+    made(managed.reloads.apply(loaded, Seen { revision: planned, promise }, Cause::new(by, action)).await)
 }
 
 async fn reload(State(managed): State<Arc<Managed>>, By(by): By) -> Result<Response, No> {
@@ -263,15 +263,19 @@ fn revision(headers: &HeaderMap) -> Result<Revision, No> {
     }
 }
 
-/// The configuration that a request describes, and what is asked for with that.
-fn desired(managed: &Managed, body: Body) -> Result<(Loaded, String), No> {
+/// The configuration that a request describes, what is asked for with that, and what was promised of
+/// it.
+fn desired(managed: &Managed, body: Body) -> Result<(Loaded, String, Option<String>), No> {
     let bad = |message: String| No::value(StatusCode::BAD_REQUEST, message, WANTED);
     let body = body.map_err(|rejection| {
         let advice = format!("accepted: JSON of at most {BODY_BYTES_MAX} bytes");
         No::value(rejection.status(), rejection.body_text(), advice)
     })?;
-    let desired = serde_json::from_slice(&body).map_err(|error| bad(format!("the body is not understood: {error}")))?;
-    loaded(managed, desired)
+    let desired: Desired =
+        serde_json::from_slice(&body).map_err(|error| bad(format!("the body is not understood: {error}")))?;
+    let promise = desired.promise.clone();
+    let (loaded, action) = loaded(managed, desired)?;
+    Ok((loaded, action, promise))
 }
 
 /// How a configuration is described.
@@ -279,7 +283,7 @@ const WANTED: &str = "want {\"toml\": \"...\", \"base\": \"/directory/of/relativ
 
 /// The configuration of a text, or one that is stored, and what is asked for with that.
 pub(crate) fn loaded(managed: &Managed, desired: Desired) -> Result<(Loaded, String), No> {
-    let Desired { toml, json, generation: stored, base, name } = desired;
+    let Desired { toml, json, generation: stored, base, name, promise: _ } = desired;
     let bad = |message: String| No::value(StatusCode::BAD_REQUEST, message, WANTED);
     let (format, text) = match (toml, json, stored) {
         (Some(text), None, None) => (Format::Toml, text),
@@ -326,6 +330,17 @@ pub(crate) fn refused(refusal: &Refusal) -> No {
         Refusal::Objection(_) => {
             (StatusCode::UNPROCESSABLE_ENTITY, MistakeKind::Conflict, "nothing was changed: see that the file is whole")
         }
+        Refusal::Hosts => (
+            StatusCode::PRECONDITION_FAILED,
+            MistakeKind::Outdated,
+            "nothing was changed: hosts have come or gone since, so look at the plan again",
+        ),
+        Refusal::Doors(_) => (
+            StatusCode::UNPROCESSABLE_ENTITY,
+            MistakeKind::Conflict,
+            "nothing was changed: leave `https` and `http` of [target] as they are, name an address that is there and \
+             free, or start the target again with it",
+        ),
         Refusal::Apply(ApplyError::Outdated { .. }) => (
             StatusCode::PRECONDITION_FAILED,
             MistakeKind::Outdated,

@@ -19,8 +19,9 @@ use hyper::{Request, Response};
 use tokio::runtime::Handle;
 use uuid::Uuid;
 
+use super::program::Around;
 use super::refusal::Refusal;
-use super::{Endpoints, deliveries, stream};
+use super::{deliveries, stream};
 use crate::control::configuration::{in_force, loaded, planned, refused};
 use crate::identity::Identity;
 use crate::managed::{Managed, Remote};
@@ -62,12 +63,7 @@ fn subscriptions(state: &Arc<StateDirectory>) -> anyhow::Result<Subscriptions> {
 pub(super) struct Redfish(Arc<Service>);
 
 impl Redfish {
-    pub(super) fn new(
-        managed: &Arc<Managed>,
-        remote: &Remote,
-        endpoints: &Endpoints,
-        host_name: String,
-    ) -> anyhow::Result<Self> {
+    pub(super) fn new(managed: &Arc<Managed>, remote: &Remote, host_name: String) -> anyhow::Result<Self> {
         let machine = Uuid::from_bytes(ebof_initiator::host::identity().id.0);
         let parts = Parts {
             target: Arc::clone(&managed.target) as Arc<_>,
@@ -78,8 +74,7 @@ impl Redfish {
             measured: managed.target.measured(),
             certificates: Arc::clone(&remote.identity) as Arc<_>,
             configurations: Arc::new(Texts(Arc::clone(managed))),
-            https_port: endpoints.https.map(|address| address.port()),
-            http_port: endpoints.http.map(|address| address.port()),
+            program: Arc::new(Around(Arc::clone(managed))),
             uuid: Uuid::new_v5(&machine, remote.place.as_bytes()),
             host_name,
         };

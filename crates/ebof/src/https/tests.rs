@@ -10,7 +10,10 @@ use ebof_access::{AccountChange, NewAccount, Role, Token};
 use ebof_server::{Settings, Target};
 use serde_json::Value;
 
+use super::doors::Scheme;
+use super::listener::Times;
 use super::*;
+use crate::managed::{Managed, Remote};
 use crate::reload::{Reloads, StartedWith};
 use client::{Answer, Client};
 
@@ -54,8 +57,11 @@ fn rig_with(times: Times) -> Rig {
     let identity = identity(&addresses, Arc::clone(&state)).unwrap();
     let remote = Remote { access, identity, place: "a".to_owned(), state };
     let managed = Managed::new(&target, &reloads, Some(remote.clone()));
-    let endpoints = serve_with(addresses, remote.clone(), managed, times).unwrap();
-    Rig { https: endpoints.https.unwrap(), http: endpoints.http.unwrap(), remote, _directory: directory }
+    let doors = reloads.doors();
+    doors.want(addresses, Addresses::default());
+    doors.serve_with(remote.clone(), &managed, times).unwrap();
+    let [https, http] = Scheme::ALL.map(|scheme| doors.open(scheme).unwrap().unwrap());
+    Rig { https, http, remote, _directory: directory }
 }
 
 impl Rig {

@@ -1,5 +1,6 @@
 //! `serve --https`: what is opened before the target starts, and what is told about it.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,7 +11,8 @@ use ebof_state::StateDirectory;
 
 use super::Args;
 use crate::https::accounts::{self, FIRST_NAME, Opened};
-use crate::https::{self, Addresses, Endpoints};
+use crate::https::doors::Scheme;
+use crate::https::{self, Addresses};
 use crate::identity;
 use crate::made;
 use crate::managed::{Managed, Remote};
@@ -19,6 +21,8 @@ use crate::managed::{Managed, Remote};
 #[derive(Clone)]
 pub(super) struct RemoteWanted {
     addresses: Addresses,
+    /// Those that the command line names.
+    named: Addresses,
     state: Arc<StateDirectory>,
     /// Whether files that are missing are made anew.
     create: bool,
@@ -26,7 +30,6 @@ pub(super) struct RemoteWanted {
 
 /// Management over the network, before it is served.
 pub(super) struct RemoteManagement {
-    addresses: Addresses,
     remote: Remote,
     initial_password: Option<PathBuf>,
     /// What was made for it.
@@ -35,7 +38,10 @@ pub(super) struct RemoteManagement {
 
 /// Where it is served.
 pub(super) struct ServedNetwork {
-    endpoints: Endpoints,
+    https: Option<SocketAddr>,
+    http: Option<SocketAddr>,
+    /// SHA-256 of the certificate.
+    fingerprint: String,
     initial_password: Option<PathBuf>,
     made: Vec<String>,
 }
@@ -50,6 +56,7 @@ impl RemoteWanted {
         options: &TargetOptions,
         state: Option<Arc<StateDirectory>>,
     ) -> anyhow::Result<Option<Self>> {
+        let named = Addresses { https: args.https, http: args.http };
         let addresses = Addresses { https: args.https.or(options.https), http: args.http.or(options.http) };
         if !addresses.check()? {
             return Ok(None);
@@ -58,7 +65,7 @@ impl RemoteWanted {
             "accounts are stored in a state directory, and the target has none: name one that is its own (--state DIR), \
              or serve without --https and --http",
         )?;
-        Ok(Some(Self { addresses, state, create: args.create }))
+        Ok(Some(Self { addresses, named, state, create: args.create }))
     }
 
     /// Opens the accounts and the certificate.
@@ -75,29 +82,46 @@ impl RemoteWanted {
         made::note(&state, &files)?;
         let made = made.iter().map(|name| state.path_of(name).display().to_string()).collect();
         let remote = Remote { access, identity, place, state };
-        Ok(RemoteManagement { addresses, remote, initial_password, made })
+        Ok(RemoteManagement { remote, initial_password, made })
     }
 
-    /// `https://192.0.2.1:443`.
-    pub(super) fn name(&self) -> String {
+    /// `https://192.0.2.1:443`, of each address.
+    pub(super) fn names(&self) -> Vec<(Scheme, String)> {
         let Addresses { https, http } = self.addresses;
-        let named = [("https", https), ("http", http)].into_iter();
-        let named = named.filter_map(|(scheme, address)| Some(format!("{scheme}://{}", address?)));
-        named.collect::<Vec<_>>().join(", ")
+        let named = [(Scheme::Https, https), (Scheme::Http, http)].into_iter();
+        named.filter_map(|(scheme, address)| Some((scheme, format!("{scheme}://{}", address?)))).collect()
+    }
+
+    /// Starts what serves it, without an address yet.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(super) fn start(&self, opened: RemoteManagement, managed: &Arc<Managed>) -> anyhow::Result<ServedNetwork> {
+        let RemoteManagement { remote, initial_password, made } = opened;
+        let fingerprint = remote.identity.info().fingerprint;
+        let doors = managed.reloads.doors();
+        doors.want(self.addresses, self.named);
+        doors.serve(remote, managed)?;
+        Ok(ServedNetwork { https: None, http: None, fingerprint, initial_password, made })
     }
 
     /// Serves it another time: what was opened before is not opened again.
     pub(super) fn serve_later(&self, managed: &Arc<Managed>) -> anyhow::Result<()> {
         let opened = match managed.remote.get() {
-            Some(remote) => {
-                let (addresses, remote) = (self.addresses, remote.clone());
-                RemoteManagement { addresses, remote, initial_password: None, made: Vec::new() }
-            }
+            Some(remote) => RemoteManagement { remote: remote.clone(), initial_password: None, made: Vec::new() },
             None => self.open()?,
         };
         // The first and only one.
         let _set = managed.remote.set(opened.remote());
-        let served = opened.serve(Arc::clone(managed))?;
+        let mut served = self.start(opened, managed)?;
+        let mut missing = Ok(());
+        for (scheme, _) in self.names() {
+            match managed.reloads.doors().open(scheme) {
+                Ok(address) => served.found(scheme, address),
+                Err(error) => missing = Err(error),
+            }
+        }
+        missing?;
         say(served.text().trim_end());
         Ok(())
     }
@@ -107,19 +131,22 @@ impl RemoteManagement {
     pub(super) fn remote(&self) -> Remote {
         self.remote.clone()
     }
-
-    pub(super) fn serve(self, managed: Arc<Managed>) -> anyhow::Result<ServedNetwork> {
-        let Self { addresses, remote, initial_password, made } = self;
-        Ok(ServedNetwork { endpoints: https::serve(addresses, remote, managed)?, initial_password, made })
-    }
 }
 
 impl ServedNetwork {
+    /// Notes where it is served.
+    pub(super) fn found(&mut self, scheme: Scheme, address: Option<SocketAddr>) {
+        match scheme {
+            Scheme::Https => self.https = address,
+            Scheme::Http => self.http = address,
+        }
+    }
+
     pub(super) fn text(&self) -> String {
-        let Self { endpoints, initial_password, made: _ } = self;
+        let Self { fingerprint, initial_password, .. } = self;
         let mut text = String::new();
         if let Some(url) = self.https() {
-            text += &format!("managed at {url}\n  certificate SHA-256 {}\n", endpoints.fingerprint);
+            text += &format!("managed at {url}\n  certificate SHA-256 {fingerprint}\n");
         }
         if let Some(url) = self.http() {
             text += &format!("managed at {url}, by this machine only\n");
@@ -131,11 +158,11 @@ impl ServedNetwork {
     }
 
     pub(super) fn https(&self) -> Option<String> {
-        self.endpoints.https.map(|address| format!("https://{address}"))
+        self.https.map(|address| format!("https://{address}"))
     }
 
     pub(super) fn http(&self) -> Option<String> {
-        self.endpoints.http.map(|address| format!("http://{address}"))
+        self.http.map(|address| format!("http://{address}"))
     }
 
     /// The files that were made for it.
@@ -145,7 +172,7 @@ impl ServedNetwork {
 
     /// Of the certificate.
     pub(super) fn fingerprint(&self) -> String {
-        self.endpoints.fingerprint.clone()
+        self.fingerprint.clone()
     }
 
     /// The file with the first password.

@@ -24,6 +24,7 @@ mod program;
 mod qualify;
 mod readme;
 mod reload;
+mod restart;
 mod server;
 mod serving;
 mod signals;

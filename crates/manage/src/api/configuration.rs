@@ -115,6 +115,10 @@ pub struct Desired {
     /// What messages call it, usually the path of its file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// That of the plan that was looked at ([`Planned::promise`]): it is not put in force if it
+    /// would change something else by then, or disturb other hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub promise: Option<String>,
 }
 
 /// What applying a configuration would do.

@@ -171,6 +171,11 @@ impl ConnectionLog {
         self.entries.push_back(refusal);
     }
 
+    /// Forgets what is remembered, and tells how many entries that were.
+    pub fn clear(&mut self) -> usize {
+        std::mem::take(&mut self.entries).len()
+    }
+
     /// What is remembered, the latest last.
     #[must_use]
     pub fn entries(&self) -> Vec<Refusal> {

@@ -67,7 +67,7 @@ pub const SLOW_THRESHOLD: Duration = Duration::from_millis(100);
 
 impl TargetOptions {
     /// Keys that can be changed while the target runs.
-    pub(crate) const LIVE_KEYS: &[&str] = &["slow_threshold"];
+    pub(crate) const LIVE_KEYS: &[&str] = &["slow_threshold", "https", "http"];
 }
 
 impl Default for TargetOptions {
@@ -226,7 +226,8 @@ impl TargetOptions {
             form: Form::Text { set: set_https },
             default: Words("none"),
             text: "`\"ADDRESS:PORT\"` where the target is managed over HTTPS, with accounts \
-                   ([security](security.md#management-over-the-network))",
+                   ([security](security.md#management-over-the-network)). It can be changed without \
+                   a restart",
         },
         Key {
             name: "http",

@@ -153,6 +153,35 @@ kinds! {
     CertificateChanged = "certificate-changed", Ok, false;
     /// A certificate expires soon, or has expired.
     CertificateExpiring = "certificate-expiring", Warning, false;
+    /// A log was cleared.
+    LogCleared = "log-cleared", Warning, false;
+}
+
+impl EventKind {
+    /// Whether it tells what somebody did, or tried to do, with the management: such events are not
+    /// cleared, whoever asks for it.
+    #[must_use]
+    pub const fn is_trail(self) -> bool {
+        matches!(
+            self,
+            Self::TargetStarted
+                | Self::TargetStopping
+                | Self::ConfigurationChanged
+                | Self::ConfigurationRefused
+                | Self::TaskBegan
+                | Self::TaskEnded
+                | Self::TaskFailed
+                | Self::AccountAdded
+                | Self::AccountChanged
+                | Self::AccountLocked
+                | Self::AccountRemoved
+                | Self::SessionBegan
+                | Self::SessionEnded
+                | Self::SessionRefused
+                | Self::CertificateChanged
+                | Self::LogCleared
+        )
+    }
 }
 
 impl fmt::Display for EventKind {

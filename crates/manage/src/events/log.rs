@@ -36,6 +36,8 @@ pub struct EventLog {
     latest: u64,
     /// The number before the first.
     base: u64,
+    /// The latest event when the log was cleared: nobody is told that those before it are lost.
+    cleared: u64,
     /// How many there were of each kind, those that were counted only too.
     counts: BTreeMap<EventKind, u64>,
     pub(super) windows: HashMap<EventKind, Window>,
@@ -64,7 +66,7 @@ impl EventLog {
     #[must_use]
     pub fn new(entries_max: usize) -> Self {
         let (entries, by_kind, windows) = (BTreeMap::new(), BTreeMap::new(), HashMap::new());
-        Self { entries, by_kind, entries_max, latest: 0, base: 0, counts: BTreeMap::new(), windows }
+        Self { entries, by_kind, entries_max, latest: 0, base: 0, cleared: 0, counts: BTreeMap::new(), windows }
     }
 
     /// The first event has the number after `base`.
@@ -85,13 +87,24 @@ impl EventLog {
     pub fn since(&self, id: u64, max: usize) -> (Vec<Event>, u64) {
         let events: Vec<_> =
             self.entries.range(id.saturating_add(1)..).take(max).map(|(_, event)| event.clone()).collect();
-        // Those of an earlier start were never here.
-        let id = id.max(self.base);
+        // Those of an earlier start were never here, and those that were cleared are not missed.
+        let id = id.max(self.base).max(self.cleared);
         let is_full = events.len() == max;
         let end = events.last().filter(|_| is_full).map_or(self.latest, |event| event.id);
         let due = end.saturating_sub(id);
-        let lost = if max == 0 { 0 } else { due.saturating_sub(events.len() as u64) };
+        let found = events.iter().filter(|event| event.id > id).count();
+        let lost = if max == 0 { 0 } else { due.saturating_sub(found as u64) };
         (events, lost)
+    }
+
+    /// Forgets all events but those that tell what somebody did ([`EventKind::is_trail`]). The
+    /// answer is how many it forgot. Numbers go on.
+    pub fn clear(&mut self) -> usize {
+        let before = self.entries.len();
+        self.entries.retain(|_, event| event.kind.is_trail());
+        self.by_kind.retain(|kind, _| kind.is_trail());
+        self.cleared = self.latest;
+        before - self.entries.len()
     }
 
     /// How many events of each kind there were, of those without any too.

@@ -172,3 +172,25 @@ fn a_number_from_before_a_restart_begins_anew() {
     let answer = events.since(500, 10);
     assert_eq!((ids(&answer.events), answer.latest, answer.started_unix_ms), (vec![1], 1, 7));
 }
+
+#[test]
+fn a_log_that_is_cleared_keeps_what_somebody_did() {
+    let mut log = EventLog::new(100);
+    for kind in EventKind::ALL {
+        log.record(0, NewEvent::new(*kind, "d0", "it happened").who("admin"));
+    }
+    let before = log.since(0, 1000).0.len();
+    let cleared = log.clear();
+    let (left, lost) = log.since(0, 1000);
+    assert_eq!((left.len() + cleared, lost), (before, 0), "nobody is told that they are lost");
+    assert!(left.iter().all(|event| event.kind.is_trail()) && !left.is_empty());
+    for kind in [EventKind::SessionRefused, EventKind::AccountChanged, EventKind::LogCleared, EventKind::TaskEnded] {
+        assert!(left.iter().any(|event| event.kind == kind), "{kind}");
+    }
+    // Numbers go on, and the next event is found by who has read to the end.
+    let latest = log.latest();
+    log.record(1, given("d1"));
+    assert_eq!((ids(&log.since(latest, 10).0), log.since(3, 1000).1), (vec![latest + 1], 0));
+    assert_eq!(log.clear(), 1);
+    assert_eq!(log.clear(), 0);
+}

@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use super::sensor;
 use crate::head::{Action, Head, Health, Link, Oem, Status, link, links, oem};
-use crate::place::{ChassisPlace, ManagerPlace, StoragePlace};
+use crate::missing;
+use crate::place::{ChassisPlace, ManagerPlace, StoragePlace, SystemPlace};
 use crate::view::View;
 
 #[derive(Serialize)]
@@ -39,6 +40,7 @@ struct Links {
     drives: Vec<Link>,
     storage: Vec<Link>,
     managed_by: Vec<Link>,
+    computer_systems: Vec<Link>,
 }
 
 #[derive(Serialize)]
@@ -67,7 +69,16 @@ impl Chassis {
     pub(super) fn new(view: &View<'_>) -> Self {
         let inventory = view.inventory();
         let unwell = inventory.drives.iter().any(|drive| drive.critical_warning != 0);
-        let health = if unwell { Health::Warning } else { Health::OK };
+        let missing: Vec<String> = missing::drives(view).map(|(id, _)| id).collect();
+        let drives = missing.iter().cloned().map(ChassisPlace::Drive);
+        let storage = missing.iter().cloned().map(StoragePlace::Subsystem);
+        let health = if !missing.is_empty() {
+            Health::Critical
+        } else if unwell {
+            Health::Warning
+        } else {
+            Health::OK
+        };
         Self {
             head: Head::new(
                 ChassisPlace::Enclosure,
@@ -89,9 +100,10 @@ impl Chassis {
             thermal_subsystem: link(ChassisPlace::Thermal),
             environment_metrics: sensor::Environment::of_box(view).map(|_| link(ChassisPlace::Environment)),
             links: Links {
-                drives: links(view.drives().map(|(id, _)| ChassisPlace::Drive(id.to_owned()))),
-                storage: links(view.storages().map(|(id, _)| StoragePlace::Subsystem(id.to_owned()))),
+                drives: links(view.drives().map(|(id, _)| ChassisPlace::Drive(id.to_owned())).chain(drives)),
+                storage: links(view.storages().map(|(id, _)| StoragePlace::Subsystem(id.to_owned())).chain(storage)),
                 managed_by: links([ManagerPlace::Manager]),
+                computer_systems: links([SystemPlace::System]),
             },
             actions: Actions { oem: OemActions { add_drive: Action::new(ChassisPlace::AddDrive) } },
             oem: oem(Enclosure {

@@ -3,7 +3,7 @@
 use ebof_manage::events::{Event, EventKind};
 
 use crate::objects::{drive, host, part, port, subsystem};
-use crate::place::{AccountPlace, CertificatePlace, ManagerPlace, Place, SessionPlace, TaskPlace};
+use crate::place::{AccountPlace, CertificatePlace, Log, ManagerPlace, Place, SessionPlace, TaskPlace};
 use crate::view::View;
 
 /// The resource that an event is about: that of its object, else that of its kind.
@@ -43,6 +43,7 @@ pub(super) fn origin(event: &Event, view: &View<'_>) -> Place {
         | Of::DamageFound
         | Of::FirmwareChanged => part().unwrap_or_else(|| drive(object, view).into()),
         Of::ConnectionRefused | Of::PortUp | Of::PortDown => port(object, view),
+        Of::LogCleared => Log::named(object).map_or(ManagerPlace::Logs, ManagerPlace::Log).into(),
         _ => ManagerPlace::Manager.into(),
     }
 }
@@ -120,7 +121,7 @@ mod tests {
             (
                 EventKind::ConnectionRefused,
                 "tcp://192.0.2.2:4420",
-                "Chassis/enclosure/NetworkAdapters/fabric/Ports/tcp-192.0.2.2-4420",
+                "Chassis/enclosure/NetworkAdapters/fabric/Ports/tcp~!!192.0.2.2~4420",
             ),
             (EventKind::PortDown, "direct1", "Fabrics/PCIe/Zones/direct1"),
             (EventKind::ObjectFound, "d1", "Chassis/enclosure/Drives/d1"),
@@ -129,6 +130,7 @@ mod tests {
             (EventKind::ObjectMissing, "d9", "Managers/ebof"),
             (EventKind::ObjectMissing, "https://127.0.0.1:0", "Managers/ebof"),
             (EventKind::ConfigurationChanged, "", "Managers/ebof/Oem/Ebof/Configuration"),
+            (EventKind::LogCleared, "Events", "Managers/ebof/LogServices/Events"),
             (EventKind::AccountAdded, "", "AccountService/Accounts"),
             (EventKind::SessionBegan, "", "SessionService/Sessions"),
         ] {
@@ -160,11 +162,11 @@ mod tests {
         for (kind, object, expected) in [
             (EventKind::DriveRemoved, "d9", "Chassis/enclosure/Drives/d9"),
             (EventKind::NamespaceRemoved, "d0/ns77", "Storage/d0/Volumes/ns77"),
-            (EventKind::SubsystemRemoved, "nqn.2014-08.org.example:x/vf1y", "Storage/nqn.2014-08.org.example-x-vf1y"),
+            (EventKind::SubsystemRemoved, "nqn.2014-08.org.example:x/vf1y", "Storage/nqn.2014-08.org.example~x!vf1y"),
             (EventKind::TaskEnded, "task 7", "TaskService/Tasks/7"),
             (EventKind::TaskEnded, "", "TaskService/Tasks"),
             (EventKind::CertificateChanged, "", "Managers/ebof/NetworkProtocol/HTTPS/Certificates/1"),
-            (EventKind::PortDown, "a port", "Chassis/enclosure/NetworkAdapters/fabric/Ports/a-port"),
+            (EventKind::PortDown, "a port", "Chassis/enclosure/NetworkAdapters/fabric/Ports/a+port"),
         ] {
             let place = origin(&event(kind, object), &view);
             assert_eq!(place.to_string(), format!("/redfish/v1/{expected}"), "{kind} {object}");

@@ -137,7 +137,8 @@ fn desired(input: &mut Input, action: &str) -> Desired {
         [] => drop(input.parameter::<()>(action, "TOML", None)),
         [one, other, ..] => input.mistake(other, Message::parameter_conflict(one, other)),
     }
-    Desired { toml, json: text, generation, base: input.text("Base"), name: input.text("FileName") }
+    let (base, name) = (input.text("Base"), input.text("FileName"));
+    Desired { toml, json: text, generation, base, name, promise: None }
 }
 
 /// What a plan would do.

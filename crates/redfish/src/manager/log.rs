@@ -6,7 +6,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::slow::{OemSlowCommands, of_command};
-use crate::head::{Head, Health, Link, Oem, Status, json, link, oem};
+use crate::head::{Action, Head, Health, Link, Oem, Status, json, link, oem};
 use crate::health::health;
 use crate::message::{OWN, camel};
 use crate::place::{Log, ManagerPlace};
@@ -97,8 +97,15 @@ pub(super) struct LogService {
     persistency: bool,
     status: Status,
     entries: Link,
+    actions: Actions,
     #[serde(skip_serializing_if = "Option::is_none")]
     oem: Option<Oem<OemSlowCommands>>,
+}
+
+#[derive(Serialize)]
+struct Actions {
+    #[serde(rename = "#LogService.ClearLog")]
+    clear: Action,
 }
 
 impl LogService {
@@ -114,6 +121,7 @@ impl LogService {
             persistency: false,
             status: Status::OK,
             entries: link(ManagerPlace::Entries(log)),
+            actions: Actions { clear: Action::new(ManagerPlace::ClearLog(log)) },
             oem: slow.map(oem),
         }
     }

@@ -1,13 +1,12 @@
 //! `Manager` and `ManagerNetworkProtocol`.
 
-use ebof_manage::api::MissingObject;
-use ebof_manage::events::EventKind;
 use serde::Serialize;
 
-use crate::head::{Action, Head, Health, Link, Oem, Status, link, links, oem};
-use crate::message::{OWN, camel};
-use crate::place::{CertificatePlace, ChassisPlace, FabricKind, FabricPlace, ManagerPlace, PlanPlace};
-use crate::time::date_time;
+use super::reset::KINDS;
+use crate::head::{Action, Head, Link, Oem, Status, link, links, oem};
+use crate::missing::StatusOfMissing;
+use crate::parts::Door;
+use crate::place::{CertificatePlace, ChassisPlace, FabricKind, FabricPlace, ManagerPlace, PlanPlace, SystemPlace};
 use crate::view::View;
 
 #[derive(Serialize)]
@@ -26,8 +25,9 @@ pub(super) struct Manager {
     entry_point: String,
     last_reset_time: String,
     power_state: &'static str,
-    status: ManagerStatus,
+    status: StatusOfMissing,
     network_protocol: Link,
+    ethernet_interfaces: Link,
     log_services: Link,
     links: Links,
     actions: Actions,
@@ -35,8 +35,10 @@ pub(super) struct Manager {
 }
 
 #[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
 struct Actions {
+    #[serde(rename = "#Manager.Reset")]
+    reset: Action,
+    #[serde(rename = "Oem")]
     oem: OemActions,
 }
 
@@ -52,6 +54,7 @@ struct Links {
     manager_for_chassis: Vec<Link>,
     manager_in_chassis: Link,
     manager_for_fabrics: Vec<Link>,
+    manager_for_servers: Vec<Link>,
 }
 
 /// `EbofManager.Manager`.
@@ -94,58 +97,24 @@ impl Manager {
             version: status.version.clone(),
             uuid: parts.uuid.to_string(),
             entry_point: parts.uuid.to_string(),
-            last_reset_time: date_time(parts.events.since(0, 0).started_unix_ms),
+            last_reset_time: view.started(),
             power_state: "On",
-            status: ManagerStatus::new(&status.missing),
+            status: StatusOfMissing::without(Status::OK, &status.missing),
             network_protocol: link(ManagerPlace::NetworkProtocol),
+            ethernet_interfaces: link(SystemPlace::Interfaces),
             log_services: link(ManagerPlace::Logs),
             links: Links {
                 manager_for_chassis: links([ChassisPlace::Enclosure]),
                 manager_in_chassis: link(ChassisPlace::Enclosure),
                 manager_for_fabrics: links(FabricKind::ALL.map(FabricPlace::Fabric)),
+                manager_for_servers: links([SystemPlace::System]),
             },
-            actions: Actions { oem: OemActions { plan: plan_action() } },
+            actions: Actions {
+                reset: Action::new(ManagerPlace::Reset).accepts("ResetType@Redfish.AllowableValues", KINDS.to_vec()),
+                oem: OemActions { plan: plan_action() },
+            },
             oem: oem(ebof),
         }
-    }
-}
-
-/// `Resource.Status`, with what is to be served and cannot be had.
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct ManagerStatus {
-    #[serde(flatten)]
-    status: Status,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    conditions: Vec<Condition>,
-}
-
-/// `Resource.Condition`.
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Condition {
-    message_id: String,
-    message: String,
-    message_args: Vec<String>,
-    severity: Health,
-    timestamp: String,
-}
-
-impl ManagerStatus {
-    fn new(missing: &[MissingObject]) -> Self {
-        let conditions: Vec<Condition> = missing.iter().map(Condition::new).collect();
-        let status = if conditions.is_empty() { Status::OK } else { Status::enabled(Health::Critical) };
-        Self { status, conditions }
-    }
-}
-
-impl Condition {
-    fn new(missing: &MissingObject) -> Self {
-        let MissingObject { kind, name, reason, since_unix_ms } = missing;
-        let message = format!("{kind} {name} is missing: {reason}");
-        let message_id = format!("{OWN}.{}", camel(EventKind::ObjectMissing.name()));
-        let (message_args, timestamp) = (vec![message.clone()], date_time(*since_unix_ms));
-        Self { message_id, message, message_args, severity: Health::Critical, timestamp }
     }
 }
 
@@ -161,7 +130,16 @@ pub(super) struct NetworkProtocol {
     http: Protocol,
     #[serde(rename = "HTTPS")]
     https: Https,
+    #[serde(rename = "SSDP")]
+    ssdp: Announced,
     status: Status,
+}
+
+/// A protocol that there is not.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Announced {
+    protocol_enabled: bool,
 }
 
 #[derive(Serialize)]
@@ -182,7 +160,8 @@ struct Https {
 impl NetworkProtocol {
     pub(super) fn new(view: &View<'_>) -> Self {
         let parts = view.parts;
-        let protocol = |port: Option<u16>| Protocol { protocol_enabled: port.is_some(), port };
+        let protocol = |Door { port, .. }: Door| Protocol { protocol_enabled: port.is_some(), port };
+        let doors = parts.program.doors();
         Self {
             head: Head::new(
                 ManagerPlace::NetworkProtocol,
@@ -192,8 +171,9 @@ impl NetworkProtocol {
             ),
             host_name: parts.host_name.split('.').next().unwrap_or_default().to_owned(),
             fqdn: parts.host_name.clone(),
-            http: protocol(parts.http_port),
-            https: Https { protocol: protocol(parts.https_port), certificates: link(CertificatePlace::Https) },
+            http: protocol(doors.http),
+            https: Https { protocol: protocol(doors.https), certificates: link(CertificatePlace::Https) },
+            ssdp: Announced { protocol_enabled: false },
             status: Status::OK,
         }
     }

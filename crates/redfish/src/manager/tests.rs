@@ -130,7 +130,7 @@ fn slow_commands_are_entries_that_tell_where_their_time_went() {
     });
     assert_eq!(entry["Oem"]["Ebof"], oem);
     let plain = get(&service, &format!("{LOGS}/SlowCommands/Entries/8"));
-    let volume = "/redfish/v1/Storage/nqn.2014-08.org.example-plain/Volumes/ns1";
+    let volume = "/redfish/v1/Storage/nqn.2014-08.org.example~plain/Volumes/ns1";
     assert_eq!(plain["Links"]["OriginOfCondition"]["@odata.id"], volume);
     assert!(plain["Resolution"].as_str().unwrap().contains("share of the drive"));
     assert!(entries["Members"][0].get("Links").is_none(), "its drive is not there any more");

@@ -14,6 +14,7 @@ pub(crate) const OWN: &[(&str, &str, &str, &str)] = &[
     ("ChangeRefused", "Warning", "A change is not accepted.", RESOLUTION),
     ("ConfigurationRefused", "Warning", "The text of a configuration is not accepted.", RESOLUTION),
     ("EventsLost", "Warning", "Events were not read in time.", "Read the resources that matter again."),
+    ("NotRestarted", "Warning", "The service is not started again.", RESOLUTION),
     ("NotTakenBack", "Critical", "What a failed change left behind.", "Make it what it is to be by another change."),
     ("NothingToPlan", "Warning", "A request changes neither the box nor its configuration.", RESOLUTION),
     ("ObjectBusy", "Warning", "Another task is changing the object.", "Try again when that has ended."),
@@ -24,6 +25,7 @@ pub(crate) const OWN: &[(&str, &str, &str, &str)] = &[
         "It is not known whether a change is stored: a restart may bring it.",
         "Mend the medium of the state directory, and look at what is in force.",
     ),
+    ("ProtocolNotChanged", "Warning", "A protocol of the service cannot be changed so.", RESOLUTION),
     ("SlowCommand", "Warning", "A command took as long as the slow threshold, or longer.", RESOLUTION),
     ("TaskRemark", "OK", "What is to be known about what a task did.", "None."),
 ];

@@ -153,9 +153,12 @@ impl Address for FabricPlace {
     }
 }
 
+/// What identifiers of hosts' endpoints begin with: no drive and no subsystem is called so.
+pub(crate) const HOST_PREFIX: &str = "host~";
+
 /// Whether an identifier of an endpoint is that of a target; those of hosts are none.
-pub(crate) fn is_target(id: &str) -> bool {
-    let last = id.rsplit_once('-').map(|(_, last)| last);
+fn is_target(id: &str) -> bool {
+    let last = id.rsplit_once('-').filter(|_| !id.starts_with(HOST_PREFIX)).map(|(_, last)| last);
     last.is_some_and(|last| last == PRIMARY || last == PLAIN || is_function(last))
 }
 

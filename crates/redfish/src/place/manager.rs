@@ -3,7 +3,7 @@
 use ebof_access::Privilege;
 use http::Method;
 
-use super::{ACTION, Address, READ};
+use super::{ACTION, Address, PATCH, READ};
 
 /// Addresses below `/redfish/v1/Managers`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -13,12 +13,16 @@ pub enum ManagerPlace {
     Collection,
     /// The manager.
     Manager,
+    /// Starts it again.
+    Reset,
     /// How it is reached.
     NetworkProtocol,
     /// Its logs.
     Logs,
     /// A log.
     Log(Log),
+    /// Clears a log.
+    ClearLog(Log),
     /// The entries of a log.
     Entries(Log),
     /// An entry of a log.
@@ -42,9 +46,11 @@ impl Address for ManagerPlace {
         let [EBOF, rest @ ..] = rest else { return rest.is_empty().then_some(Self::Collection) };
         Some(match rest {
             [] => Self::Manager,
+            ["Actions", "Manager.Reset"] => Self::Reset,
             ["NetworkProtocol"] => Self::NetworkProtocol,
             ["LogServices"] => Self::Logs,
             ["LogServices", log] => Self::Log(Log::named(log)?),
+            ["LogServices", log, "Actions", "LogService.ClearLog"] => Self::ClearLog(Log::named(log)?),
             ["LogServices", log, "Entries"] => Self::Entries(Log::named(log)?),
             ["LogServices", log, "Entries", id] => Self::Entry(Log::named(log)?, (*id).to_owned()),
             ["Oem", "Ebof", "Configuration"] => Self::Configuration,
@@ -59,15 +65,19 @@ impl Address for ManagerPlace {
         &[
             ("ManagerCollection", "Managers"),
             ("Manager", "Managers/ebof"),
+            ("", "Managers/ebof/Actions/Manager.Reset"),
             ("ManagerNetworkProtocol", "Managers/ebof/NetworkProtocol"),
             ("LogServiceCollection", "Managers/ebof/LogServices"),
             ("LogService", "Managers/ebof/LogServices/Events"),
+            ("", "Managers/ebof/LogServices/Events/Actions/LogService.ClearLog"),
             ("LogEntryCollection", "Managers/ebof/LogServices/Events/Entries"),
             ("LogEntry", "Managers/ebof/LogServices/Events/Entries/{LogEntryId}"),
             ("LogService", "Managers/ebof/LogServices/ConnectionsRefused"),
+            ("", "Managers/ebof/LogServices/ConnectionsRefused/Actions/LogService.ClearLog"),
             ("LogEntryCollection", "Managers/ebof/LogServices/ConnectionsRefused/Entries"),
             ("LogEntry", "Managers/ebof/LogServices/ConnectionsRefused/Entries/{LogEntryId}"),
             ("LogService", "Managers/ebof/LogServices/SlowCommands"),
+            ("", "Managers/ebof/LogServices/SlowCommands/Actions/LogService.ClearLog"),
             ("LogEntryCollection", "Managers/ebof/LogServices/SlowCommands/Entries"),
             ("LogEntry", "Managers/ebof/LogServices/SlowCommands/Entries/{LogEntryId}"),
             ("EbofConfiguration", "Managers/ebof/Oem/Ebof/Configuration"),
@@ -82,9 +92,11 @@ impl Address for ManagerPlace {
         let below: Vec<&str> = match self {
             Self::Collection => return vec!["Managers"],
             Self::Manager => vec![],
+            Self::Reset => vec!["Actions", "Manager.Reset"],
             Self::NetworkProtocol => vec!["NetworkProtocol"],
             Self::Logs => vec!["LogServices"],
             Self::Log(log) => vec!["LogServices", log.name()],
+            Self::ClearLog(log) => vec!["LogServices", log.name(), "Actions", "LogService.ClearLog"],
             Self::Entries(log) => vec!["LogServices", log.name(), "Entries"],
             Self::Entry(log, id) => vec!["LogServices", log.name(), "Entries", id],
             Self::Configuration => CONFIGURATION.to_vec(),
@@ -97,7 +109,8 @@ impl Address for ManagerPlace {
 
     fn methods(&self) -> &'static [Method] {
         match self {
-            Self::Plan | Self::Apply | Self::Edit => ACTION,
+            Self::Reset | Self::ClearLog(_) | Self::Plan | Self::Apply | Self::Edit => ACTION,
+            Self::NetworkProtocol => PATCH,
             _ => READ,
         }
     }

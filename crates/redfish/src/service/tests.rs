@@ -20,7 +20,10 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::*;
-use crate::parts::{CertificateSubject, Certificates, Configurations, NoCertificates, ShownCertificate};
+use crate::parts::{
+    CertificateSubject, Certificates, Configurations, Door, Doors, Interface, MachineSize, NoCertificates, Program,
+    ShownCertificate,
+};
 use crate::subscriptions::Subscriptions;
 
 #[derive(Default)]
@@ -43,6 +46,10 @@ impl Target for Box2 {
 
     fn refused(&self) -> Vec<Refusal> {
         self.refused.clone()
+    }
+
+    fn forget_refused(&self) -> usize {
+        self.refused().len()
     }
 
     fn config(&self) -> Config {
@@ -109,8 +116,48 @@ impl Measured for Idle {
         Err(NoSamples(query.object.clone()))
     }
 
+    fn forget_slow(&self) -> usize {
+        self.slow().commands.len()
+    }
+
     fn slow(&self) -> SlowCommands {
         no_slow_commands()
+    }
+}
+
+/// A machine with two network interfaces, one of which is not used.
+struct Machine;
+
+impl Program for Machine {
+    fn doors(&self) -> Doors {
+        Doors { https: Door { port: Some(8443), by_command_line: false }, http: Door::default() }
+    }
+
+    fn forgets(&self) -> Option<String> {
+        None
+    }
+
+    fn restart(&self, _by: &str) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn interfaces(&self) -> Vec<Interface> {
+        let first = Interface {
+            name: "eth0".to_owned(),
+            mac: Some("02:00:00:00:00:01".to_owned()),
+            is_up: true,
+            has_link: true,
+            speed_mbps: Some(100_000),
+            full_duplex: Some(true),
+            mtu: Some(9000),
+            ipv4: vec![([192, 0, 2, 1].into(), 24)],
+            ipv6: vec![("fe80::1".parse().unwrap(), 64)],
+        };
+        vec![first, Interface { name: "eth0.7@x".to_owned(), ..Interface::default() }]
+    }
+
+    fn machine(&self) -> MachineSize {
+        MachineSize { processors: Some(2), memory_bytes: Some(5 << 29) }
     }
 }
 
@@ -181,8 +228,7 @@ pub(crate) fn parts() -> Parts {
         measured: Arc::new(Idle),
         certificates: Arc::new(NoCertificates),
         configurations: Arc::new(Texts),
-        https_port: Some(8443),
-        http_port: None,
+        program: Arc::new(Machine),
         uuid: Uuid::from_u128(7),
         host_name: "box".into(),
     }

@@ -1,9 +1,11 @@
 //! `Storage`: an NVM subsystem.
 
+use ebof_manage::api::{MissingKind, MissingObject};
 use serde::Serialize;
 
-use crate::head::{Action, Head, Identifier, Link, Status, link, links};
+use crate::head::{Action, Head, Identifier, Link, link, links};
 use crate::health::status_of;
+use crate::missing::StatusOfMissing;
 use crate::place::{ChassisPlace, StoragePlace};
 use crate::view::{Storage, View};
 
@@ -16,7 +18,7 @@ pub(super) struct Subsystem {
     #[serde(flatten)]
     head: Head,
     identifiers: Vec<Identifier>,
-    status: Status,
+    status: StatusOfMissing,
     controllers: Link,
     volumes: Link,
     drives: Vec<Link>,
@@ -69,13 +71,18 @@ impl Subsystem {
                 Vec::new(),
             ),
         };
+        // `NQN/NSID`
+        let is_part =
+            |missing: &&MissingObject| missing.name.rsplit_once('/').is_some_and(|(of, _)| of == storage.nqn());
+        let parts =
+            view.status().missing.iter().filter(|missing| missing.kind == MissingKind::Namespace).filter(is_part);
         // A drive that gives a namespace to one host at a time does not share it.
         let shares = view.details(storage.name()).is_none_or(|details| !details.is_exclusive);
         let with_functions = !storage.functions().is_empty();
         Self {
             head: Head::new(StoragePlace::Subsystem(id()), "#Storage.v1_21_0.Storage", storage.name(), description),
             identifiers: vec![Identifier::nqn(storage.nqn())],
-            status,
+            status: StatusOfMissing::without(status, parts),
             controllers: link(StoragePlace::Controllers(id())),
             volumes: link(StoragePlace::Volumes(id())),
             drives,

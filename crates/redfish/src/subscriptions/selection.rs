@@ -5,10 +5,11 @@ use serde::{Deserialize, Serialize};
 use crate::head::Health;
 
 /// The types of the resources that events are about.
-pub(crate) const RESOURCE_TYPES: [&str; 12] = [
+pub(crate) const RESOURCE_TYPES: [&str; 13] = [
     "Certificate",
     "Drive",
     "EbofConfiguration",
+    "LogService",
     "Manager",
     "ManagerAccount",
     "Port",

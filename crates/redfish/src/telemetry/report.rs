@@ -102,7 +102,10 @@ pub(super) fn history(
 fn matches_id(object: &SeriesName, id: &str, view: &View<'_>) -> bool {
     // Several drives have a `vf2`, and a `ns4`.
     let is_part = matches!(object.kind, SeriesKind::Function | SeriesKind::Namespace);
-    slug(&object.name) == id || !is_part && place(object, view).id() == id
+    match object.name.rsplit_once('/').filter(|_| is_part) {
+        Some((of, part)) => format!("{}-{part}", slug(of)) == id,
+        None => slug(&object.name) == id || place(object, view).id() == id,
+    }
 }
 
 fn push_values(values: &mut Vec<MetricValue>, sample: &Sample, place: Option<&Place>) {

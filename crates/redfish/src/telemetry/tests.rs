@@ -24,6 +24,10 @@ impl Measured for Past {
         self.0.samples(query)
     }
 
+    fn forget_slow(&self) -> usize {
+        self.slow().commands.len()
+    }
+
     fn slow(&self) -> SlowCommands {
         no_slow_commands()
     }
@@ -67,7 +71,7 @@ fn a_report_has_the_latest_second_of_each_object() {
     assert!(us.abs_diff(100) <= 6, "{us}");
     assert_eq!(get(&service, "MetricReports/Drives").1["MetricValues"], json!([]));
     let (_, ports) = get(&service, "MetricReports/Ports");
-    let port = "/redfish/v1/Chassis/enclosure/NetworkAdapters/fabric/Ports/tcp-a-1#/ReadCommands";
+    let port = "/redfish/v1/Chassis/enclosure/NetworkAdapters/fabric/Ports/tcp~!!a~1#/ReadCommands";
     assert_eq!(ports["MetricValues"][0]["MetricProperty"], port);
 }
 
@@ -84,9 +88,9 @@ fn each_metric_names_the_resource_of_its_object() {
         ("Functions", SeriesKind::Function.named("d0/vf1"), "Storage/d0/Controllers/vf1"),
         ("Namespaces", SeriesKind::Namespace.named("d0/ns1"), "Storage/d0/Volumes/ns1"),
         ("Namespaces", SeriesKind::Namespace.named(format!("{plain}/ns1")), "Volumes/ns1"),
-        ("Ports", SeriesKind::Port.named("tcp://192.0.2.2:4420"), "Ports/tcp-192.0.2.2-4420"),
+        ("Ports", SeriesKind::Port.named("tcp://192.0.2.2:4420"), "Ports/tcp~!!192.0.2.2~4420"),
         ("Ports", SeriesKind::Port.named("direct1"), "Fabrics/PCIe/Zones/direct1"),
-        ("Hosts", SeriesKind::Host.named(host), "Fabrics/NVMeoF/Endpoints/host-"),
+        ("Hosts", SeriesKind::Host.named(host), "Fabrics/NVMeoF/Endpoints/host~"),
     ];
     let mut history = History::new(10);
     for second in 1..=2 {
@@ -110,7 +114,7 @@ fn each_metric_names_the_resource_of_its_object() {
 #[test]
 fn a_history_has_each_interval_of_an_object() {
     let service = service();
-    for id in ["Functions-d0-vf1", "Ports-tcp-a-1", "Target-ebof"] {
+    for id in ["Functions-d0-vf1", "Ports-tcp~!!a~1", "Target-ebof"] {
         let (status, report) = get(&service, &format!("MetricReports/History-{id}-1s"));
         assert_eq!(status, 200, "{id}");
         let reads =

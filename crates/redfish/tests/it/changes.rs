@@ -21,7 +21,7 @@ fn zone(fixture: &Fixture, zone: &str, endpoints: &[&str]) -> Vec<String> {
 }
 
 /// What is at fabric0 besides functions.
-const SUBSYSTEMS: [&str; 6] = ["d0-pf", "d1-pf", "d2-pf", "d3-pf", "d4-pf", "nqn.2014-08.org.example-plain-io"];
+const SUBSYSTEMS: [&str; 6] = ["d0-pf", "d1-pf", "d2-pf", "d3-pf", "d4-pf", "nqn.2014-08.org.example~plain-io"];
 
 #[test]
 fn the_endpoints_of_a_zone_are_functions_given_moved_and_taken_away() {
@@ -66,7 +66,7 @@ fn what_cannot_be_in_a_zone_is_told_for_each_element() {
     let fixture = Fixture::new();
     let endpoints = json!([
         link("/Fabrics/PCIe/Endpoints/d0-vf1"),
-        link("/Fabrics/NVMeoF/Endpoints/host-nqn.2014-08.org.example-alice"),
+        link("/Fabrics/NVMeoF/Endpoints/host~nqn.2014-08.org.example~alice"),
         link("/Chassis"),
         7,
         link("/Fabrics/NVMeoF/Endpoints/d9-vf1")
@@ -91,7 +91,7 @@ fn what_cannot_be_in_a_zone_is_told_for_each_element() {
 fn the_subsystem_of_a_drive_changes_its_ports_by_the_configuration() {
     let fixture = Fixture::new();
     let uri = format!("{ROOT}/Fabrics/NVMeoF/Zones/fabric0");
-    let rest: Vec<Value> = ["d0-pf", "d1-pf", "d2-pf", "d3-pf", "nqn.2014-08.org.example-plain-io", "d0-vf1"]
+    let rest: Vec<Value> = ["d0-pf", "d1-pf", "d2-pf", "d3-pf", "nqn.2014-08.org.example~plain-io", "d0-vf1"]
         .iter()
         .map(|id| link(&format!("/Fabrics/NVMeoF/Endpoints/{id}")))
         .collect();
@@ -215,7 +215,7 @@ fn hosts_are_described_allowed_and_forgotten() {
     let identifiers = json!([{ "DurableName": nqn, "DurableNameFormat": "NQN" }]);
     let new = json!({ "Identifiers": identifiers, "ConnectedEntities": [{ "EntityRole": "Initiator" }] });
     let created = fixture.ask("POST", &endpoints, &new);
-    let dave = format!("{endpoints}/host-nqn.2014-08.org.example-dave");
+    let dave = format!("{endpoints}/host~nqn.2014-08.org.example~dave");
     assert_eq!((created.status, created.header("location")), (201, dave.as_str()), "{}", created.body);
     assert_eq!(fixture.ask("POST", &endpoints, &new).messages()[0].0, "ResourceAlreadyExists");
     let connections = format!("{ROOT}/Fabrics/NVMeoF/Connections");
@@ -223,7 +223,7 @@ fn hosts_are_described_allowed_and_forgotten() {
         "InitiatorEndpoints": [{ "@odata.id": dave }], "TargetEndpoints": [link("/Fabrics/NVMeoF/Endpoints/d0-pf")],
     } });
     let allowed = fixture.ask("POST", &connections, &allow);
-    let connection = format!("{connections}/d0-nqn.2014-08.org.example-dave");
+    let connection = format!("{connections}/d0,nqn.2014-08.org.example~dave");
     assert_eq!((allowed.status, allowed.header("location")), (201, connection.as_str()), "{}", allowed.body);
     let used = fixture.ask("DELETE", &dave, &Value::Null);
     assert!(used.messages()[0].2.contains("may connect to nqn.2014-08.org.example:d0"), "{}", used.body);
@@ -240,7 +240,7 @@ fn hosts_are_described_allowed_and_forgotten() {
 #[test]
 fn every_host_may_connect_or_not() {
     let fixture = Fixture::new();
-    let any = format!("{ROOT}/Fabrics/NVMeoF/Connections/d1-any");
+    let any = format!("{ROOT}/Fabrics/NVMeoF/Connections/d1,any");
     assert_eq!(fixture.get(&any)["Oem"]["Ebof"]["AnyHost"], true);
     assert_eq!(fixture.ask("DELETE", &any, &Value::Null).status, 204);
     let body = json!({ "Links": { "TargetEndpoints": [link("/Fabrics/NVMeoF/Endpoints/d1-pf")] }, "Oem": { "Ebof": { "AnyHost": true } } });
@@ -251,7 +251,7 @@ fn every_host_may_connect_or_not() {
 #[test]
 fn the_host_of_a_connection_is_given_volumes() {
     let fixture = Fixture::new();
-    let uri = format!("{ROOT}/Fabrics/NVMeoF/Connections/d0-nqn.2014-08.org.example-alice");
+    let uri = format!("{ROOT}/Fabrics/NVMeoF/Connections/d0,nqn.2014-08.org.example~alice");
     let volumes = fixture.get(&uri)["VolumeInfo"].clone();
     assert_eq!(volumes.as_array().unwrap().len(), 3, "ns1 by a function, ns2 as every host, ns3 itself: {volumes}");
     let add = format!("{uri}/Actions/Connection.AddVolumeInfo");
@@ -266,7 +266,7 @@ fn the_host_of_a_connection_is_given_volumes() {
 #[test]
 fn plain_subsystems_are_changed_by_the_configuration() {
     let fixture = Fixture::new();
-    let volumes = format!("{ROOT}/Storage/nqn.2014-08.org.example-plain/Volumes");
+    let volumes = format!("{ROOT}/Storage/nqn.2014-08.org.example~plain/Volumes");
     let made = fixture.ask("POST", &volumes, &json!({ "Oem": { "Ebof": { "Backing": "mem:2Mi" } } }));
     assert_eq!((made.status, made.header("location")), (201, format!("{volumes}/ns2").as_str()), "{}", made.body);
     let protect = json!({ "Oem": { "Ebof": { "WriteProtected": true } } });
@@ -282,7 +282,7 @@ fn plain_subsystems_are_changed_by_the_configuration() {
 #[test]
 fn what_is_disabled_says_so() {
     let fixture = Fixture::new();
-    let subsystem = "/Storage/nqn.2014-08.org.example-plain";
+    let subsystem = "/Storage/nqn.2014-08.org.example~plain";
     let volume = format!("{subsystem}/Volumes/ns1");
     let states = || [subsystem, &volume].map(|uri| fixture.get(&format!("{ROOT}{uri}"))["Status"]["State"].clone());
     assert_eq!(states(), ["Enabled", "Enabled"]);
@@ -318,7 +318,7 @@ fn a_plan_says_what_would_change_and_for_whom() {
     assert!(refused["Refused"][0]["Message"].as_str().unwrap().contains("write protected"), "{refused}");
     let malformed = plan("PATCH", "/Storage/d0/Controllers/vf1", &json!({ "Oem": { "Ebof": { "Weight": -1 } } }));
     assert_eq!(malformed["Refused"][0]["RelatedProperties"], json!(["#/Oem/Ebof/Weight"]));
-    let forbidden = plan("DELETE", "/Fabrics/NVMeoF/Connections/d0-nqn.2014-08.org.example-alice", &json!({}));
+    let forbidden = plan("DELETE", "/Fabrics/NVMeoF/Connections/d0,nqn.2014-08.org.example~alice", &json!({}));
     assert_eq!(forbidden["Disturbed"][0]["HostNQN"], ALICE, "{forbidden}");
     assert!(fixture.fake.state().begun.is_empty());
 }

@@ -13,8 +13,8 @@ use ebof_access::{Access, Credential, Keep, Role, User};
 use ebof_clock::Clock;
 use ebof_manage::api::{
     Applied, ApplyError, Asker, CONFIGURATION_SCHEMA, Cause, Configuration, ControllerStatus, Desired, Generation,
-    IoCounters, NamespaceStatus, Peer, Planned, PlannedChange, PortStatus, Refusal, RefusedConfiguration, Revision,
-    STATUS_SCHEMA, Source, Status, SubsystemStatus,
+    IoCounters, MissingObject, NamespaceStatus, Peer, Planned, PlannedChange, PortStatus, Refusal,
+    RefusedConfiguration, Revision, STATUS_SCHEMA, Source, Status, SubsystemStatus,
 };
 use ebof_manage::enclosure::{
     Change, DriveDetails, Enclosure, Inventory, MistakeKind, Phase, Refused, StoredImage, TASK_SCHEMA, Task, TaskState,
@@ -24,7 +24,10 @@ use ebof_manage::events::SharedEvents;
 use ebof_manage::history::{History, Measured, NoSamples, Overview, Query, Samples};
 use ebof_manage::slow::{SLOW_SCHEMA, SlowCommand, SlowCommands, SlowParts};
 use ebof_manage::{Config, Plan, Target, load};
-use ebof_redfish::{Body, Caller, Configurations, NoCertificates, Parts, Service, Subscriptions};
+use ebof_redfish::{
+    Body, Caller, Configurations, Door, Doors, Interface, MachineSize, NoCertificates, Parts, Program, Service,
+    Subscriptions,
+};
 use http::{HeaderMap, Request};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -34,6 +37,8 @@ pub(crate) const BOB: &str = "nqn.2014-08.org.example:bob";
 pub(crate) const PLAIN: &str = "nqn.2014-08.org.example:plain";
 
 const CONFIG: &str = r#"
+[target]
+https = "192.0.2.1:8443"
 [[ports]]
 name = "fabric0"
 listen = "tcp://192.0.2.1:4420"
@@ -73,6 +78,14 @@ pub(crate) struct State {
     pub(crate) tasks: Vec<Task>,
     /// Whether tasks end at once.
     pub(crate) quick: bool,
+    /// What cannot be had.
+    pub(crate) missing: Vec<MissingObject>,
+    /// Who had the service started again.
+    pub(crate) restarts: Vec<String>,
+    /// Why a new start would not serve the same.
+    pub(crate) forgets: Option<String>,
+    /// Whether the command line names the addresses of management.
+    pub(crate) by_command_line: bool,
 }
 
 /// The box, as a target and an enclosure.
@@ -130,6 +143,10 @@ impl Fixture {
             askers: Vec::new(),
             tasks: Vec::new(),
             quick: false,
+            missing: Vec::new(),
+            restarts: Vec::new(),
+            forgets: None,
+            by_command_line: false,
         })));
         let parts = Parts {
             target: fake.clone(),
@@ -140,8 +157,7 @@ impl Fixture {
             measured: Arc::new(Idle),
             certificates: Arc::new(NoCertificates),
             configurations: fake.clone(),
-            https_port: Some(8443),
-            http_port: None,
+            program: fake.clone(),
             uuid: Uuid::from_u128(0x1234_5678_9abc_def0),
             host_name: "box".to_owned(),
         };
@@ -247,7 +263,7 @@ impl Target for Fake {
             connections_max: 100,
             ports: ports.collect(),
             disabled_ports: Vec::new(),
-            missing: Vec::new(),
+            missing: state.missing.clone(),
             subsystems: subsystems.collect(),
             drives: Vec::new(),
             controllers: of_drives.collect(),
@@ -256,6 +272,10 @@ impl Target for Fake {
 
     fn refused(&self) -> Vec<Refusal> {
         Vec::new()
+    }
+
+    fn forget_refused(&self) -> usize {
+        self.refused().len()
     }
 
     fn config(&self) -> Config {
@@ -271,6 +291,34 @@ impl Target for Fake {
         let plan = Plan::between(&state.config, &desired);
         state.config = desired;
         Ok(plan)
+    }
+}
+
+impl Program for Fake {
+    fn doors(&self) -> Doors {
+        let state = self.state();
+        let door = |address: Option<std::net::SocketAddr>| Door {
+            port: address.map(|address| address.port()),
+            by_command_line: state.by_command_line,
+        };
+        Doors { https: door(state.config.target.https), http: door(state.config.target.http) }
+    }
+
+    fn forgets(&self) -> Option<String> {
+        self.state().forgets.clone()
+    }
+
+    fn restart(&self, by: &str) -> Result<(), String> {
+        self.state().restarts.push(by.to_owned());
+        Ok(())
+    }
+
+    fn interfaces(&self) -> Vec<Interface> {
+        vec![Interface { name: "eth0".to_owned(), is_up: true, ..Interface::default() }]
+    }
+
+    fn machine(&self) -> MachineSize {
+        MachineSize::default()
     }
 }
 
@@ -341,6 +389,10 @@ impl Measured for Idle {
 
     fn samples(&self, query: &Query) -> Result<Samples, NoSamples> {
         Err(NoSamples(query.object.clone()))
+    }
+
+    fn forget_slow(&self) -> usize {
+        self.slow().commands.len()
     }
 
     fn slow(&self) -> SlowCommands {

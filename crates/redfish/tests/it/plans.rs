@@ -26,12 +26,12 @@ fn plan(fixture: &Fixture, method: &str, target: &str, body: &Value) -> Value {
 
 /// Every request that changes the box, or the configuration.
 fn changes() -> Vec<(&'static str, String, Value)> {
-    let plain = "/Storage/nqn.2014-08.org.example-plain/Volumes";
+    let plain = "/Storage/nqn.2014-08.org.example~plain/Volumes";
     let post = |target: &str, body: Value| ("POST", target.to_owned(), body);
     let patch = |target: &str, body: Value| ("PATCH", target.to_owned(), body);
     let delete = |target: &str| ("DELETE", target.to_owned(), json!({}));
     let both = [link("/Fabrics/NVMeoF/Endpoints/d0-pf"), link("/Fabrics/NVMeoF/Endpoints/d1-pf")];
-    let connection = "/Fabrics/NVMeoF/Connections/d0-nqn.2014-08.org.example-alice";
+    let connection = "/Fabrics/NVMeoF/Connections/d0,nqn.2014-08.org.example~alice";
     let host = "nqn.2014-08.org.example:carol";
     vec![
         post("/Storage/d0/Volumes", json!({ "CapacityBytes": 1 << 20 })),
@@ -56,7 +56,7 @@ fn changes() -> Vec<(&'static str, String, Value)> {
         delete(connection),
         post(
             "/Fabrics/NVMeoF/Connections",
-            json!({ "Links": { "InitiatorEndpoints": [link("/Fabrics/NVMeoF/Endpoints/host-nqn.2014-08.org.example-bob")],
+            json!({ "Links": { "InitiatorEndpoints": [link("/Fabrics/NVMeoF/Endpoints/host~nqn.2014-08.org.example~bob")],
                                "TargetEndpoints": both[..1] } }),
         ),
         post("/Chassis/enclosure/Actions/Oem/EbofChassis.AddDrive", json!({ "DriveName": "d9", "Backing": "mem:1Gi" })),
@@ -152,7 +152,7 @@ fn a_plan_tells_who_may_not_make_the_request_only_that() {
             permitted += 1;
         }
     }
-    let plain = format!("/Storage/{}/Volumes", PLAIN.replace(':', "-"));
+    let plain = format!("/Storage/{}/Volumes", PLAIN.replace(':', "~"));
     let add = "/Chassis/enclosure/Actions/Oem/EbofChassis.AddDrive".to_owned();
     assert_eq!(forbidden, [plain, add, EDIT.to_owned()]);
     assert!(permitted > 8, "{permitted}");

@@ -34,12 +34,12 @@ fn the_form_of_the_chassis_is_stable() {
         "/PCIeDevices/d0",
         "/PCIeDevices/d0/PCIeFunctions/pf",
         "/PCIeDevices/d0/PCIeFunctions/vf1",
-        "/Sensors/temperature-k10temp-Tctl",
-        "/Sensors/fan-nct6775-fan1",
+        "/Sensors/temperature-k10temp+Tctl",
+        "/Sensors/fan-nct6775+fan1",
         "/Sensors/drive-d0",
         "/ThermalSubsystem",
         "/ThermalSubsystem/ThermalMetrics",
-        "/ThermalSubsystem/Fans/fan-nct6775-fan1",
+        "/ThermalSubsystem/Fans/fan-nct6775+fan1",
         "/EnvironmentMetrics",
     ];
     let paths = paths.map(|path| format!("{BOX}{path}"));
@@ -54,10 +54,10 @@ fn the_form_of_storage_is_stable() {
         "Storage/d0/Controllers/vf1",
         "Storage/d0/Volumes/ns3",
         "Storage/d0/Volumes/ns3/Metrics",
-        "Storage/nqn.2014-08.org.example-plain",
-        "Storage/nqn.2014-08.org.example-plain/Controllers/io",
-        "Storage/nqn.2014-08.org.example-plain/Volumes/ns1",
-        "Storage/nqn.2014-08.org.example-plain/Volumes/ns1/Metrics",
+        "Storage/nqn.2014-08.org.example~plain",
+        "Storage/nqn.2014-08.org.example~plain/Controllers/io",
+        "Storage/nqn.2014-08.org.example~plain/Volumes/ns1",
+        "Storage/nqn.2014-08.org.example~plain/Volumes/ns1/Metrics",
     ]));
 }
 
@@ -68,8 +68,8 @@ fn the_form_of_fabrics_is_stable() {
         "Fabrics/NVMeoF/Endpoints/d0-pf",
         "Fabrics/NVMeoF/Endpoints/d0-vf1",
         "Fabrics/NVMeoF/Endpoints/d0-vf2",
-        "Fabrics/NVMeoF/Endpoints/host-nqn.2014-08.org.example-alice",
-        "Fabrics/NVMeoF/Connections/d0-nqn.2014-08.org.example-alice",
+        "Fabrics/NVMeoF/Endpoints/host~nqn.2014-08.org.example~alice",
+        "Fabrics/NVMeoF/Connections/d0,nqn.2014-08.org.example~alice",
         "Fabrics/NVMeoF/Zones/fabric0",
         "Fabrics/PCIe/Endpoints/d0-vf2",
         "Fabrics/PCIe/Endpoints/host-direct1",

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ebof_manage::api::{MissingKind, MissingObject};
 use ebof_redfish::Place;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, PLAIN};
 
 /// Every address that a resource refers to.
 pub(crate) fn links(value: &Value, found: &mut BTreeSet<String>) {
@@ -86,5 +87,79 @@ fn what_does_not_exist_is_not_found() {
                 assert!(matches!(answer.status, 404 | 405), "{other}: {}", answer.status);
             }
         }
+    }
+}
+
+#[test]
+fn a_drive_that_is_missing_is_shown_with_the_reason() {
+    let fixture = Fixture::new();
+    let missing = |kind, name: &str| MissingObject {
+        kind,
+        name: name.to_owned(),
+        reason: "/dev/x is not there".to_owned(),
+        since_unix_ms: 1_700_000_000_000,
+    };
+    {
+        let state = &mut *fixture.fake.state();
+        state.inventory.drives.retain(|drive| drive.name != "d4");
+        state.missing = vec![
+            missing(MissingKind::Drive, "d4"),
+            missing(MissingKind::Namespace, &format!("{PLAIN}/7")),
+            missing(MissingKind::Drive, "d0"),
+        ];
+    }
+    let all = walk(&fixture);
+    let away = &all["/redfish/v1/Storage/d4"];
+    assert_eq!(
+        (&away["Status"]["State"], &away["Status"]["Health"]),
+        (&json!("UnavailableOffline"), &json!("Critical"))
+    );
+    let told = away["Status"]["Conditions"][0]["Message"].as_str().unwrap();
+    assert_eq!(told, "drive d4 is missing: /dev/x is not there");
+    assert_eq!(away["Identifiers"][0]["DurableName"], "nqn.2014-08.org.example:d4");
+    let drive = &all["/redfish/v1/Chassis/enclosure/Drives/d4"];
+    assert_eq!((&drive["Status"], &drive["Links"]["Storage"]["@odata.id"]), (&away["Status"], &away["@odata.id"]));
+    assert_eq!(all["/redfish/v1/Chassis/enclosure"]["Status"]["Health"], "Critical");
+    assert_eq!(fixture.ask("GET", "/redfish/v1/Storage/d4/Volumes", &Value::Null).status, 404);
+    // A part of a subsystem is missing, and the rest is there; what has come in is not missing.
+    let plain = &all["/redfish/v1/Storage/nqn.2014-08.org.example~plain"]["Status"];
+    assert_eq!((&plain["State"], &plain["Health"]), (&json!("Enabled"), &json!("Critical")));
+    assert_eq!(all["/redfish/v1/Storage/d0"]["Status"]["State"], "Enabled");
+}
+
+#[test]
+fn an_identifier_is_that_of_one_name_whatever_else_there_is() {
+    let fixture = Fixture::new();
+    let nqns = ["a/b", "a-b", "a:b", "a b", "a//b"].map(|name| format!("nqn.2014-08.org.example:{name}"));
+    let model = fixture.fake.state().inventory.subsystems[0].clone();
+    let show = |shown: &[&String]| {
+        let subsystems = shown.iter().map(|nqn| ebof_manage::enclosure::SubsystemObject {
+            nqn: (*nqn).clone(),
+            hosts: Vec::new(),
+            ..model.clone()
+        });
+        fixture.fake.state().inventory.subsystems = subsystems.collect();
+    };
+    let places = || -> BTreeMap<String, String> {
+        let all = fixture.get("/redfish/v1/Storage?$expand=.");
+        let text = |one: &Value, key: &str| one[key].as_str().unwrap().to_owned();
+        all["Members"].as_array().unwrap().iter().map(|one| (text(one, "Name"), text(one, "@odata.id"))).collect()
+    };
+    let all: Vec<&String> = nqns.iter().collect();
+    show(&all);
+    let before = places();
+    for gone in &nqns {
+        show(&all.iter().copied().filter(|nqn| *nqn != gone).collect::<Vec<_>>());
+        let now = places();
+        assert!(!now.contains_key(gone));
+        assert!(now.iter().all(|(name, place)| before[name] == *place), "{gone} is gone: {now:?}");
+        assert_eq!(fixture.ask("GET", &before[gone], &Value::Null).status, 404, "nobody else is there");
+    }
+    // Clients may escape more than they need to.
+    show(&all);
+    let escaped = before[&nqns[0]].replace('!', "%21").replace('~', "%7E");
+    assert_eq!(fixture.get(&escaped)["Name"], nqns[0].as_str());
+    for wrong in ["/redfish/v1/Storage/d0%2FVolumes", "/redfish/v1/Storage/%FF", "/redfish/v1/Storage/d0%00"] {
+        assert_eq!(fixture.ask("GET", wrong, &Value::Null).status, 404, "{wrong}");
     }
 }

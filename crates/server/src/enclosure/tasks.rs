@@ -24,6 +24,15 @@ pub(super) struct Tasks {
     report: Report,
 }
 
+/// When the numbers of tasks begin, milliseconds since 1970: on 2025-01-01.
+const NUMBERS_BEGIN_UNIX_MS: u64 = 1_735_689_600_000;
+
+/// The number before that of the first task: no task has one that a task of an earlier start had,
+/// whose address somebody may still look at. There is less than one task in a millisecond.
+fn before_first(now_unix_ms: u64) -> u64 {
+    now_unix_ms.saturating_sub(NUMBERS_BEGIN_UNIX_MS)
+}
+
 /// Is told of tasks that have begun, have come further, or have ended, one after the other and
 /// before anyone sees the task so: who waited for a task finds its events. The tasks are locked
 /// meanwhile, so it does not ask for them.
@@ -60,7 +69,8 @@ struct Kept {
 
 impl Tasks {
     pub(super) fn new(clock: Uptime, report: Report) -> Self {
-        Self { state: Mutex::default(), changed: Condvar::new(), clock, report }
+        let state = State { last_id: before_first(clock.unix_ms()), ..State::default() };
+        Self { state: Mutex::new(state), changed: Condvar::new(), clock, report }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -260,10 +270,20 @@ mod tests {
     }
 
     #[test]
+    fn a_later_start_has_later_numbers() {
+        let (earlier, now_ms) = (before_first(1_764_000_000_000), 1_764_000_001_000);
+        assert!(earlier + 999 < before_first(now_ms) && earlier > 0);
+        let (first, second) = (tasks(), tasks());
+        let of = |tasks: &Tasks| begin(tasks, &[]).unwrap().id;
+        let before = of(&first);
+        assert!(of(&first) == before + 1 && of(&second) > 1_000_000_000, "{before}");
+    }
+
+    #[test]
     fn an_object_has_one_task_at_a_time() {
         let tasks = tasks();
         let first = begin(&tasks, &["d3/vf2", "d3/ns1"]).unwrap();
-        let taken = |object: &str| NotBegun::Taken(vec![(object.to_owned(), 1)]);
+        let taken = |object: &str| NotBegun::Taken(vec![(object.to_owned(), first.id)]);
         assert_eq!(begin(&tasks, &["d3/vf2"]).unwrap_err(), taken("d3/vf2"));
         assert_eq!(begin(&tasks, &["d3"]).unwrap_err(), taken("d3"));
         let other = begin(&tasks, &["d3/vf20", "d33"]).unwrap();

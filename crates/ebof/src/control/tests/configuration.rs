@@ -7,6 +7,8 @@ use serde_json::json;
 
 use super::*;
 
+const NQN: &str = "nqn.2014-08.org.example:disks";
+
 const PORT: &str = "[[ports]]\nname = \"a\"\nlisten = \"tcp://127.0.0.1:0\"\n";
 
 fn text(namespaces: &str) -> String {
@@ -260,4 +262,29 @@ fn changes_at_once_are_made_one_after_the_other() {
     assert!(puts.contains(&200) && puts.iter().all(|code| [200, 412].contains(code)), "{puts:?}");
     let (status, _) = filed.rig.request("POST", "/v1/reload", "");
     assert_eq!((status, filed.configuration().revision), (200, revision));
+}
+
+#[test]
+fn a_plan_holds_only_for_the_hosts_that_it_named() {
+    let filed = filed();
+    let port = filed.rig.get("/v1/status").1["ports"][0]["address"].as_str().unwrap().to_owned();
+    let desired = "subsystems = []\n[[ports]]\nname = \"a\"\nlisten = \"tcp://127.0.0.1:0\"\n";
+    let planned = filed.plan(desired);
+    assert_eq!(planned.disturbed, []);
+    let uri = ebof_nvme::uri::Uri::parse(&format!("nvme+tcp://{port}/{NQN}")).unwrap();
+    let host = ebof_initiator::Controller::connect(&ebof_initiator::Options::from_uri(&uri)).unwrap();
+    let put = |promise: &str| {
+        let lines = format!("If-Match: \"{}\"\r\n", planned.revision);
+        let body = json!({ "toml": desired, "promise": promise }).to_string();
+        filed.rig.request_with(&lines, "PUT", "/v1/configuration", &body)
+    };
+    let (status, refused) = put(&planned.promise);
+    assert_eq!((status, &refused["mistakes"][0]["kind"]), (412, &json!("outdated")), "{refused}");
+    assert!(message(&refused).contains("other hosts"), "{refused}");
+    assert_eq!(filed.configuration().revision, planned.revision, "nothing was changed");
+    let again = filed.plan(desired);
+    assert!(!again.disturbed.is_empty());
+    let (status, applied) = put(&again.promise);
+    assert_eq!(status, 200, "{applied}");
+    drop(host);
 }

@@ -71,7 +71,7 @@ fn every_event_is_about_a_resource_of_a_listed_type() {
         service["ResourceTypes"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
     let mut seen = std::collections::BTreeSet::new();
     for kind in EventKind::ALL {
-        for object in ["", "d0", "d0/vf1", "d0/ns1", "fabric0", "direct1"] {
+        for object in ["", "d0", "d0/vf1", "d0/ns1", "fabric0", "direct1", "Events"] {
             let service = crate::fixture::Fixture::new().service;
             for one in &listed {
                 let body = subscription(json!({ "ResourceTypes": [one] }));

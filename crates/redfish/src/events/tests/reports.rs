@@ -20,6 +20,10 @@ impl Measured for Seconds {
         Err(NoSamples(query.object.clone()))
     }
 
+    fn forget_slow(&self) -> usize {
+        self.slow().commands.len()
+    }
+
     fn slow(&self) -> SlowCommands {
         no_slow_commands()
     }

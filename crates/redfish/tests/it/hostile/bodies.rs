@@ -179,8 +179,10 @@ const OWN: &[&str] = &[
     "ChangeOutdated",
     "ChangeRefused",
     "ConfigurationRefused",
+    "NotRestarted",
     "ObjectBusy",
     "ObjectNotFound",
+    "ProtocolNotChanged",
 ];
 
 /// What is wrong with an answer.

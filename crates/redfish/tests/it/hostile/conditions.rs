@@ -17,7 +17,7 @@ fn tag(box_: &Populated, path: &str) -> String {
 #[test]
 fn of_two_who_have_seen_the_same_one_changes_it() {
     let box_ = Populated::new();
-    let (account, zone) = ("/redfish/v1/AccountService/Accounts/2", "/redfish/v1/Fabrics/NVMeoF/Connections/d1-any");
+    let (account, zone) = ("/redfish/v1/AccountService/Accounts/2", "/redfish/v1/Fabrics/NVMeoF/Connections/d1,any");
     for (path, method, bodies) in [
         (
             "/redfish/v1/AccountService",

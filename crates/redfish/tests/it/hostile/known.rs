@@ -140,6 +140,16 @@ pub(super) const KNOWN: &[Known] = &[
         r#"{"Targets": [{"@odata.id": "/redfish/v1/UpdateService/FirmwareInventory/d0-slot1"}]}"#,
     ),
     known(
+        "PATCH",
+        "Managers/ebof/NetworkProtocol",
+        r#"{"HTTPS": {"ProtocolEnabled": true, "Port": 9443}, "HTTP": {"ProtocolEnabled": true, "Port": 8080},
+            "SSDP": {"ProtocolEnabled": false}}"#,
+    ),
+    known("POST", "Managers/ebof/Actions/Manager.Reset", r#"{"ResetType": "ForceRestart"}"#),
+    known("POST", "Managers/ebof/LogServices/Events/Actions/LogService.ClearLog", "{}"),
+    known("POST", "Managers/ebof/LogServices/ConnectionsRefused/Actions/LogService.ClearLog", "{}"),
+    known("POST", "Managers/ebof/LogServices/SlowCommands/Actions/LogService.ClearLog", "{}"),
+    known(
         "POST",
         "Managers/ebof/Oem/Ebof/Configuration/Actions/EbofConfiguration.Plan",
         r#"{"TOML": "[[hosts]]\nnqn = \"nqn.2014-08.org.example:bob\"\n", "FileName": "x.toml", "Base": "/tmp"}"#,
@@ -202,17 +212,17 @@ pub(super) const KNOWN: &[Known] = &[
     ),
     known(
         "POST",
-        "Storage/nqn.2014-08.org.example-plain/Volumes",
+        "Storage/nqn.2014-08.org.example~plain/Volumes",
         r#"{"BlockSizeBytes": 512, "Oem": {"Ebof": {"NamespaceId": 9, "Backing": "mem:1Mi"}}}"#,
     ),
     known("PATCH", "Storage/d0/Volumes/ns1", r#"{"Oem": {"Ebof": {"WriteProtected": true}}}"#),
     known(
         "PATCH",
-        "Storage/nqn.2014-08.org.example-plain/Volumes/ns1",
+        "Storage/nqn.2014-08.org.example~plain/Volumes/ns1",
         r#"{"Oem": {"Ebof": {"WriteProtected": true}}}"#,
     ),
     known("DELETE", "Storage/d0/Volumes/ns1", ""),
-    known("DELETE", "Storage/nqn.2014-08.org.example-plain/Volumes/ns1", ""),
+    known("DELETE", "Storage/nqn.2014-08.org.example~plain/Volumes/ns1", ""),
     known("POST", "Storage/d0/Volumes/ns1/Actions/Volume.Initialize", r#"{"InitializeType": "Slow"}"#),
     known(
         "POST",
@@ -232,31 +242,31 @@ pub(super) const KNOWN: &[Known] = &[
             "ConnectedEntities": [{"EntityRole": "Initiator", "EntityType": "StorageInitiator",
                 "Identifiers": [{"DurableName": "nqn.2014-08.org.example:dave", "DurableNameFormat": "NQN"}]}]}"#,
     ),
-    known("DELETE", "Fabrics/NVMeoF/Endpoints/host-nqn.2014-08.org.example-bob", ""),
+    known("DELETE", "Fabrics/NVMeoF/Endpoints/host~nqn.2014-08.org.example~bob", ""),
     known(
         "POST",
         "Fabrics/NVMeoF/Connections",
         r#"{"ConnectionType": "Storage", "Links": {
-            "InitiatorEndpoints": [{"@odata.id": "/redfish/v1/Fabrics/NVMeoF/Endpoints/host-nqn.2014-08.org.example-bob"}],
+            "InitiatorEndpoints": [{"@odata.id": "/redfish/v1/Fabrics/NVMeoF/Endpoints/host~nqn.2014-08.org.example~bob"}],
             "TargetEndpoints": [{"@odata.id": "/redfish/v1/Fabrics/NVMeoF/Endpoints/d0-pf"}]},
             "Oem": {"Ebof": {"AnyHost": false}}}"#,
     ),
     known(
         "PATCH",
-        "Fabrics/NVMeoF/Connections/d0-nqn.2014-08.org.example-alice",
+        "Fabrics/NVMeoF/Connections/d0,nqn.2014-08.org.example~alice",
         r#"{"VolumeInfo": [
             {"Volume": {"@odata.id": "/redfish/v1/Storage/d0/Volumes/ns1"}},
             {"Volume": {"@odata.id": "/redfish/v1/Storage/d0/Volumes/ns2"}, "AccessCapabilities": ["Read"]}]}"#,
     ),
-    known("DELETE", "Fabrics/NVMeoF/Connections/d1-any", ""),
+    known("DELETE", "Fabrics/NVMeoF/Connections/d1,any", ""),
     known(
         "POST",
-        "Fabrics/NVMeoF/Connections/d0-nqn.2014-08.org.example-alice/Actions/Connection.AddVolumeInfo",
+        "Fabrics/NVMeoF/Connections/d0,nqn.2014-08.org.example~alice/Actions/Connection.AddVolumeInfo",
         r#"{"Volume": {"@odata.id": "/redfish/v1/Storage/d0/Volumes/ns2"}}"#,
     ),
     known(
         "POST",
-        "Fabrics/NVMeoF/Connections/d0-nqn.2014-08.org.example-alice/Actions/Connection.RemoveVolumeInfo",
+        "Fabrics/NVMeoF/Connections/d0,nqn.2014-08.org.example~alice/Actions/Connection.RemoveVolumeInfo",
         r#"{"Volume": {"@odata.id": "/redfish/v1/Storage/d0/Volumes/ns3"}}"#,
     ),
     known(
