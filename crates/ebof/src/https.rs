@@ -1,15 +1,14 @@
 //! Management over the network: HTTPS with accounts, and HTTP for this machine
 //! ([0072](../../../docs/adr/0072-management-over-the-network.md)).
 //!
-//! Owns what is wanted. The listening sockets and the thread are in `https/doors.rs`, connections in
-//! `https/listener.rs`, requests in `https/service.rs`, the certificate in `identity.rs`; accounts are
-//! `ebof_access`'s, stored in the state directory (`https/accounts.rs`).
+//! The addresses are in `doors.rs`, the thread in `https/serving.rs`, connections in
+//! `https/listener.rs`, requests in `https/service.rs`, the certificate in `identity.rs`; accounts
+//! are `ebof_access`'s, stored in the state directory (`https/accounts.rs`).
 
 pub(crate) mod accounts;
 mod control;
 mod credentials;
 mod deliveries;
-pub(crate) mod doors;
 mod listener;
 mod machine;
 mod program;
@@ -17,6 +16,7 @@ mod rates;
 mod redfish;
 mod refusal;
 mod service;
+mod serving;
 mod stream;
 
 use std::net::SocketAddr;
@@ -28,38 +28,16 @@ use ebof_clock::Clock;
 use ebof_state::StateDirectory;
 use tokio::time::interval;
 
+use crate::doors::Addresses;
 use crate::identity::{self, CertificateError, Identity};
+
+pub(crate) use serving::serve;
 
 /// Threads for what takes locks, waits, or hashes passwords.
 const THREADS_MAX: usize = 16;
 
 /// How often it is looked whether a self-made certificate is about to end.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(12 * 3600);
-
-/// Where to serve.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Addresses {
-    pub(crate) https: Option<SocketAddr>,
-    /// Without TLS, for this machine only.
-    pub(crate) http: Option<SocketAddr>,
-}
-
-impl Addresses {
-    /// Whether anything is to be served.
-    ///
-    /// # Errors
-    /// What is not encrypted would leave the machine.
-    pub(crate) fn check(&self) -> Result<bool, Failure> {
-        match self.http {
-            Some(address) if !address.ip().to_canonical().is_loopback() => Err(Failure::new(
-                "value",
-                format!("http://{address} could be reached by others, and passwords would be readable on the way"),
-                "use --https ADDRESS:PORT there, and --http with a loopback address such as 127.0.0.1:8080",
-            )),
-            http => Ok(self.https.or(http).is_some()),
-        }
-    }
-}
 
 /// Opens the certificate, which is made if there is none.
 ///

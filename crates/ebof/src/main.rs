@@ -7,6 +7,7 @@
 )]
 
 mod control;
+mod doors;
 mod generations;
 mod https;
 mod identity;

@@ -23,8 +23,8 @@ use ebof_manage::{Config, Diagnostic, Diagnostics, Loaded, Plan, Severity, Targe
 use ebof_server::Target;
 use tokio::sync::oneshot;
 
+use crate::doors::Doors;
 use crate::generations::Generations;
-use crate::https::doors::Doors;
 
 /// The most changes that wait for their turn, beside signals and edits. Each is as large as a
 /// configuration.

@@ -1,5 +1,5 @@
 //! The program starts itself again: it stops as a signal has it, and takes its own place
-//! ([0093](../../../docs/adr/0093-systems-and-restarts.md)).
+//! ([0092](../../../docs/adr/0092-systems-and-restarts.md)).
 //!
 //! Owns that it was asked for. What a stop does is `serve`'s.
 

@@ -25,8 +25,8 @@ pub(crate) fn slug(name: &str) -> String {
     slug
 }
 
-/// Identifiers of named objects: the segments of their names. Those of one name that several objects
-/// have are numbered.
+/// Identifiers of named objects: the segments of their names. Those of one name that several
+/// objects have are numbered.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ids {
     /// In the order of the objects.

@@ -57,8 +57,8 @@ mod wanted;
 pub use caller::{Caller, Login};
 pub use events::{Delivery, Feed, Outcome, Piece};
 pub use parts::{
-    CertificateSubject, Certificates, Configurations, Door, Doors, Interface, MachineSize, NoCertificates, NoProgram,
-    Parts, Program, ShownCertificate,
+    CertificateSubject, Certificates, Configurations, Door, Doors, MachineSize, NetworkInterface, NoCertificates,
+    NoProgram, Parts, Program, ShownCertificate,
 };
 pub use place::Place;
 pub use service::{Body, Service};

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 pub use certificates::{CertificateSubject, Certificates, NoCertificates, ShownCertificate};
 pub use configurations::Configurations;
-pub use program::{Door, Doors, Interface, MachineSize, NoProgram, Program};
+pub use program::{Door, Doors, MachineSize, NetworkInterface, NoProgram, Program};
 
 use crate::subscriptions::Subscriptions;
 

@@ -11,7 +11,7 @@ use crate::head::{Collection, Head, Health, Link, State, Status, json, link, lin
 use crate::health::health_of;
 use crate::id::Ids;
 use crate::message::Problem;
-use crate::parts::Interface;
+use crate::parts::NetworkInterface;
 use crate::place::{ChassisPlace, ManagerPlace, StoragePlace, SystemPlace};
 use crate::view::View;
 
@@ -38,7 +38,7 @@ impl Area for SystemPlace {
 }
 
 /// The network interfaces, with identifiers.
-fn interfaces<'v>(view: &'v View<'_>) -> (Ids, &'v [Interface]) {
+fn interfaces<'v>(view: &'v View<'_>) -> (Ids, &'v [NetworkInterface]) {
     let all = view.interfaces();
     let all = &all[..all.len().min(INTERFACES_MAX)];
     (Ids::new(all.iter().map(|one| one.name.as_str())), all)
@@ -193,7 +193,7 @@ struct AddressV6 {
 }
 
 impl EthernetInterface {
-    fn new(view: &View<'_>, id: &str, interface: &Interface) -> Self {
+    fn new(view: &View<'_>, id: &str, interface: &NetworkInterface) -> Self {
         let state = if interface.is_up { State::Enabled } else { State::Disabled };
         Self {
             head: Head::new(

@@ -15,7 +15,7 @@ use ebof_manage::enclosure::{
 
 use crate::head::{self, State};
 use crate::names::Names;
-use crate::parts::{Interface, Parts};
+use crate::parts::{NetworkInterface, Parts};
 use crate::time::date_time;
 
 /// The state of a target at one moment, as far as somebody asks for it.
@@ -25,7 +25,7 @@ pub struct View<'p> {
     status: OnceCell<Status>,
     config: OnceCell<Config>,
     names: OnceCell<Names>,
-    interfaces: OnceCell<Vec<Interface>>,
+    interfaces: OnceCell<Vec<NetworkInterface>>,
     details: RefCell<BTreeMap<String, Option<Rc<DriveDetails>>>>,
 }
 
@@ -75,7 +75,7 @@ impl<'p> View<'p> {
     }
 
     /// The network interfaces of the machine.
-    pub(crate) fn interfaces(&self) -> &[Interface] {
+    pub(crate) fn interfaces(&self) -> &[NetworkInterface] {
         self.interfaces.get_or_init(|| self.parts.program.interfaces())
     }
 

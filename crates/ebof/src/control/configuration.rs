@@ -263,8 +263,8 @@ fn revision(headers: &HeaderMap) -> Result<Revision, No> {
     }
 }
 
-/// The configuration that a request describes, what is asked for with that, and what was promised of
-/// it.
+/// The configuration that a request describes, what is asked for with that, and what was promised
+/// of it.
 fn desired(managed: &Managed, body: Body) -> Result<(Loaded, String, Option<String>), No> {
     let bad = |message: String| No::value(StatusCode::BAD_REQUEST, message, WANTED);
     let body = body.map_err(|rejection| {

@@ -1,12 +1,12 @@
-//! What the system says of the machine: network interfaces with their addresses, processors, memory.
-//! What it does not say is absent.
+//! What the system says of the machine: network interfaces with their addresses, processors,
+//! memory. What it does not say is absent.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-use ebof_redfish::{Interface, MachineSize};
+use ebof_redfish::{MachineSize, NetworkInterface};
 
 /// The most interfaces that are looked at.
 const INTERFACES_MAX: usize = 1024;
@@ -18,7 +18,7 @@ const NETWORKS: [u32; 2] = [1, 32];
 const IFF_UP: u32 = 1;
 
 /// The interfaces below a root that have a network behind them, by name.
-pub(super) fn interfaces(root: &Path) -> Vec<Interface> {
+pub(super) fn interfaces(root: &Path) -> Vec<NetworkInterface> {
     let class = root.join("sys/class/net");
     let Ok(entries) = fs::read_dir(&class) else { return Vec::new() };
     let names = entries.take(INTERFACES_MAX).filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -26,7 +26,8 @@ pub(super) fn interfaces(root: &Path) -> Vec<Interface> {
     let routes = routes(&text(&root.join("proc/net/route")));
     let local = local_addresses(&text(&root.join("proc/net/fib_trie")));
     let ipv6 = text(&root.join("proc/net/if_inet6"));
-    let mut all: Vec<Interface> = names.into_iter().filter_map(|name| interface(&class.join(&name), name)).collect();
+    let mut all: Vec<NetworkInterface> =
+        names.into_iter().filter_map(|name| interface(&class.join(&name), name)).collect();
     for address in local {
         // The system lists addresses without interfaces: that of the narrowest network has it.
         let of = routes.iter().filter(|route| route.has(address)).max_by_key(|route| route.prefix);
@@ -52,14 +53,14 @@ pub(super) fn size(root: &Path) -> MachineSize {
     MachineSize { processors, memory_bytes: kib.and_then(|kib: u64| kib.checked_mul(1024)) }
 }
 
-fn interface(directory: &Path, name: String) -> Option<Interface> {
+fn interface(directory: &Path, name: String) -> Option<NetworkInterface> {
     let read = |file: &str| text(&directory.join(file)).trim().to_owned();
     let kind: u32 = read("type").parse().ok()?;
     if !NETWORKS.contains(&kind) {
         return None;
     }
     let flags = u32::from_str_radix(read("flags").trim_start_matches("0x"), 16).unwrap_or(0);
-    Some(Interface {
+    Some(NetworkInterface {
         name,
         mac: Some(read("address")).filter(|mac| mac.len() == 17),
         is_up: flags & IFF_UP != 0,

@@ -1,10 +1,11 @@
-//! The program, as the Redfish service sees it: where it listens, how it is started again, its machine.
+//! The program, as the Redfish service sees it: where it listens, how it is started again, its
+//! machine.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use ebof_manage::api::Source;
-use ebof_redfish::{Doors, Interface, MachineSize, Program};
+use ebof_redfish::{Doors, MachineSize, NetworkInterface, Program};
 
 use super::machine;
 use crate::managed::Managed;
@@ -42,7 +43,7 @@ impl Program for Around {
         restart::ask(by)
     }
 
-    fn interfaces(&self) -> Vec<Interface> {
+    fn interfaces(&self) -> Vec<NetworkInterface> {
         machine::interfaces(Path::new("/"))
     }
 

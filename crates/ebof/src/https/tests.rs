@@ -10,9 +10,10 @@ use ebof_access::{AccountChange, NewAccount, Role, Token};
 use ebof_server::{Settings, Target};
 use serde_json::Value;
 
-use super::doors::Scheme;
 use super::listener::Times;
+use super::serving::serve_with;
 use super::*;
+use crate::doors::Scheme;
 use crate::managed::{Managed, Remote};
 use crate::reload::{Reloads, StartedWith};
 use client::{Answer, Client};
@@ -59,7 +60,7 @@ fn rig_with(times: Times) -> Rig {
     let managed = Managed::new(&target, &reloads, Some(remote.clone()));
     let doors = reloads.doors();
     doors.want(addresses, Addresses::default());
-    doors.serve_with(remote.clone(), &managed, times).unwrap();
+    serve_with(doors, remote.clone(), &managed, times).unwrap();
     let [https, http] = Scheme::ALL.map(|scheme| doors.open(scheme).unwrap().unwrap());
     Rig { https, http, remote, _directory: directory }
 }

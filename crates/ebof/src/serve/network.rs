@@ -10,9 +10,9 @@ use ebof_manage::config::TargetOptions;
 use ebof_state::StateDirectory;
 
 use super::Args;
+use crate::doors::{Addresses, Scheme};
+use crate::https;
 use crate::https::accounts::{self, FIRST_NAME, Opened};
-use crate::https::doors::Scheme;
-use crate::https::{self, Addresses};
 use crate::identity;
 use crate::made;
 use crate::managed::{Managed, Remote};
@@ -101,7 +101,7 @@ impl RemoteWanted {
         let fingerprint = remote.identity.info().fingerprint;
         let doors = managed.reloads.doors();
         doors.want(self.addresses, self.named);
-        doors.serve(remote, managed)?;
+        https::serve(doors, remote, managed)?;
         Ok(ServedNetwork { https: None, http: None, fingerprint, initial_password, made })
     }
 

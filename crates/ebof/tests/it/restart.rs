@@ -1,5 +1,5 @@
-//! The program is started again over Redfish, listens elsewhere, and one of its addresses is missing:
-//! hosts and the other addresses go on.
+//! The program is started again over Redfish, listens elsewhere, and one of its addresses is
+//! missing: hosts and the other addresses go on.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};

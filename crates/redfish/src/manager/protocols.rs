@@ -64,7 +64,8 @@ fn https(input: &mut Input, door: Door, config: &mut Config) {
         return input.mistake("ProtocolEnabled", refused(message, advice));
     }
     let wants_another = port.is_some_and(|port| door.port != Some(port));
-    if !wants_another && !(enabled == Some(true) && door.port.is_none()) {
+    let wants_it = enabled == Some(true) && door.port.is_none();
+    if !wants_another && !wants_it {
         return;
     }
     if door.by_command_line {

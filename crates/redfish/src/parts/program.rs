@@ -19,7 +19,7 @@ pub trait Program: Send + Sync {
     fn restart(&self, by: &str) -> Result<(), String>;
 
     /// The interfaces of the machine that have a network behind them.
-    fn interfaces(&self) -> Vec<Interface>;
+    fn interfaces(&self) -> Vec<NetworkInterface>;
 
     /// Processors and memory of the machine.
     fn machine(&self) -> MachineSize;
@@ -45,7 +45,7 @@ pub struct Door {
 
 /// A network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Interface {
+pub struct NetworkInterface {
     /// As the system calls it.
     pub name: String,
     /// As `02:00:00:00:00:01`.
@@ -92,7 +92,7 @@ impl Program for NoProgram {
         Err("no program is around this service that could start it again".to_owned())
     }
 
-    fn interfaces(&self) -> Vec<Interface> {
+    fn interfaces(&self) -> Vec<NetworkInterface> {
         Vec::new()
     }
 

@@ -21,8 +21,8 @@ use uuid::Uuid;
 
 use super::*;
 use crate::parts::{
-    CertificateSubject, Certificates, Configurations, Door, Doors, Interface, MachineSize, NoCertificates, Program,
-    ShownCertificate,
+    CertificateSubject, Certificates, Configurations, Door, Doors, MachineSize, NetworkInterface, NoCertificates,
+    Program, ShownCertificate,
 };
 use crate::subscriptions::Subscriptions;
 
@@ -141,8 +141,8 @@ impl Program for Machine {
         Ok(())
     }
 
-    fn interfaces(&self) -> Vec<Interface> {
-        let first = Interface {
+    fn interfaces(&self) -> Vec<NetworkInterface> {
+        let first = NetworkInterface {
             name: "eth0".to_owned(),
             mac: Some("02:00:00:00:00:01".to_owned()),
             is_up: true,
@@ -153,7 +153,7 @@ impl Program for Machine {
             ipv4: vec![([192, 0, 2, 1].into(), 24)],
             ipv6: vec![("fe80::1".parse().unwrap(), 64)],
         };
-        vec![first, Interface { name: "eth0.7@x".to_owned(), ..Interface::default() }]
+        vec![first, NetworkInterface { name: "eth0.7@x".to_owned(), ..NetworkInterface::default() }]
     }
 
     fn machine(&self) -> MachineSize {

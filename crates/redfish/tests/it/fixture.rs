@@ -25,7 +25,7 @@ use ebof_manage::history::{History, Measured, NoSamples, Overview, Query, Sample
 use ebof_manage::slow::{SLOW_SCHEMA, SlowCommand, SlowCommands, SlowParts};
 use ebof_manage::{Config, Plan, Target, load};
 use ebof_redfish::{
-    Body, Caller, Configurations, Door, Doors, Interface, MachineSize, NoCertificates, Parts, Program, Service,
+    Body, Caller, Configurations, Door, Doors, MachineSize, NetworkInterface, NoCertificates, Parts, Program, Service,
     Subscriptions,
 };
 use http::{HeaderMap, Request};
@@ -313,8 +313,8 @@ impl Program for Fake {
         Ok(())
     }
 
-    fn interfaces(&self) -> Vec<Interface> {
-        vec![Interface { name: "eth0".to_owned(), is_up: true, ..Interface::default() }]
+    fn interfaces(&self) -> Vec<NetworkInterface> {
+        vec![NetworkInterface { name: "eth0".to_owned(), is_up: true, ..NetworkInterface::default() }]
     }
 
     fn machine(&self) -> MachineSize {

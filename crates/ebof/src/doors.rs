@@ -1,30 +1,44 @@
-//! Where management listens: each address is opened and closed while the target is served, and comes
-//! up without the other.
+//! Where management listens: each address is opened and closed while the target is served, and
+//! comes up without the other.
 //!
-//! Owns the listening sockets and the thread. A connection goes on when its address is closed.
+//! Owns the addresses and the listening sockets; what serves connections is [`Serves`]. A
+//! connection goes on when its address is closed.
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use anyhow::Context as _;
+use ebof_cli::Failure;
 use ebof_manage::config::TargetOptions;
-use tokio::net::{TcpListener, TcpSocket};
-use tokio::runtime::Handle;
+use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 
-use super::control::Control;
-use super::listener::{self, Acceptor, Times};
-use super::rates::Rates;
-use super::redfish::Redfish;
-use super::service::Service;
-use super::{Addresses, THREADS_MAX, host_name, renew};
-use crate::limits::{self, Limits};
-use crate::managed::{Managed, Remote};
+/// Where to serve.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Addresses {
+    pub(crate) https: Option<SocketAddr>,
+    /// Without TLS, for this machine only.
+    pub(crate) http: Option<SocketAddr>,
+}
 
-/// The backlog of connections that are not accepted yet; the system may limit it further.
-const BACKLOG: u32 = 1024;
+impl Addresses {
+    /// Whether anything is to be served.
+    ///
+    /// # Errors
+    /// What is not encrypted would leave the machine.
+    pub(crate) fn check(&self) -> Result<bool, Failure> {
+        match self.http {
+            Some(address) if !address.ip().to_canonical().is_loopback() => Err(Failure::new(
+                "value",
+                format!("http://{address} could be reached by others, and passwords would be readable on the way"),
+                "use --https ADDRESS:PORT there, and --http with a loopback address such as 127.0.0.1:8080",
+            )),
+            http => Ok(self.https.or(http).is_some()),
+        }
+    }
+}
 
 /// How management is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +72,7 @@ impl fmt::Display for Scheme {
 /// The addresses of a target's management.
 #[derive(Default)]
 pub(crate) struct Doors {
-    serving: OnceLock<Serving>,
+    serving: OnceLock<Box<dyn Serves>>,
     doors: Mutex<[Door; 2]>,
 }
 
@@ -79,13 +93,15 @@ struct Open {
 }
 
 /// What serves connections, from the first address on.
-struct Serving {
-    runtime: Handle,
-    tls: Arc<rustls::ServerConfig>,
-    service: Arc<Service>,
-    limits: Arc<Limits<IpAddr>>,
-    new: Arc<Rates<IpAddr>>,
-    times: Times,
+pub(crate) trait Serves: Send + Sync {
+    /// Listens, without accepting anything.
+    ///
+    /// # Errors
+    /// The address is not there, or somebody else listens.
+    fn listen(&self, address: SocketAddr) -> io::Result<TcpListener>;
+
+    /// Accepts connections from now on. The answer ends that.
+    fn accept(&self, scheme: Scheme, listener: TcpListener) -> AbortHandle;
 }
 
 /// Addresses that are listened at, and not served yet: of a configuration that is not in force.
@@ -103,43 +119,14 @@ impl Doors {
         }
     }
 
-    /// Starts what serves connections, unless that runs.
-    ///
-    /// # Errors
-    /// It cannot be started.
-    pub(crate) fn serve(&self, remote: Remote, managed: &Arc<Managed>) -> anyhow::Result<()> {
-        self.serve_with(remote, managed, Times::default())
+    /// Whether there is something that serves connections.
+    pub(crate) fn is_served(&self) -> bool {
+        self.serving.get().is_some()
     }
 
-    pub(super) fn serve_with(&self, remote: Remote, managed: &Arc<Managed>, times: Times) -> anyhow::Result<()> {
-        if self.serving.get().is_some() {
-            return Ok(());
-        }
-        let tls = remote.identity.server().context("TLS")?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .enable_time()
-            .max_blocking_threads(THREADS_MAX)
-            .thread_name("ebof-https-wait")
-            .on_thread_start(limits::stand_back)
-            .build()?;
-        let redfish = Redfish::new(managed, &remote, host_name())?;
-        let deliveries = redfish.deliveries(times.delivery);
-        let Remote { access, identity, .. } = remote;
-        let service = Service::new(access, redfish, Control::new(Arc::clone(managed)), times.body);
-        let (limits, new) = listener::limits();
-        let serving = Serving { runtime: runtime.handle().clone(), tls, service, limits, new, times };
-        let run = move || {
-            limits::stand_back();
-            runtime.block_on(async move {
-                tokio::spawn(deliveries);
-                renew(identity).await;
-            });
-        };
-        std::thread::Builder::new().name("ebof-https".to_owned()).spawn(run)?;
-        // The only one: starts are one after the other.
-        let _set = self.serving.set(serving);
-        Ok(())
+    /// Sets what serves connections; the first counts.
+    pub(crate) fn serve(&self, serving: impl Serves + 'static) {
+        let _set = self.serving.set(Box::new(serving));
     }
 
     /// Listens where it is wanted, unless it does. The answer is where; `None`: nowhere.
@@ -155,7 +142,7 @@ impl Doors {
         }
         let Some(address) = door.wanted else { return Ok(None) };
         let listener = serving.listen(address).with_context(|| format!("listening on {scheme}://{address}"))?;
-        let open = serving.accept(scheme, listener)?;
+        let open = accept(serving.as_ref(), scheme, listener)?;
         let local = open.local;
         door.open = Some(open);
         Ok(Some(local))
@@ -196,7 +183,7 @@ impl Doors {
         for (scheme, address, listener) in moves.0 {
             let door = &mut doors[scheme as usize];
             door.wanted = address;
-            let opened = listener.map(|listener| serving.accept(scheme, listener)).transpose();
+            let opened = listener.map(|listener| accept(serving.as_ref(), scheme, listener)).transpose();
             let opened = opened.unwrap_or_else(|error| {
                 tracing::error!("{scheme} is not served: {error}");
                 None
@@ -212,7 +199,7 @@ impl Doors {
     }
 
     /// Where it listens, as clients see it.
-    pub(super) fn shown(&self) -> ebof_redfish::Doors {
+    pub(crate) fn shown(&self) -> ebof_redfish::Doors {
         let doors = self.doors();
         let shown = |door: &Door| ebof_redfish::Door {
             port: door.open.as_ref().map(|open| open.local.port()),
@@ -226,28 +213,9 @@ impl Doors {
     }
 }
 
-impl Serving {
-    fn listen(&self, address: SocketAddr) -> io::Result<TcpListener> {
-        // The socket belongs to the runtime.
-        let _inside = self.runtime.enter();
-        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-        socket.set_reuseaddr(true)?;
-        socket.bind(address)?;
-        socket.listen(BACKLOG)
-    }
-
-    fn accept(&self, scheme: Scheme, listener: TcpListener) -> io::Result<Open> {
-        let local = listener.local_addr()?;
-        let acceptor = Acceptor {
-            listener,
-            tls: (scheme == Scheme::Https).then(|| Arc::clone(&self.tls)),
-            service: Arc::clone(&self.service),
-            limits: Arc::clone(&self.limits),
-            new: Arc::clone(&self.new),
-            times: self.times,
-        };
-        Ok(Open { local, accepting: self.runtime.spawn(acceptor.run()).abort_handle() })
-    }
+fn accept(serving: &dyn Serves, scheme: Scheme, listener: TcpListener) -> io::Result<Open> {
+    let local = listener.local_addr()?;
+    Ok(Open { local, accepting: serving.accept(scheme, listener) })
 }
 
 impl fmt::Debug for Doors {
