@@ -218,6 +218,17 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
             _ => break,
         }
     }
+    stop(signals, control, &target, &supervisor, global)
+}
+
+/// Ends, or begins again. A second signal ends at once.
+fn stop(
+    mut signals: Signals,
+    control: Option<ControlEndpoint>,
+    target: &Target,
+    supervisor: &Supervisor,
+    global: &Global,
+) -> Outcome {
     if restart::is_asked() {
         // The supervisor waits for the next start as for a reload.
         supervisor.reloading();
