@@ -61,6 +61,7 @@ pub(crate) fn what_devices_do_is_counted(kind: Kind) {
     writer.join().unwrap().unwrap();
     let stats = client.stats().unwrap();
     assert_eq!(in_flight(&stats), 0);
-    assert!(stats.troubles["lost"] > 0 && stats.troubles["repeated"] > 0, "{:?}", stats.troubles);
+    // Whether the write had been sent before the loss, and is repeated, depends on the moment.
+    assert!(stats.troubles.get("lost").is_some_and(|count| *count > 0), "{:?}", stats.troubles);
     assert!(!stats.troubles.contains_key("data-digest"), "{:?}", stats.troubles);
 }

@@ -47,7 +47,7 @@ fn unsupported(device: &str, command: u8) -> Option<String> {
         opcode::DIRECTIVE_SEND | opcode::DIRECTIVE_RECEIVE => (oacs::DIRECTIVES, "it has no directives"),
         command::SANITIZE_NAMESPACE => {
             return Some(format!(
-                "{device} does not sanitize single namespaces; `ebof format -s 2` erases one, `ebof sanitize` the drive"
+                "{device} does not sanitize single namespaces; `ebof format {device} -s 2` erases one, `ebof sanitize` the drive"
             ));
         }
         opcode::GET_LBA_STATUS => (oacs::GET_LBA_STATUS, "it does not track the status of blocks"),
