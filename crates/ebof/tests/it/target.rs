@@ -169,8 +169,8 @@ fn the_keys_of_json_are_stable_and_documented() {
     let manual = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md");
     let manual = std::fs::read_to_string(manual).unwrap();
     for verb in verbs {
-        let verb: Vec<&str> = verb.iter().map(|&word| if word == "ID" { &*first } else { word }).collect();
-        let printed = running.run(&verb).stdout;
+        let words: Vec<&str> = verb.iter().map(|&word| if word == "ID" { &*first } else { word }).collect();
+        let printed = running.run(&words).stdout;
         let document: Value = serde_json::from_slice(&printed).unwrap();
         if first.is_empty() {
             first = document["task"]["id"].to_string();

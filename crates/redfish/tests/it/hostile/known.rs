@@ -163,7 +163,7 @@ pub(super) const KNOWN: &[Known] = &[
         "POST",
         "Managers/ebof/Oem/Ebof/Configuration/Actions/EbofConfiguration.Edit",
         r#"{"Edits": [{"edit": "add-port", "keys": {"name": "fabric7", "listen": "tcp://127.0.0.1:4499"}, "subsystems": []},
-            {"edit": "disable", "object": {"port": "fabric7"}}], "Base": "/tmp"}"#,
+            {"edit": "add-port", "keys": {"name": "fabric8", "listen": "tcp://127.0.0.1:4498"}, "subsystems": []}], "Base": "/tmp"}"#,
     ),
     known(
         "POST",
