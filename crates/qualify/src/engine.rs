@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ebof_bench::{Job, Report};
+use ebof_bench::{Job, Latency, REPORT_SCHEMA, Report, Side};
 
 use crate::document::Point;
 
@@ -136,4 +136,34 @@ pub enum EngineError {
     /// The user ended it before it had measured anything.
     #[error("{0} was ended before it had measured anything")]
     Ended(String),
+}
+
+/// The report of a program that tells no more than a rate: of its latencies only a mean is known.
+fn report_of_rate(source: String, job: &Job, elapsed_s: f64, iops: f64, mean_us: f64) -> Report {
+    let bytes_per_s = iops * f64::from(job.block_bytes);
+    let latency = Latency { min_us: 0.0, mean_us, stddev_us: 0.0, max_us: 0.0, percentiles: Vec::new() };
+    // Rounded: whole numbers come back as they were.
+    let (operations, bytes) = (count((iops * elapsed_s).round()), count((bytes_per_s * elapsed_s).round()));
+    let side = Side { operations, bytes, iops, bytes_per_s, latency };
+    Report {
+        schema: REPORT_SCHEMA.to_owned(),
+        source,
+        job: job.clone(),
+        elapsed_s,
+        read: job.rw.reads().then(|| side.clone()),
+        write: job.rw.writes().then(|| side.clone()),
+        total: side,
+        errors: 0,
+        first_error: None,
+        verified_bytes: 0,
+        cpu_us_per_operation: 0.0,
+        cpu_percent: 0.0,
+        process: None,
+        depth: job.depth,
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate")]
+const fn count(value: f64) -> u64 {
+    value as u64
 }

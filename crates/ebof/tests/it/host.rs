@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use ebof_manage::config::{BlockSize, Digest, Host, Namespace, Port, Subsystem};
+use ebof_manage::config::{BlockSize, Digest, Host, ManagedDrive, Namespace, Port, Subsystem};
 use ebof_manage::{Config, Listen};
 use ebof_nvme::Nqn;
 use ebof_server::{Settings, Target};
@@ -43,6 +43,20 @@ struct Run {
 }
 
 impl Rig {
+    /// A target with one drive, whose namespaces hosts manage.
+    fn of_drive(backing: &str) -> Self {
+        let drive = ManagedDrive::new("d0", backing.parse().unwrap());
+        let mut subsystem = Subsystem::of_drive(Nqn::parse(NQN).unwrap(), &drive);
+        subsystem.allow_any_host = true;
+        subsystem.ports = vec!["any".to_owned()];
+        let mut port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 0));
+        "any".clone_into(&mut port.name);
+        let config =
+            Config { ports: vec![port], drives: vec![drive], subsystems: vec![subsystem], ..Config::default() };
+        let settings = Settings { threads: Some(1), pin: false, ..Settings::default() };
+        Self { target: Target::start(config, settings).unwrap(), state: tempfile::tempdir().unwrap() }
+    }
+
     fn new() -> Self {
         let settings = Settings { threads: Some(1), pin: false, ..Settings::default() };
         Self { target: Target::start(config(), settings).unwrap(), state: tempfile::tempdir().unwrap() }

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use ebof_bench::{Job, Latency, Phase, Progress, REPORT_SCHEMA, Report, Side};
+use ebof_bench::{Job, Phase, Progress, Report};
 
 use super::child::{Finish, Generator};
-use super::{EngineError, Load, Outcome, Place, programs};
+use super::{EngineError, Load, Outcome, Place, count, programs, report_of_rate};
 
 /// How the line begins that it prints again and again.
 const STATUS: &str = "iops average ";
@@ -116,33 +116,9 @@ fn average(status: &str) -> Option<f64> {
 }
 
 fn report(job: &Job, load: &Load<'_>, iops: f64, elapsed_s: f64) -> Report {
-    let bytes_per_s = iops * f64::from(job.block_bytes);
     // Little's law: it keeps so many requests outstanding all the time.
     let mean_us = if iops > 0.0 { f64::from(job.depth) * 1e6 / iops } else { 0.0 };
-    let latency = Latency { min_us: 0.0, mean_us, stddev_us: 0.0, max_us: 0.0, percentiles: Vec::new() };
-    let side =
-        Side { operations: count(iops * elapsed_s), bytes: count(bytes_per_s * elapsed_s), iops, bytes_per_s, latency };
-    Report {
-        schema: REPORT_SCHEMA.to_owned(),
-        source: load.place.name(),
-        job: job.clone(),
-        elapsed_s,
-        read: Some(side.clone()),
-        total: side,
-        write: None,
-        errors: 0,
-        first_error: None,
-        verified_bytes: 0,
-        cpu_us_per_operation: 0.0,
-        cpu_percent: 0.0,
-        process: None,
-        depth: job.depth,
-    }
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate")]
-const fn count(value: f64) -> u64 {
-    value as u64
+    report_of_rate(load.place.name(), job, elapsed_s, iops, mean_us)
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use ebof_bench::{Job, Latency, Mix, REPORT_SCHEMA, Report, Side};
+use ebof_bench::{Job, Mix, Report};
 
-use super::{EngineError, Outcome};
+use super::{EngineError, Outcome, report_of_rate};
 use crate::document::Tool;
 
 /// Bytes of what hdparm calls a MB.
@@ -91,34 +91,10 @@ pub fn run(tool: Tool, device: &Path, job: &Job) -> Result<Outcome, EngineError>
 }
 
 fn report(job: &Job, device: &Path, bytes: f64, seconds: f64) -> Report {
-    let bytes_per_s = bytes / seconds;
-    let operations = bytes / f64::from(job.block_bytes);
-    let iops = operations / seconds;
+    let iops = bytes / f64::from(job.block_bytes) / seconds;
     // One after the other.
     let mean_us = 1e6 / iops.max(f64::MIN_POSITIVE);
-    let latency = Latency { min_us: 0.0, mean_us, stddev_us: 0.0, max_us: 0.0, percentiles: Vec::new() };
-    let side = Side { operations: count(operations), bytes: count(bytes), iops, bytes_per_s, latency };
-    Report {
-        schema: REPORT_SCHEMA.to_owned(),
-        source: device.display().to_string(),
-        job: job.clone(),
-        elapsed_s: seconds,
-        read: job.rw.reads().then(|| side.clone()),
-        write: job.rw.writes().then(|| side.clone()),
-        total: side,
-        errors: 0,
-        first_error: None,
-        verified_bytes: 0,
-        cpu_us_per_operation: 0.0,
-        cpu_percent: 0.0,
-        process: None,
-        depth: 1,
-    }
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate")]
-const fn count(value: f64) -> u64 {
-    value as u64
+    report_of_rate(device.display().to_string(), job, seconds, iops, mean_us)
 }
 
 #[cfg(test)]

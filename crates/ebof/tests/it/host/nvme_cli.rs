@@ -4,10 +4,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ebof_manage::config::{ManagedDrive, Port, Subsystem};
-use ebof_manage::{Config, Listen};
-use ebof_nvme::Nqn;
-use ebof_server::{Settings, Target};
 use serde_json::Value;
 
 use super::schema::walk;
@@ -35,18 +31,6 @@ impl Differences {
             *known == verb && pattern.strip_suffix('*').map_or(place == *pattern, |start| place.starts_with(start))
         })
     }
-}
-
-fn rig() -> Rig {
-    let drive = ManagedDrive::new("d0", "mem:32Mi".parse().unwrap());
-    let mut subsystem = Subsystem::of_drive(Nqn::parse(NQN).unwrap(), &drive);
-    subsystem.allow_any_host = true;
-    subsystem.ports = vec!["any".to_owned()];
-    let mut port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 0));
-    "any".clone_into(&mut port.name);
-    let config = Config { ports: vec![port], drives: vec![drive], subsystems: vec![subsystem], ..Config::default() };
-    let settings = Settings { threads: Some(1), pin: false, ..Settings::default() };
-    Rig { target: Target::start(config, settings).unwrap(), state: tempfile::tempdir().unwrap() }
 }
 
 /// The device that a verb is about: the namespace for those that need one, otherwise the
@@ -85,7 +69,7 @@ fn keys_are_those_of_nvme_cli_or_the_difference_is_listed() {
         eprintln!("skipped: no /dev/fuse or /dev/loop-control here, or no right to use them");
         return;
     }
-    let rig = rig();
+    let rig = Rig::of_drive("mem:32Mi");
     let uri = rig.uri(NQN, "");
     for args in [["create-ns", &uri, "-S", "4Mi"], ["attach-ns", &uri, "-n", "1"]] {
         rig.run(&args).ok();

@@ -4,10 +4,6 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use ebof_manage::config::{ManagedDrive, Port, Subsystem};
-use ebof_manage::{Config, Listen};
-use ebof_nvme::Nqn;
-use ebof_server::{Settings, Target};
 use serde_json::Value;
 
 use super::{FRIEND_NQN, NQN, Rig};
@@ -109,15 +105,7 @@ fn json_keys_are_stable() {
 
 #[test]
 fn json_keys_of_a_drives_verbs_are_stable() {
-    let drive = ManagedDrive::new("d0", "mem:16Mi".parse().unwrap());
-    let mut subsystem = Subsystem::of_drive(Nqn::parse(NQN).unwrap(), &drive);
-    subsystem.allow_any_host = true;
-    subsystem.ports = vec!["any".to_owned()];
-    let mut port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 0));
-    "any".clone_into(&mut port.name);
-    let config = Config { ports: vec![port], drives: vec![drive], subsystems: vec![subsystem], ..Config::default() };
-    let settings = Settings { threads: Some(1), pin: false, ..Settings::default() };
-    let rig = Rig { target: Target::start(config, settings).unwrap(), state: tempfile::tempdir().unwrap() };
+    let rig = Rig::of_drive("mem:16Mi");
     let controller = rig.uri(NQN, "");
     let namespace = rig.uri(NQN, "/1");
     let image = rig.path("image");
