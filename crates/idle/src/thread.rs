@@ -19,6 +19,34 @@ pub(crate) fn involuntary_switches() -> u64 {
         .map_or(0, |usage| u64::try_from(usage.involuntary_context_switches()).unwrap_or(0))
 }
 
+/// What a thread has used, and waited for, since it began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// Time on a processor, microseconds.
+    pub cpu_us: u64,
+    /// How often it had to wait for something, and others ran.
+    pub waits: u64,
+    /// Pages that were not there when it accessed them.
+    pub page_faults: u64,
+}
+
+impl Account {
+    /// Of the calling thread. What the system does not tell is 0.
+    #[must_use]
+    pub fn of_thread() -> Self {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        let us = |seconds: i64, nanoseconds: i64| u64::try_from(seconds * 1_000_000 + nanoseconds / 1000).unwrap_or(0);
+        let count = |number| u64::try_from(number).unwrap_or(0);
+        let usage = getrusage(UsageWho::RUSAGE_THREAD).ok();
+        Self {
+            cpu_us: us(time.tv_sec, time.tv_nsec),
+            waits: usage.map_or(0, |usage| count(usage.voluntary_context_switches())),
+            page_faults: usage
+                .map_or(0, |usage| count(usage.minor_page_faults()).saturating_add(count(usage.major_page_faults()))),
+        }
+    }
+}
+
 /// Asks once for a short slice: the thread gets as much of the processor as before, and sooner when
 /// it wakes. Linux 6.12 and later; others ignore it or refuse.
 pub(crate) fn ask_for_short_slices() {
@@ -53,6 +81,22 @@ pub(crate) fn ask_for_short_slices() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_account_has_what_a_thread_did() {
+        std::thread::spawn(|| {
+            let before = Account::of_thread();
+            let pages = vec![1_u8; 8 << 20];
+            std::hint::black_box(&pages);
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            let after = Account::of_thread();
+            assert!(after.cpu_us > before.cpu_us, "{before:?} {after:?}");
+            assert!(after.waits > before.waits, "{before:?} {after:?}");
+            assert!(after.page_faults > before.page_faults, "{before:?} {after:?}");
+        })
+        .join()
+        .unwrap();
+    }
 
     /// Whatever the kernel says, nice value and policy stay.
     #[test]

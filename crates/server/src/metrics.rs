@@ -195,8 +195,8 @@ fn encode_refusals(refusals: &[Refusal], encoder: &mut DescriptorEncoder<'_>) ->
 }
 
 fn encode_troubles(troubles: &[(&'static str, u64)], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let help =
-        "Digest errors, failed transfers, broken rules and lost connections: `ebof target events` names the hosts";
+    let help = "Digest errors, failed transfers, broken rules, lost connections and waits for memory of virtual machines: \
+                `ebof target events` names the hosts";
     let mut family = encoder.encode_descriptor("ebof_transport_troubles", help, None, MetricType::Counter)?;
     for (kind, count) in troubles {
         let labels: Labels = vec![("kind", (*kind).to_owned())];

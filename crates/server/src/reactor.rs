@@ -26,7 +26,7 @@ use ebof_fabrics::Handle;
 use ebof_idle::{Idle, Step};
 use rustix::event::epoll;
 
-use self::direct::DirectDevice;
+use self::direct::{DirectDevice, Stalls, Stopwatch, WATCHED_SHARE};
 use self::memory::SHRINK_MS;
 use self::polled::{BusyPoll, SHARED_POLL_AGAIN};
 use self::source::{DEVICES, DIRECT, MAILBOX, Source};
@@ -98,6 +98,7 @@ pub(crate) struct Reactor {
     /// given back.
     last_work_us: Option<u64>,
     fairness: Fairness,
+    stalls: Stalls,
     idle: Idle,
     /// From all hosts.
     received_bytes: u64,
@@ -151,6 +152,7 @@ impl Reactor {
             kick_failed: false,
             last_work_us: None,
             fairness: Fairness::default(),
+            stalls: Stalls::default(),
             idle,
             received_bytes: 0,
             busy_poll: BusyPoll::default(),
@@ -267,6 +269,7 @@ impl Reactor {
             self.kick_failed = true;
         }
         worked |= self.on_deadlines(now_us) | self.look_at_direct | self.local_shares.has_work();
+        self.note_turn(now_us);
         if worked {
             self.last_work_us = Some(now_us);
         }
@@ -340,6 +343,8 @@ impl Reactor {
         work: impl FnOnce(&mut Connection, &mut ReactorContext<'_>) -> Result<(), End>,
     ) {
         let Some(mut connection) = self.connections.get_mut(index as usize).and_then(Option::take) else { return };
+        let watch = (self.stalls.are_watched(now_us) && connection.link.is_ring()).then(Stopwatch::begin);
+        let share = self.fairness.share(index);
         let mut context = ReactorContext {
             shared: &self.shared,
             pool: &mut self.pool,
@@ -351,7 +356,7 @@ impl Reactor {
             local_shares: &mut self.local_shares,
             dirty: &mut self.dirty,
             number: self.turns,
-            share: self.fairness.share(index),
+            share: if watch.is_some() { share.min(WATCHED_SHARE) } else { share },
             now_ms: now_us / 1000,
             now_us,
         };
@@ -366,6 +371,10 @@ impl Reactor {
         let used = connection.link.take_charged();
         if used > 0 {
             self.fairness.note_use(used);
+        }
+        let stalled_us = watch.map_or(0, |watch| self.end_watch(watch));
+        if stalled_us > 0 {
+            self.charge_queue(index, stalled_us);
         }
         self.look_at_direct |= connection.concerns_function(state_before);
         if connection.is_finished() {

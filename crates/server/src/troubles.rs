@@ -25,11 +25,13 @@ pub(crate) enum Trouble {
     /// A connection went without a word: its socket or queue pair failed, or nothing moved any
     /// more.
     Lost,
+    /// The memory of a virtual machine kept its thread.
+    Memory,
 }
 
 impl Trouble {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::DataDigest, Self::HeaderDigest, Self::Transfer, Self::Protocol, Self::Lost];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::DataDigest, Self::HeaderDigest, Self::Transfer, Self::Protocol, Self::Lost, Self::Memory];
 
     /// In metrics.
     pub(crate) const fn label(self) -> &'static str {
@@ -39,6 +41,7 @@ impl Trouble {
             Self::Transfer => "transfer",
             Self::Protocol => "protocol",
             Self::Lost => "lost",
+            Self::Memory => "memory",
         }
     }
 
@@ -50,6 +53,10 @@ impl Trouble {
             Self::Transfer => "transfers that failed: their commands are repeated",
             Self::Protocol => "connections that ended because a rule of the transport was broken",
             Self::Lost => "connections that were lost",
+            Self::Memory => {
+                "waits of a millisecond and more for pages of a virtual machine's memory: its queues rested for nine times \
+                 as long, since others use the thread"
+            }
         }
     }
 
@@ -59,6 +66,10 @@ impl Trouble {
                 "look for what changes data between host and target: a network card, its driver, a switch, memory"
             }
             Self::Transfer | Self::Lost => "look at the network, and at the host",
+            Self::Memory => {
+                "look whether this machine swaps; have the virtual machine's memory made when it starts (QEMU: \
+                 prealloc=on), or give its port a target of its own"
+            }
             Self::Protocol => "the log says which rule; look for another version of the host's driver",
         }
     }

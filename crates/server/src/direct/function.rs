@@ -54,6 +54,8 @@ pub(crate) struct DirectFunction {
     /// Nothing is written to the host's memory any more: the controller is being reset, or the
     /// client is gone.
     pub(crate) is_quiet: bool,
+    /// Its memory is left alone for a while: it kept the thread waiting.
+    pub(crate) is_resting: bool,
     /// The controller has failed (CSTS.CFS): its queues are not memory, or it may not be enabled.
     pub(crate) is_fatal: bool,
     /// The write of a register has come to its end, with this status.
@@ -106,6 +108,7 @@ impl DirectFunction {
             shadow: None,
             polls: Arc::default(),
             is_quiet: false,
+            is_resting: false,
             is_fatal: false,
             register_written: None,
             has_invalid_doorbell: Arc::default(),
@@ -322,11 +325,11 @@ impl DirectFunction {
         Ok(())
     }
 
-    /// Whether the host's memory may be accessed: neither is the function out of order, nor has the
-    /// host taken it off the bus.
+    /// Whether the host's memory may be accessed: neither is the function out of order or left
+    /// alone for a while, nor has the host taken it off the bus.
     #[inline]
     fn may_access(&self) -> bool {
-        !self.is_quiet && !self.is_fatal && self.pci.config.is_bus_master()
+        !self.is_quiet && !self.is_fatal && !self.is_resting && self.pci.config.is_bus_master()
     }
 
     /// The function is a bus master again: writes what was completed meanwhile.

@@ -10,6 +10,7 @@
 
 mod given;
 mod queues;
+mod stalls;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -28,6 +29,7 @@ use ebof_vfio::registers::{AdminQueues, Effect};
 use rustix::event::epoll;
 
 use self::given::Given;
+pub(super) use self::stalls::{Stalls, Stopwatch, WATCHED_SHARE};
 use super::Reactor;
 use crate::connection::Connection;
 use crate::direct::{DirectClient, DirectFunction, Left, Look, SharedFunction, Unmapped, lock};
@@ -81,6 +83,9 @@ pub(crate) struct DirectDevice {
     retry_ms: u64,
     /// A client that came before the last one was gone.
     next: Option<(UnixStream, Peer)>,
+    /// Its memory kept the thread waiting: it is left alone until then, microseconds of the
+    /// target's clock.
+    rests_until_us: Option<u64>,
     /// Which events of its client are watched: messages, and room for answers.
     watched: (bool, bool),
 }
@@ -198,6 +203,7 @@ impl Reactor {
             retries: Vec::new(),
             retry_ms: 0,
             next: None,
+            rests_until_us: None,
             watched: (true, false),
         }));
     }
@@ -210,9 +216,12 @@ impl Reactor {
         if flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR) && !device.takes_messages() {
             self.leave(&mut device, &Left::Closed, now_us);
         }
+        let watch = self.stalls.are_watched(now_us).then(Stopwatch::begin);
         if let Err(left) = self.serve_client(&mut device, now_us) {
             self.leave(&mut device, &left, now_us);
         }
+        let stalled_us = watch.map_or(0, Stopwatch::end);
+        self.charge(&mut device, stalled_us);
         self.direct[at] = Some(device);
         self.look_at_device(at, now_us);
         true
@@ -461,6 +470,7 @@ impl Reactor {
     pub(super) fn look_at_devices(&mut self, now_us: u64) -> bool {
         let all = std::mem::take(&mut self.look_at_direct);
         (0..self.direct.len()).fold(false, |worked, at| {
+            let worked = worked | self.end_rest(at, now_us);
             let Some(device) = &self.direct[at] else { return worked };
             if device.has_messages && device.takes_messages() {
                 return self.on_client(at, epoll::EventFlags::empty(), now_us);
@@ -548,9 +558,13 @@ impl Reactor {
 
     /// When a function has something to do although nothing happens, milliseconds.
     pub(super) fn direct_deadline_ms(&self, now_ms: u64) -> Option<u64> {
-        let due_ms = |device: &DirectDevice| match device.retries.is_empty() {
-            false => Some(device.retry_ms),
-            true => (device.client.is_some() && !device.port.reaper.has_room()).then_some(now_ms + RETRY_MS),
+        let due_ms = |device: &DirectDevice| {
+            let again_ms = match device.retries.is_empty() {
+                false => Some(device.retry_ms),
+                true => (device.client.is_some() && !device.port.reaper.has_room()).then_some(now_ms + RETRY_MS),
+            };
+            let rests_until_ms = device.rests_until_us.map(|until_us| until_us.div_ceil(1000));
+            again_ms.into_iter().chain(rests_until_ms).min()
         };
         self.direct.iter().flatten().filter_map(|device| due_ms(device)).min()
     }

@@ -534,3 +534,66 @@ fn noise_in_registers_queues_and_lists_disturbs_nobody_else() {
     }
     works(&rig);
 }
+
+#[test]
+fn memory_that_is_taken_back_all_the_time_costs_others_little() {
+    const BIG: u64 = 0x10_0000_0000;
+    const BIG_BYTES: u64 = 512 << 20;
+    let rig = Rig::new("null:1G");
+    let nqn = Nqn::parse(NQN).unwrap();
+    let address = rig.target.addresses()[0].1;
+    let host = Controller::connect(&Options::new(address.ip().to_string(), address.port(), nqn)).unwrap();
+    let namespace = host.namespace(ebof_nvme::Nsid(1)).unwrap();
+
+    let mut guest = Guest::enabled(&rig.socket);
+    let (file, _mapping) = SharedMapping::create("big", BIG_BYTES).unwrap();
+    guest.client.dma_map(0, BIG, BIG_BYTES, file.as_raw_fd()).unwrap();
+    let mut io = guest.create(1, 64);
+    let is_over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let goes_on = |is_over: &std::sync::atomic::AtomicBool| !is_over.load(std::sync::atomic::Ordering::Relaxed);
+    // The kernel makes whoever accesses a page wait until all of its hole is there.
+    let puncher = std::thread::spawn({
+        let is_over = std::sync::Arc::clone(&is_over);
+        move || {
+            use rustix::fs::{FallocateFlags, fallocate};
+            while goes_on(&is_over) {
+                fallocate(&file, FallocateFlags::empty(), 0, BIG_BYTES).unwrap();
+                fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, BIG_BYTES).unwrap();
+            }
+        }
+    });
+    let reader = std::thread::spawn({
+        let is_over = std::sync::Arc::clone(&is_over);
+        move || {
+            let mut noise = Noise(0x2545_f491_4f6c_dd1d);
+            let mut longest = Duration::ZERO;
+            while goes_on(&is_over) {
+                let began = Instant::now();
+                let before = io.tail;
+                for _ in 0..32 {
+                    let page = BIG + noise.next() % (BIG_BYTES / 4096) * 4096;
+                    guest.push(&mut io, transfer(READ, 0, 8, page, 0));
+                }
+                guest.ring(&io, before);
+                for _ in 0..32 {
+                    assert_eq!(guest.take(&mut io).status(), Status::SUCCESS);
+                }
+                longest = longest.max(began.elapsed());
+            }
+            longest
+        }
+    });
+    let start = Instant::now();
+    let mut longest = Duration::ZERO;
+    let mut into = [0; 4096];
+    while start.elapsed() < Duration::from_secs(4) {
+        let began = Instant::now();
+        namespace.read(0, &mut into).unwrap();
+        longest = longest.max(began.elapsed());
+    }
+    is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    puncher.join().unwrap();
+    // It has waited for itself, and for nine times that since others did, too.
+    let guests = reader.join().unwrap();
+    assert!(guests > 4 * longest, "others have waited for {longest:?}, it has for {guests:?}");
+}
