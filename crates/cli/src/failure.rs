@@ -88,13 +88,28 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+/// The context of an error about something that a file names: path and line.
+#[derive(Debug)]
+pub(crate) struct Place(pub(crate) String);
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// `path:line: ` in front of an error that has a [`Place`].
+fn place(error: &anyhow::Error) -> String {
+    error.downcast_ref::<Place>().map(|place| format!("{place}: ")).unwrap_or_default()
+}
+
 /// The error as text, without the prefix `error:`.
 pub(crate) fn text(error: &anyhow::Error) -> String {
     if let Some(diagnostics) = error.downcast_ref::<Diagnostics>() {
         return format!("{diagnostics:#}");
     }
     if let Some(connect) = connect_error(error) {
-        return format!("{connect:#}");
+        return format!("{}{connect:#}", place(error));
     }
     // The chain in one line: `opening x: permission denied`.
     format!("{error:#}")
@@ -110,7 +125,7 @@ pub(crate) fn details(error: &anyhow::Error) -> Object {
     let mut details = Object::new().with("kind", kind(error));
     if let Some(connect) = connect_error(error) {
         details = details
-            .with("message", connect.summary())
+            .with("message", format!("{}{}", place(error), connect.summary()))
             .with("tried", connect.tried_text())
             .with("answer", connect.answer())
             .with("advice", connect.to_do());

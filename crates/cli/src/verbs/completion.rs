@@ -19,7 +19,7 @@ use clap_complete::{Shell, aot};
 use ebof_attach::state::StateDir;
 
 use super::connections;
-use super::discover::{DISCOVERY_CONF, services_of_conf};
+use super::services::{DISCOVERY_CONF, services_of_conf};
 use crate::control::{ControlClient, Reach, SERVICE_SOCKET, default_path};
 use crate::program::Program;
 
@@ -197,7 +197,7 @@ fn in_files() -> impl Iterator<Item = (String, Option<String>)> {
     let connected = records.map(|request| (request.traddr, Some(request.nqn)));
     let entries = connections::read(Path::new(CONNECTIONS)).unwrap_or_default().into_iter().map(|entry| entry.fabric);
     let services = services_of_conf(Path::new(DISCOVERY_CONF)).unwrap_or_default();
-    let named = entries.chain(services);
+    let named = entries.chain(services.into_iter().map(|service| service.fabric));
     let named = named.filter_map(|fabric| Some((fabric.traddr?, fabric.nqn.map(|nqn| nqn.to_string()))));
     connected.chain(named)
 }

@@ -16,9 +16,9 @@ use ebof_nvme::uri::Transport;
 
 use super::Outcome;
 use super::connect_file::FromFile;
-use super::discover::{ask, services};
 use super::fabric::{DISCOVERY_PORT, FabricArgs, IO_PORT, set_timeout};
 use super::reach::{self, Place};
+use super::services::{DiscoveryService, OwnPorts, ask_all, services};
 use crate::failure::{self, Failure};
 use crate::global::Global;
 use crate::output::attached::ConnectView;
@@ -26,8 +26,8 @@ use crate::output::connections::{ConnectAllView, DisconnectView};
 use crate::output::text::safe;
 use crate::output::{say, show};
 
-/// Maximum number of discovery services that `connect-all` queries: referrals may form circles.
-const SERVICES_MAX: usize = 64;
+/// Maximum number of discovery services that are found by referrals, which may form circles.
+const REFERRALS_MAX: usize = 64;
 
 /// Maximum number of connections that `connect-all` tries: a discovery log has up to 4096 records,
 /// and each may time out.
@@ -171,8 +171,10 @@ pub(super) struct Everything {
     view: ConnectAllView,
     /// Records that were followed: transport, subsystem, address, port.
     followed: HashSet<(Transport, String, String, u16)>,
-    /// Services that others have referred to.
-    refers: HashSet<(String, Option<String>, Option<u16>)>,
+    /// Named services that did not answer.
+    silent: Vec<(FabricArgs, anyhow::Error)>,
+    /// The ports of those that did.
+    ports: OwnPorts,
     /// The connected subsystems, with the names of their controllers.
     connected: HashMap<String, String>,
     /// Addresses that do not answer, which are not tried again: each costs a time-out. With the
@@ -192,7 +194,7 @@ impl Everything {
     /// What came of it. A port that failed is no failure of a subsystem that is connected through
     /// another one.
     pub(super) fn into_view(self) -> ConnectAllView {
-        let Self { mut view, connected, .. } = self;
+        let Self { mut view, connected, silent, ports, .. } = self;
         for (nqn, error) in std::mem::take(&mut view.failed) {
             match connected.get(&nqn) {
                 Some(name) => {
@@ -203,41 +205,81 @@ impl Everything {
                 None => view.failed.push((nqn, error)),
             }
         }
+        for (service, error) in silent {
+            let traddr = service.traddr.clone().unwrap_or_default();
+            if ports.has(&service) {
+                let text = failure::text(&error);
+                let reason = text.lines().next().unwrap_or_default();
+                view.skipped.push((traddr, format!("the service answered at another of its ports; {reason}")));
+            } else {
+                view.failed.push((traddr, error));
+            }
+        }
         view
     }
 
-    /// Asks discovery services, and those that they refer to.
+    /// Asks discovery services side by side, and then those that they refer to; what they list is
+    /// connected in their order.
     ///
     /// # Errors
     /// The only one does not answer.
-    pub(super) fn follow_services(&mut self, mut waiting: Vec<FabricArgs>, global: &Global) -> anyhow::Result<()> {
-        let named = waiting.len();
+    pub(super) fn follow_services(&mut self, services: Vec<DiscoveryService>, global: &Global) -> anyhow::Result<()> {
         self.timeout = global.timeout();
-        waiting.reverse();
-        let mut asked: Vec<(String, Option<String>, Option<u16>)> = Vec::new();
-        while let Some(service) = waiting.pop() {
-            let place = (service.transport.clone(), service.traddr.clone(), service.trsvcid);
-            if asked.contains(&place) || asked.len() >= SERVICES_MAX {
-                continue;
+        let is_only = services.len() == 1;
+        let mut asked: Vec<FabricArgs> = services.iter().map(|service| service.fabric.clone()).collect();
+        let referrals_end = asked.len() + REFERRALS_MAX;
+        let mut refers = self.follow_round(services, global, |run, service, error| {
+            // A service that the user names must answer; a referral may be stale.
+            if is_only {
+                return Err(error);
             }
-            let is_named = !self.refers.contains(&place);
-            asked.push(place);
-            if !is_named && let Some(error) = self.is_dead(&service) {
-                say(&failure::text(&error));
-                continue;
-            }
-            match ask(&service, global) {
-                Ok(log) => self.follow_all(&service, &log.entries, &mut waiting),
-                // A service that the user names must answer; a referral may be stale.
-                Err(error) if is_named && named == 1 => return Err(error.into()),
-                Err(error) if is_named => {
-                    let place = service.traddr.unwrap_or_default();
-                    self.view.failed.push((place, anyhow::Error::new(error)));
+            run.silent.push((service, error));
+            Ok(())
+        })?;
+        while !refers.is_empty() {
+            let mut round = Vec::new();
+            for fabric in refers {
+                if asked.len() == referrals_end || asked.iter().any(|other| other.is_service_of(&fabric)) {
+                    continue;
                 }
-                Err(error) => say(&format!("{error}")),
+                asked.push(fabric.clone());
+                match self.is_dead(&fabric) {
+                    Some(error) => say(&failure::text(&error)),
+                    None => round.push(DiscoveryService { fabric, place: None }),
+                }
             }
+            refers = self.follow_round(round, global, |_, _, error| {
+                say(&format!("{error}"));
+                Ok(())
+            })?;
         }
         Ok(())
+    }
+
+    /// Asks some services, and connects what they list; those that they refer to.
+    fn follow_round(
+        &mut self,
+        services: Vec<DiscoveryService>,
+        global: &Global,
+        failed: impl Fn(&mut Self, FabricArgs, anyhow::Error) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Vec<FabricArgs>> {
+        let answers = ask_all(&services, global);
+        let mut logs = Vec::new();
+        for (DiscoveryService { fabric, .. }, answer) in services.into_iter().zip(answers) {
+            match answer {
+                Ok(log) => {
+                    self.ports.add(&log.entries);
+                    logs.push((fabric, log.entries));
+                }
+                Err(error) => failed(self, fabric, error)?,
+            }
+        }
+        self.look(&logs);
+        let mut refers = Vec::new();
+        for (service, entries) in &logs {
+            self.follow_all(service, entries, &mut refers);
+        }
+        Ok(refers)
     }
 
     /// The error of a service that does not answer.
@@ -261,10 +303,11 @@ impl Everything {
         )
     }
 
-    /// Asks the addresses of a log side by side whether anything is there, if there are several.
-    fn look(&mut self, service: &FabricArgs, entries: &[DiscoveryEntry]) {
+    /// Asks the addresses of logs side by side whether anything is there, if there are several.
+    fn look(&mut self, logs: &[(FabricArgs, Vec<DiscoveryEntry>)]) {
         let mut asked: HashMap<Place, Options> = HashMap::new();
-        for entry in entries.iter().filter(|entry| wants_tls(entry).is_none()) {
+        let records = logs.iter().flat_map(|(service, entries)| entries.iter().map(move |entry| (service, entry)));
+        for (service, entry) in records.filter(|(_, entry)| wants_tls(entry).is_none()) {
             let is_wanted = match entry.subsystem_type() {
                 SubsystemType::NVM => true,
                 SubsystemType::REFERRAL => false,
@@ -288,7 +331,6 @@ impl Everything {
     }
 
     fn follow_all(&mut self, service: &FabricArgs, entries: &[DiscoveryEntry], waiting: &mut Vec<FabricArgs>) {
-        self.look(service, entries);
         for (number, entry) in (1..).zip(entries) {
             if self.tried >= CONNECTS_MAX {
                 let rest = entries.len() + 1 - number;
@@ -331,8 +373,6 @@ impl Everything {
             SubsystemType::REFERRAL => {
                 let referral =
                     FabricArgs { traddr: Some(traddr), trsvcid: Some(trsvcid), nqn: None, ..service.clone() };
-                let place = (referral.transport.clone(), referral.traddr.clone(), referral.trsvcid);
-                self.refers.insert(place);
                 waiting.push(referral);
             }
             _ => {}
@@ -510,7 +550,7 @@ mod tests {
     use ebof_nvme::log::TrType;
 
     use super::*;
-    use crate::verbs::discover::parse_conf;
+    use crate::verbs::services::parse_conf;
 
     fn record(port: u16) -> DiscoveryEntry {
         let mut entry =
@@ -524,7 +564,7 @@ mod tests {
     }
 
     fn service(line: &str) -> FabricArgs {
-        parse_conf("x".as_ref(), line).remove(0).unwrap()
+        parse_conf("x".as_ref(), line).remove(0).unwrap().fabric
     }
 
     #[test]

@@ -15,6 +15,7 @@ use super::Outcome;
 use super::connect::Everything;
 use super::connections::{self, Entry, Sort};
 use super::fabric::IO_PORT;
+use super::services::DiscoveryService;
 use crate::failure;
 use crate::global::Global;
 use crate::output::attached::ConnectView;
@@ -87,7 +88,7 @@ fn attempt(entry: &Entry, global: &Global) -> anyhow::Result<ConnectAllView> {
         (Sort::Subsystem, Some(nqn)) => nqn,
         _ => {
             let mut run = Everything::with_front(entry.front);
-            run.follow_services(vec![entry.fabric.clone()], global)?;
+            run.follow_services(vec![DiscoveryService { fabric: entry.fabric.clone(), place: None }], global)?;
             return Ok(run.into_view());
         }
     };

@@ -13,8 +13,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::connect::Front;
-use super::discover::{DISCOVERY_CONF, services_of_conf};
 use super::fabric::FabricArgs;
+use super::services::{DISCOVERY_CONF, services_of_conf};
 use crate::failure::Failure;
 use crate::file;
 
@@ -75,12 +75,12 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<Entry>> {
     let (mut entries, with_conf) = parse(&path.display().to_string(), &text)?;
     if with_conf {
         let services = services_of_conf(Path::new(DISCOVERY_CONF))?;
-        entries.extend(services.into_iter().enumerate().map(|(index, fabric)| Entry {
-            name: format!("{DISCOVERY_CONF}, service {}", index + 1),
+        entries.extend(services.into_iter().map(|service| Entry {
+            name: service.place.unwrap_or_default(),
             named: false,
             sort: Sort::Discovery,
             boot: true,
-            fabric,
+            fabric: service.fabric,
             front: Kind::Auto,
         }));
     }

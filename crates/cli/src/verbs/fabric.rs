@@ -1,6 +1,7 @@
 //! The options that `discover`, `connect` and `connect-all` share: address, identity and connection
 //! options. Names are nvme-cli's, short and long.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use ebof_attach::{Kind, Request};
@@ -153,6 +154,16 @@ impl FabricArgs {
         Self { transport: transport.name().to_owned(), overrides, ..self.clone() }
     }
 
+    /// Whether both are one discovery service, asked by one host over one network.
+    pub(super) fn is_service_of(&self, other: &Self) -> bool {
+        let asked = |args: &Self| {
+            let Overrides { host_traddr, host_iface, hostnqn, hostid, .. } = args.overrides.clone();
+            let traddr = args.traddr.as_deref().map(same_host);
+            (args.transport.clone(), traddr, args.trsvcid, args.nqn.clone(), host_traddr, host_iface, hostnqn, hostid)
+        };
+        asked(self) == asked(other)
+    }
+
     /// The attach daemon's request to connect to `nqn` at `traddr`:`trsvcid`.
     pub(crate) fn request(&self, traddr: &str, trsvcid: u16, nqn: &str, kind: Kind) -> Request {
         Request {
@@ -186,6 +197,14 @@ fn check_address(traddr: &str) -> Result<(), Failure> {
         message,
         format!("the port has an option of its own, and no brackets are needed: -a {host}{port}"),
     ))
+}
+
+/// An address or host name in the form that all of its spellings share.
+pub(super) fn same_host(traddr: &str) -> String {
+    match traddr.parse::<IpAddr>() {
+        Ok(address) => address.to_canonical().to_string(),
+        Err(_) => traddr.to_ascii_lowercase(),
+    }
 }
 
 /// Sets the time limits of connecting, if the user has given one.
@@ -224,7 +243,7 @@ mod tests {
     #[test]
     fn options_of_tcp_are_refused_over_rdma() {
         let check = |line: &str| {
-            super::super::discover::parse_conf("x".as_ref(), line)
+            super::super::services::parse_conf("x".as_ref(), line)
                 .remove(0)
                 .map(|_| ())
                 .map_err(|e| e.to_string().replacen("x:1: ", "", 1))

@@ -51,6 +51,7 @@ mod running;
 pub(crate) mod sanitize_ns;
 pub(crate) mod security;
 pub(crate) mod self_test;
+mod services;
 mod tags;
 pub(crate) mod target;
 mod target_drives;

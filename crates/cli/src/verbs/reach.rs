@@ -1,5 +1,5 @@
-//! Which addresses of a discovery log answer. Each that does not costs a time-out: they are asked
-//! side by side, each once.
+//! Asking addresses side by side, since each that does not answer costs a time-out; and which of a
+//! discovery log's answer.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -24,25 +24,33 @@ pub(super) fn is_dead(kind: &str) -> bool {
 
 /// Those of `places` where nothing answers, and how that shows.
 pub(super) fn dead(places: &[(Place, Options)]) -> HashMap<Place, ConnectError> {
+    let answers = side_by_side(places, |(_, options)| ebof_initiator::reach(options));
+    let error = |answer: Result<(), ConnectError>| answer.err().filter(|error| is_dead(error.kind().name()));
+    places.iter().zip(answers).filter_map(|((place, _), answer)| Some((place.clone(), error(answer)?))).collect()
+}
+
+/// What `ask` answers for each, with [`AT_A_TIME`] of them at a time.
+pub(super) fn side_by_side<T: Sync, A: Send>(items: &[T], ask: impl Fn(&T) -> A + Sync) -> Vec<A> {
     let next = AtomicUsize::new(0);
-    let found = Mutex::new(HashMap::new());
-    let ask = || {
-        while let Some((place, options)) = places.get(next.fetch_add(1, Relaxed)) {
-            if let Err(error) = ebof_initiator::reach(options)
-                && is_dead(error.kind().name())
-            {
-                found.lock().unwrap_or_else(PoisonError::into_inner).insert(place.clone(), error);
-            }
+    let found = Mutex::new(Vec::with_capacity(items.len()));
+    let work = || {
+        loop {
+            let number = next.fetch_add(1, Relaxed);
+            let Some(item) = items.get(number) else { return };
+            let answer = ask(item);
+            found.lock().unwrap_or_else(PoisonError::into_inner).push((number, answer));
         }
     };
     std::thread::scope(|scope| {
-        for _ in 1..places.len().min(AT_A_TIME) {
+        for _ in 1..items.len().min(AT_A_TIME) {
             // Without it, the others take longer.
-            let _without = std::thread::Builder::new().name("ebof-reach".to_owned()).spawn_scoped(scope, ask);
+            let _without = std::thread::Builder::new().name("ebof-reach".to_owned()).spawn_scoped(scope, work);
         }
-        ask();
+        work();
     });
-    found.into_inner().unwrap_or_else(PoisonError::into_inner)
+    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    found.sort_by_key(|(number, _)| *number);
+    found.into_iter().map(|(_, answer)| answer).collect()
 }
 
 #[cfg(test)]

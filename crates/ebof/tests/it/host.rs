@@ -8,6 +8,7 @@ mod errors;
 mod nvme_cli;
 mod protection;
 mod schema;
+mod services;
 mod verbs;
 
 use std::io::Write as _;

@@ -1,0 +1,246 @@
+//! Several discovery services, and logs with ports that want TLS: `discover` and `connect-all`.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use ebof_manage::config::{ManagedDrive, Port, Subsystem};
+use ebof_manage::{Config, Listen};
+use ebof_nvme::Nqn;
+use ebof_server::{Settings, Target};
+
+use super::{NQN, Rig, Run};
+
+/// The time-out of each service, milliseconds, and how many of them there are that hang.
+const TIMEOUT_MS: u64 = 1500;
+const SILENT: usize = 5;
+
+impl Rig {
+    /// A drive without namespaces, for which no block device is made, behind two ports.
+    fn of_two_ports() -> Self {
+        let drive = ManagedDrive::new("d0", "mem:64M".parse().unwrap());
+        let mut subsystem = Subsystem::of_drive(Nqn::parse(NQN).unwrap(), &drive);
+        subsystem.allow_any_host = true;
+        subsystem.ports = vec!["any".to_owned(), "plain".to_owned()];
+        let ports = [(1, "any"), (2, "plain")].map(|(id, name)| {
+            let mut port = Port::new(id, Listen::new([127, 0, 0, 1].into(), 0));
+            name.clone_into(&mut port.name);
+            port
+        });
+        let config =
+            Config { ports: ports.into(), drives: vec![drive], subsystems: vec![subsystem], ..Config::default() };
+        let settings = Settings { threads: Some(1), pin: false, ..Settings::default() };
+        Self { target: Target::start(config, settings).unwrap(), state: tempfile::tempdir().unwrap() }
+    }
+
+    /// Runs the program where /etc/nvme/discovery.conf has this text.
+    fn run_with_conf(&self, text: &str, args: &[&str]) -> (Run, Duration) {
+        const SCRIPT: &str = "set -e; mount -t tmpfs tmpfs /mnt; cp -a /etc /mnt/etc; mkdir -p /mnt/etc/nvme; \
+                              cp \"$CONF\" /mnt/etc/nvme/discovery.conf; mount --bind /mnt/etc /etc; \
+                              echo ready; read go; exec \"$EBOF\" \"$@\"";
+        let conf = self.path("discovery.conf");
+        std::fs::write(&conf, text).unwrap();
+        let mut command = Command::new("unshare");
+        command.args(["-m", "--propagation", "private", "sh", "-c", SCRIPT, "sh"]).args(args);
+        command.env("CONF", conf).env("EBOF", env!("CARGO_BIN_EXE_ebof")).env("EBOF_STATE_DIR", self.state.path());
+        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+        let mut ready = [0; 6];
+        child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+        let began = Instant::now();
+        child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        (child.wait_with_output().unwrap().into(), began.elapsed())
+    }
+}
+
+fn can_have_own_mounts() -> bool {
+    let tool = Command::new("unshare").args(["-m", "true"]).output();
+    tool.is_ok_and(|output| output.status.success())
+}
+
+/// Sockets that accept by the kernel only (programs that hang), and a port at which nothing is.
+fn dead() -> (Vec<TcpListener>, u16) {
+    let silent = (0..SILENT).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    (silent, TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port())
+}
+
+#[test]
+fn services_of_discovery_conf_are_asked_side_by_side() {
+    if !can_have_own_mounts() {
+        println!("SKIPPED: no right to make a mount namespace");
+        return;
+    }
+    let rig = Rig::of_two_ports();
+    let (silent, closed) = dead();
+    let line = |port: u16| format!("-t tcp -a 127.0.0.1 -s {port}\n");
+    let mut text = "# services\n".to_owned();
+    for socket in &silent {
+        text += &line(socket.local_addr().unwrap().port());
+    }
+    // Line 7 refuses, 8 answers, 9 is that of line 2 again, 10 is wrong, 11 is that of line 8 in
+    // another spelling.
+    let live = rig.address("any").port();
+    text += &(line(closed) + &line(live) + &line(silent[0].local_addr().unwrap().port()) + "--nonsense\n");
+    text += &line(live).replace("127.0.0.1", "::ffff:127.0.0.1");
+    let timeout = TIMEOUT_MS.to_string();
+    let one_time_out = Duration::from_millis(TIMEOUT_MS * 2);
+
+    let (run, took) = rig.run_with_conf(&text, &["discover", "--timeout", &timeout]);
+    assert!(took < one_time_out, "{took:?}: {}", run.stderr);
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    let told = lines_told(&run.stderr);
+    assert_eq!(told, [10, 2, 3, 4, 5, 6, 7], "{}", run.stderr);
+    assert!(run.stderr.contains("Connection refused") && run.stderr.contains("to do:"), "{}", run.stderr);
+    let stdout = String::from_utf8(run.stdout).unwrap();
+    assert_eq!(stdout.matches("current discovery subsystem").count(), 1, "{stdout}");
+
+    let args = ["connect-all", "-o", "json", "--timeout", &timeout];
+    let (run, took) = rig.run_with_conf(&text, &args);
+    assert!(took < one_time_out, "{took:?}: {}", run.stderr);
+    let json = run.json();
+    assert_eq!((run.code, json["connected"].as_array().unwrap().len()), (Some(1), 1), "{json}");
+    let failed: Vec<u32> = json["failed"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|failed| lines_told(failed["error"]["message"].as_str().unwrap())[0])
+        .collect();
+    assert_eq!(failed, [2, 3, 4, 5, 6, 7], "{json}");
+
+    // The only service of a file, too.
+    let (run, _) = rig.run_with_conf(&format!("\n{}", line(closed)), &["discover"]);
+    assert_eq!((run.code, lines_told(&run.stderr)), (Some(1), vec![2]), "{}", run.stderr);
+}
+
+/// The lines of discovery.conf that a text is about.
+fn lines_told(text: &str) -> Vec<u32> {
+    let after = text.split("/etc/nvme/discovery.conf:").skip(1);
+    after.map(|rest| rest.split(':').next().unwrap().parse().unwrap()).collect()
+}
+
+#[test]
+fn a_service_that_answers_at_another_of_its_ports_is_none_that_is_missing() {
+    if !can_have_own_mounts() {
+        println!("SKIPPED: no right to make a mount namespace");
+        return;
+    }
+    let rig = Rig::of_two_ports();
+    let (silent, _) = dead();
+    let dead = silent[0].local_addr().unwrap().port();
+    // The log says that the discovery service has a port there, too.
+    let proxy =
+        Proxy::new(rig.address("any"), Change { port: rig.address("plain").port(), to: Change::OWN_PORT, dead });
+    let text = format!("-t tcp -a 127.0.0.1 -s {dead}\n-t tcp -a 127.0.0.1 -s {}\n", proxy.0.port());
+    let timeout = TIMEOUT_MS.to_string();
+    let (run, _) = rig.run_with_conf(&text, &["connect-all", "-o", "json", "--timeout", &timeout]);
+    let json = run.json();
+    assert_eq!((run.code, &json["failed"]), (Some(0), &serde_json::json!([])), "{json}");
+    let skipped = json["skipped"][0]["reason"].as_str().unwrap();
+    assert!(skipped.contains("answered at another of its ports") && lines_told(skipped) == [1], "{json}");
+    let (run, _) = rig.run_with_conf(&text, &["discover", "--timeout", &timeout]);
+    assert_eq!((run.code, lines_told(&run.stderr)), (Some(0), vec![1]), "{}", run.stderr);
+}
+
+#[test]
+fn ports_that_have_tls_only_are_told_by_the_discovery_log() {
+    let rig = Rig::of_two_ports();
+    let tls = rig.address("plain").port();
+    let of = |port: u16, verb: &str, more: &[&str]| {
+        let proxy = Proxy::new(rig.address("any"), Change { port, to: Change::TLS, dead: 0 });
+        let port = proxy.0.port().to_string();
+        rig.run(&[&[verb, "-t", "tcp", "-a", "127.0.0.1", "-s", &port], more].concat())
+    };
+    let text = of(tls, "discover", &[]).ok();
+    assert!(text.contains("sectype: tls13") && text.contains("treq:    required"), "{text}");
+    // The other port has the subsystem: nothing is missing.
+    let run = of(tls, "connect-all", &["-o", "json"]);
+    let json = run.json();
+    assert_eq!((run.code, json["connected"].as_array().unwrap().len()), (Some(0), 1), "{json}");
+    let told = format!("port {tls} wants TLS 1.3 (the discovery log: sectype tls13)");
+    assert!(json["skipped"].to_string().contains(&told), "{json}");
+    rig.run(&["disconnect-all"]).ok();
+    // Without it, something is.
+    let run = of(0, "connect-all", &[]);
+    let text = String::from_utf8(run.stdout).unwrap();
+    assert_eq!(run.code, Some(1), "{text}");
+    assert!(text.contains(&told) && text.contains("connect to a port of the subsystem without TLS"), "{text}");
+    assert_eq!(rig.run(&["list", "-o", "json"]).json()["Devices"], serde_json::json!([]));
+}
+
+/// What a proxy changes in a discovery log.
+#[derive(Clone, Copy)]
+struct Change {
+    /// Only in records of this port; 0 for all.
+    port: u16,
+    to: u8,
+    /// The port that a changed record has then.
+    dead: u16,
+}
+
+impl Change {
+    /// The record has TLS 1.3 only.
+    const TLS: u8 = 0;
+    /// The record is another port of the discovery service itself.
+    const OWN_PORT: u8 = 1;
+
+    /// Changes the records of [`NQN`] in a PDU.
+    fn apply(self, pdu: &mut [u8]) {
+        // Discovery Log Page Entry: SUBTYPE, TREQ, TRSVCID, SUBNQN, TSAS (SECTYPE).
+        let (subtype, treq, trsvcid, subnqn, tsas, bytes) = (2, 3, 32, 256, 768, 1024);
+        let found: Vec<usize> = (subnqn..pdu.len()).filter(|&at| pdu[at..].starts_with(NQN.as_bytes())).collect();
+        for at in found {
+            let record = &mut pdu[at - subnqn..][..bytes];
+            let port = format!("{:<32}", self.port);
+            if self.port != 0 && record[trsvcid..][..32] != *port.as_bytes() {
+                continue;
+            }
+            if self.to == Self::TLS {
+                (record[treq], record[tsas]) = (1, 2);
+            } else {
+                record[subtype] = 3;
+                record[trsvcid..][..32].copy_from_slice(format!("{:<32}", self.dead).as_bytes());
+            }
+        }
+    }
+}
+
+/// A target's discovery service with another log.
+struct Proxy(SocketAddr);
+
+impl Proxy {
+    fn new(target: SocketAddr, change: Change) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for host in listener.incoming().map_while(Result::ok) {
+                let target = TcpStream::connect(target).unwrap();
+                let (mut from_host, mut to_target) = (host.try_clone().unwrap(), target.try_clone().unwrap());
+                std::thread::spawn(move || {
+                    let _ended = std::io::copy(&mut from_host, &mut to_target);
+                    let _gone = to_target.shutdown(std::net::Shutdown::Write);
+                });
+                std::thread::spawn(move || relay(target, host, change));
+            }
+        });
+        Self(address)
+    }
+}
+
+/// Sends PDUs on, one by one.
+fn relay(mut target: TcpStream, mut host: TcpStream, change: Change) {
+    let mut header = [0; 8];
+    while target.read_exact(&mut header).is_ok() {
+        let length = u32::from_le_bytes(header[4..].try_into().unwrap());
+        let mut pdu = header.to_vec();
+        pdu.resize(length.try_into().unwrap(), 0);
+        if target.read_exact(&mut pdu[8..]).is_err() {
+            return;
+        }
+        change.apply(&mut pdu);
+        if host.write_all(&pdu).is_err() {
+            return;
+        }
+    }
+    let _gone = host.shutdown(std::net::Shutdown::Write);
+}
