@@ -44,11 +44,7 @@ fn table<T>(after: &'static str, keys: &[Key<T>], new: &impl Serialize) -> KeyTa
     let new = serde_json::to_value(new).unwrap_or_default();
     let mut text = "| key | type | default | accepted, meaning |\n|---|---|---|---|\n".to_owned();
     for key in keys {
-        let default = match key.default {
-            Absent::Required => "required".to_owned(),
-            Absent::Words(words) => words.to_owned(),
-            Absent::Value => shown(new.get(key.name).unwrap_or(&Value::Bool(false))),
-        };
+        let default = default_of(key, &new);
         let accepted = accepted(&key.form);
         let colon = if accepted.is_empty() { "" } else { ": " };
         // A String takes all that is written to it.
@@ -56,6 +52,23 @@ fn table<T>(after: &'static str, keys: &[Key<T>], new: &impl Serialize) -> KeyTa
             writeln!(text, "| `{}` | {} | {default} | {accepted}{colon}{} |", key.name, kind_of(&key.form), key.text);
     }
     KeyTable { after, text }
+}
+
+fn default_of<T>(key: &Key<T>, new: &Value) -> String {
+    match key.default {
+        Absent::Required => "required".to_owned(),
+        Absent::Words(words) => words.to_owned(),
+        Absent::Value => shown(new.get(key.name).unwrap_or(&Value::Bool(false))),
+    }
+}
+
+/// What the key `name` is where it is not written, for a sentence: `true (default)`, `none`.
+/// It is one that is left out where it has its default.
+pub(crate) fn unwritten<T>(keys: &[Key<T>], name: &str) -> String {
+    let default = keys.iter().find(|key| key.name == name).map(|key| default_of(key, &Value::Null).replace('`', ""));
+    // What the manual says besides is too much for a sentence.
+    let default = default.as_deref().and_then(|text| text.split([';', ':', ',']).next()).unwrap_or("none");
+    if default == "none" { default.to_owned() } else { format!("{default} (default)") }
 }
 
 pub(crate) fn kind_of<T>(form: &Form<T>) -> &'static str {

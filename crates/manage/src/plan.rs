@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::config::{Config, Host, ManagedDrive, Namespace, Port, Subsystem, TargetOptions};
+use crate::keys::Key;
+use crate::manual;
 use crate::units::format_size;
 
 mod seen;
@@ -532,19 +534,25 @@ impl fmt::Display for Plan {
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::AlterTarget { differences, .. } => write!(f, "alter target: {}", Listed(differences)),
+            Self::AlterTarget { differences, .. } => {
+                write!(f, "alter target: {}", Listed(differences, TargetOptions::KEYS))
+            }
             Self::RemoveNamespace { subsystem, nsid } => write!(f, "remove namespace {nsid} of {subsystem}"),
             Self::RemoveSubsystem { nqn } => write!(f, "remove subsystem {nqn}"),
             Self::RemoveDrive { name } => write!(f, "remove drive {name}"),
             Self::RemovePort { name } => write!(f, "remove port {name}"),
             Self::AddHost { host } => write!(f, "add host {}", host.nqn),
-            Self::AlterPort { to, differences } => write!(f, "alter port {}: {}", to.name, Listed(differences)),
+            Self::AlterPort { to, differences } => {
+                write!(f, "alter port {}: {}", to.name, Listed(differences, Port::KEYS))
+            }
             Self::AddPort { port } if port.name == port.listen.to_string() => write!(f, "add port {}", port.name),
             Self::AddPort { port } => write!(f, "add port {} at {}", port.name, port.listen),
             Self::AlterSubsystem { to, differences } => {
-                write!(f, "alter subsystem {}: {}", to.nqn, Listed(differences))
+                write!(f, "alter subsystem {}: {}", to.nqn, Listed(differences, Subsystem::KEYS))
             }
-            Self::AlterDrive { to, differences } => write!(f, "alter drive {}: {}", to.name, Listed(differences)),
+            Self::AlterDrive { to, differences } => {
+                write!(f, "alter drive {}: {}", to.name, Listed(differences, ManagedDrive::KEYS))
+            }
             Self::AddDrive { drive } => {
                 write!(f, "add drive {}: {}", drive.name, drive.backing)?;
                 drive.size_bytes.map_or(Ok(()), |size| write!(f, ", {}", format_size(size)))
@@ -557,7 +565,7 @@ impl fmt::Display for Change {
                 write!(f, "add subsystem {} with {count} namespace{}", subsystem.nqn, if count == 1 { "" } else { "s" })
             }
             Self::AlterNamespace { subsystem, to, differences } => {
-                write!(f, "alter namespace {} of {subsystem}: {}", to.nsid, Listed(differences))
+                write!(f, "alter namespace {} of {subsystem}: {}", to.nsid, Listed(differences, Namespace::KEYS))
             }
             Self::GrowNamespace { subsystem, nsid, from_bytes, to_bytes } if from_bytes == to_bytes => {
                 write!(f, "look at the size of namespace {nsid} of {subsystem}")
@@ -576,12 +584,14 @@ impl fmt::Display for Change {
     }
 }
 
-struct Listed<'a>(&'a [Difference]);
+/// Differences as text. A key that is not written is what it is by default.
+struct Listed<'a, T: 'static>(&'a [Difference], &'static [Key<T>]);
 
-impl fmt::Display for Listed<'_> {
+impl<T> fmt::Display for Listed<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, Difference { key, from, to }) in self.0.iter().enumerate() {
-            let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "unset".into());
+        let Self(differences, keys) = self;
+        for (at, Difference { key, from, to }) in differences.iter().enumerate() {
+            let value = |value: &Option<String>| value.clone().unwrap_or_else(|| manual::unwritten(keys, key));
             write!(f, "{}{key} {} -> {}", if at > 0 { ", " } else { "" }, value(from), value(to))?;
         }
         Ok(())

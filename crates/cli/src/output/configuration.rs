@@ -186,7 +186,7 @@ mod tests {
             schema: CONFIGURATION_SCHEMA,
             revision: Revision::named("75eaf908-28c2-5782-aea3-62abecea0529"),
             plan: vec![
-                change("alter-target", "alter target: threads unset -> 2", Effect::Restart),
+                change("alter-target", "alter target: threads one for each processor (default) -> 2", Effect::Restart),
                 change("remove-namespace", "remove namespace 2 of nqn.a:disks", Effect::Disruptive),
                 change("add-port", "add port b at tcp://10.0.0.2:4420", Effect::Live),
                 change("alter-drive", "alter drive d0: size 1G -> 2G", Effect::Impossible),

@@ -166,7 +166,10 @@ fn a_configuration_is_changed_while_a_host_does_io() {
         assert!(told.contains("ebof.toml:2:10: error: ") && told.contains('^'), "{told}");
         running.write("ebof.toml", &text("\"disk.img\"").replace("[target]", "[target]\nthreads = 3"));
         let told = running.refused(&["target", "reload"]);
-        assert!(told.contains("only a new start can alter target: threads unset -> 3"), "{told}");
+        assert!(
+            told.contains("only a new start can alter target: threads one for each processor (default) -> 3"),
+            "{told}"
+        );
         goes_on(&rounds);
         assert_eq!(controller.namespaces().unwrap(), [Nsid(1), Nsid(2)]);
         running.write("ebof.toml", &text("\"disk.img\""));

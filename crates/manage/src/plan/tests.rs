@@ -57,7 +57,7 @@ fn a_plan_reads_in_the_order_in_which_it_is_made() {
     let plan = Plan::between(&config(BEFORE), &config(AFTER));
     assert_eq!(
         plan.to_string(),
-        "~ alter target: threads unset -> 2 (needs a new start)\n\
+        "~ alter target: threads one for each processor (default) -> 2 (needs a new start)\n\
          - remove namespace 2 of disks (connected hosts notice)\n\
          - remove subsystem gone (connected hosts notice)\n\
          + add host host-b\n\
@@ -153,15 +153,19 @@ fn which_settings_of_a_served_drive_can_change() {
     for (line, text, effect) in [
         ("encryption = true", "encryption false -> true", Effect::Live),
         ("read_only_if_damaged = true", "read_only_if_damaged false -> true", Effect::Live),
-        ("key_file = \"a.key\"", "key_file unset -> \"a.key\" (needs a new start)", Effect::Restart),
+        ("key_file = \"a.key\"", "key_file none -> \"a.key\" (needs a new start)", Effect::Restart),
         ("overcommit = true", "overcommit false -> true", Effect::Live),
-        ("overwrite = true", "overwrite unset -> true", Effect::Live),
+        ("overwrite = true", "overwrite false (default) -> true", Effect::Live),
         ("exclusive = true", "exclusive false -> true", Effect::Live),
         ("attach = \"everyone\"", "attach \"manual\" -> \"everyone\"", Effect::Live),
-        ("managers = [\"h\"]", "managers unset -> [\"h\"]", Effect::Live),
-        ("quotas = { h = \"1Gi\" }", "quotas unset -> {\"h\":\"1Gi\"}", Effect::Live),
-        ("endurance = \"600Ti\"", "endurance unset -> \"600Ti\"", Effect::Live),
-        ("namespaces = 1024", "namespaces unset -> 1024 (new connections only)", Effect::NewConnections),
+        ("managers = [\"h\"]", "managers every host that may connect (default) -> [\"h\"]", Effect::Live),
+        ("quotas = { h = \"1Gi\" }", "quotas none -> {\"h\":\"1Gi\"}", Effect::Live),
+        ("endurance = \"600Ti\"", "endurance that of the profile (default) -> \"600Ti\"", Effect::Live),
+        (
+            "namespaces = 1024",
+            "namespaces that of the profile (default) -> 1024 (new connections only)",
+            Effect::NewConnections,
+        ),
         ("profile = \"ethernet-ssd\"", "profile \"default\" -> \"ethernet-ssd\" (needs a new start)", Effect::Restart),
     ] {
         assert_eq!(with(line), (format!("~ alter drive d0: {text}"), Some(effect)));
@@ -177,7 +181,7 @@ fn which_settings_of_a_served_drive_can_change() {
     // Hosts compare the serial number, which belongs to the subsystem.
     let serial = with("serial = \"S1\"").0;
     assert!(
-        serial.starts_with("~ alter drive d0: serial unset -> \"S1\" (connected hosts notice)\n~ alter subsystem"),
+        serial.starts_with("~ alter drive d0: serial derived from the NQN (default) -> \"S1\" (connected hosts notice)\n~ alter subsystem"),
         "{serial}"
     );
 }
@@ -239,4 +243,41 @@ fn what_is_slow_can_change_without_a_restart() {
     let effect = |options| Plan::between(&config(BEFORE), &after(options)).changes[0].effect();
     assert_eq!(effect("slow_threshold = \"5ms\""), Effect::Live);
     assert_eq!(effect("slow_threshold = \"5ms\"\nthreads = 2"), Effect::Restart);
+}
+
+/// No key that may be left out is called by a word that says nothing.
+#[test]
+fn a_key_that_is_not_written_is_told_by_its_default() {
+    let with = |table: &str, line: &str| {
+        let text = format!(
+            "[target]\n[[ports]]\nid = 1\nlisten = \"tcp://10.0.0.1:4420\"\n[[subsystems]]\nnqn = \"disks\"\nserial = \"1\"\n\
+             allow_any_host = true\nnamespaces = [{{ nsid = 1, drive = \"a.img\", ana_group = 1 }}]\n"
+        );
+        text.replacen(table, &format!("{table}{line}"), 1)
+    };
+    for (table, line, text) in [
+        ("[target]\n", "threads = 2\n", "threads one for each processor (default) -> 2"),
+        ("[target]\n", "strict = true\n", "strict false (default) -> true"),
+        ("[target]\n", "metrics = \"127.0.0.1:9\"\n", "metrics none -> \"127.0.0.1:9\""),
+        ("[[ports]]\n", "enabled = false\n", "enabled true (default) -> false"),
+        ("[[ports]]\n", "tos = 8\n", "tos the system's (default) -> 8"),
+        ("[[ports]]\n", "zerocopy_send = \"64Ki\"\n", "zerocopy_send none -> \"64Ki\""),
+        ("[[ports]]\n", "prefer_busy_poll = true\n", "prefer_busy_poll false (default) -> true"),
+        (
+            "[[ports]]\n",
+            "advertise = \"192.0.2.1\"\n",
+            "advertise the address that the host reached (default) -> \"192.0.2.1\"",
+        ),
+        ("[[subsystems]]\n", "enabled = false\n", "enabled true (default) -> false"),
+        ("nsid = 1,", "enabled = false,", "enabled true (default) -> false"),
+    ] {
+        let (before, after) = (config(&with(table, "")), config(&with(table, line)));
+        let there = Plan::between(&before, &after).to_string();
+        assert!(there.contains(&format!(": {text}")), "{line}: {there}");
+        // And back.
+        let back = Plan::between(&after, &before).to_string();
+        let (from, to) = text.split_once(" -> ").unwrap();
+        let (key, from) = from.split_once(' ').unwrap();
+        assert!(back.contains(&format!(": {key} {to} -> {from}")), "{line}: {back}");
+    }
 }
