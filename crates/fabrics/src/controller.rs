@@ -100,6 +100,11 @@ impl Controller {
         self.check_health();
     }
 
+    /// Whether the host waits for events about namespaces.
+    pub(crate) fn hears_of_namespaces(&self) -> bool {
+        self.events.waiting() > 0 && AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED.is_enabled_by(self.features.events)
+    }
+
     /// Has the host look at a namespace once more.
     pub(crate) fn call_to(&mut self, nsid: Nsid) {
         if keep(&mut self.changed, BTreeSet::from([nsid])) {

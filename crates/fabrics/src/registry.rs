@@ -6,6 +6,7 @@ mod admission;
 mod announced;
 mod drain;
 mod execute;
+mod holders;
 mod objects;
 mod replaced;
 
@@ -29,6 +30,7 @@ use crate::notice::{CloseReason, Handle, Notice, Notices};
 pub use announced::Announced;
 pub use drain::{CONNECT_HOLD_MS, DRAINING_MAX, Drain, SILENT_MS, SLOW_DRAIN_MS};
 use drain::{Deferred, Draining};
+use holders::{Holder, Holders};
 pub use objects::{ObjectRecord, Objects};
 use replaced::Replaced;
 
@@ -97,6 +99,8 @@ pub struct Registry {
     protection_changes: Vec<ProtectionChange>,
     /// What NSIDs have named.
     objects: Objects,
+    /// Which hosts know of all changes of these.
+    holders: Holders,
     entries: BTreeMap<Key, Entry>,
     names: BTreeMap<(Nqn, ControllerId), Key>,
     handles: BTreeMap<Handle, Key>,
@@ -178,6 +182,7 @@ impl Registry {
             protection: BTreeMap::new(),
             protection_changes: Vec::new(),
             objects,
+            holders: Holders::default(),
             entries: BTreeMap::new(),
             names: BTreeMap::new(),
             handles: BTreeMap::new(),
@@ -243,8 +248,14 @@ impl Registry {
                 }
                 entry.notify(now, &mut notices);
             }
+            entry.note_holder(&mut self.holders, &self.objects);
         }
         notices
+    }
+
+    /// What is attached to a direct port is another host from now on, or has let go of everything.
+    pub fn forget_hosts_at(&mut self, port: PortId) {
+        self.holders.forget(port);
     }
 
     /// Replaces the subsystems with the NQNs of `subsystems`; does nothing for one that there is
@@ -331,6 +342,7 @@ impl Registry {
                 && let Some(now) = self.effective.get(&entry.association.subsystem)
             {
                 entry.notify(now, notices);
+                entry.note_holder(&mut self.holders, &self.objects);
             }
         }
     }
@@ -478,6 +490,13 @@ impl Entry {
         notices.extend(queues.map(|queue| (queue.handle, Notice::Subsystem(Arc::clone(view(queue))))));
     }
 
+    /// If its host knows of all changes of objects, that is remembered beyond the controller.
+    fn note_holder(&self, holders: &mut Holders, objects: &Objects) {
+        if self.replaced.is_empty() && !self.association.discovery {
+            holders.put(Holder::of(&self.association), objects.changes_count());
+        }
+    }
+
     /// The subsystem as the host's Admin Queue and its I/O queues are shown it.
     fn views(&self, subsystem: &Arc<Subsystem>) -> (Arc<Subsystem>, Arc<Subsystem>) {
         self.replaced.views(subsystem.shown_to(&self.association.host, self.association.host_id()))
@@ -487,6 +506,10 @@ impl Entry {
         let queues = self.queues.iter();
         let of_queues = queues.map(|queue| queue.counters.last_command_ms.load(Ordering::Relaxed));
         of_queues.fold(self.command_of_gone_ms, u64::max)
+    }
+
+    fn has_io_queues(&self) -> bool {
+        self.queues.iter().any(|queue| !queue.id.is_admin() && !queue.detached)
     }
 
     fn count_io_queues(&self) {

@@ -14,6 +14,7 @@ use ebof_nvme::property::Cap;
 use ebof_nvme::{ControllerId, HostId, Nqn};
 
 use super::drain::{Deferral, Draining};
+use super::holders::Holder;
 use super::replaced::Replaced;
 use super::{Attached, Entry, Handle, Key, Registry};
 use crate::association::{Association, Counters, Identity};
@@ -147,7 +148,7 @@ impl Registry {
             }
             (subsystem.nqn.clone(), Kind::Io(subsystem.shown_to(&request.host, request.host_id)))
         };
-        let (kind, replaced) = self.as_shown(kind);
+        let (kind, replaced) = self.as_shown(kind, request, &port, now_ms);
         self.check_share(&request.host, 1)?;
         let cntlid = match secondary_controller(&kind, &port) {
             Some((drive, cntlid)) => (!self.cntlids_in_use(&drive).contains(&cntlid)).then_some(cntlid),
@@ -187,9 +188,17 @@ impl Registry {
 
     /// What a new controller is for, as its Admin Queue is shown it: of what its host may hold,
     /// other objects may be behind the NSIDs now.
-    fn as_shown(&self, kind: Kind) -> (Kind, Replaced) {
+    fn as_shown(&mut self, kind: Kind, request: &ConnectRequest, port: &Port, now_ms: u64) -> (Kind, Replaced) {
         let Kind::Io(shown) = kind else { return (kind, Replaced::default()) };
-        let replaced = Replaced::of(self.objects.of(&shown.nqn), &shown);
+        let is_memory_based = port.is_memory_based();
+        let holder = Holder::coming(request, &shown.nqn, port.id, is_memory_based);
+        let count = self.objects.changes_count();
+        let knows = self.holders.come(holder.clone(), is_memory_based, count, now_ms);
+        let missed = |nsid| self.objects.last_change(&shown.nqn, nsid) > knows;
+        let replaced = Replaced::of(self.objects.of(&shown.nqn), &shown, missed);
+        if replaced.is_empty() {
+            self.holders.put(holder, count);
+        }
         let (admin, _) = replaced.views(shown);
         (Kind::Io(admin), replaced)
     }

@@ -221,12 +221,19 @@ impl Registry {
         let entry = self.entries.get_mut(&key);
         if let (Some(entry), Some(now)) = (entry, self.effective.get(&controller.association.subsystem)) {
             let shown = now.shown_to(&controller.association.host, controller.association.host_id());
+            if !entry.has_io_queues() && entry.replaced.hide(look, controller) {
+                entry.notify(now, notices);
+                let (admin, _) = entry.replaced.views(shown);
+                let answer = identify::structure(&controller.association, &admin, &executing.sqe());
+                return Ok(Decision::Go(Task::Reply(answer?), executing.length()));
+            }
             // A look at what was there before a change that the Admin Queue has not heard of yet is
             // none at what is there now.
             let (admin, _) = entry.replaced.views(Arc::clone(&shown));
             let is_up_to_date = looked_at == identities(&admin.namespaces, look);
             if is_up_to_date && entry.replaced.look(look, controller, &shown, now_ms) {
                 entry.notify(now, notices);
+                entry.note_holder(&mut self.holders, &self.objects);
             }
         }
         Ok(Decision::Go(Task::Reply(answer?), executing.length()))

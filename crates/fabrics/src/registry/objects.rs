@@ -2,7 +2,6 @@
 //! now. It knows nothing of controllers; how a host that came back is treated is in `replaced`.
 
 use alloc::collections::BTreeMap;
-use alloc::collections::btree_map::Entry;
 
 use ebof_nvme::{Nqn, Nsid};
 
@@ -16,6 +15,10 @@ pub struct Objects {
     /// Some that were removed have been forgotten: an NSID that is not known may have named
     /// another one.
     is_incomplete: bool,
+    /// The changes that this process has seen are numbered from 1: the last one of each NSID. They
+    /// are not stored.
+    changes: BTreeMap<(Nqn, Nsid), u64>,
+    changes_count: u64,
 }
 
 /// What an NSID names.
@@ -42,7 +45,7 @@ impl Objects {
     /// What an earlier process has remembered.
     #[must_use]
     pub fn restored(known: impl IntoIterator<Item = ((Nqn, Nsid), ObjectRecord)>, is_incomplete: bool) -> Self {
-        Self { known: known.into_iter().collect(), is_incomplete }
+        Self { known: known.into_iter().collect(), is_incomplete, ..Self::default() }
     }
 
     /// Everything that is remembered.
@@ -64,6 +67,7 @@ impl Objects {
             self.known.retain(|(nqn, nsid), _| {
                 model.subsystem(nqn).is_some_and(|subsystem| subsystem.namespaces.find(*nsid).is_some())
             });
+            self.changes.retain(|key, _| self.known.contains_key(key));
             self.is_incomplete = true;
         }
         is_news
@@ -75,17 +79,17 @@ impl Objects {
         for subsystem in subsystems {
             for namespace in subsystem.namespaces.iter() {
                 let object = ObjectRecord::object_of(namespace);
-                match self.known.entry((subsystem.nqn.clone(), namespace.nsid)) {
-                    Entry::Vacant(slot) => {
-                        slot.insert(ObjectRecord { object, has_changed: self.is_incomplete });
-                        is_news = true;
-                    }
-                    Entry::Occupied(mut slot) if slot.get().object != object => {
-                        slot.insert(ObjectRecord { object, has_changed: true });
-                        is_news = true;
-                    }
-                    Entry::Occupied(_) => {}
+                let key = (subsystem.nqn.clone(), namespace.nsid);
+                let has_changed = match self.known.get(&key) {
+                    Some(known) if known.object == object => continue,
+                    known => known.is_some() || self.is_incomplete,
+                };
+                if has_changed {
+                    self.changes_count += 1;
+                    self.changes.insert(key.clone(), self.changes_count);
                 }
+                self.known.insert(key, ObjectRecord { object, has_changed });
+                is_news = true;
             }
         }
         is_news
@@ -99,6 +103,16 @@ impl Objects {
         };
         let mut subsystems = subsystems.into_iter();
         subsystems.any(|of| of.namespaces.iter().any(|namespace| !is_known(&of.nqn, namespace)))
+    }
+
+    /// How many changes this process has seen.
+    pub(super) fn changes_count(&self) -> u64 {
+        self.changes_count
+    }
+
+    /// The number of the last one of an NSID, 0 if this process has seen none.
+    pub(super) fn last_change(&self, nqn: &Nqn, nsid: Nsid) -> u64 {
+        self.changes.get(&(nqn.clone(), nsid)).copied().unwrap_or(0)
     }
 
     /// What is known of the NSIDs of a subsystem.

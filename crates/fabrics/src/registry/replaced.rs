@@ -28,6 +28,14 @@
 //! before they look again at all; what waits for its repetition is sent in the meantime. If it is
 //! the same, or a new one, most read one structure more. The event makes the others do so. A host
 //! that begins with another structure, before it has sent anything, knows what it does.
+//!
+//! SPDK's driver (26.09) looks first, and its block devices go on with whatever there is, without
+//! comparing. They end where the namespace is gone. So a host that lists namespaces as SPDK does,
+//! listening to events before it has I/O queues, is shown first that what it may hold is gone:
+//! ```text
+//!             lists, and may hold another
+//! Unproven ------------------------------> Gone, with an event
+//! ```
 
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry as Slot;
@@ -86,6 +94,8 @@ enum Was {
     Shown(Identity),
     /// One that was there before the host came.
     Before(DataId),
+    /// One that nobody knows any more.
+    Unknown,
 }
 
 impl Was {
@@ -93,6 +103,7 @@ impl Was {
         match self {
             Self::Shown(identity) => *identity == Identity::of(namespace),
             Self::Before(object) => *object == namespace.object,
+            Self::Unknown => false,
         }
     }
 }
@@ -106,6 +117,8 @@ struct Proof {
     is_quiet: bool,
     /// When it first did so.
     since_ms: u64,
+    /// It was here when the NSID named another object, or may have been.
+    may_hold_another: bool,
 }
 
 impl Proof {
@@ -133,13 +146,17 @@ impl Proof {
 const PROOF_MS: u64 = 180_000;
 
 impl Replaced {
-    /// For a controller that comes now: `known` is what its subsystem's NSIDs have named, and
-    /// `shown` what it is shown.
-    pub(super) fn of(known: impl Iterator<Item = (Nsid, ObjectRecord)>, shown: &Subsystem) -> Self {
+    /// For a controller that comes now: `known` is what its subsystem's NSIDs have named, `shown`
+    /// what it is shown, and of the NSIDs in `missed` the host may hold another object.
+    pub(super) fn of(
+        known: impl Iterator<Item = (Nsid, ObjectRecord)>,
+        shown: &Subsystem,
+        missed: impl Fn(Nsid) -> bool,
+    ) -> Self {
         let stage = |(nsid, known): (Nsid, ObjectRecord)| {
             let is_there = shown.namespaces.find(nsid).is_some();
             Some(match (known.has_changed, is_there) {
-                (true, _) => (nsid, Stage::Unproven(Proof::default())),
+                (true, _) => (nsid, Stage::Unproven(Proof { may_hold_another: missed(nsid), ..Proof::default() })),
                 (false, true) => return None,
                 // The host may hold it, and another one may take its place before the host looks.
                 (false, false) => (nsid, Stage::Gone { was: Was::Before(known.object), looked: false }),
@@ -168,7 +185,7 @@ impl Replaced {
                 }
                 // What it has looked at is gone.
                 Slot::Occupied(mut slot) if matches!(slot.get(), Stage::Unproven(_)) => {
-                    slot.insert(Stage::Unproven(Proof::default()));
+                    slot.insert(Stage::Unproven(Proof { may_hold_another: true, ..Proof::default() }));
                 }
                 Slot::Occupied(_) => {}
             }
@@ -176,6 +193,29 @@ impl Replaced {
         // If a namespace is back unchanged, there is nothing to tell.
         let is_back = |nsid, was: &Was| now.namespaces.find(nsid).is_some_and(|namespace| was.is(namespace));
         self.nsids.retain(|&nsid, stage| !matches!(stage, Stage::Gone { was, .. } if is_back(nsid, was)));
+    }
+
+    /// Whether the host knows of all changes.
+    pub(super) fn is_empty(&self) -> bool {
+        self.nsids.is_empty()
+    }
+
+    /// A host without I/O queues looks at the namespaces as SPDK does: what it may hold another
+    /// object of is gone for it. Returns whether there is any such namespace.
+    pub(super) fn hide(&mut self, look: Look, controller: &mut Controller) -> bool {
+        let Look::List(after) = look else { return false };
+        if !controller.hears_of_namespaces() || controller.association.has_refused.load(Ordering::Relaxed) {
+            return false;
+        }
+        let mut any = false;
+        for (&nsid, stage) in self.nsids.iter_mut().filter(|(nsid, _)| **nsid > after) {
+            if matches!(stage, Stage::Unproven(Proof { reads: 0, may_hold_another: true, .. })) {
+                *stage = Stage::Gone { was: Was::Unknown, looked: false };
+                controller.call_to(nsid);
+                any = true;
+            }
+        }
+        any
     }
 
     /// The host looks at the namespaces, which are those of `now`. Returns whether it is to be

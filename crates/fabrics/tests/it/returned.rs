@@ -85,7 +85,7 @@ fn a_host_that_finds_what_it_holds_goes_on() {
 
 #[test]
 fn hosts_that_look_first_wait_for_nothing() {
-    // SPDK, firmware, FreeBSD.
+    // Firmware, FreeBSD.
     for cns in [0, 5, 8] {
         let mut world = replaced_meanwhile();
         let host = connect(&mut world, BOB, 4);
@@ -97,6 +97,83 @@ fn hosts_that_look_first_wait_for_nothing() {
     let mut world = replaced_meanwhile();
     let host = connect(&mut world, BOB, 4);
     assert_eq!((identify(&mut world, &host, 0, 2), write(&mut world, &host).0), (Status::SUCCESS, NOT_YET));
+}
+
+/// A host that connects as SPDK does: it listens to events and lists namespaces, looks at each that
+/// there is, and has I/O queues after that. It compares nothing. Returns what it was shown.
+fn connect_as_spdk(world: &mut World, name: &str) -> (Host, Vec<u32>) {
+    let (admin, cntlid) = world.controller(DRIVE, name);
+    for _ in 0..4 {
+        assert_eq!(world.run(admin, Sqe::new(admin::ASYNC_EVENT_REQUEST)).cqe, None);
+    }
+    let mut host = Host { admin, cntlid, io: 0 };
+    let shown = list(world, &host);
+    for nsid in &shown {
+        for cns in [0, 3] {
+            assert_eq!(identify(world, &host, cns, *nsid), Status::SUCCESS);
+        }
+    }
+    host.io = world.io_queue(DRIVE, name, cntlid, 1);
+    (host, shown)
+}
+
+/// It is shown that what it held is gone, and after that what there is now.
+fn is_shown_the_change(world: &mut World, host: &Host) {
+    let first = world.events.len();
+    assert_eq!(write(world, host).0, ABSENT);
+    assert_eq!((changed(world, host), list(world, host)), (vec![1], vec![2]));
+    assert_eq!((world.events.len(), write(world, host).0), (first + 1, NOT_YET));
+    assert_eq!((changed(world, host), list(world, host)), (vec![1], vec![1, 2]));
+    assert_eq!(identify(world, host, 0, 1), Status::SUCCESS);
+    let (status, step) = write(world, host);
+    assert!(status.is_success() && step.contains("DeviceId(77)"), "{status} {step}");
+}
+
+#[test]
+fn a_host_that_looks_and_does_not_compare_is_shown_that_its_object_is_gone() {
+    let mut world = replaced_meanwhile();
+    let (host, shown) = connect_as_spdk(&mut world, ALICE);
+    assert_eq!((shown, world.events.len()), (vec![2], 1));
+    // It goes once more before it has looked.
+    lose(&mut world, &host);
+    let (host, shown) = connect_as_spdk(&mut world, ALICE);
+    assert_eq!(shown, [2]);
+    is_shown_the_change(&mut world, &host);
+    lose(&mut world, &host);
+    // What it holds now is what there is, until that changes again.
+    let (host, shown) = connect_as_spdk(&mut world, ALICE);
+    assert_eq!(shown, [1, 2]);
+    assert!(write(&mut world, &host).0.is_success());
+    lose(&mut world, &host);
+    let third = Namespace { object: DataId([0x99; 16]), uuid: Uuid([0x99; 16]), ..other() };
+    reload(&mut world, &[third, namespace(2)]);
+    assert_eq!(connect_as_spdk(&mut world, ALICE).1, [2]);
+}
+
+#[test]
+fn a_host_that_cannot_hold_another_object_is_shown_all_at_once() {
+    // The firmware of a host that held it: it does not wait for events.
+    let mut world = replaced_meanwhile();
+    let host = connect(&mut world, ALICE, 0);
+    assert_eq!((list(&mut world, &host), identify(&mut world, &host, 0, 1)), (vec![1, 2], Status::SUCCESS));
+    assert!(write(&mut world, &host).0.is_success());
+    // A host that comes for the first time may have been there before the target began; later not.
+    let mut world = replaced_meanwhile();
+    assert_eq!(connect_as_spdk(&mut world, BOB).1, [2]);
+    let mut world = replaced_meanwhile();
+    world.now_ms += 900_000;
+    let (host, shown) = connect_as_spdk(&mut world, BOB);
+    assert_eq!(shown, [1, 2]);
+    assert!(write(&mut world, &host).0.is_success());
+    assert_eq!(connect_as_spdk(&mut world, ALICE).1, [2]);
+    // One that was there when it changed knows.
+    let mut world = World::new();
+    reload(&mut world, &[namespace(1), namespace(2)]);
+    let (host, _) = connect_as_spdk(&mut world, ALICE);
+    reload(&mut world, &[other(), namespace(2)]);
+    is_shown_the_change(&mut world, &host);
+    lose(&mut world, &host);
+    assert_eq!(connect_as_spdk(&mut world, ALICE).1, [1, 2]);
 }
 
 /// Linux before 6.1 reads two structures of a new namespace, then its partitions, and looks again
@@ -251,7 +328,8 @@ fn what_an_earlier_process_served_counts() {
     assert!(write(&mut world, &host).0.is_success());
     // Another one, then one restart more with the same, and one with the first: the host was away
     // all the time, and another one may have come between.
-    let mut world = restarted(objects, &[other()]);
+    let mut world = restarted(objects, &[other(), namespace(2)]);
+    assert_eq!(connect_as_spdk(&mut world, ALICE).1, [2]);
     let objects = world.registry.objects().clone();
     let host = connect(&mut world, ALICE, 4);
     assert_eq!(write(&mut world, &host).0, NOT_YET);

@@ -500,6 +500,7 @@ impl Reactor {
             return worked;
         }
         if device.queues.is_empty() {
+            self.shared.registry().forget_hosts_at(device.port.id);
             device.port.reaper.close(std::mem::take(&mut device.unmapped));
             self.shared.connection_gone(&device.port);
             if let Some((socket, peer)) = device.next.take() {

@@ -105,6 +105,7 @@ impl Reactor {
         }
         device.pending = PendingCc::default();
         device.known = None;
+        self.shared.registry().forget_hosts_at(device.port.id);
         if device.is_resetting {
             // Answered when nothing of the last one is left.
             device.waiting = Some(Wait::Reset(None));
