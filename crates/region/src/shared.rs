@@ -38,8 +38,8 @@ pub struct SharedMapping {
     access: Access,
     /// The file may become shorter: accesses are calls of the system.
     by_calls: bool,
-    /// One of them has failed.
-    has_failed: AtomicBool,
+    /// One of them has failed, or one of another mapping that tells the same owner.
+    has_failed: Arc<AtomicBool>,
 }
 
 // SAFETY: it gives no reference to the memory, which other processes change at any time anyway:
@@ -64,17 +64,24 @@ impl SharedMapping {
     /// # Errors
     /// The file may become shorter, is too short, or cannot be mapped.
     pub fn map(file: impl AsFd, offset: u64, length: u64, access: Access) -> Result<Arc<Self>, MapError> {
-        let mapping = Self::map_any(file, offset, length, access)?;
+        let mapping = Self::map_any(file, offset, length, access, &Arc::default())?;
         if mapping.by_calls { Err(MapError::NotSealed) } else { Ok(mapping) }
     }
 
     /// The same also for memory that may become shorter, or is in huge pages of the system (holes
     /// that are punched into that cannot always be filled again): it [is accessed by
-    /// calls](Self::is_accessed_by_calls).
+    /// calls](Self::is_accessed_by_calls). `has_failed` is set when one of these calls has failed:
+    /// what it was about is lost. An owner of many mappings has one for all of them.
     ///
     /// # Errors
     /// The file is no memory, is too short, or cannot be mapped. The system forbids such calls.
-    pub fn map_any(file: impl AsFd, offset: u64, length: u64, access: Access) -> Result<Arc<Self>, MapError> {
+    pub fn map_any(
+        file: impl AsFd,
+        offset: u64,
+        length: u64,
+        access: Access,
+        has_failed: &Arc<AtomicBool>,
+    ) -> Result<Arc<Self>, MapError> {
         let file = file.as_fd();
         let page = PAGE_BYTES as u64;
         if length == 0 || !offset.is_multiple_of(page) || !length.is_multiple_of(page) {
@@ -100,6 +107,7 @@ impl SharedMapping {
         };
         let mut mapping = Self::map_checked(file, offset, bytes, access).map_err(MapError::System)?;
         mapping.by_calls = !is_sealed || kind == HUGETLBFS;
+        mapping.has_failed = Arc::clone(has_failed);
         // Sandboxes may forbid the calls.
         if mapping.by_calls && mapping.read(0, &mut [0]).is_none() {
             return Err(MapError::NotSealed);
@@ -132,7 +140,7 @@ impl SharedMapping {
         // JUSTIFICATION: memory of another process can be accessed only where it is mapped.
         let first = unsafe { rustix::mm::mmap(ptr::null_mut(), length, protection, MapFlags::SHARED, file, offset)? };
         let first = NonNull::new(first.cast()).ok_or(Errno::NOMEM)?;
-        let mapping = Self { first, length, access, by_calls: false, has_failed: AtomicBool::new(false) };
+        let mapping = Self { first, length, access, by_calls: false, has_failed: Arc::default() };
         // A host's memory is not ours to write into a core dump. SAFETY: the range is the
         // mapping's, and the advice changes no bytes.
         // JUSTIFICATION: there is no safe interface.
@@ -176,12 +184,6 @@ impl SharedMapping {
     #[must_use]
     pub const fn is_accessed_by_calls(&self) -> bool {
         self.by_calls
-    }
-
-    /// Whether such a call has failed: what it was about is lost.
-    #[must_use]
-    pub fn has_failed(&self) -> bool {
-        self.has_failed.load(Ordering::Relaxed)
     }
 
     /// Moves `length` bytes between `ours` and `theirs`, which is in the mapping, by a call that
@@ -399,7 +401,7 @@ impl SharedPiece {
     }
 
     /// Copies bytes out, from `at` on. What is beyond its end is left as it is in `into`; what
-    /// [cannot be accessed](SharedMapping::has_failed) is 0.
+    /// cannot be accessed [by calls](SharedMapping::is_accessed_by_calls) is 0.
     pub fn read(&self, at: usize, into: &mut [u8]) {
         let length = into.len().min(self.length.saturating_sub(at));
         let copied = self.mapping.read(self.offset.saturating_add(at), &mut into[..length]);

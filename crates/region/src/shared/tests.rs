@@ -30,7 +30,7 @@ fn only_files_that_cannot_become_shorter_are_mapped() {
     // What is no memory is never mapped, and its size says nothing.
     let access = Access { readable: true, writable: false };
     for path in ["/dev/zero", "/proc/self/status"] {
-        let error = SharedMapping::map_any(File::open(path).unwrap(), 0, PAGE, access).unwrap_err();
+        let error = SharedMapping::map_any(File::open(path).unwrap(), 0, PAGE, access, &Arc::default()).unwrap_err();
         assert!(matches!(error, MapError::NotMemory | MapError::System(_)), "{path}: {error}");
     }
     let pipe = rustix::pipe::pipe().unwrap();
@@ -71,7 +71,7 @@ fn huge_pages_are_accessed_by_calls() {
     let Ok(file) = rustix::fs::memfd_create(c"test", flags) else { return };
     rustix::fs::ftruncate(&file, BYTES).unwrap();
     rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
-    let mapping = match SharedMapping::map_any(&file, 0, BYTES, Access::ALL) {
+    let mapping = match SharedMapping::map_any(&file, 0, BYTES, Access::ALL, &Arc::default()) {
         Ok(mapping) => mapping,
         Err(error) => return assert!(matches!(error, MapError::System(_)), "{error}"),
     };
@@ -186,7 +186,8 @@ fn a_mapping_ends_with_its_last_piece() {
 #[test]
 fn memory_that_may_become_shorter_is_accessed_by_calls_that_fail() {
     let mut file = File::from(memory_file(SealFlags::empty(), 4 * PAGE));
-    let mapping = SharedMapping::map_any(&file, PAGE, 3 * PAGE, Access::ALL).unwrap();
+    let has_failed = Arc::default();
+    let mapping = SharedMapping::map_any(&file, PAGE, 3 * PAGE, Access::ALL, &has_failed).unwrap();
     assert!(mapping.is_accessed_by_calls());
     mapping.write(0, b"hello").unwrap();
     mapping.write_tagged(16, b"0123456789abcdef").unwrap();
@@ -198,14 +199,14 @@ fn memory_that_may_become_shorter_is_accessed_by_calls_that_fail() {
     assert_eq!(mapping.load(32), Some(0x0403_0201));
     mapping.clear(0, 2 * PAGE_BYTES + 5).unwrap();
     assert_eq!(mapping.load(32), Some(0));
-    assert!(!mapping.has_failed());
+    assert!(!has_failed.load(Ordering::Relaxed));
     // The middle of a piece goes.
     let piece = mapping.piece(PAGE_BYTES - 8, PAGE_BYTES).unwrap();
     file.set_len(2 * PAGE).unwrap();
     let mut into = [0xff; PAGE_BYTES];
     piece.read(0, &mut into);
     assert_eq!(into, [0; PAGE_BYTES], "nothing of what was there before");
-    assert!(mapping.has_failed());
+    assert!(has_failed.load(Ordering::Relaxed));
     piece.write(0, &[1; PAGE_BYTES]);
     piece.clear(0, PAGE_BYTES);
     let beyond = PAGE_BYTES * 2;

@@ -209,6 +209,8 @@ impl DirectFunction {
         self.has_invalid_doorbell.store(false, Ordering::Relaxed);
         self.is_quiet = false;
         self.is_fatal = false;
+        // What failed was the last controller's.
+        let _ = self.memory.take_failed();
     }
 
     /// CSTS, as the controller's Admin Queue has it; `None` if there is none.
@@ -483,7 +485,7 @@ impl DirectFunction {
         if self.is_quiet {
             return;
         }
-        if self.memory.has_failed() {
+        if self.memory.take_failed() {
             // What was to be transferred is lost.
             self.is_fatal = true;
         }

@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ebof_region::{Access, GuestMemory, GuestMemoryError, MapError, SharedMapping, SharedPiece, Way};
 use ebof_vfio::message::{DMA_MAPS_MAX, DmaMap, DmaUnmap};
@@ -15,8 +15,12 @@ pub(crate) struct HostMemory {
     guest: GuestMemory,
     /// Address and bytes of the ranges, and what is mapped there.
     ranges: Vec<(u64, u64, Option<Mapped>)>,
+    /// Bytes of those that are mapped.
+    mapped_bytes: u64,
     /// A range is accessed by calls of the system.
     has_calls: bool,
+    /// One of these calls has failed.
+    has_failed: Arc<AtomicBool>,
 }
 
 /// A range of a file.
@@ -52,19 +56,33 @@ impl Unmapped {
 #[derive(Debug)]
 struct AddressSpace(u64);
 
-/// Those of all mappings, bytes.
+/// Those of all mappings, bytes, and how many mappings there are.
 static MAPPED: AtomicU64 = AtomicU64::new(0);
+static MAPPINGS: AtomicU64 = AtomicU64::new(0);
 
 impl AddressSpace {
     fn take(bytes: u64) -> Option<Self> {
-        let more = |mapped: u64| mapped.checked_add(bytes).filter(|sum| *sum <= PROCESS_MAX_BYTES);
-        MAPPED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Self(bytes))
+        if !add(&MAPPINGS, 1, PROCESS_MAX_MAPPINGS) {
+            return None;
+        }
+        if !add(&MAPPED, bytes, PROCESS_MAX_BYTES) {
+            MAPPINGS.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(Self(bytes))
     }
+}
+
+/// Adds to a sum, unless that makes it larger than `max`.
+fn add(sum: &AtomicU64, more: u64, max: u64) -> bool {
+    let add = |sum: u64| sum.checked_add(more).filter(|sum| *sum <= max);
+    sum.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
 }
 
 impl Drop for AddressSpace {
     fn drop(&mut self) {
         MAPPED.fetch_sub(self.0, Ordering::Relaxed);
+        MAPPINGS.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -72,6 +90,9 @@ impl Drop for AddressSpace {
 const MACHINE_MAX_BYTES: u64 = 1 << 40;
 /// All of them together map so many: 32 TiB, of the 128 TiB of addresses that a process has.
 const PROCESS_MAX_BYTES: u64 = 32 << 40;
+/// All of them together have so many mappings: half of what a process has by default
+/// (`vm.max_map_count`). Allocating memory needs some, too.
+const PROCESS_MAX_MAPPINGS: u64 = 32 << 10;
 /// Unmapping so many takes longer than handing them to another thread, if they were used.
 const LARGE_BYTES: usize = 4 << 20;
 
@@ -82,7 +103,11 @@ pub(crate) enum MemoryError {
     Map(#[from] MapError),
     #[error(transparent)]
     Table(#[from] GuestMemoryError),
-    #[error("more than {} GiB are mapped, by this virtual machine or {} GiB by all", MACHINE_MAX_BYTES >> 30, PROCESS_MAX_BYTES >> 30)]
+    #[error(
+        "more than {} GiB are mapped, by this virtual machine, or {} GiB or {PROCESS_MAX_MAPPINGS} ranges by all",
+        MACHINE_MAX_BYTES >> 30,
+        PROCESS_MAX_BYTES >> 30
+    )]
     TooLarge,
 }
 
@@ -102,7 +127,13 @@ impl MemoryError {
 
 impl HostMemory {
     pub(crate) fn new() -> Self {
-        Self { guest: GuestMemory::new(DMA_MAPS_MAX), ranges: Vec::new(), has_calls: false }
+        Self {
+            guest: GuestMemory::new(DMA_MAPS_MAX),
+            ranges: Vec::new(),
+            mapped_bytes: 0,
+            has_calls: false,
+            has_failed: Arc::default(),
+        }
     }
 
     /// Maps a range, of a file if there is one. Returns whether it is the first one that is
@@ -114,6 +145,7 @@ impl HostMemory {
         let mapped = file.map(|file| self.map_file(file, offset, size, access)).transpose()?;
         self.guest.insert(address, size, access, mapped.as_ref().map(|mapped| Arc::clone(&mapped.mapping)))?;
         let by_calls = mapped.as_ref().is_some_and(|mapped| mapped.mapping.is_accessed_by_calls());
+        self.mapped_bytes += mapped.as_ref().map_or(0, |_| size);
         self.ranges.push((address, size, mapped));
         let is_first = by_calls && !self.has_calls;
         self.has_calls |= by_calls;
@@ -126,21 +158,18 @@ impl HostMemory {
         self.has_calls
     }
 
-    /// Whether memory was not there any more when it was accessed.
+    /// Whether memory was not there any more when it was accessed, since this was last asked.
     #[inline]
-    pub(crate) fn has_failed(&self) -> bool {
-        self.has_calls
-            && self.ranges.iter().any(|(_, _, mapped)| mapped.as_ref().is_some_and(|it| it.mapping.has_failed()))
+    pub(crate) fn take_failed(&self) -> bool {
+        self.has_calls && self.has_failed.load(Ordering::Relaxed) && self.has_failed.swap(false, Ordering::Relaxed)
     }
 
     fn map_file(&self, file: BorrowedFd<'_>, offset: u64, size: u64, access: Access) -> Result<Mapped, MemoryError> {
-        let mapped = self.ranges.iter().filter(|(_, _, mapped)| mapped.is_some()).map(|(_, size, _)| size);
-        // Each is below the maximum, and there are few.
-        if size > MACHINE_MAX_BYTES || mapped.sum::<u64>() + size > MACHINE_MAX_BYTES {
+        if self.mapped_bytes.checked_add(size).is_none_or(|sum| sum > MACHINE_MAX_BYTES) {
             return Err(MemoryError::TooLarge);
         }
         let share = AddressSpace::take(size).ok_or(MemoryError::TooLarge)?;
-        Ok(Mapped { mapping: SharedMapping::map_any(file, offset, size, access)?, _share: share })
+        Ok(Mapped { mapping: SharedMapping::map_any(file, offset, size, access, &self.has_failed)?, _share: share })
     }
 
     /// Unmaps what is named; nothing is accessed there from now on but by I/O that has begun.
@@ -150,7 +179,9 @@ impl HostMemory {
             DmaUnmap::Range { address, size } => {
                 self.guest.remove(address, size).map_err(|error| MemoryError::from(error).errno())?;
                 let gone = self.ranges.extract_if(.., |range| (range.0, range.1) == (address, size));
-                Ok(Unmapped(gone.filter_map(|(_, _, mapped)| mapped).collect()))
+                let gone: Vec<Mapped> = gone.filter_map(|(_, _, mapped)| mapped).collect();
+                self.mapped_bytes -= gone.iter().map(|mapped| mapped.mapping.length() as u64).sum::<u64>();
+                Ok(Unmapped(gone))
             }
         }
     }
@@ -158,6 +189,7 @@ impl HostMemory {
     /// Unmaps everything.
     pub(crate) fn clear(&mut self) -> Unmapped {
         self.guest.clear();
+        self.mapped_bytes = 0;
         Unmapped(self.ranges.drain(..).filter_map(|(_, _, mapped)| mapped).collect())
     }
 

@@ -23,6 +23,7 @@ use ebof_fabrics::{Handle, RingTask};
 use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::property::{Cc, Csts, Version};
 use ebof_nvme::{ControllerId, Nqn, QueueId};
+use ebof_region::MapError;
 use ebof_vfio::function::{Action, Event};
 use ebof_vfio::message::{Call, Command, DmaUnmap};
 use ebof_vfio::registers::{AdminQueues, Effect};
@@ -162,11 +163,8 @@ impl Reactor {
             return self.shared.connection_gone(&port);
         };
         let mut function = DirectFunction::new(cap, Version::V2_1, port.max_io_queues());
-        if port.maps_doorbells()
-            && let Err(error) = function.map_doorbells()
-            && let Some(more) = self.shared.may_log(LogSubject::Target, Kind::Unwatched)
-        {
-            tracing::warn!(port = port.name, "doorbells are not mapped: {error}{more}");
+        if port.maps_doorbells() {
+            self.note_doorbells(&port, function.map_doorbells());
         }
         let at = self.direct.iter().position(Option::is_none).unwrap_or_else(|| {
             self.direct.push(None);
@@ -206,6 +204,14 @@ impl Reactor {
             rests_until_us: None,
             watched: (true, false),
         }));
+    }
+
+    fn note_doorbells(&self, port: &PortState, mapped: Result<(), MapError>) {
+        if let Err(error) = mapped
+            && let Some(more) = self.shared.may_log(LogSubject::Target, Kind::Unwatched)
+        {
+            tracing::warn!(port = port.name, "doorbells are not mapped: {error}{more}");
+        }
     }
 
     /// A client has sent something, takes answers again, or is gone.
@@ -312,7 +318,16 @@ impl Reactor {
         let maps = function.has_mapped_doorbells();
         let action = function.pci.handle(call, command, maps, &mut client.out);
         match action {
-            Action::Answered | Action::Opened(_) => {}
+            Action::Answered => {}
+            Action::Opened(proposal) => {
+                // Deviation: SPDK's host (26.09) announces nothing, and rings doorbells in memory
+                // only.
+                if !proposal.names_capabilities && !maps {
+                    let mapped = function.map_doorbells();
+                    drop(function);
+                    self.note_doorbells(&device.port, mapped);
+                }
+            }
             Action::SendDoorbells => {
                 if let Some(page) = function.doorbells() {
                     client.attach(answer_begins, page);
@@ -320,7 +335,7 @@ impl Reactor {
             }
             Action::Map(call, map) => match function.memory.map(&map, descriptors.front().map(OwnedFd::as_fd)) {
                 Ok(first_by_calls) => {
-                    if first_by_calls && let Some(more) = self.shared.may_log(LogSubject::Target, Kind::ClientRefused) {
+                    if first_by_calls && let Some(more) = self.shared.may_log(LogSubject::Target, Kind::Tolerated) {
                         tracing::warn!(
                             port = device.port.name,
                             "the client's memory could be shortened (no F_SEAL_SHRINK, or huge pages), and is accessed \

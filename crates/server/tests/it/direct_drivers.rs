@@ -1,11 +1,20 @@
 //! What drivers do with a controller on their bus, in their order: EDK2 and SeaBIOS, Linux,
-//! Windows.
+//! Windows, SPDK.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use ebof_nvme::{Nsid, Sqe, Status};
+use ebof_region::{Access, SharedMapping};
 use ebof_vfio::pci::{PENDING_BITS, VECTOR_TABLE};
 
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use zerocopy::IntoBytes;
+
 use crate::direct::{READ, Rig, WRITE};
-use crate::direct_rig::{DATA, Guest, Rings, prp, transfer};
+use crate::direct_registers::{ENABLE, Pipeline};
+use crate::direct_rig::{DATA, Guest, RAM, RAM_BYTES, Rings, prp, transfer};
 
 fn delete(guest: &mut Guest, id: u32) {
     for opcode in [0x00, 0x04] {
@@ -115,4 +124,86 @@ fn interrupts_of_masked_vectors_are_pending_until_they_are_not() {
     let flush = Sqe::new(0).with_nsid(Nsid(1));
     assert_eq!(guest.call(&mut io, prp(flush, 0, 0)).status(), Status::SUCCESS);
     assert!(guest.interrupted(2));
+}
+
+/// Takes the answer to a question about a region, and the descriptor that comes with it.
+fn region_info(client: &mut Pipeline) -> (Vec<u8>, Option<OwnedFd>) {
+    // As SPDK asks: with as many bytes as it has room for.
+    let mut body = vec![0; 4064];
+    body[..4].copy_from_slice(&4064_u32.to_le_bytes());
+    client.flush();
+    client.put(5, &body);
+    client.send();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut first = [0; 1];
+    recvmsg(&client.stream, &mut [std::io::IoSliceMut::new(&mut first)], &mut control, RecvFlags::PEEK).unwrap();
+    let descriptor = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    (client.take(), descriptor)
+}
+
+#[test]
+fn a_client_that_announces_nothing_rings_doorbells_in_memory_only() {
+    const BYTES: u64 = 1 << 20;
+    let rig = Rig::new("mem:4M");
+    let mut client = Pipeline::new(&rig.socket);
+    let (info, file) = region_info(&mut client);
+    assert_eq!(info[4..8], 0xf_u32.to_le_bytes(), "it can be read, written and mapped, in part");
+    assert_eq!((&info[48..56], &info[56..64]), (&0x1000_u64.to_le_bytes()[..], &0x1000_u64.to_le_bytes()[..]));
+    let page = SharedMapping::map(file.expect("the doorbells"), 0x1000, 0x1000, Access::ALL).unwrap();
+    let (memory_file, memory) = SharedMapping::create("host", BYTES).unwrap();
+    let mut map = [32_u32, 3].map(u32::to_le_bytes).as_flattened().to_vec();
+    map.extend([0, 0, BYTES].map(u64::to_le_bytes).as_flattened());
+    client.put(2, &map);
+    client.send_with(memory_file);
+    // A bus master.
+    client.write_config(4, 0x404);
+    client.write32(0x14, ENABLE);
+    client.flush();
+    client.await_status(1);
+    for turn in 0..3_u32 {
+        let mut identify = prp(Sqe::new(0x06).with_cdw(10, 1), 0x8000, 0);
+        identify.cid = (turn as u16).into();
+        memory.write(0x1000 + 64 * turn as usize, identify.as_bytes()).unwrap();
+        page.store(0, turn + 1).unwrap();
+        let start = Instant::now();
+        while memory.load(0x2000 + 16 * turn as usize + 12).unwrap() != turn | 0x1_0000 {
+            assert!(start.elapsed() < Duration::from_secs(20), "no completion of command {turn}");
+            std::thread::yield_now();
+        }
+        page.store(4, turn + 1).unwrap();
+    }
+    let mut model = [0; 4];
+    memory.read(0x8000 + 24, &mut model).unwrap();
+    assert_eq!(&model, b"ebof");
+    drop(client);
+    // Who says what it can do gets messages, which wake the target.
+    let mut guest = Guest::enabled(&rig.socket);
+    assert!(guest.client.region(0).unwrap().sparse_areas.is_empty());
+    let _ = guest.identify();
+}
+
+#[test]
+fn memory_may_come_in_thousands_of_pieces() {
+    const PIECES: u64 = 3000;
+    let rig = Rig::new("mem:4M");
+    let mut guest = Guest::enabled(&rig.socket);
+    let mut io = guest.create(1, 64);
+    let (file, memory) = SharedMapping::create("pieces", PIECES * 4096).unwrap();
+    let more = RAM + RAM_BYTES;
+    // In the other order in the file: none of them goes on with its neighbour.
+    for at in 0..PIECES {
+        let offset = (PIECES - 1 - at) * 4096;
+        guest.client.dma_map(offset, more + at * 4096, 4096, file.as_raw_fd()).unwrap();
+    }
+    guest.put(DATA, &[7; 4096]);
+    assert_eq!(guest.call(&mut io, transfer(WRITE, 0, 8, DATA, 0)).status(), Status::SUCCESS);
+    let last = more + (PIECES - 1) * 4096;
+    assert_eq!(guest.call(&mut io, transfer(READ, 0, 8, last, 0)).status(), Status::SUCCESS);
+    let mut bytes = [0; 4096];
+    memory.read(0, &mut bytes).unwrap();
+    assert_eq!(bytes, [7; 4096]);
 }

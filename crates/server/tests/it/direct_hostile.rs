@@ -233,7 +233,7 @@ fn lingering() -> (OwnedFd, TcpStream) {
     (stream.into(), other)
 }
 
-fn send_with(stream: &UnixStream, bytes: &[u8], descriptor: OwnedFd) {
+pub(crate) fn send_with(stream: &UnixStream, bytes: &[u8], descriptor: OwnedFd) {
     assert_eq!(try_send_with(stream, bytes, descriptor).unwrap(), bytes.len());
 }
 

@@ -2,6 +2,7 @@
 //! effect, in order, or the controller fails (CSTS.CFS).
 
 use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 use ebof_nvme::{Sqe, Status};
 
 use crate::direct::{READ, Rig};
+use crate::direct_hostile::send_with;
 use crate::direct_rig::{DATA, Guest, Rings, prp, transfer};
 
 const REGION_READ: u16 = 9;
@@ -23,7 +25,7 @@ const FATAL: u32 = 2;
 
 /// A client that sends several messages at once, and has no memory.
 pub(crate) struct Pipeline {
-    stream: UnixStream,
+    pub(crate) stream: UnixStream,
     out: Vec<u8>,
     sent: u16,
     answers: usize,
@@ -43,7 +45,7 @@ impl Pipeline {
         client
     }
 
-    fn put(&mut self, command: u16, body: &[u8]) {
+    pub(crate) fn put(&mut self, command: u16, body: &[u8]) {
         self.sent += 1;
         self.answers += 1;
         self.out.extend(self.sent.to_le_bytes());
@@ -73,6 +75,13 @@ impl Pipeline {
         self.put(DEVICE_RESET, &[]);
     }
 
+    /// Sends what was put with a descriptor, and takes the answer.
+    pub(crate) fn send_with(&mut self, descriptor: OwnedFd) {
+        let out = std::mem::take(&mut self.out);
+        send_with(&self.stream, &out, descriptor);
+        self.take();
+    }
+
     /// Sends what was put, in one piece.
     pub(crate) fn send(&mut self) {
         self.stream.write_all(&self.out).unwrap();
@@ -80,8 +89,13 @@ impl Pipeline {
     }
 
     /// The same, and takes the answers; the body of the last one.
-    fn flush(&mut self) -> Vec<u8> {
+    pub(crate) fn flush(&mut self) -> Vec<u8> {
         self.send();
+        self.take()
+    }
+
+    /// Takes the answers to what was sent.
+    pub(crate) fn take(&mut self) -> Vec<u8> {
         let mut body = Vec::new();
         for _ in 0..std::mem::take(&mut self.answers) {
             let mut header = [0; 16];
@@ -101,7 +115,7 @@ impl Pipeline {
     }
 
     /// Waits until CSTS has this value.
-    fn await_status(&mut self, value: u32) {
+    pub(crate) fn await_status(&mut self, value: u32) {
         let start = Instant::now();
         loop {
             let csts = self.read32(0x1c);

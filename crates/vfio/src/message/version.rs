@@ -23,6 +23,8 @@ pub struct Proposal {
     pub descriptors_max: u32,
     /// Bytes of data that it takes with one message.
     pub data_bytes_max: u64,
+    /// It says what it can do. SPDK's host (26.09) does not.
+    pub names_capabilities: bool,
 }
 
 #[derive(Deserialize)]
@@ -52,12 +54,14 @@ impl Proposal {
             return Err(Errno::NOT_SUPPORTED);
         }
         // The text ends with a zero byte; there may be none, nor a text.
-        let text = match fields.rest().split(|byte| *byte == 0).next() {
-            None | Some([]) => Text::default(),
+        let text = fields.rest().split(|byte| *byte == 0).next().filter(|text| !text.is_empty());
+        let names_capabilities = text.is_some();
+        let text = match text {
+            None => Text::default(),
             Some(text) => serde_json::from_slice(text).map_err(|_malformed| Errno::INVALID)?,
         };
         let Capabilities { max_msg_fds, max_data_xfer_size } = text.capabilities;
-        Ok(Self { minor, descriptors_max: max_msg_fds, data_bytes_max: max_data_xfer_size })
+        Ok(Self { minor, descriptors_max: max_msg_fds, data_bytes_max: max_data_xfer_size, names_capabilities })
     }
 }
 

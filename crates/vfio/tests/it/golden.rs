@@ -52,14 +52,15 @@ fn version() {
     let mut decoder = Decoder::new();
     decoder.push(&hex::read(include_str!("../../testdata/version.hex")), 0);
     let message = decoder.poll().unwrap().unwrap();
-    let proposal = Proposal { minor: 1, descriptors_max: 8, data_bytes_max: 1 << 20 };
+    let proposal = Proposal { minor: 1, descriptors_max: 8, data_bytes_max: 1 << 20, names_capabilities: true };
     assert_eq!(message.command, Ok(Command::Version(proposal)));
     let mut out = Vec::new();
     message.call.agree(&proposal, &mut out);
     let (head, text) = out.split_at(20);
-    assert_eq!(head, hex::read("0700 0100 74000000 01000000 00000000 0000 0100"));
+    assert_eq!(head, hex::read("0700 0100 75000000 01000000 00000000 0000 0100"));
     let text = std::str::from_utf8(text).unwrap();
-    let expected = r#"{"capabilities":{"max_msg_fds":16,"max_data_xfer_size":4096,"pgsizes":4096,"max_dma_maps":512}}"#;
+    let expected =
+        r#"{"capabilities":{"max_msg_fds":16,"max_data_xfer_size":4096,"pgsizes":4096,"max_dma_maps":8192}}"#;
     assert_eq!(text.trim_end_matches('\0'), expected);
     assert_eq!((text.len(), out.len()), (expected.len() + 1, 20 + expected.len() + 1));
 }
@@ -84,7 +85,7 @@ fn a_version_that_is_not_understood_is_refused_and_may_be_tried_again() {
     // Neither text nor end is required.
     decoder.push(&message(0, 1, 0, b"\0\0\x07\0{\"capabilities\":{\"max_msg_fds\":3}}"), 0);
     let message_of = decoder.poll().unwrap().unwrap();
-    let proposal = Proposal { minor: 7, descriptors_max: 3, data_bytes_max: 1 << 20 };
+    let proposal = Proposal { minor: 7, descriptors_max: 3, data_bytes_max: 1 << 20, names_capabilities: true };
     assert_eq!(message_of.command, Ok(Command::Version(proposal)));
     let mut out = Vec::new();
     message_of.call.agree(&proposal, &mut out);
