@@ -1,5 +1,7 @@
 //! The host's end against the controller's end in memory, with the stream split at any byte.
 
+use std::collections::BTreeSet;
+
 use ebof_nvme::{Cid, Cqe, QueueId, Status, opcode};
 use ebof_tcp::{Digest, FatalStatus, controller, host};
 use ebof_testkit::random::Random;
@@ -249,6 +251,89 @@ fn data_of_an_abandoned_command_are_dropped() {
         assert_eq!(target.disk[50_000..59_000], [0xaa; 9000]);
         assert_eq!(target.disk[..50_000], before[..50_000], "no byte of the abandoned write was stored");
     }
+}
+
+/// A command is abandoned while data of another one arrive: those go on.
+#[test]
+fn abandoning_a_command_leaves_the_data_of_others() {
+    for in_capsule in [false, true] {
+        let (mut host, mut target) = connected(host_config(), controller_config(), &mut Cut::Never);
+        let before = target.disk.clone();
+        host.answers = false;
+        if !in_capsule {
+            host.write(1, 0, vec![0xaa; 8000], false);
+        }
+        host.write(2, 50_000, vec![0xbb; 8000], false);
+        exchange(&mut host, &mut target, &mut Cut::Never).unwrap();
+        if in_capsule {
+            host.write(1, 0, vec![0xaa; 8000], true);
+        }
+        host.answer_r2ts();
+        let (front, back) = host.out.split_at(2000);
+        target.receive(front).unwrap();
+        target.connection.abandon(Cid(2));
+        target.awaiting.remove(&2);
+        target.receive(back).unwrap();
+        assert_eq!(target.disk[..8000], [0xaa; 8000], "in the capsule: {in_capsule}");
+        assert_eq!(target.disk[8000..], before[8000..], "nothing of the abandoned write was stored");
+    }
+}
+
+/// The tags of R2Ts that are outstanding are distinct however many entries a queue has.
+#[test]
+fn as_many_r2ts_are_outstanding_as_have_tags() {
+    for (entries, expected) in [(128, 16), (4096, 16), (16_384, 4), (65_535, 1)] {
+        let controller = controller::Config { r2t_bytes: 4096, ..controller_config() };
+        let config = host::Config { r2t_max: 16, ..host_config() };
+        let (_, mut target) = connected(config, controller, &mut Cut::Never);
+        target.connection.set_queue(QueueId(1), entries);
+        let mut out = Vec::new();
+        target.connection.request_data(Cid(9), 80_000, &mut out).unwrap();
+        let tags: BTreeSet<&[u8]> = out.chunks(24).map(|r2t| &r2t[10..12]).collect();
+        assert_eq!((tags.len(), out.len()), (expected, expected * 24), "{entries} entries");
+    }
+}
+
+/// The size of the queue comes while data are awaited: their tag stays good.
+#[test]
+fn a_transfer_outlives_the_size_of_its_queue() {
+    let (mut host, mut target) = connected(host_config(), controller_config(), &mut Cut::Never);
+    host.answers = false;
+    host.write(1, 0, vec![0xaa; 8000], false);
+    exchange(&mut host, &mut target, &mut Cut::Never).unwrap();
+    target.connection.set_queue(QueueId(1), 1024);
+    host.answer_r2ts();
+    exchange(&mut host, &mut target, &mut Cut::Never).unwrap();
+    assert_eq!(done(&mut host, 1).status, Status::SUCCESS);
+    assert_eq!(target.disk[..8000], [0xaa; 8000]);
+}
+
+/// Bytes are counted as data of a command only once it was said where they belong.
+#[test]
+fn data_are_not_taken_before_they_are_announced() {
+    let (mut host, mut target) = connected(host_config(), controller_config(), &mut Cut::Never);
+    host.write(1, 0, vec![7; 512], true);
+    let mut input = &host.out[..];
+    let command = target.connection.poll_event(&mut input).unwrap();
+    assert!(matches!(command, Some(controller::Event::Command { in_capsule: 512, .. })), "{command:?}");
+    assert_eq!((target.connection.data_wanted(), target.connection.data_received(input)), (0, 0));
+    let data = target.connection.poll_event(&mut input).unwrap();
+    assert_eq!(data, Some(controller::Event::Data { cid: Cid(1), offset: 0, length: 512 }));
+    assert_eq!((target.connection.data_wanted(), target.connection.data_received(input)), (512, 512));
+    let end = target.connection.poll_event(&mut &input[512..]).unwrap();
+    assert_eq!(end, Some(controller::Event::DataEnd { cid: Cid(1), digest_ok: true, complete: true }));
+}
+
+/// A command's number is in use until its completion, and so is each that shares its place.
+#[test]
+fn a_host_tells_which_commands_are_outstanding() {
+    let (mut host, mut target) = connected(host_config(), controller_config(), &mut Cut::Never);
+    host.flush(5);
+    host.read(6, 0, 512);
+    let outstanding = |host: &Host| [4, 5, 6, 7].map(|cid| host.connection.is_outstanding(Cid(cid)));
+    assert_eq!(outstanding(&host), [false, true, true, false]);
+    exchange(&mut host, &mut target, &mut Cut::Never).unwrap();
+    assert_eq!(outstanding(&host), [false; 4]);
 }
 
 #[test]

@@ -240,8 +240,40 @@ fn invalid_pdus_at_a_controller_after_initializing() {
             InvalidHeaderField,
             10,
         ),
+        (
+            "tag of the R2T that would come next",
+            vec![in_order(0), in_order(4096), in_order(8192), in_order(12_288), h2c(64, 16_384, 16, false)],
+            InvalidHeaderField,
+            10,
+        ),
     ];
     check(rows, || awaiting_controller(Digest::Allowed, Digest::Allowed));
+}
+
+/// That a tag is out of turn is said of every R2T that is outstanding, also when earlier ones have
+/// been answered.
+#[test]
+fn r2ts_behind_an_answered_one_keep_their_order() {
+    let three_r2ts = || {
+        let config = controller::Config { h2c_data_max: 8192, r2t_bytes: 8192, ..controller_config() };
+        let mut controller = controller::Connection::new(config);
+        controller.feed(&ic_req().dword(12, 2).0).expect("a legal ICReq");
+        controller.set_queue(QueueId(1), 32);
+        controller.request_data(Cid(7), 30_000, &mut Vec::new()).expect("room");
+        controller
+    };
+    let rows = vec![
+        ("third of three", vec![h2c(64, 16_384, 8192, true)], PduSequence, 0),
+        ("third before second", vec![h2c(0, 0, 8192, true), h2c(64, 16_384, 8192, true)], PduSequence, 0),
+        ("first again", vec![h2c(0, 0, 8192, true), h2c(0, 0, 8192, true)], InvalidHeaderField, 10),
+    ];
+    check(rows, three_r2ts);
+
+    let mut controller = three_r2ts();
+    for (tag, offset) in [(0, 0), (32, 8192), (64, 16_384)] {
+        controller.feed(&h2c(tag, offset, 8192, true).0).expect("in order");
+    }
+    assert!(!controller.stop_requesting(Cid(7)), "all that was requested has come");
 }
 
 #[test]
