@@ -3,11 +3,11 @@
 use ebof_nvme::property::{Cap, Version};
 use ebof_testkit::hex;
 use ebof_testkit::vfio::message;
-use ebof_vfio::function::Action;
+use ebof_vfio::function::{Action, Event};
 use ebof_vfio::message::{
     Command, Decoder, Direction, DmaMap, DmaUnmap, InterruptAction, InterruptData, Proposal, SetInterrupts,
 };
-use ebof_vfio::pci::Identity;
+use ebof_vfio::pci::{ConfigEffect, Identity};
 use ebof_vfio::{Errno, PciFunction};
 
 fn function() -> PciFunction {
@@ -119,6 +119,11 @@ fn memory_is_mapped_and_unmapped() {
     ] {
         assert_eq!(decoded(2, wrong, descriptors), Err(Errno::INVALID), "{wrong} {descriptors}");
     }
+    for (flags, readable, writable) in [("00", false, false), ("01", true, false), ("02", false, true)] {
+        let map = format!("20000000 {flags}000000 0010000000000000 0000100000000000 0000300000000000");
+        let direction = Direction { readable, writable };
+        assert_eq!(decoded(2, &map, 1), shown(&Command::DmaMap(DmaMap { direction, ..expected })));
+    }
     let unmap = "18000000 00000000 0000100000000000 0000300000000000";
     let expected = DmaUnmap::Range { address: 0x10_0000, size: 0x30_0000 };
     assert_eq!(decoded(3, unmap, 0), shown(&Command::DmaUnmap(expected)));
@@ -223,6 +228,11 @@ fn regions_are_read_and_written() {
         assert_eq!(answer(&message(6, 9, 0, &hex::read(body)), false), invalid(9), "{body}");
         assert_eq!(answer(&message(6, 10, 0, &hex::read(&format!("{body} 00000000"))), false), invalid(10), "{body}");
     }
+    // As many bytes as a message may have.
+    let most = hex::read("0000000000000000 00000000 00100000");
+    assert_eq!(answer(&message(6, 9, 0, &most), false).len(), 32 + 4096);
+    let written = answer(&message(6, 10, 0, &[&most[..], &[0; 4096]].concat()), false);
+    assert_eq!(written, [&hex::read("0600 0a00 20000000 01000000 00000000")[..], &most].concat());
     let short = "2400000000000000 00000000 04000000 1f001f";
     assert_eq!(answer(&message(6, 10, 0, &hex::read(short)), false), invalid(10));
 }
@@ -250,6 +260,45 @@ fn no_reply_is_sent_where_none_is_wanted() {
     ] {
         assert_eq!(answer(&message(6, number, 0x10, &hex::read(body)), true), [0_u8; 0], "{number}");
     }
+}
+
+/// A function that is gone reads as ones and takes nothing; what it had is there when it is back.
+#[test]
+fn an_absent_function_has_no_registers() {
+    const TABLE: u64 = ebof_vfio::pci::VECTOR_TABLE;
+    let (aqa, entry) = (0x001f_001f_u32.to_le_bytes(), [3_u8; 16]);
+    let read = |function: &PciFunction, at: u64| {
+        let mut bytes = [0; 4];
+        function.read(0, at, &mut bytes).unwrap();
+        bytes
+    };
+    let mut function = function();
+    function.write(0, 0x24, &aqa).unwrap();
+    function.write(0, TABLE, &entry).unwrap();
+    function.is_absent = true;
+    for at in [0, 0x24, 0x14, TABLE, ebof_vfio::pci::PENDING_BITS] {
+        assert_eq!(read(&function, at), [0xff; 4], "{at:#x}");
+        assert_eq!(function.write(0, at, &[1, 0, 0, 0]), Ok(None), "{at:#x}");
+    }
+    function.is_absent = false;
+    assert_eq!((read(&function, 0x24), read(&function, 0x14), read(&function, TABLE)), (aqa, [0; 4], [3; 4]));
+}
+
+/// Of what is written to the configuration space, only a function-level reset resets the function.
+#[test]
+fn only_a_function_level_reset_resets() {
+    let mut function = function();
+    let aqa = |function: &PciFunction| {
+        let mut bytes = [0; 4];
+        function.read(0, 0x24, &mut bytes).unwrap();
+        u32::from_le_bytes(bytes)
+    };
+    function.write(0, 0x24, &0x001f_001f_u32.to_le_bytes()).unwrap();
+    assert_eq!(function.write(7, 4, &[6, 0]), Ok(Some(Event::Config(ConfigEffect::BusMaster(true)))));
+    function.write(7, 0x10, &[0xff; 4]).unwrap();
+    assert_eq!(aqa(&function), 0x001f_001f);
+    assert_eq!(function.write(7, 0x68, &[0, 0x80]), Ok(Some(Event::Config(ConfigEffect::FunctionReset))));
+    assert_eq!(aqa(&function), 0);
 }
 
 #[test]

@@ -121,6 +121,32 @@ fn descriptors_of_an_sgl() {
     assert_eq!(sgl(0x30, LIST, 0xffff_fff0, 512, &memory), Err(Status::INVALID_SGL_COUNT.dnr()));
 }
 
+/// Behind the last entry of a list, and the last descriptor of a segment, may be anything.
+#[test]
+fn nothing_counts_behind_a_list_or_a_segment() {
+    let memory = HostMemory::default();
+    memory.map(LIST, 5);
+    for count in [2, 63, 64, 65, 128, 511, 512] {
+        let entries: Vec<u64> = (0..count).map(|number| 0x10_0000 + number * 0x2000).collect();
+        memory.put_list(LIST, &[&entries[..], &[0xdead_beef; 70]].concat());
+        let pages = entries.iter().map(|&entry| (entry, PAGE));
+        let length = (u32::try_from(count).unwrap() + 1) * PAGE;
+        let expected: Vec<_> = std::iter::once((0x1000, PAGE)).chain(pages).collect();
+        assert_eq!(prps(0x1000, LIST, length, &memory), Ok(expected), "{count} entries");
+    }
+    for count in [1, 31, 32, 33, 65, DESCRIPTORS_MAX] {
+        let expected: Vec<_> = (0..count).map(|number| (0x1000 + u64::from(number) * 32, 16)).collect();
+        let data = expected.iter().map(|&(address, length)| descriptor(0, address, length));
+        let behind = [descriptor(0xf0, u64::MAX, u32::MAX); 8];
+        for (number, descriptor) in (0..).zip(data.chain(behind)) {
+            memory.write(LIST + number * 16, zerocopy::IntoBytes::as_bytes(&descriptor)).unwrap();
+        }
+        assert_eq!(sgl(0x30, LIST, count * 16, count * 16, &memory), Ok(expected), "{count} descriptors");
+    }
+    let one_more = (DESCRIPTORS_MAX + 1) * 16;
+    assert_eq!(sgl(0x30, LIST, one_more, one_more, &memory), Err(Status::INVALID_SGL_COUNT.dnr()));
+}
+
 #[test]
 fn segments_in_a_circle_end() {
     let memory = HostMemory::default();

@@ -71,6 +71,20 @@ fn a_controller_is_enabled_shut_down_and_reset() {
 }
 
 #[test]
+fn each_half_of_an_admin_queue_address_is_replaced_alone() {
+    let mut registers = registers();
+    for at in [0x28, 0x30] {
+        registers.write(at, &0x5555_5555_5555_5000_u64.to_le_bytes());
+        put(&mut registers, at, 0xaaaa_a000);
+        assert_eq!(read64(&registers, at), 0x5555_5555_aaaa_a000, "{at:#x}");
+        put(&mut registers, at + 4, 0xcccc_cccc);
+        assert_eq!(read64(&registers, at), 0xcccc_cccc_aaaa_a000, "{at:#x}");
+    }
+    // CRTO.CRWMT is no longer than CAP.TO.
+    assert_eq!(u64::from(read32(&registers, 0x68)), read64(&registers, 0) >> 24 & 0xff);
+}
+
+#[test]
 fn admin_queues_of_one_entry_are_none() {
     for aqa in [0, 0x0000_001f, 0x001f_0000] {
         let mut registers = registers();
