@@ -105,6 +105,8 @@ fn refusals() {
         ("the same blocks", 1, to(8), &[of(0, 8, 1)], overlap),
         ("the last block of the destination", 1, to(0), &[of(0, 100, 7), of(0, 7, 1)], overlap),
         ("blocks behind it", 1, to(0), &[of(0, 100, 7), of(0, 8, 1)], Status::SUCCESS),
+        ("blocks before it", 1, to(8), &[of(0, 0, 8)], Status::SUCCESS),
+        ("the first block of the destination", 1, to(8), &[of(0, 0, 9)], overlap),
         ("the same blocks of another namespace", 1, format(2, 8), &[of(3, 8, 1)], Status::SUCCESS),
         ("larger blocks", 1, format(2, 8), &[of(2, 8, 1)], refused(Status::INCOMPATIBLE_NAMESPACE)),
         ("a source that is not there", 1, format(2, 8), &[of(4, 8, 1)], refused(Status::INVALID_NAMESPACE)),

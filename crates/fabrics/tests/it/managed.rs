@@ -2,7 +2,7 @@
 
 use ebof_drive::firmware::{Image, Personality};
 use ebof_drive::{Profile, Settings};
-use ebof_fabrics::RefusalReason;
+use ebof_fabrics::{RefusalReason, Step, Task};
 use ebof_nvme::connect::{Connect, Property};
 use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::feature::AsyncEventConfig;
@@ -369,6 +369,30 @@ fn uncorrectable_blocks_and_their_list() {
     assert_eq!(read_status_list(&done.data).unwrap().0.condition(), Completion::Incomplete);
     let done = world.run(admin, get(StatusAction::ALLOCATED, 128));
     assert_eq!(read_status_list(&done.data).unwrap().0.condition(), Completion::Incomplete);
+    // What is looked at ends where the command or the namespace does, and is told up to its length.
+    let part = |slba, blocks, bytes: u32| {
+        let get = GetLbaStatus { slba, bytes: bytes.into(), blocks, action: StatusAction::TRACKED };
+        with_data(get.encode(Nsid(1)), bytes)
+    };
+    for (slba, blocks, bytes, expected) in [
+        (0xffe, 0, 128, Ok((0xffe..0x1000, 7))),
+        (0xffe, 2, 128, Ok((0xffe..0x1000, 7))),
+        (100, 50, 24, Ok((100..150, 1))),
+        (100, 50, 8, Ok((100..150, 0))),
+        (0xffe, 3, 128, Err(Status::LBA_OUT_OF_RANGE)),
+        (0x1000, 0, 128, Err(Status::LBA_OUT_OF_RANGE)),
+        (0, 1, 4, Err(Status::INVALID_FIELD)),
+    ] {
+        let now_ms = world.now_ms;
+        let step = world.queues.get_mut(&admin).unwrap().submit(&part(slba, blocks, bytes), now_ms);
+        let found = match &step {
+            Step::Execute(_, Task::LbaStatus(query)) => Ok((query.range.clone(), query.ranges_max)),
+            _ => Err(()),
+        };
+        assert_eq!(found.ok(), expected.clone().ok(), "{slba:#x} {blocks} {bytes}");
+        let done = world.carry_out(admin, step, &[]);
+        assert!(expected.map_or_else(|status| done.status().is(status), |_| done.status().is_success()));
+    }
     assert!(world.run(admin, get(StatusAction(1), 128)).status().is(Status::INVALID_FIELD));
     // Without a drive these commands are not supported.
     let (other, _) = world.controller(DRIVE, ALICE);
