@@ -262,6 +262,9 @@ fn classify(action: Action, source: &io::Error) -> Class {
 fn advice(source: &io::Error) -> &'static str {
     match Errno::from_io_error(source) {
         Some(Errno::NOSPC) => "; free space on the file system that holds it",
+        Some(Errno::ACCESS | Errno::PERM) => {
+            "; give this user the right to it (owner, group or mode of the file and its directories), or run this as one who has it"
+        }
         Some(Errno::DQUOT) => "; raise the quota of its owner or free space",
         Some(Errno::FBIG) => "; the file system or `ulimit -f` allows no file this large",
         Some(Errno::ROFS) => "; its file system has become read-only: see the kernel log",

@@ -8,6 +8,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -89,8 +90,7 @@ impl Io {
             Engine::Auto => match Ring::new(entries) {
                 Ok(ring) => Backing::Ring(ring),
                 Err(error) => {
-                    let error = no_ring(error);
-                    tracing::info!(%error, "no io_uring: files and block devices are served by threads, more slowly");
+                    tell_of_threads(&no_ring(error));
                     Backing::Threads(Threads::new(entries)?)
                 }
             },
@@ -271,6 +271,22 @@ impl Default for IoFactory {
 impl fmt::Debug for IoFactory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("IoFactory")
+    }
+}
+
+/// Tells it once, not for every thread that would have a ring; as a warning where a limit is the
+/// reason, which somebody can raise.
+fn tell_of_threads(error: &Error) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    const WHAT: &str = "no io_uring: files and block devices are served by threads, more slowly";
+    if TOLD.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    match error {
+        Error::Engine { source, .. } if source.kind() == io::ErrorKind::OutOfMemory => {
+            tracing::warn!(%error, "{WHAT}");
+        }
+        _ => tracing::info!(%error, "{WHAT}"),
     }
 }
 

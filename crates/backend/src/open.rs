@@ -165,7 +165,8 @@ impl PathSpec<'_> {
         options.open(self.path).map_err(|source| {
             let path = self.path.to_owned();
             match Errno::from_io_error(&source) {
-                Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) if !self.read_only => {
+                // Whoever may not read it, either, gets no further without writing.
+                Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) if !self.read_only && self.is_readable() => {
                     OpenError::NotWritable { path, source }
                 }
                 Some(Errno::INVAL) if direct => OpenError::NoDirect { path, source },
@@ -173,6 +174,10 @@ impl PathSpec<'_> {
                 _ => self.system("open it", source),
             }
         })
+    }
+
+    fn is_readable(&self) -> bool {
+        rustix::fs::access(self.path, rustix::fs::Access::READ_OK).is_ok()
     }
 
     /// Locks the file: exclusively, or shared with other readers if it is opened read-only. Refuses

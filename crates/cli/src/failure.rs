@@ -111,8 +111,43 @@ pub(crate) fn text(error: &anyhow::Error) -> String {
     if let Some(connect) = connect_error(error) {
         return format!("{}{connect:#}", place(error));
     }
-    // The chain in one line: `opening x: permission denied`.
-    format!("{error:#}")
+    let line = chain(error);
+    match no_right(error) {
+        Some(advice) => format!("{line}\n  {advice}"),
+        None => line,
+    }
+}
+
+/// The chain in one line: `opening x: permission denied`. A cause that was told is not repeated.
+fn chain(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain().map(ToString::to_string).filter(|cause| !cause.is_empty()) {
+        if line.is_empty() {
+            line = cause;
+        } else if !line.contains(&cause) {
+            line = format!("{line}: {cause}");
+        }
+    }
+    line
+}
+
+/// What to do if the system did not permit a plain operation on a file. Errors that have a type
+/// bring their own advice.
+fn no_right(error: &anyhow::Error) -> Option<String> {
+    let refused = error.downcast_ref::<io::Error>()?;
+    if refused.kind() != io::ErrorKind::PermissionDenied {
+        return None;
+    }
+    let user = rustix::process::geteuid();
+    Some(if user.is_root() {
+        "root may not do that here, either: see how the file system is mounted, and what confines this process \
+         (a container, a unit of systemd, AppArmor, SELinux)"
+            .to_owned()
+    } else {
+        format!(
+            "this runs as the user {user}, who has no right to that: give it to them, or run this as a user who has it, such as root"
+        )
+    })
 }
 
 /// The error as a JSON document.
@@ -139,7 +174,7 @@ pub(crate) fn details(error: &anyhow::Error) -> Object {
     } else if let Some(failure) = error.downcast_ref::<Failure>() {
         details = details.with("message", failure.message.as_str()).with("advice", failure.advice.clone());
     } else {
-        details = details.with("message", text(error)).with("advice", None::<String>);
+        details = details.with("message", chain(error)).with("advice", no_right(error));
     }
     if let Some((status, name)) = status(error) {
         let object = Object::new().with("name", name).with("sct", status.code_type()).with("sc", status.code());

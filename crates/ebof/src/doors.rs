@@ -141,7 +141,7 @@ impl Doors {
             return Ok(Some(open.local));
         }
         let Some(address) = door.wanted else { return Ok(None) };
-        let listener = serving.listen(address).with_context(|| format!("listening on {scheme}://{address}"))?;
+        let listener = serving.listen(address).map_err(|error| refused(&format!("{scheme}://{address}"), &error))?;
         let open = accept(serving.as_ref(), scheme, listener)?;
         let local = open.local;
         door.open = Some(open);
@@ -169,7 +169,7 @@ impl Doors {
                 return Err(format!("only a new start can serve {scheme}: the target is not managed over the network"));
             };
             let listen = |address| {
-                serving.listen(address).map_err(|error| format!("listening on {scheme}://{address}: {error}"))
+                serving.listen(address).map_err(|error| refused(&format!("{scheme}://{address}"), &error).to_string())
             };
             moves.push((scheme, address, address.map(listen).transpose()?));
         }
@@ -222,4 +222,15 @@ impl fmt::Debug for Doors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Doors").finish_non_exhaustive()
     }
+}
+
+/// The error of an address where the program cannot listen, with what to do.
+pub(crate) fn refused(address: &str, error: &io::Error) -> anyhow::Error {
+    let advice = match error.kind() {
+        io::ErrorKind::AddrInUse => "; another program listens there: stop it, or choose another port",
+        io::ErrorKind::AddrNotAvailable => "; this machine has no such address: see `ip addr`",
+        io::ErrorKind::PermissionDenied => "; ports below 1024 need root, or CAP_NET_BIND_SERVICE",
+        _ => "",
+    };
+    anyhow::anyhow!("listening on {address}: {error}{advice}")
 }

@@ -10,7 +10,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use axum::extract::RawQuery;
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
@@ -20,6 +19,8 @@ use axum::{Json, Router};
 use ebof_manage::Target as _;
 use ebof_server::{Exposition, MetricsDetail, Target};
 use tokio::net::TcpSocket;
+
+use crate::doors::refused;
 
 /// The type of the OpenMetrics text format (OpenMetrics 1.0, Protocol Negotiation).
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -68,7 +69,7 @@ fn serve_for(address: SocketAddr, target: Arc<Target>, lifetime: Duration) -> an
             socket.bind(address)?;
             socket.listen(BACKLOG)
         };
-        listen().with_context(|| format!("listening on http://{address} for metrics"))?
+        listen().map_err(|error| refused(&format!("http://{address} for metrics"), &error))?
     };
     let address = listener.local_addr()?;
     let listener = listener::Listener::new(listener, lifetime);

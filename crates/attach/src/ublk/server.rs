@@ -70,6 +70,7 @@ pub fn check() -> Result<(), Error> {
         let advice = match error.kind() {
             io::ErrorKind::NotFound => "it needs Linux 6.5 or newer with the module ublk_drv (modprobe ublk_drv)",
             io::ErrorKind::PermissionDenied => "run as root, and where io_uring is permitted",
+            io::ErrorKind::OutOfMemory => "raise the limit of locked memory (`ulimit -l`, LimitMEMLOCK= of systemd)",
             _ => "io_uring may be switched off here (sysctl kernel.io_uring_disabled)",
         };
         Error::Ublk(format!("opening /dev/ublk-control failed: {error}; {advice}"))

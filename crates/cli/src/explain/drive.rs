@@ -42,7 +42,7 @@ fn unsupported(device: &str, command: u8) -> Option<String> {
         }
         opcode::FORMAT_NVM => (oacs::FORMAT_NVM, "it does not format"),
         opcode::FIRMWARE_DOWNLOAD | opcode::FIRMWARE_COMMIT => (oacs::FIRMWARE, "it takes no firmware"),
-        opcode::DEVICE_SELF_TEST => (oacs::DEVICE_SELF_TEST, "it does not test itself"),
+        opcode::DEVICE_SELF_TEST => return Some(no_self_test(device)),
         opcode::SECURITY_SEND | opcode::SECURITY_RECEIVE => (oacs::SECURITY, "it has no security protocols"),
         opcode::DIRECTIVE_SEND | opcode::DIRECTIVE_RECEIVE => (oacs::DIRECTIVES, "it has no directives"),
         command::SANITIZE_NAMESPACE => {
@@ -60,6 +60,14 @@ fn unsupported(device: &str, command: u8) -> Option<String> {
         "{device} does not have this command, {what}: see bit {} of oacs in `ebof id-ctrl {device} -H`",
         bit.trailing_zeros()
     ))
+}
+
+/// A controller without self-tests, such as that of plain namespaces.
+fn no_self_test(device: &str) -> String {
+    format!(
+        "{device} does not test itself (bit 4 of oacs in `ebof id-ctrl {device} -H`): a drive does, plain namespaces do \
+         not; test what is below them where it is, or have blocks of a namespace read with `ebof verify`"
+    )
 }
 
 /// What to do if there is not as much capacity as was asked for.
@@ -267,7 +275,7 @@ fn firmware(device: &str, status: Status) -> Option<String> {
 fn log_page(device: &str, sqe: &Sqe, status: Status) -> Option<String> {
     let GetLogPage { lid, lsp, .. } = GetLogPage::decode(sqe);
     if lid == Lid::DEVICE_SELF_TEST && status.is(Status::INVALID_LOG_PAGE) {
-        return Some(format!("{device} does not test itself: see bit 4 of oacs in `ebof id-ctrl {device} -H`"));
+        return Some(no_self_test(device));
     }
     if lid != Lid::PERSISTENT_EVENT || !status.is(Status::COMMAND_SEQUENCE_ERROR) {
         return None;

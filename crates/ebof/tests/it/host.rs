@@ -6,6 +6,7 @@ mod devices;
 mod drive;
 mod errors;
 mod nvme_cli;
+mod permissions;
 mod protection;
 mod schema;
 mod services;

@@ -264,6 +264,10 @@ fn a_target_without_a_drive_refuses_commands_of_drives() {
         (vec!["format", &namespace, "--force"], ["Format NVM: the controller answered", "bit 1 of oacs"]),
         (vec!["sanitize", &controller, "-a", "2", "--force"], ["Sanitize: the controller answered", "sanicap"]),
         (vec!["device-self-test", &controller], ["does not test itself", "bit 4 of oacs"]),
+        (
+            vec!["device-self-test", &controller, "-s", "short", "--wait"],
+            ["Device Self-test: the controller answered Invalid Command Opcode", "read with `ebof verify`"],
+        ),
         (vec!["fw-download", &controller, "-f", &image], ["Firmware Image Download: the controller", "bit 2 of oacs"]),
         (vec!["security-recv", &controller, "-x", "8"], ["Security Receive: the controller answered", "bit 0 of oacs"]),
         (vec!["get-lba-status", &namespace, "-a", "2"], ["Get LBA Status: the controller answered", "bit 9 of oacs"]),
