@@ -101,3 +101,23 @@ fn mistakes_in_a_group_and_a_queue_are_explained() {
     fails(&[&uri, "--iodepth", "64", "-Q", "32"], "takes 31 commands at a time");
     fails(&[&uri, "--rate", "0"], "a rate of 0");
 }
+
+#[test]
+fn what_is_advised_in_place_of_overwriting_works() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("disk.img");
+    std::fs::write(&file, vec![7; 1 << 20]).unwrap();
+    let source = file.to_str().unwrap();
+    let is_whole = || std::fs::read(&file).unwrap().iter().all(|&byte| byte == 7);
+    let write = ["--rw", "write", "--runtime", "0.2"];
+    let output = bench(&[&[source], &write[..]].concat());
+    let error = serde_json::from_slice::<Value>(&output.stdout).unwrap()["error"].clone();
+    assert_eq!((output.status.code(), &error["kind"]), (Some(2), &"usage".into()), "{error}");
+    let advice = "measure reads, or a device without data; say --overwrite if they may be lost";
+    assert_eq!(error["advice"], advice);
+    document(&[source, "--rw", "read", "--runtime", "0.2"]);
+    document(&[&["mem:1Mi"], &write[..]].concat());
+    assert!(is_whole(), "it was written to");
+    document(&[&[source, "--overwrite"], &write[..]].concat());
+    assert!(!is_whole());
+}

@@ -260,3 +260,27 @@ fn what_is_no_edit_is_refused_with_what_is_accepted() {
         assert!(code == status && message.contains(part), "{path} {body}: {code} {message}");
     }
 }
+
+/// Memory keeps its size: the way that is advised ends with another namespace of the size wanted.
+#[test]
+fn memory_gets_another_size_as_the_advice_says() {
+    let directory = tempfile::tempdir().unwrap();
+    let serving = filled(directory.path());
+    serving.told(&["target", "add", "namespace", NQN, "mem:1Mi"]);
+    let uri = |nsid: u32| format!("nvme+tcp://127.0.0.1:{}/{NQN}/{nsid}", port(&serving));
+    let host_does = |args: &[&str]| assert!(ebof(directory.path()).args(args).status().unwrap().success(), "{args:?}");
+    let data = directory.path().join("data");
+    std::fs::write(&data, [7; 4096]).unwrap();
+    host_does(&["write", &uri(2), "-s", "0", "-d", "data"]);
+    let told = serving.refused(&["target", "resize", &format!("{NQN}/2"), "2Mi"]);
+    let advice = "add another one of that size, have hosts copy what they need, and remove this one then";
+    assert!(told.contains(advice) && told.contains("data are lost"), "{told}");
+    serving.told(&["target", "add", "namespace", NQN, "mem:2Mi"]);
+    host_does(&["read", &uri(2), "-s", "0", "-z", "4096", "-d", "copy"]);
+    host_does(&["write", &uri(3), "-s", "0", "-d", "copy"]);
+    serving.told(&["target", "remove", "namespace", &format!("{NQN}/2"), "--yes"]);
+    let host = connect(&serving).unwrap();
+    assert_eq!(host.namespaces().unwrap(), [Nsid(1), Nsid(3)]);
+    host_does(&["read", &uri(3), "-s", "0", "-z", "4096", "-d", "again"]);
+    assert_eq!(std::fs::read(directory.path().join("again")).unwrap(), [7; 4096]);
+}

@@ -255,3 +255,33 @@ fn a_live_socket_is_refused_and_a_stale_one_replaced() {
     let told = child.refused(&["show"]);
     assert!(told.contains("no target has its control socket there"), "{told}");
 }
+
+/// Advice in words, of which one part destroys: each part leads on, the harmless ones first.
+#[test]
+fn a_full_drive_is_used_again_as_the_advice_says() {
+    let directory = tempfile::tempdir().unwrap();
+    let second = "[[drives]]\nname = \"d1\"\nbacking = \"mem:64Mi\"\n[[subsystems]]\nnqn = \"nqn.2014-08.org.example:box:d1\"\n\
+                  allow_any_host = true\nports = [\"fabric1\"]\ndrive = \"d1\"\n";
+    let full = BOX.replace("functions = 2\n", "functions = 2\nnamespaces = 2\n");
+    std::fs::write(directory.path().join("box.toml"), full + second).unwrap();
+    let running = Box::start(directory.path());
+    let add = |drive: &str, size: &str| ["add".to_owned(), "namespace".to_owned(), drive.to_owned(), size.to_owned()];
+    let told = |words: &[String]| running.told(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    let refused = |words: &[String]| running.refused(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    told(&add("d0", "150M"));
+    let text = refused(&add("d0", "200M"));
+    assert!(
+        text.contains("choose a smaller size") && text.contains("or delete a namespace whose data may be lost"),
+        "{text}"
+    );
+    told(&add("d0", "8M"));
+    let text = refused(&add("d0", "8M"));
+    let advice = "use another drive; or delete one whose data may be lost (`ebof target remove namespace NAMESPACE`)";
+    assert!(text.contains(advice), "{text}");
+    told(&add("d1", "8M"));
+    let remove = |name: &str| running.told(&["remove", "namespace", name, "--yes-destroy-data", name]);
+    remove("d0/ns2");
+    told(&add("d0", "8M"));
+    remove("d0/ns1");
+    told(&add("d0", "200M"));
+}

@@ -88,6 +88,10 @@ fn protection_is_never_dropped_silently() {
     assert!(
         remarks[0].ends_with("warning: this host must authenticate, which this build cannot check: it is left out")
     );
+    // Without its keys, as the advice says, it may connect.
+    let (config, remarks) = with(host, host).unwrap();
+    assert_eq!((config.hosts.len(), config.subsystems[0].allowed_hosts.len()), (1, 1));
+    assert!(!remarks.iter().any(|line| line.contains("left out")), "{remarks:?}");
 }
 
 #[test]

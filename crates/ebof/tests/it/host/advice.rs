@@ -161,3 +161,26 @@ fn a_protected_namespace_can_be_deleted_as_the_hint_says() {
     follow(|args| rig.run(args), &delete, &["--hostnqn", ALICE]);
     rig.run(&delete).ok();
 }
+
+/// Advice in words, of which one part destroys: each part leads on, the harmless ones first.
+#[test]
+fn a_full_drive_is_used_again_as_the_hints_say() {
+    let rig = Drive::new("512M", ",namespaces=2");
+    let create = |size: &str| rig.host(ALICE, "create-ns", "", &["-S", size]);
+    create("300M").ok();
+    let refused = create("400M");
+    let text = refused.failed();
+    assert!(
+        text.contains("ask for less; ") && text.ends_with("or delete a namespace whose data may be lost\n"),
+        "{text}"
+    );
+    create("16M").ok();
+    let refused = create("8M");
+    let text = refused.failed();
+    assert!(text.contains("as many namespaces as it can (2): use another drive, or delete one"), "{text}");
+    let delete = |nsid: &str| rig.host(ALICE, "delete-ns", "", &["-n", nsid, "--force"]).ok();
+    delete("2");
+    create("8M").ok();
+    delete("1");
+    create("400M").ok();
+}
