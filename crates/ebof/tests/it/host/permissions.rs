@@ -78,7 +78,7 @@ fn what_a_user_may_not_do_says_what_to_do() {
         (serve(&["shown.img"]), "shown.img cannot be opened for writing", "shown.img,readonly`, or make it writable"),
         (serve(&["mem:1M", "--metrics", "127.0.0.1:81"]), "listening on http://127.0.0.1:81 for metrics", low),
         (
-            serve(&["mem:1M", "--https", "127.0.0.1:81", "--state", "own/state"]),
+            vec!["serve", "mem:1M", "--listen", "tcp://127.0.0.1:0", "--https", "127.0.0.1:81"],
             "listening on https://127.0.0.1:81",
             low,
         ),

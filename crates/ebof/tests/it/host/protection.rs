@@ -146,3 +146,27 @@ fn a_block_device_leaves_protection_information_to_the_controller() {
     assert!(read.stdout == pattern, "what the disk has is in the namespace, with its tags: {}", read.stderr);
     assert_eq!(rig.run(&["disconnect", "-n", NQN]).ok(), format!("NQN:{NQN} disconnected 1 controller(s)\n"));
 }
+
+#[test]
+fn a_namespace_with_metadata_becomes_a_block_device_as_the_message_says() {
+    if !can_attach() {
+        println!("SKIPPED: no /dev/fuse or /dev/loop-control here, or no right to use them");
+        return;
+    }
+    let rig = Rig::new("64Mi", "");
+    let drive = rig.uri("");
+    for (nsid, format) in [("1", "0x12"), ("2", "0")] {
+        rig.run(&["create-ns", &drive, "-s", "4096", "-c", "4096", "-f", format]).ok();
+        rig.run(&["attach-ns", &drive, "-n", nsid, "-c", "0"]).ok();
+    }
+    let attached = rig.attach();
+    let [with, without] = attached["namespaces"].as_array().unwrap().as_slice() else { panic!("{attached}") };
+    let problem = with["problem"].as_str().unwrap_or_else(|| panic!("{attached}"));
+    assert!(problem.contains("attach another namespace, or format it without: all its data are lost"), "{problem}");
+    assert!(with["path"].is_null() && without["path"].is_string(), "{attached}");
+    rig.run(&["disconnect-all"]).ok();
+    rig.run(&["format", &rig.uri("/1"), "-l", "0", "--force"]).ok();
+    let attached = rig.attach();
+    assert!(attached["namespaces"][0]["path"].is_string(), "{attached}");
+    rig.run(&["disconnect-all"]).ok();
+}
