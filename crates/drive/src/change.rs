@@ -323,7 +323,10 @@ impl State {
             }
             Change::SelfTested { self_test } => self.self_test = *self_test,
             Change::Sanitized { sanitize } => {
-                if self.sanitize.is_processing() && !sanitize.is_processing() && sanitize.is_erased() {
+                // Not by one that fails: that an earlier one had erased everything says nothing about
+                // writes that are not counted yet.
+                let is_over = self.sanitize.is_processing() && sanitize.restriction().is_none();
+                if is_over && sanitize.is_erased() {
                     self.plaintext = self.namespaces.values().any(|namespace| !namespace.shape.encrypted);
                 }
                 self.sanitize = *sanitize;

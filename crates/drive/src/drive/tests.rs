@@ -10,6 +10,8 @@ use ebof_nvme::{Cid, HostId, Nqn, QueueId};
 use proptest::prelude::*;
 use zerocopy::FromBytes;
 
+mod sanitized;
+
 const GIB: u64 = 1 << 30;
 
 struct Bench {
