@@ -183,6 +183,13 @@ mod tests {
         assert_eq!((allocator.allocate(), allocator.dirty(9)), (None, vec![3]));
         allocator.mark_clean(3);
         assert_eq!((allocator.allocate(), allocator.free_count()), (Some(3), 30));
+        // What is free, or is none of its extents, is not freed.
+        for extent in [3, 3, 80, 100, u32::MAX] {
+            allocator.free(extent);
+        }
+        assert_eq!((allocator.free_count(), allocator.clean_count(), allocator.dirty(9)), (31, 30, vec![3]));
+        allocator.mark_clean(3);
+        assert_eq!((allocator.allocate(), allocator.free_count()), (Some(3), 30));
         allocator.raise(1000);
         assert_eq!((allocator.high_water(), allocator.allocate()), (100, Some(70)));
     }

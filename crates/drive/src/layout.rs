@@ -240,6 +240,11 @@ mod tests {
             assert_eq!(layout.extent_bytes, extent, "{capacity}");
             assert!(layout.capacity_bytes >= capacity && layout.capacity_bytes - capacity < extent);
             assert!(u64::from(layout.extents()) <= EXTENTS_MAX);
+            let records = u64::from(layout.extents()) * EXTENT_RECORD_BYTES;
+            assert!(layout.checkpoint_bytes() >= STATE_BYTES_MAX + records);
+            for slot in 1..SLOTS {
+                assert_eq!(layout.slot(slot + 1), layout.slot(slot).map(|at| at + SLOT_BYTES));
+            }
             let mut at = MIB;
             for (begin, bytes) in [
                 (layout.journal(0), JOURNAL_BYTES),

@@ -174,6 +174,28 @@ fn what_a_transaction_has_created_goes_wherever_the_journal_ends() {
     assert_eq!(bench.made(&Request::Withdraw(volume)).changes, vec![], "it is gone");
 }
 
+/// What a drive remembers of transactions is bounded in number and size.
+#[test]
+fn transactions_that_are_remembered_are_limited() {
+    let mut bench = Bench::new();
+    let none = Unfinished::default;
+    let protected = |count: u32| Unfinished { protected: (0..count).map(|nsid| (nsid, true)).collect(), ..none() };
+    let bytes = |count: u32| serde_json::to_vec(&protected(count)).unwrap().len();
+    let counts: Vec<u32> = (1..20_000).collect();
+    let fits = counts[counts.partition_point(|&count| bytes(count) <= Unfinished::BYTES_MAX) - 1];
+    let refused = Status::INVALID_FIELD;
+    assert!(bench.refused(&Request::Begin("t".into(), protected(fits + 1))).is(refused));
+    assert!(bench.refused(&Request::Begin("t".repeat(Unfinished::ID_BYTES_MAX + 1), none())).is(refused));
+    bench.made(&Request::Begin("t".into(), protected(fits)));
+    assert!(bench.refused(&Request::Begin("t".into(), none())).is(refused), "it is there");
+    for number in 1..Unfinished::MAX {
+        bench.made(&Request::Begin(format!("{number:0>64}"), none()));
+    }
+    assert!(bench.refused(&Request::Begin("u".into(), none())).is(refused));
+    bench.made(&Request::End("t".into()));
+    bench.made(&Request::Begin("u".into(), none()));
+}
+
 fn image(revision: &str, personality: Personality) -> Arc<[u8]> {
     let image = Image { product: PRODUCT.into(), revision: revision.into(), personality };
     image.encode().unwrap().into()

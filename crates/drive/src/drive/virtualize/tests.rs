@@ -259,6 +259,9 @@ fn a_function_is_placed_by_one_record_or_not_at_all() {
     let more = Placement { queues: 81, ..online.clone() };
     assert!(bench.ask(&Origin::box_(), &Request::Place(id, more)).unwrap_err().is(Status::INVALID_RESOURCE_ID));
     assert_eq!(Placement::from(&bench.function(1)), online);
+    // All that the others leave, its own among them.
+    let most = Placement { queues: 80, ..online.clone() };
+    bench.ask(&Origin::box_(), &Request::Place(id, most)).unwrap();
     let back = bench.ask(&Origin::box_(), &Request::Place(id, Placement::default())).unwrap();
     assert_eq!((back.changes.len(), back.lost), (1, vec![(Nsid::ALL, Some(id))]));
     assert_eq!(bench.function(1), Function::default());
