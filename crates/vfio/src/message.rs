@@ -28,8 +28,6 @@ pub const MESSAGE_BYTES_MAX: u32 = 32 + DATA_BYTES_MAX;
 /// Descriptors with one message at most (`max_msg_fds`). QEMU takes no server with more.
 pub const DESCRIPTORS_MAX: usize = 16;
 /// Ranges of memory that are mapped at a time at most (`max_dma_maps`).
-///
-/// SPDK's host has each huge page of 2 MiB mapped by itself: these are 16 GiB.
 pub const DMA_MAPS_MAX: usize = 8192;
 /// Granularity of those ranges (`pgsizes`).
 pub const DMA_PAGE_BYTES: u64 = 4096;
