@@ -322,15 +322,7 @@ impl State {
                 }
             }
             Change::SelfTested { self_test } => self.self_test = *self_test,
-            Change::Sanitized { sanitize } => {
-                // Not by one that fails: that an earlier one had erased everything says nothing about
-                // writes that are not counted yet.
-                let is_over = self.sanitize.is_processing() && sanitize.restriction().is_none();
-                if is_over && sanitize.is_erased() {
-                    self.plaintext = self.namespaces.values().any(|namespace| !namespace.shape.encrypted);
-                }
-                self.sanitize = *sanitize;
-            }
+            Change::Sanitized { sanitize } => self.sanitized(*sanitize),
             Change::Captured { telemetry } => self.telemetry = *telemetry,
             Change::CntlidAssigned { cntlid, assignment } => {
                 self.assigned_cntlids.insert(cntlid, assignment);
@@ -339,6 +331,17 @@ impl State {
                 self.assigned_cntlids.retain(|cntlid, _| !cntlids.contains(cntlid));
             }
         }
+    }
+
+    /// A sanitize operation has begun, gone on or ended.
+    fn sanitized(&mut self, sanitize: Sanitize) {
+        // Not by one that fails: that an earlier one had erased everything says nothing about writes
+        // that are not counted yet.
+        let is_over = self.sanitize.is_processing() && sanitize.restriction().is_none();
+        if is_over && sanitize.is_erased() {
+            self.plaintext = self.namespaces.values().any(|namespace| !namespace.shape.encrypted);
+        }
+        self.sanitize = sanitize;
     }
 
     /// The names of the namespaces on the medium. Other volumes there belong to no namespace.

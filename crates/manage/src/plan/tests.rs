@@ -249,10 +249,8 @@ fn what_is_slow_can_change_without_a_restart() {
 #[test]
 fn a_key_that_is_not_written_is_told_by_its_default() {
     let with = |table: &str, line: &str| {
-        let text = format!(
-            "[target]\n[[ports]]\nid = 1\nlisten = \"tcp://10.0.0.1:4420\"\n[[subsystems]]\nnqn = \"disks\"\nserial = \"1\"\n\
-             allow_any_host = true\nnamespaces = [{{ nsid = 1, drive = \"a.img\", ana_group = 1 }}]\n"
-        );
+        let text = "[target]\n[[ports]]\nid = 1\nlisten = \"tcp://10.0.0.1:4420\"\n[[subsystems]]\nnqn = \"disks\"\nserial = \"1\"\n\
+             allow_any_host = true\nnamespaces = [{ nsid = 1, drive = \"a.img\", ana_group = 1 }]\n";
         text.replacen(table, &format!("{table}{line}"), 1)
     };
     for (table, line, text) in [
