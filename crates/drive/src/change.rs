@@ -335,8 +335,8 @@ impl State {
 
     /// A sanitize operation has begun, gone on or ended.
     fn sanitized(&mut self, sanitize: Sanitize) {
-        // Not by one that fails: that an earlier one had erased everything says nothing about writes
-        // that are not counted yet.
+        // Not by one that fails: that an earlier one had erased everything says nothing about
+        // writes that are not counted yet.
         let is_over = self.sanitize.is_processing() && sanitize.restriction().is_none();
         if is_over && sanitize.is_erased() {
             self.plaintext = self.namespaces.values().any(|namespace| !namespace.shape.encrypted);

@@ -144,8 +144,9 @@ is_another() { local now; now=$(uuid_of) && [[ -n $now && $now != "$1" ]]; }
 writes_of() { awk '{print $5}' "/sys/block/${1#/dev/}/stat"; }
 has_written() { (($(writes_of "$1") > $2)); }
 ended() { ! kill -0 "$1" 2>/dev/null; }
-# Linux' nvme-tcp sends as whoever submits, without MSG_NOSIGNAL: whose command is the first one after
-# the target's end gets SIGPIPE ("failed to send request -32"). It is ignored, as fio inherits it.
+# Linux' nvme-tcp sends as whoever submits, without MSG_NOSIGNAL: whose command is the first one
+# after the target's end gets SIGPIPE ("failed to send request -32"). It is ignored, as fio inherits
+# it.
 writes_on() ( # for so many seconds, 16 at a time
   trap '' PIPE
   fio --name=swapped --filename="$1" --rw=randwrite --bs=4k --ioengine=libaio --iodepth=16 --direct=1 --randrepeat=0 \

@@ -35,7 +35,12 @@
 //! ```text
 //!             lists, and may hold another
 //! Unproven ------------------------------> Gone, with an event
+//!
+//!      has looked and not found it            the time is over
+//! Gone ----------------------------> Hidden -------------------> Announced, second event
 //! ```
+//! What waits in such a block device is sent once more after a delay (1 s by default), although the
+//! device is going: it must not find the NSID by then.
 
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry as Slot;
@@ -64,6 +69,8 @@ enum Stage {
     /// The namespace was removed or replaced: the host is shown none. The flag says whether it has
     /// looked without having read the event's log.
     Gone { was: Was, looked: bool },
+    /// The host knows that it is gone, and is shown none until then, milliseconds.
+    Hidden { until_ms: u64 },
     /// The host knows that there was a change.
     Announced,
     /// The host may hold another object than this one.
@@ -144,6 +151,10 @@ impl Proof {
 /// not do so again, milliseconds: longer than Linux repeats a command five times, each of which may
 /// take as long as its time-out, 30 s, on a link that is slow.
 const PROOF_MS: u64 = 180_000;
+
+/// How long a namespace stays away for a host that compares nothing, milliseconds: longer than what
+/// waited for the one before is repeated.
+const HIDDEN_MS: u64 = 30_000;
 
 impl Replaced {
     /// For a controller that comes now: `known` is what its subsystem's NSIDs have named, `shown`
@@ -241,10 +252,10 @@ impl Replaced {
             // It has seen that there is none.
             (Stage::Unproven(_), Look::List(after)) if nsid > after => unread || now.namespaces.find(nsid).is_some(),
             (stage @ Stage::Gone { .. }, Look::List(after)) if nsid > after => {
-                seen(stage, unread, now.namespaces.find(nsid).is_some(), &mut more)
+                seen(stage, unread, now.namespaces.find(nsid).is_some(), now_ms, &mut more)
             }
             (stage @ Stage::Gone { .. }, Look::One(at, _)) if at == nsid => {
-                seen(stage, unread, now.namespaces.find(nsid).is_some(), &mut more)
+                seen(stage, unread, now.namespaces.find(nsid).is_some(), now_ms, &mut more)
             }
             _ => true,
         });
@@ -258,7 +269,7 @@ impl Replaced {
             return (Arc::clone(&shown), shown);
         }
         let mut admin = Subsystem::clone(&shown);
-        let hidden = |nsid| matches!(self.nsids.get(&nsid), Some(Stage::Gone { .. }));
+        let hidden = |nsid| matches!(self.nsids.get(&nsid), Some(Stage::Gone { .. } | Stage::Hidden { .. }));
         if shown.drive.is_some() && admin.allocated.is_none() {
             admin.allocated = Some(Arc::new(shown.namespaces.clone()));
         }
@@ -283,11 +294,20 @@ impl Replaced {
         self.nsids.values().filter_map(Stage::deadline_ms).min()
     }
 
-    /// Hosts that have not looked again have had the time to do so. Returns whether there are any.
+    /// Hosts that have not looked again have had the time to do so, and what waited has been
+    /// repeated. Returns whether the host is to be shown more from now on.
     pub(super) fn expire(&mut self, now_ms: u64) -> bool {
-        let before = self.nsids.len();
-        self.nsids.retain(|_, stage| stage.deadline_ms().is_none_or(|deadline| deadline > now_ms));
-        self.nsids.len() < before
+        let mut more = false;
+        self.nsids.retain(|_, stage| {
+            if stage.deadline_ms().is_none_or(|deadline| deadline > now_ms) {
+                return true;
+            }
+            more = true;
+            let stays = matches!(stage, Stage::Hidden { .. });
+            *stage = Stage::Announced;
+            stays
+        });
+        more
     }
 }
 
@@ -295,18 +315,23 @@ impl Stage {
     fn deadline_ms(&self) -> Option<u64> {
         match self {
             Self::Unproven(proof) if proof.reads > 0 => Some(proof.since_ms.saturating_add(PROOF_MS)),
+            Self::Hidden { until_ms } => Some(*until_ms),
             _ => None,
         }
     }
 }
 
 /// The host has not found a namespace that is `Gone`. Returns whether its entry is still needed.
-fn seen(stage: &mut Stage, unread: bool, is_there: bool, more: &mut bool) -> bool {
+fn seen(stage: &mut Stage, unread: bool, is_there: bool, now_ms: u64, more: &mut bool) -> bool {
     match stage {
         // Another program on the host may have looked. After a second look it is assumed that the
         // log will not be read.
         Stage::Gone { looked, .. } if unread && !*looked => {
             *looked = true;
+            true
+        }
+        Stage::Gone { was: Was::Unknown, .. } if is_there => {
+            *stage = Stage::Hidden { until_ms: now_ms.saturating_add(HIDDEN_MS) };
             true
         }
         _ => {

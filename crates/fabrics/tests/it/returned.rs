@@ -117,6 +117,24 @@ fn connect_as_spdk(world: &mut World, name: &str) -> (Host, Vec<u32>) {
     (host, shown)
 }
 
+/// It is shown that what it held is gone. What there is now comes when nothing waits for the other
+/// one any more.
+fn is_shown_the_change_later(world: &mut World, host: &Host) {
+    let first = world.events.len();
+    assert_eq!(write(world, host).0, ABSENT);
+    assert_eq!((changed(world, host), list(world, host)), (vec![1], vec![2]));
+    let looked_ms = world.now_ms;
+    world.expire_at(looked_ms + 29_999);
+    assert_eq!((world.events.len(), write(world, host).0, list(world, host)), (first, ABSENT, vec![2]));
+    assert!(world.registry.next_deadline().is_some_and(|at| at <= looked_ms + 30_000));
+    world.expire_at(looked_ms + 30_000);
+    assert_eq!((world.events.len(), write(world, host).0), (first + 1, NOT_YET));
+    assert_eq!((changed(world, host), list(world, host)), (vec![1], vec![1, 2]));
+    assert_eq!(identify(world, host, 0, 1), Status::SUCCESS);
+    let (status, step) = write(world, host);
+    assert!(status.is_success() && step.contains("DeviceId(77)"), "{status} {step}");
+}
+
 /// It is shown that what it held is gone, and after that what there is now.
 fn is_shown_the_change(world: &mut World, host: &Host) {
     let first = world.events.len();
@@ -138,7 +156,7 @@ fn a_host_that_looks_and_does_not_compare_is_shown_that_its_object_is_gone() {
     lose(&mut world, &host);
     let (host, shown) = connect_as_spdk(&mut world, ALICE);
     assert_eq!(shown, [2]);
-    is_shown_the_change(&mut world, &host);
+    is_shown_the_change_later(&mut world, &host);
     lose(&mut world, &host);
     // What it holds now is what there is, until that changes again.
     let (host, shown) = connect_as_spdk(&mut world, ALICE);
