@@ -147,12 +147,12 @@ impl<'a> Worker<'a> {
         let mut now = Instant::now();
         let mut more = true;
         let mut measuring = false;
-        let mut cpu_from = thread_cpu();
+        let mut cpu_from = ebof_idle::cpu_time();
         let mut paced = Pace::new(self.job, now);
         loop {
             if !measuring && now >= times.measure_from {
                 measuring = true;
-                cpu_from = thread_cpu();
+                cpu_from = ebof_idle::cpu_time();
             }
             more &= !self.failed && !self.stop.load(Ordering::Relaxed) && times.stop_at.is_none_or(|at| now < at);
             let pause = if more { self.submit_all(now, &mut paced, &mut more) } else { LOOK_AROUND };
@@ -184,7 +184,7 @@ impl<'a> Worker<'a> {
         }
         let end = times.stop_at.map_or(now, |at| now.min(at));
         self.stats.measured = end.saturating_duration_since(times.measure_from);
-        self.stats.cpu = thread_cpu().saturating_sub(cpu_from);
+        self.stats.cpu = ebof_idle::cpu_time().saturating_sub(cpu_from);
         if self.job.verify && self.job.rw.writes() && !self.failed {
             self.read_back();
         }
@@ -425,10 +425,4 @@ impl Pace {
             self.due[side] += every;
         }
     }
-}
-
-fn thread_cpu() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    let nanoseconds = u32::try_from(time.tv_nsec).unwrap_or(0);
-    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), nanoseconds)
 }

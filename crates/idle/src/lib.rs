@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use sharing::{Sharing, Way};
 
-pub use thread::Account;
+pub use thread::{Account, cpu_time};
 pub use yields::Yields;
 
 /// Polls between two steps while no other thread needs the processor.

@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "no safe crate has sched_setattr; each block says why")]
 
 use std::cell::Cell;
+use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
 
@@ -17,6 +18,14 @@ thread_local! {
 pub(crate) fn involuntary_switches() -> u64 {
     getrusage(UsageWho::RUSAGE_THREAD)
         .map_or(0, |usage| u64::try_from(usage.involuntary_context_switches()).unwrap_or(0))
+}
+
+/// The time that the calling thread has had on a processor since it began.
+#[must_use]
+pub fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let nanoseconds = u32::try_from(time.tv_nsec).unwrap_or(0);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), nanoseconds)
 }
 
 /// What a thread has used, and waited for, since it began.
@@ -34,12 +43,10 @@ impl Account {
     /// Of the calling thread. What the system does not tell is 0.
     #[must_use]
     pub fn of_thread() -> Self {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        let us = |seconds: i64, nanoseconds: i64| u64::try_from(seconds * 1_000_000 + nanoseconds / 1000).unwrap_or(0);
         let count = |number| u64::try_from(number).unwrap_or(0);
         let usage = getrusage(UsageWho::RUSAGE_THREAD).ok();
         Self {
-            cpu_us: us(time.tv_sec, time.tv_nsec),
+            cpu_us: u64::try_from(cpu_time().as_micros()).unwrap_or(u64::MAX),
             waits: usage.map_or(0, |usage| count(usage.voluntary_context_switches())),
             page_faults: usage
                 .map_or(0, |usage| count(usage.minor_page_faults()).saturating_add(count(usage.major_page_faults()))),

@@ -39,8 +39,8 @@
 //!      has looked and not found it            the time is over
 //! Gone ----------------------------> Hidden -------------------> Announced, second event
 //! ```
-//! What waits in such a block device is sent once more after a delay (1 s by default), although the
-//! device is going: it must not find the NSID by then.
+//! What waits in such a block device is sent once more although the device is going. One that
+//! retries without an end keeps it for as long as the NSID is away.
 
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry as Slot;
