@@ -12,8 +12,9 @@ trap 'rm -rf "$again"' EXIT
 die() { echo "test-deb: $*" >&2; exit 1; }
 
 rm -rf "$out"
-scripts/deb.sh -o "$out"
+scripts/deb.sh -o "$out" &
 scripts/deb.sh -o "$again"
+wait $!
 for package in "$out"/*.deb; do
   cmp "$package" "$again/${package##*/}" || die "${package##*/} differs when it is made again"
 done
