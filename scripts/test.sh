@@ -74,10 +74,9 @@ limited() {
   return "$status"
 }
 
-# start_background PART SECONDS COMMAND...: starts a command at the lowest priority, for
-# wait_background.
+# start_background PART SECONDS COMMAND...: starts a command, for wait_background.
 start_background() {
-  timeout --kill-after=30 "$2" nice -n 19 "${@:3}" >"$logs/$1.log" 2>&1 </dev/null &
+  timeout --kill-after=30 "$2" "${@:3}" >"$logs/$1.log" 2>&1 </dev/null &
   background[$1]=$!
 }
 # wait_background PART: waits for its end, and returns its status.
@@ -302,13 +301,19 @@ run_tests() {
   cargo_tests tests 2400 "unit, property, conversation, corpus and end-to-end tests" --workspace --lib --bins --tests
 }
 # counted NAME SECONDS WHAT COMMAND...: a part whose program gets the debug build in $EBOF, prints
-# "FAILED  TEST" for each test that failed, and ends with "N passed, M failed, K skipped".
+# "FAILED  TEST" for each test that failed, and ends with "N passed, M failed, K skipped". If it was
+# started in the background, its end is waited for.
 counted() {
   local name=$1 limit=$2 what=$3 log=$logs/$1.log status=0 last
   shift 3
   heading "$name" "$what"
   part_began=$EPOCHSECONDS
-  EBOF=$(realpath "$target")/debug/ebof limited "$log" "$limit" indented "$@" || status=$?
+  if [[ -n ${background[$name]:-} ]]; then
+    wait_background "$name" || status=$?
+    indented <"$log"
+  else
+    EBOF=$(realpath "$target")/debug/ebof limited "$log" "$limit" indented "$@" || status=$?
+  fi
   last=$(tail -n 1 "$log")
   if [[ $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped ]]; then
     count "${BASH_REMATCH[@]:1:3}"
@@ -328,11 +333,14 @@ part_page() {
     count 0 0 1
     return
   fi
-  counted page 300 "$what" node page/tests/run.mjs
+  # Each of the two waits for its one program most of the time, and has targets of its own.
+  ! wanted redfish || EBOF=$(realpath "$target")/debug/ebof start_background redfish 400 "${redfish[@]}"
+  counted page 400 "$what" node page/tests/run.mjs
 }
+redfish=(python3 tests/redfish/run.py)
 part_redfish() {
-  counted redfish 300 "DMTF's checkers and clients of Redfish, with a target under load (tests/redfish)" \
-    python3 tests/redfish/run.py
+  counted redfish 400 "DMTF's checkers and clients of Redfish, with a target under load (tests/redfish), beside the web page" \
+    "${redfish[@]}"
 }
 part_scenarios() { counted scenarios 900 "the scripts of docs/scenarios, and what their pages say" tests/scenarios/run.sh; }
 part_doctests() {
@@ -346,6 +354,7 @@ part_simulation() {
     "$target/debug/examples/simulate" --seconds 100 --hours 1000
   sed 's/^/   /' "$logs/simulation.log"
 }
+# At the priority of the others: its long single-threaded link is not to come when nothing else is left.
 begin_release() { start_background release 2400 make build; }
 part_release() {
   local status=0
@@ -367,6 +376,10 @@ part_deb() {
     say "   skipped: $line"
     count 0 0 1
   done < <(sed -n 's/^SKIPPED: *//p' "$logs/deb.log")
+}
+# What is missing without the last two is said by the scenarios that need them.
+begin_vm_setup() {
+  start_background vm-setup 1200 nice -n 19 bash -c 'tests/vm/setup.sh && { tests/vm/setup-qemu.sh; tests/vm/setup-systemd.sh; }'
 }
 part_vm() {
   local log=$logs/vm.log status=0 last
@@ -412,7 +425,7 @@ for part in "${parts[@]}"; do
   # Downloads, and the release build's single-threaded link, run beside the other parts.
   if [[ $part != packages && $part != page-build && $mode == all && ! -v begun ]]; then
     begun=yes
-    ! wanted vm || start_background vm-setup 1200 tests/vm/setup.sh
+    ! wanted vm || begin_vm_setup
     ! wanted release || begin_release
   fi
   "part_$part"
