@@ -9,6 +9,7 @@ use ebof_nvme::{Cid, QueueId, Sqe, Status};
 
 use crate::controller::{Controller, Kind};
 use crate::executing::Executing;
+use crate::identify::Look;
 use crate::outcome::{Decision, Fault, Outcome, byte};
 use crate::property::{Effect, Phase};
 use crate::step::Task;
@@ -41,7 +42,10 @@ pub(crate) fn submit(controller: &mut Controller, sqe: &Sqe) -> Outcome {
     }
     match (sqe.opcode, &controller.kind) {
         (admin::GET_LOG_PAGE, _) => log::get_log_page(controller, sqe),
-        (admin::IDENTIFY, Kind::Io(subsystem)) => identify::io_controller(&controller.association, subsystem, sqe),
+        (admin::IDENTIFY, Kind::Io(subsystem)) => {
+            note_look(controller, sqe);
+            identify::io_controller(&controller.association, subsystem, sqe)
+        }
         (admin::IDENTIFY, Kind::Discovery(identity)) => {
             identify::discovery_controller(&controller.association, identity, sqe)
         }
@@ -66,6 +70,14 @@ pub(crate) fn submit(controller: &mut Controller, sqe: &Sqe) -> Outcome {
         // Queue creation and deletion are prohibited on message-based transports; the rest is not
         // supported.
         _ => Err(Fault::at(Status::INVALID_OPCODE, byte::OPCODE)),
+    }
+}
+
+/// The host identifies something: whether it lists its namespaces before it has an I/O queue.
+fn note_look(controller: &Controller, sqe: &Sqe) {
+    let has_queues = controller.association.io_queues.load(Ordering::Relaxed) > 0;
+    if matches!(Look::of(sqe), Some(Look::List(_))) && !has_queues && controller.hears_of_namespaces() {
+        controller.association.lists_first.store(true, Ordering::Relaxed);
     }
 }
 

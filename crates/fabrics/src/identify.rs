@@ -61,6 +61,14 @@ impl Look {
             _ => None,
         }
     }
+
+    /// Whether it shows what is behind `nsid`.
+    pub(crate) fn is_at(self, nsid: Nsid) -> bool {
+        match self {
+            Self::List(after) => nsid > after,
+            Self::One(one, _) => nsid == one,
+        }
+    }
 }
 
 /// Identify of an I/O controller.

@@ -244,7 +244,7 @@ impl Registry {
                     let shown = |all: &Arc<Subsystem>| all.shown_to(&association.host, association.host_id());
                     // A manager's command is one to the drive's own subsystem.
                     let own = association.function.is_none() && by == Some(&association.host);
-                    entry.replaced.note(&shown(before), &shown(now), own);
+                    entry.replaced.note(&shown(before), &shown(now), own, association);
                 }
                 entry.notify(now, &mut notices);
             }
@@ -492,7 +492,7 @@ impl Entry {
 
     /// If its host knows of all changes of objects, that is remembered beyond the controller.
     fn note_holder(&self, holders: &mut Holders, objects: &Objects) {
-        if self.replaced.is_empty() && !self.association.discovery {
+        if self.replaced.is_known() && !self.association.discovery {
             holders.put(Holder::of(&self.association), objects.changes_count());
         }
     }
@@ -506,10 +506,6 @@ impl Entry {
         let queues = self.queues.iter();
         let of_queues = queues.map(|queue| queue.counters.last_command_ms.load(Ordering::Relaxed));
         of_queues.fold(self.command_of_gone_ms, u64::max)
-    }
-
-    fn has_io_queues(&self) -> bool {
-        self.queues.iter().any(|queue| !queue.id.is_admin() && !queue.detached)
     }
 
     fn count_io_queues(&self) {

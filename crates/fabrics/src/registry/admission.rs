@@ -196,7 +196,7 @@ impl Registry {
         let knows = self.holders.come(holder.clone(), is_memory_based, count, now_ms);
         let missed = |nsid| self.objects.last_change(&shown.nqn, nsid) > knows;
         let replaced = Replaced::of(self.objects.of(&shown.nqn), &shown, missed);
-        if replaced.is_empty() {
+        if replaced.is_known() {
             self.holders.put(holder, count);
         }
         let (admin, _) = replaced.views(shown);

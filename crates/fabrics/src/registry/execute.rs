@@ -221,7 +221,7 @@ impl Registry {
         let entry = self.entries.get_mut(&key);
         if let (Some(entry), Some(now)) = (entry, self.effective.get(&controller.association.subsystem)) {
             let shown = now.shown_to(&controller.association.host, controller.association.host_id());
-            if !entry.has_io_queues() && entry.replaced.hide(look, controller) {
+            if entry.replaced.hide(look, controller, &shown) {
                 entry.notify(now, notices);
                 let (admin, _) = entry.replaced.views(shown);
                 let answer = identify::structure(&controller.association, &admin, &executing.sqe());
@@ -307,11 +307,7 @@ impl Registry {
 
 /// What a host sees that looks at namespaces.
 fn identities(namespaces: &NamespaceTable, look: Look) -> Vec<(Nsid, Identity)> {
-    let is_seen = |nsid| match look {
-        Look::List(after) => nsid > after,
-        Look::One(one, _) => nsid == one,
-    };
-    let seen = namespaces.iter().filter(|namespace| is_seen(namespace.nsid));
+    let seen = namespaces.iter().filter(|namespace| look.is_at(namespace.nsid));
     seen.map(|namespace| (namespace.nsid, Identity::of(namespace))).collect()
 }
 

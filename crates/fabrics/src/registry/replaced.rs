@@ -30,17 +30,20 @@
 //! that begins with another structure, before it has sent anything, knows what it does.
 //!
 //! SPDK's driver (26.09) looks first, and its block devices go on with whatever there is, without
-//! comparing. They end where the namespace is gone. So a host that lists namespaces as SPDK does,
-//! listening to events before it has I/O queues, is shown first that what it may hold is gone:
+//! comparing. They end where the namespace is gone; but what waits in one that ends is sent once
+//! more, as soon as its NSID is in the list again, however long that takes. So a host that lists
+//! namespaces as SPDK does, listening to events before it has I/O queues, is shown first that what
+//! it may hold is gone, then a namespace that executes nothing, until nothing waits any more:
 //! ```text
-//!             lists, and may hold another
-//! Unproven ------------------------------> Gone, with an event
-//!
-//!      has looked and not found it            the time is over
-//! Gone ----------------------------> Hidden -------------------> Announced, second event
+//! Unproven   lists, and may hold another        --> Gone       not shown
+//! Gone       has listed, another one is there   --> Refused    shown, I/O commands fail
+//!            has listed, there is none          --> Away
+//! Away       another one comes                  --> Refused
+//! Refused    has listed, and 10 s have passed   --> Withdrawn  not shown
+//! Withdrawn  has listed, and 10 s have passed   --> Announced  shown, I/O commands wait
 //! ```
-//! What waits in such a block device is sent once more although the device is going. One that
-//! retries without an end keeps it for as long as the NSID is away.
+//! Each step that shows it more or less is an event.
+//! Such a host is treated like this, too, if it was there when the namespace was replaced.
 
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry as Slot;
@@ -53,6 +56,7 @@ use ebof_nvme::identify::Cns;
 use ebof_nvme::{Nsid, Status, Uuid};
 
 use super::objects::ObjectRecord;
+use crate::association::Association;
 use crate::controller::Controller;
 use crate::identify::Look;
 use crate::model::{DataId, DeviceId, Namespace, Subsystem};
@@ -62,6 +66,8 @@ use crate::model::{DataId, DeviceId, Namespace, Subsystem};
 #[derive(Debug, Default)]
 pub(super) struct Replaced {
     nsids: BTreeMap<Nsid, Stage>,
+    /// The host compares nothing.
+    is_blind: bool,
 }
 
 #[derive(Debug)]
@@ -69,8 +75,14 @@ enum Stage {
     /// The namespace was removed or replaced: the host is shown none. The flag says whether it has
     /// looked without having read the event's log.
     Gone { was: Was, looked: bool },
-    /// The host knows that it is gone, and is shown none until then, milliseconds.
-    Hidden { until_ms: u64 },
+    /// A host that compares nothing knows that it is gone, and there is no other one yet.
+    Away { was: Was },
+    /// A host that compares nothing knows that it is gone. It is shown the other one, and its I/O
+    /// commands fail, until then, milliseconds, if it has looked already.
+    Refused { until_ms: Option<u64> },
+    /// What it was shown so is gone again, until then, milliseconds, if it has seen that. The flag
+    /// is that of `Gone`.
+    Withdrawn { looked: bool, until_ms: Option<u64> },
     /// The host knows that there was a change.
     Announced,
     /// The host may hold another object than this one.
@@ -152,9 +164,11 @@ impl Proof {
 /// take as long as its time-out, 30 s, on a link that is slow.
 const PROOF_MS: u64 = 180_000;
 
-/// How long a namespace stays away for a host that compares nothing, milliseconds: longer than what
-/// waited for the one before is repeated.
-const HIDDEN_MS: u64 = 30_000;
+/// How long a host that compares nothing is shown a namespace that refuses its I/O commands, and
+/// none after that, milliseconds: longer than SPDK waits before it repeats what found no namespace,
+/// 1 s; and long enough for those who use a block device to let go of it, which SPDK's driver does
+/// not wait for when it makes the next one.
+const STEP_MS: u64 = 10_000;
 
 impl Replaced {
     /// For a controller that comes now: `known` is what its subsystem's NSIDs have named, `shown`
@@ -166,19 +180,23 @@ impl Replaced {
     ) -> Self {
         let stage = |(nsid, known): (Nsid, ObjectRecord)| {
             let is_there = shown.namespaces.find(nsid).is_some();
+            let may_hold_another = known.has_changed && missed(nsid);
             Some(match (known.has_changed, is_there) {
-                (true, _) => (nsid, Stage::Unproven(Proof { may_hold_another: missed(nsid), ..Proof::default() })),
                 (false, true) => return None,
                 // The host may hold it, and another one may take its place before the host looks.
-                (false, false) => (nsid, Stage::Gone { was: Was::Before(known.object), looked: false }),
+                (_, false) if !may_hold_another => {
+                    (nsid, Stage::Gone { was: Was::Before(known.object), looked: false })
+                }
+                _ => (nsid, Stage::Unproven(Proof { may_hold_another, ..Proof::default() })),
             })
         };
-        Self { nsids: known.filter_map(stage).collect() }
+        Self { nsids: known.filter_map(stage).collect(), is_blind: false }
     }
 
     /// The host was shown `before`, and the subsystem is `now`. `own` says that a command of the
     /// host itself caused the change, which it therefore knows.
-    pub(super) fn note(&mut self, before: &Subsystem, now: &Subsystem, own: bool) {
+    pub(super) fn note(&mut self, before: &Subsystem, now: &Subsystem, own: bool, association: &Association) {
+        self.is_blind = association.lists_first.load(Ordering::Relaxed);
         let was = |nsid: Nsid| before.namespaces.find(nsid).map(Identity::of);
         let is = |nsid: Nsid| now.namespaces.find(nsid).map(Identity::of);
         if own {
@@ -194,34 +212,41 @@ impl Replaced {
                 Slot::Vacant(slot) => {
                     slot.insert(Stage::Gone { was: Was::Shown(was), looked: false });
                 }
-                // What it has looked at is gone.
-                Slot::Occupied(mut slot) if matches!(slot.get(), Stage::Unproven(_)) => {
-                    slot.insert(Stage::Unproven(Proof { may_hold_another: true, ..Proof::default() }));
-                }
-                Slot::Occupied(_) => {}
+                Slot::Occupied(mut slot) => slot.get_mut().changed(self.is_blind),
             }
         }
         // If a namespace is back unchanged, there is nothing to tell.
-        let is_back = |nsid, was: &Was| now.namespaces.find(nsid).is_some_and(|namespace| was.is(namespace));
-        self.nsids.retain(|&nsid, stage| !matches!(stage, Stage::Gone { was, .. } if is_back(nsid, was)));
+        self.nsids.retain(|&nsid, stage| match (&*stage, now.namespaces.find(nsid)) {
+            (Stage::Gone { was, .. } | Stage::Away { was }, Some(namespace)) if was.is(namespace) => false,
+            (Stage::Away { .. }, Some(_)) => {
+                *stage = Stage::Refused { until_ms: None };
+                true
+            }
+            _ => true,
+        });
     }
 
     /// Whether the host knows of all changes.
-    pub(super) fn is_empty(&self) -> bool {
-        self.nsids.is_empty()
+    pub(super) fn is_known(&self) -> bool {
+        self.nsids.values().all(|stage| matches!(stage, Stage::Away { .. }))
     }
 
-    /// A host without I/O queues looks at the namespaces as SPDK does: what it may hold another
-    /// object of is gone for it. Returns whether there is any such namespace.
-    pub(super) fn hide(&mut self, look: Look, controller: &mut Controller) -> bool {
+    /// A host that compares nothing looks at the namespaces, which are those of `now`: what it may
+    /// hold another object of is gone for it. Returns whether there is any such namespace.
+    pub(super) fn hide(&mut self, look: Look, controller: &mut Controller, now: &Subsystem) -> bool {
+        self.is_blind = controller.association.lists_first.load(Ordering::Relaxed);
         let Look::List(after) = look else { return false };
-        if !controller.hears_of_namespaces() || controller.association.has_refused.load(Ordering::Relaxed) {
+        if !self.is_blind {
             return false;
         }
         let mut any = false;
         for (&nsid, stage) in self.nsids.iter_mut().filter(|(nsid, _)| **nsid > after) {
-            if matches!(stage, Stage::Unproven(Proof { reads: 0, may_hold_another: true, .. })) {
+            let Stage::Unproven(proof) = stage else { continue };
+            let is_there = now.namespaces.find(nsid).is_some();
+            if !is_there || proof.reads == 0 && proof.may_hold_another {
                 *stage = Stage::Gone { was: Was::Unknown, looked: false };
+            }
+            if is_there && matches!(stage, Stage::Gone { .. }) {
                 controller.call_to(nsid);
                 any = true;
             }
@@ -235,6 +260,7 @@ impl Replaced {
         // If the host was sent an event and has not read its log yet, it will look again.
         let unread = controller.events.is_unread(AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED);
         let has_refused = controller.association.has_refused.load(Ordering::Relaxed);
+        let is_blind = self.is_blind;
         let mut more = false;
         self.nsids.retain(|&nsid, stage| match (stage, look) {
             (Stage::Announced, Look::One(at, _)) if at == nsid => {
@@ -251,11 +277,9 @@ impl Replaced {
             }
             // It has seen that there is none.
             (Stage::Unproven(_), Look::List(after)) if nsid > after => unread || now.namespaces.find(nsid).is_some(),
-            (stage @ Stage::Gone { .. }, Look::List(after)) if nsid > after => {
-                seen(stage, unread, now.namespaces.find(nsid).is_some(), now_ms, &mut more)
-            }
-            (stage @ Stage::Gone { .. }, Look::One(at, _)) if at == nsid => {
-                seen(stage, unread, now.namespaces.find(nsid).is_some(), now_ms, &mut more)
+            (stage, look) if look.is_at(nsid) => {
+                let is_there = now.namespaces.find(nsid).is_some();
+                stage.seen(unread, is_there, is_blind, now_ms, &mut more)
             }
             _ => true,
         });
@@ -269,7 +293,7 @@ impl Replaced {
             return (Arc::clone(&shown), shown);
         }
         let mut admin = Subsystem::clone(&shown);
-        let hidden = |nsid| matches!(self.nsids.get(&nsid), Some(Stage::Gone { .. } | Stage::Hidden { .. }));
+        let hidden = |nsid| matches!(self.nsids.get(&nsid), Some(Stage::Gone { .. } | Stage::Withdrawn { .. }));
         if shown.drive.is_some() && admin.allocated.is_none() {
             admin.allocated = Some(Arc::new(shown.namespaces.clone()));
         }
@@ -282,6 +306,7 @@ impl Replaced {
                     right if right.allows(Access::Read) => Right::ReadForNow(Status::NAMESPACE_NOT_READY),
                     right => right,
                 },
+                Some(Stage::Refused { .. }) => Right::Barred(Status::INVALID_NAMESPACE.dnr()),
                 Some(Stage::Announced | Stage::Unproven(_)) => Right::Barred(Status::NAMESPACE_NOT_READY),
                 _ => namespace.right,
             };
@@ -295,19 +320,23 @@ impl Replaced {
     }
 
     /// Hosts that have not looked again have had the time to do so, and what waited has been
-    /// repeated. Returns whether the host is to be shown more from now on.
+    /// repeated. Returns whether the host is to be shown more, or less, from now on.
     pub(super) fn expire(&mut self, now_ms: u64) -> bool {
-        let mut more = false;
+        let mut any = false;
         self.nsids.retain(|_, stage| {
             if stage.deadline_ms().is_none_or(|deadline| deadline > now_ms) {
                 return true;
             }
-            more = true;
-            let stays = matches!(stage, Stage::Hidden { .. });
-            *stage = Stage::Announced;
-            stays
+            any = true;
+            let next = match stage {
+                Stage::Refused { .. } => Stage::Withdrawn { looked: false, until_ms: None },
+                Stage::Withdrawn { .. } => Stage::Announced,
+                _ => return false,
+            };
+            *stage = next;
+            true
         });
-        more
+        any
     }
 }
 
@@ -315,29 +344,56 @@ impl Stage {
     fn deadline_ms(&self) -> Option<u64> {
         match self {
             Self::Unproven(proof) if proof.reads > 0 => Some(proof.since_ms.saturating_add(PROOF_MS)),
-            Self::Hidden { until_ms } => Some(*until_ms),
+            Self::Refused { until_ms } | Self::Withdrawn { until_ms, .. } => *until_ms,
             _ => None,
         }
     }
-}
 
-/// The host has not found a namespace that is `Gone`. Returns whether its entry is still needed.
-fn seen(stage: &mut Stage, unread: bool, is_there: bool, now_ms: u64, more: &mut bool) -> bool {
-    match stage {
-        // Another program on the host may have looked. After a second look it is assumed that the
-        // log will not be read.
-        Stage::Gone { looked, .. } if unread && !*looked => {
-            *looked = true;
-            true
+    /// The namespace was replaced or removed once more.
+    fn changed(&mut self, is_blind: bool) {
+        match self {
+            // It may use what it was shown meanwhile.
+            Self::Refused { .. } | Self::Withdrawn { .. } | Self::Announced | Self::Unproven(_) if is_blind => {
+                *self = Self::Gone { was: Was::Unknown, looked: false };
+            }
+            // What it has looked at is gone.
+            Self::Unproven(_) => {
+                *self = Self::Unproven(Proof { may_hold_another: true, ..Proof::default() });
+            }
+            _ => {}
         }
-        Stage::Gone { was: Was::Unknown, .. } if is_there => {
-            *stage = Stage::Hidden { until_ms: now_ms.saturating_add(HIDDEN_MS) };
-            true
-        }
-        _ => {
-            *stage = Stage::Announced;
-            *more = true;
-            is_there
+    }
+
+    /// The host has looked at the namespace as it is shown it. Returns whether there is more to
+    /// tell.
+    fn seen(&mut self, unread: bool, is_there: bool, is_blind: bool, now_ms: u64, more: &mut bool) -> bool {
+        match self {
+            // Another program on the host may have looked. After a second look it is assumed that
+            // the log will not be read.
+            Self::Gone { looked, .. } | Self::Withdrawn { looked, .. } if unread && !*looked => {
+                *looked = true;
+                true
+            }
+            Self::Gone { was, .. } if is_blind && !is_there => {
+                let was = core::mem::replace(was, Was::Unknown);
+                *self = Self::Away { was };
+                true
+            }
+            Self::Gone { .. } if is_blind => {
+                *self = Self::Refused { until_ms: None };
+                *more = true;
+                true
+            }
+            Self::Gone { .. } => {
+                *self = Self::Announced;
+                *more = true;
+                is_there
+            }
+            Self::Refused { until_ms } | Self::Withdrawn { until_ms, .. } => {
+                until_ms.get_or_insert(now_ms.saturating_add(STEP_MS));
+                true
+            }
+            Self::Away { .. } | Self::Announced | Self::Unproven(_) => true,
         }
     }
 }

@@ -293,6 +293,21 @@ fn a_replacement_by_one_host_is_two_events_for_the_others() {
     assert!(status.is_success() && step.contains(&device), "{status} {step}");
 }
 
+#[test]
+fn what_a_host_changes_itself_says_nothing_of_other_namespaces() {
+    let mut world = World::managed_by(&[ALICE, BOB]);
+    let alice = connect_to(&mut world, MANAGED, ALICE, 4);
+    let bob = connect_to(&mut world, MANAGED, BOB, 4);
+    recreate(&mut world, &alice, &[&alice, &bob]);
+    assert!(write(&mut world, &bob).0.is_success());
+    recreate(&mut world, &alice, &[&alice, &bob]);
+    let created = create(&mut world, bob.admin, &NewNamespace::new(8));
+    assert_eq!((created.status(), created.result()), (Status::SUCCESS, 2));
+    let attached = attach(&mut world, bob.admin, AttachmentSelect::Attach, Nsid(2), &[bob.cntlid.0]);
+    assert!(attached.status().is_success());
+    assert_eq!((write(&mut world, &bob).0, list(&mut world, &bob)), (ABSENT, vec![2]));
+}
+
 /// The drive's volume of namespace 1.
 fn volume(world: &World) -> Option<u64> {
     Some(world.drive.view().namespaces.first()?.1.volume.0)

@@ -103,7 +103,7 @@ fn hosts_that_look_first_wait_for_nothing() {
 /// there is, and has I/O queues after that. It compares nothing. Returns what it was shown.
 fn connect_as_spdk(world: &mut World, name: &str) -> (Host, Vec<u32>) {
     let (admin, cntlid) = world.controller(DRIVE, name);
-    for _ in 0..4 {
+    for _ in 0..16 {
         assert_eq!(world.run(admin, Sqe::new(admin::ASYNC_EVENT_REQUEST)).cqe, None);
     }
     let mut host = Host { admin, cntlid, io: 0 };
@@ -117,30 +117,37 @@ fn connect_as_spdk(world: &mut World, name: &str) -> (Host, Vec<u32>) {
     (host, shown)
 }
 
-/// It is shown that what it held is gone. What there is now comes when nothing waits for the other
-/// one any more.
-fn is_shown_the_change_later(world: &mut World, host: &Host) {
-    let first = world.events.len();
-    assert_eq!(write(world, host).0, ABSENT);
-    assert_eq!((changed(world, host), list(world, host)), (vec![1], vec![2]));
-    let looked_ms = world.now_ms;
-    world.expire_at(looked_ms + 29_999);
-    assert_eq!((world.events.len(), write(world, host).0, list(world, host)), (first, ABSENT, vec![2]));
-    assert!(world.registry.next_deadline().is_some_and(|at| at <= looked_ms + 30_000));
-    world.expire_at(looked_ms + 30_000);
-    assert_eq!((world.events.len(), write(world, host).0), (first + 1, NOT_YET));
-    assert_eq!((changed(world, host), list(world, host)), (vec![1], vec![1, 2]));
-    assert_eq!(identify(world, host, 0, 1), Status::SUCCESS);
-    let (status, step) = write(world, host);
-    assert!(status.is_success() && step.contains("DeviceId(77)"), "{status} {step}");
-}
-
-/// It is shown that what it held is gone, and after that what there is now.
+/// It has been told that what it held is gone. What waits for that is refused, until there is
+/// nothing that could.
 fn is_shown_the_change(world: &mut World, host: &Host) {
     let first = world.events.len();
     assert_eq!(write(world, host).0, ABSENT);
     assert_eq!((changed(world, host), list(world, host)), (vec![1], vec![2]));
-    assert_eq!((world.events.len(), write(world, host).0), (first + 1, NOT_YET));
+    refuses_what_waited(world, host, first);
+}
+
+/// It has seen that what it held is gone, after so many events.
+fn refuses_what_waited(world: &mut World, host: &Host, events: usize) {
+    assert_eq!((world.events.len(), write(world, host).0), (events + 1, ABSENT));
+    world.expire_at(world.now_ms + 100_000);
+    let looked_ms = world.now_ms;
+    assert_eq!((changed(world, host), list(world, host)), (vec![1], vec![1, 2]));
+    for cns in [0, 3] {
+        assert_eq!((identify(world, host, cns, 1), write(world, host).0), (Status::SUCCESS, ABSENT));
+    }
+    world.expire_at(looked_ms + 9_999);
+    assert_eq!((world.events.len(), list(world, host), write(world, host).0), (events + 1, vec![1, 2], ABSENT));
+    assert!(world.registry.next_deadline().is_some_and(|at| at <= looked_ms + 10_000));
+    world.expire_at(looked_ms + 10_000);
+    // What has found it meanwhile finds it gone, has time to let go of it, and finds it there.
+    assert_eq!((world.events.len(), write(world, host).0), (events + 2, ABSENT));
+    let looked_ms = looked_ms + 100_000;
+    world.expire_at(looked_ms);
+    assert_eq!((changed(world, host), list(world, host)), (vec![1], vec![2]));
+    world.expire_at(looked_ms + 9_999);
+    assert_eq!((world.events.len(), list(world, host), write(world, host).0), (events + 2, vec![2], ABSENT));
+    world.expire_at(looked_ms + 10_000);
+    assert_eq!((world.events.len(), write(world, host).0), (events + 3, NOT_YET));
     assert_eq!((changed(world, host), list(world, host)), (vec![1], vec![1, 2]));
     assert_eq!(identify(world, host, 0, 1), Status::SUCCESS);
     let (status, step) = write(world, host);
@@ -156,7 +163,7 @@ fn a_host_that_looks_and_does_not_compare_is_shown_that_its_object_is_gone() {
     lose(&mut world, &host);
     let (host, shown) = connect_as_spdk(&mut world, ALICE);
     assert_eq!(shown, [2]);
-    is_shown_the_change_later(&mut world, &host);
+    is_shown_the_change(&mut world, &host);
     lose(&mut world, &host);
     // What it holds now is what there is, until that changes again.
     let (host, shown) = connect_as_spdk(&mut world, ALICE);
@@ -192,6 +199,58 @@ fn a_host_that_cannot_hold_another_object_is_shown_all_at_once() {
     is_shown_the_change(&mut world, &host);
     lose(&mut world, &host);
     assert_eq!(connect_as_spdk(&mut world, ALICE).1, [1, 2]);
+}
+
+#[test]
+fn an_object_that_comes_long_after_such_a_host_refuses_what_waited_too() {
+    // The one it holds is missing when it comes back.
+    let mut world = World::new();
+    reload(&mut world, &[namespace(1), namespace(2)]);
+    let (host, _) = connect_as_spdk(&mut world, ALICE);
+    lose(&mut world, &host);
+    reload(&mut world, &[namespace(2)]);
+    let (host, shown) = connect_as_spdk(&mut world, ALICE);
+    assert_eq!((shown, write(&mut world, &host).0), (vec![2], ABSENT));
+    world.expire_at(world.now_ms + 1_000_000);
+    reload(&mut world, &[other(), namespace(2)]);
+    refuses_what_waited(&mut world, &host, 0);
+    // It goes on with the one that it holds, which was missing.
+    lose(&mut world, &host);
+    reload(&mut world, &[namespace(2)]);
+    let (host, shown) = connect_as_spdk(&mut world, ALICE);
+    assert_eq!(shown, [2]);
+    reload(&mut world, &[other(), namespace(2)]);
+    assert!(write(&mut world, &host).0.is_success());
+    // Nobody knows which one it holds.
+    lose(&mut world, &host);
+    reload(&mut world, &[namespace(1), namespace(2)]);
+    reload(&mut world, &[namespace(2)]);
+    let (host, shown) = connect_as_spdk(&mut world, ALICE);
+    assert_eq!(shown, [2]);
+    let first = world.events.len();
+    reload(&mut world, &[other(), namespace(2)]);
+    refuses_what_waited(&mut world, &host, first);
+}
+
+#[test]
+fn one_more_change_begins_it_anew_for_such_a_host() {
+    let third = Namespace { object: DataId([0x99; 16]), uuid: Uuid([0x99; 16]), ..namespace(1) };
+    let mut world = World::new();
+    reload(&mut world, &[namespace(1), namespace(2)]);
+    let (host, _) = connect_as_spdk(&mut world, ALICE);
+    // While it is refused, and when it is announced.
+    reload(&mut world, &[third.clone(), namespace(2)]);
+    assert_eq!((changed(&mut world, &host), list(&mut world, &host)), (vec![1], vec![2]));
+    assert_eq!((changed(&mut world, &host), list(&mut world, &host)), (vec![1], vec![1, 2]));
+    reload(&mut world, &[namespace(1), namespace(2)]);
+    assert_eq!((changed(&mut world, &host), list(&mut world, &host)), (vec![1], vec![2]));
+    assert_eq!((changed(&mut world, &host), list(&mut world, &host)), (vec![1], vec![1, 2]));
+    world.expire_at(world.now_ms + 10_000);
+    assert_eq!((changed(&mut world, &host), list(&mut world, &host)), (vec![1], vec![2]));
+    world.expire_at(world.now_ms + 10_000);
+    assert_eq!(write(&mut world, &host).0, NOT_YET);
+    reload(&mut world, &[other(), namespace(2)]);
+    is_shown_the_change(&mut world, &host);
 }
 
 /// Linux before 6.1 reads two structures of a new namespace, then its partitions, and looks again

@@ -104,8 +104,12 @@ pub(crate) fn model() -> Model {
 
 /// The drive of the managed subsystem in its initial state.
 pub(crate) fn drive_of_model() -> Drive {
+    drive_managed_by(&[ALICE])
+}
+
+fn drive_managed_by(managers: &[&str]) -> Drive {
     let identity = Identity { serial: "S0003".to_string(), model: "ebof drive".to_string(), uuid: [3; 16] };
-    let managers = Managers::Only([ALICE.to_string()].into());
+    let managers = Managers::Only(managers.iter().map(|name| (*name).to_string()).collect());
     let revision = "1.0".to_string();
     let subsystem = MANAGED.to_string();
     let settings = Settings { managers, revision, subsystem, error_entries: 64, ..Settings::default() };
@@ -174,14 +178,20 @@ impl World {
 
     /// Includes the managed subsystem.
     pub(crate) fn managed() -> Self {
+        Self::managed_by(&[ALICE])
+    }
+
+    /// With a drive that these hosts manage.
+    pub(crate) fn managed_by(managers: &[&str]) -> Self {
+        let drive = drive_managed_by(managers);
         let mut managed = Subsystem::new(nqn(MANAGED), "S0003".to_string());
         managed.allow_any_host = true;
         managed.cntlid_min = ControllerId(0);
         managed.ports = vec![PortId(1)];
-        adopt(&mut managed, drive_of_model().view());
+        adopt(&mut managed, drive.view());
         let mut model = model();
         model.subsystems.push(Arc::new(managed));
-        Self::with(Limits::default(), model)
+        Self { drive, ..Self::with(Limits::default(), model) }
     }
 
     pub(crate) fn with(limits: Limits, model: Model) -> Self {
