@@ -354,7 +354,8 @@ part_simulation() {
     "$target/debug/examples/simulate" --seconds 100 --hours 1000
   sed 's/^/   /' "$logs/simulation.log"
 }
-# At the priority of the others: its long single-threaded link is not to come when nothing else is left.
+# At the priority of the others: its long single-threaded link is not to come when nothing else is
+# left.
 begin_release() { start_background release 2400 make build; }
 part_release() {
   local status=0

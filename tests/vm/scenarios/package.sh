@@ -58,7 +58,8 @@ guest() {
   ((failed == 0)) || touch /ctl/failed
   [[ ! -e /ctl/failed ]] || failed=1
 }
-# While the remote target is away, the job of its mount waits for it: the system is "starting" for as long.
+# While the remote target is away, the job of its mount waits for it: the system is "starting" for
+# as long.
 booted() { is_active multi-user.target && { ((stage == 3)) || [[ $(systemctl is-system-running) =~ running|degraded ]]; }; }
 # next_boot STAGE: has the guest reboot when this stage has ended.
 next_boot() {
