@@ -80,6 +80,8 @@ impl Relocation<'_> {
 
     /// Waits until no host has anything of the function any more.
     fn empty(&self) -> Result<(), Failed> {
+        // Also where nobody is there any more by now: each step of a task is told.
+        self.step.at(Phase::Draining, 20, None);
         if self.drains(Phase::Draining, 20, self.step.drain)? {
             return Ok(());
         }

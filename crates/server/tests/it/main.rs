@@ -26,6 +26,7 @@ mod drive_trouble;
 mod enclosure;
 mod enclosure_crash;
 mod enclosure_direct;
+mod enclosure_drains;
 mod enclosure_drives;
 mod enclosure_rig;
 mod fairness;
