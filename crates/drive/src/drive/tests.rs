@@ -122,6 +122,37 @@ fn a_format_with_metadata_is_refused_if_capacity_is_insufficient() {
     assert_eq!(blocks, 100 * GIB / 512);
 }
 
+/// A format changes neither that a namespace has less capacity than blocks, nor that it has some.
+#[test]
+fn a_thin_namespace_that_is_formatted_stays_thin() {
+    let formatted = |blocks: u64, capacity_blocks: u64| {
+        let mut bench = Bench::new(Settings::default());
+        let wanted = NewNamespace { blocks, capacity_blocks, shared: true, ..NewNamespace::default() };
+        bench.ask("a", 0, Request::Create(wanted)).unwrap();
+        bench.ask("a", 0, Request::Attach(Nsid(1), vec![ControllerId(0)])).unwrap();
+        bench.ask("a", 0, Request::Format(Nsid(1), ebof_nvme::media::Format::new(1)))?;
+        let shape = bench.drive.state().namespaces[&1].shape;
+        Ok((shape.blocks, shape.capacity_blocks))
+    };
+    assert_eq!(formatted(64, 16), Ok((8, 2)));
+    assert_eq!(formatted(64, 64), Ok((8, 8)));
+    for (blocks, capacity_blocks) in [(64, 4), (4, 4)] {
+        assert_eq!(formatted(blocks, capacity_blocks), Err(Status::INVALID_FORMAT.dnr()));
+    }
+}
+
+/// A self-test ends when its namespaces are formatted.
+#[test]
+fn a_format_ends_a_self_test() {
+    let mut bench = Bench::new(Settings::default());
+    let nsid = bench.create(64, true).unwrap();
+    bench.ask("a", 0, Request::Attach(nsid, vec![ControllerId(0)])).unwrap();
+    bench.ask("a", 0, Request::SelfTest(ebof_nvme::log::SelfTestCode::EXTENDED, nsid)).unwrap();
+    assert!(bench.drive.state().self_test.step().is_some());
+    bench.ask("a", 0, Request::Format(nsid, ebof_nvme::media::Format::new(1))).unwrap();
+    assert_eq!(bench.drive.state().self_test.step(), None);
+}
+
 #[test]
 fn invalid_requests_are_refused_with_the_status_of_the_specification() {
     let mut bench = Bench::new(Settings::default());
@@ -438,6 +469,9 @@ fn the_record_of_writes_by_hosts_is_repeated_until_it_is_durable() {
     };
     let idle = crate::health::Activity::default();
     assert_eq!(advance(&mut bench, &idle), None);
+    let usage = crate::health::Usage { bytes_read: 512, ..Default::default() };
+    let read = crate::health::Activity { namespaces: vec![(Nsid(1), usage)], ..Default::default() };
+    assert_eq!(advance(&mut bench, &read), None, "reading is no writing");
     // Not applied: it could not be recorded.
     assert!(advance(&mut bench, &wrote).is_some());
     let change = advance(&mut bench, &idle).expect("it is forgotten that hosts have written");

@@ -134,6 +134,34 @@ fn a_frame_of_another_generation_or_drive_is_not_accepted() {
 }
 
 #[test]
+fn a_checkpoint_of_another_drive_or_with_another_byte_is_not_accepted() {
+    let (header, _) = Checkpoint::default().encode(SERIES, 4, None);
+    assert!(Checkpoint::header(SERIES.id, &header).is_some());
+    assert_eq!(Checkpoint::header([8; 16], &header), None);
+    for at in [0, 8, 24, 32, 40, 48, 52, 54, FRAME_BYTES - 5, FRAME_BYTES - 1] {
+        let mut damaged = header.clone();
+        damaged[at] ^= 1;
+        assert_eq!(Checkpoint::header(SERIES.id, &damaged), None, "{at}");
+    }
+}
+
+#[test]
+fn a_part_of_a_change_lies_within_it() {
+    let part = |total: usize, at: usize| {
+        let mut payload = vec![Kind::Change.number()];
+        [total, at, 4].into_iter().for_each(|number| payload.extend(length(number)));
+        payload.extend([7; 4]);
+        Reader(&payload).piece()
+    };
+    for (total, at) in [(4, 0), (10, 6), (CHANGE_BYTES_MAX, CHANGE_BYTES_MAX - 4)] {
+        assert_eq!(part(total, at), Some(Piece::Part { total, at, bytes: vec![7; 4] }));
+    }
+    for (total, at) in [(3, 0), (10, 7), (CHANGE_BYTES_MAX + 1, 0), (CHANGE_BYTES_MAX, CHANGE_BYTES_MAX)] {
+        assert_eq!(part(total, at), None, "{total}, {at}");
+    }
+}
+
+#[test]
 fn kinds_are_numbered_from_1_without_gaps() {
     let numbers: Vec<u8> = Kind::ALL.iter().map(|kind| kind.number()).collect();
     assert_eq!(numbers, (1..=12).collect::<Vec<u8>>(), "none is retired so far");

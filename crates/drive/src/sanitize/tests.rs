@@ -149,6 +149,12 @@ fn no_deallocate_is_executed_refused_or_ignored() {
     let ended = running.complete(&inhibited).unwrap();
     assert_eq!(ended.event.1, AsyncEvent::SANITIZE_COMPLETED_DEALLOCATED);
     assert_eq!(ended.next.page(&inhibited, 0).state(), SanitizeState::SucceededDeallocated);
+    // Whoever has not asked to keep blocks, or has them kept, has what he asked for.
+    for (command, capabilities) in [(command(SanitizeAction::BlockErase), &inhibited), (keep, &CAPABILITIES)] {
+        let ended = started(&Sanitize::default(), command).complete(capabilities).unwrap();
+        assert_eq!(ended.event.1, AsyncEvent::SANITIZE_COMPLETED);
+        assert_eq!(ended.next.page(capabilities, 0).state(), SanitizeState::Succeeded);
+    }
 }
 
 #[test]

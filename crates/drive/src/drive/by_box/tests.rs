@@ -93,7 +93,9 @@ fn a_namespace_is_there_with_those_who_have_it() {
     assert!(bench.refused(&order(None, Some(three))).is(Status::INVALID_CONTROLLER_ID));
     let mut private = ordered(None, Some(both()));
     private.namespace.shared = false;
-    assert!(bench.refused(&Request::CreateOrdered(private)).is(Status::NAMESPACE_IS_PRIVATE));
+    assert!(bench.refused(&Request::CreateOrdered(private.clone())).is(Status::NAMESPACE_IS_PRIVATE));
+    private.attachments = Some(Attachments { functions: [1].into(), ..Attachments::default() });
+    bench.made(&Request::CreateOrdered(private));
     let mut unknown = ordered(None, None);
     unknown.transaction = Some("t".into());
     assert!(bench.refused(&Request::CreateOrdered(unknown)).is(Status::INVALID_FIELD));
@@ -194,6 +196,13 @@ fn transactions_that_are_remembered_are_limited() {
     assert!(bench.refused(&Request::Begin("u".into(), none())).is(refused));
     bench.made(&Request::End("t".into()));
     bench.made(&Request::Begin("u".into(), none()));
+    // And how much it creates.
+    bench.made(&Request::End("u".into()));
+    let most = 1000..1000 + Unfinished::CREATED_MAX as u64 - 1;
+    bench.made(&Request::Begin("c".into(), Unfinished { created: most.map(VolumeId).collect(), ..none() }));
+    let create = || Request::CreateOrdered(Ordered { transaction: Some("c".to_string()), ..ordered(None, None) });
+    bench.made(&create());
+    assert!(bench.refused(&create()).is(refused));
 }
 
 fn image(revision: &str, personality: Personality) -> Arc<[u8]> {

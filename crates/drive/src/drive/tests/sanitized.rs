@@ -81,6 +81,30 @@ fn a_drive_that_is_sanitized_makes_no_namespaces() {
     }
 }
 
+/// What is wrong with a drive is captured when it begins, not what a host may mend.
+#[test]
+fn a_drive_that_breaks_captures_why() {
+    let good = Condition { kelvin: 300, total_bytes: 1, free_bytes: 1, ..Condition::default() };
+    for (condition, is_captured) in [
+        (Condition { degraded: true, ..good.clone() }, true),
+        (Condition { read_only: true, ..good.clone() }, true),
+        (Condition { degraded: true, read_only: true, ..good.clone() }, true),
+        (Condition { kelvin: 400, ..good.clone() }, false),
+        (good.clone(), false),
+    ] {
+        let mut bench = Bench::new(Settings::default());
+        let mut advance = |condition: &Condition| {
+            let input = DecisionInput::default();
+            let update = bench.drive.advance(&Activity::default(), condition.clone(), false, &origin("a", 0), &input);
+            update.changes.into_iter().for_each(|change| bench.keep(change));
+            (bench.drive.state().telemetry.is_available(), update.events.contains(&AsyncEvent::TELEMETRY_LOG_CHANGED))
+        };
+        assert_eq!(advance(&good), (false, false));
+        assert_eq!(advance(&condition), (is_captured, is_captured), "{condition:?}");
+        assert_eq!(advance(&condition), (is_captured, false), "{condition:?}");
+    }
+}
+
 /// A warning that lasts is one event of the drive, and its reason is captured once.
 #[test]
 fn a_warning_that_lasts_is_told_once() {
