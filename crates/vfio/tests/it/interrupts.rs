@@ -29,6 +29,13 @@ fn connected_vectors_are_signalled_and_others_are_pending() {
     assert_eq!(set(&mut vectors, (0, 3), InterruptAction::Unmask, InterruptData::None), []);
     // A client may ask for one.
     assert_eq!(set(&mut vectors, (2, 1), InterruptAction::Trigger, InterruptData::None), [Signal(2)]);
+    // Of none nothing is masked, unmasked or signalled: that is not how vectors are disconnected.
+    for action in [InterruptAction::Mask, InterruptAction::Unmask] {
+        assert_eq!(set(&mut vectors, (0, 0), action, InterruptData::None), [], "{action:?}");
+    }
+    for data in [InterruptData::Bools(&[]), InterruptData::Descriptors] {
+        assert_eq!(set(&mut vectors, (0, 0), InterruptAction::Trigger, data), [], "{data:?}");
+    }
     // Another descriptor in place of one.
     assert_eq!(set(&mut vectors, (2, 1), InterruptAction::Trigger, InterruptData::Descriptors), [Connect(2)]);
     assert_eq!(
