@@ -323,3 +323,6 @@ impl<B: Buffer> Slots<B> {
         not_over.map(|slot| slot.deadline_ms).min().unwrap_or(u64::MAX)
     }
 }
+
+#[cfg(test)]
+mod tests;
