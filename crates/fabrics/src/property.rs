@@ -225,6 +225,16 @@ mod tests {
     }
 
     #[test]
+    fn both_entry_sizes_are_to_be_what_they_can_be() {
+        let ready = registers(false, Phase::Disabled);
+        let sizes = |iosqes: u32, iocqes: u32| Cc(1 | iosqes << 16 | iocqes << 20);
+        assert!(ready.transition(sizes(6, 4), true).is_ok());
+        for (iosqes, iocqes) in [(6, 5), (6, 0), (5, 4), (0, 4)] {
+            assert!(ready.transition(sizes(iosqes, iocqes), true).is_err(), "{iosqes}, {iocqes}");
+        }
+    }
+
+    #[test]
     fn the_transition_table() {
         let writes = [
             ("0", Cc(0)),

@@ -178,6 +178,7 @@ fn a_hanging_device_delays_a_connect_for_a_limited_time_and_is_reported_once() {
     let (_, cntlid) = world.controller(DRIVE, ALICE);
     let asked = ask(&mut world, ALICE, cntlid, 1);
     let waiting = decide(&mut world, asked).expect("it is held");
+    assert_eq!(world.registry.held_connects(), 1);
     world.expire_at(world.now_ms);
     let until = world.now_ms + CONNECT_HOLD_MS;
     assert_eq!(world.registry.next_deadline(), Some(until));
@@ -188,12 +189,14 @@ fn a_hanging_device_delays_a_connect_for_a_limited_time_and_is_reported_once() {
     assert!(status.is(Status::CONNECT_CONTROLLER_BUSY) && !status.is_dnr(), "{status}");
     let later = world.now_ms - CONNECT_HOLD_MS + SLOW_DRAIN_MS;
     assert!(world.registry.take_slow_drains().is_empty());
+    assert_eq!(world.registry.next_deadline(), Some(later));
     world.expire_at(later);
     let slow = world.registry.take_slow_drains();
     assert_eq!(slow.len(), 1);
     assert_eq!((slow[0].host.as_str(), slow[0].queue), (ALICE, QueueId(1)));
     world.expire_at(later + 1);
     assert!(world.registry.take_slow_drains().is_empty(), "it has been told");
+    assert_eq!(world.registry.next_deadline(), None, "nothing is to be looked at again");
     // It reconnects again and again: its state is bounded, and others are served.
     let mut refused = None;
     for _ in 0..DRAINING_MAX {

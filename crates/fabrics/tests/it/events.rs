@@ -5,14 +5,18 @@ use std::sync::Arc;
 
 use ebof_fabrics::{CloseReason, Health, Limits, NamespaceTable, ProtectionChange};
 use ebof_nvme::connect::{Connect, Property};
+use ebof_nvme::event::AsyncEvent;
+use ebof_nvme::feature::AsyncEventConfig;
 use ebof_nvme::identify::IdentifyNamespace;
-use ebof_nvme::log::ChangedNamespaces;
+use ebof_nvme::log::{ChangedNamespaces, Lid, critical_warning};
 use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::property::{Cc, offset};
 use ebof_nvme::{ControllerId, Nqn, Nsid, Sqe, Status};
 use zerocopy::FromBytes;
 
-use crate::support::{ALICE, BOB, DRIVE, World, admin_connect, connect_data, model, namespace, nqn, with_data};
+use crate::support::{
+    ALICE, BOB, DRIVE, MANAGED, World, admin_connect, connect_data, model, namespace, nqn, with_data,
+};
 
 const REQUEST: u8 = admin::ASYNC_EVENT_REQUEST;
 const NAMESPACES_CHANGED: u64 = 0x0004_0002;
@@ -207,6 +211,28 @@ fn any_command_on_any_queue_restarts_the_keep_alive_timer() {
     assert_eq!(world.registry.next_deadline(), None);
 }
 
+/// A target that was stopped for more than half the time-out and a second has not read what hosts
+/// have sent meanwhile: their time begins once more, once.
+#[test]
+fn a_target_that_was_stopped_forgives_its_hosts_once() {
+    let world = || {
+        let mut world = World::new();
+        let at = with_keep_alive(&mut world, DRIVE, 5000);
+        // Commands came within the first period, at its beginning.
+        world.expire_at(6000);
+        assert_eq!((world.closes.len(), world.registry.next_deadline()), (0, Some(11_000)));
+        (world, at)
+    };
+    let (mut punctual, at) = world();
+    punctual.expire_at(14_500);
+    assert_eq!(punctual.closes, [(at, CloseReason::KeepAlive)]);
+    let (mut late, at) = world();
+    late.expire_at(14_501);
+    assert_eq!((late.closes.len(), late.registry.next_deadline()), (0, Some(19_501)));
+    late.expire_at(29_501);
+    assert_eq!(late.closes, [(at, CloseReason::KeepAlive)]);
+}
+
 /// Linux sends no Keep Alive while other commands complete, and closes its I/O queues some time
 /// before it shuts the controller down through the Admin Queue.
 #[test]
@@ -252,4 +278,49 @@ fn a_controller_that_is_never_enabled_ends() {
     world.connect(at, admin_connect(), &connect_data(DRIVE, ALICE, ControllerId::DYNAMIC));
     pass(&mut world, 1000 + 120_000);
     assert_eq!(world.closes, [(at, CloseReason::NotEnabled)]);
+}
+
+/// A warning is an event once, for those who want to know of it.
+#[test]
+fn warnings_are_told_once_to_those_who_want_to_know() {
+    let mut world = World::new();
+    let (at, _) = world.controller(DRIVE, ALICE);
+    let wanted = u32::from(critical_warning::SPARE | critical_warning::DEGRADED);
+    assert!(world.run(at, set_feature(0x0b, wanted, 0)).status().is_success());
+    for _ in 0..4 {
+        assert_eq!(world.run(at, Sqe::new(REQUEST)).step, "held");
+    }
+    let mut told = |change: fn(&mut Health)| {
+        world.replace_model(|model| change(&mut Arc::make_mut(&mut model.subsystems[0]).health));
+        let events: Vec<u64> = world.events.drain(..).map(|(_, cqe)| cqe.result()).collect();
+        // Whoever reads the log hears of the next warning.
+        let log = Sqe::new(admin::GET_LOG_PAGE).with_cdw(10, u32::from(Lid::SMART_HEALTH.0) | 127 << 16);
+        assert!(world.run(at, with_data(log, 512).with_nsid(Nsid::ALL)).status().is_success());
+        (events, world.events.len())
+    };
+    let only = |events: &[AsyncEvent]| (events.iter().map(|event| event.encode().into()).collect::<Vec<u64>>(), 0);
+    let enough = |health: &mut Health| (health.available_spare, health.available_spare_threshold) = (10, 10);
+    assert_eq!(told(enough), only(&[]));
+    assert_eq!(told(|health| health.available_spare = 9), only(&[AsyncEvent::SPARE_BELOW_THRESHOLD]));
+    assert_eq!(told(|health| health.percentage_used = 5), only(&[]));
+    assert_eq!(told(|health| health.degraded = true), only(&[AsyncEvent::RELIABILITY]));
+    assert_eq!(told(|health| health.read_only = true), only(&[]));
+}
+
+/// Likewise of the endurance group, for which each host says which warnings it wants to know of.
+#[test]
+fn a_group_is_told_of_by_the_warnings_that_are_wanted() {
+    let mut world = World::managed();
+    let (at, _) = world.controller(MANAGED, ALICE);
+    let of_group = 1 | u32::from(critical_warning::DEGRADED) << 16;
+    for (fid, value) in [(0x0b, AsyncEventConfig::ENDURANCE_GROUP.0), (0x18, of_group)] {
+        assert!(world.run(at, set_feature(fid, value, 0)).status().is_success());
+    }
+    assert_eq!(world.run(at, Sqe::new(REQUEST)).step, "held");
+    let mut told = |change: fn(&mut Health)| {
+        world.replace_model(|model| change(&mut Arc::make_mut(&mut model.subsystems[2]).health));
+        world.events.drain(..).map(|(_, cqe)| cqe.result()).collect::<Vec<u64>>()
+    };
+    assert_eq!(told(|health| (health.available_spare, health.available_spare_threshold) = (9, 10)), [0; 0]);
+    assert_eq!(told(|health| health.degraded = true), [u64::from(AsyncEvent::ENDURANCE_GROUP_CHANGE.encode())]);
 }

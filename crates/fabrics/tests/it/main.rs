@@ -13,6 +13,7 @@ mod identify;
 mod managed;
 mod media_admin;
 mod memory;
+mod neighbours;
 mod peers;
 mod protection;
 mod replaced;

@@ -41,7 +41,7 @@ fn nsids(world: &mut World, at: u64, cns: Cns) -> Vec<u32> {
     NamespaceList::ref_from_bytes(&data).unwrap().iter().map(|nsid| nsid.0).collect()
 }
 
-fn controllers(world: &mut World, at: u64, cns: Cns, nsid: Nsid) -> Vec<u16> {
+pub(crate) fn controllers(world: &mut World, at: u64, cns: Cns, nsid: Nsid) -> Vec<u16> {
     let data = world.run(at, identify(cns, nsid)).data;
     ControllerList::ref_from_bytes(&data).unwrap().iter().map(|cntlid| cntlid.0).collect()
 }
@@ -330,6 +330,66 @@ fn a_drive_enforces_the_limits_of_its_profile() {
         }
     };
     assert_eq!((refused, total), (RefusalReason::EntriesExhausted, 127 * 64));
+}
+
+#[test]
+fn a_firmware_without_a_command_refuses_it() {
+    use ebof_nvme::opcode::nvm;
+
+    let mut world = World::managed();
+    let (admin, cntlid) = world.controller(MANAGED, ALICE);
+    create(&mut world, admin, &NewNamespace::new(0x1000));
+    attach(&mut world, admin, AttachmentSelect::Attach, Nsid(1), &[0]);
+    let io = world.io_queue(MANAGED, ALICE, cntlid, 1);
+    // Without data none of the others succeeds; what they are refused with is not that.
+    let refused = |world: &mut World, at: u64, opcode: u8| {
+        world.run(at, with_data(Sqe::new(opcode).with_nsid(Nsid(1)), 0)).status().is(Status::INVALID_OPCODE)
+    };
+    let of_io = [
+        nvm::COMPARE,
+        nvm::WRITE_ZEROES,
+        nvm::DATASET_MANAGEMENT,
+        nvm::VERIFY,
+        nvm::COPY,
+        nvm::WRITE_UNCORRECTABLE,
+        nvm::RESERVATION_REGISTER,
+        nvm::RESERVATION_REPORT,
+        nvm::RESERVATION_ACQUIRE,
+        nvm::RESERVATION_RELEASE,
+    ];
+    let of_admin = [admin::DEVICE_SELF_TEST, admin::FORMAT_NVM, admin::SANITIZE];
+    let commands = of_io.map(|opcode| (io, opcode)).into_iter().chain(of_admin.map(|opcode| (admin, opcode)));
+    for (at, opcode) in commands.clone().filter(|&(at, _)| at == io) {
+        assert!(!refused(&mut world, at, opcode), "{opcode:#x}");
+    }
+    world.replace_model(|model| {
+        let subsystem = std::sync::Arc::make_mut(&mut model.subsystems[2]);
+        let drive = std::sync::Arc::make_mut(subsystem.drive.as_mut().unwrap());
+        drive.personality = Personality {
+            compare: false,
+            copy: false,
+            dataset_management: false,
+            verify: false,
+            write_uncorrectable: false,
+            write_zeroes: false,
+            reservations: false,
+            device_self_test: false,
+            format: false,
+            sanitize: false,
+            ..Personality::default()
+        };
+    });
+    for (at, opcode) in commands {
+        assert!(refused(&mut world, at, opcode), "{opcode:#x}");
+    }
+    for opcode in [nvm::READ, nvm::WRITE, nvm::FLUSH] {
+        assert!(!refused(&mut world, io, opcode), "{opcode:#x}");
+    }
+    // Only drives remember which blocks cannot be read.
+    let (_, cntlid) = world.controller(DRIVE, ALICE);
+    let plain = world.io_queue(DRIVE, ALICE, cntlid, 1);
+    assert!(refused(&mut world, plain, nvm::WRITE_UNCORRECTABLE) && refused(&mut world, plain, 0x7f));
+    assert!(!refused(&mut world, plain, nvm::COPY));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Queues in the host's memory: commands wait there until they are fetched, and CC is a register.
 
 use ebof_fabrics::queue::REGISTER_WRITE;
-use ebof_fabrics::{Attachment, Executing, Handle, Step, Task};
+use ebof_fabrics::{Attachment, Executing, Handle, RingTask, Step, Task};
 use ebof_nvme::command::Fuse;
 use ebof_nvme::media::{Sanitize, SanitizeAction};
 use ebof_nvme::opcode::{admin, nvm};
@@ -123,6 +123,21 @@ fn events_that_are_waited_for_take_no_room() {
     assert_eq!(queue.csts(), Some(Csts(0)));
 }
 
+/// Other commands that end meanwhile do not end it: its queues are not closed yet.
+#[test]
+fn a_reset_is_over_when_its_queues_are() {
+    let mut world = World::new();
+    let (at, _) = controller(&mut world, 32);
+    let other = executing(submit(&mut world, at, Sqe::new(admin::ABORT).with_cdw(10, 5 << 16 | 9), 1));
+    let queue = world.queues.get_mut(&at).unwrap();
+    let Step::Execute(reset, Task::Shared) = queue.write_cc(0, 1000) else { panic!("it is not reset") };
+    let Step::Execute(reset, Task::Reset(_)) = world.registry.execute(queue, reset, 1000).0 else { panic!() };
+    assert!(queue.complete(other, Status::SUCCESS).status().is_success());
+    assert_eq!(queue.csts(), Some(Csts(Csts::READY)));
+    assert!(queue.complete(reset, Status::SUCCESS).status().is_success());
+    assert_eq!(queue.csts(), Some(Csts(0)));
+}
+
 #[test]
 fn the_write_of_a_register_is_nothing_that_a_host_can_name() {
     let mut world = World::new();
@@ -195,6 +210,75 @@ fn submission_and_completion_queues_are_granted_apart() {
         (create(sq, 5, 1 << 16 | 1), Status::INVALID_QUEUE_ID),
     ];
     are_answered(&mut world, at, commands);
+}
+
+/// The place, the interrupt and the entries of a queue are those of the command.
+#[test]
+fn a_queue_is_made_where_the_host_says_or_not_at_all() {
+    let mut world = World::new();
+    let (at, _) = controller(&mut world, 32);
+    let placed = |opcode, id, flags, first: u64| {
+        let dptr: Vec<u8> = [first, 0x9000].iter().flat_map(|entry| entry.to_le_bytes()).collect();
+        Sqe { dptr: zerocopy::FromBytes::read_from_bytes(&dptr).unwrap(), ..create(opcode, id, flags) }
+    };
+    let (cq, sq) = (admin::CREATE_IO_CQ, admin::CREATE_IO_SQ);
+    let mut cid = 0;
+    let mut made = |world: &mut World, sqe: Sqe| {
+        cid += 1;
+        match submit(world, at, sqe, cid) {
+            Step::Execute(executing, Task::Rings(task)) => {
+                let _ = world.queues.get_mut(&at).unwrap().complete(executing, Status::SUCCESS);
+                Ok(task)
+            }
+            Step::Complete(cqe) => Err(cqe.status()),
+            step => panic!("{step:?}"),
+        }
+    };
+    let completion =
+        |id, vector| Ok(RingTask::CreateCompletionQueue { id: QueueId(id), entries: 16, base: 0x5000, vector });
+    // Nine vectors, for eight I/O queues: the last one, and one beyond; without an interrupt, too.
+    for (flags, status) in [
+        (9 << 16 | 3, Status::INVALID_INTERRUPT_VECTOR),
+        (9 << 16 | 1, Status::INVALID_INTERRUPT_VECTOR),
+        (2, Status::INVALID_FIELD),
+    ] {
+        assert!(made(&mut world, placed(cq, 1, flags, 0x5000)).unwrap_err().is(status), "{flags:#x}");
+    }
+    assert!(made(&mut world, placed(cq, 1, 3, 0x5004)).unwrap_err().is(Status::PRP_OFFSET_INVALID));
+    assert_eq!(made(&mut world, placed(cq, 1, 8 << 16 | 3, 0x5000)), completion(1, Some(8)));
+    assert_eq!(made(&mut world, placed(cq, 2, 1, 0x5000)), completion(2, None));
+    let submission =
+        RingTask::CreateSubmissionQueue { id: QueueId(1), entries: 16, base: 0x6000, completion: QueueId(2) };
+    // How many there may be is settled by now.
+    let number = Sqe::new(admin::SET_FEATURES).with_cdw(10, 7);
+    let refused = |world: &mut World, cid| status(&submit(world, at, number, cid)).is(Status::COMMAND_SEQUENCE_ERROR);
+    assert!(refused(&mut world, 100));
+    assert_eq!(made(&mut world, placed(sq, 1, 2 << 16 | 1, 0x6000)), Ok(submission));
+    assert!(refused(&mut world, 101));
+}
+
+/// PRP entries for Admin commands, SGLs for others, too; how many bytes they are about, the command
+/// says.
+#[test]
+fn data_are_where_the_command_says_and_as_many() {
+    let mut world = World::new();
+    let (at, cntlid) = controller(&mut world, 32);
+    let io = attach(&mut world, cntlid, 1, 16);
+    let flagged = |sqe: Sqe, flags| Sqe { flags, dptr: FromZeros::new_zeroed(), ..sqe };
+    let identify = Sqe::new(admin::IDENTIFY).with_cdw(10, 1);
+    let read = ebof_nvme::io::BlockRange::new(8, 16).encode(nvm::READ, Nsid(1));
+    let mut length = |at, sqe, flags| match submit(&mut world, at, flagged(sqe, flags), 1) {
+        Step::Execute(executing, _) => {
+            let bytes = executing.length();
+            let _ = world.queues.get_mut(&at).unwrap().complete(executing, Status::SUCCESS);
+            Some(bytes)
+        }
+        Step::Complete(cqe) if cqe.status().is(Status::INVALID_FIELD) => None,
+        step => panic!("{step:?}"),
+    };
+    let (sgl, metadata) = (Sqe::PSDT_SGL, Sqe::PSDT_SGL << 1);
+    assert_eq!([0, sgl, metadata].map(|flags| length(at, identify, flags)), [Some(4096), None, None]);
+    assert_eq!([0, sgl, metadata].map(|flags| length(io, read, flags)), [Some(8192), Some(8192), None]);
 }
 
 #[test]

@@ -29,6 +29,8 @@ struct Shared {
 impl Shared {
     fn new() -> Self {
         let mut world = World::managed();
+        // Another controller of hers, which reports do not name.
+        world.controller(DRIVE, ALICE);
         let (alice_admin, alice) = world.controller(MANAGED, ALICE);
         let (bob_admin, bob) = world.controller(MANAGED, BOB);
         let mut wanted = NewNamespace::new(64);
