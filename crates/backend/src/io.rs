@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
+use crate::caller::CallerIo;
 use crate::external::External;
 use crate::job::Job;
 use crate::remote::Remote;
@@ -32,6 +33,9 @@ pub enum Engine {
     Uring,
     /// Threads.
     Threads,
+    /// The thread that submits a request does it before that returns, one at a time. For threads
+    /// that wait for each; a device whose requests other threads complete refuses as busy.
+    Caller,
 }
 
 /// The I/O of one thread: the one that made it. It is neither `Send` nor `Sync`, because an
@@ -53,6 +57,7 @@ pub struct Io {
 enum Backing {
     Ring(Ring),
     Threads(Threads),
+    Caller(CallerIo),
     External(External),
 }
 
@@ -85,6 +90,7 @@ impl Io {
         let forbidden = || std::env::var_os(ENVIRONMENT).is_some_and(|value| value == "0");
         let backing = match engine {
             Engine::Threads => Backing::Threads(Threads::new(entries)?),
+            Engine::Caller => Backing::Caller(CallerIo::default()),
             Engine::Auto if forbidden() => Backing::Threads(Threads::new(entries)?),
             Engine::Uring => Backing::Ring(Ring::new(entries).map_err(no_ring)?),
             Engine::Auto => match Ring::new(entries) {
@@ -111,12 +117,13 @@ impl Io {
         Io { backing: Backing::External(External::new(entries, advance)), _one_thread: PhantomData }
     }
 
-    /// The engine in use: `Uring` or `Threads`; `None` for [`external`](Io::external).
+    /// The engine in use: `Uring`, `Threads` or `Caller`; `None` for [`external`](Io::external).
     #[must_use]
     pub fn engine(&self) -> Option<Engine> {
         match &self.backing {
             Backing::Ring(_) => Some(Engine::Uring),
             Backing::Threads(_) => Some(Engine::Threads),
+            Backing::Caller(_) => Some(Engine::Caller),
             Backing::External(_) => None,
         }
     }
@@ -126,6 +133,7 @@ impl Io {
         match &mut self.backing {
             Backing::Ring(ring) => ring.start(job),
             Backing::Threads(threads) => threads.start(job),
+            Backing::Caller(caller) => caller.start(job),
             Backing::External(external) => external.start(job),
         }
     }
@@ -140,6 +148,7 @@ impl Io {
         match &mut self.backing {
             Backing::Ring(ring) => ring.remote(),
             Backing::Threads(threads) => threads.remote(),
+            Backing::Caller(_) => None,
             Backing::External(external) => external.remote(),
         }
     }
@@ -154,7 +163,7 @@ impl Io {
         match &mut self.backing {
             Backing::Ring(ring) => ring.kick(),
             Backing::Threads(threads) => threads.kick(),
-            Backing::External(_) => Ok(()),
+            Backing::Caller(_) | Backing::External(_) => Ok(()),
         }
     }
 
@@ -164,6 +173,7 @@ impl Io {
         match &mut self.backing {
             Backing::Ring(ring) => ring.poll(),
             Backing::Threads(threads) => threads.poll(),
+            Backing::Caller(caller) => caller.poll(),
             Backing::External(external) => external.poll(),
         }
     }
@@ -177,6 +187,7 @@ impl Io {
         match &mut self.backing {
             Backing::Ring(ring) => ring.wait(timeout),
             Backing::Threads(threads) => threads.wait(timeout),
+            Backing::Caller(caller) => caller.wait(timeout),
             Backing::External(external) => Ok(external.wait(timeout)),
         }
     }
@@ -187,6 +198,7 @@ impl Io {
         match &self.backing {
             Backing::Ring(ring) => ring.in_flight(),
             Backing::Threads(threads) => threads.in_flight(),
+            Backing::Caller(caller) => caller.in_flight(),
             Backing::External(external) => external.in_flight(),
         }
     }
@@ -198,19 +210,20 @@ impl Io {
         match &mut self.backing {
             Backing::Ring(ring) => ring.cancel(tag),
             Backing::Threads(threads) => threads.cancel(tag),
+            Backing::Caller(caller) => caller.cancel(tag),
             Backing::External(_) => false,
         }
     }
 
     /// Readable while completions wait, provided that `poll` has returned `None` before. A
     /// completion may also interrupt a sleeping thread with `EINTR`: poll, or sleep again. `None`
-    /// for [`external`](Io::external).
+    /// for [`Engine::Caller`] and [`external`](Io::external).
     #[must_use]
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.backing {
             Backing::Ring(ring) => Some(ring.as_fd()),
             Backing::Threads(threads) => Some(threads.as_fd()),
-            Backing::External(_) => None,
+            Backing::Caller(_) | Backing::External(_) => None,
         }
     }
 
@@ -230,6 +243,7 @@ impl Io {
         match &self.backing {
             Backing::Ring(ring) => ring.stats(),
             Backing::Threads(threads) => threads.stats(),
+            Backing::Caller(caller) => caller.stats(),
             Backing::External(external) => external.stats(),
         }
     }

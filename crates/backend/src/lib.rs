@@ -24,6 +24,7 @@
 
 mod block;
 mod bounce;
+mod caller;
 mod device;
 mod error;
 mod external;

@@ -245,7 +245,8 @@ impl Shared {
     }
 }
 
-fn perform(job: &mut Job) -> Result<usize, Errno> {
+/// Does the current step of a job, by a blocking system call.
+pub(crate) fn perform(job: &mut Job) -> Result<usize, Errno> {
     // The descriptor and the step borrow the job in different ways, hence the second handle to the
     // file.
     let file = Arc::clone(job.file());

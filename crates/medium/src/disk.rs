@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebof_backend::{Buffer, Completion, Device, Error, Io, IoFactory, Operation, Request, Segments, Submitted};
+use ebof_backend::{Buffer, Completion, Device, Engine, Error, Io, IoFactory, Operation, Request, Segments, Submitted};
 use ebof_clock::Clock;
 use ebof_drive::frame::FRAME_BYTES;
 
@@ -16,7 +16,11 @@ const ENTRIES: u32 = 256;
 /// The backing device, used synchronously by one thread.
 pub(crate) struct Disk {
     base: Arc<dyn Device>,
+    /// For several operations at a time.
     io: Io,
+    /// For one, and for what would be done one after the other anyway: this thread does it, which
+    /// waits for it. `None` where there is no system to do it.
+    caller: Option<Io>,
     pub(crate) clock: Clock,
     /// Writes are refused.
     read_only: bool,
@@ -27,7 +31,8 @@ impl Disk {
     /// To be made on the thread that uses it.
     pub(crate) fn new(base: Arc<dyn Device>, io: &IoFactory, clock: &Clock) -> Result<Self, Error> {
         let io = io.make(ENTRIES)?;
-        Ok(Self { base, io, clock: clock.clone(), read_only: false, faults: Faults::default() })
+        let caller = io.engine().map(|_| Io::with_engine(1, Engine::Caller)).transpose()?;
+        Ok(Self { base, io, caller, clock: clock.clone(), read_only: false, faults: Faults::default() })
     }
 
     /// Refuses writes from now on.
@@ -43,6 +48,7 @@ impl Disk {
     /// operations.
     pub(crate) fn run(&mut self, operations: Vec<Operation>) -> Vec<Completion> {
         let mut done: Vec<Option<Completion>> = operations.iter().map(|_| None).collect();
+        let in_turns = done.len() == 1 || self.only_copies(&operations);
         let mut waiting: VecDeque<Request> =
             (0..).zip(operations).map(|(tag, operation)| Request::new(tag, operation)).collect();
         let mut left = done.len();
@@ -60,6 +66,16 @@ impl Disk {
                     finish(request.complete(Err(Error::ReadOnly { action })), &mut left);
                     continue;
                 }
+                let request = match self.caller.as_mut().filter(|_| in_turns) {
+                    Some(io) => match run_here(&*self.base, io, request) {
+                        Ok(completion) => {
+                            finish(completion, &mut left);
+                            continue;
+                        }
+                        Err(request) => request,
+                    },
+                    None => request,
+                };
                 match self.base.submit(&mut self.io, request) {
                     Submitted::Done(completion) => finish(completion, &mut left),
                     Submitted::Pending => {}
@@ -88,6 +104,13 @@ impl Disk {
         let failed = failed.filter(|(fault, _)| !self.read_only || *fault == BackingFault::Read);
         self.faults.record(failed);
         done
+    }
+
+    /// Whether these are writes into the page cache of a file: io_uring copies them one after the
+    /// other, too, most file systems in a thread of the kernel.
+    fn only_copies(&self, operations: &[Operation]) -> bool {
+        self.base.file().is_some_and(|file| !file.is_direct() && !file.is_block_device())
+            && operations.iter().all(|operation| matches!(operation, Operation::Write { fua: false, .. }))
     }
 
     /// Retries the reads that failed. Whether all of them succeed.
@@ -146,7 +169,50 @@ impl Disk {
     }
 }
 
+/// Runs a single request, or returns it if other threads would have to complete it.
+fn run_here(base: &dyn Device, io: &mut Io, request: Request) -> Result<Completion, Request> {
+    match base.submit(io, request) {
+        Submitted::Done(completion) => Ok(completion),
+        Submitted::Pending => Ok(io.poll().expect("an accepted request is done")),
+        Submitted::Busy(request) => Err(request),
+    }
+}
+
 /// Larger writes are split into parts of so many bytes.
 const PART_BYTES: usize = 1 << 20;
 /// Pause after an error of the I/O engine.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use ebof_backend::Spec;
+
+    use super::*;
+
+    /// Only several operations that take time take the way through io_uring, or other threads.
+    #[test]
+    fn what_is_done_one_after_the_other_is_done_by_the_thread_that_waits_for_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let spec: Spec = format!("{}/disk.img:1Mi", directory.path().display()).parse().unwrap();
+        let base = ebof_backend::open(&spec).unwrap();
+        let mut disk = Disk::new(base, &IoFactory::default(), &Clock::system()).unwrap();
+        disk.write_with(4096, &[7; 4096], true).unwrap();
+        disk.flush().unwrap();
+        disk.zero(std::iter::once((8192, 4096)), true).unwrap();
+        assert_eq!(disk.read(4096, 4096).unwrap().as_slice()[..4096], [7; 4096]);
+        let write = |offset: u64, byte: u8, fua| {
+            let mut data = Buffer::zeroed(4096);
+            data.as_mut_slice().fill(byte);
+            Operation::Write { offset, len: 4096, data: data.into(), fua }
+        };
+        let done = disk.run(vec![write(12288, 1, false), write(16384, 2, false), write(20480, 3, false)]);
+        assert!(done.len() == 3 && done.iter().zip(0..).all(|(one, tag)| one.result.is_ok() && one.tag == tag));
+        assert_eq!(disk.read(16384, 4096).unwrap().as_slice()[..4096], [2; 4096]);
+        assert_eq!(disk.io.stats().accepted, 0);
+        assert!(disk.run(vec![write(0, 4, true), write(4096, 5, true)]).iter().all(|one| one.result.is_ok()));
+        assert_eq!(disk.io.stats().accepted, 2, "durable writes take their time together");
+        disk.zero([(0, 4096), (4096, 4096)].into_iter(), false).unwrap();
+        assert_eq!(disk.io.stats().accepted, 4);
+        assert_eq!(disk.read(4096, 4096).unwrap().as_slice()[..4096], [0; 4096]);
+    }
+}

@@ -36,7 +36,7 @@ fn a_file_is_recognised_by_any_path() {
 
 #[test]
 fn a_file_is_in_use_until_the_last_completion_was_taken() {
-    for engine in [Engine::Auto, Engine::Threads] {
+    for engine in [Engine::Auto, Engine::Threads, Engine::Caller] {
         let (_directory, _path, device) = file(1 << 20);
         let mut io = Io::with_engine(4, engine).unwrap();
         assert!(device.file().unwrap().is_idle());

@@ -54,6 +54,30 @@ fn drain(io: &mut Io) -> Vec<u64> {
     tags
 }
 
+/// It is done when it is accepted, and only one at a time.
+#[test]
+fn the_submitting_thread_does_its_requests_itself() {
+    let (_directory, device) = disk(4);
+    let mut io = Io::with_engine(60, Engine::Caller).unwrap();
+    assert_eq!((io.engine(), io.descriptor().is_none()), (Some(Engine::Caller), true));
+    submit(&*device, &mut io, 1, write_block(1));
+    // Another engine reads it although nobody has waited.
+    let mut other = Io::with_engine(4, Engine::Threads).unwrap();
+    assert_eq!(read(&*device, &mut other, BLOCK as u64, BLOCK).unwrap(), block_of(1));
+    let second = device.submit(&mut io, Request::new(2, read_block(2)));
+    assert!(matches!(second, Submitted::Busy(_)), "{second:?}");
+    assert!(io.cancel(1) && !io.cancel(2), "too late, but known");
+    assert_eq!(drain(&mut io), [1]);
+    for operation in [Operation::Flush, write_of(0, &block_of(0), true), read_block(1)] {
+        assert!(run(&*device, &mut io, operation).result.is_ok());
+    }
+    let ranges = vec![0..BLOCK as u64, 2 * BLOCK as u64..3 * BLOCK as u64];
+    assert!(run(&*device, &mut io, Operation::Deallocate { ranges }).result.is_ok());
+    assert_eq!(read(&*device, &mut io, 0, BLOCK).unwrap(), vec![0; BLOCK]);
+    assert!(io.remote().is_none() && io.wait(None).unwrap().is_none());
+    assert_eq!((io.stats().accepted, io.stats().completed), (6, 6));
+}
+
 #[test]
 fn many_requests_begin_before_the_kick_and_each_completes_once() {
     for mut io in engines(60) {
