@@ -45,10 +45,14 @@ pub(crate) fn all(processors: usize) -> Vec<Scenario> {
     all.extend(pairs(processors));
     all.extend([1, 32, 128].map(others));
     for (name, what, beside) in SHARED {
-        all.extend([1, 32].map(|depth| shared(name, what, beside, depth)));
+        let loads = [(Rw::RandRead, "", 1), (Rw::RandRead, "", 32), (Rw::RandWrite, "write-", 32)];
+        all.extend(loads.map(|load| shared(name, what, beside, load)));
     }
     for (rw, kib, depth) in DEVICES {
         all.push(device(rw, kib, depth));
+    }
+    for (rw, depth) in [(Rw::RandRead, 1), (Rw::RandRead, 32), (Rw::RandWrite, 32)] {
+        all.extend(shared_device(rw, depth));
     }
     all
 }
@@ -267,25 +271,43 @@ fn others(depth: u16) -> Scenario {
         .compare(Metric::Iops, &["ebof"], &["nbdkit", "qemu-nbd", "tgt"], Goal::Shown)
 }
 
-/// Both ends beside programs that compute: each with one on its processor, and at nice 19, all on
-/// one processor, and wherever the system puts them.
-const SHARED: [(&str, &str, Shared); 4] = [
+/// Both ends beside programs that compute: none, one and two on each of their processors, also at
+/// nice 19, all on one processor, and wherever the system puts them.
+const SHARED: [(&str, &str, Shared); 9] = [
+    ("none", "no program", Shared { ends: Some([0, 1]), programs: 0, nice: 0 }),
     ("apart", "a program on each processor", Shared { ends: Some([0, 1]), programs: 2, nice: 0 }),
+    ("apart2", "two programs on each processor", Shared { ends: Some([0, 1]), programs: 4, nice: 0 }),
     ("nice", "a program at nice 19 on each processor", Shared { ends: Some([0, 1]), programs: 2, nice: 19 }),
+    ("nice2", "two programs at nice 19 on each processor", Shared { ends: Some([0, 1]), programs: 4, nice: 19 }),
     ("one", "both ends and a program on one processor", Shared { ends: Some([0, 0]), programs: 1, nice: 0 }),
+    ("free1", "one program, nothing pinned", Shared { ends: None, programs: 1, nice: 0 }),
     ("free", "two programs, nothing pinned", Shared { ends: None, programs: 2, nice: 0 }),
+    ("free4", "four programs, nothing pinned", Shared { ends: None, programs: 4, nice: 0 }),
 ];
 
-fn shared(name: &str, what: &str, beside: Shared, depth: u16) -> Scenario {
-    let load = Load::new(Rw::RandRead, 4 * KIB, depth);
-    let title = format!("4K randread, memory, QD{depth}: {what}");
-    let scenario =
-        scenario(&format!("shared-{name}-qd{depth}"), title, Schedule::Shared(beside)).ebof(Drive::Memory, load);
-    if beside.ends.is_none() {
+fn shared(name: &str, what: &str, beside: Shared, (rw, word, depth): (Rw, &str, u16)) -> Scenario {
+    let load = Load::new(rw, 4 * KIB, depth);
+    let title = format!("4K {}, memory, QD{depth}: {what}", rw.name());
+    let scenario = scenario(&format!("shared-{name}-{word}qd{depth}"), title, Schedule::Shared(beside));
+    let goal = match beside.ends {
+        Some(_) => Goal::AtLeast(1.0),
         // SPDK pins itself.
-        return scenario.compare(Metric::Iops, &["ebof"], &[], Goal::Shown);
-    }
-    scenario.spdk(Drive::Memory, load).compare(Metric::Iops, &["ebof"], SPDK, Goal::AtLeast(1.0))
+        None => Goal::Shown,
+    };
+    scenario.ebof(Drive::Memory, load).spdk(Drive::Memory, load).compare(Metric::Iops, &["ebof"], SPDK, goal)
+}
+
+/// The block device beside two programs, and none.
+fn shared_device(rw: Rw, depth: u16) -> Vec<Scenario> {
+    [0, 2]
+        .map(|programs| {
+            let mut scenario = device(rw, 4, depth);
+            scenario.name = format!("shared-{programs}-{}", scenario.name);
+            scenario.title += &format!(", {programs} programs");
+            scenario.schedule = Schedule::Shared(Shared { ends: None, programs, nice: 0 });
+            scenario
+        })
+        .into()
 }
 
 /// Loads of the block device, with the size of a block in KiB.
