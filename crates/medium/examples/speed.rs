@@ -5,7 +5,9 @@
 //! buffered and direct; then one whose blocks have checksums, and one whose blocks are encrypted,
 //! against one without, one and 32 in flight; then first writes. With `flushes` as a second
 //! argument, only what a flush costs behind each write; with `checksums`, only what checksums cost,
-//! also to whoever flushes now and then.
+//! also to whoever flushes now and then; with `marks`, each sort of load once on a namespace with
+//! checksums, one line each for a comparison of two builds in turns, with `,direct` as a third
+//! argument past the page cache.
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
 
 use std::path::Path;
@@ -34,6 +36,7 @@ fn main() -> Result<(), Failure> {
     let measured = match std::env::args().nth(2).as_deref() {
         Some("flushes") => measure_flushes(&place),
         Some("checksums") => ["", ",direct"].iter().try_for_each(|option| compare_checksums(&place, option)),
+        Some("marks") => measure_marks(&place, &std::env::args().nth(3).unwrap_or_default()),
         _ => measure_all(&place),
     };
     std::fs::remove_dir_all(&place)?;
@@ -155,15 +158,50 @@ fn compare_checksums(place: &Path, option: &str) -> Result<(), Failure> {
     Ok(std::fs::remove_file(place.join("checked.img"))?)
 }
 
+/// What a namespace with checksums does, load by load: name, requests per second.
+fn measure_marks(place: &Path, option: &str) -> Result<(), Failure> {
+    let drive = drive(place, "marks.img", SIZE * 4, option)?;
+    let checked = namespace(&drive, 1, SIZE, BlockFormat { checked: true, ..BlockFormat::plain(12) })?;
+    fill(&*checked)?;
+    let mut io = Io::new(32)?;
+    let sort = |kib: usize, depth| Load { len: kib << 10, ..Load::random(depth, true) };
+    for (size, load) in [("4k", sort(4, 1)), ("4k", sort(4, 32)), ("128k", sort(128, 8))] {
+        let flush = |flush_every| Load { flush_every, ..load };
+        let loads = [
+            ("write", load),
+            ("write-flush32", flush(32)),
+            ("write-flush1000", flush(1000)),
+            ("write-fua", Load { fua: true, ..load }),
+            ("serial-flush1000", Load { is_sequential: true, ..flush(1000) }),
+            ("read", Load { write: false, ..load }),
+        ];
+        for (name, load) in loads {
+            // Each begins with nothing in flux.
+            run(&*checked, &mut io, Operation::Flush)?;
+            let rate = measure(&*checked, &mut io, load, TIME / 2)?;
+            println!("{name}-{size}-qd{}{option} {rate:.0}", load.depth);
+        }
+    }
+    // Everything is written again and again.
+    let all = Load { is_sequential: true, ..sort(4, 32) };
+    for (name, load, time) in [("all", all, TIME * 3), ("4k-qd1", sort(4, 1), TIME), ("4k-qd32", sort(4, 32), TIME)] {
+        let rate = measure(&*checked, &mut io, load, time)?;
+        println!("write-again-{name}{option} {rate:.0}");
+    }
+    drop(checked);
+    drive.stop();
+    Ok(std::fs::remove_file(place.join("marks.img"))?)
+}
+
 /// In turns, so that what else the machine does meets both.
 fn compare(names: [&str; 2], raw: &dyn Device, thin: &dyn Device, load: Load, option: &str) -> Result<(), Failure> {
     let (mut io, mut rates) = (Io::new(32)?, (Vec::new(), Vec::new()));
     for _ in 0..ROUNDS {
-        rates.0.push(measure(raw, &mut io, load)?);
-        rates.1.push(measure(thin, &mut io, load)?);
+        rates.0.push(measure(raw, &mut io, load, TIME)?);
+        rates.1.push(measure(thin, &mut io, load, TIME)?);
     }
     let (raw, thin) = (median(&mut rates.0), median(&mut rates.1));
-    let Load { depth, write, is_sequential, flush_every } = load;
+    let Load { depth, write, is_sequential, flush_every, .. } = load;
     let verb = if write { "write" } else { "read" };
     let order = if is_sequential { " one behind the other" } else { "" };
     let flushes = if flush_every > 0 { format!(", a flush every {flush_every}") } else { String::new() };
@@ -234,6 +272,9 @@ fn first_writes(device: &dyn Device, size: u64) -> Result<(), Failure> {
 struct Load {
     depth: usize,
     write: bool,
+    fua: bool,
+    /// Bytes of a request.
+    len: usize,
     is_sequential: bool,
     /// Never, if it is 0.
     flush_every: u32,
@@ -241,17 +282,18 @@ struct Load {
 
 impl Load {
     fn random(depth: usize, write: bool) -> Self {
-        Self { depth, write, is_sequential: false, flush_every: 0 }
+        Self { depth, write, fua: false, len: BLOCK, is_sequential: false, flush_every: 0 }
     }
 }
 
 /// Requests per second.
-fn measure(device: &dyn Device, io: &mut Io, load: Load) -> Result<f64, Failure> {
-    let mut ready: Vec<Buffer> = (0..load.depth).map(|_| Buffer::zeroed(BLOCK)).collect();
-    let blocks = device.geometry().capacity_bytes / 4096;
+fn measure(device: &dyn Device, io: &mut Io, load: Load, time: Duration) -> Result<f64, Failure> {
+    let mut ready: Vec<Buffer> = (0..load.depth).map(|_| Buffer::zeroed(load.len)).collect();
+    let len = u64::try_from(load.len)?;
+    let places = device.geometry().capacity_bytes / len;
     let (mut requests, mut begun, mut serial, mut random) = (0_u32, 0_u32, 0_u64, 0x9E37_79B9_7F4A_7C15_u64);
     let start = Instant::now();
-    while start.elapsed() < TIME {
+    while start.elapsed() < time {
         if load.flush_every > 0 && begun >= load.flush_every && ready.len() == load.depth {
             begun = 0;
             run(device, io, Operation::Flush)?;
@@ -260,13 +302,13 @@ fn measure(device: &dyn Device, io: &mut Io, load: Load) -> Result<f64, Failure>
         let may_begin = load.flush_every == 0 || begun < load.flush_every;
         while may_begin && let Some(buffer) = ready.pop() {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let block = if load.is_sequential { serial } else { random >> 20 };
+            let place = if load.is_sequential { serial } else { random >> 20 };
             serial += 1;
-            let offset = block % blocks * 4096;
+            let offset = place % places * len;
             begun += 1;
             let operation = match load.write {
-                true => Operation::Write { offset, len: BLOCK, data: buffer.into(), fua: false },
-                false => Operation::Read { offset, len: BLOCK, data: buffer.into() },
+                true => Operation::Write { offset, len: load.len, data: buffer.into(), fua: load.fua },
+                false => Operation::Read { offset, len: load.len, data: buffer.into() },
             };
             if let Submitted::Done(completion) = device.submit(io, Request::new(0, operation)) {
                 completion.result?;
