@@ -1,7 +1,7 @@
 //! Connect: which hosts get a queue, and the refusals of others.
 
 use crate::support::*;
-use ebof_fabrics::{CloseReason, Limits, PortId, RefusalReason, SubmissionQueue};
+use ebof_fabrics::{CloseReason, Limits, PortId, RefusalReason, Step, SubmissionQueue, Task};
 use ebof_nvme::connect::{Connect, ConnectData, ConnectResult, disconnect, field_name};
 use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::property::{Cc, offset};
@@ -290,6 +290,25 @@ fn associations_that_a_new_model_does_not_allow_end() {
     // Its commands are not executed any more, not even those already sent.
     let get = world.run(drive, ebof_nvme::connect::Property::get(offset::VS, 4));
     assert_eq!(get.status(), Status::ABORTED_SQ_DELETION);
+}
+
+/// They are there until the target has closed them, and what comes by then is not executed: caches
+/// are flushed already.
+#[test]
+fn io_queues_execute_nothing_while_their_controller_ends() {
+    for cc in [Cc::ENABLE.with_shutdown(1), Cc::ENABLE.with_shutdown(2), Cc(0)] {
+        let mut world = World::new();
+        let (admin, cntlid) = world.controller(DRIVE, ALICE);
+        let io = world.io_queue(DRIVE, ALICE, cntlid, 1);
+        let set = Sqe { cid: 999.into(), ..ebof_nvme::connect::Property::set(offset::CC, cc.0) };
+        let queue = world.queues.get_mut(&admin).unwrap();
+        let Step::Execute(executing, Task::Shared) = queue.submit(&set, 1000) else { panic!("CC is not written") };
+        let (step, notices) = world.registry.execute(queue, executing, 1000);
+        world.deliver(notices);
+        let write = with_data(Sqe::new(nvm::WRITE).with_nsid(ebof_nvme::Nsid(1)), 512);
+        assert!(world.run(io, write).status().is(Status::COMMAND_SEQUENCE_ERROR), "{:#x}", cc.0);
+        assert!(world.carry_out(admin, step, &[]).status().is_success());
+    }
 }
 
 #[test]

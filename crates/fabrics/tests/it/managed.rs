@@ -330,6 +330,13 @@ fn a_drive_enforces_the_limits_of_its_profile() {
         }
     };
     assert_eq!((refused, total), (RefusalReason::EntriesExhausted, 127 * 64));
+    let (_, cntlid) = world.controller(MANAGED, BOB);
+    for (qid, entries, refused) in [(1, 64, true), (1, 63, false), (2, 2, true)] {
+        let at = world.open();
+        let connect = Connect { qid: QueueId(qid), entries, ..admin_connect() };
+        let (_, refusal) = world.connect(at, connect, &connect_data(MANAGED, BOB, cntlid));
+        assert_eq!(refusal.is_some(), refused, "{entries}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ebof_fabrics::{CloseReason, Counts, Handle, NamespaceTable, Notices, RefusalReason, Subsystem};
+use ebof_fabrics::{CloseReason, Counts, Handle, Model, NamespaceTable, Notices, RefusalReason, Step, Subsystem, Task};
 use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::identify::Cns;
 use ebof_nvme::io::BlockRange;
@@ -243,11 +243,13 @@ fn commands_are_counted_by_kind_where_they_were_executed() {
     assert!(!world.run(io, transfer(nvm::READ, 1, 0)).status().is_success());
     world.device_status = Status::SUCCESS;
     assert!(world.carry_out(io, step, &[]).status().is_success());
-    assert!(!world.run(io, Sqe::new(0x7f).with_nsid(Nsid(1))).status().is_success());
+    for _ in 0..2 {
+        assert!(!world.run(io, Sqe::new(0x7f).with_nsid(Nsid(1))).status().is_success());
+    }
     let slow = counts(&world, DRIVE);
     assert_eq!(slow.busy_ms - quick.busy_ms, 200);
     assert_eq!((slow.write_commands, slow.write_bytes), (2, 512));
-    assert_eq!((slow.errors - before.errors, slow.media_errors), (2, 1));
+    assert_eq!((slow.errors - before.errors, slow.media_errors), (3, 1));
     assert_eq!(counts(&world, OTHER), of_other);
     // They stay while the subsystem does.
     world.close(io);
@@ -284,12 +286,62 @@ fn a_queue_that_is_overrun_refuses() {
         world.queues.get_mut(&io).unwrap().submit(&sqe, 1000)
     };
     let under_way: Vec<_> = (0..64).map(&mut submit).collect();
-    assert!(under_way.iter().all(|step| matches!(step, ebof_fabrics::Step::Execute(..))));
-    let ebof_fabrics::Step::Complete(cqe) = submit(64) else { panic!("the queue has no room") };
+    assert!(under_way.iter().all(|step| matches!(step, Step::Execute(..))));
+    let Step::Complete(cqe) = submit(64) else { panic!("the queue has no room") };
     assert!(cqe.status().is(Status::COMMAND_SEQUENCE_ERROR), "{}", cqe.status());
-    let ebof_fabrics::Step::Complete(cqe) = submit(5) else { panic!("there is such a command") };
+    let Step::Complete(cqe) = submit(5) else { panic!("there is such a command") };
     assert!(cqe.status().is(Status::COMMAND_SEQUENCE_ERROR) || cqe.status().is(Status::CID_CONFLICT));
     for step in under_way {
         let _ = world.carry_out(io, step, &[]);
     }
+}
+
+/// A list that was asked for before a namespace was replaced, and is answered after that, says
+/// nothing of what is there now: the host has not seen yet that its namespace is gone.
+#[test]
+fn a_list_of_what_was_there_is_no_look_at_what_is_there() {
+    let mut world = World::new();
+    let (admin, cntlid) = world.controller(DRIVE, ALICE);
+    let io = world.io_queue(DRIVE, ALICE, cntlid, 1);
+    let identify = Sqe::new(admin::IDENTIFY).with_cdw(10, u32::from(Cns::ACTIVE_NAMESPACE_LIST.0));
+    let list = |world: &mut World| {
+        let data = world.run(admin, with_data(identify, 4096)).data;
+        let nsids = ebof_nvme::identify::NamespaceList::ref_from_bytes(&data).unwrap();
+        nsids.iter().map(|nsid| nsid.0).collect::<Vec<_>>()
+    };
+    let replaced = |world: &mut World, nsid: u32, byte: u32| {
+        let mut model = Model::clone(world.registry.model());
+        let namespaces = &mut Arc::make_mut(&mut model.subsystems[0]).namespaces;
+        let others = namespaces.iter().filter(|namespace| namespace.nsid != Nsid(nsid)).cloned();
+        let another = ebof_fabrics::Namespace { nsid: Nsid(nsid), ..namespace(byte) };
+        *namespaces = NamespaceTable::new(others.chain([another]).collect()).unwrap();
+        world.registry.replace_model(Arc::new(model))
+    };
+    assert_eq!(list(&mut world), [1, 2, 3, 5]);
+    let notices = replaced(&mut world, 5, 8);
+    world.deliver(notices);
+    let asked = Sqe { cid: 999.into(), ..with_data(identify, 4096) };
+    let step = world.queues.get_mut(&admin).unwrap().submit(&asked, 1000);
+    let Step::Execute(executing, Task::Shared) = step else { panic!("the host knows of all changes") };
+    let notices = replaced(&mut world, 1, 9);
+    let queue = world.queues.get_mut(&admin).unwrap();
+    let (step, looked) = world.registry.execute(queue, executing, 1000);
+    world.deliver(notices);
+    world.deliver(looked);
+    assert!(world.carry_out(admin, step, &[]).status().is_success());
+    assert!(!world.run(io, transfer(nvm::WRITE, 1, 0)).status().is_success());
+    assert_eq!(list(&mut world), [2, 3]);
+}
+
+/// Whoever comes back after its namespace was away is told if it is another one.
+#[test]
+fn what_is_gone_is_remembered() {
+    let mut world = World::new();
+    let known = |world: &World| world.registry.objects().iter().len();
+    let before = known(&world);
+    world.replace_model(|model| Arc::make_mut(&mut model.subsystems[1]).namespaces = NamespaceTable::default());
+    assert_eq!((known(&world), world.registry.objects().is_incomplete()), (before, false));
+    let table = NamespaceTable::new(vec![namespace(7)]).unwrap();
+    world.replace_model(|model| Arc::make_mut(&mut model.subsystems[1]).namespaces = table);
+    assert_eq!((known(&world), world.registry.objects().is_incomplete()), (before + 1, false));
 }
