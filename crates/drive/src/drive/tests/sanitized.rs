@@ -44,6 +44,13 @@ fn a_crypto_erase_erases_what_was_never_encrypted() {
     bench.ask("a", 0, Request::Delete(plain)).unwrap();
     assert_eq!(method(&mut bench), Method::Erase, "its blocks were");
     assert_eq!(method(&mut bench), Method::NewKeys);
+    // One that was there between two operations.
+    bench.drive.settings.encrypted = false;
+    let brief = bench.create(8, true).unwrap();
+    bench.drive.settings.encrypted = true;
+    bench.ask("a", 0, Request::Delete(brief)).unwrap();
+    assert_eq!(method(&mut bench), Method::Erase);
+    assert_eq!(method(&mut bench), Method::NewKeys);
 
     // By a format, and back.
     for is_encrypted in [false, true] {
