@@ -323,7 +323,7 @@ fn device_of<'a>(record: &'a Record, name: &str) -> Option<&'a Device> {
 }
 
 /// How long a daemon that has closed its connection may take to be gone.
-const END_TIMEOUT: Duration = Duration::from_secs(15);
+const END_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 15 });
 
 fn disconnect_one(record: &Record, force: bool) -> Result<(), Error> {
     let silence = match ask_to_end(record, force) {

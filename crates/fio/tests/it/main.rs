@@ -60,6 +60,26 @@ impl Bench {
         format!("nvme+tcp://127.0.0.1:{}/{NQN}/1", self.port)
     }
 
+    /// Runs an example in short.
+    fn runs_example(&self, path: &Path) {
+        let short: String = std::fs::read_to_string(path)
+            .unwrap()
+            .lines()
+            .map(|line| match line.split_once('=') {
+                Some(("runtime", _)) => "runtime=1\n".to_owned(),
+                Some(("ramp_time", _)) => "ramp_time=0\n".to_owned(),
+                _ => format!("{line}\n"),
+            })
+            .collect();
+        let file = self.directory.path().join(path.file_name().unwrap());
+        std::fs::write(&file, short).unwrap();
+        let mut command = Command::new("fio");
+        command.env("EBOF_ENGINE", engine()).env("EBOF_URI", self.uri());
+        let output = command.args(["--output-format=json".as_ref(), file.as_os_str()]).output().unwrap();
+        let jobs = jobs(&output);
+        assert!(jobs.iter().all(|job| done(job, "read") + done(job, "write") > 0), "{}", path.display());
+    }
+
     /// Escaped for a file name of fio.
     fn escaped(&self) -> String {
         self.uri().replace(':', "\\:")
@@ -276,34 +296,20 @@ fn the_engine_shows_its_options() {
     assert_eq!(done(&jobs[0], "read"), 256);
 }
 
-/// The examples of docs/fio, a second for each job.
+/// The examples of docs/fio, a second for each job, side by side with a target each.
 #[test]
 fn the_examples_run() {
-    let Some(bench) = plain("mem:64Mi") else { return };
-    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/fio");
-    let mut count = 0;
-    for entry in std::fs::read_dir(examples).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_none_or(|extension| extension != "fio") {
-            continue;
-        }
-        let short: String = std::fs::read_to_string(&path)
-            .unwrap()
-            .lines()
-            .map(|line| match line.split_once('=') {
-                Some(("runtime", _)) => "runtime=1\n".to_owned(),
-                Some(("ramp_time", _)) => "ramp_time=0\n".to_owned(),
-                _ => format!("{line}\n"),
-            })
-            .collect();
-        let file = bench.directory.path().join("short.fio");
-        std::fs::write(&file, short).unwrap();
-        let mut command = Command::new("fio");
-        command.env("EBOF_ENGINE", engine()).env("EBOF_URI", bench.uri());
-        let output = command.args(["--output-format=json".as_ref(), file.as_os_str()]).output().unwrap();
-        let jobs = jobs(&output);
-        assert!(jobs.iter().all(|job| done(job, "read") + done(job, "write") > 0), "{}", path.display());
-        count += 1;
+    if plain("mem:64Mi").is_none() {
+        return;
     }
-    assert_eq!(count, 6);
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/fio");
+    let examples = std::fs::read_dir(examples).unwrap().map(|entry| entry.unwrap().path());
+    let examples: Vec<PathBuf> =
+        examples.filter(|path| path.extension().is_some_and(|extension| extension == "fio")).collect();
+    assert_eq!(examples.len(), 6);
+    std::thread::scope(|scope| {
+        for path in &examples {
+            scope.spawn(|| plain("mem:64Mi").unwrap().runs_example(path));
+        }
+    });
 }
