@@ -158,7 +158,11 @@ fn general(device: &str, sqe: &Sqe, status: Status) -> Option<String> {
         (Status::DATA_SGL_LENGTH_INVALID, "the length of the data does not fit the command"),
         (Status::NAMESPACE_NOT_READY, "the namespace is not ready yet: try again in a moment"),
         (Status::ACCESS_DENIED, "this host may not do that"),
-        (Status::CAPACITY_EXCEEDED, "the drive behind the namespace is full"),
+        (
+            Status::CAPACITY_EXCEEDED,
+            "the drive behind the namespace is full, or what is below it (the target's log says which): have hosts \
+             deallocate what they do not need (`fstrim`), or its administrator make space there",
+        ),
         (Status::WRITE_FAULT, "the drive behind the namespace could not write: see the target's log and error-log"),
         (
             Status::UNRECOVERED_READ_ERROR,

@@ -21,6 +21,7 @@ const WORDS: [RegExp, string][] = [
   [/: `ebof config check FILE` shows the lines/, ""],
   [/: --nqn (\S+)/, ": $1"],
   [/`ebof target show[^`]*`/, "the view of the drive"],
+  [/\bleave that state\b/, "have the command line leave that state"],
 ];
 /** What only says how the command line does it. */
 const ASIDE = / \((?:`ebof [^`]*`|--[^)]*)\)/g;

@@ -47,7 +47,8 @@ fn unsupported(device: &str, command: u8) -> Option<String> {
         opcode::DIRECTIVE_SEND | opcode::DIRECTIVE_RECEIVE => (oacs::DIRECTIVES, "it has no directives"),
         command::SANITIZE_NAMESPACE => {
             return Some(format!(
-                "{device} does not sanitize single namespaces; `ebof format {device} -s 2` erases one, `ebof sanitize` the drive"
+                "{device} does not sanitize single namespaces; `ebof format {device} -s 2` erases one, `ebof sanitize` all \
+                 of the drive: their data are lost"
             ));
         }
         opcode::GET_LBA_STATUS => (oacs::GET_LBA_STATUS, "it does not track the status of blocks"),
@@ -245,7 +246,9 @@ fn sanitize(device: &str, status: Status) -> Option<String> {
         (
             Status::SANITIZE_FAILED,
             format!(
-                "the operation before failed: `ebof sanitize {device} -a exit-failure` leaves it, where --ause allowed that"
+                "the operation before failed (the target's log says why), and cannot be left, since it was started without \
+                 --ause: sanitize the drive again, without --ause, too; all data are lost. `ebof sanitize-log {device}` \
+                 shows how it goes"
             ),
         ),
     ];
@@ -298,7 +301,11 @@ fn busy(device: &str, status: Status) -> Option<String> {
         ),
         (
             Status::SANITIZE_FAILED,
-            format!("a sanitize operation failed: `ebof sanitize-log {device}`; sanitize again, or leave the failure"),
+            format!(
+                "a sanitize operation failed (`ebof sanitize-log {device}`; the target's log says why): leave that state \
+                 with `ebof sanitize {device} -a exit-failure`, if it was started with --ause; or sanitize the drive again: all \
+                 data are lost"
+            ),
         ),
         (
             Status::SELF_TEST_IN_PROGRESS,

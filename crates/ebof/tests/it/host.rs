@@ -10,6 +10,7 @@ mod permissions;
 mod protection;
 mod schema;
 mod services;
+mod space;
 mod verbs;
 
 use std::io::Write as _;

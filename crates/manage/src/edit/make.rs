@@ -122,7 +122,7 @@ impl Tree {
         };
         match object {
             Object::Target => {
-                let advice = "remove what it has, or end it";
+                let advice = "end it, or remove what it has";
                 return Err(vec![Mistake::new(MistakeKind::Conflict, object, "it cannot be removed", advice)]);
             }
             Object::Drive(name) => {

@@ -57,8 +57,8 @@ impl DriveActor {
         let event = match notice {
             Notice::Full(_) => event(EventKind::HealthWarning, "the drive is full: writes that need space are refused")
                 .advice(
-                    "have hosts deallocate what they do not need (`fstrim`), or make the drive larger; or delete a \
-                         namespace whose data may be lost",
+                    "have hosts deallocate what they do not need (`fstrim`), or move data to another drive; or delete \
+                         a namespace whose data may be lost",
                 ),
             Notice::Room => event(EventKind::HealthRestored, "there is space on the drive again"),
             Notice::JournalFailed(class) => event(

@@ -178,8 +178,9 @@ const ADVICE: [(Status, &str); 17] = [
     (Status::SANITIZE_IN_PROGRESS, "wait until the drive is sanitized; `ebof target show` says how far it is"),
     (
         Status::SANITIZE_FAILED,
-        "the drive refuses most commands until its data are gone: leave that state (`ebof target sanitize DRIVE --action exit-failure`) if the sanitize \
-         operation allowed that, or sanitize it again: all data are lost",
+        "the drive refuses most commands until its data are gone: leave that state (`ebof target sanitize DRIVE --action \
+         exit-failure`) if the sanitize operation that failed allowed that; or sanitize it again, without allowing \
+         that (--allow-exit-after-failure): all data are lost",
     ),
     (Status::FORMAT_IN_PROGRESS, "wait until the namespace is formatted; `ebof target show` says how far it is"),
     (

@@ -43,7 +43,7 @@ impl Step<'_> {
             SanitizeState::Failed => Err(Failed::new(
                 "the drive could not be sanitized to the end, and refuses most commands now",
                 "see the target's log; leave that state, if it was allowed (`ebof target sanitize DRIVE --action \
-                 exit-failure`), or sanitize it again: all data are lost",
+                 exit-failure`); or sanitize it again, when the reason is gone: all data are lost",
             )),
             _ => Ok(()),
         }

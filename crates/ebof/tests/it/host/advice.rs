@@ -6,7 +6,7 @@ use super::drive::{ALICE, Rig as Drive};
 use super::{FRIEND_NQN, NQN, PRIVATE_NQN, Rig, Run};
 
 /// The commands with arguments between backticks in a message.
-fn advised(message: &str) -> Vec<Vec<String>> {
+pub(super) fn advised(message: &str) -> Vec<Vec<String>> {
     let spans = message.split('`').skip(1).step_by(2);
     let commands = spans.filter_map(|span| span.strip_prefix("ebof "));
     let words = commands.map(|command| command.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
@@ -160,6 +160,24 @@ fn a_protected_namespace_can_be_deleted_as_the_hint_says() {
     let delete = ["delete-ns", &rig.uri(""), "-n", "1", "--force", "--hostnqn", ALICE];
     follow(|args| rig.run(args), &delete, &["--hostnqn", ALICE]);
     rig.run(&delete).ok();
+}
+
+/// The same where there is space, but not for this host.
+#[test]
+fn a_host_with_a_quota_goes_on_as_the_hints_say() {
+    let rig = Drive::new("512M", &format!(",manager={ALICE},quota={ALICE}:64M"));
+    let create = |size: &str| rig.host(ALICE, "create-ns", "", &["-S", size]);
+    create("40M").ok();
+    let refused = create("32M");
+    let text = refused.failed();
+    assert!(
+        text.contains("ask for less; the target may have a quota for this host; or delete a namespace whose data"),
+        "{text}"
+    );
+    create("16M").ok();
+    create("32M").failed();
+    rig.host(ALICE, "delete-ns", "", &["-n", "1", "--force"]).ok();
+    create("32M").ok();
 }
 
 /// Advice in words, of which one part destroys: each part leads on, the harmless ones first.

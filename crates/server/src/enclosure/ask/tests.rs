@@ -225,7 +225,10 @@ fn a_drive_that_cannot_be_sanitized_says_so_and_that_state_can_be_left() {
     rig.writes.store(WORK, Relaxed);
     assert!(error.message.contains("could not be sanitized") && error.advice.contains("exit-failure"), "{error}");
     let advice = rig.make(CREATE).error.unwrap().advice;
-    assert!(advice.contains("or sanitize it again: all data are lost"), "{advice}");
+    assert!(
+        advice.contains("or sanitize it again, without allowing that (--allow-exit-after-failure): all data are lost"),
+        "{advice}"
+    );
     let exit = r#"{"change": "sanitize-drive", "drive": "d0", "action": "exit-failure"}"#;
     assert_eq!(rig.make(exit).error, None);
     assert_eq!(rig.make(CREATE).error, None);
