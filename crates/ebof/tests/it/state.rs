@@ -1,7 +1,7 @@
 //! A target that goes by its state directory: what was changed is there after a restart, however
 //! the target ended, and what cannot be stored is not changed.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
@@ -204,18 +204,82 @@ fn a_file_stays_the_source_and_there_is_a_way_back_all_the_same() {
 
 #[test]
 fn what_cannot_be_stored_is_not_changed() {
-    let directory = tempfile::tempdir().unwrap();
-    let state = directory.path().join("state");
-    std::fs::create_dir(&state).unwrap();
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs"]).arg(&state).status();
-    if !mounted.is_ok_and(|status| status.success()) {
+    let Some(small) = Small::new() else {
         println!("SKIPPED: no permission to mount a small file system");
         return;
+    };
+    full(small.0.path(), &small.state());
+}
+
+#[test]
+fn a_drive_that_was_pulled_out_comes_back_as_is_advised() {
+    let Some(small) = Small::new() else {
+        println!("SKIPPED: no permission to mount a small file system");
+        return;
+    };
+    pulled_out(small.0.path(), &small.state());
+}
+
+/// A directory whose state directory is a small file system.
+struct Small(tempfile::TempDir);
+
+impl Small {
+    /// `None` without the permission to mount one.
+    fn new() -> Option<Self> {
+        let small = Self(tempfile::tempdir().unwrap());
+        std::fs::create_dir(small.state()).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs"]).arg(small.state());
+        mount.output().is_ok_and(|output| output.status.success()).then_some(small)
     }
-    let result = std::panic::catch_unwind(|| full(directory.path(), &state));
-    let unmounted = Command::new("umount").arg(&state).status();
-    assert!(unmounted.unwrap().success());
-    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+
+    fn state(&self) -> PathBuf {
+        self.0.path().join("state")
+    }
+}
+
+impl Drop for Small {
+    /// Without one that is mounted, it fails.
+    fn drop(&mut self) {
+        let _unmounted = Command::new("umount").arg("--lazy").arg(self.state()).output();
+    }
+}
+
+fn pulled_out(directory: &Path, state: &Path) {
+    let mut serving = start(directory);
+    let drive = format!(
+        "[[ports]]\nname = \"a\"\nlisten = \"tcp://127.0.0.1:0\"\n[[drives]]\nname = \"d0\"\nbacking = \"d0.img\"\n\
+         size = \"16M\"\n[[subsystems]]\nnqn = \"{NQN}\"\nallow_any_host = true\ndrive = \"d0\"\n"
+    );
+    std::fs::write(directory.join("new.toml"), drive).unwrap();
+    serving.told(&["config", "apply", "new.toml", "--yes"]);
+    serving.told(&["target", "add", "namespace", "d0", "1M"]);
+    let is_there = |serving: &Serving| assert!(serving.told(&["target", "show", "d0"]).contains("ns1"));
+    is_there(&serving);
+    let again = "ebof target add drive name=d0,backing=PATH";
+    let pull = ["target", "remove", "drive", "d0", "--surprise"];
+    for is_restarted in [false, true] {
+        std::fs::write(state.join("fills"), vec![0; 1 << 20]).unwrap_err();
+        let told = serving.refused(&pull);
+        for part in [
+            "drive d0 is pulled out: all commands to it fail, and the target still shows it",
+            "`ebof target remove drive d0 --surprise` tries again",
+            &format!(
+                "to have the drive back, remove it and add it again (`{again} --nqn {NQN}`), or start the target again"
+            ),
+        ] {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+        std::fs::remove_file(state.join("fills")).unwrap();
+        if is_restarted {
+            drop(serving);
+            serving = start(directory);
+        } else {
+            serving.told(&pull);
+            serving.told(&["target", "add", "drive", "name=d0,backing=d0.img", "--nqn", NQN, "--allow-any-host"]);
+        }
+        is_there(&serving);
+    }
 }
 
 fn full(directory: &Path, state: &Path) {

@@ -416,7 +416,7 @@ impl Step<'_> {
                 }
                 Ok(())
             }
-            Err(failed) if surprise => Err(pulled_out(name, failed)),
+            Err(failed) if surprise => Err(pulled_out(name, nqn.as_str(), failed)),
             Err(failed) => Err(failed),
         }
     }
@@ -432,12 +432,12 @@ fn added_by(change: &Change) -> Option<&str> {
 
 /// The failure of the second half of a drive's surprise removal: the first one cannot be taken
 /// back.
-fn pulled_out(name: &str, failed: Failed) -> Failed {
+fn pulled_out(name: &str, nqn: &str, failed: Failed) -> Failed {
     let mut remains = failed.remains;
     remains.insert(0, format!("drive {name} is pulled out: all commands to it fail, and the target still shows it"));
     let advice = format!(
         "`ebof target remove drive {name} --surprise` tries again to take it from what the target shows; to have the drive \
-         back, remove it and add it again, or start the target again"
+         back, remove it and add it again (`ebof target add drive name={name},backing=PATH --nqn {nqn}`), or start the target again"
     );
     Failed { remains, advice, ..failed }
 }
@@ -475,8 +475,12 @@ mod tests {
     #[test]
     fn a_drive_that_is_pulled_out_and_still_shown_is_said_to_be_both() {
         let error = ApplyError::NeedsRestart { changes: Vec::new() };
-        let failed = pulled_out("d1", Failed::from(error));
+        let failed = pulled_out("d1", "nqn.2014-08.org.example:d1", Failed::from(error));
         assert!(failed.remains[0].starts_with("drive d1 is pulled out"), "{:?}", failed.remains);
-        assert!(failed.advice.contains("remove drive d1 --surprise") && !failed.advice.contains("serves what it did"));
+        assert!(
+            failed.advice.contains("remove drive d1 --surprise")
+                && failed.advice.contains("--nqn nqn.2014-08.org.example:d1")
+        );
+        assert!(!failed.advice.contains("serves what it did"));
     }
 }
