@@ -1,5 +1,6 @@
 //! HTTPS over real TLS: users and strangers, slow and loud peers, certificates that change.
 
+mod advice;
 mod client;
 mod hostile;
 mod stolen;
