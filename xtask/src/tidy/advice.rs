@@ -41,6 +41,8 @@ const ACTS: &[&str] = &[
     "elete one",
     "elete what",
     "elete the",
+    "elete those",
+    "emove what",
     "emove it",
     "emove the file",
     "emove the drive",
@@ -52,6 +54,14 @@ const ACTS: &[&str] = &[
     "ormat the",
     "anitize it",
     "anitize the",
+    "anitize again",
+    "`ebof format ",
+    "`ebof sanitize ",
+    "`ebof sanitize`",
+    "`ebof delete-ns",
+    "`ebof target format",
+    "`ebof target sanitize",
+    "`ebof target remove",
     "verwrite it",
 ];
 
