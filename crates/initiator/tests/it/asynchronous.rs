@@ -157,6 +157,31 @@ fn commands_are_retried_after_losses_and_transient_statuses() {
     });
 }
 
+/// A flush, a check or a write through the cache that is answered without the controller would be
+/// a promise about data that nobody has kept.
+#[test]
+fn a_flush_and_the_like_are_the_controllers_answer() {
+    let peer = Peer::new();
+    let (sent, commands) = std::sync::mpsc::channel();
+    block_on(async {
+        let namespace = open(&peer).await;
+        peer.state().on_io = Box::new(move |sqe| {
+            sent.send((sqe.opcode, sqe.nsid(), sqe.cdw12.get() >> 30 & 1)).unwrap();
+            Action::Serve
+        });
+        namespace.flush().await.unwrap();
+        namespace.verify(0, 8).await.unwrap();
+        for fua in [false, true] {
+            namespace.write(0, vec![7; BLOCK], fua).await.unwrap();
+        }
+        peer.state().on_io = Box::new(|_| Action::Fail(Status::WRITE_FAULT.dnr()));
+        assert!(namespace.flush().await.is_err());
+    });
+    let expected = [(nvm::FLUSH, 0), (nvm::VERIFY, 0), (nvm::WRITE, 0), (nvm::WRITE, 1)];
+    let expected = expected.map(|(opcode, fua)| (opcode, Nsid(1), fua));
+    assert_eq!(commands.iter().collect::<Vec<_>>(), expected);
+}
+
 /// Do Not Retry is the target's word on the command, whatever the status.
 #[test]
 fn a_command_that_is_not_to_be_retried_is_sent_once() {
