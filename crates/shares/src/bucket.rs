@@ -28,7 +28,12 @@ impl Bucket {
 
     /// When tokens may be taken, microseconds: in the past if they may be now.
     pub(crate) fn ready_us(&self) -> u64 {
-        self.earned_ns.saturating_sub(self.burst_ns).div_ceil(1000)
+        self.ready_ns().div_ceil(1000)
+    }
+
+    /// The same, nanoseconds.
+    pub(crate) fn ready_ns(&self) -> u64 {
+        self.earned_ns.saturating_sub(self.burst_ns)
     }
 
     /// Takes `tokens`, also more than are there: then the next ones come later.

@@ -173,10 +173,11 @@ impl State {
         Figures { throttled_us: self.figures.throttled_us + since, ..self.figures }
     }
 
-    /// Since when it has had less than its minimum, microseconds; `None` if it has had it.
-    pub(crate) fn lags_since_us(&self, now_us: u64) -> Option<u64> {
-        let earned_us = self.minimum.as_ref()?.ready_us();
-        (earned_us <= now_us).then_some(earned_us)
+    /// Since when it has had less than its minimum, nanoseconds, because a minimum may be many
+    /// requests in a microsecond; `None` if it has had it.
+    pub(crate) fn lags_since_ns(&self, now_us: u64) -> Option<u64> {
+        let minimum = self.minimum.as_ref()?;
+        (minimum.ready_us() <= now_us).then(|| minimum.ready_ns())
     }
 
     /// A request of `cost` and `bytes` goes to the device.

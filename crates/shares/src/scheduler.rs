@@ -250,7 +250,7 @@ impl<T: Copy> Scheduler<T> {
             if by_tag.is_none_or(|(start, _)| state.start < start) {
                 by_tag = Some((state.start, flow));
             }
-            if let Some(since) = state.lags_since_us(now_us)
+            if let Some(since) = state.lags_since_ns(now_us)
                 && by_minimum.is_none_or(|(longest, _)| since < longest)
             {
                 by_minimum = Some((since, flow));

@@ -1,8 +1,8 @@
 //! Limits and minimums.
 
-use ebof_shares::{Depth, Kind, Request, Share};
+use ebof_shares::{Depth, Flow, Kind, Request, Scheduler, Share, Verdict};
 
-use crate::support::{Host, Service, World, assert_near, second};
+use crate::support::{Host, Service, World, assert_equal, assert_near, second};
 
 #[test]
 fn limits_are_kept_and_reached() {
@@ -52,6 +52,36 @@ fn a_minimum_is_kept_beside_any_weights_and_nobody_starves() {
         let got = second(service, 8, hosts);
         assert!(got[0] * 100 >= total * 80, "{got:?}");
         assert!(got[1..].iter().all(|&other| other * 50 >= total), "{got:?}");
+    }
+}
+
+#[test]
+fn who_lacks_its_minimum_for_longest_comes_first() {
+    // More is promised than there is.
+    let promised = Share { minimum_iops: Some(10_000_000), ..Share::default() };
+    let heavy = Host::reader(256).with(Share { weight: 1000, ..Share::default() });
+    let hosts = vec![heavy, Host::reader(256).with(promised), Host::reader(256).with(promised)];
+    // Where eight requests end at once, one has four of the seven that are not the other's.
+    for (service, percent) in [(Service::Jittery, 5), (Service::Constant, 30)] {
+        let got = second(service, 8, hosts.clone());
+        assert!(got[1] > 2 * got[0], "{got:?}");
+        assert_equal(&got[1..], percent);
+    }
+}
+
+#[test]
+fn a_request_that_is_withdrawn_is_kept_by_a_limit_no_longer() {
+    let mut scheduler = Scheduler::new(Depth::adaptive());
+    let flow = Flow::new(1).unwrap();
+    let read = Request { kind: Kind::Read, bytes: 4096 };
+    scheduler.set_share(flow, Share { iops: Some(1), ..Share::default() }, 0);
+    assert!(matches!(scheduler.submit(flow, read, (), 0), Verdict::Go(_)));
+    let waiting = scheduler.submit(flow, read, (), 1_000);
+    assert!(matches!(waiting, Verdict::Wait(_)) && scheduler.next(2_000).is_none());
+    assert_eq!(scheduler.figures(flow, 3_000).throttled_us, 2_000);
+    scheduler.settle(waiting.ticket(), 5_000);
+    for now_us in [5_000, 900_000] {
+        assert_eq!(scheduler.figures(flow, now_us).throttled_us, 4_000);
     }
 }
 
