@@ -163,6 +163,27 @@ fn hosts_are_notified_of_their_registrations_unless_masked() {
     assert_eq!(shared.notice(), ReservationNotification::default());
 }
 
+#[test]
+fn the_event_comes_again_while_there_are_notifications() {
+    let mut shared = Shared::new();
+    let (alice, bob, bob_admin) = (shared.alice, shared.bob, shared.bob_admin);
+    for _ in 0..3 {
+        assert_eq!(shared.world.run(bob_admin, Sqe::new(admin::ASYNC_EVENT_REQUEST)).step, "held");
+    }
+    shared.register(alice, 0, 0xa, RegisterAction::Register);
+    for _ in 0..2 {
+        shared.register(bob, 0, 0xb, RegisterAction::Register);
+        shared.acquire(alice, 0xa, 0xb, AcquireAction::Preempt, ReservationType::WriteExclusive);
+    }
+    for (events, kind) in [
+        (1, Some(ReservationEvent::RegistrationPreempted)),
+        (2, Some(ReservationEvent::RegistrationPreempted)),
+        (2, ReservationNotification::default().kind()),
+    ] {
+        assert_eq!((shared.world.events.len(), shared.notice().kind()), (events, kind));
+    }
+}
+
 fn mask_of(fid: Fid) -> Sqe {
     Sqe::new(admin::GET_FEATURES).with_nsid(NSID).with_cdw(10, u32::from(fid.0))
 }

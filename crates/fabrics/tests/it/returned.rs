@@ -253,6 +253,29 @@ fn one_more_change_begins_it_anew_for_such_a_host() {
     is_shown_the_change(&mut world, &host);
 }
 
+#[test]
+fn such_a_host_that_goes_before_it_has_seen_all_of_it_begins_anew() {
+    // Gone, refused, withdrawn, announced.
+    for steps in 0..4 {
+        let mut world = World::new();
+        reload(&mut world, &[namespace(1), namespace(2)]);
+        let (host, _) = connect_as_spdk(&mut world, ALICE);
+        reload(&mut world, &[other(), namespace(2)]);
+        for step in 0..steps {
+            assert_eq!((changed(&mut world, &host), list(&mut world, &host).len()), (vec![1], 1 + step % 2));
+            if step > 0 {
+                world.expire_at(world.now_ms + 10_000);
+            }
+        }
+        lose(&mut world, &host);
+        let (host, shown) = connect_as_spdk(&mut world, ALICE);
+        assert_eq!(shown, [2], "after {steps}");
+        is_shown_the_change(&mut world, &host);
+        lose(&mut world, &host);
+        assert_eq!(connect_as_spdk(&mut world, ALICE).1, [1, 2]);
+    }
+}
+
 /// Linux before 6.1 reads two structures of a new namespace, then its partitions, and looks again
 /// only after that.
 #[test]
