@@ -105,3 +105,44 @@ impl Drop for Pause {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::Wake;
+    use std::thread::Thread;
+
+    use super::*;
+
+    struct Unpark(Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    fn wait_for(mut pause: Pause) {
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        while Pin::new(&mut pause).poll(&mut Context::from_waker(&waker)).is_pending() {
+            std::thread::park();
+        }
+    }
+
+    #[test]
+    fn a_pause_lasts_as_long_as_it_says_and_the_thread_ends() {
+        let pauses = Arc::new(Pauses::new(Clock::default()));
+        let began = Instant::now();
+        let [long, short] = [40, 20].map(|milliseconds| pauses.pause(Duration::from_millis(milliseconds)));
+        // One that nobody waits for any more.
+        let mut dropped = pauses.pause(Duration::from_secs(3600));
+        assert!(Pin::new(&mut dropped).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        drop(dropped);
+        for (pause, least) in [(short, 20), (long, 40)] {
+            wait_for(pause);
+            assert!(began.elapsed() >= Duration::from_millis(least), "{:?}", began.elapsed());
+        }
+        while lock(&pauses.inner).running {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
