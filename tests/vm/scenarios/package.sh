@@ -210,8 +210,9 @@ CONNECTIONS
   daemon=$(pgrep -f '^@ebof hold')
   check "the attach daemon is spared at the end of a shutdown" test -n "$daemon"
   check_says "it has a scope of its own" 'ebof-attach-nvme0.scope' cat "/proc/$daemon/cgroup"
-  # Few requests: under emulation many would take the processor from dpkg.
-  ebof bench "$device" --rw randwrite --overwrite --bs 4K --iodepth 1 --rate-iops 20 --runtime 40 -o json \
+  # Few requests: under emulation many would take the processor from dpkg. They go on until it has
+  # ended.
+  ebof bench "$device" --rw randwrite --overwrite --bs 4K --iodepth 1 --rate-iops 20 --runtime 600 -o json \
     >/root/bench.json 2>/root/bench.log &
   writer=$!
   sleep 3
@@ -219,6 +220,7 @@ CONNECTIONS
   check "I/O goes on all the time" kill -0 $writer
   check "the target was restarted" eval "is_active ebof && [[ \$(pid_of ebof) != $target ]]"
   check_equal "the attach daemon was not" "$daemon" "$(pgrep -f '^@ebof hold')"
+  kill -INT $writer
   wait $writer || status=$?
   check_equal "no request has failed" 0 "$status" || note </root/bench.log
   stall=$(sed -n 's/.*"max_us": *\([0-9.]*\).*/\1/p' /root/bench.json | sort -n | tail -n 1)
