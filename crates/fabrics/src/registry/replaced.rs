@@ -66,8 +66,6 @@ use crate::model::{DataId, DeviceId, Namespace, Subsystem};
 #[derive(Debug, Default)]
 pub(super) struct Replaced {
     nsids: BTreeMap<Nsid, Stage>,
-    /// The host compares nothing.
-    is_blind: bool,
 }
 
 #[derive(Debug)]
@@ -190,13 +188,12 @@ impl Replaced {
                 _ => (nsid, Stage::Unproven(Proof { may_hold_another, ..Proof::default() })),
             })
         };
-        Self { nsids: known.filter_map(stage).collect(), is_blind: false }
+        Self { nsids: known.filter_map(stage).collect() }
     }
 
     /// The host was shown `before`, and the subsystem is `now`. `own` says that a command of the
     /// host itself caused the change, which it therefore knows.
     pub(super) fn note(&mut self, before: &Subsystem, now: &Subsystem, own: bool, association: &Association) {
-        self.is_blind = association.lists_first.load(Ordering::Relaxed);
         let was = |nsid: Nsid| before.namespaces.find(nsid).map(Identity::of);
         let is = |nsid: Nsid| now.namespaces.find(nsid).map(Identity::of);
         if own {
@@ -212,7 +209,7 @@ impl Replaced {
                 Slot::Vacant(slot) => {
                     slot.insert(Stage::Gone { was: Was::Shown(was), looked: false });
                 }
-                Slot::Occupied(mut slot) => slot.get_mut().changed(self.is_blind),
+                Slot::Occupied(mut slot) => slot.get_mut().changed(is_blind(association)),
             }
         }
         // If a namespace is back unchanged, there is nothing to tell.
@@ -234,19 +231,19 @@ impl Replaced {
     /// A host that compares nothing looks at the namespaces, which are those of `now`: what it may
     /// hold another object of is gone for it. Returns whether there is any such namespace.
     pub(super) fn hide(&mut self, look: Look, controller: &mut Controller, now: &Subsystem) -> bool {
-        self.is_blind = controller.association.lists_first.load(Ordering::Relaxed);
         let Look::List(after) = look else { return false };
-        if !self.is_blind {
+        if !is_blind(&controller.association) {
             return false;
         }
         let mut any = false;
         for (&nsid, stage) in self.nsids.iter_mut().filter(|(nsid, _)| **nsid > after) {
             let Stage::Unproven(proof) = stage else { continue };
             let is_there = now.namespaces.find(nsid).is_some();
-            if !is_there || proof.reads == 0 && proof.may_hold_another {
-                *stage = Stage::Gone { was: Was::Unknown, looked: false };
+            if is_there && !(proof.reads == 0 && proof.may_hold_another) {
+                continue;
             }
-            if is_there && matches!(stage, Stage::Gone { .. }) {
+            *stage = Stage::Gone { was: Was::Unknown, looked: false };
+            if is_there {
                 controller.call_to(nsid);
                 any = true;
             }
@@ -260,7 +257,7 @@ impl Replaced {
         // If the host was sent an event and has not read its log yet, it will look again.
         let unread = controller.events.is_unread(AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED);
         let has_refused = controller.association.has_refused.load(Ordering::Relaxed);
-        let is_blind = self.is_blind;
+        let is_blind = is_blind(&controller.association);
         let mut more = false;
         self.nsids.retain(|&nsid, stage| match (stage, look) {
             (Stage::Announced, Look::One(at, _)) if at == nsid => {
@@ -338,6 +335,11 @@ impl Replaced {
         });
         any
     }
+}
+
+/// Whether the host compares nothing.
+fn is_blind(association: &Association) -> bool {
+    association.lists_first.load(Ordering::Relaxed)
 }
 
 impl Stage {

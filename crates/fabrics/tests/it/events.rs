@@ -27,7 +27,7 @@ fn changed(world: &mut World, at: u64, retain: bool) -> Vec<u32> {
     ChangedNamespaces::ref_from_bytes(&data).unwrap().iter().map(|nsid| nsid.0).collect()
 }
 
-fn set_feature(fid: u32, value: u32, nsid: u32) -> Sqe {
+pub(crate) fn set_feature(fid: u32, value: u32, nsid: u32) -> Sqe {
     Sqe::new(admin::SET_FEATURES).with_cdw(10, fid).with_cdw(11, value).with_nsid(Nsid(nsid))
 }
 

@@ -12,6 +12,7 @@ use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::{ControllerId, HostId, Nsid, Sqe, Status};
 use zerocopy::FromBytes;
 
+use crate::events::set_feature;
 use crate::managed::{attach, controllers, create};
 use crate::support::{
     ALICE, BOB, DRIVE, MANAGED, OTHER, World, admin_connect, connect_data, host_id, namespace, nqn, with_data,
@@ -30,8 +31,7 @@ fn transfer(opcode: u8, nsid: u32, slba: u64) -> Sqe {
 }
 
 fn protect(world: &mut World, at: u64, value: u32) -> Status {
-    let set = Sqe::new(admin::SET_FEATURES).with_nsid(Nsid(1)).with_cdw(10, 0x84).with_cdw(11, value);
-    world.run(at, set).status()
+    world.run(at, set_feature(0x84, value, 1)).status()
 }
 
 /// Alice is at a drive and elsewhere, with the same identifier, and Bob at the drive.
