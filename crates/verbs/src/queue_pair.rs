@@ -238,7 +238,9 @@ impl QueuePair {
     }
 
     /// Writes `length` bytes of a buffer, from `offset` on, to the peer's memory. Without an id it
-    /// has no completion, unless it fails: see [`QueuePair::release`].
+    /// has no completion, unless it fails: see [`QueuePair::release`]. A completion says that the
+    /// buffer is free; that the data are in the peer's memory is known when a message that was
+    /// posted later is received there (with iWARP not before; RFC 5040, section 5.5).
     ///
     /// # Panics
     /// The buffer is not held, the range is not in it, or there is no [`room`](QueuePair::room).

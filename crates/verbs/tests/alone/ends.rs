@@ -156,6 +156,15 @@ pub(crate) fn receive(pair: &mut QueuePair) -> Vec<u8> {
     }
 }
 
+/// Waits until everything that `from` has written is in the memory of `to`: a message that follows
+/// is received. With iWARP the completion of an RDMA WRITE says less, only that its data are on
+/// their way (RFC 5040, section 5.5).
+pub(crate) fn until_placed(from: &mut QueuePair, to: &mut QueuePair) {
+    send(from, b"placed");
+    assert_eq!(receive(to), b"placed");
+    assert!(matches!(completion(from), Completion::Sent { .. }));
+}
+
 /// A buffer whose bytes differ from those of other seeds.
 pub(crate) fn filled(bytes: usize, seed: u8) -> Buffer {
     let mut buffer = Buffer::zeroed(bytes);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ebof_region::Buffer;
 use ebof_verbs::{Completion, Remote};
 
-use crate::ends::{Ends, completion, filled, receive, send, until};
+use crate::ends::{Ends, completion, filled, receive, send, until, until_placed};
 
 #[test]
 #[ignore = "needs an RDMA device: tests/vm"]
@@ -30,6 +30,7 @@ fn data_are_read_and_written() {
     target.flush().unwrap();
     assert_eq!(completion(&mut target), Completion::Done { id: 9 });
     assert!(target.release(held).is_some());
+    until_placed(&mut target, &mut host);
     let expected = filled(64 << 10, 1);
     assert_eq!(memory.as_slice()[0], expected.as_slice()[0]);
     assert!(memory.as_slice()[1..5001].iter().all(|byte| *byte == 0xA5));
@@ -111,6 +112,7 @@ fn a_write_without_an_id_is_over_although_nothing_follows() {
         "the end of a write",
     );
     assert_eq!(target.room(), 40);
+    until_placed(&mut target, &mut host);
     assert_eq!(&memory.as_slice()[..100], &buffer.as_slice()[200..300]);
 }
 
@@ -141,6 +143,7 @@ fn the_send_queue_never_fills_up_for_good() {
     assert_eq!(completion(&mut target), Completion::Done { id });
     assert_eq!(target.room(), 40);
     assert!(target.release(held).is_some());
+    until_placed(&mut target, &mut host);
     assert_eq!(memory.as_slice(), filled(4096, 3).as_slice());
 }
 

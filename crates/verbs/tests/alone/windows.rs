@@ -5,7 +5,9 @@ use std::sync::Arc;
 use ebof_region::Buffer;
 use ebof_verbs::{Attributes, Completion, QueuePair, Remote, Window, WindowAccess, WorkRequest, WorkStatus};
 
-use crate::ends::{Ends, attributes, completion, connect, event, filled, handshake, network, receive, send, until};
+use crate::ends::{
+    Ends, attributes, completion, connect, event, filled, handshake, network, receive, send, until, until_placed,
+};
 
 /// A host's attributes, if the device has windows.
 fn with_windows(windows: u32) -> Option<Attributes> {
@@ -59,6 +61,7 @@ fn a_window_ends_with_its_invalidation() {
     let window = bind(&mut ends, &buffer, (8192, 4096), WindowAccess::Write);
     let remote = Remote { address: address + 8192, key: window.key() };
     assert_eq!(write(&mut ends.target, remote, 4096), DONE);
+    until_placed(&mut ends.target, &mut ends.host);
     assert!(ends.host.is_bound(window));
     ends.host.post_invalidate(window, 7);
     ends.host.flush().unwrap();
@@ -119,6 +122,7 @@ fn windows_are_bound_again_and_again() {
         let window = bind(&mut ends, &buffer, (0, 4096), WindowAccess::Write);
         assert_ne!(last.replace(window.key()), Some(window.key()));
         assert_eq!(write(&mut ends.target, Remote { address, key: window.key() }, 8), DONE);
+        until_placed(&mut ends.target, &mut ends.host);
         ends.host.post_invalidate(window, id);
         ends.host.flush().unwrap();
         assert_eq!(completion(&mut ends.host), Completion::Done { id });
