@@ -132,3 +132,56 @@ pub(crate) fn overwrite(disk: &mut Disk, range: Range<u64>) -> Result<(), Device
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ebof_backend::{Device, Geometry, Io, Memory, Request, Submitted};
+
+    use super::*;
+
+    /// A device of zeros, but for one byte.
+    #[derive(Debug)]
+    struct Zeros {
+        geometry: Geometry,
+        data_at: u64,
+    }
+
+    impl Device for Zeros {
+        fn geometry(&self) -> Geometry {
+            self.geometry
+        }
+
+        fn submit(&self, _: &mut Io, mut request: Request) -> Submitted {
+            let checked = self.geometry.check(&request.operation);
+            if let Operation::Read { offset, len, data } = &mut request.operation
+                && (*offset..*offset + *len as u64).contains(&self.data_at)
+            {
+                data.write(usize::try_from(self.data_at - *offset).unwrap(), &[1]);
+            }
+            Submitted::Done(request.complete(checked))
+        }
+
+        fn describe(&self) -> String {
+            "zeros".to_owned()
+        }
+    }
+
+    /// What is found on a device of this size with data at this byte.
+    fn found(capacity_bytes: u64, data_at: u64) -> Option<u64> {
+        let geometry = Geometry { capacity_bytes, ..Memory::new(512, 512, false).geometry() };
+        let options = Options::default();
+        let mut disk = Disk::new(Arc::new(Zeros { geometry, data_at }), &options.io, &options.clock).unwrap();
+        first_data(&mut disk).unwrap()
+    }
+
+    #[test]
+    fn any_byte_of_a_device_is_found() {
+        const CAPACITY: u64 = (5 << 20) + 512;
+        for at in [0, PART_BYTES - 1, PART_BYTES, 2 * PART_BYTES + 777, 5 * PART_BYTES, CAPACITY - 1] {
+            assert_eq!(found(CAPACITY, at), Some(at));
+        }
+        assert_eq!(found(CAPACITY, u64::MAX), None);
+    }
+}

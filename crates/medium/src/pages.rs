@@ -543,6 +543,32 @@ mod tests {
     }
 
     #[test]
+    fn the_cache_is_written_back_when_more_than_half_of_it_is_dirty() {
+        let pages = Pages::new(1);
+        for at in 0..pages.pages_max as u64 {
+            pages.insert(at * 4096, owner(at), Buffer::zeroed(BYTES), true);
+        }
+        let half = pages.pages_max as u64 / 2;
+        (0..half).for_each(|at| assert!(pages.put(at * 4096, 0, Tag::LOST)));
+        assert!(!pages.has_many_dirty());
+        for at in [half, half + 1] {
+            assert!(pages.put(at * 4096, 0, Tag::LOST));
+            assert!(pages.has_many_dirty());
+        }
+    }
+
+    /// The last page of an extent has fewer than there is room for.
+    #[test]
+    fn a_page_has_the_tags_of_its_blocks() {
+        let pages = Pages::new(1);
+        let owner = Owner { volume: VolumeId(1), blocks: 63..126, index: 1, page: 0 };
+        pages.insert(0, owner, Buffer::zeroed(BYTES), true);
+        assert!(pages.put(0, 62, Tag::LOST));
+        let (owner, tags) = pages.tags(0).unwrap();
+        assert_eq!((owner.blocks, tags.len(), tags[61] == Tag::LOST, tags[62]), (63..126, 63, false, Tag::LOST));
+    }
+
+    #[test]
     fn pages_with_tags_that_are_only_in_memory_stay_there() {
         let pages = Pages::new(1);
         pages.insert(0, owner(1), Buffer::zeroed(BYTES), true);

@@ -320,6 +320,27 @@ mod tests {
     }
 
     #[test]
+    fn what_may_take_long_is_done_in_slices() {
+        let zeroes = |len| Operation::WriteZeroes { offset: 0, len, deallocate: true, fua: false };
+        let deallocate = |count: u64, len: u64| Operation::Deallocate {
+            ranges: (0..count).map(|at| at << 40..(at << 40) + len).collect(),
+        };
+        for (operation, expected) in [
+            (zeroes(SHORT_BYTES), false),
+            (zeroes(SHORT_BYTES + 1), true),
+            (deallocate(SHORT_RANGES as u64, 1), false),
+            (deallocate(SHORT_RANGES as u64 + 1, 1), true),
+            (deallocate(1, SHORT_BYTES), false),
+            (deallocate(1, SHORT_BYTES + 1), true),
+            (deallocate(2, SHORT_BYTES / 2), false),
+            (deallocate(2, SHORT_BYTES / 2 + 1), true),
+            (Operation::Flush, false),
+        ] {
+            assert_eq!(is_long(&operation), expected, "{operation:?}");
+        }
+    }
+
+    #[test]
     fn ranges_are_merged() {
         let ranges = vec![10..20, 0..5, 18..30, 5..7, 40..40, 50..60, 12..13];
         assert_eq!(merged(ranges), [0..7, 10..30, 50..60]);

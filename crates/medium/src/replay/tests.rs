@@ -105,6 +105,31 @@ fn blocks_beyond_their_page_are_not_in_flux() {
     }
 }
 
+/// Nothing of what they would add is there.
+#[test]
+fn records_behind_damage_only_take_away() {
+    let volume = VolumeId(1);
+    let after = |record| {
+        let thin = restored(vec![record], true).unwrap().thin(volume).unwrap();
+        (thin.allocated_extents(), thin.bad_ranges(&(0..BLOCKS), 9))
+    };
+    let bad = |bad| Record::Bad { volume, start: 3, blocks: 2, bad };
+    assert_eq!(after(bad(true)), (2, std::iter::once(3..5).collect()));
+    for (record, extents) in [
+        (bad(false), 2),
+        (Record::Map { volume, first: 2, extents: vec![6] }, 2),
+        (Record::Map { volume, first: 2, extents: vec![5] }, 1),
+        (Record::Map { volume: VolumeId(7), first: 9, extents: vec![5, 4] }, 0),
+        (Record::Unmap { volume, first: 1, count: 1 }, 1),
+        (Record::Unmap { volume, first: 2, count: 1 }, 2),
+        (Record::Clear(volume), 0),
+        (Record::Remove(volume), 0),
+        (Record::Remove(VolumeId(2)), 2),
+    ] {
+        assert_eq!(after(record.clone()), (extents, Vec::new()), "{record:?}");
+    }
+}
+
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![0..200_u64, (1_u64 << 32) - 3..(1 << 32) + 3, u64::MAX - 300..=u64::MAX, any::<u64>()]
 }

@@ -37,7 +37,7 @@ fn layout() -> Layout {
     Layout::new(CAPACITY, [0; 16]).unwrap()
 }
 
-fn raw(base: &Arc<Recorder>, at: u64, len: usize) -> Vec<u8> {
+pub(crate) fn raw(base: &Arc<Recorder>, at: u64, len: usize) -> Vec<u8> {
     read(&(Arc::clone(base) as Arc<dyn Device>), &mut Io::new(1).unwrap(), at, len).unwrap()
 }
 
@@ -105,7 +105,7 @@ fn image(story: &Story, puts: &[(u64, Vec<u8>)]) -> Arc<Recorder> {
 }
 
 /// The 4 KiB that hold byte `at`, with that changed.
-fn flipped(base: &Arc<Recorder>, at: u64) -> (u64, Vec<u8>) {
+pub(crate) fn flipped(base: &Arc<Recorder>, at: u64) -> (u64, Vec<u8>) {
     let begin = at / 4096 * 4096;
     let mut bytes = raw(base, begin, FRAME_BYTES);
     bytes[usize::try_from(at - begin).unwrap()] ^= 0x10;

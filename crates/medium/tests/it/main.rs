@@ -23,6 +23,8 @@ mod flushed;
 #[cfg(test)]
 mod flux;
 #[cfg(test)]
+mod frames;
+#[cfg(test)]
 mod journal;
 #[cfg(test)]
 mod kill;
