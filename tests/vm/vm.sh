@@ -15,6 +15,7 @@
 #                 then runs in the QEMU of setup-qemu.sh, and its memory is shared with the other
 #                 end. There is an empty port "spare" for another one, and the control directory has
 #                 a socket "qmp"
+#   -H            with -u: its memory is in huge pages of 2 MiB, which the machine has to have
 #   -S            a guest that systemd runs (setup-systemd.sh), which may reboot: the script runs after each boot
 #   -k ARGUMENTS  more kernel arguments
 #   -n NAME       the guest's name: host name, host NQN (guest)
@@ -28,8 +29,8 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${EBOF_VM_CACHE:-${HOME:?}/.cache/ebof-vm}
-share='' control='' forwards='' ethernet='' limit=300 memory=1024 kernel_arguments='' name=guest interactive='' threads=single sockets=() systemd=''
-while getopts is:c:f:e:t:m:pu:Sk:n: option; do
+share='' control='' forwards='' ethernet='' limit=300 memory=1024 kernel_arguments='' name=guest interactive='' threads=single sockets=() huge='' systemd=''
+while getopts is:c:f:e:t:m:pu:HSk:n: option; do
   case $option in
     i) interactive=yes limit=86400 ;;
     s) share=$(cd "$OPTARG" && pwd) ;;
@@ -40,6 +41,7 @@ while getopts is:c:f:e:t:m:pu:Sk:n: option; do
     m) memory=$OPTARG ;;
     p) threads=multi ;;
     u) sockets+=("$OPTARG") ;;
+    H) huge=,hugetlb=on,hugetlbsize=2M ;;
     S) systemd=yes ;;
     k) kernel_arguments=$OPTARG ;;
     n) name=$OPTARG ;;
@@ -108,7 +110,7 @@ if ((${#sockets[@]})); then
   # In place of the other one and its directories.
   qemu=("$cache/qemu/bin/qemu" "${qemu[@]:5}")
   # Sealed against shrinking, which is QEMU's default for such memory.
-  qemu+=(-object "memory-backend-memfd,id=mem,size=${memory}M,share=on" -machine memory-backend=mem)
+  qemu+=(-object "memory-backend-memfd,id=mem,size=${memory}M,share=on$huge" -machine memory-backend=mem)
   for number in "${!sockets[@]}"; do
     # shellcheck disable=SC2054
     qemu+=(

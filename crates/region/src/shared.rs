@@ -7,9 +7,9 @@
 //!   copy. Doorbells and phase tags are accessed atomically.
 //! - A mapping lives as long as somebody holds a piece of it, and every access is checked against
 //!   its length.
-//! - An access beyond the end of a file kills a process (SIGBUS), and a client could shorten its
-//!   file at any time. So the file is sealed against that before its size is looked at; or this
-//!   process accesses the memory by calls of the system only, which end with an error there.
+//! - An access beyond the end of a file is a signal that ends a process (SIGBUS), and a client could
+//!   shorten its file at any time. So the file is sealed against that before its size is looked at;
+//!   or `shared/guard.rs` puts zeros where its pages are gone, and the access is looked at again.
 
 use std::ffi::CString;
 use std::fmt;
@@ -24,21 +24,25 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-use crate::guest::Way;
 use crate::page::PAGE_BYTES;
 
 mod access;
+mod guard;
 
 pub use access::{Access, MapError};
+
+use guard::Guard;
 
 /// A range of a file, mapped. Unmapped when it and all its [pieces](SharedPiece) are dropped.
 pub struct SharedMapping {
     first: NonNull<u8>,
     length: usize,
     access: Access,
-    /// The file may become shorter: accesses are calls of the system.
-    by_calls: bool,
-    /// One of them has failed, or one of another mapping that tells the same owner.
+    /// What is mapped: whole pages of the file, which may be huge ones. The bytes above are in it.
+    pages: (NonNull<u8>, usize),
+    /// If the file may become shorter.
+    guard: Option<Guard>,
+    /// Something of it was gone, or of another mapping that tells the same owner.
     has_failed: Arc<AtomicBool>,
 }
 
@@ -65,16 +69,19 @@ impl SharedMapping {
     /// The file may become shorter, is too short, or cannot be mapped.
     pub fn map(file: impl AsFd, offset: u64, length: u64, access: Access) -> Result<Arc<Self>, MapError> {
         let mapping = Self::map_any(file, offset, length, access, &Arc::default())?;
-        if mapping.by_calls { Err(MapError::NotSealed) } else { Ok(mapping) }
+        if mapping.may_be_lost() { Err(MapError::NotSealed) } else { Ok(mapping) }
     }
 
-    /// The same also for memory that may become shorter, or is in huge pages of the system (holes
-    /// that are punched into that cannot always be filled again): it [is accessed by
-    /// calls](Self::is_accessed_by_calls). `has_failed` is set when one of these calls has failed:
-    /// what it was about is lost. An owner of many mappings has one for all of them.
+    /// The same also for memory that [may be lost](Self::may_be_lost): it may become shorter, or is
+    /// in huge pages of the system, where holes that are punched cannot always be filled again.
+    /// `has_failed` is set when something that was accessed was gone. An owner of many mappings has
+    /// one for all of them.
+    ///
+    /// The first such mapping makes ebof's handler that of the process for SIGBUS; signals that
+    /// are not about such memory go on to the handler before.
     ///
     /// # Errors
-    /// The file is no memory, is too short, or cannot be mapped. The system forbids such calls.
+    /// The file is no memory, is too short, or cannot be mapped.
     pub fn map_any(
         file: impl AsFd,
         offset: u64,
@@ -93,8 +100,9 @@ impl SharedMapping {
             Err(Errno::INVAL) => false,
             Err(error) => return Err(MapError::System(error.into())),
         };
+        let system = rustix::fs::fstatfs(file).map_err(io::Error::from)?;
         #[expect(clippy::useless_conversion, reason = "its type differs between architectures")]
-        let kind = i64::from(rustix::fs::fstatfs(file).map_err(io::Error::from)?.f_type);
+        let kind = i64::from(system.f_type);
         let stat = rustix::fs::fstat(file).map_err(io::Error::from)?;
         let is_file = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile;
         if !is_file || ![TMPFS, HUGETLBFS].contains(&kind) {
@@ -105,12 +113,16 @@ impl SharedMapping {
         let (true, Ok(bytes)) = (fits, usize::try_from(length)) else {
             return Err(MapError::TooShort { offset, length, size });
         };
-        let mut mapping = Self::map_checked(file, offset, bytes, access).map_err(MapError::System)?;
-        mapping.by_calls = !is_sealed || kind == HUGETLBFS;
+        // Both file systems tell their pages so.
+        let page_bytes = usize::try_from(system.f_bsize).ok().filter(|bytes| bytes.is_power_of_two());
+        let page_bytes = page_bytes.unwrap_or(PAGE_BYTES);
+        let mut mapping = Self::map_checked(file, offset, bytes, page_bytes, access).map_err(MapError::System)?;
         mapping.has_failed = Arc::clone(has_failed);
-        // Sandboxes may forbid the calls.
-        if mapping.by_calls && mapping.read(0, &mut [0]).is_none() {
-            return Err(MapError::NotSealed);
+        if !is_sealed || kind == HUGETLBFS {
+            let (first, bytes) = mapping.pages;
+            let protection = Self::protection(access).bits().cast_signed();
+            let guard = Guard::new(first.as_ptr().expose_provenance(), bytes, page_bytes, protection);
+            mapping.guard = Some(guard.map_err(MapError::System)?);
         }
         Ok(Arc::new(mapping))
     }
@@ -131,20 +143,35 @@ impl SharedMapping {
         Ok((file, mapping))
     }
 
-    fn map_checked(file: BorrowedFd<'_>, offset: u64, length: usize, access: Access) -> io::Result<Self> {
-        let mut protection = ProtFlags::READ;
-        if access.writable {
-            protection |= ProtFlags::WRITE;
-        }
+    fn protection(access: Access) -> ProtFlags {
+        if access.writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ }
+    }
+
+    /// Maps a range that is in the file, with the whole pages around it.
+    fn map_checked(
+        file: BorrowedFd<'_>,
+        offset: u64,
+        length: usize,
+        page_bytes: usize,
+        access: Access,
+    ) -> io::Result<Self> {
+        let before = offset % page_bytes as u64;
+        let skipped = usize::try_from(before).expect("less than a page");
+        let bytes = (skipped + length).next_multiple_of(page_bytes);
+        let protection = Self::protection(access);
         // SAFETY: a new mapping at an address that the system chooses changes no memory of others.
         // JUSTIFICATION: memory of another process can be accessed only where it is mapped.
-        let first = unsafe { rustix::mm::mmap(ptr::null_mut(), length, protection, MapFlags::SHARED, file, offset)? };
-        let first = NonNull::new(first.cast()).ok_or(Errno::NOMEM)?;
-        let mapping = Self { first, length, access, by_calls: false, has_failed: Arc::default() };
+        let pages =
+            unsafe { rustix::mm::mmap(ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, offset - before)? };
+        let pages = NonNull::new(pages.cast::<u8>()).ok_or(Errno::NOMEM)?;
+        // SAFETY: less than a page, and at least one is mapped.
+        // JUSTIFICATION: the memory has no slice to index.
+        let first = unsafe { pages.add(skipped) };
+        let mapping = Self { first, length, access, pages: (pages, bytes), guard: None, has_failed: Arc::default() };
         // A host's memory is not ours to write into a core dump. SAFETY: the range is the
         // mapping's, and the advice changes no bytes.
         // JUSTIFICATION: there is no safe interface.
-        unsafe { rustix::mm::madvise(mapping.first.as_ptr().cast(), length, Advice::LinuxDontDump)? };
+        unsafe { rustix::mm::madvise(pages.as_ptr().cast(), bytes, Advice::LinuxDontDump)? };
         Ok(mapping)
     }
 
@@ -179,47 +206,39 @@ impl SharedMapping {
         })
     }
 
-    /// Whether this process accesses it by calls of the system, more slowly, because the file may
-    /// become shorter.
+    /// Whether the file may become shorter, or lose pages for good. What is gone is zeros then, and
+    /// accesses fail from the first one on that finds it so; the kernel and adapters find an error
+    /// (EFAULT) there.
     #[must_use]
-    pub const fn is_accessed_by_calls(&self) -> bool {
-        self.by_calls
+    #[inline]
+    pub const fn may_be_lost(&self) -> bool {
+        self.guard.is_some()
     }
 
-    /// Moves `length` bytes between `ours` and `theirs`, which is in the mapping, by a call that
-    /// fails where an access of ours would be a signal.
-    #[cold]
-    fn call(&self, theirs: NonNull<u8>, ours: *mut u8, length: usize, way: Way) -> Option<()> {
-        let ours = libc::iovec { iov_base: ours.cast(), iov_len: length };
-        let theirs = libc::iovec { iov_base: theirs.as_ptr().cast(), iov_len: length };
-        // SAFETY: `length` bytes are at both, ours may be written if they are read into; the kernel
-        // checks what it accesses at the other end.
-        // JUSTIFICATION: only calls fail where the file has become shorter.
-        let moved = unsafe {
-            let process = libc::getpid();
-            match way {
-                Way::FromHost => libc::process_vm_readv(process, &raw const ours, 1, &raw const theirs, 1, 0),
-                Way::ToHost => libc::process_vm_writev(process, &raw const ours, 1, &raw const theirs, 1, 0),
-            }
-        };
-        let is_whole = usize::try_from(moved).is_ok_and(|moved| moved == length);
-        if !is_whole {
-            self.has_failed.store(true, Ordering::Relaxed);
+    /// `None` if something that was accessed was gone. To be asked after each access, and before it:
+    /// pages that are put where others were are this process' own.
+    #[inline]
+    fn still_there(&self) -> Option<()> {
+        match &self.guard {
+            Some(guard) if guard.is_lost() => self.fail(),
+            _ => Some(()),
         }
-        is_whole.then_some(())
     }
 
-    /// Bytes of `from` by a call.
-    fn call_write(&self, into: NonNull<u8>, from: &[u8]) -> Option<()> {
-        self.call(into, from.as_ptr().cast_mut(), from.len(), Way::ToHost)
+    #[cold]
+    fn fail(&self) -> Option<()> {
+        self.has_failed.store(true, Ordering::Relaxed);
+        None
     }
 
-    /// The address of `length` bytes at `offset`; `None` if they are not all there.
+    /// The address of `length` bytes at `offset`; `None` if they are not all there, or the mapping
+    /// is known to be lost.
     #[inline]
     fn at(&self, offset: usize, length: usize) -> Option<NonNull<u8>> {
         if offset.checked_add(length).is_none_or(|end| end > self.length) {
             return None;
         }
+        self.still_there()?;
         // SAFETY: within the mapping, which was checked.
         // JUSTIFICATION: the memory has no slice to index.
         Some(unsafe { self.first.add(offset) })
@@ -231,47 +250,32 @@ impl SharedMapping {
         if self.access.writable { self.at(offset, length) } else { None }
     }
 
-    /// Copies bytes out. `None` if they are not all there.
+    /// Copies bytes out. `None`, and zeros, if they are not all there.
     #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Option<()> {
-        let from = self.at(offset, into.len())?;
-        if self.by_calls {
-            let read = self.call(from, into.as_mut_ptr(), into.len(), Way::FromHost);
-            if read.is_none() {
-                // What was there before is not this host's.
-                into.fill(0);
-            }
-            return read;
+        let from = self.at(offset, into.len());
+        let copied = from.map(|from| copy_out(from, into)).and_then(|()| self.still_there());
+        if copied.is_none() {
+            // Some of it may be of before.
+            into.fill(0);
         }
-        copy_out(from, into);
-        Some(())
+        copied
     }
 
     /// Copies bytes in. `None` if there is not room for all of them, or they may not be written.
     #[inline]
     pub fn write(&self, offset: usize, from: &[u8]) -> Option<()> {
-        let into = self.at_mut(offset, from.len())?;
-        if self.by_calls {
-            return self.call_write(into, from);
-        }
-        copy_in(from, into);
-        Some(())
+        copy_in(from, self.at_mut(offset, from.len())?);
+        self.still_there()
     }
 
     /// Fills with zeros. `None` as for [`write`](Self::write).
     pub fn clear(&self, offset: usize, length: usize) -> Option<()> {
         let into = self.at_mut(offset, length)?;
-        if self.by_calls {
-            const ZEROS: [u8; 4096] = [0; 4096];
-            return (0..length).step_by(ZEROS.len()).try_for_each(|at| {
-                let into = self.at_mut(offset + at, (length - at).min(ZEROS.len()))?;
-                self.call_write(into, &ZEROS[..(length - at).min(ZEROS.len())])
-            });
-        }
         // SAFETY: so many bytes are there and may be written.
         // JUSTIFICATION: the memory has no slice to fill.
         unsafe { into.as_ptr().write_bytes(0, length) };
-        Some(())
+        self.still_there()
     }
 
     /// Loads a little-endian number atomically; what another process stored before it stored this
@@ -280,16 +284,11 @@ impl SharedMapping {
     #[must_use]
     pub fn load(&self, offset: usize) -> Option<u32> {
         let word = aligned::<u32>(self.at(offset, size_of::<u32>())?)?;
-        if self.by_calls {
-            let mut bytes = [0; size_of::<u32>()];
-            self.call(word.cast(), bytes.as_mut_ptr(), bytes.len(), Way::FromHost)?;
-            fence(Ordering::SeqCst);
-            return Some(u32::from_le_bytes(bytes));
-        }
         // SAFETY: the number is in the mapping, and aligned; this process accesses it at the same
         // time at most by copies, which give any of its values, as another process would.
         // JUSTIFICATION: a number that others store needs an atomic access.
         let value = unsafe { AtomicU32::from_ptr(word.as_ptr()) }.load(Ordering::Acquire);
+        self.still_there()?;
         Some(u32::from_le(value))
     }
 
@@ -299,17 +298,11 @@ impl SharedMapping {
     #[inline]
     pub fn store(&self, offset: usize, value: u32) -> Option<()> {
         let word = aligned::<u32>(self.at_mut(offset, size_of::<u32>())?)?;
-        if self.by_calls {
-            fence(Ordering::SeqCst);
-            self.call_write(word.cast(), &value.to_le_bytes())?;
-            fence(Ordering::SeqCst);
-            return Some(());
-        }
         // SAFETY: as in `load`.
         // JUSTIFICATION: as in `load`.
         unsafe { AtomicU32::from_ptr(word.as_ptr()) }.store(value.to_le(), Ordering::Release);
         fence(Ordering::SeqCst);
-        Some(())
+        self.still_there()
     }
 
     /// Writes 16 bytes, the last 4 of them after the others and after everything that was written
@@ -319,14 +312,6 @@ impl SharedMapping {
         let into = self.at_mut(offset, entry.len())?;
         if !offset.is_multiple_of(entry.len()) {
             return None;
-        }
-        if self.by_calls {
-            // The byte with the tag comes last, by a call of its own: whoever sees it has the rest.
-            let (tag_at, last_at) = (self.at_mut(offset + 14, 1)?, self.at_mut(offset + 15, 1)?);
-            self.call_write(into, &entry[..14])?;
-            self.call_write(last_at, &entry[15..])?;
-            fence(Ordering::SeqCst);
-            return self.call_write(tag_at, &entry[14..15]);
         }
         let [a, b, c, d, e, f, g, h, i, j, k, l, tag @ ..] = *entry;
         let first = u64::from_ne_bytes([a, b, c, d, e, f, g, h]);
@@ -341,7 +326,7 @@ impl SharedMapping {
             AtomicU32::from_ptr(second_at.as_ptr()).store(second, Ordering::Relaxed);
             AtomicU32::from_ptr(second_at.as_ptr().add(1)).store(third, Ordering::Release);
         }
-        Some(())
+        self.still_there()
     }
 
     /// A piece of it, for I/O. `None` if its bytes are not all there.
@@ -355,10 +340,13 @@ impl SharedMapping {
 
 impl Drop for SharedMapping {
     fn drop(&mut self) {
+        // Others may get its addresses.
+        self.guard = None;
+        let (first, bytes) = self.pages;
         // SAFETY: the range is that of the mapping. Nobody has a piece of it any more, and no
         // reference was ever made to it.
         // JUSTIFICATION: there is no safe interface.
-        let unmapped = unsafe { rustix::mm::munmap(self.first.as_ptr().cast(), self.length) };
+        let unmapped = unsafe { rustix::mm::munmap(first.as_ptr().cast(), bytes) };
         debug_assert!(unmapped.is_ok(), "a mapping can be unmapped");
     }
 }
@@ -401,11 +389,11 @@ impl SharedPiece {
     }
 
     /// Copies bytes out, from `at` on. What is beyond its end is left as it is in `into`; what
-    /// cannot be accessed [by calls](SharedMapping::is_accessed_by_calls) is 0.
+    /// [was lost](SharedMapping::may_be_lost) is 0.
     pub fn read(&self, at: usize, into: &mut [u8]) {
         let length = into.len().min(self.length.saturating_sub(at));
         let copied = self.mapping.read(self.offset.saturating_add(at), &mut into[..length]);
-        debug_assert!(copied.is_some() || length == 0 || self.mapping.by_calls, "a piece is within its mapping");
+        debug_assert!(copied.is_some() || length == 0 || self.mapping.may_be_lost(), "a piece is within its mapping");
     }
 
     /// Copies bytes in, from `at` on, as far as it goes. Nothing if it may not be written.
@@ -413,7 +401,7 @@ impl SharedPiece {
         let length = from.len().min(self.length.saturating_sub(at));
         let copied = self.mapping.write(self.offset.saturating_add(at), &from[..length]);
         debug_assert!(
-            copied.is_some() || length == 0 || self.mapping.by_calls,
+            copied.is_some() || length == 0 || self.mapping.may_be_lost(),
             "a piece for a read of a device is writable"
         );
     }
@@ -423,7 +411,7 @@ impl SharedPiece {
         let length = length.min(self.length.saturating_sub(at));
         let cleared = self.mapping.clear(self.offset.saturating_add(at), length);
         debug_assert!(
-            cleared.is_some() || length == 0 || self.mapping.by_calls,
+            cleared.is_some() || length == 0 || self.mapping.may_be_lost(),
             "a piece for a read of a device is writable"
         );
     }

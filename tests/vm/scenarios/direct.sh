@@ -21,7 +21,15 @@ machine() {
   boot_guest -u "$socket" -k "nvme_core.io_timeout=4 nvme_core.admin_timeout=4 nvme_core.multipath=N" -t 300 -- orphan
   check "the socket is still there" test -S "$socket"
   check "ebof serve replaces it" on_target up
-  boot_guest -u "$socket" -t 300 -- second
+  local huge=()
+  if reserve_huge_pages 512; then huge=(-H); fi
+  boot_guest -u "$socket" "${huge[@]}" -t 300 -- second
+  if ((${#huge[@]})); then
+    check "the target has seen memory in huge pages" grep -q 'could be shortened (no F_SEAL_SHRINK, or huge pages)' "$work/target.log"
+    echo 0 >/proc/sys/vm/nr_hugepages
+  else
+    skip "a guest in huge pages" "the machine gives none"
+  fi
 
   step "the machine afterwards"
   check "SIGTERM ends the target with status 0" stop target TERM 30
@@ -43,6 +51,14 @@ allow_any_host = true
 ports = ["direct"]
 namespaces = [{ drive = "disk.img" }, { drive = "mem:64Mi" }]
 TOML
+}
+
+# So many of 2 MiB, if the machine has them to give and nobody else uses any.
+reserve_huge_pages() {
+  local pages=/proc/sys/vm/nr_hugepages
+  [[ -w $pages && $(cat $pages) == 0 ]] || return
+  echo "$1" >$pages
+  (($(cat $pages) == $1)) || { echo 0 >$pages; return 1; }
 }
 
 on_target() {
@@ -71,6 +87,8 @@ guest() {
     finds_controller || return
     check "the file system is still there" mount "/dev/$(disk 1)" /mnt
     check "and its file" eval "cd /mnt && sha256sum -c /mnt/sums"
+    check "fio writes and verifies" fio --name=verify --directory=/mnt --size=16M --bs=16k --rw=randrw \
+      --verify=crc32c --ioengine=libaio --iodepth=16 --direct=1 --output=/ctl/fio.log
     check "umount" eval "cd / && umount /mnt"
   fi
   check_equal "the kernel complains about nothing" "" "$(dmesg | grep -iE 'nvme.*(timeout|abort|fail|error|warn|bug|reset)' | grep -v 'resetting controller')"

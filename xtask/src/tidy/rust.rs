@@ -10,6 +10,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/region/src/arena.rs",
     "crates/region/src/region.rs",
     "crates/region/src/shared.rs",
+    "crates/region/src/shared/guard.rs",
     "crates/backend/src/signal.rs",
     "crates/backend/src/uring.rs",
     "crates/attach/src/loopdev/kernel.rs",

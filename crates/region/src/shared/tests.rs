@@ -64,22 +64,25 @@ fn ranges_are_whole_pages_within_the_file() {
 }
 
 #[test]
-fn huge_pages_are_accessed_by_calls() {
-    const BYTES: u64 = 2 << 20;
+fn huge_pages_may_be_lost_and_are_mapped_in_parts() {
+    const HUGE: u64 = 2 << 20;
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
     // Many a system has none.
     let Ok(file) = rustix::fs::memfd_create(c"test", flags) else { return };
-    rustix::fs::ftruncate(&file, BYTES).unwrap();
+    rustix::fs::ftruncate(&file, 2 * HUGE).unwrap();
     rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
-    let mapping = match SharedMapping::map_any(&file, 0, BYTES, Access::ALL, &Arc::default()) {
+    let whole = match SharedMapping::map_any(&file, 0, 2 * HUGE, Access::ALL, &Arc::default()) {
         Ok(mapping) => mapping,
         Err(error) => return assert!(matches!(error, MapError::System(_)), "{error}"),
     };
-    assert!(mapping.is_accessed_by_calls());
-    mapping.write(5, b"huge").unwrap();
+    assert!(whole.may_be_lost());
+    // As virtual machines have it: a hole of small pages between two ranges.
+    let part = SharedMapping::map_any(&file, HUGE - PAGE, 3 * PAGE, Access::ALL, &Arc::default()).unwrap();
+    part.write(PAGE_BYTES - 2, b"huge").unwrap();
     let mut bytes = [0; 4];
-    mapping.read(5, &mut bytes).unwrap();
+    whole.read(usize::try_from(HUGE).unwrap() - 2, &mut bytes).unwrap();
     assert_eq!(&bytes, b"huge");
+    assert_eq!((part.length(), part.read(3 * PAGE_BYTES, &mut bytes)), (3 * PAGE_BYTES, None));
 }
 
 #[test]
@@ -184,11 +187,11 @@ fn a_mapping_ends_with_its_last_piece() {
 }
 
 #[test]
-fn memory_that_may_become_shorter_is_accessed_by_calls_that_fail() {
+fn accesses_to_memory_that_has_become_shorter_fail() {
     let mut file = File::from(memory_file(SealFlags::empty(), 4 * PAGE));
     let has_failed = Arc::default();
     let mapping = SharedMapping::map_any(&file, PAGE, 3 * PAGE, Access::ALL, &has_failed).unwrap();
-    assert!(mapping.is_accessed_by_calls());
+    assert!(mapping.may_be_lost());
     mapping.write(0, b"hello").unwrap();
     mapping.write_tagged(16, b"0123456789abcdef").unwrap();
     mapping.store(32, 0x0403_0201).unwrap();
@@ -199,24 +202,81 @@ fn memory_that_may_become_shorter_is_accessed_by_calls_that_fail() {
     assert_eq!(mapping.load(32), Some(0x0403_0201));
     mapping.clear(0, 2 * PAGE_BYTES + 5).unwrap();
     assert_eq!(mapping.load(32), Some(0));
-    assert!(!has_failed.load(Ordering::Relaxed));
-    // The middle of a piece goes.
+    // The middle of a piece goes. Nothing is known before it is accessed.
+    mapping.write(0, &[7; PAGE_BYTES]).unwrap();
     let piece = mapping.piece(PAGE_BYTES - 8, PAGE_BYTES).unwrap();
+    let other = mapping.piece(2 * PAGE_BYTES, 512).unwrap();
     file.set_len(2 * PAGE).unwrap();
+    assert!(!has_failed.load(Ordering::Relaxed));
+    // The kernel's own accesses end with an error.
+    let zero = File::open("/dev/zero").unwrap();
+    let error = read_at(zero.as_fd(), &[other.io_slice(0, 512)], 0).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EFAULT));
     let mut into = [0xff; PAGE_BYTES];
     piece.read(0, &mut into);
     assert_eq!(into, [0; PAGE_BYTES], "nothing of what was there before");
-    assert!(has_failed.load(Ordering::Relaxed));
+    assert!(has_failed.swap(false, Ordering::Relaxed));
     piece.write(0, &[1; PAGE_BYTES]);
     piece.clear(0, PAGE_BYTES);
-    let beyond = PAGE_BYTES * 2;
-    assert_eq!((mapping.read(beyond, &mut [0; 8]), mapping.load(beyond)), (None, None));
-    let written = [mapping.write(beyond, &[1]), mapping.store(beyond, 1), mapping.write_tagged(beyond, &[0; 16])];
-    assert_eq!(written, [None; 3]);
-    // The kernel's own accesses end with an error, too.
-    let zero = File::open("/dev/zero").unwrap();
-    let error = read_at(zero.as_fd(), &[mapping.piece(beyond, 512).unwrap().io_slice(0, 512)], 0).unwrap_err();
-    assert_eq!(error.raw_os_error(), Some(libc::EFAULT));
+    assert!(has_failed.load(Ordering::Relaxed), "it is told again");
+    for at in [0, 2 * PAGE_BYTES] {
+        assert_eq!((mapping.read(at, &mut [0; 8]), mapping.load(at)), (None, None));
+        let written = [mapping.write(at, &[1]), mapping.store(at, 1), mapping.write_tagged(at, &[0; 16])];
+        assert_eq!(written, [None; 3]);
+        assert!(mapping.piece(at, 8).is_none());
+    }
+    assert_eq!(rustix::fs::fstat(&file).unwrap().st_size, 2 * PAGE as i64, "what was written went nowhere");
+}
+
+/// Each kind of access is the one that finds it out.
+#[test]
+fn whichever_access_is_the_first_one_fails() {
+    type AnyAccess = fn(&SharedMapping) -> Option<()>;
+    let accesses: [AnyAccess; 7] = [
+        |mapping| mapping.read(PAGE_BYTES, &mut [0; 8]),
+        |mapping| mapping.read(PAGE_BYTES - 3, &mut [0; 4096]),
+        |mapping| mapping.write(PAGE_BYTES - 3, &[1; 4096]),
+        |mapping| mapping.clear(PAGE_BYTES, 1),
+        |mapping| mapping.load(PAGE_BYTES).map(|_| ()),
+        |mapping| mapping.store(PAGE_BYTES, 1),
+        |mapping| mapping.write_tagged(PAGE_BYTES, &[1; 16]),
+    ];
+    for (index, access) in accesses.into_iter().enumerate() {
+        let file = memory_file(SealFlags::empty(), 2 * PAGE);
+        let has_failed = Arc::default();
+        let lost = SharedMapping::map_any(&file, 0, 2 * PAGE, Access::ALL, &has_failed).unwrap();
+        let same = SharedMapping::map_any(&file, 0, PAGE, Access::ALL, &Arc::default()).unwrap();
+        assert_eq!(access(&lost), Some(()), "{index}");
+        rustix::fs::ftruncate(&file, PAGE).unwrap();
+        assert_eq!((access(&lost), has_failed.load(Ordering::Relaxed)), (None, true), "{index}");
+        assert_eq!(same.write(0, &[1]), Some(()), "others are as they were");
+        // Memory that comes back is another one.
+        rustix::fs::ftruncate(&file, 2 * PAGE).unwrap();
+        assert_eq!(access(&lost), None, "{index}");
+    }
+}
+
+/// Two threads copy while the file becomes shorter, and nobody takes zeros for data.
+#[test]
+fn zeros_in_place_of_what_is_gone_are_never_data() {
+    const PAGES: usize = 64;
+    for _ in 0..20 {
+        let file = memory_file(SealFlags::empty(), PAGES as u64 * PAGE);
+        let mapping = SharedMapping::map_any(&file, 0, PAGES as u64 * PAGE, Access::ALL, &Arc::default()).unwrap();
+        mapping.write(0, &[7; PAGES * PAGE_BYTES]).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let mut into = [0; PAGES * PAGE_BYTES];
+                    while mapping.read(0, &mut into).is_some() {
+                        assert!(into.iter().all(|byte| *byte == 7));
+                    }
+                    assert!(into.iter().all(|byte| *byte == 0));
+                });
+            }
+            rustix::fs::ftruncate(&file, PAGE).unwrap();
+        });
+    }
 }
 
 #[test]

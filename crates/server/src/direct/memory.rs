@@ -17,9 +17,9 @@ pub(crate) struct HostMemory {
     ranges: Vec<(u64, u64, Option<Mapped>)>,
     /// Bytes of those that are mapped.
     mapped_bytes: u64,
-    /// A range is accessed by calls of the system.
-    has_calls: bool,
-    /// One of these calls has failed.
+    /// A range was mapped whose file may become shorter, or lose pages.
+    may_be_lost: bool,
+    /// Something of such a range was gone.
     has_failed: Arc<AtomicBool>,
 }
 
@@ -131,37 +131,37 @@ impl HostMemory {
             guest: GuestMemory::new(DMA_MAPS_MAX),
             ranges: Vec::new(),
             mapped_bytes: 0,
-            has_calls: false,
+            may_be_lost: false,
             has_failed: Arc::default(),
         }
     }
 
-    /// Maps a range, of a file if there is one. Returns whether it is the first one that is
-    /// accessed by calls of the system, more slowly, because its file may be shortened.
+    /// Maps a range, of a file if there is one. Returns whether it is the first one whose file may
+    /// become shorter, or lose pages.
     pub(crate) fn map(&mut self, map: &DmaMap, file: Option<BorrowedFd<'_>>) -> Result<bool, MemoryError> {
         let DmaMap { address, size, offset, direction } = *map;
         self.guest.check(address, size)?;
         let access = Access { readable: direction.readable, writable: direction.writable };
         let mapped = file.map(|file| self.map_file(file, offset, size, access)).transpose()?;
         self.guest.insert(address, size, access, mapped.as_ref().map(|mapped| Arc::clone(&mapped.mapping)))?;
-        let by_calls = mapped.as_ref().is_some_and(|mapped| mapped.mapping.is_accessed_by_calls());
+        let may_be_lost = mapped.as_ref().is_some_and(|mapped| mapped.mapping.may_be_lost());
         self.mapped_bytes += mapped.as_ref().map_or(0, |_| size);
         self.ranges.push((address, size, mapped));
-        let is_first = by_calls && !self.has_calls;
-        self.has_calls |= by_calls;
+        let is_first = may_be_lost && !self.may_be_lost;
+        self.may_be_lost |= may_be_lost;
         Ok(is_first)
     }
 
-    /// Whether memory is accessed by calls of the system.
+    /// Whether memory may be gone when it is accessed.
     #[inline]
-    pub(crate) fn has_calls(&self) -> bool {
-        self.has_calls
+    pub(crate) fn may_be_lost(&self) -> bool {
+        self.may_be_lost
     }
 
     /// Whether memory was not there any more when it was accessed, since this was last asked.
     #[inline]
     pub(crate) fn take_failed(&self) -> bool {
-        self.has_calls && self.has_failed.load(Ordering::Relaxed) && self.has_failed.swap(false, Ordering::Relaxed)
+        self.may_be_lost && self.has_failed.load(Ordering::Relaxed) && self.has_failed.swap(false, Ordering::Relaxed)
     }
 
     fn map_file(&self, file: BorrowedFd<'_>, offset: u64, size: u64, access: Access) -> Result<Mapped, MemoryError> {

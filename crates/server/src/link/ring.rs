@@ -198,7 +198,7 @@ impl Transport for Ring {
         let mut function = lock(&self.function);
         match function.memory_of(pointer, length, way) {
             // What a device did not find in it would look like a failure of the device.
-            Ok(_) if function.memory.has_calls() => Mapping::None,
+            Ok(_) if function.memory.may_be_lost() => Mapping::None,
             Ok(pieces) => Mapping::Mapped(Segments::from(pieces)),
             Err(status) => Mapping::Refused(status),
         }

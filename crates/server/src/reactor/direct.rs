@@ -334,12 +334,12 @@ impl Reactor {
                 }
             }
             Action::Map(call, map) => match function.memory.map(&map, descriptors.front().map(OwnedFd::as_fd)) {
-                Ok(first_by_calls) => {
-                    if first_by_calls && let Some(more) = self.shared.may_log(LogSubject::Target, Kind::Tolerated) {
+                Ok(may_be_lost) => {
+                    if may_be_lost && let Some(more) = self.shared.may_log(LogSubject::Target, Kind::Tolerated) {
                         tracing::warn!(
                             port = device.port.name,
-                            "the client's memory could be shortened (no F_SEAL_SHRINK, or huge pages), and is accessed \
-                             by calls of the system, which is slower{more}"
+                            "the client's memory could be shortened (no F_SEAL_SHRINK, or huge pages): its data go through \
+                             buffers of the target, which is slower{more}"
                         );
                     }
                     // It is a file in memory, which is mapped: closing it is quick.

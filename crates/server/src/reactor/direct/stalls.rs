@@ -6,8 +6,8 @@
 //! wait, too. So what it takes is charged to the function: it gets a tenth of the thread's time at
 //! most, and is left alone until that is so.
 //!
-//! A turn that takes long is what tells; the clock is read once in a turn for that. Whose fault it
-//! was is measured in the turns that follow.
+//! A turn that takes long is what tells, if pages were missing; the clock is read once in a turn for
+//! that. Whose fault it was is measured in the turns that follow.
 
 use std::time::Instant;
 
@@ -39,6 +39,8 @@ pub(in crate::reactor) const WATCHED_SHARE: usize = 32 << 10;
 #[derive(Debug, Default)]
 pub(in crate::reactor) struct Stalls {
     until_us: u64,
+    /// Those of the thread up to the last long turn.
+    page_faults: u64,
 }
 
 impl Stalls {
@@ -47,9 +49,16 @@ impl Stalls {
         now_us < self.until_us
     }
 
-    /// A turn that served functions has begun then, and is over.
-    const fn note_turn(&mut self, began_us: u64, now_us: u64) {
-        if now_us.saturating_sub(began_us) >= STALL_US {
+    /// A turn that served functions has begun then, and is over. A long one is nobody's fault if no
+    /// page was missing since the last long one: others had the processor. Measuring costs more
+    /// than a command does.
+    fn note_turn(&mut self, began_us: u64, now_us: u64, account: impl FnOnce() -> Account) {
+        if now_us.saturating_sub(began_us) < STALL_US {
+            return;
+        }
+        let page_faults = account().page_faults;
+        if page_faults != self.page_faults {
+            self.page_faults = page_faults;
             self.watch_until(now_us + WATCH_US);
         }
     }
@@ -98,7 +107,7 @@ impl Reactor {
     /// The turn that began then is over.
     pub(in crate::reactor) fn note_turn(&mut self, began_us: u64) {
         if !self.direct.is_empty() {
-            self.stalls.note_turn(began_us, self.shared.clock.now_us());
+            self.stalls.note_turn(began_us, self.shared.clock.now_us(), Account::of_thread);
         }
     }
 
@@ -180,11 +189,17 @@ mod tests {
     }
 
     #[test]
-    fn functions_are_watched_for_a_while_after_a_long_turn() {
+    fn functions_are_watched_for_a_while_after_a_long_turn_with_page_faults() {
+        let with = |page_faults| move || Account { page_faults, ..NOTHING };
         let mut stalls = Stalls::default();
-        stalls.note_turn(1_000, 1_999);
+        stalls.note_turn(1_000, 1_999, with(1));
         assert!(!stalls.are_watched(2_000));
-        stalls.note_turn(2_000, 3_000);
+        stalls.note_turn(2_000, 3_000, with(1));
         assert!(stalls.are_watched(3_000) && stalls.are_watched(1_002_999) && !stalls.are_watched(1_003_000));
+        // Another program had the processor.
+        stalls.note_turn(1_100_000, 1_104_000, with(1));
+        assert!(!stalls.are_watched(1_104_000));
+        stalls.note_turn(1_200_000, 1_204_000, with(2));
+        assert!(stalls.are_watched(1_204_000));
     }
 }
