@@ -26,7 +26,7 @@ use ebof_fabrics::Handle;
 use ebof_idle::{Idle, Step};
 use rustix::event::epoll;
 
-use self::direct::{DirectDevice, Stalls, Stopwatch, WATCHED_SHARE};
+use self::direct::{DirectDevice, Stalls, WATCHED_SHARE};
 use self::memory::SHRINK_MS;
 use self::polled::{BusyPoll, SHARED_POLL_AGAIN};
 use self::source::{DEVICES, DIRECT, MAILBOX, Source};
@@ -343,7 +343,8 @@ impl Reactor {
         work: impl FnOnce(&mut Connection, &mut ReactorContext<'_>) -> Result<(), End>,
     ) {
         let Some(mut connection) = self.connections.get_mut(index as usize).and_then(Option::take) else { return };
-        let watch = (self.stalls.are_watched(now_us) && connection.link.is_ring()).then(Stopwatch::begin);
+        let is_watched = self.stalls.are_watched(now_us) && connection.link.is_ring();
+        let watch = if is_watched { self.stalls.watch(now_us) } else { None };
         let share = self.fairness.share(index);
         let mut context = ReactorContext {
             shared: &self.shared,

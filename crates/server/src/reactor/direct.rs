@@ -222,7 +222,7 @@ impl Reactor {
         if flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR) && !device.takes_messages() {
             self.leave(&mut device, &Left::Closed, now_us);
         }
-        let watch = self.stalls.are_watched(now_us).then(Stopwatch::begin);
+        let watch = self.stalls.watch(now_us);
         if let Err(left) = self.serve_client(&mut device, now_us) {
             self.leave(&mut device, &left, now_us);
         }

@@ -9,7 +9,7 @@
 //! A turn that takes long is what tells, if pages were missing; the clock is read once in a turn for
 //! that. Whose fault it was is measured in the turns that follow.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ebof_idle::Account;
 
@@ -31,6 +31,10 @@ const REST: u64 = 9;
 /// At most for this long, microseconds: hosts lose patience after 30 s.
 const REST_MAX_US: u64 = 5_000_000;
 
+/// The thread's account is as good as new for so long: it takes calls of the system that cost as
+/// much as a command does.
+const FRESH: Duration = Duration::from_micros(100);
+
 /// What a queue may do in a turn while it is watched, bytes: so many pages are accessed before it
 /// is looked at what they took.
 pub(in crate::reactor) const WATCHED_SHARE: usize = 32 << 10;
@@ -41,12 +45,26 @@ pub(in crate::reactor) struct Stalls {
     until_us: u64,
     /// Those of the thread up to the last long turn.
     page_faults: u64,
+    /// The thread's account, and when it was asked for.
+    known: Option<(Instant, Account)>,
 }
 
 impl Stalls {
+    /// Begins to measure what a function takes, if functions are watched.
+    pub(in crate::reactor) fn watch(&mut self, now_us: u64) -> Option<Stopwatch> {
+        self.are_watched(now_us).then(|| self.measure(Instant::now(), Account::of_thread))
+    }
+
     /// Whether what a function takes is measured now.
     pub(in crate::reactor) const fn are_watched(&self, now_us: u64) -> bool {
         now_us < self.until_us
+    }
+
+    fn measure(&mut self, began: Instant, account: impl FnOnce() -> Account) -> Stopwatch {
+        let known = self.known.filter(|(at, _)| began.saturating_duration_since(*at) < FRESH);
+        let known = known.unwrap_or_else(|| (began, account()));
+        self.known = Some(known);
+        Stopwatch { began, account: known.1 }
     }
 
     /// A turn that served functions has begun then, and is over. A long one is nobody's fault if no
@@ -83,7 +101,11 @@ impl Stopwatch {
 
     /// How long its memory kept the thread, microseconds; 0 is not worth a word.
     pub(in crate::reactor) fn end(self) -> u64 {
-        cost_us(self.account, Account::of_thread(), ebof_idle::micros_since(self.began))
+        // What took less is nothing, whatever it was.
+        match ebof_idle::micros_since(self.began) {
+            ..STALL_US => 0,
+            elapsed_us => cost_us(self.account, Account::of_thread(), elapsed_us),
+        }
     }
 }
 
@@ -186,6 +208,22 @@ mod tests {
         assert_eq!(rests_until_us(Some(7), 2_000, 1_000_000), 1_018_000);
         assert_eq!(rests_until_us(None, 60_000_000, 1_000_000), 6_000_000, "its host does not give up");
         assert_eq!(rests_until_us(None, u64::MAX, 1_000_000), 6_000_000);
+    }
+
+    #[test]
+    fn an_account_serves_for_all_that_begins_soon_after_it() {
+        let mut stalls = Stalls::default();
+        let began = Instant::now();
+        let mut asked = 0;
+        for (after_us, times) in [(0, 1), (60, 1), (99, 1), (100, 2), (150, 2), (5_000, 3)] {
+            let account = || {
+                asked += 1;
+                Account { cpu_us: after_us, ..NOTHING }
+            };
+            let watch = stalls.measure(began + Duration::from_micros(after_us), account);
+            assert_eq!(asked, times, "{after_us}");
+            assert!(after_us - watch.account.cpu_us < 100 && watch.began == began + Duration::from_micros(after_us));
+        }
     }
 
     #[test]
