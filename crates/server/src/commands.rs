@@ -2,8 +2,21 @@
 //! waits for them.
 //!
 //! Knows nothing of how bytes move: it asks its [`Link`]. What a command means is `ebof_fabrics`';
-//! the devices are reached through [`ReactorContext`]. The work itself is in `execute.rs` and the
-//! files beside it.
+//! the devices are reached through [`ReactorContext`]. The work itself is in
+//! `commands/execute.rs` and the files beside it.
+
+pub(crate) mod command;
+mod copy;
+mod copy_steps;
+mod drive_commands;
+mod drive_requests;
+pub(crate) mod execute;
+mod fused;
+mod protection;
+mod resident;
+mod rings;
+mod slots;
+mod submit;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,17 +25,17 @@ use ebof_backend::Buffer;
 use ebof_fabrics::{Handle, Notice, Queue};
 use ebof_nvme::{Cid, Cqe, Nsid, Status};
 
-use crate::buffer::Pool;
-use crate::command::{AbortRequest, Command, Phase, Waiter, Work};
-use crate::drive_requests::DriveRequests;
+use crate::commands::command::{AbortRequest, Command, Phase, Waiter, Work};
+use crate::commands::drive_requests::DriveRequests;
+use crate::commands::slots::Slots;
 use crate::link::Link;
-use crate::mailbox::{CommandRef, Message};
-use crate::port::PortState;
-use crate::reactor_context::ReactorContext;
-use crate::share::BufferUse;
-use crate::shares::{HeldCommands, KnownLane};
-use crate::slots::Slots;
-use crate::stats::{Kind, QueueStats};
+use crate::observe::stats::{Kind, QueueStats};
+use crate::ports::port::PortState;
+use crate::shared::buffer::Pool;
+use crate::shared::mailbox::{CommandRef, Message};
+use crate::shared::reactor_context::ReactorContext;
+use crate::shared::share::BufferUse;
+use crate::shared::shares::{HeldCommands, KnownLane};
 
 /// The buffer of the first half of a Compare and Write: two blocks.
 const HALF_BYTES: usize = 8 << 10;

@@ -4,6 +4,24 @@
 //! The configuration's thread and the drives' threads change both. One lock orders them; it is
 //! taken before the registry's, and never while a drive's thread is waited for.
 
+mod actor;
+pub(crate) mod device;
+mod direct_ports;
+pub(crate) mod drain;
+mod faults;
+mod handover;
+mod jobs;
+mod monitor;
+mod open;
+mod open_error;
+mod process;
+mod report;
+mod request;
+mod sensor;
+#[cfg(test)]
+mod tests;
+mod unfinished;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -18,27 +36,11 @@ use ebof_medium::{Stepper, Thin};
 use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::{Nqn, Nsid};
 
-use crate::device::{DeviceIds, DeviceTable};
-use crate::mailbox::Message;
-use crate::remembered;
+use crate::drives::device::{DeviceIds, DeviceTable};
+use crate::environment::remembered;
+use crate::observe::stats::{Kind, Series};
 use crate::shared::Shared;
-use crate::stats::{Kind, Series};
-
-mod actor;
-mod direct_ports;
-mod faults;
-mod handover;
-mod jobs;
-mod monitor;
-mod open;
-mod open_error;
-mod process;
-mod report;
-mod request;
-mod sensor;
-#[cfg(test)]
-mod tests;
-mod unfinished;
+use crate::shared::mailbox::Message;
 
 pub(crate) use actor::{DriveActor, DriveCallbacks, Event};
 use direct_ports::DirectPorts;

@@ -29,7 +29,7 @@ use ebof_manage::enclosure::{
     Refused, StoredImage, Task, Transaction, check,
 };
 
-use crate::serve::Target;
+use crate::life::serve::Target;
 use carry::Carrier;
 use images::Images;
 use tasks::{NotBegun, Tasks};

@@ -1,6 +1,10 @@
 //! What a target has from the system below it, or from a simulation: time, chance, what its
 //! namespaces and drives are stored in, what it remembers of them, and the RDMA network.
 
+pub(crate) mod making;
+pub(crate) mod remembered;
+pub(crate) mod settings;
+
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -9,8 +13,8 @@ use ebof_backend::{Device, IoFactory, OpenError, Spec};
 use ebof_clock::Clock;
 use ebof_verbs::{LoadError, Network};
 
-use crate::making::Making;
-use crate::remembered::{Forgotten, ObjectStore};
+use crate::environment::making::Making;
+use crate::environment::remembered::{Forgotten, ObjectStore};
 
 /// What a target uses of the system, or of a simulation of it. The default is the system's.
 #[derive(Clone)]

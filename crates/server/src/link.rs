@@ -40,12 +40,12 @@ use ebof_region::Way;
 use ebof_sockets::Readiness;
 
 use self::transport::Transport;
-use crate::buffer::Pool;
-use crate::handle::index_of;
-use crate::peer::Peer;
-use crate::reactor_context::ReactorContext;
-use crate::share::Waiting;
-use crate::troubles::Trouble;
+use crate::observe::troubles::Trouble;
+use crate::ports::peer::Peer;
+use crate::shared::buffer::Pool;
+use crate::shared::handle::index_of;
+use crate::shared::reactor_context::ReactorContext;
+use crate::shared::share::Waiting;
 
 pub(crate) use any::{AnyTransport, InMemory};
 pub(crate) use end::End;

@@ -4,12 +4,18 @@
 //! connection with one gathered send. A reactor without work polls its sources for a short while,
 //! yielding the processor now and then, and then sleeps in the kernel: an idle target costs no CPU.
 
+pub(crate) mod admission;
 mod barrier;
+mod closing;
+mod connect;
+mod connection;
 mod devices;
 mod direct;
+mod fairness;
 mod memory;
 mod message;
 mod polled;
+pub(crate) mod rdma_admission;
 mod source;
 mod stepped;
 #[cfg(test)]
@@ -30,18 +36,18 @@ use self::direct::{DirectDevice, Stalls, WATCHED_SHARE};
 use self::memory::SHRINK_MS;
 use self::polled::{BusyPoll, SHARED_POLL_AGAIN};
 use self::source::{DEVICES, DIRECT, MAILBOX, Source};
-use crate::buffer::Pool;
-use crate::connection::Connection;
-use crate::device::DeviceTable;
-use crate::fairness::Fairness;
-use crate::handle::index_of;
+use crate::drives::device::DeviceTable;
 use crate::link::{End, Flushed, State};
-use crate::log_limit::Kind;
-use crate::mailbox::{Barrier, Mailbox, Message};
-use crate::reactor_context::ReactorContext;
-use crate::share::HostBuffers;
+use crate::observe::log_limit::Kind;
+use crate::reactor::connection::Connection;
+use crate::reactor::fairness::Fairness;
 use crate::shared::Shared;
-use crate::shares::LocalShares;
+use crate::shared::buffer::Pool;
+use crate::shared::handle::index_of;
+use crate::shared::mailbox::{Barrier, Mailbox, Message};
+use crate::shared::reactor_context::ReactorContext;
+use crate::shared::share::HostBuffers;
+use crate::shared::shares::LocalShares;
 
 pub(crate) use source::timespec;
 

@@ -3,6 +3,14 @@
 //! The registry's lock is taken on the control path only: Connect, the end of a connection,
 //! commands that need a view of the whole, changes of the configuration.
 
+pub(crate) mod buffer;
+pub(crate) mod handle;
+pub(crate) mod mailbox;
+pub(crate) mod range_lock;
+pub(crate) mod reactor_context;
+pub(crate) mod share;
+pub(crate) mod shares;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,25 +21,25 @@ use ebof_manage::events::{self, SharedEvents};
 use ebof_nvme::{Nqn, Nsid};
 
 use crate::drives::Drives;
-use crate::handle::reactor_of;
-use crate::heartbeat::Heartbeats;
-use crate::host_labels::HostLabels;
-use crate::log_limit::{Kind, LogLimit, LogSubject, Suppressed};
-use crate::mailbox::{Mailbox, Message};
-use crate::peer::{Peer, PeerAddress};
-use crate::port::PortState;
-use crate::queues::Queues;
-use crate::range_lock::FusedLocks;
-use crate::rdma_connection::{MessageMemory, Registered};
-use crate::sampler::Sampler;
-use crate::sent::Counts;
-use crate::settings::Settings;
-use crate::share::Unadmitted;
-use crate::shares::Shares;
-use crate::slow::Slow;
-use crate::stats::{QueueStats, Totals};
-use crate::troubles::{Trouble, Troubles};
-pub(crate) use crate::uptime::Uptime;
+use crate::environment::settings::Settings;
+use crate::observe::heartbeat::Heartbeats;
+use crate::observe::host_labels::HostLabels;
+use crate::observe::log_limit::{Kind, LogLimit, LogSubject, Suppressed};
+use crate::observe::queues::Queues;
+use crate::observe::sampler::Sampler;
+use crate::observe::sent::Counts;
+use crate::observe::slow::Slow;
+use crate::observe::stats::{QueueStats, Totals};
+use crate::observe::troubles::{Trouble, Troubles};
+pub(crate) use crate::observe::uptime::Uptime;
+use crate::ports::peer::{Peer, PeerAddress};
+use crate::ports::port::PortState;
+use crate::ports::rdma_connection::{MessageMemory, Registered};
+use crate::shared::handle::reactor_of;
+use crate::shared::mailbox::{Mailbox, Message};
+use crate::shared::range_lock::FusedLocks;
+use crate::shared::share::Unadmitted;
+use crate::shared::shares::Shares;
 
 /// Shared by all threads of one target.
 pub(crate) struct Shared {

@@ -17,20 +17,20 @@ const SIDES: &[Side] = &[
         name: "the command side",
         folder: "crates/server/src",
         files: &[
-            "closing",
-            "command",
             "commands",
-            "connect",
-            "copy",
-            "copy_steps",
-            "drive_commands",
-            "execute",
-            "fused",
-            "protection",
-            "range_lock",
-            "resident",
-            "rings",
-            "slots",
+            "commands/command",
+            "commands/copy",
+            "commands/copy_steps",
+            "commands/drive_commands",
+            "commands/execute",
+            "commands/fused",
+            "commands/protection",
+            "commands/resident",
+            "commands/rings",
+            "commands/slots",
+            "reactor/closing",
+            "reactor/connect",
+            "shared/range_lock",
         ],
         foreign: &["ebof_tcp", "ebof_pinned", "rustix", "TcpStream", "Outbox", "outbox", "transport", "socket"],
     },
@@ -127,11 +127,13 @@ mod tests {
 
     #[test]
     fn names_of_the_other_side_are_reported() {
-        assert!(broken("crates/server/src/execute.rs", "link.respond(&cqe, turn); // not a socket").is_empty());
-        let [found] = &broken("crates/server/src/execute.rs", "\nlet s = &link.socket;")[..] else {
+        assert!(
+            broken("crates/server/src/commands/execute.rs", "link.respond(&cqe, turn); // not a socket").is_empty()
+        );
+        let [found] = &broken("crates/server/src/commands/execute.rs", "\nlet s = &link.socket;")[..] else {
             panic!("one rule is broken")
         };
-        assert!(found.starts_with("crates/server/src/execute.rs:2: `socket`"), "{found}");
+        assert!(found.starts_with("crates/server/src/commands/execute.rs:2: `socket`"), "{found}");
         assert_eq!(broken("crates/server/src/link.rs", "use crate::commands::Commands;").len(), 1);
         assert!(
             broken("crates/server/src/link.rs", "Event::Command { sqe, in_capsule } // Commands' matter").is_empty()

@@ -33,9 +33,9 @@ use super::process::Aftermath;
 use super::report::note_damage;
 use super::request::SubmittedRequest;
 use super::sensor::Sensor;
-use crate::drain::DrainToken;
-use crate::log_limit::{Kind, LogLimit, LogSubject, Suppressed};
-use crate::mailbox::DriveReply;
+use crate::drives::drain::DrainToken;
+use crate::observe::log_limit::{Kind, LogLimit, LogSubject, Suppressed};
+use crate::shared::mailbox::DriveReply;
 
 /// What is to be known about a drive to open it.
 #[derive(Debug)]

@@ -21,8 +21,8 @@ use ebof_nvme::{Nsid, Status};
 
 use super::actor::DriveActor;
 use super::request::{BegunRequest, QueuedRequest};
-use crate::drain::DrainToken;
-use crate::mailbox::DriveReply;
+use crate::drives::drain::DrainToken;
+use crate::shared::mailbox::DriveReply;
 
 /// Namespaces that functions lose, or (`None`) the hosts of the drive's own subsystem;
 /// [`Nsid::ALL`] for all of theirs.

@@ -20,7 +20,7 @@ use ebof_nvme::Nsid;
 use super::actor::DriveActor;
 use super::faults::BackingFaults;
 use super::sensor::Sensor;
-use crate::log_limit::{Kind, LogSubject};
+use crate::observe::log_limit::{Kind, LogSubject};
 
 /// What the target has counted since it was started, and the errors since the last one that the
 /// drive knows.

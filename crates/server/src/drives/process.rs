@@ -8,7 +8,7 @@ use ebof_medium::Store;
 
 use super::actor::DriveActor;
 use super::request::QueuedRequest;
-use crate::log_limit::{Kind, LogSubject};
+use crate::observe::log_limit::{Kind, LogSubject};
 
 /// What has to be done before a request is answered.
 #[derive(Default)]

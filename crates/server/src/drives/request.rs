@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ebof_drive::Refusal;
 use ebof_nvme::Status;
 
-use crate::mailbox::DriveReply;
+use crate::shared::mailbox::DriveReply;
 
 /// Takes the reply.
 type Taker = Box<dyn FnOnce(Result<DriveReply, Refusal>) + Send>;

@@ -15,7 +15,7 @@ use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Status};
 
 use super::Drives;
 use super::actor::{DriveActor, Plan};
-use crate::mailbox::DriveReply;
+use crate::shared::mailbox::DriveReply;
 
 const CAPACITY: u64 = 16 << 20;
 const EVERYWHERE: Range<u64> = 0..u64::MAX;

@@ -270,10 +270,10 @@ mod tests {
     use ebof_manage::load;
 
     use super::*;
-    use crate::serve::Target;
-    use crate::settings::Settings;
-    use crate::startup::OpenDrive;
-    use crate::unfinished::finish;
+    use crate::environment::settings::Settings;
+    use crate::life::serve::Target;
+    use crate::life::startup::OpenDrive;
+    use crate::life::unfinished::finish;
 
     fn target() -> Target {
         let drive = |name: &str| {

@@ -24,8 +24,8 @@ use super::inventory::share_of;
 use super::namespaces::Created;
 use super::relocate::{DRAIN, Relocation};
 use crate::drives::{DriveActor, Drives};
-use crate::reload;
-use crate::serve::Target;
+use crate::life::reload;
+use crate::life::serve::Target;
 use crate::shared::Shared;
 
 /// A transaction that is being carried out.

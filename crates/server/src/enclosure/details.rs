@@ -15,8 +15,8 @@ use ebof_nvme::{ControllerId, Nqn, Nsid, Uuid};
 use zerocopy::FromBytes as _;
 
 use super::inventory::{format_of, formats};
-use crate::serve::Target;
-use crate::startup::OpenDrive;
+use crate::life::serve::Target;
+use crate::life::startup::OpenDrive;
 
 /// What a drive of `target` says.
 pub(super) fn of(target: &Target, opened: &OpenDrive) -> DriveDetails {

@@ -15,10 +15,10 @@ use ebof_nvme::virtualization::ResourceType;
 
 use super::sensors;
 use super::tasks::Tasks;
-use crate::contradictions::contradictions;
-use crate::port::PortState;
-use crate::serve::{InForce, Target};
-use crate::startup::OpenDrive;
+use crate::life::contradictions::contradictions;
+use crate::life::serve::{InForce, Target};
+use crate::life::startup::OpenDrive;
+use crate::ports::port::PortState;
 
 /// What `target` has, and which of `tasks` is changing it.
 pub(super) fn of(target: &Target, tasks: &Tasks) -> Inventory {

@@ -18,7 +18,7 @@ use ebof_nvme::{Nqn, Nsid};
 
 use super::carry::{Failed, Step};
 use crate::drives::DriveActor;
-use crate::mailbox::Message;
+use crate::shared::mailbox::Message;
 
 /// How long commands of hosts may take to end, if a transaction does not say.
 pub(super) const DRAIN: Duration = Duration::from_secs(10);

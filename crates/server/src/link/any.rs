@@ -16,9 +16,9 @@ use super::ring::Ring;
 use super::tcp::Tcp;
 use super::transport::{Mapping, Transport};
 use super::{End, Event, Fetch, Flushed, Inline, Opening, Received, Stopped};
-use crate::buffer::Pool;
-use crate::peer::Peer;
-use crate::reactor_context::ReactorContext;
+use crate::ports::peer::Peer;
+use crate::shared::buffer::Pool;
+use crate::shared::reactor_context::ReactorContext;
 
 /// One of the transports. An enum, because a call through it costs a branch that is foreseen, and
 /// the compiler sees through it: comparisons with a tag of its own, and with no more than three

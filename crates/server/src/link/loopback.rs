@@ -14,9 +14,9 @@ use ebof_nvme::{Cid, Cqe, Sqe};
 use super::message_queue::MessageQueue;
 use super::transport::Transport;
 use super::{End, Event, Fetch, Flushed, Opening, Received, Stopped};
-use crate::buffer::Pool;
-use crate::peer::Peer;
-use crate::reactor_context::ReactorContext;
+use crate::ports::peer::Peer;
+use crate::shared::buffer::Pool;
+use crate::shared::reactor_context::ReactorContext;
 
 /// One connection's end.
 pub(crate) struct Loopback {

@@ -17,8 +17,8 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
 use super::Flushed;
 use super::zerocopy::Zerocopy;
-use crate::buffer::Pool;
-use crate::sent::Fresh;
+use crate::observe::sent::Fresh;
+use crate::shared::buffer::Pool;
 
 /// Payloads up to this size are copied behind their header: below it an extra gather element costs
 /// more than the copy.

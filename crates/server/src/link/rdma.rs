@@ -33,10 +33,10 @@ use self::pointers::Pointers;
 use super::message_queue::MessageQueue;
 use super::transport::Transport;
 use super::{End, Event, Fetch, Flushed, Inline, Opening, Received, STALLED_MS, Stopped};
-use crate::buffer::Pool;
-use crate::peer::{Peer, PeerAddress};
-use crate::rdma_connection::{RdmaConnection, Registered};
-use crate::reactor_context::ReactorContext;
+use crate::ports::peer::{Peer, PeerAddress};
+use crate::ports::rdma_connection::{RdmaConnection, Registered};
+use crate::shared::buffer::Pool;
+use crate::shared::reactor_context::ReactorContext;
 
 /// One connection's NVMe/RDMA.
 pub(crate) struct Rdma {

@@ -17,10 +17,10 @@ use ebof_region::Way;
 
 use super::transport::{Mapping, Transport};
 use super::{End, Event, Fetch, Flushed, Opening, Received, Stopped};
-use crate::buffer::Pool;
 use crate::direct::{DirectFunction, SharedFunction, lock};
-use crate::peer::Peer;
-use crate::reactor_context::ReactorContext;
+use crate::ports::peer::Peer;
+use crate::shared::buffer::Pool;
+use crate::shared::reactor_context::ReactorContext;
 
 /// Commands that are copied out at a time.
 const BATCH: usize = 32;

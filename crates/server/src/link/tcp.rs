@@ -20,11 +20,11 @@ use super::outbox::Outbox;
 use super::transport::Transport;
 use super::zerocopy::AwaitingRelease;
 use super::{End, Event, Fetch, Flushed, Inline, Opening, Received, Stopped};
-use crate::buffer::Pool;
-use crate::peer::Peer;
-use crate::port::PortState;
-use crate::reactor_context::ReactorContext;
-use crate::sockets;
+use crate::ports::peer::Peer;
+use crate::ports::port::PortState;
+use crate::ports::sockets;
+use crate::shared::buffer::Pool;
+use crate::shared::reactor_context::ReactorContext;
 
 /// Data of at least this size are received straight into their buffer.
 const DIRECT_MIN: usize = 8 << 10;

@@ -16,9 +16,9 @@ use ebof_sockets::Readiness;
 use ebof_verbs::WorkStatus;
 
 use super::{End, Event, Fetch, Flushed, Inline, Opening, Received, Stopped, UNSENT_MAX};
-use crate::buffer::Pool;
-use crate::peer::Peer;
-use crate::reactor_context::ReactorContext;
+use crate::ports::peer::Peer;
+use crate::shared::buffer::Pool;
+use crate::shared::reactor_context::ReactorContext;
 
 /// What a device reads or writes of a command's data.
 #[derive(Debug)]

@@ -8,9 +8,9 @@ use ebof_pinned::Pinned;
 
 use super::tcp::Tcp;
 use super::{End, STALLED_MS};
-use crate::peer::Peer;
-use crate::reactor_context::ReactorContext;
-use crate::sent::Fresh;
+use crate::observe::sent::Fresh;
+use crate::ports::peer::Peer;
+use crate::shared::reactor_context::ReactorContext;
 
 /// What a network card still reads of a connection that was broken off is looked at again after
 /// this time, and
@@ -114,7 +114,7 @@ impl Tcp {
         let until_ms = settling.until_ms;
         let failed = self.on_notifications(peer, context).is_err();
         if self.outbox.is_pinning() && (failed || context.now_ms >= until_ms) {
-            if let Some(more) = context.shared.may_log(peer.about(), crate::log_limit::Kind::Pinned) {
+            if let Some(more) = context.shared.may_log(peer.about(), crate::observe::log_limit::Kind::Pinned) {
                 let peer = peer.address;
                 tracing::error!(
                     %peer,

@@ -1,7 +1,7 @@
 //! Barriers: when nothing older that changes certain bytes is left at a device.
 
 use super::Reactor;
-use crate::command::Phase;
+use crate::commands::command::Phase;
 
 impl Reactor {
     /// Answers the barriers behind which nothing is left.

@@ -4,7 +4,7 @@
 use ebof_backend::{Completion, Submitted};
 
 use super::Reactor;
-use crate::reactor_context::ReactorContext;
+use crate::shared::reactor_context::ReactorContext;
 
 impl Reactor {
     /// A device has done its part of a command.

@@ -32,14 +32,14 @@ use rustix::event::epoll;
 use self::given::Given;
 pub(super) use self::stalls::{Stalls, Stopwatch, WATCHED_SHARE};
 use super::Reactor;
-use crate::connection::Connection;
 use crate::direct::{DirectClient, DirectFunction, Left, Look, SharedFunction, Unmapped, lock};
-use crate::handle::index_of;
 use crate::link::End;
-use crate::log_limit::{Kind, LogSubject};
-use crate::mailbox::CommandRef;
-use crate::peer::Peer;
-use crate::port::PortState;
+use crate::observe::log_limit::{Kind, LogSubject};
+use crate::ports::peer::Peer;
+use crate::ports::port::PortState;
+use crate::reactor::connection::Connection;
+use crate::shared::handle::index_of;
+use crate::shared::mailbox::CommandRef;
 
 /// How long after it was refused a queue is asked for again, while the host's earlier ones drain,
 /// milliseconds.

@@ -9,16 +9,16 @@ use ebof_nvme::Nsid;
 use rustix::event::epoll;
 
 use super::{Reactor, end_connection};
-use crate::command::AbortRequest;
-use crate::connection::Connection;
-use crate::drain::DrainToken;
-use crate::handle::{handle, index_of};
+use crate::commands::command::AbortRequest;
+use crate::drives::drain::DrainToken;
 use crate::link::{AnyTransport, End, InMemory, Link, Loopback, Rdma, State, Tcp};
-use crate::log_limit::Kind;
-use crate::mailbox::{Accepted, CommandRef, Incoming, Message};
-use crate::port::PortState;
-use crate::reactor_context::ReactorContext;
-use crate::shares::TicketId;
+use crate::observe::log_limit::Kind;
+use crate::ports::port::PortState;
+use crate::reactor::connection::Connection;
+use crate::shared::handle::{handle, index_of};
+use crate::shared::mailbox::{Accepted, CommandRef, Incoming, Message};
+use crate::shared::reactor_context::ReactorContext;
+use crate::shared::shares::TicketId;
 
 impl Reactor {
     pub(super) fn on_message(&mut self, message: Message, now_us: u64) {

@@ -8,11 +8,11 @@ use std::time::Duration;
 use ebof_backend::Io;
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 
-use crate::connection::Connection;
 use crate::direct::DirectClient;
-use crate::handle::index_of;
 use crate::link::{Link, State};
-use crate::mailbox::Mailbox;
+use crate::reactor::connection::Connection;
+use crate::shared::handle::index_of;
+use crate::shared::mailbox::Mailbox;
 
 pub(super) const MAILBOX: u64 = u64::MAX;
 pub(super) const DEVICES: u64 = u64::MAX - 1;

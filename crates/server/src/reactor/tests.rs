@@ -30,17 +30,17 @@ use socket2::{Domain, Socket, Type};
 use self::config::{NQN, one_subsystem};
 use self::hosts::{Host, Load};
 use super::{ASK_EVERY, Reactor};
-use crate::control::Listening;
-use crate::device::DeviceTable;
+use crate::drives::device::DeviceTable;
 use crate::drives::{DriveThreads, Drives};
 use crate::environment::Environment;
-use crate::log_limit::Network;
-use crate::mailbox::{Accepted, Incoming, Mailbox, Message};
-use crate::peer::{Peer, PeerAddress};
-use crate::port::PortState;
-use crate::settings::Settings;
+use crate::environment::settings::Settings;
+use crate::life::control::Listening;
+use crate::life::startup::Devices;
+use crate::observe::log_limit::Network;
+use crate::ports::peer::{Peer, PeerAddress};
+use crate::ports::port::PortState;
 use crate::shared::Shared;
-use crate::startup::Devices;
+use crate::shared::mailbox::{Accepted, Incoming, Mailbox, Message};
 
 /// Well-behaved hosts.
 const BEHAVED: usize = 32;

@@ -9,9 +9,9 @@ use ebof_manage::load;
 
 use super::*;
 use crate::enclosure::{Observer, RunningEnclosure};
+use crate::environment::settings::Settings;
 use crate::environment::{Environment, Storage};
-use crate::serve::Target;
-use crate::settings::Settings;
+use crate::life::serve::Target;
 
 /// What the devices do with writes.
 const WORK: u8 = 0;

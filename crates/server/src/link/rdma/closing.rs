@@ -5,8 +5,8 @@ use ebof_verbs::{Completion, WorkRequest};
 
 use super::Rdma;
 use super::held::Origin;
-use crate::buffer::Pool;
-use crate::reactor_context::ReactorContext;
+use crate::shared::buffer::Pool;
+use crate::shared::reactor_context::ReactorContext;
 
 /// How long the adapter may take to give everything back, milliseconds. After that the queue pair
 /// is destroyed with what it holds.

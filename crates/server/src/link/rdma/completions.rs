@@ -14,8 +14,8 @@ use ebof_verbs::{Completion, Event, WorkRequest, WorkStatus};
 
 use super::super::End;
 use super::{Capsule, Fetched, Fetching, Rdma};
-use crate::log_limit::Kind;
-use crate::reactor_context::ReactorContext;
+use crate::observe::log_limit::Kind;
+use crate::shared::reactor_context::ReactorContext;
 
 /// What a completion costs of the connection's share at least, bytes.
 const COMPLETION_BYTES: usize = 16;

@@ -69,7 +69,8 @@ impl HeldBuffers {
 }
 
 /// Buffers that stay with the queue pair after their data are sent, for data that are copied into
-/// them. They count in a budget of the pool's own ([`Pool::keep`](crate::buffer::Pool::keep)).
+/// them. They count in a budget of the pool's own
+/// ([`Pool::keep`](crate::shared::buffer::Pool::keep)).
 #[derive(Debug)]
 pub(super) struct Kept {
     /// Those without data.

@@ -10,8 +10,8 @@ use ebof_verbs::{Error, Held};
 use super::super::End;
 use super::held::{Kept, Origin, Outgoing};
 use super::{FLUSH_AT, Rdma, Sending, of};
-use crate::buffer::Pool;
-use crate::rdma_connection::Registered;
+use crate::ports::rdma_connection::Registered;
+use crate::shared::buffer::Pool;
 
 /// Replies are small, but for large logs: no more is kept for the next one.
 const SPARE_BYTES_MAX: usize = 16 << 10;

@@ -21,7 +21,7 @@ use ebof_vfio::pci::ConfigEffect;
 use super::super::Reactor;
 use super::{DirectDevice, PendingCc, Wait};
 use crate::direct::lock;
-use crate::log_limit::{Kind, LogSubject};
+use crate::observe::log_limit::{Kind, LogSubject};
 
 /// A function, or whatever else a direct port has, by what tells its data from those of others.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,14 +14,14 @@ use ebof_vfio::registers::AdminQueues;
 
 use super::super::Reactor;
 use super::{DirectDevice, PendingCc, RETRY_MS, Wait};
-use crate::admission;
-use crate::connection::Connection;
 use crate::direct::lock;
-use crate::handle::{handle, index_of};
 use crate::link::{AnyTransport, End, InMemory, Link, Ring, State};
-use crate::log_limit::{Kind, LogSubject};
-use crate::mailbox::CommandRef;
-use crate::peer::{Peer, PeerAddress};
+use crate::observe::log_limit::{Kind, LogSubject};
+use crate::ports::peer::{Peer, PeerAddress};
+use crate::reactor::admission;
+use crate::reactor::connection::Connection;
+use crate::shared::handle::{handle, index_of};
+use crate::shared::mailbox::CommandRef;
 
 impl Reactor {
     /// CC.EN was set: the Admin Queue becomes a connection, and the controller is enabled.

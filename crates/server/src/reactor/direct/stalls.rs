@@ -15,8 +15,8 @@ use ebof_idle::Account;
 
 use super::{DirectDevice, Reactor};
 use crate::direct::lock;
-use crate::handle::index_of;
-use crate::troubles::Trouble;
+use crate::observe::troubles::Trouble;
+use crate::shared::handle::index_of;
 
 /// A turn that takes so long makes the following ones suspicious, and so much at a time is charged,
 /// microseconds. Page faults of a transfer that are nobody's fault take less.

@@ -12,8 +12,8 @@ use ebof_region::{Access, SharedMapping};
 use super::Rig;
 use super::direct_rig::{DATA, Guest, RAM, RAM_BYTES, Rings, transfer, with_direct_port};
 use super::drains::{Gate, State};
-use crate::mailbox::{Accepted, Incoming, Message};
-use crate::peer::{Peer, PeerAddress};
+use crate::ports::peer::{Peer, PeerAddress};
+use crate::shared::mailbox::{Accepted, Incoming, Message};
 
 const WRITE: u8 = 0x01;
 const READ: u8 = 0x02;

@@ -17,8 +17,8 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::Rig;
 use super::config::one_subsystem;
 use super::hosts::{Host, Load, capsule};
-use crate::drain::DrainToken;
-use crate::mailbox::Message;
+use crate::drives::drain::DrainToken;
+use crate::shared::mailbox::Message;
 
 /// A device that keeps reads and writes until it is opened.
 #[derive(Debug)]

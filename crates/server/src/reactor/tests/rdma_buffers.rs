@@ -9,7 +9,7 @@ use ebof_verbs::simulated;
 use super::Rig;
 use super::rdma_host::{RdmaHost, RdmaWay};
 use super::zerocopy::Plain;
-use crate::device::DeviceTable;
+use crate::drives::device::DeviceTable;
 
 const READS: usize = 5;
 const READ_BYTES: u32 = 4096;

@@ -16,8 +16,8 @@ use ebof_verbs::{Attributes, Completion, ConnectOptions, Event, Handshake, Netwo
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{NQN, Rig};
-use crate::listener::RdmaListener;
-use crate::rdma_admission;
+use crate::ports::listener::RdmaListener;
+use crate::reactor::rdma_admission;
 
 /// Entries of the I/O queue: commands of two rounds, and some more.
 const ENTRIES: u16 = 256;

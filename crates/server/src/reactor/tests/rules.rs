@@ -13,8 +13,8 @@ use ebof_nvme::{Cid, Nsid, Sgl};
 
 use super::Rig;
 use super::hosts::{Load, capsule, h2c_data};
-use crate::device::DeviceTable;
-use crate::mailbox::{CommandRef, Message};
+use crate::drives::device::DeviceTable;
+use crate::shared::mailbox::{CommandRef, Message};
 
 /// The only device of a [`Rig`].
 const DEVICE: DeviceId = DeviceId(1);

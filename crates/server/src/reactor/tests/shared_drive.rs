@@ -12,7 +12,7 @@ use ebof_shares::{Figures, Share};
 use super::Rig;
 use super::config::{NQN, one_subsystem};
 use super::hosts::{Host, Load, capsule};
-use crate::shares::Configured;
+use crate::shared::shares::Configured;
 
 /// A request, where it came from, and where its data are.
 type Waiting = (Remote, Arc<dyn Device>, Request);
@@ -258,7 +258,7 @@ fn a_command_that_waits_can_be_aborted() {
     }
     let index = drive.hosts[1].as_ref().unwrap().index();
     let commands = &drive.rig.reactor.connections[index].as_ref().unwrap().commands;
-    let held = commands.slots.iter().find(|(_, command)| command.phase == crate::command::Phase::Held);
+    let held = commands.slots.iter().find(|(_, command)| command.phase == crate::commands::command::Phase::Held);
     let cid: Cid = held.unwrap().1.cid;
     // Abort: SQID and CID.
     let mut abort = Sqe::new(opcode::admin::ABORT);

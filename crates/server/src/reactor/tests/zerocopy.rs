@@ -9,9 +9,9 @@ use socket2::{Domain, Socket, Type};
 
 use super::Rig;
 use super::hosts::Load;
-use crate::buffer::Pool;
-use crate::device::DeviceTable;
+use crate::drives::device::DeviceTable;
 use crate::link::{AwaitingRelease, State};
+use crate::shared::buffer::Pool;
 
 /// Data of a read: two of them are in the sockets at once, most of them in the sender's.
 const READ_BYTES: u32 = 8 << 10;

@@ -1,0 +1,348 @@
+//! One connection: a link, over which bytes move, and the commands that come by it.
+//!
+//! Owns neither: it hands what the link has received to the command side, and ends both. How bytes
+//! move is [`Link`]'s, what is done with a command is [`Commands`]'.
+
+use std::sync::Arc;
+
+use ebof_fabrics::{Attachment, CloseReason, Handle, Notice};
+use ebof_manage::api::RefusalReason;
+use ebof_nvme::Nqn;
+use ebof_tcp::FatalStatus;
+
+use crate::commands::Commands;
+use crate::commands::command::AbortRequest;
+use crate::commands::execute::Origin;
+use crate::link::{End, Event, Flushed, Link, READ_BUDGET, State};
+use crate::observe::host_labels::OTHERS;
+use crate::observe::log_limit::Kind;
+use crate::observe::troubles::Trouble;
+use crate::shared::Shared;
+use crate::shared::buffer::Pool;
+use crate::shared::reactor_context::ReactorContext;
+
+/// One connection.
+pub(crate) struct Connection {
+    pub(crate) handle: Handle,
+    pub(crate) link: Link,
+    pub(crate) commands: Commands,
+    /// The deadline that the reactor has noted.
+    pub(crate) armed_ms: Option<u64>,
+    /// Something may be there to receive for which nobody rings the bell again: it was not taken
+    /// when the bell rang, because there was no room or no share of the turn left.
+    is_unread: bool,
+}
+
+impl Connection {
+    pub(crate) fn new(handle: Handle, link: Link) -> Self {
+        let commands = Commands::new(handle, Arc::clone(&link.peer().port));
+        Self { handle, link, commands, armed_ms: None, is_unread: false }
+    }
+
+    /// Whether received commands wait for the next turn.
+    pub(crate) fn share_is_used_up(&self) -> bool {
+        !self.link.has_share() && (self.is_unread || self.link.is_stalled() || self.commands.has_pending_copies())
+    }
+
+    /// Takes what the socket holds, up to its share of the turn, and runs all of it. Returns how
+    /// many bytes that were.
+    pub(crate) fn on_readable(&mut self, context: &mut ReactorContext<'_>) -> Result<usize, End> {
+        let mut scratch = std::mem::take(context.scratch);
+        let result = self.receive_all(&mut scratch, context);
+        *context.scratch = scratch;
+        result
+    }
+
+    fn receive_all(&mut self, scratch: &mut [u8], context: &mut ReactorContext<'_>) -> Result<usize, End> {
+        let mut taken = 0;
+        self.link.take_share(context);
+        while taken < READ_BUDGET && self.link.has_share() && !self.link.is_shut() {
+            let Some(received) = self.link.receive(scratch, context)? else { break };
+            taken += received.total;
+            let input = &scratch[..received.in_scratch];
+            let left = self.feed(input, context)?;
+            self.link.keep_unparsed(&input[input.len() - left..]);
+            if received.total < received.room {
+                break;
+            }
+        }
+        self.is_unread = !self.link.has_share() && self.link.rings();
+        Ok(taken)
+    }
+
+    /// Takes up what was kept when the queue was full or buffers were short.
+    pub(crate) fn resume(&mut self, context: &mut ReactorContext<'_>) -> Result<(), End> {
+        self.link.take_share(context);
+        self.commands.resume(&mut self.link, context);
+        if self.link.is_stalled() {
+            let (kept, from) = self.link.take_unparsed();
+            let left = self.feed(&kept[from..], context)?;
+            self.link.put_unparsed(kept, left);
+            // A bell that rang meanwhile was ignored.
+            self.is_unread = self.link.rings();
+        }
+        if self.is_unread {
+            self.on_readable(context)?;
+        }
+        Ok(())
+    }
+
+    /// Runs what was received. Returns how many bytes at its end cannot be taken yet.
+    fn feed(&mut self, mut input: &[u8], context: &mut ReactorContext<'_>) -> Result<usize, End> {
+        let Self { link, commands, .. } = self;
+        while link.is_taking() {
+            link.place_data(&mut input);
+            if link.is_at_command(input) && !commands.can_take(link, context) {
+                return Ok(input.len());
+            }
+            // A command stays where the link has put it.
+            match link.poll(&mut input, context) {
+                Err(end) => return Err(end),
+                Ok(None) => return Ok(0),
+                Ok(Some(Event::Command { ref sqe, in_capsule })) => {
+                    commands.on_command(sqe, in_capsule, &mut input, link, context);
+                    link.after_command();
+                }
+                Ok(Some(Event::Refused { sqe, status })) => {
+                    let step = commands.queue.refuse(&sqe, status, context.now_ms);
+                    commands.advance(step, Origin::without_data(sqe.cid(), sqe.nsid()), link, context);
+                }
+                Ok(Some(Event::Fetched { slot, buffer, is_intact })) => {
+                    commands.on_fetched(slot, buffer, is_intact, link, context);
+                }
+                Ok(Some(Event::Progress { .. })) => {}
+            }
+        }
+        Ok(0)
+    }
+
+    /// The host is attached directly: the connection is a queue without a Connect.
+    ///
+    /// # Errors
+    /// It may not be.
+    pub(crate) fn attach(&mut self, attachment: &Attachment, context: &mut ReactorContext<'_>) -> Result<(), End> {
+        self.commands.attach(attachment, &mut self.link, context)
+    }
+
+    /// An Abort for a command of this queue.
+    pub(crate) fn on_abort(&mut self, request: AbortRequest, context: &mut ReactorContext<'_>) {
+        self.commands.on_abort(request, &mut self.link, context);
+    }
+
+    /// Delivers a notice of the registry to the queue.
+    pub(crate) fn on_notice(&mut self, notice: Notice, context: &mut ReactorContext<'_>) -> Result<(), End> {
+        let reason = if let Notice::Close(reason) = &notice { Some(*reason) } else { None };
+        self.commands.on_notice(notice, &mut self.link, context);
+        reason.map_or(Ok(()), |reason| Err(End::Association(reason)))
+    }
+
+    /// Sends what is queued.
+    pub(crate) fn flush(&mut self, context: &mut ReactorContext<'_>) -> Result<Flushed, End> {
+        self.commands.send_events(&mut self.link);
+        let flushed = self.with_link(context, Link::flush);
+        self.commands.time_residents(context);
+        flushed
+    }
+
+    /// Takes notifications about buffers that were sent without a copy. Returns whether there were
+    /// any.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(crate) fn on_sent(&mut self, context: &mut ReactorContext<'_>) -> Result<bool, End> {
+        self.with_link(context, Link::on_sent)
+    }
+
+    /// Looks again at what is read of a connection that is gone.
+    pub(crate) fn settle(&mut self, context: &mut ReactorContext<'_>) {
+        self.with_link(context, Link::settle);
+    }
+
+    /// Buffers that the link returns to the pool do not count as the connection's any more.
+    fn with_link<R>(
+        &mut self,
+        context: &mut ReactorContext<'_>,
+        work: impl FnOnce(&mut Link, &mut ReactorContext<'_>) -> R,
+    ) -> R {
+        let before = context.pool.outstanding_bytes();
+        let result = work(&mut self.link, context);
+        self.commands.buffers.give(before - context.pool.outstanding_bytes());
+        result
+    }
+
+    /// When this connection must be looked at next although nothing happens, milliseconds of the
+    /// target's clock.
+    pub(crate) fn deadline_ms(&self) -> Option<u64> {
+        self.link.deadline_ms(self.is_owed_data())
+    }
+
+    /// What a deadline that has passed means.
+    pub(crate) fn overdue(&self, now_ms: u64, handshake_ms: u64) -> Option<End> {
+        self.link.overdue(self.is_owed_data(), now_ms, handshake_ms)
+    }
+
+    /// Whether the host has announced something that it has not sent.
+    fn is_owed_data(&self) -> bool {
+        self.link.awaits_data() || self.commands.queue.awaits_second()
+    }
+
+    /// Whether everything accepted has been answered and sent; outstanding Asynchronous Event
+    /// Requests do not count.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.commands.slots.len() == 0 && self.link.unsent_bytes() == 0
+    }
+
+    /// Whether no command is under way; outstanding Asynchronous Event Requests do not count.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.commands.slots.len() == 0 && self.link.unparsed() == 0
+    }
+
+    /// Whether something goes on without anything else happening first, as soon as there is room or
+    /// another turn.
+    pub(crate) fn waits_for_turn(&self) -> bool {
+        self.is_unread || self.link.is_stalled() || self.commands.waits_for_turn()
+    }
+
+    /// Books its end: its counters, the log, and the connection log when it never became a queue.
+    pub(crate) fn book_end(&self, end: &End, shared: &Shared) {
+        let Self { link, commands, .. } = self;
+        shared.retire(self.handle, &commands.stats);
+        let host = commands.queue.host().map_or("-", Nqn::as_str);
+        let queue = commands.queue.id().map(|id| id.0);
+        let unconnected = matches!(link.state, State::Handshake { .. });
+        let peer = link.peer().address;
+        if unconnected && let Some(reason) = refusal_of(end, link.is_initialized()) {
+            shared.refuse(peer, &link.peer().port, reason, None, None, end.to_string());
+            return;
+        }
+        if let Some(trouble) = trouble_of(end) {
+            shared.trouble(if commands.host_label.is_empty() { OTHERS } else { &commands.host_label }, trouble);
+        }
+        let wanted = is_wanted(end);
+        if let Some(association) = commands.queue.association().filter(|_| commands.queue.is_admin()) {
+            shared.report_ended(association, link.peer(), end, wanted);
+        }
+        let kind = match wanted {
+            _ if unconnected => Kind::Unconnected,
+            true => Kind::Ended,
+            false => Kind::Broken,
+        };
+        match shared.may_log(peer.about(), kind) {
+            Some(more) if wanted => tracing::info!(%peer, host, queue, "connection ended: {end}{more}"),
+            Some(more) => tracing::warn!(%peer, host, queue, "connection ended: {end}{more}"),
+            None => {}
+        }
+    }
+
+    /// What waits for room: changes when some of it went on.
+    pub(crate) fn backlog(&self) -> (usize, usize) {
+        (self.link.unparsed(), self.commands.awaiting_buffer.len())
+    }
+
+    /// Whether the function that it is a queue of has to be looked at: its Admin Queue has done
+    /// something, the queue has ended, or there is something to tell the host.
+    #[inline]
+    pub(crate) fn concerns_function(&self, state_before: State) -> bool {
+        self.link.is_ring()
+            && (self.commands.queue.is_admin()
+                || self.link.state != state_before
+                || self.is_finished()
+                || self.link.has_news())
+    }
+
+    /// Whether what is left of the connection can be dropped.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.link.is_settled() && self.commands.is_finished()
+    }
+
+    /// Asks the peer to close the connection.
+    pub(crate) fn start_closing(&mut self, end: &End, context: &mut ReactorContext<'_>) {
+        self.release(context);
+        self.with_link(context, |link, context| link.start_closing(end, context));
+    }
+
+    /// Ends the connection now. Commands at a device keep it in the table until they return, as do
+    /// buffers that the kernel still reads.
+    pub(crate) fn close(&mut self, context: &mut ReactorContext<'_>) {
+        if self.link.state == State::Gone {
+            return self.settle(context);
+        }
+        self.release(context);
+        self.with_link(context, Link::close);
+    }
+
+    /// Forgets every command that is not at a device.
+    fn release(&mut self, context: &mut ReactorContext<'_>) {
+        self.is_unread = false;
+        self.link.drop_input(|buffer| self.commands.give_buffer(buffer, context));
+        self.commands.release(context);
+    }
+
+    /// Releases memory that a burst left behind.
+    pub(crate) fn shrink(&mut self, pool: &mut Pool) {
+        self.link.shrink(pool);
+    }
+}
+
+/// Whether a connection begins as TLS does: RFC 8446, `TLSPlaintext`, a handshake record of any
+/// version 3.x.
+fn is_client_hello(first: &[u8]) -> bool {
+    matches!(first, [0x16, 0x03, ..])
+}
+
+/// Whether somebody asked for the end: the host, or who manages the target (a port that is drained,
+/// a host that is taken off the list). It is no warning then.
+fn is_wanted(end: &End) -> bool {
+    let by_change = matches!(
+        end,
+        End::PortGone
+            | End::Association(
+                CloseReason::PortRemoved
+                    | CloseReason::SubsystemRemoved
+                    | CloseReason::FunctionTaken
+                    | CloseReason::HostNotAllowed
+            )
+    );
+    by_change || matches!(end, End::PeerClosed | End::Shutdown | End::Reset)
+}
+
+/// Which trouble the end of a connection is that was a queue.
+fn trouble_of(end: &End) -> Option<Trouble> {
+    Some(match end {
+        End::Fatal(error) if error.status == FatalStatus::HeaderDigest => Trouble::HeaderDigest,
+        End::TermReceived(termination) if termination.status == FatalStatus::HeaderDigest as u16 => {
+            Trouble::HeaderDigest
+        }
+        End::Fatal(_) | End::Capsule(_) | End::OtherQueue { .. } | End::TermReceived(_) => Trouble::Protocol,
+        End::Socket(_) | End::Work(_) | End::QueuePair(_) | End::Verbs(_) | End::Stalled | End::Silent => Trouble::Lost,
+        _ => return None,
+    })
+}
+
+/// Which refusal the end of a connection is that never became a queue; `None` when nothing was
+/// refused.
+fn refusal_of(end: &End, initialized: bool) -> Option<RefusalReason> {
+    Some(match end {
+        End::Fatal(error) if !initialized && error.status == FatalStatus::UnsupportedParameter => {
+            RefusalReason::DigestRefused
+        }
+        End::Fatal(_) if initialized => RefusalReason::ProtocolError,
+        End::Capsule(_) | End::OtherQueue { .. } => RefusalReason::ProtocolError,
+        End::Fatal(error) if is_client_hello(&error.header) => RefusalReason::Tls,
+        End::Fatal(_) => RefusalReason::NotNvme,
+        End::Handshake(_) | End::NotEstablished(_) => RefusalReason::HandshakeTimeout,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_manages_the_target_is_not_warned_of_what_they_asked_for() {
+        let ended = |reason| is_wanted(&End::Association(reason));
+        assert!(is_wanted(&End::PortGone) && ended(CloseReason::PortRemoved) && ended(CloseReason::HostNotAllowed));
+        assert!(!ended(CloseReason::KeepAlive) && !ended(CloseReason::AdminQueueLost) && !is_wanted(&End::Stalled));
+    }
+}
