@@ -5,6 +5,7 @@
 //! taken before the registry's, and never while a drive's thread is waited for.
 
 mod actor;
+mod audience;
 pub(crate) mod device;
 mod direct_ports;
 pub(crate) mod drain;
@@ -24,31 +25,25 @@ mod unfinished;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ebof_backend::Device;
-use ebof_drive::health::Usage as Work;
-use ebof_drive::{FunctionId, VolumeId};
-use ebof_fabrics::Counts;
+use ebof_drive::VolumeId;
 use ebof_fabrics::model::TableError;
-use ebof_fabrics::{Backing, DeviceId, Handle, Model, PortId, Registry, Subsystem, Usage};
+use ebof_fabrics::{Backing, DeviceId, Model, PortId, Registry, Subsystem, Usage};
 use ebof_medium::{Stepper, Thin};
+use ebof_nvme::Nqn;
 use ebof_nvme::event::AsyncEvent;
-use ebof_nvme::{Nqn, Nsid};
-
-use crate::drives::device::{DeviceIds, DeviceTable};
-use crate::environment::remembered;
-use crate::observe::stats::{Kind, Series};
-use crate::shared::Shared;
-use crate::shared::mailbox::Message;
 
 pub(crate) use actor::{DriveActor, DriveCallbacks, Event};
+pub(crate) use audience::Audience;
+use device::{DeviceIds, DeviceTable};
 use direct_ports::DirectPorts;
-use handover::Lost;
-use monitor::Observed;
+pub(crate) use handover::Lost;
+pub(crate) use monitor::Observed;
 pub(crate) use open::{Opened, open, settings};
 pub use open_error::DriveOpenError;
-pub(crate) use request::SubmittedRequest;
+pub(crate) use request::{DriveReply, SubmittedRequest};
 
 /// What runs the drives.
 pub(crate) enum DriveThreads<'a> {
@@ -167,21 +162,21 @@ impl Drives {
         by: Option<&Nqn>,
         reservations: &[Event],
         events: &[AsyncEvent],
-        shared: &Shared,
+        audience: &dyn Audience,
     ) {
         let mut free = Vec::new();
         let mut shown = self.shown();
-        self.name_devices(&mut shown, nqn, shared);
-        let mut registry = shared.registry();
-        if let Some(ports) = shown.publish(nqn, by, &mut registry, shared) {
+        self.name_devices(&mut shown, nqn, audience);
+        let mut registry = audience.registry();
+        if let Some(ports) = shown.publish(nqn, by, &mut registry, audience) {
             free = ports;
-            shared.deliver(registry.reservation_notices(nqn, reservations));
-            events.iter().for_each(|&event| shared.deliver(registry.raise(nqn, event)));
+            audience.deliver(registry.reservation_notices(nqn, reservations));
+            events.iter().for_each(|&event| audience.deliver(registry.raise(nqn, event)));
         }
         drop(registry);
         let waiting = shown.waiting_for(&free, nqn);
         drop(shown);
-        waiting.iter().for_each(|drive| self.publish(drive, None, &[], &[], shared));
+        waiting.iter().for_each(|drive| self.publish(drive, None, &[], &[], audience));
     }
 
     /// Whether a function could be shown at a port: it is there, serves more than discovery, and,
@@ -193,94 +188,44 @@ impl Drives {
 
     /// Keeps a function's subsystem from hosts: those that it has are told to leave, and those that
     /// come may try again.
-    pub(crate) fn withhold(&self, nqn: &Nqn, shared: &Shared) {
+    pub(crate) fn withhold(&self, nqn: &Nqn, audience: &dyn Audience) {
         let mut shown = self.shown();
         shown.withheld.insert(nqn.clone());
-        let mut registry = shared.registry();
+        let mut registry = audience.registry();
         let mut model = Model::clone(registry.model());
         model.generation += 1;
         shown.withhold(&mut model);
         let notices = registry.replace_model(Arc::new(model));
-        shared.deliver(notices);
+        audience.deliver(notices);
     }
 
     /// Shows hosts a function's subsystem again, at the port that it is given to now.
-    pub(crate) fn show_again(&self, drive: &Nqn, nqn: &Nqn, shared: &Shared) {
+    pub(crate) fn show_again(&self, drive: &Nqn, nqn: &Nqn, audience: &dyn Audience) {
         let mut shown = self.shown();
         shown.withheld.remove(nqn);
-        self.name_devices(&mut shown, drive, shared);
-        let mut registry = shared.registry();
+        self.name_devices(&mut shown, drive, audience);
+        let mut registry = audience.registry();
         // With its ports first: until then a host may try again, instead of learning that there is
         // no such subsystem.
-        let free = shown.publish(drive, None, &mut registry, shared).unwrap_or_default();
+        let free = shown.publish(drive, None, &mut registry, audience).unwrap_or_default();
         let mut model = Model::clone(registry.model());
         model.generation += 1;
         model.returning.retain(|returning| returning != nqn);
         let notices = registry.replace_model(Arc::new(model));
-        shared.deliver(notices);
+        audience.deliver(notices);
         drop(registry);
         let waiting = shown.waiting_for(&free, drive);
         drop(shown);
-        waiting.iter().for_each(|drive| self.publish(drive, None, &[], &[], shared));
-    }
-
-    /// Has every drive publish through `shared`.
-    pub(crate) fn connect(shared: &Arc<Shared>, actors: &[(Nqn, Arc<DriveActor>)]) {
-        for (nqn, actor) in actors {
-            let of_publish: (Weak<Shared>, Nqn) = (Arc::downgrade(shared), nqn.clone());
-            let of_observe = of_publish.clone();
-            let of_send_event = of_publish.clone();
-            let of_drain = of_publish.clone();
-            let of_cancel = of_publish.clone();
-            let of_report = Arc::downgrade(shared);
-            actor.join(DriveCallbacks {
-                publish: Box::new(move |by, reservations, events| {
-                    let (shared, nqn) = &of_publish;
-                    if let Some(shared) = shared.upgrade() {
-                        shared.drives.publish(nqn, by, reservations, events, &shared);
-                    }
-                }),
-                send_event: Box::new(move |controller, event| {
-                    let (shared, nqn) = &of_send_event;
-                    if let Some(shared) = shared.upgrade() {
-                        let registry = shared.registry();
-                        shared.deliver(registry.raise_on(nqn, controller, event));
-                    }
-                }),
-                drain: Box::new(move |lost, token| {
-                    let (shared, nqn) = &of_drain;
-                    let Some(shared) = shared.upgrade() else { return };
-                    for (handle, nsid) in queues_that_lost(&shared, nqn, lost) {
-                        shared.post(handle, Message::Drain { handle, nsid, token: token.clone() });
-                    }
-                }),
-                cancel: Box::new(move |lost| {
-                    let (shared, nqn) = &of_cancel;
-                    let Some(shared) = shared.upgrade() else { return };
-                    for (handle, nsid) in queues_that_lost(&shared, nqn, lost) {
-                        shared.post(handle, Message::Cancel { handle, nsid });
-                    }
-                }),
-                report: Box::new(move |event| {
-                    if let Some(shared) = of_report.upgrade() {
-                        shared.report(event);
-                    }
-                }),
-                observe: Box::new(move |after| {
-                    let (shared, nqn) = &of_observe;
-                    shared.upgrade().map(|shared| observe(&shared, nqn, after)).unwrap_or_default()
-                }),
-            });
-        }
+        waiting.iter().for_each(|drive| self.publish(drive, None, &[], &[], audience));
     }
 
     /// Gives names to a drive's devices, and shows all to the queues: before they learn of a
     /// namespace they find its device.
-    fn name_devices(&self, shown: &mut DriveTable, nqn: &Nqn, shared: &Shared) {
+    fn name_devices(&self, shown: &mut DriveTable, nqn: &Nqn, audience: &dyn Audience) {
         let Some(served) = shown.actors.get_mut(nqn) else { return };
         served.names = self.names(&served.actor, &served.names);
         let table = Arc::new(shown.table());
-        shared.post_all(|| Message::Devices(Arc::clone(&table)));
+        audience.show_devices(&table);
     }
 
     /// The devices of a drive's namespaces; those that had a name keep it. A volume that no
@@ -318,7 +263,7 @@ impl DriveTable {
         nqn: &Nqn,
         by: Option<&Nqn>,
         registry: &mut Registry,
-        shared: &Shared,
+        audience: &dyn Audience,
     ) -> Option<Vec<PortId>> {
         let (served, subsystem) = (self.actors.get(nqn)?, registry.model().subsystem(nqn)?);
         let mut subsystems = match served.subsystems(Subsystem::clone(subsystem), &self.ports) {
@@ -335,14 +280,14 @@ impl DriveTable {
             let mut objects = registry.objects().clone();
             objects.note_all(&subsystems);
             // The drive has made it already; what is forgotten, only another process would know.
-            if let Err(error) = remembered::store(&*shared.settings.environment.objects, &objects) {
+            if let Err(error) = audience.store(&objects) {
                 tracing::error!(%nqn, "which namespaces are served cannot be stored: {error}");
             }
         }
         // Delivered under the lock, so that no queue hears of an older model later.
         let notices = registry.replace_subsystems(subsystems, by);
-        shared.shares.follow(registry.model());
-        shared.deliver(notices);
+        audience.follow(registry.model());
+        audience.deliver(notices);
         Some(free)
     }
 
@@ -397,40 +342,4 @@ impl ServedDrive {
             })
         })
     }
-}
-
-/// The queues that may have commands to what was lost, with what each has lost.
-fn queues_that_lost(shared: &Shared, drive: &Nqn, lost: &Lost) -> Vec<(Handle, Nsid)> {
-    let registry = shared.registry();
-    let queues = |&(nsid, function): &(Nsid, Option<FunctionId>)| {
-        registry.queues_that_lost(drive, nsid, function).into_iter().map(move |handle| (handle, nsid))
-    };
-    lost.iter().flat_map(queues).collect()
-}
-
-/// What the hosts of a drive did since the target was started.
-fn observe(shared: &Shared, nqn: &Nqn, after: u64) -> Observed {
-    let mut usage: BTreeMap<u32, Work> = BTreeMap::new();
-    let mut writers: BTreeMap<u32, BTreeMap<String, u64>> = BTreeMap::new();
-    let totals = shared.totals();
-    let names: BTreeSet<String> = shared.registry().subsystems_of(nqn).map(Nqn::to_string).collect();
-    let is_of_drive = |series: &Series| names.contains(&series.subsystem);
-    for (series, kinds) in totals.iter().filter(|(series, _)| is_of_drive(series)) {
-        let [read, write] = [Kind::Read, Kind::Write].map(|kind| &kinds[kind as usize]);
-        usage.entry(series.nsid).or_default().add(&Work {
-            bytes_read: read.bytes,
-            bytes_written: write.bytes,
-            read_commands: read.commands,
-            write_commands: write.commands,
-        });
-    }
-    for (series, kinds) in totals.iter().filter(|(series, _)| is_of_drive(series)) {
-        let count = kinds[Kind::Write as usize].commands;
-        *writers.entry(series.nsid).or_default().entry(series.host.clone()).or_default() += count;
-    }
-    let registry = shared.registry();
-    let counts =
-        registry.subsystems_of(nqn).map(|nqn| registry.subsystem_counts(nqn)).fold(Counts::default(), Counts::plus);
-    let errors = registry.errors_since(nqn, after);
-    Observed { errors, usage, writers, busy_ms: counts.busy_ms, media_errors: counts.media_errors }
 }

@@ -3,6 +3,7 @@
 //! The registry's lock is taken on the control path only: Connect, the end of a connection,
 //! commands that need a view of the whole, changes of the configuration.
 
+pub(crate) mod audience;
 pub(crate) mod buffer;
 pub(crate) mod handle;
 pub(crate) mod mailbox;

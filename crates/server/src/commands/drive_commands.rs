@@ -11,9 +11,9 @@ use crate::commands::Commands;
 use crate::commands::command::{Command, Phase, Waiter, Work};
 use crate::commands::execute::Origin;
 use crate::drives::drain::DrainToken;
-use crate::drives::{DriveActor, SubmittedRequest};
+use crate::drives::{DriveActor, DriveReply, SubmittedRequest};
 use crate::link::Link;
-use crate::shared::mailbox::{CommandRef, DriveReply, Message};
+use crate::shared::mailbox::{CommandRef, Message};
 use crate::shared::reactor_context::ReactorContext;
 
 impl Commands {

@@ -31,11 +31,10 @@ use super::monitor::{Monitor, MonitorJob, Observed};
 use super::open_error::DriveOpenError;
 use super::process::Aftermath;
 use super::report::note_damage;
-use super::request::SubmittedRequest;
+use super::request::{DriveReply, SubmittedRequest};
 use super::sensor::Sensor;
 use crate::drives::drain::DrainToken;
 use crate::observe::log_limit::{Kind, LogLimit, LogSubject, Suppressed};
-use crate::shared::mailbox::DriveReply;
 
 /// What is to be known about a drive to open it.
 #[derive(Debug)]

@@ -20,9 +20,8 @@ use ebof_medium::{Job, Progress, Store};
 use ebof_nvme::{Nsid, Status};
 
 use super::actor::DriveActor;
-use super::request::{BegunRequest, QueuedRequest};
+use super::request::{BegunRequest, DriveReply, QueuedRequest};
 use crate::drives::drain::DrainToken;
-use crate::shared::mailbox::DriveReply;
 
 /// Namespaces that functions lose, or (`None`) the hosts of the drive's own subsystem;
 /// [`Nsid::ALL`] for all of theirs.

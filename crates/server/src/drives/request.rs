@@ -4,10 +4,16 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ebof_drive::Refusal;
-use ebof_nvme::Status;
+use ebof_drive::{Answer, Refusal};
+use ebof_nvme::{HostId, Nsid, Status};
 
-use crate::shared::mailbox::DriveReply;
+/// The answer of a drive.
+#[derive(Debug)]
+pub(crate) struct DriveReply {
+    pub(crate) answer: Answer,
+    /// Commands of these hosts to the namespace are to be ended first.
+    pub(crate) abort: Vec<(Nsid, HostId)>,
+}
 
 /// Takes the reply.
 type Taker = Box<dyn FnOnce(Result<DriveReply, Refusal>) + Send>;

@@ -13,9 +13,8 @@ use ebof_medium::Options;
 use ebof_nvme::media::{Format, Sanitize, SanitizeAction, SecureErase};
 use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Status};
 
-use super::Drives;
 use super::actor::{DriveActor, Plan};
-use crate::shared::mailbox::DriveReply;
+use super::{DriveReply, Drives};
 
 const CAPACITY: u64 = 16 << 20;
 const EVERYWHERE: Range<u64> = 0..u64::MAX;

@@ -46,7 +46,7 @@ struct Withheld<'r>(&'r Relocation<'r>);
 impl Drop for Withheld<'_> {
     fn drop(&mut self) {
         let Self(Relocation { step, drive, nqn, .. }) = self;
-        step.drives().show_again(drive, nqn, step.shared());
+        step.drives().show_again(drive, nqn, &**step.shared());
     }
 }
 
@@ -74,7 +74,7 @@ impl Relocation<'_> {
 
     /// Keeps hosts from the function.
     fn withhold(&self) -> Withheld<'_> {
-        self.step.drives().withhold(&self.nqn, self.step.shared());
+        self.step.drives().withhold(&self.nqn, &**self.step.shared());
         Withheld(self)
     }
 

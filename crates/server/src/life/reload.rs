@@ -26,7 +26,6 @@ use ebof_manage::plan::{Change, Effect};
 use ebof_manage::{Config, Drive, Plan};
 use ebof_nvme::Nqn;
 
-use crate::drives::Drives;
 use crate::environment::Environment;
 use crate::environment::making::backings;
 use crate::environment::remembered;
@@ -39,6 +38,7 @@ use crate::life::serve::{InForce, Target};
 use crate::life::startup::{Devices, NamespaceKey, OpenDrive, OpenNamespace, StartError, places};
 use crate::life::unfinished;
 use crate::ports::port::PortState;
+use crate::shared::audience;
 use crate::shared::mailbox::Message;
 
 use sort::{collide, file_id};
@@ -568,7 +568,7 @@ impl<'c> Reload<'c> {
                 shared.deliver(notices);
                 Ok(())
             })?;
-        Drives::connect(shared, &actors);
+        audience::connect(shared, &actors);
         let missing = self.missing.clone();
         *self.target.in_force() = InForce { config, devices, ports, missing, generation: self.generation };
         surplus.iter().for_each(|actor| actor.stop());

@@ -39,7 +39,7 @@ use crate::report::sampling::{self, Owners};
 use crate::shared::Shared;
 use crate::shared::handle::reactor_of;
 use crate::shared::mailbox::{Mailbox, Message};
-use crate::shared::share;
+use crate::shared::{audience, share};
 
 /// A running target. Dropping it stops it without grace; [`Target::stop`] completes what was
 /// accepted.
@@ -192,7 +192,7 @@ impl Target {
         }
         let registry = Registry::with_objects(limits(&settings), Arc::new(model), generation, objects);
         let shared = Arc::new(Shared::new(settings, registry, drives, mailboxes.to_vec(), bell.clone()));
-        Drives::connect(&shared, &devices.actors());
+        audience::connect(&shared, &devices.actors());
         let (orders, receiver) = Orders::new(bell.clone());
         contradictions::log(&devices, &ports, &config);
         let state = Mutex::new(InForce { config, devices, ports, missing, generation });

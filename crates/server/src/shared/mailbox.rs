@@ -8,14 +8,15 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ebof_drive::{Answer, Refusal};
+use ebof_drive::Refusal;
 use ebof_fabrics::{DeviceId, Handle, Notice, RingTask};
 use ebof_loopback::TargetEnd;
-use ebof_nvme::{Cid, HostId, Nsid};
+use ebof_nvme::{Cid, Nsid};
 use ebof_shares::Ticket;
 use ebof_sockets::Stream;
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::drives::DriveReply;
 use crate::drives::device::DeviceTable;
 use crate::drives::drain::DrainToken;
 use crate::ports::peer::Peer;
@@ -112,14 +113,6 @@ pub(crate) enum Incoming {
 pub(crate) struct CommandRef {
     pub(crate) handle: Handle,
     pub(crate) slot: u32,
-}
-
-/// The answer of a drive.
-#[derive(Debug)]
-pub(crate) struct DriveReply {
-    pub(crate) answer: Answer,
-    /// Commands of these hosts to the namespace are to be ended first.
-    pub(crate) abort: Vec<(Nsid, HostId)>,
 }
 
 /// A question to all reactors, which each answers when it has no older change of these bytes at a
