@@ -12,6 +12,7 @@ mod documents;
 mod glossary;
 mod lengths;
 mod logs;
+mod modules;
 mod rust;
 mod source;
 mod tree;
@@ -57,7 +58,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     let mut violations = Vec::new();
     dependencies::check(&tree, &packages, &mut violations);
     boundary::check(&tree, &mut violations);
-    circles::check(&tree, &mut violations);
+    circles::check(&modules::graphs(&tree), &mut violations);
     rust::check(&tree, &mut violations);
     lengths::check(&tree, &mut violations);
     logs::check(&tree, &mut violations);
