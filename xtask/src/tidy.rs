@@ -13,6 +13,7 @@ mod glossary;
 mod lengths;
 mod logs;
 mod modules;
+mod rooms;
 mod rust;
 mod source;
 mod tree;
@@ -58,7 +59,9 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     let mut violations = Vec::new();
     dependencies::check(&tree, &packages, &mut violations);
     boundary::check(&tree, &mut violations);
-    circles::check(&modules::graphs(&tree), &mut violations);
+    let graphs = modules::graphs(&tree);
+    circles::check(&graphs, &mut violations);
+    rooms::check(&graphs, &mut violations);
     rust::check(&tree, &mut violations);
     lengths::check(&tree, &mut violations);
     logs::check(&tree, &mut violations);
