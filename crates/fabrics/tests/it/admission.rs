@@ -227,6 +227,19 @@ fn a_discovery_only_port_serves_nothing_else() {
 }
 
 #[test]
+fn a_subsystem_is_at_its_ports_only() {
+    let mut world = World::new();
+    world.replace_model(|model| model.ports.push(port(3, "192.0.2.3", "4420")));
+    for (at_port, is_there) in [(1, true), (3, false)] {
+        world.port = PortId(at_port);
+        let at = world.open();
+        let (_, refusal) = world.connect(at, admin_connect(), &connect_data(DRIVE, ALICE, ControllerId::DYNAMIC));
+        let expected = (!is_there).then_some(RefusalReason::UnknownSubsystem);
+        assert_eq!(refusal.map(|refusal| refusal.reason), expected, "port {at_port}");
+    }
+}
+
+#[test]
 fn the_transport_gets_the_submission_queue_and_moves_its_head() {
     let mut world = World::new();
     for (cattr, flow_disabled) in [(0, false), (Connect::CATTR_DISABLE_SQ_FLOW, true)] {

@@ -8,7 +8,7 @@ use ebof_nvme::connect::{Connect, Property};
 use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::feature::AsyncEventConfig;
 use ebof_nvme::identify::IdentifyNamespace;
-use ebof_nvme::log::{ChangedNamespaces, Lid, critical_warning};
+use ebof_nvme::log::{ChangedNamespaces, GetLogPage, Lid, critical_warning};
 use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::property::{Cc, offset};
 use ebof_nvme::{ControllerId, Nqn, Nsid, Sqe, Status};
@@ -321,11 +321,33 @@ fn a_group_is_told_of_by_the_warnings_that_are_wanted() {
     for (fid, value) in [(0x0b, AsyncEventConfig::ENDURANCE_GROUP.0), (0x18, of_group)] {
         assert!(world.run(at, set_feature(fid, value, 0)).status().is_success());
     }
-    assert_eq!(world.run(at, Sqe::new(REQUEST)).step, "held");
-    let mut told = |change: fn(&mut Health)| {
+    for _ in 0..3 {
+        assert_eq!(world.run(at, Sqe::new(REQUEST)).step, "held");
+    }
+    let told = |world: &mut World, change: fn(&mut Health)| {
         world.replace_model(|model| change(&mut Arc::make_mut(&mut model.subsystems[2]).health));
         world.events.drain(..).map(|(_, cqe)| cqe.result()).collect::<Vec<u64>>()
     };
-    assert_eq!(told(|health| (health.available_spare, health.available_spare_threshold) = (9, 10)), [0; 0]);
-    assert_eq!(told(|health| health.degraded = true), [u64::from(AsyncEvent::ENDURANCE_GROUP_CHANGE.encode())]);
+    let read = |world: &mut World, lid: Lid, retain_event: bool| {
+        let lsi = u16::from(lid == Lid::ENDURANCE_GROUP);
+        let log = GetLogPage { retain_event, lsi, ..GetLogPage::new(lid, 512) };
+        let done = world.run(at, with_data(log.encode(Nsid::ALL), 512));
+        assert!(done.status().is_success());
+        done.data
+    };
+    let listed = |world: &mut World| read(world, Lid::ENDURANCE_GROUP_AGGREGATE, true)[0];
+    let change = [u64::from(AsyncEvent::ENDURANCE_GROUP_CHANGE.encode())];
+    let spare: fn(&mut Health) = |health| (health.available_spare, health.available_spare_threshold) = (9, 10);
+    assert_eq!(told(&mut world, spare), [0; 0]);
+    assert_eq!(listed(&mut world), 0);
+    assert_eq!(told(&mut world, |health| health.degraded = true), change);
+    // It is listed, and not told of again, until the host has read what it is about.
+    for (lid, retain) in [(Lid::ENDURANCE_GROUP, true), (Lid::SMART_HEALTH, false)] {
+        read(&mut world, lid, retain);
+        assert_eq!(told(&mut world, |health| health.degraded = false), [0; 0]);
+        assert_eq!(told(&mut world, |health| health.degraded = true), [0; 0], "{lid:?}");
+        assert_eq!(listed(&mut world), 1, "{lid:?}");
+    }
+    read(&mut world, Lid::ENDURANCE_GROUP, false);
+    assert_eq!(listed(&mut world), 0);
 }

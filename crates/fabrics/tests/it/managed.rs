@@ -162,6 +162,7 @@ fn every_invalid_command_has_the_status_of_the_specification() {
         (alice, create(), new(&|new| new.nmic = 2), Status::INVALID_FIELD),
         (alice, create(), new(&|new| new.nvmsetid.set(1)), Status::INVALID_FIELD),
         (alice, create(), new(&|new| new.endgid.set(2)), Status::INVALID_FIELD),
+        (alice, create(), new(&|new| new.nphndls.set(1)), Status::INVALID_FIELD),
         (alice, create(), new(&|new| new.anagrpid.set(2)), Status::ANA_GROUP_INVALID),
         (alice, create(), new(&|new| new.set_format(9, false)), Status::INVALID_FORMAT),
         (alice, create(), new(&|new| new.set_format(4, true)), Status::INVALID_FORMAT),
@@ -195,6 +196,30 @@ fn every_invalid_command_has_the_status_of_the_specification() {
         assert_eq!(done.status(), status.dnr().more(), "{sqe:?}");
     }
     assert_eq!(nsids(&mut world, alice, Cns::ALLOCATED_NAMESPACE_LIST), [1], "a refusal changes nothing");
+}
+
+/// The only groups may be named, and protection information may be at either end of the metadata.
+#[test]
+fn a_namespace_is_created_as_its_fields_say() {
+    let mut world = World::managed();
+    let (admin, _) = world.controller(MANAGED, ALICE);
+    let mut created = |change: &dyn Fn(&mut NewNamespace)| {
+        let mut new = NewNamespace::new(8);
+        change(&mut new);
+        let nsid = Nsid(u32::try_from(create(&mut world, admin, &new).result()).unwrap());
+        let data = world.run(admin, identify(Cns::ALLOCATED_NAMESPACE, nsid)).data;
+        let data = IdentifyNamespace::ref_from_bytes(&data).unwrap();
+        (data.endgid.get(), data.anagrpid.get(), data.nmic, data.flbas, data.dps)
+    };
+    let plain = created(&|_| {});
+    assert_eq!(plain, (1, plain.1, 0, 0, 0));
+    assert_eq!(created(&|new| new.endgid.set(1)), plain);
+    assert_eq!(created(&|new| new.anagrpid.set(1)), plain);
+    assert_eq!(created(&|new| new.nmic = 1), (1, plain.1, 1, 0, 0));
+    for dps in [0, 1, 2, 3, 9, 10, 11] {
+        let new = created(&|new| (new.set_format(3, true), new.dps = dps).1);
+        assert_eq!(new, (1, plain.1, 0, 0x13, dps));
+    }
 }
 
 /// A firmware image of whole pages, with its personality modified by `change`.

@@ -1,7 +1,7 @@
 //! Queues in the host's memory: commands wait there until they are fetched, and CC is a register.
 
 use ebof_fabrics::queue::REGISTER_WRITE;
-use ebof_fabrics::{Attachment, Executing, Handle, RingTask, Step, Task};
+use ebof_fabrics::{Attachment, Executing, Function, Handle, RingTask, Step, Task};
 use ebof_nvme::command::Fuse;
 use ebof_nvme::media::{Sanitize, SanitizeAction};
 use ebof_nvme::opcode::{admin, nvm};
@@ -10,7 +10,7 @@ use ebof_nvme::{ControllerId, Nsid, QueueId, Sqe, Status};
 
 use zerocopy::FromZeros;
 
-use crate::support::{ALICE, DRIVE, MANAGED, World, arrival, host_id, nqn};
+use crate::support::{ALICE, BOB, DRIVE, MANAGED, OTHER, World, arrival, host_id, nqn};
 
 /// A queue of a host that is attached directly.
 fn attach(world: &mut World, controller: ControllerId, qid: u16, entries: u32) -> u64 {
@@ -326,6 +326,31 @@ fn every_mandatory_feature_is_there_without_a_namespace() {
     assert!(!value(&mut world, Nsid::ALL).0);
 }
 
+/// Nothing is coalesced, but what the host has said is what it reads.
+#[test]
+fn features_of_interrupts_are_kept() {
+    let mut world = World::new();
+    let (at, _) = controller(&mut world, 32);
+    let mut run = |opcode: u8, fid: u32, value: u32| match submit(
+        &mut world,
+        at,
+        Sqe::new(opcode).with_cdw(10, fid).with_cdw(11, value),
+        1,
+    ) {
+        Step::Complete(cqe) => cqe.status().is_success().then_some(cqe.result()),
+        step => panic!("{step:?}"),
+    };
+    let (get, set) = (admin::GET_FEATURES, admin::SET_FEATURES);
+    assert_eq!((run(set, 8, 0xabcd_1234), run(get, 8, 0)), (Some(0), Some(0x1234)));
+    assert_eq!((run(get, 9, 1), run(get, 9, 2)), (Some(1), Some(2)));
+    let disabled = 1 | 1 << 16;
+    assert_eq!(run(set, 9, disabled), Some(0));
+    assert_eq!([run(get, 9, 1), run(get, 9, 2), run(get, 9 | 1 << 8, 1)], [Some(disabled.into()), Some(2), Some(1)]);
+    assert_eq!((run(set, 9, 1), run(get, 9, 1)), (Some(0), Some(1)));
+    let vectors = (0..).take_while(|&vector| run(get, 9, vector).is_some()).count();
+    assert_eq!(vectors, 9, "one for each of the queues");
+}
+
 #[test]
 fn a_queue_is_deleted_when_it_is_there_and_the_drive_is_not_reset_by_it() {
     let mut world = World::new();
@@ -357,5 +382,45 @@ fn a_queue_is_deleted_when_it_is_there_and_the_drive_is_not_reset_by_it() {
         let submission = executing(submit(&mut world, at, create(admin::CREATE_IO_SQ, 1 << 16 | 1), cid));
         let queue = world.queues.get_mut(&at).unwrap();
         assert!(queue.complete(submission, Status::INTERNAL_ERROR).status().is(Status::INTERNAL_ERROR));
+    }
+}
+
+/// Who is behind a direct port was decided when a function was given to it. Any other subsystem
+/// names its hosts there, too, and a function those of any other port.
+#[test]
+fn the_host_behind_a_port_that_has_a_function_needs_no_other_permission() {
+    let is_admitted = |is_direct: bool, is_function: bool, host: &str| {
+        let mut world = World::new();
+        world.replace_model(|model| {
+            if is_direct {
+                model.ports[0].trtype = ebof_nvme::log::TrType::PCIE;
+            }
+            let function = Function {
+                drive: nqn(DRIVE),
+                id: ebof_drive::FunctionId(1),
+                online: true,
+                queues: 4,
+                interrupts: 4,
+                share: ebof_drive::Share::default(),
+            };
+            std::sync::Arc::make_mut(&mut model.subsystems[1]).function = is_function.then_some(function);
+        });
+        let attachment = Attachment {
+            queue: QueueId::ADMIN,
+            entries: 32,
+            controller: ControllerId::DYNAMIC,
+            subsystem: nqn(OTHER),
+            host: nqn(host),
+            host_id: host_id(host),
+        };
+        let at = world.open();
+        let arrival = arrival(at, world.port, &world.local);
+        let queue = world.queues.get_mut(&at).unwrap();
+        world.registry.attach(queue, &attachment, &arrival, world.now_ms).is_ok()
+    };
+    for (is_direct, is_function) in [(true, true), (true, false), (false, true), (false, false)] {
+        let what = format!("direct: {is_direct}, function: {is_function}");
+        assert!(is_admitted(is_direct, is_function, ALICE), "{what}");
+        assert_eq!(is_admitted(is_direct, is_function, BOB), is_direct && is_function, "{what}");
     }
 }
