@@ -23,6 +23,10 @@ const BLOCKS: u64 = 150;
 /// A drive with one namespace and two of its extents, and then with these records, which are in its
 /// journal or `behind_damage`.
 fn restored(records: Vec<Record>, behind_damage: bool) -> Result<Store, OpenError> {
+    if behind_damage { restored_from(Vec::new(), Some(records)) } else { restored_from(records, None) }
+}
+
+fn restored_from(before: Vec<Record>, later: Option<Vec<Record>>) -> Result<Store, OpenError> {
     let layout = Layout::new(4 << 20, [3; 16]).unwrap();
     let base: Arc<dyn Device> = Arc::new(Memory::new(layout.medium_bytes(), 512, false));
     let options = Options::default();
@@ -33,7 +37,6 @@ fn restored(records: Vec<Record>, behind_damage: bool) -> Result<Store, OpenErro
     let map = Record::Map { volume, first: 0, extents: vec![4, 5] };
     let begin = [Record::HighWater(8), create, map].map(|record| (None, record));
     let damage = Damage::Checkpoint { generation: 1, at: 0, part: Part::Header };
-    let (before, later) = if behind_damage { (Vec::new(), records) } else { (records, Vec::new()) };
     let found = Found {
         layout,
         journal: Journal::new(layout, 1, 1),
@@ -43,7 +46,7 @@ fn restored(records: Vec<Record>, behind_damage: bool) -> Result<Store, OpenErro
         was_clean: false,
         created: false,
         mended: None,
-        lost: behind_damage.then_some(Lost { damage, later, several: false }),
+        lost: later.map(|later| Lost { damage, later, several: false }),
     };
     Store::restore(disk, found, &options)
 }
@@ -128,6 +131,16 @@ fn records_behind_damage_only_take_away() {
     ] {
         assert_eq!(after(record.clone()), (extents, Vec::new()), "{record:?}");
     }
+}
+
+/// Its key was destroyed when it was removed; only of a damaged drive the record of that may be lost.
+#[test]
+fn a_namespace_without_its_key_is_refused_or_gone() {
+    let block_format = BlockFormat { checked: true, encrypted: true, ..BlockFormat::plain(12) };
+    let create = Record::Create { volume: VolumeId(2), blocks: BLOCKS, quota: 9, block_format };
+    assert!(restored_from(vec![create.clone()], None).is_err());
+    let store = restored_from(vec![create], Some(Vec::new())).unwrap();
+    assert!(store.thin(VolumeId(1)).is_some() && store.thin(VolumeId(2)).is_none());
 }
 
 fn number() -> impl Strategy<Value = u64> {

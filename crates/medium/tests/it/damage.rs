@@ -26,15 +26,19 @@ struct Victim {
 
 impl Victim {
     fn new(block_format: BlockFormat) -> Self {
-        let memory = Arc::new(Memory::new(medium_bytes(4 << 20).unwrap(), 512, false));
-        let told = Arc::default();
-        let medium = small(&memory, &told);
-        create_coded(&medium, 1, block_format.blocks_per_extent(EXTENT) * 5, block_format);
-        let mut new = Self { memory, told, medium, io: Io::new(8).unwrap(), block_format };
+        let mut new = Self::empty(block_format);
         for lba in 0..new.per_extent() * 3 {
             new.write(lba, new.byte(lba)).unwrap();
         }
         new
+    }
+
+    fn empty(block_format: BlockFormat) -> Self {
+        let memory = Arc::new(Memory::new(medium_bytes(4 << 20).unwrap(), 512, false));
+        let told = Arc::default();
+        let medium = small(&memory, &told);
+        create_coded(&medium, 1, block_format.blocks_per_extent(EXTENT) * 5, block_format);
+        Self { memory, told, medium, io: Io::new(8).unwrap(), block_format }
     }
 
     fn per_extent(&self) -> u64 {
@@ -176,6 +180,18 @@ fn every_flipped_byte_is_detected_and_a_write_repairs_the_block() {
             victim.check(&blocks);
         }
         victim.between(|_| ()).check(&[]);
+    }
+}
+
+/// Where nothing was written there are zeros, and anything else is damage.
+#[test]
+fn bytes_that_nobody_wrote_are_detected() {
+    for block_format in block_formats() {
+        let mut victim = Victim::empty(block_format);
+        victim.write(0, 7).unwrap();
+        victim = victim.between(|victim| victim.flip(victim.places(1).0 + 5));
+        assert_eq!(victim.read(1), Err(Class::MediumRead), "{block_format:?}");
+        assert!(victim.read(0) == Ok(block(block_format, 7)) && victim.read(2).is_ok(), "{block_format:?}");
     }
 }
 

@@ -154,6 +154,30 @@ fn a_full_namespace_can_rewrite_deallocated_blocks() {
     thread.join().unwrap();
 }
 
+/// It takes what is free, although other space is still being read.
+#[test]
+fn a_write_that_waits_takes_the_first_space_that_is_free() {
+    let (base, opened) = slow();
+    let mut io = Io::new(4).unwrap();
+    let device = create(&opened.medium, 1, 1 << 20);
+    write(&device, &mut io, 0, &vec![1; 1 << 20]).unwrap();
+    let mut others = [Io::new(4).unwrap(), Io::new(4).unwrap()];
+    for (other, index) in others.iter_mut().zip(1..) {
+        base.hold.store(true, Ordering::SeqCst);
+        let operation = Operation::Read { offset: 0, len: 4096, data: Buffer::zeroed(4096).into() };
+        assert!(matches!(device.submit(other, Request::new(9, operation)), Submitted::Pending));
+        base.hold.store(false, Ordering::SeqCst);
+        deallocate(&device, &mut io, index * EXTENT, EXTENT).unwrap();
+    }
+    let operation = Operation::Write { offset: EXTENT, len: 4096, data: Buffer::zeroed(4096).into(), fua: false };
+    assert!(matches!(device.submit(&mut io, Request::new(1, operation)), Submitted::Pending));
+    // It waits by now.
+    on(&opened.medium, |_| ());
+    let (request, remote) = base.held.lock().unwrap().remove(0);
+    remote.deliver(request.complete(Ok(())));
+    assert!(io.wait(None).unwrap().unwrap().result.is_ok());
+}
+
 /// A write that waits for freed space does not delay others, and is completed after a time limit.
 #[test]
 fn a_write_that_waits_for_space_does_not_delay_others() {

@@ -140,6 +140,11 @@ fn a_flush_excludes_older_contents_of_blocks_beside_one_that_is_unknown() {
         *base.dead.lock().unwrap() = place(block_format, 1)..place(block_format, 2);
         assert_eq!(write(&device, &mut io, at(1), &filled(block_format, 9)), Err(Class::MediumWrite));
         durably(&device, &mut io, at(0), &filled(block_format, 2));
+        // It needs no flush.
+        let mut left = events(&base.base);
+        left.push(Event::Write(place(block_format, 0), contents(&left, block_format, 0)[0].clone()));
+        let (again, _opened) = reopened(&left);
+        assert_eq!(read(&again, &mut io, at(0), len), Err(Class::MediumRead), "{block_format:?}");
         for byte in [2, 3] {
             write(&device, &mut io, at(2), &filled(block_format, byte)).unwrap();
             flush(&device, &mut io).unwrap();
