@@ -526,3 +526,6 @@ impl Depth {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,8 @@
 //! Limits and minimums.
 
-use ebof_shares::{Depth, Flow, Kind, Request, Scheduler, Share, Verdict};
+use std::collections::VecDeque;
+
+use ebof_shares::{Depth, Flow, Kind, Request, Scheduler, Share, Ticket, Verdict};
 
 use crate::support::{Host, Service, World, assert_equal, assert_near, second};
 
@@ -106,4 +108,85 @@ fn the_least_weight_is_served() {
     world.run(1_000_000);
     let got = world.measure(11_000_000);
     assert_near(got[0] * 1000, got[1], 5);
+}
+
+const READ: Request = Request { kind: Kind::Read, bytes: 4096 };
+
+/// A device that has one request at a time, and which flows it had.
+struct Single {
+    scheduler: Scheduler<Flow>,
+    at_device: VecDeque<(Ticket, Flow)>,
+}
+
+impl Single {
+    fn submit(&mut self, flow: Flow, now_us: u64) {
+        if let Verdict::Go(ticket) = self.scheduler.submit(flow, READ, flow, now_us) {
+            self.at_device.push_back((ticket, flow));
+        }
+    }
+
+    /// The device is done with what it has. Returns the flow of the next request.
+    fn turn(&mut self, now_us: u64) -> Option<Flow> {
+        self.at_device.drain(..).for_each(|(ticket, _)| self.scheduler.settle(ticket, now_us));
+        let (ticket, flow) = self.scheduler.next(now_us)?;
+        self.at_device.push_back((ticket, flow));
+        Some(flow)
+    }
+}
+
+#[test]
+fn of_those_below_their_minimum_the_one_for_longest_is_first() {
+    let [slow, quick, other] = [1, 2, 3].map(World::flow);
+    let mut single = Single { scheduler: Scheduler::new(Depth::fixed(1)), at_device: VecDeque::new() };
+    let minimum = |per_second| Share { minimum_iops: Some(per_second), ..Share::default() };
+    single.scheduler.set_share(slow, minimum(100), 0);
+    single.scheduler.set_share(quick, minimum(1000), 0);
+    single.scheduler.set_share(other, Share { weight: 1000, ..Share::default() }, 0);
+    for flow in [other, other, other, other, slow, slow, quick, quick] {
+        single.submit(flow, 0);
+    }
+    // Each has one; the next ones are due after 10 ms and 1 ms.
+    let admitted = |single: &Single, flow| single.scheduler.figures(flow, 0).admitted;
+    while admitted(&single, slow) + admitted(&single, quick) < 2 {
+        assert!(single.turn(0).is_some());
+    }
+    assert_eq!((admitted(&single, slow), admitted(&single, quick)), (1, 1));
+    assert_eq!(single.turn(500), Some(other));
+    assert_eq!((single.turn(20_000), single.turn(20_000)), (Some(quick), Some(slow)));
+}
+
+/// It gets a lead of 16 requests, and no more; these it keeps.
+#[test]
+fn what_a_minimum_gave_is_held_against_a_flow_for_16_requests() {
+    let [preferred, other] = [1, 2].map(World::flow);
+    let mut single = Single { scheduler: Scheduler::new(Depth::fixed(1)), at_device: VecDeque::new() };
+    single.scheduler.set_share(preferred, Share { minimum_iops: Some(1_000_000), ..Share::default() }, 0);
+    for flow in [other, other, preferred, preferred] {
+        single.submit(flow, 0);
+    }
+    let turn = |single: &mut Single, now_us| {
+        let flow = single.turn(now_us).unwrap();
+        single.submit(flow, now_us);
+        flow
+    };
+    let got = (0..800).filter(|round| turn(&mut single, 10 * round) == preferred).count();
+    assert!((690..=710).contains(&got), "7 of 8: {got}");
+    single.scheduler.set_share(preferred, Share::default(), 8000);
+    let waits = (0..).take_while(|round| turn(&mut single, 8000 + 10 * round) == other).count();
+    assert!((14..=18).contains(&waits), "{waits}");
+}
+
+#[test]
+fn a_flow_that_gives_up_is_not_throttled_any_more() {
+    let flow = World::flow(1);
+    let mut scheduler = Scheduler::new(Depth::fixed(100));
+    scheduler.set_share(flow, Share { iops: Some(1000), ..Share::default() }, 0);
+    let verdicts: Vec<Verdict> = (0..25).map(|_| scheduler.submit(flow, READ, flow, 1_000_000)).collect();
+    let waiting =
+        verdicts.iter().filter_map(|verdict| if let Verdict::Wait(ticket) = verdict { Some(*ticket) } else { None });
+    let waiting: Vec<Ticket> = waiting.collect();
+    assert_eq!(waiting.len(), 4, "20 ms at once, and one");
+    waiting.into_iter().for_each(|ticket| scheduler.settle(ticket, 1_000_500));
+    assert_eq!(scheduler.figures(flow, 1_000_500).throttled_us, 500);
+    assert_eq!(scheduler.figures(flow, 2_000_000).throttled_us, 500);
 }
