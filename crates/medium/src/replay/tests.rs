@@ -133,7 +133,8 @@ fn records_behind_damage_only_take_away() {
     }
 }
 
-/// Its key was destroyed when it was removed; only of a damaged drive the record of that may be lost.
+/// Its key was destroyed when it was removed; only of a damaged drive the record of that may be
+/// lost.
 #[test]
 fn a_namespace_without_its_key_is_refused_or_gone() {
     let block_format = BlockFormat { checked: true, encrypted: true, ..BlockFormat::plain(12) };
