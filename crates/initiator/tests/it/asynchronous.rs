@@ -54,6 +54,35 @@ fn every_command_is_split_like_blocking_calls() {
     });
 }
 
+/// 128 KiB have room for 252 blocks with their protection information.
+#[test]
+fn blocks_with_protection_information_are_compared_in_parts() {
+    const BLOCKS: usize = 600;
+    let peer = Peer::new();
+    peer.state().protected = true;
+    let (sender, lengths) = std::sync::mpsc::channel();
+    peer.state().on_io = Box::new(move |sqe| {
+        if sqe.opcode == nvm::COMPARE {
+            sender.send(sqe.dptr.decode().length()).unwrap();
+        }
+        Action::Serve
+    });
+    block_on(async {
+        let namespace = open(&peer).await;
+        let data = namespace.write(7, pattern(9, BLOCKS * BLOCK), false).await.unwrap();
+        let (mut equal, mut data) = namespace.compare(7, data).await.unwrap();
+        assert!(equal);
+        assert_eq!(lengths.try_iter().collect::<Vec<_>>(), [252 * 520, 252 * 520, 96 * 520]);
+        for at in [0, 252 * BLOCK, BLOCKS * BLOCK - 1] {
+            data[at] ^= 1;
+            (equal, data) = namespace.compare(7, data).await.unwrap();
+            assert!(!equal, "byte {at}");
+            data[at] ^= 1;
+        }
+        assert!(namespace.compare(7, data).await.unwrap().0);
+    });
+}
+
 /// A range of the peer's has 7 blocks at most, a Copy 4 ranges and 20 blocks.
 #[test]
 fn ranges_are_copied_in_parts_and_again_after_a_loss() {

@@ -208,6 +208,75 @@ fn a_full_queue_returns_the_data_and_execute_works_with_other_commands() {
 }
 
 #[test]
+fn a_queue_that_the_callers_own_commands_fill_is_full() {
+    let peer = Peer::new();
+    peer.state().on_io = Box::new(|_| Action::Ignore);
+    let mut options = peer.options();
+    options.queue_size = 4;
+    let controller = Controller::connect(&options).unwrap();
+    let mut queue: QueuePair = controller.queue_pair().unwrap();
+    for user in 0..3 {
+        queue.submit(read(user), Data::ToHost(vec![9; BLOCK]), user).unwrap();
+    }
+    let error = queue.execute(read(5), AdminData::ToHost(&mut [1; BLOCK])).unwrap_err();
+    assert!(matches!(error, Error::QueueFull), "{error}");
+    assert_eq!(queue.in_flight(), 3);
+}
+
+/// The descriptor of a queue pair waits for room in its socket, and for no longer than that.
+#[test]
+fn a_write_that_no_socket_takes_at_once_goes_on_when_there_is_room() {
+    const BYTES: usize = 32 << 20;
+    let peer = Peer::new();
+    {
+        let mut state = peer.state();
+        state.disk = vec![0; BYTES];
+        state.mdts = 14;
+        state.config.h2c_data_max = 1 << 20;
+        state.config.r2t_bytes = 64 << 20;
+    }
+    let mut options = peer.options();
+    options.bulk_bytes = None;
+    let controller = Controller::connect(&options).unwrap();
+    let mut queue: QueuePair = controller.queue_pair().unwrap();
+    let range = BlockRange::new(0, u32::try_from(BYTES / BLOCK).unwrap());
+    let data = pattern(3, BYTES);
+    let began = Instant::now();
+    let cqe = queue.execute(range.encode(nvm::WRITE, Nsid(1)), AdminData::FromHost(&data)).unwrap();
+    assert!(cqe.status().is_success() && peer.state().disk == data);
+    assert!(began.elapsed() < Duration::from_secs(5), "it waited for something else: {:?}", began.elapsed());
+}
+
+/// Compare carries protection information, which counts for MDTS.
+#[test]
+fn blocks_with_protection_information_are_compared_in_parts() {
+    const BLOCKS: usize = 600;
+    let peer = Peer::new();
+    peer.state().protected = true;
+    let lengths = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = Arc::clone(&lengths);
+    peer.state().on_io = Box::new(move |sqe| {
+        if sqe.opcode == nvm::COMPARE {
+            seen.lock().unwrap().push(sqe.dptr.decode().length());
+        }
+        Action::Serve
+    });
+    let controller = Controller::connect(&peer.options()).unwrap();
+    let namespace = controller.namespace(Nsid(1)).unwrap();
+    let mut data = pattern(9, BLOCKS * BLOCK);
+    namespace.write(7, &data, false).unwrap();
+    assert!(namespace.compare(7, &data).unwrap());
+    // 128 KiB have room for 252 blocks of 520 bytes.
+    assert_eq!(*lengths.lock().unwrap(), [252 * 520, 252 * 520, 96 * 520]);
+    for at in [0, 252 * BLOCK, BLOCKS * BLOCK - 1] {
+        data[at] ^= 1;
+        assert!(!namespace.compare(7, &data).unwrap(), "byte {at}");
+        data[at] ^= 1;
+    }
+    assert!(namespace.compare(7, &data).unwrap());
+}
+
+#[test]
 fn a_status_is_returned_and_as_an_error_has_its_name() {
     let peer = Peer::new();
     peer.state().on_io = Box::new(|_| Action::Fail(Status::WRITE_FAULT.dnr()));

@@ -11,6 +11,7 @@ use ebof_nvme::identify::Cns;
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::{Nsid, Sqe};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -129,6 +130,78 @@ fn a_waiting_queue_notices_the_reconnect() {
     peer.state().closed = false;
     assert!(queue.wait(Some(Instant::now() + LONG)).unwrap().is_none(), "connected, and nothing is outstanding");
     assert!(queue.execute(read(), AdminData::ToHost(&mut [0; BLOCK])).unwrap().status().is_success());
+}
+
+/// Executes a command that is answered as soon as the queue is connected.
+fn await_connected(queue: &mut QueuePair) {
+    let began = Instant::now();
+    while queue.execute(Sqe::new(nvm::FLUSH).with_nsid(Nsid(1)), AdminData::None).is_err() {
+        assert!(began.elapsed() < LONG);
+        drop(queue.wait(Some(Instant::now() + Duration::from_millis(20))));
+    }
+}
+
+#[test]
+fn a_controller_that_returns_with_smaller_queues_gets_fewer_commands() {
+    let peer = Peer::new();
+    peer.state().on_io = Box::new(|sqe| if sqe.opcode == nvm::FLUSH { Action::Serve } else { Action::Ignore });
+    peer.state().entries = 16;
+    let controller = Controller::connect(&peer.options()).unwrap();
+    let mut queue: QueuePair = controller.queue_pair().unwrap();
+    for entries in [16, 8, 12] {
+        if entries != 16 {
+            peer.state().entries = entries;
+            peer.hang_up();
+            while queue.in_flight() > 0 {
+                queue.wait(Some(Instant::now() + LONG)).unwrap().unwrap().result.unwrap_err();
+            }
+            await_connected(&mut queue);
+        }
+        assert_eq!(controller.queue_entries(), u16::try_from(entries).unwrap());
+        let mut taken = 0;
+        while queue.submit(read(), Data::ToHost(vec![0; BLOCK]), 1).is_ok() {
+            taken += 1;
+        }
+        assert_eq!(taken, entries - 1, "of {entries} one is left free");
+    }
+}
+
+/// The buffer returns to the caller while its answer is still to come.
+#[test]
+fn a_system_call_that_fails_ends_the_connection_with_a_lent_buffer() {
+    const CHILD: &str = "EBOF_WITHOUT_DESCRIPTORS";
+    if std::env::var_os(CHILD).is_none() {
+        // The limit is the whole program's.
+        let test = "loss::a_system_call_that_fails_ends_the_connection_with_a_lent_buffer";
+        let mut program = std::process::Command::new(std::env::current_exe().unwrap());
+        let output = program.args(["--exact", test]).env(CHILD, "1").output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        return;
+    }
+    let peer = Peer::new();
+    peer.state().on_io = Box::new(|sqe| if sqe.opcode == nvm::FLUSH { Action::Serve } else { Action::Ignore });
+    let controller = Controller::connect(&peer.options()).unwrap();
+    let mut queue: QueuePair = controller.queue_pair().unwrap();
+    let limit = getrlimit(Resource::Nofile);
+    let began = Instant::now();
+    let before = loop {
+        await_connected(&mut queue);
+        let before = peer.state().connects.len();
+        // poll(2) takes no more descriptors than a process may have.
+        setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limit }).unwrap();
+        let result = queue.execute(read(), AdminData::ToHost(&mut [0; BLOCK]));
+        setrlimit(Resource::Nofile, limit).unwrap();
+        match result {
+            Err(Error::System { .. }) => break before,
+            // The call of another thread failed first.
+            Err(Error::Lost(_)) => assert!(began.elapsed() < LONG),
+            other => panic!("{other:?}"),
+        }
+    };
+
+    assert_eq!(queue.in_flight(), 0);
+    await_connected(&mut queue);
+    assert!(peer.state().connects.len() > before, "over a new connection");
 }
 
 #[test]

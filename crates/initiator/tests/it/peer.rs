@@ -81,6 +81,8 @@ pub struct State {
     pub ids: HashMap<u32, Ids>,
     /// LBADS of every namespace.
     pub lbads: u8,
+    /// Blocks have protection information (type 1), which Compare carries and others do not.
+    pub protected: bool,
     /// Refuse namespace identification descriptors.
     pub no_descriptors: bool,
     /// Identify of the NVM command set's controller (CNS 06h).
@@ -89,6 +91,8 @@ pub struct State {
     pub short: Option<(u8, usize)>,
     pub in_capsule: u32,
     pub queues: u16,
+    /// CAP.MQES, not 0's based.
+    pub entries: u32,
     pub kind: ControllerType,
     pub ready: bool,
     /// The response to Connect instead of success: status and result.
@@ -136,11 +140,13 @@ impl Shared {
             vwc: 0,
             ids: HashMap::new(),
             lbads: 9,
+            protected: false,
             no_descriptors: false,
             nvm: NvmController::default(),
             short: None,
             in_capsule: 4096,
             queues: 4,
+            entries: 1024,
             kind: ControllerType::Io,
             ready: true,
             connect: None,
@@ -487,7 +493,7 @@ impl Executor {
                 let csts = u32::from(state.cc.enabled() && state.ready)
                     | if state.cc.shutdown() != 0 { Csts::SHUTDOWN_COMPLETE } else { 0 };
                 let value = match property.offset {
-                    offset::CAP => Cap::new(1024, 1).0,
+                    offset::CAP => Cap::new(state.entries, 1).0,
                     offset::VS => u64::from(Version::V2_0.0),
                     offset::CC => u64::from(state.cc.0),
                     offset::CSTS => u64::from(csts),
@@ -588,6 +594,10 @@ impl Executor {
             data.mcl = 20.into();
             data.msrc = 3;
             data.lbaf[0] = LbaFormat::data_only(state.lbads);
+            if state.protected {
+                data.lbaf[0].ms = 8.into();
+                data.dps = 1;
+            }
             data.nguid = ids.nguid;
             data.eui64 = ids.eui64;
         }
@@ -649,7 +659,7 @@ impl Executor {
         }
         // MDTS is in pages of 4096 bytes.
         let most = 4096 << self.shared.state.lock().unwrap().mdts;
-        if matches!(sqe.opcode, nvm::READ | nvm::WRITE) && sqe.dptr.decode().length() > most {
+        if matches!(sqe.opcode, nvm::READ | nvm::WRITE | nvm::COMPARE) && sqe.dptr.decode().length() > most {
             return self.respond(sqe, Status::INVALID_FIELD.dnr(), 0);
         }
         if !self.shared.state.lock().unwrap().namespaces.contains(&sqe.nsid.get()) {
@@ -673,7 +683,9 @@ impl Executor {
             }
             nvm::WRITE if blocks => state.disk[start..end].copy_from_slice(data),
             nvm::COMPARE if blocks => {
-                let same = state.disk[start..end] == *data;
+                let carried = if state.protected { BLOCK + 8 } else { BLOCK };
+                let compared = data.chunks(carried).map(|block| &block[..BLOCK]);
+                let same = compared.eq(state.disk[start..end].chunks(BLOCK));
                 drop(state);
                 let status = if same { Status::SUCCESS } else { Status::COMPARE_FAILURE.dnr() };
                 return self.respond(sqe, status, 0);
