@@ -137,3 +137,34 @@ fn a_depth_that_is_not_reached_falls() {
         assert_eq!(depth.requests, expected, "{peak}");
     }
 }
+
+/// More than ever was of any use does not stay for a pause.
+#[test]
+fn a_pause_ends_where_more_is_there_than_was_of_use() {
+    for (needed, times, tries) in [(20, 6, true), (64, 6, false), (20, 3, false)] {
+        let mut depth = with(64, 10_000, Stage::Steady(5));
+        (depth.is_short, depth.pause, depth.needed) = (true, 5, needed);
+        depth.peak = u64::from(64 * COST_MIN);
+        stretched(&mut depth, times);
+        depth.adapt(100_000);
+        let expected = if tries { (true, 5) } else { (false, 4) };
+        assert_eq!((depth.stage != Stage::Steady(5), depth.pause), expected, "{needed}, {times} times");
+    }
+}
+
+/// What is known falls slowly, and not beside a flow with few requests or while the device has too
+/// little to do.
+#[test]
+fn what_a_device_does_at_a_time_falls_by_a_sixteenth_of_the_difference() {
+    for (light_left, times, expected) in [(0, 3, 15_001), (3, 3, 16_000), (0, 1, 16_000)] {
+        let mut depth = with(64, 10_000, Stage::Steady(5));
+        depth.parallel.known = 16_000;
+        depth.light_left = light_left;
+        stretched(&mut depth, times);
+        depth.adapt(100_000);
+        assert_eq!(depth.parallel.known, expected, "{light_left}, {times} times");
+    }
+    let mut parallel = Parallel { known: 7 };
+    parallel.note(9, RATIO, None);
+    assert_eq!(parallel.known, 9);
+}

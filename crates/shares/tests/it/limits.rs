@@ -190,3 +190,40 @@ fn a_flow_that_gives_up_is_not_throttled_any_more() {
     assert_eq!(scheduler.figures(flow, 1_000_500).throttled_us, 500);
     assert_eq!(scheduler.figures(flow, 2_000_000).throttled_us, 500);
 }
+
+/// The device begins with it without a turn of a thread in between; until twice the depth is there.
+#[test]
+fn the_only_request_of_a_flow_may_exceed_the_depth() {
+    const NOW_US: u64 = 1_000_000;
+    let mut scheduler = Scheduler::new(Depth::fixed(4));
+    let submit = |scheduler: &mut Scheduler<Flow>, flow: usize| {
+        scheduler.submit(World::flow(flow), READ, World::flow(flow), NOW_US)
+    };
+    for (flow, iops) in [(1, 1000), (2, 1)] {
+        scheduler.set_share(World::flow(flow), Share { iops: Some(iops), ..Share::default() }, NOW_US);
+    }
+    // The limit of the second one is reached.
+    let Verdict::Go(ticket) = submit(&mut scheduler, 2) else { panic!("nothing is there") };
+    scheduler.settle(ticket, NOW_US);
+    let mut goes = |flow| matches!(submit(&mut scheduler, flow), Verdict::Go(_));
+    assert_eq!([0; 6].map(&mut goes), [true, true, true, true, false, false]);
+    assert_eq!([2, 1, 3, 4, 5, 6].map(&mut goes), [false, true, true, true, true, false]);
+}
+
+#[test]
+fn a_request_ends_once() {
+    let flow = World::flow(1);
+    let mut scheduler = Scheduler::new(Depth::fixed(4));
+    let submit = |scheduler: &mut Scheduler<Flow>| match scheduler.submit(flow, READ, flow, 1) {
+        Verdict::Go(ticket) | Verdict::Wait(ticket) => ticket,
+    };
+    let first = submit(&mut scheduler);
+    scheduler.settle(first, 1);
+    scheduler.settle(first, 1);
+    assert_eq!(scheduler.figures(flow, 1).at_device, 0);
+    let second = submit(&mut scheduler);
+    scheduler.settle(first, 1);
+    assert_eq!(scheduler.figures(flow, 1).at_device, 1, "it is of the one before");
+    scheduler.settle(second, 1);
+    assert_eq!(scheduler.figures(flow, 1).at_device, 0);
+}
