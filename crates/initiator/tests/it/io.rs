@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::peer::{Action, BLOCK, NQN, Peer};
 use ebof_initiator::{AdminData, Controller, Data, Error, QueueClass, QueueMaps, QueuePair, State};
+use ebof_nvme::connect::{Connect, ConnectResult};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::property::offset;
@@ -221,6 +222,54 @@ fn a_queue_that_the_callers_own_commands_fill_is_full() {
     let error = queue.execute(read(5), AdminData::ToHost(&mut [1; BLOCK])).unwrap_err();
     assert!(matches!(error, Error::QueueFull), "{error}");
     assert_eq!(queue.in_flight(), 3);
+}
+
+#[test]
+fn transfers_take_turns_where_a_queue_has_no_room_for_all_of_their_commands() {
+    let peer = Peer::new();
+    let mut options = peer.options();
+    options.queue_size = 3;
+    let controller = Controller::connect(&options).unwrap();
+    let namespace = controller.namespace(Nsid(1)).unwrap();
+    let data = pattern(5, 2000 * BLOCK);
+    namespace.write(11, &data, false).unwrap();
+    let mut back = vec![0; data.len()];
+    namespace.read(11, &mut back).unwrap();
+    assert!(back == data && !namespace.is_write_protected());
+    peer.state().nsattr = 1;
+    namespace.refresh().unwrap();
+    assert!(namespace.is_write_protected());
+}
+
+/// The target may not have noticed yet that the queue's last connection was closed.
+#[test]
+fn a_queue_that_the_target_still_has_is_connected_again() {
+    let qid = ConnectResult::Invalid { in_data: false, offset: Connect::QID_OFFSET };
+    for (refusal, is_repeated) in [
+        ((Status::COMMAND_SEQUENCE_ERROR, 0), true),
+        ((Status::INVALID_QUEUE_ID, 0), true),
+        ((Status::CONNECT_INVALID_PARAMETERS, qid.encode()), true),
+        ((Status::CONNECT_CONTROLLER_BUSY, 0), true),
+        ((Status::CONNECT_INVALID_HOST.dnr(), 0), false),
+    ] {
+        let peer = Peer::new();
+        let controller = Controller::connect(&peer.options()).unwrap();
+        peer.state().connect = Some(refusal);
+        let shared = Arc::clone(&peer.shared);
+        let before = peer.state().connects.len();
+        let watcher = std::thread::spawn(move || {
+            // Once it was refused, it is not any more.
+            let began = Instant::now();
+            while shared.state().connects.len() == before && began.elapsed() < Duration::from_secs(10) {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_millis(1));
+            shared.state().connect = None;
+        });
+        let opened: Result<QueuePair, Error> = controller.queue_pair();
+        watcher.join().unwrap();
+        assert_eq!(opened.is_ok(), is_repeated, "{refusal:?}: {:?}", opened.err());
+    }
 }
 
 /// The descriptor of a queue pair waits for room in its socket, and for no longer than that.

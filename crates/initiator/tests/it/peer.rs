@@ -81,6 +81,8 @@ pub struct State {
     pub ids: HashMap<u32, Ids>,
     /// LBADS of every namespace.
     pub lbads: u8,
+    /// NSATTR of every namespace.
+    pub nsattr: u8,
     /// Blocks have protection information (type 1), which Compare carries and others do not.
     pub protected: bool,
     /// Refuse namespace identification descriptors.
@@ -140,6 +142,7 @@ impl Shared {
             vwc: 0,
             ids: HashMap::new(),
             lbads: 9,
+            nsattr: 0,
             protected: false,
             no_descriptors: false,
             nvm: NvmController::default(),
@@ -598,6 +601,7 @@ impl Executor {
                 data.lbaf[0].ms = 8.into();
                 data.dps = 1;
             }
+            data.nsattr = state.nsattr;
             data.nguid = ids.nguid;
             data.eui64 = ids.eui64;
         }
