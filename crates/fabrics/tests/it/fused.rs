@@ -1,5 +1,6 @@
 //! Compare and Write as a host submits it: two commands, one after the other.
 
+use ebof_fabrics::Step;
 use ebof_nvme::identify::field::fuses;
 use ebof_nvme::identify::{Cns, IdentifyController};
 use ebof_nvme::io::BlockRange;
@@ -65,6 +66,20 @@ fn a_failed_compare_fails_the_write_too() {
     world.run(io, compare(0));
     assert_eq!(world.run(io, write(0)).status(), FAILED);
     assert_eq!(world.ended[0].status(), Status::COMPARE_FAILURE);
+}
+
+/// As where its data cannot be fetched.
+#[test]
+fn a_first_half_that_fails_before_its_second_comes_fails_that_too() {
+    let (mut world, _, io) = world();
+    let queue = world.queues.get_mut(&io).unwrap();
+    let Step::Execute(first, _) = queue.submit(&Sqe { cid: 7.into(), ..compare(0) }, 1000) else {
+        panic!("it is taken")
+    };
+    assert!(queue.awaits_second());
+    assert!(queue.complete(first, Status::DATA_TRANSFER_ERROR).status().is(Status::DATA_TRANSFER_ERROR));
+    assert!(!queue.awaits_second());
+    assert_eq!(world.run(io, write(0)).status(), FAILED);
 }
 
 /// Each row: first half, second half, and the statuses of both.
