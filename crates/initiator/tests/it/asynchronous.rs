@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::peer::{Action, BLOCK, Peer};
 use ebof_initiator::queues::IoError;
 use ebof_initiator::{AsyncNamespace, Controller, Data, Error};
+use ebof_nvme::copy::Copy;
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nsid, Status};
@@ -88,8 +89,12 @@ fn blocks_with_protection_information_are_compared_in_parts() {
 fn ranges_are_copied_in_parts_and_again_after_a_loss() {
     let peer = Peer::new();
     let mut commands = 0;
+    let (sender, copies) = std::sync::mpsc::channel();
     peer.state().on_io = Box::new(move |sqe| {
-        commands += u32::from(sqe.opcode == nvm::COPY);
+        if sqe.opcode == nvm::COPY {
+            commands += 1;
+            sender.send(Copy::decode(sqe)).unwrap();
+        }
         match commands {
             2 if sqe.opcode == nvm::COPY => Action::Hangup,
             4 if sqe.opcode == nvm::COPY => Action::Fail(Status::COMMAND_INTERRUPTED),
@@ -104,6 +109,9 @@ fn ranges_are_copied_in_parts_and_again_after_a_loss() {
         let wanted = [&first[3 * BLOCK..53 * BLOCK], &first[60 * BLOCK..62 * BLOCK], &first[70 * BLOCK..71 * BLOCK]];
         let wanted = wanted.concat();
         assert!(namespace.read(1000, vec![0; 53 * BLOCK]).await.unwrap() == wanted);
+        let copies: Vec<Copy> = copies.try_iter().collect();
+        assert_eq!(copies.iter().map(|copy| copy.ranges).max(), Some(4));
+        assert!(copies.iter().all(|copy| (copy.read_protection, copy.write_protection) == (0, 0)));
         // The same in a blocking call, which has separate code. An empty range is ignored, and does
         // not hide other ranges.
         for (ranges, to) in [(vec![(0, 10)], 9), (vec![(20, 10), (9, 2)], 0), (vec![(12, 0), (20, 10)], 11)] {
