@@ -389,6 +389,7 @@ fn a_queue_is_deleted_when_it_is_there_and_the_drive_is_not_reset_by_it() {
 /// names its hosts there, too, and a function those of any other port.
 #[test]
 fn the_host_behind_a_port_that_has_a_function_needs_no_other_permission() {
+    // Whether it is admitted, and stays when the subsystem names no hosts any more.
     let is_admitted = |is_direct: bool, is_function: bool, host: &str| {
         let mut world = World::new();
         world.replace_model(|model| {
@@ -416,11 +417,14 @@ fn the_host_behind_a_port_that_has_a_function_needs_no_other_permission() {
         let at = world.open();
         let arrival = arrival(at, world.port, &world.local);
         let queue = world.queues.get_mut(&at).unwrap();
-        world.registry.attach(queue, &attachment, &arrival, world.now_ms).is_ok()
+        let is_admitted = world.registry.attach(queue, &attachment, &arrival, world.now_ms).is_ok();
+        world.replace_model(|model| std::sync::Arc::make_mut(&mut model.subsystems[1]).allowed_hosts.clear());
+        (is_admitted, world.closes.is_empty())
     };
     for (is_direct, is_function) in [(true, true), (true, false), (false, true), (false, false)] {
         let what = format!("direct: {is_direct}, function: {is_function}");
-        assert!(is_admitted(is_direct, is_function, ALICE), "{what}");
-        assert_eq!(is_admitted(is_direct, is_function, BOB), is_direct && is_function, "{what}");
+        let is_given = is_direct && is_function;
+        assert_eq!(is_admitted(is_direct, is_function, ALICE), (true, is_given), "{what}");
+        assert_eq!(is_admitted(is_direct, is_function, BOB).0, is_given, "{what}");
     }
 }
