@@ -7,9 +7,10 @@
 //!   copy. Doorbells and phase tags are accessed atomically.
 //! - A mapping lives as long as somebody holds a piece of it, and every access is checked against
 //!   its length.
-//! - An access beyond the end of a file is a signal that ends a process (SIGBUS), and a client could
-//!   shorten its file at any time. So the file is sealed against that before its size is looked at;
-//!   or `shared/guard.rs` puts zeros where its pages are gone, and the access is looked at again.
+//! - An access beyond the end of a file is a signal that ends a process (SIGBUS), and a client
+//!   could shorten its file at any time. So the file is sealed against that before its size is
+//!   looked at; or `shared/guard.rs` puts zeros where its pages are gone, and the access is looked
+//!   at again.
 
 use std::ffi::CString;
 use std::fmt;
@@ -215,8 +216,8 @@ impl SharedMapping {
         self.guard.is_some()
     }
 
-    /// `None` if something that was accessed was gone. To be asked after each access, and before it:
-    /// pages that are put where others were are this process' own.
+    /// `None` if something that was accessed was gone. To be asked after each access, and before
+    /// it: pages that are put where others were are this process' own.
     #[inline]
     fn still_there(&self) -> Option<()> {
         match &self.guard {

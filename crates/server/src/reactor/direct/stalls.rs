@@ -6,8 +6,8 @@
 //! wait, too. So what it takes is charged to the function: it gets a tenth of the thread's time at
 //! most, and is left alone until that is so.
 //!
-//! A turn that takes long is what tells, if pages were missing; the clock is read once in a turn for
-//! that. Whose fault it was is measured in the turns that follow.
+//! A turn that takes long is what tells, if pages were missing; the clock is read once in a turn
+//! for that. Whose fault it was is measured in the turns that follow.
 
 use std::time::{Duration, Instant};
 
