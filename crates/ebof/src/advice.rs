@@ -30,12 +30,14 @@ const OF_OTHERS: [&str; 14] = [
 
 /// Other programs' options besides: of cargo and of its tests, apt, tar, losetup, cp, xtask, fio,
 /// setpriv.
-const OTHERS_OPTIONS: [&str; 13] = [
+const OTHERS_OPTIONS: [&str; 15] = [
     "--unix-socket",
     "--release",
     "--example",
     "--exact",
     "--nocapture",
+    "--ignored",
+    "--test-threads",
     "--no-install-recommends",
     "--strip-components",
     "--direct-io",

@@ -29,8 +29,21 @@ pub struct StateDirectory {
     /// Held while a file is replaced: two threads that replace the same one have one temporary
     /// file. In it the file of which it is not known what is stored.
     writing: Mutex<Option<Unsettled>>,
-    /// Locked as long as it is open.
-    _lock: File,
+    /// Locked as long as this is there.
+    _lock: Lock,
+}
+
+/// The lock of a directory.
+#[derive(Debug)]
+struct Lock(File);
+
+impl Drop for Lock {
+    /// Closing the file is not enough: the lock belongs to the open file, and a process that
+    /// another thread is starting right now has a descriptor of it until its exec.
+    fn drop(&mut self) {
+        // Cannot fail: the descriptor is open, and unlocking does not wait.
+        let _unlocked: Result<(), Errno> = fs::flock(&self.0, FlockOperation::Unlock);
+    }
 }
 
 /// A file of which it is not known what is on the medium. Nothing else is stored before it is
@@ -394,7 +407,7 @@ fn check_owner(path: &Path, stat: &Stat) -> Result<(), StateError> {
 }
 
 /// Locks the directory, and writes into the lock who has it.
-fn lock(path: &Path, directory: &OwnedFd) -> Result<File, StateError> {
+fn lock(path: &Path, directory: &OwnedFd) -> Result<Lock, StateError> {
     let failed = |error: std::io::Error| StateError::writing("locking", path, 0, error);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = fs::openat(directory, LOCK, flags, Mode::RUSR | Mode::WUSR).map_err(|error| failed(error.into()))?;
@@ -411,7 +424,7 @@ fn lock(path: &Path, directory: &OwnedFd) -> Result<File, StateError> {
     }
     // Only for messages: on a full file system the lock is held without it.
     let _named = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-    Ok(file)
+    Ok(Lock(file))
 }
 
 fn check_name(name: &str) -> Result<(), StateError> {
@@ -434,5 +447,23 @@ pub(crate) fn kind(found: FileType) -> &'static str {
         FileType::Socket => "a socket",
         FileType::CharacterDevice | FileType::BlockDevice => "a device",
         _ => "something else",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_free_as_soon_as_it_is_dropped() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = OwnedFd::from(File::open(place.path()).unwrap());
+        let lock = lock(place.path(), &directory).unwrap();
+        // What a process has until its exec.
+        let inherited = lock.0.try_clone().unwrap();
+        assert!(matches!(StateDirectory::open(place.path()), Err(StateError::InUse { .. })));
+        drop(lock);
+        StateDirectory::open(place.path()).unwrap();
+        drop(inherited);
     }
 }

@@ -21,7 +21,7 @@ pub(super) struct ControlSocket {
     path: PathBuf,
     /// Device and inode of the file.
     id: (u64, u64),
-    _lock: File,
+    lock: File,
 }
 
 impl ControlSocket {
@@ -75,7 +75,7 @@ impl ControlSocket {
         let _gone = std::fs::remove_dir(&folder);
         let (listener, metadata) = placed.map_err(|error| failed("putting it in place", error))?;
         let id = (metadata.dev(), metadata.ino());
-        Ok((Self { path: path.to_owned(), id, _lock: lock }, listener))
+        Ok((Self { path: path.to_owned(), id, lock }, listener))
     }
 }
 
@@ -95,6 +95,9 @@ impl Drop for ControlSocket {
         if std::fs::symlink_metadata(&self.path).is_ok_and(is_ours) {
             let _gone = std::fs::remove_file(&self.path);
         }
+        // Closing it is not enough: a process that another thread is starting right now has the
+        // open file, too, until its exec. Cannot fail: unlocking does not wait.
+        let _unlocked = flock(&self.lock, FlockOperation::Unlock);
     }
 }
 
@@ -127,11 +130,13 @@ mod tests {
         let stale = directory.path().join("stale.sock");
         drop(listener);
         std::fs::rename(&path, &stale).unwrap();
+        // What a process has that another thread starts, until its exec.
+        let inherited = socket.lock.try_clone().unwrap();
         drop(socket);
         assert!(stale.exists(), "another file is not removed");
         let (socket, _listener) = ControlSocket::bind(&stale).unwrap();
         UnixStream::connect(&stale).unwrap();
-        drop(socket);
+        drop((socket, inherited));
         assert!(!stale.exists());
     }
 
