@@ -66,6 +66,20 @@ verified_writes() {
     --verify=crc32c --do_verify=1 --verify_fatal=1 --randrepeat=0 "$@"
 }
 
+# Reads a kernel log and prints it without the warnings about defects of the kernel that are known,
+# which nobody outside of it can cause or prevent. Each is a block from "cut here" to "end trace".
+# - Soft RoCE uses a queue pair that its own count says nobody has, while it is destroyed: seen with
+#   Linux 6.12.117, which has the mend of one such race, CVE-2026-45910.
+without_known_warnings() {
+  awk '
+    function close_block() { if (block !~ known) printf "%s", block; block = "" }
+    BEGIN { known = "WARNING:[^\n]*/sw/rxe/rxe_task[.]c|refcount_t: [^\n]*\n.*\n[^\n]* do_(task|work)[+][^\n]*[[]rdma_rxe]" }
+    /-[[] cut here ]-/ { close_block(); inside = 1 }
+    inside { block = block $0 "\n"; if (/-[[] end trace /) { close_block(); inside = 0 }; next }
+    { print }
+    END { close_block() }'
+}
+
 # Clears the kernel's log and prints the lines about NVMe; the whole log is in $kernel_log.
 kernel_log=''
 clear_kernel_log() {
@@ -73,15 +87,18 @@ clear_kernel_log() {
   dmesg -C
   grep -E 'nvm|ublk' <<<"$kernel_log" | note
 }
-# kernel_log_is_clean TEXT: the same, and checks that there are no errors and warnings.
-kernel_log_is_clean() {
+# Prints the lines of a kernel log on standard input that tell of errors and warnings.
+kernel_errors() {
   local errors='WARNING:|BUG:|Oops|Call Trace|blocked for more than|I/O error|Buffer I/O'
   errors+='|nvme.*(error|fail|invalid|time ?out|mismatch|ignor|unexpected|duplicate|bogus|not compliant|reset|unable|not support)'
-  clear_kernel_log
   # A slow emulation causes a warning at boot. A Keep Alive that is outstanding at a disconnect is
   # logged as failed; if the connection had ended by itself, other lines would say so.
-  check_equal "the kernel logs no error $1" '' \
-    "$(grep -iE "$errors" <<<"$kernel_log" | grep -vE 'calibrate_delay|failed nvme_keep_alive_end_io error=4')"
+  without_known_warnings | grep -iE "$errors" | grep -vE 'calibrate_delay|failed nvme_keep_alive_end_io error=4'
+}
+# kernel_log_is_clean TEXT: clears it, too, and checks that there are no errors and warnings.
+kernel_log_is_clean() {
+  clear_kernel_log
+  check_equal "the kernel logs no error $1" '' "$(kernel_errors <<<"$kernel_log")"
 }
 
 # Discovery: the log has the subsystem and the port; -p keeps a discovery controller, which can be

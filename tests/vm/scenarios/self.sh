@@ -15,7 +15,19 @@ machine() {
 target_down() { rm "$nvmet"/ports/1/subsystems/*; }
 target_up() { ln -s "$nvmet/subsystems/$nqn" "$nvmet/ports/1/subsystems/"; }
 
+# A warning in a kernel log: the place that warns, and a function of its trace.
+warning() {
+  printf '%s\n' "------------[ cut here ]------------" "WARNING: CPU: 1 PID: 31 at $1" \
+    "Modules linked in: rdma_rxe" "Call Trace:" " $2" "---[ end trace 0000000000000000 ]---"
+}
+
 guest() {
+  step "what counts as an error in the kernel's log"
+  check_equal "a known defect of soft RoCE does not" '' \
+    "$(warning 'drivers/infiniband/sw/rxe/rxe_task.c:267 rxe_sched_task+0x9c/0xb0 [rdma_rxe]' 'retransmit_timer+0x8c/0xa0 [rdma_rxe]' | kernel_errors)"
+  check_equal "a warning about NVMe over soft RoCE does" $'WARNING: CPU: 1 PID: 31 at drivers/nvme/host/rdma.c:1 nvme_rdma_free+0x9c/0xb0 [nvme_rdma]\nCall Trace:' \
+    "$(warning 'drivers/nvme/host/rdma.c:1 nvme_rdma_free+0x9c/0xb0 [nvme_rdma]' 'rxe_destroy_qp+0x8c/0xa0 [rdma_rxe]' | kernel_errors)"
+
   address=10.0.2.2 port=$1 nqn=nqn.2014-08.org.example:kernel
   # Linux 6.12 does not have these commands, or completes them with an internal error.
   without='compare temperature range'
