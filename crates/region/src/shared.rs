@@ -182,6 +182,12 @@ impl SharedMapping {
         self.length
     }
 
+    /// Bytes of addresses that it takes: those of the whole pages around it, which may be huge.
+    #[must_use]
+    pub const fn mapped_bytes(&self) -> u64 {
+        self.pages.1 as u64
+    }
+
     /// What may be done with it.
     #[must_use]
     pub const fn access(&self) -> Access {
@@ -208,8 +214,9 @@ impl SharedMapping {
     }
 
     /// Whether the file may become shorter, or lose pages for good. What is gone is zeros then, and
-    /// accesses fail from the first one on that finds it so; the kernel and adapters find an error
-    /// (EFAULT) there.
+    /// accesses fail from the first one on that finds it so. The kernel and adapters find an error
+    /// (EFAULT) where no access has been, and access the zeros where one has: they must not be
+    /// given such memory.
     #[must_use]
     #[inline]
     pub const fn may_be_lost(&self) -> bool {

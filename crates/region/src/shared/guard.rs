@@ -45,9 +45,11 @@ impl Guard {
     /// what was read is of no use then.
     #[inline]
     pub(super) fn is_lost(&self) -> bool {
-        // The handler runs within the access, on the same thread.
+        // The handler runs within the access, on the thread that made it.
         compiler_fence(Ordering::SeqCst);
-        self.0.is_lost.load(Ordering::Acquire)
+        // Another thread may have met the missing page: who has read its zeros sees that here.
+        fence(Ordering::Acquire);
+        self.0.is_lost.load(Ordering::Relaxed)
     }
 }
 
@@ -65,6 +67,19 @@ struct Range {
     bytes: usize,
     page_bytes: usize,
     protection: libc::c_int,
+}
+
+/// What is replaced at once, if a page of the file is not larger. An access that meets many missing
+/// pages, one after the other, makes few mappings of them.
+const PART_BYTES: usize = 2 << 20;
+
+impl Range {
+    /// The part of it with `address` that is replaced.
+    fn part(&self, address: usize) -> std::ops::Range<usize> {
+        let bytes = self.page_bytes.max(PART_BYTES);
+        let begin = address - (address - self.first) % bytes;
+        begin..(begin + bytes).min(self.first + self.bytes)
+    }
 }
 
 /// A [`Range`] that a handler may read at any time, and whether it is lost.
@@ -116,13 +131,14 @@ impl Place {
         (version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version).then_some(range)
     }
 
-    /// Puts zeros in place of the page at `address`. Whether that was possible.
+    /// Puts zeros in place of what is around `address`. Whether that was possible.
     fn replace(&self, range: Range, address: usize) -> bool {
         // Before anybody can see zeros.
-        self.is_lost.store(true, Ordering::Release);
-        let page = address - (address - range.first) % range.page_bytes;
+        self.is_lost.store(true, Ordering::Relaxed);
+        fence(Ordering::Release);
+        let part = range.part(address);
         // All of it takes no further mapping, of which a process may have so many.
-        put_zeros(page, range.page_bytes, range.protection) || put_zeros(range.first, range.bytes, range.protection)
+        put_zeros(part.start, part.len(), range.protection) || put_zeros(range.first, range.bytes, range.protection)
     }
 }
 
@@ -174,20 +190,36 @@ fn install() -> io::Result<()> {
     if *is_done {
         return Ok(());
     }
-    // SAFETY: all of it may be zero: no handler, no flags, no signals.
-    // JUSTIFICATION: it is the system's structure, and has fields that are not named.
-    let (mut ours, mut before): (libc::sigaction, libc::sigaction) = unsafe { (mem::zeroed(), mem::zeroed()) };
+    // Known before a signal can come to ours.
+    let before = action_of(libc::SIGBUS)?;
+    BEFORE.get_or_init(|| before);
+    let mut ours = no_action();
     ours.sa_sigaction = handle as *const () as usize;
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-    // SAFETY: the handler takes what SA_SIGINFO gives, and keeps to signal-safety(7); both
-    // structures are there.
+    // SAFETY: the handler takes what SA_SIGINFO gives, and keeps to signal-safety(7).
     // JUSTIFICATION: an access to memory that is gone is told by a signal only.
-    if unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, &raw mut before) } != 0 {
+    if unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, ptr::null_mut()) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    BEFORE.get_or_init(|| before);
     *is_done = true;
     Ok(())
+}
+
+fn no_action() -> libc::sigaction {
+    // SAFETY: all of it may be zero: no handler, no flags, no signals.
+    // JUSTIFICATION: it is the system's structure, and has fields that are not named.
+    unsafe { mem::zeroed() }
+}
+
+/// What is done about a signal now. A handler may ask.
+fn action_of(signal: libc::c_int) -> io::Result<libc::sigaction> {
+    let mut action = no_action();
+    // SAFETY: it is only asked, and the structure is there.
+    // JUSTIFICATION: there is no safe interface.
+    match unsafe { libc::sigaction(signal, ptr::null(), &raw mut action) } {
+        0 => Ok(action),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
@@ -197,13 +229,16 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr().addr()) };
     // By an access, not by whoever sends a signal.
     let is_access = code == libc::BUS_ADRERR || code == libc::BUS_MCEERR_AR;
-    if is_access
-        && let Some((place, range)) = find(address)
-        && place.replace(range, address)
-    {
-        return;
+    // SAFETY: the thread's own, which lives as long as the thread.
+    // JUSTIFICATION: what was interrupted may be about to read it.
+    let (errno, before) = unsafe { (libc::__errno_location(), *libc::__errno_location()) };
+    let is_replaced = is_access && find(address).is_some_and(|(place, range)| place.replace(range, address));
+    if !is_replaced {
+        pass_on(signal, is_access, info, context);
     }
-    pass_on(signal, code, info, context);
+    // SAFETY: as above.
+    // JUSTIFICATION: as above.
+    unsafe { *errno = before };
 }
 
 fn find(address: usize) -> Option<(&'static Place, Range)> {
@@ -214,21 +249,14 @@ fn find(address: usize) -> Option<(&'static Place, Range)> {
 }
 
 /// Does what would have been done without this file.
-fn pass_on(signal: libc::c_int, code: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+fn pass_on(signal: libc::c_int, is_access: bool, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     type Plain = extern "C" fn(libc::c_int);
     type WithInfo = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
     let (action, flags) = BEFORE.get().map_or((libc::SIG_DFL, 0), |before| (before.sa_sigaction, before.sa_flags));
     match action {
         // A signal of an access cannot be ignored.
-        libc::SIG_IGN if code <= 0 => {}
-        libc::SIG_DFL | libc::SIG_IGN => {
-            // SAFETY: the default needs no handler; what is raised comes when this one is over.
-            // JUSTIFICATION: there is no safe interface.
-            unsafe {
-                libc::signal(signal, libc::SIG_DFL);
-                libc::raise(signal);
-            }
-        }
+        libc::SIG_IGN if !is_access => return,
+        libc::SIG_DFL | libc::SIG_IGN => return end(signal),
         action if flags & libc::SA_SIGINFO != 0 => {
             // SAFETY: with this flag it is a function of these three.
             // JUSTIFICATION: the system tells handlers as numbers.
@@ -241,6 +269,21 @@ fn pass_on(signal: libc::c_int, code: libc::c_int, info: *mut libc::siginfo_t, c
             let action = unsafe { mem::transmute::<usize, Plain>(action) };
             action(signal);
         }
+    }
+    // The handler of Rust's library asks for the default and returns, since an access comes again.
+    // What was sent does not: without this, the process would go on without a handler.
+    if !is_access && action_of(signal).is_ok_and(|now| now.sa_sigaction == libc::SIG_DFL) {
+        end(signal);
+    }
+}
+
+/// Ends the process by the default of the signal, as soon as the handler returns.
+fn end(signal: libc::c_int) {
+    // SAFETY: the default needs no handler; what is raised comes when this one is over.
+    // JUSTIFICATION: there is no safe interface.
+    unsafe {
+        libc::signal(signal, libc::SIG_DFL);
+        libc::raise(signal);
     }
 }
 
