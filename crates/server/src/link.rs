@@ -40,6 +40,7 @@ use ebof_region::Way;
 use ebof_sockets::Readiness;
 
 use self::transport::Transport;
+use crate::direct::SharedFunction;
 use crate::observe::troubles::Trouble;
 use crate::ports::peer::Peer;
 use crate::shared::buffer::Pool;
@@ -276,6 +277,14 @@ impl Link {
     #[inline]
     pub(crate) fn is_ring(&self) -> bool {
         matches!(self.transport, AnyTransport::InMemory(InMemory::Ring(_)))
+    }
+
+    /// The function whose queue it is, if it is one in the memory of such a host.
+    pub(crate) fn function(&self) -> Option<&SharedFunction> {
+        match &self.transport {
+            AnyTransport::InMemory(InMemory::Ring(ring)) => Some(ring.function()),
+            _ => None,
+        }
     }
 
     /// Whether its function has something to tell that host.

@@ -349,8 +349,9 @@ impl Reactor {
         work: impl FnOnce(&mut Connection, &mut ReactorContext<'_>) -> Result<(), End>,
     ) {
         let Some(mut connection) = self.connections.get_mut(index as usize).and_then(Option::take) else { return };
-        let is_watched = self.stalls.are_watched(now_us) && connection.link.is_ring();
-        let watch = if is_watched { self.stalls.watch(now_us) } else { None };
+        let is_watched = self.stalls.are_watched(now_us);
+        let function = if is_watched { connection.link.function() } else { None };
+        let watch = function.and_then(|function| self.stalls.watch(function, now_us));
         let share = self.fairness.share(index);
         let mut context = ReactorContext {
             shared: &self.shared,

@@ -28,7 +28,7 @@ pub(crate) struct HostMemory {
 struct Mapped {
     /// I/O has others.
     mapping: Arc<SharedMapping>,
-    _share: AddressSpace,
+    share: AddressSpace,
 }
 
 /// Memory that the virtual machine does not have any more. Dropping it unmaps it.
@@ -52,24 +52,33 @@ impl Unmapped {
     }
 }
 
-/// Addresses of this process that a mapping has.
+/// What a range takes of this process.
 #[derive(Debug)]
-struct AddressSpace(u64);
+struct AddressSpace {
+    bytes: u64,
+    mappings: u64,
+}
 
-/// Those of all mappings, bytes, and how many mappings there are.
+/// Bytes of addresses that all ranges have, and mappings of the system.
 static MAPPED: AtomicU64 = AtomicU64::new(0);
 static MAPPINGS: AtomicU64 = AtomicU64::new(0);
 
 impl AddressSpace {
-    fn take(bytes: u64) -> Option<Self> {
-        if !add(&MAPPINGS, 1, PROCESS_MAX_MAPPINGS) {
+    fn of(mapping: &SharedMapping) -> Option<Self> {
+        // What replaces a part of it is one, and divides the rest.
+        let mappings = if mapping.may_be_lost() { 3 } else { 1 };
+        Self::take(mapping.mapped_bytes(), mappings)
+    }
+
+    fn take(bytes: u64, mappings: u64) -> Option<Self> {
+        if !add(&MAPPINGS, mappings, PROCESS_MAX_MAPPINGS) {
             return None;
         }
         if !add(&MAPPED, bytes, PROCESS_MAX_BYTES) {
-            MAPPINGS.fetch_sub(1, Ordering::Relaxed);
+            MAPPINGS.fetch_sub(mappings, Ordering::Relaxed);
             return None;
         }
-        Some(Self(bytes))
+        Some(Self { bytes, mappings })
     }
 }
 
@@ -81,8 +90,8 @@ fn add(sum: &AtomicU64, more: u64, max: u64) -> bool {
 
 impl Drop for AddressSpace {
     fn drop(&mut self) {
-        MAPPED.fetch_sub(self.0, Ordering::Relaxed);
-        MAPPINGS.fetch_sub(1, Ordering::Relaxed);
+        MAPPED.fetch_sub(self.bytes, Ordering::Relaxed);
+        MAPPINGS.fetch_sub(self.mappings, Ordering::Relaxed);
     }
 }
 
@@ -104,7 +113,8 @@ pub(crate) enum MemoryError {
     #[error(transparent)]
     Table(#[from] GuestMemoryError),
     #[error(
-        "more than {} GiB are mapped, by this virtual machine, or {} GiB or {PROCESS_MAX_MAPPINGS} ranges by all",
+        "more than {} GiB are mapped, by this virtual machine, or {} GiB or {PROCESS_MAX_MAPPINGS} ranges (three for \
+         each that may be lost) by all",
         MACHINE_MAX_BYTES >> 30,
         PROCESS_MAX_BYTES >> 30
     )]
@@ -145,7 +155,7 @@ impl HostMemory {
         let mapped = file.map(|file| self.map_file(file, offset, size, access)).transpose()?;
         self.guest.insert(address, size, access, mapped.as_ref().map(|mapped| Arc::clone(&mapped.mapping)))?;
         let may_be_lost = mapped.as_ref().is_some_and(|mapped| mapped.mapping.may_be_lost());
-        self.mapped_bytes += mapped.as_ref().map_or(0, |_| size);
+        self.mapped_bytes += mapped.as_ref().map_or(0, |mapped| mapped.share.bytes);
         self.ranges.push((address, size, mapped));
         let is_first = may_be_lost && !self.may_be_lost;
         self.may_be_lost |= may_be_lost;
@@ -165,11 +175,14 @@ impl HostMemory {
     }
 
     fn map_file(&self, file: BorrowedFd<'_>, offset: u64, size: u64, access: Access) -> Result<Mapped, MemoryError> {
-        if self.mapped_bytes.checked_add(size).is_none_or(|sum| sum > MACHINE_MAX_BYTES) {
+        let fits = |bytes| self.mapped_bytes.checked_add(bytes).is_some_and(|sum| sum <= MACHINE_MAX_BYTES);
+        if !fits(size) {
             return Err(MemoryError::TooLarge);
         }
-        let share = AddressSpace::take(size).ok_or(MemoryError::TooLarge)?;
-        Ok(Mapped { mapping: SharedMapping::map_any(file, offset, size, access, &self.has_failed)?, _share: share })
+        // How much it takes depends on the pages of the file.
+        let mapping = SharedMapping::map_any(file, offset, size, access, &self.has_failed)?;
+        let share = AddressSpace::of(&mapping).filter(|share| fits(share.bytes)).ok_or(MemoryError::TooLarge)?;
+        Ok(Mapped { mapping, share })
     }
 
     /// Unmaps what is named; nothing is accessed there from now on but by I/O that has begun.
@@ -180,7 +193,7 @@ impl HostMemory {
                 self.guest.remove(address, size).map_err(|error| MemoryError::from(error).errno())?;
                 let gone = self.ranges.extract_if(.., |range| (range.0, range.1) == (address, size));
                 let gone: Vec<Mapped> = gone.filter_map(|(_, _, mapped)| mapped).collect();
-                self.mapped_bytes -= gone.iter().map(|mapped| mapped.mapping.length() as u64).sum::<u64>();
+                self.mapped_bytes -= gone.iter().map(|mapped| mapped.share.bytes).sum::<u64>();
                 Ok(Unmapped(gone))
             }
         }
@@ -246,6 +259,26 @@ mod tests {
     use ebof_vfio::message::Direction;
 
     use super::*;
+
+    #[test]
+    fn ranges_take_what_they_may_become() {
+        let direction = Direction { readable: true, writable: true };
+        let map = DmaMap { address: 0, size: 8192, offset: 0, direction };
+        let unsealed = rustix::fs::memfd_create(c"guest", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&unsealed, 8192).unwrap();
+        let (sealed, _mapping) = SharedMapping::create("guest", 8192).unwrap();
+        for (file, mappings) in [(&sealed, 1), (&unsealed, 3)] {
+            let mut memory = HostMemory::new();
+            memory.map(&map, Some(file.as_fd())).unwrap();
+            let share = &memory.ranges[0].2.as_ref().unwrap().share;
+            assert_eq!((share.bytes, share.mappings, memory.mapped_bytes), (8192, mappings, 8192));
+            memory.unmap(&DmaUnmap::Range { address: 0, size: 8192 }).unwrap();
+            assert_eq!(memory.mapped_bytes, 0);
+        }
+        let large = AddressSpace::take(PROCESS_MAX_BYTES, 1);
+        assert!(large.is_none_or(|large| AddressSpace::take(PROCESS_MAX_BYTES, 1).is_none() && large.mappings == 1));
+        assert!(AddressSpace::take(0, PROCESS_MAX_MAPPINGS + 1).is_none());
+    }
 
     #[test]
     fn what_is_unmapped_is_used_until_the_last_transfer_has_ended() {

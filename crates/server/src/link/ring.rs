@@ -89,6 +89,11 @@ impl Ring {
         }
     }
 
+    /// Whose queue it is.
+    pub(crate) fn function(&self) -> &SharedFunction {
+        &self.function
+    }
+
     /// Whether the function has something to tell its host.
     #[inline]
     pub(crate) fn has_news(&self) -> bool {

@@ -222,7 +222,7 @@ impl Reactor {
         if flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR) && !device.takes_messages() {
             self.leave(&mut device, &Left::Closed, now_us);
         }
-        let watch = self.stalls.watch(now_us);
+        let watch = self.stalls.watch(&device.function, now_us);
         if let Err(left) = self.serve_client(&mut device, now_us) {
             self.leave(&mut device, &left, now_us);
         }
@@ -334,8 +334,8 @@ impl Reactor {
                 }
             }
             Action::Map(call, map) => match function.memory.map(&map, descriptors.front().map(OwnedFd::as_fd)) {
-                Ok(may_be_lost) => {
-                    if may_be_lost && let Some(more) = self.shared.may_log(LogSubject::Target, Kind::Tolerated) {
+                Ok(is_first) => {
+                    if is_first && let Some(more) = self.shared.may_log(LogSubject::Target, Kind::Tolerated) {
                         tracing::warn!(
                             port = device.port.name,
                             "the client's memory could be shortened (no F_SEAL_SHRINK, or huge pages): its data go through \

@@ -9,12 +9,13 @@
 //! A turn that takes long is what tells, if pages were missing; the clock is read once in a turn
 //! for that. Whose fault it was is measured in the turns that follow.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ebof_idle::Account;
 
 use super::{DirectDevice, Reactor};
-use crate::direct::lock;
+use crate::direct::{SharedFunction, lock};
 use crate::observe::troubles::Trouble;
 use crate::shared::handle::index_of;
 
@@ -31,8 +32,8 @@ const REST: u64 = 9;
 /// At most for this long, microseconds: hosts lose patience after 30 s.
 const REST_MAX_US: u64 = 5_000_000;
 
-/// The thread's account is as good as new for so long: it takes calls of the system that cost as
-/// much as a command does.
+/// The thread's account is taken for what follows within this time, if that is of the same
+/// function: it takes calls of the system that cost as much as a command does.
 const FRESH: Duration = Duration::from_micros(100);
 
 /// What a queue may do in a turn while it is watched, bytes: so many pages are accessed before it
@@ -45,14 +46,24 @@ pub(in crate::reactor) struct Stalls {
     until_us: u64,
     /// Those of the thread up to the last long turn.
     page_faults: u64,
-    /// The thread's account, and when it was asked for.
-    known: Option<(Instant, Account)>,
+    known: Option<Known>,
+}
+
+/// The thread's account.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    /// When it was asked for.
+    at: Instant,
+    /// The address of the function that has been served since.
+    function: usize,
+    account: Account,
 }
 
 impl Stalls {
     /// Begins to measure what a function takes, if functions are watched.
-    pub(in crate::reactor) fn watch(&mut self, now_us: u64) -> Option<Stopwatch> {
-        self.are_watched(now_us).then(|| self.measure(Instant::now(), Account::of_thread))
+    pub(in crate::reactor) fn watch(&mut self, function: &SharedFunction, now_us: u64) -> Option<Stopwatch> {
+        let function = Arc::as_ptr(function).addr();
+        self.are_watched(now_us).then(|| self.measure(function, Instant::now(), Account::of_thread))
     }
 
     /// Whether what a function takes is measured now.
@@ -60,11 +71,11 @@ impl Stalls {
         now_us < self.until_us
     }
 
-    fn measure(&mut self, began: Instant, account: impl FnOnce() -> Account) -> Stopwatch {
-        let known = self.known.filter(|(at, _)| began.saturating_duration_since(*at) < FRESH);
-        let known = known.unwrap_or_else(|| (began, account()));
+    fn measure(&mut self, function: usize, began: Instant, account: impl FnOnce() -> Account) -> Stopwatch {
+        let serves = |known: &Known| known.function == function && began.saturating_duration_since(known.at) < FRESH;
+        let known = self.known.filter(serves).unwrap_or_else(|| Known { at: began, function, account: account() });
         self.known = Some(known);
-        Stopwatch { began, account: known.1 }
+        Stopwatch { began, account: known.account }
     }
 
     /// A turn that served functions has begun then, and is over. A long one is nobody's fault if no
@@ -211,16 +222,18 @@ mod tests {
     }
 
     #[test]
-    fn an_account_serves_for_all_that_begins_soon_after_it() {
+    fn an_account_serves_what_begins_soon_after_it_for_the_same_function() {
         let mut stalls = Stalls::default();
         let began = Instant::now();
         let mut asked = 0;
-        for (after_us, times) in [(0, 1), (60, 1), (99, 1), (100, 2), (150, 2), (5_000, 3)] {
+        let served =
+            [(1, 0, 1), (1, 60, 1), (1, 99, 1), (1, 100, 2), (1, 150, 2), (1, 5_000, 3), (2, 5_001, 4), (1, 5_002, 5)];
+        for (function, after_us, times) in served {
             let account = || {
                 asked += 1;
                 Account { cpu_us: after_us, ..NOTHING }
             };
-            let watch = stalls.measure(began + Duration::from_micros(after_us), account);
+            let watch = stalls.measure(function, began + Duration::from_micros(after_us), account);
             assert_eq!(asked, times, "{after_us}");
             assert!(after_us - watch.account.cpu_us < 100 && watch.began == began + Duration::from_micros(after_us));
         }
