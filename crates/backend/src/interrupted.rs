@@ -9,6 +9,7 @@ use std::path::Path;
 use rustix::fs::{FlockOperation, SeekFrom};
 use rustix::io::Errno;
 
+use crate::open_file::Handle;
 use crate::size::round_up;
 
 /// What has become of something that was to be finished or taken back.
@@ -65,7 +66,7 @@ pub fn finish_file(path: &Path, size_bytes: u64) -> io::Result<Interrupted> {
             Some(file) => file,
             None => return Ok(Interrupted::Nothing),
         },
-        made => made?,
+        made => Handle::from(made?),
     };
     file.set_len(round_up(size_bytes))?;
     file.sync_all()?;
@@ -95,15 +96,15 @@ pub fn take_back_file(path: &Path, size_bytes: u64) -> io::Result<Interrupted> {
 }
 
 /// A regular file of this size, locked; `None` if it is something else, or of another size.
-fn of_size(path: &Path, bytes: u64) -> io::Result<Option<File>> {
+fn of_size(path: &Path, bytes: u64) -> io::Result<Option<Handle>> {
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_file() => {}
         Ok(_) => return Ok(None),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     }
-    let file = OpenOptions::new().read(true).write(true).open(path)?;
-    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    let file = Handle::from(OpenOptions::new().read(true).write(true).open(path)?);
+    rustix::fs::flock(&*file, FlockOperation::NonBlockingLockExclusive)?;
     Ok(Some(file).filter(|file| file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() == bytes)))
 }
 

@@ -10,12 +10,13 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::calls::{Calls, SystemCall, SystemCalls};
 use crate::frame::{self, HEADER_BYTES_MAX};
+use crate::lock::{Lock, LockError};
 use crate::parents;
 use crate::place::{OwnedBy, Place};
 use crate::{BYTES_MAX, NAME_BYTES_MAX, SET_ASIDE_MAX, StateError};
@@ -31,19 +32,6 @@ pub struct StateDirectory {
     writing: Mutex<Option<Unsettled>>,
     /// Locked as long as this is there.
     _lock: Lock,
-}
-
-/// The lock of a directory.
-#[derive(Debug)]
-struct Lock(File);
-
-impl Drop for Lock {
-    /// Closing the file is not enough: the lock belongs to the open file, and a process that
-    /// another thread is starting right now has a descriptor of it until its exec.
-    fn drop(&mut self) {
-        // Cannot fail: the descriptor is open, and unlocking does not wait.
-        let _unlocked: Result<(), Errno> = fs::flock(&self.0, FlockOperation::Unlock);
-    }
 }
 
 /// A file of which it is not known what is on the medium. Nothing else is stored before it is
@@ -411,20 +399,19 @@ fn lock(path: &Path, directory: &OwnedFd) -> Result<Lock, StateError> {
     let failed = |error: std::io::Error| StateError::writing("locking", path, 0, error);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = fs::openat(directory, LOCK, flags, Mode::RUSR | Mode::WUSR).map_err(|error| failed(error.into()))?;
-    let mut file = File::from(file);
-    match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => {
+    let lock = match Lock::take(File::from(file)) {
+        Ok(lock) => lock,
+        Err(LockError::Held(mut file)) => {
             let mut text = String::new();
             let read = (&mut file).take(16).read_to_string(&mut text);
             let pid = read.ok().and_then(|_bytes| text.trim().parse().ok());
             return Err(StateError::InUse { path: path.to_owned(), pid });
         }
-        Err(error) => return Err(failed(error.into())),
-    }
+        Err(LockError::System(error)) => return Err(failed(error)),
+    };
     // Only for messages: on a full file system the lock is held without it.
-    let _named = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-    Ok(Lock(file))
+    let _named = lock.set_len(0).and_then(|()| writeln!(&*lock, "{}", std::process::id()));
+    Ok(lock)
 }
 
 fn check_name(name: &str) -> Result<(), StateError> {
@@ -447,23 +434,5 @@ pub(crate) fn kind(found: FileType) -> &'static str {
         FileType::Socket => "a socket",
         FileType::CharacterDevice | FileType::BlockDevice => "a device",
         _ => "something else",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_directory_is_free_as_soon_as_it_is_dropped() {
-        let place = tempfile::tempdir().unwrap();
-        let directory = OwnedFd::from(File::open(place.path()).unwrap());
-        let lock = lock(place.path(), &directory).unwrap();
-        // What a process has until its exec.
-        let inherited = lock.0.try_clone().unwrap();
-        assert!(matches!(StateDirectory::open(place.path()), Err(StateError::InUse { .. })));
-        drop(lock);
-        StateDirectory::open(place.path()).unwrap();
-        drop(inherited);
     }
 }

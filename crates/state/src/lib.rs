@@ -2,8 +2,8 @@
 //! force and accounts. One process has it at a time.
 //!
 //! Owns how a file is stored, and what is checked when it is read. What is in the files, and when
-//! they are written, is up to those who use it. How directories are made and opened ([`Place`]) is
-//! for run-time directories, too.
+//! they are written, is up to those who use it. How directories are made and opened ([`Place`]),
+//! and how a file is locked ([`Lock`]), is for run-time directories, too.
 #![forbid(unsafe_code)]
 
 mod calls;
@@ -11,6 +11,7 @@ mod damage;
 mod directory;
 mod error;
 mod frame;
+mod lock;
 mod parents;
 mod path;
 mod place;
@@ -19,6 +20,7 @@ pub use calls::{Calls, SystemCall, SystemCalls};
 pub use damage::Damage;
 pub use directory::StateDirectory;
 pub use error::StateError;
+pub use lock::{Lock, LockError};
 pub use path::standard_path;
 pub use place::{OwnedBy, Place};
 

@@ -3,7 +3,7 @@
 //! A target holds a lock beside its socket as long as it runs; the kernel releases it however the
 //! process ends. So a socket without a locked file is stale, and replaced.
 
-use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{DirBuilder, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{
     DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
@@ -12,8 +12,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use ebof_cli::Failure;
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
+use ebof_state::{Lock, LockError};
 
 /// A bound control socket. Dropping it removes its file.
 #[derive(Debug)]
@@ -21,7 +20,8 @@ pub(super) struct ControlSocket {
     path: PathBuf,
     /// Device and inode of the file.
     id: (u64, u64),
-    lock: File,
+    /// Given back when everything else is.
+    _lock: Lock,
 }
 
 impl ControlSocket {
@@ -40,16 +40,16 @@ impl ControlSocket {
         options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
         let lock = options.write(true).create(true).truncate(false).mode(0o600).open(&lock_path);
         let lock = lock.map_err(|error| failed(&format!("making {}", lock_path.display()), error))?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => {
+        let lock = match Lock::take(lock) {
+            Ok(lock) => lock,
+            Err(LockError::Held(_)) => {
                 let advice = "several targets on one machine need paths of their own: `--control PATH`, or `control` in \
                               [target]; `none` goes without";
                 let message = format!("a running target has the control socket {}", path.display());
                 return Err(Failure::new("in-use", message, advice));
             }
-            Err(error) => return Err(failed("locking it", error.into())),
-        }
+            Err(LockError::System(error)) => return Err(failed("locking it", error)),
+        };
         match std::fs::symlink_metadata(path) {
             Ok(metadata) if !metadata.file_type().is_socket() => {
                 let message = format!("the control socket {}: something else than a socket is there", path.display());
@@ -75,7 +75,7 @@ impl ControlSocket {
         let _gone = std::fs::remove_dir(&folder);
         let (listener, metadata) = placed.map_err(|error| failed("putting it in place", error))?;
         let id = (metadata.dev(), metadata.ino());
-        Ok((Self { path: path.to_owned(), id, lock }, listener))
+        Ok((Self { path: path.to_owned(), id, _lock: lock }, listener))
     }
 }
 
@@ -95,9 +95,6 @@ impl Drop for ControlSocket {
         if std::fs::symlink_metadata(&self.path).is_ok_and(is_ours) {
             let _gone = std::fs::remove_file(&self.path);
         }
-        // Closing it is not enough: a process that another thread is starting right now has the
-        // open file, too, until its exec. Cannot fail: unlocking does not wait.
-        let _unlocked = flock(&self.lock, FlockOperation::Unlock);
     }
 }
 
@@ -130,13 +127,11 @@ mod tests {
         let stale = directory.path().join("stale.sock");
         drop(listener);
         std::fs::rename(&path, &stale).unwrap();
-        // What a process has that another thread starts, until its exec.
-        let inherited = socket.lock.try_clone().unwrap();
         drop(socket);
         assert!(stale.exists(), "another file is not removed");
         let (socket, _listener) = ControlSocket::bind(&stale).unwrap();
         UnixStream::connect(&stale).unwrap();
-        drop((socket, inherited));
+        drop(socket);
         assert!(!stale.exists());
     }
 
