@@ -5,7 +5,9 @@
 //! the devices are reached through [`ReactorContext`]. The work itself is in
 //! `commands/execute.rs` and the files beside it.
 
+mod closing;
 pub(crate) mod command;
+mod connect;
 mod copy;
 mod copy_steps;
 mod drive_commands;

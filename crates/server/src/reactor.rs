@@ -6,8 +6,6 @@
 
 pub(crate) mod admission;
 mod barrier;
-mod closing;
-mod connect;
 mod connection;
 mod devices;
 mod direct;

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ebof_fabrics::{Handle, Notices, Refusal, RefusalReason as Reason, Registry};
 use ebof_manage::api::{ConnectionLog, Refusal as LoggedRefusal, RefusalReason};
 use ebof_manage::events::{self, SharedEvents};
+use ebof_manage::events::{EventKind, Events as _, NewEvent};
 use ebof_nvme::{Nqn, Nsid};
 
 use crate::drives::Drives;
@@ -224,6 +225,11 @@ impl Shared {
         port.counts.connections.fetch_sub(1, Relaxed);
     }
 
+    /// Reports an event of any object.
+    pub(crate) fn report(&self, event: NewEvent) {
+        self.events.report(event);
+    }
+
     /// Counts trouble of a host, which may be told at once.
     pub(crate) fn trouble(&self, host: &str, trouble: Trouble) {
         if let Some(event) = self.troubles.note(host, trouble, self.clock.now_ms()) {
@@ -356,5 +362,16 @@ impl Shared {
         let entry = LoggedRefusal { time_unix_ms, peer, host_nqn, subsystem_nqn, reason, detail, advice, count: 1 };
         self.report_refused(&port.name, &entry);
         self.connection_log.lock().unwrap_or_else(PoisonError::into_inner).record(entry);
+    }
+
+    /// A connection was refused.
+    fn report_refused(&self, port: &str, refusal: &LoggedRefusal) {
+        let LoggedRefusal { peer, host_nqn, subsystem_nqn, detail, advice, .. } = refusal;
+        let to = subsystem_nqn.as_ref().map(|nqn| format!(" to {nqn}")).unwrap_or_default();
+        // The address without its port, which is another one with each try.
+        let address = peer.ip().map_or_else(|| peer.to_string(), |ip| ip.to_string());
+        let message = format!("from {address}{to}: {detail}");
+        let who = host_nqn.clone().unwrap_or(address);
+        self.report(NewEvent::new(EventKind::ConnectionRefused, port, message).advice(advice).who(who));
     }
 }

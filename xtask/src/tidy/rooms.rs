@@ -1,6 +1,7 @@
 //! Rooms and floors: how many modules a crate has at its top, and over how many of them its imports
 //! climb from one that needs no other to the root, which is a room and a floor, too. Who looks for
-//! a thing chooses between rooms, and climbs floors.
+//! a thing chooses between rooms, and climbs floors. Folders within a folder are not counted, nor
+//! are methods that one module has of another's type.
 
 use std::collections::BTreeMap;
 

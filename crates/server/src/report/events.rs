@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use ebof_fabrics::Association;
 use ebof_manage::Plan;
-use ebof_manage::api::{ApplyError, Asker, Refusal};
+use ebof_manage::api::{ApplyError, Asker};
 use ebof_manage::enclosure::{self, Task, TaskState};
-use ebof_manage::events::{EventKind, EventSeverity, Events as _, NewEvent};
+use ebof_manage::events::{EventKind, EventSeverity, NewEvent};
 use ebof_manage::plan::Change;
 
 use crate::link::End;
@@ -21,10 +21,6 @@ use crate::report::sampling::Owners;
 use crate::shared::Shared;
 
 impl Shared {
-    pub(crate) fn report(&self, event: NewEvent) {
-        self.events.report(event);
-    }
-
     /// A host has a controller.
     pub(crate) fn report_connected(&self, association: &Association, peer: &Peer) {
         if association.discovery {
@@ -46,17 +42,6 @@ impl Shared {
         let (cntlid, port) = (association.cntlid.0, &peer.port.name);
         let message = format!("controller {cntlid} of {} through port {port} ended: {end}", peer.address);
         self.report(NewEvent::new(kind, object, message).who(association.host.to_string()));
-    }
-
-    /// A connection was refused.
-    pub(crate) fn report_refused(&self, port: &str, refusal: &Refusal) {
-        let Refusal { peer, host_nqn, subsystem_nqn, detail, advice, .. } = refusal;
-        let to = subsystem_nqn.as_ref().map(|nqn| format!(" to {nqn}")).unwrap_or_default();
-        // The address without its port, which is another one with each try.
-        let address = peer.ip().map_or_else(|| peer.to_string(), |ip| ip.to_string());
-        let message = format!("from {address}{to}: {detail}");
-        let who = host_nqn.clone().unwrap_or(address);
-        self.report(NewEvent::new(EventKind::ConnectionRefused, port, message).advice(advice).who(who));
     }
 
     /// A port accepts connections, or does not any more.
