@@ -84,8 +84,10 @@ fn a_drive_is_identified() {
 fn other_controllers_are_identified() {
     let mut world = World::new();
     let (at, _) = world.controller(DRIVE, ALICE);
-    let drives_only = [0x10, 0x11, 0x14, 0x15, 0x16, 0x19, 0x1a, 0x1b].map(|cns| ("a drive's", identify(cns, 1)));
-    let mut out = answers(&mut world, at, &drives_only);
+    let mut out = String::new();
+    for cns in [0x10, 0x11, 0x14, 0x15, 0x16, 0x19, 0x1a, 0x1b] {
+        out += &answers(&mut world, at, &[(&format!("a drive's, CNS {cns:02X}h"), identify(cns, 1))]);
+    }
     out += &answers(
         &mut world,
         at,

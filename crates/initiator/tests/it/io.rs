@@ -263,12 +263,12 @@ fn a_queue_that_the_target_still_has_is_connected_again() {
             while shared.state().connects.len() == before && began.elapsed() < Duration::from_secs(10) {
                 std::thread::yield_now();
             }
-            std::thread::sleep(Duration::from_millis(1));
             shared.state().connect = None;
         });
         let opened: Result<QueuePair, Error> = controller.queue_pair();
         watcher.join().unwrap();
-        assert_eq!(opened.is_ok(), is_repeated, "{refusal:?}: {:?}", opened.err());
+        let connects = peer.state().connects.len() - before;
+        assert_eq!((opened.is_ok(), connects > 1), (is_repeated, is_repeated), "{refusal:?}: {:?}", opened.err());
     }
 }
 
@@ -293,7 +293,7 @@ fn a_write_that_no_socket_takes_at_once_goes_on_when_there_is_room() {
     let began = Instant::now();
     let cqe = queue.execute(range.encode(nvm::WRITE, Nsid(1)), AdminData::FromHost(&data)).unwrap();
     assert!(cqe.status().is_success() && peer.state().disk == data);
-    assert!(began.elapsed() < Duration::from_secs(5), "it waited for something else: {:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(20), "it waited for a time-out: {:?}", began.elapsed());
 }
 
 /// Compare carries protection information, which counts for MDTS.

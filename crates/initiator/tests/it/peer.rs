@@ -477,8 +477,11 @@ impl Executor {
             fabrics::CONNECT => {
                 let connect = Connect::decode(sqe);
                 let data = ConnectData::read_from_bytes(data).unwrap();
-                self.shared.state.lock().unwrap().connects.push((connect.qid.0, connect.entries));
-                let refusal = self.shared.state.lock().unwrap().connect;
+                let refusal = {
+                    let mut state = self.shared.state.lock().unwrap();
+                    state.connects.push((connect.qid.0, connect.entries));
+                    state.connect
+                };
                 if let Some((status, result)) = refusal {
                     return self.respond(sqe, status, result);
                 }
