@@ -1,8 +1,8 @@
-//! Who sends a request, or logs in.
+//! Who sends a request.
 
 use std::net::SocketAddr;
 
-use ebof_access::{Denied, User};
+use ebof_access::User;
 
 /// Who sends a request. Who they are was found out by the caller of the service.
 #[derive(Clone, Debug)]
@@ -13,13 +13,4 @@ pub struct Caller {
     pub refused: bool,
     /// Where the request comes from.
     pub peer: SocketAddr,
-}
-
-/// A login: an extension of the answer to it, for the log of whoever serves it.
-#[derive(Clone, Debug)]
-pub struct Login {
-    /// The user name, as far as it is told to others.
-    pub name: String,
-    /// Why it was denied; `None`: a session was opened.
-    pub denied: Option<Denied>,
 }

@@ -54,8 +54,9 @@ mod update;
 mod view;
 mod wanted;
 
-pub use caller::{Caller, Login};
+pub use caller::Caller;
 pub use events::{Delivery, Feed, Outcome, Piece};
+pub use message::Login;
 pub use parts::{
     CertificateSubject, Certificates, Configurations, Door, Doors, MachineSize, NetworkInterface, NoCertificates,
     NoProgram, Parts, Program, ShownCertificate,

@@ -4,6 +4,7 @@
 //! The identifiers, arguments and severities are the registry's, so that programs can look a
 //! message up. The sentences are ebof's: they name what is accepted.
 
+mod login;
 pub(crate) mod own;
 
 use std::fmt;
@@ -15,7 +16,8 @@ use http::StatusCode;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::caller::Login;
+pub use login::Login;
+
 use crate::place::Place;
 
 /// The prefix of messages of DMTF's registry `Base`.

@@ -15,11 +15,11 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use serde_json::Value;
 
 use crate::area::{Area as _, Change, Done};
-use crate::caller::{Caller, Login};
+use crate::caller::Caller;
 use crate::etag;
 use crate::events::{Feed, FeedRequest};
 use crate::input::Input;
-use crate::message::{Message, Problem};
+use crate::message::{Login, Message, Problem};
 use crate::parts::Parts;
 use crate::place::{AccountPlace, EventPlace, Place, SchemaPlace, SessionPlace, TaskPlace};
 use crate::plan;

@@ -10,10 +10,9 @@ use serde_json::Value;
 
 use crate::accounts::refused;
 use crate::area::{Area, Change, Done};
-use crate::caller::Login;
 use crate::head::{Collection, Head, Link, Oem, Status, json, link, oem};
 use crate::input::Input;
-use crate::message::{Message, Problem};
+use crate::message::{Login, Message, Problem};
 use crate::place::{AccountPlace, Place, SessionPlace};
 use crate::time::date_time;
 use crate::view::View;
