@@ -13,7 +13,7 @@ const NO_VERBS: [&str; 1] = ["hold"];
 /// `cargo xtask bench`'s.
 const OF_OTHERS: [&str; 14] = [
     "docs/example-report",
-    "crates/redfish/src/update",
+    "crates/redfish/src/manager/update",
     "crates/fio/",
     "crates/qualify/src/engine",
     "crates/qualify/src/file_system.rs",

@@ -1,4 +1,10 @@
-//! What an area of the tree is: what is shown and done at its addresses.
+//! What an area of the tree is: what is shown and done at its addresses. Changes of the box and of
+//! its configuration are asked for ([`demand`]), carried out ([`wanted`]) or only planned
+//! ([`plan`]) in the same way in all areas.
+
+pub(crate) mod demand;
+pub(crate) mod plan;
+pub(crate) mod wanted;
 
 use std::cell::Cell;
 
@@ -6,13 +12,13 @@ use ebof_manage::api::Asker;
 use http::Method;
 use serde_json::Value;
 
-use crate::caller::Caller;
-use crate::demand::Preview;
-use crate::input::Input;
-use crate::message::Problem;
-use crate::parts::Parts;
+use crate::area::demand::Preview;
+use crate::managed::parts::Parts;
+use crate::managed::view::View;
 use crate::place::Place;
-use crate::view::View;
+use crate::request::caller::Caller;
+use crate::request::input::Input;
+use crate::response::message::Problem;
 
 /// What is shown and done at the addresses of one area.
 pub(crate) trait Area {

@@ -1,4 +1,4 @@
-//! The box: `/redfish/v1/Chassis/enclosure` and what is in it.
+//! The box: `/redfish/v1/Chassis/enclosure` and what is in it, and its machine as a system.
 
 mod adapter;
 mod change;
@@ -7,21 +7,22 @@ mod enclosure;
 mod metrics;
 mod pcie;
 mod sensor;
+mod systems;
 
 use ebof_manage::enclosure::{DriveObject, PortKind, PortObject};
 use http::Method;
 use serde_json::Value;
 
+use crate::area::demand::{Demand, Preview};
+use crate::area::wanted::carry_out;
 use crate::area::{Area, Change, Done};
-use crate::demand::{Demand, Preview};
-use crate::head::{Collection, json};
-use crate::input::Input;
-use crate::message::Problem;
-use crate::missing;
+use crate::managed::missing;
+use crate::managed::site::function_of;
+use crate::managed::view::View;
 use crate::place::ChassisPlace;
-use crate::site::function_of;
-use crate::view::View;
-use crate::wanted::carry_out;
+use crate::request::input::Input;
+use crate::response::head::{Collection, json};
+use crate::response::message::Problem;
 
 impl Area for ChassisPlace {
     fn read(&self, view: &View<'_>) -> Result<Value, Problem> {

@@ -1,22 +1,25 @@
 //! Events for those who follow them: `/redfish/v1/EventService`, with subscriptions that are
-//! delivered to a URI, and streams (server-sent events).
+//! delivered to a URI, and streams (server-sent events); metrics, which are followed in the same
+//! way. Who follows what is known to [`crate::managed::subscriptions`].
 
 mod delivery;
 mod destination;
 mod feed;
+mod objects;
 mod origin;
+mod telemetry;
 
 use http::Method;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::area::{Area, Change, Done};
-use crate::head::{Action, Collection, Head, Health, Link, Status, json, link};
-use crate::input::Input;
-use crate::message::{Message, Problem};
+use crate::managed::subscriptions::{RESOURCE_TYPES, Record, TestEvent};
+use crate::managed::view::View;
 use crate::place::{EventPlace, Place};
-use crate::subscriptions::{RESOURCE_TYPES, Record, TestEvent};
-use crate::view::View;
+use crate::request::input::Input;
+use crate::response::head::{Action, Collection, Head, Health, Link, Status, json, link};
+use crate::response::message::{Message, Problem};
 pub use delivery::{Delivery, Outcome};
 pub(crate) use feed::FeedRequest;
 pub use feed::{Feed, Piece};

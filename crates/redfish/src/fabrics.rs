@@ -12,14 +12,14 @@ mod zone;
 use http::Method;
 use serde_json::Value;
 
+use crate::area::demand::{Demand, Preview};
+use crate::area::wanted::carry_out;
 use crate::area::{Area, Change, Done};
-use crate::demand::{Demand, Preview};
-use crate::head::{Collection, json};
-use crate::input::Input;
-use crate::message::Problem;
+use crate::managed::view::View;
 use crate::place::{FabricKind, FabricPlace};
-use crate::view::View;
-use crate::wanted::carry_out;
+use crate::request::input::Input;
+use crate::response::head::{Collection, json};
+use crate::response::message::Problem;
 use endpoint::Party;
 use zone::ZonePort;
 

@@ -9,63 +9,52 @@
 //! The tree is divided into areas, each with two files or folders: its addresses, with their
 //! methods and who may use them, are below [`Place`]; an area itself reads its resources and
 //! changes them ([`area::Area`]). Resources are structs that are made from a [`View`], the state of
-//! the target at one moment, and refer to each other by addresses only. So the modules depend on
-//! each other in one direction: addresses, what all resources have in common, the view, areas, the
-//! service.
+//! the target at one moment, and refer to each other by addresses only. So no folder needs one that
+//! is above it here, and those of areas, `chassis` to `documents`, do not need each other:
+//!
+//! | folder | what is in it |
+//! |---|---|
+//! | `service` | a request's way through all checks; the list of areas |
+//! | `chassis` | the box, its drives, ports and sensors; its machine as a system |
+//! | `storage` | NVM subsystems, their controllers and volumes |
+//! | `fabrics` | endpoints, zones and connections: what is offered where, to whom |
+//! | `manager` | the service itself: protocols, configuration, logs, restart; tasks; firmware |
+//! | `access` | accounts, roles, sessions, the certificate of HTTPS |
+//! | `events` | subscriptions and streams, how they are delivered; metrics |
+//! | `documents` | the root, schemas, OpenAPI, registries of messages and privileges |
+//! | `area` | what an area is; what a request asks for, carried out or planned |
+//! | `managed` | parts of the service, the view of them, names, what is missing, subscriptions |
+//! | `request` | who asks, queries, bodies |
+//! | `response` | annotations, links, health, messages and problems, times, entity tags |
+//! | `place` | addresses, methods, privileges; identifiers, types |
 #![forbid(unsafe_code)]
 
-mod accounts;
+mod access;
 mod area;
-mod caller;
-mod certificates;
 mod chassis;
-mod demand;
-mod etag;
+mod documents;
 mod events;
 mod fabrics;
-mod head;
-mod health;
-mod id;
-mod input;
-mod kinds;
+mod managed;
 mod manager;
-mod message;
-mod missing;
-mod names;
-mod objects;
-mod parts;
 mod place;
-mod plan;
-mod query;
-mod registries;
-mod root;
-mod schemas;
+mod request;
+mod response;
 mod service;
-mod sessions;
-mod site;
 mod storage;
-mod subscriptions;
-mod systems;
-mod tasks;
-mod telemetry;
-mod time;
-mod tree;
-mod update;
-mod view;
-mod wanted;
 
-pub use caller::Caller;
+pub use access::sessions::report_denied;
 pub use events::{Delivery, Feed, Outcome, Piece};
-pub use message::Login;
-pub use parts::{
+pub use managed::parts::{
     CertificateSubject, Certificates, Configurations, Door, Doors, MachineSize, NetworkInterface, NoCertificates,
     NoProgram, Parts, Program, ShownCertificate,
 };
+pub use managed::subscriptions::Subscriptions;
+pub use managed::view::View;
 pub use place::Place;
+pub use request::caller::Caller;
+pub use response::message::Login;
 pub use service::{Body, Service};
-pub use sessions::report_denied;
-pub use subscriptions::Subscriptions;
-pub use view::View;
 
 /// The box of the integration tests is walked by those of the schemas, too.
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! What manages the box: this service itself, `/redfish/v1/Managers/ebof`.
+//! What manages the box: this service itself, `/redfish/v1/Managers/ebof`, its tasks, and the
+//! update of firmware.
 
 mod clear;
 mod configuration;
@@ -7,18 +8,20 @@ mod protocols;
 mod reset;
 mod resource;
 mod slow;
+mod tasks;
+mod update;
 
 use http::Method;
 use serde_json::Value;
 
+use crate::area::demand::Preview;
+use crate::area::wanted::carry_out;
 use crate::area::{Area, Change, Done};
-use crate::demand::Preview;
-use crate::head::{Collection, json};
-use crate::input::Input;
-use crate::message::Problem;
+use crate::managed::view::View;
 use crate::place::{Log, ManagerPlace};
-use crate::view::View;
-use crate::wanted::carry_out;
+use crate::request::input::Input;
+use crate::response::head::{Collection, json};
+use crate::response::message::Problem;
 use configuration::ConfigurationResource;
 use log::LogService;
 use resource::{Manager, NetworkProtocol};

@@ -1,12 +1,14 @@
-//! Addresses of resources: what there can be, which methods it has, and for whom. What is shown and
-//! done there is in the areas ([`Area`](crate::area::Area)); none of them is known here, so that
-//! each can refer to all others.
+//! Addresses of resources: what there can be, which methods it has, and for whom; the identifiers
+//! in addresses, and the types of resources. What is shown and done there is in the areas
+//! ([`Area`](crate::area::Area)); none of them is known here, so that each can refer to all others.
 
 mod accounts;
 mod certificates;
 mod chassis;
 mod events;
 mod fabrics;
+pub(crate) mod id;
+pub(crate) mod kinds;
 mod manager;
 mod plan;
 mod registries;

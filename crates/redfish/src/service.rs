@@ -3,6 +3,8 @@
 //! Owns the order of checks (DSP0266): address, method, account, privilege, precondition, body; and
 //! header fields. What each address does is in its area.
 
+pub(crate) mod tree;
+
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,18 +16,17 @@ use http::header::{
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use serde_json::Value;
 
+use crate::area::plan;
 use crate::area::{Area as _, Change, Done};
-use crate::caller::Caller;
-use crate::etag;
 use crate::events::{Feed, FeedRequest};
-use crate::input::Input;
-use crate::message::{Login, Message, Problem};
-use crate::parts::Parts;
+use crate::managed::parts::Parts;
+use crate::managed::view::View;
 use crate::place::{AccountPlace, EventPlace, Place, SchemaPlace, SessionPlace, TaskPlace};
-use crate::plan;
-use crate::query::Query;
-use crate::tree;
-use crate::view::View;
+use crate::request::caller::Caller;
+use crate::request::input::Input;
+use crate::request::query::Query;
+use crate::response::etag;
+use crate::response::message::{Login, Message, Problem};
 
 /// The body of a response.
 #[derive(Debug)]

@@ -9,16 +9,16 @@ mod volume;
 use http::Method;
 use serde_json::Value;
 
+use crate::area::demand::{Demand, Preview};
+use crate::area::wanted::carry_out;
 use crate::area::{Area, Change, Done};
-use crate::demand::{Demand, Preview};
-use crate::head::{Collection, json};
-use crate::input::Input;
-use crate::message::Problem;
-use crate::missing;
+use crate::managed::missing;
+use crate::managed::site::AnyController;
+use crate::managed::view::{Namespace, Storage, View};
 use crate::place::StoragePlace;
-use crate::site::AnyController;
-use crate::view::{Namespace, Storage, View};
-use crate::wanted::carry_out;
+use crate::request::input::Input;
+use crate::response::head::{Collection, json};
+use crate::response::message::Problem;
 
 impl Area for StoragePlace {
     fn read(&self, view: &View<'_>) -> Result<Value, Problem> {

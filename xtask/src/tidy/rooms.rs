@@ -29,7 +29,6 @@ const EXCEPTIONS: &[(&str, Size)] = &[
     ("medium", (46, 16)),
     ("nvme", (26, 6)),
     ("qualify", (15, 10)),
-    ("redfish", (40, 13)),
     ("simulation", (19, 8)),
     ("verbs", (20, 8)),
 ];

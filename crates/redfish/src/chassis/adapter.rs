@@ -4,9 +4,9 @@ use ebof_manage::api::PortStatus;
 use ebof_manage::enclosure::PortObject;
 use serde::Serialize;
 
-use crate::head::{Head, Link, Oem, Status, link, links, oem};
+use crate::managed::view::View;
 use crate::place::{ChassisPlace, FabricKind, FabricPlace};
-use crate::view::View;
+use crate::response::head::{Head, Link, Oem, Status, link, links, oem};
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]

@@ -6,10 +6,10 @@ use ebof_manage::enclosure::{
 use serde_json::Value;
 
 use super::drive::{sanitization, sanitizations};
-use crate::demand::Demand;
-use crate::input::Input;
-use crate::message::{Message, Problem};
-use crate::view::View;
+use crate::area::demand::Demand;
+use crate::managed::view::View;
+use crate::request::input::Input;
+use crate::response::message::{Message, Problem};
 
 /// `EbofChassis.AddDrive`: the keys of `[[drives]]` of a configuration, and of its subsystem.
 pub(super) fn add_drive(mut input: Input) -> Result<Demand, Problem> {

@@ -4,11 +4,11 @@ use ebof_manage::enclosure::{DriveDetails, DriveObject, FormatObject, SanitizeAc
 use serde::Serialize;
 
 use super::pcie;
-use crate::head::{Action, Head, Health, Identifier, Link, Oem, Status, link, links, oem};
-use crate::health::{health_of, status_of};
+use crate::managed::site::Site;
+use crate::managed::view::View;
 use crate::place::{ChassisPlace, FabricKind, FabricPlace, StoragePlace};
-use crate::site::Site;
-use crate::view::View;
+use crate::response::head::{Action, Head, Health, Identifier, Link, Oem, Status, link, links, oem};
+use crate::response::health::{health_of, status_of};
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]

@@ -3,10 +3,10 @@
 use serde::Serialize;
 
 use super::sensor;
-use crate::head::{Action, Head, Health, Link, Oem, Status, link, links, oem};
-use crate::missing;
+use crate::managed::missing;
+use crate::managed::view::View;
 use crate::place::{ChassisPlace, ManagerPlace, StoragePlace, SystemPlace};
-use crate::view::View;
+use crate::response::head::{Action, Head, Health, Link, Oem, Status, link, links, oem};
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]

@@ -3,11 +3,11 @@
 use ebof_manage::enclosure::{DriveDetails, DriveObject, ErrorObject, EventObject, SelfTestKind, SelfTestOutcome};
 use serde::Serialize;
 
-use crate::head::{Head, Oem, oem};
-use crate::health::CriticalWarnings;
+use crate::managed::view::View;
 use crate::place::ChassisPlace;
-use crate::time::date_time;
-use crate::view::View;
+use crate::response::head::{Head, Oem, oem};
+use crate::response::health::CriticalWarnings;
+use crate::response::time::date_time;
 
 /// A data unit of SMART / Health Information is 1000 blocks of 512 bytes; Redfish counts the
 /// blocks.

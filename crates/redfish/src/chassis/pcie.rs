@@ -3,11 +3,11 @@
 use ebof_manage::enclosure::{DriveObject, FunctionObject};
 use serde::Serialize;
 
-use crate::head::{Head, Link, Oem, State, Status, link, links, oem};
-use crate::health::status_of;
+use crate::managed::site::{function_id, id_of};
+use crate::managed::view::View;
 use crate::place::{ChassisPlace, PRIMARY, StoragePlace};
-use crate::site::{function_id, id_of};
-use crate::view::View;
+use crate::response::head::{Head, Link, Oem, State, Status, link, links, oem};
+use crate::response::health::status_of;
 
 /// What direct ports show in configuration space.
 const VENDOR: &str = "0xEB0F";

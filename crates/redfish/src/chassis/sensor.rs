@@ -6,9 +6,9 @@ use serde::Serialize;
 use serde_json::Number;
 
 use super::metrics::celsius;
-use crate::head::{Head, Link, Status, link, links};
+use crate::managed::view::View;
 use crate::place::{ChassisPlace, Place};
-use crate::view::View;
+use crate::response::head::{Head, Link, Status, link, links};
 
 /// The identifiers of all sensors.
 pub(super) fn all(view: &View<'_>) -> Vec<String> {

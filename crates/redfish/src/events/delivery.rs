@@ -11,13 +11,13 @@ use ebof_manage::history::Overview;
 use serde_json::Value;
 
 use super::origin::origin;
-use crate::parts::Parts;
-use crate::place::ReportKind;
-use crate::subscriptions::{
+use crate::events::telemetry::report;
+use crate::managed::parts::Parts;
+use crate::managed::subscriptions::{
     Policy, Push, Record, Subject, Subscription, SubscriptionState, Subscriptions, Tests, payload,
 };
-use crate::telemetry::report;
-use crate::view::View;
+use crate::managed::view::View;
+use crate::place::ReportKind;
 
 /// The most events of one delivery.
 const RECORDS_MAX: usize = 32;

@@ -5,11 +5,13 @@ use http::uri::Authority;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::head::{Action, Head, Health, Link, State, Status, json, links};
-use crate::input::Input;
-use crate::message::{Message, Problem};
+use crate::managed::subscriptions::{
+    DestinationChange, Policy, Push, RESOURCE_TYPES, Selection, Subject, Subscription,
+};
 use crate::place::{EventPlace, ReportKind};
-use crate::subscriptions::{DestinationChange, Policy, Push, RESOURCE_TYPES, Selection, Subject, Subscription};
+use crate::request::input::Input;
+use crate::response::head::{Action, Head, Health, Link, State, Status, json, links};
+use crate::response::message::{Message, Problem};
 
 /// The most entries of each list of a subscription, and of its headers.
 const LIST_MAX: usize = 64;

@@ -6,14 +6,14 @@
 use std::time::{Duration, Instant};
 
 use super::origin::origin;
-use crate::caller::Caller;
-use crate::message::Problem;
-use crate::parts::Parts;
+use crate::events::telemetry::report;
+use crate::managed::parts::Parts;
+use crate::managed::subscriptions::{Record, StreamReader, payload, prefix};
+use crate::managed::view::View;
 use crate::place::ReportKind;
-use crate::query::Filter;
-use crate::subscriptions::{Record, StreamReader, payload, prefix};
-use crate::telemetry::report;
-use crate::view::View;
+use crate::request::caller::Caller;
+use crate::request::query::Filter;
+use crate::response::message::Problem;
 
 /// The most events of one piece.
 const RECORDS_MAX: usize = 64;

@@ -2,9 +2,9 @@
 
 use ebof_manage::events::{Event, EventKind};
 
-use crate::objects::{drive, host, part, port, subsystem};
+use crate::events::objects::{drive, host, part, port, subsystem};
+use crate::managed::view::View;
 use crate::place::{AccountPlace, CertificatePlace, Log, ManagerPlace, Place, SessionPlace, TaskPlace};
-use crate::view::View;
 
 /// The resource that an event is about: that of its object, else that of its kind.
 pub(super) fn origin(event: &Event, view: &View<'_>) -> Place {
@@ -79,7 +79,7 @@ fn task(object: &str) -> Place {
 mod tests {
     use super::*;
     use crate::fixture::{ALICE, Fixture};
-    use crate::tree::area;
+    use crate::service::tree::area;
 
     fn event(kind: EventKind, object: &str) -> Event {
         Event {

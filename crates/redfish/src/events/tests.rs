@@ -11,13 +11,13 @@ use ebof_manage::events::{EventKind, NewEvent, SharedEvents};
 use serde_json::{Value, json};
 
 use super::{Delivery, Feed, Outcome, Piece};
-use crate::caller::Caller;
-use crate::parts::Parts;
-use crate::service::tests::{ask_of, caller, code, parts};
-use crate::service::{Body, Service};
-use crate::subscriptions::{
+use crate::managed::parts::Parts;
+use crate::managed::subscriptions::{
     STREAMS_MAX, STREAMS_OF_ACCOUNT_MAX, STREAMS_OF_ADDRESS_MAX, SUBSCRIPTIONS_MAX, Subscriptions,
 };
+use crate::request::caller::Caller;
+use crate::service::tests::{ask_of, caller, code, parts};
+use crate::service::{Body, Service};
 
 const SERVICE: &str = "/redfish/v1/EventService";
 

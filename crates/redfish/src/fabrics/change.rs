@@ -6,13 +6,13 @@ use serde_json::Value;
 
 use super::zone::ZonePort;
 use crate::area::Area as _;
-use crate::demand::Demand;
-use crate::etag;
-use crate::input::Input;
-use crate::message::{Message, Problem};
+use crate::area::demand::Demand;
+use crate::managed::site::{AnyController, Site};
+use crate::managed::view::View;
 use crate::place::{FabricKind, FabricPlace, Place};
-use crate::site::{AnyController, Site};
-use crate::view::View;
+use crate::request::input::Input;
+use crate::response::etag;
+use crate::response::message::{Message, Problem};
 
 /// The endpoints that a zone is to have.
 pub(super) fn alter(

@@ -7,11 +7,11 @@ use ebof_manage::enclosure::PortObject;
 use serde::Serialize;
 
 use super::endpoint::{direct_ports, machine_id};
-use crate::head::{Action, Head, Link, Oem, State, Status, link, links, oem};
-use crate::names::Permission;
+use crate::managed::names::Permission;
+use crate::managed::site::{AnyController, Site};
+use crate::managed::view::{Namespace, Storage, View};
 use crate::place::{FabricKind, FabricPlace, StoragePlace};
-use crate::site::{AnyController, Site};
-use crate::view::{Namespace, Storage, View};
+use crate::response::head::{Action, Head, Link, Oem, State, Status, link, links, oem};
 
 /// A permission, with what it is for.
 #[derive(Clone, Copy, Debug)]

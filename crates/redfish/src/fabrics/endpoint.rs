@@ -8,10 +8,10 @@ use ebof_manage::listen::Transport;
 use serde::Serialize;
 
 use super::connection;
-use crate::head::{Head, Identifier, Link, Oem, State, Status, link, links, oem};
+use crate::managed::site::{AnyController, Site};
+use crate::managed::view::View;
 use crate::place::{ChassisPlace, FabricKind, FabricPlace, Place};
-use crate::site::{AnyController, Site};
-use crate::view::View;
+use crate::response::head::{Head, Identifier, Link, Oem, State, Status, link, links, oem};
 
 /// Who is at an end of a fabric.
 #[derive(Clone, Copy, Debug)]

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::head::{Head, Link, Status, link, links};
 use crate::place::{FabricKind, FabricPlace, ManagerPlace};
+use crate::response::head::{Head, Link, Status, link, links};
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]

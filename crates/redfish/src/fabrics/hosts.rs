@@ -4,11 +4,11 @@ use ebof_manage::config::Host;
 use ebof_manage::enclosure::Attachee;
 
 use super::endpoint::Party;
-use crate::demand::{Creates, Demand};
-use crate::input::Input;
-use crate::message::{Message, Problem, Severity};
+use crate::area::demand::{Creates, Demand};
+use crate::managed::view::View;
 use crate::place::FabricKind;
-use crate::view::View;
+use crate::request::input::Input;
+use crate::response::message::{Message, Problem, Severity};
 
 /// A host is described, so that subsystems can allow it: an endpoint with its NQN.
 pub(super) fn add(mut input: Input, view: &View<'_>) -> Result<Demand, Problem> {

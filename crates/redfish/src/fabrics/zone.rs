@@ -3,10 +3,10 @@
 use ebof_manage::enclosure::PortObject;
 use serde::Serialize;
 
-use crate::head::{Action, Head, Link, Status, links};
+use crate::managed::site::Site;
+use crate::managed::view::View;
 use crate::place::{FabricKind, FabricPlace};
-use crate::site::Site;
-use crate::view::View;
+use crate::response::head::{Action, Head, Link, Status, links};
 
 /// A port that functions can be given to.
 #[derive(Clone, Copy, Debug)]

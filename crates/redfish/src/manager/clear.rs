@@ -4,10 +4,10 @@ use ebof_manage::events::{EventKind, NewEvent};
 use http::StatusCode;
 
 use crate::area::{Area as _, Change, Done};
-use crate::etag;
-use crate::input::Input;
-use crate::message::{Message, Problem};
 use crate::place::{Log, ManagerPlace};
+use crate::request::input::Input;
+use crate::response::etag;
+use crate::response::message::{Message, Problem};
 
 /// Forgets the entries of a log. What somebody did with the management stays in any case, and so
 /// does that the log was cleared, and by whom.

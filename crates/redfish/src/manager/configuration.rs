@@ -9,14 +9,14 @@ use ebof_manage::plan::Effect;
 use http::StatusCode;
 use serde::{Deserialize as _, Serialize};
 
+use crate::area::demand::{Demand, Preview};
 use crate::area::{Change, Done};
-use crate::demand::{Demand, Preview};
-use crate::head::{Action, Head, json};
-use crate::input::Input;
-use crate::message::{Message, Problem, Severity};
+use crate::managed::view::View;
 use crate::place::ManagerPlace;
-use crate::time::date_time;
-use crate::view::View;
+use crate::request::input::Input;
+use crate::response::head::{Action, Head, json};
+use crate::response::message::{Message, Problem, Severity};
+use crate::response::time::date_time;
 
 /// `EbofConfiguration`.
 #[derive(Serialize)]

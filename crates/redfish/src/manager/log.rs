@@ -6,12 +6,12 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::slow::{OemSlowCommands, of_command};
-use crate::head::{Action, Head, Health, Link, Oem, Status, json, link, oem};
-use crate::health::health;
-use crate::message::{OWN, camel};
+use crate::managed::view::View;
 use crate::place::{Log, ManagerPlace};
-use crate::time::date_time;
-use crate::view::View;
+use crate::response::head::{Action, Head, Health, Link, Oem, Status, json, link, oem};
+use crate::response::health::health;
+use crate::response::message::{OWN, camel};
+use crate::response::time::date_time;
 
 /// The most entries of a log that are shown.
 const ENTRIES_MAX: usize = 1000;

@@ -6,11 +6,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use ebof_manage::Config;
 use serde_json::Value;
 
-use crate::demand::Demand;
-use crate::input::Input;
-use crate::message::{Message, Problem, Severity};
-use crate::parts::Door;
-use crate::view::View;
+use crate::area::demand::Demand;
+use crate::managed::parts::Door;
+use crate::managed::view::View;
+use crate::request::input::Input;
+use crate::response::message::{Message, Problem, Severity};
 
 /// Protocols of the standard that other programs of the machine have.
 const OF_OTHERS: &[&str] =

@@ -4,11 +4,11 @@
 use ebof_manage::api::{ControllerStatus, Peer};
 use http::StatusCode;
 
+use crate::area::demand::Restart;
 use crate::area::{Change, Done};
-use crate::demand::Restart;
-use crate::input::Input;
-use crate::message::{Message, Problem, Severity};
-use crate::view::View;
+use crate::managed::view::View;
+use crate::request::input::Input;
+use crate::response::message::{Message, Problem, Severity};
 
 /// How it is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 use serde::Serialize;
 
 use super::reset::KINDS;
-use crate::head::{Action, Head, Link, Oem, Status, link, links, oem};
-use crate::missing::StatusOfMissing;
-use crate::parts::Door;
+use crate::managed::missing::StatusOfMissing;
+use crate::managed::parts::Door;
+use crate::managed::view::View;
 use crate::place::{CertificatePlace, ChassisPlace, FabricKind, FabricPlace, ManagerPlace, PlanPlace, SystemPlace};
-use crate::view::View;
+use crate::response::head::{Action, Head, Link, Oem, Status, link, links, oem};
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]

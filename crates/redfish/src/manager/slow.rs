@@ -4,11 +4,11 @@ use ebof_manage::slow::{SlowCommand, SlowCommands, SlowParts};
 use serde::Serialize;
 
 use super::log::{EntryLinks, LogEntry};
-use crate::head::{Head, Health, json, link, oem};
-use crate::message::OWN;
+use crate::managed::view::View;
 use crate::place::{ChassisPlace, Log, ManagerPlace, Place, StoragePlace};
-use crate::time::date_time;
-use crate::view::View;
+use crate::response::head::{Head, Health, json, link, oem};
+use crate::response::message::OWN;
+use crate::response::time::date_time;
 
 /// `EbofLogService.SlowCommands`.
 #[derive(Serialize)]

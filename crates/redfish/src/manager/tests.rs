@@ -7,7 +7,7 @@ use ebof_manage::events::{EventKind, Events as _, NewEvent, SharedEvents};
 use serde_json::{Value, json};
 
 use crate::fixture::{ALICE, Fixture};
-use crate::parts::Parts;
+use crate::managed::parts::Parts;
 use crate::service::Service;
 use crate::service::tests::{Box2, ask_of, caller, code, parts};
 

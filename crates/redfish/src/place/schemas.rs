@@ -4,7 +4,7 @@ use ebof_access::Privilege;
 use http::Method;
 
 use super::Address;
-use crate::kinds::{OWN, unversioned};
+use crate::place::kinds::{OWN, unversioned};
 
 /// Addresses of schemas.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

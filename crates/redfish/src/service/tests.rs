@@ -20,11 +20,11 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::*;
-use crate::parts::{
+use crate::managed::parts::{
     CertificateSubject, Certificates, Configurations, Door, Doors, MachineSize, NetworkInterface, NoCertificates,
     Program, ShownCertificate,
 };
-use crate::subscriptions::Subscriptions;
+use crate::managed::subscriptions::Subscriptions;
 
 #[derive(Default)]
 pub(crate) struct Box2 {

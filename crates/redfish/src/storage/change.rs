@@ -6,12 +6,12 @@ use ebof_manage::enclosure::{
 };
 use serde_json::Value;
 
-use crate::demand::{Creates, Demand};
-use crate::input::Input;
-use crate::message::{Message, Problem};
+use crate::area::demand::{Creates, Demand};
+use crate::managed::site::{AnyController, nsid};
+use crate::managed::view::{Namespace, Storage, View};
 use crate::place::{PRIMARY, Place, StoragePlace};
-use crate::site::{AnyController, nsid};
-use crate::view::{Namespace, Storage, View};
+use crate::request::input::Input;
+use crate::response::message::{Message, Problem};
 
 /// Sizes are at most this many bytes (an `Int64` of OData).
 const BYTES_MAX: u64 = i64::MAX.unsigned_abs();

@@ -5,12 +5,12 @@ use std::rc::Rc;
 use ebof_manage::enclosure::{ControllerDetails, DriveDetails, FunctionObject, HostObject};
 use serde::Serialize;
 
-use crate::head::{Action, Head, Identifier, Link, Oem, State, Status, link, links, oem};
-use crate::health::{CriticalWarnings, status_of};
+use crate::managed::site::{AnyController, Site};
+use crate::managed::view::{Namespace, Storage, View, controller_of};
 use crate::place::{ChassisPlace, FabricKind, FabricPlace, StoragePlace};
-use crate::site::{AnyController, Site};
-use crate::time::date_time;
-use crate::view::{Namespace, Storage, View, controller_of};
+use crate::response::head::{Action, Head, Identifier, Link, Oem, State, Status, link, links, oem};
+use crate::response::health::{CriticalWarnings, status_of};
+use crate::response::time::date_time;
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]

@@ -3,11 +3,11 @@
 use ebof_manage::api::{MissingKind, MissingObject};
 use serde::Serialize;
 
-use crate::head::{Action, Head, Identifier, Link, link, links};
-use crate::health::status_of;
-use crate::missing::StatusOfMissing;
+use crate::managed::missing::StatusOfMissing;
+use crate::managed::view::{Storage, View};
 use crate::place::{ChassisPlace, StoragePlace};
-use crate::view::{Storage, View};
+use crate::response::head::{Action, Head, Identifier, Link, link, links};
+use crate::response::health::status_of;
 
 /// The most namespaces of a plain subsystem.
 const PLAIN_NAMESPACES_MAX: u32 = 1024;

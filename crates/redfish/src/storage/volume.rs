@@ -5,11 +5,11 @@ use ebof_manage::enclosure::{Change, ChangePlan, DriveObject, FormatObject, Name
 use serde::Serialize;
 
 use super::controller::is_attached;
-use crate::head::{Action, Head, Identifier, Link, Oem, State, Status, link, links, oem};
-use crate::health::status_of;
+use crate::managed::site::{AnyController, Site};
+use crate::managed::view::{Namespace, View, controller_of, namespace_of};
 use crate::place::{ChassisPlace, FabricKind, FabricPlace, StoragePlace};
-use crate::site::{AnyController, Site};
-use crate::view::{Namespace, View, controller_of, namespace_of};
+use crate::response::head::{Action, Head, Identifier, Link, Oem, State, Status, link, links, oem};
+use crate::response::health::status_of;
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]

@@ -6,14 +6,14 @@ use ebof_manage::enclosure::{Attachee, Change, NamespaceName};
 use serde_json::Value;
 
 use super::Found;
-use crate::demand::{Creates, Demand};
+use crate::area::demand::{Creates, Demand};
 use crate::fabrics::endpoint::Party;
 use crate::fabrics::hosts::described;
-use crate::input::Input;
-use crate::message::{Message, Problem};
+use crate::managed::site::{Site, nsid};
+use crate::managed::view::{Namespace, Storage, View};
 use crate::place::{FabricKind, FabricPlace, Place, StoragePlace};
-use crate::site::{Site, nsid};
-use crate::view::{Namespace, Storage, View};
+use crate::request::input::Input;
+use crate::response::message::{Message, Problem};
 
 /// A new connection: one host, or every one, and the endpoints of one subsystem.
 pub(in crate::fabrics) fn allow(mut input: Input, view: &View<'_>) -> Result<Demand, Problem> {

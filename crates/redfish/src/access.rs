@@ -1,0 +1,9 @@
+//! Who may use the service, and how they know it: accounts and roles, sessions, the certificate of
+//! HTTPS.
+//!
+//! Passwords, tokens and the throttling of logins are `ebof_access`'s; which privilege an address
+//! needs is said at the address ([`crate::place`]).
+
+mod accounts;
+mod certificates;
+pub(crate) mod sessions;

@@ -1,0 +1,126 @@
+//! The types in use, with the versions of their schemas: DMTF's and SNIA's, and ebof's own.
+//!
+//! They are listed once, in [`KINDS`]; a resource of another type fails the tests
+//! ([`Head::new`](crate::response::head::Head::new)), and a test walks the tree for those that are
+//! not used.
+
+/// The types of resources and payloads, with their versions. Collections have none.
+pub(crate) const KINDS: &[&str] = &[
+    "AccountService.v1_18_0",
+    "Certificate.v1_11_0",
+    "CertificateCollection",
+    "CertificateLocations.v1_0_4",
+    "CertificateService.v1_2_1",
+    "Chassis.v1_28_0",
+    "ChassisCollection",
+    "ComputerSystem.v1_27_0",
+    "ComputerSystemCollection",
+    "Connection.v1_4_0",
+    "ConnectionCollection",
+    "Drive.v1_22_0",
+    "DriveCollection",
+    "DriveMetrics.v1_3_0",
+    "Endpoint.v1_8_2",
+    "EndpointCollection",
+    "EnvironmentMetrics.v1_5_0",
+    "EthernetInterface.v1_12_4",
+    "EthernetInterfaceCollection",
+    "Event.v1_13_0",
+    "EventDestination.v1_16_0",
+    "EventDestinationCollection",
+    "EventService.v1_12_0",
+    "Fabric.v1_4_0",
+    "FabricCollection",
+    "Fan.v1_6_0",
+    "FanCollection",
+    "JsonSchemaFile.v1_1_5",
+    "JsonSchemaFileCollection",
+    "LogEntry.v1_21_0",
+    "LogEntryCollection",
+    "LogService.v1_9_0",
+    "LogServiceCollection",
+    "Manager.v1_24_0",
+    "ManagerAccount.v1_14_0",
+    "ManagerAccountCollection",
+    "ManagerCollection",
+    "ManagerNetworkProtocol.v1_12_0",
+    "Message.v1_3_0",
+    "MessageRegistry.v1_3_5",
+    "MessageRegistryFile.v1_1_5",
+    "MessageRegistryFileCollection",
+    "MetricDefinition.v1_3_5",
+    "MetricDefinitionCollection",
+    "MetricReport.v1_5_2",
+    "MetricReportCollection",
+    "MetricReportDefinition.v1_4_7",
+    "MetricReportDefinitionCollection",
+    "NetworkAdapter.v1_14_0",
+    "NetworkAdapterCollection",
+    "PCIeDevice.v1_21_0",
+    "PCIeDeviceCollection",
+    "PCIeFunction.v1_7_0",
+    "PCIeFunctionCollection",
+    "Port.v1_18_0",
+    "PortCollection",
+    "PortMetrics.v1_8_1",
+    "PrivilegeRegistry.v1_2_0",
+    "Role.v1_3_3",
+    "RoleCollection",
+    "Sensor.v1_12_0",
+    "SensorCollection",
+    "ServiceRoot.v1_20_0",
+    "Session.v1_8_0",
+    "SessionCollection",
+    "SessionService.v1_2_0",
+    "SoftwareInventory.v1_13_0",
+    "SoftwareInventoryCollection",
+    "Storage.v1_21_0",
+    "StorageCollection",
+    "StorageController.v1_11_0",
+    "StorageControllerCollection",
+    "Task.v1_7_4",
+    "TaskCollection",
+    "TaskService.v1_3_0",
+    "TelemetryService.v1_4_1",
+    "ThermalMetrics.v1_3_2",
+    "ThermalSubsystem.v1_5_0",
+    "UpdateService.v1_17_0",
+    "Volume.v1_10_2",
+    "VolumeCollection",
+    "VolumeMetrics.v1_1_1",
+    "Zone.v1_6_3",
+    "ZoneCollection",
+];
+
+/// ebof's own schemas: the file, and its text.
+pub(crate) const OWN: &[(&str, &str)] = &[
+    ("EbofChassis_v1.xml", include_str!("../../schemas/EbofChassis_v1.xml")),
+    ("EbofConfiguration_v1.xml", include_str!("../../schemas/EbofConfiguration_v1.xml")),
+    ("EbofConnection_v1.xml", include_str!("../../schemas/EbofConnection_v1.xml")),
+    ("EbofDrive_v1.xml", include_str!("../../schemas/EbofDrive_v1.xml")),
+    ("EbofDriveMetrics_v1.xml", include_str!("../../schemas/EbofDriveMetrics_v1.xml")),
+    ("EbofEndpoint_v1.xml", include_str!("../../schemas/EbofEndpoint_v1.xml")),
+    ("EbofLogEntry_v1.xml", include_str!("../../schemas/EbofLogEntry_v1.xml")),
+    ("EbofLogService_v1.xml", include_str!("../../schemas/EbofLogService_v1.xml")),
+    ("EbofManager_v1.xml", include_str!("../../schemas/EbofManager_v1.xml")),
+    ("EbofPCIeFunction_v1.xml", include_str!("../../schemas/EbofPCIeFunction_v1.xml")),
+    ("EbofPort_v1.xml", include_str!("../../schemas/EbofPort_v1.xml")),
+    ("EbofPortMetrics_v1.xml", include_str!("../../schemas/EbofPortMetrics_v1.xml")),
+    ("EbofSessionService_v1.xml", include_str!("../../schemas/EbofSessionService_v1.xml")),
+    ("EbofStorage_v1.xml", include_str!("../../schemas/EbofStorage_v1.xml")),
+    ("EbofStorageController_v1.xml", include_str!("../../schemas/EbofStorageController_v1.xml")),
+    ("EbofTask_v1.xml", include_str!("../../schemas/EbofTask_v1.xml")),
+    ("EbofVolume_v1.xml", include_str!("../../schemas/EbofVolume_v1.xml")),
+    ("EbofVolumeMetrics_v1.xml", include_str!("../../schemas/EbofVolumeMetrics_v1.xml")),
+];
+
+/// The name of a type without its version.
+pub(crate) fn unversioned(kind: &str) -> &str {
+    kind.split('.').next().unwrap_or_default()
+}
+
+/// Whether a type (`#Drive.v1_22_0.Drive`) is one of those in use, or ebof's own.
+pub(crate) fn is_known(kind: &str) -> bool {
+    let namespace = kind.trim_start_matches('#').rsplit_once('.').map_or("", |(namespace, _)| namespace);
+    KINDS.contains(&namespace) || OWN.iter().any(|(_, text)| text.contains(&format!("Namespace=\"{namespace}\"")))
+}
