@@ -47,10 +47,10 @@ impl Controller {
     /// As [`Controller::connect`].
     pub async fn connect_async(options: &Options) -> Result<Self, ConnectError> {
         let options = options.clone();
-        let refused = options.clone();
+        let tried = options.tried(0);
         match on_thread(move || Self::connect(&options)).await {
             Ok(connected) => connected,
-            Err(errno) => Err(ConnectError::system(&refused, "starting a thread", errno)),
+            Err(errno) => Err(ConnectError::system(tried, "starting a thread", errno)),
         }
     }
 }

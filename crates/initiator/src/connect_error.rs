@@ -14,8 +14,6 @@ use rustix::io::Errno;
 
 pub(crate) use text::errno_text;
 
-use crate::options::Options;
-
 /// Why a connection could not be made. `Display` gives several lines: what failed, then `tried:`,
 /// `answer:` and `to do:`.
 #[derive(Clone, PartialEq, Eq)]
@@ -229,9 +227,9 @@ impl ConnectError {
         Self(Box::new(Failure { kind, tried }))
     }
 
-    /// A system call that connecting by `options` needs has failed.
-    pub(crate) fn system(options: &Options, action: &'static str, errno: Errno) -> Self {
-        Self::new(ConnectErrorKind::System { action, errno }, Tried::new(options, 0))
+    /// A system call that connecting needs has failed.
+    pub(crate) fn system(tried: Tried, action: &'static str, errno: Errno) -> Self {
+        Self::new(ConnectErrorKind::System { action, errno }, tried)
     }
 
     /// What went wrong.
@@ -333,21 +331,6 @@ impl ConnectErrorKind {
             Self::Unsupported { .. } => "unsupported",
             Self::System { .. } => "system",
             Self::Cancelled => "cancelled",
-        }
-    }
-}
-
-impl Tried {
-    pub(crate) fn new(options: &Options, queue: u16) -> Self {
-        Self {
-            traddr: options.traddr.clone(),
-            trsvcid: options.trsvcid,
-            transport: options.transport.protocol(),
-            address: None,
-            nqn: options.nqn.clone(),
-            host_nqn: options.host_nqn.clone(),
-            queue,
-            step: Step::Resolve,
         }
     }
 }

@@ -76,7 +76,8 @@ impl Controller {
             move || run(background::run(shared, engine))
         });
         let thread = thread.map_err(|error| {
-            ConnectError::system(options, "starting a thread", Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::AGAIN);
+            ConnectError::system(options.tried(0), "starting a thread", errno)
         })?;
         *lock(&controller.0.thread) = Some(thread);
         Ok(controller)
@@ -84,8 +85,8 @@ impl Controller {
 
     /// Connects a controller. The caller has to serve its Admin Queue.
     pub(crate) async fn establish(options: Options, waiter: Waiter) -> Result<(Self, Engine<Vec<u8>>), ConnectError> {
-        let refused = options.clone();
-        let system = |errno| ConnectError::system(&refused, "making an event descriptor", errno);
+        let tried = options.tried(0);
+        let system = |errno| ConnectError::system(tried.clone(), "making an event descriptor", errno);
         let cancel = waiter.cancel().map_err(system)?;
         let wants_io = options.io_queues() > 0;
         let (engine, info) = establish::controller(&options, wants_io.then_some(false), &waiter, &cancel).await?;

@@ -7,7 +7,7 @@ use ebof_nvme::{Cqe, Nsid, Sqe};
 use std::time::Duration;
 use zerocopy::FromBytes;
 
-use crate::connect_error::{ConnectError, ConnectErrorKind as Kind, Step, Tried};
+use crate::connect_error::{ConnectError, ConnectErrorKind as Kind, Step};
 use crate::data::AdminData;
 use crate::error::Error;
 use crate::establish;
@@ -46,7 +46,7 @@ pub fn discover(options: &Options) -> Result<DiscoveryLog, ConnectError> {
     options.nr_poll_queues = 0;
     options.keep_alive_ms = 0;
     let options = &options;
-    let mut tried = Tried::new(options, 0);
+    let mut tried = options.tried(0);
     let waiter = Waiter::on_thread(&options.clock);
     let cancel = waiter.cancel().map_err(|errno| {
         ConnectError::new(Kind::System { action: "making an event descriptor", errno }, tried.clone())

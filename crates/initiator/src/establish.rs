@@ -67,7 +67,7 @@ pub(crate) async fn controller(
     waiter: &Waiter,
     cancel: &Cancel,
 ) -> Result<(Engine<Vec<u8>>, Info), ConnectError> {
-    let mut attempt = Attempt { options, tried: Tried::new(options, 0), waiter, cancel };
+    let mut attempt = Attempt { options, tried: options.tried(0), waiter, cancel };
     attempt.controller(discovery).await.map_err(|kind| ConnectError::new(kind, attempt.tried))
 }
 
@@ -79,7 +79,7 @@ pub(crate) async fn inspect_namespaces(
     waiter: &Waiter,
     cancel: &Cancel,
 ) -> Result<Vec<Inspection>, ConnectError> {
-    let mut attempt = Attempt { options, tried: Tried::new(options, 0), waiter, cancel };
+    let mut attempt = Attempt { options, tried: options.tried(0), waiter, cancel };
     attempt.tried.step = Step::Identify;
     let end = waiter.time.now() + Duration::from_millis(u64::from(options.admin_timeout_ms.max(1)));
     let mut inspected = Vec::with_capacity(open.len());
@@ -105,7 +105,7 @@ pub(crate) async fn io_queue(
     waiter: &Waiter,
     cancel: &Cancel,
 ) -> Result<Link, ConnectError> {
-    let mut attempt = Attempt { options, tried: Tried::new(options, queue.0), waiter, cancel };
+    let mut attempt = Attempt { options, tried: options.tried(queue.0), waiter, cancel };
     attempt.io_queue(queue, info).await.map_err(|kind| ConnectError::new(kind, attempt.tried))
 }
 

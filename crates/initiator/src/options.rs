@@ -9,6 +9,7 @@ use ebof_loopback::Port;
 use ebof_nvme::uri::Uri;
 use ebof_nvme::{HostId, Nqn};
 
+use crate::connect_error::{Step, Tried};
 use crate::host;
 use crate::transport::Transport;
 
@@ -222,6 +223,20 @@ impl Options {
             format!("[{}]:{}", self.traddr, self.trsvcid)
         } else {
             format!("{}:{}", self.traddr, self.trsvcid)
+        }
+    }
+
+    /// What is tried when `queue` is connected, for the errors of that; nothing is done yet.
+    pub(crate) fn tried(&self, queue: u16) -> Tried {
+        Tried {
+            traddr: self.traddr.clone(),
+            trsvcid: self.trsvcid,
+            transport: self.transport.protocol(),
+            address: None,
+            nqn: self.nqn.clone(),
+            host_nqn: self.host_nqn.clone(),
+            queue,
+            step: Step::Resolve,
         }
     }
 }

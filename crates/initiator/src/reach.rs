@@ -2,7 +2,7 @@
 
 use ebof_nvme::{ControllerId, QueueId};
 
-use crate::connect_error::{ConnectError, ConnectErrorKind as Kind, Tried};
+use crate::connect_error::{ConnectError, ConnectErrorKind as Kind};
 use crate::establish::ADMIN_ENTRIES;
 use crate::link::{self, Link, Transport as _, Wanted, either};
 use crate::options::Options;
@@ -15,7 +15,7 @@ use crate::wait::{Waiter, run};
 /// # Errors
 /// As [`crate::Controller::connect`], as far as it comes.
 pub fn reach(options: &Options) -> Result<(), ConnectError> {
-    let mut tried = Tried::new(options, 0);
+    let mut tried = options.tried(0);
     let waiter = Waiter::on_thread(&options.clock);
     let cancel = waiter.cancel().map_err(|errno| {
         ConnectError::new(Kind::System { action: "making an event descriptor", errno }, tried.clone())

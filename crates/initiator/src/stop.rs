@@ -79,7 +79,7 @@ mod tests {
     use ebof_verbs::WorkStatus;
 
     use super::*;
-    use crate::connect_error::{ConnectError, Tried};
+    use crate::connect_error::ConnectError;
 
     #[test]
     fn an_rdma_connection_that_fails_before_it_is_used_names_what_failed() {
@@ -92,7 +92,7 @@ mod tests {
                 "ibv_post_send: ENOMEM (Cannot allocate memory)",
             ),
         ] {
-            let error = ConnectError::new(of_loss(loss), Tried::new(&options, 0));
+            let error = ConnectError::new(of_loss(loss), options.tried(0));
             assert_eq!((error.kind().name(), error.answer().as_str()), ("rdma-failed", reason));
             assert!(error.is_transient());
         }

@@ -14,7 +14,6 @@ use ebof_verbs::{Attributes, Completion, Handshake, Listener, ListenerEvent, Net
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{BATCH, ROUNDS, unmerged};
-use crate::connect_error::Tried;
 use crate::data::{AdminData, Data};
 use crate::engine::Engine;
 use crate::link::{self, Link, Wanted};
@@ -43,7 +42,7 @@ impl World {
         options.transport = Transport::QueuePairs(Network::from(network.clone()));
         let waiter = Waiter::stepped(&clock);
         let cancel = waiter.cancel().unwrap();
-        let mut tried = Tried::new(&options, 1);
+        let mut tried = options.tried(1);
         let wanted = Wanted { queue: QueueId(1), entries: ENTRIES, controller: ControllerId(1), in_capsule: 0 };
         let mut controller = None;
         let link: Link = {

@@ -179,7 +179,7 @@ mod tests {
         let options = Options::new("127.0.0.1", port, Nqn::parse("nqn.2014-08.org.example:a").unwrap());
         let (socket, _) = {
             let waiter = crate::wait::Waiter::on_thread(&ebof_clock::Clock::system());
-            connect(&options, &mut Tried::new(&options, 0), &waiter.time, &waiter.cancel().unwrap()).unwrap()
+            connect(&options, &mut options.tried(0), &waiter.time, &waiter.cancel().unwrap()).unwrap()
         };
         let (mut peer, _) = listener.accept().unwrap();
         // As much as both ends take: the peer does not read.
