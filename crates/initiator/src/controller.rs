@@ -20,7 +20,7 @@ use crate::connect_error::ConnectError;
 use crate::data::{AdminData, Buffer, Data};
 use crate::discover::{DiscoveryLog, log_piece, read_log};
 use crate::engine::Engine;
-use crate::error::{Error, SubmitError};
+use crate::error::Error;
 use crate::establish;
 use crate::event::Event;
 use crate::limits::Limits;
@@ -468,12 +468,6 @@ impl WeakController {
     #[must_use]
     pub fn upgrade(&self) -> Option<Controller> {
         self.0.upgrade().map(Controller)
-    }
-}
-
-impl<B> From<SubmitError<B>> for Error {
-    fn from(error: SubmitError<B>) -> Self {
-        error.reason
     }
 }
 

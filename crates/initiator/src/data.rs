@@ -1,5 +1,6 @@
-//! The data of a command and its completion.
+//! The data of a command and its completion, or why it was not queued.
 
+use std::fmt;
 use std::sync::Arc;
 
 use ebof_nvme::Cqe;
@@ -50,6 +51,34 @@ impl<B> Data<B> {
             Self::None => None,
             Self::ToHost(buffer) | Self::FromHost(buffer) => Some(buffer),
         }
+    }
+}
+
+/// A command that was not queued, and its data.
+pub struct SubmitError<B> {
+    /// Why.
+    pub reason: Error,
+    /// The data, given back.
+    pub data: Data<B>,
+}
+
+impl<B> fmt::Debug for SubmitError<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SubmitError").field("reason", &self.reason).finish_non_exhaustive()
+    }
+}
+
+impl<B> fmt::Display for SubmitError<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reason.fmt(f)
+    }
+}
+
+impl<B> std::error::Error for SubmitError<B> {}
+
+impl<B> From<SubmitError<B>> for Error {
+    fn from(error: SubmitError<B>) -> Self {
+        error.reason
     }
 }
 

@@ -10,7 +10,6 @@ use ebof_verbs::WorkStatus;
 use rustix::io::Errno;
 
 use crate::connect_error::{ConnectError, errno_text};
-use crate::data::Data;
 use crate::state::State;
 
 /// Why a command failed, or a call that runs commands.
@@ -253,28 +252,6 @@ pub enum Loss {
     #[error("it was closed on request")]
     Requested,
 }
-
-/// A command that was not queued, and its data.
-pub struct SubmitError<B> {
-    /// Why.
-    pub reason: Error,
-    /// The data, given back.
-    pub data: Data<B>,
-}
-
-impl<B> std::fmt::Debug for SubmitError<B> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SubmitError").field("reason", &self.reason).finish_non_exhaustive()
-    }
-}
-
-impl<B> std::fmt::Display for SubmitError<B> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.reason.fmt(f)
-    }
-}
-
-impl<B> std::error::Error for SubmitError<B> {}
 
 #[cfg(test)]
 mod tests {

@@ -14,10 +14,10 @@ use ebof_idle::{Idle, Step};
 use ebof_nvme::{QueueId, Sqe};
 use rustix::event::{PollFd, PollFlags};
 
-use crate::data::{AdminData, Buffer, Completion, Data};
+use crate::data::{AdminData, Buffer, Completion, Data, SubmitError};
 use crate::doorbell::Doorbell;
 use crate::engine::Engine;
-use crate::error::{Error, Loss, SubmitError};
+use crate::error::{Error, Loss};
 use crate::establish::Info;
 use crate::limits::Limits;
 use crate::link::Link;
