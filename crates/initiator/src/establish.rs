@@ -26,38 +26,12 @@ use crate::link::{self, Link, Wanted};
 use crate::opened::{Inspection, Refusal};
 use crate::options::Options;
 use crate::rescan::NAMESPACES_MAX;
+use crate::shared::Info;
 use crate::stop::{Stop, await_ready};
 use crate::wait::{Cancel, Waiter};
 
 /// Entries of the Admin Queue, as of the Linux host; every controller accepts it.
 pub(crate) const ADMIN_ENTRIES: u16 = 32;
-
-/// Properties of a connected controller.
-#[derive(Debug)]
-pub(crate) struct Info {
-    pub(crate) id: ControllerId,
-    pub(crate) cap: Cap,
-    pub(crate) identify: Arc<IdentifyController>,
-    pub(crate) io_queues: u16,
-    pub(crate) io_entries: u16,
-    pub(crate) peer: SocketAddr,
-    /// The active namespaces at the time of connecting; `None` if the controller did not list them.
-    pub(crate) namespaces: Option<BTreeSet<u32>>,
-    pub(crate) limits: Limits,
-    /// The open namespaces as found at a reconnect.
-    pub(crate) inspected: Vec<Inspection>,
-}
-
-impl Info {
-    /// The in-capsule data size of I/O commands, bytes.
-    pub(crate) fn in_capsule_bytes(&self) -> usize {
-        // ICDOFF is 0 in NVMe/TCP; without a defined meaning, nothing is sent in capsules.
-        if self.identify.icdoff.get() != 0 {
-            return 0;
-        }
-        usize::try_from(self.identify.in_capsule_data_bytes()).unwrap_or(usize::MAX)
-    }
-}
 
 /// Connects an Admin Queue and enables the controller. `discovery`: whether it has to be a
 /// discovery controller (`None`: either).

@@ -2,6 +2,8 @@
 //! identifiers, the inbox of the thread, subscribers. Every lock is held for a few instructions
 //! only.
 
+mod info;
+
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -11,9 +13,10 @@ use std::time::Instant;
 use ebof_nvme::{Cid, Cqe, QueueId, Sqe};
 use rustix::io::Errno;
 
+pub(crate) use info::Info;
+
 use crate::data::Data;
 use crate::error::{Error, Loss, NotConnected};
-use crate::establish::Info;
 use crate::event::Event;
 use crate::lock::lock;
 use crate::maps::{QueueClass, QueueMaps};

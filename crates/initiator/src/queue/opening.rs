@@ -9,9 +9,9 @@ use ebof_nvme::connect::Connect;
 use ebof_nvme::{QueueId, Status};
 
 use crate::connect_error::{ConnectError, ConnectErrorKind};
-use crate::establish::{self, Info};
+use crate::establish;
 use crate::link::Link;
-use crate::shared::Shared;
+use crate::shared::{Info, Shared};
 use crate::wait::Waiter;
 
 /// How often connecting is retried while the target still holds the queue identifier.
