@@ -17,6 +17,9 @@ use ebof_nvme::{Nsid, Status};
 use crate::error::Error;
 use crate::lock::lock;
 
+/// The most namespaces that are tracked; further ones are ignored. Far more than any subsystem has.
+pub(crate) const NAMESPACES_MAX: usize = 1 << 16;
+
 /// Identifies a namespace as it was opened, unlike its NSID alone: commands submitted with it are
 /// refused once the NSID refers to another namespace, even after that one was opened too. See
 /// [`crate::Namespace::binding`].

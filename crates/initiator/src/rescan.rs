@@ -11,10 +11,7 @@ use ebof_nvme::{Nsid, Sqe, Status};
 use zerocopy::FromBytes;
 
 use crate::event::Event;
-use crate::opened::{Inspection, Refusal};
-
-/// The most namespaces that are tracked; further ones are ignored. Far more than any subsystem has.
-pub(crate) const NAMESPACES_MAX: usize = 1 << 16;
+use crate::opened::{Inspection, NAMESPACES_MAX, Refusal};
 
 /// A scan and the namespaces that it found.
 #[derive(Debug, Default)]
