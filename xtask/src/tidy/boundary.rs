@@ -41,8 +41,8 @@ const SIDES: &[Side] = &[
         name: "a host's link",
         folder: "crates/initiator/src",
         modules: &["link"],
-        // An adapter has queue pairs, too; the others are tests with an engine.
-        apart: &["link/rdma", "link/tcp/mixed", "link/tcp/unread"],
+        // An adapter has queue pairs, too.
+        apart: &["link/rdma"],
         foreign: &["Engine", "engine", "establish", "opcode", "Opcode", "Controller", "QueuePair"],
     },
 ];

@@ -5,12 +5,10 @@
 
 mod bulk;
 mod connect;
-#[cfg(test)]
-mod mixed;
 mod send;
 mod socket;
 #[cfg(test)]
-mod unread;
+mod tests;
 mod zerocopy;
 
 use std::collections::VecDeque;

@@ -10,7 +10,7 @@ use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Cid, Cqe, Nsid, Sqe, Status};
 use ebof_tcp::controller;
 
-use super::SEND_AHEAD;
+use super::super::SEND_AHEAD;
 use crate::data::{AdminData, Data};
 use crate::engine::Engine;
 use crate::engine::pair::{pair, tcp};

@@ -11,7 +11,7 @@ use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Cid, Cqe, Nsid, Status};
 use ebof_tcp::controller;
 
-use super::{H2C_PIECE_MAX, SEND_AHEAD_MIXED};
+use super::super::{H2C_PIECE_MAX, SEND_AHEAD_MIXED};
 use crate::data::{AdminData, Data};
 use crate::engine::Engine;
 use crate::engine::pair::{pair, tcp};
